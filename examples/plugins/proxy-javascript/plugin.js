@@ -1,5 +1,5 @@
-// Has the containers of a cluster reach the internet through a proxy: the variables are set for the script and for what
-// it starts.
+// Sends the internet traffic of a cluster's containers through a proxy: sets the variables of the script,
+// which the processes that it starts inherit.
 import { Bootstrap, component, Refused } from "transom-plugin/bootstrap";
 import * as log from "transom-plugin/log";
 
@@ -28,7 +28,7 @@ export class Proxy extends Bootstrap {
 
   prepare(context, script) {
     if (script.length === 0) throw new Refused("there is no script to run");
-    // What the definition of the framework sets itself stays.
+    // Variables that the definition of the framework sets take precedence.
     const own = context.environment.map(([name]) => name.toUpperCase());
     const added = this.variables.filter(([name]) => !own.includes(name));
     log.debug(`${context.task}: ${added.length} variables`);

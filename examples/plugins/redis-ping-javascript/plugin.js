@@ -1,11 +1,11 @@
-// Whether a Redis answers PING, as `redis-ping` in Rust does it.
+// Checks whether a Redis answers PING, as `redis-ping` in Rust does.
 //
-// A Redis that loads its data takes connections and answers nothing but errors: a tcp check calls it well, this one
-// does not.
+// A Redis that is loading its data accepts connections but answers every command with an error. A tcp check
+// reports it as healthy, this check does not.
 import * as log from "transom-plugin/log";
 import { component, connect, Failed, Probe, receive, send, text } from "transom-plugin/probe";
 
-// Bytes of an answer: a status and an error are one short line each.
+// Maximum number of bytes of an answer. A status and an error are one short line each.
 const MOST = 512;
 
 export class RedisPing extends Probe {
@@ -24,7 +24,7 @@ export class RedisPing extends Probe {
     if (line === "+PONG") return { pong: true };
     if (!line.startsWith("-")) throw noRedis();
     const error = line.slice(1).trim().split(/\s+/)[0];
-    // One that asks for a password is well as far as can be told.
+    // A Redis that requires a password counts as healthy, because the check cannot tell more.
     return { pong: error === "NOAUTH", error };
   }
 }

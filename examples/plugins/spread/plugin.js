@@ -21,13 +21,13 @@ export const about = {
     };
   },
 
-  // Asked once of every instance. The document has passed the schema.
+  // Called once for every instance. The document matches the schema.
   configure(config) {
     over = JSON.parse(config).over;
   },
 };
 
-// The cluster's agents, loaded once and asked about many times.
+// The cluster's agents. They are loaded once and used by many calls.
 class AgentSet {
   constructor() {
     this.agents = new Map();
@@ -36,7 +36,7 @@ class AgentSet {
   update(changed, gone) {
     for (const agent of changed) {
       const attributes = new Map(agent.attributes.map((it) => [it.name, text(it.value)]));
-      // Agents that do not say are a group of their own.
+      // Agents without the attribute form one group.
       const group = attributes.get(over) ?? "";
       this.agents.set(agent.handle, { hostname: agent.hostname, attributes, group });
     }
@@ -51,13 +51,13 @@ class AgentSet {
     const fewest = Math.min(...counts.values());
     return candidates.map((it, at) => {
       if (refusals[at] !== undefined) return { tag: "refused", val: refusals[at] };
-      // As many as there are constraints: none of them, this matcher's own rule.
+      // An index after the last constraint stands for a rule of this matcher and not for a constraint.
       if (counts.get(this.group(it)) > fewest) return { tag: "refused", val: task.constraints.length };
       return { tag: "fits" };
     });
   }
 
-  // As if placed one after the other.
+  // Chooses agents as if the instances were placed one after the other.
   place(task, candidates, count) {
     const open = candidates.filter((it) => this.refusal(task, it) === undefined).map((it) => ({ ...it }));
     const counts = this.counts(task, open);
@@ -89,7 +89,7 @@ class AgentSet {
     return chosen;
   }
 
-  // Index of the first constraint that a candidate does not meet; undefined: it meets all.
+  // Index of the first constraint that a candidate does not satisfy; undefined if it satisfies all.
   refusal(task, candidate) {
     const agent = this.agents.get(candidate.agent);
     const at = task.constraints.findIndex((constraint) => !meets(agent, constraint));
@@ -120,7 +120,7 @@ function meets(agent, { tag, val }) {
   return val.operator === "LIKE" && pattern(val.operand)?.test(found) === true;
 }
 
-// A pattern has to match the whole of it; undefined: it is none.
+// A pattern has to match the whole value; undefined if it is not a valid pattern.
 function pattern(text) {
   try {
     return new RegExp(`^(?:${text ?? ""})$`);
@@ -129,7 +129,7 @@ function pattern(text) {
   }
 }
 
-// An attribute's value as a constraint writes it; undefined: it has several.
+// An attribute's value in the form of a constraint; undefined for ranges and sets.
 function text(value) {
   return value.tag === "text" || value.tag === "scalar" ? String(value.val) : undefined;
 }
@@ -137,7 +137,7 @@ function text(value) {
 export const matcher = {
   AgentSet,
 
-  // Asked when a definition is posted: what is wrong with its constraints.
+  // Called when a definition is posted. Returns the errors in its constraints.
   validate(constraints) {
     return constraints.flatMap(({ tag, val }, at) => {
       const known = tag === "field" && (val.operator === "IS" || val.operator === "LIKE");

@@ -10,18 +10,19 @@ use crate::{manifest::limits::Limits, observe::health::Probation};
 /// Which plugin serves which extension point, by name.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Bindings {
-    /// Which agents may run a task: all of these matchers accept them. The first one chooses.
+    /// Matchers that decide which agents may run a task: all of them have to accept an agent. The
+    /// first one chooses among the accepted agents.
     pub matchers: Vec<String>,
-    /// What a subscriber of the event stream sees: each filter gets the events that the one before
-    /// it passes.
+    /// Filters that decide which events a subscriber of the event stream receives. Each filter
+    /// receives the events that the one before it passes.
     pub filters: Vec<String>,
-    /// What a container of the orchestration framework runs first.
+    /// The handler that prepares the first script of a container.
     pub bootstrap: String,
-    /// Checks of kind `http`.
+    /// The probe for checks of kind `http`.
     pub http: String,
-    /// Checks of kind `tcp`.
+    /// The probe for checks of kind `tcp`.
     pub tcp: String,
-    /// Checks of kind `exec`, if the host probes.
+    /// The probe for checks of kind `exec`, if the host runs them.
     pub exec: String,
 }
 
@@ -38,19 +39,19 @@ impl Default for Bindings {
     }
 }
 
-/// The log of calls and answers, which new versions are tried on.
+/// Settings of the call log, from which new versions are replayed.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Recording {
     /// A private directory, created with mode 0700.
     pub dir: PathBuf,
-    /// How many of a hundred calls are recorded.
+    /// Percentage of the calls that are recorded.
     pub sample_percent: u64,
-    /// Bytes on disk for each plugin; the oldest records are deleted first. At least
-    /// [`Recording::MIN_SIZE`].
+    /// Maximum size in bytes on disk for each plugin. The oldest records are deleted first. At
+    /// least [`Recording::MIN_SIZE`].
     pub max_size: u64,
-    /// Older records are deleted.
+    /// Maximum age of a record.
     pub max_age: Duration,
-    /// Bytes of one record; larger calls are counted and not recorded.
+    /// Maximum size in bytes of a record. Larger calls are counted and not recorded.
     pub max_record: usize,
 }
 
@@ -73,23 +74,23 @@ impl Recording {
 /// Where components are compiled.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub enum Compiler {
-    /// On threads of this process, without a limit of memory: for tools. A compilation that exceeds
-    /// its time continues in the background.
+    /// On threads of this process, without a memory limit: for command-line tools. A compilation
+    /// that exceeds its time limit continues in the background.
     #[default]
     InProcess,
-    /// Each component in a process of its own.
+    /// In a separate process for each component.
     Process(CompileProcess),
 }
 
-/// A program that calls [`compile_standard_input`](crate::compile_standard_input). It has to be of
-/// this build, as the running program itself is.
+/// A program that calls [`compile_standard_input`](crate::compile_standard_input). It has to come
+/// from the same build as the running program, which may be the program itself.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct CompileProcess {
-    /// Its file. `/proc/self/exe` is the running program, also after its file was replaced.
+    /// Its path. `/proc/self/exe` is the running program, even after its file was replaced.
     pub program: PathBuf,
     /// Its arguments.
     pub arguments: Vec<OsString>,
-    /// Bytes of memory that it may write to (`RLIMIT_DATA`).
+    /// Maximum size in bytes of its writable memory (`RLIMIT_DATA`).
     pub memory: u64,
 }
 
@@ -114,23 +115,24 @@ pub struct Config {
     /// Default for manifests.
     pub probation: Probation,
     /// The host's private directory, created with mode 0700: compiled components, versions for
-    /// rollbacks and fetched images. None: nothing is kept, components are compiled and fetched at
-    /// each start, and rollbacks are impossible.
+    /// rollbacks and fetched images. `None`: nothing is kept, so that components are compiled and
+    /// fetched at each start, and rollbacks are impossible.
     pub private: Option<PathBuf>,
-    /// The store of admission records. None: in memory, until the daemon stops.
+    /// The store of admission records. `None`: records are in memory only, until the daemon stops.
     pub store: Option<Arc<dyn Store>>,
     /// Settings for components from registries.
     pub registries: Registries,
     /// Which signatures components need.
     pub signatures: Signatures,
-    /// The log of calls and answers. None: no calls are recorded.
+    /// Settings of the call log. `None`: no calls are recorded.
     pub recording: Option<Recording>,
-    /// The daemon's own ports, its store and its masters: probes and registries reach them only
-    /// with a grant or a setting that names exactly that address and port.
+    /// The daemon's own ports, its store and its masters. A probe or a registry may connect to them
+    /// only with a grant or a setting that names exactly that address and port.
     pub reserved: Reserved,
     /// Prefix of the records' keys: `PREFIX/plugins/NAME/SEQUENCE`.
     pub prefix: String,
-    /// The environment that manifests grant from; default: the daemon's.
+    /// Looks up an environment variable that a manifest grants. By default in the daemon's
+    /// environment.
     pub environment: fn(&str) -> Option<String>,
 }
 

@@ -1,4 +1,4 @@
-//! Errors of the plugin host: at its start, of a call, and of an operator's command.
+//! Errors of the plugin host: at startup, of a call, and of an operator's command.
 
 use std::{path::PathBuf, time::Duration};
 
@@ -9,7 +9,7 @@ use crate::manifest::name::VALID_NAMES;
 /// Why the plugin host could not start.
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
-    /// The engine's configuration does not work on this machine.
+    /// The engine cannot run with its configuration on this machine.
     #[error("cannot create the WebAssembly engine")]
     Engine(#[source] Box<dyn std::error::Error + Send + Sync>),
     /// The plugin directory cannot be read.
@@ -117,7 +117,7 @@ pub enum CallError {
 }
 
 impl CallError {
-    /// The plugin that it is about, if it is about one.
+    /// The name of the plugin that the error concerns, if there is one.
     pub fn plugin(&self) -> Option<&str> {
         match self {
             CallError::Missing { name, .. }
@@ -133,14 +133,14 @@ impl CallError {
     }
 }
 
-/// Why an operator's files were not written to the plugin directory, which is as it was but for
-/// [`UploadError::Unwritable`]. Display is for an operator.
+/// Why an operator's files were not written to the plugin directory. The directory is unchanged,
+/// except after [`UploadError::Unwritable`]. Display is for an operator.
 #[derive(Debug, thiserror::Error)]
 pub enum UploadError {
-    /// The name is not that of a plugin.
+    /// The name is not a valid plugin name.
     #[error("invalid plugin name: expected {VALID_NAMES}")]
     Name,
-    /// Neither a component nor a manifest.
+    /// The upload contains neither a component nor a manifest.
     #[error("there is nothing to write: expected {0}.wasm, {0}.toml or both")]
     Nothing(String),
     /// The component would have no manifest.
@@ -153,7 +153,7 @@ pub enum UploadError {
         "{0}.wasm is missing: the manifest names no `source`, and the plugin directory has no component of this name"
     )]
     NoComponent(String),
-    /// A component, and a manifest with a `source`.
+    /// The upload has a component, and a manifest with a `source`.
     #[error("both {0}.wasm and a `source` in its manifest would exist: expected one of them")]
     TwoSources(String),
     /// The uploaded manifest is invalid.
@@ -174,14 +174,14 @@ pub enum UploadError {
         /// The key and the expected value.
         message: String,
     },
-    /// The component is not the one that the manifest names.
+    /// The component does not have the digest that the manifest pins.
     #[error("the digest of {name}.wasm is sha256:{found}, its manifest pins sha256:{pinned}")]
     Digest {
         /// The plugin.
         name: String,
-        /// Of the component, hexadecimal.
+        /// Digest of the component, hexadecimal.
         found: String,
-        /// Of the manifest, hexadecimal.
+        /// Digest in the manifest, hexadecimal.
         pinned: String,
     },
     /// A file exceeds its limit.
@@ -189,12 +189,12 @@ pub enum UploadError {
     TooLarge {
         /// The file's name.
         file: String,
-        /// Bytes.
+        /// The limit in bytes.
         limit: u64,
-        /// The key of the manifest, or the limit's meaning.
+        /// The key of the manifest, or the meaning of the limit.
         setting: &'static str,
     },
-    /// The file to replace is a link, or no file.
+    /// The file to replace is a link or not a regular file.
     #[error(
         "{file} in the plugin directory is {kind}, which an upload does not replace: expected a file, or none"
     )]
@@ -219,7 +219,7 @@ pub enum UploadError {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, thiserror::Error)]
 #[serde(rename_all = "kebab-case", tag = "error")]
 pub enum CommandError {
-    /// No files and no records of that name.
+    /// There are neither files nor records with this name.
     #[error("no plugin is named `{name}`")]
     Unknown {
         /// The requested name.
@@ -233,7 +233,7 @@ pub enum CommandError {
         /// The requested record.
         record: u64,
     },
-    /// No other version was ever admitted.
+    /// No other version was admitted before.
     #[error("plugin `{name}` has no other version to roll back to")]
     NothingBefore {
         /// The plugin.
@@ -279,7 +279,7 @@ pub enum CommandError {
         /// Why.
         message: String,
     },
-    /// No version runs beside the serving one.
+    /// No version runs alongside the serving one.
     #[error("plugin `{name}` has no shadow and no canary to {what}")]
     NoCandidate {
         /// The plugin.

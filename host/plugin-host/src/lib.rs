@@ -6,26 +6,26 @@
 //! rejected component leaves the old version serving; the log, the metrics, [`Plugins::list`] and
 //! [`Plugins::changes`] report the reason.
 //!
-//! Promises: a component reaches only what its manifest grants; it cannot exceed its [`Limits`] of
-//! processor time, wall-clock time, memory, output, steps and log lines; and it cannot block other
-//! plugins. A failed call returns a [`CallError`] that names the plugin and the remedy. No policy
-//! has a second, native implementation.
+//! Guarantees: a component can only connect to, run or read what its manifest grants; it cannot
+//! exceed its [`Limits`] of processor time, wall-clock time, memory, output, steps and log lines;
+//! and it cannot block other plugins. A failed call returns a [`CallError`] that names the plugin
+//! and the remedy. No policy has a second, native implementation.
 //!
-//! A version that fails soon after its activation is rolled back automatically; one that only fails
-//! and has no predecessor is disabled. Every admission is recorded ([`Plugins::history`]), and an
-//! operator can roll back to any record ([`Plugins::rollback`]). With `rollout = "shadow"` a new
-//! version first runs as a shadow and is compared with the serving one; with `rollout = "canary"` it
-//! first answers a share of the calls ([`Rollout`]).
+//! A version that fails soon after its activation is rolled back automatically. A version that
+//! fails repeatedly and has no predecessor is disabled. Every admission is recorded
+//! ([`Plugins::history`]), and an operator can roll back to any record ([`Plugins::rollback`]).
+//! With `rollout = "shadow"` a new version first runs as a shadow and is compared with the serving
+//! one; with `rollout = "canary"` it first answers a share of the calls ([`Rollout`]).
 //!
 //! A sample of the calls of each plugin is recorded with their answers ([`Recording`]). Plugins are
-//! pure, so that a new version can be asked the same ([`Plugins::recorded_calls`]); with `rollout =
-//! "replay"` it serves only if its answers are the recorded ones.
+//! pure, so a new version can answer the same calls again ([`Plugins::recorded_calls`]); with
+//! `rollout = "replay"` it serves only if its answers equal the recorded ones.
 //!
 //! A manifest may name a registry instead of a file, and operators may require signatures
 //! ([`Registries`], [`Signatures`]). Compilation runs in the background, with limits of time
 //! and memory, in a separate process ([`Compiler`]).
 //!
-//! Folders, each using those below it: `api`, `lifecycle`, `storage`, `self_test`, `runtime`,
+//! Folders; each uses only those after it: `api`, `lifecycle`, `storage`, `self_test`, `runtime`,
 //! `network`, `observe`, `manifest`, `worlds`. [`trial`] is for tools that test a component without
 //! a daemon.
 
@@ -95,7 +95,7 @@ pub mod explain {
 pub mod matcher {
     //! Placement: calls to the `attribute-matcher` component.
     //!
-    //! An [`AgentSet`] holds the agents, the other types mirror the WIT package `transom:matcher`.
+    //! An [`AgentSet`] keeps the agents, the other types mirror the WIT package `transom:matcher`.
 
     pub use crate::{api::agent_set::AgentSet, worlds::matcher::*};
 }

@@ -1,9 +1,9 @@
-//! What plugin authors use, without a daemon: [`Workbench`] admits, tests, measures and fuzzes a component,
-//! [`Push`] puts one into a registry and signs it.
+//! Tools for plugin authors, which need no daemon: [`Workbench`] admits, tests, measures and fuzzes
+//! a component, [`Push`] pushes one to a registry and signs it.
 //!
-//! The commands `transom plugin check`, `test`, `bench`, `fuzz` and `push` are made of these. A component
-//! is admitted and run by the plugin host itself (`transom_plugin_host::trial`), so that the result
-//! is what a daemon would see.
+//! The commands `transom plugin check`, `test`, `bench`, `fuzz` and `push` use these. The plugin
+//! host itself admits and runs a component (`transom_plugin_host::trial`), so that the result is
+//! the same as in a daemon.
 
 #![cfg_attr(
     test,

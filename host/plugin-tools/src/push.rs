@@ -20,7 +20,7 @@ use transom_registry::{CONFIG, LAYER, Registries, SIGNATURE_ANNOTATION, SIMPLE_S
 
 use crate::sign::Signer;
 
-/// The component and manifest to push.
+/// The component to push, and how to annotate and sign it.
 #[derive(Clone, Debug, Default)]
 pub struct Push {
     /// The component.
@@ -31,22 +31,22 @@ pub struct Push {
     pub key: Option<Vec<u8>>,
 }
 
-/// Why a component was not put into a registry.
+/// Why a component was not pushed to a registry.
 #[derive(Debug, thiserror::Error)]
 pub enum PushError {
     /// The destination is missing or incomplete.
     #[error("{found:?} is not a push destination; expected \"oci://registry/repository:tag\"")]
     Place {
-        /// As it was given.
+        /// The destination as it was given.
         found: String,
     },
     /// The private key cannot be used.
     #[error("invalid private key: {message}")]
     Key {
-        /// The error, and what was expected.
+        /// The error, and the expected form.
         message: String,
     },
-    /// The registry did not take it.
+    /// The registry rejected the push.
     #[error("{registry} rejected the push: {message}")]
     Registry {
         /// Its name.
@@ -54,19 +54,19 @@ pub enum PushError {
         /// Its error.
         message: String,
     },
-    /// It took longer than it may.
+    /// The push exceeded its timeout.
     #[error("push to {registry} timed out after {timeout:?}")]
     TimedOut {
         /// Its name.
         registry: String,
-        /// How long was waited.
+        /// The timeout.
         timeout: std::time::Duration,
     },
 }
 
 impl Push {
-    /// Pushes to `oci://registry/repository:tag`; returns the source with the digest of the image
-    /// manifest, as a plugin's manifest may name it.
+    /// Pushes to `oci://registry/repository:tag`. Returns the source with the digest of the image
+    /// manifest, in the form of a plugin's manifest.
     pub async fn to(self, place: &str, registries: &Registries) -> Result<String, PushError> {
         let source = Source::parse(place)
             .filter(|it| it.digest().is_none())
@@ -76,8 +76,8 @@ impl Push {
         let signer = self.key.as_deref().map(Signer::parse).transpose();
         let signer = signer.map_err(|message| PushError::Key { message })?;
         let registry = source.registry().to_owned();
-        // The client needs one for the whole process; a second call says only that it is there
-        // already.
+        // The client needs a default provider for the process. The call fails if there already is
+        // one.
         let _ = rustls::crypto::ring::default_provider().install_default();
         let timeout = registries.timeout;
         let work = self.push(&source, registries, signer.as_ref());
@@ -147,7 +147,7 @@ async fn sign(
     );
     let mut manifest = match client.pull_image_manifest(&beside, auth).await {
         Ok((manifest, _)) => manifest,
-        // Not there, or nothing that could be added to.
+        // There is no signature manifest, or it cannot be extended.
         Err(_) => OciImageManifest {
             config: put(client, to, IMAGE_CONFIG_MEDIA_TYPE, b"{}".to_vec()).await?,
             ..empty()

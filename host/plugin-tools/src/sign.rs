@@ -7,7 +7,7 @@ use ring::{
 };
 use rustls_pki_types::{PrivatePkcs8KeyDer, pem::PemObject};
 
-/// A private key. Never shown.
+/// A private key. It is never logged or displayed.
 pub(crate) enum Signer {
     EcdsaP256(EcdsaKeyPair),
     Ed25519(Ed25519KeyPair),
@@ -27,8 +27,8 @@ impl Signer {
             .map_err(|error| format!("{error}; {expected}"))
     }
 
-    /// The signature in base64, as cosign writes it. Empty where the system has no randomness; such
-    /// a one holds nowhere.
+    /// Returns the signature in base64, as cosign writes it. If the system provides no random
+    /// numbers it is empty, and no verifier accepts it.
     pub(crate) fn sign(&self, message: &[u8]) -> String {
         match self {
             Signer::EcdsaP256(key) => key

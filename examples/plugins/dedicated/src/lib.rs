@@ -1,6 +1,7 @@
 //! Agents with the attribute `dedicated:/group` take tasks of that group only.
 //!
-//! It is for a chain, after a matcher that judges constraints: it accepts all of them.
+//! It is one matcher of a chain, after a matcher that evaluates constraints: this one accepts every
+//! constraint.
 
 #![forbid(unsafe_code)]
 
@@ -30,7 +31,7 @@ impl Matcher for Dedicated {
     }
 }
 
-/// By handle, the value of each dedicated agent.
+/// The values of the dedicated agents by handle.
 #[derive(Debug, Default)]
 pub struct Agents(HashMap<u32, Value>);
 
@@ -46,7 +47,8 @@ impl AgentSet for Agents {
     }
 
     fn evaluate(&mut self, task: &Task, candidates: &[Candidate]) -> Vec<Verdict> {
-        // As many as there are constraints: none of them, a rule of this matcher's own.
+        // An index after the last constraint stands for a rule of this matcher and not for a
+        // constraint.
         let refused = Verdict::Refused(task.constraints.len() as u32);
         let verdict = |it: &Candidate| {
             if self.takes(it.agent, task) {

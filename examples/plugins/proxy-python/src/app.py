@@ -1,5 +1,5 @@
-"""Has the containers of a cluster reach the internet through a proxy: the variables are set for the script and
-for what it starts."""
+"""Sends the internet traffic of a cluster's containers through a proxy: sets the variables of the script,
+which the processes that it starts inherit."""
 
 from transom_plugin import export, log
 from transom_plugin.bootstrap import Bootstrap, Prepared, Refused
@@ -24,7 +24,7 @@ class Proxy(Bootstrap):
     def prepare(self, context, script):
         if not script:
             raise Refused("there is no script to run")
-        # What the definition of the framework sets itself stays.
+        # Variables that the definition of the framework sets take precedence.
         own = {name.upper() for name, _ in context.environment}
         added = [(name, value) for name, value in self.variables.items() if name not in own]
         log.debug(f"{context.task}: {len(added)} variables")

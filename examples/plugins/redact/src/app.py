@@ -1,4 +1,4 @@
-"""Hides the secrets in apps' environments from those who watch events. What is decided is in filter.py."""
+"""Hides secrets in apps' environments from subscribers of the event stream. filter.py has the decisions."""
 
 import json
 
@@ -28,7 +28,7 @@ class About:
         )
 
     def configure(self, config):
-        """Asked once of every instance. The document has passed the schema."""
+        """Called once for every instance. The document matches the schema."""
         document = json.loads(config)
         filter.secrets = [pattern.lower() for pattern in document["secrets"]]
         filter.opt_in = document.get("opt-in", [])

@@ -12,14 +12,14 @@ opt_in = []
 
 
 class View:
-    """A query made ready: the same events always get the same decisions."""
+    """An open query. It gives equal decisions for equal events."""
 
     def __init__(self, query):
         self.kinds = set(query.event_types)
 
     @classmethod
     def open(cls, query):
-        """Asked once for each distinct query. A refusal is what the subscriber gets to read."""
+        """Called once for each distinct query. The subscriber receives the text of a refusal."""
         if query.expression is not None:
             raise Err("this filter takes no expressions")
         return cls(query)
@@ -35,7 +35,7 @@ class View:
             wanted = not matches(event.kind, opt_in)
         if not wanted:
             return Decision_Drop()
-        # Most events have no environment, and reading them would be for nothing.
+        # Most events have no environment, so they need not be parsed.
         if '"env"' not in event.body:
             return Decision_Pass()
         document = json.loads(event.body)
@@ -43,9 +43,9 @@ class View:
 
 
 def redact(value):
-    """Hides what is secret below `value`, and says whether anything was."""
+    """Hides the secrets in `value`. Returns whether there were any."""
     if isinstance(value, list):
-        # All of them, not only up to the first that had something.
+        # A list, because `any` on a generator would stop at the first item with a secret.
         return any([redact(item) for item in value])
     if not isinstance(value, dict):
         return False

@@ -1,13 +1,13 @@
-"""Whether a Redis answers PING, as `redis-ping` in Rust does it.
+"""Checks whether a Redis answers PING, as `redis-ping` in Rust does.
 
-A Redis that loads its data takes connections and answers nothing but errors: a tcp check calls it well, this
-one does not.
+A Redis that is loading its data accepts connections but answers every command with an error. A tcp check
+reports it as healthy, this check does not.
 """
 
 from transom_plugin import export, log
 from transom_plugin.probe import Connect, Failed, Probe, Receive, Send
 
-# Bytes of an answer: a status and an error are one short line each.
+# Maximum number of bytes of an answer. A status and an error are one short line each.
 MOST = 512
 
 
@@ -28,7 +28,7 @@ class RedisPing(Probe):
             return {"pong": True}
         if text.startswith("-"):
             error = (text[1:].split() or [""])[0]
-            # One that asks for a password is well as far as can be told.
+            # A Redis that requires a password counts as healthy, because the check cannot tell more.
             return {"pong": error == "NOAUTH", "error": error}
         raise no_redis()
 

@@ -1,15 +1,16 @@
 //! Whether a Redis answers PING.
 //!
-//! A Redis that loads its data takes connections and answers nothing but errors: a tcp check calls
-//! it well, this one does not. Its result is `{"pong": true}` or `{"pong": false, "error":
-//! "LOADING"}`. One that asks for a password is well as far as can be told.
+//! A Redis that is loading its data accepts connections but answers every command with an error. A
+//! tcp check reports it as healthy, this check does not. The result is `{"pong": true}` or
+//! `{"pong": false, "error": "LOADING"}`. A Redis that requires a password counts as healthy,
+//! because the check cannot tell more.
 
 #![forbid(unsafe_code)]
 
 use transom_sdk::probe::{Answer, Attempt, Failure, Outcome, Probe, Reason, Request, Step, failed};
 use transom_sdk::{export_probe, log};
 
-/// Bytes of an answer: a status and an error are one short line each.
+/// Maximum number of bytes of an answer. A status and an error are one short line each.
 const MOST: usize = 512;
 
 /// The plugin. It takes no configuration.
@@ -29,7 +30,7 @@ impl Probe for RedisPing {
     }
 }
 
-/// One PING, and as much of the answer as is there.
+/// One PING, and the part of the answer that has been received.
 #[derive(Debug)]
 pub struct Ping {
     request: Request,
@@ -58,7 +59,7 @@ impl Attempt for Ping {
 }
 
 impl Ping {
-    /// The end, once the line has one; else the next piece of it.
+    /// Ends the attempt once the line is complete. Otherwise receives more of it.
     fn answered(&self) -> Step {
         let Some(end) = self.line.iter().position(|byte| *byte == b'\r') else {
             if self.line.len() >= MOST {

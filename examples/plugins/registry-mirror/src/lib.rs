@@ -12,7 +12,7 @@ use serde::Deserialize;
 use transom_sdk::bootstrap::{Bootstrap, Context, Prepared, Refusal};
 use transom_sdk::{ConfigError, Description, Plugin, export_bootstrap, log};
 
-/// The last line of the file in the script. No line of YAML with quoted texts is like it.
+/// The last line of the file in the script. No line of the YAML file equals it.
 const END: &str = "REGISTRIES";
 const SHELLS: [&str; 5] = ["sh", "bash", "dash", "ash", "ksh"];
 
@@ -29,7 +29,7 @@ fn usual_file() -> String {
     "/etc/rancher/k3s/registries.yaml".to_owned()
 }
 
-/// The plugin: the lines that it adds.
+/// The plugin, with the lines that it adds.
 #[derive(Debug)]
 pub struct RegistryMirror {
     lines: String,
@@ -88,7 +88,7 @@ impl Bootstrap for RegistryMirror {
     }
 }
 
-/// Why a mirror is no URL that k3s can use; `None`: it is one.
+/// Why a mirror is not a URL that k3s can use. `None` if it is valid.
 fn wrong(url: &str) -> Option<String> {
     let Some(rest) = url
         .strip_prefix("https://")
@@ -98,7 +98,7 @@ fn wrong(url: &str) -> Option<String> {
     };
     let host_and_port = rest.split('/').next().unwrap_or_default();
     if host_and_port.contains('@') {
-        // Which stays out of the message.
+        // The URL is left out of the message because it contains credentials.
         return Some(
             "the URL has a user or a password, which belongs into the orchestrator's own file".to_owned(),
         );
@@ -141,7 +141,7 @@ fn lines(config: &Config) -> String {
     lines + END + "\n"
 }
 
-/// The added lines are for a shell.
+/// Checks that a shell runs the script, because the added lines are for a shell.
 fn check_interpreter(first: &str) -> Result<(), Refusal> {
     let Some(command) = first.strip_prefix("#!") else {
         return Err(refused(
@@ -163,7 +163,7 @@ fn check_interpreter(first: &str) -> Result<(), Refusal> {
     )))
 }
 
-/// A script that stays as it is is refused again.
+/// The same script is refused again, so that a retry is useless.
 fn refused(message: String) -> Refusal {
     Refusal {
         message,

@@ -1,8 +1,8 @@
-//! [`AgentSet`]: matcher calls on a copy of the agents that the host keeps.
+//! [`AgentSet`]: matcher calls about a set of agents, of which the host keeps a copy.
 //!
-//! The copy inside an instance is loaded at the first call, updated with the changes, and loaded
-//! again after the instance or the plugin is replaced. With several matchers each instance of each
-//! of them has a copy.
+//! An instance loads its own copy at its first call and then receives changes. It is loaded again
+//! after the instance or the plugin is replaced. With several matchers, each instance of each
+//! matcher has a copy.
 
 use std::sync::Arc;
 
@@ -24,7 +24,7 @@ use crate::{
     },
 };
 
-/// The agents of one framework, as the host keeps them. Owned by one scheduler; one call at a time.
+/// The host's copy of one framework's agents. One scheduler owns it and makes one call at a time.
 #[derive(Debug)]
 pub struct AgentSet {
     extension_points: Arc<ExtensionPoints>,
@@ -59,14 +59,14 @@ impl AgentSet {
         self.len() == 0
     }
 
-    /// How many candidates of the last [`Self::evaluate`] each of several matchers has refused, in
-    /// their order; empty with one matcher.
+    /// Number of candidates that each matcher refused in the last [`Self::evaluate`], in the order
+    /// of the matchers. Empty with one matcher.
     pub fn refusals(&self) -> &[(String, u32)] {
         &self.refusals
     }
 
-    /// For each candidate, in order, whether one more instance may go there. A matcher judges the
-    /// candidates that those before it accept.
+    /// Returns for each candidate, in order, whether one more instance may go there. A matcher only
+    /// evaluates the candidates that the matchers before it accept.
     pub async fn evaluate(
         &mut self,
         task: &Task,
@@ -82,7 +82,8 @@ impl AgentSet {
         Ok(verdicts)
     }
 
-    /// Chooses agents (by handle) for up to `count` further instances; fewer when no more fit.
+    /// Chooses agents (by handle) for up to `count` further instances. Returns fewer if no more
+    /// fit.
     pub async fn place(
         &mut self,
         task: &Task,
@@ -96,8 +97,9 @@ impl AgentSet {
         if others.is_empty() {
             return self.choose(first, task, candidates, count).await;
         }
-        // One instance after the other: what a matcher accepts may depend on the last one, and a choice
-        // of several would leave the others no alternatives.
+        // One instance at a time, because the verdict on the next one may depend on the last one,
+        // and because the other matchers could only reject a choice for several instances as a
+        // whole.
         let (mut task, mut left) = (task.clone(), candidates.to_vec());
         let mut chosen = Vec::new();
         while chosen.len() < count as usize {
@@ -118,8 +120,9 @@ impl AgentSet {
         Ok(chosen)
     }
 
-    /// Chooses which `count` of the placed instances to kill, as indices into [`Task::placed`]; with
-    /// fewer the host chooses the others. Of several matchers the first one chooses.
+    /// Chooses `count` of the placed instances to kill, as indices into [`Task::placed`]. If there
+    /// are fewer indices, the host chooses the remaining instances. With several matchers, the
+    /// first one chooses.
     pub async fn select_kills(&mut self, task: &Task, count: u32) -> Result<Vec<u32>, CallError> {
         let matchers = self.extension_points.matchers()?;
         let Some((_, first)) = matchers.first() else {
@@ -129,7 +132,7 @@ impl AgentSet {
         first.ask(SelectKills { question, count }).await
     }
 
-    /// The verdicts, and how many candidates each matcher has refused.
+    /// Returns the verdicts, and the number of candidates that each matcher refused.
     async fn judge(
         &self,
         matchers: &Matchers<'_>,
@@ -147,7 +150,7 @@ impl AgentSet {
         Ok((judged.into_iter().map(|it| it.verdict).collect(), refusals))
     }
 
-    /// The candidates that all matchers accept.
+    /// Returns the candidates that all matchers accept.
     async fn accepted(
         &self,
         matchers: &Matchers<'_>,
@@ -175,8 +178,8 @@ impl AgentSet {
         question(&self.copy, task, candidates)
     }
 
-    /// Explains which of its agents may run one more instance, as they are now. `task.placed` may
-    /// name agents that are not in the set; they are left out.
+    /// Explains which of the current agents may run one more instance. Agents in `task.placed` that
+    /// are not in the set are left out.
     pub fn explain(&self, task: Task) -> impl Future<Output = MatcherExplanation> + Send + use<> {
         let (extension_points, agents) = (Arc::clone(&self.extension_points), self.copy.snapshot());
         async move { explain::matcher::explain(&extension_points, &agents, task).await }

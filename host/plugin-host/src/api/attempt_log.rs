@@ -1,4 +1,4 @@
-//! [`AttemptLog`]: the steps of one attempt with their times, for a person.
+//! [`AttemptLog`]: the steps of one attempt with their times, for an operator.
 
 use std::{
     sync::{Mutex, MutexGuard, PoisonError},
@@ -9,12 +9,12 @@ use tokio::time::Instant;
 
 use crate::worlds::step::{Answer, Step};
 
-/// Steps that are kept, over all runs of an attempt.
+/// Maximum number of steps that are kept over all runs of an attempt.
 const MAX_STEPS: usize = 256;
-/// Bytes of the steps and answers that are kept.
+/// Maximum size in bytes of the steps and answers that are kept.
 const MAX_BYTES: usize = 512 << 10;
 
-/// Collects the steps of one attempt; those over the limits are counted.
+/// Collects the steps of one attempt. Steps over the limits are only counted.
 #[derive(Debug)]
 pub(crate) struct AttemptLog {
     began: Instant,
@@ -25,9 +25,9 @@ pub(crate) struct AttemptLog {
 #[derive(Debug, Default)]
 pub(crate) struct LoggedSteps {
     pub(crate) steps: Vec<LoggedStep>,
-    /// Steps that were left out.
+    /// Number of steps that were left out.
     pub(crate) omitted: u32,
-    /// How often the attempt began: an instance that is lost begins it again.
+    /// Number of runs. The attempt starts again if its instance is lost.
     pub(crate) runs: u32,
     bytes: usize,
     /// Why the step in progress was denied.
@@ -39,17 +39,17 @@ pub(crate) struct LoggedSteps {
 pub(crate) struct LoggedStep {
     /// The run of the attempt, from 1.
     pub(crate) run: u32,
-    /// Since the beginning of the attempt.
+    /// Start of the step, since the beginning of the attempt.
     pub(crate) at: Duration,
     pub(crate) took: Duration,
     pub(crate) step: Step,
     pub(crate) answer: Answer,
-    /// Why the host denied it.
+    /// Why the host denied the step.
     pub(crate) denial: Option<String>,
 }
 
 impl AttemptLog {
-    /// The attempt begins now.
+    /// Starts the log at the beginning of the attempt.
     pub(crate) fn new() -> AttemptLog {
         AttemptLog {
             began: Instant::now(),
@@ -61,12 +61,12 @@ impl AttemptLog {
         self.lock().runs += 1;
     }
 
-    /// The step in progress is denied.
+    /// Records that the step in progress is denied.
     pub(crate) fn denied(&self, why: &str) {
         self.lock().denial = Some(why.to_owned());
     }
 
-    /// A step that began at `began` has this answer now.
+    /// Records a step that began at `began` and has been answered.
     pub(crate) fn note(&self, began: Instant, step: Step, answer: &Answer) {
         let mut log = self.lock();
         let denial = log.denial.take();
@@ -86,7 +86,7 @@ impl AttemptLog {
         });
     }
 
-    /// The collected steps, and the time since the beginning.
+    /// Returns the collected steps, and the time since the beginning.
     pub(crate) fn finish(self) -> (LoggedSteps, Duration) {
         let took = self.began.elapsed();
         let steps = self.steps.into_inner().unwrap_or_else(PoisonError::into_inner);

@@ -61,7 +61,7 @@ impl ExtensionPoints {
         })
     }
 
-    /// The extension point, and the name of the plugin that serves it.
+    /// Returns the extension point, and the name of the plugin bound to it.
     pub(crate) fn prober_of<'a>(&'a self, kind: &'a Kind) -> (&'static str, &'a str) {
         let bindings = &self.config.bindings;
         match kind {

@@ -1,4 +1,4 @@
-//! A chain of matchers: which candidates all of them accept.
+//! A chain of matchers, which accepts a candidate only if all of them accept it.
 
 use std::sync::Arc;
 
@@ -19,20 +19,20 @@ pub(super) fn question(agents: &Arc<AgentMirror>, task: &Task, candidates: &[Can
     }
 }
 
-/// A matcher that can be asked which candidates fit.
+/// A matcher that evaluates candidates.
 pub(crate) trait Judge: Sync {
     fn evaluate(&self, question: Question) -> impl Future<Output = Result<Vec<Verdict>, CallError>> + Send;
 }
 
-/// What a chain of matchers says of a candidate.
+/// The verdict of a chain of matchers on one candidate.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(crate) struct Judgement {
     pub(crate) verdict: Verdict,
-    /// The matcher that refused it, by its place in the chain.
+    /// Index in the chain of the matcher that refused it.
     pub(crate) refused_by: Option<usize>,
 }
 
-/// Asks one matcher after the other, each about the candidates that those before it accept.
+/// Calls one matcher after the other, each with the candidates that the matchers before it accept.
 pub(crate) async fn judge<J: Judge>(
     matchers: &[J],
     agents: &Arc<AgentMirror>,
@@ -50,7 +50,7 @@ pub(crate) async fn judge<J: Judge>(
         let left: Vec<usize> = (0..candidates.len())
             .filter(|index| judged[*index].refused_by.is_none())
             .collect();
-        // The first one is asked anyway, so that its faults are seen.
+        // The first matcher is called even without candidates, so that its faults are noticed.
         if left.is_empty() && at > 0 {
             break;
         }

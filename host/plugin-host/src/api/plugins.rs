@@ -87,7 +87,8 @@ impl Config {
         };
         let calls = config.recording.clone().map(|settings| {
             let (log, writer) = CallLog::new(settings, metrics.clone());
-            // It does not keep calls from the processor; what it cannot write in time is dropped.
+            // The writer runs at low priority, so that it does not delay calls. Records that it
+            // cannot write in time are dropped.
             runtime
                 .executor
                 .spawn_low(&runtime.tracker, writer.run(runtime.token.clone()));
@@ -129,7 +130,7 @@ impl Config {
             next_view: AtomicU64::new(1),
         };
         runtime.tracker.spawn(sources.run(runtime.token.clone()));
-        // Admissions enter guests, too.
+        // Admissions run guest code, so this needs the executor for guests.
         runtime.executor.spawn(&runtime.tracker, directory.run());
         runtime.tracker.close();
         Ok(Plugins(Arc::new(inner)))
@@ -146,7 +147,7 @@ struct Inner {
     sources: Sources,
     directory: DirectoryHandle,
     history: Arc<History>,
-    /// None: no calls are recorded.
+    /// The call log. `None`: no calls are recorded.
     calls: Option<CallLog>,
     /// Queries with open views.
     views: Mutex<OpenViews>,
@@ -179,19 +180,20 @@ impl Plugins {
         &self.0.extension_points.config.bindings
     }
 
-    /// The newest lines of the log of the version that serves, oldest first, with a sequence number
-    /// over `after`. None: no version of the plugin serves or is disabled.
+    /// The newest lines of the log of the serving or disabled version, oldest first, with a
+    /// sequence number above `after`. `None` if the plugin has no such version.
     pub fn log(&self, name: &str, after: u64) -> Option<Vec<LogLine>> {
         self.0.extension_points.table.load().log(name, after)
     }
 
-    /// Subscribes to changes from now on. A slow subscriber receives the number of missed changes.
+    /// Subscribes to changes from now on. A subscriber that lags receives the number of missed
+    /// changes.
     pub fn changes(&self) -> broadcast::Receiver<Change> {
         self.0.directory.changes.subscribe()
     }
 
-    /// Scans the directory now; returns the changes when all files were admitted or refused. Tags
-    /// are fetched again in the background.
+    /// Scans the directory and returns the changes when all files have been admitted or refused.
+    /// Tags are fetched again in the background.
     pub async fn rescan(&self) -> Vec<Change> {
         let (answer, changes) = oneshot::channel();
         if self
@@ -207,14 +209,15 @@ impl Plugins {
         changes.await.unwrap_or_default()
     }
 
-    /// The records of a plugin, newest first, also of a removed one, and where they are stored.
+    /// The records of a plugin, newest first, and where they are stored. A removed plugin still has
+    /// records.
     pub fn history(&self, name: &str) -> (Vec<AdmissionRecord>, Durability) {
         (self.0.history.of(name), self.0.history.durability())
     }
 
-    /// Rolls back to `record`, or to the newest other version. Files in the directory are ignored
-    /// until they change, also after a restart if a store is configured. `by`: the operator, for
-    /// the record.
+    /// Rolls back to `record`, or to the newest other version. The current files in the directory
+    /// are ignored until they change; with a store this holds after a restart, too. `by`: the
+    /// operator, for the record.
     pub async fn rollback(&self, name: &str, record: Option<u64>, by: &str) -> Result<Change, CommandError> {
         self.order(|answer| Command::Rollback {
             name: name.to_owned(),
@@ -225,7 +228,8 @@ impl Plugins {
         .await
     }
 
-    /// Promotes the shadow or the canary, whatever it has shown. `by`: the operator, for the record.
+    /// Promotes the shadow or the canary regardless of its measurements. `by`: the operator, for
+    /// the record.
     pub async fn promote(&self, name: &str, by: &str) -> Result<Change, CommandError> {
         self.order(|answer| Command::Promote {
             name: name.to_owned(),
@@ -246,14 +250,14 @@ impl Plugins {
         .await
     }
 
-    /// The largest component, in bytes, that [`Self::upload`] accepts with this manifest; without one,
-    /// with that of the plugin directory.
+    /// Returns the size in bytes of the largest component that [`Self::upload`] accepts with this
+    /// manifest. Without a manifest, the one in the plugin directory counts.
     pub async fn upload_limit(&self, name: &str, manifest: Option<&[u8]>) -> Result<u64, UploadError> {
         upload::component_limit(&self.0.extension_points.config, name, manifest).await
     }
 
-    /// Writes files to the plugin directory, and starts their admission. Files that are left out stay
-    /// as they are there. Files that could never be admitted are not written.
+    /// Writes files to the plugin directory and starts their admission. Files that are left out
+    /// remain unchanged there. Files that could never be admitted are not written.
     pub async fn upload(&self, name: &str, files: PluginFiles) -> Result<Uploaded, UploadError> {
         let config = &self.0.extension_points.config;
         upload::check(config, name, &files).await?;
@@ -281,8 +285,9 @@ impl Plugins {
         done.await.unwrap_or(Err(CommandError::Stopped))
     }
 
-    /// The newest recorded calls of a plugin, also of a removed one, oldest first: at most `max` from
-    /// the last `since`. Waits until the calls answered before are written.
+    /// Returns the newest recorded calls of a plugin, oldest first: at most `max`, and not older
+    /// than `since`. A removed plugin may still have recorded calls. Waits until earlier calls are
+    /// written.
     pub async fn recorded_calls(
         &self,
         name: &str,
@@ -290,7 +295,7 @@ impl Plugins {
         max: usize,
     ) -> Result<RecordedCalls, CommandError> {
         let owned = || name.to_owned();
-        // The name becomes that of a folder.
+        // The name becomes a folder's name.
         if !is_name(name) {
             return Err(CommandError::Unknown { name: owned() });
         }
@@ -329,8 +334,8 @@ impl Plugins {
         AgentSet::new(Arc::clone(&self.0.extension_points), home_region)
     }
 
-    /// Validates these constraints. Empty: they are valid. Of several matchers each one validates
-    /// all of them, and its name is in the messages.
+    /// Validates these constraints. An empty list: all are valid. With several matchers, each one
+    /// validates all constraints, and the messages contain the matcher's name.
     pub async fn validate_constraints(
         &self,
         constraints: &[matcher::Constraint],
@@ -402,14 +407,14 @@ impl Plugins {
         .await
     }
 
-    /// Asks the filters about past events for one query, for a person. The error is the text of a
-    /// filter that refuses the query.
+    /// Starts an explanation of what the filters decide about past events for one query. The error
+    /// is the text of a filter that refuses the query.
     pub async fn explain_filter(&self, query: events::Query) -> Result<FilterExplainer, String> {
         FilterExplainer::open(&self.0.extension_points, query).await
     }
 
-    /// Probes a task once as [`Self::probe`] does, for a person: it counts nowhere, and each step is
-    /// listed.
+    /// Probes a task once as [`Self::probe`] does, and returns the steps for an operator. The
+    /// attempt does not count in metrics and health.
     pub async fn explain_probe(
         &self,
         kind: &probe::Kind,

@@ -34,8 +34,8 @@ impl View {
         &self.opened.query
     }
 
-    /// One decision for each event, in order. [`OpenError::Refused`] when a new version of the
-    /// plugin refuses the query.
+    /// Returns one decision for each event, in order. Fails with [`OpenError::Refused`] if a new
+    /// version of the plugin refuses the query.
     pub async fn decide(&self, events: &[Event]) -> Result<Vec<Decision>, OpenError> {
         let filters = self.extension_points.filters()?;
         let Some(((_, first), others)) = filters.split_first() else {
@@ -49,7 +49,7 @@ impl View {
             }
             let next = self.ask(filter, passed.into()).await?;
             for (index, decision) in left.into_iter().zip(next) {
-                // What an earlier filter has put in its place stays, if this one passes it.
+                // A replacement by an earlier filter remains if this filter passes the event.
                 if decision != Decision::Pass {
                     decisions[index] = decision;
                 }
@@ -69,7 +69,7 @@ impl View {
     }
 }
 
-/// The events that the next filter gets, with their places.
+/// Returns the events that the next filter receives, with their indices.
 fn left<'a>(events: &'a [Event], decisions: &'a [Decision]) -> impl Iterator<Item = (usize, Event)> {
     let decided = events.iter().zip(decisions).enumerate();
     decided.filter_map(|(index, (event, decision))| match decision {

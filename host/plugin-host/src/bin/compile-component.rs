@@ -1,4 +1,4 @@
-//! The process that compiles, for the tests of this crate. The daemon starts itself instead.
+//! The compiler process for the tests of this crate. The daemon uses its own binary instead.
 
 use std::process::ExitCode;
 

@@ -1,8 +1,8 @@
-//! From files to a serving version, and its life from then on.
+//! The life of a version, from its files to its replacement.
 //!
-//! `directory` is the actor: it watches the files, starts admissions, and executes what `state`,
-//! the pure rule, decides. `admission` validates a component, `replay` asks it recorded calls, and
-//! `table` is what calls and operators read.
+//! `directory` is the actor: it watches the files, starts admissions, and executes the decisions of
+//! `state`, which is a pure function. `admission` validates a component, `replay` repeats recorded
+//! calls on it, and `table` is the snapshot for calls and operators.
 
 pub(crate) mod admission;
 pub(crate) mod directory;

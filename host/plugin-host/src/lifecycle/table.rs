@@ -31,12 +31,12 @@ pub(crate) enum Serving {
     Bootstrap(ActiveVersion<Bootstrap>),
 }
 
-/// A disabled plugin.
+/// A plugin that is out of service after repeated faults.
 #[derive(Debug)]
 pub(crate) struct Disabled {
     pub(crate) info: ComponentInfo,
     pub(crate) reason: String,
-    /// Of the version that failed.
+    /// Context of the version that failed.
     pub(crate) context: Arc<VersionContext>,
 }
 
@@ -68,7 +68,7 @@ impl Serving {
         self.parts().1
     }
 
-    /// The same with a version beside it; none if that is of another world.
+    /// Returns the same version with a candidate. `None` if the candidate is of another world.
     pub(crate) fn with_candidate(&self, new: &Serving, beside: &Beside<'_>) -> Option<Serving> {
         Some(match (self, new) {
             (Serving::Probe(old), Serving::Probe(new)) => Serving::Probe(beside.start(old, new)),
@@ -79,7 +79,7 @@ impl Serving {
         })
     }
 
-    /// The same without a version beside it.
+    /// Returns the same version without a candidate.
     pub(crate) fn without_candidate(&self) -> Serving {
         match self {
             Serving::Probe(it) => Serving::Probe(it.with_candidate(None)),
@@ -103,7 +103,7 @@ impl Serving {
     }
 }
 
-/// What a version beside the serving one needs.
+/// What is needed to run a candidate alongside the serving version.
 pub(crate) struct Beside<'a> {
     pub(crate) runtime: &'a Runtime,
     pub(crate) stats: Arc<CandidateStats>,
@@ -123,7 +123,7 @@ impl Beside<'_> {
 }
 
 impl Table {
-    /// The newest log lines of the version that serves or is disabled, after this number.
+    /// Returns the newest log lines of the serving or disabled version, after this number.
     pub(crate) fn log(&self, name: &str, after: u64) -> Option<Vec<LogLine>> {
         let serving = self.serving.get(name).map(|it| it.parts().0);
         let context = serving.or_else(|| self.disabled.get(name).map(|it| &it.context))?;

@@ -11,7 +11,7 @@ use crate::observe::health::Probation;
 #[derive(Clone, Debug)]
 pub(crate) struct Files {
     pub(crate) component: Arc<Vec<u8>>,
-    /// None: there is no manifest.
+    /// `None` if there is no manifest.
     pub(crate) manifest: Option<ManifestFile>,
     pub(crate) origin: Origin,
 }
@@ -25,7 +25,7 @@ pub(crate) struct ManifestFile {
 }
 
 impl ManifestFile {
-    /// `defaults` and `probation` are the default values.
+    /// Parses a manifest's text. `defaults` and `probation` are the default values.
     pub(crate) fn parse(text: String, defaults: &Limits, probation: Probation) -> ManifestFile {
         let table = table(&text);
         ManifestFile {
@@ -41,8 +41,8 @@ impl ManifestFile {
         &self.text
     }
 
-    /// Whether it names a source, valid or not. True for invalid TOML, so that the error is
-    /// reported.
+    /// Whether the manifest has the key `source`, valid or not. True for invalid TOML, so that the
+    /// error is reported.
     pub(crate) fn names_source(&self) -> bool {
         self.names_source
     }

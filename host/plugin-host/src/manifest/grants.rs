@@ -1,5 +1,5 @@
-//! The grants of a plugin. Pure rules: names are resolved elsewhere, and the host connects to the
-//! address that was checked.
+//! The grants of a plugin. This module does no I/O: other code resolves names, and the host
+//! connects to the address that was checked.
 //!
 //! `"task"` grants the ports of the probed task. A guarded address ([`Guard`]) needs a grant that
 //! names exactly that address; a network that contains it is not enough. Unspecified, multicast and
@@ -11,14 +11,14 @@ use transom_registry::network::{Destination, Guard, names_no_peer};
 
 use crate::worlds::probe::Endpoint;
 
-/// Why a destination is not reached.
+/// Why a connection to a destination is denied.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Refusal {
-    /// No grant is about it.
+    /// No grant covers the destination.
     NotGranted,
-    /// A grant may contain it, but none names exactly it.
+    /// The address is guarded, and no grant names exactly this address.
     Guarded(Guard),
-    /// The address names no peer.
+    /// An address that no peer can have: unspecified, multicast or broadcast.
     NoPeer,
 }
 
@@ -39,8 +39,8 @@ impl fmt::Display for Refusal {
     }
 }
 
-/// The `[grants]` of a manifest. Default: nothing to reach, and for WASI guests clocks and
-/// randomness.
+/// The `[grants]` of a manifest. By default a plugin may connect nowhere, and a WASI guest may use
+/// clocks and random numbers.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[allow(
     clippy::struct_excessive_bools,
@@ -54,7 +54,7 @@ pub(crate) struct Grants {
     pub(crate) random: bool,
     /// Names of variables of the daemon's environment.
     pub(crate) environment: Vec<String>,
-    /// Packages or interfaces that an upgrade may import though the version before it did not.
+    /// Packages or interfaces that an upgrade may import although the previous version did not.
     pub(crate) imports: Vec<String>,
 }
 
@@ -73,9 +73,9 @@ impl Default for Grants {
 }
 
 impl Grants {
-    /// Whether `ip`, to which `endpoint` resolved, may be reached on its port. `guard` is what
-    /// guards that address and port, if anything does. `task` holds the task's own endpoints, each
-    /// with the addresses that its host resolved to.
+    /// Whether the plugin may connect to `ip`, an address of `endpoint`, on the port of `endpoint`.
+    /// `guard` is the guard of this address and port, if there is one. `task` lists the task's own
+    /// endpoints, each with the addresses of its host.
     pub(crate) fn judge(
         &self,
         endpoint: &Endpoint,
@@ -95,8 +95,8 @@ impl Grants {
             })
         };
         let allowed = |it: &Destination| match (guard, it) {
-            // An agent may be on this machine and be known by a loopback address; the daemon's own
-            // ports are no task's.
+            // An agent may run on this machine and be known by a loopback address. The daemon's own
+            // ports never belong to a task.
             (None | Some(Guard::Loopback), Destination::Task) => is_own(),
             (Some(guard), _) => it.names(endpoint, ip, guard),
             (None, Destination::Name { host, port }) => {
@@ -167,7 +167,8 @@ mod tests {
             (&["::/0"], "x", 80, "::", false),
             (&["::/0"], "x", 80, "ff02::1", false),
             (&["::/0"], "x", 80, "64:ff9b::", false),
-            // Loopback: only what names it, in whatever form it comes.
+            // A loopback address needs a grant that names it, in whatever form the address is
+            // written.
             (&["0.0.0.0/0"], "x", 80, "127.0.0.1", false),
             (&["0.0.0.0/0"], "x", 80, "127.9.9.9", false),
             (&["0.0.0.0/0"], "x", 80, "::ffff:127.0.0.1", false),
@@ -258,7 +259,8 @@ mod tests {
         ] {
             let to = endpoint(host, 8081);
             let ip: IpAddr = ip.parse().unwrap();
-            // Not even where the task claims the port as its own.
+            // The grant "task" does not allow it either, even if the task claims the port as its
+            // own.
             for patterns in [&[pattern][..], &[pattern, "task"]] {
                 let task = [(to.clone(), vec![ip])];
                 let judged = granted(patterns).judge(&to, ip, Some(&guard), &task);

@@ -7,7 +7,7 @@
 
 use crate::manifest::grants::Grants;
 
-/// What every world has: a log, whose volume is limited.
+/// The package that every world may import: the log, whose volume is limited.
 const OWN: &str = "transom:plugin";
 
 /// Why a component's imports are refused. Display is for an operator.
@@ -35,7 +35,8 @@ fn profile_for(imports: &[String]) -> String {
     found.map(|(name, _)| format!(" = {name:?}")).unwrap_or_default()
 }
 
-/// Interfaces without their version: another one of the same is no other import.
+/// Returns interface names without their versions, because another version of the same interface is
+/// not a new import.
 pub(crate) fn interfaces(imports: &[String]) -> Vec<String> {
     let mut names: Vec<String> = imports.iter().map(|it| interface(it).to_owned()).collect();
     names.sort_unstable();
@@ -51,7 +52,8 @@ fn package(import: &str) -> &str {
     import.split_once('/').map_or(import, |(package, _)| package)
 }
 
-/// `before`: imports of the version to be replaced; none if there is none.
+/// Checks the imports against the grants. `before`: imports of the version to be replaced; `None`
+/// if there is no such version.
 pub(crate) fn check(
     imports: &[String],
     before: Option<&[String]>,
@@ -82,7 +84,7 @@ pub(crate) fn check(
     }
 }
 
-/// The interfaces that need a grant in an upgrade of a version with the imports `before`.
+/// Returns the interfaces that need a grant when a version with the imports `before` is upgraded.
 pub(crate) fn added(imports: &[String], before: &[String]) -> Vec<String> {
     let mut new = interfaces(imports);
     new.retain(|it| package(it) != OWN && !before.contains(it));
@@ -91,8 +93,9 @@ pub(crate) fn added(imports: &[String], before: &[String]) -> Vec<String> {
 
 /// Named lists of imports, for `grants.imports`.
 const PROFILES: [(&str, &[&str]); 1] = [
-    // What the libraries of Python and JavaScript import, whether they use it or not. There is
-    // nothing behind files and sockets; clocks, randomness and variables have grants of their own.
+    // The imports of the language runtimes of Python and JavaScript, whether or not a plugin uses
+    // them. Files and sockets have no implementation here; clocks, random numbers and variables
+    // have separate grants.
     (
         "wasi-guest",
         &[
@@ -118,7 +121,7 @@ pub(crate) fn profiles() -> String {
     names.join(", ")
 }
 
-/// Whether a text can stand in `grants.imports`: `wasi:clocks` or `wasi:clocks/wall-clock`.
+/// Whether a text is valid in `grants.imports`: `wasi:clocks` or `wasi:clocks/wall-clock`.
 pub(crate) fn is_pattern(text: &str) -> bool {
     let plain = |part: &str| {
         let mut chars = part.chars();
@@ -213,7 +216,7 @@ mod tests {
         let clock = texts(&["wasi:clocks/wall-clock@0.2.0"]);
         assert!(
             check(&clock, Some(&[]), &clockless).is_err(),
-            "a denial goes first"
+            "a denial takes precedence over a missing grant"
         );
     }
 
@@ -228,7 +231,7 @@ mod tests {
             let grants = Grants {
                 clock,
                 random,
-                // Naming it elsewhere does not bring it back.
+                // A grant in `imports` does not override the denial.
                 imports: texts(&["wasi:clocks", "wasi:random"]),
                 ..Grants::default()
             };

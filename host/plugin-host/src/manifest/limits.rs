@@ -3,7 +3,7 @@
 
 use std::time::Duration;
 
-/// Maximum linear memory that a manifest may grant; the engine's pool has this size.
+/// Maximum linear memory that a manifest may grant. The slots of the engine's pool have this size.
 pub(crate) const MAX_MEMORY: u64 = 512 << 20;
 /// Maximum table elements that a manifest may grant.
 pub(crate) const MAX_TABLE: u64 = 50_000;
@@ -23,11 +23,11 @@ pub(crate) const MAX_INSTANCES: usize = 32;
 /// How calls are distributed over instances.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Instances {
-    /// This number is kept, and each runs one call at a time.
+    /// This number of instances is kept, and each runs one call at a time.
     Kept(usize),
-    /// Each call has a new one, configured before and dropped after it; each attempt of a probe
-    /// keeps one to its end. At most 32 at a time, other calls wait. Each call loads agent sets and
-    /// views again.
+    /// Each call has a new instance, configured before the call and dropped after it; each attempt
+    /// of a probe keeps one to its end. At most 32 exist at a time, and further calls wait. Each
+    /// call loads agent sets and views again.
     PerCall,
 }
 
@@ -52,13 +52,13 @@ pub struct Limits {
     pub concurrency: usize,
     /// Steps of one attempt.
     pub steps: u32,
-    /// Maximum duration of one attempt, whatever its request specifies.
+    /// Maximum duration of one attempt, even if its request specifies a longer one.
     pub attempt_time: Duration,
     /// Bytes that one attempt may receive.
     pub attempt_input: u64,
     /// Bytes that one attempt may send.
     pub attempt_output: u64,
-    /// Log lines per second; a burst may have as many again.
+    /// Log lines per second. A burst may have the same number again.
     pub log_lines: u32,
     /// Bytes of one log line; longer lines are truncated.
     pub log_line: usize,

@@ -1,24 +1,25 @@
-//! The secrets of a plugin, so that they do not get into the call log.
+//! Masks the secrets of a plugin, so that they do not get into the call log.
 //!
-//! The schema of the configuration marks them: a property is secret if its schema, or a part of
-//! that, has `"writeOnly": true` or `"format": "password"`. In a record the values of members with
-//! the name of such a property are masked, and every occurrence of a configured value of them. Names
-//! and values are compared as they are: a value in another encoding (Base64, percent-encoded) is not
-//! found.
+//! The schema of the configuration marks them: a property is secret if its schema, or a part of its
+//! schema, has `"writeOnly": true` or `"format": "password"`. A record is masked in two ways: by
+//! name, every member that has the name of a secret property, and by value, every occurrence of a
+//! configured secret. Values are compared literally: a value in another encoding (Base64,
+//! percent-encoded) is not found. Names are compared without regard to case.
 
 use std::collections::BTreeSet;
 
 use serde_json::{Map, Value};
 
-/// In place of a secret.
+/// Replaces a secret.
 pub(crate) const MASK: &str = "********";
-/// Headers with credentials, which a probe may make of its secrets.
+/// Headers with credentials. A probe may build their values from its secrets.
 const CREDENTIALS: [&str; 3] = ["authorization", "proxy-authorization", "cookie"];
-/// Bytes of a value that is also masked inside longer texts. A shorter one would occur by chance.
+/// Minimum length in bytes of a secret that is also masked inside longer texts. A shorter one would
+/// occur by chance.
 const MIN_PART: usize = 4;
-/// Bytes of a schema that is looked at; a larger one is refused anyway.
+/// Maximum size in bytes of a schema that is searched. Admission rejects a larger one anyway.
 const MAX_SCHEMA: usize = 64 << 10;
-/// Nested schemas that are followed.
+/// Maximum depth of nested schemas that are searched.
 const MAX_DEPTH: usize = 16;
 
 /// The names and the values of a plugin's secrets.
@@ -29,7 +30,8 @@ pub(crate) struct Masks {
 }
 
 impl Masks {
-    /// The secrets of a configuration. A schema that is not JSON has none; admission refuses it.
+    /// Finds the secrets of a configuration. A schema that is not JSON yields none; admission
+    /// rejects it.
     pub(crate) fn of(schema: Option<&str>, config: &Value) -> Masks {
         let schema = schema.filter(|it| it.len() <= MAX_SCHEMA);
         let Some(schema) = schema.and_then(|it| serde_json::from_str::<Value>(it).ok()) else {
@@ -47,7 +49,7 @@ impl Masks {
         masks
     }
 
-    /// The same for a probe's steps: also the headers with credentials.
+    /// Returns the masks for a probe's steps, which also cover the headers with credentials.
     pub(crate) fn with_credentials(&self) -> Masks {
         let more = CREDENTIALS.iter().map(|it| (*it).to_owned());
         Masks {
@@ -64,7 +66,7 @@ impl Masks {
         match document {
             Value::Object(members) => self.apply_to_members(members),
             Value::Array(items) => match items.as_mut_slice() {
-                // A pair of name and value, as headers and variables are.
+                // A pair of name and value: headers and variables have this form.
                 [Value::String(name), value] if self.has_name(name) => mask(value),
                 items => items
                     .iter_mut()
@@ -90,7 +92,8 @@ impl Masks {
 
     fn apply_to_text(&self, text: &mut String) -> bool {
         let mut masked = false;
-        // From the longest, so that no part of one remains.
+        // Longest first, so that replacing a short secret does not break up a longer one that
+        // contains it.
         let mut values: Vec<&String> = self
             .values
             .iter()
@@ -111,7 +114,7 @@ impl Masks {
     }
 
     fn has_name(&self, name: &str) -> bool {
-        // Names of headers have no case.
+        // Header names are case-insensitive.
         self.names.iter().any(|it| it.eq_ignore_ascii_case(name))
     }
 
@@ -126,7 +129,7 @@ impl Masks {
             Value::Array(items) => items.iter().for_each(|item| self.collect_values(item, secret)),
             Value::String(text) if secret && !text.is_empty() => {
                 self.values.insert(text.clone());
-                // As it stands in a JSON text.
+                // The secret as it is escaped inside a JSON text.
                 let quoted = config.to_string();
                 self.values.insert(quoted.trim_matches('"').to_owned());
             }
@@ -138,7 +141,7 @@ impl Masks {
     }
 }
 
-/// Masks a value, unless there is none.
+/// Masks a value unless it is null. Returns whether it was masked.
 fn mask(value: &mut Value) -> bool {
     let masked = !value.is_null();
     if masked {
@@ -147,7 +150,8 @@ fn mask(value: &mut Value) -> bool {
     masked
 }
 
-/// Whether a document is a recorded one, where a mask stands for any text and for any value.
+/// Whether a document equals the recorded one. A mask in the recorded one matches any text and any
+/// value.
 pub(crate) fn equal_but_for_masks(recorded: &Value, found: &Value) -> bool {
     match (recorded, found) {
         (Value::String(recorded), _) if recorded == MASK => true,
@@ -168,7 +172,7 @@ pub(crate) fn equal_but_for_masks(recorded: &Value, found: &Value) -> bool {
     }
 }
 
-/// Whether a text has the parts between the masks, in their order.
+/// Whether `found` contains the parts of `recorded` between its masks, in their order.
 fn fits(recorded: &str, found: &str) -> bool {
     let parts: Vec<&str> = recorded.split(MASK).collect();
     let [first, middle @ .., last] = parts.as_slice() else {
@@ -186,7 +190,7 @@ fn fits(recorded: &str, found: &str) -> bool {
     true
 }
 
-/// A schema, for references into it.
+/// The whole schema, to resolve references within it.
 struct Schema<'a>(&'a Value);
 
 impl Schema<'_> {
@@ -205,8 +209,8 @@ impl Schema<'_> {
         }
     }
 
-    /// Whether a schema marks its value as secret. `inside`: also if it marks the values of members
-    /// without a name of their own, or of items.
+    /// Whether a schema marks its value as secret. With `inside`, a mark on array items or on
+    /// members without a declared name also counts.
     fn is_secret(&self, schema: &Value, depth: usize, inside: bool) -> bool {
         let Some(members) = schema.as_object().filter(|_| depth < MAX_DEPTH) else {
             return false;
@@ -278,7 +282,7 @@ mod tests {
     #[test]
     fn secrets_are_masked_by_name_and_by_value() {
         for (document, expected) in [
-            // Members and pairs with the name of a secret property.
+            // By name: members and pairs that have the name of a secret property.
             (
                 json!({"token": "of another", "a": 1}),
                 json!({"token": MASK, "a": 1}),
@@ -292,7 +296,7 @@ mod tests {
                 json!([["Token", MASK], ["b", "c"]]),
             ),
             (json!({"keys": {"two": "x"}}), json!({"keys": MASK})),
-            // Configured values, wherever they are.
+            // By value: configured secrets, wherever they occur.
             (json!(["Bearer hun\"ter2"]), json!([format!("Bearer {MASK}")])),
             (
                 json!({"body": r#"{"t":"hun\"ter2"}"#}),
@@ -301,7 +305,7 @@ mod tests {
             (json!("a first-key first-key"), json!(format!("a {MASK} {MASK}"))),
             (json!({"n": 4711}), json!({"n": MASK})),
             (json!("listed"), json!(MASK)),
-            // A short one only alone.
+            // A short secret is masked only where it is the whole text.
             (json!(["xyz", "wxyz"]), json!([MASK, "wxyz"])),
         ] {
             assert_eq!(masked(document.clone()), (expected, true), "{document}");
@@ -328,7 +332,7 @@ mod tests {
             assert!(!Masks::of(schema, &config).apply(&mut document), "{schema:?}");
             assert_eq!(document, config);
         }
-        // A schema that marks all of it.
+        // A schema whose root is marked as secret.
         let mut document = json!({"other": "hunter2"});
         assert!(Masks::of(Some(r#"{"writeOnly": true}"#), &config).apply(&mut document));
         assert_eq!(document, json!({"other": MASK}));

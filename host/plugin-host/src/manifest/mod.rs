@@ -2,24 +2,28 @@
 //!
 //! ```toml
 //! world = "check-probe"            # or "transom:probe/check-probe@0.1.0"
-//! source = "oci://registry.example/team/probe:1.2"   # in place of the file: from a registry, see `sources`
+//! source = "oci://registry.example/team/probe:1.2"   # instead of the file: from a registry, see `Source`
 //! digest = "sha256:…"              # optional: this component and no other
-//! rollout = "immediate"            # or "shadow", "shadow-manual": a new version first runs as a shadow, see `[shadow]`;
-//!                                  # or "canary", "canary-manual": it first answers a share of the calls, see `[canary]`;
+//! rollout = "immediate"            # or "shadow", "shadow-manual": a new version first runs as a shadow,
+//!                                  # see `[shadow]`;
+//!                                  # or "canary", "canary-manual": it first answers a share of the calls,
+//!                                  # see `[canary]`;
 //!                                  # or "replay": it first answers recorded calls, see `[replay]`.
 //!                                  # Each of these tables belongs to its rollout
 //! record = true                    # false: its calls are not recorded
 //! [grants]
-//! network = ["task"]               # also "host:port", "host:*", "10.0.0.0/8", "10.0.0.0/8:443"; probes left out: the task;
-//!                                  # guarded destinations (loopback, the daemon's own ports, ...) only where named exactly
+//! network = ["task"]               # also "host:port", "host:*", "10.0.0.0/8", "10.0.0.0/8:443";
+//!                                  # default for probes: the task;
+//!                                  # guarded destinations (loopback, the daemon's own ports, ...) only
+//!                                  # if named exactly
 //! command = false
 //! tls-unverified = false
-//! clock = true                     # false: what imports wasi:clocks is refused
-//! random = true                    # false: what imports wasi:random is refused
-//! environment = ["TZ"]             # variables of the daemon's that a WASI guest sees
-//! imports = ["wasi:sockets"]       # what an upgrade may import beyond the version before it; or "wasi-guest"
+//! clock = true                     # false: a component that imports wasi:clocks is rejected
+//! random = true                    # false: a component that imports wasi:random is rejected
+//! environment = ["TZ"]             # variables of the daemon that a WASI guest can read
+//! imports = ["wasi:sockets"]       # additional imports of an upgrade; or the profile "wasi-guest"
 //! [limits]                         # see `Limits`; sizes "64MiB", durations "50ms"
-//! instances = 2                    # kept; or "per-call": a fresh one for each call, see below
+//! instances = 2                    # kept instances; or "per-call": a new one for each call, see below
 //! [probation]                      # see `Probation`
 //! window = "10m"
 //! max-faults = 10
@@ -32,19 +36,19 @@
 //! percent = 10                     # of the tasks, queries, apps or containers
 //! min-duration = "10m"
 //! min-calls = 100                  # answered by the canary
-//! max-faults = 0                   # with more it is returned
+//! max-faults = 0                   # with more, the canary is returned
 //! compare-percent = 100            # of its calls, repeated on the serving version
-//! max-differences-percent = 100    # of the compared ones; with more it is returned
-//! max-latency-ratio = 2.0          # p99 by the serving version's; with more it is returned
-//! latency-floor = "10ms"           # a p99 up to this is never too long
+//! max-differences-percent = 100    # of the compared ones; with more, it is returned
+//! max-latency-ratio = 2.0          # its p99 divided by the serving version's; above this, it is returned
+//! latency-floor = "10ms"           # a p99 up to this never exceeds the ratio
 //! [replay]
 //! since = "24h"
-//! max-calls = 1000                 # the newest
-//! max-differences-percent = 0      # of the calls; with more it is refused
-//! without-calls = "reject"         # or "admit": if there are no recorded calls
+//! max-calls = 1000                 # the newest ones are replayed
+//! max-differences-percent = 0      # of the calls; with more, the version is rejected
+//! without-calls = "reject"         # or "admit": what happens if there are no recorded calls
 //! timeout = "1m"
 //! [config]                         # any table: handed to `configure` as JSON
-//! [[self-test]]                    # run on the trial instance; each world has its own keys, see `selftest`
+//! [[self-test]]                    # run on the trial instance; each world has its own keys, see `self_test`
 //! ```
 //!
 //! With `instances = "per-call"` no state of one call reaches the next. The price: each call
@@ -84,7 +88,7 @@ use section::Section;
 #[derive(Clone, Debug)]
 pub(crate) struct Manifest {
     pub(crate) world: WorldName,
-    /// The registry source; none: the file in the directory.
+    /// The registry source. `None`: the component is a file in the directory.
     pub(crate) source: Option<Source>,
     /// Lower-case hexadecimal SHA-256.
     pub(crate) digest: Option<String>,
@@ -94,7 +98,7 @@ pub(crate) struct Manifest {
     pub(crate) config: serde_json::Value,
     pub(crate) probation: Probation,
     pub(crate) rollout: Rollout,
-    /// Whether calls are recorded, if the host records any.
+    /// Whether calls are recorded, provided that the host records calls.
     pub(crate) record: bool,
     /// Parsed later by the world.
     pub(crate) self_tests: Vec<serde_json::Value>,
@@ -178,9 +182,8 @@ pub fn check_manifest(text: &str) -> Result<(), String> {
     checked.map(drop).map_err(|error| error.to_string())
 }
 
-/// The keys and values of a manifest's text.
-/// The form of manifests: `manifest-version`, 1 where it is missing. Only a form that older daemons
-/// would misunderstand has a higher one.
+/// Version of the manifest format, in the key `manifest-version`; 1 if the key is missing. It
+/// increases only when older daemons would misunderstand the new format.
 const VERSION: i64 = 1;
 
 fn check_version(top: &mut Section) -> Result<(), ManifestError> {
@@ -195,6 +198,7 @@ fn check_version(top: &mut Section) -> Result<(), ManifestError> {
     }
 }
 
+/// Parses the text of a manifest into its keys and values.
 fn table(text: &str) -> Result<Table, ManifestError> {
     text.parse().map_err(|error: toml::de::Error| {
         let line = error
@@ -235,7 +239,7 @@ fn parse_digest(top: &Section, text: &str) -> Result<String, ManifestError> {
 fn grants(mut it: Section, world: WorldName) -> Result<Grants, ManifestError> {
     let mut network = Vec::new();
     match it.optional_strings("network")? {
-        // The default of probes.
+        // The default grant of probes.
         None if world == WorldName::CheckProbe => network.push(Destination::Task),
         None => {}
         Some(texts) => {

@@ -18,26 +18,27 @@ const MAX_RATIO: f64 = 1000.0;
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(crate) enum Rollout {
     Immediate,
-    /// Beside the serving version first; promoted by the host (`automatic`) or by an operator.
+    /// It first runs alongside the serving version, and then the host (`automatic`) or an operator
+    /// promotes it.
     Beside {
         plan: Plan,
         automatic: bool,
     },
-    /// Only if it answers recorded calls as they were answered.
+    /// It is admitted only if its answers to recorded calls equal the recorded answers.
     Replay(ReplayPlan),
 }
 
-/// How a version runs beside the serving one, and when it may take its place.
+/// How a version runs alongside the serving one, and when it may be promoted.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(crate) enum Plan {
-    /// It answers calls again that the serving version has answered.
+    /// It repeats calls that the serving version has answered.
     Shadow(ShadowPlan),
     /// It answers a share of the calls.
     Canary(CanaryPlan),
 }
 
 impl Rollout {
-    /// How it runs beside the serving version; none: it does not.
+    /// How the version runs alongside the serving one. `None` if it does not.
     pub(crate) fn plan(self) -> Option<Plan> {
         match self {
             Rollout::Beside { plan, .. } => Some(plan),
@@ -45,7 +46,7 @@ impl Rollout {
         }
     }
 
-    /// The plan of a replay; none for another rollout.
+    /// The plan of a replay. `None` for another rollout.
     pub(crate) fn replay(self) -> Option<ReplayPlan> {
         match self {
             Rollout::Replay(plan) => Some(plan),
@@ -58,7 +59,7 @@ impl Rollout {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct ShadowPlan {
     pub(crate) min_duration: Duration,
-    /// Answers compared.
+    /// Minimum number of compared answers.
     pub(crate) min_calls: u64,
     pub(crate) sample_percent: u64,
     pub(crate) max_differences: u64,
@@ -67,24 +68,24 @@ pub(crate) struct ShadowPlan {
 /// Which calls a canary answers, when it is promoted automatically and when it is returned.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(crate) struct CanaryPlan {
-    /// Of the tasks, queries, apps or containers: 1 to 99.
+    /// Share of the tasks, queries, apps or containers whose calls it answers: 1 to 99.
     pub(crate) percent: u64,
     pub(crate) min_duration: Duration,
-    /// Calls that it answered.
+    /// Minimum number of calls that it answered.
     pub(crate) min_calls: u64,
     pub(crate) max_faults: u64,
-    /// Of the calls that it answered: repeated on the serving version and compared.
+    /// Share of its answers that are compared: these calls are repeated on the serving version.
     pub(crate) compare_percent: u64,
-    /// Of the compared calls.
+    /// Maximum share of differences among the compared calls.
     pub(crate) max_differences_percent: f64,
-    /// p99 of its calls by that of the serving version's.
+    /// Maximum ratio of its p99 latency to the serving version's.
     pub(crate) max_latency_ratio: f64,
-    /// A p99 up to this is never too long.
+    /// A p99 latency up to this never exceeds `max_latency_ratio`.
     pub(crate) latency_floor: Duration,
 }
 
 impl CanaryPlan {
-    /// Calls to compare before differences are judged; 0: any difference is allowed.
+    /// Calls to compare before differences are judged; 0 if any number of differences is allowed.
     pub(crate) fn min_compared(&self) -> u64 {
         if self.max_differences_percent >= 100.0 {
             return 0;
@@ -93,18 +94,18 @@ impl CanaryPlan {
     }
 }
 
-/// Which recorded calls a new version is asked, and which differences it may have.
+/// Which recorded calls a new version has to answer, and how many differences it may have.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(crate) struct ReplayPlan {
-    /// The age of the oldest ones.
+    /// Maximum age of the replayed calls.
     pub(crate) since: Duration,
-    /// The newest are asked.
+    /// Maximum number of replayed calls; the newest ones are chosen.
     pub(crate) max_calls: u64,
-    /// Of the calls that were compared.
+    /// Maximum share of differences among the compared calls.
     pub(crate) max_differences_percent: f64,
-    /// Whether a version is admitted if there are no calls that it could be asked.
+    /// Whether a version is admitted if there are no recorded calls that it could answer.
     pub(crate) without_calls: WithoutCalls,
-    /// For the replay as a whole.
+    /// Time limit of the replay as a whole.
     pub(crate) timeout: Duration,
 }
 
@@ -136,7 +137,7 @@ pub(super) fn rollout(top: &mut Section) -> Result<Rollout, ManifestError> {
             "\"immediate\", \"shadow\", \"shadow-manual\", \"canary\", \"canary-manual\" or \"replay\"";
         return Err(top.wrong("rollout", how, expected));
     };
-    // Without this, a forgotten `rollout` would put the version into service for every call.
+    // Without this check, a forgotten `rollout` would put the version into service for every call.
     if let Some((key, _)) = given.iter().find(|(key, given)| *given && Some(*key) != *table) {
         let values: Vec<String> = ROLLOUTS
             .iter()
@@ -176,7 +177,7 @@ fn canary_plan(mut it: Section) -> Result<CanaryPlan, ManifestError> {
         min_calls: it.number("min-calls", 100, 1_000_000_000)?,
         max_faults: it.number_from("max-faults", 0, 0, 1_000_000)?,
         compare_percent: it.number_from("compare-percent", 0, 100, 100)?,
-        // A new version may be meant to answer differently.
+        // A new version may be intended to answer differently.
         max_differences_percent: it.percent("max-differences-percent", 100.0)?,
         max_latency_ratio: it.ratio("max-latency-ratio", 2.0, MAX_RATIO)?,
         latency_floor: it.duration("latency-floor", Duration::from_millis(10), MAX_REPLAY)?,

@@ -1,10 +1,10 @@
 //! Validates a manifest's `[config]` against the schema of the plugin, before the plugin receives
 //! it.
 //!
-//! The schema is JSON Schema 2020-12 and comes from the component, so it is untrusted: no reference
+//! The schema is JSON Schema 2020-12. It comes from the component, so it is untrusted: no reference
 //! is fetched, patterns are matched in linear time (without look-around and back-references), and
-//! its size and its references are bounded. Errors name places and never quote the configuration,
-//! which may contain secrets.
+//! the size and the number of references are bounded. Errors name the place in the configuration
+//! and never quote its values, which may be secret.
 
 use jsonschema::{Draft, PatternOptions, Validator};
 use serde_json::Value;
@@ -12,12 +12,12 @@ use transom_common::text::one_line;
 
 use crate::worlds::about::{ConfigError, MAX_ERRORS};
 
-/// Bytes of a schema.
+/// Maximum size of a schema in bytes.
 const MAX_SCHEMA: usize = 64 << 10;
-/// References in a schema. Each may stand in what another refers to, so that the work grows
-/// exponentially with them.
+/// Maximum number of references in a schema. References can be nested, so that the work grows
+/// exponentially with their number.
 const MAX_REFERENCES: usize = 32;
-/// Bytes of a compiled pattern, about.
+/// Approximate maximum size in bytes of a compiled pattern.
 const MAX_PATTERN: usize = 256 << 10;
 
 /// Why a plugin is not configured. Display is for an operator.
@@ -36,8 +36,8 @@ fn names(keys: &[String]) -> String {
     one_line(&quoted.join(", "))
 }
 
-/// Checks `config`, a JSON object, against `schema`; without a schema the object has to be empty.
-/// May take a while: not for a task of the runtime.
+/// Checks `config`, a JSON object, against `schema`. Without a schema the object has to be empty.
+/// This may take long, so it must not run on a task of the asynchronous runtime.
 pub(crate) fn check(schema: Option<&str>, config: &Value) -> Result<(), SchemaError> {
     let Some(schema) = schema else {
         return match config.as_object().filter(|it| !it.is_empty()) {
@@ -192,7 +192,8 @@ mod tests {
         }
     }
 
-    /// Hostile schemas end: cycles of references, and references that each stand twice in the next.
+    /// Validation of a hostile schema terminates: with cyclic references, and with a chain in which
+    /// each definition refers twice to the previous one.
     #[test]
     fn cyclic_and_nested_references_terminate() {
         let mut defs = json!({"d0": {"type": "string"}});

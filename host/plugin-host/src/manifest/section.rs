@@ -1,5 +1,5 @@
-//! Reads a manifest's tables key by key; an error names the key, the value found and the expected
-//! one.
+//! Reads a manifest's tables key by key. An error names the key, the value found and the expected
+//! value.
 
 use std::time::Duration;
 
@@ -31,7 +31,7 @@ pub(crate) enum ManifestError {
     },
 }
 
-/// Keys of earlier manifests: their table, their old and their new name.
+/// Renamed keys of earlier manifests: table, old name, new name.
 const RENAMED: [(&str, &str, &str); 7] = [
     ("", "promote", "rollout"),
     ("shadow", "for", "min-duration"),
@@ -42,11 +42,11 @@ const RENAMED: [(&str, &str, &str); 7] = [
     ("limits", "calls", "max-calls-per-instance"),
 ];
 
-/// Keys of earlier manifests without a successor: how an extension point answered while its plugin
-/// was disabled.
+/// Keys of earlier manifests that were removed without a replacement. They chose how an extension
+/// point answered while its plugin was disabled.
 const REMOVED: [&str; 2] = ["when-parked", "on-disabled"];
 
-/// A table whose keys are removed one by one; the remaining ones are unknown.
+/// A table from which each key is removed when it is read. Keys that remain at the end are unknown.
 pub(super) struct Section {
     path: &'static str,
     table: Table,
@@ -90,7 +90,7 @@ impl Section {
         self.table.contains_key(key)
     }
 
-    /// Whatever it is.
+    /// Removes a key and returns its value, of whatever type.
     pub(super) fn take(&mut self, key: &str) -> Option<Value> {
         self.table.remove(key)
     }
@@ -125,7 +125,7 @@ impl Section {
             .map(Some)
     }
 
-    /// `[[key]]`.
+    /// Removes an array of tables, `[[key]]`.
     pub(super) fn tables(&mut self, key: &'static str) -> Result<Vec<Table>, ManifestError> {
         let list = match self.table.remove(key) {
             None => return Ok(Vec::new()),

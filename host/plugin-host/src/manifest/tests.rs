@@ -1,4 +1,4 @@
-//! Manifests that are read, and those that are rejected.
+//! Tests of valid and invalid manifests.
 
 use std::time::Duration;
 
@@ -69,7 +69,7 @@ fn manifest_grants_nothing_by_default() {
     assert_eq!(manifest.config.to_string(), "{}");
     assert_eq!(manifest.rollout, Rollout::Immediate);
     assert!(manifest.record);
-    // A probe may reach its task by default.
+    // By default a probe may connect to its task.
     let probe = parse("world = \"check-probe\"").unwrap();
     assert_eq!(probe.grants.network, [Destination::Task]);
     let none = parse("world = \"check-probe\"\n[grants]\nnetwork = []").unwrap();
@@ -231,10 +231,10 @@ fn canary_errors_name_key_and_expectation() {
     }
 }
 
-/// A plan that would be ignored silently: a forgotten `rollout` puts the version into service for
-/// all calls.
+/// A table of another rollout is an error. Otherwise the table would be ignored silently, and a
+/// forgotten `rollout` would put the version into service for all calls.
 #[test]
-fn plan_of_another_rollout_is_refused() {
+fn table_of_another_rollout_is_rejected() {
     for (rollout, table, expected) in [
         (
             "",
@@ -413,7 +413,7 @@ fn manifest_errors_name_key_and_expectation() {
 }
 
 #[test]
-fn self_test_that_is_no_table_is_an_error() {
+fn self_test_of_another_type_is_rejected() {
     let error = parse("world = \"event-filter\"\nself-test = 1").unwrap_err();
     assert!(
         error.contains("`self-test` is of type integer; expected tables"),

@@ -2,7 +2,8 @@
 
 use std::time::Duration;
 
-/// `64MiB`, `512KiB`, `2GiB`, `10MB` (a million bytes each), `100B`.
+/// Parses a size in bytes: `64MiB`, `512KiB`, `2GiB`, `10MB` (decimal: a million bytes each),
+/// `100B`.
 pub(crate) fn parse_size(text: &str) -> Option<u64> {
     let (number, unit) = split(text)?;
     let factor = match unit {
@@ -19,7 +20,7 @@ pub(crate) fn parse_size(text: &str) -> Option<u64> {
     number.checked_mul(factor)
 }
 
-/// `500us`, `50ms`, `5s`, `2m`, `1h`.
+/// Parses a duration: `500us`, `50ms`, `5s`, `2m`, `1h`.
 pub fn parse_duration(text: &str) -> Option<Duration> {
     let (number, unit) = split(text)?;
     Some(match unit {

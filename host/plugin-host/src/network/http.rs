@@ -18,10 +18,10 @@ use crate::worlds::{
     step::{HttpRequest, HttpResponse, Tls},
 };
 
-/// Bytes of the answer's head.
+/// Maximum size in bytes of a response's head.
 const MAX_HEAD: usize = 64 << 10;
 const MAX_REDIRECTS: u8 = 10;
-/// Headers of a request; as many as the client reads of an answer.
+/// Maximum number of headers of a request, and of a response.
 const MAX_HEADERS: usize = 100;
 
 pub(super) async fn exchange(
@@ -67,12 +67,12 @@ pub(super) async fn exchange(
     }
 }
 
-/// The beginning of what a guest or a peer wrote, for a message.
+/// Shortens a text of a guest or a peer for a message.
 fn shown(text: &str) -> String {
     clip(text, 200)
 }
 
-/// One request on the way to the answer.
+/// One request in a chain of redirects.
 struct Hop {
     method: Method,
     endpoint: Endpoint,
@@ -82,7 +82,7 @@ struct Hop {
     body: Bytes,
 }
 
-/// Drives a connection; dropping it closes that.
+/// The task that drives a connection. Dropping it closes the connection.
 struct Driver(JoinHandle<()>);
 
 impl Drop for Driver {
@@ -123,9 +123,10 @@ impl Hop {
             .handshake(TokioIo::new(connection))
             .await
             .map_err(|error| http_error(&error))?;
-        // Owned by this exchange: it ends with the exchange.
+        // The exchange owns this task, which ends with it.
         let driver = Driver(tokio::spawn(async move {
-            // An error of the connection reaches the exchange as its own error.
+            // The request that uses the connection fails with the same error, so it is not reported
+            // here.
             drop(driver.await);
         }));
         let mut request = Request::new(Full::new(self.body.clone()));
@@ -142,7 +143,7 @@ impl Hop {
         Ok((response, driver))
     }
 
-    /// Where the answer sends us, if it does.
+    /// Returns the next request if the response is a redirect.
     fn redirected(&self, response: &Response<Incoming>) -> Result<Option<Hop>, IoError> {
         let status = response.status();
         if !matches!(status.as_u16(), 301 | 302 | 303 | 307 | 308) {
@@ -200,8 +201,8 @@ impl Hop {
         }))
     }
 
-    /// The request that follows a redirect: as in browsers, 303 and a POST's 301 and 302 become a
-    /// GET.
+    /// Returns the method and the body after a redirect. As in browsers, a 303 becomes a GET, and
+    /// so does a POST that is answered with 301 or 302.
     fn repeated(&self, status: StatusCode, headers: &mut HeaderMap) -> (Method, Bytes) {
         let to_get = status == StatusCode::SEE_OTHER
             || (matches!(status.as_u16(), 301 | 302) && self.method == Method::POST);
@@ -213,7 +214,7 @@ impl Hop {
     }
 }
 
-/// At most `most` bytes; what comes after them is not read.
+/// Reads at most `most` bytes of the body; the rest is not read.
 async fn read_body(network: &mut Network<'_>, mut body: Incoming, most: u32) -> Result<Vec<u8>, IoError> {
     let most = most as usize;
     let mut read = Vec::new();
@@ -228,7 +229,8 @@ async fn read_body(network: &mut Network<'_>, mut body: Incoming, most: u32) -> 
     Ok(read)
 }
 
-/// What a probe may say in a head; framing and connection are the host's.
+/// Converts a probe's headers. It must not set those for framing and for the connection, which the
+/// host sets.
 fn headers(given: &[(String, String)]) -> Result<HeaderMap, IoError> {
     if given.len() > MAX_HEADERS {
         return Err(IoError::Protocol(format!(
@@ -252,8 +254,9 @@ fn headers(given: &[(String, String)]) -> Result<HeaderMap, IoError> {
     Ok(headers)
 }
 
-/// Headers that say whom a request is for, and how it and its connection are framed: a guest's
-/// would let it speak to another than it was granted, or smuggle a second request behind the first.
+/// Whether only the host may set this header. These headers name the receiver of a request or
+/// decide how the request and its connection are framed: with them a guest could reach another
+/// virtual host than the granted one, or smuggle a second request behind the first.
 fn is_own(name: &HeaderName) -> bool {
     let own = [
         header::HOST,
@@ -267,7 +270,7 @@ fn is_own(name: &HeaderName) -> bool {
     own.contains(name) || matches!(name.as_str(), "keep-alive" | "proxy-connection")
 }
 
-/// The first header of a request that it may not have.
+/// Returns the first header of a request that only the host may set.
 pub(crate) fn own_header(request: &HttpRequest) -> Option<HeaderName> {
     let names = request.headers.iter();
     names

@@ -34,10 +34,10 @@ pub(crate) trait Stream: AsyncRead + AsyncWrite + Unpin + Send + Sync {}
 impl<T: AsyncRead + AsyncWrite + Unpin + Send + Sync> Stream for T {}
 pub(crate) type Connection = Box<dyn Stream>;
 
-/// Bytes of a destination in the log: its name is the guest's.
+/// Maximum number of bytes of a destination in the log. The guest chooses its name.
 const MAX_SHOWN: usize = 300;
 
-/// A destination that was not reached because the plugin may not, and why.
+/// A denied connection: the destination and the reason.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Denial {
     /// `host:port`, as the guest or a redirect named it.
@@ -45,26 +45,26 @@ pub(crate) struct Denial {
     pub(crate) why: String,
 }
 
-/// What one attempt may still reach, receive and send, and until when.
+/// Network access of one attempt: its grants, what it may still send and receive, and its deadline.
 pub(crate) struct Network<'a> {
     pub(crate) grants: &'a Grants,
     pub(crate) names: &'a dyn Resolver,
-    /// The daemon's own destinations.
+    /// Destinations of the daemon itself, which are guarded.
     pub(crate) reserved: &'a Reserved,
     /// The task's own endpoints.
     pub(crate) task: Vec<Endpoint>,
     pub(crate) deadline: tokio::time::Instant,
-    /// Bytes that may still be received.
+    /// Number of bytes that may still be received.
     pub(crate) input: u64,
-    /// Bytes that may still be sent.
+    /// Number of bytes that may still be sent.
     pub(crate) output: u64,
     pub(crate) connection: Option<Connection>,
-    /// The last destination that was denied, until it is taken for the log.
+    /// The last denied destination, until the caller logs it.
     pub(crate) denial: Option<Denial>,
 }
 
 impl Network<'_> {
-    /// `until` bounds what `operation` takes.
+    /// Runs `operation` with a deadline.
     async fn in_time<T>(
         deadline: tokio::time::Instant,
         operation: impl Future<Output = Result<T, IoError>>,
@@ -95,7 +95,7 @@ impl Network<'_> {
         Self::in_time(self.deadline, write).await
     }
 
-    /// At most `most` bytes, at least one.
+    /// Receives at most `most` bytes, and at least one.
     pub(crate) async fn receive(&mut self, most: u32) -> Result<Vec<u8>, IoError> {
         let connection = self.connection.as_mut().ok_or(IoError::Closed)?;
         let room = u64::from(most.max(1)).min(self.input).min(64 << 10) as usize;
@@ -119,7 +119,7 @@ impl Network<'_> {
         Ok(buffer)
     }
 
-    /// One exchange, redirects followed as far as the request and the grants allow.
+    /// Makes one HTTP exchange. It follows redirects as far as the request and the grants allow.
     pub(crate) async fn http(&mut self, request: HttpRequest) -> Result<HttpResponse, IoError> {
         Self::in_time(self.deadline, http::exchange(self, request)).await
     }
@@ -135,7 +135,8 @@ impl Network<'_> {
         for address in self.resolve(to).await? {
             match TcpStream::connect(address).await {
                 Ok(stream) => {
-                    // Probes send little and wait for the answer.
+                    // Probes send little and wait for the answer, so that Nagle's algorithm would
+                    // only delay them.
                     stream.set_nodelay(true).map_err(|error| io_error(&error))?;
                     return match tls {
                         None => Ok(Box::new(stream)),
@@ -148,8 +149,8 @@ impl Network<'_> {
         Err(last)
     }
 
-    /// The addresses of `to` that may be reached: no other is connected to, whatever the name
-    /// resolves to a moment later.
+    /// Resolves `to` and returns the allowed addresses. The host connects only to these, even if
+    /// the name resolves to others a moment later.
     async fn resolve(&mut self, to: &Endpoint) -> Result<Vec<SocketAddr>, IoError> {
         if !self.worth_resolving(to) {
             return Err(self.deny(to, Refusal::NotGranted.to_string()));
@@ -178,7 +179,8 @@ impl Network<'_> {
         IoError::Denied
     }
 
-    /// A plugin that may reach nothing there shall not make the host ask name servers either.
+    /// Whether any grant could allow the destination. Otherwise the host does not resolve the name,
+    /// so that a plugin cannot make it query name servers.
     fn worth_resolving(&self, to: &Endpoint) -> bool {
         self.grants.network.iter().any(|it| match it {
             Destination::Task => self.task.iter().any(|own| own.port == to.port),
@@ -189,8 +191,8 @@ impl Network<'_> {
         })
     }
 
-    /// The task's endpoints on the same port, with what their hosts resolve to where the name alone
-    /// does not tell.
+    /// Returns the task's endpoints on the same port. Their hosts are resolved, unless the name
+    /// equals that of `to`.
     async fn task_addresses(&self, to: &Endpoint) -> Vec<(Endpoint, Vec<IpAddr>)> {
         let mut found = Vec::new();
         if !self.grants.network.contains(&Destination::Task) {

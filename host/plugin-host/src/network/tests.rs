@@ -1,4 +1,4 @@
-//! TLS towards a server with a certificate of its own making, and names that change what they mean.
+//! Tests of TLS with a self-signed certificate, and of host names whose addresses change.
 
 use std::{
     sync::{
@@ -25,7 +25,7 @@ use transom_registry::network::{SystemResolver, Unresolved};
 
 use super::*;
 
-/// Answers one request a connection, over TLS, until it is aborted.
+/// A TLS server that answers one request for each connection, until it is aborted.
 async fn server() -> (Endpoint, JoinHandle<()>) {
     let certificate =
         CertificateDer::from_pem_slice(include_bytes!("../../tests/data/self-signed.crt")).unwrap();
@@ -44,7 +44,7 @@ async fn server() -> (Endpoint, JoinHandle<()>) {
     };
     let task = tokio::spawn(async move {
         while let Ok((stream, _)) = listener.accept().await {
-            // Clients that do not trust the certificate leave here.
+            // The handshake fails here if the client does not trust the certificate.
             let Ok(mut stream) = acceptor.accept(stream).await else {
                 continue;
             };
@@ -131,7 +131,7 @@ async fn certificates_are_verified_unless_that_is_granted() {
     server.abort();
 }
 
-/// A name server that gives the next answer each time it is asked; the last one again and again.
+/// A resolver whose answer changes with every query. The last answer is repeated.
 struct Fickle {
     answers: Vec<Vec<IpAddr>>,
     asked: AtomicUsize,
@@ -165,7 +165,8 @@ fn reach(patterns: &[&str]) -> Grants {
     }
 }
 
-/// Accepts one connection after the other, and says how many.
+/// Accepts connections one after the other and counts them. Each is answered with a redirect to
+/// `other.test`.
 async fn listener(address: &str) -> (u16, Arc<AtomicUsize>, JoinHandle<()>) {
     let listener = TcpListener::bind((address, 0)).await.unwrap();
     let port = listener.local_addr().unwrap().port();
@@ -183,10 +184,10 @@ async fn listener(address: &str) -> (u16, Arc<AtomicUsize>, JoinHandle<()>) {
     (port, taken, task)
 }
 
-/// The name means an allowed address when it is checked; whatever it means a moment later, that
-/// address is the one reached.
+/// The name resolves to an allowed address when it is checked. The host connects to that address,
+/// even if the name then resolves to another one.
 #[tokio::test]
-async fn the_address_that_was_checked_is_the_one_reached() {
+async fn the_host_connects_to_the_address_that_was_checked() {
     let (port, taken, task) = listener("127.0.0.2").await;
     let to = |host: &str| Endpoint {
         host: host.into(),
@@ -204,8 +205,8 @@ async fn the_address_that_was_checked_is_the_one_reached() {
         Err(IoError::Denied)
     );
 
-    // Of several addresses those that are not granted are left out; a guarded one is, whatever name
-    // led there.
+    // Addresses that are not granted are skipped if the name has several. A guarded address is
+    // denied, whatever name resolves to it.
     let mixed = Fickle::new(&[&["169.254.169.254", "127.0.0.3", "127.0.0.2"]]);
     network_with(&grants, &mixed)
         .connect(&to("a.test"), None)
@@ -231,7 +232,7 @@ async fn the_address_that_was_checked_is_the_one_reached() {
 
 /// A redirect to a name is resolved and checked like the first destination.
 #[tokio::test]
-async fn a_redirect_to_a_name_is_checked_again() {
+async fn the_target_of_a_redirect_is_checked() {
     let (port, taken, task) = listener("127.0.0.2").await;
     let names = Fickle::new(&[&["127.0.0.2"], &["169.254.169.254"]]);
     let endpoint = Endpoint {
@@ -257,13 +258,13 @@ async fn send_and_receive_fail_without_a_connection() {
 }
 
 #[tokio::test]
-async fn a_request_of_too_many_headers_is_not_sent() {
+async fn a_request_with_too_many_headers_is_not_sent() {
     let grants = Grants::default();
     let endpoint = Endpoint {
         host: "127.0.0.1".into(),
         port: 1,
     };
-    // Nothing is granted: what may be sent is denied when it comes to connecting.
+    // There are no grants, so a request that passes this check is denied when the host connects.
     for (headers, error) in [
         (100, IoError::Denied),
         (101, IoError::Protocol("101 headers, 100 are allowed".into())),

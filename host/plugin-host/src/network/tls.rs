@@ -19,7 +19,8 @@ use crate::worlds::{
     step::Tls,
 };
 
-/// Read from disk once, when first needed.
+/// The TLS configuration that verifies certificates. The authorities are read from disk once, on
+/// first use.
 static VERIFIED: OnceCell<Arc<ClientConfig>> = OnceCell::const_new();
 
 pub(super) async fn handshake(stream: TcpStream, to: &Endpoint, tls: &Tls) -> Result<Connection, IoError> {
@@ -83,7 +84,7 @@ fn builder() -> Result<rustls::ConfigBuilder<ClientConfig, rustls::WantsVerifier
         .map_err(|error| IoError::Tls(one_line(&error.to_string())))
 }
 
-/// Takes any certificate, yet insists that the peer holds its key.
+/// Accepts any certificate, but verifies that the peer holds its private key.
 #[derive(Debug)]
 struct AnyCertificate(Arc<CryptoProvider>);
 

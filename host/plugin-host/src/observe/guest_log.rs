@@ -1,8 +1,8 @@
 //! A plugin's log: writes its lines to `tracing` with the plugin's name and version, up to a rate
 //! limit.
 //!
-//! Lines over the limit are dropped and counted; the next line that passes is preceded by their
-//! number. All instances of a version share one budget.
+//! Lines over the limit are dropped and counted. Their number is logged before the next line that
+//! passes. All instances of a version share one budget.
 
 use std::{
     sync::{Mutex, PoisonError},
@@ -13,7 +13,7 @@ use transom_common::text::push_shown;
 
 use crate::observe::version_metrics::VersionMetrics;
 
-/// Rate limit of logged denials; all are counted.
+/// Maximum number of logged denials per second. All denials are counted.
 const DENIALS_PER_SECOND: u32 = 10;
 
 /// Severity of a line.
@@ -44,8 +44,8 @@ pub(crate) struct GuestLog {
     version: Mutex<String>,
     line_bytes: usize,
     bucket: Mutex<Bucket>,
-    /// A separate budget for the host: a guest that floods its log does not hide what it was
-    /// denied.
+    /// A separate budget for the host's messages about denials, so that a guest that floods its log
+    /// cannot hide them.
     denials: Mutex<Bucket>,
     metrics: VersionMetrics,
 }
@@ -67,14 +67,14 @@ impl GuestLog {
         }
     }
 
-    /// Whether the host may say that something was denied, and how many denials it kept to itself
-    /// since it last did.
+    /// Whether the host may log a denial. Returns the number of denials that were not logged since
+    /// the last one, or `None` if this one must not be logged either.
     pub(crate) fn may_say_denial(&self) -> Option<u64> {
         let mut bucket = self.denials.lock().unwrap_or_else(PoisonError::into_inner);
         bucket.take(Instant::now())
     }
 
-    /// Sets the version, after `describe`.
+    /// Sets the version, which is known after `describe`.
     pub(crate) fn set_version(&self, version: &str) {
         version.clone_into(&mut self.version.lock().unwrap_or_else(PoisonError::into_inner));
     }
@@ -116,7 +116,8 @@ impl GuestLog {
     }
 }
 
-/// One line of at most `max` bytes that cannot pass for another or drive a terminal.
+/// Returns the message as one line of at most `max` bytes, escaped so that it cannot imitate
+/// another log line or control a terminal.
 fn clean(message: &str, max: usize) -> String {
     let mut line = String::with_capacity(message.len().min(max));
     for c in message.chars() {
@@ -131,7 +132,7 @@ fn clean(message: &str, max: usize) -> String {
     line
 }
 
-/// Tokens, refilled by time; as many as a second's worth may be saved up.
+/// A token bucket. Its burst is twice the rate per second.
 #[derive(Debug)]
 struct Bucket {
     rate: f64,
@@ -151,8 +152,8 @@ impl Bucket {
         }
     }
 
-    /// The number of lines dropped since the last that passed, or none when this one is dropped
-    /// too.
+    /// Takes a token. Returns the number of lines dropped since the last one that passed, or `None`
+    /// if this one has to be dropped too.
     fn take(&mut self, now: Instant) -> Option<u64> {
         self.tokens += now.saturating_duration_since(self.at).as_secs_f64() * self.rate;
         self.tokens = self.tokens.min(self.rate * 2.0);
@@ -187,7 +188,7 @@ mod tests {
     fn log_text_is_escaped_to_one_line_and_truncated() {
         assert_eq!(clean("a\nb\x1b[31m", 100), "a b\\u{1b}[31m");
         assert_eq!(clean("a\u{202e}b\u{2028}c", 100), "a\\u{202e}b c");
-        assert_eq!(clean("ab\u{202e}", 6), "ab…", "an escape is not cut in two");
+        assert_eq!(clean("ab\u{202e}", 6), "ab…", "an escape sequence is not split");
         assert_eq!(clean("äöü", 4), "äö…");
     }
 }

@@ -1,10 +1,10 @@
 //! Health of a serving version, and when it is rolled back or disabled.
 //!
-//! During probation, a window after it replaced another version, a version may have `max-faults`
-//! faults; the next one restores the previous version. At any time, a version with more than
-//! `max-faults` consecutive faults is disabled until new files are admitted. Occasional faults
-//! among successful calls do not disable a plugin: one that fails on one subscriber's query still
-//! serves the others.
+//! Probation is a window after a version replaced another one. In it, a version may have
+//! `max-faults` faults; the next one restores the previous version. Outside it, a version with more
+//! than `max-faults` consecutive faults is disabled until new files are admitted. Occasional faults
+//! among successful calls do not disable a plugin: a filter that fails on one subscriber's query
+//! still serves the others.
 //!
 //! A canary with more than its own `max-faults` faults is returned.
 //!
@@ -60,27 +60,27 @@ pub(crate) enum HealthAction {
     Disable,
 }
 
-/// A version has to be replaced.
+/// Reports that a version has to be replaced.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct HealthEvent {
     pub(crate) plugin: String,
     pub(crate) generation: Generation,
     pub(crate) action: HealthAction,
-    /// For an operator.
+    /// The reason, for an operator.
     pub(crate) reason: String,
 }
 
 /// The faults of a version since its activation.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct HealthSample {
-    /// There is a previous version.
+    /// Whether there is a previous version.
     replaced_another: bool,
     age: Duration,
     faults: u32,
     consecutive_faults: u32,
 }
 
-/// The rule, without a clock.
+/// The rule as a pure function of the sample.
 fn action(rule: Probation, sample: HealthSample) -> Option<HealthAction> {
     let on_probation = sample.replaced_another && sample.age <= rule.window;
     if on_probation && sample.faults > rule.max_faults {
@@ -92,8 +92,8 @@ fn action(rule: Probation, sample: HealthSample) -> Option<HealthAction> {
     }
 }
 
-/// The faults of a version. Nothing follows from them before its activation: in a trial instance
-/// and in a shadow.
+/// The faults of a version. Before its activation, in a trial instance or in a shadow, they have no
+/// consequences.
 #[derive(Debug)]
 pub(crate) struct Health {
     rule: Probation,
@@ -103,7 +103,7 @@ pub(crate) struct Health {
     raised: AtomicBool,
 }
 
-/// Watches a version since its activation.
+/// What is needed to react to the faults of an activated version.
 #[derive(Debug)]
 pub(crate) struct HealthWatch {
     generation: Generation,
@@ -112,17 +112,18 @@ pub(crate) struct HealthWatch {
     events: mpsc::Sender<HealthEvent>,
 }
 
-/// Which rule a version is judged by.
+/// The rule by which a version is judged.
 #[derive(Clone, Copy, Debug)]
 enum Role {
-    /// The rule of its probation. `replaced_another`: there is a previous version.
+    /// It is judged by the rule of its probation. `replaced_another`: there is a previous version.
     Serving { replaced_another: bool },
-    /// At most so many faults.
+    /// It may have at most this number of faults.
     Canary { max_faults: u64 },
 }
 
 impl HealthWatch {
-    /// A version is activated now. `on_probation`: it replaces another version, which can return.
+    /// Starts to watch a version that is activated now. `on_probation`: it replaces another
+    /// version, which can be restored.
     pub(crate) fn new(
         generation: Generation,
         on_probation: bool,
@@ -138,7 +139,7 @@ impl HealthWatch {
         }
     }
 
-    /// A version begins to answer a share of the calls.
+    /// Starts to watch a canary.
     pub(crate) fn canary(
         generation: Generation,
         max_faults: u64,
@@ -173,31 +174,31 @@ impl Health {
         }
     }
 
-    /// The version is activated; once.
+    /// Sets the watch when the version is activated.
     pub(crate) fn watch(&self, watch: HealthWatch) {
-        // A version is activated once; another start has a health of its own.
+        // A version is activated only once; another start of it creates another `Health`.
         let _ = self.watch.set(watch);
     }
 
-    /// The rest of the probation. None: it is not on probation.
+    /// The rest of the probation. `None`: the version is not on probation.
     pub(crate) fn probation_left(&self) -> Option<Duration> {
         let watch = self.watch.get().filter(|it| it.replaced_another())?;
         self.rule.window.checked_sub(watch.began.elapsed())
     }
 
-    /// Faults since the version was started to answer calls.
+    /// Faults since the activation of the version.
     pub(crate) fn faults(&self) -> u64 {
         self.faults.load(Relaxed).into()
     }
 
-    /// A call succeeded.
+    /// Resets the consecutive faults, because a call succeeded.
     pub(crate) fn answered(&self) {
         if self.consecutive_faults.load(Relaxed) != 0 {
             self.consecutive_faults.store(0, Relaxed);
         }
     }
 
-    /// A call failed with the fault `last`.
+    /// Counts a fault and reports the version if it has too many. `last` describes the fault.
     pub(crate) fn faulted(&self, plugin: &str, last: &str) {
         let Some(watch) = self.watch.get() else {
             return;
@@ -241,7 +242,7 @@ impl Health {
             reason,
         };
         if watch.events.try_send(event).is_err() {
-            // The queue is full: the next fault sends it again.
+            // The queue is full, so the next fault sends the event again.
             self.raised.store(false, Relaxed);
         }
     }

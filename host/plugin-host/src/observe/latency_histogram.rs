@@ -1,25 +1,26 @@
-//! A histogram of durations with exponential buckets: any quantile, in bounded memory, without a
-//! lock.
+//! A histogram of durations with exponential buckets. It returns any quantile, has a fixed size and
+//! needs no lock.
 
 use std::{
     sync::atomic::{AtomicU64, Ordering::Relaxed},
     time::Duration,
 };
 
-/// Doublings of a nanosecond that a time can come to.
+/// Powers of two that a duration in nanoseconds can reach.
 const DOUBLINGS: usize = u64::BITS as usize;
-/// The doubling of a nanosecond at which the first bucket of a metric ends: 8.192 us.
+/// The power of two, in nanoseconds, at which the first bucket of a metric ends: 8.192 us.
 const FIRST_BOUND: usize = 13;
-/// Doublings between two bounds of a metric.
+/// Powers of two between two bounds of a metric.
 const BOUND_STEP: usize = 2;
-/// Bounds of a metric: 8.192 us, 32.768 us and so on, up to 8.6 s.
+/// Number of bounds of a metric: 8.192 us, 32.768 us and so on, up to 8.6 s.
 const BOUNDS: usize = 11;
 
-/// With `PARTS` to each doubling, a quantile is too long by one in `PARTS` at most.
+/// A histogram with `PARTS` buckets for each power of two. A quantile is too long by at most one
+/// part in `PARTS`.
 #[derive(Debug)]
 pub struct LatencyHistogram<const PARTS: usize> {
     counts: Box<[AtomicU64]>,
-    /// Nanoseconds.
+    /// Sum of all durations in nanoseconds.
     sum: AtomicU64,
 }
 
@@ -40,17 +41,17 @@ impl<const PARTS: usize> LatencyHistogram<PARTS> {
         self.sum.fetch_add(nanos, Relaxed);
     }
 
-    /// The quantile in per mille. None: there are no values yet.
+    /// Returns the quantile in per mille. `None` if there are no values yet.
     pub fn at(&self, per_mille: u64) -> Option<Duration> {
         self.counts().at(per_mille)
     }
 
-    /// The values so far.
+    /// Returns a copy of the counts.
     pub(crate) fn counts(&self) -> Counts<PARTS> {
         Counts(self.counts.iter().map(|it| it.load(Relaxed)).collect())
     }
 
-    /// The same values in the buckets of a metric.
+    /// Returns the same values in the buckets of a metric.
     pub(super) fn buckets(&self) -> Buckets {
         let mut buckets = Buckets {
             sum: self.sum.load(Relaxed),
@@ -65,7 +66,7 @@ impl<const PARTS: usize> LatencyHistogram<PARTS> {
     }
 
     fn place(nanos: u64) -> usize {
-        // A bucket includes its upper end, as those of a metric do.
+        // A bucket includes its upper bound, as the buckets of a metric do.
         let nanos = nanos.saturating_sub(1).max(1);
         let doubling = nanos.ilog2() as usize;
         let part = (u128::from(nanos - (1 << doubling)) * PARTS as u128) >> doubling;
@@ -80,18 +81,18 @@ impl<const PARTS: usize> LatencyHistogram<PARTS> {
     }
 }
 
-/// The values of a histogram at one time.
+/// The counts of a histogram at one moment.
 #[derive(Clone, Debug)]
 pub(crate) struct Counts<const PARTS: usize>(Vec<u64>);
 
 impl<const PARTS: usize> Counts<PARTS> {
-    /// The values that were added since.
+    /// Returns the counts that were added since `earlier`.
     pub(crate) fn since(&self, earlier: &Counts<PARTS>) -> Counts<PARTS> {
         let counts = self.0.iter().zip(&earlier.0);
         Counts(counts.map(|(now, then)| now.saturating_sub(*then)).collect())
     }
 
-    /// All but the `most` longest.
+    /// Returns the counts without the `most` longest durations.
     pub(crate) fn without_longest(mut self, most: u64) -> Counts<PARTS> {
         let mut left = most;
         for count in self.0.iter_mut().rev() {
@@ -102,12 +103,12 @@ impl<const PARTS: usize> Counts<PARTS> {
         self
     }
 
-    /// How many there are.
+    /// Number of values.
     pub(crate) fn total(&self) -> u64 {
         self.0.iter().sum()
     }
 
-    /// The quantile in per mille. None: there are no values.
+    /// Returns the quantile in per mille. `None` if there are no values.
     pub(crate) fn at(&self, per_mille: u64) -> Option<Duration> {
         let total = self.total();
         let wanted = (total * per_mille).div_ceil(1000).max(1);
@@ -129,9 +130,9 @@ fn nanos(time: Duration) -> u64 {
 /// Durations in the buckets of a metric.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Buckets {
-    /// The last one has no upper bound.
+    /// The last bucket has no upper bound.
     counts: [u64; BOUNDS + 1],
-    /// Nanoseconds.
+    /// Sum of all durations in nanoseconds.
     sum: u64,
 }
 
@@ -205,7 +206,7 @@ mod tests {
             let counts = counts.clone().without_longest(without);
             counts.at(1000).map(|it| it.as_millis())
         };
-        // Within 3.2 %.
+        // The histogram is exact to 3.2 %.
         for (without, from, to) in [(0, 800, 826), (1, 500, 516), (2, 1, 2), (4, 1, 2)] {
             let found = longest(without).unwrap();
             assert!((from..to).contains(&found), "{without}: {found}");
@@ -230,7 +231,7 @@ mod tests {
         }
     }
 
-    /// In the first bucket whose bound is not smaller.
+    /// The first bucket whose bound is at least the duration.
     #[test]
     fn duration_is_counted_in_the_first_bucket_that_bounds_it() {
         for nanos in [

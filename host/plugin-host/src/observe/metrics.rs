@@ -1,5 +1,5 @@
-//! The crate's metrics, labelled with the plugin's name and, where a version causes them, its
-//! version.
+//! The crate's metrics. They are labelled with the plugin's name and, where they belong to a
+//! version, with the version label.
 
 use std::sync::atomic::AtomicU64;
 
@@ -34,13 +34,13 @@ pub(crate) struct ResultLabel {
 /// The values of the label `result` of recorded calls.
 const RECORDING_RESULTS: [&str; 4] = ["recorded", "dropped", "too-large", "failed"];
 
-/// The values of the label `result` of versions beside the serving one.
+/// The values of the label `result` of shadows and canaries.
 const CANDIDATE_RESULTS: [&str; 4] = ["same", "different", "failed", "dropped"];
 
 type Counters = Family<Label, Counter<u64, AtomicU64>>;
 type Gauges = Family<Label, Gauge>;
 
-/// The families, as registered.
+/// All metric families, registered.
 #[derive(Clone, Debug)]
 pub(crate) struct Metrics {
     versions: Versions,
@@ -57,24 +57,24 @@ pub(crate) struct Metrics {
     recording: Family<ResultLabel, Counter>,
 }
 
-/// Calls of a plugin that were chosen for the call log.
+/// Counters of sampled calls for the call log.
 #[derive(Clone, Debug)]
 pub(crate) struct RecordingMetrics {
     pub(crate) recorded: Counter,
-    /// The queue was full.
+    /// Calls that were dropped because the queue was full.
     pub(crate) dropped: Counter,
     pub(crate) too_large: Counter,
-    /// They could not be written.
+    /// Calls that could not be written.
     pub(crate) failed: Counter,
 }
 
-/// Results of a version beside the serving one.
+/// Counters of the comparisons of a shadow or a canary.
 #[derive(Clone, Debug)]
 pub(crate) struct CandidateMetrics {
     pub(crate) same: Counter,
     pub(crate) different: Counter,
     pub(crate) failed: Counter,
-    /// Not compared.
+    /// Calls that were not compared.
     pub(crate) dropped: Counter,
 }
 
@@ -177,12 +177,12 @@ impl Metrics {
         }
     }
 
-    /// Calls in progress and instances over all versions of a plugin.
+    /// Sums the calls in progress and the instances over all versions of a plugin.
     pub(crate) fn present(&self, plugin: &str) -> (u64, u64) {
         self.versions.present(plugin)
     }
 
-    /// The measurements of a component in admission, and then of the version that it becomes.
+    /// Creates the measurements of a component in admission, and of the version that it becomes.
     pub(crate) fn trial(&self, plugin: &str) -> VersionMetrics {
         self.versions.trial(plugin)
     }
@@ -218,7 +218,7 @@ impl Metrics {
         }
     }
 
-    /// What became of the calls chosen for the call log.
+    /// Returns the counts of the sampled calls for the call log.
     pub(crate) fn recorded(&self, plugin: &str) -> Recorded {
         let counters = self.recording(plugin);
         Recorded {
@@ -233,7 +233,7 @@ impl Metrics {
         self.refusals.get_or_create_owned(&label(plugin)).inc();
     }
 
-    /// A version began to serve; `swapped`: in the place of another.
+    /// Counts a version that began to serve. `swapped`: it replaced another version.
     pub(crate) fn admitted(&self, plugin: &str, swapped: bool) {
         self.admissions.get_or_create_owned(&label(plugin)).inc();
         let swaps = self.swaps.get_or_create_owned(&label(plugin));
@@ -254,7 +254,8 @@ impl Metrics {
         self.returns.get_or_create_owned(&label(plugin)).inc();
     }
 
-    /// The plugin is gone: so are its series, but for those of versions that still answer a call.
+    /// Removes the series of a removed plugin, except for those of versions that still answer a
+    /// call.
     pub(crate) fn forget(&self, plugin: &str) {
         let label = label(plugin);
         for counters in [

@@ -1,4 +1,4 @@
-//! What operators see: metrics, the status of plugins, health and guests' logs.
+//! Observability for operators: metrics, the status of plugins, health and guests' logs.
 //!
 //! A call is measured once, in its version's [`version_metrics::VersionMetrics`]; the metrics and
 //! [`status::Status`] are derived from that.

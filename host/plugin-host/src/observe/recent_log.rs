@@ -1,4 +1,4 @@
-//! The newest log lines of a version, for those who cannot read the daemon's log.
+//! The newest log lines of a version, for clients that cannot read the daemon's log.
 
 use std::{
     collections::VecDeque,
@@ -11,15 +11,15 @@ use std::{
 
 use serde::Serialize;
 
-/// Lines kept of one version.
+/// Maximum number of lines kept of one version.
 const MAX_LINES: usize = 200;
-/// Bytes kept of one version: a line may have many kilobytes (`limits.log-line`).
+/// Maximum number of bytes kept of one version. A line may have many kilobytes (`limits.log-line`).
 const MAX_BYTES: usize = 64 << 10;
 
-/// A line of a plugin's log, as the daemon's log has it: one line, escaped and limited.
+/// A line of a plugin's log as in the daemon's log: on one line, escaped and limited in length.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct LogLine {
-    /// Increases with every line, also from version to version and over restarts.
+    /// Increases with every line of every version and plugin, even after a restart.
     pub sequence: u64,
     /// Seconds since 1970.
     pub at: u64,
@@ -61,7 +61,8 @@ impl RecentLog {
     }
 }
 
-/// A new sequence number, and the time: microseconds since 1970, unless that was given already.
+/// Returns a new sequence number and the time in seconds since 1970. The sequence number is the
+/// time in microseconds, or the previous number plus one if that is higher.
 fn next() -> (u64, u64) {
     static LAST: AtomicU64 = AtomicU64::new(0);
     let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();

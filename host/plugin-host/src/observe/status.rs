@@ -9,11 +9,11 @@ use transom_registry::{Attestation, SourceStatus};
 pub enum State {
     /// It serves calls.
     Serving,
-    /// Its files exist, but no version was admitted.
+    /// Its files exist, but no version has been admitted.
     Refused,
     /// Its component is being fetched.
     Fetching,
-    /// Its first version is being admitted, or waits for that.
+    /// Its first version is being admitted, or waits for admission.
     Admitting,
     /// It failed repeatedly and is out of service until new files are admitted.
     Disabled,
@@ -31,17 +31,17 @@ pub struct Trap {
     pub backtrace: Vec<String>,
 }
 
-/// How a new version runs beside the serving one.
+/// How a new version runs alongside the serving one.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum RolloutKind {
-    /// It answers calls again that the serving version has answered.
+    /// It repeats calls that the serving version has answered.
     Shadow,
     /// It answers a share of the calls.
     Canary,
 }
 
-/// A version that runs beside the serving one, and what it has shown so far.
+/// A version that runs alongside the serving one, with its counts so far.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct Rollout {
     /// How it runs.
@@ -50,30 +50,31 @@ pub struct Rollout {
     pub version: String,
     /// `sha256:` and its component's digest.
     pub digest: String,
-    /// Since when: seconds since 1970.
+    /// Start time: seconds since 1970.
     pub since: u64,
     /// Whether it is promoted automatically; otherwise an operator promotes it.
     pub automatic: bool,
-    /// Its share. Of a canary: of the tasks, queries, apps or containers. Of a shadow: of the calls.
+    /// Its share in percent: of the tasks, queries, apps or containers for a canary, of the calls
+    /// for a shadow.
     pub percent: u64,
     /// Calls and attempts that it answered.
     pub calls: u64,
     /// Answers compared with those of the serving version.
     pub compared: u64,
-    /// Of these, different answers.
+    /// Compared answers that differ.
     pub differences: u64,
-    /// Calls that failed on it: traps, timeouts and invalid results. Of a canary with its start and
-    /// unfinished attempts.
+    /// Calls that failed on it: traps, timeouts and invalid results. The number for a canary
+    /// includes its start and unfinished attempts.
     pub faults: u64,
-    /// Calls not compared: the queue was full, the data changed in the meantime, or a canary's call
-    /// failed when it was repeated on the serving version.
+    /// Calls that were not compared, because the queue was full, the data had changed, or a
+    /// canary's call failed when it was repeated on the serving version.
     pub dropped: u64,
     /// 99th percentile of its calls: microseconds in an instance, within 25 %, without the slowest
     /// call of each instance of a canary.
     pub p99_micros: Option<u64>,
-    /// The same of the serving version, since the other one began to run.
+    /// The same percentile of the serving version since the start of the other one.
     pub serving_p99_micros: Option<u64>,
-    /// The conditions that are missing before it is promoted, a line each. Empty: it is being promoted.
+    /// The unmet conditions for its promotion, a line each. Empty: it is being promoted.
     pub missing: Vec<String>,
     /// The newest differences, and failures of a shadow, oldest first; at most 16.
     pub samples: Vec<Difference>,
@@ -90,16 +91,16 @@ pub struct Difference {
     pub candidate: String,
 }
 
-/// Calls of a plugin that were chosen for the call log, since the daemon's start.
+/// Sampled calls of a plugin for the call log, counted since the daemon's start.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 pub struct Recorded {
-    /// Written.
+    /// Calls that were written.
     pub recorded: u64,
-    /// The queue was full.
+    /// Calls that were dropped because the queue was full.
     pub dropped: u64,
-    /// Larger than a record may be.
+    /// Calls that were larger than a record may be.
     pub too_large: u64,
-    /// They could not be written.
+    /// Calls that could not be written.
     pub failed: u64,
 }
 
@@ -108,11 +109,12 @@ pub struct Recorded {
 pub struct Status {
     /// The file's name without `.wasm`.
     pub name: String,
-    /// The world it implements: `check-probe`; none if it was refused before that was known.
+    /// The world it implements, such as `check-probe`. `None` if it was refused before that was
+    /// known.
     pub world: Option<String>,
     /// The plugin's own version.
     pub version: Option<String>,
-    /// One line.
+    /// The plugin's summary in one line.
     pub summary: Option<String>,
     /// `sha256:` and the digest of the serving component.
     pub digest: Option<String>,
@@ -121,7 +123,7 @@ pub struct Status {
     /// Its state.
     pub state: State,
     /// When the admission of the current files began, or when they were queued: seconds since 1970.
-    /// None: they are admitted or refused.
+    /// `None` if they have already been admitted or refused.
     pub admitting: Option<u64>,
     /// Why the current files were refused; an older version may still serve.
     pub refusal: Option<String>,
@@ -163,15 +165,16 @@ pub struct Status {
     pub memory_peak: u64,
     /// The last fault of the serving version.
     pub last_trap: Option<Trap>,
-    /// The version that runs beside the serving one.
+    /// The version that runs alongside the serving one.
     pub rollout: Option<Rollout>,
-    /// What became of the calls chosen for the call log. None: its calls are not recorded.
+    /// Counts of the sampled calls for the call log. `None`: its calls are not recorded.
     pub recording: Option<Recorded>,
-    /// The registry source; none for a file in the directory.
+    /// The registry source. `None` for a file in the directory.
     pub source: Option<SourceStatus>,
     /// The key that signed the serving version: its name and digest. None if no key is configured.
     pub signed_by: Option<String>,
-    /// What the registry has attached to the serving version's image: provenance and SBOMs.
+    /// Attestations that the registry attaches to the serving version's image: provenance and
+    /// SBOMs.
     pub attestations: Vec<Attestation>,
 }
 

@@ -1,4 +1,4 @@
-//! [`ActiveVersion`]: the version that answers an extension point's calls, with the one beside it.
+//! [`ActiveVersion`]: the version that answers an extension point's calls, and its candidate.
 
 use std::sync::Arc;
 
@@ -33,7 +33,7 @@ impl<W: Comparable> ActiveVersion<W> {
         }
     }
 
-    /// The same version with this candidate in place of the present one.
+    /// Returns the same version with another candidate, or with none.
     pub(crate) fn with_candidate(&self, candidate: Option<Candidate<W>>) -> ActiveVersion<W> {
         ActiveVersion {
             primary: Arc::clone(&self.primary),
@@ -49,22 +49,22 @@ impl<W: Comparable> ActiveVersion<W> {
         self.candidate.as_deref()
     }
 
-    /// The canary, if it answers the calls with this key.
+    /// Returns the canary, if it answers the calls with this key.
     pub(crate) fn canary(&self, key: impl FnOnce(&mut KeyHash)) -> Option<&Arc<Candidate<W>>> {
         self.candidate.as_ref().filter(|it| it.answers(key))
     }
 
-    /// The shadow, if this call is in its sample.
+    /// Counts the call. Returns the shadow, if this call is in its sample.
     pub(crate) fn shadow(&self) -> Option<&Arc<Candidate<W>>> {
         self.candidate
             .as_ref()
             .filter(|it| it.is_shadow() && it.samples())
     }
 
-    /// Runs a call on the serving version, or on the canary if it is in its share. A call that fails
-    /// on the canary is repeated on the serving version. A call in a sample is repeated on the other
-    /// version afterwards, and one in the sample of the log is recorded; the caller waits for
-    /// neither.
+    /// Runs a call on the serving version, or on the canary if the call is in its share. A call
+    /// that fails on the canary is repeated on the serving version. Afterwards, a call in the
+    /// candidate's sample is repeated on the other version, and a call in the log's sample is
+    /// recorded; the caller waits for neither.
     pub(crate) async fn ask<C: RepeatableCall<W>>(&self, call: C) -> Result<C::Answer, CallError> {
         if let Some(canary) = self.canary(|hash| call.key(hash)) {
             match compared(&canary.version, call.clone(), canary.samples().then_some(canary)).await {
@@ -73,7 +73,7 @@ impl<W: Comparable> ActiveVersion<W> {
                     return Ok(answer);
                 }
                 Err(error) if is_fault(&error) => canary.stats.failed(),
-                // The canary was not asked.
+                // The canary did not execute the call.
                 Err(_) => {}
             }
         }
@@ -81,7 +81,7 @@ impl<W: Comparable> ActiveVersion<W> {
     }
 }
 
-/// Runs a call on a version. `candidate`: it receives the answer for the comparison.
+/// Runs a call on a version. A `candidate` receives the answer for comparison.
 async fn compared<W: Comparable, C: RepeatableCall<W>>(
     version: &Arc<Version<W>>,
     call: C,

@@ -4,7 +4,7 @@ use std::{sync::Arc, time::Duration};
 
 use crate::error::CallError;
 
-/// Where the guest was, innermost first; a line each.
+/// The guest's stack, innermost frame first, a line for each frame.
 pub(crate) type Frames = Arc<[String]>;
 
 /// Why a call failed. The instance cannot be entered again after any of these.
@@ -13,13 +13,13 @@ pub(crate) enum Fault {
     Trapped(String, Frames),
     TimedOut(Duration),
     CpuExhausted(Duration, Frames),
-    /// The limit, and of what.
+    /// The limit, and the resource that it limits.
     OutOfMemory(u64, &'static str, Frames),
     Malformed(String),
 }
 
 impl Fault {
-    /// As the caller of plugin `name` sees it.
+    /// Returns the error for the caller of plugin `name`.
     pub(crate) fn to_error(&self, name: &str) -> CallError {
         let name = name.to_owned();
         match self {

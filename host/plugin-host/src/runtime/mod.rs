@@ -1,10 +1,10 @@
 //! Runs components: the engine, the instances of a version and their threads, and the calls.
 //!
-//! `engine` is the only module that uses wasmtime. `pool` has the instances of one version,
-//! `active_version` the one way to ask a version, `candidate` another one beside it, `shadow` the
-//! repetition of calls and the comparison, `recording` the way of its calls to the log,
-//! `version_context` what all parts of a version share, and `thread_priority` the scheduling of
-//! threads that may wait.
+//! `engine` is the only module that uses wasmtime. `pool` manages the instances of one version.
+//! `active_version` is the only way to call a version; `candidate` runs another version alongside
+//! it; `shadow` repeats calls and compares the answers; `recording` sends calls to the call log;
+//! `version_context` is what all parts of a version share; `thread_priority` lowers the priority of
+//! threads whose work is not urgent.
 
 pub(crate) mod active_version;
 pub(crate) mod candidate;

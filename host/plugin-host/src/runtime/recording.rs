@@ -1,8 +1,8 @@
-//! Recording of calls: the calls of a serving version and their answers, for the call log.
+//! Samples the calls of a serving version, with their answers, for the call log.
 //!
-//! A call in the sample is handed over with its answer through a bounded queue; when the queue is
-//! full, the record is dropped and counted. Everything that costs time (the conversion, masks,
-//! writing) happens behind the queue.
+//! A sampled call and its answer go through a bounded queue to the writer of the log. When the
+//! queue is full, the record is dropped and counted. The writer does everything that takes time:
+//! conversion, masking and writing.
 
 use std::{
     sync::{
@@ -29,10 +29,10 @@ use crate::{
     },
 };
 
-/// Bytes of an agent in a set, at least.
+/// Minimum size in bytes of an agent in a set.
 const AGENT: usize = 32;
 
-/// A call with its answer; none if it ended in a fault.
+/// A call with its answer. The answer is `None` if the call ended in a fault.
 #[derive(Debug)]
 pub(crate) enum ObservedCall {
     Validate {
@@ -95,7 +95,7 @@ impl ObservedCall {
         }
     }
 
-    /// The agents that a matcher was asked about.
+    /// The agent set of a matcher's call.
     pub(crate) fn agents(&self) -> Option<&AgentSnapshot> {
         match self {
             ObservedCall::Evaluate { agents, .. }
@@ -105,7 +105,7 @@ impl ObservedCall {
         }
     }
 
-    /// Bytes of the parts that may be large, about. Bounds what the queue holds.
+    /// Approximate size in bytes of the parts that may be large. It bounds the memory of the queue.
     fn bytes(&self) -> usize {
         match self {
             ObservedCall::Validate { .. } | ObservedCall::Open { .. } | ObservedCall::SelectKills { .. } => 0,
@@ -141,13 +141,13 @@ pub(crate) struct RecordedVersion {
     pub(crate) version: String,
     /// `sha256:` and the component's digest.
     pub(crate) digest: String,
-    /// Of the manifest, likewise.
+    /// `sha256:` and the digest of the manifest.
     pub(crate) manifest: String,
     pub(crate) world: WorldName,
     pub(crate) masks: Arc<Masks>,
 }
 
-/// A call on its way to the log.
+/// A sampled call in the queue to the writer of the log.
 #[derive(Debug)]
 pub(crate) struct Observation {
     pub(crate) version: Arc<RecordedVersion>,
@@ -155,7 +155,7 @@ pub(crate) struct Observation {
     pub(crate) at: u64,
     pub(crate) call: ObservedCall,
     pub(crate) fault: Option<String>,
-    /// As its caller saw it, the wait for an instance included.
+    /// Duration for the caller, including the wait for an instance.
     pub(crate) took: Duration,
     /// Peak linear memory of the version's largest instance: bytes.
     pub(crate) memory: u64,
@@ -166,12 +166,13 @@ pub(crate) struct Observation {
 #[derive(Debug)]
 pub(crate) enum Message {
     Call(Box<Observation>),
-    /// Answered when everything before it is written.
+    /// The writer responds when everything queued before it is written.
     Flush(oneshot::Sender<()>),
 }
 
-/// The queue to the writer of the log. The writer waits between two batches without listening to
-/// the queue, because a call that wakes another thread takes several times as long.
+/// The queue to the writer of the log. After each batch the writer sleeps until a pause has passed,
+/// the queue is half full or a flush is requested. It does not wait for single messages, because
+/// sending a message takes several times as long if it wakes another thread.
 #[derive(Clone, Debug)]
 pub(crate) struct CallQueue {
     messages: mpsc::Sender<Message>,
@@ -180,7 +181,7 @@ pub(crate) struct CallQueue {
 }
 
 impl CallQueue {
-    /// The queue, its other end, and the signal to write before the wait is over.
+    /// Returns the queue, its receiver, and the signal that ends the writer's wait early.
     pub(crate) fn new(size: usize) -> (CallQueue, mpsc::Receiver<Message>, Arc<Notify>) {
         let (messages, receiver) = mpsc::channel(size);
         let write_now = Arc::new(Notify::new());
@@ -191,7 +192,7 @@ impl CallQueue {
         (queue, receiver, write_now)
     }
 
-    /// Queues a call; false if the queue is full or the writer has ended.
+    /// Queues a call. False if the queue is full or the writer has ended.
     fn try_send(&self, call: Observation) -> bool {
         let sent = self.messages.try_send(Message::Call(Box::new(call))).is_ok();
         if self.messages.capacity() <= self.messages.max_capacity() / 2 {
@@ -200,7 +201,7 @@ impl CallQueue {
         sent
     }
 
-    /// Waits until everything queued before is written; none if the writer has ended.
+    /// Waits until everything queued before is written. `None` if the writer has ended.
     pub(crate) async fn flush(&self) -> Option<()> {
         let (done, written) = oneshot::channel();
         self.messages.send(Message::Flush(done)).await.ok()?;
@@ -209,26 +210,26 @@ impl CallQueue {
     }
 }
 
-/// Hands the calls of one serving version over to the log.
+/// Sends the calls of one serving version to the call log.
 #[derive(Debug)]
 pub(crate) struct Recorder {
     pub(crate) version: Arc<RecordedVersion>,
     pub(crate) queue: CallQueue,
     pub(crate) sample_percent: u64,
-    /// Bytes of a record.
+    /// Maximum size of a record in bytes.
     pub(crate) max_record: usize,
     pub(crate) metrics: RecordingMetrics,
     pub(crate) calls: AtomicU64,
 }
 
 impl Recorder {
-    /// Counts a call; its start if it is in the sample.
+    /// Counts a call. Returns its start time if it is in the sample.
     pub(crate) fn begin(&self) -> Option<Instant> {
         let call = self.calls.fetch_add(1, Relaxed);
         is_sampled(call, self.sample_percent).then(Instant::now)
     }
 
-    /// Hands a call over, unless it is too large or too many wait.
+    /// Queues a call for the log, unless it is too large or the queue is full.
     pub(crate) fn end(&self, began: Instant, call: ObservedCall, fault: Option<&CallError>, memory: u64) {
         if call.bytes() > self.max_record {
             self.metrics.too_large.inc();
@@ -249,14 +250,15 @@ impl Recorder {
     }
 }
 
-/// Chooses so many of a hundred calls, evenly.
+/// Whether the call with this number is in a sample of `per_cent` of a hundred calls, spread
+/// evenly.
 pub(crate) fn is_sampled(call: u64, per_cent: u64) -> bool {
     let call = call % 100;
     call * per_cent / 100 != (call + 1) * per_cent / 100
 }
 
-/// Whether an error is a fault of the component. Others are of the host: the component was not
-/// asked, or is being stopped.
+/// Whether an error is a fault of the component. The other errors come from the host: the call did
+/// not reach the component, or the version is being stopped.
 pub(crate) fn is_fault(error: &CallError) -> bool {
     match error {
         CallError::Trapped { .. }

@@ -1,9 +1,10 @@
-//! Low priority of a thread: a higher niceness, and a longer time slice.
+//! Lowers the priority of a thread: raises its niceness and lengthens its time slice.
 //!
-//! Niceness decides about shares of processor time only. A thread that wakes up preempts the running
-//! one at once if its own slice is shorter; otherwise it may wait until the kernel's next tick (4 ms
-//! at 250 ticks a second). A low-priority thread therefore asks for a longer slice than others have.
-//! Linux has known such slices since 6.12; older kernels ignore them.
+//! Niceness only decides how processor time is shared. Whether a thread that wakes up preempts the
+//! running one immediately depends on the slices: it does if its own slice is shorter; otherwise it
+//! may wait until the kernel's next tick (4 ms at 250 ticks a second). A low-priority thread
+//! therefore requests a longer slice than other threads have. Linux supports such requests since
+//! 6.12; older kernels ignore them.
 
 #![allow(unsafe_code, reason = "one system call that no crate offers")]
 
@@ -14,7 +15,8 @@ use rustix::{
     thread::gettid,
 };
 
-/// Added to the daemon's niceness: about a tenth of its weight under contention.
+/// Added to the daemon's niceness: under contention the thread gets about a tenth of the daemon's
+/// weight.
 pub(crate) const NICENESS: i32 = 10;
 /// Several times the kernel's default, which is 2.8 ms at most.
 const SLICE: Duration = Duration::from_millis(20);
@@ -58,7 +60,7 @@ mod tests {
 
     use super::*;
 
-    /// The time slice of the current thread as the kernel has it: nanoseconds.
+    /// Returns the time slice of the current thread in nanoseconds, as the kernel reports it.
     fn slice() -> u64 {
         let mut attributes = libc::sched_attr {
             size: 0,
@@ -93,7 +95,7 @@ mod tests {
         })
         .join()
         .unwrap();
-        // Kernels before 6.12 tell no slice.
+        // Kernels before 6.12 report no slice.
         if before > 0 {
             assert_eq!(u128::from(after), SLICE.as_nanos());
         }

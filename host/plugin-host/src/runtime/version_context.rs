@@ -38,7 +38,7 @@ pub(crate) struct VersionContext {
     pub(crate) health: Health,
     /// Set by the activation, if calls are recorded.
     recorder: OnceLock<Recorder>,
-    /// One permit for each call or attempt in progress.
+    /// One permit for each call or attempt that may be in progress.
     places: Arc<Semaphore>,
 }
 
@@ -58,7 +58,7 @@ pub(crate) struct Queued {
 }
 
 impl Queued {
-    /// The call has an instance.
+    /// Records the wait, because the call has got an instance.
     pub(crate) fn served(self) {
         self.context.metrics.waited(self.since.elapsed());
     }
@@ -89,8 +89,8 @@ impl VersionContext {
         }
     }
 
-    /// The same for calls that are not to count: with measurements of its own, and a health from
-    /// which nothing follows.
+    /// Returns the same context for calls that do not count: it has separate metrics, and its
+    /// faults have no consequences.
     pub(crate) fn aside(&self) -> VersionContext {
         VersionContext {
             name: self.name.clone(),
@@ -108,7 +108,8 @@ impl VersionContext {
         }
     }
 
-    /// The version serves from now on: its series are shown, and too many faults replace it.
+    /// Marks the version as serving: its series are shown from now on, and too many faults replace
+    /// it.
     pub(crate) fn activate(&self, label: &str, watch: HealthWatch, recorder: Option<Recorder>) {
         self.metrics.show(label);
         self.health.watch(watch);
@@ -119,12 +120,12 @@ impl VersionContext {
         self.set_label(label);
     }
 
-    /// None: its calls are not recorded.
+    /// `None` if the calls of this version are not recorded.
     pub(crate) fn recorder(&self) -> Option<&Recorder> {
         self.recorder.get()
     }
 
-    /// Names the version in spans.
+    /// Sets the version label, which names the version in spans.
     pub(crate) fn set_label(&self, label: &str) {
         // The label of a version never changes.
         let _ = self.label.set(label.to_owned());
@@ -169,7 +170,7 @@ impl VersionContext {
             .saturating_sub(self.places.available_permits()) as u64
     }
 
-    /// Counts and logs a fault; returns the caller's error.
+    /// Counts and logs a fault. Returns the error for the caller.
     pub(crate) fn fault(&self, fault: &Fault) -> CallError {
         self.count(fault);
         let error = fault.to_error(&self.name);
@@ -191,7 +192,7 @@ impl VersionContext {
         });
     }
 
-    /// Counts an attempt that the component did not finish as a timeout.
+    /// Counts an attempt that the component did not finish. It counts as a timeout.
     pub(crate) fn unfinished(&self, what: &str) {
         tracing::warn!(plugin = self.name, "{what}");
         self.metrics.unfinished();

@@ -9,8 +9,8 @@
 //! ```
 //!
 //! Also: `framework`, `task`, `number`, `host`, `image`, `ports` (pairs), `source`, `extensions`
-//! (pairs). A script that is not UTF-8 is `{ hex = "…" }`; names and values whose order matters are
-//! pairs. `refused = { retry = true }` expects a refusal of this kind.
+//! (pairs). A script that is not UTF-8 is `{ hex = "…" }`. Names and values are given as pairs if
+//! their order matters. `refused = { retry = true }` expects a refusal with this value of `retry`.
 
 use std::{collections::BTreeMap, sync::Arc};
 
@@ -72,7 +72,7 @@ enum GivenRole {
     Datastore,
 }
 
-/// Omitted keys are not compared.
+/// The expected result. Omitted keys are not compared.
 #[derive(Debug, Default, Deserialize, Serialize)]
 #[serde(deny_unknown_fields)]
 struct Expected {
@@ -118,11 +118,11 @@ impl Refused {
     }
 }
 
-/// What the handler is given.
+/// The arguments of the handler.
 pub(crate) struct Question {
     context: Context,
     script: Vec<u8>,
-    /// Whether the kind of a refusal is compared.
+    /// Whether `retry` of a refusal is compared.
     exact: bool,
 }
 
@@ -201,7 +201,7 @@ impl Testable for Bootstrap {
     }
 }
 
-/// A recorded call as a case.
+/// Converts a recorded call to a case.
 pub(super) fn recorded(
     context: &Context,
     script: &[u8],

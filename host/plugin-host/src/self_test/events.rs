@@ -8,7 +8,7 @@
 //! ```
 //!
 //! Also: `principal`, `extensions` (pairs), and an event's `sequence`. A `body` that is a text is
-//! passed as it is; in a table, `eventType` and `timestamp` are added where they are missing.
+//! passed unchanged; in a table, `eventType` and `timestamp` are added if they are missing.
 
 use std::sync::{
     Arc,
@@ -63,7 +63,7 @@ struct GivenEvent {
 #[serde(untagged)]
 enum Body {
     Members(Map<String, Value>),
-    /// As it is.
+    /// Passed unchanged.
     Text(String),
 }
 
@@ -73,11 +73,12 @@ impl Default for Body {
     }
 }
 
-/// Members that are added where they are missing.
+/// Members that are added if they are missing.
 const COMMON: [&str; 2] = ["eventType", "timestamp"];
 
 impl Body {
-    /// A recorded body: with its members if they say all of it.
+    /// Converts a recorded body. It becomes a table if it has the common members, so that none
+    /// would be added.
     fn of(text: &str) -> Body {
         match serde_json::from_str::<Map<String, Value>>(text) {
             Ok(members) if COMMON.iter().all(|name| members.contains_key(*name)) => Body::Members(members),
@@ -94,25 +95,25 @@ enum Expected {
     Replace(Value),
 }
 
-/// A query, and events to decide about. Instances keep the view until this is dropped.
+/// A query, and events to decide. Instances keep the query open until this is dropped.
 pub(crate) struct Question {
     view: Arc<SharedQuery>,
     events: Arc<[Event]>,
 }
 
-/// Tells views apart that live in one instance.
+/// Numbers the views, which have to be unique within an instance.
 static NEXT: AtomicU64 = AtomicU64::new(0);
 
 impl Testable for Filter {
     type Case = Case;
     type Question = Question;
-    /// Or the text with which it refused the query.
+    /// The error is the text with which the component refused the query.
     type Found = Result<Vec<Decision>, String>;
 
     fn prepare_case(case: Case, _: Option<&Arc<CaseAgents>>) -> Result<PreparedCase<Self>, String> {
         let expected = match case.expect {
             _ if case.refused => Some(answer("refused", true)),
-            // A query that is taken.
+            // A case without events expects that the query is accepted.
             None if case.events.is_empty() => Some(answer("expect", [(); 0])),
             None => None,
             Some(decisions) => Some(answer("expect", decisions)),
@@ -175,12 +176,12 @@ fn decision(it: Decision) -> Expected {
     match it {
         Decision::Pass => Expected::Pass,
         Decision::Drop => Expected::Drop,
-        // The engine let only objects through.
+        // The engine lets only JSON objects through.
         Decision::Replace(json) => Expected::Replace(serde_json::from_str(&json).unwrap_or_default()),
     }
 }
 
-/// A recorded call as a case: the opening of a query if there are no events.
+/// Converts a recorded call to a case. Without events it is the opening of the query.
 pub(super) fn recorded(query: &Query, events: &[Event], decisions: Option<Result<&[Decision], ()>>) -> Case {
     let events = events.iter().map(|it| GivenEvent {
         sequence: Some(it.sequence),

@@ -1,4 +1,4 @@
-//! Parts that the cases of several worlds share: named values, and bytes.
+//! Forms that the cases of several worlds share: named values, and bytes.
 
 use std::collections::BTreeMap;
 
@@ -19,7 +19,7 @@ impl<T> Default for Pairs<T> {
 }
 
 impl<T> Pairs<T> {
-    /// A table if that keeps the order.
+    /// Returns a table if a table keeps the order.
     pub(super) fn of(pairs: Vec<(String, T)>) -> Pairs<T> {
         if pairs.is_sorted_by(|a, b| a.0 < b.0) {
             Pairs::Table(pairs.into_iter().collect())
@@ -75,7 +75,7 @@ impl Bytes {
     }
 }
 
-/// Two digits for each byte.
+/// Bytes as two hexadecimal digits each.
 #[derive(Clone, Debug, Deserialize, PartialEq, Serialize)]
 #[serde(try_from = "String", into = "String")]
 pub(super) struct HexDigits(Vec<u8>);
@@ -112,7 +112,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn bytes_survive_a_case_as_text_or_as_digits() {
+    fn bytes_are_read_back_from_text_or_digits() {
         for (bytes, form) in [
             (&b"#!/bin/sh\n"[..], json!("#!/bin/sh\n")),
             (&[0xff, 0, 0x1a], json!({"hex": "ff001a"})),

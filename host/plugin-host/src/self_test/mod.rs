@@ -2,8 +2,9 @@
 //! `transom plugin test`.
 //!
 //! A case is a recorded call of the plugin's world and the expected answer. It runs under the
-//! plugin's own limits, on an instance that was described and configured, without input or output:
-//! the case contains the answers to a probe's steps. One unexpected answer refuses the component.
+//! plugin's limits, on an instance that was described and configured. There is no input or output,
+//! because the case contains the answers to a probe's steps. One unexpected answer refuses the
+//! component.
 //!
 //! A case is parsed once ([`Testable::prepare_case`]) and can be executed repeatedly
 //! ([`Testable::execute`]). Answers have the same form as the expected keys, so that they can be
@@ -33,7 +34,7 @@ pub(crate) use probe::recorded::{answer_form, outcome_form, step_form};
 pub(crate) use recorded::{agents_of, case_of};
 pub(crate) use running::Running;
 
-/// The keys of a case that have its answer.
+/// The keys of a case that contain its expected answer.
 pub const ANSWER_KEYS: [&str; 2] = ["expect", "refused"];
 
 /// An expected or found answer: the keys `expect` and `refused`.
@@ -48,13 +49,13 @@ pub(crate) trait Testable: World {
     /// The instance's result.
     type Found: Send;
 
-    /// Parses a case. `agents`: those of a recorded call, if the case does not list them. The error
-    /// names the mistake in it.
+    /// Parses a case. `agents`: the agents of a recorded call, if the case does not list them. The
+    /// error names the mistake in the case.
     fn prepare_case(case: Self::Case, agents: Option<&Arc<CaseAgents>>)
     -> Result<PreparedCase<Self>, String>;
 
-    /// Executes the case on an instance, as its task would. The error is the reason why there is no
-    /// answer.
+    /// Executes the case on an instance, as the instance's task would in service. The error is the
+    /// reason why there is no answer.
     fn execute(
         instance: &mut Instance<Self>,
         shared: &Arc<Self::Shared>,
@@ -73,7 +74,7 @@ pub(crate) trait Testable: World {
 /// A parsed case.
 pub(crate) struct PreparedCase<W: Testable> {
     pub(crate) question: W::Question,
-    /// None: the case has no expectation.
+    /// The expected answer. `None` if the case has no expectation.
     pub(crate) expected: Option<Answer>,
 }
 
@@ -83,7 +84,7 @@ impl<W: Testable> PreparedCase<W> {
         PreparedCase::read_with(case, None)
     }
 
-    /// The same of a recorded call, whose agents are not part of the case.
+    /// Parses a recorded call, whose agents are not part of the case.
     pub(crate) fn recorded(
         case: &Map<String, Value>,
         agents: Option<&Arc<CaseAgents>>,
@@ -102,7 +103,7 @@ impl<W: Testable> PreparedCase<W> {
         W::prepare_case(case, agents)
     }
 
-    /// Executes it for its duration alone.
+    /// Executes the case and discards the answer, for measurements.
     pub(crate) async fn run(
         &self,
         instance: &mut Instance<W>,
@@ -111,7 +112,7 @@ impl<W: Testable> PreparedCase<W> {
         W::execute(instance, shared, &self.question).await.map(drop)
     }
 
-    /// Executes it, and returns the answer reduced to the expected keys.
+    /// Executes the case, and returns the answer reduced to the expected keys.
     pub(crate) async fn execute(
         &self,
         instance: &mut Instance<W>,
@@ -159,7 +160,7 @@ async fn one<W: Testable>(
     let prepared = PreparedCase::<W>::read(test)?;
     let found = prepared.execute(instance, shared).await?;
     let PreparedCase { question, expected } = prepared;
-    // Drop its resources before the next one.
+    // The guest resources of this test are dropped before the next test.
     drop(question);
     W::drop_orphans(instance, shared)
         .await
@@ -186,7 +187,7 @@ pub fn differs(found: &Answer, expected: &Answer) -> String {
     format!("found {}, expected {}", text(found), text(expected))
 }
 
-/// An answer as text: only the value of `expect` if there is no other key.
+/// Formats an answer: only the value of `expect` if there is no other key.
 pub fn text(answer: &Answer) -> String {
     match answer.get("expect") {
         Some(expect) if answer.len() == 1 => expect.to_string(),
@@ -194,21 +195,21 @@ pub fn text(answer: &Answer) -> String {
     }
 }
 
-/// An answer of one key.
+/// Creates an answer with one key.
 fn answer(key: &str, value: impl Serialize) -> Answer {
-    // These values always have a JSON form.
+    // These values can always be converted to JSON.
     let value = serde_json::to_value(value).unwrap_or_default();
     Map::from_iter([(key.to_owned(), value)])
 }
 
-/// Runs a call on an instance, as its task would.
+/// Runs a call on an instance, as the instance's task would in service.
 async fn ask<W: World, T>(
     instance: &mut Instance<W>,
     shared: &Arc<W::Shared>,
     call: impl FnOnce(Reply<T>) -> W::Call,
 ) -> Result<T, String> {
     let (reply, mut answer) = oneshot::channel();
-    // A fault is also in the answer.
+    // A fault is also part of the reply.
     let _ = W::run(instance, shared, call(reply)).await;
     match answer.try_recv() {
         Ok(Ok(answer)) => Ok(answer),

@@ -1,5 +1,5 @@
-//! Recorded calls as cases, with their answers as the expected ones. What a case cannot say of a
-//! call is not recorded.
+//! Converts recorded calls to cases, with their answers as the expected ones. Parts of a call that
+//! a case cannot express are not recorded.
 
 use serde::Serialize;
 use serde_json::{Map, Value};
@@ -7,7 +7,8 @@ use serde_json::{Map, Value};
 use super::{bootstrap, events, matcher, probe};
 use crate::{runtime::recording::ObservedCall, worlds::agent_mirror::AgentSnapshot};
 
-/// A call, but for its agents ([`agents_of`]), which belong into the case under the key `agents`.
+/// Converts a call without its agents ([`agents_of`]), which belong into the case under the key
+/// `agents`.
 pub(crate) fn case_of(call: &ObservedCall) -> Map<String, Value> {
     use matcher::recorded::{evaluate, place, select_kills, validate};
     match call {
@@ -59,14 +60,14 @@ pub(crate) fn case_of(call: &ObservedCall) -> Map<String, Value> {
 /// The agents of a call, in the order of their handles.
 pub(crate) fn agents_of(agents: &AgentSnapshot) -> Value {
     let agents: Vec<_> = agents.iter().map(matcher::GivenAgent::of).collect();
-    // They always have a JSON form.
+    // Agents can always be converted to JSON.
     serde_json::to_value(agents).unwrap_or_default()
 }
 
 fn keys(case: &impl Serialize) -> Map<String, Value> {
     match serde_json::to_value(case) {
         Ok(Value::Object(keys)) => keys,
-        // Cases are tables.
+        // A case is always a table.
         _ => Map::new(),
     }
 }

@@ -19,7 +19,7 @@ pub(crate) struct Running<W: Testable> {
 }
 
 impl<W: Testable> Running<W> {
-    /// The error is the reason of a failure.
+    /// Creates and configures an instance. The error is the reason of a failure.
     pub(crate) async fn new(
         engine: &Engine,
         pre: &W::Pre,
@@ -34,7 +34,7 @@ impl<W: Testable> Running<W> {
         Ok(running)
     }
 
-    /// One that is not configured yet.
+    /// Creates an instance that is not configured yet.
     pub(crate) async fn unconfigured(
         engine: &Engine,
         pre: &W::Pre,
@@ -48,7 +48,7 @@ impl<W: Testable> Running<W> {
         })
     }
 
-    /// The component's configuration schema, as it describes itself.
+    /// Returns the configuration schema in the component's description.
     pub(crate) async fn schema(&mut self) -> Result<Option<String>, String> {
         let described = self
             .instance
@@ -58,7 +58,7 @@ impl<W: Testable> Running<W> {
         Ok(described.config_schema)
     }
 
-    /// Drops the guest resources of cases that were dropped; this calls the component, too.
+    /// Drops the guest resources of dropped cases. This calls the component.
     pub(crate) async fn drop_resources(&mut self) -> Result<(), String> {
         W::drop_orphans(&mut self.instance, &self.shared)
             .await

@@ -23,7 +23,7 @@ pub enum Outcome {
     Admitted,
     /// It was refused.
     Refused,
-    /// An earlier version serves again; the record is that version's.
+    /// An earlier version serves again. The record describes that version.
     RolledBack,
     /// The version of the record was disabled.
     Disabled,
@@ -39,14 +39,15 @@ pub enum Outcome {
     Removed,
 }
 
-/// The record of one admission. Unknown fields, as of an unreadable file, are omitted.
+/// The record of one admission. Unknown fields are omitted, for instance if a file was unreadable.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct AdmissionRecord {
     /// Increases by one for each record of a plugin.
     pub sequence: u64,
     /// Seconds since 1970.
     pub at: u64,
-    /// The cause: `directory`, `upload`, `probation`, `shadow`, `canary`, or the operator's name.
+    /// What caused it: `directory`, `upload`, `probation`, `shadow`, `canary`, or the operator's
+    /// name.
     pub by: String,
     /// The outcome of an admission.
     pub outcome: Outcome,
@@ -65,7 +66,8 @@ pub struct AdmissionRecord {
     /// `sha256:` and the digest of the manifest's text.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub manifest: Option<String>,
-    /// `sha256:` and the digest of the configuration; the configuration itself may hold secrets.
+    /// `sha256:` and the digest of the configuration. The configuration itself is left out because
+    /// it may contain secrets.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub config: Option<String>,
     /// The registry source: `oci://…@sha256:…` with the digest of the image manifest; omitted for a
@@ -76,7 +78,7 @@ pub struct AdmissionRecord {
     /// key is configured.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub signed_by: Option<String>,
-    /// What the registry has attached to its image: provenance and SBOMs.
+    /// Attestations that the registry attaches to its image: provenance and SBOMs.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub attestations: Vec<Attestation>,
     /// Its imported interfaces, without versions.
@@ -88,7 +90,7 @@ pub struct AdmissionRecord {
     /// `[limits]`, as JSON: bytes and milliseconds.
     #[serde(default, skip_serializing_if = "Value::is_null")]
     pub limits: Value,
-    /// The digest of both files in the directory at that time. After a rollback or a return these
+    /// The digest of the files in the directory at that time. After a rollback or a return the same
     /// files are not admitted again.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub files: Option<String>,
@@ -158,7 +160,7 @@ impl AdmissionRecord {
         )
     }
 
-    /// Whether it is of a version beside the serving one, or of its end.
+    /// Whether it describes a shadow or a canary: its start or its return.
     pub(crate) fn is_beside(&self) -> bool {
         matches!(
             self.outcome,
@@ -166,7 +168,7 @@ impl AdmissionRecord {
         )
     }
 
-    /// Whether it is of this version.
+    /// Whether it describes this version.
     pub(crate) fn is_of(&self, info: &ComponentInfo) -> bool {
         self.digest.as_ref() == Some(&info.digest) && self.manifest.as_ref() == Some(&info.manifest)
     }

@@ -1,8 +1,8 @@
 //! Cache of compiled components on disk, so that a component is compiled once and not at each
 //! start.
 //!
-//! A file is used only if it was compiled from this component for this engine and is intact.
-//! Otherwise it is logged, counted and compiled again.
+//! A file is only used if it was compiled from this component for this engine and is intact. Any
+//! other file is logged and counted, and the component is compiled again.
 
 use std::{fmt, sync::Arc};
 
@@ -24,11 +24,11 @@ pub(crate) struct CompiledCache {
     stats: CacheStats,
 }
 
-/// Where a compiled component comes from. Display is for an operator.
+/// The source of a compiled component. Display is for an operator.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum CompiledFrom {
     Cache,
-    /// With the reason for which a file of the cache was rejected.
+    /// Contains the reason why a cached file was rejected, if there was one.
     Compiler(Option<String>),
 }
 
@@ -42,7 +42,7 @@ impl fmt::Display for CompiledFrom {
     }
 }
 
-/// Why there is no compiled component.
+/// Why compilation failed.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum NotCompiled {
     #[error("{0}")]
@@ -60,7 +60,7 @@ impl CompiledCache {
         }
     }
 
-    /// The compiled component, from its file or from the compiler. `digest` is its SHA-256.
+    /// Returns the compiled component from the cache or from the compiler. `digest` is its SHA-256.
     pub(crate) async fn compiled(
         &self,
         engine: &Engine,
@@ -94,7 +94,7 @@ impl CompiledCache {
         Ok((loaded.await??, CompiledFrom::Compiler(rejected)))
     }
 
-    /// The same cache with other compilers.
+    /// Returns the same cache with other compilers.
     pub(crate) fn with(&self, compilers: Compilers) -> CompiledCache {
         CompiledCache {
             compilers,
@@ -102,7 +102,7 @@ impl CompiledCache {
         }
     }
 
-    /// The same that keeps files elsewhere.
+    /// Returns the same cache with another directory.
     pub(crate) fn kept_in(&self, artifacts: ArtifactStore) -> CompiledCache {
         CompiledCache {
             artifacts,
@@ -110,7 +110,8 @@ impl CompiledCache {
         }
     }
 
-    /// None: there is no file. The error is the reason for which the file is rejected.
+    /// Loads a cached file. `None` if there is no file. The error is the reason why the file is
+    /// rejected.
     fn recall(&self, engine: &Engine, key: &ArtifactKey) -> Result<Option<Compiled>, String> {
         let loaded = match self.artifacts.read(Kind::Compiled, &key.name()) {
             Ok(None) => return Ok(None),
@@ -155,7 +156,7 @@ mod tests {
         cache: CompiledCache,
     }
 
-    /// Two components with nothing in them; one says so in a section of its own.
+    /// Two empty components. The second one differs by a custom section.
     const OTHER: &[u8] = b"\0asm\x0d\0\x01\0";
     const COMPONENT: &[u8] = b"\0asm\x0d\0\x01\0\0\x02\x01x";
 
@@ -176,7 +177,7 @@ mod tests {
             }
         }
 
-        /// Hits, misses and files that were not trusted, by one request.
+        /// Requests a component once. Returns the changes in hits, misses and rejected files.
         async fn ask(&self, component: &[u8]) -> (u64, u64, u64) {
             let stats = &self.cache.stats;
             let now = || (stats.hits.get(), stats.misses.get(), stats.rejected.get());
@@ -225,7 +226,7 @@ mod tests {
         for broken in [flipped, half, Vec::new(), b"garbage".to_vec()] {
             fs::write(&file, &broken).unwrap();
             assert_eq!(rig.ask(COMPONENT).await, REJECTED, "{} bytes", broken.len());
-            // It was written again.
+            // The compiled file was written again.
             assert_eq!(fs::read(&file).unwrap(), whole);
             assert_eq!(rig.ask(COMPONENT).await, HIT);
         }
@@ -241,7 +242,7 @@ mod tests {
         fs::copy(&other, &own).unwrap();
         assert_eq!(rig.ask(COMPONENT).await, REJECTED);
 
-        // For another engine: the hash stands behind the component's digest.
+        // A file for another engine: the engine's hash follows the component's digest.
         let mut elsewhere = fs::read(&own).unwrap();
         elsewhere[50] ^= 1;
         fs::write(&own, elsewhere).unwrap();
@@ -271,7 +272,7 @@ mod tests {
         let component = Arc::new(COMPONENT.to_vec());
         assert!(
             again.compiled(&rig.engine, &component, digest).await.is_ok(),
-            "without a cache"
+            "a component compiles without a cache"
         );
     }
 }

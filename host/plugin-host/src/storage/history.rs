@@ -1,10 +1,10 @@
 //! Admission records of every plugin: a copy in memory for readers, and the persistent one in the
 //! store.
 //!
-//! A record is in memory immediately and in the store as soon as the store accepts it; until then
-//! it waits, in order, and [`History::durability`] reports that. No call waits for an unavailable
-//! store longer than [`STORE_TIMEOUT`]: plugins serve without it. Daemons that share a store share
-//! the sequence numbers; a number that is already in use is skipped.
+//! A record is in memory immediately, and in the store as soon as the store accepts it. Until then
+//! it is queued in order, and [`History::durability`] reports that. No operation waits longer than
+//! [`STORE_TIMEOUT`] for an unavailable store: plugins serve without it. Daemons with a common
+//! store share the sequence numbers; a number that is already in use is skipped.
 
 use std::{
     collections::{BTreeMap, VecDeque},
@@ -19,11 +19,11 @@ use transom_store::{Expect, Store};
 
 use crate::storage::admission_record::{AdmissionRecord, Outcome};
 
-/// Maximum records of a plugin.
+/// Maximum number of records of a plugin.
 const RECORDS: usize = 50;
-/// Maximum plugins with records; the least recently changed ones are evicted.
+/// Maximum number of plugins with records. The least recently changed ones are evicted.
 const PLUGINS: usize = 1024;
-/// Maximum records waiting for the store.
+/// Maximum number of records in the queue for the store.
 const WAITING: usize = 256;
 /// Timeout of one store operation.
 const STORE_TIMEOUT: Duration = Duration::from_secs(5);
@@ -49,7 +49,7 @@ pub(crate) struct History {
 
 #[derive(Debug, Default)]
 struct Inner {
-    /// Oldest first.
+    /// The records of each plugin, oldest first.
     records: BTreeMap<String, VecDeque<AdmissionRecord>>,
     waiting: VecDeque<(String, AdmissionRecord)>,
 }
@@ -88,7 +88,7 @@ impl History {
         }
     }
 
-    /// Newest first.
+    /// The records of a plugin, newest first.
     pub(crate) fn of(&self, name: &str) -> Vec<AdmissionRecord> {
         let inner = self.inner();
         let records = inner.records.get(name).into_iter().flatten();
@@ -107,7 +107,7 @@ impl History {
         }
     }
 
-    /// The record of the version that serves. None after its files were removed.
+    /// The record of the serving version. `None` after its files were removed.
     pub(crate) fn active_record(&self, name: &str) -> Option<AdmissionRecord> {
         let records = self.of(name);
         let newest = records
@@ -116,7 +116,7 @@ impl History {
         newest.serves().then(|| newest.clone())
     }
 
-    /// Adds a record. Called by one task only.
+    /// Adds a record. Only one task may call this.
     pub(crate) async fn add(&self, name: &str, mut record: AdmissionRecord) {
         {
             let mut inner = self.inner();
@@ -138,10 +138,10 @@ impl History {
         self.flush().await;
     }
 
-    /// Writes the waiting records to the store.
+    /// Writes the queued records to the store.
     pub(crate) async fn flush(&self) {
         let Some(store) = &self.store else { return };
-        // Bounded, in case another daemon keeps taking the numbers.
+        // The number of attempts is bounded, in case another daemon keeps using the numbers.
         for _ in 0..WAITING * 2 {
             let Some((name, record)) = self.inner().waiting.front().cloned() else {
                 return;
@@ -165,8 +165,8 @@ impl History {
         }
     }
 
-    /// Renumbers the waiting records after those in the store: another daemon wrote there, or a
-    /// response was lost.
+    /// Renumbers the queued records after those in the store. Another daemon has added records, or
+    /// a response was lost.
     async fn renumber(&self, store: &TypedStore, name: &str) -> typed::Result<()> {
         let (found, invalid) = store.load_valid(&format!("{name}/")).await?;
         let stored: Vec<AdmissionRecord> = found.into_iter().map(|record| record.value).collect();
@@ -180,7 +180,7 @@ impl History {
         let mut last = in_use.max().unwrap_or_default();
         let mut inner = self.inner();
         let Inner { records, waiting } = &mut *inner;
-        // The response was lost: the record is stored.
+        // A queued record that is already in the store: its response was lost.
         waiting.retain(|(plugin, record)| plugin != name || !stored.contains(record));
         let mut known: VecDeque<AdmissionRecord> = stored.into();
         for (_, record) in waiting.iter_mut().filter(|(plugin, _)| plugin == name) {
@@ -201,7 +201,7 @@ impl History {
 }
 
 impl Inner {
-    /// Evicts a plugin's records if `name` needs the space.
+    /// Evicts the records of the least recently changed plugin, if `name` needs the space.
     fn forget_someone(&mut self, name: &str) {
         if self.records.len() < PLUGINS || self.records.contains_key(name) {
             return;
@@ -214,7 +214,7 @@ impl Inner {
     }
 }
 
-/// Writes a record under its number, if that is free, and deletes the one that it makes surplus.
+/// Writes a record if its number is unused, and deletes the record that exceeds the maximum.
 async fn write(store: &TypedStore, name: &str, record: &AdmissionRecord) -> typed::Result<()> {
     let mut changes = Changes::default();
     changes.put(key(name, record.sequence), record, Expect::Absent)?;
@@ -241,12 +241,12 @@ mod tests {
 
     use super::*;
 
-    /// A store that can be away.
+    /// A store that can be unavailable.
     #[derive(Debug, Default)]
     struct Flaky {
         entries: Mutex<BTreeMap<String, Vec<u8>>>,
         away: AtomicBool,
-        /// The next commit happens, and its answer is lost.
+        /// The next commit takes effect, but its response is lost.
         mute: AtomicBool,
     }
 
@@ -324,11 +324,11 @@ mod tests {
         one.add("p", record("a")).await;
         one.add("p", record("b")).await;
         assert_eq!(one.durability(), Durability::Waiting);
-        assert_eq!(one.of("p").len(), 2, "it is known at once");
+        assert_eq!(one.of("p").len(), 2, "it is in memory immediately");
         store.away.store(false, Relaxed);
         one.flush().await;
         assert_eq!(one.durability(), Durability::Store);
-        // An answer that was lost makes no second record.
+        // A lost response does not duplicate the record.
         store.mute.store(true, Relaxed);
         one.add("p", record("c")).await;
         assert_eq!(one.durability(), Durability::Waiting);
@@ -381,7 +381,7 @@ mod tests {
         assert_eq!(
             again.of("p")[0].sequence,
             100,
-            "after the number of any invalid record"
+            "numbers of invalid records are skipped"
         );
 
         let memory = History::load(None, "x").await;

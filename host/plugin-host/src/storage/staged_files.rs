@@ -1,8 +1,9 @@
-//! New files of a plugin: written beside those of the plugin directory, then renamed over them.
+//! New files of a plugin: they are written to temporary files in the plugin directory and then
+//! renamed over the old files.
 //!
-//! A reader of the directory sees each file whole, the old or the new one. The component is last: one
-//! without its manifest is not admitted. What the names stand for is replaced, never what they link
-//! to.
+//! A reader of the directory sees each file complete, either the old or the new one. The component
+//! is renamed last, because a component without its manifest is not admitted. A symbolic link is
+//! replaced itself; its target is not written to.
 
 use std::{
     fs::{self, Permissions},
@@ -27,16 +28,17 @@ pub struct PluginFiles {
     pub signature: Option<Vec<u8>>,
 }
 
-/// Files that have only to be renamed. Dropped before that, they are deleted. All of it blocks.
+/// Temporary files that are ready to be renamed. If this is dropped before, they are deleted. All
+/// methods block.
 #[derive(Debug)]
 pub struct StagedFiles(Vec<(TempPath, PathBuf)>);
 
 impl PluginFiles {
-    /// The largest manifest that is read, in bytes.
+    /// Maximum size in bytes of a manifest that is read.
     pub const MAX_MANIFEST: u64 = MAX_MANIFEST;
-    /// The largest signature that is read, in bytes.
+    /// Maximum size in bytes of a signature that is read.
     pub const MAX_SIGNATURE: u64 = MAX_SIGNATURE;
-    /// The largest files together, in bytes.
+    /// Maximum size in bytes of all files together.
     pub const MAX_BYTES: u64 = MAX_SIZE + MAX_MANIFEST + MAX_SIGNATURE;
 
     /// Writes the files to `dir` under temporary names, which a plugin directory ignores.
@@ -85,9 +87,9 @@ impl StagedFiles {
 fn write_temporary(dir: &Path, content: &[u8]) -> io::Result<TempPath> {
     let mut file = tempfile::Builder::new().prefix(".staged-").tempfile_in(dir)?;
     file.write_all(content)?;
-    // A temporary file is readable by its owner only; the result is readable by all.
+    // A temporary file is readable only by its owner; the final file has to be readable by all.
     fs::set_permissions(file.path(), Permissions::from_mode(0o644))?;
-    // A power failure after the rename leaves the content, not an empty file.
+    // After a power failure a renamed file then has its content and is not empty.
     file.as_file().sync_all()?;
     Ok(file.into_temp_path())
 }
@@ -112,7 +114,11 @@ mod tests {
             signature: None,
         };
         let staged = files.stage(dir, "x").unwrap();
-        assert_eq!(fs::read(dir.join("x.wasm")).unwrap(), b"mine", "not yet");
+        assert_eq!(
+            fs::read(dir.join("x.wasm")).unwrap(),
+            b"mine",
+            "staging does not replace the file"
+        );
         assert_eq!(staged.place().unwrap(), ["x.toml", "x.wasm"]);
         assert_eq!(fs::read(dir.join("x.wasm")).unwrap(), b"component");
         assert_eq!(fs::read(&victim).unwrap(), b"mine");

@@ -1,8 +1,8 @@
 //! Files of admitted versions, so that an operator can roll back after the directory has changed.
 //!
-//! Components and manifests are stored under their digests, and are loaded only if they still match
-//! them. The origin and the signatures of a component are stored with it, because they are verified
-//! again at a rollback.
+//! Components and manifests are stored under their digests, and a file is only loaded if it still
+//! has its digest. The origin and the signatures of a component are stored with it, because a
+//! rollback verifies them again.
 
 use std::sync::Arc;
 
@@ -15,7 +15,7 @@ use transom_registry::{
 
 use crate::manifest::files::Files;
 
-/// Cheap to clone. All of it blocks.
+/// Cheap to clone. All methods block.
 #[derive(Clone, Debug)]
 pub(crate) struct VersionStore(ArtifactStore);
 
@@ -25,7 +25,7 @@ pub(crate) struct StoredFiles {
     pub(crate) component: Arc<Vec<u8>>,
     /// The text of the manifest.
     pub(crate) manifest: String,
-    /// None: a file in the directory, without a signature.
+    /// `None` for a file of the directory without a signature.
     pub(crate) origin: Option<Origin>,
 }
 
@@ -166,7 +166,7 @@ mod tests {
         store.save(&files);
         assert!(
             store.load(&component, &manifest).is_ok(),
-            "put again, it is whole again"
+            "saving the files again repairs them"
         );
         let nowhere = VersionStore::new(ArtifactStore::open(None));
         assert!(nowhere.load(&component, &manifest).is_err());

@@ -1,4 +1,4 @@
-//! Recorded cases on an instance.
+//! Runs recorded cases on an instance.
 
 use std::{sync::Arc, time::Duration};
 
@@ -39,18 +39,18 @@ enum InstanceOf {
     Bootstrap(Box<Running<Bootstrap>>),
 }
 
-/// What an instance used up to now, its creation included.
+/// The resources that an instance has used, including its creation.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Usage {
     /// Calls into the instance.
     pub calls: u64,
-    /// Their processor time.
+    /// Processor time of these calls.
     pub cpu: Duration,
-    /// Peak linear memory: bytes.
+    /// Peak linear memory in bytes.
     pub memory: u64,
 }
 
-/// The same code for a case and an instance of one world; another world is an error.
+/// Runs the same code for a case and an instance of one world. Different worlds are an error.
 macro_rules! with_case {
     ($instance:expr, $case:expr, ($running:ident, $prepared:ident) => $work:expr) => {
         match ($instance, $case) {
@@ -63,7 +63,7 @@ macro_rules! with_case {
     };
 }
 
-/// The same code for an instance of each world.
+/// Runs the same code for an instance of each world.
 macro_rules! in_instance {
     ($instance:expr, $running:ident => $work:expr) => {
         match $instance {
@@ -99,8 +99,8 @@ impl TrialComponent {
         self.instance_of(&context).await
     }
 
-    /// Configures an instance of its own with another document, as admission does: after a check
-    /// against the component's schema. `Ok(false)`: the document is rejected. The error is a fault.
+    /// Configures a separate instance with another document, after a check against the component's
+    /// schema, as admission does. `Ok(false)`: the document is rejected. The error is a fault.
     pub async fn configure(&self, document: &Value) -> Result<bool, String> {
         async fn with<W: Testable>(
             trial: &TrialInstance<W>,
@@ -137,7 +137,7 @@ impl TrialComponent {
 }
 
 impl Case {
-    /// The expected answer; none if the case has no expectation.
+    /// The expected answer. `None` if the case has no expectation.
     pub fn expected(&self) -> Option<&Answer> {
         match &self.0 {
             CaseOf::Probe(it) => it.expected.as_ref(),
@@ -150,15 +150,15 @@ impl Case {
 
 impl CaseInstance {
     /// Executes a case, and returns the answer reduced to the expected keys. The error is the
-    /// reason why there is none.
+    /// reason why there is no answer.
     pub async fn execute(&mut self, case: &Case) -> Result<Answer, String> {
         with_case!(&mut self.0, &case.0, (running, prepared) => {
             prepared.execute(&mut running.instance, &running.shared).await
         })
     }
 
-    /// For a case of a probe, what the step after its last answer waits for. None: the attempt is over,
-    /// or the world has no steps.
+    /// Returns what a probe requests after the last answer of a case. `None` if the attempt is
+    /// over, or if the world has no steps.
     pub async fn awaited(&mut self, case: &Case) -> Result<Option<Awaited>, String> {
         match (&mut self.0, &case.0) {
             (InstanceOf::Probe(running), CaseOf::Probe(prepared)) => {
@@ -168,30 +168,30 @@ impl CaseInstance {
         }
     }
 
-    /// The component's configuration schema; none if it takes no configuration.
+    /// The component's configuration schema. `None` if it takes no configuration.
     pub async fn schema(&mut self) -> Result<Option<String>, String> {
         in_instance!(&mut self.0, running => running.schema().await)
     }
 
-    /// Executes a case for its duration alone.
+    /// Executes a case and discards the answer, for measurements.
     pub async fn run(&mut self, case: &Case) -> Result<(), String> {
         with_case!(&mut self.0, &case.0, (running, prepared) => {
             prepared.run(&mut running.instance, &running.shared).await
         })
     }
 
-    /// Drops the guest resources of cases that were dropped; this calls the component, too.
+    /// Drops the guest resources of dropped cases. This calls the component.
     pub async fn drop_resources(&mut self) -> Result<(), String> {
         in_instance!(&mut self.0, running => running.drop_resources().await)
     }
 
-    /// Counts one more run; true if the instance has to be replaced
+    /// Counts one run. Returns true if the instance has to be replaced now
     /// (`limits.max-calls-per-instance`).
     pub fn should_recycle(&mut self) -> bool {
         in_instance!(&mut self.0, running => running.instance.should_recycle())
     }
 
-    /// What it used up to now.
+    /// The resources that it has used so far.
     pub fn usage(&self) -> Usage {
         let (calls, cpu) = in_instance!(&self.0, running => running.instance.usage());
         Usage {

@@ -1,5 +1,5 @@
-//! Direct calls of an attribute matcher, without the queue and the task around its instance: for
-//! measurements.
+//! Direct calls of an attribute matcher for measurements, without the queue and the task of an
+//! instance.
 
 use std::{sync::Arc, time::Duration};
 
@@ -49,12 +49,12 @@ impl TrialComponent {
 }
 
 impl DirectMatcher {
-    /// Changes an agent; the next call updates the instance first.
+    /// Changes an agent. The next call first updates the instance.
     pub fn update(&mut self, agent: Agent) {
         self.agent_set.update(vec![agent], Vec::new());
     }
 
-    /// One question to the warm instance.
+    /// Evaluates candidates on the warm instance.
     pub async fn evaluate(&mut self, task: &Task, candidates: &[Candidate]) -> Result<Vec<Verdict>, String> {
         let question = Question {
             agent_set: Arc::clone(&self.agent_set),
@@ -64,8 +64,8 @@ impl DirectMatcher {
         ask(&mut self.instance, |reply| Call::Evaluate { question, reply }).await
     }
 
-    /// One call of an instance made for it: instantiated, configured, asked about constraints,
-    /// dropped. Returns the number of errors.
+    /// Makes one call on a new instance: instantiates it, configures it, validates the constraints
+    /// and drops it. Returns the number of errors.
     pub async fn validate_once(&mut self, constraints: &[Constraint]) -> Result<usize, String> {
         let mut instance = configured(&self.engine, &self.pre, &self.context).await?;
         let constraints = constraints.to_vec();

@@ -1,9 +1,9 @@
-//! A component under test, without a daemon: the admission stage by stage, and single instances
-//! that run recorded cases or direct calls. `transom-plugin-tools` is made of this.
+//! Tests a component without a daemon: runs the admission stage by stage, and creates single
+//! instances for recorded cases or direct calls. `transom-plugin-tools` is built on this.
 //!
-//! Everything goes through the linker, the limits and the self-tests that a daemon uses. Nothing
-//! does input or output: a case contains the answers to a probe's steps. Only compiled components
-//! are stored, in a [`CompileCache`] where there is one.
+//! A component runs with the same linker, limits and self-tests as in a daemon. There is no input
+//! or output: a case contains the answers to a probe's steps. Only compiled components are stored,
+//! if there is a [`CompileCache`].
 
 mod case;
 mod compile_cache;
@@ -55,7 +55,7 @@ pub use case::{Case, CaseInstance, Usage};
 pub use compile_cache::CompileCache;
 pub use direct_matcher::DirectMatcher;
 
-/// Maximum instances: they are created one after the other.
+/// Maximum number of instances at a time. They are created one after the other.
 const INSTANCES: u32 = 4;
 
 /// A plugin host without serving plugins. Needs a Tokio runtime, like all methods here.
@@ -88,7 +88,7 @@ enum OfWorld {
     Bootstrap(Box<TrialInstance<Bootstrap>>),
 }
 
-/// The same code for each world.
+/// Runs the same code for each world.
 macro_rules! in_world {
     ($of:expr, $trial:ident => $work:expr) => {
         match $of {
@@ -101,25 +101,25 @@ macro_rules! in_world {
 }
 use in_world;
 
-/// A daemon would refuse the component.
+/// The reason why a daemon would refuse the component.
 #[derive(Clone, Debug)]
 pub struct Refused {
-    /// The stages; the last one refused it.
+    /// The stages so far. The last one refused the component.
     pub stages: Vec<StageResult>,
-    /// Why, for an operator.
+    /// The reason, for an operator.
     pub reason: String,
 }
 
 /// A stage of admission.
 #[derive(Clone, Debug, Serialize)]
 pub struct StageResult {
-    /// Which.
+    /// The stage.
     pub stage: Stage,
-    /// False: the component is refused here.
+    /// False if this stage refused the component.
     pub ok: bool,
-    /// The result, or why it is refused.
+    /// The result, or the reason of the refusal.
     pub detail: String,
-    /// Milliseconds it took.
+    /// Duration in milliseconds.
     pub millis: f64,
 }
 
@@ -130,7 +130,7 @@ pub struct ComponentSummary {
     pub world: &'static str,
     /// Its own version.
     pub version: String,
-    /// One line.
+    /// The summary in one line.
     pub summary: String,
     /// `sha256:` and the component's digest.
     pub digest: String,
@@ -145,12 +145,13 @@ pub struct ComponentSummary {
 }
 
 impl ComponentSummary {
-    /// The interfaces that it imports and a version with the imports `before` does not.
+    /// Returns the interfaces that it imports and that a version with the imports `before` does not
+    /// import.
     pub fn added_imports(&self, before: &[String]) -> Vec<String> {
         imports::added(&self.imports, before)
     }
 
-    /// Why a daemon would not admit it in place of a version with the imports `before`.
+    /// Why a daemon would refuse to replace a version with the imports `before` by this component.
     pub fn refusal_as_upgrade(&self, before: &[String]) -> Option<String> {
         let checked = imports::check(&self.imports, Some(before), &self.manifest.grants);
         checked.err().map(|error| error.to_string())
@@ -158,7 +159,8 @@ impl ComponentSummary {
 }
 
 impl ComponentFiles {
-    /// The plugin's name, the bytes of `NAME.wasm` and the text of `NAME.toml`.
+    /// Creates the files from the plugin's name, the bytes of `NAME.wasm` and the text of
+    /// `NAME.toml`.
     pub fn new(name: &str, component: Vec<u8>, manifest: String) -> ComponentFiles {
         ComponentFiles {
             name: one_line(name),
@@ -168,7 +170,7 @@ impl ComponentFiles {
         }
     }
 
-    /// With the content of `NAME.wasm.sig`.
+    /// Adds the content of `NAME.wasm.sig`.
     pub fn signed(mut self, signature: Option<Vec<u8>>) -> ComponentFiles {
         self.signature = signature;
         self
@@ -205,7 +207,7 @@ impl TrialHost {
         })
     }
 
-    /// The same that keeps compiled components.
+    /// Returns the same host with a cache of compiled components.
     pub fn caching(mut self, cache: CompileCache) -> TrialHost {
         let context = &mut self.admission_context;
         context.cache = context.cache.kept_in(cache.into_artifacts());
@@ -238,7 +240,7 @@ impl TrialHost {
                 signature: it.signature.clone(),
             },
         };
-        // No version serves whose imports could be compared.
+        // No version serves, so there are no imports to compare.
         let component = self
             .admission_context
             .examine(&it.name, &files, None, VersionMetrics::unseen(), steps)
@@ -257,7 +259,7 @@ impl TrialHost {
 }
 
 impl TrialComponent {
-    /// Runs the manifest's self-tests, the last stage of admission; returns all stages.
+    /// Runs the manifest's self-tests, which are the last stage of admission. Returns all stages.
     pub async fn self_tests(&mut self) -> Result<Vec<StageResult>, Refused> {
         let tested = in_world!(&mut self.inner, trial => trial.self_tests(&mut self.steps).await);
         let steps = std::mem::take(&mut self.steps);
@@ -267,7 +269,7 @@ impl TrialComponent {
         }
     }
 
-    /// Its configuration, as the manifest has it.
+    /// The configuration in the manifest.
     pub fn config(&self) -> &serde_json::Value {
         in_world!(&self.inner, trial => &trial.manifest.config)
     }
@@ -287,7 +289,7 @@ impl TrialComponent {
         stages(self.steps.clone(), None)
     }
 
-    /// Asks it recorded calls of another version, and compares the answers.
+    /// Replays the recorded calls of another version and compares the answers.
     pub async fn replay(&self, recorded: &RecordedCalls) -> ReplayReport {
         in_world!(&self.inner, trial => replay(trial.candidate(&self.engine), recorded, None).await)
     }
@@ -321,7 +323,7 @@ impl Refused {
     }
 }
 
-/// `refusal`: of the last stage.
+/// `refusal`: why the last stage refused the component.
 fn stages(steps: Steps, refusal: Option<&str>) -> Vec<StageResult> {
     let steps = steps.into_steps();
     let last = steps.len();
@@ -345,6 +347,6 @@ pub fn toml_to_json(table: toml::Table) -> Result<serde_json::Value, String> {
 
 /// A duration in microseconds, with fractions.
 pub fn micros(time: Duration) -> f64 {
-    // The clocks have a resolution of nanoseconds.
+    // The clocks have a resolution of nanoseconds, so the conversion loses nothing.
     time.as_nanos() as f64 / 1000.0
 }

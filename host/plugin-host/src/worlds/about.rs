@@ -8,23 +8,24 @@ pub(crate) struct Description {
     pub(crate) name: String,
     pub(crate) version: String,
     pub(crate) summary: String,
-    /// JSON Schema of the configuration. None: it takes none.
+    /// JSON Schema of the configuration. `None`: the plugin takes no configuration.
     pub(crate) config_schema: Option<String>,
 }
 
-/// One thing that is wrong with a configuration.
+/// An error in a configuration.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct ConfigError {
-    /// JSON Pointer into the manifest's `[config]`; empty: all of it.
+    /// JSON Pointer into the manifest's `[config]`. Empty: the error concerns the whole
+    /// configuration.
     pub(crate) pointer: String,
     pub(crate) message: String,
 }
 
-/// Errors that an operator is shown.
+/// Maximum number of errors shown to an operator.
 pub(crate) const MAX_ERRORS: usize = 10;
 
 impl ConfigError {
-    /// Errors for an operator, on one line.
+    /// Formats errors on one line, for an operator.
     pub(crate) fn list(errors: &[ConfigError]) -> String {
         let lines: Vec<String> = errors
             .iter()

@@ -1,4 +1,4 @@
-//! The host's copy of an agent set, and its changes since an instance last received them.
+//! The host's copy of an agent set, and the changes since the last update of an instance.
 
 use std::{
     collections::{BTreeMap, HashMap},
@@ -12,8 +12,8 @@ use imbl::OrdMap;
 
 use crate::worlds::matcher::Agent;
 
-/// Removals kept for updates; with more than this, and than twice the agents, outdated instances
-/// are loaded from scratch.
+/// Maximum number of removals that are remembered for updates, or twice the number of agents if that
+/// is more. Beyond it all removals are dropped, and outdated instances load the whole set again.
 const DEPARTURES_KEPT: usize = 1024;
 
 static NEXT_ID: AtomicU64 = AtomicU64::new(1);
@@ -28,7 +28,7 @@ pub(crate) enum Changes {
     Everything(Vec<Arc<Agent>>),
 }
 
-/// The agents of a set at one revision. Cheap to make, whatever their number.
+/// The agents of a set at one revision. Creating one takes constant time.
 #[derive(Clone, Debug)]
 pub(crate) struct AgentSnapshot {
     set: u64,
@@ -37,11 +37,12 @@ pub(crate) struct AgentSnapshot {
     agents: Agents,
 }
 
-/// By handle, with the revision of the last change. Persistent, so that snapshots share it.
+/// Agents by handle, with the revision of their last change. A persistent map, which snapshots
+/// share.
 type Agents = OrdMap<u32, (u64, Arc<Agent>)>;
 
 impl AgentSnapshot {
-    /// Unique in this process: equal keys have equal agents.
+    /// Identifies the content within this process: equal keys have equal agents.
     pub(crate) fn key(&self) -> (u64, u64) {
         (self.set, self.revision)
     }
@@ -58,7 +59,7 @@ impl AgentSnapshot {
         self.agents.get(&handle).map(|(_, agent)| &**agent)
     }
 
-    /// By handle.
+    /// Iterates over the agents in the order of their handles.
     pub(crate) fn iter(&self) -> impl Iterator<Item = &Agent> {
         self.agents.values().map(|(_, agent)| &**agent)
     }
@@ -66,7 +67,7 @@ impl AgentSnapshot {
 
 #[derive(Debug)]
 pub(crate) struct AgentMirror {
-    /// Unique in this process.
+    /// Identifies this set within this process.
     id: u64,
     home_region: Option<String>,
     state: Mutex<State>,
@@ -74,13 +75,13 @@ pub(crate) struct AgentMirror {
 
 #[derive(Debug, Default)]
 struct State {
-    /// Counts changes.
+    /// The number of changes so far.
     revision: u64,
     agents: Agents,
     departed: HashMap<u32, u64>,
     /// Agents and removals by the revision of their last change.
     by_revision: BTreeMap<u64, u32>,
-    /// Instances before this revision have to be loaded from scratch.
+    /// Instances at an older revision have to load the whole set again.
     floor: u64,
 }
 
@@ -93,7 +94,7 @@ impl AgentMirror {
         }
     }
 
-    /// The agents of a snapshot, as a set of its own.
+    /// Creates a separate set with the agents of a snapshot.
     pub(crate) fn of(snapshot: &AgentSnapshot) -> AgentMirror {
         let copy = AgentMirror::new(snapshot.home_region.clone());
         {
@@ -117,12 +118,12 @@ impl AgentMirror {
         self.state().agents.len()
     }
 
-    /// Increases with every change.
+    /// The current revision. It increases with every change.
     pub(crate) fn revision(&self) -> u64 {
         self.state().revision
     }
 
-    /// The agents as they are now.
+    /// The current agents.
     pub(crate) fn snapshot(&self) -> AgentSnapshot {
         let state = self.state();
         AgentSnapshot {
@@ -144,7 +145,8 @@ impl AgentMirror {
         state.prune();
     }
 
-    /// The current revision, and the update for an instance at `known` (none: a new one).
+    /// Returns the current revision, and the update for an instance at revision `known` (`None`: a
+    /// new instance).
     pub(crate) fn changes_since(&self, known: Option<u64>) -> (u64, Changes) {
         let state = self.state();
         let changes = match known {
@@ -262,7 +264,7 @@ mod tests {
         assert_eq!(
             names(&delta),
             (false, vec!["c".into()], vec![2]),
-            "an equal agent is no change"
+            "updating an agent to an equal value is not a change"
         );
 
         agent_set.update(vec![agent(2, "b2")], vec![3]);

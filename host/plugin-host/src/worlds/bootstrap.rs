@@ -19,13 +19,13 @@ pub enum Role {
 /// The container to prepare. Carries no secrets.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Context {
-    /// What it is.
+    /// The kind of the container.
     pub role: Role,
     /// `FRAMEWORK_NAME`.
     pub framework: String,
     /// The task's id.
     pub task: String,
-    /// 0 for the first of its role.
+    /// Number within its role, from 0.
     pub number: u32,
     /// Host name of the agent; empty before there is an offer.
     pub host: String,
@@ -35,7 +35,7 @@ pub struct Context {
     pub image: String,
     /// Host port and container port; the host port is 0 before there is an offer.
     pub ports: Vec<(u16, u16)>,
-    /// `BOOTSTRAP_URL` with any credentials taken out.
+    /// `BOOTSTRAP_URL` without credentials.
     pub source: String,
     /// Lower-case hexadecimal SHA-256 of the script.
     pub digest: String,
@@ -43,7 +43,7 @@ pub struct Context {
     pub environment: Vec<(String, String)>,
     /// Arguments of the script.
     pub arguments: Vec<String>,
-    /// For additions of later versions.
+    /// Fields of later versions of the interface.
     pub extensions: Vec<(String, String)>,
 }
 
@@ -58,7 +58,7 @@ pub struct Prepared {
     pub arguments: Vec<String>,
 }
 
-/// The container must not be started.
+/// The component's refusal. The container must not be started.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("{message}")]
 pub struct Refusal {

@@ -30,11 +30,11 @@ pub struct Query {
     pub expression: Option<String>,
     /// The user or address behind the subscription, if the host knows it.
     pub principal: Option<String>,
-    /// For what later versions may add.
+    /// Fields of later versions of the interface.
     pub extensions: Vec<(String, String)>,
 }
 
-/// A query with at least one view. Instances open it at its first use and drop it with the last
+/// A query with at least one view. An instance opens it on first use and drops it with the last
 /// view.
 #[derive(Debug)]
 pub(crate) struct SharedQuery {

@@ -1,7 +1,7 @@
 //! Placement: the types of the `attribute-matcher` component.
 //!
-//! The types mirror the WIT package `transom:matcher`. Those of which a call carries many are passed to
-//! components as they are, without a conversion.
+//! The types mirror the WIT package `transom:matcher`. The types that occur many times in one call
+//! are passed to components without a conversion.
 
 use wasmtime::component::{ComponentType, Lift, Lower};
 
@@ -37,7 +37,7 @@ pub struct Attribute {
 #[derive(Clone, Debug, PartialEq, ComponentType, Lower)]
 #[component(record)]
 pub struct Agent {
-    /// The host's number for this agent; never given to another one.
+    /// The host's number for this agent. It is never reused for another agent.
     pub handle: u32,
     /// The cluster's id.
     pub id: String,
@@ -49,7 +49,7 @@ pub struct Agent {
     pub zone: Option<String>,
     /// Its attributes.
     pub attributes: Vec<Attribute>,
-    /// For what later versions may add.
+    /// Fields of later versions of the interface.
     pub extensions: Vec<(String, String)>,
 }
 
@@ -81,28 +81,28 @@ pub struct ConstraintError {
 /// The task to place.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Task {
-    /// App or pod id, or the workflow task's id.
+    /// Id of the app or pod, or of the workflow task.
     pub run_spec: String,
-    /// Instances wanted in all.
+    /// Total number of wanted instances.
     pub instances: u32,
-    /// All of them have to hold.
+    /// The constraints. An agent has to satisfy all of them.
     pub constraints: Vec<Constraint>,
-    /// Handles of the agents that run an instance now; an agent with two stands twice. All of them
-    /// are in the agent set.
+    /// Handles of the agents that run an instance now. An agent with two instances occurs twice.
+    /// All of them are in the agent set.
     pub placed: Vec<u32>,
-    /// [`ENDING`](Self::ENDING), and what later versions may add.
+    /// [`ENDING`](Self::ENDING), and fields of later versions of the interface.
     pub extensions: Vec<(String, String)>,
 }
 
 impl Task {
-    /// The name in [`extensions`](Self::extensions) of those in [`placed`](Self::placed) whose
-    /// instance is being ended, as handles with spaces between them. They still run, so what must
-    /// not stand beside an instance must not stand beside them; they are soon gone, so a spread
-    /// over places need not keep room for them.
+    /// Key in [`extensions`](Self::extensions). Its value lists the agents of
+    /// [`placed`](Self::placed) whose instance is being ended, as handles separated by spaces.
+    /// These instances still run, so a constraint such as `UNIQUE` has to count them; they end
+    /// soon, so a spread over places may ignore them.
     pub const ENDING: &str = "ending";
 }
 
-/// An agent with resources enough.
+/// An agent with enough resources for the task.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Candidate {
     /// The agent's handle.
@@ -118,7 +118,7 @@ pub enum Verdict {
     /// One more instance may go there.
     #[component(name = "fits")]
     Fits,
-    /// Index of the constraint that refused.
+    /// Index of the constraint that the agent does not satisfy.
     #[component(name = "refused")]
     Refused(u32),
 }

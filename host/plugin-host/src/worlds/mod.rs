@@ -1,5 +1,5 @@
-//! The four worlds in plain types: what is asked and answered, without the engine. [`crate`]
-//! re-exports those that callers use.
+//! The types of the four worlds' calls and answers, independent of the engine. [`crate`] re-exports
+//! those that callers use.
 
 pub(crate) mod about;
 pub(crate) mod agent_mirror;
@@ -9,7 +9,7 @@ pub(crate) mod matcher;
 pub mod probe;
 pub(crate) mod step;
 
-/// The worlds that a component can be of.
+/// The world of a component.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum WorldName {
     CheckProbe,
@@ -44,7 +44,7 @@ impl WorldName {
         }
     }
 
-    /// The version of its interface.
+    /// The version of the world's interface.
     pub(crate) fn interface_version(self) -> &'static str {
         self.full().split_once('@').map_or("", |(_, version)| version)
     }

@@ -1,8 +1,8 @@
 //! Probes: the types of `check-probe` components.
 //!
-//! The types mirror the WIT package `transom:probe` and carry nothing of the engine.
-//! [`crate::Plugins::probe`] asks; the host does the input and output that the component asks for,
-//! within the plugin's grants and limits.
+//! The types mirror the WIT package `transom:probe` and do not depend on the engine.
+//! [`crate::Plugins::probe`] calls the component. The host does the input and output that the
+//! component requests, within the plugin's grants and limits.
 
 use std::time::Duration;
 
@@ -12,7 +12,7 @@ use serde::{Deserialize, Serialize};
 /// A host (name or address, IPv6 without brackets) and a TCP port.
 pub use transom_common::HostPort as Endpoint;
 
-/// Which plugin looks.
+/// The plugin that probes.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub enum Kind {
     /// The plugin that `uses.http` names.
@@ -21,7 +21,7 @@ pub enum Kind {
     Tcp,
     /// The plugin that `uses.exec` names.
     Exec,
-    /// A check of kind `plugin` names its own.
+    /// The plugin that a check of kind `plugin` names.
     Named(String),
 }
 
@@ -32,15 +32,15 @@ pub struct Port {
     pub name: Option<String>,
     /// `tcp`, `udp`.
     pub protocol: String,
-    /// Where it is reached.
+    /// Address and port under which it can be reached.
     pub endpoint: Endpoint,
 }
 
-/// The most bytes that a custom outcome may have. It is kept for each task, and sent to each
+/// Maximum size in bytes of a custom outcome. The outcome is kept for each task and sent to each
 /// subscriber of the event stream.
 pub const MAX_OUTCOME: usize = 4096;
 
-/// What an attempt found; the shape of `checkResult`.
+/// The result of an attempt, in the form of `checkResult`.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Outcome {
@@ -50,8 +50,8 @@ pub enum Outcome {
     Tcp(bool),
     /// The command's exit code.
     Command(i32),
-    /// A JSON object as text, of at most [`MAX_OUTCOME`] bytes. A component that reports more has a
-    /// failed look.
+    /// A JSON object as text, of at most [`MAX_OUTCOME`] bytes. If a component reports more, its
+    /// attempt fails.
     Custom(String),
 }
 
@@ -66,7 +66,7 @@ pub struct Request {
     pub agent: String,
     /// The task's labels.
     pub labels: Vec<(String, String)>,
-    /// The task's ports. The grant `network = ["task"]` means these and `endpoint`.
+    /// The task's ports. The grant `network = ["task"]` allows these and `endpoint`.
     pub ports: Vec<Port>,
     /// The port that the check names.
     pub endpoint: Option<Endpoint>,
@@ -76,11 +76,11 @@ pub struct Request {
     pub command: Option<String>,
     /// The check's `plugin.settings` as JSON; `{}` when it has none.
     pub settings: String,
-    /// What the last finished attempt found.
+    /// The result of the last finished attempt.
     pub previous: Option<Outcome>,
-    /// For the attempt as a whole; whole milliseconds count.
+    /// Time limit of the attempt as a whole. Fractions of a millisecond are ignored.
     pub timeout: Duration,
-    /// Additions; see `transom:probe`.
+    /// Fields of later versions of the interface; see `transom:probe`.
     pub extensions: Vec<(String, String)>,
 }
 
@@ -93,10 +93,10 @@ pub enum CommandLine {
     Argv(Vec<String>),
 }
 
-/// What a command left behind. Only the last 4,096 bytes of each stream reach the component.
+/// The result of a command. Only the last 4,096 bytes of each stream reach the component.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct CommandOutput {
-    /// The exit code; 128 + the signal when it was killed by one.
+    /// The exit code; 128 plus the number of the signal if a signal ended it.
     pub exit_code: i32,
     /// Standard output.
     pub stdout: Vec<u8>,
@@ -119,7 +119,7 @@ pub enum IoError {
     /// No route to the peer.
     #[error("unreachable")]
     Unreachable,
-    /// The attempt's time was over.
+    /// The attempt's deadline passed.
     #[error("timed out")]
     TimedOut,
     /// The peer closed the connection.
@@ -131,7 +131,7 @@ pub enum IoError {
     /// The peer broke the protocol, or sent more than was allowed.
     #[error("protocol: {0}")]
     Protocol(String),
-    /// The task does not run, or its agent starts nothing in it.
+    /// The task does not run, or its agent cannot run a command in it.
     #[error("unavailable: {0}")]
     Unavailable(String),
 }
@@ -140,22 +140,22 @@ pub enum IoError {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Reason {
-    /// The attempt's time was over.
+    /// The attempt's deadline passed.
     TimedOut,
     /// A destination or the running of commands is not granted.
     Denied,
     /// The task could not be reached.
     Unreachable,
-    /// The check's settings make no sense to the component.
+    /// The check's settings are invalid for the component.
     Invalid,
-    /// A bug of the component.
+    /// An internal error of the component.
     Internal,
-    /// The plugin is missing, trapped, or went over one of its limits.
+    /// The plugin is missing, trapped, or exceeded one of its limits.
     Plugin,
 }
 
 impl Reason {
-    /// Its name in documents.
+    /// Returns its name in JSON documents.
     pub fn as_str(self) -> &'static str {
         match self {
             Self::TimedOut => "timed-out",
@@ -168,13 +168,14 @@ impl Reason {
     }
 }
 
-/// The probe has no result. The check keeps its last result and shows this failure with it.
+/// The reason why the probe has no result. The check keeps its last result and shows this failure
+/// with it.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, thiserror::Error)]
 #[error("{message}")]
 pub struct Failure {
     /// The kind, for programs.
     pub reason: Reason,
-    /// One line for people.
+    /// The failure in one line, for an operator.
     pub message: String,
 }
 

@@ -1,10 +1,11 @@
-//! A probe's steps of input and output and their answers. Not public: callers only see the outcome.
+//! A probe's steps of input and output, and their answers. Not public: callers only see the
+//! outcome.
 
 use std::time::Duration;
 
 use super::probe::{CommandLine, CommandOutput, Endpoint, Failure, IoError, Outcome};
 
-/// What the host is to do next.
+/// The next action that a component requests from the host.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) enum Step {
     Http(HttpRequest),
@@ -16,7 +17,7 @@ pub(crate) enum Step {
     Failed(Failure),
 }
 
-/// What came of it.
+/// The result of a step.
 #[derive(Clone, Debug)]
 pub(crate) enum Answer {
     Http(Result<HttpResponse, IoError>),
@@ -53,7 +54,7 @@ pub(crate) struct HttpResponse {
 }
 
 impl Step {
-    /// Bytes of all its parts that have no fixed size.
+    /// Size in bytes of all parts without a fixed size.
     pub(crate) fn bytes(&self) -> usize {
         let tls = |tls: &Option<Tls>| tls.as_ref().map_or(0, |tls| tls.server_name.len());
         match self {
@@ -77,7 +78,7 @@ impl Step {
 }
 
 impl Answer {
-    /// Bytes of all its parts that have no fixed size.
+    /// Size in bytes of all parts without a fixed size.
     pub(crate) fn bytes(&self) -> usize {
         match self {
             Answer::Http(Ok(response)) => bytes_of(&response.headers) + response.body.len(),

@@ -6,7 +6,8 @@ use crate::support::{Site, component, custom, put};
 
 const MANIFEST: &str = "world = \"check-probe\"\n[limits]\nmemory = \"16MiB\"\n[config]\nmark = \"v1\"\n";
 
-/// The change says `reason`, the status shows it, and version 1 answers.
+/// Checks that the change is a refusal with `reason`, that the status shows it, and that version 1
+/// answers.
 async fn refused(site: &Site, change: &Change, reason: &str) {
     let Change::Refused { name, reason: found } = change else {
         panic!("{reason}: {change:?}")
@@ -23,7 +24,7 @@ async fn refused(site: &Site, change: &Change, reason: &str) {
     );
 }
 
-/// The odd probe with a schema that is none.
+/// The odd probe with an invalid schema.
 fn with_bad_schema() -> Vec<u8> {
     let mut bytes = std::fs::read(component("tests/odd-probe")).unwrap();
     let (schema, none) = (br#"{"type": "object"}"#, br#"{"type": "objekt"}"#);
@@ -90,7 +91,8 @@ async fn rejected_component_leaves_old_version_serving() {
         ),
         (
             odd,
-            // On a busy machine it gets a tenth of the processor, and must not end by the wall clock.
+            // The wall-clock limit is generous: on a busy machine the guest gets a tenth of a
+            // processor and must still reach the CPU limit first.
             "world = \"check-probe\"\n[limits]\nwall-clock = \"1m\"\n[config]\nconfigure = { do = \"loop\" }",
             "limits.cpu",
         ),
@@ -178,7 +180,7 @@ async fn component_without_manifest_is_refused() {
     assert!(matches!(change, Change::Admitted { .. }), "{change:?}");
     assert!(site.plugins.rescan().await.is_empty(), "nothing changed");
 
-    // Taking the manifest away takes the grants away.
+    // Removing the manifest removes the grants, so that the plugin is removed.
     let mut changes = site.plugins.changes();
     let change = site
         .change(|| std::fs::remove_file(site.dir.path().join("odd.toml")).unwrap())
@@ -213,7 +215,8 @@ async fn calls_after_stop_return_stopped() {
     assert!(plugins.rescan().await.is_empty());
 }
 
-/// A directory, and what is in it, is bounded; what serves is not driven out.
+/// The number of plugins and the size of files in the directory are bounded. Serving plugins are
+/// not displaced.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn components_over_the_maximum_are_refused() {
     let site = Site::with(&[("tests/odd-probe", "odd", Some(MANIFEST))]).await;
@@ -229,7 +232,10 @@ async fn components_over_the_maximum_are_refused() {
     assert_eq!(refused("odd"), "");
     assert!(refused("a254").contains("a254.toml"), "{}", refused("a254"));
     assert!(refused("a255").contains("256 components"), "{}", refused("a255"));
-    assert!(site.plugins.rescan().await.is_empty(), "said once");
+    assert!(
+        site.plugins.rescan().await.is_empty(),
+        "a refusal is published once"
+    );
 
     std::fs::remove_file(site.dir.path().join("a000.wasm")).unwrap();
     put(site.dir.path(), "a255.toml", &vec![b'#'; (1 << 20) + 1]);

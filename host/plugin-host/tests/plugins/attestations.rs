@@ -1,4 +1,4 @@
-//! What a registry has attached to an image is shown, and decides nothing.
+//! Attestations that a registry attaches to an image are shown and do not affect admission.
 
 use std::time::Duration;
 
@@ -85,7 +85,7 @@ async fn attach(registry: &DockerRegistry, image: &str, kind: &str, layers: &[(&
         .unwrap();
 }
 
-/// The kinds of attestations, and whether a key signed each.
+/// The kinds of attestations, and whether a configured key signed each.
 fn kinds(attestations: &[Attestation]) -> Vec<(&str, bool)> {
     attestations
         .iter()
@@ -110,7 +110,7 @@ async fn provenance_and_sboms_are_shown_at_admission() {
             attestation(file!("p256.key"), &image, slsa, &provenance),
         ),
         (ENVELOPE, attestation(file!("other.key"), &image, spdx, &packages)),
-        // These are left out: of another image, and no envelope.
+        // These are left out: the first belongs to another image, the second is not an envelope.
         (
             ENVELOPE,
             attestation(file!("p256.key"), &sha256(b"other"), slsa, &provenance),
@@ -156,7 +156,7 @@ async fn provenance_and_sboms_are_shown_at_admission() {
     let (records, _) = site.plugins.history("odd");
     assert_eq!(records[0].attestations, status.attestations);
 
-    // What another image has is shown with that one.
+    // The next image has no attestations.
     let next = push_variant(&registry, 2, "latest", Some(file!("p256.key"))).await;
     site.plugins.rescan().await;
     let status = until(&site, "the next image", |it| {
@@ -170,7 +170,7 @@ async fn provenance_and_sboms_are_shown_at_admission() {
     site.stop().await;
 }
 
-/// A registry that never answers for attestations delays a component, and keeps it from nothing.
+/// A registry that does not answer a request for attestations only delays the admission.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn registry_that_withholds_attestations_does_not_prevent_an_admission() {
     let component = variant(7);
@@ -194,7 +194,7 @@ async fn registry_that_withholds_attestations_does_not_prevent_an_admission() {
             };
             let length = body.len();
             let head = format!("HTTP/1.1 200 OK\r\nContent-Length: {length}\r\nConnection: close\r\n\r\n");
-            // The peer may have left.
+            // The peer may have closed the connection.
             let _ = stream.write_all(head.as_bytes()).await;
             let _ = stream.write_all(&body).await;
         }

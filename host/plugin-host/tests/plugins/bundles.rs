@@ -1,4 +1,5 @@
-//! Sigstore bundles that refer to an image: signatures by key are verified, the rest is shown.
+//! Sigstore bundles that refer to an image: signatures by key are verified, other bundles are
+//! shown.
 
 use std::{
     collections::BTreeMap,
@@ -26,7 +27,7 @@ use crate::{
 const BUNDLE: &str = "application/vnd.dev.sigstore.bundle.v0.3+json";
 const MANIFEST: &str = "application/vnd.oci.image.manifest.v1+json";
 const INDEX: &str = "application/vnd.oci.image.index.v1+json";
-/// The predicate of a signature.
+/// The predicate type of a signature.
 const SIGNED: &str = "https://sigstore.dev/cosign/sign/v1";
 const SLSA: &str = "https://slsa.dev/provenance/v1";
 
@@ -86,7 +87,7 @@ fn index(manifests: &[Vec<u8>]) -> Vec<u8> {
         .into_bytes()
 }
 
-/// Requires a signature by `p256.key`.
+/// A plugin host that requires a signature by `p256.key`.
 async fn trusting(registries: Registries, text: String) -> Site {
     Site::with_config(&[], |config: &mut Config| {
         config.registries = registries;
@@ -102,7 +103,7 @@ async fn trusting(registries: Registries, text: String) -> Site {
     .await
 }
 
-/// Pushes bundles and their index, as cosign does where the registry has no referrers API.
+/// Pushes bundles and their index, as cosign does if the registry has no referrers API.
 async fn attach(registry: &DockerRegistry, image: &str, bundles: &[Value]) {
     let client = Client::new(ClientConfig {
         protocol: ClientProtocol::HttpsExcept(vec![registry.address.to_string()]),
@@ -163,7 +164,8 @@ async fn bundles_under_the_fallback_tag_are_verified_and_shown() {
     let (records, _) = site.plugins.history("odd");
     let signer = records[0].signed_by.as_deref().unwrap();
     assert!(signer.starts_with("team.pub (sha256:"), "{signer}");
-    // The signature of another key is shown as not verified, that of the team is the component's.
+    // The bundle of another key is shown as not verified. The valid one is shown as the component's
+    // signature.
     let shown: Vec<(&str, bool)> = status
         .attestations
         .iter()
@@ -174,7 +176,7 @@ async fn bundles_under_the_fallback_tag_are_verified_and_shown() {
     assert_eq!(built.builder.as_deref(), Some("https://example.com/builder"));
     assert_eq!(built.not_verified, ["transparency log"]);
 
-    // A signature is of one image.
+    // A signature is only valid for its own image.
     let next = push_variant(&registry, 2, "latest", None).await;
     attach(&registry, &next, &[bundle(file!("p256.key"), &image, SIGNED)]).await;
     site.plugins.rescan().await;
@@ -185,27 +187,30 @@ async fn bundles_under_the_fallback_tag_are_verified_and_shown() {
     site.stop().await;
 }
 
-/// A stand-in for a registry with the referrers API: answers by path.
+/// A test server that implements the referrers API: it answers by path.
 struct Referrers {
     server: Server,
     image: String,
-    /// The paths of the requests for lists, behind the repository.
+    /// The requested paths of lists, without the part up to the repository.
     lists: Arc<Mutex<Vec<String>>>,
 }
 
-/// A page of a list: the first referrer in it, how many it has, and its link to the next one.
+/// A page of a list: the index of its first referrer, the number of referrers, and its link to the
+/// next page.
 type Page = (usize, usize, String);
 /// The pages of a list of referrers of an image.
 type Pages = Box<dyn FnOnce(&str) -> Vec<Page>>;
 
 impl Referrers {
-    /// `files`: of each referrer the manifest, and the content of its layer as it is answered.
+    /// Starts a server. `files` returns, for each referrer, its manifest and the content that is
+    /// sent for its layer.
     async fn start(files: impl FnOnce(&str) -> Vec<(Vec<u8>, Vec<u8>)>) -> Referrers {
         Referrers::in_pages(files, |_| Vec::new()).await
     }
 
-    /// With a list in these pages, which are given the digest of the image; the first one is at the
-    /// path of the API, the others at `?page=1` and so on. A page without referrers is no list.
+    /// Starts a server whose list has these pages. `pages` receives the digest of the image. The
+    /// first page is at the path of the API, the others are at `?page=1` and so on. A page without
+    /// referrers is invalid JSON.
     async fn in_pages(
         files: impl FnOnce(&str) -> Vec<(Vec<u8>, Vec<u8>)>,
         pages: impl FnOnce(&str) -> Vec<Page>,
@@ -270,7 +275,7 @@ impl Referrers {
                 let head = format!(
                     "HTTP/1.1 {status}\r\n{link}Content-Length: {length}\r\nConnection: close\r\n\r\n"
                 );
-                // The peer may have left.
+                // The peer may have closed the connection.
                 let _ = stream.write_all(head.as_bytes()).await;
                 let _ = stream.write_all(body).await;
             }
@@ -325,14 +330,14 @@ async fn unusable_bundles_are_left_out_and_a_good_one_is_found() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn component_is_refused_when_its_bundles_are_no_signature_by_a_key() {
+async fn component_without_a_bundle_signed_by_a_configured_key_is_refused() {
     for (name, content, expected) in [
         (
             "another key",
             Some((file!("other.key"), SIGNED)),
             "none of the configured keys signed it",
         ),
-        // An attestation is no signature.
+        // An attestation is not a signature.
         (
             "attestation",
             Some((file!("p256.key"), SLSA)),
@@ -352,7 +357,7 @@ async fn component_is_refused_when_its_bundles_are_no_signature_by_a_key() {
     }
 }
 
-/// Two referrers of an image: a bundle of another key, and then a good one.
+/// Two referrers of an image: a bundle of another key, followed by a valid one.
 fn other_and_good(image: &str) -> Vec<(Vec<u8>, Vec<u8>)> {
     let content = |key| bundle(key, image, SIGNED).to_string().into_bytes();
     vec![
@@ -365,7 +370,7 @@ fn other_and_good(image: &str) -> Vec<(Vec<u8>, Vec<u8>)> {
 async fn signature_on_a_later_page_of_referrers_is_found() {
     let referrers = Referrers::in_pages(other_and_good, |image| {
         vec![
-            // Relative to the page, and to the registry.
+            // The first link is relative to the page, the second one to the registry.
             (0, 1, "<?page=1>; rel=\"next\"".to_owned()),
             (
                 0,
@@ -385,8 +390,8 @@ async fn signature_on_a_later_page_of_referrers_is_found() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn list_of_referrers_ends_at_a_page_that_is_not_asked_for() {
-    // A registry that is not in the source: the good signature is there.
+async fn list_of_referrers_ends_at_an_unusable_page() {
+    // Another registry, which the source does not name, has the valid signature.
     let other = Referrers::start(other_and_good).await;
     let elsewhere = format!(
         "<http://127.0.0.1:{}/v2/team/odd/referrers/{}>; rel=next",

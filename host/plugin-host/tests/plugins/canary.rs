@@ -22,10 +22,10 @@ pub(crate) fn probe(rollout: &str, config: &str) -> String {
     )
 }
 
-/// An operator's canary with half of the tasks.
+/// A canary with half of the tasks, which an operator promotes.
 pub(crate) const MANUAL: &str = "rollout = \"canary-manual\"\ncanary = { percent = 50 }";
 
-/// Tasks by their share of a hundred, for the plugin `odd`: with 50 % the canary has these.
+/// With 50 %, the canary of the plugin `odd` answers for these tasks.
 pub(crate) const CANARYS: [&str; 7] = ["t0", "t2", "t4", "t6", "t7", "t8", "t9"];
 pub(crate) const OTHERS: [&str; 3] = ["t1", "t3", "t5"];
 
@@ -37,7 +37,7 @@ pub(crate) async fn look(site: &Site, task: &str) -> Result<Outcome, transom_plu
         .await
 }
 
-/// The mark of the version that looks at this task.
+/// The mark of the version that probes this task.
 async fn mark(site: &Site, task: &str) -> String {
     let Ok(Outcome::Custom(report)) = look(site, task).await else {
         panic!("{task}");
@@ -46,7 +46,7 @@ async fn mark(site: &Site, task: &str) -> String {
     report["mark"].as_str().unwrap().to_owned()
 }
 
-/// Whether exactly the tasks of the canary are looked at by this version, and the others by "v1".
+/// Checks that this version probes the canary's tasks, and "v1" the others.
 async fn marks_are(site: &Site, canary: &str) {
     for task in CANARYS {
         assert_eq!(mark(site, task).await, canary, "{task}");
@@ -88,7 +88,7 @@ fn came(expected: &[(Came, &str)]) -> Vec<(Came, String)> {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn canary_answers_its_share_of_the_tasks() {
     let site = Site::with(&[(ODD, "odd", Some(&probe("", "mark = \"v1\"")))]).await;
-    // Another component, so that the series of both versions are apart.
+    // Another component, so that the two versions have separate series.
     let other = stamped(&std::fs::read(component(ODD)).unwrap(), 1);
     let change = site
         .change(|| {
@@ -128,7 +128,7 @@ async fn canary_answers_its_share_of_the_tasks() {
             "an operator's order (transom plugin promote odd)"
         ]
     );
-    // Repeated calls are not counted as the serving version's.
+    // Repeated calls do not count as calls of the serving version.
     let status = site.status("odd");
     assert_eq!(status.calls, 6);
     let label = |digest: &str| {
@@ -160,7 +160,7 @@ async fn canary_answers_its_share_of_the_tasks() {
     for task in CANARYS.iter().chain(&OTHERS) {
         assert_eq!(mark(&site, task).await, "v2", "{task}");
     }
-    assert!(site.status("odd").probation.is_some(), "v1 may still return");
+    assert!(site.status("odd").probation.is_some(), "v1 can still be restored");
     assert_eq!(
         outcomes(&site, "odd")[..2],
         came(&[(Came::Promoted, "grace"), (Came::Canary, "directory")])
@@ -174,7 +174,8 @@ async fn canary_that_met_its_plan_is_promoted() {
     let site = Site::with(&[(ODD, "odd", Some(&probe("", "mark = \"v1\"")))]).await;
     let plan = "rollout = \"canary\"\n\
                 canary = { percent = 50, min-duration = \"1ms\", min-calls = 5, max-differences-percent = 0 }";
-    // Its answers are the same ones: each instance counts its attempts, and each task is asked once.
+    // Both versions give equal answers: each instance counts its attempts, and each task is probed
+    // once.
     started(&site, ODD, "odd", &probe(plan, "mark = \"v1\"\n# new")).await;
     let mut changes = site.plugins.changes();
     for task in &CANARYS[..4] {
@@ -203,9 +204,9 @@ async fn canary_that_met_its_plan_is_promoted() {
     site.stop().await;
 }
 
-/// The same store, and a daemon that starts again: no task changes its version.
+/// After a restart with the same store, each task is probed by the same version as before.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn no_call_changes_its_version_at_a_restart_and_returned_files_stay_aside() {
+async fn calls_keep_their_version_after_a_restart_and_returned_files_are_ignored() {
     let state = TempDir::new().unwrap();
     let server = format!("file:{}", state.path().display());
     let store = transom_store::open(&server).await.unwrap();
@@ -216,7 +217,7 @@ async fn no_call_changes_its_version_at_a_restart_and_returned_files_stay_aside(
     marks_are(&site, "v2").await;
     let site = site.again(|_| (), with_store).await;
     marks_are(&site, "v2").await;
-    assert_eq!(outcomes(&site, "odd").len(), 2, "starting again is no news");
+    assert_eq!(outcomes(&site, "odd").len(), 2, "a restart adds no record");
 
     let change = site.plugins.return_candidate("odd", "grace").await.unwrap();
     assert!(
@@ -225,7 +226,11 @@ async fn no_call_changes_its_version_at_a_restart_and_returned_files_stay_aside(
     );
     assert_eq!(canary(&site, "odd"), None);
     marks_are(&site, "v1").await;
-    assert_eq!(site.plugins.rescan().await, [], "the same files");
+    assert_eq!(
+        site.plugins.rescan().await,
+        [],
+        "unchanged files are ignored after a return"
+    );
     assert_eq!(
         outcomes(&site, "odd")[..2],
         came(&[(Came::Returned, "grace"), (Came::Canary, "directory")])
@@ -259,7 +264,8 @@ async fn no_call_changes_its_version_at_a_restart_and_returned_files_stay_aside(
     assert_eq!(canary(&site, "odd"), None);
     marks_are(&site, "v1").await;
 
-    // Other files are a canary again, and those of a record serve at once.
+    // Changed files run as a canary again. A rollback to the record of the returned files serves
+    // immediately.
     started(&site, ODD, "odd", &probe(MANUAL, "mark = \"v3\"")).await;
     marks_are(&site, "v3").await;
     let (records, _) = site.plugins.history("odd");
@@ -277,12 +283,12 @@ async fn no_call_changes_its_version_at_a_restart_and_returned_files_stay_aside(
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn files_that_change_or_go_end_the_canary() {
+async fn changed_or_removed_files_end_the_canary() {
     let site = Site::with(&[(ODD, "odd", Some(&probe("", "mark = \"v1\"")))]).await;
     started(&site, ODD, "odd", &probe(MANUAL, "mark = \"v2\"")).await;
     started(&site, ODD, "odd", &probe(MANUAL, "mark = \"v3\"")).await;
     marks_are(&site, "v3").await;
-    // A file that is refused changes nothing.
+    // Refused files do not affect the canary.
     let refused = site
         .replace(
             ODD,
@@ -320,7 +326,7 @@ fn filter(rollout: &str, config: &str) -> String {
     )
 }
 
-/// The marks that an event has for each subscriber.
+/// The marks that the filters add to an event of each subscriber.
 async fn marks(views: &[View]) -> Vec<String> {
     let mut marks = Vec::new();
     for view in views {
@@ -340,10 +346,10 @@ async fn marks(views: &[View]) -> Vec<String> {
     marks
 }
 
-/// A member of a chain is a canary for itself; `second` has 50 % of the queries, those of `a`, not
-/// of `b`.
+/// One filter of a chain has a canary. Its share is 50 %, which includes the query for `a` and not
+/// the one for `b`.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn member_of_a_chain_may_be_a_canary() {
+async fn filter_in_a_chain_may_have_a_canary() {
     let (first, second) = (filter("", ""), filter("", "mark = \"v1\""));
     let installed = [
         ("tests/odd-events", "first", Some(&*first)),
@@ -353,7 +359,7 @@ async fn member_of_a_chain_may_be_a_canary() {
         config.bindings.filters = vec!["first".to_owned(), "second".to_owned()];
     })
     .await;
-    // Views that are open already are asked about on the canary, too.
+    // The views are opened before the canary starts. Their calls go to the canary, too.
     let mut views = Vec::new();
     for kind in ["a", "b"] {
         let query = Query {
@@ -373,7 +379,7 @@ async fn member_of_a_chain_may_be_a_canary() {
     assert_eq!(canary(&site, "second").unwrap().calls, 1);
     assert_eq!(site.status("first").rollout, None);
 
-    // One that traps: the other version decides, and the chain goes on.
+    // When the canary traps, the serving version decides, and the chain continues.
     let mut changes = site.plugins.changes();
     let trapping = filter(
         "rollout = \"canary\"\ncanary = { percent = 50 }",
@@ -390,9 +396,10 @@ async fn member_of_a_chain_may_be_a_canary() {
     site.stop().await;
 }
 
-/// What an app is asked about, and its agents, are on one version.
+/// All calls about one app go to the same version of the matcher, and all calls about one container
+/// of Kubernetes to the same version of the bootstrap handler.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn matcher_and_bootstrap_are_asked_by_app_and_container() {
+async fn canary_of_matcher_and_bootstrap_is_chosen_by_app_and_container() {
     let matcher =
         |rollout: &str| format!("world = \"attribute-matcher\"\n{rollout}\n[limits]\nmemory = \"64MiB\"\n");
     let bootstrap =
@@ -422,7 +429,7 @@ async fn matcher_and_bootstrap_are_asked_by_app_and_container() {
         operator: "CLUSTER".into(),
         operand: Some(host.into()),
     };
-    // The share of `/f` is 6, that of `/b` 66.
+    // The key of `/f` has place 6, that of `/b` place 66.
     for (app, calls) in [("/f", 3), ("/b", 3), ("/f", 6)] {
         let task = Task {
             run_spec: app.to_owned(),
@@ -437,7 +444,7 @@ async fn matcher_and_bootstrap_are_asked_by_app_and_container() {
         agent_set.select_kills(&task, 1).await.unwrap();
         assert_eq!(canary(&site, "attributes").unwrap().calls, calls, "{app}");
     }
-    // Constraints that are validated: 29 and 86.
+    // The keys of these constraints have the places 29 and 86.
     for (constraint, calls) in [(on("a2"), 7), (Constraint::Expression("gpu:true".into()), 7)] {
         let wrong = site.plugins.validate_constraints(&[constraint]).await;
         assert_eq!(wrong, Ok(vec![]));
@@ -450,7 +457,8 @@ async fn matcher_and_bootstrap_are_asked_by_app_and_container() {
     .await;
     assert_eq!(canary(&site, "attributes").unwrap().differences, 0);
 
-    // Of the agents of `k8s`, 2 has 27 and 6 has 95; the task's id does not matter.
+    // The keys of the agents 2 and 6 of `k8s` have the places 27 and 95. The task's id is not part
+    // of the key.
     for (number, task, calls) in [(2, "x", 1), (6, "x", 1), (2, "y", 2)] {
         let context = Context {
             role: Role::Agent,
@@ -467,7 +475,8 @@ async fn matcher_and_bootstrap_are_asked_by_app_and_container() {
             arguments: vec![],
             extensions: vec![],
         };
-        // The script's digest is a wrong one: an answer of the component's own.
+        // The digest of the script is wrong, so that the component refuses. That counts as an
+        // answer.
         let _ = site.plugins.prepare(context, b"#!/bin/sh\n".to_vec()).await;
         assert_eq!(canary(&site, "bootstrap").unwrap().calls, calls, "{number}");
     }

@@ -1,4 +1,4 @@
-//! A canary that exceeds a limit is returned, and no caller is the worse for it.
+//! A canary that exceeds a limit is returned, and no caller notices.
 
 use std::time::Duration;
 
@@ -17,7 +17,7 @@ async fn odd_site() -> Site {
     Site::with(&[(ODD, "odd", Some(&probe("", "mark = \"v1\"")))]).await
 }
 
-/// Why the canary was returned, which is the next change.
+/// Expects that the next change is the canary's return, and returns its reason.
 async fn returned(changes: &mut tokio::sync::broadcast::Receiver<Change>) -> String {
     match next(changes).await {
         Change::Returned { reason, .. } => reason,
@@ -26,7 +26,7 @@ async fn returned(changes: &mut tokio::sync::broadcast::Receiver<Change>) -> Str
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn trapping_canary_is_returned_and_no_look_is_lost() {
+async fn trapping_canary_is_returned_and_no_attempt_is_lost() {
     let site = odd_site().await;
     started(&site, ODD, "odd", &probe(AUTO, "attempt = { do = \"trap\" }")).await;
     let mut changes = site.plugins.changes();
@@ -49,7 +49,7 @@ async fn trapping_canary_is_returned_and_no_look_is_lost() {
     assert_eq!(
         (status.calls, status.traps, status.last_trap),
         (10, 0, None),
-        "its faults are its own"
+        "the canary's faults do not count for the serving version"
     );
     assert_eq!(outcomes(&site, "odd")[0], (Came::Returned, "canary".to_owned()));
     let failed = site.metric("transom_plugins_canary_answers_total{plugin=\"odd\",result=\"failed\"}");
@@ -58,7 +58,7 @@ async fn trapping_canary_is_returned_and_no_look_is_lost() {
     site.stop().await;
 }
 
-/// As many faults as are allowed change nothing; one more does.
+/// The allowed number of faults has no effect. One more returns the canary.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn canary_may_have_as_many_faults_as_the_manifest_says() {
     let site = odd_site().await;
@@ -77,8 +77,8 @@ async fn canary_may_have_as_many_faults_as_the_manifest_says() {
     site.stop().await;
 }
 
-/// A look that has taken steps is not made twice. It ends as one without a result, which is no
-/// verdict about the task, and never finishing counts as a fault.
+/// An attempt that has performed steps is not repeated on the serving version. It ends without a
+/// result, which does not change the state of the task, and not finishing counts as a fault.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn canary_that_never_finishes_is_returned() {
     let site = odd_site().await;
@@ -97,9 +97,10 @@ async fn canary_that_never_finishes_is_returned() {
     site.stop().await;
 }
 
-/// The time of the attempt is used up, and the task is not to blame: `timed-out` would be.
+/// The attempt runs into its timeout. The failure names the plugin and not `timed-out`, which would
+/// count against the task.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn task_is_not_blamed_for_a_canary_that_hangs() {
+async fn hanging_canary_is_not_a_failure_of_the_task() {
     let site = odd_site().await;
     let slow = format!(
         "world = \"check-probe\"\n{MANUAL}\n[limits]\nmemory = \"16MiB\"\ninstances = 1\ncpu = \"20s\"\nwall-clock = \"20s\"\n\
@@ -115,7 +116,8 @@ async fn task_is_not_blamed_for_a_canary_that_hangs() {
         matches!(&found, Err(Failure { reason: Reason::Plugin, message }) if message.contains("canary")),
         "{found:?}"
     );
-    // Its caller gives up a second after the timeout, and would take that for the task's failure.
+    // Its caller waits only a second longer than the timeout, and would then report a failure of
+    // the task.
     assert!(began.elapsed() < Duration::from_secs(4), "{:?}", began.elapsed());
     assert!(look(&site, OTHERS[0]).await.is_ok());
     site.stop().await;
@@ -126,7 +128,7 @@ async fn slower_canary_is_returned() {
     let site = odd_site().await;
     let plan = "rollout = \"canary\"\n\
                 canary = { percent = 50, min-calls = 30, compare-percent = 0, max-latency-ratio = 3, latency-floor = \"1us\" }";
-    // Hundreds of lines for the log, most of which are dropped there, are slow to write.
+    // Hundreds of log lines make an attempt slow, although the rate limit drops most of them.
     let slow = "attempt = { do = \"log\", lines = 400, bytes = 1000 }";
     started(&site, ODD, "odd", &probe(plan, slow)).await;
     let mut changes = site.plugins.changes();
@@ -171,7 +173,7 @@ async fn canary_that_answers_differently_is_returned_if_so_configured() {
     site.stop().await;
 }
 
-/// Neither opening a query nor deciding fails for a subscriber, whatever the canary does.
+/// Whatever the canary does, neither opening a query nor deciding fails for a subscriber.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn subscribers_do_not_notice_a_failing_canary() {
     let filter = |rollout: &str, fault: &str| {
@@ -182,7 +184,7 @@ async fn subscribers_do_not_notice_a_failing_canary() {
     };
     let installed = [("tests/odd-events", "odd-events", Some(&*filter("", "none")))];
     let site = Site::with(&installed).await;
-    // The share of this query is 11.
+    // The key of this query has place 11 of 100, so that the canary answers it.
     let query = Query {
         event_types: vec!["a".to_owned()],
         ..Query::default()
@@ -217,7 +219,7 @@ async fn subscribers_do_not_notice_a_failing_canary() {
     site.stop().await;
 }
 
-/// The serving version fails: nothing serves, and the canary ends with it.
+/// When the serving version fails and is disabled, its canary ends, too.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn serving_version_that_fails_ends_the_canary() {
     let failing = "[probation]\nmax-faults = 1\n";
@@ -236,7 +238,7 @@ async fn serving_version_that_fails_ends_the_canary() {
         matches!(&found, Err(Failure { message, .. }) if message.contains("is disabled")),
         "{found:?}"
     );
-    // An operator may have it serve.
+    // An operator can roll back to the canary's record.
     let (records, _) = site.plugins.history("odd");
     let canary = records.iter().find(|it| it.outcome == Came::Canary).unwrap();
     let change = site.plugins.rollback("odd", Some(canary.sequence), "grace").await;

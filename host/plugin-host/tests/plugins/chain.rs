@@ -22,7 +22,7 @@ fn event(sequence: u64, kind: &str) -> Event {
     }
 }
 
-/// The documents that a subscriber gets, without those that are dropped.
+/// The documents that a subscriber receives, without the dropped events.
 fn documents(events: &[Event], decisions: Vec<Decision>) -> Vec<Value> {
     let decided = events.iter().zip(decisions);
     let sent = decided.filter_map(|(event, decision)| match decision {
@@ -34,7 +34,7 @@ fn documents(events: &[Event], decisions: Vec<Decision>) -> Vec<Value> {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn each_filter_gets_what_the_one_before_it_passes() {
+async fn each_filter_receives_the_events_that_the_one_before_it_passes() {
     let first = filter("mark = \"first\"\ndrop = [\"a\"]");
     let second = filter("drop = [\"b\"]\ntrap_on = [\"a\"]");
     let installed = [
@@ -52,7 +52,7 @@ async fn each_filter_gets_what_the_one_before_it_passes() {
     let marked = json!({"eventType": "c", "mark": "first"});
     assert_eq!(documents(&events, decisions), [marked]);
 
-    // One of them is replaced while the view is open; the other one goes on.
+    // One filter is replaced while the view is open. The other one is not affected.
     let manifest = filter("mark = \"second\"");
     let change = site.replace("tests/odd-events", "second", &manifest).await;
     assert!(matches!(change, Change::Admitted { .. }), "{change:?}");
@@ -72,7 +72,7 @@ async fn each_filter_gets_what_the_one_before_it_passes() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_chain_without_one_of_its_members_decides_nothing() {
+async fn a_chain_with_a_missing_plugin_fails() {
     let first = filter("");
     let installed = [("tests/odd-events", "first", Some(&*first))];
     let site = Site::with_config(&installed, |config| {

@@ -8,7 +8,7 @@ use crate::support::{
     Site, TIMEOUT, compile_process, component, custom, put, slow_to_compile, stamped, until,
 };
 
-/// Compiling all of them takes minutes on any machine.
+/// Compiling this number of functions takes minutes on any machine.
 const FUNCTIONS: usize = 40_000;
 
 fn marked(mark: &str, attempt: &str) -> String {
@@ -22,7 +22,7 @@ fn report(mark: &str) -> transom_plugin_host::probe::Outcome {
     custom(&format!(r#"{{"mark": "{mark}", "attempt": 1}}"#))
 }
 
-/// Puts a component there that is slow to compile, and waits until that is under way.
+/// Installs a component that compiles slowly, and waits until its compilation is in progress.
 async fn begin_slow(site: &Site, name: &str) {
     let dir = site.dir.path();
     put(dir, &format!("{name}.toml"), marked("slow", "report").as_bytes());
@@ -51,15 +51,15 @@ async fn commands_and_probation_do_not_wait_for_a_compilation() {
     let slow = site.status("slow");
     assert_eq!((slow.state, slow.refusal), (State::Admitting, None));
 
-    // An operator goes back.
+    // A rollback by an operator is not delayed.
     let change = tokio::time::timeout(TIMEOUT, site.plugins.rollback("ordered", None, "x"))
         .await
-        .expect("it does not wait");
+        .expect("the rollback does not wait for the compilation");
     assert!(matches!(change, Ok(Change::RolledBack { .. })), "{change:?}");
     assert_eq!(site.look("ordered", "{}", None).await, Ok(report("v1")));
     assert!(is_admitting(&site, "slow"), "the rollback waited for it");
 
-    // A version on probation gives way.
+    // A version on probation is rolled back without delay.
     assert!(site.look("failing", "{}", None).await.is_err());
     until("the version before to return", || {
         site.plugins.history("failing").0[0].outcome == Came::RolledBack
@@ -68,7 +68,7 @@ async fn commands_and_probation_do_not_wait_for_a_compilation() {
     assert_eq!(site.look("failing", "{}", None).await, Ok(report("v1")));
     assert!(is_admitting(&site, "slow"), "probation waited for it");
 
-    // So do other admissions, and files that are taken away.
+    // Other admissions and the removal of files are not delayed either.
     put(site.dir.path(), "ordered.toml", marked("v3", "report").as_bytes());
     until("the third version to be admitted", || {
         site.plugins.history("ordered").0[0].outcome == Came::Admitted
@@ -81,8 +81,11 @@ async fn commands_and_probation_do_not_wait_for_a_compilation() {
         site.plugins.list().iter().all(|it| it.name != "ordered")
     })
     .await;
-    assert!(is_admitting(&site, "slow"), "something waited for it");
-    // A compilation in progress ends with the host, and so do its files.
+    assert!(
+        is_admitting(&site, "slow"),
+        "an admission or a removal waited for it"
+    );
+    // Stopping the host ends a compilation in progress and removes its files.
     site.stop().await;
 }
 
@@ -102,7 +105,7 @@ async fn a_promotion_does_not_wait_for_a_compilation() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_compilation_that_takes_too_long_is_refused_with_the_limit() {
     let site = Site::with(&[("tests/odd-probe", "odd", Some(&marked("v1", "report")))]).await;
-    // The good one was compiled without that limit, and is kept.
+    // `odd` was compiled without that limit before, and its compiled form is in the cache.
     let mark = "a compilation with a time limit";
     let limited = CompileProcess {
         arguments: vec![mark.into()],
@@ -130,7 +133,7 @@ async fn a_compilation_that_takes_too_long_is_refused_with_the_limit() {
     let status = site.status("odd");
     assert_eq!((status.state, status.admitting), (State::Serving, None));
     assert_eq!(site.look("odd", "{}", None).await, Ok(report("v1")));
-    // Nothing goes on in the background.
+    // The compilation does not continue in the background.
     until("the process that compiled to end", || !is_running(mark)).await;
     site.stop().await;
 }
@@ -159,7 +162,7 @@ async fn compilation_is_cancelled_by_killing_its_process() {
     fs::remove_file(site.dir.path().join("slow.wasm")).unwrap();
     fs::remove_file(site.dir.path().join("slow.toml")).unwrap();
     until("the process to end", || !is_running(mark)).await;
-    // The same at the end of the host.
+    // The same happens when the host stops.
     begin_slow(&site, "slow").await;
     until("a process to compile", || is_running(mark)).await;
     site.stop().await;
@@ -215,8 +218,8 @@ async fn program_that_cannot_compile_is_reported() {
     }
 }
 
-/// A rollback sets aside what is in the directory, also when that is just being admitted; newer
-/// files give up what is under way.
+/// A rollback ignores the files in the directory, even if their admission is in progress. Newer
+/// files cancel an admission in progress.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn newer_files_cancel_an_admission() {
     let site = Site::with(&[("tests/odd-probe", "odd", Some(&marked("v1", "report")))]).await;
@@ -226,7 +229,11 @@ async fn newer_files_cancel_an_admission() {
     let change = site.plugins.rollback("odd", Some(1), "x").await;
     assert!(matches!(change, Ok(Change::RolledBack { .. })), "{change:?}");
     assert!(!is_admitting(&site, "odd"));
-    assert_eq!(site.plugins.rescan().await, [], "the slow one stays aside");
+    assert_eq!(
+        site.plugins.rescan().await,
+        [],
+        "the files of the slow component stay ignored"
+    );
     assert_eq!(site.look("odd", "{}", None).await, Ok(report("v1")));
 
     put(site.dir.path(), "odd.wasm", &slow_to_compile(FUNCTIONS + 1));
@@ -242,13 +249,14 @@ async fn newer_files_cancel_an_admission() {
     let change = site
         .change(|| fs::remove_file(site.dir.path().join("odd.wasm")).unwrap())
         .await;
-    // The manifest alone names no source.
+    // The remaining manifest names no source.
     assert_eq!(change, Change::Removed { name: "odd".into() });
     assert!(site.plugins.list().is_empty());
     site.stop().await;
 }
 
-/// More components than are admitted at once: a look is answered when all of them are done with.
+/// There are more components than concurrent admissions. A rescan returns when all of them are
+/// admitted.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn rescan_waits_for_all_found_admissions() {
     let site = Site::with(&[]).await;
@@ -284,7 +292,7 @@ async fn later_rollback_supersedes_an_earlier_one() {
         site.plugins.rollback("odd", Some(1), "x"),
         site.plugins.rollback("odd", Some(2), "x")
     );
-    // The first may have been done before the second came.
+    // The first rollback may have finished before the second one started.
     assert!(
         matches!(
             first,

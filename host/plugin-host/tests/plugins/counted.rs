@@ -7,7 +7,7 @@ use crate::support::{Server, Site, Waiting, component, custom, logged, put, resp
 const MANIFEST: &str = "world = \"check-probe\"\n[grants]\nnetwork = [\"task\"]\n[limits]\nmemory = \"16MiB\"\n\
                         cpu = \"300ms\"\nwall-clock = \"50s\"\nlog-lines = 1\n[probation]\nmax-faults = 1000\n";
 
-/// `version="0.1.0+3f9a1c2b"`, of the version that serves.
+/// `version="0.1.0+3f9a1c2b"` of the serving version.
 fn label(site: &Site, name: &str) -> String {
     let status = site.status(name);
     let digest = status.digest.unwrap();
@@ -41,7 +41,7 @@ async fn calls_of_a_version_are_counted_under_its_label() {
         let outcome = format!("outcome=\"{outcome}\"");
         site.sum("transom_plugins_calls_total", &[labels[0], labels[1], &outcome])
     };
-    // Attempts of two steps are two calls.
+    // An attempt with two steps makes two calls.
     assert_eq!(
         ["ok", "error", "trap", "timeout", "busy", "disabled"].map(ended),
         [6, 1, 1, 1, 0, 0]
@@ -61,7 +61,7 @@ async fn calls_of_a_version_are_counted_under_its_label() {
     assert_eq!(count("memory_peak_bytes"), peak);
     assert!((64 << 10..=16 << 20).contains(&peak), "{peak}");
     let cpu = site.values("transom_plugins_cpu_seconds_total", &labels)[0];
-    assert!(cpu > 0.3, "the loop alone: {cpu}");
+    assert!(cpu > 0.3, "the loop alone uses more: {cpu}");
 
     for outcome in ["ok", "error", "trap", "timeout"] {
         let outcome = format!("outcome=\"{outcome}\"");
@@ -76,7 +76,7 @@ async fn calls_of_a_version_are_counted_under_its_label() {
     site.stop().await;
 }
 
-/// Swaps leave neither series nor measurements of the versions before.
+/// Swaps leave neither series nor measurements of previous versions.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn series_are_removed_with_their_version() {
     let site = Site::with(&[("tests/odd-probe", "swapped", Some(MANIFEST))]).await;
@@ -90,7 +90,7 @@ async fn series_are_removed_with_their_version() {
         assert_eq!(
             (status.p50_micros, status.cpu_p99_micros, status.queue_p99_micros),
             (None, None, None),
-            "nothing was asked of this version yet"
+            "this version has answered no call yet"
         );
         assert_eq!(status.last_trap, None);
         assert!(site.look("swapped", "{}", None).await.is_ok());
@@ -99,7 +99,7 @@ async fn series_are_removed_with_their_version() {
         assert!(status.queue_p99_micros.is_some() && status.memory_peak > 0);
     }
     let version = label(&site, "swapped");
-    // The last of the version before ends with the task that owned it.
+    // The series of a previous version disappears when its task has ended.
     until("the versions before to leave nothing behind", || {
         let text = site.metrics();
         let mut lines = text
@@ -116,7 +116,7 @@ async fn series_are_removed_with_their_version() {
     assert_eq!(
         (status.calls, status.traps),
         (1, 0),
-        "the trap was that of a version before it"
+        "the trap belongs to a previous version"
     );
 
     std::fs::remove_file(site.dir.path().join("swapped.wasm")).unwrap();
@@ -134,7 +134,7 @@ async fn waiting_calls_are_counted() {
     let site = Site::with(&[("tests/odd-probe", "waits", Some(&manifest))]).await;
     let looping = site.look("waits", r#"{"do":"loop"}"#, None);
     let waiting = async {
-        // Behind the loop, which has the only instance.
+        // This call is queued behind the loop, which occupies the only instance.
         until("the loop to run", || {
             let status = site.status("waits");
             (status.in_flight, status.instances, status.queue) == (1, 1, 0)
@@ -154,7 +154,7 @@ async fn waiting_calls_are_counted() {
     assert!(looped.is_err() && waited.is_ok());
     let status = site.status("waits");
     assert_eq!((status.queue, status.state), (0, State::Serving));
-    // It waited for most of the two seconds.
+    // The call waited for most of the two seconds.
     assert!(status.queue_p99_micros.unwrap() > 500_000, "{status:?}");
     assert!(status.cpu_millis >= 2000, "{status:?}");
     let trap = status.last_trap.unwrap();
@@ -163,7 +163,8 @@ async fn waiting_calls_are_counted() {
     site.stop().await;
 }
 
-/// In flight is seen per version: an attempt that began before a swap is not the new version's.
+/// Calls in flight are counted per version. An attempt that began before a swap does not count for
+/// the new version.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn in_flight_attempts_are_counted_per_version() {
     let site = Site::with(&[("tests/odd-probe", "flies", Some(MANIFEST))]).await;

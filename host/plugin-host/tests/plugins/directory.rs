@@ -9,7 +9,7 @@ use crate::support::{Site, component, custom, install, put};
 
 const MANIFEST: &str = "world = \"check-probe\"\n[limits]\nmemory = \"16MiB\"\n[config]\nmark = \"v1\"\n";
 
-/// Why a plugin is not there, as the list says it.
+/// The reason why a plugin is refused, as the list shows it.
 fn refusal(site: &Site, name: &str) -> String {
     let status = site.status(name);
     assert_eq!(status.state, State::Refused, "{status:?}");
@@ -48,7 +48,7 @@ async fn invalid_names_are_refused_and_shown_escaped() {
         assert!(changes.iter().any(refused), "{shown}: {changes:?}");
     }
     assert_eq!(site.status("A.good_1-name").state, State::Serving);
-    assert_eq!(site.plugins.rescan().await, [], "said once");
+    assert_eq!(site.plugins.rescan().await, [], "a refusal is published once");
     let list = format!("{:?}", site.plugins.list());
     assert!(!list.contains(['\n', '\u{1b}', '\u{202e}']), "{list}");
 
@@ -62,8 +62,8 @@ async fn invalid_names_are_refused_and_shown_escaped() {
     site.stop().await;
 }
 
-/// As an orchestrator mounts files: `odd.wasm -> ..data/odd.wasm`, `..data -> ..2026`, and the last
-/// link is replaced as a whole.
+/// An orchestrator mounts files in this form: `odd.wasm -> ..data/odd.wasm`, `..data -> ..2026`. It
+/// updates them by replacing the last link.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn links_within_the_directory_are_followed() {
     let site = Site::with(&[]).await;
@@ -105,7 +105,7 @@ async fn special_files_are_refused_with_their_type() {
     mkfifo(&at("pipe.wasm"), Mode::S_IRWXU).unwrap();
     let _socket = UnixListener::bind(at("socket.wasm")).unwrap();
     symlink("/dev/zero", at("device.wasm")).unwrap();
-    // Its component is good, its manifest is elsewhere.
+    // The component is valid, but the manifest is a link to a file outside the directory.
     std::fs::copy(component("tests/odd-probe"), at("granted.wasm")).unwrap();
     symlink(elsewhere.path().join("odd.toml"), at("granted.toml")).unwrap();
     std::fs::create_dir(at("folder.wasm")).unwrap();
@@ -124,6 +124,6 @@ async fn special_files_are_refused_with_their_type() {
     }
     assert_eq!(site.status("good").state, State::Serving);
     assert_eq!(site.plugins.list().len(), 8, "a folder is not a plugin");
-    assert_eq!(site.plugins.rescan().await, [], "said once");
+    assert_eq!(site.plugins.rescan().await, [], "a refusal is published once");
     site.stop().await;
 }

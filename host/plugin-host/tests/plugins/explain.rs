@@ -1,4 +1,4 @@
-//! Explanations of what plugins decide, and that they count nowhere.
+//! Explanations of what plugins decide. These calls are not counted anywhere.
 
 use std::time::Duration;
 
@@ -53,7 +53,7 @@ async fn explain(site: &Site, events: &[Event]) -> FilterExplanation {
     explainer.finish()
 }
 
-/// What would show that a plugin was called.
+/// Counters that would change if a plugin were called in service.
 fn counts(site: &Site, name: &str) -> Vec<u64> {
     let status = site.status(name);
     assert_eq!(status.disabled_reason, None);
@@ -74,7 +74,7 @@ async fn recorded(site: &Site, name: &str) -> usize {
     calls.unwrap().calls.len()
 }
 
-/// Kind, outcome, plugin and number.
+/// Kind, outcome, plugin and number of events.
 fn outcomes(explanation: &FilterExplanation) -> Vec<(String, Value, Option<&str>, u64)> {
     let outcomes = explanation.kinds.iter().flat_map(|kind| {
         kind.outcomes.iter().map(|it| {
@@ -119,7 +119,11 @@ async fn each_event_is_explained_by_the_filter_that_ends_it() {
         (6, 0, 3, 2, 1)
     );
     let examples = &explanation.kinds[2].outcomes[0].examples;
-    assert_eq!(examples.len(), 2, "they are bounded: {examples:?}");
+    assert_eq!(
+        examples.len(),
+        2,
+        "the number of examples is bounded: {examples:?}"
+    );
     let replacement = examples[0].replacement.as_deref().unwrap();
     assert!(replacement.contains("********"), "{replacement}");
     assert!(
@@ -132,7 +136,7 @@ async fn each_event_is_explained_by_the_filter_that_ends_it() {
         .unwrap();
     assert!(message.contains("plugin `second` trapped"), "{message}");
 
-    // None of this counts: not the trap, although one that does would disable the plugin.
+    // None of these calls count. In service the trap would have disabled the plugin.
     assert_eq!(["first", "second"].map(|name| counts(&site, name)), before);
     for name in ["first", "second"] {
         assert_eq!(recorded(&site, name).await, 0, "{name}");
@@ -147,7 +151,7 @@ async fn refused_query_and_failing_filter_are_the_explanation() {
     assert_eq!(refusal, "second: refused, as asked");
     let events: Vec<Event> = (1..=20).map(|at| event(at, "a", &json!({}))).collect();
 
-    // It fails on everything: after a few events it is asked no more.
+    // The filter fails on every event, so that it is no longer called after a few events.
     site.replace("tests/odd-events", "second", &filter("fault = \"trap\""))
         .await;
     let explanation = explain(&site, &events).await;
@@ -201,14 +205,14 @@ fn task(constraints: &[(&str, &str, Option<&str>)]) -> Task {
     }
 }
 
-/// Condition and number of agents.
+/// Condition and number of refused agents.
 fn refusals(explanation: &MatcherExplanation) -> Vec<(&str, usize)> {
     let refusals = explanation.refusals.iter();
     refusals.map(|it| (it.condition.as_str(), it.agents)).collect()
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn refused_agents_are_explained_by_condition_and_value() {
+async fn refused_agents_are_grouped_by_condition_and_value() {
     let installed = [("attributes", "attributes", None), ("attributes", "second", None)];
     let site = Site::with_config(&installed, |config| {
         record(config);
@@ -230,7 +234,7 @@ async fn refused_agents_are_explained_by_condition_and_value() {
     let explained = agents.explain(task(&[])).await;
     assert_eq!((explained.agents, explained.accepted), (5, 5));
     let mut placed = task(&[("rack", "LIKE", Some("a|b")), ("@hostname", "UNIQUE", None)]);
-    // Agent 9 is gone.
+    // Agent 9 is not in the set.
     placed.placed = vec![1, 9];
     let explained = agents.explain(placed).await;
     assert_eq!(
@@ -269,7 +273,7 @@ async fn probes(grants: &str) -> Site {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn attempt_is_shown_step_by_step_and_counts_nowhere() {
+async fn attempt_is_shown_step_by_step_and_not_counted() {
     let site = probes("network = [\"task\"]").await;
     let before = counts(&site, "odd");
     let server = Server::http(|_| async { response(503, "Set-Cookie: a\r\n", "no") }).await;
@@ -293,7 +297,7 @@ async fn attempt_is_shown_step_by_step_and_counts_nowhere() {
         "{shown:?}"
     );
 
-    // Credentials in headers are masked, and a denial says why.
+    // Credentials in headers are masked, and a denial has a reason.
     let kind = Kind::Named("odd".to_owned());
     let explain = async |settings: &str| {
         let mut request = request(Some(&server.endpoint));
@@ -320,7 +324,7 @@ async fn attempt_is_shown_step_by_step_and_counts_nowhere() {
         "{shown:?}"
     );
 
-    // Its limits apply, and the fault is the explanation.
+    // The plugin's limits apply, and the fault is reported as the failure.
     let shown = explain(r#"{"do": "steps"}"#).await;
     assert_eq!(shown.steps.len(), 64);
     let failure = shown.failure.unwrap();
@@ -334,11 +338,15 @@ async fn attempt_is_shown_step_by_step_and_counts_nowhere() {
         assert!(failure.message.contains(part), "{failure:?}");
     }
 
-    // With `max-faults = 0` any of these would have disabled it.
+    // With `max-faults = 0` each of these faults would have disabled the plugin in service.
     assert_eq!(counts(&site, "odd"), before);
     let found = site.look("odd", "{}", None).await;
     assert!(found.is_ok(), "{found:?}");
-    assert_eq!(recorded(&site, "odd").await, 1, "only the last one");
+    assert_eq!(
+        recorded(&site, "odd").await,
+        1,
+        "only the last attempt was made in service"
+    );
 
     let absent = Kind::Named("absent".to_owned());
     let shown = site.plugins.explain_probe(&absent, request(None), None).await;
@@ -351,7 +359,7 @@ async fn attempt_is_shown_step_by_step_and_counts_nowhere() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn canary_answer_is_explained_beside_that_of_the_serving_version() {
+async fn explanation_has_the_answers_of_the_canary_and_of_the_serving_version() {
     let source = "tests/odd-probe";
     let site = Site::with(&[(source, "odd", Some(&probe("", "mark = \"v1\"")))]).await;
     started(&site, source, "odd", &probe(MANUAL, "mark = \"v2\"")).await;
@@ -375,11 +383,11 @@ async fn canary_answer_is_explained_beside_that_of_the_serving_version() {
     site.stop().await;
 }
 
-/// A canary with nearly all calls: those about the app `/web`, and the query of everything, are in it.
+/// A canary with nearly all calls. Its share includes the app `/web` and the default query.
 const MOST: &str = "rollout = \"canary-manual\"\ncanary = { percent = 99 }\n";
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn events_and_agents_are_explained_by_a_canary_too() {
+async fn explanations_of_events_and_agents_include_the_canary() {
     let odd = filter("mark = \"v1\"");
     let installed = [
         ("tests/odd-events", "first", Some(&*odd)),

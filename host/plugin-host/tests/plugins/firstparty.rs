@@ -49,7 +49,7 @@ async fn tcp_reports_whether_it_connects() {
     site.stop().await;
 }
 
-/// Answers a command by its length, and remembers nothing.
+/// Answers one command with an exit code and a long output, and fails for every other command.
 struct Echo;
 
 #[async_trait]
@@ -156,12 +156,12 @@ async fn attributes_evaluates_and_places() {
     );
     assert_eq!(agent_set.place(&task, &candidates, 3).await.unwrap(), [2, 4]);
 
-    // Only the change is sent; the answers follow it.
+    // The host only sends the change to the instance, and the next verdicts depend on it.
     agent_set.update(vec![agent(1, "even")], vec![6000]);
     let verdicts = agent_set.evaluate(&task, &candidates[..2]).await.unwrap();
     assert_eq!(verdicts, [Verdict::Fits, Verdict::Fits]);
 
-    // A new version of the plugin knows nothing until the host has told it again.
+    // An instance of the new version has no agents until the host has loaded the whole set again.
     let manifest = "world = \"attribute-matcher\"\n[limits]\ncpu = \"2s\"\nmemory = \"128MiB\"\n[config]\n";
     let change = site.replace("attributes", "attributes", manifest).await;
     assert!(matches!(change, Change::Admitted { .. }), "{change:?}");
@@ -214,8 +214,8 @@ async fn events_filters_by_kind() {
     plugins.stopped().await;
 }
 
-/// As many filters as there can be, none of which the component may be blamed for: it reaches no
-/// limit of its manifest.
+/// Opens many expensive filters at a time. None of them may make the component reach a limit of its
+/// manifest, which would count as its fault.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn events_stays_within_its_limits_for_expensive_filters() {
     let dir = TempDir::new().unwrap();
@@ -226,19 +226,19 @@ async fn events_stays_within_its_limits_for_expensive_filters() {
         .await
         .unwrap();
     let expressions = [
-        // Time: loops, copies, comparisons, searches.
+        // These take time: loops, copies, comparisons, searches.
         "event.n.all(x, event.n.all(y, x == y))".to_owned(),
         "event.n.map(x, event.n.map(y, x + y)).size() > 0".to_owned(),
         "event.n.all(x, x in event.n + event.n)".to_owned(),
         "event.n.all(x, event == event)".to_owned(),
         "event.m.all(k, event.m[k] == 1)".to_owned(),
         "event.n.all(x, event.t.matches('((a|b|ab)*c){10}') || true)".to_owned(),
-        // Memory: lists and texts.
+        // These take memory: lists and texts.
         "event.n.map(x, [x, x, x, x, x, x]).size() > 0".to_owned(),
         "event.n.map(x, event.t + event.t).size() > 0".to_owned(),
         "event.n.map(x, 'a' + string(x)).size() > 0".to_owned(),
         "(event.n + event.n + event.n).size() > 0".to_owned(),
-        // Stack: nested parentheses, negations and conditions.
+        // These take stack: nested parentheses, negations and conditions.
         format!("{}true{}", "(".repeat(31), ")".repeat(31)),
         format!("{}true", "!".repeat(30)),
         format!("{}true", "event.z == 1 ? true : ".repeat(15)),
@@ -265,7 +265,8 @@ async fn events_stays_within_its_limits_for_expensive_filters() {
         subject: None,
         body: body.clone(),
     };
-    // Batches as the bus makes them: many small events, or a mebibyte and one more event.
+    // Batches of the sizes that the event bus sends: many small events, or a mebibyte and one more
+    // event.
     let small = r#"{"n": [1, 2, 3, 4, 5, 6, 7, 8, 9, 10], "t": "a text of some length, as messages have"}"#;
     let batches: Vec<Vec<Event>> = large
         .iter()
@@ -274,7 +275,7 @@ async fn events_stays_within_its_limits_for_expensive_filters() {
             .map(|sequence| event(sequence, &small.to_owned()))
             .collect()])
         .collect();
-    // Each remains open, with an expression as large as it can be.
+    // Each view remains open, with an expression of nearly the maximum length.
     let mut views = Vec::new();
     for number in 0..240 {
         let mut expression = format!(

@@ -35,7 +35,7 @@ async fn odd(limits: &str) -> Site {
     .await
 }
 
-/// Threads that do nothing but use all processors, until they are dropped.
+/// Threads that use all processors until this is dropped.
 struct Spinning {
     stop: Arc<AtomicBool>,
     threads: Vec<JoinHandle<()>>,
@@ -65,7 +65,7 @@ impl Drop for Spinning {
     }
 }
 
-/// Another plugin answers so many times, and until `enough`.
+/// Makes at least `times` calls of another plugin, which all succeed, until `enough` is true.
 async fn others_answer(site: &Site, times: u32, enough: impl Fn() -> bool) {
     let server = Server::new(|_| async {}).await;
     let mut answered = 0;
@@ -77,7 +77,8 @@ async fn others_answer(site: &Site, times: u32, enough: impl Fn() -> bool) {
     }
 }
 
-/// While one plugin does this over and over, each time ending as said, another answers.
+/// Makes one plugin fail repeatedly, each time with `what` in the message, while another plugin
+/// answers.
 async fn other_plugins_are_not_affected(site: &Site, settings: &str, what: &str) {
     let ended = AtomicU32::new(0);
     let hostile = async {
@@ -112,7 +113,7 @@ async fn other_plugins_answer_during_every_attack() {
         (r#"{"do":"trap"}"#, "unreachable"),
         (r#"{"do":"output","bytes":1000000}"#, "limits.output"),
         (r#"{"do":"bad-text"}"#, "utf-8"),
-        // Lines by the billion, and one of a megabyte.
+        // Billions of lines, and one line of a megabyte.
         (r#"{"do":"log","lines":4000000000,"bytes":10}"#, "limits.cpu"),
         (r#"{"do":"log","lines":1,"bytes":1000000}"#, "limits.output"),
     ] {
@@ -135,7 +136,7 @@ async fn a_spinning_guest_is_stopped_while_every_core_is_busy() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn waiting_is_not_charged() {
+async fn waiting_for_io_uses_no_cpu_budget() {
     let site = odd("cpu = \"50ms\"\ninstances = 1").await;
     let server = Server::http(|_| async {
         tokio::time::sleep(Duration::from_secs(2)).await;
@@ -174,13 +175,13 @@ async fn guest_text_stays_on_one_line() {
     site.stop().await;
 }
 
-/// A result is kept for each task and sent to each subscriber: one that is too large is a failed
-/// look, and no fault that would take the plugin out of service.
+/// A result is kept for each task and sent to each subscriber. One that is too large fails the
+/// attempt, but it is not a fault that could disable the plugin.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn oversized_result_fails_the_check_and_is_no_fault() {
     let manifest = "world = \"check-probe\"\n[limits]\nmemory = \"64MiB\"\noutput = \"16MiB\"\ncpu = \"5s\"\nwall-clock = \"50s\"\n";
     let site = Site::with(&[("tests/odd-probe", "odd", Some(manifest))]).await;
-    // `{"output": "xxx"}` has 14 bytes more than it was asked for.
+    // `{"output": "xxx"}` is 14 bytes longer than the requested text.
     for (bytes, fits) in [(4096 - 14, true), (4096 - 13, false), (8 << 20, false)] {
         let found = site
             .look("odd", &format!(r#"{{"do":"output","bytes":{bytes}}}"#), None)
@@ -201,7 +202,7 @@ async fn oversized_result_fails_the_check_and_is_no_fault() {
     site.stop().await;
 }
 
-/// The same component with this in place of its summary, which has as many bytes.
+/// Returns the component with another summary of the same length.
 fn with_summary(summary: &str) -> Vec<u8> {
     let mut bytes = std::fs::read(component("tests/odd-probe")).unwrap();
     let own = b"misbehaves on demand";
@@ -222,11 +223,11 @@ async fn guest_text_cannot_control_a_terminal() {
     let settings = r#"{"do":"say","text":"drives\u202e a\u001b[31m\n2026 INFO all is well\u2069"}"#;
     assert!(site.look("drives", settings, None).await.is_ok());
     let said = ["drives\\u{202e} a\\u{1b}[31m 2026 INFO all is well\\u{2069}"];
-    assert!(logged(&said), "the line is not there as it should be");
+    assert!(logged(&said), "the escaped line is missing from the log");
     site.stop().await;
 }
 
-/// What a WASI function hands over is the host's memory first.
+/// The host first allocates the result of a WASI function in its own memory.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn guest_cannot_make_the_host_allocate() {
     let manifest = manifest("");
@@ -244,8 +245,7 @@ async fn guest_cannot_make_the_host_allocate() {
     site.stop().await;
 }
 
-/// The odd probe with a core module more, which takes table elements without end as soon as it is
-/// instantiated.
+/// Adds a core module to the odd probe. It grows a table without end as soon as it is instantiated.
 fn with_table_bomb() -> Vec<u8> {
     let endless = [
         0, // no locals
@@ -288,7 +288,7 @@ async fn component_with_an_oversized_table_is_refused() {
     );
     assert!(
         site.look("odd", "{}", None).await.is_ok(),
-        "what served serves on"
+        "the previous version still serves"
     );
     site.stop().await;
 }

@@ -11,8 +11,8 @@ use crate::{
     support::{Server, Site, TIMEOUT, put, read_head},
 };
 
-/// A registry that has its tokens made elsewhere: the password goes there only where that was
-/// named.
+/// A registry refers to a token server. The password is only sent there if the settings name that
+/// server.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn password_is_not_sent_to_an_unnamed_token_server() {
     let (image, blob) = small_image();
@@ -70,7 +70,10 @@ async fn password_is_not_sent_to_an_unnamed_token_server() {
         let site = site(&text, settings).await;
         let why = refused(&site).await;
         assert!(why.contains(expected) && why.contains(&maker), "{why}");
-        assert!(at_tokens.try_recv().is_err(), "nobody was asked there");
+        assert!(
+            at_tokens.try_recv().is_err(),
+            "no request reaches the token server"
+        );
         site.stop().await;
     }
     for (login, says) in [(Some(Some(maker.as_str())), true), (None, false)] {
@@ -91,13 +94,12 @@ async fn answer(stream: &mut TcpStream, status: u16, headers: &str, body: &[u8])
         "HTTP/1.1 {status} Status\r\nContent-Length: {}\r\nConnection: close\r\n{headers}\r\n",
         body.len()
     );
-    // The peer may have left.
+    // The peer may have closed the connection.
     let _ = stream.write_all(first.as_bytes()).await;
     let _ = stream.write_all(body).await;
 }
 
-/// A registry as hostile as wanted: answers each request, by its path, with status, headers and
-/// body, once it said who it is.
+/// A hostile registry that requires a login. `answers` returns status, headers and body for a path.
 async fn hostile<A>(answers: A) -> (Server, mpsc::UnboundedReceiver<String>)
 where
     A: Fn(&str) -> (u16, String, Vec<u8>) + Clone + Send + 'static,
@@ -132,8 +134,8 @@ fn small_image() -> (Vec<u8>, Vec<u8>) {
     (document.to_string().into_bytes(), component)
 }
 
-/// A registry that hands blobs over elsewhere is followed there, without the password; without TLS
-/// only where that was named.
+/// A registry may redirect the download of a blob. The redirect is followed without the password,
+/// and to a server without TLS only if the settings name that server.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn password_is_not_sent_to_a_redirect_target() {
     let (image, blob) = small_image();
@@ -173,7 +175,10 @@ async fn password_is_not_sent_to_a_redirect_target() {
     let strict = site(&text, settings(&[&address])).await;
     let why = refused(&strict).await;
     assert!(why.contains("redirects to a server without TLS"), "{why}");
-    assert!(at_elsewhere.try_recv().is_err(), "nobody was asked there");
+    assert!(
+        at_elsewhere.try_recv().is_err(),
+        "no request reaches the redirect's target"
+    );
     strict.stop().await;
 
     let site = site(&text, settings(&[&address, &target])).await;
@@ -187,12 +192,12 @@ async fn password_is_not_sent_to_a_redirect_target() {
     while let Ok(head) = told.try_recv() {
         asked += usize::from(head.to_lowercase().contains("authorization: basic"));
     }
-    assert!(asked >= 2, "the registry itself was told");
+    assert!(asked >= 2, "the registry itself receives the password");
     site.stop().await;
 }
 
-/// A registry leads to nothing of this machine that the operator did not name, neither by a
-/// redirect nor by its token server: not to loopback, and not to the daemon's own ports.
+/// Neither a redirect of a registry nor its token server can lead to a guarded server that the
+/// operator did not name: not to loopback, and not to the daemon's own ports.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn registry_redirect_to_a_guarded_server_is_refused() {
     let (image, blob) = small_image();
@@ -206,7 +211,7 @@ async fn registry_redirect_to_a_guarded_server_is_refused() {
     })
     .await;
     let port = admin.endpoint.port;
-    // TLS is no excuse: the address alone decides, before anything is sent.
+    // TLS makes no difference: the address is checked before anything is sent.
     for (place, at, expected) in [
         (
             format!("https://127.0.0.1:{port}/"),
@@ -273,12 +278,12 @@ async fn registry_redirect_to_a_guarded_server_is_refused() {
             why.contains(expected) && why.contains("plugins.oci"),
             "{place}: {why}"
         );
-        assert!(arrivals.try_recv().is_err(), "{place} was asked");
+        assert!(arrivals.try_recv().is_err(), "a request reached {place}");
         site.stop().await;
     }
 }
 
-/// Neither a manifest without end nor a layer that is longer than it says fills the daemon's
+/// Neither an endless manifest nor a layer that is longer than its declared size fills the daemon's
 /// memory.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn oversized_responses_are_not_read() {
@@ -310,7 +315,7 @@ async fn oversized_responses_are_not_read() {
     }
 }
 
-/// One that answers nobody is nobody else's trouble.
+/// A registry that does not answer delays no other plugin.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn fetching_blocks_no_other_plugin() {
     let (arrived, mut arrivals) = mpsc::unbounded_channel();
@@ -347,7 +352,7 @@ async fn fetching_blocks_no_other_plugin() {
     assert!(waiting.look("other", "{}", None).await.is_ok());
     assert!(waiting.plugins.rollback("odd", None, "x").await.is_err());
     let stop = tokio::time::timeout(TIMEOUT / 2, waiting.stop());
-    stop.await.expect("what is underway ends with the host");
+    stop.await.expect("stopping the host cancels the fetch");
 
     let site = site(&text, settings).await;
     let why = refused(&site).await;

@@ -36,7 +36,7 @@ async fn version_failing_on_probation_is_rolled_back() {
     assert_eq!(
         site.status("returns").probation,
         None,
-        "there is nothing to return to"
+        "there is no previous version"
     );
     site.replace(
         "tests/odd-probe",
@@ -75,9 +75,13 @@ async fn version_failing_on_probation_is_rolled_back() {
         1
     );
     assert!(logged(&["plugin=\"returns\"", "plugin rolled back: 3 faults"]));
-    assert_eq!(site.status("returns").probation, None, "it has passed its own");
+    assert_eq!(
+        site.status("returns").probation,
+        None,
+        "the restored version is not on probation"
+    );
 
-    // What failed stays aside until it is another.
+    // The files of the failed version are ignored until they change.
     assert_eq!(site.plugins.rescan().await, []);
     let change = site
         .replace("tests/odd-probe", "returns", &probe("v3", "report", ""))
@@ -140,8 +144,8 @@ async fn failing_version_without_predecessor_is_disabled() {
     site.stop().await;
 }
 
-/// One subscriber's query, or one check's settings, that trips a plugin does not take it away from
-/// the others.
+/// A plugin that fails only on one subscriber's query or on one check's settings still serves the
+/// others.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn occasional_faults_do_not_disable_a_plugin() {
     let site = Site::with(&[(
@@ -210,7 +214,7 @@ async fn calls_of_a_disabled_filter_fail() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn disabled_plugin_can_be_rolled_back() {
     let site = Site::with(&[("tests/odd-probe", "odd", Some(&probe("v1", "report", "")))]).await;
-    // No earlier version would return: the first version was removed.
+    // The first version was removed, so that no predecessor is restored automatically.
     site.change(|| std::fs::remove_file(site.dir.path().join("odd.wasm")).unwrap())
         .await;
     site.replace("tests/odd-probe", "odd", &probe("v2", "trap", "max-faults = 0"))
@@ -243,12 +247,12 @@ async fn disabled_plugin_can_be_rolled_back() {
     site.stop().await;
 }
 
-/// Each of these attempts is ended by the host: by its steps, by its time, or by the time of a call
-/// that does not come back. The calls before that were all answered.
+/// The host ends each of these attempts: because of its number of steps, because of its timeout, or
+/// because a call does not return. All earlier calls of the attempt were answered.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn attempts_that_never_end_count_for_probation() {
     let server = Server::new(|stream| async move {
-        // Open and silent.
+        // The connection stays open, and no byte is sent.
         let _stream = stream;
         std::future::pending::<()>().await;
     })
@@ -310,7 +314,7 @@ async fn a_version_whose_attempts_never_end_is_disabled() {
     site.stop().await;
 }
 
-/// What an operator sees beside a version is its own: not the faults of the version that it
+/// The counters of a version start at zero. They do not include the faults of the version that it
 /// replaced.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn counters_belong_to_the_serving_version() {
@@ -329,7 +333,7 @@ async fn counters_belong_to_the_serving_version() {
     assert_eq!((status.calls, status.traps, status.denials), (0, 0, 0));
     assert!(site.look("odd", "{}", None).await.is_ok());
     assert_eq!(site.status("odd").calls, 1);
-    // The version that returns starts with empty counters, too.
+    // After a rollback the restored version starts with empty counters, too.
     site.plugins.rollback("odd", Some(1), "x").await.unwrap();
     assert_eq!((site.status("odd").calls, site.status("odd").traps), (0, 0));
     site.stop().await;

@@ -30,7 +30,8 @@ fn status(site: &Site, name: &str) -> Status {
         .unwrap()
 }
 
-/// The plugin is at fault, the message names it and says `what`, and it answers the next question.
+/// Checks that the call fails as the plugin's fault, that the message names the plugin and contains
+/// `what`, and that the next call succeeds.
 async fn stopped(site: &Site, settings: &str, what: &str) -> Failure {
     let failure = site.look("odd", settings, None).await.unwrap_err();
     assert_eq!(failure.reason, Reason::Plugin, "{failure}");
@@ -61,7 +62,7 @@ async fn endless_loop_is_stopped_and_other_plugins_answer_meanwhile() {
         }
         answered
     };
-    // As many loops as there are workers of the runtime.
+    // The number of loops equals the number of worker threads of the runtime.
     let looping = || site.look("odd", r#"{"do":"loop"}"#, None);
     let mut loops = Box::pin(async { tokio::join!(looping(), looping()) });
     let answered = tokio::select! {
@@ -156,7 +157,7 @@ async fn log_lines_over_the_limit_are_dropped_and_counted() {
         .await;
     assert!(found.is_ok(), "{found:?}");
     let drops = status(&site, "odd").log_drops;
-    // The call may take long enough for a few more to pass.
+    // The limit is per second, so that a slow call lets a few more lines pass.
     assert!((900..=990).contains(&drops), "{drops}");
     assert_eq!(
         site.sum("transom_plugins_log_drops_total", &["plugin=\"odd\""]),
@@ -170,7 +171,7 @@ async fn bytes_of_an_attempt_are_limited_in_both_directions() {
     let site = odd("attempt-input = \"100KiB\"\nattempt-output = \"10KiB\"").await;
     let server = Server::new(|mut stream| async move {
         use tokio::io::AsyncWriteExt;
-        // Ends when the host has had enough and closes.
+        // Ends when the host closes the connection at its limit.
         while stream.write_all(&[b'x'; 1000]).await.is_ok() {}
     })
     .await;
@@ -194,7 +195,7 @@ async fn io_times_out_at_the_attempt_time_or_request_timeout() {
     assert_eq!(
         found,
         Ok(custom(r#"{"http": "timed-out"}"#)),
-        "the component has the last word"
+        "the component receives the timeout and decides the result"
     );
     let mut asked = request(Some(&server.endpoint));
     asked.settings = r#"{"do":"http","path":"/"}"#.into();
@@ -240,7 +241,8 @@ async fn attempt_beyond_the_concurrency_limit_is_refused() {
 async fn queued_call_fails_when_no_instance_is_free_in_time() {
     let site = odd("instances = 1\ncpu = \"30s\"\nwall-clock = \"1s\"").await;
     let looping = || site.look("odd", r#"{"do":"loop"}"#, None);
-    // The first call uses the whole wall-clock limit; the last one has waited for longer than that.
+    // The first call uses up its wall-clock limit. The last one waits longer than that for an
+    // instance.
     let (first, second, third) = tokio::join!(looping(), looping(), looping());
     let messages = [first, second, third].map(|it| it.unwrap_err().message);
     for limit in ["limits.wall-clock)", "no instance was free within 1s"] {
@@ -264,7 +266,7 @@ async fn instance_is_replaced_after_its_maximum_of_calls() {
         numbers.push(json["attempt"].as_u64().unwrap());
     }
     assert_eq!(numbers, [1, 2, 3, 1, 2, 3, 1]);
-    // An attempt of several steps stays with the instance that it began in.
+    // All steps of an attempt run on the instance on which it began.
     let server = Server::http(|_| async { response(204, "", "") }).await;
     for _ in 0..5 {
         let found = site
@@ -276,7 +278,7 @@ async fn instance_is_replaced_after_its_maximum_of_calls() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn attempts_that_lose_their_instance_begin_again() {
+async fn attempts_that_lose_their_instance_restart() {
     let site = odd("instances = 1").await;
     let (server, mut waiting) = Waiting::server().await;
     let innocent = site.look("odd", r#"{"do":"http","path":"/"}"#, Some(&server.endpoint));

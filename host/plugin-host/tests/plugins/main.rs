@@ -1,8 +1,8 @@
-//! The plugin host against real components, through its public interface, with real servers on the
+//! Tests of the plugin host with real components, through its public interface, and with servers on
 //! loopback.
 //!
-//! The components are those of the workspace, first-party and hostile, as `cargo xtask plugins`
-//! leaves them under `target/components` (or where `TRANSOM_COMPONENTS` says).
+//! The components are the first-party and hostile ones of the workspace. `cargo xtask plugins`
+//! builds them under `target/components` (or `TRANSOM_COMPONENTS`).
 
 #![allow(
     clippy::unwrap_used,

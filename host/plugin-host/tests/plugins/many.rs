@@ -1,4 +1,4 @@
-//! Waiting attempts hold no instance.
+//! Attempts that wait for input and output occupy no instance.
 
 use std::{sync::Arc, time::Duration};
 
@@ -12,9 +12,10 @@ use transom_plugin_host::probe::{CommandLine, CommandOutput, IoError, Kind, Outc
 use crate::support::{Server, Site, TIMEOUT, request, response};
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_thousand_requests_are_under_way_at_once_in_two_instances() {
+async fn a_thousand_concurrent_requests_use_two_instances() {
     const ATTEMPTS: usize = 1000;
-    // On a busy machine a step may wait for one of the two instances for longer than usual.
+    // The limits are generous, because on a busy machine a step may wait long for one of the two
+    // instances.
     let manifest = "world = \"check-probe\"\n[grants]\nnetwork = [\"task\"]\n\
                     [limits]\nmemory = \"16MiB\"\nwall-clock = \"1m\"\nattempt-time = \"10m\"\n";
     let site = Site::with(&[("check-http", "check-http", Some(manifest))]).await;
@@ -24,7 +25,7 @@ async fn a_thousand_requests_are_under_way_at_once_in_two_instances() {
         move |_| {
             let all = all.clone();
             async move {
-                // Nobody is answered before everybody has asked.
+                // The server responds only when all requests have arrived.
                 all.wait().await;
                 response(200, "", "")
             }
@@ -37,10 +38,11 @@ async fn a_thousand_requests_are_under_way_at_once_in_two_instances() {
         asked.timeout = TIMEOUT;
         attempts.spawn(async move { plugins.probe(Kind::Http, asked, None).await });
     }
-    // One that fails keeps the others waiting: its error is the one to show.
+    // The first failed attempt is reported immediately, because the server would never respond to
+    // the others.
     while let Some(found) = tokio::time::timeout(TIMEOUT, attempts.join_next())
         .await
-        .expect("all are answered")
+        .expect("all attempts end")
     {
         assert_eq!(found.expect("no panic"), Ok(Outcome::Http(200)));
     }
@@ -50,7 +52,7 @@ async fn a_thousand_requests_are_under_way_at_once_in_two_instances() {
     site.stop().await;
 }
 
-/// Commands that are under way until they may end.
+/// Commands that run until they are released.
 struct CallMeter {
     arrived: mpsc::UnboundedSender<()>,
     leave: Semaphore,
@@ -69,9 +71,9 @@ impl Runner for CallMeter {
     }
 }
 
-/// No sockets, so that files that may be open do not matter.
+/// The attempts run commands and open no sockets, so that the limit of open files does not matter.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn seven_thousand_attempts_wait_at_once_in_two_instances() {
+async fn seven_thousand_concurrent_attempts_use_two_instances() {
     const ATTEMPTS: usize = 7000;
     let manifest = "world = \"check-probe\"\n[grants]\ncommand = true\n[limits]\nmemory = \"16MiB\"\nwall-clock = \"1m\"\n";
     let site = Site::with(&[("check-command", "check-command", Some(manifest))]).await;
@@ -94,7 +96,7 @@ async fn seven_thousand_attempts_wait_at_once_in_two_instances() {
         }
     })
     .await
-    .expect("all wait");
+    .expect("all commands start");
     let status = site.status("check-command");
     assert_eq!(status.in_flight, ATTEMPTS as u64);
     assert!((1..=2).contains(&status.instances), "{status:?}");
@@ -102,7 +104,7 @@ async fn seven_thousand_attempts_wait_at_once_in_two_instances() {
     gate.leave.add_permits(ATTEMPTS);
     let found = tokio::time::timeout(TIMEOUT, attempts.join_all())
         .await
-        .expect("all are answered");
+        .expect("all attempts end");
     assert!(
         found.iter().all(|it| *it == Ok(Outcome::Command(0))),
         "{:?}",

@@ -1,4 +1,4 @@
-//! One instance for each call, and the shared pool.
+//! A new instance for each call, and the shared instance pool.
 
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
@@ -21,7 +21,7 @@ fn manifest(limits: &str) -> String {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn no_state_is_left_for_the_next_call() {
+async fn no_state_of_one_call_reaches_the_next() {
     let site = Site::with(&[(
         "tests/odd-probe",
         "odd",
@@ -43,7 +43,7 @@ async fn no_state_is_left_for_the_next_call() {
         assert_eq!(site.status("odd").instances, 1);
         waiting.release();
     };
-    // It would wait for a second request if it had to begin again.
+    // If this attempt restarted, it would wait for the release of a second request.
     let (found, ()) = tokio::join!(innocent, culprit);
     assert_eq!(found, Ok(custom(r#"{"status": 200, "bytes": 0}"#)));
     let status = site.status("odd");
@@ -94,13 +94,13 @@ async fn agent_sets_and_views_are_loaded_with_each_call() {
     site.stop().await;
 }
 
-/// Thousands of calls at once make no more instances than one plugin may have, and others answer
-/// meanwhile.
+/// Thousands of concurrent calls create no more instances than one plugin may have, and other
+/// plugins answer in the meantime.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn thousands_of_calls_use_no_more_instances_than_allowed() {
     const CALLS: usize = 3000;
     let odd = manifest("instances = \"per-call\"\nwall-clock = \"50s\"\ncpu = \"1s\"");
-    // The machine may be busy: what counts is that an answer comes, not when.
+    // The limits are generous, because the machine may be busy and only the answer matters.
     let patient = "world = \"check-probe\"\n[grants]\nnetwork = [\"task\"]\n[limits]\nwall-clock = \"50s\"\ncpu = \"1s\"\n";
     let site = Site::with(&[
         ("tests/odd-probe", "odd", Some(&odd)),
@@ -126,7 +126,7 @@ async fn thousands_of_calls_use_no_more_instances_than_allowed() {
         }
     };
     let found = tokio::select! {
-        found = tokio::time::timeout(TIMEOUT, calls.join_all()) => found.expect("all are answered"),
+        found = tokio::time::timeout(TIMEOUT, calls.join_all()) => found.expect("all calls are answered"),
         never = watch => never,
     };
     let answered = found.iter().filter(|it| it.is_ok()).count();
@@ -139,7 +139,7 @@ async fn thousands_of_calls_use_no_more_instances_than_allowed() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn call_over_the_maximum_is_busy() {
+async fn call_without_a_free_instance_fails_as_busy() {
     let odd = manifest("instances = \"per-call\"\nwall-clock = \"300ms\"\ncpu = \"10s\"");
     let site = Site::with(&[("tests/odd-probe", "odd", Some(&odd))]).await;
     let (server, mut waiting) = Waiting::server().await;
@@ -205,7 +205,7 @@ async fn exhausted_pool_returns_busy() {
     assert_eq!((site.ended("hasty", "busy"), site.status("hasty").traps), (1, 0));
     let patient = site.look("patient", "{}", None);
     let release = async {
-        // It waits by now, or will find a place without that.
+        // The patient call already waits now, or it finds a free slot immediately.
         waiting.release();
     };
     let (found, ()) = tokio::join!(patient, release);
@@ -218,7 +218,7 @@ async fn exhausted_pool_returns_busy() {
     site.stop().await;
 }
 
-/// More plugins than the pool has places: those that are idle make room.
+/// There are more plugins than slots in the pool. Idle instances are dropped for other plugins.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn idle_instances_are_dropped_for_other_plugins() {
     let kept = manifest("instances = 1\nwall-clock = \"50s\"\ncpu = \"1s\"");

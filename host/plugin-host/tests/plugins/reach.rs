@@ -1,4 +1,4 @@
-//! The destinations that a probe may reach.
+//! Tests of the destinations to which a probe may connect.
 
 use std::sync::{Arc, Mutex};
 
@@ -12,7 +12,7 @@ async fn odd(grants: &str) -> Site {
     Site::with(&[("tests/odd-probe", "odd", Some(&manifest))]).await
 }
 
-/// The same in a daemon with destinations of its own.
+/// The same plugin in a daemon with reserved destinations.
 async fn odd_beside(grants: &str, reserved: &Reserved) -> Site {
     let manifest = format!("world = \"check-probe\"\n[grants]\n{grants}\n[limits]\nmemory = \"16MiB\"\n");
     Site::with_config(&[("tests/odd-probe", "odd", Some(&manifest))], |config| {
@@ -26,7 +26,7 @@ fn connect(host: &str, port: u16) -> String {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn task_grant_reaches_only_the_ports_of_the_task() {
+async fn task_grant_allows_only_the_ports_of_the_task() {
     let site = odd("network = [\"task\"]").await;
     let own = Server::new(|_| async {}).await;
     let other = Server::new(|_| async {}).await;
@@ -56,8 +56,8 @@ async fn task_grant_reaches_only_the_ports_of_the_task() {
     site.stop().await;
 }
 
-/// A probe without `network` in its manifest may reach its task's own ports; a name is resolved,
-/// and its addresses are what is checked.
+/// By default a probe may connect to its task's own ports. A host name is resolved, and its
+/// addresses are checked.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn grants_default_to_the_task_and_resolve_names() {
     let server = Server::new(|_| async {}).await;
@@ -101,9 +101,10 @@ async fn network_patterns_grant_destinations_and_an_empty_list_none() {
     }
 }
 
-/// Loopback, in all of its forms, is no part of a network that merely contains it.
+/// A grant for a network that contains loopback addresses does not allow them, in whatever form
+/// they are written.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_broad_grant_does_not_reach_loopback() {
+async fn a_broad_grant_does_not_allow_loopback() {
     let server = Server::new(|_| async {}).await;
     let port = server.endpoint.port;
     let site = odd("network = [\"0.0.0.0/0\", \"::/0\", \"task\"]").await;
@@ -124,7 +125,7 @@ async fn a_broad_grant_does_not_reach_loopback() {
     let wanted = format!("wanted=\"127.0.0.1:{port}\"");
     let why = "127.0.0.1: it is a loopback address, which only an entry of grants.network";
     assert!(logged(&["plugin=\"odd\"", &wanted, why]));
-    // As the task's own it is reached all the same: agents may be on this machine.
+    // The task's own port on loopback is allowed, because agents may run on this machine.
     let found = site
         .look("odd", &connect("127.0.0.1", port), Some(&server.endpoint))
         .await;
@@ -132,7 +133,7 @@ async fn a_broad_grant_does_not_reach_loopback() {
     site.stop().await;
 }
 
-/// A port of the daemon is reached by a grant of exactly its address and port, and by nothing else.
+/// Only a grant with exactly its address and port allows a port of the daemon.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn ports_of_the_daemon_its_store_and_masters_need_exact_grants() {
     let [admin, apps, store, master] = [
@@ -165,7 +166,7 @@ async fn ports_of_the_daemon_its_store_and_masters_need_exact_grants() {
         let site = odd_beside(&format!("network = [{grants}]"), &reserved).await;
         for (server, what) in all {
             let port = port(server);
-            // Not even for a task that claims it.
+            // The grant "task" does not allow it, although the task claims the port.
             let at = Some(&server.endpoint);
             let found = site.look("odd", &connect("127.0.0.1", port), at).await;
             let expected = Ok(custom(&format!(r#"{{"connect": "{result}"}}"#)));
@@ -180,7 +181,8 @@ async fn ports_of_the_daemon_its_store_and_masters_need_exact_grants() {
     }
 }
 
-/// The log names the destination of the redirect, not the server that sent on.
+/// A redirect to a port of the daemon is denied. The log names the target and not the server that
+/// redirects.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_redirect_does_not_lead_to_a_port_of_the_daemon() {
     let (arrived, mut arrivals) = tokio::sync::mpsc::unbounded_channel();
@@ -207,7 +209,7 @@ async fn a_redirect_does_not_lead_to_a_port_of_the_daemon() {
         let found = site.look("odd", &settings, Some(&own.endpoint)).await;
         assert_eq!(found, Ok(custom(r#"{"http": "denied"}"#)), "{host}");
     }
-    assert!(arrivals.try_recv().is_err(), "nothing was asked there");
+    assert!(arrivals.try_recv().is_err(), "no request reaches the admin port");
     let wanted = format!("wanted=\"127.0.0.1:{port}\"");
     assert!(logged(&[
         "plugin=\"odd\"",
@@ -294,8 +296,8 @@ async fn commands_need_their_own_grant() {
     site.stop().await;
 }
 
-/// A guest's `Host` would reach another site behind the address that was granted, and a length of
-/// its own another request behind this one.
+/// With its own `Host`, a guest could reach another virtual host than the granted one; with its own
+/// length, it could smuggle a second request behind the first.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn framing_headers_are_refused() {
     let site = odd("network = [\"task\"]").await;
@@ -306,7 +308,7 @@ async fn framing_headers_are_refused() {
         async move {
             let head = read_head(&mut stream).await;
             seen.lock().unwrap().push(head);
-            // The peer may have left.
+            // The peer may have closed the connection.
             let _ = stream.write_all(response(200, "", "").as_bytes()).await;
         }
     })

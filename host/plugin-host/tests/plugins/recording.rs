@@ -10,7 +10,7 @@ use transom_plugin_host::{
 
 use crate::support::Site;
 
-/// The folder of the log, which no scan of the plugin directory sees.
+/// The folder of the log. Scans of the plugin directory ignore it.
 pub(crate) const LOG: &str = ".calls";
 
 /// Records all calls.
@@ -28,7 +28,7 @@ pub(crate) fn manifest(more: &str) -> String {
 pub(crate) const NAME: &str = "odd-events";
 pub(crate) const SOURCE: &str = "tests/odd-events";
 
-/// A plugin host with the filter, whose calls are recorded.
+/// A plugin host with a recorded filter.
 pub(crate) async fn filter(more: &str, change: impl FnOnce(&mut Config)) -> Site {
     let set = |config: &mut Config| {
         record(config);
@@ -46,7 +46,7 @@ pub(crate) fn event(sequence: u64, kind: &str, body: &Value) -> Event {
     }
 }
 
-/// Asks about one event of each kind.
+/// Makes the filter decide one event of each kind.
 pub(crate) async fn decide(site: &Site, kinds: &[&str]) -> Result<usize, OpenError> {
     let view = site.plugins.open_view(Query::default()).await?;
     let events: Vec<Event> = (1..)
@@ -121,7 +121,7 @@ async fn calls_are_recorded_with_their_answers_and_faults() {
     assert_eq!(refused.case["refused"], true);
     assert_eq!(results(&site, "recorded"), 5);
 
-    // After a restart the records are there, and those of another plugin are not among them.
+    // After a restart the records still exist. Calls of another name do not include them.
     let site = site.again(|_| (), record).await;
     assert_eq!(calls(&site).await.calls.len(), 5);
     let unknown = site
@@ -146,7 +146,8 @@ async fn secrets_are_not_in_the_log() {
     const SECRET: &str = "hunter2-hunter2";
     let site = filter(&format!("config = {{ token = \"{SECRET}\" }}"), |_| ()).await;
     let view = site.plugins.open_view(Query::default()).await.unwrap();
-    // In an answer; by the name of the property; and by its value.
+    // Three cases: the secret is in an answer, under the name of its property, and as its value in
+    // another text.
     view.decide(&[event(1, "a", &json!({"a": 1}))]).await.unwrap();
     view.decide(&[event(
         2,
@@ -185,7 +186,7 @@ async fn recording_can_be_off_for_a_plugin_and_for_all() {
         refused.to_string().contains("record = false in its manifest"),
         "{refused}"
     );
-    // On from the next version on.
+    // Recording is on from the next version.
     site.replace(SOURCE, NAME, &manifest("record = true")).await;
     decide(&site, &["a"]).await.unwrap();
     assert_eq!(calls(&site).await.calls.len(), 2);
@@ -211,7 +212,8 @@ async fn calls_beyond_the_sample_and_large_ones_are_not_recorded() {
         view.decide(&[event(sequence, "a", &json!({}))]).await.unwrap();
     }
     assert_eq!(calls(&site).await.calls.len(), 50);
-    // Too large before it is queued, and too large as a record: its text is escaped.
+    // One body is too large before it is queued. The other one becomes too large in the record,
+    // where it is escaped.
     for body in ["x".repeat(5 << 10), "\u{1}".repeat(620)] {
         for sequence in 0..2 {
             view.decide(&[event(sequence, "a", &json!({"a": body}))])
@@ -235,7 +237,7 @@ async fn size_of_the_log_is_limited() {
     let body = json!({"a": "x".repeat(20_000)});
     for sequence in 0..150 {
         view.decide(&[event(sequence, "a", &body)]).await.unwrap();
-        // The queue has room for fewer than all.
+        // The queue is smaller than the number of calls, so that it is flushed in between.
         if sequence % 50 == 0 {
             calls(&site).await;
         }
@@ -253,7 +255,7 @@ async fn size_of_the_log_is_limited() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_log_that_cannot_be_written_fails_no_call() {
+async fn unwritable_log_does_not_fail_calls() {
     let site = filter("", |config| {
         let recording = config.recording.as_mut().unwrap();
         std::fs::write(config.dir.join("no-folder"), "").unwrap();

@@ -42,7 +42,7 @@ async fn operator_rolls_back_and_forth() {
     assert_eq!(
         site.plugins.rescan().await,
         [],
-        "what is in the directory stays aside"
+        "the files in the directory are ignored"
     );
     for (record, expected) in [(1, "v1"), (3, "v3"), (2, "v2")] {
         site.plugins.rollback("odd", Some(record), "x").await.unwrap();
@@ -136,10 +136,10 @@ async fn rollback_survives_a_restart_with_a_store() {
     assert_eq!(keys.len(), 4);
     assert_eq!(keys[0], "a/b/plugins/odd/00000000000000000001");
 
-    // The directory has v3; the records say that v1 serves in its place.
+    // The directory contains v3, and the records say that v1 serves.
     let site = site.again(|_| (), with_store).await;
     assert_eq!(mark(&site, "odd").await, "v1");
-    assert_eq!(site.plugins.history("odd").0, before, "starting again is no news");
+    assert_eq!(site.plugins.history("odd").0, before, "a restart adds no record");
     assert_eq!(
         site.metric("transom_plugins_compiled_cache_total{result=\"hit\"}"),
         1
@@ -152,7 +152,8 @@ async fn rollback_survives_a_restart_with_a_store() {
     assert!(matches!(change, Change::Admitted { .. }), "{change:?}");
     site.plugins.rollback("odd", Some(2), "x").await.unwrap();
 
-    // Without the files of that version what is in the directory serves, and the log says why.
+    // If the stored files of that version are missing, the files in the directory serve, and the
+    // log has the reason.
     let lose = |dir: &Path| std::fs::remove_dir_all(dir.join(".transom/manifests")).unwrap();
     let site = site.again(lose, with_store).await;
     assert_eq!(mark(&site, "odd").await, "v4");
@@ -170,8 +171,8 @@ async fn rollback_survives_a_restart_with_a_store() {
     site.stop().await;
 }
 
-/// In memory a rollback ends with the daemon, and the components are compiled from their files
-/// again when nothing may be kept.
+/// Without a private directory, rollbacks are impossible, and components are compiled again at each
+/// start.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn rollback_without_private_directory_fails() {
     let nothing = |config: &mut Config| config.private = None;
@@ -192,7 +193,7 @@ async fn rollback_without_private_directory_fails() {
     site.stop().await;
 }
 
-/// A spoilt file in the private directory costs a compilation and a line in the log.
+/// A corrupt file in the private directory is compiled again and logged.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn corrupt_cache_does_not_prevent_admission() {
     let site = Site::with(&[("tests/odd-probe", "odd", Some(&marked("v1")))]).await;

@@ -41,7 +41,8 @@ impl DockerRegistry {
     }
 
     pub(crate) async fn with(setup: Setup) -> DockerRegistry {
-        // Somebody else may take the port between looking and starting: then another one is tried.
+        // Another process may take the port between the check and the start. Then another port is
+        // used.
         let mut registry = DockerRegistry {
             dir: TempDir::new().unwrap(),
             setup,
@@ -59,7 +60,7 @@ impl DockerRegistry {
         panic!("docker-registry does not start");
     }
 
-    /// Stops it; its port answers nobody then.
+    /// Stops the registry. Its port then refuses connections.
     pub(crate) fn stop(&mut self) {
         if let Some(mut child) = self.child.take() {
             let _ = child.kill();
@@ -67,7 +68,7 @@ impl DockerRegistry {
         }
     }
 
-    /// Starts it again, on its port and with what it had.
+    /// Starts the registry again, on the same port and with the same content.
     pub(crate) async fn again(&mut self) {
         assert!(self.begin().await, "docker-registry does not start again");
     }
@@ -135,8 +136,7 @@ impl DockerRegistry {
         format!("oci://{}/team/odd{version}", self.address)
     }
 
-    /// Settings that speak to this registry, and to no other, without TLS; tags are resolved again
-    /// only when asked for.
+    /// Settings that allow this registry without TLS. Tags are resolved again only on request.
     pub(crate) fn settings(&self) -> Registries {
         Registries {
             plain_http: vec![self.address.to_string()],
@@ -154,7 +154,7 @@ impl DockerRegistry {
         }
     }
 
-    /// Pushes a built component; the digest of its image manifest, `sha256:…`.
+    /// Pushes a built component. Returns the digest of its image manifest, `sha256:…`.
     pub(crate) async fn push(&self, name: &str, tag: &str) -> String {
         self.push_with(name, tag, None, &self.settings()).await
     }
@@ -178,7 +178,7 @@ impl DockerRegistry {
         digest.to_owned()
     }
 
-    /// Where it keeps what is said of a repository.
+    /// The directory where the registry keeps the tags and manifests of a repository.
     pub(crate) fn manifests(&self, repository: &str) -> PathBuf {
         self.storage()
             .join("docker/registry/v2/repositories/team")
@@ -208,5 +208,5 @@ fn program() -> PathBuf {
     [PathBuf::from("/usr/bin/docker-registry"), unpacked]
         .into_iter()
         .find(|it| it.exists())
-        .expect("docker-registry is not there: cargo xtask test sees to it")
+        .expect("docker-registry is not installed: cargo xtask test provides it")
 }

@@ -1,4 +1,4 @@
-//! Recorded calls are asked other versions, by authors and at admission.
+//! Recorded calls are replayed on other versions, by plugin authors and at admission.
 
 use std::{fs, path::PathBuf};
 
@@ -71,7 +71,7 @@ async fn differences_are_grouped_with_examples() {
         ("\"pass\"", "\"drop\"")
     );
 
-    // A trap at the first call.
+    // This version traps at its first call.
     let traps = replay("config = { fault = \"trap-open\" }", &recorded).await;
     assert_eq!((traps.compared, traps.failed), (6, 6), "{traps:?}");
     assert_eq!(kinds(&traps), [(3, "decide: trap"), (3, "open: trap")]);
@@ -79,7 +79,7 @@ async fn differences_are_grouped_with_examples() {
         traps.differences[0].examples[0].candidate.contains("trapped"),
         "{traps:?}"
     );
-    // After a hundred of them it is not asked any more.
+    // After a hundred faults the replay stops.
     let mut many = recorded.clone();
     while many.calls.len() < 120 {
         many.calls.extend(recorded.calls.clone());
@@ -112,7 +112,7 @@ async fn calls_that_failed_or_have_masks_are_not_compared() {
     decide(&site, &["b"]).await.unwrap_err();
     decide(&site, &["hunter2-hunter2"]).await.unwrap();
     let recorded = calls(&site).await;
-    // Another secret makes no difference, and is not shown.
+    // A different configured secret makes no difference, and it is not shown.
     let report = replay("config = { token = \"another-secret\" }", &recorded).await;
     assert_eq!((report.compared, report.different), (4, 0), "{report:?}");
     assert_eq!(
@@ -134,7 +134,7 @@ fn log(site: &Site) -> PathBuf {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn records_that_are_cut_or_foreign_are_left_out() {
+async fn truncated_and_foreign_records_are_left_out() {
     let site = filter("", |_| ()).await;
     for _ in 0..3 {
         decide(&site, &["a"]).await.unwrap();
@@ -160,7 +160,7 @@ async fn records_that_are_cut_or_foreign_are_left_out() {
     assert_eq!((report.compared, report.same), (2, 2), "{report:?}");
     let reason = skipped.invalid_reason.as_ref().unwrap();
     assert!(reason.contains("unknown field `unheard-of`"), "{reason}");
-    // New records follow in another file.
+    // New records are written to another file.
     let site = site.again(|_| (), record).await;
     decide(&site, &["a"]).await.unwrap();
     assert_eq!(calls(&site).await.calls.len(), 7);
@@ -221,13 +221,13 @@ async fn version_is_admitted_only_if_it_answers_recorded_calls_alike() {
         &site.replace("attributes", NAME, matcher).await,
         "its world differs",
     );
-    // The old version answers.
+    // The old version still serves.
     assert_eq!(decide(&site, &["b"]).await, Ok(1));
 
     let more = "config = { drop = [\"b\"] }\nreplay = { max-differences-percent = 20 }";
     let change = site.replace(SOURCE, NAME, &with_replay(more)).await;
     assert!(matches!(change, Change::Admitted { .. }), "{change:?}");
-    // Of this one, nothing is recorded yet.
+    // No call of this version is recorded yet.
     let change = site.replace(SOURCE, NAME, &with_replay("")).await;
     is_refused(&change, "there are no recorded calls of the serving version");
     let more = "replay = { without-calls = \"admit\" }";
@@ -241,10 +241,10 @@ async fn first_version_needs_no_recorded_calls() {
     let site = Site::with_config(&[(SOURCE, NAME, Some(&with_replay("")))], record).await;
     assert_eq!(site.status(NAME).refusal, None);
     decide(&site, &["a"]).await.unwrap();
-    // Nor after a restart.
+    // The same holds after a restart.
     let site = site.again(|_| (), record).await;
     assert_eq!(site.status(NAME).refusal, None);
-    // Without a log nothing is known of the serving version.
+    // Without a call log there are no recorded calls of the serving version.
     let site = site.again(|_| (), |_| ()).await;
     let change = site
         .replace(SOURCE, NAME, &with_replay("config = { mark = \"x\" }"))
@@ -276,10 +276,10 @@ fn field(field: &str, operator: &str, operand: Option<&str>) -> Constraint {
     }
 }
 
-/// Asks everything that a matcher can be asked.
+/// Makes every kind of call to a matcher.
 async fn ask_matcher(site: &Site) {
     let mut agents = site.plugins.agent_set(Some("eu".to_owned()));
-    // Two of them on one host.
+    // Two of the agents are on one host.
     let all = vec![agent(3, "a", "r1"), agent(5, "a", "r2"), agent(9, "b", "r2")];
     agents.update(all, Vec::new());
     let task = Task {
@@ -345,7 +345,7 @@ async fn ask_bootstrap(site: &Site) {
             digest: digest(script),
             ..context
         };
-        // The second is refused.
+        // The handler refuses the second script.
         let _ = site.plugins.prepare(context, script.to_vec()).await;
     }
 }
@@ -391,7 +391,7 @@ async fn recorded_calls_of_every_world_are_cases_that_pass_on_their_version() {
             assert_eq!(report.verdict, Verdict::Passed, "{name}: {report:?}");
         }
     }
-    // Both sets of agents are there once.
+    // Each of the two agent sets is stored once.
     let recorded = site
         .plugins
         .recorded_calls("attributes", std::time::Duration::from_hours(1), 100);
@@ -399,7 +399,7 @@ async fn recorded_calls_of_every_world_are_cases_that_pass_on_their_version() {
     site.stop().await;
 }
 
-/// A probe that asks for something else got other answers than those that are recorded.
+/// If a probe requests other steps, the recorded answers do not fit, which counts as a difference.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn attempt_with_other_steps_is_a_difference() {
     let site = Site::with_config(&[("check-http", "check-http", None)], record).await;
@@ -421,7 +421,7 @@ async fn attempt_with_other_steps_is_a_difference() {
         example.candidate.contains("step 1") && example.candidate.contains("/elsewhere"),
         "{example:?}"
     );
-    // What a daemon says of the stage.
+    // The name of the stage, as the daemon shows it.
     assert_eq!(serde_json::to_value(Stage::Replay).unwrap(), "replay");
     site.stop().await;
 }

@@ -129,7 +129,7 @@ async fn invalid_self_tests_are_named() {
             "{reason}: {change:?}"
         );
     }
-    // A trap in a test is the component's, not the host's.
+    // A trap in a self-test refuses the component and does not affect the host.
     let manifest = "world = \"check-probe\"\n[limits]\nmemory = \"16MiB\"\n[[self-test]]\nsettings = { do = \"trap\" }\nexpect = { tcp = true }\n";
     let change = site.replace("tests/odd-probe", "wrong", manifest).await;
     assert!(

@@ -31,7 +31,7 @@ fn shadow(site: &Site, name: &str) -> Option<Rollout> {
     Some(rollout)
 }
 
-/// Waits until so many answers were compared.
+/// Waits until this number of answers was compared or dropped.
 async fn compared(site: &Site, name: &str, calls: u64) -> Rollout {
     let done = async {
         loop {
@@ -49,7 +49,7 @@ async fn replaced(site: &Site, source: &str, name: &str, manifest: &str) {
     assert!(matches!(change, Change::Shadowing { .. }), "{change:?}");
 }
 
-/// A server, and how many requests it was sent.
+/// A server, and the number of requests that it has received.
 async fn server() -> (Server, Arc<AtomicU32>) {
     let asked = Arc::new(AtomicU32::new(0));
     let count = Arc::clone(&asked);
@@ -86,7 +86,7 @@ async fn differences_are_counted_while_the_old_version_answers() {
     assert_eq!(
         asked.load(Relaxed),
         3,
-        "only the version that serves has its steps carried out"
+        "the host only performs the steps of the serving version"
     );
 
     assert_eq!(
@@ -108,7 +108,7 @@ async fn differences_are_counted_while_the_old_version_answers() {
         site.metric("transom_plugins_shadow_answers_total{plugin=\"odd\",result=\"different\"}"),
         1
     );
-    // Its work is not counted as the plugin's.
+    // The calls of the shadow do not count for the plugin.
     let status = site.status("odd");
     assert_eq!((status.calls, status.traps, status.instances), (7, 0, 1));
 
@@ -134,7 +134,7 @@ async fn differences_are_counted_while_the_old_version_answers() {
     assert_eq!(shadow(&site, "odd"), None);
     assert!(
         site.status("odd").probation.is_some(),
-        "the old version may still return"
+        "the old version can still be restored"
     );
     let (records, _) = site.plugins.history("odd");
     let told: Vec<_> = records.iter().map(|it| (it.outcome, it.by.as_str())).collect();
@@ -164,7 +164,8 @@ async fn differences_are_counted_while_the_old_version_answers() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn agreeing_shadow_is_promoted_and_failing_one_is_not() {
     let site = Site::with(&[("tests/odd-probe", "odd", Some(&probe("", "mark = \"v1\"")))]).await;
-    // Begins an attempt of its own for each that is served, so that its reports are the same ones.
+    // The shadow makes one attempt for each attempt of the serving version, so that both count the
+    // same number.
     replaced(&site, "tests/odd-probe", "odd", &probe(AUTO, "mark = \"v1\"")).await;
     let digest = |site: &Site| site.plugins.history("odd").0[0].manifest.clone();
     let new = digest(&site);
@@ -203,9 +204,9 @@ async fn agreeing_shadow_is_promoted_and_failing_one_is_not() {
     assert_eq!(
         (status.traps, status.disabled_reason),
         (0, None),
-        "its faults are its own"
+        "the shadow's faults do not count for the serving version"
     );
-    // Files that come next are compared with the version that serves, too.
+    // The next files also run as a shadow of the serving version.
     replaced(&site, "tests/odd-probe", "odd", &probe(MANUAL, "mark = \"v9\"")).await;
     assert_eq!(shadow(&site, "odd").unwrap().faults, 0);
     let other_world = site
@@ -222,8 +223,8 @@ async fn agreeing_shadow_is_promoted_and_failing_one_is_not() {
     site.stop().await;
 }
 
-/// A version that never comes back costs the one that serves nothing: what waits for it is bounded,
-/// and dropped.
+/// A shadow that never answers does not delay the serving version: the queue of samples is bounded,
+/// and further samples are dropped.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn slow_shadow_does_not_slow_the_serving_version() {
     let slow = "world = \"check-probe\"\nrollout = \"shadow-manual\"\n[limits]\nmemory = \"16MiB\"\ninstances = 1\ncpu = \"20s\"\n\
@@ -237,7 +238,7 @@ async fn slow_shadow_does_not_slow_the_serving_version() {
     };
     tokio::time::timeout(TIMEOUT, asking)
         .await
-        .expect("all are answered");
+        .expect("all calls are answered");
     let beside = shadow(&site, "odd").unwrap();
     assert!(beside.dropped >= 400, "{beside:?}");
     let change = site
@@ -249,7 +250,7 @@ async fn slow_shadow_does_not_slow_the_serving_version() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn filters_and_matchers_are_compared_too() {
+async fn shadows_of_filters_and_matchers_are_compared() {
     let filter = |promote: &str, drop: &str| {
         format!(
             "world = \"event-filter\"\n{promote}\n[limits]\nmemory = \"16MiB\"\n[config]\ndrop = [{drop}]\n"
@@ -317,8 +318,8 @@ async fn filters_and_matchers_are_compared_too() {
     site.stop().await;
 }
 
-/// The directory has the new version and the records say that the old one serves: so it is after a
-/// restart, too.
+/// After a restart the directory contains the new version, and the records say that the old one
+/// serves. The new version runs as a shadow again.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn shadow_is_restored_after_a_restart() {
     let state = TempDir::new().unwrap();
@@ -335,7 +336,7 @@ async fn shadow_is_restored_after_a_restart() {
         Ok(custom(r#"{"mark": "v1", "attempt": 1}"#))
     );
     let (records, _) = site.plugins.history("odd");
-    assert_eq!(records.len(), 2, "starting again is no news: {records:?}");
+    assert_eq!(records.len(), 2, "a restart adds no record: {records:?}");
     site.plugins.promote("odd", "x").await.unwrap();
     let site = site.again(|_| (), with_store).await;
     assert_eq!(shadow(&site, "odd"), None);

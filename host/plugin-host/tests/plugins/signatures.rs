@@ -45,8 +45,8 @@ pub(crate) fn sign(pem: &[u8], component: &[u8]) -> Vec<u8> {
 
 const PLAIN: &str = "world = \"check-probe\"\n[limits]\nmemory = \"16MiB\"\n[config]\nmark = \"v1\"\n";
 
-/// Puts a version into the directory, the signature first: what comes together is looked at
-/// together.
+/// Puts a version into the directory. The signature comes first, so that a scan that finds the
+/// component finds its signature, too.
 fn install(dir: &Path, component: &[u8], signature: Option<&[u8]>) {
     let beside = dir.join("odd.wasm.sig");
     match signature {
@@ -80,7 +80,7 @@ async fn file_without_a_valid_signature_is_refused() {
     for (what, signature, expected) in [
         ("none", None, "odd.wasm.sig is missing"),
         (
-            "of the version before",
+            "of the previous version",
             Some(good.as_slice()),
             "invalid signature",
         ),
@@ -99,18 +99,18 @@ async fn file_without_a_valid_signature_is_refused() {
         assert_eq!((status.state, &status.digest), (State::Serving, &first), "{what}");
         assert!(site.look("odd", "{}", None).await.is_ok());
     }
-    // The signature that was missing comes later, alone.
+    // The missing signature is added later, without other changes.
     let signature = sign(file!("p256.key"), &two);
     let change = site
         .change(|| put(site.dir.path(), "odd.wasm.sig", &signature))
         .await;
     assert!(matches!(change, Change::Admitted { .. }), "{change:?}");
-    // And it is taken away: what would be admitted now is refused, also after a restart.
+    // When the signature is removed, the component is refused, even after a restart.
     let change = site
         .change(|| fs::remove_file(site.dir.path().join("odd.wasm.sig")).unwrap())
         .await;
     assert!(matches!(change, Change::Refused { .. }), "{change:?}");
-    // A manifest has no say in it.
+    // A manifest cannot turn the check off.
     let more = format!("signatures = false\n{PLAIN}");
     let change = site
         .change(|| put(site.dir.path(), "odd.toml", more.as_bytes()))
@@ -131,7 +131,7 @@ async fn file_without_a_valid_signature_is_refused() {
     site.stop().await;
 }
 
-/// A version that returns is held against the rule that is in force then.
+/// A rollback verifies the signature against the keys that are configured now.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn rollback_verifies_the_signature_again() {
     let (unsigned, signed) = (variant(1), variant(2));
@@ -172,9 +172,13 @@ async fn rollback_verifies_the_signature_again() {
     let back = site.plugins.rollback("odd", Some(2), "x").await;
     assert!(matches!(back, Ok(Change::RolledBack { .. })), "{back:?}");
     let record = &site.plugins.history("odd").0[0];
-    assert!(record.signed_by.is_some(), "its signature was kept: {record:?}");
+    assert!(
+        record.signed_by.is_some(),
+        "the signature is stored with the version: {record:?}"
+    );
 
-    // With another key neither what was rolled back to nor what is in the directory is admitted.
+    // With another key, neither the version of the rollback nor the files in the directory are
+    // admitted.
     let site = site.again(|_| (), with(Some(file!("other.pub")))).await;
     assert_eq!(site.status("odd").state, State::Refused);
     let back = site.plugins.rollback("odd", Some(2), "x").await;
@@ -219,7 +223,7 @@ async fn image_without_a_valid_signature_is_refused() {
         assert_eq!((status.state, &status.digest), (State::Serving, &first.digest));
         assert!(site.look("odd", "{}", None).await.is_ok());
     }
-    // Signed afterwards, beside the one that does not hold; the image is the same.
+    // A valid signature is added next to the invalid one. The image does not change.
     push_variant(&registry, 3, "latest", Some(file!("p256.key"))).await;
     site.plugins.rescan().await;
     let status = until(&site, "signed afterwards", |it| it.digest != first.digest).await;
@@ -231,7 +235,7 @@ async fn image_without_a_valid_signature_is_refused() {
     assert_eq!(site.status("odd").digest, status.digest);
     let site = site.again(|_| (), with(file!("other.pub"))).await;
     let status = site.status("odd");
-    // It was signed with both keys.
+    // The image is signed with both keys.
     assert_eq!(status.state, State::Serving, "{:?}", status.refusal);
     let site = site.again(|_| (), with(file!("ed25519.pub"))).await;
     let status = site.status("odd");
@@ -240,13 +244,13 @@ async fn image_without_a_valid_signature_is_refused() {
     site.stop().await;
 }
 
-/// A signature is of one image: copied to the place of another's it is worth nothing.
+/// A signature belongs to one image. A copy for another image is invalid.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn signature_of_another_image_is_refused() {
     let registry = DockerRegistry::start().await;
     let signed = push_variant(&registry, 1, "one", Some(file!("ed25519.key"))).await;
     let unsigned = push_variant(&registry, 2, "two", Some(file!("other.key"))).await;
-    // The registry is not to be trusted: it answers for the second with the signature of the first.
+    // The registry is hostile: it answers with the first image's signature for the second image.
     let link = |digest: &str| {
         registry
             .manifests("odd")

@@ -23,7 +23,7 @@ pub(crate) fn manifest(source: &str, more: &str) -> String {
     )
 }
 
-/// The component with another digest and the same behaviour: a section of its own at the end.
+/// The component with another digest and the same behaviour: a custom section is appended.
 pub(crate) fn variant(mark: u8) -> Vec<u8> {
     let mut bytes = fs::read(component("tests/odd-probe")).unwrap();
     bytes.extend([0, 2, 1, mark]);
@@ -55,7 +55,7 @@ pub(crate) async fn site(manifest: &str, settings: Registries) -> Site {
     .await
 }
 
-/// Returns when the plugin is as expected.
+/// Waits until the plugin's status satisfies `holds`.
 pub(crate) async fn until(site: &Site, what: &str, holds: impl Fn(&Status) -> bool) -> Status {
     let wait = async {
         loop {
@@ -70,7 +70,7 @@ pub(crate) async fn until(site: &Site, what: &str, holds: impl Fn(&Status) -> bo
     found.unwrap_or_else(|_| panic!("{what}: {:?}", site.plugins.list()))
 }
 
-/// Returns when it serves and its admission record, which follows, is there.
+/// Waits until the plugin serves and its admission record exists, which is added afterwards.
 pub(crate) async fn serving(site: &Site) -> Status {
     let recorded = || !site.plugins.history("odd").0.is_empty();
     until(site, "it serves", |it| it.state == State::Serving && recorded()).await
@@ -109,7 +109,8 @@ async fn a_component_is_pulled_by_tag_and_by_digest() {
         assert_eq!(records[0].signed_by, None, "no key is configured");
         let first = site.metric("transom_plugins_fetches_total{plugin=\"odd\",result=\"done\"}");
         assert_eq!(first, 1);
-        // The manifest alone is another version of the same component, and is not fetched for.
+        // A change of the manifest alone makes another version of the same component, which is not
+        // fetched again.
         let change = site
             .change(|| {
                 put(
@@ -130,7 +131,7 @@ async fn a_component_is_pulled_by_tag_and_by_digest() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_tag_that_moves_is_a_swap_without_a_dropped_call() {
+async fn moved_tag_swaps_the_version_without_a_failed_call() {
     let registry = DockerRegistry::start().await;
     push_variant(&registry, 1, "latest", None).await;
     let settings = Registries {
@@ -170,11 +171,11 @@ async fn a_tag_that_moves_is_a_swap_without_a_dropped_call() {
     let (records, _) = site.plugins.history("odd");
     assert_eq!(records.len(), 4);
     let sources: std::collections::BTreeSet<_> = records.iter().map(|it| &it.source).collect();
-    assert_eq!(sources.len(), 4, "each says which image it was");
+    assert_eq!(sources.len(), 4, "each record names its image");
     site.stop().await;
 }
 
-/// An image with whatever is wrong with it, put there as any client may.
+/// Pushes an image after `change` has altered its manifest, as any client may do.
 async fn push_odd(registry: &DockerRegistry, tag: &str, change: impl FnOnce(&mut Value)) {
     let client = Client::new(ClientConfig {
         protocol: ClientProtocol::HttpsExcept(vec![registry.address.to_string()]),
@@ -235,7 +236,7 @@ async fn unsupported_images_are_refused_with_the_reason() {
         it["layers"].as_array_mut().unwrap().push(layer);
     })
     .await;
-    // The registry takes the word of the manifest for the size.
+    // The registry does not verify the size in the manifest.
     push_odd(&registry, "small", |it| it["layers"][0]["size"] = json!(100)).await;
     let unknown = format!("@sha256:{}", "0".repeat(64));
     let pin = format!("digest = \"sha256:{}\"", "0".repeat(64));
@@ -275,7 +276,7 @@ async fn unsupported_images_are_refused_with_the_reason() {
         assert_eq!((status.state, status.world), (State::Refused, None));
         let (records, _) = site.plugins.history("odd");
         assert_eq!(records[0].reason.as_deref(), Some(why.as_str()));
-        // The same answer is no news.
+        // An unchanged refusal adds no record.
         site.plugins.rescan().await;
         until(&site, "asked again", |_| {
             site.metric("transom_plugins_fetches_total{plugin=\"odd\",result=\"failed\"}") > 1
@@ -286,7 +287,8 @@ async fn unsupported_images_are_refused_with_the_reason() {
         site.stop().await;
     }
 
-    // A file and a source: which is meant is not for us to say, and what served goes on.
+    // A component file together with a `source` is ambiguous, so that it is refused. The previous
+    // version still serves.
     let site = site(&manifest(&registry.source(":good"), ""), registry.settings()).await;
     serving(&site).await;
     let change = site
@@ -303,7 +305,7 @@ async fn unsupported_images_are_refused_with_the_reason() {
         it.refusal.is_none() && it.source.is_some()
     })
     .await;
-    // A manifest that cannot be read is said, though nothing is beside it.
+    // An unreadable manifest is refused with the reason, although there is no component file.
     let change = site
         .change(|| put(site.dir.path(), "odd.toml", b"source = "))
         .await;
@@ -329,7 +331,7 @@ async fn changed_blob_in_the_registry_is_refused() {
     serving(&tagged).await;
     tagged.stop().await;
 
-    // The image manifest, where the source pins it.
+    // The same with a changed image manifest, whose digest the source pins.
     let file = registry.blob(&digest);
     let text = fs::read_to_string(&file).unwrap();
     fs::write(&file, text.replace("odd-probe", "odd-prube")).unwrap();
@@ -347,7 +349,8 @@ async fn changed_blob_in_the_registry_is_refused() {
 async fn unavailable_registry_keeps_the_serving_version() {
     let mut registry = DockerRegistry::start().await;
     push_variant(&registry, 1, "latest", None).await;
-    // Whatever the daemon fetches between the registry's return and the push, it looks again soon.
+    // The daemon may fetch the tag between the registry's restart and the push, so tags are fetched
+    // again after a short interval.
     let settings = Registries {
         refresh: Duration::from_secs(2),
         ..registry.settings()
@@ -364,8 +367,7 @@ async fn unavailable_registry_keeps_the_serving_version() {
     })
     .await;
     let trouble = status.source.unwrap().error.unwrap();
-    // A connection of the pull before it may still have been open, and be closed in the middle of
-    // this one.
+    // A connection of the previous pull may still have been open and be closed during this one.
     let why = ["refused", "closed", "reset"]
         .iter()
         .any(|it| trouble.contains(it));
@@ -373,13 +375,13 @@ async fn unavailable_registry_keeps_the_serving_version() {
     assert_eq!((status.state, status.refusal), (State::Serving, None));
     assert!(site.look("odd", "{}", None).await.is_ok());
 
-    // Started while it is away.
+    // The host starts while the registry is unavailable.
     let site = site.again(|_| (), with_settings).await;
     let status = site.status("odd");
     assert_eq!(
         (status.state, &status.digest),
         (State::Serving, &first.digest),
-        "at once"
+        "the fetched version serves immediately"
     );
     let asked = |it: &Status| it.source.as_ref().is_some_and(|it| it.error.is_some());
     until(&site, "it says so", asked).await;
@@ -389,7 +391,7 @@ async fn unavailable_registry_keeps_the_serving_version() {
     ]));
     assert!(site.look("odd", "{}", None).await.is_ok());
 
-    // It comes back with something new; nobody has to ask.
+    // The registry returns with a new image, which is fetched without a command.
     registry.again().await;
     push_variant(&registry, 2, "latest", None).await;
     until(&site, "the new one serves", |it| it.digest != first.digest).await;
@@ -447,7 +449,10 @@ async fn plain_http_needs_a_setting() {
     let text = manifest(&registry.source(":v1"), "");
     let site = site(&text, Registries::default()).await;
     let why = refused(&site).await;
-    assert!(why.contains("cannot reach"), "loopback included: {why}");
+    assert!(
+        why.contains("cannot reach"),
+        "this also applies to loopback: {why}"
+    );
     site.stop().await;
 }
 
@@ -515,7 +520,8 @@ async fn a_digest_is_fetched_once() {
         (status.state, from.state, from.error),
         (State::Serving, FetchStatus::Current, None)
     );
-    // Also asked for again, with a tag that nobody could resolve now.
+    // The digest is not fetched again after a change of the manifest. A source with a tag is
+    // resolved again, which fails now.
     let tagged = registry.source(&format!(":v9@{digest}"));
     let change = site
         .change(|| {
@@ -530,8 +536,11 @@ async fn a_digest_is_fetched_once() {
     put(site.dir.path(), "odd.toml", manifest(&tagged, "").as_bytes());
     site.plugins.rescan().await;
     let why = refused(&site).await;
-    assert!(why.contains("cannot reach"), "another source is asked for: {why}");
-    assert!(site.look("odd", "{}", None).await.is_ok(), "what served goes on");
+    assert!(why.contains("cannot reach"), "another source is fetched: {why}");
+    assert!(
+        site.look("odd", "{}", None).await.is_ok(),
+        "the previous version still serves"
+    );
     registry.again().await;
     until(&site, "the component is admitted at a later attempt", |it| {
         it.refusal.is_none()
@@ -540,7 +549,8 @@ async fn a_digest_is_fetched_once() {
     site.stop().await;
 }
 
-/// A tag that moved on to what is refused does not keep a daemon from starting with what it had.
+/// If a tag has moved to an image that is refused, a restarted daemon still starts with the
+/// previous image.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn daemon_starts_with_the_last_admitted_image() {
     let registry = DockerRegistry::start().await;

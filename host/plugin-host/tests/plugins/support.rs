@@ -1,4 +1,4 @@
-//! A plugin directory for a test, and servers on loopback.
+//! A plugin directory for a test, and test servers on loopback.
 
 use std::{
     path::{Path, PathBuf},
@@ -23,10 +23,10 @@ use transom_plugin_host::{
     probe::{Endpoint, Failure, Kind, Outcome, Port, Request},
 };
 
-/// No test waits longer for anything.
+/// Maximum time that a test waits for a condition.
 pub(crate) const TIMEOUT: Duration = Duration::from_mins(1);
 
-/// `NAME.wasm` among the built components; hostile ones are under `tests/`.
+/// The path of `NAME.wasm` among the built components. Hostile components are under `tests/`.
 pub(crate) fn component(name: &str) -> PathBuf {
     let dir = std::env::var_os("TRANSOM_COMPONENTS").map_or_else(
         || Path::new(env!("CARGO_MANIFEST_DIR")).join("../../target/components"),
@@ -41,7 +41,7 @@ pub(crate) fn component(name: &str) -> PathBuf {
     path
 }
 
-/// Compiles as the daemon does, with a program of this crate.
+/// Compiles in a separate process as the daemon does, with a binary of this crate.
 pub(crate) fn compile_process() -> CompileProcess {
     CompileProcess {
         program: env!("CARGO_BIN_EXE_compile-component").into(),
@@ -50,7 +50,7 @@ pub(crate) fn compile_process() -> CompileProcess {
     }
 }
 
-/// A plugin host on a directory of its own.
+/// A plugin host with a temporary directory.
 pub(crate) struct Site {
     pub(crate) dir: TempDir,
     pub(crate) plugins: Plugins,
@@ -58,8 +58,8 @@ pub(crate) struct Site {
     token: CancellationToken,
 }
 
-/// The contents of the directory before the host starts: component, name, manifest (none: the
-/// component's own).
+/// A plugin in the directory before the host starts: component, name and manifest. `None`: the
+/// manifest that was built with the component.
 pub(crate) type Installed<'a> = (&'a str, &'a str, Option<&'a str>);
 
 impl Site {
@@ -92,7 +92,7 @@ impl Site {
         }
     }
 
-    /// Stops the host, and starts another on the same directory after `meanwhile`.
+    /// Stops the host, calls `meanwhile`, and starts another host on the same directory.
     pub(crate) async fn again(self, meanwhile: impl FnOnce(&Path), change: impl FnOnce(&mut Config)) -> Site {
         self.token.cancel();
         tokio::time::timeout(TIMEOUT, self.plugins.stopped())
@@ -107,7 +107,7 @@ impl Site {
         list.into_iter().find(|it| it.name == name).unwrap()
     }
 
-    /// The value of a metric, with its labels as they are written.
+    /// The value of a metric. `name` includes the labels as they are written.
     pub(crate) fn metric(&self, name: &str) -> u64 {
         let text = self.metrics();
         let line = text.lines().find_map(|it| it.strip_prefix(name));
@@ -115,7 +115,7 @@ impl Site {
         value.trim().parse().unwrap()
     }
 
-    /// A metric's values in all series whose labels have these, as they are written.
+    /// The values of all series of a metric whose labels contain all of these, as they are written.
     pub(crate) fn values(&self, name: &str, labels: &[&str]) -> Vec<f64> {
         let text = self.metrics();
         let series = text
@@ -128,12 +128,12 @@ impl Site {
             .collect()
     }
 
-    /// The sum of these, of a metric that counts.
+    /// The sum of these values, for a counter.
     pub(crate) fn sum(&self, name: &str, labels: &[&str]) -> u64 {
         self.values(name, labels).iter().map(|it| *it as u64).sum()
     }
 
-    /// Calls of a plugin, all of its versions, that ended so.
+    /// Number of calls of a plugin with this outcome, over all of its versions.
     pub(crate) fn ended(&self, plugin: &str, outcome: &str) -> u64 {
         let labels = [format!("plugin=\"{plugin}\""), format!("outcome=\"{outcome}\"")];
         self.sum(
@@ -142,14 +142,15 @@ impl Site {
         )
     }
 
-    /// Replaces files and waits until the host has judged them. Returns the last change.
+    /// Replaces files and waits until the host has admitted or refused them. Returns the last
+    /// change.
     pub(crate) async fn replace(&self, source: &str, name: &str, manifest: &str) -> Change {
         self.change(|| install(self.dir.path(), source, name, Some(manifest)))
             .await
     }
 
-    /// The last thing that `act` on the directory changed. The directory is watched too, and may be
-    /// read between two files.
+    /// Returns the last change that `act` on the directory causes. There may be more than one,
+    /// because the directory is also watched and may be scanned between two files.
     pub(crate) async fn change(&self, act: impl FnOnce()) -> Change {
         let mut changes = self.plugins.changes();
         act();
@@ -203,17 +204,17 @@ pub(crate) fn put(dir: &Path, name: &str, content: &[u8]) {
     std::fs::rename(temporary, dir.join(name)).unwrap();
 }
 
-/// The same component with more sections at its end.
+/// Appends sections to a component.
 pub(crate) fn with_sections(component: &[u8], sections: &[Vec<u8>]) -> Vec<u8> {
     [component, &sections.concat()].concat()
 }
 
-/// A section of a component or of a module.
+/// Encodes a section of a component or of a module.
 pub(crate) fn section(id: u8, content: &[u8]) -> Vec<u8> {
     [&[id][..], &number(content.len()), content].concat()
 }
 
-/// A number as components have it.
+/// Encodes a number in LEB128, as in the binary format.
 pub(crate) fn number(mut value: usize) -> Vec<u8> {
     let mut bytes = Vec::new();
     while value >= 0x80 {
@@ -224,13 +225,14 @@ pub(crate) fn number(mut value: usize) -> Vec<u8> {
     bytes
 }
 
-/// The same component with another digest: it has a section more that says nothing to the engine.
+/// Returns the same component with another digest: a custom section is appended, which the engine
+/// ignores.
 pub(crate) fn stamped(component: &[u8], stamp: u32) -> Vec<u8> {
     let content = [&b"\x05stamp"[..], &stamp.to_le_bytes()].concat();
     with_sections(component, &[section(0, &content)])
 }
 
-/// A component of one core module that takes minutes to compile: so many functions, all alike.
+/// A component that takes minutes to compile: a core module with this number of equal functions.
 pub(crate) fn slow_to_compile(functions: usize) -> Vec<u8> {
     // local.get 0, local.get 0, i32.mul, local.get 0, i32.add, local.set 0
     let work = [0x20, 0, 0x20, 0, 0x6c, 0x20, 0, 0x6a, 0x21, 0].repeat(50);
@@ -246,7 +248,7 @@ pub(crate) fn slow_to_compile(functions: usize) -> Vec<u8> {
     [b"\0asm\x0d\0\x01\0".to_vec(), section(1, &module)].concat()
 }
 
-/// Waits for something that needs no more than a look.
+/// Waits until a condition holds. Fails after [`TIMEOUT`].
 pub(crate) async fn until(what: &str, is: impl Fn() -> bool) {
     let done = async {
         while !is() {
@@ -256,7 +258,7 @@ pub(crate) async fn until(what: &str, is: impl Fn() -> bool) {
     tokio::time::timeout(TIMEOUT, done).await.expect(what);
 }
 
-/// How many sections of this kind a component has itself.
+/// Number of sections of this kind at the top level of a component.
 pub(crate) fn sections_of(component: &[u8], kind: u8) -> usize {
     let mut at = 8;
     let mut found = 0;
@@ -320,12 +322,12 @@ impl std::io::Write for Capture {
     }
 }
 
-/// What the host logs from warnings on, of all tests of this process; what guests log; and the
-/// spans of calls.
+/// Captures the log lines of all tests of this process: warnings and errors of the host, the lines
+/// of guests, and the spans of calls.
 fn capture_logs() {
     static ONCE: Once = Once::new();
     ONCE.call_once(|| {
-        // A span shows as the line that is written when it is closed.
+        // A span appears as the line that is written when it is closed.
         let wanted = filter_fn(|it| {
             *it.level() <= tracing::Level::WARN
                 || it.target() == "transom_plugin_host::guest"
@@ -341,12 +343,12 @@ fn capture_logs() {
     });
 }
 
-/// Whether a line of the log has all of these; `parts` have to be this test's own.
+/// Whether a log line contains all `parts`. They have to be unique to the test.
 pub(crate) fn logged(parts: &[&str]) -> bool {
     times_logged(parts) > 0
 }
 
-/// How many lines of the log have all of these.
+/// Number of log lines that contain all `parts`.
 pub(crate) fn times_logged(parts: &[&str]) -> usize {
     let logs = LOGS.lock().unwrap();
     String::from_utf8_lossy(&logs)
@@ -355,7 +357,7 @@ pub(crate) fn times_logged(parts: &[&str]) -> usize {
         .count()
 }
 
-/// A server; dropping it closes it and all its connections.
+/// A server. Dropping it closes it and all of its connections.
 pub(crate) struct Server {
     pub(crate) endpoint: Endpoint,
     _tasks: JoinSet<()>,
@@ -385,7 +387,7 @@ impl Server {
         }
     }
 
-    /// Answers each request with what `answer` makes of its first line.
+    /// Answers each HTTP request with the text that `answer` returns for its first line.
     pub(crate) async fn http<F>(answer: impl Fn(String) -> F + Clone + Send + Sync + 'static) -> Server
     where
         F: Future<Output = String> + Send + 'static,
@@ -396,19 +398,19 @@ impl Server {
                 let head = read_head(&mut stream).await;
                 let first = head.lines().next().unwrap_or_default().to_owned();
                 let answer = answer(first).await;
-                // The peer may have left.
+                // The peer may have closed the connection.
                 let _ = stream.write_all(answer.as_bytes()).await;
             }
         })
         .await
     }
 
-    /// A port that nobody listens on.
+    /// A port without a listener.
     pub(crate) async fn closed() -> Endpoint {
         let server = Server::new(|_| async {}).await;
         let endpoint = server.endpoint.clone();
         drop(server);
-        // Until the listener's task is really gone.
+        // Waits until the listener is closed.
         tokio::time::timeout(TIMEOUT, async {
             while TcpStream::connect((endpoint.host.as_str(), endpoint.port))
                 .await
@@ -423,14 +425,14 @@ impl Server {
     }
 }
 
-/// The requests that wait at a server.
+/// The requests that wait at a server for their response.
 pub(crate) struct Waiting {
     arrivals: mpsc::UnboundedReceiver<()>,
     release: Arc<Notify>,
 }
 
 impl Waiting {
-    /// A server that answers a request, with 200 and nothing, when it is released.
+    /// A server that answers each request with an empty 200 when it is released.
     pub(crate) async fn server() -> (Server, Waiting) {
         let (arrived, arrivals) = mpsc::unbounded_channel();
         let release = Arc::new(Notify::new());
@@ -447,12 +449,12 @@ impl Waiting {
         (server, Waiting { arrivals, release })
     }
 
-    /// Returns when one more has come.
+    /// Waits for the next request.
     pub(crate) async fn arrived(&mut self) {
         self.arrivals.recv().await.unwrap();
     }
 
-    /// Has one answered.
+    /// Releases one request.
     pub(crate) fn release(&self) {
         self.release.notify_one();
     }

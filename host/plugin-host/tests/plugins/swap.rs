@@ -20,8 +20,8 @@ async fn calls_in_flight_finish_on_the_version_they_began_with() {
     let (arrived, mut arrivals) = mpsc::unbounded_channel();
     let release = Arc::new(Notify::new());
     let gate = release.clone();
-    // The first answer comes after the swap and sends the attempt on: only the old version's grants
-    // allow that.
+    // The first response is a redirect that is sent after the swap. Only the grants of the old
+    // version allow the attempt to follow it.
     let server = Server::http(move |line| {
         let (arrived, gate) = (arrived.clone(), gate.clone());
         async move {
@@ -46,7 +46,7 @@ async fn calls_in_flight_finish_on_the_version_they_began_with() {
     };
     let (old, ()) = tokio::join!(old, swap);
     assert_eq!(old, Ok(custom(r#"{"status": 200, "bytes": 4}"#)));
-    // The old version's instances go with the last call that began on it.
+    // The instances of the old version end with the last call that began on it.
     tokio::time::timeout(TIMEOUT, async {
         while site.plugins.list()[0].instances > 1 {
             tokio::task::yield_now().await;
@@ -72,12 +72,12 @@ async fn trial_instance_becomes_the_first_instance_unless_it_ran_self_tests() {
         let site = Site::with(&[("tests/odd-probe", name, Some(&text))]).await;
         let configured = || times_logged(&[&format!("plugin=\"{name}\""), "xxxxxxxxx"]);
         assert_eq!(site.status(name).instances, before, "{name}");
-        // The self-test was no attempt of the version's.
+        // The attempt of the self-test does not count in this instance.
         let first = Ok(custom(r#"{"mark": "m", "attempt": 1}"#));
         assert_eq!(site.look(name, "{}", None).await, first, "{name}");
         assert_eq!((site.status(name).instances, configured()), (1, made), "{name}");
 
-        // A swap makes as many.
+        // After a swap the same number of instances is configured again.
         let change = site
             .replace("tests/odd-probe", name, &manifest(&format!("{more}# 2")))
             .await;
@@ -106,7 +106,7 @@ async fn views_reopen_on_the_new_version() {
     let marked = |mark: &str| [Decision::Replace(format!("{{\"mark\":\"{mark}\"}}"))];
     assert_eq!(view.decide(&events).await.unwrap(), marked("v1"));
 
-    // Under load: every answer is of one version or the other, and none is missing.
+    // Under load every answer comes from one of the two versions, and none is missing.
     let asking = async {
         let mut last = String::new();
         while last != "v2" {
@@ -177,7 +177,7 @@ async fn the_directory_is_watched() {
             .expect("a change")
             .unwrap()
     };
-    // Nothing is said of a component whose manifest came a moment earlier.
+    // The manifest is written just before the component, and no refusal is published in between.
     install(site.dir.path(), "tests/odd-probe", "odd", Some(&probe("")));
     assert!(matches!(next().await, Change::Admitted { .. }));
     let before = site.plugins.list().remove(0).admitted_at.unwrap();
@@ -195,7 +195,7 @@ async fn the_directory_is_watched() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_directory_that_is_replaced_is_read_again() {
+async fn a_replaced_directory_is_read_again() {
     let root = tempfile::TempDir::new().unwrap();
     let dir = root.path().join("plugins");
     std::fs::create_dir(&dir).unwrap();

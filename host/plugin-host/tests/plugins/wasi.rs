@@ -77,8 +77,8 @@ async fn denied_import_is_refused_by_name() {
     site.stop().await;
 }
 
-/// Everything that a guest tries to reach through WASI is denied, counted and reported, whatever
-/// its probes' steps may reach.
+/// Every access of a guest to the network through WASI is denied, counted and logged, even if its
+/// grants allow the destination for its probes' steps.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn guest_has_no_direct_network_access() {
     let grants = manifest("network = [\"0.0.0.0/0\", \"localhost:*\"]\ncommand = true");
@@ -118,7 +118,7 @@ async fn guest_has_no_direct_network_access() {
         site.sum("transom_plugins_denials_total", &["plugin=\"reaching\""]),
         3
     );
-    assert!(arrivals.try_recv().is_err(), "nobody connected");
+    assert!(arrivals.try_recv().is_err(), "the guest connected");
     site.stop().await;
 }
 
@@ -135,7 +135,7 @@ async fn upgrade_cannot_import_more_than_granted() {
     );
     assert!(
         site.look("grows", "{}", None).await.is_ok(),
-        "the old version serves"
+        "the old version still serves"
     );
     let some = "imports = [\"wasi:clocks\", \"wasi:random\", \"wasi:cli/environment\"]";
     let change = site.replace("tests/worldly", "grows", &manifest(some)).await;
@@ -149,12 +149,12 @@ async fn upgrade_cannot_import_more_than_granted() {
     let all = "imports = [\"wasi:clocks\", \"wasi:random\", \"wasi:cli/environment\", \"wasi:sockets\"]";
     let change = site.replace("tests/worldly", "grows", &manifest(all)).await;
     assert!(matches!(change, Change::Admitted { .. }), "{change:?}");
-    // From then on it is what the version that serves imports.
+    // These are now the imports of the serving version, so that they need no grant any more.
     let change = site
         .replace("tests/worldly", "grows", &manifest("command = true"))
         .await;
     assert!(matches!(change, Change::Admitted { .. }), "{change:?}");
-    // A name that was removed starts with empty counters.
+    // The imports of a removed plugin do not count for a new plugin of the same name.
     site.change(|| std::fs::remove_file(site.dir.path().join("grows.wasm")).unwrap())
         .await;
     site.replace("tests/odd-probe", "grows", &manifest("")).await;

@@ -39,7 +39,7 @@ async fn examination_lists_stages_up_to_the_refusing_one() {
     ];
     let fine = bench.examine(&filter("")).await;
     let stages: Vec<Stage> = fine.stages.iter().map(|it| it.stage).collect();
-    // Others may come between these.
+    // There may be further stages between these.
     let found: Vec<Stage> = stages.into_iter().filter(|it| all.contains(it)).collect();
     assert_eq!(found, all, "{fine:?}");
     assert!(
@@ -175,7 +175,7 @@ async fn trapping_case_does_not_affect_others() {
     assert_eq!(reasons(4), r#"found ["pass","pass"], expected ["pass","drop"]"#);
     assert!(reasons(5).contains("has no expectation") && reports[5].found.is_some());
     assert!(reasons(6).contains("limits.memory"), "{:?}", reports[6]);
-    // Each has an instance of its own: what one took, another did not.
+    // Each case has a separate instance, so that the memory of one does not show in another.
     assert!(
         reports[6].memory > reports[0].memory * 2,
         "{} {}",
@@ -196,7 +196,7 @@ async fn bench_measures_over_replaced_instances() {
     let cases =
         "[[case]]\nendpoint = \"10.0.0.1:80\"\nanswers = [{ connected = 1 }]\nexpect = { tcp = true }\n";
     for (work, cases, calls) in [
-        // An attempt: made, two steps, and given back.
+        // An attempt makes four calls: its creation, two steps and its drop.
         (work("check-tcp", probe), cases, 4),
         (
             filter("max-calls-per-instance = 7\n"),
@@ -209,7 +209,7 @@ async fn bench_measures_over_replaced_instances() {
         let figures = component.bench(&cases, Duration::from_millis(200)).await.unwrap();
         let it = &figures[0];
         assert!(it.runs > 7, "{it:?}");
-        // The first run of an instance opens the view as well.
+        // The first run of an instance also opens the view.
         assert!(
             (it.runs * calls..=it.runs * calls + it.runs).contains(&it.calls),
             "{it:?}"
@@ -244,7 +244,7 @@ async fn bench_measures_over_replaced_instances() {
     );
 }
 
-/// A case whose answer would not come in service is not passed, and says why.
+/// A case with an answer that cannot occur in service fails with the reason.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn case_with_framing_headers_is_refused() {
     let work = work(
@@ -277,7 +277,7 @@ async fn case_with_framing_headers_is_refused() {
     assert_eq!(reports[1].verdict, Verdict::Passed, "{reports:?}");
 }
 
-/// What the stage of compilation says with a cache in `dir`, in which `max_bytes` are kept.
+/// Returns the result of the compilation stage with a cache in `dir` of at most `max_bytes`.
 async fn compiled(dir: &Path, max_bytes: u64) -> String {
     let cache = CompileCache::open(dir, max_bytes).unwrap();
     let bench = Workbench::new().unwrap().caching(cache);

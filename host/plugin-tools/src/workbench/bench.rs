@@ -12,9 +12,9 @@ use super::{
     cases::{Cases, Named},
 };
 
-/// Fraction of a case's time for warming up.
+/// The warm-up takes this fraction of a case's time.
 const WARM_UP: u32 = 10;
-/// Buckets per doubling: within 3 %.
+/// Buckets for each power of two: quantiles are exact to 3 %.
 const PARTS: usize = 32;
 
 /// The measurements of one case. A run executes the case once: an attempt with all its steps, or
@@ -23,7 +23,7 @@ const PARTS: usize = 32;
 pub struct BenchResult {
     /// The case's name.
     pub name: String,
-    /// Runs measured.
+    /// Number of measured runs.
     pub runs: u64,
     /// Calls into the instance, over all runs.
     pub calls: u64,
@@ -45,7 +45,8 @@ pub struct BenchResult {
     pub memory: u64,
 }
 
-/// One instance, replaced after as many runs as `limits.max-calls-per-instance` allows calls.
+/// The benchmark's instance. It is replaced after as many runs as `limits.max-calls-per-instance`
+/// allows calls.
 struct Bench<'a> {
     component: &'a TrialComponent,
     instance: CaseInstance,
@@ -90,7 +91,7 @@ impl Bench<'_> {
         let mut runs = 0;
         let before = self.usage();
         let begun = Instant::now();
-        // At least one.
+        // There is at least one run.
         while runs == 0 || begun.elapsed() < share {
             let took = self.run(&case).await?;
             times.add(took);
@@ -100,7 +101,7 @@ impl Bench<'_> {
         let time = begun.elapsed().as_secs_f64();
         let usage = self.usage();
         let calls = usage.0 - before.0;
-        // Buckets round up, so clamp to the maximum.
+        // The upper end of a bucket may exceed the maximum, so it is clamped.
         let within = |per_mille| micros(times.at(per_mille).unwrap_or_default().min(max));
         Ok(BenchResult {
             name: named.name.clone(),
@@ -117,7 +118,8 @@ impl Bench<'_> {
         })
     }
 
-    /// Executes the case once and returns its duration, without the drop of its resources.
+    /// Executes the case once and returns its duration, without the time to drop its guest
+    /// resources.
     async fn run(&mut self, case: &Case) -> Result<Duration, String> {
         let begun = Instant::now();
         self.instance.run(case).await?;
@@ -126,14 +128,14 @@ impl Bench<'_> {
         if self.instance.should_recycle() {
             let before = self.usage();
             self.instance = self.component.successor(&self.instance).await?;
-            // Its creation does not count as calls.
+            // The creation of the new instance does not count.
             let Usage { calls, cpu, .. } = self.instance.usage();
             self.before = (before.0.saturating_sub(calls), before.1.saturating_sub(cpu));
         }
         Ok(took)
     }
 
-    /// Calls and processor time.
+    /// Total calls and processor time.
     fn usage(&self) -> (u64, Duration) {
         let Usage { calls, cpu, .. } = self.instance.usage();
         (self.before.0 + calls, self.before.1 + cpu)

@@ -1,4 +1,4 @@
-//! Recorded cases: parses, runs and reports them.
+//! Parses and runs recorded cases, and reports the results.
 
 use std::time::Instant;
 
@@ -6,7 +6,7 @@ use serde::Serialize;
 use serde_json::{Map, Value};
 use transom_plugin_host::trial::{CaseInstance, TrialComponent, differs, micros, named, text, toml_to_json};
 
-/// Maximum cases of one file.
+/// Maximum number of cases in one file.
 const MAX_CASES: usize = 1000;
 
 /// The cases of a file, in its order. The world parses them when they run.
@@ -22,10 +22,10 @@ pub(super) struct Named {
 /// Why a file has no valid cases. Display names the place and the expectation.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum CasesError {
-    /// Neither TOML nor JSON.
+    /// The file is neither TOML nor JSON.
     #[error("{0}")]
     Syntax(String),
-    /// It has another structure.
+    /// The file has another structure.
     #[error("expected {expected}, found {found}")]
     Shape {
         /// The found value.
@@ -33,13 +33,14 @@ pub enum CasesError {
         /// The expected value.
         expected: &'static str,
     },
-    /// None, or too many.
+    /// The file has no cases, or too many.
     #[error("{0} cases; expected 1 to {MAX_CASES}")]
     Number(usize),
 }
 
 impl Cases {
-    /// TOML: `[[case]]` tables, each with the keys of a `[[self-test]]`, and perhaps a `name`.
+    /// Parses TOML: `[[case]]` tables, each with the keys of a `[[self-test]]` and an optional
+    /// `name`.
     pub fn from_toml(document: &str) -> Result<Cases, CasesError> {
         let table: toml::Table = document
             .parse()
@@ -60,7 +61,7 @@ impl Cases {
         }
     }
 
-    /// JSON: a list of objects, each with the same keys.
+    /// Parses JSON: a list of objects, each with the same keys.
     pub fn from_json(document: &str) -> Result<Cases, CasesError> {
         match serde_json::from_str(document) {
             Ok(Value::Array(cases)) => Cases::of(&cases),
@@ -98,7 +99,7 @@ pub enum Verdict {
     Passed,
     /// The answer differs, or the case has no expectation.
     Differs,
-    /// There is no answer: a fault of the component, or an error in the case.
+    /// There is no answer because of a fault of the component or an error in the case.
     Failed,
 }
 
@@ -109,12 +110,12 @@ pub struct Report {
     pub name: String,
     /// Its verdict.
     pub verdict: Verdict,
-    /// The answer, as keys of a case: `{"expect": …}` or `{"refused": true}`. None: there was no
-    /// answer.
+    /// The answer, as keys of a case: `{"expect": …}` or `{"refused": true}`. `None` if there was
+    /// no answer.
     pub found: Option<Map<String, Value>>,
-    /// The expected answer, likewise. None: the case has none, or is invalid.
+    /// The expected answer in the same form. `None` if the case has none or is invalid.
     pub expected: Option<Map<String, Value>>,
-    /// One line for people; none if it passed.
+    /// The reason in one line. `None` if the case passed.
     pub reason: Option<String>,
     /// The stack in the component, innermost frame first.
     #[serde(skip_serializing_if = "Vec::is_empty")]
@@ -125,7 +126,7 @@ pub struct Report {
     pub cpu_micros: f64,
     /// Their wall-clock time in microseconds.
     pub wall_micros: f64,
-    /// Peak linear memory of the instance in bytes, its start included.
+    /// Peak linear memory of the instance in bytes, including its start.
     pub memory: u64,
 }
 
@@ -158,7 +159,7 @@ pub(super) async fn run(component: &TrialComponent, cases: &Cases) -> Vec<Report
     reports
 }
 
-/// The error is the reason of a failure.
+/// Runs one case. The error is the reason of a failure.
 async fn one(component: &TrialComponent, case: &Value, report: &mut Report) -> Result<(), String> {
     let case = component.case(case)?;
     report.expected = case.expected().cloned();
@@ -166,7 +167,7 @@ async fn one(component: &TrialComponent, case: &Value, report: &mut Report) -> R
     let before = instance.usage();
     let begun = Instant::now();
     let found = instance.execute(&case).await;
-    // Dropping its resources also calls the component.
+    // The guest resources of the case are dropped below, which also calls the component.
     drop(case);
     let dropped = match found {
         Ok(_) => instance.drop_resources().await,

@@ -1,15 +1,16 @@
 //! The plugin host without a daemon, for plugin authors: admission stage by stage, recorded cases
 //! under the production linker and limits, and benchmarks of warm calls.
 //!
-//! It does no input or output: a case contains the answers to a probe's steps. Only compiled
+//! There is no input or output: a case contains the answers to a probe's steps. Only compiled
 //! components are stored, if [`Workbench::caching`] names a directory. A case has the form of a
 //! manifest's `[[self-test]]` and an optional `name`; the manifest's documentation lists the keys
 //! of each world.
 //!
-//! [`Candidate::test`] runs each case on its own instance, so that a trap affects no other case and
-//! the memory shown is that of the case. [`Candidate::fuzz`] makes calls of its own. [`Candidate::replay`] asks recorded calls, which [`export`]
-//! turns into cases. [`Candidate::bench`] runs all cases repeatedly on one warm
-//! instance; views and agent sets stay loaded, as in production.
+//! [`Candidate::test`] runs each case on a separate instance, so that a trap affects no other case
+//! and the reported memory is that of the case. [`Candidate::fuzz`] generates calls.
+//! [`Candidate::replay`] repeats recorded calls, which [`export`] converts to cases.
+//! [`Candidate::bench`] runs all cases repeatedly on one warm instance; views and agent sets stay
+//! loaded, as in production.
 
 mod bench;
 mod cases;
@@ -42,9 +43,9 @@ pub struct Workbench(TrialHost);
 pub struct Examination {
     /// The stages, in order.
     pub stages: Vec<StageResult>,
-    /// Why the last stage refused it. None: it would be admitted.
+    /// Why the last stage refused it. `None`: it would be admitted.
     pub refusal: Option<String>,
-    /// Its description; none if it was refused.
+    /// The component's description. `None` if it was refused.
     pub component: Option<ComponentSummary>,
 }
 
@@ -54,15 +55,15 @@ pub enum NotAdmitted {
     /// It would not be admitted; `Workbench::examine` gives the details.
     #[error("a daemon would refuse it: {reason}")]
     Refused {
-        /// Where.
+        /// The stage that refused it.
         stage: Stage,
-        /// Why.
+        /// The reason.
         reason: String,
     },
-    /// A case fails, so its duration means nothing.
+    /// A case fails, so its duration is meaningless.
     #[error("the case `{name}` fails, so its duration means nothing: {reason}")]
     Case {
-        /// Which.
+        /// The name of the case.
         name: String,
         /// The difference, or the error.
         reason: String,
@@ -75,17 +76,17 @@ impl Workbench {
         Workbench::trusting(&Signatures::default())
     }
 
-    /// The same with signature checks. Also fails for an invalid key.
+    /// Starts an engine with signature checks. Also fails if a key is invalid.
     pub fn trusting(signatures: &Signatures) -> Result<Workbench, Error> {
         TrialHost::new(signatures).map(Workbench)
     }
 
-    /// The same that keeps compiled components.
+    /// Returns the same workbench with a cache of compiled components.
     pub fn caching(self, cache: CompileCache) -> Workbench {
         Workbench(self.0.caching(cache))
     }
 
-    /// Runs all stages of admission, the manifest's self-tests included.
+    /// Runs all stages of admission, including the manifest's self-tests.
     pub async fn examine(&self, files: &ComponentFiles) -> Examination {
         match self.examined(files).await {
             Ok((stages, component)) => Examination {
@@ -143,12 +144,13 @@ impl Candidate {
         cases::run(&self.0, cases).await
     }
 
-    /// Runs the cases on a warm instance for about `time`, an equal share each.
+    /// Runs the cases on a warm instance for about `time` in total, with an equal share for each
+    /// case.
     pub async fn bench(&self, cases: &Cases, time: Duration) -> Result<Vec<BenchResult>, NotAdmitted> {
         bench::run(&self.0, cases, time).await
     }
 
-    /// Drives the component with generated calls and configurations, and looks for faults.
+    /// Runs the component with generated calls and configurations, and searches for faults.
     pub async fn fuzz(&self, plan: FuzzPlan) -> Result<FuzzReport, NotAdmitted> {
         let fuzzed = fuzz::run(&self.0, plan).await;
         fuzzed.map_err(|reason| NotAdmitted::Refused {
@@ -157,7 +159,7 @@ impl Candidate {
         })
     }
 
-    /// Asks the component recorded calls, and compares its answers with the recorded ones.
+    /// Replays recorded calls on the component, and compares its answers with the recorded ones.
     pub async fn replay(&self, recorded: &RecordedCalls) -> ReplayReport {
         self.0.replay(recorded).await
     }

@@ -1,26 +1,26 @@
-//! Recorded calls as the cases of a file.
+//! Converts recorded calls to the cases of a file.
 
 use std::collections::HashSet;
 
 use serde_json::Value;
 use transom_plugin_host::{CallRecord, RecordedCalls, trial::ANSWER_KEYS};
 
-/// Cases, and the calls that are none.
+/// The cases, and the numbers of calls that were left out.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Exported {
     /// The cases: objects with a name and the keys of a `[[self-test]]`.
     pub cases: Vec<Value>,
-    /// Calls that are equal to another one.
+    /// Number of calls that are equal to another one.
     pub repeated: u64,
-    /// Calls whose secrets are masked.
+    /// Number of calls with masked secrets.
     pub masked: u64,
-    /// Calls that ended in a fault: they have no answer to expect.
+    /// Number of calls that ended in a fault, so that there is no answer to expect.
     pub failed: u64,
-    /// Calls whose agents are missing.
+    /// Number of calls whose agents are missing.
     pub incomplete: u64,
 }
 
-/// Turns recorded calls into cases, in their order.
+/// Converts recorded calls to cases, in their order.
 pub fn export(recorded: &RecordedCalls) -> Exported {
     let mut exported = Exported::default();
     let mut known = HashSet::new();

@@ -1,11 +1,12 @@
-//! One attempt to probe a task: asks the component for the next step, performs it and returns the
-//! answer, until the component is done.
+//! One attempt to probe a task: requests the next step from the component, performs it and returns
+//! the answer, until the component ends the attempt.
 //!
-//! Between steps the attempt holds only a handle in an instance (or the instance itself, with
-//! `instances = "per-call"`). If that instance is replaced for a reason that is not this attempt's,
-//! the attempt restarts, a bounded number of times and within the same deadline. After the
-//! request's timeout, input and output are answered with `timed-out`, so that the component can
-//! interpret that (a late connection is a result of tcp checks); one further step ends the attempt.
+//! Between steps the attempt only keeps a handle in an instance (or the instance itself, with
+//! `instances = "per-call"`). If that instance is replaced for a reason that this attempt did not
+//! cause, the attempt restarts, a bounded number of times and within the same deadline. After the
+//! request's timeout, steps of input and output are answered with `timed-out`, so that the
+//! component can interpret that (a late connection is a result of tcp checks); one further step
+//! ends the attempt.
 
 mod transcript;
 
@@ -34,20 +35,22 @@ use crate::{
 };
 use transcript::{Recording, Transcript};
 
-/// Maximum restarts of an attempt whose instance is gone.
+/// Maximum number of restarts of an attempt after the loss of its instance.
 const RESTARTS: u32 = 3;
-/// Steps after which every further one is delayed. Probes of common protocols take fewer.
+/// Number of steps without a delay. Probes of common protocols need fewer.
 const PROMPT_STEPS: u32 = 16;
 /// Minimum delay of a further step. A component that connects again and again would otherwise keep a
 /// processor busy with the host's work, which its own limits do not cover.
 const STEP_DELAY: Duration = Duration::from_millis(1);
-/// Bytes of a command's output that a component receives: the end.
+/// Maximum number of bytes of a command's output that a component receives, from the end.
 const COMMAND_TAIL: usize = 4096;
 
-/// An attempt that failed on a canary before its first step is made again on the serving version, if
-/// it took no longer than this: its caller waits only a second longer than the attempt may take.
+/// Maximum duration of an attempt that fails on a canary before its first step and is then repeated
+/// on the serving version. It bounds how long the caller waits beyond the attempt's timeout.
 const REPEATED_WITHIN: Duration = Duration::from_millis(500);
-/// Grace period of a canary's attempt: it ends before its caller gives up and blames the task.
+/// Grace period of a canary's attempt after its deadline. It is shorter than that of the serving
+/// version, so that the attempt ends before its caller's timeout, which would count as a failure of
+/// the task.
 const LAST_WORD_OF_CANARY: Duration = Duration::from_millis(500);
 
 /// Runs an attempt to its end on one version of a plugin.
@@ -89,7 +92,7 @@ pub(crate) async fn run_probe(
     attempt.bounded(token).await.into_result()
 }
 
-/// The same on a version whose calls do not count; each step is logged.
+/// Makes an attempt on a version whose calls do not count, and logs each step.
 pub(crate) async fn run_logged(
     version: &Version<Probe>,
     request: Request,
@@ -108,18 +111,18 @@ pub(crate) async fn run_logged(
 struct Attempt<'a> {
     version: &'a Version<Probe>,
     canary: bool,
-    /// Receives each step, for a person.
+    /// Records each step for an operator.
     log: Option<&'a AttemptLog>,
-    /// The recorder of a recorded attempt, and when it began.
+    /// The recording of this attempt and its start time, if it is recorded.
     recording: Option<Recording<'a>>,
-    /// Receives the transcript afterwards, for the comparison.
+    /// Receives the transcript at the end, for comparison.
     compared: Option<Arc<Candidate<Probe>>>,
     runner: Option<Arc<dyn Runner>>,
     reserved: &'a Reserved,
-    /// From its beginning to its deadline.
+    /// Time from the beginning of the attempt to its deadline.
     time: Duration,
     deadline: Instant,
-    /// The deadline with its grace period.
+    /// The deadline including the grace period.
     until: Instant,
     request: Arc<Request>,
 }
@@ -131,14 +134,14 @@ enum AttemptEnd {
 }
 
 enum AttemptResult {
-    /// What the component said.
+    /// The component's result.
     Found(Result<Outcome, Failure>),
-    /// It was not asked, or failed.
+    /// The component did not execute the call, or the call failed.
     Unanswered {
         failure: Failure,
-        /// The host performed a step.
+        /// Whether the host performed a step.
         stepped: bool,
-        /// The component is to blame.
+        /// Whether it is the component's fault.
         fault: bool,
     },
 }
@@ -157,7 +160,7 @@ impl AttemptResult {
         }
     }
 
-    /// The component did not come to an end.
+    /// The component did not finish the attempt.
     fn unfinished(failure: Failure) -> AttemptResult {
         AttemptResult::Unanswered {
             failure,
@@ -166,7 +169,7 @@ impl AttemptResult {
         }
     }
 
-    /// A call failed. `stepped`: after a step.
+    /// A call failed. `stepped`: the host had performed a step before.
     fn failed(error: &CallError, stepped: bool) -> AttemptResult {
         AttemptResult::Unanswered {
             failure: failure(error),
@@ -331,7 +334,8 @@ impl<'a> Attempt<'a> {
         AttemptEnd::unfinished(self.late(self.request.timeout))
     }
 
-    /// It did not end in time. A task is not to blame for a canary that does not.
+    /// The failure of an attempt that did not end in time. A canary that hangs does not count as a
+    /// failure of the task.
     fn late(&self, limit: Duration) -> Failure {
         let name = &self.version.context.name;
         if self.canary {
@@ -346,17 +350,17 @@ impl<'a> Attempt<'a> {
         }
     }
 
-    /// Peak linear memory of the version: bytes.
+    /// Peak linear memory of the version in bytes.
     fn memory(&self) -> u64 {
         self.version.context.metrics.memory_peak()
     }
 
-    /// If anybody wants it.
+    /// Starts a transcript if the attempt is compared or recorded.
     fn transcript(&self) -> Option<Transcript> {
         (self.compared.is_some() || self.recording.is_some()).then(Transcript::default)
     }
 
-    /// Hands the transcript of a finished attempt to the comparison and to the call log.
+    /// Passes the transcript of a finished attempt to the comparison and to the call log.
     fn submit(&self, transcript: Transcript, end: &Step) {
         if transcript.is_too_large() {
             if let Some(recording) = &self.recording {
@@ -382,7 +386,7 @@ impl<'a> Attempt<'a> {
         }
     }
 
-    /// A call of the attempt failed.
+    /// Ends the attempt after a failed call.
     fn failed(&self, error: &CallError, transcript: Option<Transcript>, stepped: bool) -> AttemptEnd {
         if let Some((recording, transcript)) = self.recording.as_ref().zip(transcript)
             && is_fault(error)
@@ -408,7 +412,7 @@ impl<'a> Attempt<'a> {
         ports.chain(&self.request.endpoint).cloned().collect()
     }
 
-    /// Performs a step. None for steps that end an attempt.
+    /// Performs a step. `None` for steps that end an attempt.
     async fn perform(&self, network: &mut Network<'_>, step: Step) -> Option<Answer> {
         Some(match step {
             Step::Http(request) => {

@@ -1,4 +1,4 @@
-//! The transcript of an attempt, and its way to the call log.
+//! The transcript of an attempt, for comparison and for the call log.
 
 use std::sync::Arc;
 
@@ -21,7 +21,7 @@ pub(super) struct Recording<'a> {
 }
 
 impl<'a> Recording<'a> {
-    /// None: it is not.
+    /// Starts a recording. `None` if the attempt is not recorded.
     pub(super) fn begin(context: &'a VersionContext) -> Option<Recording<'a>> {
         let recorder = context.recorder()?;
         let began = recorder.begin()?;
@@ -45,10 +45,10 @@ impl<'a> Recording<'a> {
     }
 }
 
-/// Maximum bytes of a transcript; longer attempts are neither compared nor recorded.
+/// Maximum size in bytes of a transcript. Longer attempts are neither compared nor recorded.
 const MAX_TRANSCRIPT: usize = 256 << 10;
 
-/// An attempt's steps and their answers, for the comparison and the call log.
+/// An attempt's steps with their answers, for comparison and for the call log.
 #[derive(Default)]
 pub(super) struct Transcript {
     pub(super) steps: Vec<(Step, Answer)>,

@@ -1,4 +1,4 @@
-//! Which events pass the filters, and which one drops or replaces the others.
+//! Explains which events pass the filters, and which filter drops or replaces the others.
 
 use std::{collections::BTreeMap, sync::Arc};
 
@@ -23,63 +23,63 @@ use crate::{
     worlds::events::{Decision, Event, Query, SharedQuery},
 };
 
-/// Examples of one outcome of one kind.
+/// Maximum number of examples of one outcome of one kind.
 const MAX_EXAMPLES: usize = 2;
-/// Bytes of an example's document.
+/// Maximum size in bytes of an example's document.
 const MAX_BODY: usize = 512;
-/// Events on which filters fail before no more are asked.
+/// Number of events on which a filter may fail. Then no further events are decided.
 const MAX_FAILED: usize = 8;
 
 /// What the filters decide about past events for one query.
 #[derive(Clone, Debug, Default, PartialEq, Serialize)]
 pub struct FilterExplanation {
-    /// The filters, in the order in which they are asked.
+    /// The filters, in the order in which they are called.
     pub filters: Vec<String>,
-    /// Events that were decided.
+    /// Number of events that were decided.
     pub events: u64,
-    /// Sent as they are.
+    /// Events sent unchanged.
     pub passed: u64,
-    /// Sent as another document.
+    /// Events sent with another document.
     pub replaced: u64,
-    /// Not sent.
+    /// Events not sent, because a filter drops them.
     pub dropped: u64,
-    /// Not sent, because a filter fails on them.
+    /// Events not sent, because a filter fails on them.
     pub failed: u64,
-    /// The same by kind of event.
+    /// The same counts by kind of event.
     pub kinds: Vec<KindOutcomes>,
-    /// A filter that gave no answer: later events were not decided, and no stream with this query
+    /// A filter that did not answer. Later events were not decided, and no stream with this query
     /// continues.
     pub failure: Option<PluginFailure>,
-    /// What the canaries decide, if the query is in the share of one.
+    /// The decisions with the canaries, if the query is in the share of at least one.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub canary: Option<CanaryAnswer<FilterExplanation>>,
 }
 
-/// What became of the events of one kind.
+/// Outcomes of the events of one kind.
 #[derive(Clone, Debug, Default, PartialEq, Serialize)]
 pub struct KindOutcomes {
     /// `status_update_event` and so on.
     pub kind: String,
-    /// How many.
+    /// Number of events.
     pub events: u64,
-    /// The most frequent first.
+    /// The outcomes, the most frequent one first.
     pub outcomes: Vec<Outcome>,
 }
 
-/// Events of one kind that ended in one way.
+/// Events of one kind with the same outcome.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Outcome {
-    /// How.
+    /// The outcome.
     pub outcome: Ending,
-    /// The filter; none if they passed all of them.
+    /// The filter that decided. `None` if the events passed all filters.
     pub plugin: Option<String>,
-    /// How many.
+    /// Number of events.
     pub events: u64,
-    /// Some of them.
+    /// Some of these events.
     pub examples: Vec<EventExample>,
 }
 
-/// How an event ends.
+/// The outcome for an event.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Ending {
@@ -102,7 +102,7 @@ pub struct EventExample {
     pub subject: Option<String>,
     /// The beginning of its document as JSON; secrets of the filters are masked.
     pub body: String,
-    /// The same of the document that is sent instead.
+    /// The beginning of the document that is sent instead, likewise.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub replacement: Option<String>,
     /// How the filter failed.
@@ -110,14 +110,14 @@ pub struct EventExample {
     pub message: Option<String>,
 }
 
-/// Asks the filters about past events, batch by batch.
+/// Runs the filters on past events, batch by batch.
 pub struct FilterExplainer {
     serving: FilterChain,
-    /// The same with the canaries in whose share the query is.
+    /// The same chain with the canaries that have the query in their share.
     canary: Option<(Vec<CanaryVersion>, FilterChain)>,
 }
 
-/// The filters that are asked, and what they have decided.
+/// A chain of filters, and their decisions so far.
 struct FilterChain {
     filters: Vec<AsideFilter>,
     view: Arc<SharedQuery>,
@@ -125,7 +125,7 @@ struct FilterChain {
     kinds: BTreeMap<String, Endings>,
 }
 
-/// Events of one kind by their ending and the place of the filter: how many, and some of them.
+/// Events of one kind by their outcome and the index of the filter: their number, and examples.
 type Endings = BTreeMap<(Ending, Option<usize>), (u64, Vec<EventExample>)>;
 
 impl std::fmt::Debug for FilterExplainer {
@@ -136,17 +136,17 @@ impl std::fmt::Debug for FilterExplainer {
     }
 }
 
-/// A filter on an instance of its own.
+/// A filter that runs on a separate instance for explanations.
 struct AsideFilter {
     name: String,
     version: Version<Filter>,
     instance: InstanceHandle<Filter>,
 }
 
-/// An event on its way through the filters.
+/// The state of an event in the chain of filters.
 struct Way<'a> {
     event: &'a Event,
-    /// The document that is sent instead, and the filter that last replaced it.
+    /// The document that replaces the event's, and the index of the filter that replaced it last.
     replaced: Option<(usize, String)>,
     end: Option<End>,
 }
@@ -197,7 +197,7 @@ impl AsideFilter {
 }
 
 impl FilterExplainer {
-    /// Opens the query in each filter; the error is the refusal of one that serves.
+    /// Opens the query in each filter. The error is the refusal of a serving filter.
     pub(crate) async fn open(
         extension_points: &ExtensionPoints,
         query: Query,
@@ -213,7 +213,7 @@ impl FilterExplainer {
             .map(|(name, active)| AsideFilter::of(name, active.primary()));
         let mut serving = FilterChain::new(names, aside.collect(), query.clone());
         serving.explanation.failure = failure;
-        // A refusal is told before any event, as a subscriber gets it.
+        // A refusal ends the explanation before any event, as it ends a subscription.
         if let Some((filter, refusal)) = serving.open().await {
             return Err(format!("{filter}: {refusal}"));
         }
@@ -246,13 +246,13 @@ impl FilterExplainer {
         Ok(explainer)
     }
 
-    /// Whether a filter gave no answer, so that further events are not decided.
+    /// Whether a filter did not answer, so that no further events are decided.
     pub fn has_failed(&self) -> bool {
         let canary = self.canary.as_ref();
         self.serving.has_failed() && canary.is_none_or(|(_, chain)| chain.has_failed())
     }
 
-    /// Decides a batch, whose events follow those decided before.
+    /// Decides a batch of events that follow those decided before.
     pub async fn decide(&mut self, events: &[Event]) {
         self.serving.decide(events).await;
         if let Some((_, chain)) = &mut self.canary {
@@ -260,7 +260,7 @@ impl FilterExplainer {
         }
     }
 
-    /// The explanation of all events.
+    /// Returns the explanation of all events.
     pub fn finish(self) -> FilterExplanation {
         let canary = self.canary.map(|(versions, chain)| CanaryAnswer {
             versions,
@@ -287,7 +287,8 @@ impl FilterChain {
         }
     }
 
-    /// Opens the query in each filter; the name of one that refuses it, and its refusal.
+    /// Opens the query in each filter. Returns the name of the filter that refuses it, and the
+    /// refusal.
     async fn open(&mut self) -> Option<(String, String)> {
         for filter in &mut self.filters {
             match filter.open(&self.view).await {
@@ -351,8 +352,8 @@ impl FilterChain {
         explanation
     }
 
-    /// Asks one filter about the events that have not ended; one by one after a fault, as the bus
-    /// does.
+    /// Calls one filter with the events that are still in the chain. After a fault it calls the
+    /// filter with one event at a time, as the event bus does.
     async fn ask(&mut self, at: usize, ways: &mut [Way<'_>]) -> Result<(), PluginFailure> {
         let filter = &mut self.filters[at];
         let left: Vec<usize> = (0..ways.len())
@@ -422,7 +423,7 @@ fn refused(filter: &AsideFilter, refusal: &str) -> PluginFailure {
 }
 
 impl Way<'_> {
-    /// The event as the next filter gets it.
+    /// Returns the event as the next filter receives it.
     fn present(&self) -> Event {
         let mut event = self.event.clone();
         if let Some((_, body)) = &self.replaced {

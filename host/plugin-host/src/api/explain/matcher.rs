@@ -1,4 +1,4 @@
-//! Which condition refuses which agents.
+//! Explains which condition refuses which agents.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -31,33 +31,33 @@ use crate::{
     },
 };
 
-/// Values of an attribute that are listed for a condition.
+/// Maximum number of attribute values listed for a condition.
 const MAX_VALUES: usize = 20;
-/// Host names that are listed for a condition.
+/// Maximum number of host names listed for a condition.
 const MAX_EXAMPLES: usize = 5;
 
 /// Which agents may run one more instance of a task, and why others may not. Resources are not
 /// considered.
 #[derive(Clone, Debug, Default, PartialEq, Serialize)]
 pub struct MatcherExplanation {
-    /// The matchers, in the order in which they are asked.
+    /// The matchers, in the order in which they are called.
     pub matchers: Vec<String>,
     /// The constraints, in the order of the definition.
     pub constraints: Vec<String>,
-    /// Agents that were asked about.
+    /// Number of agents that were evaluated.
     pub agents: usize,
-    /// Agents that all matchers accept.
+    /// Number of agents that all matchers accept.
     pub accepted: usize,
-    /// Instances wanted.
+    /// Wanted number of instances.
     pub instances: u32,
-    /// Instances that run and count for constraints.
+    /// Number of instances that run and count for constraints.
     pub placed: usize,
-    /// Who refused the other agents, by matcher and constraint. An agent is counted at the first
+    /// The refused agents, grouped by matcher and constraint. An agent is counted at the first
     /// constraint that its matcher names.
     pub refusals: Vec<Refusals>,
-    /// A matcher that gave no answer: nothing is launched then.
+    /// A matcher that did not answer. No task is launched in this case.
     pub failure: Option<PluginFailure>,
-    /// What the canaries answer, if the task is in the share of one.
+    /// The answer with the canaries, if the task is in the share of at least one.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub canary: Option<CanaryAnswer<MatcherExplanation>>,
 }
@@ -70,28 +70,28 @@ pub struct Refusals {
     /// The constraint's place in the definition, from 0. None: a rule of the matcher itself, such as
     /// the home region.
     pub constraint: Option<u32>,
-    /// The constraint as the matcher gets it: `rack CLUSTER r1`.
+    /// The constraint as it is passed to the matcher: `rack CLUSTER r1`.
     pub condition: String,
-    /// How many.
+    /// Number of agents that it refuses.
     pub agents: usize,
-    /// What the constraint's attribute is on these agents, the most frequent value first.
+    /// Values of the constraint's attribute on these agents, the most frequent one first.
     pub values: Vec<ValueCount>,
-    /// Agents whose values are not listed.
+    /// Number of agents whose values are not listed.
     pub other_values: usize,
     /// Host names of some of them.
     pub examples: Vec<String>,
 }
 
-/// A value and how many agents have it.
+/// A value and the number of agents that have it.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct ValueCount {
     /// None: these agents lack the attribute.
     pub value: Option<String>,
-    /// How many.
+    /// Number of agents.
     pub agents: usize,
 }
 
-/// A matcher on instances of its own.
+/// A matcher that runs on separate instances for explanations.
 struct AsideMatcher {
     name: String,
     version: Version<Matcher>,
@@ -163,7 +163,7 @@ pub(crate) async fn explain(
     }
 }
 
-/// Completes an explanation with the answers of these matchers.
+/// Calls these matchers and fills in the explanation.
 async fn asked(
     mut explanation: MatcherExplanation,
     aside: &[AsideMatcher],
@@ -190,7 +190,7 @@ async fn asked(
     explanation
 }
 
-/// The refused agents by matcher and constraint.
+/// Groups the refused agents by matcher and constraint.
 fn group(matchers: &[&str], task: &Task, agents: &[&Agent], judged: &[Judgement]) -> Vec<Refusals> {
     let mut groups: BTreeMap<(usize, u32), Vec<&Agent>> = BTreeMap::new();
     for (agent, judgement) in agents.iter().zip(judged) {
@@ -215,7 +215,7 @@ fn group(matchers: &[&str], task: &Task, agents: &[&Agent], judged: &[Judgement]
     groups.collect()
 }
 
-/// A constraint on one line.
+/// Formats a constraint on one line.
 fn condition(constraint: &Constraint) -> String {
     let text = match constraint {
         Constraint::Expression(text) => text.clone(),
@@ -234,8 +234,8 @@ fn condition(constraint: &Constraint) -> String {
     clip(&text, MAX_TEXT)
 }
 
-/// What the attribute of a constraint is on these agents, and the number of agents whose values are
-/// left out. Empty for an expression, which may be about several attributes.
+/// Returns the values of a constraint's attribute on these agents, and the number of agents whose
+/// values are left out. Empty for an expression, which may use several attributes.
 fn values(constraint: &Constraint, agents: &[&Agent]) -> (Vec<ValueCount>, usize) {
     let Constraint::Field { field, .. } = constraint else {
         return (Vec::new(), 0);
@@ -254,7 +254,8 @@ fn values(constraint: &Constraint, agents: &[&Agent]) -> (Vec<ValueCount>, usize
     (values, others)
 }
 
-/// The values of an agent's attribute as text; several of one name stand beside each other.
+/// Returns the values of an agent's attribute as text, separated by commas if there are several
+/// with one name.
 fn value_of(agent: &Agent, field: &str) -> Option<String> {
     let text = match field {
         "@hostname" | "hostname" => Some(agent.hostname.clone()),

@@ -1,9 +1,9 @@
-//! Explanations for operators: what the plugins of an extension point decide and why, asked of the
-//! versions that serve, on instances of their own.
+//! Explanations for operators: what the plugins of an extension point decide and why. The serving
+//! versions answer on separate instances.
 //!
-//! The calls count neither in the plugins' metrics nor for their health, and are not recorded. The
-//! shape of the answers is that of the admin API. All lists in them are bounded, and secrets are
-//! masked as in the call log.
+//! These calls count neither in the plugins' metrics nor for their health, and they are not
+//! recorded. The types have the form of the admin API's answers. All lists in them are bounded, and
+//! secrets are masked as in the call log.
 
 pub(crate) mod filter;
 pub(crate) mod matcher;
@@ -19,20 +19,20 @@ use crate::{
     runtime::{candidate::Candidate, shadow::Comparable},
 };
 
-/// Bytes of one text in an explanation.
+/// Maximum size in bytes of one text in an explanation.
 const MAX_TEXT: usize = 1024;
 
-/// What canaries answer to a question that is in their share: in service they are asked, and the
-/// versions that they are compared with only if they fail.
+/// The answer with canaries, for a question in their share. In service the canaries answer such
+/// calls, and the serving versions do so only if a canary fails.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct CanaryAnswer<T> {
     /// The canaries.
     pub versions: Vec<CanaryVersion>,
-    /// The same explanation with them in place of the versions that serve.
+    /// The same explanation with the canaries in place of the serving versions.
     pub answer: Box<T>,
 }
 
-/// A canary that is asked.
+/// A canary that was called.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct CanaryVersion {
     /// The plugin.
@@ -54,12 +54,12 @@ impl CanaryVersion {
     }
 }
 
-/// A plugin that gave no answer: its failure is the explanation.
+/// A plugin that did not answer. Its failure is the explanation.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct PluginFailure {
-    /// The plugin; none: the host is stopping.
+    /// The plugin. `None`: the host is stopping.
     pub plugin: Option<String>,
-    /// One line for people.
+    /// The failure in one line, for an operator.
     pub message: String,
 }
 
@@ -72,7 +72,7 @@ impl From<&CallError> for PluginFailure {
     }
 }
 
-/// Masks the secrets of a document, and then clips each of its texts.
+/// Masks the secrets of a document, then truncates its texts.
 fn masked(mut document: Value, masks: &[&Masks]) -> Value {
     for masks in masks {
         masks.apply(&mut document);
@@ -81,7 +81,7 @@ fn masked(mut document: Value, masks: &[&Masks]) -> Value {
     document
 }
 
-/// The same for one text.
+/// Masks the secrets of a text, then truncates it.
 fn masked_text(text: String, masks: &[&Masks]) -> String {
     match masked(text.into(), masks) {
         Value::String(text) => text,
@@ -105,10 +105,10 @@ mod tests {
     use super::*;
 
     #[test]
-    fn secrets_are_masked_before_texts_are_clipped() {
+    fn secrets_are_masked_before_texts_are_truncated() {
         let schema = json!({"properties": {"key": {"type": "string", "writeOnly": true}}}).to_string();
         let masks = Masks::of(Some(&schema), &json!({"key": "hunter2-hunter2"}));
-        // The secret crosses the place where the text is cut.
+        // The secret extends over the place where the text is truncated.
         let text = "x".repeat(MAX_TEXT - 8) + "hunter2-hunter2";
         let found = masked(json!([{"body": text}]), &[&masks]);
         let body = found[0]["body"].as_str().unwrap();

@@ -1,4 +1,4 @@
-//! The transcript of one attempt of a probe.
+//! Explains one attempt of a probe by its transcript.
 
 use std::{sync::Arc, time::Duration};
 
@@ -23,26 +23,27 @@ use crate::{
 pub struct ProbeTranscript {
     /// The plugin.
     pub plugin: String,
-    /// Its own version; none: no version of it serves.
+    /// Its own version. `None` if no version serves.
     pub version: Option<String>,
     /// The steps in order.
     pub steps: Vec<TranscriptStep>,
-    /// Steps that are not listed, because there are too many or their bodies are too large.
+    /// Number of steps that are not listed, because there are too many or their bodies are too
+    /// large.
     pub omitted_steps: u32,
-    /// How often the attempt began: it begins again after the loss of its instance.
+    /// Number of runs. The attempt starts again if its instance is lost.
     pub runs: u32,
-    /// The result, as a self-test expects it: `{"http": 200}`. None: there is none.
+    /// The result in the form of a self-test: `{"http": 200}`. `None` if there is no result.
     pub outcome: Option<Value>,
     /// Why there is no result.
     pub failure: Option<Failure>,
-    /// The same for the caller.
+    /// The result for the caller.
     #[serde(skip)]
     pub result: Result<Outcome, Failure>,
-    /// The whole attempt, the start of the component included: microseconds.
+    /// Duration of the whole attempt in microseconds, including the start of the component.
     pub took_micros: u64,
-    /// Processor time of the component: microseconds.
+    /// Processor time of the component in microseconds.
     pub cpu_micros: u64,
-    /// Peak linear memory of the component: bytes.
+    /// Peak linear memory of the component in bytes.
     pub memory: u64,
     /// An attempt of the canary, made after this one, if the task is in its share.
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -54,15 +55,15 @@ pub struct ProbeTranscript {
 pub struct TranscriptStep {
     /// The run of the attempt, from 1.
     pub run: u32,
-    /// Since the beginning of the attempt: microseconds.
+    /// Start of the step: microseconds since the beginning of the attempt.
     pub at_micros: u64,
-    /// In the host: microseconds.
+    /// Duration of the step in the host: microseconds.
     pub took_micros: u64,
-    /// The step, as recorded calls have it: `{"connect": {"to": "10.0.0.1:80"}}`.
+    /// The step in the form of recorded calls: `{"connect": {"to": "10.0.0.1:80"}}`.
     pub step: Value,
-    /// The answer, likewise: `{"connected": 3}`, `{"error": "refused"}`.
+    /// The answer in the same form: `{"connected": 3}`, `{"error": "refused"}`.
     pub answer: Value,
-    /// Why the host denied it.
+    /// Why the host denied the step.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub denied: Option<String>,
 }
@@ -75,7 +76,7 @@ pub(crate) async fn explain(
 ) -> ProbeTranscript {
     let active = match extension_points.prober(kind) {
         Ok(active) => active,
-        // The failure is the explanation.
+        // No version serves: this failure is the explanation.
         Err(error) => return ProbeTranscript::unanswered(extension_points.prober_of(kind).1, &error),
     };
     let canary = active.canary(|key| key.part(&request.task));
@@ -91,7 +92,7 @@ pub(crate) async fn explain(
     transcript
 }
 
-/// Makes one attempt on an instance of its own.
+/// Makes one attempt on a separate instance.
 async fn attempt_on(
     extension_points: &ExtensionPoints,
     version: &Version<Probe>,
@@ -144,7 +145,7 @@ async fn attempt_on(
 }
 
 impl ProbeTranscript {
-    /// No version serves.
+    /// The transcript if no version serves.
     fn unanswered(plugin: &str, error: &CallError) -> ProbeTranscript {
         let failure = attempt::failure(error);
         ProbeTranscript {

@@ -66,7 +66,7 @@ pub(crate) enum AdmissionError {
     Name,
 }
 
-/// When a refused component is retried without a change of its files.
+/// When a refused component is retried although its files have not changed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Again {
     /// At the next scan.
@@ -76,11 +76,12 @@ pub(crate) enum Again {
 }
 
 impl AdmissionError {
-    /// When to retry. None: only when its files change.
+    /// When the component is retried. `None`: only when its files change.
     pub(crate) fn again(&self) -> Option<Again> {
         match self {
             AdmissionError::Compile(NotCompiled::Compile(error)) if error.passes() => Some(Again::Soon),
-            // A compilation may succeed on a less busy machine, and a replay with other calls.
+            // A compilation may succeed when the machine is less busy, and a replay when there are
+            // other calls.
             AdmissionError::BlockingTaskError(_)
             | AdmissionError::Compile(
                 NotCompiled::BlockingTaskError(_) | NotCompiled::Compile(CompileError::TooLong(_)),

@@ -1,4 +1,5 @@
-//! Admission: from two files to a version that may serve. A failure here never affects calls.
+//! Admission: turns a component and its manifest into a version that may serve. A failure here never
+//! affects calls.
 //!
 //! The stages: manifest, size, digest, signature, compilation, exports of the world, imports,
 //! resources, linking, a trial instance that describes itself, the configuration against its
@@ -55,7 +56,7 @@ pub(crate) struct AdmissionContext {
     pub(crate) config: Arc<Config>,
     pub(crate) cache: CompiledCache,
     pub(crate) trust: Arc<Trust>,
-    /// None: no calls are recorded.
+    /// The call log. `None`: no calls are recorded.
     pub(crate) calls: Option<CallLog>,
 }
 
@@ -64,7 +65,7 @@ pub(crate) struct AdmissionContext {
 pub(crate) struct ServingVersion {
     /// `sha256:` and the component's digest.
     pub(crate) digest: String,
-    /// Of the manifest, likewise.
+    /// `sha256:` and the digest of the manifest.
     pub(crate) manifest: String,
     pub(crate) world: WorldName,
 }
@@ -75,7 +76,7 @@ pub(crate) struct ValidatedComponent<'a> {
     name: &'a str,
     manifest: Arc<Manifest>,
     compiled: Compiled,
-    /// SHA-256 of component and of manifest, hexadecimal.
+    /// SHA-256 of the component and of the manifest, hexadecimal.
     digests: (String, String),
     provenance: Provenance,
     imports: Vec<String>,
@@ -83,8 +84,9 @@ pub(crate) struct ValidatedComponent<'a> {
 }
 
 impl AdmissionContext {
-    /// Admits or refuses. `before`: the imports of the version to be replaced; none if there is
-    /// none. `serving`: the version whose recorded calls it is asked; none: it is asked none.
+    /// Admits or refuses a component. `before`: the imports of the version to be replaced; `None`
+    /// if there is no such version. `serving`: the version whose recorded calls are replayed;
+    /// `None` if there is no replay.
     pub(crate) async fn admit(
         &self,
         name: &str,
@@ -106,7 +108,7 @@ impl AdmissionContext {
         }
     }
 
-    /// All checks that need no instance.
+    /// Executes all checks that need no instance.
     pub(crate) async fn examine<'a>(
         &'a self,
         name: &'a str,

@@ -1,4 +1,4 @@
-//! Whether a version that was asked recorded calls may serve.
+//! Decides whether a version may serve after a replay.
 
 use std::time::Duration;
 
@@ -7,7 +7,7 @@ use crate::{
     manifest::rollout::{ReplayPlan, WithoutCalls},
 };
 
-/// Why it may not. Display is for an operator.
+/// Why the version may not serve. Display is for an operator.
 #[derive(Clone, Debug, PartialEq, thiserror::Error)]
 pub(crate) enum ReplayRefusal {
     #[error(
@@ -34,7 +34,7 @@ pub(crate) enum ReplayRefusal {
     },
 }
 
-/// The stage's result for an operator.
+/// Returns the result of the stage for an operator.
 pub(super) fn judge(
     plan: &ReplayPlan,
     report: &ReplayReport,
@@ -144,7 +144,7 @@ mod tests {
     }
 
     #[test]
-    fn plan_says_what_becomes_of_an_empty_log() {
+    fn plan_decides_about_a_log_without_replayable_calls() {
         let masked = ReplayReport {
             skipped: Skipped {
                 masked: 7,

@@ -13,9 +13,9 @@ pub enum Stage {
     Manifest,
     /// The component is not larger than `limits.size`.
     Size,
-    /// Its digest is the one that the manifest pins.
+    /// Its digest equals the one that the manifest pins.
     Digest,
-    /// A configured key signed it, if there are any.
+    /// A configured key signed it, if any keys are configured.
     Signature,
     /// It compiles.
     Compile,
@@ -23,9 +23,9 @@ pub enum Stage {
     World,
     /// Its imports exist and are granted.
     Imports,
-    /// It fits into the instance pool, and its initial size into its limits.
+    /// It fits into the instance pool, and its initial size is within its limits.
     Resources,
-    /// It links: its functions have the right types.
+    /// It links, so its functions have the right types.
     Link,
     /// An instance starts.
     Trial,

@@ -1,8 +1,9 @@
 //! The trial instance of an admission, and the admitted component.
 //!
 //! The trial instance becomes the first instance of the version, unless the manifest has
-//! self-tests: they leave state in it, and an answer in service must not depend on them. Without
-//! self-tests it was configured like every other instance, and `describe` only returns constants.
+//! self-tests: these leave state in it, and an answer in service must not depend on them. Without
+//! self-tests it is in the same state as every other configured instance, because `describe` only
+//! returns constants.
 
 use std::{
     sync::{Arc, Mutex, PoisonError},
@@ -36,7 +37,7 @@ pub(crate) struct TrialInstance<W: Testable> {
     pub(crate) info: ComponentInfo,
     pub(super) instance: Instance<W>,
     pub(super) context: Arc<VersionContext>,
-    /// The granted variables.
+    /// The granted environment variables.
     pub(super) environment: Vec<(String, String)>,
     /// The secrets of its configuration.
     pub(super) masks: Arc<Masks>,
@@ -54,13 +55,14 @@ pub(crate) struct Admitted {
 /// How a version is started.
 #[derive(Debug)]
 pub(crate) enum Activation {
-    /// It answers calls. The measurements are those of a start after the first.
+    /// It answers calls. `metrics` are used unless the trial instance, which has its own, is
+    /// reused.
     Serving {
         metrics: VersionMetrics,
         watch: HealthWatch,
         recorder: Option<Recorder>,
     },
-    /// Its calls do not count for the plugin, nor do its faults.
+    /// Neither its calls nor its faults count for the plugin.
     Shadow,
 }
 
@@ -70,7 +72,7 @@ impl Admitted {
         (self.start)(activation)
     }
 
-    /// As recorded calls name it.
+    /// Returns its description for recorded calls.
     pub(crate) fn recorded_version(&self, plugin: &str) -> Arc<RecordedVersion> {
         Arc::new(RecordedVersion {
             plugin: plugin.to_owned(),
@@ -94,8 +96,8 @@ impl<W: Testable> TrialInstance<W> {
         Ok(())
     }
 
-    /// Asks it recorded calls, if the manifest says so and a version serves. `log`: none if no calls
-    /// are recorded.
+    /// Replays recorded calls on it, if the manifest requires that and a version serves. `log`:
+    /// `None` if no calls are recorded.
     pub(super) async fn replay(
         &mut self,
         engine: &Engine,
@@ -125,7 +127,7 @@ impl<W: Testable> TrialInstance<W> {
         Ok(())
     }
 
-    /// It, on further instances.
+    /// Returns the component for a replay on further instances.
     pub(crate) fn candidate<'a>(&'a self, engine: &'a Engine) -> Candidate<'a, W> {
         Candidate {
             engine,
@@ -174,7 +176,7 @@ impl<W: Testable> TrialInstance<W> {
                         context.activate(&info.label(), watch, recorder);
                         (context, first)
                     }
-                    // What the trial instance did counts for the plugin.
+                    // The calls of the trial instance count for the plugin, so it is not used here.
                     Activation::Shadow => {
                         let context = new_context(VersionMetrics::unseen());
                         context.set_label(&info.label());
@@ -201,12 +203,12 @@ impl<W: Testable> TrialInstance<W> {
         }
     }
 
-    /// The context of another instance, with its own measurements.
+    /// Creates the context of another instance, with separate metrics.
     pub(crate) fn new_context(&self) -> Arc<VersionContext> {
         self.context_with(self.manifest.config.to_string())
     }
 
-    /// The same with another document for `configure`.
+    /// Creates the same context with another document for `configure`.
     pub(crate) fn context_with(&self, config: String) -> Arc<VersionContext> {
         let mut context = VersionContext::new(
             &self.context.name,

@@ -36,7 +36,7 @@ impl Directory {
         self.admissions.contains_key(name) || self.waiting.contains_key(name)
     }
 
-    /// Cancels the admission of a plugin's files; returns whether there was one.
+    /// Cancels the admission of a plugin's files. Returns whether there was one.
     pub(super) fn cancel_pending(&mut self, name: &str) -> bool {
         let there = self.is_pending(name);
         if there {
@@ -47,15 +47,15 @@ impl Directory {
         there
     }
 
-    /// Starts to admit the files in the directory. Files that a rollback replaced stay ignored,
-    /// also after a restart.
+    /// Starts the admission of the files in the directory. Files that a rollback replaced stay
+    /// ignored, even after a restart.
     pub(super) fn admit(&mut self, name: &str, files: Files, found: Fingerprint) {
         let plugin = self.plugins.entry(name.to_owned()).or_default();
         plugin.fingerprint = Some(found);
         plugin.again = None;
         let before = self.imports_before(name);
         let origin = match &files.origin {
-            // Not the signature: it may be long.
+            // The signature is left out because it may be long.
             Origin::File { .. } => Origin::File { signature: None },
             image @ Origin::Image(_) => image.clone(),
         };
@@ -135,7 +135,7 @@ impl Directory {
             completion,
         } = finished;
         if completion.is_none() && self.runtime().token.is_cancelled() {
-            // The host is stopping: unfinished tasks are not reported.
+            // The host is stopping, so an unfinished task is not reported.
             return;
         }
         if self.admissions.get(&name).is_some_and(|it| it.task.is(number)) {
@@ -162,13 +162,13 @@ impl Directory {
             };
             self.finish_rollback(&name, rollback, admitted).await;
         }
-        // Otherwise it was cancelled.
+        // A task that is not known here was cancelled.
     }
 
     async fn finish_admission(&mut self, name: &str, admission: Admission, result: AdmissionResult) {
         if self.imports_before(name) != admission.before {
-            // Another version serves now than the one whose imports were compared: repeat, from the
-            // cache.
+            // The serving version has changed since its imports were compared. The admission is
+            // repeated, with the compiled component from the cache.
             self.defer(name, ScanMode::Immediate);
             return;
         }
@@ -211,7 +211,7 @@ impl Directory {
         }
     }
 
-    /// How the files that were decided about last came into the directory.
+    /// The origin of the files that were admitted or refused last.
     pub(super) fn files_from(&self, name: &str) -> FilesFrom {
         let uploaded = self
             .plugins
@@ -224,9 +224,9 @@ impl Directory {
         }
     }
 
-    /// After a restart: the recorded version that serves if it is not the one in the directory.
-    /// After a rollback or a return the files in the directory are ignored; if they ran beside the
-    /// serving version, they do so again.
+    /// After a restart: the recorded version that serves, if it is not the one in the directory.
+    /// After a rollback or a return the files in the directory are ignored. If they ran alongside
+    /// the serving version, they do so again.
     fn active_record(&self, name: &str, found: Fingerprint) -> Option<ActiveRecord> {
         if self
             .plugins
@@ -239,7 +239,7 @@ impl Directory {
         let record = self.history.active_record(name)?;
         let files = Some(format!("sha256:{}", hex(&found)));
         let rolled_back = record.outcome == Outcome::RolledBack && record.files == files;
-        // The newest about these files since then.
+        // The newest later record of a candidate with these files.
         let beside = records
             .iter()
             .take_while(|it| it.sequence > record.sequence)
@@ -253,7 +253,7 @@ impl Directory {
         })
     }
 
-    /// The version that serves now.
+    /// The serving version.
     fn serving_version(&self, name: &str) -> Option<ServingVersion> {
         let serving = self.plugins.get(name)?.state.serving()?;
         let info = &serving.version.info;
@@ -264,15 +264,15 @@ impl Directory {
         })
     }
 
-    /// The imports of the previous version, which serves, is disabled, or served before the
-    /// restart.
+    /// The imports of the previous version: the one that serves, that is disabled, or that served
+    /// before the restart.
     fn imports_before(&self, name: &str) -> Option<Vec<String>> {
         let current = self.plugins.get(name).and_then(|plugin| plugin.state.current());
         let now = current.map(|it| it.info.imports.clone());
         now.or_else(|| self.history.active_record(name).map(|it| it.imports))
     }
 
-    /// Starts a rollback. `record` none: the newest record of another version.
+    /// Starts a rollback. If `record` is `None`, it takes the newest record of another version.
     pub(super) async fn start_rollback(
         &mut self,
         name: &str,
@@ -287,7 +287,7 @@ impl Directory {
                 return;
             }
         };
-        // The current files are ignored, also those that are being admitted.
+        // The current files are ignored, even if their admission is in progress or queued.
         let waits = self.waiting.contains_key(name);
         let mut interrupted = self.cancel_pending(name);
         if waits {
@@ -335,7 +335,7 @@ impl Directory {
         }
         let serving = plugin.and_then(|it| it.state.serving());
         let mut served = records.iter().filter(|it| it.serves());
-        // An explicit record may also be of a shadow or a canary: it was admitted, too.
+        // An explicit record may belong to a shadow or a canary, because these were admitted, too.
         let admitted = |it: &&AdmissionRecord| it.serves() || it.is_beside();
         let found = match record {
             Some(sequence) => records
@@ -369,7 +369,7 @@ impl Directory {
             }
             Err(error) => {
                 if interrupted {
-                    // The cancelled admission continues.
+                    // The admission that this rollback cancelled starts again.
                     self.defer(name, ScanMode::Immediate);
                 }
                 Err(error)

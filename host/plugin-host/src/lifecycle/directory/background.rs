@@ -1,10 +1,10 @@
 //! Background tasks of the directory: admissions, and rollbacks that operators requested.
 //!
-//! A plugin has at most one admission in progress. New files and rollbacks cancel it, its
-//! compilation included. At most [`MAX_ADMISSIONS`] admissions run at a time over all plugins; the
-//! others wait, and their files are read again when their turn comes. Once the host serves they run at
-//! low priority, so that calls do not wait for them. Rollbacks do not wait, run at normal priority and
-//! use their own compiler slots.
+//! A plugin has at most one admission in progress. New files and rollbacks cancel it, including its
+//! compilation. At most [`MAX_ADMISSIONS`] admissions run at a time over all plugins; the others
+//! are queued, and their files are read again when they start. Once the host serves calls,
+//! admissions run at low priority, so that calls do not wait for them. Rollbacks are not queued,
+//! run at normal priority and have separate compiler slots.
 
 use tokio::{sync::oneshot, task::JoinSet};
 use tokio_util::sync::DropGuard;
@@ -48,7 +48,7 @@ pub(super) struct PendingRollback {
     pub(super) record: u64,
     pub(super) by: String,
     pub(super) answer: oneshot::Sender<Result<Change, CommandError>>,
-    /// It cancelled an admission.
+    /// Whether it cancelled an admission.
     pub(super) interrupted: bool,
 }
 
@@ -62,14 +62,14 @@ pub(super) enum Completion {
     Rollback(RecordedVersion),
 }
 
-/// A finished background task; no completion if it was cancelled or panicked.
+/// A finished background task. It has no completion if it was cancelled or panicked.
 pub(super) struct FinishedTask {
     pub(super) name: String,
     pub(super) number: TaskNumber,
     pub(super) completion: Option<Completion>,
 }
 
-/// The tasks that run.
+/// The running background tasks.
 #[derive(Default)]
 pub(super) struct BackgroundTasks {
     running: JoinSet<FinishedTask>,
@@ -99,11 +99,11 @@ impl BackgroundTasks {
         let (sender, receiver) = oneshot::channel();
         let work = async move {
             if let Some(completion) = token.run_until_cancelled(work).await {
-                // The directory's task may have ended.
+                // Sending fails if the directory's task has ended.
                 drop(sender.send(completion));
             }
         };
-        // It calls guests.
+        // Admissions and rollbacks run guest code, so they need the executor for guests.
         match priority {
             Priority::Background => runtime.executor.spawn_low(&runtime.tracker, work),
             Priority::Interactive => runtime.executor.spawn(&runtime.tracker, work),
@@ -120,7 +120,7 @@ impl BackgroundTasks {
         Task { number, _stop: stop }
     }
 
-    /// The next task that ends; none if none runs.
+    /// Returns the next task that ends. `None` if no task is running.
     pub(super) async fn next(&mut self) -> Option<FinishedTask> {
         self.running.join_next().await?.ok()
     }

@@ -1,7 +1,7 @@
 //! Watches the plugin directory.
 //!
-//! An event is only a hint: the directory is scanned as a whole afterwards, and also periodically.
-//! [`Watch::renew`] detects that another directory has replaced the watched one.
+//! An event is only a hint: the directory is then scanned as a whole, and it is also scanned
+//! periodically. [`Watch::renew`] detects that another directory has replaced the watched one.
 
 use std::{
     path::{Path, PathBuf},
@@ -23,7 +23,7 @@ pub(super) struct Watch {
     touched: mpsc::Receiver<()>,
     notice: mpsc::Sender<()>,
     watcher: Option<Debouncer<RecommendedWatcher, RecommendedCache>>,
-    /// Device and inode of the directory watched.
+    /// Device and inode of the watched directory.
     identity: Option<(u64, u64)>,
 }
 
@@ -44,7 +44,7 @@ impl Watch {
 
     /// Returns after a change in the directory.
     pub(super) async fn touched(&mut self) {
-        // Never closed: `notice` is kept here.
+        // The channel is never closed, because `notice` is kept here.
         let _ = self.touched.recv().await;
     }
 
@@ -54,7 +54,7 @@ impl Watch {
         let _ = self.notice.try_send(());
     }
 
-    /// Watches the directory that has the name now, if it is another one.
+    /// Watches the directory that has the name now, if it is not the watched one.
     pub(super) fn renew(&mut self) {
         let identity = identity(&self.dir);
         if self.watcher.is_some() && self.identity == identity {
@@ -126,13 +126,14 @@ async fn youngest(dir: &Path) -> Option<Duration> {
     youngest
 }
 
-/// None if there is no such file. Files with a time in the future count as old.
+/// The time since the last change of a file. `None` if there is no such file. A time in the future
+/// counts as long ago.
 async fn age(path: &Path) -> Option<Duration> {
     let meta = tokio::fs::metadata(path).await.ok()?;
     SystemTime::now().duration_since(touched_at(&meta)?).ok()
 }
 
-/// The change of the inode, which a rename updates too.
+/// Returns the time of the last inode change, which a rename updates, too.
 #[cfg(unix)]
 fn touched_at(meta: &std::fs::Metadata) -> Option<SystemTime> {
     use std::os::unix::fs::MetadataExt;
@@ -148,7 +149,7 @@ fn touched_at(meta: &std::fs::Metadata) -> Option<SystemTime> {
     meta.modified().ok()
 }
 
-/// Reads are not changes: otherwise a scan would trigger itself.
+/// Reads do not count as changes; otherwise a scan would trigger itself.
 fn changes_something(kind: EventKind) -> bool {
     !matches!(kind, EventKind::Access(access) if access != AccessKind::Close(AccessMode::Write))
 }

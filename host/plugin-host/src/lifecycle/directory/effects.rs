@@ -1,5 +1,5 @@
-//! Executes what the state's rule decides: in the table, the history, the metrics, the log and for
-//! subscribers.
+//! Executes the effects that `state` decides: in the table, the history, the metrics, the log and
+//! for subscribers.
 
 use std::{
     sync::Arc,
@@ -27,13 +27,13 @@ use crate::{
     storage::admission_record::{AdmissionRecord, Outcome},
 };
 
-/// Longer than the window of a probation, so that a health event in the queue still finds the
+/// Added to the window of a probation, so that a health event in the queue still finds the
 /// predecessor.
 const PROBATION_GRACE: Duration = Duration::from_secs(10);
 
 impl Directory {
-    /// The one way into a change of state: applies the event and executes what follows from it.
-    /// Returns the published change; none if the event is outdated or publishes nothing.
+    /// The only function that changes a plugin's state: applies the event and executes its effects.
+    /// Returns the published change. `None` if the event is outdated or publishes nothing.
     pub(super) async fn apply(&mut self, name: &str, event: Event<Admitted>) -> Option<Change> {
         let plugin = self.plugins.entry(name.to_owned()).or_default();
         let state = std::mem::take(&mut plugin.state);
@@ -69,15 +69,15 @@ impl Directory {
         published
     }
 
-    /// Refuses the files in the directory. `unreadable`: the files are read at each scan, so
-    /// repeated refusals are not published.
+    /// Refuses the files in the directory. `unreadable`: every scan reads these files again, so a
+    /// repeated refusal is not published.
     pub(super) async fn refuse(&mut self, name: &str, refused: &AdmissionError, unreadable: bool) {
-        // It may quote the files.
+        // The reason may quote the files.
         let reason = shown(&refused.to_string()).into_owned();
         if unreadable && self.table.load().refusals.get(name) == Some(&reason) {
             return;
         }
-        // Unreadable files were not decided about, and an upload's are readable.
+        // There was no decision about unreadable files, and uploaded files are always readable.
         let by = if unreadable {
             FilesFrom::Directory
         } else {
@@ -86,7 +86,7 @@ impl Directory {
         self.apply(name, Event::Refused { reason, by }).await;
     }
 
-    /// The files, or the manifest, were removed.
+    /// Removes a plugin whose files, or whose manifest, were removed.
     pub(super) async fn remove(&mut self, name: &str) {
         self.cancel_pending(name);
         self.apply(name, Event::Removed).await;
@@ -133,7 +133,7 @@ impl Directory {
         }
     }
 
-    /// None: the calls of the version are not recorded.
+    /// Returns the recorder of a version. `None` if its calls are not recorded.
     fn recorder(&self, name: &str, admitted: &Admitted) -> Option<Recorder> {
         let log = self.admission_context.calls.as_ref()?;
         admitted
@@ -142,7 +142,7 @@ impl Directory {
             .then(|| log.recorder(&admitted.recorded_version(name)))
     }
 
-    /// Starts a version beside the serving one.
+    /// Starts a version alongside the serving one.
     fn start_candidate(&mut self, name: &str, running: &Running<Admitted>) {
         let Running { version, generation } = running;
         let Rollout::Beside { plan, automatic } = version.manifest.rollout else {
@@ -225,7 +225,7 @@ impl Directory {
             Outcome::Returned => self.metrics.returned(name),
             _ => {}
         }
-        // A restart with the same files adds no record.
+        // A restart with unchanged files adds no record.
         let newest = self.history.newest(name);
         let is_new = newest.is_none_or(|newest| match (report.outcome, &report.version) {
             (Outcome::Admitted, Some(it)) => {
@@ -299,7 +299,7 @@ impl Directory {
             },
             (Outcome::Refused, _) => Change::Refused { name, reason },
             (Outcome::Removed, _) => Change::Removed { name },
-            // These have a version.
+            // All other outcomes have a version.
             (_, None) => return None,
         };
         Some(self.publish(change))
@@ -392,7 +392,7 @@ impl Directory {
                 tracing::error!(plugin = name, digest, "plugin disabled, calls fail: {reason}");
             }
         }
-        // There may be no subscribers.
+        // Sending fails if there are no subscribers.
         drop(self.changes.send(change.clone()));
         for waiter in &mut self.waiters {
             waiter.note(&change);

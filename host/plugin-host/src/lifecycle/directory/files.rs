@@ -1,4 +1,4 @@
-//! Reads the plugin directory, with bounds, and without blocking on pipes or devices.
+//! Reads the plugin directory, with limits, and without blocking on pipes or devices.
 
 use std::{
     collections::BTreeSet,
@@ -36,22 +36,22 @@ pub(super) const MAX_COMPONENTS: usize = 256;
 pub(super) enum FoundFiles {
     /// A component with its manifest and signature.
     Files(Files),
-    /// A manifest alone.
+    /// Only a manifest.
     Manifest(ManifestFile),
 }
 
 /// The names found in a directory.
 #[derive(Debug, Default, PartialEq, Eq)]
 pub(super) struct Names {
-    /// Those with a `.wasm` file.
+    /// Names with a `.wasm` file.
     pub(super) components: BTreeSet<String>,
-    /// Those with a manifest alone; a plugin if it names a `source`.
+    /// Names with only a manifest. It is a plugin if it names a `source`.
     pub(super) manifests: BTreeSet<String>,
     /// `.wasm` and `.toml` files with invalid names, escaped.
     pub(super) misnamed: BTreeSet<String>,
 }
 
-/// Lists the plugins of a directory; reads no file.
+/// Lists the plugins of a directory without reading any file.
 pub(super) async fn names(dir: &Path) -> io::Result<Names> {
     let mut found = Names::default();
     let mut entries = tokio::fs::read_dir(dir).await?;
@@ -111,7 +111,8 @@ pub(super) async fn read(
     }))
 }
 
-/// Also true for a dangling link: it is refused, not treated as a missing file.
+/// Whether the name exists. True for a dangling link, which has to be refused and not treated as a
+/// missing file.
 pub(super) async fn is_there(path: &Path) -> bool {
     match tokio::fs::symlink_metadata(path).await {
         Err(error) => error.kind() != io::ErrorKind::NotFound,
@@ -127,14 +128,14 @@ pub(super) async fn read_manifest(config: &Config, name: &str) -> Result<Manifes
     Ok(ManifestFile::parse(text, &config.limits, config.probation))
 }
 
-/// Reads a file in the directory, or one below it that a link names, as in an orchestrator's
-/// volumes. Special files are not opened: a pipe would block its reader.
+/// Reads a file in the directory. The name may be a link to a file below the directory, as in an
+/// orchestrator's volumes. Special files are not opened, because opening a pipe would block.
 async fn read_file(path: &Path, most: u64) -> Result<Vec<u8>, AdmissionError> {
     let failed = |error: io::Error| unreadable(path, &error.to_string());
     let place = place(path).await?;
     let open = move || {
-        // The path has no links left; a link or a pipe that appeared since is neither followed nor
-        // waited for.
+        // All links in the path are resolved. If the file has been replaced by a link or a pipe
+        // since, `open` does not follow the link or block.
         std::fs::OpenOptions::new()
             .read(true)
             .custom_flags((OFlag::O_NOFOLLOW | OFlag::O_NONBLOCK).bits())
@@ -151,7 +152,7 @@ async fn read_file(path: &Path, most: u64) -> Result<Vec<u8>, AdmissionError> {
     let found = meta.len();
     let mut bytes = Vec::new();
     if found <= most {
-        // It may grow in the meantime.
+        // The file may grow while it is read.
         tokio::fs::File::from_std(file)
             .take(most + 1)
             .read_to_end(&mut bytes)
@@ -168,7 +169,7 @@ async fn read_file(path: &Path, most: u64) -> Result<Vec<u8>, AdmissionError> {
     Ok(bytes)
 }
 
-/// The path of a file with all links resolved; it has to be inside the directory.
+/// Resolves all links of a path. The result has to be inside the directory.
 async fn place(path: &Path) -> Result<PathBuf, AdmissionError> {
     let failed = |error: io::Error| unreadable(path, &error.to_string());
     let linked = tokio::fs::symlink_metadata(path)
@@ -204,7 +205,7 @@ fn no_file(path: &Path, meta: &Metadata) -> AdmissionError {
     unreadable(path, &format!("it is {}: expected a file", kind(meta)))
 }
 
-/// The kind of what is no file.
+/// Describes what exists in place of a regular file.
 pub(super) fn kind(meta: &Metadata) -> &'static str {
     let kind = meta.file_type();
     if kind.is_symlink() {

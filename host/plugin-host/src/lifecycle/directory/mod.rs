@@ -5,14 +5,14 @@
 //! the directory and not the files, because a rename replaces a file together with its watch. The
 //! same task executes operators' commands and handles failing versions, so these never race.
 //!
-//! The task itself only decides. Admissions, which compile and test components, run in background
-//! tasks (see `background`), so commands and failing versions never wait for them; both have
-//! priority.
+//! The task itself only makes decisions. Admissions, which compile and test components, run in
+//! background tasks (see `background`). So neither commands nor reactions to failing versions wait
+//! for them, and both have priority.
 //!
 //! * `dir_watcher`, `files`, `scan`: the files, and which of them changed
 //! * `background`, `pending_admission`, `admissions`: admissions and rollbacks in progress
 //! * `effects`: executes what [`super::state`] decides
-//! * `upload`: files that an operator sends
+//! * `upload`: files that an operator uploads
 
 mod admissions;
 mod background;
@@ -61,37 +61,37 @@ use dir_watcher::Watch;
 use files::Fingerprint;
 use upload::Uploaded;
 
-/// Changes that a slow subscriber may lag behind.
+/// Maximum number of changes that a subscriber may lag behind.
 const MAX_CHANGES: usize = 256;
-/// Queued commands.
+/// Capacity of the queue of commands.
 const MAX_COMMANDS: usize = 16;
-/// Queued health events, and judgements of candidates: one for each possible plugin.
+/// Capacity of the queues of health events and of judgements: one for each possible plugin.
 const MAX_EVENTS: usize = 256;
 
 /// A command to the directory's task.
 pub(crate) enum Command {
-    /// Scan now, and return the changes.
+    /// Scans now, and returns the changes.
     Rescan(oneshot::Sender<Vec<Change>>),
-    /// Roll back to an earlier version.
+    /// Rolls back to an earlier version.
     Rollback {
         name: String,
         record: Option<u64>,
         by: String,
         answer: oneshot::Sender<Result<Change, CommandError>>,
     },
-    /// Promote the shadow or the canary.
+    /// Promotes the shadow or the canary.
     Promote {
         name: String,
         by: String,
         answer: oneshot::Sender<Result<Change, CommandError>>,
     },
-    /// Stop the shadow or the canary.
+    /// Stops the shadow or the canary.
     Return {
         name: String,
         by: String,
         answer: oneshot::Sender<Result<Change, CommandError>>,
     },
-    /// Put an operator's files into the directory, and start their admission.
+    /// Writes an operator's files into the directory, and starts their admission.
     Upload {
         name: String,
         files: StagedFiles,
@@ -99,10 +99,10 @@ pub(crate) enum Command {
     },
 }
 
-/// What others share with the directory's task.
+/// The state that the rest of the host shares with the directory's task.
 #[derive(Clone)]
 pub(crate) struct DirectoryHandle {
-    /// Read by every call.
+    /// The table of plugins, which every call reads.
     pub(crate) table: Arc<ArcSwap<Table>>,
     pub(crate) commands: mpsc::Sender<Command>,
     pub(crate) changes: broadcast::Sender<Change>,
@@ -111,9 +111,10 @@ pub(crate) struct DirectoryHandle {
 pub(crate) struct Directory {
     config: Arc<Config>,
     admission_context: AdmissionContext,
-    /// For rollbacks, and at the start: with its own compiler slots, at normal priority.
+    /// Context of rollbacks, and of admissions at the start: separate compiler slots, normal
+    /// priority.
     interactive_context: AdmissionContext,
-    /// No version serves yet.
+    /// Whether the first scan is in progress, so that no version serves yet.
     starting: bool,
     /// Components from registries.
     sources: Sources,
@@ -122,13 +123,13 @@ pub(crate) struct Directory {
     changes: broadcast::Sender<Change>,
     version_store: VersionStore,
     history: Arc<History>,
-    /// For the health of serving versions.
+    /// Queue for events about the health of serving versions and canaries.
     health_events: mpsc::Sender<HealthEvent>,
-    /// For shadows and canaries.
+    /// Queue for the judgements of shadows and canaries.
     judgements: mpsc::Sender<CandidateJudged>,
     inbox: Inbox,
     plugins: BTreeMap<String, Plugin>,
-    /// Files refused for their names, as shown.
+    /// Files refused for their names, in escaped form.
     misnamed: BTreeSet<String>,
     admissions: BTreeMap<String, Admission>,
     rollbacks: BTreeMap<String, PendingRollback>,
@@ -137,7 +138,7 @@ pub(crate) struct Directory {
     /// Admissions and rollbacks in progress.
     tasks: BackgroundTasks,
     waiters: Vec<RescanWaiter>,
-    /// A file was left for the next scan.
+    /// Whether a file was left for the next scan.
     skipped: bool,
 }
 
@@ -147,27 +148,28 @@ struct Inbox {
     judgements: mpsc::Receiver<CandidateJudged>,
 }
 
-/// One plugin: its versions and the files last seen.
+/// One plugin: its versions, and the files that were read last.
 #[derive(Default)]
 struct Plugin {
     state: PluginState<Admitted>,
-    /// When the predecessor is no longer needed.
+    /// Time after which the predecessor is no longer needed.
     probation_until: Option<Instant>,
-    /// Of the files last read, whose admission may be in progress; none if they were unreadable.
+    /// Digest of the files that were read last; their admission may be in progress. `None` if they
+    /// were unreadable.
     fingerprint: Option<Fingerprint>,
-    /// Of the files that were admitted or refused last.
+    /// Digest of the files that were admitted or refused last.
     decided: Option<Fingerprint>,
-    /// Of the files that an operator uploaded last.
+    /// Digest of the files that an operator uploaded last.
     uploaded: Option<Fingerprint>,
-    /// When to retry them without a change.
+    /// When to retry unchanged files.
     again: Option<Again>,
 }
 
-/// A caller of a rescan, who waits until all found files are admitted or refused.
+/// A caller of a rescan, which waits until all found files are admitted or refused.
 struct RescanWaiter {
     answer: oneshot::Sender<Vec<Change>>,
     changes: Vec<Change>,
-    /// The plugins in progress. None: the scan itself has not finished.
+    /// The plugins in progress. `None`: the scan itself has not finished.
     pending: Option<BTreeSet<String>>,
 }
 
@@ -245,7 +247,7 @@ impl Directory {
         &self.admission_context.runtime
     }
 
-    /// Serves until the daemon stops.
+    /// Runs until the daemon stops.
     pub(crate) async fn run(mut self) {
         let token = self.runtime().token.clone();
         let mut watch = Watch::new(&self.config.dir);
@@ -253,8 +255,8 @@ impl Directory {
         let mut rescan = interval(self.config.rescan);
         rescan.set_missed_tick_behavior(MissedTickBehavior::Delay);
         rescan.reset();
-        // No caller waits for these scans, so they are debounced: a manifest may follow its
-        // component.
+        // No caller waits for these scans, so they are debounced: a manifest may be written after
+        // its component.
         let mut rest = Debounce::default();
         let work = async {
             loop {
@@ -264,7 +266,7 @@ impl Directory {
                     Some(judged) = self.inbox.judgements.recv() => self.on_candidate_judged(judged).await,
                     command = self.inbox.commands.recv() => match command {
                         Some(command) => self.execute(command).await,
-                        // All handles are dropped: there are no callers left.
+                        // All handles are dropped, so there are no callers left.
                         None => break,
                     },
                     Some(finished) = self.tasks.next(), if !self.tasks.is_empty() => self.on_task_finished(finished).await,
@@ -284,13 +286,13 @@ impl Directory {
                 }
             }
         };
-        // Large: it holds what each kind of event leads to.
+        // Boxed, because the future is large.
         token.run_until_cancelled(Box::pin(work)).await;
-        // Drops the queues of the instance tasks: the instances end with the calls in progress.
+        // Drops the queues of the instance tasks. The instances end after their calls in progress.
         self.table.store(Arc::default());
     }
 
-    /// A version has too many faults.
+    /// Handles a version with too many faults.
     async fn on_health_event(&mut self, event: HealthEvent) {
         let HealthEvent {
             plugin,
@@ -308,8 +310,8 @@ impl Directory {
         }
     }
 
-    /// A candidate met its plan, or exceeds a limit of it. One that is gone in the meantime changes
-    /// nothing.
+    /// Handles a candidate that met its plan or exceeds a limit. The event is ignored if the
+    /// candidate has ended in the meantime.
     async fn on_candidate_judged(&mut self, judged: CandidateJudged) {
         let CandidateJudged {
             plugin,
@@ -326,7 +328,7 @@ impl Directory {
         }
     }
 
-    /// Executes a command; its caller may be gone.
+    /// Executes a command. Its caller may have stopped waiting.
     async fn execute(&mut self, command: Command) {
         match command {
             Command::Rescan(answer) => {
@@ -366,7 +368,7 @@ impl Directory {
         }
     }
 
-    /// What an operator ordered about a shadow or a canary.
+    /// Executes an operator's command to promote or to return a candidate.
     async fn end_candidate(
         &mut self,
         name: String,
@@ -380,7 +382,7 @@ impl Directory {
         done.ok_or(CommandError::NoCandidate { name, what })
     }
 
-    /// Answers the rescans that have finished, admissions included.
+    /// Answers the rescans whose admissions have all finished.
     fn answer_waiters(&mut self) {
         let waiters = std::mem::take(&mut self.waiters);
         for mut waiter in waiters {
@@ -405,7 +407,7 @@ impl RescanWaiter {
     }
 }
 
-/// Waits until the files in the directory are no longer modified.
+/// A delay until the files in the directory are no longer being modified.
 #[derive(Default)]
 struct Debounce(Option<Pin<Box<dyn Future<Output = ()> + Send>>>);
 

@@ -1,4 +1,4 @@
-//! The work of one admission, executed in a background task: the files in the directory, or the
+//! The work of one admission in a background task: it admits the files in the directory, or the
 //! recorded version that served before a restart.
 
 use transom_registry::Origin;
@@ -12,21 +12,21 @@ use crate::{
     storage::{admission_record::AdmissionRecord, version_store::VersionStore},
 };
 
-/// A version that was recorded and is admitted again.
+/// A recorded version that is admitted again.
 pub(super) type RecordedVersion = Result<Admitted, CommandError>;
 
 /// The result of an admission.
 pub(super) struct AdmissionResult {
     /// After a restart: the recorded version that serves instead of the files in the directory.
     pub(super) restored: Option<RecordedVersion>,
-    /// None: they are ignored, since that version serves.
+    /// `None`: the files are ignored, because the restored version serves.
     pub(super) files: Option<Result<Admitted, AdmissionError>>,
 }
 
 /// The recorded version to admit first.
 pub(super) struct ActiveRecord {
     pub(super) record: AdmissionRecord,
-    /// The files follow beside it, as a shadow or a canary.
+    /// Whether the files then run alongside it, as a shadow or a canary.
     pub(super) files_are_beside: bool,
 }
 
@@ -38,10 +38,10 @@ pub(super) struct PendingAdmission {
     pub(super) files: Files,
     /// The imports of the previous version.
     pub(super) before: Option<Vec<String>>,
-    /// The version whose recorded calls the files are asked.
+    /// The serving version, whose recorded calls are replayed on the files.
     pub(super) serving: Option<ServingVersion>,
     pub(super) active_record: Option<ActiveRecord>,
-    /// Of the version in `active_record`, and of the files.
+    /// Metrics of the version in `active_record`, and of the version in the files.
     pub(super) metrics: [VersionMetrics; 2],
 }
 
@@ -83,8 +83,7 @@ impl PendingAdmission {
             .await;
         if admitted.is_ok() {
             let (version_store, files) = (self.version_store, self.files);
-            // `save` logs its errors; they do not prevent serving.
-            // A shutdown may cancel it.
+            // `save` logs its errors, which do not prevent serving. A shutdown may cancel it.
             let _ = run_blocking(move || version_store.save(&files)).await;
         }
         AdmissionResult {
@@ -94,7 +93,7 @@ impl PendingAdmission {
     }
 }
 
-/// Admits the files of a record again. Its imports were granted when it served.
+/// Admits the files of a record again. Its imports were granted when it served before.
 pub(super) async fn admit_record(
     admission_context: &AdmissionContext,
     version_store: &VersionStore,

@@ -1,5 +1,5 @@
-//! Scans the directory: which files are there, which of them changed, and which components have to
-//! be fetched first.
+//! Scans the directory: finds the files, those that changed, and the components that have to be
+//! fetched first.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -50,7 +50,7 @@ impl Directory {
         }
         self.sources.keep_only(&names);
         self.refuse_misnamed(found.misnamed);
-        // Known plugins first: new files do not displace serving ones.
+        // Known plugins come first, so that new files do not displace serving plugins.
         let (known, new): (Vec<String>, Vec<String>) = names.into_iter().partition(|name| {
             self.plugins
                 .get(name)
@@ -71,8 +71,8 @@ impl Directory {
         Ok(())
     }
 
-    /// The manifests without a component that name a source. An unreadable one is among them, so
-    /// that it is refused with the reason.
+    /// Returns the manifests without a component that name a source. An unreadable manifest is
+    /// included, so that it is refused with the reason.
     async fn manifests_with_source(
         &self,
         names: BTreeSet<String>,
@@ -108,8 +108,8 @@ impl Directory {
         }
     }
 
-    /// The files of a plugin, with a component from a registry if the manifest names one; none
-    /// while it is being fetched.
+    /// Returns the files of a plugin, with a component from a registry if the manifest names one.
+    /// `None` while the component is being fetched.
     pub(super) async fn with_component(
         &self,
         name: &str,
@@ -144,8 +144,8 @@ impl Directory {
         }
     }
 
-    /// Its component is being fetched: the serving version stays active, and an earlier refusal no
-    /// longer applies.
+    /// Handles a component that is being fetched: the serving version stays active, and an earlier
+    /// refusal no longer applies.
     fn on_fetching(&self, name: &str) {
         if self.table.load().refusals.contains_key(name) {
             self.change_table(|table| {
@@ -160,7 +160,8 @@ impl Directory {
         if known.is_some_and(|plugin| plugin.fingerprint == found) && found.is_some() {
             return;
         }
-        // Checked after reading: the files read were complete before.
+        // This check follows the reading, so that files that pass it were complete when they were
+        // read.
         if mode == ScanMode::Debounced && dir_watcher::in_motion(&self.config.dir, name).await {
             self.skipped = true;
             return;
@@ -171,7 +172,7 @@ impl Directory {
         if withdrawn {
             self.remove(name).await;
         }
-        // The admission in progress is of outdated files.
+        // The admission in progress has outdated files.
         self.cancel_pending(name);
         let files = match files {
             Ok(files) => files,
@@ -199,7 +200,8 @@ impl Directory {
         }
     }
 
-    /// Refuses files with invalid names, shown escaped and without records.
+    /// Refuses files with invalid names. The names are shown in escaped form, and no record is
+    /// added.
     fn refuse_misnamed(&mut self, found: BTreeSet<String>) {
         for name in self.misnamed.difference(&found) {
             self.change_table(|table| drop(table.refusals.remove(name)));

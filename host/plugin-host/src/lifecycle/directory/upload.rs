@@ -1,8 +1,9 @@
-//! Files that an operator sends: checked, put into the directory, and admitted like any others.
+//! Uploads: an operator's files are checked, written to the plugin directory, and then admitted
+//! like any others.
 //!
-//! Nothing is bypassed: signature, grants, rollout and quarantine are admission's, which reads the
-//! files from the directory. The checks here only keep out what admission could never accept, so that
-//! the directory's files stay as they are. The directory's task renames the files, so that no scan
+//! An upload bypasses nothing: admission reads the files from the directory and checks signature,
+//! grants, rollout and quarantine. The checks here only reject files that could never be admitted,
+//! so that the directory remains unchanged. The directory's task renames the files, so that no scan
 //! reads a new component with an old manifest.
 
 use std::{fs, io, path::Path, sync::Arc};
@@ -26,22 +27,22 @@ use crate::{
     },
 };
 
-/// What an upload wrote, and whether a decision about it is outstanding.
+/// The result of an upload: the files, and whether their admission is in progress.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct Uploaded {
     /// The names of the files.
     pub written: Vec<String>,
-    /// `sha256:` and the digest of the component; none if the manifest names a source.
+    /// `sha256:` and the digest of the component. `None` if the manifest names a source.
     pub digest: Option<String>,
-    /// Whether the files are being admitted. False: the host has decided about the same files before,
-    /// or fetches the component first.
+    /// Whether the files are being admitted. False if the host has already decided about the same
+    /// files, or has to fetch the component first.
     pub admitting: bool,
     /// Whether the host ignores the files, because a rollback or a return replaced the same files.
     pub ignored: bool,
 }
 
-/// The largest component that may be uploaded with this manifest; without one, with that of the
-/// directory, or with none.
+/// Maximum size in bytes of a component that may be uploaded with this manifest. Without a
+/// manifest, the one in the directory counts, or the default limit if there is none.
 pub(crate) async fn component_limit(
     config: &Config,
     name: &str,
@@ -52,7 +53,7 @@ pub(crate) async fn component_limit(
     }
     match manifest_of(config, name, manifest).await {
         Ok(manifest) => Ok(size_limit(&manifest)),
-        // It may follow the component.
+        // The manifest may be uploaded after the component.
         Err(UploadError::NoManifest(_) | UploadError::Present { .. }) => Ok(config.limits.size.min(MAX_SIZE)),
         Err(error) => Err(error),
     }
@@ -108,7 +109,7 @@ fn too_large(file: String, limit: u64, setting: &'static str) -> UploadError {
     UploadError::TooLarge { file, limit, setting }
 }
 
-/// The manifest that is uploaded, or the one in the directory.
+/// Returns the manifest of the upload, or the one in the directory.
 async fn manifest_of(
     config: &Config,
     name: &str,
@@ -159,7 +160,7 @@ impl Directory {
         if let Some(plugin) = self.plugins.get_mut(name)
             && plugin.again.take().is_some()
         {
-            // The same files were refused for a temporary reason.
+            // The same files were refused for a temporary reason, so they are admitted again.
             plugin.fingerprint = None;
         }
         let found = self.read(name).await;
@@ -192,7 +193,8 @@ impl Directory {
     }
 }
 
-/// A link belongs to what made it, such as an orchestrator's volume, which would not notice a change.
+/// Rejects a link: the program that created it, such as an orchestrator that mounts a volume, would
+/// not notice the change.
 fn replaceable(path: &Path) -> Result<(), UploadError> {
     match fs::symlink_metadata(path) {
         Ok(meta) if meta.is_file() => Ok(()),

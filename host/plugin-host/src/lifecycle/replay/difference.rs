@@ -1,26 +1,27 @@
-//! The first difference between a recorded answer and another one, its kind, and its words.
+//! The first difference between a recorded answer and another one: its place, its kind and both
+//! values.
 
 use serde_json::Value;
 use transom_common::text::{clip, one_line};
 
 use crate::{manifest::masks::equal_but_for_masks, self_test::Answer, storage::call_log::CallRecord};
 
-/// Bytes of a text that is shown.
+/// Maximum number of bytes of a text that is shown.
 const SHOWN: usize = 200;
 
-/// The place of a difference in an answer, and the two sides of it.
+/// The place of a difference in an answer, and both values.
 #[derive(Debug, PartialEq)]
 pub(super) struct Difference {
-    /// The call's name and the change.
+    /// The name of the call and the change.
     pub(super) kind: String,
-    /// The member of the answer; empty: all of it.
+    /// Path to the member of the answer. Empty: the whole answer.
     path: Vec<String>,
     pub(super) recorded: String,
     pub(super) candidate: String,
 }
 
 impl Difference {
-    /// None: the answers are equal.
+    /// `None` if the answers are equal.
     pub(super) fn between(call: &str, recorded: &Answer, found: &Answer) -> Option<Difference> {
         let sides = (Value::Object(recorded.clone()), Value::Object(found.clone()));
         let mut path = Vec::new();
@@ -35,12 +36,12 @@ impl Difference {
             kind,
             recorded: text(recorded),
             candidate: text(found),
-            // The key `expect` says nothing.
+            // The first key is always `expect`, so it is left out.
             path: path.split_off(1.min(path.len())),
         })
     }
 
-    /// The call, with the member of the answer that differs.
+    /// Describes the call, with the member of the answer that differs.
     pub(super) fn question(&self, record: &CallRecord) -> String {
         let question = question(record);
         let members = self
@@ -59,7 +60,7 @@ impl Difference {
     }
 }
 
-/// A call in a few words.
+/// Describes a call in a few words.
 pub(super) fn question(record: &CallRecord) -> String {
     let text = |key: &str| record.case.get(key).and_then(Value::as_str).unwrap_or_default();
     let what = match record.call.as_str() {
@@ -95,7 +96,7 @@ fn event(record: &CallRecord, at: usize) -> Option<String> {
 
 type Sides<'a> = (Option<&'a Value>, Option<&'a Value>);
 
-/// The first difference; a member that only one side has is one.
+/// Finds the first difference. A member that only one side has is a difference.
 fn first<'a>(
     recorded: Option<&'a Value>,
     found: Option<&'a Value>,
@@ -113,7 +114,7 @@ fn first<'a>(
         (None, None) => None,
         (Some(recorded), Some(found)) if equal_but_for_masks(recorded, found) => None,
         (Some(Value::Object(recorded)), Some(Value::Object(found)))
-            // Variants with other names have nothing in common.
+            // Two variants with different names share no members, so they differ as a whole.
             if recorded.is_empty() || found.is_empty() || recorded.keys().any(|it| found.contains_key(it)) =>
         {
             let more = found.keys().filter(|it| !recorded.contains_key(*it));
@@ -128,14 +129,14 @@ fn first<'a>(
     }
 }
 
-/// A side of a difference, for its kind: few different words.
+/// Describes a value for the kind of a difference. There are few possible descriptions.
 fn label(path: &[String], value: Option<&Value>) -> String {
-    // Members of the answer's first level, such as the script of a container, have known names.
+    // The members of the first level have fixed names, such as the script of a container.
     let named = match path {
         [_, name, ..] if ["script", "environment", "arguments", "custom"].contains(&name.as_str()) => {
             Some(name)
         }
-        // Inside a replaced event.
+        // A member inside a replaced event.
         [_, _, name, ..] if name == "replace" => Some(name),
         _ => None,
     };
@@ -147,7 +148,7 @@ fn label(path: &[String], value: Option<&Value>) -> String {
         Some(Value::String(text)) if ["pass", "drop", "fits"].contains(&text.as_str()) => text.clone(),
         Some(Value::String(_)) => "agent".to_owned(),
         Some(Value::Number(number)) => match path {
-            // A probe's status or exit code.
+            // The status or the exit code of a probe.
             [_, kind] if ["http", "command"].contains(&kind.as_str()) => format!("{kind} {number}"),
             [_, member] if member.parse::<usize>().is_err() => "refused".to_owned(),
             _ => "index".to_owned(),

@@ -1,8 +1,8 @@
-//! Replay: asks a version the recorded calls of another one, and compares the answers.
+//! Replay: repeats the recorded calls of one version on another one, and compares the answers.
 //!
-//! A recorded call is a case, so that it is asked as a self-test is: on instances that serve nobody,
-//! under the limits of the manifest, without input or output. A call after a fault gets a new
-//! instance. Where the record has a mask, any answer is right.
+//! A recorded call has the form of a case and runs like a self-test: on separate instances, under
+//! the limits of the manifest, without input or output. After a fault the next call gets a new
+//! instance. Where the record has a mask, any value is equal.
 
 mod difference;
 mod report;
@@ -27,22 +27,22 @@ use crate::{
 use difference::{Difference, question};
 pub use report::{DifferenceExample, DifferenceGroup, ReplayReport, Sides, Skipped};
 
-/// Faults after which no more calls are asked: each costs a new instance and a line of the log.
+/// Number of faults after which the replay stops, because each costs a new instance and a log line.
 const MAX_FAULTS: u64 = 100;
-/// Bytes of an error that is shown.
+/// Maximum number of bytes of an error that is shown.
 const SHOWN: usize = 200;
 
-/// The version that is asked.
+/// The version on which calls are replayed.
 pub(crate) struct Candidate<'a, W: Testable> {
     pub(crate) engine: &'a Engine,
     pub(crate) pre: &'a W::Pre,
-    /// With measurements of its own.
+    /// The context of the replay's instances, with separate metrics.
     pub(crate) context: Arc<VersionContext>,
     pub(crate) world: WorldName,
     pub(crate) masks: &'a Masks,
 }
 
-/// Asks all calls that can be asked, until the deadline.
+/// Replays all calls that can be repeated, until the deadline.
 pub(crate) async fn replay<W: Testable>(
     candidate: Candidate<'_, W>,
     recorded: &RecordedCalls,
@@ -67,7 +67,7 @@ pub(crate) async fn replay<W: Testable>(
             continue;
         }
         replay.one(record, &recorded.agents).await;
-        // A thousand short calls are one long poll.
+        // Without this, a thousand short calls would be one long poll.
         tokio::task::yield_now().await;
     }
     replay.into_report()
@@ -78,18 +78,18 @@ struct Replay<'a, W: Testable> {
     running: Option<Running<W>>,
     agents: ParsedAgents,
     report: ReplayReport,
-    /// Of the recorded calls, and of the candidate.
+    /// Durations of the recorded calls, and of the candidate's.
     times: (Times, Times),
     cpu: Duration,
     asked: u32,
 }
 
-/// The agents of the last call: many calls in a row share a set, which is parsed once.
+/// The agents of the last call. Many calls in a row share a set, which is parsed once.
 #[derive(Default)]
 struct ParsedAgents(Option<(u64, Result<Arc<CaseAgents>, String>)>);
 
 impl ParsedAgents {
-    /// The agents of a call; none if it is about none.
+    /// The agents of a call. `None` if the call has no agent set.
     fn of(
         &mut self,
         record: &CallRecord,
@@ -112,11 +112,12 @@ impl ParsedAgents {
 
 /// Why there is no answer.
 enum NoAnswer {
-    /// A fault of the component: the metrics' word for it, and the text.
+    /// A fault of the component: its label in metrics, and its text.
     Fault(&'static str, String),
-    /// The recorded answers are not answers to what it asks for.
+    /// The component requests other steps than the recorded ones, so that the recorded answers do
+    /// not fit.
     OtherSteps(String),
-    /// The pool of the host had no place for an instance.
+    /// The engine's pool had no free slot for an instance.
     NoInstance,
 }
 
@@ -207,7 +208,7 @@ impl<W: Testable> Replay<'_, W> {
         candidate: &str,
     ) {
         let mut candidate = Value::from(candidate);
-        // Its own secrets are not shown either.
+        // The candidate's own secrets are masked, too.
         self.candidate.masks.apply(&mut candidate);
         let candidate = candidate.as_str().map(|it| clip(&one_line(it), SHOWN));
         let example = DifferenceExample {
@@ -241,7 +242,7 @@ impl<W: Testable> Replay<'_, W> {
         self.times.0.add(Duration::from_micros(record.micros));
         self.times.1.add(took);
         self.report.memory.recorded = self.report.memory.recorded.max(record.memory);
-        // Its resources are dropped before the next call.
+        // The guest resources of this call are dropped before the next call.
         drop(prepared);
         let found = found.map_err(|error| faults.no_answer(&metrics, error));
         let keep = !matches!(found, Err(NoAnswer::Fault(..)));
@@ -281,7 +282,7 @@ fn answered() -> String {
     "an answer".to_owned()
 }
 
-/// The faults of a version so far, to tell whether a call added one.
+/// The number of faults of a version, to detect whether a call added one.
 struct Faults {
     traps: u64,
     timeouts: u64,

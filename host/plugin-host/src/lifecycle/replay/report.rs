@@ -9,21 +9,21 @@ pub struct ReplayReport {
     pub compared: u64,
     /// Equal answers.
     pub same: u64,
-    /// Other answers.
+    /// Different answers.
     pub different: u64,
     /// Calls that ended in a fault of this version.
     pub failed: u64,
-    /// Calls that ended in a fault when they were recorded, and were answered now. Not compared.
+    /// Calls whose record is a fault and that are answered now. Not compared.
     pub recovered: u64,
-    /// Calls that ended in a fault when they were recorded, and did again. Not compared.
+    /// Calls whose record is a fault and that end in a fault again. Not compared.
     pub still_failing: u64,
-    /// Calls that were not asked.
+    /// Calls that were not replayed.
     pub skipped: Skipped,
     /// The differences by their kinds, the most frequent first.
     pub differences: Vec<DifferenceGroup>,
     /// Median duration of a call in microseconds.
     pub p50_micros: Sides<Option<u64>>,
-    /// 99th percentile of the same. The recorded times have the wait for an instance in them.
+    /// 99th percentile of the same. The recorded durations include the wait for an instance.
     pub p99_micros: Sides<Option<u64>>,
     /// Processor time of this version: microseconds for each call.
     pub cpu_micros_per_call: f64,
@@ -34,66 +34,66 @@ pub struct ReplayReport {
 /// A measurement of the recorded calls and of this version.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct Sides<T> {
-    /// When the calls were recorded.
+    /// The value of the recorded calls.
     pub recorded: T,
-    /// Of this version.
+    /// The value of this version.
     pub candidate: T,
 }
 
-/// Calls that were not asked, by the reason.
+/// Calls that were not replayed, by reason.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct Skipped {
-    /// Secrets in them are masked.
+    /// Calls with masked secrets.
     pub masked: u64,
-    /// They are of another world.
+    /// Calls of another world.
     pub other_world: u64,
-    /// They are of another version of the world's interface.
+    /// Calls of another version of the world's interface.
     pub other_interface: u64,
-    /// They are no calls of their world.
+    /// Records that are not valid calls of their world.
     pub invalid: u64,
-    /// Why the first of these is none.
+    /// Why the first of these is invalid.
     pub invalid_reason: Option<String>,
-    /// There was no time for them.
+    /// Calls left over at the deadline.
     pub late: u64,
-    /// They came after too many faults.
+    /// Calls left over after too many faults.
     pub given_up: u64,
 }
 
 /// Differences of one kind.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct DifferenceGroup {
-    /// Such as `evaluate: fits -> refused`.
+    /// The kind, such as `evaluate: fits -> refused`.
     pub kind: String,
     /// Calls with a difference of this kind. A call counts for its first difference only.
     pub calls: u64,
-    /// Some of them.
+    /// Some of these calls.
     pub examples: Vec<DifferenceExample>,
 }
 
-/// A call that was answered differently. Each text is one line of bounded length.
+/// A call with a different answer. Each text is one line of bounded length.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct DifferenceExample {
     /// When it was recorded: milliseconds since 1970.
     pub at: u64,
     /// The version that was recorded.
     pub version: String,
-    /// The call in short.
+    /// The call in a few words.
     pub question: String,
     /// The recorded answer, reduced to its first difference.
     pub recorded: String,
-    /// The answer of this version, likewise.
+    /// The answer of this version, reduced likewise.
     pub candidate: String,
 }
 
-/// Examples of one kind.
+/// Maximum number of examples of one kind.
 const EXAMPLES: usize = 3;
-/// Kinds that are told apart.
+/// Maximum number of distinct kinds.
 const KINDS: usize = 32;
-/// The kind of further differences.
+/// The kind that collects all further differences.
 const OTHERS: &str = "others";
 
 impl ReplayReport {
-    /// Calls that did not get the recorded answer, in percent of those compared.
+    /// Percentage of the compared calls whose answer differs or that failed.
     pub fn percent(&self) -> f64 {
         if self.compared == 0 {
             return 0.0;
@@ -127,7 +127,7 @@ impl ReplayReport {
         }
     }
 
-    /// The most frequent first.
+    /// Sorts the kinds, the most frequent one first.
     pub(super) fn sort(&mut self) {
         self.differences
             .sort_by(|a, b| b.calls.cmp(&a.calls).then_with(|| a.kind.cmp(&b.kind)));
@@ -135,7 +135,7 @@ impl ReplayReport {
 }
 
 impl Skipped {
-    /// All of them.
+    /// The sum over all reasons.
     pub fn total(&self) -> u64 {
         self.masked + self.other_world + self.other_interface + self.invalid + self.late + self.given_up
     }

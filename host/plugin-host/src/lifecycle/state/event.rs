@@ -1,4 +1,4 @@
-//! What happens to a plugin, and what follows from it.
+//! Events of a plugin's state, and their effects.
 
 use super::Running;
 use crate::{
@@ -9,43 +9,43 @@ use crate::{
     storage::admission_record::Outcome,
 };
 
-/// What happens to a plugin.
+/// An event that may change a plugin's state.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(in crate::lifecycle) enum Event<V> {
-    /// The files in the directory passed admission. `beside`: how they run first, if another version
-    /// serves. `by`: how they came there.
+    /// The files in the directory passed admission. `beside`: how they first run alongside the
+    /// serving version, if there is one. `by`: how they came into the directory.
     Admitted {
         version: V,
         beside: Option<RolloutKind>,
         by: FilesFrom,
     },
-    /// After a restart: the version that served before it, in place of the files in the directory.
+    /// After a restart: the version that served before, which is not the one in the directory.
     Restored { version: V },
     /// The files in the directory did not pass admission.
     Refused { reason: String, by: FilesFrom },
-    /// An operator returns to an earlier version.
+    /// An operator rolled back to an earlier version.
     RolledBack { version: V, by: String, reason: String },
-    /// An operator promotes the candidate.
+    /// An operator promoted the candidate.
     Promoted { by: String },
-    /// An operator stops the candidate.
+    /// An operator stopped the candidate.
     Returned { by: String },
     /// The candidate of this generation met its plan.
     CandidateAgreed { generation: Generation, reason: String },
     /// The candidate of this generation exceeds a limit of its plan.
     CandidateFailed { generation: Generation, reason: String },
-    /// The version of this generation has too many faults. It serves, or is a canary.
+    /// The version of this generation, which serves or is a canary, has too many faults.
     Failed {
         generation: Generation,
         action: HealthAction,
         reason: String,
     },
-    /// The predecessor is no longer needed.
+    /// The predecessor is no longer needed, because the probation has passed.
     ProbationPassed,
     /// The files, or the manifest, were removed.
     Removed,
 }
 
-/// How the files came into the directory, as the cause in records.
+/// How the files came into the directory; recorded as the cause.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(in crate::lifecycle) enum FilesFrom {
     /// Copied there, or fetched from a registry.
@@ -63,26 +63,26 @@ impl FilesFrom {
     }
 }
 
-/// What follows from an event.
+/// An effect of an event, to be executed by the directory's task.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(in crate::lifecycle) enum Effect<V> {
     /// Start the version and put it into the table.
     Activate { running: Running<V>, on_probation: bool },
-    /// Start the version beside the serving one.
+    /// Start the version alongside the serving one.
     StartCandidate { running: Running<V>, kind: RolloutKind },
     /// The candidate ends, and the serving version answers all calls.
     EndCandidate,
-    /// The candidate ends, because another version serves than the one beside which it ran.
+    /// The candidate ends, because the version alongside which it ran no longer serves.
     CandidateDropped(RolloutKind),
     /// Take the serving version out of service.
     Disable { reason: String },
     /// Show why the files were refused.
     ShowRefusal { reason: String },
-    /// Forget the plugin.
+    /// Remove the plugin's data.
     Forget,
     /// Add an admission record.
     Record(Report<V>),
-    /// Inform subscribers and the log.
+    /// Notify subscribers and write to the log.
     Publish(Report<V>),
 }
 
@@ -90,7 +90,7 @@ pub(in crate::lifecycle) enum Effect<V> {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(in crate::lifecycle) struct Report<V> {
     pub(in crate::lifecycle) outcome: Outcome,
-    /// None: it is of no admitted version.
+    /// `None` if the change does not concern an admitted version.
     pub(in crate::lifecycle) version: Option<V>,
     /// The version that served before, for a rollback and a promotion.
     pub(in crate::lifecycle) from: Option<V>,

@@ -1,5 +1,5 @@
-//! The life of a plugin's versions as a pure rule: which one serves, which one may return, which
-//! one runs beside it, as a shadow or as a canary.
+//! The state of a plugin's versions as a pure function: which one serves, which one can be
+//! restored, and which one runs alongside it as a shadow or as a canary.
 //!
 //! ```text
 //!              admitted                       admitted
@@ -13,8 +13,8 @@
 //!   any state -- rollback --> Serving        any state -- files removed --> Absent
 //! ```
 //!
-//! A refusal and an unfinished admission change nothing here: the version that serves continues.
-//! [`transition`] knows neither the clock nor the table; the directory's task executes the effects
+//! A refusal and an unfinished admission do not change the state: the serving version continues.
+//! [`transition`] reads neither the clock nor the table; the directory's task executes the effects
 //! in their order.
 #![deny(clippy::disallowed_methods, reason = "rules take the time as a parameter")]
 
@@ -36,7 +36,7 @@ pub(super) enum PluginState<V> {
     #[default]
     Absent,
     Serving(Running<V>),
-    /// The predecessor returns after too many faults.
+    /// The predecessor is restored after too many faults.
     OnProbation {
         serving: Running<V>,
         predecessor: V,
@@ -46,7 +46,7 @@ pub(super) enum PluginState<V> {
     Disabled(V),
 }
 
-/// A version beside the serving one.
+/// A version that runs alongside the serving one.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Candidacy<V> {
     pub(super) serving: Running<V>,
@@ -99,7 +99,8 @@ impl<V> PluginState<V> {
     }
 }
 
-/// The next state, and what to do. `next`: the generation of a version that this starts.
+/// Returns the next state and the effects. `next`: the generation of a version that this event
+/// starts.
 pub(super) fn transition<V: Clone>(
     state: PluginState<V>,
     event: Event<V>,
@@ -128,7 +129,7 @@ pub(super) fn transition<V: Clone>(
             (state, effects)
         }
         (Event::Restored { version }, state) => {
-            // It is recorded already.
+            // The version has a record already.
             let by = FilesFrom::Directory.name();
             let report = report(Outcome::Admitted, &version, by, None);
             let (state, mut effects) = activate(&state, start(version), None);
@@ -182,7 +183,7 @@ pub(super) fn transition<V: Clone>(
         }
         (Event::Refused { reason, by }, state) => refuse(state, reason, by),
         (Event::Removed, _) => remove(),
-        // About a version that was replaced in the meantime, or a candidate that is gone.
+        // The event concerns a version that was replaced or a candidate that ended in the meantime.
         (
             Event::Promoted { .. }
             | Event::Returned { .. }
@@ -205,7 +206,7 @@ fn report<V: Clone>(outcome: Outcome, version: &V, by: &str, reason: Option<Stri
     }
 }
 
-/// Another version serves; a candidate beside the previous one ends.
+/// Another version serves now. A candidate alongside the previous one ends.
 fn activate<V: Clone>(
     state: &PluginState<V>,
     running: Running<V>,
@@ -228,7 +229,7 @@ fn activate<V: Clone>(
     (state, effects)
 }
 
-/// A new version runs beside the serving one, in place of an earlier candidate.
+/// A new version runs alongside the serving one, in place of an earlier candidate.
 fn start_beside<V: Clone>(
     state: PluginState<V>,
     candidate: Running<V>,
@@ -276,7 +277,7 @@ fn promote<V: Clone>(
     (state, effects)
 }
 
-/// The candidate ends.
+/// The candidate is returned.
 fn give_back<V: Clone>(it: Candidacy<V>, by: &str, reason: String) -> (PluginState<V>, Vec<Effect<V>>) {
     let report = report(Outcome::Returned, &it.candidate.version, by, Some(reason));
     let effects = vec![
@@ -328,7 +329,7 @@ fn remove<V: Clone>() -> (PluginState<V>, Vec<Effect<V>>) {
     (PluginState::Absent, effects)
 }
 
-/// The cause in records.
+/// The name of the cause in records.
 fn name_of(kind: RolloutKind) -> &'static str {
     match kind {
         RolloutKind::Shadow => "shadow",
@@ -351,7 +352,7 @@ fn roll_back<V: Clone>(
     (state, effects)
 }
 
-/// The predecessor returns; without one the plugin is disabled.
+/// Restores the predecessor. Without a predecessor the plugin is disabled.
 fn fail<V: Clone>(
     state: PluginState<V>,
     action: HealthAction,

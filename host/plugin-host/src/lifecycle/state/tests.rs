@@ -4,7 +4,7 @@ use super::*;
 
 type State = PluginState<&'static str>;
 
-/// The version that this event starts.
+/// The generation of the version that an event starts.
 const NEXT: u64 = 9;
 
 fn running(version: &'static str, generation: u64) -> Running<&'static str> {
@@ -25,7 +25,7 @@ fn on_probation(version: &'static str, generation: u64, predecessor: &'static st
     }
 }
 
-/// "b" of generation 1 serves, "s" of generation 2 runs beside it.
+/// State in which "b" of generation 1 serves and "s" of generation 2 runs alongside it.
 fn beside(kind: RolloutKind, predecessor: Option<&'static str>) -> State {
     PluginState::ServingWithCandidate(Candidacy {
         serving: running("b", 1),
@@ -35,7 +35,7 @@ fn beside(kind: RolloutKind, predecessor: Option<&'static str>) -> State {
     })
 }
 
-/// "new" runs beside `serving`.
+/// State in which "new" runs alongside `serving`.
 fn with_new(serving: Running<&'static str>, kind: RolloutKind, predecessor: Option<&'static str>) -> State {
     PluginState::ServingWithCandidate(Candidacy {
         serving,
@@ -103,7 +103,7 @@ fn rolled_back() -> Event<&'static str> {
     }
 }
 
-/// Effects in short.
+/// Formats effects in short form.
 fn shown(effects: &[Effect<&'static str>]) -> String {
     let one = |effect: &Effect<&'static str>| match effect {
         Effect::Activate {
@@ -354,7 +354,7 @@ fn canary_is_promoted_returned_or_dropped() {
         |by: &str| format!("activate s on probation, record Promoted s by {by}, publish Promoted from b");
     let returned_by = |by: &str| format!("end candidate, record Returned s by {by}, publish Returned");
     let cases: Vec<(State, Event<&'static str>, State, String)> = vec![
-        // New files: in place of a shadow, and of another canary.
+        // New files replace a shadow or another canary.
         (
             serving("a", 1),
             admitted(Some(Canary)),
@@ -380,7 +380,7 @@ fn canary_is_promoted_returned_or_dropped() {
             "activate new on probation, drop Canary, record Admitted new by directory, publish Admitted"
                 .to_owned(),
         ),
-        // Nothing serves: there is nothing to be beside.
+        // No version serves, so the new one serves immediately.
         (
             PluginState::Absent,
             admitted(Some(Canary)),
@@ -430,7 +430,7 @@ fn canary_is_promoted_returned_or_dropped() {
             PluginState::Disabled("b"),
             String::new(),
         ),
-        // The serving version fails: the canary has shown nothing yet that lets it serve.
+        // The serving version fails. The canary has not met its plan, so it does not take over.
         (
             with_canary(Some("a")),
             failed(1, Revert),
@@ -479,7 +479,8 @@ fn canary_is_promoted_returned_or_dropped() {
     }
 }
 
-/// A daemon that was restarted: the version that served returns, and the files run beside it again.
+/// After a restart of the daemon the version that served is restored, and the files run alongside
+/// it again.
 #[test]
 fn canary_continues_after_a_restart() {
     let restored = Event::Restored { version: "b" };

@@ -1,11 +1,11 @@
-//! Measurements of one version of a plugin, each made once: the metrics and an operator's table are
-//! both derived from them.
+//! Measurements of one version of a plugin. Each value is measured once; the metrics and an
+//! operator's table are both derived from it.
 //!
 //! The series of a version are labelled with the plugin's name and a version label, see
 //! `ComponentInfo::label`. They are shown from the activation of the version until the last version
-//! with that label is dropped, so that a thousand swaps do not leave a thousand series. What an
-//! operator's table shows is of one version since its activation, except for the calls in progress
-//! and the instances, which are of all versions.
+//! with that label is dropped, so that a thousand swaps do not leave a thousand series. An
+//! operator's table shows one version since its activation; only the calls in progress and the
+//! instances are summed over all versions.
 
 mod collector;
 
@@ -29,11 +29,11 @@ use crate::{error::CallError, runtime::fault::Fault};
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum CallOutcome {
     Answered,
-    /// Answered with an error of its world's: a query that it refuses, a probe without a result.
+    /// Answered with an error that the world defines: a rejected query, a probe without a result.
     Refused,
-    /// Trapped, went over its memory, or answered what cannot be used.
+    /// Trapped, exceeded its memory limit, or returned an invalid answer.
     Trapped,
-    /// Stopped for its use of wall-clock or processor time.
+    /// Stopped because it exceeded its limit of wall-clock or processor time.
     TimedOut,
     /// Not executed: no instance was free in time, or too many calls were in progress.
     Busy,
@@ -51,7 +51,7 @@ impl CallOutcome {
         CallOutcome::Disabled,
     ];
 
-    /// As metrics and spans have it.
+    /// The value of the label in metrics and spans.
     pub(crate) fn name(self) -> &'static str {
         match self {
             CallOutcome::Answered => "ok",
@@ -73,14 +73,14 @@ impl From<&Fault> for CallOutcome {
     }
 }
 
-/// Whether a call failed as busy.
+/// Whether a call failed because the plugin was busy.
 pub(crate) fn is_busy<T>(answer: &Result<T, CallError>) -> bool {
     matches!(answer, Err(CallError::Busy { .. }))
 }
 
-/// Precise enough for a table: within 25 %.
+/// A histogram for tables: within 25 %.
 pub(crate) type Times = LatencyHistogram<4>;
-/// Their values at one time.
+/// The counts of [`Times`] at one moment.
 pub(crate) type TimeCounts = Counts<4>;
 
 /// The measurements of one version. Cheap to clone.
@@ -93,17 +93,17 @@ struct Measurements {
     /// Set by the activation.
     label: OnceLock<String>,
     outcomes: [AtomicU64; CallOutcome::ALL.len()],
-    /// Attempts that were ended although all of their calls were answered.
+    /// Attempts that the host ended although all of their calls were answered.
     unfinished: AtomicU64,
-    /// Duration of a call in its instance.
+    /// Duration of a call in its instance, without the wait.
     duration: Times,
-    /// Wait of a call for an instance.
+    /// Time that a call waited for an instance.
     wait: Times,
     /// Processor time of a call.
     cpu_of_call: Times,
-    /// Processor time of the guests, their start included: nanoseconds.
+    /// Processor time of the guests in nanoseconds, including their start.
     cpu: AtomicU64,
-    /// Peak linear memory of the largest instance: bytes.
+    /// Peak linear memory in bytes of the largest instance.
     memory: AtomicU64,
     instances: AtomicI64,
     in_flight: AtomicI64,
@@ -112,7 +112,7 @@ struct Measurements {
     log_drops: AtomicU64,
     last_fault: Mutex<Option<Trap>>,
     recent_log: RecentLog,
-    /// Where they are shown; none: nowhere.
+    /// The metrics that show these measurements. `None`: no metric shows them.
     shown_in: Option<Versions>,
 }
 
@@ -122,20 +122,20 @@ pub(super) struct Versions(Arc<Mutex<BTreeMap<String, PluginVersions>>>);
 
 #[derive(Debug, Default)]
 struct PluginVersions {
-    /// Also of trial instances, which have no label.
+    /// All measurements in use, including those of trial instances, which have no label.
     live: Vec<Weak<Measurements>>,
     labels: BTreeMap<String, Label>,
 }
 
-/// The versions with one label: the same component with several manifests, or activated again.
+/// The versions with one label: one component with several manifests, or activated several times.
 #[derive(Debug, Default)]
 struct Label {
     live: usize,
-    /// The counters of versions that were dropped; a series never decreases.
+    /// The sums of versions that were dropped, because a counter must never decrease.
     dropped: Totals,
 }
 
-/// The series of one label.
+/// The values of one label's series.
 #[derive(Clone, Debug, Default)]
 struct Totals {
     outcomes: [u64; CallOutcome::ALL.len()],
@@ -168,7 +168,7 @@ impl Totals {
 }
 
 impl Versions {
-    /// The measurements of a trial instance, and then of the version that it becomes.
+    /// Creates the measurements of a trial instance, and of the version that it becomes.
     pub(super) fn trial(&self, plugin: &str) -> VersionMetrics {
         let mut measurements = Measurements::default();
         plugin.clone_into(&mut measurements.plugin);
@@ -180,7 +180,7 @@ impl Versions {
         VersionMetrics(measurements)
     }
 
-    /// Calls in progress and instances over all versions of a plugin.
+    /// Sums the calls in progress and the instances over all versions of a plugin.
     pub(super) fn present(&self, plugin: &str) -> (u64, u64) {
         let live = match self.plugins().get(plugin) {
             Some(versions) => versions.live(),
@@ -213,7 +213,7 @@ impl Versions {
         }
     }
 
-    /// The series of each version that is shown, by plugin and version label.
+    /// The series of every version that is shown, by plugin and version label.
     fn series(&self) -> Vec<((String, String), Totals)> {
         let (mut live, mut series) = (Vec::new(), BTreeMap::new());
         for (plugin, versions) in self.plugins().iter() {
@@ -222,7 +222,7 @@ impl Versions {
                 series.insert((plugin.clone(), label.clone()), entry.dropped.clone());
             }
         }
-        // Not under the lock: dropping the last reference takes it.
+        // Outside the lock, because dropping the last reference to a version acquires the lock.
         for it in live {
             if let Some(label) = it.label.get()
                 && let Some(totals) = series.get_mut(&(it.plugin.clone(), label.clone()))
@@ -253,7 +253,7 @@ impl Drop for Measurements {
 }
 
 impl VersionMetrics {
-    /// For a version whose calls are not to count as the plugin's: shown nowhere.
+    /// Creates measurements that no metric shows, for calls that do not count as the plugin's.
     pub(crate) fn unseen() -> VersionMetrics {
         VersionMetrics(Arc::default())
     }
@@ -263,7 +263,7 @@ impl VersionMetrics {
         &self.0.recent_log
     }
 
-    /// Shows the series under this version label, from now on; once.
+    /// Shows the series under this version label from now on. Further calls have no effect.
     pub(crate) fn show(&self, label: &str) {
         if let Some(versions) = &self.0.shown_in
             && self.0.label.set(label.to_owned()).is_ok()
@@ -278,30 +278,30 @@ impl VersionMetrics {
         self.0.outcomes[outcome as usize].fetch_add(1, Relaxed);
     }
 
-    /// An attempt was ended whose calls were all answered, and which is therefore no call of its
-    /// own in the series.
+    /// Counts an attempt that was ended although all of its calls were answered. The series of
+    /// calls do not contain it as a failed call.
     pub(crate) fn unfinished(&self) {
         self.0.unfinished.fetch_add(1, Relaxed);
     }
 
-    /// A call took so long in its instance, and used so much processor time.
+    /// Records the duration of a call in its instance and its processor time.
     pub(crate) fn took(&self, time: Duration, cpu: Duration) {
         self.0.duration.add(time);
         self.0.cpu_of_call.add(cpu);
     }
 
-    /// A call waited so long for an instance.
+    /// Records the time that a call waited for an instance.
     pub(crate) fn waited(&self, time: Duration) {
         self.0.wait.add(time);
     }
 
-    /// Guests used so much processor time.
+    /// Adds processor time of guests.
     pub(crate) fn used(&self, cpu: Duration) {
         let nanos = u64::try_from(cpu.as_nanos()).unwrap_or(u64::MAX);
         self.0.cpu.fetch_add(nanos, Relaxed);
     }
 
-    /// Updates the peak memory of an instance.
+    /// Raises the peak linear memory to `memory` bytes, if it is lower.
     pub(crate) fn came_to(&self, memory: u64) {
         self.0.memory.fetch_max(memory, Relaxed);
     }
@@ -323,12 +323,12 @@ impl VersionMetrics {
         GaugeGuard::new(self, |it| &it.instances)
     }
 
-    /// A call or attempt in progress.
+    /// Counts a call or an attempt in progress until the guard is dropped.
     pub(crate) fn in_flight(&self) -> GaugeGuard {
         GaugeGuard::new(self, |it| &it.in_flight)
     }
 
-    /// A call that waits for an instance.
+    /// Counts a call that waits for an instance until the guard is dropped.
     pub(crate) fn queued(&self) -> GaugeGuard {
         GaugeGuard::new(self, |it| &it.queue)
     }
@@ -377,7 +377,7 @@ impl VersionMetrics {
         Duration::from_nanos(self.0.cpu.load(Relaxed))
     }
 
-    /// Bytes.
+    /// Peak linear memory in bytes.
     pub(crate) fn memory_peak(&self) -> u64 {
         self.0.memory.load(Relaxed)
     }
@@ -399,7 +399,7 @@ impl VersionMetrics {
     }
 }
 
-/// Counts something in a gauge until it is dropped.
+/// Counts 1 in a gauge until it is dropped.
 #[derive(Debug)]
 pub(crate) struct GaugeGuard {
     metrics: VersionMetrics,

@@ -35,7 +35,7 @@ fn every_call_outcome_is_counted_under_its_name() {
     assert_eq!(
         (metrics.calls(), metrics.traps(), metrics.timeouts()),
         (4, 1, 1),
-        "what was not asked is no call of the plugin's"
+        "calls that were not executed do not count"
     );
 }
 
@@ -88,7 +88,7 @@ fn a_thousand_swaps_leave_the_series_of_one_version() {
     let text = shown(&registry);
     assert_eq!(text.lines().count(), lines, "{text}");
     assert!(text.contains("version=\"1000+000003e8\"") && !text.contains("version=\"999"));
-    assert_eq!(serving.calls(), 1, "those before it had counts of their own");
+    assert_eq!(serving.calls(), 1, "each earlier version had separate counts");
     drop(serving);
     assert!(!shown(&registry).contains("plugin=\"p\""));
     assert!(versions.plugins().is_empty());
@@ -99,7 +99,7 @@ fn versions_under_one_label_share_its_series() {
     let (registry, versions) = registered();
     let one = version(&versions, "p", "1");
     one.called(CallOutcome::Answered);
-    // The same component with another manifest.
+    // The same component with another manifest has the same label.
     let other = version(&versions, "p", "1");
     let leaving = (one.in_flight(), one);
     other.called(CallOutcome::Answered);
@@ -109,7 +109,7 @@ fn versions_under_one_label_share_its_series() {
     drop(leaving);
     other.called(CallOutcome::Answered);
     assert!(shown(&registry).contains(&line(3)), "{}", shown(&registry));
-    assert_eq!(other.calls(), 2, "of this version alone");
+    assert_eq!(other.calls(), 2, "only the calls of this version");
     assert_eq!(versions.present("p"), (0, 0));
 }
 

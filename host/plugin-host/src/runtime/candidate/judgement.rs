@@ -1,20 +1,21 @@
-//! When a shadow or a canary may serve, and when a canary is returned: a rule without a clock.
+//! Decides when a shadow or a canary may serve, and when a canary is returned. The rules read no
+//! clock.
 
 use std::time::Duration;
 
 use crate::manifest::rollout::{CanaryPlan, Plan, ShadowPlan};
 
-/// What a version beside the serving one has shown so far.
+/// Measurements of a version that runs alongside the serving one.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) struct Evidence {
     pub(super) age: Duration,
     /// Calls that it answered.
     pub(super) answered: u64,
     pub(super) compared: u64,
-    /// Of the compared ones.
+    /// Number of compared answers that differ.
     pub(super) differences: u64,
     pub(super) faults: u64,
-    /// None: too few calls to judge it.
+    /// `None`: there are too few calls to judge it.
     pub(super) latency: Option<Latency>,
 }
 
@@ -25,12 +26,12 @@ pub(super) struct Latency {
     pub(super) serving: Duration,
 }
 
-/// What follows from the evidence.
+/// The result of a judgement.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(super) struct Judgement {
-    /// Why it is returned.
+    /// Why the canary is returned. `None`: it is not.
     pub(super) returned: Option<String>,
-    /// The conditions that are missing before it may serve, a line each.
+    /// The unmet conditions for serving, a line each.
     pub(super) missing: Vec<String>,
 }
 
@@ -84,7 +85,7 @@ fn missing_of_canary(plan: &CanaryPlan, it: &Evidence) -> Vec<String> {
     reasons.into_iter().flatten().collect()
 }
 
-/// Which limit a canary exceeds.
+/// Returns which limit a canary exceeds.
 fn excess(plan: &CanaryPlan, it: &Evidence) -> Option<String> {
     if it.faults > plan.max_faults {
         return Some(format!(
@@ -92,7 +93,8 @@ fn excess(plan: &CanaryPlan, it: &Evidence) -> Option<String> {
             it.faults, plan.max_faults
         ));
     }
-    // Of as many as are compared at least, so that a first difference is not 100 %.
+    // At least the planned number of comparisons is the basis, so that a first difference is not
+    // 100 %.
     let compared = it.compared.max(plan.min_compared());
     let percent = it.differences as f64 * 100.0 / compared.max(1) as f64;
     if percent > plan.max_differences_percent {
@@ -116,7 +118,7 @@ fn time_left(least: Duration, age: Duration, table: &str) -> Option<String> {
     let left = if left < Duration::from_secs(1) {
         left
     } else {
-        // Rounded up: what is left is left.
+        // Rounded up, so that a positive rest never shows as 0 s.
         Duration::from_secs(left.as_secs() + u64::from(left.subsec_nanos() > 0))
     };
     Some(format!("{left:?} more ({table}.min-duration)"))
@@ -149,7 +151,7 @@ mod tests {
         latency_floor: Duration::from_millis(10),
     };
 
-    /// It may serve by this.
+    /// Evidence that meets all conditions.
     const ENOUGH: Evidence = Evidence {
         age: Duration::from_mins(10),
         answered: 100,
@@ -195,7 +197,10 @@ mod tests {
             };
             let judgement = judge(&SHADOW, &evidence);
             assert_eq!(judgement.missing, expected, "{evidence:?}");
-            assert_eq!(judgement.returned, None, "a shadow disturbs nobody");
+            assert_eq!(
+                judgement.returned, None,
+                "a shadow is never returned by its judgement"
+            );
         }
     }
 
@@ -250,7 +255,8 @@ mod tests {
                 },
                 Some("6 of 50 compared answers differ, at most 10 % may"),
             ),
-            // Judged as of 50, so that the sixth is one too many.
+            // 5 of 5 differ, but the basis is the planned 50 comparisons, so only the sixth
+            // difference is too many.
             (
                 Evidence {
                     compared: 5,
@@ -274,7 +280,7 @@ mod tests {
                 },
                 Some("the p99 of its calls is 40.0ms, that of the serving version 20.0ms"),
             ),
-            // A thousand times, and below the floor.
+            // A thousand times as slow, but not above the floor.
             (
                 Evidence {
                     latency: Some(latency(10_000, 10)),

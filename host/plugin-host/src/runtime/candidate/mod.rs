@@ -1,16 +1,16 @@
-//! Candidates: a version beside the serving one, as a shadow or as a canary.
+//! Candidates: versions that run alongside the serving one, as a shadow or as a canary.
 //!
-//! * A shadow answers nobody. A sample of the calls is repeated on it after the serving version has
-//!   answered them.
+//! * A shadow answers no caller. A sample of the calls is repeated on it after the serving version
+//!   has answered them.
 //! * A canary answers a share of the calls, chosen by what they are about (see [`share`]). A sample
 //!   of these is repeated on further instances of the serving version. If a call fails on the
-//!   canary, the serving version answers it, too; a probe's attempt only as long as it has taken no
-//!   step.
+//!   canary, the serving version answers it instead; a probe's attempt only before its first step.
 //!
-//! The sample goes with the answers through a bounded queue (full: dropped) to a task that repeats
-//! and compares. So the repetition costs the caller nothing, and neither do its faults. It does no
-//! input or output: a probe's attempt is replayed with the answers that the first one received. The
-//! task also judges what the candidate has shown (see [`judgement`]) and informs the directory.
+//! The sampled calls and their answers go through a bounded queue to a task that repeats and
+//! compares; when the queue is full, a sample is dropped. The caller therefore waits neither for
+//! the repetition nor for its faults. The repetition does no input or output: a probe's attempt is
+//! replayed with the recorded answers to its steps. The task also judges the candidate (see
+//! [`judgement`]) and reports the verdict to the directory.
 
 mod judgement;
 pub(crate) mod share;
@@ -45,11 +45,11 @@ use crate::{
 use judgement::{Evidence, Judgement, Latency, judge};
 use share::KeyHash;
 
-/// Queued samples.
+/// Capacity of the queue of samples.
 const QUEUE: usize = 64;
-/// Differences shown.
+/// Maximum number of differences shown.
 const SHOWN: usize = 16;
-/// Interval of the judgement.
+/// Interval between judgements.
 const TICK: Duration = Duration::from_secs(1);
 
 /// The judgement of a candidate, for the directory.
@@ -58,13 +58,13 @@ pub(crate) struct CandidateJudged {
     pub(crate) plugin: String,
     pub(crate) generation: Generation,
     pub(crate) verdict: Verdict,
-    /// For an operator.
+    /// The reason, for an operator.
     pub(crate) reason: String,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Verdict {
-    /// It met its plan.
+    /// It met all conditions of its plan.
     Agreed,
     /// It exceeds a limit.
     Failed,
@@ -74,7 +74,7 @@ pub(crate) enum Verdict {
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Terms {
     pub(crate) plan: Plan,
-    /// Whether it is promoted by the host.
+    /// Whether the host promotes it.
     pub(crate) automatic: bool,
     pub(crate) generation: Generation,
 }
@@ -87,7 +87,8 @@ impl Plan {
         }
     }
 
-    /// Of its calls, or of the serving version's for a shadow: repeated and compared.
+    /// Share of the calls that are repeated and compared: of its own calls for a canary, of the
+    /// serving version's for a shadow.
     fn sample_percent(&self) -> u64 {
         match self {
             Plan::Shadow(plan) => plan.sample_percent,
@@ -110,7 +111,7 @@ impl Plan {
     }
 }
 
-/// What a candidate has shown.
+/// Counts and measurements of a candidate.
 #[derive(Debug)]
 pub(crate) struct CandidateStats {
     terms: Terms,
@@ -118,13 +119,13 @@ pub(crate) struct CandidateStats {
     began: Instant,
     context: Arc<VersionContext>,
     serving: VersionMetrics,
-    /// The durations of calls at the beginning: of the candidate's admission, and of the serving
-    /// version.
+    /// The histograms at the start: the candidate's, which includes its admission, and the serving
+    /// version's.
     earlier: (TimeCounts, TimeCounts),
     answered: AtomicU64,
     compared: AtomicU64,
     differences: AtomicU64,
-    /// Of a shadow.
+    /// Calls that failed on a shadow.
     failures: AtomicU64,
     dropped: AtomicU64,
     shown: Mutex<VecDeque<Difference>>,
@@ -132,7 +133,7 @@ pub(crate) struct CandidateStats {
 }
 
 impl CandidateStats {
-    /// `context`: of the candidate. `serving`: of the serving version.
+    /// `context` belongs to the candidate, `serving` to the serving version.
     pub(crate) fn new(
         terms: Terms,
         context: Arc<VersionContext>,
@@ -156,7 +157,7 @@ impl CandidateStats {
         }
     }
 
-    /// As an operator sees it. `info`: of the candidate.
+    /// Returns the candidate's state for an operator. `info` describes the candidate.
     pub(crate) fn rollout(&self, info: &ComponentInfo) -> Rollout {
         let (candidate, serving) = self.times();
         let micros = |times: &TimeCounts| u64::try_from(times.at(990)?.as_micros()).ok();
@@ -202,12 +203,13 @@ impl CandidateStats {
         shown.push_back(difference);
     }
 
-    /// The canary answered a call.
+    /// Counts a call that the candidate answered.
     pub(crate) fn answered(&self) {
         self.answered.fetch_add(1, Relaxed);
     }
 
-    /// A call of the canary's failed; its fault is counted where it happened.
+    /// Counts a call that failed on the canary. The fault itself was counted in the canary's
+    /// context.
     pub(crate) fn failed(&self) {
         self.metrics.failed.inc();
     }
@@ -232,7 +234,7 @@ impl CandidateStats {
                 self.show(if is_shadow {
                     difference
                 } else {
-                    // The canary's answer was the first one.
+                    // The canary's answer came first, so that the two are swapped.
                     Difference {
                         serving: difference.candidate,
                         candidate: difference.serving,
@@ -251,7 +253,8 @@ impl CandidateStats {
                 self.compared.fetch_add(1, Relaxed);
                 return;
             }
-            // The serving version failed: the canary's answer has nothing to be compared with.
+            // The call failed on the serving version, so that there is no answer to compare the
+            // canary's with.
             Err(_) => return self.drop_one(),
         }
         if is_shadow {
@@ -267,9 +270,9 @@ impl CandidateStats {
         }
     }
 
-    /// Durations of the calls of candidate and serving version since the beginning. The first call of
-    /// an instance may load agents or open a query, and that of a canary is not to be compared with
-    /// calls of instances that have done so.
+    /// Histograms of the candidate and the serving version since the start. The longest calls of a
+    /// canary are left out, one for each instance: the first call of an instance may load agents or
+    /// open a query, while the serving version's instances have done so before.
     fn times(&self) -> (TimeCounts, TimeCounts) {
         let (candidate, serving) = &self.earlier;
         let first_calls = match (&self.terms.plan, self.context.limits.instances) {
@@ -296,7 +299,8 @@ impl CandidateStats {
     }
 
     fn evidence(&self) -> Evidence {
-        // Each difference is one of the compared answers, also while they are counted.
+        // The counters are updated one after the other; a difference is never more than one of the
+        // compared answers.
         let compared = self.compared.load(Relaxed);
         Evidence {
             age: self.began.elapsed(),
@@ -308,7 +312,7 @@ impl CandidateStats {
         }
     }
 
-    /// The verdict, if there is one by now, with the reason.
+    /// Returns the verdict and its reason, once there is one.
     fn verdict(&self) -> Option<(Verdict, String)> {
         let evidence = self.evidence();
         let Judgement { returned, missing } = judge(&self.terms.plan, &evidence);
@@ -335,7 +339,7 @@ impl CandidateStats {
     }
 }
 
-/// A version beside the serving one. Dropping it ends the comparison.
+/// A version that runs alongside the serving one. Dropping it ends the comparison.
 pub(crate) struct Candidate<W: Comparable> {
     pub(crate) version: Arc<Version<W>>,
     pub(crate) stats: Arc<CandidateStats>,
@@ -344,8 +348,8 @@ pub(crate) struct Candidate<W: Comparable> {
 }
 
 impl<W: Comparable> Candidate<W> {
-    /// `serving`: a canary's calls are repeated on further instances of it, which count for nothing.
-    /// `judged`: receives the verdict.
+    /// Starts the comparison. A canary's calls are repeated on further instances of `serving`,
+    /// which are left out of its metrics and health. `judged` receives the verdict.
     pub(crate) fn start(
         runtime: &Runtime,
         version: Arc<Version<W>>,
@@ -375,7 +379,7 @@ impl<W: Comparable> Candidate<W> {
         self.stats.terms.plan.kind() == RolloutKind::Shadow
     }
 
-    /// Whether it answers the calls with this key.
+    /// Whether the version answers the calls with this key.
     pub(super) fn answers(&self, key: impl FnOnce(&mut KeyHash)) -> bool {
         match &self.stats.terms.plan {
             Plan::Shadow(_) => false,
@@ -387,13 +391,13 @@ impl<W: Comparable> Candidate<W> {
         }
     }
 
-    /// Counts a call; true for as many of a hundred as the plan says, evenly.
+    /// Counts a call. Returns true for the planned share of a hundred calls, spread evenly.
     pub(crate) fn samples(&self) -> bool {
         let call = self.calls.fetch_add(1, Relaxed);
         is_sampled(call, self.stats.terms.plan.sample_percent())
     }
 
-    /// Hands a sample over, unless too many wait.
+    /// Queues a sample, or drops it if the queue is full.
     pub(crate) fn submit(&self, sample: W::Sample) {
         if self.queue.try_send(sample).is_err() {
             self.stats.drop_one();
@@ -401,7 +405,7 @@ impl<W: Comparable> Candidate<W> {
     }
 }
 
-/// Compares and judges, until the way to it is gone.
+/// Compares samples and judges the candidate until the candidate is dropped.
 async fn follow<W: Comparable>(
     repeated_on: Option<Arc<Version<W>>>,
     stats: Arc<CandidateStats>,
@@ -419,7 +423,7 @@ async fn follow<W: Comparable>(
                 (None, _) => return,
             },
             _ = tick.tick() => {
-                // If the queue is full, the next tick sends it again.
+                // If the queue is full, the next tick sends the verdict again.
                 if !sent && let Some((verdict, reason)) = stats.verdict() {
                     let event = CandidateJudged {
                         plugin: stats.context.name.clone(),

@@ -1,14 +1,14 @@
-//! Which calls a canary answers.
+//! Decides which calls a canary answers.
 //!
-//! The key of a call is what it is about: a task, an app, a query, a container. SHA-256 of the
-//! plugin's name and the parts of the key, with a zero byte after each, says where the key is among
-//! a hundred equal shares: the remainder of its first seven bytes, big-endian, by 100 (seven, so that
-//! a shell can compute it). Keys in the first `percent` shares go to the canary. So a key stays where
-//! it is, after a restart and in another daemon, and a higher percentage only adds keys.
+//! The key of a call is what it is about: a task, an app, a query, a container. Each key has a
+//! place from 0 to 99: SHA-256 of the plugin's name and the parts of the key, each followed by a
+//! zero byte; then the first seven bytes as a big-endian number, modulo 100 (seven, so that a shell
+//! can compute it). A canary answers the keys whose place is below `percent`. A key thus keeps its
+//! version after a restart and in another daemon, and a higher percentage only adds keys.
 
 use sha2::{Digest, Sha256};
 
-/// The hash of a key. Allocates nothing.
+/// The hash of a key. It allocates no memory.
 pub(crate) struct KeyHash(Sha256);
 
 impl KeyHash {
@@ -40,7 +40,7 @@ impl KeyHash {
         self.0.update([0]);
     }
 
-    /// 0 to 99.
+    /// Returns the place of the key: 0 to 99.
     pub(super) fn share(self) -> u64 {
         let digest = self.0.finalize();
         let first = digest
@@ -73,8 +73,9 @@ mod tests {
         ("p", &[""], 37),
     ];
 
-    /// `echo $((0x$(printf '%s\0' check-http web.1 | sha256sum | cut -c1-14) % 100))`. A daemon that computed other values
-    /// would move calls from one version to the other when it takes over.
+    /// The values of `echo $((0x$(printf '%s\0' check-http web.1 | sha256sum | cut -c1-14) %
+    /// 100))`. If a daemon computed other values, its takeover would move calls from one version to
+    /// the other.
     #[test]
     fn shares_are_the_same_in_every_daemon() {
         for (plugin, parts, expected) in SHARES {
@@ -103,13 +104,13 @@ mod tests {
             counts[usize::try_from(first).unwrap()] += 1;
             same += u32::from(first == share("check-tcp", &[&key]));
         }
-        // 200 expected, with a standard deviation of 14.
+        // Expected are 200, with a standard deviation of 14.
         assert!(
             counts.iter().all(|count| (130..=270).contains(count)),
             "{counts:?}"
         );
         assert!((130..=270).contains(&same), "{same}");
-        // The end of a part matters.
+        // The boundaries of the parts count.
         assert_ne!(share("p", &["ab", "c"]), share("p", &["a", "bc"]));
     }
 }

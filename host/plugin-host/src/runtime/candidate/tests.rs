@@ -6,7 +6,7 @@ use crate::{
     observe::{health::Probation, metrics::Metrics},
 };
 
-/// Statistics of a version with this manifest, which runs as the manifest says.
+/// Statistics of a candidate whose rollout is the one of this manifest.
 fn stats(manifest: &str) -> CandidateStats {
     let text = format!("world = \"check-probe\"\n{manifest}\n");
     let file = ManifestFile::parse(text, &Limits::default(), Probation::default());
@@ -67,7 +67,7 @@ fn all_differences_are_counted_and_the_latest_are_shown() {
 }
 
 #[test]
-fn faults_of_the_serving_version_aside_are_not_the_canarys() {
+fn faults_of_repeated_calls_on_the_serving_version_are_not_the_canarys() {
     let stats = stats("rollout = \"canary\"");
     stats.note(Ok(different(1)));
     stats.note(Ok(Comparison::Same));
@@ -82,7 +82,7 @@ fn faults_of_the_serving_version_aside_are_not_the_canarys() {
     );
 }
 
-/// Calls of these durations in the histogram of a version.
+/// Adds calls of this duration to the histogram of a version.
 fn took(metrics: &VersionMetrics, calls: u64, millis: u64) {
     for _ in 0..calls {
         metrics.took(Duration::from_millis(millis), Duration::ZERO);
@@ -95,14 +95,18 @@ fn slow_canary_is_returned_once_both_have_enough_calls() {
         "rollout = \"canary\"\n[canary]\nmin-calls = 100\nmax-latency-ratio = 3\nlatency-floor = \"1ms\"\n[limits]\ninstances = 2",
     );
     let (canary, serving) = (&stats.context.metrics, &stats.serving);
-    // The first calls of its two instances are left out, however long they take.
+    // The first call of each of its two instances is left out, however long it takes.
     took(canary, 2, 900);
     took(canary, 100, 4);
     took(serving, 99, 2);
     assert_eq!(stats.latency(), None, "99 calls of the serving version");
     took(serving, 1, 2);
     assert!(stats.latency().is_some());
-    assert_eq!(stats.verdict(), None, "twice as slow, three times is allowed");
+    assert_eq!(
+        stats.verdict(),
+        None,
+        "it is twice as slow, and three times is allowed"
+    );
     took(canary, 50, 9);
     let (verdict, reason) = stats.verdict().unwrap();
     assert_eq!(verdict, Verdict::Failed);
@@ -148,7 +152,7 @@ fn manual_candidate_is_never_promoted_by_the_host() {
         ),
     ] {
         let stats = stats(manifest);
-        assert_eq!(stats.verdict(), None, "it answered nothing: {manifest}");
+        assert_eq!(stats.verdict(), None, "it has answered no call: {manifest}");
         stats.answered();
         stats.note(Ok(Comparison::Same));
         let verdict = stats.verdict().map(|(verdict, _)| verdict);

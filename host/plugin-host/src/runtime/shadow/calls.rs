@@ -30,7 +30,7 @@ use crate::{
 #[derive(Clone)]
 pub(crate) struct Validate(pub(crate) Vec<Constraint>);
 
-/// Asks which candidates fit.
+/// Evaluates which candidates fit.
 #[derive(Clone)]
 pub(crate) struct Evaluate(pub(crate) Question);
 
@@ -48,7 +48,8 @@ pub(crate) struct SelectKills {
     pub(crate) count: u32,
 }
 
-/// A call of a matcher and its first answer. `revision`: of the agent set at the call.
+/// A call of a matcher and its first answer. `revision` is the revision of the agent set at that
+/// time.
 pub(crate) enum MatcherSample {
     Validate(Validate, Vec<ConstraintError>),
     Evaluate {
@@ -105,7 +106,7 @@ impl RepeatableCall<Matcher> for Validate {
     }
 }
 
-/// What a question about a task's agents is about.
+/// The canary's key for calls about the agents of a task: the run spec.
 pub(crate) fn evaluate_key(task: &Task, hash: &mut KeyHash) {
     hash.part(&task.run_spec);
 }
@@ -236,7 +237,8 @@ fn has_agent_set_loaded(question: &Question) -> usize {
     question.agent_set.id() as usize
 }
 
-/// A query and its view are asked about on one version.
+/// The canary's key for a query. It is the same when a query is opened and when events are decided,
+/// so that both calls go to the same version.
 pub(crate) fn query_key(query: &Query, hash: &mut KeyHash) {
     for kind in &query.event_types {
         hash.part(kind);
@@ -267,7 +269,7 @@ pub(crate) enum FilterSample {
 }
 
 impl RepeatableCall<Filter> for Open {
-    /// Or the text with which the component refuses the query.
+    /// The error is the text with which the component rejects the query.
     type Answer = Result<(), String>;
 
     fn preferred_instance(&self) -> Option<usize> {
@@ -331,7 +333,7 @@ impl RepeatableCall<Bootstrap> for Prepare {
     type Answer = Result<Prepared, Refusal>;
 
     fn key(&self, hash: &mut KeyHash) {
-        // Not the task's id, which changes when the container is started again.
+        // The key omits the task's id, which changes when the container is started again.
         let Context {
             framework,
             role,
@@ -369,7 +371,7 @@ impl RepeatableCall<Bootstrap> for Prepare {
     }
 }
 
-/// An attempt with the answers to its steps, and its end.
+/// An attempt with the answers to its steps, and its last step.
 pub(crate) struct ProbeSample {
     pub(crate) request: Arc<Request>,
     pub(crate) steps: Vec<(Step, Answer)>,

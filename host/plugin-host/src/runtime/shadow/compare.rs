@@ -30,7 +30,7 @@ use crate::{
     },
 };
 
-/// Characters of each side that are shown.
+/// Maximum number of characters shown of each answer.
 const SHOWN: usize = 200;
 
 fn shown(what: &impl Debug) -> String {
@@ -53,7 +53,7 @@ fn compared<T: PartialEq + Debug>(question: impl FnOnce() -> String, first: &T, 
     }
 }
 
-/// Lists part at their first different member.
+/// Compares two lists and shows the first element that differs.
 fn compared_lists<T: PartialEq + Debug>(
     question: impl Fn(usize) -> String,
     first: &[T],
@@ -74,7 +74,7 @@ impl Comparable for Matcher {
             MatcherSample::Validate(Validate(constraints), first) => {
                 let question = format!("validate {}", shown(&constraints));
                 let repeated = repeat(version, Validate(constraints)).await?;
-                // Compare the constraints with errors, not the messages.
+                // Compares which constraints have errors, not the messages.
                 let wrong = |errors: &[ConstraintError]| {
                     let mut wrong: Vec<u32> = errors.iter().map(|it| it.constraint).collect();
                     wrong.sort_unstable();
@@ -169,7 +169,7 @@ impl Comparable for Filter {
                     &read(repeated),
                 )
             }
-            // Both refuse; the words are each one's own.
+            // Both versions reject the query. The wording may differ.
             (Err(_), Err(_)) => Comparison::Same,
             (first, repeated) => compared(|| query, &first.err(), &repeated.err()),
         })
@@ -183,12 +183,12 @@ enum Meant {
     Replace(Value),
 }
 
-/// Documents are compared, not their texts.
+/// Parses replacements, so that documents are compared and not their texts.
 fn meant(decision: Decision) -> Meant {
     match decision {
         Decision::Pass => Meant::Pass,
         Decision::Drop => Meant::Drop,
-        // The engine let only objects through.
+        // The engine lets only JSON objects through.
         Decision::Replace(json) => Meant::Replace(serde_json::from_str(&json).unwrap_or_default()),
     }
 }
@@ -241,7 +241,7 @@ impl Comparable for Probe {
             };
         }
         Ok(match (&end, &step) {
-            // The words of a failure are each one's own.
+            // The wording of a failure may differ.
             (Step::Failed(a), Step::Failed(b)) if a.reason == b.reason => Comparison::Same,
             _ => compared(|| question(count + 1), &end, &step),
         })

@@ -19,9 +19,9 @@ use crate::{
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Comparison {
     Same,
-    /// `serving` is the first answer, `candidate` the repeated one.
+    /// `serving` holds the first answer, `candidate` the repeated one.
     Different(Difference),
-    /// The data has changed since.
+    /// The data has changed since the first call, so the answers cannot be compared.
     Stale,
 }
 
@@ -30,7 +30,7 @@ pub(crate) trait Comparable: World {
     /// A call and its first answer.
     type Sample: Send + 'static;
 
-    /// Repeats the call on `version` and compares.
+    /// Repeats the call on `version` and compares the answers.
     fn compare(
         version: &Version<Self>,
         sample: Self::Sample,
@@ -39,23 +39,24 @@ pub(crate) trait Comparable: World {
 
 /// A call that can be repeated on another version.
 pub(crate) trait RepeatableCall<W: Comparable>: Clone + Send {
-    /// The result.
+    /// The answer.
     type Answer: Clone + Send;
 
-    /// The instance to prefer, because it has an agent set or a query open. None: any.
+    /// The preferred instance, which has the agent set loaded or the query open. `None`: any
+    /// instance.
     fn preferred_instance(&self) -> Option<usize> {
         None
     }
 
-    /// What the call is about: whether a canary answers it.
+    /// Adds what the call is about to the hash that decides whether a canary answers it.
     fn key(&self, hash: &mut KeyHash);
 
     fn call(self, reply: Reply<Self::Answer>) -> W::Call;
 
-    /// The call with its answer, for the comparison.
+    /// Returns the call with its first answer, for comparison.
     fn sample(self, first: Self::Answer) -> W::Sample;
 
-    /// The call for the call log. None: it ended in a fault.
+    /// Returns the call for the call log. The answer is `None` if the call ended in a fault.
     fn observed(self, answer: Option<Self::Answer>) -> ObservedCall;
 }
 

@@ -7,11 +7,11 @@ use crate::{
     worlds::matcher::{Agent, Attribute, AttributeValue},
 };
 
-/// An agent as a case has it.
+/// An agent in the form of a case.
 #[derive(Debug, Deserialize, Serialize)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct GivenAgent {
-    /// The cluster's id; needed where two agents have the same host name.
+    /// The cluster's id. Needed if two agents have the same host name.
     #[serde(skip_serializing_if = "Option::is_none")]
     id: Option<String>,
     hostname: String,
@@ -32,19 +32,19 @@ enum GivenValue {
     Scalar(f64),
     Ranges(Vec<(u64, u64)>),
     Set(Vec<String>),
-    /// An empty list would be no ranges.
+    /// An empty set needs this form, because an empty list would be read as ranges.
     EmptySet {
         set: [String; 0],
     },
 }
 
 impl GivenAgent {
-    /// As a case calls the agent: by its id if it has one, else by its host name.
+    /// The agent's name in a case: its id if it has one, otherwise its host name.
     pub(super) fn name(&self) -> &str {
         self.id.as_ref().unwrap_or(&self.hostname)
     }
 
-    /// The same of a recorded call's agent.
+    /// The name of a recorded call's agent in a case.
     pub(super) fn name_of(agent: &Agent) -> &str {
         &agent.id
     }

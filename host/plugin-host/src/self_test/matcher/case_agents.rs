@@ -10,18 +10,18 @@ use serde_json::Value;
 use super::GivenAgent;
 use crate::worlds::{agent_mirror::AgentMirror, matcher::Agent};
 
-/// The agents of a case; their handles count from 1, in their order.
+/// The agents of a case. Their handles count from 1, in the order of the case.
 #[derive(Debug)]
 pub(crate) struct CaseAgents {
     pub(super) names: Vec<String>,
     by_name: BTreeMap<String, u32>,
     agents: Vec<Agent>,
-    /// What an instance has of them, while cases of one home region follow each other.
+    /// The agent set that instances load. It is replaced when a case has another home region.
     mirror: Mutex<Option<Arc<AgentMirror>>>,
 }
 
 impl CaseAgents {
-    /// Reads a set of a recorded call. The error names the mistake in it.
+    /// Reads an agent set of a recorded call. The error names the mistake in it.
     pub(crate) fn read(agents: &Value) -> Result<CaseAgents, String> {
         let given: Vec<GivenAgent> = serde_path_to_error::deserialize(agents).map_err(|error| {
             let path = error.path().to_string();
@@ -34,7 +34,7 @@ impl CaseAgents {
         let names: Vec<String> = given.iter().map(|it| it.name().to_owned()).collect();
         let mut by_name = BTreeMap::new();
         for (name, handle) in names.iter().zip(1..) {
-            // The first of those with one name.
+            // If several agents have one name, it denotes the first of them.
             by_name.entry(name.clone()).or_insert(handle);
         }
         let agents = given.into_iter().zip(1..);
@@ -55,8 +55,8 @@ impl CaseAgents {
         names.iter().map(|name| self.handle(name)).collect()
     }
 
-    /// The host's copy; equal for equal home regions in a row, so that an instance keeps what it
-    /// has loaded.
+    /// Returns the agent set for a home region. Consecutive cases with one home region share it, so
+    /// that an instance need not load it again.
     pub(super) fn mirror(&self, home_region: Option<String>) -> Arc<AgentMirror> {
         let mut mirror = self.mirror.lock().unwrap_or_else(PoisonError::into_inner);
         match &*mirror {

@@ -1,30 +1,30 @@
-//! Self-tests of world `attribute-matcher`: some agents, a task's constraints, and which agents it
-//! may go to, or which of its instances are to be killed.
+//! Self-tests of world `attribute-matcher`: agents, a task's constraints, and either the agents on
+//! which the task may run or the instances to kill.
 //!
 //! ```toml
 //! [[self-test]]
 //! agents = [{ hostname = "a", attributes = { rack = "r1", cores = 8.0 } }, { hostname = "b", zone = "z1" }]
 //! constraints = [["rack", "CLUSTER", "r1"], "gpu:true"]
-//! placed = ["a"]                           # those that run an instance already
-//! instances = 3                            # how many the task is to have; by default one more
-//! expect = ["a"]                           # those that one more instance may go to
+//! placed = ["a"]                           # agents that already run an instance
+//! instances = 3                            # wanted instances; by default one more than placed
+//! expect = ["a"]                           # agents on which one more instance may run
 //!
 //! [[self-test]]
 //! agents = [{ hostname = "a" }, { hostname = "b" }]
 //! constraints = [["@hostname", "GROUP_BY"]]
-//! placed = ["a", "b", "b"]                 # in the order in which the host would kill
+//! placed = ["a", "b", "b"]                 # in the order in which the host would kill them
 //! kill = 1
-//! expect = ["b"]                           # the agents whose instances are to be killed
+//! expect = ["b"]                           # agents whose instances are chosen
 //! ```
 //!
-//! Agents may have an `id`; they are then named by it, not by their host name. Also: `run-spec`,
-//! `home-region`, `ending` (those of `placed` whose instance is being killed), `candidates` (agents,
-//! or `{ agent = "a", capacity = 2 }`; by default all agents, for one instance each), `place = 2` in
-//! place of `kill`, with the chosen agents in their order as the answer, and `validate = true`, with
-//! the indices of the invalid constraints as the answer.
+//! Agents may have an `id`, which then names them in place of the host name. Also: `run-spec`,
+//! `home-region`, `ending` (agents of `placed` whose instance is being killed), `candidates`
+//! (agents, or `{ agent = "a", capacity = 2 }`; by default all agents, for one instance each),
+//! `place = 2` in place of `kill`, which expects the chosen agents in their order, and `validate =
+//! true`, which expects the indices of the invalid constraints.
 //!
 //! Exact answers: `expect = { a = "fits", b = 0 }` names the constraint that refuses a candidate;
-//! `expect = [2]` the killed instances as indices into `placed`.
+//! `expect = [2]` lists the killed instances as indices into `placed`.
 
 mod agents;
 mod case_agents;
@@ -95,11 +95,11 @@ enum GivenCandidate {
 #[derive(Debug, Deserialize, Serialize)]
 #[serde(untagged)]
 enum Expected {
-    /// Agents.
+    /// Names of agents.
     Names(Vec<String>),
     /// Indices into the constraints, or into the placed instances.
     Indices(Vec<u32>),
-    /// By candidate.
+    /// Verdicts by candidate.
     Verdicts(BTreeMap<String, GivenVerdict>),
 }
 
@@ -126,12 +126,12 @@ impl GivenVerdict {
     }
 }
 
-/// A question that stays the same, and its agents.
+/// A parsed case and its agents. It can be executed repeatedly.
 pub(crate) struct PreparedQuestion {
     question: Question,
     agents: Arc<CaseAgents>,
     asked: CaseCall,
-    /// Whether the answer is wanted with verdicts or indices, and not only with names.
+    /// Whether the expected answer has verdicts or indices and not only names.
     exact: bool,
 }
 
@@ -181,7 +181,7 @@ impl CaseAgents {
         given.into_iter().map(candidate).collect()
     }
 
-    /// The expected answer, and whether it is exact.
+    /// Returns the expected answer, and whether it is exact.
     fn expected(
         &self,
         expected: Option<Expected>,
@@ -335,7 +335,8 @@ impl Testable for Matcher {
     }
 }
 
-/// The constraints with errors; their messages are each version's own.
+/// Returns the constraints with errors. The messages are not compared, because their wording may
+/// differ.
 fn invalid(errors: &[ConstraintError]) -> Vec<u32> {
     let mut indices: Vec<u32> = errors.iter().map(|it| it.constraint).collect();
     indices.sort_unstable();
@@ -391,7 +392,7 @@ mod tests {
     }
 
     #[test]
-    fn agents_with_one_hostname_are_told_apart_by_their_ids() {
+    fn agents_with_one_hostname_are_distinguished_by_their_ids() {
         let agents = "agents = [{ id = \"1\", hostname = \"a\" }, { id = \"2\", hostname = \"a\" }]";
         let case = prepared(&format!(
             "{agents}\nplaced = [\"2\"]\nending = [\"2\"]\ncandidates = [\"2\", {{ agent = \"1\", capacity = 3 }}]\nexpect = {{ 1 = \"fits\", 2 = 0 }}"

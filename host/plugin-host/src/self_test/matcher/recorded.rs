@@ -1,4 +1,5 @@
-//! Recorded calls of matchers as cases. The agents are not part of them: many calls share a set.
+//! Converts recorded calls of matchers to cases. The agents are left out, because many calls share
+//! a set.
 
 use std::{collections::BTreeMap, num::NonZeroU32};
 
@@ -71,7 +72,7 @@ impl Names<'_> {
     fn of(&self, handle: u32) -> String {
         match self.0.get(handle) {
             Some(agent) => GivenAgent::name_of(agent).to_owned(),
-            // The case is then rejected with this name.
+            // No agent has this name, so the case is rejected with it.
             None => format!("handle {handle}"),
         }
     }

@@ -72,7 +72,7 @@ pub(super) enum ErrorKind {
 }
 
 impl Given {
-    /// As a case writes it.
+    /// Returns the key of the answer in a case.
     pub(super) fn key(&self) -> &'static str {
         match self {
             Given::Http(_) => "http",
@@ -84,7 +84,7 @@ impl Given {
         }
     }
 
-    /// Of a recorded attempt.
+    /// Converts an answer of a recorded attempt.
     pub(super) fn of(answer: &Answer) -> Given {
         match answer {
             Answer::Http(Ok(it)) => Given::Http(GivenResponse {
@@ -110,7 +110,7 @@ impl Given {
     }
 }
 
-/// The precision of the interface.
+/// Converts to milliseconds, the unit of the interface.
 fn millis(elapsed: Duration) -> u64 {
     u64::try_from(elapsed.as_millis()).unwrap_or(u64::MAX)
 }
@@ -137,7 +137,7 @@ impl GivenOutput {
 }
 
 impl GivenError {
-    /// The error of `{ sent = false }`.
+    /// The error that `{ sent = false }` stands for.
     pub(super) fn closed() -> IoError {
         IoError::Closed
     }

@@ -10,10 +10,10 @@
 //! expect = { http = 503 }                  # or { tcp = true }, { command = 1 }, { custom = {} }, { failed = "timed-out" }
 //! ```
 //!
-//! Also: `run-spec`, `task`, `agent`, `labels` and `extensions` (pairs), `ports` (a list of `{ name =
-//! "http", protocol = "tcp", endpoint = "10.0.0.1:80" }`), `previous` (as `expect`), `timeout-millis`,
-//! and `steps`: the steps that it is to request, one for each answer, as recorded calls have them.
-//! Bytes that are not UTF-8 are `{ hex = "…" }`.
+//! Also: `run-spec`, `task`, `agent`, `labels` and `extensions` (pairs), `ports` (a list of `{ name
+//! = "http", protocol = "tcp", endpoint = "10.0.0.1:80" }`), `previous` (as `expect`),
+//! `timeout-millis`, and `steps`: the steps that the component has to request, one for each answer,
+//! in the form of recorded calls. Bytes that are not UTF-8 are `{ hex = "…" }`.
 
 mod given;
 pub(super) mod recorded;
@@ -181,16 +181,16 @@ async fn last_step(
     Ok(step)
 }
 
-/// What an attempt waits for.
+/// What an attempt requests next.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Awaited {
-    /// The key of the answers that fit: `http`, `connected`, `sent`, `received` or `ran`.
+    /// The key of the answers to this step: `http`, `connected`, `sent`, `received` or `ran`.
     pub key: &'static str,
-    /// The bytes that the step asks for at most, of a body or of the connection.
+    /// Maximum number of bytes that the step requests, of a body or of the connection.
     pub most: u32,
 }
 
-/// What the step after the last answer waits for; none: the attempt is over.
+/// Returns what the component requests after the last answer. `None` if the attempt is over.
 pub(crate) async fn awaited(
     instance: &mut Instance<Probe>,
     shared: &Arc<Released>,
@@ -231,7 +231,7 @@ fn request(case: &Case) -> Result<Request, String> {
     })
 }
 
-/// The port of a case that has only an endpoint.
+/// The port of a case that only has an endpoint.
 fn tcp_port(endpoint: Endpoint) -> Port {
     Port {
         name: None,
@@ -254,7 +254,7 @@ impl Expected {
             Outcome::Http(status) => Expected::Http(*status),
             Outcome::Tcp(fine) => Expected::Tcp(*fine),
             Outcome::Command(code) => Expected::Command(*code),
-            // The engine let only objects through.
+            // The engine lets only JSON objects through.
             Outcome::Custom(json) => Expected::Custom(serde_json::from_str(json).unwrap_or_default()),
         }
     }
@@ -279,7 +279,7 @@ fn endpoint(text: &str) -> Result<Endpoint, String> {
     })
 }
 
-/// What an attempt that is over found.
+/// The result of an attempt, if this step ends it.
 fn end(step: &Step) -> Option<Expected> {
     match step {
         Step::Done(outcome) => Some(Expected::of(outcome)),
@@ -299,7 +299,7 @@ fn name(step: &Step) -> &'static str {
     }
 }
 
-/// What the test has come of the step.
+/// Converts the answer that the case gives to a step. Fails if it does not answer this step.
 fn answer(step: &Step, given: Given) -> Result<Answer, String> {
     if let Step::Http(request) = step
         && let Some(name) = own_header(request)

@@ -8,7 +8,7 @@ use crate::worlds::{
     step::{Answer, Step},
 };
 
-/// An attempt. `end`: its last step; none if a call of it failed.
+/// Converts an attempt. `end`: its last step; `None` if one of its calls failed.
 pub(crate) fn attempt(request: &Request, steps: &[(Step, Answer)], end: Option<&Step>) -> Case {
     let ports = request.ports.iter().map(|it| GivenPort {
         name: it.name.clone(),
@@ -24,7 +24,7 @@ pub(crate) fn attempt(request: &Request, steps: &[(Step, Answer)], end: Option<&
         endpoint: request.endpoint.as_ref().map(ToString::to_string),
         path: request.path.clone(),
         command: request.command.clone(),
-        // The API of apps lets only objects through.
+        // The API of apps lets only JSON objects through.
         settings: serde_json::from_str(&request.settings).unwrap_or_default(),
         previous: request.previous.as_ref().map(Expected::of),
         timeout_millis: Some(u32::try_from(request.timeout.as_millis()).unwrap_or(u32::MAX)),
@@ -35,18 +35,18 @@ pub(crate) fn attempt(request: &Request, steps: &[(Step, Answer)], end: Option<&
     }
 }
 
-/// One step in the form of a case; null: it ends the attempt.
+/// Converts a step to the form of a case. `null` if it ends the attempt.
 pub(crate) fn step_form(step: &Step) -> Value {
-    // Its forms always have a JSON form.
+    // A step of a case can always be converted to JSON.
     serde_json::to_value(GivenStep::of(step)).unwrap_or_default()
 }
 
-/// One answer in the form of a case.
+/// Converts an answer to the form of a case.
 pub(crate) fn answer_form(answer: &Answer) -> Value {
     serde_json::to_value(Given::of(answer)).unwrap_or_default()
 }
 
-/// A result in the form of a case.
+/// Converts a result to the form of a case.
 pub(crate) fn outcome_form(outcome: &Outcome) -> Value {
     serde_json::to_value(Expected::of(outcome)).unwrap_or_default()
 }

@@ -1,5 +1,5 @@
-//! The steps that a recorded attempt requested, so that another version that requests others is
-//! noticed: the recorded answers are not answers to those.
+//! The steps that a recorded attempt requested. If another version requests other steps, the
+//! recorded answers do not answer them, and the difference is reported.
 
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
@@ -14,7 +14,7 @@ use crate::{
     },
 };
 
-/// Bytes of a step in a message.
+/// Maximum number of bytes of a step in a message.
 const SHOWN: usize = 200;
 
 #[derive(Clone, Debug, Deserialize, PartialEq, Serialize)]
@@ -57,7 +57,7 @@ pub(super) struct GivenTls {
 }
 
 impl GivenStep {
-    /// None: it ends the attempt.
+    /// `None` if the step ends the attempt.
     pub(super) fn of(step: &Step) -> Option<GivenStep> {
         Some(match step {
             Step::Http(request) => GivenStep::Http(GivenRequest::of(request)),
@@ -98,7 +98,7 @@ impl GivenTls {
     }
 }
 
-/// Whether it is the recorded step; masks stand for any text.
+/// Whether this is the recorded step. A mask in the recorded one matches any text.
 pub(super) fn check(step: &Step, wanted: &GivenStep) -> Result<(), String> {
     let value = |step: &GivenStep| serde_json::to_value(step).unwrap_or_default();
     let (wanted, asked) = (value(wanted), GivenStep::of(step).as_ref().map(value));
@@ -117,7 +117,7 @@ pub(super) fn check(step: &Step, wanted: &GivenStep) -> Result<(), String> {
     ))
 }
 
-/// Only the members that differ, where both steps are of one kind.
+/// Reduces two steps of one kind to the members that differ.
 fn differing(mut wanted: Value, mut asked: Value) -> (Value, Value) {
     if let (Value::Object(wanted), Value::Object(asked)) = (&mut wanted, &mut asked) {
         for (kind, wanted) in wanted {

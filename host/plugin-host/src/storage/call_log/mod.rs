@@ -1,11 +1,10 @@
 //! The call log: a sample of the calls of each plugin with their answers, on disk.
 //!
-//! Serving versions hand their calls over through a bounded queue; one task writes them, in blocking
-//! threads. A
-//! record is masked before it is written, bounded in size, and one line of JSON; each plugin has its
-//! own folder, limited in size and age (`segments`). A counter has the lost records: those of a full
-//! queue, those that are too large, and those that could not be written. Reading it (`reader`)
-//! waits until everything handed over before is written.
+//! Serving versions send their calls through a bounded queue, and one task writes them on blocking
+//! threads. Before a record is written, its secrets are masked and its size is checked. A record is
+//! one line of JSON; each plugin has a folder, limited in size and age (`segments`). Lost records
+//! are counted: those dropped at a full queue, those that are too large, and those that could not
+//! be written. Reading (`reader`) waits until everything queued before is written.
 
 mod reader;
 mod record;
@@ -39,17 +38,18 @@ pub use record::{CallRecord, RecordedCalls};
 use record::{Line, line};
 use segments::{AgentSetNumber, SegmentLimits, Segments};
 
-/// Records that wait for the writer.
+/// Capacity of the queue to the writer.
 const QUEUE: usize = 256;
 /// Pause between two batches: see [`CallQueue`].
 const PAUSE: Duration = Duration::from_millis(50);
-/// Bytes of a set of agents.
+/// Maximum size in bytes of an agent set.
 const MAX_AGENTS: usize = 4 << 20;
-/// Bytes of an agent in a record, at least: a larger set is not converted.
+/// Minimum size in bytes of an agent in a record. A set that is too large by this measure is not
+/// converted.
 const MIN_AGENT: usize = 32;
-/// Interval of the deletion of old records of plugins that are not called.
+/// Interval of deleting old records of plugins that are not called.
 const SWEEP: Duration = Duration::from_mins(10);
-/// A reader does not wait longer for the writer.
+/// Maximum time that a reader waits for the writer.
 const FLUSH_TIMEOUT: Duration = Duration::from_secs(10);
 
 /// Why recorded calls cannot be read. Display is for an operator.
@@ -69,7 +69,7 @@ pub(crate) struct CallLog {
     metrics: Metrics,
 }
 
-/// The task that writes.
+/// The task that writes the log.
 pub(crate) struct Writer {
     settings: Arc<Recording>,
     messages: mpsc::Receiver<Message>,
@@ -93,7 +93,7 @@ impl CallLog {
         (log, writer)
     }
 
-    /// The recorder of a version that begins to serve.
+    /// Returns the recorder of a version that begins to serve.
     pub(crate) fn recorder(&self, version: &Arc<RecordedVersion>) -> Recorder {
         Recorder {
             metrics: self.metrics.recording(&version.plugin),
@@ -105,7 +105,7 @@ impl CallLog {
         }
     }
 
-    /// The recorded calls of a plugin.
+    /// Returns the recorded calls of a plugin.
     pub(crate) async fn read(
         &self,
         plugin: &str,
@@ -132,7 +132,7 @@ impl CallLog {
 
     async fn flush(&self) -> Result<(), LogError> {
         match timeout(FLUSH_TIMEOUT, self.queue.flush()).await {
-            // A busy disk: what is written can be read.
+            // After a timeout, because the disk is busy, the records written so far are read.
             Ok(Some(())) | Err(_) => Ok(()),
             Ok(None) => Err(LogError::Stopped),
         }
@@ -144,7 +144,7 @@ fn folder(settings: &Recording, plugin: &str) -> PathBuf {
 }
 
 impl Writer {
-    /// Writes until the host stops, and then what is in the queue.
+    /// Writes records until the host stops, and then those in the queue.
     pub(crate) async fn run(mut self, token: CancellationToken) {
         let mut files = Files {
             settings: self.settings,
@@ -190,11 +190,11 @@ impl Writer {
     }
 }
 
-/// The files of all plugins. All of it blocks.
+/// The files of all plugins. All methods block.
 struct Files {
     settings: Arc<Recording>,
     plugins: HashMap<String, Segments>,
-    /// The last write failed; the failure was logged.
+    /// Whether the last write failed. Repeated failures are logged once.
     trouble: bool,
 }
 
@@ -214,7 +214,7 @@ impl Files {
     fn write(&mut self, batch: Vec<Message>) {
         for message in batch {
             match message {
-                // The reader may be gone.
+                // The reader may have stopped waiting.
                 Message::Flush(done) => drop(done.send(())),
                 Message::Call(call) => {
                     let written = self.write_call(&call);
@@ -250,7 +250,8 @@ impl Files {
             let record = line(&CallRecord::of(call, None), max_record).ok_or(NotWritten::TooLarge)?;
             return Ok(segments.append(&record, call.at)?);
         };
-        // Before the set is looked up: it has to be in the file of the call.
+        // This may start a new file. It precedes the lookup of the agent set, which has to be in
+        // the same file as the call.
         segments.make_room(max_record as u64, call.at);
         if let Some(set) = segments.agents(agents.key()) {
             let record = line(&CallRecord::of(call, Some(set)), max_record).ok_or(NotWritten::TooLarge)?;
@@ -290,7 +291,7 @@ impl Files {
         })
     }
 
-    /// Deletes the old records of all plugins, also of those that are gone.
+    /// Deletes the old records of all plugins, including removed ones.
     fn delete_old(&mut self, now: u64) {
         for plugin in folders(&self.settings.dir) {
             match self.segments(&plugin) {
@@ -301,7 +302,7 @@ impl Files {
     }
 }
 
-/// The plugins that have a folder.
+/// Lists the plugins that have a folder.
 fn folders(dir: &Path) -> Vec<String> {
     let Ok(entries) = std::fs::read_dir(dir) else {
         return Vec::new();

@@ -1,5 +1,4 @@
-//! Reads a plugin's files. Records that were cut and lines that are no records are counted and left
-//! out.
+//! Reads a plugin's files. Truncated records and invalid lines are counted and left out.
 
 use std::{
     collections::{BTreeMap, HashMap},
@@ -17,27 +16,27 @@ use super::{
     segments::{MAX_SEGMENT, files},
 };
 
-/// Bytes of the records of one answer.
+/// Maximum size in bytes of the records in one answer.
 const MAX_ANSWER: usize = 64 << 20;
 
-/// Which calls are read.
+/// Selects the calls to read.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Wanted<'a> {
     /// Milliseconds since 1970.
     pub(crate) since: u64,
-    /// The newest.
+    /// Maximum number of calls; the newest ones are read.
     pub(crate) max: usize,
-    /// The digests of a component and of its manifest. None: the calls of all versions.
+    /// The digests of a component and of its manifest. `None`: the calls of all versions.
     pub(crate) version: Option<(&'a str, &'a str)>,
 }
 
-/// The newest calls, oldest first.
+/// Reads the newest calls and returns them oldest first.
 pub(super) fn read(dir: &Path, wanted: Wanted<'_>) -> io::Result<RecordedCalls> {
     let mut found = Found::default();
-    // Newest first, until there are enough.
+    // The newest file first, until there are enough calls.
     for path in files(dir)?.iter().rev() {
         let file = match File::open(path) {
-            // It was deleted in the meantime.
+            // The file was deleted in the meantime.
             Err(error) if error.kind() == io::ErrorKind::NotFound => continue,
             file => file?,
         };
@@ -54,19 +53,20 @@ pub(super) fn read(dir: &Path, wanted: Wanted<'_>) -> io::Result<RecordedCalls> 
     Ok(found.into_calls())
 }
 
-/// The wanted calls of one file, in their order, with their sizes.
+/// The wanted calls of one file in their order, with their sizes.
 #[derive(Default)]
 struct Segment {
     calls: Vec<(usize, CallRecord)>,
     agents: HashMap<u64, (usize, Arc<Value>)>,
     damaged: u64,
-    /// It has calls from before the wanted time, so that earlier files have no wanted ones.
+    /// Whether the file has calls from before the wanted time, so that earlier files have no wanted
+    /// ones.
     is_old: bool,
 }
 
 impl Segment {
     fn read(file: File, wanted: Wanted<'_>) -> io::Result<Segment> {
-        // The writer makes no larger file; the rest is not read.
+        // The writer creates no larger file. The rest of a larger one is not read.
         let mut lines = BufReader::new(file.take(MAX_SEGMENT));
         let mut segment = Segment::default();
         let mut line = Vec::new();
@@ -97,7 +97,7 @@ impl Segment {
     fn add(&mut self, bytes: usize, call: CallRecord, wanted: Wanted<'_>) {
         let is_missing = |set| !self.agents.contains_key(&set);
         if call.agents.is_some_and(is_missing) {
-            // The record of its agents was cut or changed.
+            // The record of its agent set was truncated or changed.
             self.damaged += 1;
             return;
         }
@@ -114,7 +114,7 @@ impl Segment {
 
 #[derive(Default)]
 struct Found {
-    /// Newest first.
+    /// The calls, newest first.
     calls: Vec<CallRecord>,
     agents: BTreeMap<u64, Arc<Value>>,
     bytes: usize,
@@ -123,9 +123,9 @@ struct Found {
 }
 
 impl Found {
-    /// False: there are enough.
+    /// Adds the calls of a file. False: there are enough calls.
     fn add(&mut self, segment: Segment, max: usize) -> bool {
-        // The numbers of its sets are its own.
+        // The numbers of agent sets are only unique within one file, so they are renumbered.
         let mut numbers: HashMap<u64, u64> = HashMap::new();
         for (bytes, mut call) in segment.calls.into_iter().rev() {
             if self.calls.len() >= max || self.bytes + bytes > MAX_ANSWER {
@@ -192,7 +192,7 @@ mod tests {
     }
 
     #[test]
-    fn a_record_of_a_newer_daemon_is_an_error_and_not_a_damaged_one() {
+    fn record_of_a_newer_daemon_is_an_error_and_not_counted_as_damaged() {
         let dir = tempfile::tempdir().unwrap();
         let newer = call(1, None).replacen('{', "{\"record_version\":2,", 1);
         fs::write(dir.path().join("1.jsonl"), call(1, None) + &newer).unwrap();
@@ -227,7 +227,7 @@ mod tests {
     }
 
     #[test]
-    fn cut_and_changed_records_are_counted_and_left_out() {
+    fn truncated_and_changed_records_are_counted_and_left_out() {
         let dir = tempfile::tempdir().unwrap();
         let cut = call(4, None);
         let lines = [
@@ -249,7 +249,7 @@ mod tests {
         let dir = tempfile::tempdir().unwrap();
         let path = dir.path().join("1.jsonl");
         fs::write(&path, call(1, None)).unwrap();
-        // A hole: a file of a terabyte that takes no space.
+        // A sparse file: a terabyte that takes no space on disk.
         let file = File::options().write(true).open(&path).unwrap();
         file.set_len(1 << 40).unwrap();
         let calls = read(dir.path(), ALL).unwrap();
@@ -257,7 +257,7 @@ mod tests {
     }
 
     #[test]
-    fn sets_of_agents_keep_their_calls_over_several_files() {
+    fn agent_sets_of_several_files_stay_with_their_calls() {
         let dir = tempfile::tempdir().unwrap();
         let first = agents(0, "a") + &call(1, Some(0)) + &agents(1, "b") + &call(2, Some(1));
         fs::write(dir.path().join("1.jsonl"), first).unwrap();

@@ -1,5 +1,5 @@
-//! The records of the call log: one line of JSON for each call, and one for each set of agents that
-//! calls were about.
+//! The records of the call log: a line of JSON for each call, and one for each agent set that calls
+//! refer to.
 
 use std::{collections::BTreeMap, io, sync::Arc};
 
@@ -31,20 +31,20 @@ pub struct CallRecord {
     pub interface: String,
     /// The call in its world: `evaluate`, `decide` and so on.
     pub call: String,
-    /// The call as a case, with the keys of a `[[self-test]]`. The answer is the expected one; none
-    /// after a fault. A matcher's agents are in [`RecordedCalls::agents`].
+    /// The call as a case, with the keys of a `[[self-test]]`. The recorded answer is the expected
+    /// one; it is missing after a fault. A matcher's agents are in [`RecordedCalls::agents`].
     pub case: Map<String, Value>,
-    /// The agents that a matcher was asked about.
+    /// The number of the agent set of a matcher's call.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub agents: Option<u64>,
     /// The error that the caller received, if the call ended in a fault.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub fault: Option<String>,
-    /// Microseconds as its caller saw it, the wait for an instance included.
+    /// Duration for the caller in microseconds, including the wait for an instance.
     pub micros: u64,
     /// Peak linear memory of the version's largest instance so far: bytes.
     pub memory: u64,
-    /// Whether secrets in the call were masked: it cannot be asked again.
+    /// Whether secrets in the call were masked, so that it cannot be repeated.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub masked_call: bool,
     /// Whether secrets in the answer were masked.
@@ -57,10 +57,10 @@ pub struct CallRecord {
 pub struct RecordedCalls {
     /// The calls.
     pub calls: Vec<CallRecord>,
-    /// Sets of agents by their numbers.
+    /// Agent sets by their numbers.
     #[serde(default)]
     pub agents: BTreeMap<u64, Arc<Value>>,
-    /// Records that could not be read, because their file was cut or changed.
+    /// Number of records that could not be read, because their file was truncated or changed.
     #[serde(default)]
     pub damaged: u64,
     /// Whether there are older calls, which were left out.
@@ -76,11 +76,11 @@ pub(super) enum Line {
     Agents { set: u64, agents: Arc<Value> },
 }
 
-/// Keys that have what a component returned: the answer, and a probe's steps.
+/// Keys of a case that contain what a component returned: the answer, and a probe's steps.
 const RETURNED: [&str; 3] = [ANSWER_KEYS[0], ANSWER_KEYS[1], "steps"];
 
 impl CallRecord {
-    /// `agents`: its set of agents.
+    /// Converts a call. `agents` is the number of its agent set.
     pub(super) fn of(it: &Observation, agents: Option<AgentSetNumber>) -> CallRecord {
         let version = &it.version;
         let mut case = case_of(&it.call);
@@ -115,7 +115,7 @@ impl CallRecord {
         }
     }
 
-    /// The case with its agents. None: they are missing.
+    /// Returns the case with its agents. `None` if the agents are missing.
     pub fn full_case(&self, agents: &BTreeMap<u64, Arc<Value>>) -> Option<Value> {
         let mut case = self.case.clone();
         if let Some(set) = self.agents {
@@ -125,7 +125,7 @@ impl CallRecord {
     }
 }
 
-/// A record as a line; none if it has more than `most` bytes.
+/// Returns a record as a line. `None` if it exceeds `most` bytes.
 pub(super) fn line(record: &impl Serialize, most: usize) -> Option<Vec<u8>> {
     let mut line = Bounded {
         bytes: Vec::new(),
@@ -136,8 +136,8 @@ pub(super) fn line(record: &impl Serialize, most: usize) -> Option<Vec<u8>> {
     Some(line.bytes)
 }
 
-/// Fails as soon as there is more than allowed, so that a large record costs no more than an
-/// allowed one.
+/// A writer that fails as soon as its limit is exceeded, so that a large record costs no more than
+/// an allowed one.
 struct Bounded {
     bytes: Vec<u8>,
     left: usize,

@@ -1,6 +1,6 @@
-//! The files of one plugin's log. Records are appended to the newest; when it is large or old
-//! enough, another one follows, and the oldest are deleted. A file is never appended to again after
-//! a restart, because its last record may be cut.
+//! The files of one plugin's log. Records are appended to the newest file. When it is full or old,
+//! a new file is started, and the oldest files are deleted. After a restart no record is appended
+//! to an old file, because its last record may be truncated.
 
 use std::{
     collections::{HashMap, VecDeque},
@@ -11,25 +11,26 @@ use std::{
     time::{Duration, UNIX_EPOCH},
 };
 
-/// Segments that the size and the age are divided into: so much is deleted at a time.
+/// Number of segments that share the maximum size and age. Old records are deleted a segment at a
+/// time.
 const SEGMENTS: u64 = 8;
-/// Maximum bytes of a segment, which is read into memory as a whole.
+/// Maximum size in bytes of a segment, which is read into memory as a whole.
 pub(super) const MAX_SEGMENT: u64 = 32 << 20;
-/// The end of a segment's file name.
+/// The extension of a segment's file name.
 const EXTENSION: &str = "jsonl";
 
-/// A set of agents in a file.
+/// The number of an agent set in a file.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct AgentSetNumber {
     pub(super) number: u64,
-    /// Secrets in it are masked.
+    /// Whether secrets in the set are masked.
     pub(super) is_masked: bool,
 }
 
 /// Limits of one plugin's log.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct SegmentLimits {
-    /// Bytes of all files.
+    /// Maximum size in bytes of all files.
     pub(super) max_size: u64,
     pub(super) max_age: Duration,
 }
@@ -44,15 +45,15 @@ impl SegmentLimits {
     }
 }
 
-/// A plugin's files. All of it blocks. Times are milliseconds since 1970.
+/// A plugin's files. All methods block. Times are milliseconds since 1970.
 #[derive(Debug)]
 pub(super) struct Segments {
     dir: PathBuf,
     limits: SegmentLimits,
-    /// Oldest first.
+    /// The files that are no longer written, oldest first.
     closed: VecDeque<Closed>,
     current: Option<Current>,
-    /// Numbers given to sets of agents.
+    /// The last number of an agent set.
     sets: u64,
 }
 
@@ -72,9 +73,9 @@ struct Current {
     began: u64,
     /// The time of its last record.
     last: u64,
-    /// A record may be cut: it gets no more.
+    /// Whether its last record may be truncated. No record is appended to it then.
     is_broken: bool,
-    /// The sets of agents that it has, by their keys.
+    /// The agent sets that it contains, by their keys.
     agents: HashMap<(u64, u64), AgentSetNumber>,
 }
 
@@ -104,7 +105,7 @@ impl Segments {
         })
     }
 
-    /// Appends lines, in a new file if the current one is full or old.
+    /// Appends lines, to a new file if the current one is full or old.
     pub(super) fn append(&mut self, lines: &[u8], now: u64) -> io::Result<()> {
         self.make_room(lines.len() as u64, now);
         if self.current.is_none() {
@@ -123,7 +124,7 @@ impl Segments {
         Ok(())
     }
 
-    /// Appends the record of a set of agents, with what follows it.
+    /// Appends the record of an agent set together with the lines that follow it.
     pub(super) fn append_agents(
         &mut self,
         lines: &[u8],
@@ -138,7 +139,7 @@ impl Segments {
         Ok(())
     }
 
-    /// Ends the current file if it has no room for so many bytes, with its sets of agents.
+    /// Closes the current file, and so its agent sets, if it has no room for this number of bytes.
     pub(super) fn make_room(&mut self, bytes: u64, now: u64) {
         let (segment, age) = (self.limits.segment(), self.limits.max_age_millis() / SEGMENTS);
         let is_over =
@@ -148,12 +149,12 @@ impl Segments {
         }
     }
 
-    /// The number of a set of agents that the current file has.
+    /// Returns the number of an agent set, if the current file contains it.
     pub(super) fn agents(&self, key: (u64, u64)) -> Option<AgentSetNumber> {
         self.current.as_ref()?.agents.get(&key).copied()
     }
 
-    /// A number for a set of agents.
+    /// Returns a new number for an agent set.
     pub(super) fn next_set(&mut self) -> u64 {
         self.sets += 1;
         self.sets
@@ -172,7 +173,7 @@ impl Segments {
         }
     }
 
-    /// Deletes files that are too old, and the oldest until a new one has room.
+    /// Deletes files that are too old, and then the oldest ones until there is room for a new one.
     pub(super) fn delete_old(&mut self, now: u64) {
         let oldest = now.saturating_sub(self.limits.max_age_millis());
         if self.current.as_ref().is_some_and(|it| it.began < oldest) {
@@ -181,7 +182,7 @@ impl Segments {
         let size: u64 = self.closed.iter().map(|it| it.bytes).sum();
         let mut over = size.saturating_sub(self.limits.max_size - self.limits.segment());
         while let Some(first) = self.closed.front().filter(|it| over > 0 || it.ended < oldest) {
-            // It may be gone already.
+            // The file may have been deleted already.
             if let Err(error) = fs::remove_file(&first.path)
                 && error.kind() != io::ErrorKind::NotFound
             {
@@ -224,7 +225,7 @@ impl Current {
     }
 }
 
-/// The files of a plugin, oldest first; none if it has no folder.
+/// The files of a plugin, oldest first. Empty if it has no folder.
 pub(super) fn files(dir: &Path) -> io::Result<Vec<PathBuf>> {
     let entries = match fs::read_dir(dir) {
         Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(Vec::new()),
@@ -267,7 +268,8 @@ mod tests {
             assert!(sizes.iter().all(|it| *it <= 1000), "{sizes:?}");
         }
         assert_eq!(sizes(dir.path()).len(), 8);
-        // After a restart another file follows, and the limit holds for both.
+        // After a restart a new file is started, and the limit applies to the old and new files
+        // together.
         let mut segments = Segments::open(dir.path(), LIMITS).unwrap();
         segments.append(&line, 6).unwrap();
         let found = files(dir.path()).unwrap();
@@ -285,7 +287,7 @@ mod tests {
         for now in [0, 500, 1000, 1999, 5000] {
             segments.append(b"x\n", now).unwrap();
         }
-        // A file has the records of an eighth of the age.
+        // A file contains the records of an eighth of the maximum age.
         assert_eq!(sizes(dir.path()), [4, 4, 2]);
         segments.delete_old(9500);
         assert_eq!(sizes(dir.path()), [4, 2]);
@@ -315,11 +317,11 @@ mod tests {
     }
 
     #[test]
-    fn a_cut_record_is_the_last_of_its_file() {
+    fn truncated_record_is_the_last_of_its_file() {
         let dir = tempfile::tempdir().unwrap();
         let mut segments = Segments::open(dir.path(), LIMITS).unwrap();
         segments.append(b"x\n", 0).unwrap();
-        // A file that cannot be written: this one is only open for reading.
+        // Writing fails, because this file is open for reading only.
         let path = files(dir.path()).unwrap().remove(0);
         segments.current.as_mut().unwrap().file = File::open(path).unwrap();
         assert!(segments.append(b"y\n", 0).is_err());

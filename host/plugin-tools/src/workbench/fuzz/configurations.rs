@@ -1,14 +1,14 @@
-//! Configurations: changed copies of the manifest's, and documents made from the schema, with values
-//! at its borders and beyond.
+//! Generates configurations: changed copies of the manifest's configuration, and documents made
+//! from the schema. Their values are often at the bounds of the schema or outside of them.
 
 use serde_json::{Map, Value};
 
 use super::values::Values;
 
-/// Levels of a document made from a schema.
+/// Maximum depth of a document made from a schema.
 const DEPTH: usize = 6;
 
-/// A document to configure with.
+/// Generates a document for `configure`.
 pub(super) fn configuration(schema: Option<&Value>, given: &Value, values: &mut Values) -> Value {
     let mut document = match schema {
         Some(schema) if values.random.one_in(2) => of_schema(schema, values, DEPTH),
@@ -19,13 +19,13 @@ pub(super) fn configuration(schema: Option<&Value>, given: &Value, values: &mut 
     }
     match document {
         Value::Object(_) => document,
-        // What `[config]` can be.
+        // `[config]` is always a table.
         _ => Value::Object(Map::new()),
     }
 }
 
-/// A document that mostly matches the schema. What it does not know of JSON Schema, such as
-/// references, becomes any value.
+/// Generates a document that mostly matches the schema. Keywords that this does not support, such
+/// as references, are replaced by any value.
 fn of_schema(schema: &Value, values: &mut Values, depth: usize) -> Value {
     let Some(schema) = schema.as_object().filter(|_| depth > 0) else {
         return values.document(1);
@@ -122,7 +122,7 @@ fn object(schema: &Map<String, Value>, values: &mut Values, depth: usize) -> Val
     members.into()
 }
 
-/// Changes one place: another value, a member less or more.
+/// Changes one place: replaces a value, or adds or removes a member.
 fn change(document: &mut Value, values: &mut Values) {
     let stop = values.random.one_in(3);
     match document {
@@ -160,7 +160,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn documents_have_the_members_and_the_borders_of_the_schema() {
+    fn documents_have_the_members_and_the_bounds_of_the_schema() {
         let schema = json!({
             "type": "object",
             "properties": {
@@ -197,7 +197,7 @@ mod tests {
         assert!(changed.iter().all(Value::is_object));
         assert!(
             changed.iter().any(|it| it.get("must").is_none()),
-            "beyond the schema, too"
+            "some documents violate the schema"
         );
     }
 }

@@ -1,10 +1,10 @@
-//! Drives a component with generated calls and configurations, and looks for faults: traps, exceeded
-//! limits, and answers that the interface forbids.
+//! Runs a component with generated calls and configurations, and searches for faults: traps,
+//! exceeded limits, and answers that the interface forbids.
 //!
-//! A call is a case, so that what is found can be put to a component by `transom plugin test`. Each
-//! one gets an instance of its own, under the limits of the manifest. The same seed makes the same
-//! calls, whatever the machine. An attempt that does not end within its steps is no fault: a peer
-//! that never answers is.
+//! A generated call is a case, so that `transom plugin test` can repeat it. Each case runs on a
+//! separate instance, under the limits of the manifest. The same seed generates the same calls on
+//! every machine. An attempt that does not end within its maximum number of steps does not count as
+//! a fault, because a real peer might never answer either.
 
 mod configurations;
 mod random;
@@ -22,48 +22,48 @@ use transom_plugin_host::trial::{CaseInstance, TrialComponent};
 
 use values::Values;
 
-/// Faults after which it ends.
+/// Number of faults after which the search ends.
 const MAX_FINDINGS: usize = 10;
-/// Attempts to make one smaller.
+/// Maximum number of attempts to shrink an input.
 const MAX_SHRINKS: usize = 500;
-/// One in so many is a configuration.
+/// Every eighth input is a configuration.
 const CONFIGURATIONS: u64 = 8;
-/// Bytes of a fault in a case's name.
+/// Maximum number of bytes of a fault in a case's name.
 const SHOWN: usize = 80;
 
-/// How long to look, and for what.
+/// Limits of a search, and its seed.
 #[derive(Clone, Copy, Debug)]
 pub struct FuzzPlan {
     /// The same seed makes the same calls.
     pub seed: u64,
-    /// Calls and configurations together.
+    /// Maximum number of calls and configurations together.
     pub calls: u64,
-    /// It ends after this time, too.
+    /// Maximum duration.
     pub time: Duration,
 }
 
-/// The questions asked, and the faults found.
+/// The numbers of generated inputs, and the faults found.
 #[derive(Clone, Debug, Default, PartialEq, Serialize)]
 pub struct FuzzReport {
-    /// Of the plan.
+    /// The seed of the plan.
     pub seed: u64,
-    /// Calls, a probe's attempts counted once.
+    /// Number of calls. An attempt of a probe counts as one.
     pub calls: u64,
-    /// Configurations that were accepted.
+    /// Number of configurations that were accepted.
     pub accepted: u64,
-    /// Configurations that the component or its schema rejected.
+    /// Number of configurations that the component or its schema rejected.
     pub rejected: u64,
-    /// Faults, each kind once, at most ten.
+    /// The faults, at most ten. Each kind is reported once.
     pub findings: Vec<Finding>,
 }
 
-/// A fault, and the smallest input found that leads to it.
+/// A fault, and the smallest input found that causes it.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Finding {
     /// The input.
     #[serde(flatten)]
     pub input: Input,
-    /// What happened.
+    /// The fault.
     pub fault: String,
 }
 
@@ -78,7 +78,7 @@ pub enum Input {
 }
 
 impl FuzzReport {
-    /// The calls that were found, as named cases of a file.
+    /// Returns the cases that cause faults, with names, for a file.
     pub fn cases(&self) -> Vec<Value> {
         let cases = self.findings.iter().filter_map(|it| match &it.input {
             Input::Case(Value::Object(case)) => {
@@ -95,9 +95,9 @@ impl FuzzReport {
 
 /// The outcome of one input.
 enum Outcome {
-    /// It answered, or refused.
+    /// The component answered or refused.
     Fine,
-    /// No such input exists: the case contradicts itself, or does not fit the attempt.
+    /// The input is impossible: the case contradicts itself, or an answer does not fit the step.
     None,
     Fault(String),
 }
@@ -139,7 +139,7 @@ pub(super) async fn run(component: &TrialComponent, plan: FuzzPlan) -> Result<Fu
             let outcome = called(component, &mut case, &mut values).await;
             (Input::Case(case), outcome)
         };
-        // A limit on time may be exceeded once because the machine is busy.
+        // The input is repeated, because a time limit may be exceeded once on a busy machine.
         if let Outcome::Fault(fault) = outcome
             && !known.contains(&fault)
             && leads_to_fault(component, &input).await
@@ -152,8 +152,8 @@ pub(super) async fn run(component: &TrialComponent, plan: FuzzPlan) -> Result<Fu
     Ok(report)
 }
 
-/// Executes a case. The attempt of a probe gets an answer for each step first, which are added to
-/// the case.
+/// Executes a case. For an attempt of a probe, an answer to each step is generated first and added
+/// to the case.
 async fn called(component: &TrialComponent, case: &mut Value, values: &mut Values) -> Outcome {
     let steps = if case.get("answers").is_some() {
         component.max_steps()
@@ -181,7 +181,7 @@ async fn called(component: &TrialComponent, case: &mut Value, values: &mut Value
     asked(component, case).await
 }
 
-/// Executes a case as it is.
+/// Executes a case without changes.
 async fn asked(component: &TrialComponent, case: &Value) -> Outcome {
     let Ok(case) = component.case(case) else {
         return Outcome::None;
@@ -191,7 +191,7 @@ async fn asked(component: &TrialComponent, case: &Value) -> Outcome {
         Err(fault) => return Outcome::Fault(fault),
     };
     let answered = instance.execute(&case).await;
-    // Dropping its resources also calls the component.
+    // The guest resources of the case are dropped below, which also calls the component.
     drop(case);
     if answered.is_ok()
         && let Err(fault) = instance.drop_resources().await
@@ -216,7 +216,7 @@ async fn leads_to_fault(component: &TrialComponent, input: &Input) -> bool {
     }
 }
 
-/// The smallest input found that leads to a fault.
+/// Shrinks an input. Returns the smallest one found that still causes a fault.
 async fn shrunk(component: &TrialComponent, mut input: Input) -> Input {
     let mut tries = 0;
     'smaller: loop {

@@ -1,4 +1,4 @@
-//! Random numbers that are the same for a seed on every machine and in every version.
+//! Random numbers that depend only on the seed, not on the machine or the version of the program.
 
 /// The generator `SplitMix64`.
 #[derive(Clone, Debug)]
@@ -17,7 +17,7 @@ impl Random {
         it ^ (it >> 31)
     }
 
-    /// Less than `limit`; 0 if that is 0.
+    /// Returns a number below `limit`, or 0 if `limit` is 0.
     pub(super) fn below(&mut self, limit: usize) -> usize {
         match limit {
             0 => 0,
@@ -25,12 +25,12 @@ impl Random {
         }
     }
 
-    /// In one of `times` cases.
+    /// Returns true in one of `times` cases.
     pub(super) fn one_in(&mut self, times: usize) -> bool {
         self.below(times) == 0
     }
 
-    /// One of these, which are some.
+    /// Returns one of these values. There has to be at least one.
     pub(super) fn pick<'a, T>(&mut self, from: &'a [T]) -> &'a T {
         &from[self.below(from.len())]
     }

@@ -1,16 +1,16 @@
-//! Makes a document smaller while what is wrong with it stays.
+//! Reduces a document while it still causes the same fault.
 
 use serde_json::Value;
 
-/// A place in a document: keys and indices.
+/// A path in a document: indices of members and items.
 type Place = Vec<usize>;
 
-/// All documents that are one step smaller, the largest steps first.
+/// Returns all documents that are one step smaller, the largest steps first.
 pub(super) fn smaller(document: &Value) -> Vec<Value> {
     let mut places = Vec::new();
     collect(document, &mut Vec::new(), &mut places);
     let mut found = Vec::new();
-    // Whole members first, from the outside in.
+    // Whole members come first, from the outside in.
     places.sort_by_key(Vec::len);
     for place in &places {
         if let Some((at, parent)) = place.split_last() {
@@ -45,7 +45,7 @@ fn collect(value: &Value, place: &mut Place, places: &mut Vec<Place>) {
     }
 }
 
-/// The value at a place of this document.
+/// Returns the value at a path of this document.
 fn node<'a>(value: &'a mut Value, place: &[usize]) -> &'a mut Value {
     let Some((at, rest)) = place.split_first() else {
         return value;
@@ -75,7 +75,7 @@ fn remove(parent: &mut Value, at: usize) -> bool {
     }
 }
 
-/// Simpler values of the same type.
+/// Returns simpler values of the same type.
 fn simpler(value: &Value) -> Vec<Value> {
     match value {
         Value::String(text) if !text.is_empty() => {
@@ -104,7 +104,7 @@ mod tests {
 
     use super::*;
 
-    /// The smallest document that still has what `has` looks for.
+    /// Returns the smallest document found that still satisfies `has`.
     fn shrunk(mut document: Value, has: impl Fn(&Value) -> bool) -> Value {
         while let Some(next) = smaller(&document).into_iter().find(|it| has(it)) {
             document = next;
@@ -113,7 +113,7 @@ mod tests {
     }
 
     #[test]
-    fn only_what_matters_is_left() {
+    fn shrinking_leaves_only_the_cause() {
         let document = json!({
             "a": [1, { "b": "xxxxPxxx", "c": null }, [2]],
             "d": { "e": 900 },

@@ -1,11 +1,12 @@
-//! Values of the types that the worlds share: texts, bytes, numbers, documents.
+//! Generates values of the types that the worlds share: texts, bytes, numbers, documents.
 
 use serde_json::{Map, Value, json};
 use transom_common::text::hex;
 
 use super::random::Random;
 
-/// Texts at the borders of what programs expect.
+/// Texts that often reveal errors, such as empty and very long ones, control characters and unusual
+/// Unicode.
 const TEXTS: [&str; 26] = [
     "",
     " ",
@@ -35,8 +36,8 @@ const TEXTS: [&str; 26] = [
     "%00",
 ];
 
-/// Makes values. Words of the plugin's own configuration and self-tests occur often, so that the
-/// paths behind them are reached.
+/// Generates values. Texts of the plugin's configuration and self-tests occur often, so that the
+/// code paths for them are reached.
 #[derive(Debug)]
 pub(super) struct Values {
     pub(super) random: Random,
@@ -44,7 +45,7 @@ pub(super) struct Values {
 }
 
 impl Values {
-    /// `examples`: documents whose texts and keys become words.
+    /// `examples`: documents whose texts and keys are used as words.
     pub(super) fn new(seed: u64, examples: &[&Value]) -> Values {
         let mut words = Vec::new();
         for example in examples {
@@ -74,7 +75,7 @@ impl Values {
         }
     }
 
-    /// `None` in one of two cases.
+    /// Generates a text, or `None` in one of two cases.
     pub(super) fn maybe_text(&mut self) -> Option<String> {
         self.random.one_in(2).then(|| self.text())
     }
@@ -88,7 +89,7 @@ impl Values {
         (0..number).map(|_| (self.text(), self.text())).collect()
     }
 
-    /// At most so many bytes: a text, or `{ hex = … }`.
+    /// Generates at most `most` bytes, as a text or as `{ hex = … }`.
     pub(super) fn bytes(&mut self, most: usize) -> Value {
         if self.random.one_in(3) {
             let length = (1 + self.random.below(16)).min(most);
@@ -102,7 +103,7 @@ impl Values {
         text.into()
     }
 
-    /// An integer within these bounds, often at a border. `most` is not 0.
+    /// Generates an integer within these bounds, often at a bound. `most` is not 0.
     pub(super) fn integer(&mut self, least: u64, most: u64) -> u64 {
         let span = (most - least).saturating_add(1);
         let borders = [least, least.saturating_add(1), 2, 10, most / 2, most - 1, most];
@@ -120,7 +121,7 @@ impl Values {
             .pick(&[0.0, -0.0, 1.0, -1.0, 0.1, 8.0, 1e21, f64::MAX, f64::MIN_POSITIVE])
     }
 
-    /// Any JSON value, nested to a depth of at most `depth`.
+    /// Generates any JSON value, nested to a depth of at most `depth`.
     pub(super) fn document(&mut self, depth: usize) -> Value {
         match self.random.below(if depth == 0 { 6 } else { 8 }) {
             0 => Value::Null,
@@ -137,7 +138,7 @@ impl Values {
         }
     }
 
-    /// Any JSON object.
+    /// Generates any JSON object.
     pub(super) fn members(&mut self, depth: usize) -> Map<String, Value> {
         let number = self.random.below(4);
         (0..number).map(|_| (self.text(), self.document(depth))).collect()
@@ -163,7 +164,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn integers_are_within_their_bounds_and_at_both() {
+    fn integers_are_within_their_bounds_and_reach_both() {
         let mut values = Values::new(5, &[]);
         for (least, most) in [(0, 1), (1, 65_535), (7, 7), (0, u64::MAX), (u64::MAX, u64::MAX)] {
             let found: Vec<u64> = (0..300).map(|_| values.integer(least, most)).collect();

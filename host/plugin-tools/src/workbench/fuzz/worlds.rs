@@ -1,5 +1,6 @@
-//! Calls of each world, as cases. They are what a host may pass: indices are within their lists,
-//! bodies of events are JSON objects, and received bytes are at most those that were asked for.
+//! Generates calls of each world as cases. They stay within what a host may pass: indices are
+//! within their lists, bodies of events are JSON objects, and no more bytes are received than
+//! requested.
 
 use serde_json::{Map, Value, json};
 use transom_plugin_host::trial::Awaited;
@@ -8,7 +9,7 @@ use super::values::Values;
 
 type Case = Map<String, Value>;
 
-/// A call of this world. A probe's has no answers yet.
+/// Generates a call of this world. A call of a probe has no answers yet.
 pub(super) fn case(world: &str, values: &mut Values) -> Case {
     match world {
         "check-probe" => probe(values),
@@ -22,7 +23,7 @@ fn put(case: &mut Case, key: &str, value: impl Into<Value>) {
     case.insert(key.to_owned(), value.into());
 }
 
-/// In one of two cases.
+/// Adds a key in one of two cases.
 fn maybe(case: &mut Case, values: &mut Values, key: &str, make: impl FnOnce(&mut Values) -> Value) {
     if values.random.one_in(2) {
         let value = make(values);
@@ -97,7 +98,7 @@ const ERRORS: [&str; 9] = [
     "unavailable",
 ];
 
-/// An answer to what an attempt waits for.
+/// Generates an answer to the step that an attempt requests.
 pub(super) fn answer(awaited: Awaited, values: &mut Values) -> Value {
     if values.random.one_in(5) {
         let kind = *values.random.pick(&ERRORS);
@@ -118,7 +119,7 @@ pub(super) fn answer(awaited: Awaited, values: &mut Values) -> Value {
         "connected" => json!({ "connected": values.integer(0, u32::MAX.into()) }),
         "sent" => json!({ "sent": true }),
         "received" => match values.bytes(most.max(1)) {
-            // At least one.
+            // A host passes at least one byte.
             Value::String(text) if text.is_empty() => json!({ "received": { "hex": "00" } }),
             bytes => json!({ "received": bytes }),
         },
@@ -222,7 +223,7 @@ fn matcher(values: &mut Values) -> Case {
             let kill = 1 + values.random.below(placed.len());
             put(&mut case, "kill", kill);
         }
-        // As many as a host asks for in one call.
+        // The maximum that a host requests in one call.
         1 => put(&mut case, "place", values.integer(1, 1000)),
         _ => {}
     }
