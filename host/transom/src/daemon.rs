@@ -1,11 +1,11 @@
 //! The daemon: starts its services from the settings, watches them, and stops them.
 //!
-//! Everything is started bottom-up: store, plugins, connection to the cluster manager, services,
-//! admin port. Sockets are bound first, so that a port in use is reported before anything runs. The
-//! services are a list ([`services`]). Of the daemons that share a store, one is the leader of a
-//! framework and runs its scheduler (`transom_framework`); the others serve what they can. A
-//! service that ends unexpectedly ends the daemon with an error; after a restart by its supervisor
-//! it takes its framework and tasks over again.
+//! The parts are started in the order of their dependencies: store, plugins, connection to the cluster
+//! manager, services, admin port. Sockets are bound first, so that a port in use is reported before
+//! anything runs. [`services`] lists the services. Of the daemons that share a store, one is the leader
+//! of a framework and runs its scheduler (`transom_framework`); the others are standbys, which forward
+//! or redirect requests that need the leader. A service that ends unexpectedly ends the daemon with an
+//! error; after a restart by its supervisor the daemon takes over its frameworks and tasks again.
 
 mod discovery_only;
 mod from_settings;
@@ -41,7 +41,7 @@ use crate::exit::{Misconfigured, Unavailable};
 use reserved::ReservedPort;
 use services::{SERVICES, Service, Services, StartContext, StoreContext};
 
-/// For all services to stop after a shutdown request.
+/// The timeout for all services to stop after a shutdown request.
 const SHUTDOWN_TIMEOUT: Duration = Duration::from_secs(15);
 
 /// A running daemon.
@@ -53,7 +53,7 @@ pub(crate) struct Daemon {
     addresses: Addresses,
 }
 
-/// Where the daemon can be reached, by the names of its ports.
+/// The addresses of the daemon's ports, by the names of the ports.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Addresses(Vec<(&'static str, SocketAddr)>);
 
@@ -83,7 +83,7 @@ struct Started {
 }
 
 impl Started {
-    /// Waits until everything has stopped; its token is cancelled already.
+    /// Waits until everything has stopped. The token must be cancelled before.
     async fn stopped(&self) {
         join_all(self.services.iter().map(|service| service.stopped())).await;
         if let Some(plugins) = &self.plugins {
@@ -94,12 +94,12 @@ impl Started {
 }
 
 impl Daemon {
-    /// Starts every service that `settings` enable. `file` is where the settings came from.
+    /// Starts every service that `settings` enable. `file`: the file with the settings.
     ///
     /// # Errors
-    /// A port in use, a store that another process has open, a missing plugin directory. The
-    /// services that had started have stopped when this returns. An unreachable master is not an
-    /// error: the services log it and retry.
+    /// A port in use, a store that another process has opened, or a missing plugin directory. Services
+    /// that were started already have stopped when this returns. An unreachable master is not an error:
+    /// the services log it and retry.
     pub(crate) async fn start(
         settings: Settings,
         file: &Path,
@@ -146,7 +146,7 @@ impl Daemon {
         }
     }
 
-    /// Where the daemon can be reached.
+    /// The addresses of the daemon's ports.
     pub(crate) fn addresses(&self) -> &Addresses {
         &self.addresses
     }
@@ -195,7 +195,7 @@ impl Daemon {
     }
 }
 
-/// Binds and starts everything but the admin port, which is only bound.
+/// Binds and starts everything except the admin port, which is only bound.
 async fn start_all(
     settings: Settings,
     file: &Path,

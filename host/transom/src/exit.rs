@@ -1,4 +1,5 @@
-//! Exit codes by kind of error, as `--help` documents, and the report of errors.
+//! Prints the error of a command, and determines the exit code from the kind of the error, as `--help`
+//! documents it.
 
 use std::fmt;
 use std::io;
@@ -14,7 +15,7 @@ pub(crate) struct Misconfigured;
 #[derive(Debug)]
 pub(crate) struct Unavailable;
 
-/// A mark has no text of its own: the cause is its source.
+/// A mark has no text: the cause of the error is its source.
 impl fmt::Display for Misconfigured {
     fn fmt(&self, _: &mut fmt::Formatter<'_>) -> fmt::Result {
         Ok(())
@@ -31,7 +32,7 @@ impl fmt::Display for Unavailable {
 pub(crate) fn report(outcome: &anyhow::Result<()>) -> ExitCode {
     match outcome {
         Ok(()) => ExitCode::SUCCESS,
-        // The reader has closed the pipe, as `head` does.
+        // The program at the other end of the pipe has closed it, as `head` does.
         Err(error) if is_broken_pipe(error) => ExitCode::SUCCESS,
         Err(error) => {
             let messages: Vec<String> = error

@@ -19,8 +19,8 @@ use std::process::ExitCode;
 
 use clap::Parser;
 
-/// Returns the memory of a large snapshot or of a compilation to the system; glibc's allocator
-/// keeps three times as much.
+/// The allocator. It returns the memory of a large snapshot or of a compilation to the system; glibc's
+/// allocator retains three times as much.
 #[cfg(feature = "jemalloc")]
 #[global_allocator]
 static ALLOCATOR: tikv_jemallocator::Jemalloc = tikv_jemallocator::Jemalloc;
@@ -30,10 +30,10 @@ fn main() -> ExitCode {
     if command_line.is_compilation() {
         return transom_plugin_host::compile_standard_input();
     }
-    // Before there are threads: it reads and removes variables.
+    // Must be called before threads are started, because it reads and removes environment variables.
     transom_web::adopt_sockets();
-    // One TLS implementation for the whole process; a second call only fails because one is already
-    // installed.
+    // Installs the TLS implementation for the whole process. This only fails if one is installed
+    // already.
     let _ = rustls::crypto::ring::default_provider().install_default();
     let outcome = tokio::runtime::Builder::new_multi_thread()
         .enable_all()

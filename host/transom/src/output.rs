@@ -7,7 +7,7 @@ use comfy_table::{ContentArrangement, Row, Table, presets};
 use serde::Serialize;
 use transom_plugin_host::{shown, shown_json};
 
-/// `--output`.
+/// The value of `--output`.
 #[derive(Clone, Copy, Debug, Default, Eq, PartialEq, ValueEnum)]
 pub(crate) enum Output {
     /// Human-readable table.
@@ -35,14 +35,14 @@ pub(crate) fn print<T: Serialize>(
     Ok(())
 }
 
-/// `rows` as a table under `headings` in capitals; hidden characters of a guest's or a client's
-/// text are escaped.
+/// `rows` as a table under `headings` in capitals. Control characters are escaped, because cells may
+/// contain text of a guest or a client.
 pub(crate) fn table(headings: &[&str], rows: impl IntoIterator<Item = Vec<String>>) -> String {
     let headings: Vec<_> = headings.iter().map(|heading| heading.to_uppercase()).collect();
     table_under(headings, rows)
 }
 
-/// The same with headings as they are given, for a table whose columns are specified.
+/// A table with unchanged headings, for columns whose names are specified.
 pub(crate) fn table_under(headings: impl Into<Row>, rows: impl IntoIterator<Item = Vec<String>>) -> String {
     let mut table = Table::new();
     table

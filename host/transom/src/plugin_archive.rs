@@ -1,8 +1,8 @@
-//! The body of a plugin's upload: a tar archive of `NAME.toml`, `NAME.wasm` and `NAME.wasm.sig`, or some
-//! of them, or a component alone.
+//! The body of a plugin's upload: a tar archive with one or more of `NAME.toml`, `NAME.wasm` and
+//! `NAME.wasm.sig`, or a component without an archive.
 //!
 //! An entry is read only after its name and size have been accepted, so that a body never occupies more
-//! memory than its files may have. Pure but for the stream that it reads.
+//! memory than its files may have. The only input is the stream.
 
 use std::fmt::Display;
 use std::io;
@@ -12,23 +12,23 @@ use futures::{Stream, StreamExt};
 use tar::{EntryType, Header};
 use transom_plugin_host::{PluginFiles, UploadError, shown};
 
-/// With what each WebAssembly binary begins.
+/// The first bytes of each WebAssembly binary.
 const MAGIC: &[u8] = b"\0asm";
-/// The unit of a tar archive.
+/// The block size of a tar archive.
 const BLOCK: usize = 512;
-/// Bytes of an entry that describes another one, such as a PAX header.
+/// The maximum number of bytes of an entry that describes another one, such as a PAX header.
 const MAX_EXTENSION: u64 = 64 << 10;
-/// Entries of an archive, descriptions included.
+/// The maximum number of entries of an archive, including entries that describe others.
 const MAX_ENTRIES: usize = 32;
-/// Bytes after the end of an archive: tools fill up their last record.
+/// The maximum number of bytes after the end of an archive: tools pad the last record.
 const MAX_REST: u64 = 1 << 20;
 
-/// Why a body was not accepted.
+/// The reason why a body was rejected.
 #[derive(Debug)]
 pub(crate) enum ReadError {
-    /// With the expected body.
+    /// The body has another form; the text contains the expected one.
     Invalid(String),
-    /// A file that the plugin host does not accept.
+    /// The plugin host rejects a file.
     Refused(UploadError),
     /// The connection failed.
     Lost(String),
@@ -40,7 +40,7 @@ impl From<UploadError> for ReadError {
     }
 }
 
-/// The files as an archive, the manifest first: its limits count for what follows.
+/// The files as an archive. The manifest is first, because its limits apply to the entries after it.
 pub(crate) fn archive(name: &str, files: &PluginFiles) -> io::Result<Vec<u8>> {
     let mut archive = tar::Builder::new(Vec::new());
     for (content, kind) in [
@@ -57,8 +57,8 @@ pub(crate) fn archive(name: &str, files: &PluginFiles) -> io::Result<Vec<u8>> {
     archive.into_inner()
 }
 
-/// Reads the files of the plugin `name`. `limit` is asked, with the manifest that came before, for the
-/// most bytes of a component.
+/// Reads the files of the plugin `name`. `limit` returns the maximum size of a component; its argument
+/// is the manifest, if the archive contains one before the component.
 pub(crate) async fn read<S, E, L>(
     name: &str,
     body: S,
@@ -101,7 +101,7 @@ where
                 body.content(size).await?;
                 continue;
             }
-            // Of `tar c .`
+            // The entry for the directory itself in an archive by `tar c .`
             EntryType::Directory if size == 0 && entry.is_empty() => continue,
             _ => return Err(expected(name, &format!("{:?}, which is no file", shown(&entry)))),
         }
@@ -154,7 +154,7 @@ struct Body<S> {
 }
 
 impl<S: Stream<Item = Result<Bytes, E>> + Unpin, E: Display> Body<S> {
-    /// Has at least `size` bytes in the buffer; false: the body ends before.
+    /// Reads until the buffer contains at least `size` bytes. Returns false if the body ends before.
     async fn fill(&mut self, size: usize) -> Result<bool, ReadError> {
         while self.buffer.len() < size {
             match self.chunks.next().await {
@@ -166,14 +166,14 @@ impl<S: Stream<Item = Result<Bytes, E>> + Unpin, E: Display> Body<S> {
         Ok(true)
     }
 
-    /// All that follows; none if that is more than `most` bytes.
+    /// Reads the rest of the body; `None` if it has more than `most` bytes.
     async fn rest(&mut self, most: u64) -> Result<Option<Vec<u8>>, ReadError> {
         let most = usize::try_from(most).unwrap_or(usize::MAX - 1);
         let exceeds = self.fill(most + 1).await?;
         Ok((!exceeds).then(|| self.buffer.split().to_vec()))
     }
 
-    /// The next entry's header; none at the end of the archive.
+    /// Reads the next entry's header; `None` at the end of the archive.
     async fn header(&mut self, name: &str) -> Result<Option<Header>, ReadError> {
         if !self.fill(BLOCK).await? {
             let found = if self.buffer.is_empty() {
@@ -188,7 +188,7 @@ impl<S: Stream<Item = Result<Bytes, E>> + Unpin, E: Display> Body<S> {
             return Ok(None);
         }
         let header = Header::from_byte_slice(&block);
-        // The sum counts its own field as spaces.
+        // The checksum is computed with its own field as spaces.
         let sum = block.iter().enumerate().map(|(at, byte)| match at {
             148..156 => u32::from(b' '),
             _ => u32::from(*byte),
@@ -199,7 +199,7 @@ impl<S: Stream<Item = Result<Bytes, E>> + Unpin, E: Display> Body<S> {
         Ok(Some(header.clone()))
     }
 
-    /// An entry's content, whose size has been accepted.
+    /// Reads an entry's content. Its size must have been accepted before.
     async fn content(&mut self, size: u64) -> Result<Vec<u8>, ReadError> {
         let size = usize::try_from(size).unwrap_or(usize::MAX);
         let padded = size.next_multiple_of(BLOCK);
@@ -222,8 +222,8 @@ mod tests {
 
     const LIMIT: u64 = 2000;
 
-    /// The files of a body that arrives in pieces of `piece` bytes; a manifest grants its own length
-    /// times ten.
+    /// Reads a body that arrives in pieces of `piece` bytes. The limit with a manifest is ten times the
+    /// manifest's length.
     async fn reads(body: &[u8], piece: usize) -> Result<PluginFiles, ReadError> {
         let chunks = body
             .chunks(piece)
@@ -247,7 +247,7 @@ mod tests {
             let mut header = Header::new_gnu();
             header.set_size(*size as u64);
             header.set_entry_type(*kind);
-            // Not `set_path`, which rejects what a client may send.
+            // `set_path` would reject some names that a client may send.
             header.as_mut_bytes()[..name.len()].copy_from_slice(name.as_bytes());
             header.set_cksum();
             archive.append(&header, vec![b'm'; *size].as_slice()).unwrap();
@@ -284,7 +284,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn other_bodies_are_refused_with_what_was_expected() {
+    async fn other_bodies_are_rejected_with_the_expected_form() {
         let file = EntryType::Regular;
         for (body, expected) in [
             (b"".to_vec(), "nothing at all"),
@@ -333,9 +333,9 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn files_over_their_limit_are_refused_before_they_are_read() {
+    async fn files_over_their_limit_are_rejected_before_they_are_read() {
         let file = EntryType::Regular;
-        // The header alone: what follows would be waited for.
+        // Only the header is sent: reading the content would not end.
         let head = |entry: (&str, EntryType, usize)| entries(&[entry])[..BLOCK].to_vec();
         for (body, name) in [
             (component(2001), "x.wasm"),

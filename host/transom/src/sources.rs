@@ -1,5 +1,5 @@
-//! Converts `[plugins.oci]` and `[plugins.signatures]` for the plugin host: reads the files that
-//! they name.
+//! Converts `[plugins.oci]` and `[plugins.signatures]` for the plugin host, and reads the files that
+//! these sections name.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -28,7 +28,7 @@ pub(crate) fn registries(section: &config::Oci) -> anyhow::Result<Registries> {
         let text = read(file, "plugins.oci.docker_config")?;
         let found =
             docker_logins(&text).with_context(|| format!("plugins.oci.docker_config: {}", file.display()))?;
-        // This configuration takes precedence.
+        // The logins of this configuration are first, because they take precedence.
         logins.extend(found);
     }
     let authorities = section
@@ -89,7 +89,7 @@ fn login(section: &OciCredentials) -> anyhow::Result<Login> {
     })
 }
 
-/// A file in the format of `docker login`. Passwords in a credential helper are not used.
+/// A file in the format of `docker login`. Credential helpers are not supported.
 #[derive(Deserialize)]
 struct DockerConfig {
     #[serde(default)]
@@ -102,7 +102,7 @@ struct DockerAuth {
 }
 
 fn docker_logins(text: &[u8]) -> anyhow::Result<Vec<Login>> {
-    // The parser's own text may quote a secret.
+    // The parser's error is not used, because its text may quote a secret.
     let config: DockerConfig =
         serde_json::from_slice(text).map_err(|_| anyhow::anyhow!("expected JSON with `auths`"))?;
     let mut logins = Vec::new();

@@ -2,7 +2,7 @@
 //!
 //! | request | credentials configured | none configured |
 //! |---|---|---|
-//! | `/health`, `/ready` | everybody | everybody |
+//! | `/health`, `/ready` | answered | answered |
 //! | from `trusted_networks` | no credentials needed | answered |
 //! | from this machine | credentials | answered |
 //! | from elsewhere | credentials | 403 |
@@ -16,15 +16,15 @@ use transom_web::{AccessPolicy, AccessRules, ApiError, Denial, Requirement};
 
 const CHALLENGE: HeaderValue = HeaderValue::from_static("Basic realm=\"Transom admin\"");
 
-/// The paths for supervisors and load balancers, which have no credentials. They only reveal which
-/// services are ready and who leads.
+/// The paths for supervisors and load balancers, which have no credentials. Their responses only reveal
+/// which services are ready and which daemon leads each framework.
 const UNPROTECTED_PATHS: [&str; 2] = ["/health", "/ready"];
 
 /// The rules of the port.
 pub(super) const RULES: AccessRules = AccessRules {
     requirement,
     rejection,
-    // Of the apps service: audit events name the deployment.
+    // The apps service sets this header, so audit events contain the id of the deployment.
     audited_header: Some("marathon-deployment-id"),
     ..AccessRules::DEFAULT
 };
@@ -37,7 +37,7 @@ fn requirement(_: &Method, path: &str) -> Requirement {
     }
 }
 
-/// Names the variables of `transom plugin`, which shows the text.
+/// The response names environment variables of `transom plugin`, because that command prints it.
 fn rejection(policy: &AccessPolicy, denial: Denial, _path: &str) -> Response {
     match denial {
         Denial::UntrustedNetwork | Denial::ReadOnly => policy.rejection(denial).into_response(),
@@ -103,8 +103,8 @@ mod tests {
         }
     }
 
-    /// A port that assumes the address `listener`: the status for a client that uses another host
-    /// name.
+    /// Serves a port that is configured with the address `listener`, and returns the status of a
+    /// request with another host name.
     async fn status_by_another_name(listener: &str) -> u16 {
         let config = PortConfig {
             listener: listener.parse().expect("an address"),

@@ -1,6 +1,7 @@
 //! `/v1/cluster`: the agents of the cluster, and the output of tasks in their sandboxes.
 //!
-//! The master is asked when a client asks, at most every two seconds for all clients together.
+//! The port queries the master when a client requests the agents, at most once in two seconds for all
+//! clients together.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -23,7 +24,7 @@ use transom_cluster::v1::{Attribute, Resource};
 use transom_common::{HostPort, error_chain};
 use transom_web::ApiError;
 
-/// How long an answer of the master is used.
+/// How long an answer of the master is cached.
 const AGE: Duration = Duration::from_secs(2);
 /// Default and maximum bytes of one piece of output.
 const LENGTH: u64 = 64 << 10;
@@ -32,10 +33,10 @@ const MAX_LENGTH: u64 = 1 << 20;
 const MAX_READS: usize = 32;
 /// Characters of an id in a query.
 const MAX_ID: usize = 512;
-/// Where to continue.
+/// Response header: the offset of the next piece of output.
 const NEXT: HeaderName = HeaderName::from_static("transom-next-offset");
 
-/// The cluster as the port asks it. Cheap to clone.
+/// The clients for masters and agents, and the cached list of agents. Cheap to clone.
 #[derive(Clone)]
 struct Cluster {
     client: Client,
@@ -127,7 +128,7 @@ fn text(attribute: &Attribute) -> String {
     format!("[{}]", ranges.join(", "))
 }
 
-/// The sums of amounts by name; of ranges, such as ports, how many numbers they have.
+/// The sums of resources by name. A range, such as one of ports, counts as the number of its members.
 fn amounts(resources: &[Resource]) -> BTreeMap<String, f64> {
     let mut sums = BTreeMap::new();
     for resource in resources {
@@ -145,8 +146,8 @@ fn amounts(resources: &[Resource]) -> BTreeMap<String, f64> {
 }
 
 impl Cluster {
-    /// The agents, as the master listed them at most [`AGE`] ago. Requests that arrive meanwhile wait
-    /// for the same answer.
+    /// The agents, as the master listed them at most [`AGE`] ago. Requests that arrive during a query
+    /// of the master wait for the same answer.
     async fn listed(&self) -> Result<Listed, ApiError> {
         let mut last = self.last.lock().await;
         if let Some(listed) = last.as_ref().filter(|listed| listed.at.elapsed() < AGE) {
@@ -184,7 +185,7 @@ async fn agents(State(cluster): State<Cluster>) -> Result<Response, ApiError> {
     Ok(([(header::CONTENT_TYPE, "application/json")], listed.document).into_response())
 }
 
-/// Which output.
+/// The query parameters that select the output of a task.
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 struct Output {
@@ -215,7 +216,7 @@ fn length() -> u64 {
     LENGTH
 }
 
-/// Whether this can be the name of one directory.
+/// Whether an id can be the name of a single directory. Others could lead out of the sandbox.
 fn is_name(id: &str) -> bool {
     let plain = |c: char| !c.is_control() && !matches!(c, '/' | '\\');
     !id.is_empty() && id.len() <= MAX_ID && id != "." && id != ".." && id.chars().all(plain)
@@ -257,8 +258,8 @@ async fn log(
         Stream::Stdout => "stdout",
         Stream::Stderr => "stderr",
     };
-    // The executor of a task that is launched alone has the id of the task. That of a group has links to
-    // the sandboxes of its tasks.
+    // The executor of a task that is launched alone has the id of the task. The sandbox of a task
+    // group's executor has links to the sandboxes of its tasks.
     let of_executor = executor.unwrap_or(&output.task).as_str();
     let sandbox = sandbox(&output.framework.as_str().into(), &of_executor.into());
     let path = match executor {
@@ -347,7 +348,7 @@ mod tests {
     }
 
     #[test]
-    fn ids_that_lead_out_of_a_directory_are_no_names() {
+    fn id_that_leads_out_of_a_directory_is_not_a_name() {
         for (id, expected) in [
             ("web.instance-1.app.1", true),
             ("..", false),

@@ -1,6 +1,6 @@
 //! `/v1/plugins/explain`: what plugins decide, and why.
 //!
-//! An explanation asks components, so only a few are made at a time.
+//! An explanation calls components, so the port limits how many are made concurrently.
 
 use std::sync::Arc;
 
@@ -21,17 +21,17 @@ use transom_web::ApiError;
 use super::plugins::{EscapedJson, duration};
 use crate::daemon::services::Services;
 
-/// Explanations that are made at a time; further ones are refused.
+/// The maximum number of concurrent explanations; further requests are rejected.
 const MAX_CONCURRENT: usize = 4;
 /// The kubernetes service, whose named instances are `kubernetes.NAME`.
 const KUBERNETES: &str = "kubernetes";
 
-/// What explains, and the places for requests.
+/// The services' explainers, and the semaphore that limits concurrent explanations.
 #[derive(Clone)]
 struct Explain {
-    /// None: the apps service is switched off.
+    /// Explains events and checks. `None`: the apps service is switched off.
     explainer: Option<Explainer>,
-    /// By the names of the services.
+    /// Explain the placement of tasks; the key is the name of the service.
     placements: Arc<[(&'static str, Arc<dyn Placements>)]>,
     places: Arc<Semaphore>,
 }
@@ -53,7 +53,7 @@ pub(super) fn routes(services: &Services) -> Router {
 }
 
 impl Explain {
-    /// A place to be held meanwhile.
+    /// Returns the permit that the caller holds during an explanation.
     fn begin(&self) -> Result<SemaphorePermit<'_>, ApiError> {
         self.places.try_acquire().map_err(|_| {
             ApiError::unavailable(format!(
@@ -62,14 +62,14 @@ impl Explain {
         })
     }
 
-    /// What explains events and checks.
+    /// The explainer of events and checks.
     fn explainer(&self, explained: &str) -> Result<&Explainer, ApiError> {
         self.explainer
             .as_ref()
             .ok_or_else(|| switched_off("apps", explained))
     }
 
-    /// What explains the tasks of a service.
+    /// The explainer of the placement of a service's tasks.
     fn placements(&self, service: &str, explained: &str) -> Result<&dyn Placements, ApiError> {
         self.named(service)
             .ok_or_else(|| switched_off(service, explained))
@@ -122,7 +122,7 @@ fn invalid_query(error: &QueryRejection, example: &str) -> ApiError {
     ApiError::bad_request(format!("expected for example {example}: {}", shown(&error)))
 }
 
-/// Which task; exactly one of them.
+/// The query parameters that select the task. Exactly one is required.
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 struct Placement {
@@ -174,7 +174,7 @@ async fn matcher(
     Ok(EscapedJson(explanation).into_response())
 }
 
-/// Which events.
+/// The query parameters that select the events.
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 struct Events {
@@ -200,12 +200,12 @@ async fn filter(
     Ok(EscapedJson(explainer.events(&query, since).await?).into_response())
 }
 
-/// Which probe.
+/// The probe to run.
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 struct Attempt {
     task: String,
-    /// Its place in the list of the task's probes; without one the first that this daemon makes.
+    /// The index in the list of the task's probes. Default: the first probe that this daemon runs.
     check: Option<usize>,
 }
 
@@ -233,7 +233,7 @@ mod tests {
 
     use super::*;
 
-    /// A daemon without the apps service, with these others.
+    /// A daemon that runs `services`, and no explainer of the apps service.
     fn with(services: &[&'static str]) -> State<Explain> {
         let placements = services
             .iter()
@@ -249,7 +249,8 @@ mod tests {
         with(&[])
     }
 
-    /// Explains what is asked with its name, and has the task of that name.
+    /// A stand-in for a service: its explanations contain its name, and a task of that name has no
+    /// check.
     #[derive(Debug)]
     struct Named(&'static str);
 
@@ -271,7 +272,7 @@ mod tests {
         }
     }
 
-    /// The answer of a daemon without the service: status and text.
+    /// The response of a daemon that runs none of the services: status and text.
     async fn answer(path: &str, body: &str) -> (StatusCode, String) {
         answer_of(off, path, body).await
     }

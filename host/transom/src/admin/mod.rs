@@ -66,7 +66,7 @@ use crate::daemon::services::{Readiness, Services};
 #[derive(Clone)]
 pub(crate) struct Admin {
     registry: Arc<Registry>,
-    /// None where no plugins are hosted.
+    /// `None` in a daemon that hosts no plugins.
     plugins: Option<Plugins>,
     /// `plugins.uploads`.
     uploads: bool,
@@ -77,7 +77,8 @@ pub(crate) struct Admin {
 }
 
 impl Admin {
-    /// `uploads`: the setting; `cluster`: the cluster manager; `store`: none where no service needs one.
+    /// `uploads`: the setting; `cluster`: the client of the cluster manager; `store`: `None` if no
+    /// service needs one.
     pub(crate) fn new(
         mut registry: Registry,
         plugins: Option<Plugins>,
@@ -124,7 +125,7 @@ pub(crate) fn serve(
             .merge(plugins::routes(plugins.clone(), accepts_files))
             .merge(explain::routes(&services));
     }
-    // The port itself has the limit of uploads.
+    // The limit of the port itself is that of uploads, so the other routes get a lower one here.
     router = transom_web::body_limited(router, Limits::default().max_body);
     if let Some(plugins) = plugins {
         router = router.merge(uploads::routes(plugins, accepts_files));
@@ -146,7 +147,7 @@ async fn health() -> Json<serde_json::Value> {
 /// The user of a request.
 #[derive(Serialize)]
 struct User {
-    /// Null without credentials.
+    /// Null for a request without credentials.
     user: Option<String>,
     read_only: bool,
 }

@@ -14,10 +14,11 @@ use serde_json::json;
 use transom_plugin_host::{CommandError, Plugins, parse_duration, shown, shown_json};
 use transom_web::ApiError;
 
-/// The requester, if the request names none.
+/// The requester in the admission record if the request names none.
 const SOMEBODY: &str = "operator";
 
-/// JSON that may contain a guest's text: control characters for terminals are escaped.
+/// A JSON response that may contain a guest's text. Control characters are escaped, because a client
+/// may print it on a terminal.
 pub(super) struct EscapedJson<T>(pub(super) T);
 
 impl<T: Serialize> IntoResponse for EscapedJson<T> {
@@ -32,7 +33,7 @@ impl<T: Serialize> IntoResponse for EscapedJson<T> {
     }
 }
 
-/// `uploads`: whether `plugins.uploads` is set, which clients are told.
+/// `uploads`: whether `plugins.uploads` is set; the list of plugins contains it.
 pub(super) fn routes(plugins: Plugins, uploads: bool) -> Router {
     Router::new()
         .route(
@@ -79,7 +80,7 @@ async fn history(State(plugins): State<Plugins>, Path(name): Path<String>) -> Re
     Ok(EscapedJson(json!({"durability": durability, "records": records})).into_response())
 }
 
-/// Which lines of a log.
+/// The query parameters that select lines of a log.
 #[derive(Debug, Default, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 struct Lines {
@@ -101,13 +102,13 @@ async fn log(
     Ok(EscapedJson(json!({"lines": lines})).into_response())
 }
 
-/// Which recorded calls.
+/// The query parameters that select recorded calls.
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 struct Wanted {
-    /// The age of the oldest one, such as `2h`.
+    /// The maximum age of a call, such as `2h`.
     since: String,
-    /// How many of the newest.
+    /// The maximum number of calls; the newest are returned.
     max: usize,
 }
 
@@ -120,7 +121,7 @@ impl Default for Wanted {
     }
 }
 
-/// The value of a parameter `since`.
+/// Parses the value of the parameter `since`.
 pub(super) fn duration(since: &str) -> Result<Duration, ApiError> {
     parse_duration(since).ok_or_else(|| {
         let since = shown(since).into_owned();
@@ -130,7 +131,7 @@ pub(super) fn duration(since: &str) -> Result<Duration, ApiError> {
     })
 }
 
-/// The most calls of one response.
+/// The maximum number of calls in one response.
 const MAX_CALLS: usize = 10_000;
 
 async fn calls(

@@ -1,13 +1,14 @@
 //! `/v1/services/{service}/…`: the APIs of the services, for the dashboard, which may only send
 //! requests to the port that it comes from.
 //!
-//! A request is passed to the routes of the service within the process. The admin port decides who
-//! may send it: its credentials, networks, host names and origins count, not those of the service's
-//! port. The service's limits on bodies and on concurrent requests count for both ports together.
+//! A request is passed to the routes of the service within the process. The admin port controls access:
+//! its credentials, networks, host names and origins apply, not those of the service's port. The
+//! service's limits on bodies and on concurrent requests apply to both ports together.
 //!
-//! Two kinds of requests are rejected, because the admin port's rules would be weaker than those of
-//! the service's port: a `GET` that changes something (403), which a link could send, and what the
-//! service answers to users with credentials only, if the admin port has none (403).
+//! Two kinds of requests are rejected with 403, because the admin port's rules would be weaker than
+//! those of the service's port: a `GET` that changes something, which a link in a web page could send,
+//! and, if no credentials are configured for the admin port, a path that requires credentials in any
+//! case.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -26,7 +27,7 @@ use crate::daemon::services::Services;
 /// The prefix of the paths.
 const PREFIX: &str = "/v1/services/";
 
-/// The routes by the names of their services.
+/// The routes of each service, by the service's name.
 type Table = BTreeMap<&'static str, Routes>;
 
 /// Passes requests for a service to it, and all others to `rest`.
@@ -34,7 +35,7 @@ pub(super) fn beside(rest: Router, services: &Services) -> Router {
     let routes = services.iter();
     let routes = routes.filter_map(|service| Some((service.name(), service.routes()?)));
     let table: Arc<Table> = Arc::new(routes.collect());
-    // Not a route with parameters: the routes of a service would see these as their own.
+    // Not a route with parameters: the handlers of a service would receive these parameters too.
     Router::new().fallback(move |request: Request| {
         let (rest, table) = (rest.clone(), Arc::clone(&table));
         async move {
@@ -79,8 +80,9 @@ async fn pass(table: &Table, mut request: Request) -> Result<Response, ApiError>
         );
         return Err(ApiError::new(StatusCode::FORBIDDEN, text));
     }
-    // The credentials are those of this port. A standby forwards with its own ones, also for the
-    // user who may only read: what that user may not do has been rejected before.
+    // The request carries the admin port's credentials, so they are removed. A standby forwards to the
+    // leader with its own credentials, also for the read-only user, whose forbidden requests the admin
+    // port has rejected already.
     request.headers_mut().remove(header::AUTHORIZATION);
     if let Some(caller) = request.extensions_mut().get_mut::<Caller>() {
         caller.read_only = false;
@@ -177,7 +179,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn what_the_admin_port_protects_less_is_rejected() {
+    async fn request_that_the_services_own_port_protects_better_is_rejected() {
         for (method, path, user, expected) in [
             (Method::GET, "/v1/services/apps/scale/3", Some("u"), 403),
             (Method::POST, "/v1/services/apps/scale/3", Some("u"), 200),

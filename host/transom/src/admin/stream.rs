@@ -1,9 +1,10 @@
 //! `GET /v1/overview/stream`: the overview as server-sent events, one whenever it has changed, at most
 //! one a second.
 //!
-//! It is read and written once for all clients together, and only while there are some. The time, the
-//! uptime and what the process uses change all the time and are no reasons for an event; they are
-//! current in each event, and at the latest after [`HEARTBEAT`].
+//! The overview is read and serialized once for all clients together, and only while a client is
+//! connected. Changes of the time, of the uptime and of the process's resource usage do not cause an
+//! event, because they change all the time; each event contains their current values. An event is sent
+//! at least every [`HEARTBEAT`].
 
 use std::convert::Infallible;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -23,11 +24,11 @@ use transom_plugin_host::shown_json;
 
 use super::overview::Overviews;
 
-/// Between two readings.
+/// The minimum time between two reads of the overview.
 const PAUSE: Duration = Duration::from_secs(1);
-/// Between two events if nothing changes.
+/// The time between two events if nothing changes.
 const HEARTBEAT: Duration = Duration::from_secs(15);
-/// Fields that always change, beside the age of a service's data.
+/// Fields that change all the time, in addition to the age of a service's data.
 const RESTLESS: [&str; 5] = [
     "/now",
     "/uptime_seconds",
@@ -48,7 +49,7 @@ struct Newest {
     written: Option<Instant>,
     /// The document without the fields that always change.
     compared: Value,
-    /// Counts events.
+    /// The number of the event.
     number: u64,
     event: Bytes,
 }
@@ -63,11 +64,11 @@ pub(super) fn routes(overviews: Overviews) -> Router {
 }
 
 impl Shared {
-    /// The newest event and its number, read again if a second has passed.
+    /// Returns the newest event and its number. Reads the overview again if a second has passed.
     fn current(&self, now: Instant) -> (u64, Bytes) {
         let mut newest = self.newest.lock().unwrap_or_else(PoisonError::into_inner);
         let is_older = |at: Option<Instant>, age| at.is_none_or(|at| now.duration_since(at) >= age);
-        // A little less: the timers of clients are not exact.
+        // A little less than the pause, because the timers of the connections are not exact.
         if is_older(newest.read, PAUSE.mul_f32(0.9)) {
             newest.read = Some(now);
             let document = (self.read)();
@@ -93,7 +94,7 @@ impl Shared {
     }
 }
 
-/// What one client has been sent.
+/// The stream of one client, with the number of the last event that it received.
 struct Follower {
     shared: Arc<Shared>,
     turns: Interval,
@@ -136,7 +137,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn events_are_written_once_for_all_and_only_for_changes() {
+    fn event_is_serialized_once_for_all_clients_and_only_after_a_change() {
         let readings = Arc::new(AtomicU64::new(0));
         let counted = Arc::clone(&readings);
         let shared = Shared {
@@ -151,7 +152,7 @@ mod tests {
             newest: Mutex::default(),
         };
         let begin = Instant::now();
-        // Milliseconds; the expected number of events and of readings.
+        // Milliseconds, the expected number of events, and the expected number of reads.
         for (at, number, count) in [
             (0, 1, 1),
             (10, 1, 1),

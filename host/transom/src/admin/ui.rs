@@ -1,8 +1,8 @@
 //! `/ui/`: the dashboard, whose built files are part of the program.
 //!
-//! Its paths are those of the files; pages of the dashboard are behind the `#` of an address, so that
-//! no other path has to lead to it. The files are the same for everybody and say nothing about the
-//! daemon; what the dashboard shows, it asks of the port's API.
+//! Only the paths of the files are served: pages of the dashboard are fragments (`#`) of one address.
+//! The files are the same for all users and contain nothing about the daemon; the dashboard requests
+//! its data from the port's API.
 
 use std::sync::LazyLock;
 
@@ -18,8 +18,8 @@ use transom_web::ApiError;
 const HOME: &str = "/ui/";
 const INDEX: &str = "index.html";
 
-/// Scripts, styles and requests of this port only: nothing within a name or a log can load or run
-/// anything, and no other site can show the dashboard within its own page.
+/// Allows scripts, styles and requests of this port only: text in a name or a log cannot load or run
+/// anything, and no other site can embed the dashboard in a frame.
 const CONTENT_SECURITY_POLICY: &str = "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self'; \
                                        connect-src 'self'; base-uri 'none'; form-action 'none'; \
                                        frame-ancestors 'none'; require-trusted-types-for 'script'";
@@ -45,7 +45,7 @@ static TAGS: LazyLock<Vec<String>> = LazyLock::new(|| {
     let tag = |content: &[u8]| {
         let digest = Sha256::digest(content);
         let digits = digest.iter().take(16).map(|byte| format!("{byte:02x}"));
-        // Weak: the same file is sent compressed and plain.
+        // A weak tag, because the same file is sent compressed and uncompressed.
         format!("W/\"{}\"", digits.collect::<String>())
     };
     FILES.iter().map(|(_, _, content)| tag(content)).collect()
@@ -85,7 +85,7 @@ fn answer(name: &str, headers: &HeaderMap) -> Response {
         headers.insert(header::ETAG, tag);
     }
     for (name, value) in [
-        // Names stay the same when the daemon is upgraded, so browsers ask each time.
+        // File names stay the same when the daemon is upgraded, so browsers must revalidate each time.
         (header::CACHE_CONTROL, "no-cache"),
         (header::CONTENT_SECURITY_POLICY, CONTENT_SECURITY_POLICY),
         (header::X_FRAME_OPTIONS, "DENY"),

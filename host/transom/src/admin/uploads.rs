@@ -1,8 +1,8 @@
 //! `PUT /v1/plugins/{name}/files`: writes a plugin's files to the plugin directory of this daemon.
 //!
-//! Off unless `plugins.uploads` is set, because the files bring code and may grant it what a manifest can
-//! grant. The body is that of [`plugin_archive`]; its content type is not that of a web page's form, which
-//! the port rejects. The files are admitted like any others in the directory.
+//! Off unless `plugins.uploads` is set, because the files contain code, and their manifest may grant it
+//! whatever a manifest can grant. [`plugin_archive`] describes the body. The port rejects the content
+//! types of a web page's form. The files are admitted like any others in the directory.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -24,13 +24,14 @@ use transom_web::ApiError;
 use super::plugins::EscapedJson;
 use crate::plugin_archive::{self, ReadError};
 
-/// The largest body: the files, and what an archive adds to them.
+/// The maximum size of a body: the files, and the archive's overhead.
 pub(crate) const MAX_BODY: usize = PluginFiles::MAX_BYTES as usize + (2 << 20);
-/// Bodies that are read at a time; further ones are refused.
+/// The maximum number of bodies that are read concurrently; further uploads are rejected.
 const MAX_CONCURRENT: usize = 2;
-/// Time for a body.
+/// The timeout of reading a body.
 const READ_TIMEOUT: Duration = Duration::from_mins(5);
-/// Bytes of a refused body that are read, and the time for them.
+/// The maximum number of bytes of a rejected body that are read and discarded, and the timeout for
+/// that.
 const MAX_DISCARDED: usize = 8 << 20;
 const DISCARD_TIMEOUT: Duration = Duration::from_secs(5);
 
@@ -62,15 +63,15 @@ async fn upload(
 ) -> Result<Response, ApiError> {
     let mut body = body.into_data_stream();
     let answer = write(&uploads, &name, &mut body).await;
-    // A client that asked before it sends is not made to send.
+    // A client that sent `Expect: 100-continue` waits for this answer and does not send the body.
     if answer.is_err() && !headers.contains_key(header::EXPECT) {
         discard(&mut body).await;
     }
     answer
 }
 
-/// Reads the rest of a refused body, within bounds: a client that still sends when the connection is
-/// closed may not receive the answer.
+/// Reads the rest of a rejected body, within bounds: a client that is still sending when the connection
+/// is closed may not receive the response.
 async fn discard(body: &mut BodyDataStream) {
     let rest = async {
         let mut left = MAX_DISCARDED;
@@ -81,7 +82,7 @@ async fn discard(body: &mut BodyDataStream) {
             }
         }
     };
-    // Afterwards the connection is closed.
+    // After the timeout the connection is closed.
     let _ = timeout(DISCARD_TIMEOUT, rest).await;
 }
 
@@ -160,7 +161,7 @@ mod tests {
 
     use super::*;
 
-    /// Of a client that sends nothing more.
+    /// The body of a client that stops sending.
     fn stuck() -> BodyDataStream {
         let start = stream::iter([Ok::<_, Infallible>(Bytes::from_static(b"\0asm"))]);
         Body::from_stream(start.chain(stream::pending())).into_data_stream()
@@ -202,7 +203,7 @@ mod tests {
                 "{status} {text}"
             );
         }
-        // Both clients are gone.
+        // Both requests were dropped.
         assert_eq!(uploads.places.available_permits(), MAX_CONCURRENT);
         token.cancel();
         uploads.plugins.stopped().await;

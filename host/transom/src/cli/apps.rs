@@ -1,5 +1,5 @@
-//! `transom apps`: a client of the apps port, one file a topic. `import` and `export` work on the
-//! store of a daemon that does not run.
+//! `transom apps`: a client of the apps port, one file for each topic. `import` and `export` open the
+//! store themselves and need no running daemon.
 //!
 //! Every command prints one table or, with `--output json`, one JSON document. Progress and
 //! messages go to standard error.

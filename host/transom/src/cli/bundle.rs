@@ -1,4 +1,5 @@
-//! `transom bundle`: an archive for those who help, with what they ask for first, and no secrets.
+//! `transom bundle`: an archive for a bug report, with the information that support asks for first, and
+//! without secrets.
 
 mod archive;
 mod gather;
@@ -18,8 +19,8 @@ use archive::Member;
 /// Write an archive (.tar.gz) for a bug report or a question: state, metrics, configuration, plugins,
 /// the doctor's findings and the machine, with secrets masked.
 ///
-/// It works without a running daemon, too; then the state is missing. Look at the archive before you
-/// send it: names of hosts, apps and users are not masked.
+/// It also works without a running daemon; the archive contains no state then. Inspect the archive
+/// before you send it: names of hosts, apps and users are not masked.
 #[derive(Debug, Args)]
 #[command(after_help = "Examples:\n  \
     transom bundle --config /etc/transom/transom.toml\n  \

@@ -44,15 +44,15 @@ pub(super) struct ClusterCommand {
     log_level: String,
 }
 
-/// What the cluster looks like.
+/// The options for the size and the agents of the cluster.
 #[derive(Clone, Debug, Args)]
 pub(super) struct Shape {
     /// Number of agents.
     #[arg(long, default_value_t = 3, value_parser = clap::value_parser!(u8).range(1..=32))]
     agents: u8,
-    /// Attributes of the first agent, and with each repetition of the next one; if there are more
-    /// agents, they get the same in turn. Default: a rack of its own for each (`rack:r1`), and the
-    /// zones `a` and `b` in turn.
+    /// Attributes of the first agent; each repetition sets those of the next agent. Further agents get
+    /// the given attributes in turn. Default: a separate rack for each agent (`rack:r1`), and the zones
+    /// `a` and `b` in turn.
     #[arg(long, value_name = "NAME:VALUE;...")]
     attributes: Vec<Attributes>,
     /// Port range offered to tasks, split evenly among the agents.
@@ -127,8 +127,8 @@ impl FromStr for ExtraDisk {
 }
 
 impl Shape {
-    /// One agent for each loopback address from 127.0.0.1 on. Further disks are directories in
-    /// `work_dir`.
+    /// The configurations of the agents. Each agent has a loopback address, from 127.0.0.1 on. Further
+    /// disks are directories in `work_dir`.
     fn agents(&self, work_dir: &Path) -> anyhow::Result<Vec<AgentConfig>> {
         let total = u32::from(self.ports.last - self.ports.first) + 1;
         let share = total / u32::from(self.agents);
@@ -158,7 +158,7 @@ impl Shape {
             .collect()
     }
 
-    /// The attributes of an agent, counted from 0.
+    /// The attributes of an agent; `index` starts at 0.
     fn attributes(&self, index: u8) -> Vec<(String, String)> {
         let mut given = self.attributes.iter().cycle();
         if let Some(Attributes(attributes)) = given.nth(usize::from(index)) {
@@ -260,7 +260,7 @@ mod tests {
     }
 
     #[test]
-    fn agents_get_the_attributes_of_their_turn() {
+    fn agents_get_the_given_attributes_in_turn() {
         assert_eq!(
             racks(&[]).unwrap(),
             ["rack:r1;zone:a", "rack:r2;zone:b", "rack:r3;zone:a"]

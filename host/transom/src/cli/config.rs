@@ -1,5 +1,5 @@
-//! `transom config`: look at the configuration before it runs, take over that of another program,
-//! and print all settings there are.
+//! `transom config`: checks a configuration without a daemon, converts that of another program, and
+//! prints all settings.
 
 use std::io::{self, Write};
 use std::path::PathBuf;
@@ -48,7 +48,7 @@ enum Form {
     /// A page with a table for each section.
     #[default]
     Markdown,
-    /// The JSON schema of the configuration file, as editors use it.
+    /// The JSON schema of the configuration file, for editors.
     Json,
 }
 

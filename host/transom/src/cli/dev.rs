@@ -17,12 +17,12 @@ use crate::daemon::{Addresses, Daemon};
 use crate::exit::Misconfigured;
 use crate::{config, telemetry};
 
-/// Try everything on this machine: a cluster, of three agents if not told otherwise, the store and
-/// every service, on loopback.
+/// Try everything on this machine: a cluster (by default of three agents), the store and every service,
+/// on loopback.
 ///
-/// One directory holds all state: the configuration (written once, edit it as you like), the
-/// watched plugin directory, the store, task sandboxes and journals. Ctrl-C stops everything and
-/// leaves no process behind.
+/// One directory contains all state: the configuration (written once, edit it as you like), the watched
+/// plugin directory, the store, task sandboxes and journals. Ctrl-C stops everything, including the
+/// tasks' processes.
 #[derive(Debug, Args)]
 pub(super) struct Dev {
     /// State directory.
@@ -91,7 +91,7 @@ impl Dev {
         SocketAddr::from(([127, 0, 0, 1], port))
     }
 
-    /// Creates the state directory: a missing configuration, and the components.
+    /// Creates the state directory, with a configuration if it is missing, and with the components.
     fn prepare(&self) -> anyhow::Result<()> {
         let plugins = self.state.join("plugins");
         fs::create_dir_all(&plugins).with_context(|| format!("cannot create {}", plugins.display()))?;
@@ -145,7 +145,8 @@ impl Dev {
     }
 }
 
-/// `transom plugin` finds the daemon at the usual port without being told.
+/// Commands to try. `transom plugin` needs the daemon's address only if the port is not the default
+/// one.
 fn plugin_commands(admin: SocketAddr) -> Vec<String> {
     let mut commands = Vec::new();
     if admin.port() != config::ADMIN_PORT {
@@ -192,8 +193,8 @@ async fn greet_when_ready(admin: Option<SocketAddr>, greeting: String, token: Ca
     println!("{greeting}");
 }
 
-/// Copies the pairs that are missing or older in `target`, each by a rename, so that a watcher
-/// never sees a partial file.
+/// Copies components and manifests that are missing or older in `target`. Each file is renamed into
+/// place, so that the watching daemon never reads a partial file.
 fn copy_newer(source: &Path, target: &Path) -> anyhow::Result<()> {
     for entry in fs::read_dir(source)? {
         let from = entry?.path();

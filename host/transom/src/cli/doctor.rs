@@ -1,8 +1,8 @@
-//! `transom doctor`: checks what usually is wrong, and prints what to do.
+//! `transom doctor`: checks for common faults of configuration and environment, and prints advice.
 //!
-//! The checks run side by side, each with a deadline, and change nothing: no store is opened, no
-//! framework subscribes. They look from where they run, so run them on the daemon's machine, as its
-//! user.
+//! The checks run concurrently, each with a timeout, and change nothing: no store is opened, no
+//! framework subscribes. They test what this machine and this user can reach, so run them on the
+//! daemon's machine, as the daemon's user.
 
 mod agents;
 mod clock;
@@ -38,7 +38,7 @@ pub(super) use finding::{Finding, State};
 
 /// Timeout of one check: the whole run takes little longer.
 const TIMEOUT: Duration = Duration::from_secs(8);
-/// Checks that take longer are named.
+/// Checks that take longer are named on standard error.
 const PROGRESS: Duration = Duration::from_secs(1);
 
 /// Check the daemon's surroundings: configuration, masters, credentials, store, ports, limits, clock,
@@ -91,7 +91,7 @@ impl Doctor {
     }
 }
 
-/// The exit code of the findings, as an error.
+/// Returns an error if there are errors among the findings; its context determines the exit code.
 fn outcome(findings: &[Finding]) -> anyhow::Result<()> {
     let errors: Vec<_> = findings.iter().filter(|one| one.state == State::Error).collect();
     let text = match errors.len() {
@@ -109,8 +109,8 @@ fn outcome(findings: &[Finding]) -> anyhow::Result<()> {
 
 type Check<'a> = Pin<Box<dyn Future<Output = Vec<Finding>> + Send + 'a>>;
 
-/// Runs all checks; the findings are in the order of the checks. `progress`: slow ones are named on
-/// standard error.
+/// Runs all checks; the findings are in the order of the checks. `progress`: whether slow checks are
+/// named on standard error.
 pub(super) async fn all(settings: &Settings, file: &Path, progress: bool) -> Vec<Finding> {
     let checks: Vec<(&'static str, Check<'_>)> = vec![
         (
@@ -204,7 +204,7 @@ fn print(findings: &[Finding], output: Output) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// A line for each finding, and one below it with what to do.
+/// A line for each finding, and below it a line with advice.
 pub(super) fn text(findings: &[Finding], style: Style) -> String {
     let mut text = String::new();
     for finding in findings {

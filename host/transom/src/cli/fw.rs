@@ -1,9 +1,9 @@
-//! `transom fw`: a client of the API of frameworks that run an orchestrator, ours and equal ones,
-//! one file a command.
+//! `transom fw`: a client of the API of frameworks that run an orchestrator: those of this program, and
+//! others with the same API. One file for each command.
 //!
-//! A framework is named by its id or its name. The leading master lists it with `webui_url`, the
-//! address of its API. The master's address and all credentials are in the configuration file of
-//! the published command line, which [`config`] reads.
+//! A framework is identified by its id or its name. The leading master lists it with `webui_url`, the
+//! address of its API. The master's address and all credentials are in the configuration file of the
+//! published command line, which [`config`] reads.
 //!
 //! A failing request is an error with exit code 1, whatever its status.
 
@@ -78,7 +78,7 @@ mod tests {
     use crate::cli::CommandLine;
 
     #[test]
-    fn page_has_every_command_and_option_with_its_other_names() {
+    fn page_contains_every_command_and_option_with_its_aliases() {
         let page = include_str!("../../../../docs/framework-cli.md");
         let mut root = CommandLine::command();
         root.build();

@@ -1,8 +1,8 @@
 //! The HTTP client of the commands that use a running daemon.
 //!
 //! * Bodies of responses are bounded.
-//! * A redirect to the same path, as a standby sends it to its leader, is followed with the
-//!   credentials. Every other redirect is an answer like others.
+//! * A standby redirects a request to the same path of its leader. Such a redirect is followed with the
+//!   credentials. Every other redirect is returned as the response.
 //! * No proxy is used: a daemon is addressed directly.
 
 use std::time::Duration;
@@ -14,7 +14,7 @@ use reqwest::{Certificate, Method, RequestBuilder, Response, StatusCode, Url, he
 const MAX_BODY: usize = 1 << 30;
 /// Redirects of one request.
 const MAX_REDIRECTS: usize = 5;
-/// Time for a connection.
+/// Timeout of connecting.
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(10);
 
 /// Why a request failed.
@@ -35,14 +35,14 @@ pub(super) struct Place {
     pub(super) certificates: Option<Vec<Certificate>>,
 }
 
-/// See the module.
+/// The client.
 pub(super) struct Client {
     http: reqwest::Client,
     place: Place,
     timeout: Duration,
 }
 
-/// The URL in the option called `option`.
+/// Parses the URL in the option with the name `option`.
 pub(super) fn url(option: &str, text: &str, example: &str) -> anyhow::Result<Url> {
     let wrong = || format!("{option} is {text:?}: expected an address such as {example}");
     let url = Url::parse(text).with_context(wrong)?;
@@ -59,7 +59,7 @@ impl Client {
         Self::build(place, timeout, true)
     }
 
-    /// The same, which accepts any certificate. The caller warns that this is so.
+    /// A client that accepts any certificate. The caller warns the user about that.
     pub(super) fn unverified(place: Place, timeout: Duration) -> anyhow::Result<Self> {
         Self::build(place, timeout, false)
     }
@@ -96,7 +96,7 @@ impl Client {
         self.stream(method, path).timeout(self.timeout)
     }
 
-    /// The same without a limit of time, for a response that stays open.
+    /// A request without a timeout, for a response that stays open.
     pub(super) fn stream<'a>(
         &self,
         method: Method,
@@ -114,7 +114,7 @@ impl Client {
         }
     }
 
-    /// Sends a request, and once more for each redirect.
+    /// Sends a request, and follows redirects to the leader.
     pub(super) async fn send(&self, request: RequestBuilder) -> Result<Response, Failure> {
         let wrong = |error: reqwest::Error| Failure::Refused(chain(&error));
         let mut request = request.build().map_err(wrong)?;
@@ -136,8 +136,8 @@ impl Client {
     }
 }
 
-/// The target of a redirect to the same path of another daemon, which gets the same credentials: so
-/// never from TLS to none.
+/// The target of a redirect to the same path of another daemon. That daemon receives the credentials,
+/// so a redirect from `https` to `http` is not followed.
 fn redirected(from: &Url, answer: &Response) -> Option<Url> {
     if !matches!(
         answer.status(),
@@ -180,7 +180,7 @@ pub(super) async fn checked(answer: Response) -> Result<String, Failure> {
     let text = text(answer).await?;
     match status {
         status if status.is_success() => Ok(text),
-        // The daemon, or a proxy before it, is starting.
+        // The daemon is starting, or a proxy in front of it is.
         StatusCode::BAD_GATEWAY | StatusCode::SERVICE_UNAVAILABLE => {
             Err(Failure::Unreachable(format!("{status}: {text}")))
         }
@@ -212,7 +212,7 @@ mod tests {
     }
 
     #[test]
-    fn redirect_is_followed_to_the_same_path_and_never_from_tls_to_none() {
+    fn redirect_is_followed_to_the_same_path_and_never_from_https_to_http() {
         let plain: Url = "http://a:1/v2/events?ids=true".parse().expect("a URL");
         let secure: Url = "https://a:1/v2/events?ids=true".parse().expect("a URL");
         for (from, location, followed) in [
@@ -251,7 +251,7 @@ mod tests {
     }
 
     fn client(url: Url) -> Client {
-        // As `main` does.
+        // `main` installs the same provider.
         let _ = rustls::crypto::ring::default_provider().install_default();
         let place = Place {
             url,
@@ -262,7 +262,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn credentials_reach_the_leader_to_which_a_standby_redirects() {
+    async fn credentials_are_sent_to_the_leader_after_a_redirect_by_a_standby() {
         let (leader, serving) = server(|request: axum::extract::Request| {
             let given = request.headers().get(header::AUTHORIZATION);
             format!("{} {given:?}", request.uri())
@@ -290,7 +290,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn redirects_in_a_circle_end() {
+    async fn redirect_loop_is_an_error() {
         let (url, serving) = server(|request: axum::extract::Request| {
             let host = request.headers().get(header::HOST).cloned();
             let host = host

@@ -59,7 +59,7 @@ enum Kind {
     List,
 }
 
-/// All imported keys, by our names.
+/// All imported keys, by this program's names.
 const KEYS: [(&str, Kind); 30] = [
     ("cluster_ssl", Kind::Switch),
     ("master", Kind::Text),
@@ -159,7 +159,7 @@ pub(super) fn write_new(file: &Path, text: &str) -> anyhow::Result<()> {
     written.with_context(|| format!("cannot write {}", file.display()))
 }
 
-/// A heading and its points, as comments; nothing without points.
+/// A heading and its points as comments of the TOML; empty without points.
 fn printed_comments(heading: &str, points: &[String]) -> String {
     let mut text = String::new();
     if !points.is_empty() {
@@ -171,7 +171,7 @@ fn printed_comments(heading: &str, points: &[String]) -> String {
     text
 }
 
-/// The TOML, with comments on omitted and missing keys. `here`: the directory for the store;
+/// The TOML, with comments about omitted and missing keys. `here`: the directory for the store;
 /// `components`: the directory of the first-party components.
 fn imported(text: &str, file: &Path, here: &Path, components: Option<PathBuf>) -> anyhow::Result<String> {
     let sections = ini(text);
@@ -185,7 +185,7 @@ fn imported(text: &str, file: &Path, here: &Path, components: Option<PathBuf>) -
         );
     };
     let (mut table, mut left, mut wrong) = (Table::new(), Vec::new(), Vec::new());
-    // Our names last, so that they win.
+    // This program's names are inserted last, so that they take precedence.
     let ours = |key: &String| KEYS.iter().any(|(ours, _)| ours == key);
     let (first, last): (Vec<_>, Vec<_>) = section.iter().partition(|(key, _)| !ours(key));
     for (key, value) in first.into_iter().chain(last) {
@@ -227,7 +227,7 @@ fn imported(text: &str, file: &Path, here: &Path, components: Option<PathBuf>) -
     Ok(printed + &sections)
 }
 
-/// The settings that the daemon needs besides the imported section.
+/// The settings that the daemon needs in addition to the imported section.
 fn surroundings(here: &Path, components: Option<PathBuf>) -> String {
     let text = |value: String| Value::String(value).to_string();
     let store = text(format!("file:{}", here.join("transom-store").display()));
@@ -241,7 +241,7 @@ fn surroundings(here: &Path, components: Option<PathBuf>) -> String {
     )
 }
 
-/// The difference in behaviour, and the remedy.
+/// Notes on differences in behaviour, with the remedies.
 fn notes(workflow: &Table, components: bool) -> Vec<&'static str> {
     let mut notes = vec![
         "The older provider listened on every address; this port listens on 127.0.0.1. If Airflow runs on other machines, set \
@@ -297,8 +297,8 @@ fn unquoted_list(text: &str) -> &str {
 
 type Sections = BTreeMap<String, BTreeMap<String, String>>;
 
-/// Sections and keys by the rules of Python's `configparser`: keys in lower case, lines that begin
-/// with blanks continue the value before them, `%%` is a percent sign.
+/// Parses sections and keys by the rules of Python's `configparser`: keys become lower case, a line
+/// that begins with blanks continues the previous value, and `%%` is a percent sign.
 fn ini(text: &str) -> Sections {
     let mut sections = Sections::new();
     let mut section = String::new();

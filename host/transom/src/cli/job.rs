@@ -117,7 +117,7 @@ struct Follow<'a> {
     api: Api,
     id: String,
     state: Option<String>,
-    /// Bytes printed of stdout and stderr.
+    /// The numbers of printed bytes of stdout and stderr.
     printed: [u64; 2],
     /// The end of `--startup-timeout`, then of `--running-timeout`.
     deadline: Option<Instant>,
@@ -194,8 +194,8 @@ impl Run {
             "volumes": self.volumes,
             "force_pull": self.force_pull,
         });
-        // A generated id is unique, so that a retry after a lost response does not run the job
-        // twice. A user's id may be used again.
+        // For a generated id the request demands that it is new, so that a retry after a lost response
+        // does not run the job twice. A user may reuse an id.
         body["unique"] = json!(self.id.is_none());
         for (name, value) in [
             ("image", json!(self.image)),
@@ -247,7 +247,7 @@ impl Follow<'_> {
         }
     }
 
-    /// Reports once that the daemon cannot be reached. `Some` after the timeout.
+    /// Reports once that the daemon cannot be reached. Returns a message after the timeout.
     fn unreachable(&self, reported: &mut bool, why: &str) -> Option<String> {
         if !std::mem::replace(reported, true) {
             self.tell(&format!("daemon unreachable ({why}); retrying"));
@@ -255,8 +255,8 @@ impl Follow<'_> {
         self.is_late().then(|| self.timeout_message())
     }
 
-    /// A line about the job on standard error. Its id and the daemon's messages may have marks that a
-    /// terminal acts on.
+    /// Prints a line about the job on standard error. The job's id and the daemon's messages may
+    /// contain control characters, which are escaped.
     fn tell(&self, what: &str) {
         eprintln!("{}: {}", shown(&self.id), shown(what));
     }
@@ -354,7 +354,7 @@ impl Follow<'_> {
                     break;
                 }
                 self.printed[index] = next;
-                // The reader of the pipe may have gone; the job continues.
+                // If the output is a pipe that was closed, the job continues.
                 let _ = if index == 0 {
                     std::io::stdout().write_all(&data)
                 } else {

@@ -64,7 +64,7 @@ enum Command {
 }
 
 impl CommandLine {
-    /// Whether this process has only to compile a component.
+    /// Whether this process was started only to compile a component.
     pub(crate) fn is_compilation(&self) -> bool {
         matches!(self.command, Command::Plugin(plugin::PluginCommand::Compile))
     }

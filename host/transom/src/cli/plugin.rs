@@ -43,11 +43,11 @@ use upload::Upload;
 /// Manage the plugins of a running daemon; create, build and test components.
 #[derive(Debug, Subcommand)]
 pub(super) enum PluginCommand {
-    /// List plugins with the serving version, the shadow or canary beside it, and the reason why a
-    /// newer one was rejected.
+    /// List plugins with the serving version, its shadow or canary, and the reason why a newer version
+    /// was rejected.
     List(Daemon),
-    /// Show one plugin in detail: calls, latency, memory, the last trap with its backtrace; what a
-    /// shadow or canary has shown, and what is missing before it is promoted.
+    /// Show one plugin in detail: calls, latency, memory, the last trap with its backtrace; the results
+    /// of a shadow or canary, and the conditions for its promotion that are not met yet.
     Show(One),
     /// Show the admission history of a plugin, newest first: admitted, rejected, started as a shadow
     /// or canary, promoted, returned, disabled, rolled back.
@@ -57,15 +57,16 @@ pub(super) enum PluginCommand {
     /// The files in the plugin directory stay as they are; the daemon ignores them until they
     /// change.
     Rollback(Rollback),
-    /// Have the shadow or canary of a plugin serve now, whatever it has shown.
+    /// Promote the shadow or canary of a plugin to the serving version now, whatever its results are.
     ///
-    /// With `rollout = "shadow-manual"` or `"canary-manual"` in its manifest this is the only way.
-    /// The version before is ready to return while the new one is on probation.
+    /// With `rollout = "shadow-manual"` or `"canary-manual"` in the manifest, this is the only way to
+    /// promote it. The previous version stays loaded while the new one is on probation, and can take
+    /// over again.
     Promote(One),
     /// Stop the shadow or canary of a plugin; the serving version answers all calls again.
     ///
-    /// The files in the plugin directory stay as they are; the daemon ignores them until they
-    /// change. To have the stopped version serve nevertheless, roll back to its record.
+    /// The files in the plugin directory stay as they are; the daemon ignores them until they change.
+    /// To make the stopped version serve nevertheless, roll back to its record.
     Return(One),
     Upload(Upload),
     New(New),
@@ -87,7 +88,7 @@ pub(super) enum PluginCommand {
     Explain(Explain),
 }
 
-/// Which daemon, and how to show what it says.
+/// The options for the daemon's address and the output format.
 #[derive(Debug, Args)]
 pub(super) struct Daemon {
     #[command(flatten)]
@@ -115,7 +116,7 @@ pub(super) struct Rollback {
     daemon: Daemon,
 }
 
-/// Columns of tables, which are keys of the admin API's answers.
+/// Columns of tables. They are keys of the admin API's documents.
 const PLUGIN: [&str; 9] = [
     "name", "world", "version", "state", "rollout", "calls", "traps", "source", "refusal",
 ];
@@ -158,7 +159,7 @@ impl PluginCommand {
             PluginCommand::Dev(dev) => Box::pin(dev.run()).await,
             PluginCommand::Replay(replay) => replay.run().await,
             PluginCommand::Cases(cases) => cases.run().await,
-            // `main` does it, without a runtime.
+            // `main` has compiled the component already, without a Tokio runtime.
             PluginCommand::Compile => Ok(()),
             PluginCommand::Explain(explain) => explain.run().await,
             PluginCommand::Promote(One { name, daemon }) => daemon.order(&name, "promote", None).await,

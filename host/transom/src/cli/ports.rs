@@ -1,4 +1,4 @@
-//! `--port NAME=N`: every port can be moved, so that several daemons run side by side.
+//! `--port NAME=N`: overrides any port, so that several daemons can run on one machine.
 
 use std::str::FromStr;
 
@@ -51,7 +51,8 @@ impl FromStr for Port {
     }
 }
 
-/// The settings for `ports`. `cluster` is no setting: only `dev` reads it.
+/// The settings for the given ports. `cluster` is left out: it is not a setting, and only `dev` reads
+/// it.
 pub(crate) fn overrides(given: &[Port]) -> Overrides {
     let mut overrides = Overrides::default();
     for port in given {

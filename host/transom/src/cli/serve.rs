@@ -60,7 +60,7 @@ async fn serve(settings: Settings, file: &Path, token: CancellationToken) -> any
     run.await
 }
 
-/// Tells the supervisor, if it asked by `NOTIFY_SOCKET`, as systemd does for `Type=notify`.
+/// Notifies the supervisor, if it has set `NOTIFY_SOCKET`, as systemd does for `Type=notify`.
 fn notify(state: NotifyState<'_>) {
     if let Err(error) = sd_notify::notify(&[state]) {
         tracing::warn!(%error, "cannot notify the supervisor");

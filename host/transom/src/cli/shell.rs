@@ -1,4 +1,4 @@
-//! Completions and man pages, made from the same source as the command line itself.
+//! Completions and man pages, generated from the definition of the command line.
 
 use std::io;
 

@@ -11,7 +11,7 @@ pub(super) fn stop_on_signal(token: CancellationToken) -> anyhow::Result<()> {
     let mut terminate = signal(SignalKind::terminate())?;
     tokio::spawn(async move {
         tokio::select! { _ = interrupt.recv() => {} _ = terminate.recv() => {} }
-        // Not among the lines of a log.
+        // Not printed if standard error is a log file.
         if std::io::stderr().is_terminal() {
             eprintln!("stopping; press Ctrl-C again to stop immediately");
         }

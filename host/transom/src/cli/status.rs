@@ -1,4 +1,4 @@
-//! `transom status`: the overview of a running daemon, once.
+//! `transom status`: prints the overview of a running daemon once.
 
 pub(super) mod sections;
 pub(super) mod style;
@@ -52,7 +52,7 @@ impl Status {
     }
 }
 
-/// The document in a response.
+/// Parses the document in a response.
 pub(super) fn read(body: &str) -> anyhow::Result<Overview> {
     let overview: Overview = serde_json::from_str(body)
         .context("the answer is no overview; is --admin the admin port of a daemon of this version?")
@@ -60,7 +60,7 @@ pub(super) fn read(body: &str) -> anyhow::Result<Overview> {
     Ok(overview)
 }
 
-/// An error if the overview has errors.
+/// Returns an error if the overview contains errors.
 pub(super) fn failed(overview: &Overview) -> anyhow::Result<()> {
     let errors = overview.problems.iter();
     match errors.filter(|one| one.severity == Severity::Error).count() {

@@ -22,9 +22,9 @@ const TIMEOUT: Duration = Duration::from_secs(3);
 
 /// Show the state of a running daemon, and refresh it.
 ///
-/// Keys: `q` quit, space pause, `/` filter rows (Enter keeps it, Escape drops it), `s` sort by the next
-/// column, `r` reverse, arrows and page keys scroll. Where the output is no terminal, the state is
-/// printed once, as `transom status` does.
+/// Keys: `q` quit, space pause, `/` filter rows (Enter keeps the filter, Escape removes it), `s` sort
+/// by the next column, `r` reverse, arrows and page keys scroll. If the output is not a terminal, the
+/// state is printed once, as by `transom status`.
 #[derive(Debug, Args)]
 #[command(after_help = "Examples:\n  \
     transom top\n  \
@@ -36,10 +36,10 @@ pub(super) struct Top {
     /// Seconds between refreshes.
     #[arg(long, default_value_t = 2, value_parser = clap::value_parser!(u64).range(1..=3600))]
     interval: u64,
-    /// Only rows with this text.
+    /// Show only rows that contain this text.
     #[arg(long, value_name = "TEXT", default_value = "")]
     filter: String,
-    /// Print the state once and end.
+    /// Print the state once and exit.
     #[arg(long)]
     once: bool,
 }
@@ -47,7 +47,8 @@ pub(super) struct Top {
 impl Top {
     pub(super) async fn run(self) -> anyhow::Result<()> {
         let mut view = View::new(&self.filter);
-        // So that wrong options and an unreachable daemon are reported as other commands do.
+        // The first request is made before the screen opens, so that invalid options and an unreachable
+        // daemon are reported as by other commands.
         view.show(self.fetch().await?);
         if self.once || !io::stdout().is_terminal() || !io::stdin().is_terminal() {
             if let Some(overview) = view.overview() {

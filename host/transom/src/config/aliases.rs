@@ -1,5 +1,5 @@
-//! Other names of keys. They are accepted, and the proper name wins if both are given. Those of
-//! `[apps]` are in [`super::marathon`].
+//! Aliases of keys. If a key is set by its own name and by an alias, its own name takes precedence. The
+//! aliases of `[apps]` are in [`super::marathon`].
 
 use std::collections::BTreeMap;
 
@@ -34,8 +34,8 @@ pub(crate) const WORKFLOW: [(&str, &str); 16] = [
     ("container_environment", "docker_environment"),
 ];
 
-/// The variables that speak for the whole daemon: a variable's name in the specification, its other
-/// name, and our key.
+/// The environment variables for the whole daemon: a variable's name in the specification, its alias,
+/// and the key that it sets.
 const ENVIRONMENT: [(&str, &str, &str); 10] = [
     ("CLUSTER_MASTER", "MESOS_MASTER", "cluster.master"),
     ("CLUSTER_USERNAME", "MESOS_USERNAME", "cluster.username"),
@@ -49,7 +49,7 @@ const ENVIRONMENT: [(&str, &str, &str); 10] = [
     ("LOGLEVEL", "LOGLEVEL", "log.level"),
 ];
 
-/// The names of the specification's variables that set a key, the one that is taken first.
+/// The names of the specification's variables that set a key, in the order of precedence.
 pub(super) fn variables_of(key: &str) -> impl Iterator<Item = &'static str> {
     let variables = ENVIRONMENT.iter().filter(move |(_, _, name)| *name == key);
     variables.flat_map(|(ours, theirs, _)| std::iter::once(*ours).chain((ours != theirs).then_some(*theirs)))
@@ -59,12 +59,12 @@ pub(super) fn variables_of(key: &str) -> impl Iterator<Item = &'static str> {
 pub(super) struct SpecifiedVariables(BTreeMap<&'static str, Dict>);
 
 impl SpecifiedVariables {
-    /// From the environment of this process.
+    /// Reads the environment of this process.
     pub(super) fn here() -> Self {
         Self::read(|name| std::env::var(name).ok())
     }
 
-    /// From variables; an empty one is ignored.
+    /// Reads variables; empty ones are ignored.
     pub(super) fn read(variable: impl Fn(&str) -> Option<String>) -> Self {
         let variable = |name: &str| variable(name).filter(|value| !value.is_empty());
         let mut sections = BTreeMap::<&str, Dict>::new();
@@ -74,14 +74,14 @@ impl SpecifiedVariables {
             };
             let value = match (variable(ours), variable(theirs)) {
                 (Some(value), Some(_)) if ours != theirs => {
-                    // Printed, because the log is configured by these settings.
+                    // Printed, because the log is not configured before the settings are read.
                     eprintln!("transom: {ours} and {theirs} are both given; the first one is taken");
                     Some(value)
                 }
                 (ours, theirs) => ours.or(theirs),
             };
             if let Some(value) = value {
-                // Names and passwords may look like numbers, but are texts.
+                // Other values remain strings: names and passwords may look like numbers.
                 let lower = value.to_ascii_lowercase();
                 let value: Value = match key {
                     "ssl" | "skip_ssl" => lower.parse::<bool>().map_or_else(|_| value.into(), Value::from),
@@ -110,7 +110,7 @@ impl Provider for SpecifiedVariables {
     }
 }
 
-/// A source of settings whose keys are renamed to ours.
+/// A source of settings in which aliases are renamed to the keys.
 pub(super) struct WithAliases<P>(pub(super) P);
 
 impl<P: Provider> Provider for WithAliases<P> {
@@ -134,7 +134,7 @@ fn rename(section: &mut Dict) {
     for (ours, theirs) in WORKFLOW {
         if let Some(value) = section.remove(theirs) {
             if section.contains_key(ours) {
-                // Printed, because the log is configured by these settings.
+                // Printed, because the log is not configured before the settings are read.
                 eprintln!(
                     "transom: `workflow.{ours}` and `workflow.{theirs}` are both given; the first one is taken"
                 );
@@ -150,7 +150,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn variables_are_known_by_either_name() {
+    fn variables_are_read_by_either_name() {
         let read = |variables: &[(&str, &str)]| {
             let find = |name: &str| variables.iter().find(|(it, _)| *it == name);
             SpecifiedVariables::read(|name| find(name).map(|(_, value)| (*value).to_owned())).0
@@ -187,7 +187,7 @@ mod tests {
     }
 
     #[test]
-    fn own_key_wins_over_its_alias() {
+    fn key_takes_precedence_over_its_alias() {
         let mut section = Dict::new();
         section.insert("mesos_ssl".to_owned(), true.into());
         section.insert("docker_sock".to_owned(), "theirs".into());

@@ -2,9 +2,9 @@
 
 use super::settings::Apps;
 
-/// All versions of an app are one record of the store.
+/// All versions of an app are in one record of the store, so their number is limited.
 const MAX_VERSIONS: usize = 1000;
-/// A body is held in memory.
+/// The whole body of a request is in memory, so its size is limited.
 const MAX_BODY_BYTES: usize = 256 << 20;
 const MAX_LAUNCH_SECONDS: usize = 86_400;
 /// A week.

@@ -1,5 +1,6 @@
-//! Reading settings: the file, then the environment (the specification's variables, then ours),
-//! then `--port`; the later one wins. [`DefaultOfSkipSsl`] is a default that depends on them.
+//! Reads settings. The sources in the order of increasing precedence: the file, the environment (first
+//! the specification's variables, then `TRANSOM_` variables), and `--port`. [`DefaultOfSkipSsl`] is a
+//! default that depends on them.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::ops::RangeInclusive;
@@ -34,7 +35,7 @@ const COMPILE_BYTES: RangeInclusive<u64> = 256 << 20..=64 << 30;
 /// The bounds of `plugins.recording.sample_percent`.
 const SAMPLE_PERCENT: RangeInclusive<u64> = 1..=100;
 
-/// The bounds of `plugins.recording.max_bytes`: a TiB at most.
+/// The bounds of `plugins.recording.max_bytes`: at most one TiB.
 const RECORDED_BYTES: RangeInclusive<u64> = transom_plugin_host::Recording::MIN_SIZE..=1 << 40;
 
 /// The bounds of `plugins.recording.max_age_seconds`: a minute to a year.
@@ -81,12 +82,11 @@ fn merge(into: &mut Dict, key: String, value: Value) {
     }
 }
 
-/// Reads `file` (none: the environment alone) and returns the settings with the source of each
-/// value.
+/// Reads `file` (`None`: only the environment) and returns the settings with the source of each value.
 ///
 /// # Errors
-/// A missing or invalid file, an unknown key (with the most similar known one), or a value of the
-/// wrong type; each with its place.
+/// A missing or invalid file, an unknown key (with the most similar known one), or a value of the wrong
+/// type. Each error names its place.
 pub(crate) fn load(file: Option<&Path>, overrides: Overrides) -> anyhow::Result<(Settings, Figment)> {
     let mut figment = Figment::new();
     if let Some(file) = file {
@@ -127,7 +127,7 @@ pub(crate) fn load(file: Option<&Path>, overrides: Overrides) -> anyhow::Result<
     let inheritance = Inheritance::of(&figment);
     faults.extend(inheritance.faults.iter().cloned());
     let figment = figment.join(&inheritance);
-    // First: newer settings have keys that are unknown here.
+    // The version is checked first, because newer settings may contain unknown keys.
     if figment.contains("settings_version")
         && let Err(error) = figment.extract_inner::<SettingsVersion>("settings_version")
     {
@@ -169,7 +169,7 @@ pub(crate) fn admin(file: &Path) -> anyhow::Result<Admin> {
         );
     }
     let figment = Figment::new().merge(Toml::File(file)).merge(environment());
-    // Even if the file is invalid TOML; the full extraction reports that.
+    // This also fails for invalid TOML, which the full extraction reports.
     if figment.find_value("admin").is_err() {
         return match figment.extract::<Dict>() {
             Ok(_) => Ok(Admin::default()),
@@ -187,7 +187,7 @@ pub(crate) fn admin(file: &Path) -> anyhow::Result<Admin> {
     }
 }
 
-/// The settings that are missing for `serve`; nothing when it is complete.
+/// The settings that `serve` requires and `text` lacks, one line each.
 pub(crate) fn missing(text: &str) -> Vec<String> {
     let figment = Figment::new().merge(WithAliases(Toml::Text(text)));
     let checked = figment
@@ -200,7 +200,7 @@ pub(crate) fn missing(text: &str) -> Vec<String> {
     }
 }
 
-/// Rules about several keys.
+/// Checks the rules that involve several keys.
 fn check(settings: &Settings) -> anyhow::Result<()> {
     refuse_plugin_limits(settings)?;
     refuse_recording(settings)?;
@@ -213,7 +213,7 @@ fn check(settings: &Settings) -> anyhow::Result<()> {
     refuse_missing_keys(settings)
 }
 
-/// A port that this build cannot serve.
+/// Rejects a port that this build cannot serve.
 fn refuse_quic(settings: &Settings) -> anyhow::Result<()> {
     let quic_port = settings.discovery.as_ref().and_then(|section| section.quic_port);
     if quic_port.is_some() && !transom_discovery::config::check::HAS_QUIC {
@@ -224,7 +224,7 @@ fn refuse_quic(settings: &Settings) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// Credentials, certificates and exposure of the ports.
+/// Checks credentials, certificates and exposure of the ports.
 fn refuse_ports(settings: &Settings) -> anyhow::Result<()> {
     let problems = settings.port_problems();
     if problems.is_empty() {
@@ -233,7 +233,8 @@ fn refuse_ports(settings: &Settings) -> anyhow::Result<()> {
     bail!("{}", problems.join("\n"));
 }
 
-/// A short lease is lost with the first delay; a long one delays the takeover.
+/// Checks the duration of leases: a very short lease expires after any delay, and a very long one
+/// delays a failover.
 fn refuse_lease(settings: &Settings) -> anyhow::Result<()> {
     let seconds = settings.store.lease_seconds;
     if !LEASE_SECONDS.contains(&seconds) {
@@ -243,7 +244,7 @@ fn refuse_lease(settings: &Settings) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// Reports all missing keys of `[workflow]` together, and names that two frameworks have.
+/// Reports all missing keys of `[workflow]` together, and names that two frameworks share.
 fn refuse_missing_keys(settings: &Settings) -> anyhow::Result<()> {
     let mut gaps = settings.plugins.bindings.problems();
     if let Some(workflow) = &settings.workflow {
@@ -274,7 +275,7 @@ fn refuse_missing_keys(settings: &Settings) -> anyhow::Result<()> {
     bail!("{}", gaps.join("\n"));
 }
 
-/// Limits of `[apps]` with which nothing would work.
+/// Rejects limits of `[apps]` that are out of bounds.
 fn refuse_limits(settings: &Settings) -> anyhow::Result<()> {
     let problems: Vec<String> = settings.apps.iter().flat_map(limits::problems).collect();
     if problems.is_empty() {
@@ -283,7 +284,7 @@ fn refuse_limits(settings: &Settings) -> anyhow::Result<()> {
     bail!("{}", problems.join("\n"));
 }
 
-/// The prefix of the variables' names must itself be a valid prefix.
+/// Checks that names of variables with the prefix are valid.
 fn refuse_prefix(settings: &Settings) -> anyhow::Result<()> {
     let prefix = settings.apps.as_ref().map(|apps| apps.env_vars_prefix.as_str());
     let prefix = prefix.unwrap_or_default();
@@ -301,7 +302,8 @@ fn refuse_prefix(settings: &Settings) -> anyhow::Result<()> {
     );
 }
 
-/// As in definitions, except that capital letters are accepted, as Marathon does here.
+/// Checks the network's name as in definitions, except that capital letters are accepted, as Marathon
+/// accepts them in this setting.
 fn refuse_network_name(settings: &Settings) -> anyhow::Result<()> {
     let name = settings
         .apps
@@ -320,7 +322,7 @@ fn refuse_network_name(settings: &Settings) -> anyhow::Result<()> {
     );
 }
 
-/// Registry requests need a minimum interval, and fetching and compiling have limits.
+/// Checks the limits of fetching and compiling, and the interval of registry requests.
 fn refuse_plugin_limits(settings: &Settings) -> anyhow::Result<()> {
     let seconds = settings.plugins.compile_timeout_seconds;
     if !COMPILE_SECONDS.contains(&seconds) {
@@ -347,7 +349,7 @@ fn refuse_plugin_limits(settings: &Settings) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// A log of calls with room for nothing, or without an end.
+/// Checks the bounds of the call log's size, age and sample.
 fn refuse_recording(settings: &Settings) -> anyhow::Result<()> {
     let recording = &settings.plugins.recording;
     for (key, value, bounds) in [
@@ -363,7 +365,7 @@ fn refuse_recording(settings: &Settings) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// Variables of commands that look like settings: the URLs of a running daemon's ports.
+/// Variables of commands that are named like settings, but are the URLs of a running daemon's ports.
 const NO_SETTINGS: [&str; 2] = ["ADMIN_URL", "APPS_URL"];
 
 /// `TRANSOM_APPS_PORT=8081` is `apps.port`.
@@ -373,7 +375,8 @@ fn environment() -> Env {
         .map(|key| key.as_str().to_ascii_lowercase().replacen('_', ".", 1).into())
 }
 
-/// Whether a variable, without its prefix, sets a key. One without a section (`STATE`) does not.
+/// Whether a variable sets a key. `variable` is its name without the prefix; one without a section,
+/// such as `STATE`, sets none.
 fn is_setting(variable: &str) -> bool {
     let section = variable.split_once('_').map(|(section, _)| section);
     let is_url = |name: &&str| variable.eq_ignore_ascii_case(name);

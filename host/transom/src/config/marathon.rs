@@ -1,22 +1,22 @@
-//! The flags of Marathon 1.11: the key that each becomes, or why there is none.
+//! The flags of Marathon 1.11: the key that corresponds to each, or the reason why there is none.
 //!
-//! `[apps]` accepts a flag's name for its key, with the flag's own unit; the key wins if both are
-//! given. `transom config import` converts flags by the same table.
+//! `[apps]` accepts the name of a flag as an alias of its key, with the flag's own unit; the key takes
+//! precedence if both are given. `transom config import` converts flags by the same table.
 
 use figment::value::{Dict, Num, Value};
 
-/// What becomes of a flag.
+/// The setting that corresponds to a flag.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Counterpart {
     /// A key of `[apps]` with the name of the flag.
     Same(Form),
     /// Another key, `section.key`.
     Key(&'static str, Form),
-    /// `user:password`, which become two keys.
+    /// `user:password`, which is split into two keys.
     Credentials,
-    /// An operator has to decide; the advice.
+    /// None, and an operator has to decide; contains the advice.
     Attention(&'static str),
-    /// There is none; the reason.
+    /// None; contains the reason.
     Nothing(&'static str),
 }
 
@@ -25,9 +25,9 @@ pub(crate) enum Counterpart {
 pub(crate) enum Form {
     Text,
     Whole,
-    /// Milliseconds; the key has seconds.
+    /// Milliseconds; the key's unit is seconds.
     Milliseconds,
-    /// Texts, separated by commas; the key has a list.
+    /// Strings separated by commas; the key's value is a list.
     Texts,
 }
 
@@ -257,14 +257,14 @@ pub(crate) const FLAGS: [(&str, Counterpart); 94] = [
     ("zk_timeout", Nothing(ZOOKEEPER)),
 ];
 
-/// What becomes of the flag with this name. Every flag of ZooKeeper has an answer.
+/// The counterpart of the flag with this name. All flags that begin with `zk_` have one.
 pub(crate) fn counterpart(flag: &str) -> Option<Counterpart> {
     let found = FLAGS.iter().find(|(name, _)| *name == flag);
     let found = found.map(|(_, counterpart)| *counterpart);
     found.or_else(|| flag.starts_with("zk_").then_some(Nothing(ZOOKEEPER)))
 }
 
-/// Why `apps.FLAG` is no setting, if it is a flag without one.
+/// The reason why `apps.FLAG` is not a setting, if it is a flag without a counterpart.
 pub(super) fn reason(key: &str) -> Option<&'static str> {
     match counterpart(key.strip_prefix("apps.")?)? {
         Attention(text) | Nothing(text) => Some(text),
@@ -275,7 +275,7 @@ pub(super) fn reason(key: &str) -> Option<&'static str> {
 /// Renames flags in `[apps]` to their keys, in all sections.
 ///
 /// # Errors
-/// A value from which no key can be made.
+/// A value that cannot be converted.
 pub(super) fn rename(settings: &mut Dict) -> Result<(), String> {
     let Some(Value::Dict(_, apps)) = settings.get(APPS) else {
         return Ok(());
@@ -303,7 +303,7 @@ pub(super) fn rename(settings: &mut Dict) -> Result<(), String> {
                 put(settings, flag, "apps.api_username", username.into());
                 put(settings, flag, "apps.api_password", password.into());
             }
-            // Keys of their own, or errors with a reason.
+            // The flag's name is itself a key, or an unknown key that is reported with the reason.
             Same(_) | Attention(_) | Nothing(_) => {
                 if let Some(apps) = section(settings, APPS) {
                     apps.insert(flag.to_owned(), value);
@@ -318,7 +318,7 @@ pub(super) fn rename(settings: &mut Dict) -> Result<(), String> {
 const APPS: &str = "apps";
 const CLUSTER: &str = "cluster";
 
-/// Upstream's principal is also the user of its secret.
+/// Sets the user of the secret to the principal, as in Marathon.
 fn complete(settings: &mut Dict) {
     let Some(Value::Dict(_, cluster)) = settings.get_mut(CLUSTER) else {
         return;
@@ -331,7 +331,7 @@ fn complete(settings: &mut Dict) {
     }
 }
 
-/// `None`: it is no section, which is reported later.
+/// The section with this name. `None`: the value is not a table, which is reported later.
 fn section<'a>(settings: &'a mut Dict, name: &str) -> Option<&'a mut Dict> {
     let entry = settings.entry(name.to_owned());
     match entry.or_insert_with(|| Dict::new().into()) {
@@ -347,7 +347,7 @@ fn take(settings: &mut Dict, name: &str, key: &str) -> Option<Value> {
     }
 }
 
-/// Sets `section.key`, unless it is given too.
+/// Sets `section.key`, unless it is set already.
 fn put(settings: &mut Dict, flag: &str, key: &str, value: Value) {
     let Some((name, bare)) = key.split_once('.') else {
         return;
@@ -356,16 +356,17 @@ fn put(settings: &mut Dict, flag: &str, key: &str, value: Value) {
         return;
     };
     if section.contains_key(bare) {
-        // Printed, because the log is configured by these settings.
+        // Printed, because the log is not configured before the settings are read.
         eprintln!("transom: `{key}` and `apps.{flag}` are both given; the first one is taken");
     } else {
         section.insert(bare.to_owned(), value);
     }
 }
 
-/// A flag's value as the key has it. One of the wrong type stays, so that the error is the key's.
+/// Converts a flag's value to the form of the key. A value of the wrong type stays as it is, so that it
+/// is reported as an error of the key.
 fn in_form(form: Form, value: Value) -> Value {
-    // Numbers of a file are signed, those of the environment are not.
+    // Numbers from a file are signed, those from the environment are not.
     let number = value.to_num_lossy().and_then(Num::to_u128_lossy);
     let seconds = number.and_then(|number| u64::try_from(number.div_ceil(MILLISECONDS.into())).ok());
     match (form, seconds, value.as_str()) {
@@ -375,7 +376,8 @@ fn in_form(form: Form, value: Value) -> Value {
     }
 }
 
-/// Of a second. Seconds are rounded up: a timeout is never shorter than configured.
+/// Milliseconds of a second. Seconds are rounded up, so that a timeout is never shorter than
+/// configured.
 const MILLISECONDS: u32 = 1000;
 
 fn texts(text: &str) -> Vec<String> {
@@ -383,7 +385,7 @@ fn texts(text: &str) -> Vec<String> {
     texts.map(str::to_owned).collect()
 }
 
-/// A flag's text as the key has it.
+/// Converts a flag's text to the form of the key.
 ///
 /// # Errors
 /// The expected form.
@@ -449,9 +451,9 @@ mod tests {
         }
     }
 
-    /// The table of the documentation has every flag that is accepted for a key, and no other one.
+    /// The table in the documentation lists exactly the flags that are accepted as aliases of keys.
     #[test]
-    fn flags_with_keys_are_those_of_the_documentation() {
+    fn accepted_flags_are_those_in_the_documentation() {
         let page = include_str!("../../../../docs/apps.md");
         let (_, table) = page.split_once("| flag | key |\n|---|---|\n").expect("the table");
         let (table, _) = table.split_once("\n\n").expect("its end");
@@ -477,7 +479,7 @@ mod tests {
     }
 
     #[test]
-    fn flags_are_accepted_for_their_keys() {
+    fn flags_are_accepted_as_aliases_of_their_keys() {
         let settings = read(
             "[apps]\nhttp_port = 8081\nhttp_address = \"127.0.0.2\"\nmesos_role = \"dev\"\nmesos_user = \"svc\"\n\
              http_max_concurrent_requests = 9\nzk_max_versions = 7\ntask_launch_timeout = 1500\n\
@@ -528,7 +530,7 @@ mod tests {
     }
 
     #[test]
-    fn the_key_wins_over_the_flag() {
+    fn the_key_takes_precedence_over_the_flag() {
         let settings = read(
             "[cluster]\nmaster = \"m:5050\"\n[apps]\nport = 1\nhttp_port = 2\nmaster = \"other:5050\"\n\
              allowed_origins = []\naccess_control_allow_origin = \"https://a.example\"\n",
@@ -541,7 +543,7 @@ mod tests {
     }
 
     #[test]
-    fn flags_that_cannot_be_taken_are_errors_with_a_reason() {
+    fn unsupported_flags_are_errors_with_a_reason() {
         for (text, expected) in [
             ("zk = \"zk://h/marathon\"", "`apps.zk`"),
             ("zk = \"zk://h/marathon\"", "the state is in [store]"),
@@ -550,13 +552,16 @@ mod tests {
             ("plugin_dir = \"p\"", "WebAssembly components"),
             ("http_credentials = \"user\"", "\"USER:PASSWORD\""),
             ("http_port = \"x\"", "`apps.port` is"),
-            // Every page of the web could change apps.
+            // With "*", every web page could change apps.
             ("access_control_allow_origin = \"*\"", "\"*\" is not an origin"),
             ("access_control_allow_origin = \"*\"", "`apps.allowed_origins"),
         ] {
             let error = read(&format!("[apps]\n{text}\n")).expect_err(text);
             assert!(error.contains(expected), "{text}: {error}");
-            assert!(!error.contains("/marathon"), "no values: {error}");
+            assert!(
+                !error.contains("/marathon"),
+                "the error quotes the value: {error}"
+            );
         }
     }
 }

@@ -1,9 +1,9 @@
 //! Converts mesos-dns's configuration file to the equivalent settings.
 //!
-//! The file is one JSON object. Keys are case-insensitive; of keys that differ only in case the
-//! last one counts; `null` counts as absent; unknown keys are ignored. Values are checked by
-//! mesos-dns's rules, so every file that it accepts is accepted. All errors are reported together,
-//! each with its key.
+//! The file is one JSON object. Keys are case-insensitive. If several keys differ only in case, the
+//! last one is used. `null` is treated as a missing value, and unknown keys are ignored. Values are
+//! checked by mesos-dns's rules, so every file that mesos-dns accepts is accepted. All errors are
+//! reported together, each with its key.
 //!
 //! In addition: `Email` and `Mname`, the former names of `SOARname` and `SOAMname`, and keys for
 //! functions that only this program has, which mesos-dns ignores.
@@ -19,7 +19,7 @@ use transom_discovery::config::check;
 use super::{Cluster, Discovery};
 use raw::Raw;
 
-/// The meaning of a file.
+/// The converted settings of a file.
 #[derive(Debug)]
 pub(crate) struct Import {
     pub(crate) cluster: Cluster,
@@ -37,7 +37,7 @@ impl Problems {
         self.0.push(format!("{key}: {what}"));
     }
 
-    /// The value of a rule, if it has one.
+    /// The checked value; an error is added to the problems.
     fn unless<T>(&mut self, key: &str, checked: Result<T, String>) -> Option<T> {
         checked.map_err(|what| self.add(key, what)).ok()
     }
@@ -231,7 +231,7 @@ fn discovery(raw: Raw, problems: &mut Problems, notes: &mut Vec<String>) -> Disc
     }
 }
 
-/// A used port must be valid; an unused one is not checked.
+/// Converts a port. A used port must be valid; an unused one is not checked.
 fn port(key: &str, number: i64, used: bool, problems: &mut Problems) -> u16 {
     u16::try_from(number).unwrap_or_else(|_| {
         if used {
@@ -241,7 +241,7 @@ fn port(key: &str, number: i64, used: bool, problems: &mut Problems) -> u16 {
     })
 }
 
-/// An address, all addresses, or a host name of this machine.
+/// The listener's address. An empty text is all addresses; a host name is resolved.
 fn http_listener(text: &str) -> Result<IpAddr, String> {
     if text.is_empty() {
         return Ok(Ipv4Addr::UNSPECIFIED.into());

@@ -7,17 +7,18 @@ use serde::{Deserialize, Serialize};
 #[derive(Clone, Debug, Deserialize, JsonSchema, Serialize)]
 #[serde(deny_unknown_fields, default)]
 pub(crate) struct Bindings {
-    /// The matcher, or up to eight in their order: which agents may run a task.
+    /// The matcher, or up to eight in their order. Matchers decide which agents may run a task.
     pub(crate) matcher: Chain,
-    /// The filter, or up to eight in their order: what a subscriber of the event stream sees.
+    /// The filter, or up to eight in their order. Filters decide which events a subscriber of the event
+    /// stream receives.
     pub(crate) filter: Chain,
-    /// The bootstrap handler: what a container of the kubernetes service runs first.
+    /// The bootstrap handler, which decides what a container of the kubernetes service runs first.
     pub(crate) bootstrap: String,
     /// The probe of HTTP checks.
     pub(crate) http: String,
     /// The probe of TCP checks.
     pub(crate) tcp: String,
-    /// The probe of commands as checks.
+    /// The probe of checks that run commands.
     pub(crate) exec: String,
 }
 
@@ -53,7 +54,7 @@ impl Bindings {
     }
 }
 
-/// The most plugins of one extension point.
+/// The maximum number of plugins of one extension point.
 const MAX_CHAIN: usize = 8;
 
 /// One plugin, or several in their order.

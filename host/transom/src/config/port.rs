@@ -1,4 +1,4 @@
-//! The settings that the HTTP ports of all sections have: one set of rules and texts.
+//! The settings that the HTTP ports of all sections have in common, with one set of rules and messages.
 
 use std::net::IpAddr;
 use std::path::PathBuf;
@@ -19,7 +19,7 @@ pub(crate) struct PortSettings<'a> {
     reader_keys: [&'static str; 2],
     listener: IpAddr,
     port: u16,
-    /// For clients and other daemons; `None` for a port that no daemon forwards to.
+    /// The host name for clients and other daemons; `None` for a port that no daemon forwards to.
     hostname: Option<&'a str>,
     username: Option<&'a str>,
     password: Option<&'a Secret>,
@@ -28,7 +28,7 @@ pub(crate) struct PortSettings<'a> {
     reader_password: Option<&'a Secret>,
     tls_certificate: Option<&'a PathBuf>,
     tls_key: Option<&'a PathBuf>,
-    /// Certificate and key, where the settings have the texts themselves.
+    /// Certificate and key, if the settings contain them instead of the names of files.
     tls_pem: Option<TlsPem>,
     trusted_networks: Option<&'a [IpNet]>,
     loopback_trust: LoopbackTrust,
@@ -156,8 +156,8 @@ impl Settings {
         admin
     }
 
-    /// Problems of the ports of `[admin]`, `[apps]` and `[kubernetes]`, one line each. Those of `[workflow]` are
-    /// reported with its others.
+    /// Problems of the ports of `[admin]`, `[apps]` and `[kubernetes]`, one line each. Those of
+    /// `[workflow]` are reported with the other problems of that section.
     pub(super) fn port_problems(&self) -> Vec<String> {
         let kubernetes = self.kubernetes_ports();
         let ports = [self.admin.http_port()].into_iter();
@@ -181,7 +181,7 @@ impl PortSettings<'_> {
         self.port
     }
 
-    /// The prefix of this daemon's own keys in the store, among those of the framework.
+    /// The prefix of this daemon's own keys in the store, below the prefix of the framework.
     pub(crate) fn daemon_prefix(&self, framework: &str) -> String {
         format!("{framework}/daemons/{}:{}", self.hostname(), self.port)
     }
@@ -308,7 +308,7 @@ mod tests {
     }
 
     #[test]
-    fn every_port_is_held_to_the_same_rules() {
+    fn the_same_rules_apply_to_every_port() {
         for (section, prefix) in [("admin", ""), ("apps", "api_"), ("workflow", "api_")] {
             let (user, password) = (format!("{prefix}username"), format!("{prefix}password"));
             let reader = format!("{prefix}read_only_username");
@@ -400,7 +400,7 @@ mod tests {
     }
 
     #[test]
-    fn the_admin_port_has_the_names_of_the_services() {
+    fn the_admin_port_accepts_the_host_names_of_the_services() {
         let settings = settings(
             "[apps]\nhostname = \"a.example\"\n[workflow]\nhostname = \"b.example\"\n\
              [admin]\nallowed_hosts = [\"c.example\"]\n",

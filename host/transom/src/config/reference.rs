@@ -9,7 +9,7 @@ use serde_json::{Map, Value, json};
 use super::settings::{SECTIONS, Settings};
 use super::{aliases, kubernetes};
 
-/// What stands above the sections.
+/// The text above the sections.
 const INTRODUCTION: &str = "\
 # Settings
 
@@ -68,7 +68,7 @@ struct Section {
     rows: Vec<Row>,
 }
 
-/// A key.
+/// The row of a key.
 struct Row {
     key: String,
     kind: String,
@@ -77,7 +77,7 @@ struct Row {
     meaning: String,
 }
 
-/// All tables, each before those in it.
+/// All tables, each before its nested tables.
 fn sections() -> Vec<Section> {
     let root = schema().to_value();
     let definitions = Definitions(root["$defs"].as_object().cloned().unwrap_or_default());
@@ -89,11 +89,11 @@ fn sections() -> Vec<Section> {
     sections
 }
 
-/// The schemas that others refer to.
+/// The schemas that are referred to by `$ref`.
 struct Definitions(Map<String, Value>);
 
 impl Definitions {
-    /// The schema behind a reference or an optional one, and whether it is optional.
+    /// Resolves a reference or an optional schema; returns the schema, and whether it is optional.
     fn resolved(&self, schema: &Value) -> (Value, bool) {
         if let Some(name) = schema["$ref"].as_str() {
             let name = name.trim_start_matches("#/$defs/");
@@ -108,7 +108,7 @@ impl Definitions {
         (schema.clone(), false)
     }
 
-    /// Adds a table and those below it. `defaults`: those of the table as a whole.
+    /// Adds a table and its nested tables. `defaults`: the defaults of the table as a whole.
     fn add(&self, sections: &mut Vec<Section>, path: &str, table: &Value, defaults: &Value) {
         let (mut rows, mut below) = (Vec::new(), Vec::new());
         for (key, property) in table["properties"].as_object().into_iter().flatten() {
@@ -148,7 +148,7 @@ impl Definitions {
         }
     }
 
-    /// The type of a value, for people.
+    /// The type of a value, as the reference shows it.
     fn kind(&self, schema: &Value) -> String {
         let choices = choices(schema);
         if !choices.is_empty() {
@@ -184,7 +184,7 @@ impl Definitions {
         }
     }
 
-    /// The comment of a field, with those of the choices that it has.
+    /// The comment of a field, with the comments of its possible values.
     fn meaning(&self, property: &Value) -> String {
         let mut meaning = one_line(&property["description"]);
         let (schema, _) = self.resolved(property);
@@ -198,12 +198,12 @@ impl Definitions {
     }
 }
 
-/// Whether a schema is that of a table with keys of its own.
+/// Whether a schema is that of a table with fixed keys.
 fn is_table(schema: &Value) -> bool {
     schema["properties"].is_object()
 }
 
-/// The names that a value may have, each with its comment.
+/// The possible values of a setting, each with its comment.
 fn choices(schema: &Value) -> Vec<(String, String)> {
     let mut choices = Vec::new();
     for one in schema["oneOf"].as_array().into_iter().flatten() {
@@ -221,7 +221,7 @@ fn choices(schema: &Value) -> Vec<(String, String)> {
     choices
 }
 
-/// The variables that set a key, the one that overrides the others first.
+/// The variables that set a key, in the order of precedence.
 fn variables(section: &str, key: &str) -> String {
     if section.contains('.') {
         return String::new();
@@ -295,7 +295,7 @@ mod tests {
         let missing: Vec<&str> = rows
             .iter()
             .map(|row| row.key.as_str())
-            // Above the sections; the introduction describes it.
+            // It is in no section; the introduction describes it.
             .filter(|key| *key != "settings_version")
             .filter(|key| !known.iter().any(|known| known == key))
             .collect();

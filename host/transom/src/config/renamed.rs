@@ -1,4 +1,5 @@
-//! Settings that had another name or value once: the old one is an error that gives the new one.
+//! Settings whose name or value was changed. The old name or value is an error that contains the new
+//! one.
 
 /// Old key and new key, without the indices of lists.
 const KEYS: [(&str, &str); 15] = [

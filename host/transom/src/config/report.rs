@@ -1,5 +1,5 @@
-//! Readable settings: the effective values with their sources (`transom config check`), and the
-//! converted file of another program (`transom config import`).
+//! Prints settings: the effective values with their sources (`transom config check`), and the converted
+//! file of another program (`transom config import`).
 
 use std::borrow::Cow;
 
@@ -14,9 +14,9 @@ use super::settings::{Cluster, Discovery, Settings};
 /// One effective key.
 #[derive(Clone, Debug, Eq, PartialEq, Serialize)]
 pub(crate) struct Row {
-    /// `apps.port`.
+    /// Section and key, such as `apps.port`.
     pub(crate) key: String,
-    /// As JSON writes it; secrets are masked.
+    /// The value as JSON; secrets are masked.
     pub(crate) value: String,
     /// A file, `TRANSOM_ environment variable(s)`, the command line, or `default`.
     #[serde(rename = "from")]
@@ -33,7 +33,7 @@ pub(crate) fn rows(settings: &Settings, figment: &Figment) -> anyhow::Result<Vec
         &mut rows,
     );
     if !settings.kubernetes_instances.is_empty() {
-        // Each instance has a name of its own.
+        // Named instances do not inherit this key.
         rows.retain(|row| row.key != "kubernetes.framework_name");
     }
     for row in &mut rows {
@@ -43,7 +43,7 @@ pub(crate) fn rows(settings: &Settings, figment: &Figment) -> anyhow::Result<Vec
     Ok(rows)
 }
 
-/// A key as the configuration has it: the keys of instances are in a section of their own here.
+/// A key as the configuration contains it: internally, the keys of instances are in a separate section.
 pub(super) fn shown_key(key: &str) -> Cow<'_, str> {
     match key.strip_prefix(INSTANCES) {
         Some(rest) if rest.starts_with('.') => format!("kubernetes{rest}").into(),
@@ -82,7 +82,7 @@ fn walk(value: &Value, key: String, figment: &Figment, rows: &mut Vec<Row>) {
     }
 }
 
-/// The texts that [`rows`] masks: passwords, tokens, and credentials within addresses.
+/// The secrets that [`rows`] masks: passwords, tokens, and credentials within addresses.
 pub(crate) fn secrets(settings: &Settings, figment: &Figment) -> anyhow::Result<Vec<String>> {
     let masked = serde_json::to_value(settings)?;
     let mut secrets = Vec::new();
@@ -94,13 +94,13 @@ pub(crate) fn secrets(settings: &Settings, figment: &Figment) -> anyhow::Result<
         }
     }
     secrets.retain(|secret| !secret.is_empty());
-    // A longer one may contain a shorter one.
+    // The longest are masked first, because they may contain shorter ones.
     secrets.sort_by_key(|secret| std::cmp::Reverse(secret.len()));
     secrets.dedup();
     Ok(secrets)
 }
 
-/// The texts of `raw` where `masked` has something else, and credentials within its addresses.
+/// Collects the texts of `raw` that are masked in `masked`, and passwords within addresses.
 fn hidden(masked: &Value, raw: &Value, secrets: &mut Vec<String>) {
     match (masked, raw) {
         (Value::Object(masked), Value::Object(raw)) => {
@@ -140,7 +140,7 @@ fn mask(value: &str) -> String {
     }
 }
 
-/// The sections of another program's configuration, without defaults and without secrets.
+/// The converted sections of another program's configuration as TOML, without defaults and secrets.
 pub(crate) fn toml(mut import: Import) -> anyhow::Result<String> {
     let mut text = String::new();
     for note in &import.notes {
@@ -162,7 +162,7 @@ pub(crate) fn toml(mut import: Import) -> anyhow::Result<String> {
     Ok(text + &toml::to_string(&toml::Table::from_iter(sections))?)
 }
 
-/// The differences.
+/// The keys of a section that differ from the defaults.
 fn beyond<T: Serialize>(section: &T, usual: &T) -> anyhow::Result<toml::Table> {
     let usual = toml::Table::try_from(usual)?;
     let section = toml::Table::try_from(section)?.into_iter();

@@ -5,7 +5,7 @@ use std::borrow::Cow;
 
 use schemars::{JsonSchema, Schema, SchemaGenerator, json_schema};
 
-/// A text of this `format`.
+/// Defines a type whose schema is a string of this `format`.
 macro_rules! text {
     ($(#[$doc:meta])* $name:ident, $format:literal) => {
         $(#[$doc])*

@@ -31,8 +31,8 @@ pub(crate) use telemetry::Telemetry;
     reason = "the file has the key `settings_version`"
 )]
 pub(crate) struct Settings {
-    /// The form of the settings; only a form that older daemons would misunderstand has a higher
-    /// one.
+    /// The version of the settings' format. It is only raised for a change that older daemons would
+    /// misunderstand.
     pub(crate) settings_version: SettingsVersion,
     pub(crate) log: Log,
     pub(crate) telemetry: Telemetry,
@@ -46,7 +46,7 @@ pub(crate) struct Settings {
     pub(crate) discovery: Option<Discovery>,
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) kubernetes: Option<Kubernetes>,
-    /// `[kubernetes.NAME]`, by name, with what they inherit of `[kubernetes]`.
+    /// The sections `[kubernetes.NAME]`, by name, with the keys that they inherit from `[kubernetes]`.
     #[serde(skip_serializing_if = "BTreeMap::is_empty")]
     #[schemars(skip)]
     pub(crate) kubernetes_instances: BTreeMap<String, Kubernetes>,
@@ -69,8 +69,7 @@ impl Settings {
     }
 }
 
-/// The names of all sections: `TRANSOM_<SECTION>_<KEY>` sets a key, other `TRANSOM_` variables do
-/// not.
+/// The names of all sections. `TRANSOM_<SECTION>_<KEY>` sets a key; other `TRANSOM_` variables do not.
 pub(crate) const SECTIONS: [&str; 10] = [
     "log",
     "telemetry",
@@ -84,7 +83,7 @@ pub(crate) const SECTIONS: [&str; 10] = [
     "workflow",
 ];
 
-/// `settings_version`, 1 where it is missing.
+/// `settings_version`. Default: 1.
 #[derive(Clone, Copy, Debug, Deserialize, JsonSchema, Serialize)]
 #[schemars(with = "u32")]
 #[serde(try_from = "u32")]
@@ -121,7 +120,7 @@ impl TryFrom<u32> for SettingsVersion {
 pub(crate) struct Log {
     /// `error`, `warn`, `info`, `debug` or `trace`, or a list of `target=level` directives.
     pub(crate) level: String,
-    /// `text` for people, or `json` with one object a line.
+    /// `text` for people, or `json` with one object per line.
     pub(crate) format: LogFormat,
 }
 
@@ -170,7 +169,7 @@ pub(crate) struct Cluster {
     /// A service account that logs in for a token, as JSON: `uid`, `private_key`, `login_endpoint`.
     /// Replaces username and password.
     pub(crate) iam_config_file: Option<PathBuf>,
-    /// The timeout of a state document, in seconds.
+    /// The timeout of reading the cluster's state document, in seconds.
     pub(crate) state_timeout_seconds: u64,
     /// `transom discovery` ends if ZooKeeper names no leader within this many seconds after the
     /// start; 0: no limit.
@@ -229,7 +228,8 @@ pub(crate) struct Store {
     pub(crate) ssl: bool,
     /// Do not verify the server's certificate.
     pub(crate) skip_ssl: bool,
-    /// The time to live of leases, in seconds: an unreachable daemon stops leading after it.
+    /// The time to live of leases, in seconds. A daemon that is unreachable for this long stops
+    /// leading.
     pub(crate) lease_seconds: u64,
 }
 
@@ -261,7 +261,7 @@ pub(crate) struct Plugins {
     pub(crate) uploads: bool,
     /// The timeout of compiling one component, in seconds.
     pub(crate) compile_timeout_seconds: u64,
-    /// The memory of compiling one component, in bytes.
+    /// The memory limit of compiling one component, in bytes.
     pub(crate) compile_memory_bytes: u64,
     #[serde(rename = "use")]
     pub(crate) bindings: Bindings,
@@ -351,12 +351,12 @@ pub(crate) struct OciCredentials {
     pub(crate) password: Option<Secret>,
     /// Instead of `password`: a file that contains only the password, with or without a line end.
     pub(crate) password_file: Option<PathBuf>,
-    /// The host of the registry's token service, if it differs. The password is sent to these two
-    /// only.
+    /// The host of the registry's token service, if it differs from the registry. The password is only
+    /// sent to these two hosts.
     pub(crate) auth_server: Option<String>,
 }
 
-/// `[plugins.recording]`: the log of calls and answers, which new versions are tried on.
+/// `[plugins.recording]`: the log of calls and answers, with which new versions are tested.
 #[derive(Clone, Debug, Deserialize, JsonSchema, Serialize)]
 #[serde(deny_unknown_fields, default)]
 pub(crate) struct Recording {
@@ -364,9 +364,10 @@ pub(crate) struct Recording {
     pub(crate) enabled: bool,
     /// The private directory of the log. Default: `.transom/calls` in `plugins.dir`.
     pub(crate) dir: Option<PathBuf>,
-    /// How many of a hundred calls are recorded.
+    /// The percentage of calls that are recorded.
     pub(crate) sample_percent: u64,
-    /// Bytes on disk for each plugin; the oldest calls are deleted first.
+    /// The maximum size of the log on disk for each plugin, in bytes; the oldest calls are deleted
+    /// first.
     pub(crate) max_bytes: u64,
     /// The age in seconds after which calls are deleted.
     pub(crate) max_age_seconds: u64,

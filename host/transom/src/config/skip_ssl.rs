@@ -1,8 +1,8 @@
-//! The default of `SKIP_SSL` (specification, part B): certificates of the masters are not verified
-//! where only the specification's variables ask for TLS.
+//! The default of `SKIP_SSL` (specification, part B): certificates of the masters are not verified if
+//! TLS is enabled only by the specification's variables.
 //!
-//! As soon as a key of our own configures TLS, in the file, as `TRANSOM_CLUSTER_...` or on the
-//! command line, certificates are verified unless a setting says otherwise.
+//! If a key of `[cluster]` configures TLS, in the file, as `TRANSOM_CLUSTER_...` or on the command
+//! line, certificates are verified unless `skip_ssl` or `SKIP_SSL` is set.
 
 use figment::value::{Dict, Map};
 use figment::{Figment, Metadata, Profile, Provider};
@@ -16,13 +16,13 @@ const TLS_KEYS: [&str; 5] = [
     "cluster.key_file",
 ];
 
-/// Sets `cluster.skip_ssl`, or nothing.
+/// A source of settings that sets `cluster.skip_ssl` if the default applies.
 pub(super) struct DefaultOfSkipSsl {
     applies: bool,
 }
 
 impl DefaultOfSkipSsl {
-    /// `specified` has the specification's variables, `ours` every other source.
+    /// `specified`: the specification's variables; `ours`: all other sources.
     pub(super) fn of(specified: &Figment, ours: [&Figment; 2]) -> Self {
         let ssl = specified.extract_inner::<bool>("cluster.ssl").unwrap_or(false);
         let is_ours = |key: &&str| ours.iter().any(|source| source.contains(key));
@@ -58,13 +58,13 @@ mod tests {
     use super::*;
 
     #[test]
-    fn certificates_are_not_verified_where_only_the_environment_asks_for_tls() {
+    fn certificates_are_not_verified_if_only_the_environment_enables_tls() {
         for (file, variables, own, expected) in [
-            // Nobody asks for TLS.
+            // No source enables TLS.
             ("", &[][..], None, (false, false)),
             ("", &[("CLUSTER_SSL", "false")], None, (false, false)),
             ("", &[("SKIP_SSL", "true")], None, (false, true)),
-            // Only the environment does.
+            // Only the environment enables TLS.
             ("", &[("CLUSTER_SSL", "true")], None, (true, true)),
             ("", &[("MESOS_SSL", "true")], None, (true, true)),
             (
@@ -85,7 +85,7 @@ mod tests {
                 None,
                 (true, true),
             ),
-            // The file does as well.
+            // The file enables it too.
             ("[cluster]\nssl = true", &[], None, (true, false)),
             (
                 "[cluster]\nssl = true",
@@ -117,7 +117,7 @@ mod tests {
                 None,
                 (true, true),
             ),
-            // `TRANSOM_CLUSTER_...` and the command line are as good as the file.
+            // `TRANSOM_CLUSTER_...` and the command line have the same effect as the file.
             ("", &[], Some(("cluster.ssl", true)), (true, false)),
             (
                 "",

@@ -26,8 +26,8 @@ pub(crate) struct Workflow {
     pub(crate) port: u16,
     /// The host name of this daemon for other daemons; the listener's address when empty.
     pub(crate) hostname: String,
-    /// Networks such as `10.0.0.0/8` that may queue and look up jobs without credentials. Default:
-    /// this machine.
+    /// Networks such as `10.0.0.0/8` whose clients may queue and query jobs without credentials.
+    /// Default: this machine.
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schemars(with = "Option<Vec<schema::Network>>")]
     pub(crate) trusted_networks: Option<Vec<IpNet>>,
@@ -70,20 +70,20 @@ pub(crate) struct Workflow {
     pub(crate) framework_name: String,
     /// The Mesos role. The specification calls it `framework_role`, which is accepted too.
     pub(crate) role: String,
-    /// The user of the tasks on the agent.
+    /// The user that runs the tasks on the agent.
     pub(crate) user: String,
-    /// Whether agents keep what they know of the tasks across a restart of theirs.
+    /// Whether agents checkpoint the state of the tasks, so that tasks survive a restart of the agent.
     pub(crate) checkpoint: bool,
     /// The framework's failover timeout in seconds: how long the cluster keeps its tasks without
     /// the daemon.
     pub(crate) failover_timeout: u64,
-    /// Whether a command that is one text is run by the agent's shell instead of the image's.
+    /// Whether a command that is a single string is run by the agent's shell instead of the image's.
     pub(crate) command_shell: bool,
-    /// CPUs of a job that names none.
+    /// The default CPUs of a job.
     pub(crate) task_cpu: f64,
-    /// Memory of a job that names none, in MB.
+    /// The default memory of a job, in MB.
     pub(crate) task_memory: f64,
-    /// Disk of a job that names none, in MB.
+    /// The default disk of a job, in MB.
     pub(crate) task_disk: f64,
     /// Whether jobs run in containers. Otherwise commands are processes, whatever the image.
     pub(crate) containers: bool,
@@ -103,7 +103,7 @@ pub(crate) struct Workflow {
     pub(crate) container_sock: Option<String>,
     /// The group that containers with that socket get in addition.
     pub(crate) container_user_group_id: Option<String>,
-    /// The network of containers that name none, by its name at the container runtime.
+    /// The default network of containers, by its name in the container runtime.
     pub(crate) container_network_mode: String,
     /// Environment variables of every container.
     pub(crate) container_environment: Vec<Variable>,

@@ -19,15 +19,15 @@ use crate::config::Import;
 /// Serves lookups until `token` is cancelled, then waits until everything has stopped.
 ///
 /// # Errors
-/// Invalid files in the configuration, a port in use, or no leader from ZooKeeper within the
-/// configured time. Once a leader was known, discovery serves the last records through any outage.
+/// Invalid files in the configuration, a port in use, or no leader from ZooKeeper within the configured
+/// time. After the first leader was known, discovery serves the last records during any outage.
 pub(crate) async fn serve_discovery(
     import: Import,
     file: &Path,
     admin: Option<SocketAddr>,
     token: CancellationToken,
 ) -> anyhow::Result<()> {
-    // Stops the parts already started if a later one fails.
+    // Stops the parts that have started if a later part fails.
     let guard = token.clone().drop_guard();
     let section = import.cluster;
     let mut cluster = from_settings::cluster_config(&section)?;
@@ -79,8 +79,8 @@ pub(crate) async fn serve_discovery(
     }
 }
 
-/// Nothing can be changed through this admin port: every client may read, as discovery's own ports
-/// allow.
+/// An admin port through which nothing can be changed. Any client may read, as on discovery's own
+/// ports.
 fn read_only_port(address: SocketAddr) -> PortConfig {
     PortConfig {
         listener: address.ip(),
@@ -89,8 +89,7 @@ fn read_only_port(address: SocketAddr) -> PortConfig {
     }
 }
 
-/// Returns an error when ZooKeeper names no leader in time; waits for ever if there is no such
-/// limit.
+/// Returns an error if ZooKeeper names no leader in time. Never returns if it does, or without a limit.
 async fn leader_detection_timeout(cluster: &Client, limit: Duration) -> anyhow::Error {
     let mut changes = cluster.leader_changes();
     let expected = cluster.follows_zookeeper() && !limit.is_zero();

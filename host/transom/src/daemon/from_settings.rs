@@ -17,7 +17,8 @@ pub(crate) const COMPILE_COMMAND: [&str; 2] = ["plugin", "compile"];
 /// The interval of checks of a store that does not answer yet.
 const STORE_POLL: Duration = Duration::from_millis(250);
 
-/// Opens the store and waits until it answers; without it the running tasks are unknown.
+/// Opens the store and waits until it answers. Without the store, the daemon does not know its running
+/// tasks.
 pub(super) async fn open_store(
     section: &config::Store,
     token: &CancellationToken,
@@ -76,7 +77,7 @@ pub(crate) fn cluster_config(section: &config::Cluster) -> anyhow::Result<transo
         bail!("cluster.iam_config_file and cluster.username are both set; set only one of them");
     }
     let tls = tls(section)?;
-    // Even if unused: an invalid file causes a warning immediately.
+    // Checked even if TLS is off, so that an invalid file is reported immediately.
     tls.check()?;
     let usual = transom_cluster::Config::default();
     let state_timeout = Duration::from_secs(section.state_timeout_seconds);
@@ -97,13 +98,13 @@ pub(crate) fn cluster_config(section: &config::Cluster) -> anyhow::Result<transo
             .transpose()?,
         tls: section.ssl.then_some(tls),
         state_timeout,
-        // No call may take longer than a state document.
+        // No call may take longer than reading the state document.
         call_timeout: usual.call_timeout.min(state_timeout),
         ..usual
     })
 }
 
-/// Logs that the certificates of the masters are not verified, if so.
+/// Logs a warning if the certificates of the masters are not verified.
 pub(crate) fn warn_of_unverified_masters(section: &config::Cluster) {
     if section.ssl && section.skip_ssl {
         tracing::warn!(
@@ -147,7 +148,7 @@ fn service_account(
         login_endpoint: String,
     }
     let key = "cluster.iam_config_file";
-    // The parser's own text may quote a secret.
+    // The parser's error is not used, because its text may quote a secret.
     let account: Account = serde_json::from_slice(&read(file, key)?).map_err(|_| {
         anyhow::anyhow!(
             "{key}: {} must be a JSON object with the texts uid, private_key and login_endpoint",
@@ -171,7 +172,7 @@ fn service_account(
 /// The prefix of a file's name in `cluster.master`.
 const IN_FILE: &str = "file://";
 
-/// `host:port`, separated by commas, or one address of ZooKeeper.
+/// The masters: `host:port`, separated by commas, or one address of ZooKeeper.
 fn masters(master: &str) -> anyhow::Result<Vec<String>> {
     let mut master = master.trim().to_owned();
     if let Some(file) = master.strip_prefix(IN_FILE) {
@@ -191,7 +192,7 @@ fn masters(master: &str) -> anyhow::Result<Vec<String>> {
         .split(',')
         .map(str::trim)
         .filter(|master| !master.is_empty());
-    // Of a process id only the address is used.
+    // Of a process id (`master@host:port`) only the address is used.
     let address = |master: &str| master.strip_prefix("master@").unwrap_or(master).to_owned();
     Ok(masters.map(address).collect())
 }
@@ -217,8 +218,9 @@ fn with_ports(address: &str) -> String {
     format!("{credentials}{}{path}", servers.join(","))
 }
 
-/// `store`: the place of the admission records and their prefix, one per daemon, since each has its
-/// own plugin directory. `reserved`: addresses that neither probes nor registries may reach.
+/// `store`: the store of the admission records, and the prefix of their keys. Each daemon has its own
+/// prefix, because it has its own plugin directory. `reserved`: addresses that neither probes nor
+/// registry clients may connect to.
 pub(super) fn plugins_config(
     section: config::Plugins,
     store: Option<(Arc<dyn transom_store::Store>, String)>,
@@ -269,7 +271,8 @@ pub(super) fn discovery_config(
 ) -> anyhow::Result<transom_discovery::Config> {
     let checked = |key: &'static str| move |what: String| anyhow::anyhow!("discovery.{key}: {what}");
     let zookeeper = masters.first().filter(|master| master.starts_with(ZOOKEEPER));
-    // For the zone's `master` names. With ZooKeeper they are the masters that it names.
+    // The masters for the zone's `master` names. With ZooKeeper, these are the masters that it names,
+    // and the fallback masters before that.
     let named = if zookeeper.is_some() {
         &cluster.fallback_masters[..]
     } else {
@@ -278,7 +281,7 @@ pub(super) fn discovery_config(
     let resolvers = if section.external_on {
         check::resolvers(&section.resolvers).map_err(checked("resolvers"))?
     } else {
-        // Not used, and shown only if present.
+        // The resolvers are not used without forwarding. They are only shown.
         section
             .resolvers
             .iter()

@@ -1,7 +1,7 @@
 //! Metrics of the daemon itself: its version, its process, and the state of its services.
 //!
-//! The process has the names that Prometheus' own client libraries use, so that boards and rules
-//! for any program apply.
+//! The metrics of the process have the names of Prometheus' own client libraries, so that common
+//! dashboards and alerting rules apply.
 
 use std::fmt::Error;
 use std::sync::Arc;
@@ -18,7 +18,7 @@ use prometheus_client::registry::{Registry, Unit};
 use super::process;
 use super::services::Services;
 
-/// Registers the metrics; once for each daemon, when its services have started.
+/// Registers the metrics. Must be called once, after the services have started.
 pub(super) fn register(registry: &mut Registry, services: &Services) {
     let version = Info::new([("version", env!("CARGO_PKG_VERSION"))]);
     registry.register("transom_build", "Version of the daemon", version);
@@ -27,7 +27,8 @@ pub(super) fn register(registry: &mut Registry, services: &Services) {
     registry.register_collector(Box::new(ServiceStates(Arc::clone(services))));
 }
 
-/// The process, read at each scrape. Values that the system does not tell are left out.
+/// The process metrics, read at each scrape. Values that the operating system does not report are left
+/// out.
 #[derive(Debug)]
 struct Process {
     start: SystemTime,
@@ -92,7 +93,7 @@ impl Collector for Process {
     }
 }
 
-/// What `/ready` shows, read at each scrape.
+/// The states that `/ready` shows, read at each scrape.
 struct ServiceStates(Services);
 
 impl std::fmt::Debug for ServiceStates {

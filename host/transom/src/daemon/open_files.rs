@@ -1,10 +1,10 @@
-//! The limit of open files: each connection is one, and the usual limit of 1,024 is less than a
-//! port's limits of connections and streams.
+//! The limit of open files. Each connection is an open file, and the usual soft limit of 1,024 is lower
+//! than a port's limits of connections and streams.
 
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 
-/// Raises the soft limit to the hard one, and logs the limit. Programs that the embedded cluster
-/// manager starts inherit it.
+/// Raises the soft limit to the hard limit, and logs it. Programs that the embedded cluster manager
+/// starts inherit the limit.
 pub(super) fn raise_limit() {
     let limit = getrlimit(Resource::Nofile);
     let (soft, hard) = (limit.current, limit.maximum);
@@ -37,7 +37,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn soft_limit_becomes_the_hard_one() {
+    fn soft_limit_is_raised_to_the_hard_limit() {
         let before = getrlimit(Resource::Nofile);
         let lowered = Rlimit {
             current: before.maximum.map(|hard| hard - 1),

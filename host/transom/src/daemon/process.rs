@@ -1,11 +1,11 @@
-//! What this process uses, from `/proc/self`, for `/metrics` and `/v1/overview`.
+//! The resource usage of this process, from `/proc/self`, for `/metrics` and `/v1/overview`.
 
 use std::fs;
 
 use rustix::process::{Resource, getrlimit};
 use rustix::time::{ClockId, clock_gettime};
 
-/// The present use of resources. Values that the system does not tell are absent.
+/// The present resource usage. Values that the operating system does not report are absent.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Usage {
     pub(crate) resident_bytes: Option<u64>,
@@ -14,11 +14,11 @@ pub(crate) struct Usage {
     pub(crate) open_files: Option<u64>,
     /// Absent: unlimited.
     pub(crate) open_files_limit: Option<u64>,
-    /// In user and kernel mode.
+    /// CPU time in user and kernel mode.
     pub(crate) cpu_seconds: f64,
 }
 
-/// Reads it. It blocks.
+/// Reads the resource usage. Blocks the thread.
 pub(crate) fn usage() -> Usage {
     let status = fs::read_to_string("/proc/self/status").unwrap_or_default();
     let files = fs::read_dir("/proc/self/fd").map(Iterator::count).ok();
@@ -27,7 +27,7 @@ pub(crate) fn usage() -> Usage {
         resident_bytes: bytes(&status, "VmRSS:"),
         virtual_bytes: bytes(&status, "VmSize:"),
         threads: field(&status, "Threads:"),
-        // Without the one that lists them.
+        // Without the file that is open to list the others.
         open_files: files.map(|count| count.saturating_sub(1) as u64),
         open_files_limit: getrlimit(Resource::Nofile).current,
         cpu_seconds: time.tv_sec as f64 + time.tv_nsec as f64 / 1e9,
@@ -40,7 +40,7 @@ fn field(status: &str, name: &str) -> Option<u64> {
     rest.split_whitespace().next()?.parse().ok()
 }
 
-/// The same, of a size in units of 1,024 bytes.
+/// The size after a name in `/proc/self/status`, which is in units of 1,024 bytes.
 fn bytes(status: &str, name: &str) -> Option<u64> {
     field(status, name).map(|size| size.saturating_mul(1024))
 }

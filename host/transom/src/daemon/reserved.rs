@@ -1,5 +1,5 @@
-//! Addresses that plugins and registries must not reach by a broad grant or a redirect: this
-//! daemon's ports, its store and its masters.
+//! Reserved addresses: this daemon's ports, its store and its masters. A plugin with a broad grant, or
+//! a redirect by a registry, must not lead to a connection to them.
 
 use std::net::SocketAddr;
 
@@ -12,7 +12,7 @@ use crate::config;
 
 /// A port of this daemon.
 pub(crate) struct ReservedPort {
-    /// Its name in `--port`.
+    /// The name of the port in `--port`.
     name: &'static str,
     address: SocketAddr,
     /// The host name for other programs, which may resolve to another address.
@@ -81,7 +81,7 @@ pub(super) fn masters(reserved: &Reserved, client: &Client) {
     });
 }
 
-/// `host:port`, `[v6]:port`, with or without a scheme.
+/// Parses `host:port` or `[v6]:port`, with or without a scheme.
 fn server(text: &str) -> Option<Server> {
     let text = text.trim();
     let text = text.split_once("://").map_or(text, |(_, rest)| rest);

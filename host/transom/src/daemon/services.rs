@@ -1,8 +1,8 @@
-//! The services of the daemon: each has a file here and a line in [`SERVICES`].
+//! The services of the daemon: each has a file here and an entry in [`SERVICES`].
 //!
-//! A service is bound first, so that a port in use is reported before anything runs, and started
-//! when store, plugins and cluster manager are there. Afterwards the daemon, the admin port and the
-//! command line see [`Service`]s only.
+//! The ports of all services are bound first, so that a port in use is reported before anything runs. A
+//! service is started when store, plugins and the client of the cluster manager are available. After
+//! that, the daemon, the admin port and the command line only use the trait [`Service`].
 
 mod apps;
 mod context;
@@ -38,14 +38,14 @@ pub(crate) type PortName = (&'static str, &'static str);
 /// A service that the settings may enable.
 #[async_trait]
 pub(crate) trait ServiceKind: Sync {
-    /// Its ports.
+    /// The ports of the service.
     fn ports(&self) -> &'static [PortName];
 
-    /// Binds its ports; nothing if the settings do not enable it. `file`: where the settings came
-    /// from.
+    /// Binds the ports. Returns nothing if the settings do not enable the service. `file`: the file
+    /// with the settings.
     async fn bind(&self, settings: &Settings, file: &Path) -> anyhow::Result<Vec<Box<dyn BoundService>>>;
 
-    /// Its section in the configuration that `transom dev` writes.
+    /// The section of the service in the configuration that `transom dev` writes.
     fn dev_section(&self) -> &'static str;
 
     /// The lines that `transom dev` prints for the service when it is ready.
@@ -62,8 +62,8 @@ pub(crate) struct DevHints {
 /// A service whose port is bound.
 #[async_trait]
 pub(crate) trait BoundService: Send {
-    /// Its ports, which plugins and registries must not reach. Empty if they are bound at the
-    /// start.
+    /// The ports of the service, which are reserved addresses. Empty if they are only bound when the
+    /// service starts.
     fn ports(&self) -> Vec<ReservedPort>;
 
     /// The prefix of this daemon's own keys in the store, if the service needs a store:
@@ -77,32 +77,32 @@ pub(crate) trait BoundService: Send {
 /// A running service.
 #[async_trait]
 pub(crate) trait Service: Send + Sync {
-    /// Its name, which is that of its section: `apps`, or `kubernetes.NAME`.
+    /// The name of the service, which is that of its section: `apps`, or `kubernetes.NAME`.
     fn name(&self) -> &'static str;
 
-    /// Where its ports can be reached, by their names.
+    /// The addresses of the ports, by the names of the ports.
     fn addresses(&self) -> Vec<(&'static str, SocketAddr)>;
 
-    /// Its entry in `/ready`.
+    /// The service's entry in `/ready`.
     fn readiness(&self) -> Readiness;
 
-    /// Its part of `/v1/overview`, read from snapshots.
+    /// The service's part of `/v1/overview`, read from snapshots.
     fn summary(&self) -> ServiceState;
 
-    /// What explains where its tasks may run, if it has a framework.
+    /// Explains the placement of the service's tasks; `None` for a service without a framework.
     fn placements(&self) -> Option<Arc<dyn Placements>> {
         None
     }
 
-    /// What explains the decisions of plugins about its events and checks, if it has them.
+    /// Explains the decisions of plugins about events and checks; `None` for a service without them.
     fn explainer(&self) -> Option<&transom_apps::Explainer> {
         None
     }
 
-    /// The routes of its HTTP port for the admin port, which checks access itself.
+    /// The routes of the service's HTTP port, for the admin port, which controls access itself.
     fn routes(&self) -> Option<Routes>;
 
-    /// Returns when its port and its framework have ended.
+    /// Returns when the service's ports and its framework have ended.
     async fn stopped(&self);
 }
 
@@ -164,7 +164,7 @@ fn shown_waiting(waiting: Vec<transom_scheduler::Waiting>) -> Vec<Waiting> {
 /// A running service with a framework.
 struct FrameworkService {
     service: ServiceHandle,
-    /// Reads its part of `/v1/overview`.
+    /// Reads the service's part of `/v1/overview`.
     summary: Box<dyn Fn() -> ServiceState + Send + Sync>,
     placements: Arc<dyn Placements>,
     explainer: Option<transom_apps::Explainer>,

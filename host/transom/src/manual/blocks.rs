@@ -2,14 +2,14 @@
 
 /// A fenced block.
 pub(super) struct Block {
-    /// Where it begins: `docs/apps.md:12`.
+    /// The page and the line where the block begins: `docs/apps.md:12`.
     pub(super) place: String,
-    /// What stands after the fence, such as `sh`.
+    /// The word after the fence, such as `sh`.
     pub(super) language: String,
     pub(super) text: String,
 }
 
-/// The blocks of a page in their order. A block in a list is indented as its fence is.
+/// The blocks of a page in their order. The indentation of a fence in a list is removed from its block.
 pub(super) fn blocks((page, text): &super::Page) -> Vec<Block> {
     let mut blocks: Vec<Block> = Vec::new();
     let mut indentation = None;

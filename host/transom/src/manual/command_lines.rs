@@ -1,4 +1,4 @@
-//! Every `transom …` command line of the manual is one that the program accepts.
+//! Checks that the program accepts every `transom …` command line of the manual.
 
 use clap::CommandFactory;
 
@@ -9,8 +9,8 @@ use crate::cli::CommandLine;
 /// Tokens that end a command in a shell.
 const ENDS: [&str; 10] = ["|", "||", "&", "&&", ";", "<", ">", ">>", "2>", "<<END"];
 
-/// The command lines of a page that call `transom`, with their places: of blocks in `sh` all, of
-/// others those after a prompt.
+/// The command lines of a page that call `transom`, with their places: all lines of `sh` blocks, and
+/// lines after a prompt in `text` blocks.
 fn command_lines(page: &Page) -> Vec<(String, Vec<String>)> {
     let mut found = Vec::new();
     for block in blocks(page) {
@@ -21,7 +21,7 @@ fn command_lines(page: &Page) -> Vec<(String, Vec<String>)> {
                 "text" if line.starts_with("$ ") => &line[2..],
                 _ => continue,
             };
-            // A line that ends within quotes belongs to a document that the shell writes.
+            // A line with an open quote cannot be split: it is part of a longer text in the block.
             for words in shlex::split(line).map(|words| calls(&words)).unwrap_or_default() {
                 found.push((format!("{}: {line}", block.place), words));
             }
@@ -30,8 +30,8 @@ fn command_lines(page: &Page) -> Vec<(String, Vec<String>)> {
     found
 }
 
-/// The calls of `transom` among the words of a line: where a command begins, also after variables
-/// and in a substitution.
+/// The calls of `transom` in the words of a line. A call is at the beginning of a command, possibly
+/// after variables, or in a command substitution.
 fn calls(words: &[String]) -> Vec<Vec<String>> {
     let mut calls: Vec<Vec<String>> = Vec::new();
     let (mut begins, mut inside) = (true, false);

@@ -14,13 +14,13 @@ What `transom COMMAND --help` prints, for every command. `transom completions SH
 `transom man COMMAND` a man page, from the same source.
 ";
 
-/// Adds a command and those below it.
+/// Adds a command and its subcommands.
 fn add(text: &mut String, command: &Command, names: &str) {
     let help = command
         .clone()
         .bin_name(names)
         .term_width(100)
-        // Not the values that variables have here.
+        // The values of environment variables on this machine are not printed.
         .mut_args(|argument| argument.hide_env_values(true))
         .render_long_help()
         .to_string();

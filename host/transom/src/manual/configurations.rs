@@ -1,4 +1,4 @@
-//! Every configuration and every JSON document of the manual is one.
+//! Checks that every configuration and every JSON document of the manual is valid.
 
 use std::fs;
 
@@ -19,7 +19,7 @@ fn configurations_of_the_manual_are_accepted() {
                 continue;
             }
         };
-        // Others are manifests of plugins, or another program's configuration.
+        // Other TOML documents are manifests of plugins, or another program's configuration.
         if !table.keys().any(|key| SECTIONS.contains(&key.as_str())) {
             continue;
         }
@@ -34,7 +34,7 @@ fn configurations_of_the_manual_are_accepted() {
 }
 
 #[test]
-fn json_of_the_manual_is_json() {
+fn json_documents_of_the_manual_are_valid() {
     let (mut problems, mut count) = (Vec::new(), 0);
     for block in pages().iter().flat_map(blocks).filter(|it| it.language == "json") {
         count += 1;

@@ -1,4 +1,4 @@
-//! The messages on the page about troubleshooting are the program's own.
+//! Checks that the messages on the page about troubleshooting occur in the program.
 
 use std::fs;
 use std::path::Path;
@@ -39,7 +39,7 @@ fn messages_of_the_troubleshooting_page_are_in_the_code() {
     for line in page.lines().filter(|line| line.starts_with('|')) {
         let symptom = line.split(" | ").next().unwrap_or_default();
         let spans = symptom.split('`').skip(1).step_by(2);
-        // Shorter ones are keys, states and commands.
+        // Shorter spans are keys, states and commands.
         for message in spans.filter(|span| span.split_whitespace().count() >= 3) {
             count += 1;
             let mut parts = message.split('…').map(|part| part.trim_matches([' ', ':']));

@@ -1,7 +1,7 @@
-//! Holds the manual against the program: pages that are printed by the code, and the commands and
-//! configurations that pages show.
+//! Compares the manual with the program: pages that are generated from the code, and the commands and
+//! configurations that pages contain.
 //!
-//! With `TRANSOM_UPDATE=1` the tests write the printed pages again.
+//! With `TRANSOM_UPDATE=1` the tests write the generated pages again.
 
 mod blocks;
 mod command_lines;
@@ -20,7 +20,7 @@ fn root() -> PathBuf {
 /// A page by its path in the repository, with its text.
 type Page = (String, String);
 
-/// All pages of the manual, and those in the repository's root that people read.
+/// All pages of the manual, and the documentation in the repository's root.
 fn pages() -> Vec<Page> {
     let mut files = vec![
         "README.md".into(),
@@ -49,7 +49,7 @@ fn pages() -> Vec<Page> {
         .collect()
 }
 
-/// Compares a page with what the code prints, or writes it with `TRANSOM_UPDATE=1`.
+/// Compares a page with the generated text, or writes it with `TRANSOM_UPDATE=1`.
 fn compare(page: &str, printed: &str) {
     let path = root().join(page);
     if std::env::var_os("TRANSOM_UPDATE").is_some() {

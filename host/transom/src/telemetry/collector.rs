@@ -1,8 +1,9 @@
 //! The HTTP client of the collector.
 //!
-//! Spans are exported by a thread of their own, which waits here for one request at a time. While
-//! the collector fails, requests are left out until a delay has passed, and their spans are
-//! dropped; the first failure and the recovery are logged. Nothing else waits for the collector.
+//! A separate thread exports spans; it waits for one request at a time. After a failure of the
+//! collector, no requests are sent until the backoff has passed, and the spans of that time are
+//! dropped; the first failure and the recovery are logged. No other part of the daemon waits for the
+//! collector.
 
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
@@ -13,12 +14,12 @@ use opentelemetry_http::{Bytes, HttpClient, HttpError, Request, Response};
 use tokio::runtime::Handle;
 use transom_common::{Backoff, error_chain};
 
-/// Of an answer of the collector; more is not read.
+/// The maximum number of bytes that are read of a response.
 const MAX_ANSWER: usize = 64 << 10;
-/// The delay after failures.
+/// The backoff after failures.
 const BACKOFF: Backoff = Backoff::new(Duration::from_secs(1), Duration::from_mins(1));
 
-/// The collector as the exporter sees it.
+/// The HTTP client that the exporter uses.
 #[derive(Debug)]
 pub(super) struct Collector {
     http: reqwest::Client,
@@ -39,28 +40,28 @@ impl Failures {
         self.retry_at.is_some_and(|at| now < at)
     }
 
-    /// Returns whether this is the first one.
+    /// Records a failure. Returns whether it is the first one since the last success.
     fn failed(&mut self, now: Instant) -> bool {
         self.retry_at = Some(now + BACKOFF.after(self.count));
         self.count = self.count.saturating_add(1);
         self.count == 1
     }
 
-    /// Returns whether there were failures before.
+    /// Records a success. Returns whether there were failures before.
     fn succeeded(&mut self) -> bool {
         std::mem::take(self).count > 0
     }
 }
 
 impl Collector {
-    /// Must be called on the runtime that makes the requests.
+    /// Creates the client. Must be called on the Tokio runtime that makes the requests.
     pub(super) fn new(url: &str, timeout: Duration) -> anyhow::Result<Self> {
         let mut http = reqwest::Client::builder()
             .no_proxy()
             .redirect(reqwest::redirect::Policy::none())
             .timeout(timeout);
         if !url.starts_with("https:") {
-            // No certificates are needed, and the machine may have none.
+            // Without TLS no root certificates are needed, and the machine may have none.
             http = http.tls_certs_only([]);
         }
         let http = http.build().context("the client of telemetry.otlp_endpoint")?;

@@ -45,7 +45,8 @@ pub(crate) fn start_traced(log: &Log, telemetry: &Telemetry) -> anyhow::Result<T
     Ok(traces)
 }
 
-/// The log beside traces: its lines have the spans around them, with their `trace_id`.
+/// The log layer for a subscriber with traces: each line contains the spans around it, with their
+/// `trace_id`.
 fn lines<S, W>(log: &Log, writer: W) -> anyhow::Result<impl Layer<S> + use<S, W>>
 where
     S: Subscriber + for<'span> LookupSpan<'span>,
@@ -59,8 +60,8 @@ where
     Ok(lines.with_filter(filter(&log.level, "info")?))
 }
 
-/// `spans`: the level of the spans that traces export. While traces are off they are disabled, so
-/// that they cost nothing.
+/// The filter for log lines. `spans`: the level of the spans that traces export. While traces are off,
+/// these spans are disabled, so that they have no overhead.
 fn filter(level: &str, spans: &str) -> anyhow::Result<EnvFilter> {
     let target = trace::TARGET;
     let directives =
@@ -81,7 +82,7 @@ mod tests {
 
     use super::*;
 
-    /// Keeps what is written.
+    /// A writer that keeps the written bytes.
     #[derive(Clone, Default)]
     struct Buffer(Arc<Mutex<Vec<u8>>>);
 
@@ -97,7 +98,7 @@ mod tests {
     }
 
     #[test]
-    fn lines_within_a_traced_span_have_its_trace_id() {
+    fn lines_within_a_traced_span_contain_its_trace_id() {
         let kept = Buffer::default();
         let writer = kept.clone();
         let log = Log {

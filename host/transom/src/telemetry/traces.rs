@@ -1,4 +1,4 @@
-//! The export of traces: sampling, the queue of spans, and its end.
+//! The export of traces: sampling, the queue of spans, and the shutdown.
 
 use std::time::Duration;
 
@@ -18,16 +18,17 @@ use transom_common::trace;
 use super::collector::Collector;
 use crate::config::Telemetry;
 
-/// Spans of one request to the collector.
+/// The maximum number of spans in one request to the collector.
 const BATCH: usize = 512;
-/// Between two exports of a queue that is not full.
+/// The interval of exports while the queue is not full.
 const INTERVAL: Duration = Duration::from_secs(1);
-/// For the spans that are left when the daemon stops.
+/// The timeout for exporting the remaining spans when the daemon stops.
 const FLUSH_TIMEOUT: Duration = Duration::from_secs(5);
-/// Attributes, events and links of one span; an instance's launch has an event for each status.
+/// The maximum number each of attributes, events and links of one span. The span of an instance's
+/// launch has an event for each status.
 const MAX_PER_SPAN: u32 = 64;
 
-/// The running export.
+/// The running export; `None`: traces are off.
 pub(crate) struct Traces(Option<SdkTracerProvider>);
 
 impl Traces {
@@ -35,13 +36,13 @@ impl Traces {
         Self(None)
     }
 
-    /// Traces that this provider takes.
+    /// Traces that are exported by this provider.
     #[cfg(test)]
     pub(super) fn of(provider: SdkTracerProvider) -> Self {
         Self(Some(provider))
     }
 
-    /// Starts the export to the configured collector, if there is one. It is not contacted yet.
+    /// Starts the export to the configured collector, if there is one. Sends no request yet.
     pub(super) fn to_collector(settings: &Telemetry) -> anyhow::Result<Option<Self>> {
         let Some(url) = settings.traces_url() else {
             return Ok(None);
@@ -87,7 +88,7 @@ impl Traces {
         Ok(Some(Self(Some(provider))))
     }
 
-    /// What turns spans of the target [`trace::TARGET`] into those of a trace.
+    /// The layer that converts `tracing` spans of the target [`trace::TARGET`] to spans of a trace.
     pub(super) fn layer<S>(&self) -> impl Layer<S> + use<S>
     where
         S: Subscriber + for<'span> LookupSpan<'span>,
@@ -103,10 +104,10 @@ impl Traces {
         })
     }
 
-    /// Exports the spans that are left, within a few seconds.
+    /// Exports the remaining spans, with a timeout of a few seconds.
     pub(crate) async fn stop(self) {
         let Some(provider) = self.0 else { return };
-        // It blocks its thread.
+        // The shutdown blocks its thread.
         let stopped = tokio::task::spawn_blocking(move || provider.shutdown_with_timeout(FLUSH_TIMEOUT));
         if !matches!(stopped.await, Ok(Ok(()))) {
             tracing::warn!("not every span was exported before the end");

@@ -1,5 +1,5 @@
-//! What the overview cannot take from snapshots: the cluster manager, the store and the process are
-//! looked at in the background, so that no request waits for them.
+//! Polls the cluster manager, the store and the process in the background. They publish no snapshots,
+//! and a request for the overview must not wait for them.
 
 use std::convert::Infallible;
 use std::sync::Arc;
@@ -16,22 +16,22 @@ use transom_plugin_host::shown;
 use super::document::{Agents, Amounts, Cluster, Process, Store};
 use crate::daemon::process;
 
-/// Between two looks at the cluster manager, and at the store.
+/// The pause between two polls of the cluster manager, and of the store.
 const INTERVAL: Duration = Duration::from_secs(10);
-/// A look at a large cluster takes at most this part of the time.
+/// The pause after a poll of the cluster manager is at least this multiple of the poll's duration.
 const SHARE: u32 = 20;
-/// Timeout of a look at the cluster manager: its answer has all agents.
+/// Timeout of a poll of the cluster manager, whose answer contains all agents.
 const CLUSTER_TIMEOUT: Duration = Duration::from_secs(30);
 /// Timeout of a read of the store.
 const STORE_TIMEOUT: Duration = Duration::from_secs(5);
-/// Between two looks at the process.
+/// The pause between two reads of the process's resource usage.
 const PROCESS_INTERVAL: Duration = Duration::from_secs(5);
-/// Host names of agents that are not active.
+/// The maximum number of host names of agents that are not active.
 const MAX_INACTIVE: usize = 20;
-/// Characters of an error.
+/// The maximum number of characters of an error.
 const MAX_ERROR: usize = 500;
 
-/// The store and how it is shown.
+/// The store, and its address for the overview.
 #[derive(Clone, Debug)]
 pub(crate) struct ObservedStore {
     pub(crate) store: Arc<dyn transom_store::Store>,
@@ -39,7 +39,7 @@ pub(crate) struct ObservedStore {
     pub(crate) server: String,
 }
 
-/// The last looks.
+/// The results of the last polls.
 #[derive(Debug)]
 pub(super) struct Observed {
     pub(super) cluster: ArcSwap<Cluster>,
@@ -48,7 +48,7 @@ pub(super) struct Observed {
 }
 
 impl Observed {
-    /// Nothing was looked at yet.
+    /// The state before the first poll.
     pub(super) fn new(client: &Client, store: Option<&ObservedStore>) -> Self {
         let masters = client.config().masters.iter();
         let cluster = Cluster {
@@ -64,7 +64,7 @@ impl Observed {
         }
     }
 
-    /// Looks at everything repeatedly, until dropped.
+    /// Polls the cluster manager, the store and the process repeatedly, until it is dropped.
     pub(super) async fn keep_current(&self, client: &Client, store: Option<&ObservedStore>) -> Infallible {
         let never = async {
             match store {
@@ -137,7 +137,7 @@ impl Observed {
     }
 }
 
-/// Values that the system does not tell are 0.
+/// Values that the operating system does not report are 0.
 fn used(usage: process::Usage) -> Process {
     Process {
         id: std::process::id(),
@@ -160,7 +160,8 @@ fn unseen(observed: &ObservedStore) -> Store {
     }
 }
 
-/// The last known leader, agents and resources stay, with the time at which they were read.
+/// Records a failed poll. The last known leader, agents and resources stay, with the time at which they
+/// were read.
 fn failed(cluster: &mut Cluster, error: String) {
     cluster.reachable = Some(false);
     cluster.error = Some(error);

@@ -1,7 +1,7 @@
 //! The document of `GET /v1/overview`, which `transom status` and the dashboard show.
 //!
-//! [`Overview::api`] is its version: fields are added without a new one. A reader ignores fields that
-//! it does not know, and takes missing ones as empty.
+//! [`Overview::api`] is its version, which stays the same when a field is added. A client ignores
+//! unknown fields, and treats missing ones as empty.
 
 use std::collections::BTreeMap;
 
@@ -53,7 +53,7 @@ pub(crate) struct Service {
     pub(crate) state: ServiceState,
 }
 
-/// What a service says about itself. The lists have at most 20 entries.
+/// The state that a service reports. Each list has at most 20 entries.
 #[derive(Clone, Debug, Default, Deserialize, Serialize)]
 #[serde(default)]
 pub(crate) struct ServiceState {
@@ -61,7 +61,7 @@ pub(crate) struct ServiceState {
     pub(crate) summary: Value,
     /// Apps and jobs that wait to be launched, longest first.
     pub(crate) waiting: Vec<Waiting>,
-    /// What fails health checks.
+    /// Apps and pods with instances that fail health checks.
     pub(crate) unhealthy: Vec<Unhealthy>,
     /// Running deployments, oldest first.
     pub(crate) deployments: Vec<Deployment>,
@@ -184,15 +184,15 @@ pub(crate) struct Plugins {
     pub(crate) dir: String,
     pub(crate) total: u64,
     pub(crate) serving: u64,
-    /// Newest files refused; an older version may serve.
+    /// Plugins whose newest files were rejected; an older version may serve.
     pub(crate) refused: u64,
     pub(crate) disabled: u64,
-    /// Files ignored after a rollback until they change.
+    /// Plugins whose files are ignored until they change, after a rollback or a stopped rollout.
     pub(crate) quarantined: u64,
     pub(crate) shadows: u64,
     pub(crate) canaries: u64,
     pub(crate) points: Vec<Point>,
-    /// Those of the plugins that need attention, at most 20.
+    /// The plugins that need attention, at most 20.
     pub(crate) attention: Vec<Attention>,
 }
 
@@ -203,20 +203,20 @@ pub(crate) struct Plugins {
 pub(crate) struct Point {
     pub(crate) point: String,
     pub(crate) plugins: Vec<String>,
-    /// Those of them that do not serve.
+    /// Plugins of this extension point that do not serve.
     pub(crate) missing: Vec<String>,
-    /// The services of this daemon that use it.
+    /// The services of this daemon that use the extension point.
     pub(crate) used_by: Vec<String>,
 }
 
-/// A plugin that was refused, is disabled, or whose files are in quarantine.
+/// A plugin that is disabled, or whose newest files were rejected or are in quarantine.
 #[derive(Clone, Debug, Default, Deserialize, Serialize)]
 #[serde(default)]
 pub(crate) struct Attention {
     pub(crate) name: String,
     /// `refused`, `disabled` or `quarantined`.
     pub(crate) state: String,
-    /// Whether some version of it serves.
+    /// Whether a version of the plugin serves.
     pub(crate) serving: bool,
     pub(crate) reason: String,
 }
@@ -240,7 +240,7 @@ pub(crate) enum Severity {
     /// Something does not work.
     #[default]
     Error,
-    /// Something may stop to work, or works in part.
+    /// Something may stop working, or works only in part.
     Warning,
 }
 

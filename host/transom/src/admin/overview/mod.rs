@@ -1,7 +1,7 @@
 //! `GET /v1/overview`: one document about the whole daemon, for `transom status` and the dashboard.
 //!
-//! A request reads snapshots only. [`background`] looks at what has none: the cluster manager, the
-//! store and the process. [`problems`] says what is wrong and what to do.
+//! A request reads snapshots only. [`background`] polls the parts that publish none: the cluster
+//! manager, the store and the process. [`problems`] finds problems, and adds advice.
 
 mod background;
 pub(crate) mod document;
@@ -26,10 +26,10 @@ use crate::daemon::services::Services;
 
 /// The version of the document.
 const API: u32 = 1;
-/// Plugins that need attention.
+/// The maximum number of plugins that need attention in the document.
 const MAX_ATTENTION: usize = 20;
 
-/// Where the overview comes from.
+/// The sources of the overview. Cheap to clone.
 #[derive(Clone)]
 pub(crate) struct Overviews(Arc<Sources>);
 
@@ -44,7 +44,7 @@ struct Sources {
 }
 
 impl Overviews {
-    /// `cluster`: the cluster manager; `store`: none where no service needs one.
+    /// `cluster`: the client of the cluster manager; `store`: `None` if no service needs one.
     pub(crate) fn new(
         services: Services,
         plugins: Option<Plugins>,
@@ -62,7 +62,7 @@ impl Overviews {
         }))
     }
 
-    /// Looks at cluster manager, store and process, until dropped.
+    /// Polls the cluster manager, the store and the process, until it is dropped.
     pub(super) async fn keep_current(&self) -> Infallible {
         let Sources {
             observed,
@@ -208,7 +208,7 @@ fn points(host: &Plugins, list: &[Status], services: &[Service]) -> Vec<Point> {
     let one = |name: &String| vec![name.clone()];
     let kinds = |of: &[&str]| -> Vec<String> {
         let used = services.iter().map(|service| &service.name);
-        // An instance is called `kubernetes.NAME`.
+        // The service of an instance is named `kubernetes.NAME`.
         used.filter(|name| of.contains(&name.split('.').next().unwrap_or_default()))
             .cloned()
             .collect()

@@ -7,13 +7,13 @@ use super::document::{
     Cluster, Deployment, Overview, Plugins, Point, Problem, Process, Service, Severity, Store, Waiting,
 };
 
-/// Tasks that are not launched for longer are a problem, in seconds.
+/// A task that waits longer for its launch is a problem, in seconds.
 const WAITING_SECONDS: u64 = 300;
-/// The same for a deployment.
+/// A deployment that runs longer is a problem, in seconds.
 const DEPLOYMENT_SECONDS: u64 = 900;
 /// Records that the cluster has not confirmed for longer are stale, in seconds.
 const STALE_SECONDS: f64 = 300.0;
-/// Percentages of the limit of open files.
+/// Percentages of the limit of open files that cause a warning and an error.
 const MANY_FILES: u64 = 80;
 const TOO_MANY_FILES: u64 = 95;
 
@@ -144,7 +144,7 @@ fn age(service: &Service) -> Option<f64> {
 fn of_waiting(service: &Service, waiting: &Waiting, now: Timestamp) -> Option<(String, String)> {
     let since = waiting.since?;
     let seconds = seconds_since(since, now);
-    // The delay after failures is wanted.
+    // A task in backoff after failures waits on purpose.
     let delayed = waiting.reasons.len() == 1 && waiting.reasons.contains_key("Backoff");
     if seconds < WAITING_SECONDS || delayed {
         return None;

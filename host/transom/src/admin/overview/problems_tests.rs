@@ -1,4 +1,4 @@
-//! Each rule with a document that violates it, and with its nearest neighbour that does not.
+//! Tests each rule with a document that violates it, and with a similar one that does not.
 
 use serde_json::{Value, json};
 
@@ -29,7 +29,7 @@ fn problems(document: Value) -> Vec<String> {
         .collect()
 }
 
-/// A table: the document and the beginnings of its problems.
+/// Checks a table of documents and the beginnings of the expected problems.
 fn check(table: &[(Value, &[&str])]) {
     for (document, expected) in table {
         let found = problems(document.clone());
@@ -96,7 +96,7 @@ fn services_without_leader_subscription_or_records_are_errors() {
 }
 
 #[test]
-fn what_waits_too_long_is_a_warning_with_its_reason() {
+fn task_that_waits_too_long_is_a_warning_with_its_reason() {
     let waits = |name: &str, since: &str, reasons: Value| {
         let waiting =
             json!({"name": "/web", "instances": 2, "since": since, "reasons": reasons, "offers": 3});
@@ -116,7 +116,7 @@ fn what_waits_too_long_is_a_warning_with_its_reason() {
             waits("workflow", old, json!({})),
             &["warning workflow: /web: 2 tasks waiting for 10 min: no round of offers yet"],
         ),
-        // The delay after failures is wanted.
+        // A task in backoff after failures waits on purpose.
         (waits("apps", old, json!({"Backoff": 1})), &[]),
         (
             service(

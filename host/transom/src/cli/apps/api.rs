@@ -1,4 +1,4 @@
-//! Requests to the apps port, and what its errors mean to an operator.
+//! Requests to the apps port, and its errors with advice for an operator.
 
 use std::fmt;
 use std::time::Duration;
@@ -16,7 +16,7 @@ use crate::output::{self, Output};
 /// Timeout of one request. A list of all apps may be long.
 const TIMEOUT: Duration = Duration::from_mins(2);
 
-/// Which daemon, and how to show what it says.
+/// The options for the daemon's address, its credentials and the output format.
 #[derive(Debug, Args)]
 #[command(next_help_heading = "Daemon and output")]
 pub(super) struct Daemon {
@@ -86,7 +86,7 @@ impl std::error::Error for Rejected {}
 /// The parameters of a request.
 pub(super) type Query = Vec<(&'static str, String)>;
 
-/// See the module.
+/// A client of the apps port.
 pub(super) struct Api(Client);
 
 impl Api {
@@ -179,7 +179,7 @@ impl Api {
                 return Err(anyhow::Error::new(error).context(text));
             }
         };
-        // Responses to changes of apps and groups name it in the body, too.
+        // Responses to changes of apps and groups contain the deployment's id in the body too.
         let named = document["deploymentId"].as_str().map(str::to_owned);
         Ok(Answer {
             deployment: deployment.or(named),

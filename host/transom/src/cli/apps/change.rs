@@ -1,4 +1,4 @@
-//! What commands that change definitions have in common: files, dry runs and where to send them.
+//! Shared parts of the commands that change definitions: options, requests and dry runs.
 
 use anyhow::bail;
 use clap::Args;
@@ -27,12 +27,12 @@ pub(super) struct Change {
     pub(super) path: String,
     pub(super) body: Option<Value>,
     pub(super) query: Query,
-    /// What the output says about it: `kind` and `id`, or `ids`.
+    /// The members of the output that describe the change: `kind` and `id`, or `ids`.
     pub(super) document: Value,
 }
 
 impl Change {
-    /// Sends it, and waits for its deployment.
+    /// Sends the request, and waits for its deployment.
     pub(super) async fn run(self, api: &Api, options: &Options, output: Output) -> anyhow::Result<()> {
         let mut query = options.rollout.query();
         query.extend(self.query);
@@ -44,18 +44,18 @@ impl Change {
     }
 }
 
-/// What an output says about one app, pod or group.
+/// The members of an output that name one app, pod or group.
 pub(super) fn about(kind: Kind, id: &str) -> Value {
     json!({"kind": kind.name(), "id": id})
 }
 
-/// What an output says about a list of apps.
+/// The members of an output that name a list of apps.
 pub(super) fn about_all(apps: &[Value]) -> Value {
     let ids: Vec<String> = apps.iter().filter_map(document::id).collect();
     json!({"kind": "apps", "ids": ids})
 }
 
-/// The steps of the deployment that a change of a group would have; nothing is changed.
+/// Prints the steps of the deployment that a change of a group would start, and changes nothing.
 pub(super) async fn dry_run(api: &Api, document: &Document, output: Output) -> anyhow::Result<()> {
     let Document::One(Kind::Group, group) = document else {
         return Err(misuse(

@@ -23,7 +23,7 @@ pub(in crate::cli) struct Create {
     /// File with the definition; `-` is standard input.
     #[arg(short, long, value_name = "FILE")]
     file: String,
-    /// Of a group: print the steps of the deployment, and change nothing.
+    /// For a group: print the steps of the deployment, and change nothing.
     #[arg(long)]
     dry_run: bool,
     #[command(flatten)]
@@ -45,7 +45,7 @@ impl Create {
                 (Method::POST, kind.path(), definition, about(kind, &id))
             }
             Document::Apps(apps) => {
-                // The request that takes a list would change apps that exist.
+                // The API has only one request for a list of apps, and it would change existing apps.
                 for id in apps.iter().filter_map(document::id) {
                     let found = api.find(&format!("{}{id}", Kind::App.path())).await?;
                     if found.is_some_and(|found| found["app"].is_object()) {

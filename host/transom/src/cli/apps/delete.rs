@@ -22,7 +22,7 @@ pub(in crate::cli) struct Delete {
     /// Delete a group although apps or pods are in it.
     #[arg(long)]
     recursive: bool,
-    /// Of a group: cancel other deployments of what is in it.
+    /// For a group: cancel other deployments that change its apps or pods.
     #[arg(long)]
     force: bool,
     #[command(flatten)]
@@ -62,7 +62,7 @@ impl Delete {
     }
 }
 
-/// How many apps and pods are in a group.
+/// Counts the apps and pods in a group and in the groups below it.
 fn count(group: &Value) -> (usize, usize) {
     let (mut apps, mut pods, mut below) = (0, 0, vec![group]);
     while let Some(group) = below.pop() {

@@ -18,14 +18,14 @@ use crate::output;
     transom apps deployments --rollback 5f3c2a10-0b1c-4d6e-8f00-0123456789ab\n  \
     transom apps deployments --continue 5f3c2a10-0b1c-4d6e-8f00-0123456789ab")]
 pub(in crate::cli) struct Deployments {
-    /// Revert this deployment by another one that restores the definitions before it, and wait for
-    /// that.
+    /// Revert this deployment: start another deployment that restores the previous definitions, and
+    /// wait for its end.
     #[arg(long, value_name = "ID", group = "what")]
     rollback: Option<String>,
     /// Stop this deployment in its current step; instances are left as they are.
     #[arg(long, value_name = "ID", group = "what")]
     cancel: Option<String>,
-    /// Continue this deployment, which is held by its canary, and wait for its end.
+    /// Continue this deployment, which is paused after its canary instances, and wait for its end.
     #[arg(long = "continue", value_name = "ID", group = "what")]
     go_on: Option<String>,
     #[command(flatten)]
@@ -74,7 +74,8 @@ fn path(id: &str) -> String {
     format!("v2/deployments/{}", id.replace('/', ""))
 }
 
-/// The result of a request about a deployment; one that does not run is answered with those that do.
+/// Passes on the result of a request about a deployment. If the deployment does not run, the error
+/// names the running ones.
 async fn known<T>(api: &Api, id: &str, answer: anyhow::Result<T>) -> anyhow::Result<T> {
     let error = match answer {
         Err(error) if is_missing(&error) => error,

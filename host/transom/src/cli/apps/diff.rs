@@ -16,9 +16,9 @@ pub(super) struct Difference {
 /// What to compare.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Scope {
-    /// All fields of both.
+    /// All fields of both documents.
     Whole,
-    /// Only the fields that the new document has: it changes no others.
+    /// Only the fields of the new document, because an update changes no others.
     Given,
 }
 
@@ -31,7 +31,7 @@ pub(super) fn compare(old: &Value, new: &Value, scope: Scope) -> Vec<Difference>
 
 fn walk(path: &str, old: Option<&Value>, new: Option<&Value>, scope: Scope, found: &mut Vec<Difference>) {
     let below = |name: &str| {
-        // As --set takes it.
+        // The form of a key that `--set` accepts.
         let name = name.replace('\\', r"\\").replace('.', r"\.");
         if path.is_empty() {
             name
@@ -56,7 +56,7 @@ fn walk(path: &str, old: Option<&Value>, new: Option<&Value>, scope: Scope, foun
             }
         }
         (old, new) if same(old, new) => {}
-        // Of a new or removed object, each member has its line.
+        // Each member of a new or removed object is a difference.
         (None | Some(Value::Null), Some(Value::Object(_))) => {
             walk(path, Some(&json!({})), new, Scope::Whole, found);
         }
@@ -71,7 +71,8 @@ fn walk(path: &str, old: Option<&Value>, new: Option<&Value>, scope: Scope, foun
     }
 }
 
-/// Whether two values are the same: numbers by value, a missing one as null, empty ones as missing.
+/// Whether two values are equal. Numbers are compared by value; null, an empty list and an empty object
+/// are equal to a missing value.
 fn same(old: Option<&Value>, new: Option<&Value>) -> bool {
     let is_empty = |value: Option<&Value>| match value {
         None | Some(Value::Null) => true,
@@ -85,8 +86,8 @@ fn same(old: Option<&Value>, new: Option<&Value>) -> bool {
     old == new || is_empty(old) && is_empty(new)
 }
 
-/// The differences between existing apps, pods and groups and a group's document. Lists in the
-/// document are complete; what it does not name is deleted.
+/// The differences between existing apps, pods and groups and a group's document. Lists in the document
+/// are complete: existing members that they do not name would be deleted.
 pub(super) fn compare_group(old: Option<&Value>, new: &Value) -> Vec<(String, Vec<Difference>)> {
     let base = document::id(new).unwrap_or_else(|| "/".to_owned());
     let mut found = Vec::new();
@@ -123,7 +124,7 @@ fn group(base: &str, old: Option<&Value>, new: &Value, found: &mut Vec<(String, 
                 let spec = one.get("spec").unwrap_or(one);
                 let mut spec = document::comparable(spec.clone());
                 spec["id"] = json!(id);
-                // In a document they may be relative.
+                // Dependencies are not compared, because a document may contain them as relative ids.
                 if let Some(members) = spec.as_object_mut() {
                     members.remove("dependencies");
                 }
@@ -146,7 +147,7 @@ fn group(base: &str, old: Option<&Value>, new: &Value, found: &mut Vec<(String, 
     }
 }
 
-/// All of an app, pod or group is new or deleted.
+/// The difference for an app, pod or group that is new or deleted as a whole.
 fn whole(kind: Kind, old: Option<&Value>, new: Option<&Value>) -> Difference {
     let present = |one: Option<&Value>| one.map(|_| json!(kind.name()));
     Difference {
@@ -179,7 +180,7 @@ pub(super) fn lines(differences: &[Difference]) -> Vec<String> {
         .collect()
 }
 
-/// The same for programs.
+/// The differences as JSON.
 pub(super) fn document(differences: &[Difference]) -> Value {
     let differences = differences
         .iter()

@@ -14,9 +14,9 @@ use crate::output;
 
 /// Compare versions of a definition, or a file with the current definition.
 ///
-/// One line for each field: `~` another value (old → new), `+` a new field, `-` a removed one.
-/// Without a version the current definition is compared with the one before; with one version that
-/// one with the current definition. The exit code is 0 with and without differences.
+/// One line for each field: `~` a changed value (old → new), `+` a new field, `-` a removed one.
+/// Without a version, the previous definition is compared with the current one; with one version, that
+/// one is compared with the current definition. The exit code is 0 with and without differences.
 #[derive(Debug, Args)]
 #[command(after_help = "Examples:\n  \
     transom apps diff web\n  \
@@ -26,8 +26,7 @@ pub(in crate::cli) struct Diff {
     /// Id of the app or pod.
     #[arg(value_parser = id::parse, required_unless_present = "file")]
     id: Option<String>,
-    /// Version to compare from, as `transom apps versions` prints it. Default: the one before the
-    /// current.
+    /// Version to compare from, as `transom apps versions` prints it. Default: the previous one.
     from: Option<String>,
     /// Version to compare to. Default: the current one.
     to: Option<String>,
@@ -108,7 +107,7 @@ impl Diff {
         self.print(&document, &format!("{named}: current → {file}"), &differences)
     }
 
-    /// A list of apps changes those that it names.
+    /// Compares a list of apps with the existing apps of the same ids.
     async fn with_apps(&self, api: &Api, file: &str, list: &Value) -> anyhow::Result<()> {
         let mut present = Vec::new();
         for app in list["apps"].as_array().into_iter().flatten() {

@@ -1,4 +1,5 @@
-//! Definitions in files: which kind each is, and which members are not part of a definition.
+//! Reads definitions from files, determines the kind of each, and removes members that are not part of
+//! a definition.
 
 use std::fs::File;
 use std::io::{self, Read};
@@ -12,7 +13,7 @@ use crate::exit::{Misconfigured, Unavailable};
 /// The largest file, in bytes. The daemon's own limit is `apps.max_body`.
 const MAX_FILE: u64 = 256 << 20;
 
-/// Members of the API's documents that are no part of a definition. Without them the output of
+/// Members of the API's documents that are not part of a definition. Without them, the output of
 /// `transom apps show --output json` is a definition again.
 const NO_PART: [&str; 14] = [
     "version",
@@ -30,7 +31,8 @@ const NO_PART: [&str; 14] = [
     "ports",
     "ipAddress",
 ];
-/// How many of them the service itself sets; the others are older forms of other members.
+/// The number of members at the beginning of the list that the service itself sets. The rest are
+/// deprecated forms of other members.
 const SET_BY_SERVICE: usize = 11;
 
 /// The content of a file.
@@ -69,7 +71,8 @@ fn text(file: &str) -> anyhow::Result<String> {
     Ok(text)
 }
 
-/// What a document is: containers make a pod; apps, pods or groups make a group.
+/// Determines the kind of a document: one with containers is a pod; one with apps, pods or groups is a
+/// group.
 fn sorted(document: Value) -> anyhow::Result<Document> {
     match document {
         Value::Array(list) => {
@@ -98,12 +101,13 @@ fn kind(document: &Value) -> anyhow::Result<Kind> {
     })
 }
 
-/// A document of the API without the members that the service sets.
+/// Removes the members that the service sets from a document of the API.
 pub(super) fn definition(mut document: Value) -> Value {
     let is_version_alone = document.as_object().is_some_and(|members| {
         members.contains_key("version") && members.keys().all(|key| matches!(key.as_str(), "version" | "id"))
     });
-    // `{"version": …}` returns to an earlier definition.
+    // In a document with nothing else, `version` is part of the request: it restores an earlier
+    // definition.
     if let Some(members) = document.as_object_mut()
         && !is_version_alone
     {
@@ -112,7 +116,7 @@ pub(super) fn definition(mut document: Value) -> Value {
     document
 }
 
-/// The same for a comparison, without the older forms of members, too.
+/// As [`definition`], and also removes deprecated forms of members, for a comparison.
 pub(super) fn comparable(document: Value) -> Value {
     let mut document = definition(document);
     if let Some(members) = document.as_object_mut() {
@@ -134,7 +138,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn documents_are_sorted_by_their_members() {
+    fn kind_of_a_document_is_determined_by_its_members() {
         for (document, kind) in [
             (json!({"id": "/a", "cmd": "x"}), Kind::App),
             (json!({"id": "/a", "container": {}}), Kind::App),

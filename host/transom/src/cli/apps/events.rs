@@ -13,10 +13,11 @@ use super::stream::{Frame, Stream};
 use crate::exit::Unavailable;
 use crate::output::Output;
 
-/// Follow what happens: print each event as a line, until interrupted.
+/// Follow the event stream: print each event as a line, until interrupted.
 ///
-/// A lost connection is opened again, with the id of the last event. Events between are lost, as the
-/// daemon keeps none; a message on standard error says so.
+/// A lost connection is opened again, with the id of the last event, so that the daemon sends the
+/// missed events. If it does not keep all of them, the first event is an `event_stream_gap`. Messages
+/// on standard error report the lost connection and the new one.
 #[derive(Debug, Args)]
 #[command(after_help = "Examples:\n  \
     transom apps events\n  \
@@ -24,22 +25,21 @@ use crate::output::Output;
     transom apps events --type deployment_success --count 1\n  \
     transom apps events --output json | jq -r 'select(.taskStatus == \"TASK_FAILED\") | .message'")]
 pub(in crate::cli) struct Events {
-    /// Only events of this kind, such as `status_update_event`; repeatable. Default: all but those
-    /// that have to be asked for.
+    /// Only events of this kind, such as `status_update_event`; repeatable. Default: all kinds except
+    /// those that the daemon sends only on request.
     #[arg(long = "type", value_name = "KIND")]
     kinds: Vec<String>,
-    /// Only events for which this expression is true; what it may contain is decided by the daemon's
-    /// events component.
+    /// Only events for which this expression is true; the daemon's events component defines its syntax.
     #[arg(long, value_name = "CEL")]
     filter: Option<String>,
-    /// End after so many events.
+    /// End after this many events.
     #[arg(long, value_name = "NUMBER", value_parser = clap::value_parser!(u64).range(1..))]
     count: Option<u64>,
     #[command(flatten)]
     daemon: Daemon,
 }
 
-/// The pause before the first attempt to connect again, and the longest one.
+/// The initial and the maximum backoff before a reconnect.
 const PAUSE: (Duration, Duration) = (Duration::from_millis(500), Duration::from_secs(15));
 
 impl Events {
@@ -87,7 +87,7 @@ impl Events {
         let mut out = std::io::stdout().lock();
         let event: Value = serde_json::from_str(&frame.data).unwrap_or_default();
         match self.daemon.output {
-            // Once more as JSON, so that it is certainly one line.
+            // Serialized again, so that it is one line in any case.
             Output::Json => writeln!(out, "{}", shown_json(&event.to_string()))?,
             Output::Table => writeln!(out, "{}", shown(&line(frame, &event)))?,
         }
@@ -102,7 +102,7 @@ fn one_line(error: &anyhow::Error) -> String {
     messages.join(": ").lines().next().unwrap_or_default().to_owned()
 }
 
-/// Time, kind, and what most events have of these members.
+/// One line about an event: time, kind, and the values of some common members.
 fn line(frame: &Frame, event: &Value) -> String {
     const MEMBERS: [&str; 12] = [
         "appId",

@@ -35,7 +35,7 @@ const CONDITIONS: [Condition; 10] = [
     condition("DeclinedScarceResources", "GPUs left to others", None),
 ];
 
-/// Reasons of the scheduler itself, before any offer is looked at.
+/// Reasons for which the scheduler matches no offer at all.
 const OBSTACLES: [(&str, &str); 4] = [
     (
         "Disconnected",
@@ -49,7 +49,7 @@ const OBSTACLES: [(&str, &str); 4] = [
     ("NoOffers", "no offer has been matched yet"),
 ];
 
-/// The whole queue with everything that is needed here.
+/// The launch queue, with the reasons and the last unused offers of each entry.
 pub(super) async fn queue(api: &Api) -> anyhow::Result<Value> {
     api.get("v2/queue?embed=lastUnusedOffers&embed=reasons").await
 }
@@ -82,7 +82,7 @@ fn steps(item: &Value) -> Vec<(&'static Condition, u64, u64)> {
         .collect()
 }
 
-/// The obstacle before any offer, if there is one.
+/// The reason for which no offer is matched at all, if there is one.
 fn obstacle(item: &Value) -> Option<&'static str> {
     let last = item["reasons"]["last"].as_object()?;
     let known = OBSTACLES.iter().find(|(reason, _)| last.contains_key(*reason))?;
@@ -161,13 +161,13 @@ fn largest<'a>(item: &'a Value, resource: &str) -> Option<(f64, &'a str)> {
         let offer = &unused["offer"];
         let resources = offer["resources"].as_array()?.iter();
         let parts = resources.filter(|one| one["name"] == resource).map(amount);
-        // The sum of nothing is minus zero.
+        // The sum of an empty iterator is minus zero; adding zero removes the sign.
         Some((parts.sum::<f64>() + 0.0, offer["hostname"].as_str()?))
     });
     amounts.max_by(|(a, _), (b, _)| a.total_cmp(b))
 }
 
-/// The amount of an offered resource; of ports how many.
+/// The amount of an offered resource; for ports their number.
 fn amount(resource: &Value) -> f64 {
     let ranges = resource["ranges"].as_array().into_iter().flatten();
     let ports =
@@ -177,13 +177,13 @@ fn amount(resource: &Value) -> f64 {
         .unwrap_or_else(|| ports.sum::<u64>() as f64)
 }
 
-/// A number without a needless fraction.
+/// Formats a number with at most three decimals.
 fn shown(number: f64) -> String {
     let rounded = (number * 1000.0).round() / 1000.0;
     rounded.to_string()
 }
 
-/// How many different agents sent the unused offers.
+/// The number of different agents in the unused offers.
 fn agents(item: &Value) -> usize {
     let offers = item["lastUnusedOffers"].as_array().map_or(&[][..], Vec::as_slice);
     let mut ids: Vec<&str> = offers
@@ -258,7 +258,7 @@ pub(super) fn document(item: &Value, locks: &[&Value]) -> Value {
     })
 }
 
-/// What an operator can do, the most likely first.
+/// Advice for an operator, the most likely remedy first.
 fn advice(item: &Value, locks: &[&Value]) -> Vec<String> {
     let definition = definition(item);
     let id = definition["id"].as_str().unwrap_or("ID");
@@ -325,7 +325,7 @@ fn advice(item: &Value, locks: &[&Value]) -> Vec<String> {
     advice
 }
 
-/// The same for people: lines before the table, its rows, and lines after it.
+/// The explanation as text: lines before the table, its rows, and lines after it.
 pub(super) struct Explanation {
     pub(super) before: Vec<String>,
     pub(super) rows: Vec<Vec<String>>,

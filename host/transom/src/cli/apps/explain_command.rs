@@ -9,11 +9,11 @@ use super::id::{self, Kind, Target};
 use super::missing::{affected_by, missing};
 use crate::output;
 
-/// Explain why instances of an app or pod wait: condition by condition, with the offers counted.
+/// Explain why instances of an app or pod wait: condition by condition, with the number of offers.
 ///
-/// Each condition is tested with the offers that passed those before it, in the last round of
-/// offers. Below the table are constraints with the agents that each rejected, the delay after
-/// failures, the deployments that wait for it, and what to do.
+/// In the last round of offers, each condition was tested with the offers that passed the previous
+/// ones. Below the table are the constraints with the number of agents that each rejected, the backoff
+/// after failures, the deployments that wait for the instances, and advice.
 #[derive(Debug, Args)]
 #[command(after_help = "Examples:\n  \
     transom apps explain web\n  \
@@ -58,7 +58,7 @@ impl Explain {
         output::print_text(self.daemon.output, &document, &blocks.join("\n\n"))
     }
 
-    /// Nothing is in the queue; instances may still be missing.
+    /// The output if the queue has no entry; instances may still be missing.
     fn not_waiting(&self, target: &Target, missing: &[String]) -> anyhow::Result<()> {
         let failure = last_failure(target);
         let document = json!({

@@ -2,7 +2,8 @@ use serde_json::{Value, json};
 
 use super::*;
 
-/// The entry of an app that needs 100 CPUs and one agent each, in a cluster of two agents.
+/// The queue's entry of an app whose instances need 100 CPUs and an agent each, in a cluster of two
+/// agents.
 fn recorded() -> Value {
     let step = |reason: &str, declined: u64, processed: u64| json!({"reason": reason, "declined": declined, "processed": processed});
     let offer = |host: &str, cpus: f64| {
@@ -70,7 +71,7 @@ fn conditions_are_shown_with_counts_needs_and_the_largest_offer() {
 }
 
 #[test]
-fn document_has_the_same_for_programs() {
+fn document_contains_conditions_needs_and_constraints() {
     let item = recorded();
     let document = document(&item, &[]);
     assert_eq!(document["id"], "/big");
@@ -88,7 +89,7 @@ fn document_has_the_same_for_programs() {
 }
 
 #[test]
-fn delay_and_obstacles_come_before_offers() {
+fn delay_and_obstacles_take_precedence_over_declined_offers() {
     let mut item = recorded();
     item["delay"] = json!({"timeLeftSeconds": 12, "overdue": false});
     assert_eq!(in_short(&item), "the next launch is in 12 s, after failures");
@@ -104,7 +105,7 @@ fn delay_and_obstacles_come_before_offers() {
 }
 
 #[test]
-fn needs_of_a_pod_are_those_of_its_containers_and_its_executor() {
+fn needs_of_a_pod_are_the_sums_of_its_containers_and_its_executor() {
     let pod = json!({
         "id": "/p", "executorResources": {"cpus": 0.1, "mem": 32},
         "containers": [

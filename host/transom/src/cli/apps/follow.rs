@@ -21,13 +21,14 @@ use crate::output::{self, Output};
 
 /// Interval of the requests for the running deployments.
 const INTERVAL: Duration = Duration::from_millis(500);
-/// How long the last event may take after the deployment is gone from the list.
+/// How long the last event may take after the deployment has left the list.
 const LAST_EVENT: Duration = Duration::from_secs(5);
-/// When to say why nothing changes.
+/// How long nothing may change before the reason is printed.
 const STUCK: Duration = Duration::from_secs(10);
-/// How long a daemon may be unreachable meanwhile, as between two leaders.
+/// How long the daemon may be unreachable during a deployment, for example during a failover.
 const OUTAGE: Duration = Duration::from_mins(1);
-/// Results of other deployments that are remembered until ours has an id.
+/// The maximum number of results that are kept: until the request returns the deployment's id, any
+/// event may be about it.
 const MAX_REMEMBERED: usize = 10_000;
 
 /// Whether and how long to wait.
@@ -36,8 +37,8 @@ pub(super) struct Waiting {
     /// Return as soon as the daemon has accepted the change, and print the id of the deployment.
     #[arg(long)]
     detach: bool,
-    /// Give up waiting after so many seconds, with exit code 1; the deployment continues. Default:
-    /// no limit.
+    /// Stop waiting after this many seconds, with exit code 1; the deployment continues. Default: no
+    /// limit.
     #[arg(long, value_name = "SECONDS", conflicts_with = "detach", value_parser = clap::value_parser!(u32).range(1..))]
     timeout: Option<u32>,
 }
@@ -48,17 +49,17 @@ pub(super) struct Rollout {
     /// Cancel other deployments that change the same apps.
     #[arg(long)]
     force: bool,
-    /// The deployment has to be done within so many seconds; otherwise it fails.
+    /// The deployment fails if it is not finished within this many seconds.
     #[arg(long, value_name = "SECONDS", value_parser = clap::value_parser!(u32).range(1..))]
     deadline: Option<u32>,
-    /// What a missed deadline does: `rollback` (the daemon's default) or `fail`, which stops in the
+    /// Action after a missed deadline: `rollback` (the daemon's default) or `fail`, which stops in the
     /// current step.
     #[arg(long, value_name = "WHAT", requires = "deadline", value_parser = ["rollback", "fail"])]
     on_deadline: Option<String>,
-    /// Restart with so many new instances first (2 or 10%), and hold the others.
+    /// Start this many new instances first (2 or 10%), and pause before the others.
     #[arg(long, value_name = "AMOUNT")]
     canary: Option<String>,
-    /// Continue automatically when the canary has been healthy for so many seconds.
+    /// Continue automatically when the canary has been healthy for this many seconds.
     #[arg(long, value_name = "SECONDS", requires = "canary")]
     canary_seconds: Option<u32>,
 }
@@ -87,7 +88,8 @@ impl Rollout {
 enum End {
     Finished,
     Failed(String),
-    /// The deployment is over, its last event was not received, and this is missing.
+    /// The deployment is over, and its last event was not received. Contains the instances, health
+    /// checks or deployments that are still missing.
     Unknown(String),
     /// The first instances are healthy, and the others wait for a command.
     Held,
@@ -101,12 +103,12 @@ pub(super) struct Follow<'a> {
     stream: Option<Stream>,
     deadline: Option<Instant>,
     detach: bool,
-    /// The last events of deployments: the reason of a failure.
+    /// The results from the last events of deployments, by id; `Some` is the reason of a failure.
     ended: HashMap<String, Option<String>>,
 }
 
 impl<'a> Follow<'a> {
-    /// Before the request that starts it.
+    /// Opens the event stream. Must be called before the request that starts the deployment.
     pub(super) async fn before(api: &'a Api, waiting: &Waiting, output: Output) -> anyhow::Result<Self> {
         let timeout = waiting.timeout.map(|seconds| Duration::from_secs(seconds.into()));
         Self::within(api, timeout, waiting.detach, output).await
@@ -118,7 +120,7 @@ impl<'a> Follow<'a> {
         detach: bool,
         output: Output,
     ) -> anyhow::Result<Self> {
-        // Without a stream the list of deployments has to do.
+        // Without a stream, only the list of deployments is polled.
         let stream = if detach {
             None
         } else {
@@ -284,7 +286,7 @@ impl<'a> Follow<'a> {
         }
     }
 
-    /// The deployment, if it runs, and how far it is.
+    /// The deployment, if it runs, and a line about its progress.
     async fn current(&self, id: &str) -> anyhow::Result<Option<(Value, String)>> {
         let Some(deployment) = running(self.api, id).await? else {
             return Ok(None);
@@ -307,7 +309,7 @@ impl<'a> Follow<'a> {
         Ok(Some((deployment, line)))
     }
 
-    /// Why an instance of the current step is not launched.
+    /// The reasons for which instances of the current step are not launched.
     async fn stuck(&self, deployment: &Value) -> Option<String> {
         let queue = explain::queue(self.api).await.ok()?;
         let actions = deployment["currentActions"].as_array()?;

@@ -1,4 +1,4 @@
-//! Ids of apps, pods and groups: which of them an argument names, and similar ones if none does.
+//! Ids of apps, pods and groups: finds the one that an argument names, or suggests similar ids.
 
 use anyhow::bail;
 use serde_json::Value;
@@ -77,7 +77,7 @@ pub(super) fn parse(text: &str) -> Result<String, String> {
 pub(super) async fn find(api: &Api, id: &str) -> anyhow::Result<Target> {
     if id != "/" {
         let single = api.find(&format!("v2/apps{id}")).await?;
-        // `/x/tasks` and the like are other resources.
+        // The response for a path such as `/x/tasks` is another resource, without `app`.
         if let Some(app) = single.filter(|single| single["app"].is_object()) {
             return Ok(Target {
                 kind: Kind::App,
@@ -107,7 +107,7 @@ pub(super) async fn find(api: &Api, id: &str) -> anyhow::Result<Target> {
     bail!("{}", missing(id, known.iter().map(String::as_str)))
 }
 
-/// The same, which must not be a group.
+/// The app or pod with this id; a group is an error.
 pub(super) async fn find_one(api: &Api, id: &str) -> anyhow::Result<Target> {
     let target = find(api, id).await?;
     if target.kind == Kind::Group {
@@ -116,7 +116,7 @@ pub(super) async fn find_one(api: &Api, id: &str) -> anyhow::Result<Target> {
     Ok(target)
 }
 
-/// The ids of all apps and pods, and of the groups that these lie in.
+/// The ids of all apps and pods, and of the groups that contain them.
 async fn known(api: &Api) -> anyhow::Result<Vec<String>> {
     let (apps, pods) = (api.get("v2/apps").await?, api.get("v2/pods").await?);
     let apps = apps["apps"].as_array().into_iter().flatten();
@@ -134,7 +134,7 @@ async fn known(api: &Api) -> anyhow::Result<Vec<String>> {
     Ok(ids)
 }
 
-/// That nothing has this id, with the most similar ids.
+/// The error text for an unknown id, with the most similar ids.
 fn missing<'a>(id: &str, known: impl Iterator<Item = &'a str>) -> String {
     let nearest = nearest(id, known);
     if nearest.is_empty() {
@@ -155,7 +155,7 @@ pub(super) fn nearest<'a>(text: &str, known: impl Iterator<Item = &'a str>) -> V
     let mut similar: Vec<(f64, &str)> = known
         .map(|candidate| {
             let whole = strsim::normalized_damerau_levenshtein(text, candidate);
-            // The right name in another group, or without its group.
+            // The same last part in another group, or the id without its group.
             let named = if last(candidate) == wanted { 0.9 } else { 0.0 };
             (whole.max(named), candidate)
         })

@@ -21,9 +21,9 @@ const MAX_BACKUP: u64 = 1 << 30;
 /// Take over the apps, pods, groups and running tasks of a Marathon, or restore a document of
 /// `transom apps export`.
 ///
-/// The records go to the store that the configuration names, on which no daemon may lead and which
-/// must have no apps. Either all of them are written or, if anything cannot be carried, nothing.
-/// Until a daemon has led on the store, the import can be repeated.
+/// The records are written to the store that the configuration names. No daemon may lead on that store,
+/// and it must contain no apps. If anything cannot be imported, nothing is written. The import can be
+/// repeated until a daemon has led on the store.
 ///
 /// From a Marathon: it must run, because its API is read. Stop it afterwards, then start the
 /// daemon, which subscribes with Marathon's framework id: tasks keep running.
@@ -113,7 +113,7 @@ impl Import {
         Ok(())
     }
 
-    /// The records of a Marathon.
+    /// Converts the state of a Marathon to records.
     async fn translated(&self, from: &str, site: &Site) -> anyhow::Result<(Report, Records)> {
         let credentials = match (&self.user, &self.password) {
             (Some(user), password) => {
@@ -176,7 +176,7 @@ fn count(number: usize, what: &str) -> String {
     format!("{number} {what}{plural}")
 }
 
-/// The records of a backup.
+/// Reads the records of a backup.
 fn restored(file: &Path, site: &Site) -> anyhow::Result<(Report, Records)> {
     let cannot = || format!("cannot read {}", file.display());
     let mut text = Vec::new();

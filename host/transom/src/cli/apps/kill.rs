@@ -10,7 +10,7 @@ use super::follow::{Follow, Waiting, misuse};
 use super::id;
 use crate::output;
 
-/// Kill tasks of apps or instances of pods; others take their places.
+/// Kill tasks of apps or instances of pods; the daemon launches replacements.
 #[derive(Debug, Args)]
 #[command(after_help = "Examples:\n  \
     transom apps kill web.instance-5f3c2a10-0b1c-11f1-8f00-0242ac110002._app.1\n  \
@@ -21,7 +21,7 @@ pub(in crate::cli) struct Kill {
     /// Ids of tasks, or of instances of pods or their containers.
     #[arg(required = true)]
     task: Vec<String>,
-    /// Also reduce the number of instances, so that nothing takes their places; waits for the
+    /// Also reduce the number of instances, so that no replacements are launched; waits for the
     /// deployment.
     #[arg(long, conflicts_with = "wipe")]
     scale: bool,
@@ -85,8 +85,8 @@ impl Kill {
     }
 }
 
-/// The given ids: tasks of apps, and instances of pods with the pod. Nothing is killed if one of
-/// them does not exist.
+/// Sorts the given ids into tasks of apps, and instances of pods with their pod. An unknown id is an
+/// error, so that nothing is killed then.
 async fn found(api: &Api, given: &[String]) -> anyhow::Result<(Vec<String>, Vec<(String, String)>)> {
     let tasks = api.get("v2/tasks").await?;
     let tasks = tasks["tasks"].as_array().into_iter().flatten();

@@ -18,7 +18,7 @@ use crate::output;
     transom apps list --label 'team==shop,stage!=test'\n  \
     transom apps list --output json | jq -r '.apps[] | select(.tasksRunning < .instances) | .id'")]
 pub(in crate::cli) struct List {
-    /// Only what is in this group.
+    /// Only apps and pods in this group.
     #[arg(value_parser = id::parse)]
     group: Option<String>,
     /// Only apps with these labels, in Marathon's form: `team==shop`, `stage in (test, live)`.
@@ -28,7 +28,7 @@ pub(in crate::cli) struct List {
     daemon: Daemon,
 }
 
-/// The most characters of a command in the table.
+/// The maximum number of characters of a command in the table.
 const MAX_COMMAND: usize = 40;
 
 const HEADINGS: [&str; 9] = [
@@ -159,7 +159,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn rows_show_instances_health_and_what_runs() {
+    fn rows_show_instances_health_and_commands() {
         let app = json!({
             "id": "/a", "instances": 3, "tasksRunning": 2, "tasksHealthy": 1, "tasksUnhealthy": 1, "healthChecks": [{}],
             "cpus": 0.1, "mem": 32, "deployments": [{"id": "d"}], "version": "v", "cmd": "x".repeat(100),
@@ -182,7 +182,7 @@ mod tests {
     }
 
     #[test]
-    fn row_of_an_unexpected_document_is_made_all_the_same() {
+    fn unexpected_document_still_has_a_row_with_all_columns() {
         assert_eq!(of_app(&json!({"deployments": 1, "cmd": 7})).len(), HEADINGS.len());
         assert_eq!(of_pod(&Value::Null).len(), HEADINGS.len());
     }

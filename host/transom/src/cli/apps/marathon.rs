@@ -1,7 +1,7 @@
 //! Reads a Marathon over its API.
 //!
-//! It may answer anything: every request has a deadline and every body a limit, redirects are not
-//! followed, and an error names the URL and what was expected there.
+//! Its responses are not trusted: every request has a timeout, every body has a maximum size, redirects
+//! are not followed, and an error names the URL and the expected response.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
@@ -18,19 +18,19 @@ const REQUEST_TIMEOUT: Duration = Duration::from_mins(2);
 const MAX_BODY: usize = 256 << 20;
 /// The largest body of one definition or one list of versions.
 const MAX_DEFINITION: usize = 8 << 20;
-/// Requests for past definitions that are under way at the same time.
+/// The maximum number of concurrent requests for past definitions.
 const REQUESTS: usize = 8;
-/// Bytes of a wrong answer that an error shows.
+/// The maximum number of bytes of an unexpected response that an error shows.
 const SHOWN: usize = 200;
 
-/// A Marathon.
+/// A client of Marathon's API.
 pub(super) struct Api {
     http: reqwest::Client,
     base: Url,
     credentials: Option<(String, String)>,
 }
 
-/// What an answer has to be.
+/// The expected form of a response: its description, and a check.
 type Expected = (&'static str, fn(&Value) -> bool);
 
 const OBJECT: Expected = ("a JSON object", Value::is_object);
@@ -43,7 +43,7 @@ const VERSIONS: Expected = ("a JSON object with the list `versions`", |value| {
 });
 
 impl Api {
-    /// A Marathon at `url`.
+    /// A client of the Marathon at `url`.
     pub(super) fn new(url: &str, credentials: Option<(String, String)>) -> anyhow::Result<Self> {
         let base = Url::parse(url).with_context(|| format!("--from {url}"))?;
         ensure!(
@@ -139,8 +139,8 @@ async fn bounded(answer: reqwest::Response, limit: usize) -> anyhow::Result<Vec<
     Ok(body)
 }
 
-/// Reads everything that an import needs. Of each app and pod the newest `max_versions` definitions
-/// are read, and those of its tasks.
+/// Reads everything that an import needs. For each app and pod that is the newest `max_versions`
+/// definitions, and those that its tasks were launched with.
 pub(super) async fn read(api: &Api, max_versions: usize) -> anyhow::Result<Marathon> {
     let list = |value: Option<Value>| match value {
         Some(Value::Array(items)) => items,
@@ -153,7 +153,7 @@ pub(super) async fn read(api: &Api, max_versions: usize) -> anyhow::Result<Marat
         info: api.required("/v2/info", OBJECT).await?,
         groups: api.required("/v2/groups?embed=group.groups", OBJECT).await?,
         apps: list(Some(apps["apps"].take())),
-        // Older ones have no pods.
+        // Older versions of Marathon have no pods.
         pods: list(api.get("/v2/pods", LIST, MAX_BODY).await?),
         pod_statuses: list(api.get("/v2/pods/::status", LIST, MAX_BODY).await?),
         deployments: list(Some(api.required("/v2/deployments", LIST).await?)),
@@ -177,7 +177,7 @@ pub(super) async fn read(api: &Api, max_versions: usize) -> anyhow::Result<Marat
     Ok(marathon)
 }
 
-/// The ids of apps or pods, which become parts of paths.
+/// The ids of apps or pods. They are checked, because they become parts of paths.
 fn ids(what: &str, documents: &[Value]) -> anyhow::Result<Vec<String>> {
     let is_path = |id: &str| {
         let known = |byte: u8| byte.is_ascii_lowercase() || byte.is_ascii_digit() || b"-./".contains(&byte);
@@ -198,7 +198,7 @@ fn ids(what: &str, documents: &[Value]) -> anyhow::Result<Vec<String>> {
     documents.iter().map(id).collect()
 }
 
-/// The past definitions of an app or pod. One that was dropped meanwhile is left out.
+/// Reads the past definitions of an app or pod. One that Marathon deletes in the meantime is left out.
 async fn past(
     api: &Api,
     id: &str,
@@ -222,7 +222,7 @@ async fn past(
                 .bytes()
                 .all(|byte| byte.is_ascii_alphanumeric() || b"-:.".contains(&byte))
     };
-    // Times in this form have the order of their texts.
+    // Timestamps in this form sort as text.
     let mut names: Vec<&str> = names
         .filter(is_time)
         .collect::<BTreeSet<_>>()

@@ -5,7 +5,7 @@ use serde_json::Value;
 use super::api::Api;
 use super::{explain, progress};
 
-/// A text for each app, pod and group that is not as wanted yet; deleted ones have none.
+/// Returns a text for each app, pod and group that does not run as wanted yet; none for deleted ones.
 pub(super) async fn missing(api: &Api, ids: &[String], healthy: bool) -> anyhow::Result<Vec<String>> {
     let mut missing = Vec::new();
     for id in ids {
@@ -14,7 +14,7 @@ pub(super) async fn missing(api: &Api, ids: &[String], healthy: bool) -> anyhow:
     if missing.is_empty() {
         return Ok(missing);
     }
-    // The reasons need one more request, which only a leader with a scheduler answers.
+    // The reasons need another request, which only the leader answers, while its scheduler runs.
     if let Ok(queue) = explain::queue(api).await {
         let items = queue["queue"].as_array().into_iter().flatten();
         for item in items {
@@ -90,7 +90,7 @@ fn of_app(app: &Value, healthy: bool) -> Option<String> {
     Some(text)
 }
 
-/// The same of a pod, by its status.
+/// The missing instances or deployment of a pod, from its status.
 fn of_pod(pod: &Value, deployments: &Value) -> Option<String> {
     let id = pod["id"].as_str().unwrap_or_default();
     let locks = deployments.as_array().into_iter().flatten();
@@ -125,7 +125,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn app_misses_instances_health_and_the_end_of_its_deployment() {
+    fn missing_instances_health_and_running_deployments_of_an_app_are_reported() {
         let app = |staged: u64, running: u64, healthy: u64, locks: Value| {
             json!({
                 "id": "/a", "instances": 2, "tasksStaged": staged, "tasksRunning": running, "tasksHealthy": healthy,
@@ -138,6 +138,9 @@ mod tests {
         assert_eq!(text(app(0, 2, 1, json!([])), true), "/a: 2/2 run, 1 healthy");
         assert_eq!(text(app(0, 1, 1, json!([])), false), "/a: 1/2 run, 1 healthy");
         assert!(text(app(0, 2, 2, json!([{"id": "d"}])), false).ends_with("deployment d runs"));
-        assert!(of_app(&app(1, 2, 2, json!([])), false).is_some(), "one too many");
+        assert!(
+            of_app(&app(1, 2, 2, json!([])), false).is_some(),
+            "one instance too many"
+        );
     }
 }

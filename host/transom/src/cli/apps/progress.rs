@@ -1,11 +1,12 @@
-//! Progress on standard error: one line that changes on a terminal, otherwise one line a change.
+//! Progress on standard error: on a terminal one line that is overwritten, otherwise a line for each
+//! change.
 
 use std::io::{IsTerminal, Write};
 
 use serde_json::Value;
 use transom_plugin_host::shown;
 
-/// See the module.
+/// Prints progress.
 #[derive(Debug)]
 pub(super) struct Progress {
     terminal: bool,
@@ -20,7 +21,7 @@ impl Progress {
         }
     }
 
-    /// Shows where things are, if that changed. Returns whether it did.
+    /// Shows the progress, if the text changed. Returns whether it did.
     pub(super) fn show(&mut self, text: &str) -> bool {
         if text == self.last || text.is_empty() {
             return false;
@@ -28,7 +29,8 @@ impl Progress {
         text.clone_into(&mut self.last);
         let text = shown(text);
         if self.terminal {
-            // To the beginning of the line, and clear it. A longer line would leave its rest.
+            // The control characters return to the beginning of the line and clear it. A line that
+            // wraps could not be cleared, so it is cut to the width of the terminal.
             let line: String = text.chars().take(columns().saturating_sub(1)).collect();
             eprint!("\r\u{1b}[2K{line}");
             let _ = std::io::stderr().flush();
@@ -38,13 +40,13 @@ impl Progress {
         true
     }
 
-    /// Prints a line that stays.
+    /// Prints a line that is not overwritten.
     pub(super) fn note(&mut self, text: &str) {
         self.end();
         eprintln!("{}", shown(text));
     }
 
-    /// Ends the line that changes.
+    /// Ends the line that is overwritten.
     pub(super) fn end(&mut self) {
         if self.terminal && !self.last.is_empty() {
             eprintln!();
@@ -59,8 +61,8 @@ fn columns() -> usize {
     columns.and_then(|text| text.parse().ok()).unwrap_or(80)
 }
 
-/// A deployment in one line: its step, and the actions of that step with their instances, which
-/// `counts` has for some ids.
+/// A deployment in one line: its step, and the actions of that step. `counts` contains texts about the
+/// instances of some apps, by id.
 pub(super) fn line(deployment: &Value, counts: &[(String, String)]) -> String {
     const SHOWN: usize = 3;
     let number = |key: &str| deployment[key].as_u64().unwrap_or(0);
@@ -92,7 +94,7 @@ pub(super) fn line(deployment: &Value, counts: &[(String, String)]) -> String {
     text
 }
 
-/// `scale` and the id, of an action of a deployment.
+/// A word for an action of a deployment, such as `scale`, and the id that it changes.
 pub(super) fn verb(action: &Value) -> Option<(&'static str, &str)> {
     let id = action["app"].as_str().or_else(|| action["pod"].as_str())?;
     let verb = match action["action"].as_str()? {
@@ -115,8 +117,8 @@ pub(super) fn instances(app: &Value) -> String {
     {
         text = format!("{text}, {} healthy", number("tasksHealthy"));
     }
-    // During a restart some tasks still have the configuration before. All times have one form, so
-    // that their order is that of the texts.
+    // During a restart some tasks still run the previous configuration. All timestamps have the same
+    // form, so they sort as text.
     let changed = app["versionInfo"]["lastConfigChangeAt"]
         .as_str()
         .unwrap_or_default();

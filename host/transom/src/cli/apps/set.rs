@@ -12,11 +12,11 @@ const MAX_DEPTH: usize = 32;
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Setting {
     path: Vec<String>,
-    /// None: the member is removed.
+    /// `None`: the member is removed.
     value: Option<String>,
 }
 
-/// Members whose values are texts, whatever these look like.
+/// Members whose values are always strings, even if they look like JSON.
 const TEXTS: [&str; 3] = ["env", "environment", "labels"];
 
 /// Parses `KEY=VALUE`.
@@ -122,7 +122,8 @@ impl Setting {
     }
 }
 
-/// A value: a text where there is one already or has to be; otherwise JSON if it is JSON.
+/// Parses a value. It is a string if the present value is one or the place requires one; otherwise it
+/// is parsed as JSON, and is a string if it is not valid JSON.
 fn read(text: &str, present: &Value, within_texts: bool) -> Value {
     if within_texts || present.is_string() {
         return Value::String(text.to_owned());
@@ -143,7 +144,7 @@ mod tests {
     }
 
     #[test]
-    fn value_is_json_unless_a_text_is_expected() {
+    fn value_is_json_unless_a_string_is_expected() {
         for (definition, text, expected) in [
             (json!({"instances": 1}), "instances=3", json!({"instances": 3})),
             (json!({}), "cpus=0.5", json!({"cpus": 0.5})),

@@ -7,9 +7,10 @@ use super::api::Daemon;
 use super::id::{self, Kind};
 use crate::output;
 
-/// Show one app, pod or group: its definition and state, one value a line.
+/// Show one app, pod or group: its definition and state, one value per line.
 ///
-/// With `--output json` an app or pod is printed as the API has it; `update -f` takes that again.
+/// With `--output json` an app or pod is printed as the API returns it; `update -f` accepts that
+/// output.
 #[derive(Debug, Args)]
 #[command(after_help = "Examples:\n  \
     transom apps show web\n  \
@@ -31,7 +32,7 @@ impl Show {
         let whole = document.clone();
         if let Some(members) = document.as_object_mut() {
             match target.kind {
-                // `transom apps tasks` shows these.
+                // `transom apps tasks` shows the tasks.
                 Kind::App => drop(members.remove("tasks")),
                 Kind::Group => {
                     for key in ["apps", "pods", "groups"] {
@@ -85,7 +86,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn values_are_shown_with_the_keys_that_set_takes() {
+    fn values_are_shown_with_the_keys_that_set_accepts() {
         let mut rows = Vec::new();
         let document = json!({"env": {"A.B": "1"}, "args": ["x"], "cpus": 0.1, "labels": {}, "user": null});
         leaves("", &document, &mut rows);

@@ -1,4 +1,4 @@
-//! The store and the settings that a configuration names, without its daemon.
+//! The settings and the store of a configuration, for commands that run without a daemon.
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -11,12 +11,12 @@ use crate::config::{self, Overrides, Settings};
 use crate::daemon;
 use crate::exit::{Misconfigured, Unavailable};
 
-/// A configuration with apps.
+/// A configuration with the section `[apps]`.
 pub(super) struct Site {
     pub(super) settings: Settings,
-    /// The service's settings; its `prefix` is that of its records.
+    /// The service's settings; `prefix` is the prefix of its records in the store.
     pub(super) apps: transom_apps::Config,
-    /// The framework with which it subscribes.
+    /// The framework that the service registers.
     pub(super) framework: FrameworkInfo,
     file: PathBuf,
 }

@@ -10,7 +10,7 @@ use crate::exit::Unavailable;
 
 /// The largest frame, in bytes: an event may contain the plan of a large deployment.
 const MAX_FRAME: usize = 256 << 20;
-/// The daemon sends an empty line every ten seconds.
+/// How long the stream may be silent. The daemon sends an empty line every ten seconds.
 const SILENCE: Duration = Duration::from_mins(1);
 
 /// One event.
@@ -25,11 +25,11 @@ pub(super) struct Frame {
 #[derive(Debug, Default)]
 struct Parser {
     buffer: Vec<u8>,
-    /// How much of the buffer has no line end.
+    /// The length of the buffer's beginning that was searched and has no line end.
     searched: usize,
     frame: Frame,
     frames: VecDeque<Frame>,
-    /// The last comment: the reason for the end, if the daemon ends the stream.
+    /// The last comment of the stream. When the daemon closes the stream, it contains the reason.
     comment: Option<String>,
 }
 
@@ -94,8 +94,8 @@ impl Stream {
         })
     }
 
-    /// The next event. An error is the end of the stream and says why. Cancelling this loses
-    /// nothing.
+    /// Returns the next event. An error is the end of the stream, and contains its reason. Cancel-safe:
+    /// no event is lost.
     pub(super) async fn next(&mut self) -> anyhow::Result<Frame> {
         loop {
             if let Some(frame) = self.parser.frames.pop_front() {

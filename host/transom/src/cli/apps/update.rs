@@ -14,13 +14,13 @@ use super::set::{self, Setting};
 
 /// Change an app, several apps, a pod or a group, and wait until the change is done.
 ///
-/// Of an app only the given members change; with --replace all others return to their defaults. A
-/// pod is always replaced by the file. In a group, lists of apps and groups are complete: what they
-/// do not name is deleted (see --dry-run).
+/// For an app, only the given members change; with --replace all others return to their defaults. A pod
+/// is always replaced by the file. In a group, lists of apps and groups are complete: apps, pods and
+/// groups that they do not name are deleted (see --dry-run).
 ///
-/// With --set a key is a path with dots, and the value is JSON, or else a text: `instances=3`,
+/// With --set a key is a path with dots, and the value is JSON, or else a string: `instances=3`,
 /// `env.COLOUR=blue`, `healthChecks.0.path=/health`, `constraints=[["hostname","UNIQUE"]]`. Values in
-/// `env` and `labels`, and those that are texts now, remain texts. A dot in a name is written `\.`.
+/// `env` and `labels`, and those that are strings now, remain strings. A dot in a name is written `\.`.
 #[derive(Debug, Args)]
 #[command(after_help = "Examples:\n  \
     transom apps update web --set cpus=0.5 --set env.COLOUR=blue\n  \
@@ -29,7 +29,7 @@ use super::set::{self, Setting};
     transom apps update -f web.json --deadline 300\n  \
     transom apps update -f examples/groups/shop.json --dry-run")]
 pub(in crate::cli) struct Update {
-    /// Id of the app, pod or group. Not needed if the file has it.
+    /// Id of the app, pod or group. Not needed if the file contains it.
     #[arg(value_parser = id::parse, required_unless_present = "file")]
     id: Option<String>,
     /// File with the members to change, or the whole definition; `-` is standard input.
@@ -41,11 +41,11 @@ pub(in crate::cli) struct Update {
     /// Remove one value; repeatable.
     #[arg(long, value_name = "KEY", value_parser = set::parse_key, conflicts_with = "file")]
     unset: Vec<Setting>,
-    /// The file is the whole definition of the app: members that it does not have return to their
+    /// The file is the whole definition of the app: members that it does not contain return to their
     /// defaults.
     #[arg(long, requires = "file")]
     replace: bool,
-    /// Of a group: print the steps of the deployment, and change nothing.
+    /// For a group: print the steps of the deployment, and change nothing.
     #[arg(long, requires = "file")]
     dry_run: bool,
     #[command(flatten)]
@@ -112,7 +112,7 @@ impl Update {
                 "--replace is for apps; pods are always replaced, and lists in groups are complete",
             ));
         }
-        // A document with nothing but an id says little about its kind.
+        // A partial document of a pod or a group may look like that of an app.
         let kind = if kind == Kind::App { target.kind } else { kind };
         if kind != target.kind {
             bail!(
@@ -145,7 +145,7 @@ fn from_settings(target: &Target, settings: &[&Setting]) -> anyhow::Result<Chang
         setting.apply(&mut whole).map_err(misuse)?;
     }
     let (method, body) = match target.kind {
-        // Only the changed members, so that a change of another one meanwhile is kept.
+        // Sends only the changed members, so that a concurrent change of another member is kept.
         Kind::App => {
             let members = settings.iter().map(|setting| setting.member());
             let changed = members.map(|name| (name.to_owned(), whole[name].clone()));
@@ -174,7 +174,8 @@ fn from_settings(target: &Target, settings: &[&Setting]) -> anyhow::Result<Chang
     })
 }
 
-/// Whether a member of a partial update has no value any more, which the API would ignore.
+/// Whether the changes removed a whole member. In a partial update the API would ignore the missing
+/// value, so it would not be removed.
 fn whole_is_missing(body: &Value, name: &str) -> bool {
     body.get(name).is_some_and(Value::is_null)
 }
@@ -218,8 +219,8 @@ impl Scale {
     }
 }
 
-/// Replace all instances of an app by new ones, within the bounds of its `upgradeStrategy`, and
-/// wait until that is done.
+/// Replace all instances of an app by new ones, within the bounds of its `upgradeStrategy`, and wait
+/// for the end of the deployment.
 #[derive(Debug, Args)]
 #[command(
     after_help = "Examples:\n  transom apps restart web\n  transom apps restart web --canary 10% --canary-seconds 120"

@@ -1,4 +1,4 @@
-//! `transom apps wait`: until everything that is wanted runs, or a deployment ends.
+//! `transom apps wait`: waits until an app, pod or group runs as wanted, or a deployment ends.
 
 use std::time::Duration;
 
@@ -20,9 +20,8 @@ const INTERVAL: Duration = Duration::from_millis(500);
 
 /// Wait until an app, pod or group runs as wanted, or until a deployment ends.
 ///
-/// An app is as wanted when no deployment changes it, all of its instances run, and no other task
-/// is being launched. The exit code is 1 if it is not so in time, and the error says what is
-/// missing.
+/// An app runs as wanted when no deployment changes it, all of its instances run, and no other task is
+/// being launched. After the timeout the exit code is 1, and the error lists what is missing.
 #[derive(Debug, Args)]
 #[command(after_help = "Examples:\n  \
     transom apps wait web --healthy --timeout 120\n  \
@@ -36,7 +35,7 @@ pub(in crate::cli) struct Wait {
     /// Also wait until all instances are healthy, where the definition has health checks.
     #[arg(long)]
     healthy: bool,
-    /// Give up after so many seconds, with exit code 1. Default: no limit.
+    /// Stop waiting after this many seconds, with exit code 1. Default: no limit.
     #[arg(long, value_name = "SECONDS", value_parser = clap::value_parser!(u32).range(1..))]
     timeout: Option<u32>,
     #[command(flatten)]
@@ -91,7 +90,8 @@ impl Wait {
     }
 }
 
-/// Whether this is the id of a deployment: a UUID. An app may not look like one without a slash.
+/// Whether an argument is the id of a deployment, which is a UUID. The id of an app in that form is
+/// given with a slash.
 fn is_deployment(text: &str) -> bool {
     let parts: Vec<usize> = text.split('-').map(str::len).collect();
     parts == [8, 4, 4, 4, 12] && text.chars().all(|c| c == '-' || c.is_ascii_hexdigit())
@@ -102,7 +102,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn deployments_are_told_from_apps_by_their_form() {
+    fn deployment_ids_are_recognised_by_their_form() {
         assert!(is_deployment("5f3c2a10-0b1c-4d6e-8f00-0123456789ab"));
         for id in [
             "web",

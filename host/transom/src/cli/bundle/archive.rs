@@ -11,7 +11,7 @@ use flate2::write::GzEncoder;
 
 /// The largest file in an archive, in bytes.
 const MAX_MEMBER: usize = 4 << 20;
-/// All of them.
+/// The maximum size of all files together, in bytes.
 const MAX_ALL: usize = 48 << 20;
 
 /// A file of the archive.
@@ -19,12 +19,12 @@ const MAX_ALL: usize = 48 << 20;
 pub(super) struct Member {
     pub(super) name: String,
     pub(super) content: String,
-    /// What it is, for the list of contents.
+    /// A description for the list of contents.
     pub(super) about: &'static str,
 }
 
 impl Member {
-    /// Content beyond the limit is cut off, which its last line says.
+    /// Content beyond the limit is cut off; the last line reports it.
     pub(super) fn new(name: impl Into<String>, about: &'static str, content: impl Into<String>) -> Self {
         let mut content = content.into();
         if content.len() > MAX_MEMBER {
@@ -41,7 +41,7 @@ impl Member {
     }
 }
 
-/// Drops the last members beyond the limit of all.
+/// Keeps members until the sum of their sizes exceeds the limit, and drops the rest.
 pub(super) fn bounded(mut members: Vec<Member>) -> Vec<Member> {
     let mut sum = 0;
     members.retain(|member| {

@@ -1,4 +1,4 @@
-//! Gathers the files of the archive. Unavailable files are lines of `missing.txt`.
+//! Gathers the files of the archive. `missing.txt` has a line for each unavailable file.
 
 use std::fs;
 use std::path::Path;
@@ -22,7 +22,7 @@ const TIMEOUT: Duration = Duration::from_secs(10);
 /// Plugins whose history and log are read.
 const MAX_PLUGINS: usize = 50;
 
-/// Documents of the daemon's admin port: the path, the file and what it is.
+/// Documents of the daemon's admin port: path, file and description.
 const ADMIN: [(&[&str], &str, &str); 3] = [
     (&["ready"], "ready.json", "readiness of the services"),
     (&["metrics"], "metrics.txt", "metrics"),
@@ -38,7 +38,7 @@ const LISTS: [(&str, &str, &str); 5] = [
     ("discovery", "v1/version", "version of discovery"),
 ];
 
-/// The configuration, if it is named and valid.
+/// A valid configuration.
 struct Configured {
     settings: Settings,
     rows: String,
@@ -96,17 +96,17 @@ pub(super) async fn all(connection: &Connection) -> anyhow::Result<Vec<Member>> 
     Ok(bounded(masked.collect()))
 }
 
-/// An invalid configuration is no reason to have no archive.
+/// Reads the configuration. An invalid one is only reported in `missing.txt`.
 ///
 /// # Errors
-/// A file that does not exist: it was named by mistake.
+/// The file does not exist, so its name is probably a mistake.
 fn configuration(file: &Path, gathered: &mut Gathered) -> anyhow::Result<Option<Configured>> {
     if !file.is_file() {
         let error = anyhow::anyhow!("no configuration at {}", file.display());
         return Err(error.context(Misconfigured));
     }
     let Ok((settings, figment)) = config::load(Some(file), Overrides::default()) else {
-        // Its text may quote a value.
+        // The error is not included, because its text may quote a secret.
         let line = "configuration.json, doctor.json: the configuration is invalid; `transom config check` has the reason";
         gathered.missing.push(line.to_owned());
         return Ok(None);
@@ -124,7 +124,7 @@ impl Gathered {
         self.members.push(Member::new(name, about, content));
     }
 
-    /// A document, masked; a text that is none is left out.
+    /// Adds a masked JSON document. A text that is not JSON is left out.
     fn add_document(&mut self, name: String, about: &'static str, text: &str) {
         match serde_json::from_str::<Value>(text) {
             Ok(mut document) => {
@@ -137,7 +137,7 @@ impl Gathered {
         }
     }
 
-    /// The machine and the limits of a process that is started here.
+    /// Adds a description of the machine, and the limits of this process.
     fn environment(&mut self) {
         let read = |file: &str| fs::read_to_string(file).unwrap_or_default();
         let line = |file: &str, name: &str| {
@@ -179,7 +179,7 @@ impl Gathered {
 
     async fn admin(&mut self, connection: &Connection) {
         for (path, name, about) in ADMIN {
-            // A daemon that is not ready says so with an error status.
+            // `/ready` of a daemon that is not ready has an error status and a body.
             match connection.answer(path, TIMEOUT).await {
                 Ok((_, body)) if Path::new(name).extension().is_some_and(|it| it == "txt") => {
                     self.add(name, about, body);
@@ -206,7 +206,7 @@ impl Gathered {
                 ("log", "newest lines of its log"),
             ] {
                 let path = ["v1", "plugins", name, what];
-                // A plugin that was never admitted has neither.
+                // A plugin that was never admitted has neither a history nor a log.
                 if let Ok(body) = connection.text(&path, TIMEOUT).await {
                     self.add_document(format!("plugins/{name}/{what}.json"), about, &body);
                 }
@@ -214,7 +214,7 @@ impl Gathered {
         }
     }
 
-    /// The lists of a service.
+    /// Adds the lists of a service.
     async fn lists(&mut self, service: &Service, settings: Option<&Settings>) {
         for (_, path, about) in LISTS.iter().filter(|(name, ..)| *name == service.name) {
             let name = format!("state/{}-{}.json", service.name, path.replace('/', "-"));
@@ -226,7 +226,7 @@ impl Gathered {
     }
 }
 
-/// A document of a service's port.
+/// Requests a document from a service's port.
 async fn list(service: &Service, path: &str, settings: Option<&Settings>) -> anyhow::Result<String> {
     let port = service.ports.iter().find(|port| port.name == service.name);
     let address = &port.context("the service has no such port")?.address;

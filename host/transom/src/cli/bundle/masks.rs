@@ -1,14 +1,15 @@
-//! Removes secrets from what goes into the archive: those of the configuration wherever they occur,
-//! and in documents the values that are secrets by their place or name.
+//! Removes secrets from the files of the archive: secrets of the configuration wherever they occur, and
+//! in documents the values that are secrets by their place or name.
 
 use serde_json::Value;
 
 const MASK: &str = "********";
-/// A shorter secret of the configuration is only masked in its place: elsewhere it may be anything.
+/// A shorter secret of the configuration is not searched for: elsewhere the same text may be something
+/// else. It is only masked where the configuration itself is printed.
 const MIN_LENGTH: usize = 4;
-/// Values below these keys are masked: environments of tasks usually have passwords.
+/// Values below these keys are masked: environments of tasks often contain passwords.
 const PLACES: [&str; 6] = ["env", "environment", "secrets", "cmd", "args", "uris"];
-/// Keys with one of these words have secrets.
+/// A key that contains one of these words names a secret.
 const WORDS: [&str; 7] = [
     "password",
     "passwd",
@@ -29,7 +30,7 @@ impl Secrets {
         Self(secrets.into_iter().filter(long).collect())
     }
 
-    /// The text without the secrets, neither as they are nor as JSON writes them.
+    /// Masks the secrets in a text, both as they are and as JSON escapes them.
     pub(super) fn masked(&self, text: &str) -> String {
         let mut text = text.to_owned();
         for secret in &self.0 {
@@ -44,7 +45,7 @@ impl Secrets {
     }
 }
 
-/// A document without environments, commands and values whose keys sound like secrets.
+/// Masks environments, commands, and values whose keys name secrets in a document.
 pub(super) fn document(value: &mut Value) {
     match value {
         Value::Object(fields) => {
@@ -62,7 +63,7 @@ pub(super) fn document(value: &mut Value) {
     }
 }
 
-/// Masks every text and number.
+/// Masks every string and number.
 fn all(value: &mut Value) {
     match value {
         Value::Object(fields) => fields.values_mut().for_each(all),
@@ -79,7 +80,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn secrets_are_masked_as_they_are_and_as_json_writes_them() {
+    fn secrets_are_masked_as_they_are_and_as_json_escapes_them() {
         let secrets = Secrets::new(vec!["pa\"ss".to_owned(), "abc".to_owned()]);
         assert_eq!(
             secrets.masked(r#"{"a": "pa\"ss"} pa"ss abc"#),
@@ -88,7 +89,7 @@ mod tests {
     }
 
     #[test]
-    fn environments_and_values_that_sound_like_secrets_are_masked() {
+    fn environments_and_values_whose_keys_name_secrets_are_masked() {
         let mut found = json!({
             "id": "/web", "env": {"DB": "hunter2", "N": 1}, "args": ["--pw", "x"],
             "container": {"api_Token": "t", "image": "i", "enabled": true},

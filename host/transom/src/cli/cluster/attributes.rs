@@ -2,10 +2,10 @@
 
 use std::str::FromStr;
 
-/// The most attributes of one agent.
+/// The maximum number of attributes of one agent.
 const MAX: usize = 64;
 
-/// The attributes of one agent: `rack:a;zone:b`. Nothing at all is none.
+/// The attributes of one agent: `rack:a;zone:b`. An empty text is an agent without attributes.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Attributes(pub(super) Vec<(String, String)>);
 

@@ -1,5 +1,5 @@
-//! Flags in the form of Go programs: one dash or two, the value after `=` or in the next word;
-//! switches stand alone or have `=true` or `=false`; the first word that is no flag ends them.
+//! Flags in the form of Go programs: one dash or two, the value after `=` or in the next word; a switch
+//! has no value, or `=true` or `=false`; the first word that is not a flag ends the flags.
 
 use std::net::SocketAddr;
 use std::path::PathBuf;
@@ -33,7 +33,7 @@ pub(super) struct Flags {
 }
 
 impl Flags {
-    /// The log level for that verbosity.
+    /// The log level for the verbosity of `-v`.
     pub(super) fn level(&self) -> &'static str {
         match self.verbosity {
             0 => "info",

@@ -1,4 +1,5 @@
-//! The agents: whether they accept connections, which checks by agents, logs and commands need.
+//! The agents: whether they accept connections. Checks that run on agents, logs, and commands in tasks
+//! need these connections.
 
 use std::time::{Duration, Instant};
 
@@ -13,13 +14,13 @@ use super::Finding;
 const CHECK: &str = "agents";
 /// Timeout of one connection.
 const TIMEOUT: Duration = Duration::from_secs(2);
-/// Agents that are tried.
+/// The maximum number of agents that are tried.
 const MAX_AGENTS: usize = 64;
-/// Connections at a time.
+/// The maximum number of concurrent connections.
 const SIDE_BY_SIDE: usize = 32;
 /// Slower connections are a warning.
 const SLOW: Duration = Duration::from_millis(500);
-/// Agents that are named.
+/// The maximum number of agents that a message names.
 const MAX_NAMED: usize = 5;
 
 pub(super) async fn check(listed: &GetAgents) -> Finding {

@@ -13,7 +13,7 @@ const WARNING: i64 = 5;
 const ERROR: i64 = 60;
 const TIMEOUT: Duration = Duration::from_secs(3);
 
-/// Compares with the header `Date` of a master's answer.
+/// Compares the clock with the header `Date` of a master's response.
 pub(super) async fn check(url: &str, verify: bool, authorities: Option<&[u8]>) -> Finding {
     match date(url, verify, authorities).await {
         Some(theirs) => compared("the master", theirs),
@@ -23,7 +23,8 @@ pub(super) async fn check(url: &str, verify: bool, authorities: Option<&[u8]>) -
 
 async fn date(url: &str, verify: bool, authorities: Option<&[u8]>) -> Option<i64> {
     let builder = reqwest::Client::builder().no_proxy().timeout(TIMEOUT);
-    // Only the header is read, and no credentials are sent.
+    // Without verification if the settings ask for that: only the header is read, and no credentials
+    // are sent.
     let builder = match authorities.and_then(|pem| reqwest::Certificate::from_pem_bundle(pem).ok()) {
         _ if !verify => builder.tls_certs_only([]).tls_danger_accept_invalid_certs(true),
         Some(certificates) => builder.tls_certs_only(certificates),
@@ -32,7 +33,7 @@ async fn date(url: &str, verify: bool, authorities: Option<&[u8]>) -> Option<i64
     };
     let answer = builder.build().ok()?.get(url).send().await.ok()?;
     let date = answer.headers().get(reqwest::header::DATE)?.to_str().ok()?;
-    // An HTTP date is one of RFC 2822, with "GMT" as its zone.
+    // An HTTP date has the form of RFC 2822, with the zone "GMT".
     let date = rfc2822::parse(date).ok()?;
     Some(date.timestamp().as_second())
 }

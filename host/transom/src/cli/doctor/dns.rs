@@ -15,7 +15,7 @@ use super::Finding;
 use crate::config::{Discovery, Settings};
 
 const CHECK: &str = "dns";
-/// Timeout of our own port.
+/// Timeout of a query to the daemon's own DNS port.
 const TIMEOUT: Duration = Duration::from_secs(2);
 /// Timeout of the system's resolver, which may try several servers.
 const RESOLVER_TIMEOUT: Duration = Duration::from_secs(6);
@@ -29,7 +29,7 @@ pub(super) async fn check(settings: &Settings) -> Vec<Finding> {
     vec![own, delegated]
 }
 
-/// The zone's SOA record, from the port of the configuration.
+/// Queries the configured port for the zone's SOA record.
 async fn own_answer(discovery: &Discovery, domain: &str) -> Finding {
     let ip = match discovery.listener {
         ip if !ip.is_unspecified() => ip,
@@ -53,7 +53,7 @@ async fn own_answer(discovery: &Discovery, domain: &str) -> Finding {
                 "Another name server has this port, or the daemon runs with another `discovery.domain`.",
             ),
         },
-        // No daemon runs, which is a matter of the check of ports.
+        // No daemon is running. The check of ports reports a port that another program uses.
         Ok(Err(error)) => Finding::skipped(CHECK, format!("no daemon answers at {server} ({error})")),
         Err(_) => Finding::skipped(CHECK, format!("no daemon answers at {server} within {TIMEOUT:?}")),
     }
@@ -70,7 +70,7 @@ async fn ask(server: SocketAddr, domain: &str) -> anyhow::Result<Message> {
         SocketAddr::V6(_) => Ipv6Addr::UNSPECIFIED.into(),
     };
     let socket = UdpSocket::bind((any, 0)).await?;
-    // Then a closed port is an error.
+    // On a connected UDP socket, a closed port is an error of `recv`.
     socket.connect(server).await?;
     socket.send(&query.to_bytes()?).await?;
     let mut packet = [0; 4096];
@@ -78,10 +78,10 @@ async fn ask(server: SocketAddr, domain: &str) -> anyhow::Result<Message> {
     Ok(Message::from_bytes(&packet[..length])?)
 }
 
-/// Whether the system's resolver knows the leading master's name, which the zone always has.
+/// Whether the system's resolver finds the leading master's name, which the zone always contains.
 async fn delegation(domain: &str) -> Finding {
     let name = format!("leader.{domain}");
-    // The point at the end: no search domain is tried.
+    // The trailing dot keeps the resolver from trying search domains.
     let found = timeout(RESOLVER_TIMEOUT, tokio::net::lookup_host((format!("{name}."), 0))).await;
     let address = match found {
         Ok(Ok(mut addresses)) => addresses.next(),

@@ -8,20 +8,20 @@ pub(in crate::cli) enum State {
     Ok,
     Warning,
     Error,
-    /// The check does not apply here, or something that it needs failed.
+    /// The check does not apply, or a check that it depends on has failed.
     Skipped,
 }
 
-/// What a check found.
+/// The result of one check.
 #[derive(Clone, Debug, Serialize)]
 pub(in crate::cli) struct Finding {
     pub(in crate::cli) check: &'static str,
     pub(in crate::cli) state: State,
     pub(in crate::cli) message: String,
-    /// What to do.
+    /// What the operator can do.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(in crate::cli) advice: Option<String>,
-    /// Of an error: a server, file or port is unavailable, and nothing else is wrong.
+    /// Set for an error whose only cause is an unavailable server, file or port.
     #[serde(skip_serializing_if = "std::ops::Not::not")]
     pub(in crate::cli) unavailable: bool,
 }
@@ -43,12 +43,12 @@ impl Finding {
         Self::new(check, State::Error, message.into(), Some(advice.into()))
     }
 
-    /// `message`: why.
+    /// `message`: the reason why the check was skipped.
     pub(super) fn skipped(check: &'static str, message: impl Into<String>) -> Self {
         Self::new(check, State::Skipped, message.into(), None)
     }
 
-    /// Marks an error.
+    /// Marks an error as caused by something unavailable.
     pub(super) fn unavailable(mut self) -> Self {
         self.unavailable = true;
         self

@@ -1,5 +1,5 @@
-//! The masters: whether one leads, its version, and whether it accepts the credentials. Agents and
-//! clock are checked with its answer.
+//! The masters: whether one leads, its version, and whether it accepts the credentials. Its response is
+//! also used to check the agents and the clock.
 
 use std::time::Instant;
 
@@ -57,7 +57,8 @@ pub(super) async fn check(settings: &Settings) -> Vec<Finding> {
         }
         Err(error) => {
             let mut findings = vec![failure(&error)];
-            // A follower answers this, too, and most masters without credentials.
+            // A master that does not lead answers this request too, and most masters need no
+            // credentials for it.
             if let Ok(version) = client.version().await {
                 findings.push(Finding::ok("version", format!("a master has version {version}")));
             }

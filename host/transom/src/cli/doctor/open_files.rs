@@ -5,12 +5,12 @@ use rustix::process::{Resource, getrlimit};
 use super::Finding;
 
 const CHECK: &str = "open files";
-/// Less than this is a warning: the ports together may have that many connections and streams.
+/// A lower limit is a warning: the ports together may have this many connections and streams.
 const WARNING: u64 = 8_192;
-/// Less is an error.
+/// A lower limit is an error.
 const ERROR: u64 = 1_024;
 
-/// The hard limit counts: the daemon raises its own limit to it.
+/// Checks the hard limit, because the daemon raises its soft limit to it.
 pub(super) fn check() -> Finding {
     of_limit(getrlimit(Resource::Nofile).maximum)
 }

@@ -1,5 +1,5 @@
-//! The plugin directory: whether it is there, who may write to it, and whether its manifests are
-//! valid. Components are not compiled; `transom plugin check` does that.
+//! The plugin directory: whether it exists, whether other users may write to it, and whether its
+//! manifests are valid. Components are not compiled; `transom plugin check` does that.
 
 use std::collections::BTreeSet;
 use std::fs;
@@ -14,7 +14,7 @@ use crate::config::Settings;
 const CHECK: &str = "plugins";
 /// A larger manifest is not read.
 const MAX_MANIFEST: u64 = 1 << 20;
-/// Entries of the directory that are looked at.
+/// The maximum number of entries of the directory that are read.
 const MAX_ENTRIES: usize = 10_000;
 
 pub(super) async fn check(settings: &Settings) -> Vec<Finding> {
@@ -30,7 +30,7 @@ pub(super) async fn check(settings: &Settings) -> Vec<Finding> {
     })
 }
 
-/// The plugins that the enabled services need, and for what.
+/// The plugins that the enabled services need, each with its purpose.
 fn needed(settings: &Settings) -> Vec<(String, &'static str)> {
     let bindings = &settings.plugins.bindings;
     let (apps, kubernetes) = (settings.apps.is_some(), !settings.kubernetes().is_empty());
@@ -90,7 +90,7 @@ fn look(dir: &Path, needed: &[(String, &'static str)]) -> Vec<Finding> {
         }
     };
     for (name, what) in needed {
-        // A manifest alone may name a registry.
+        // A manifest without a component may name a registry as its source.
         if !names.contains(&format!("{name}.wasm")) && !names.contains(&format!("{name}.toml")) {
             findings.push(Finding::error(
                 CHECK,
@@ -120,7 +120,8 @@ fn look(dir: &Path, needed: &[(String, &'static str)]) -> Vec<Finding> {
     findings
 }
 
-/// Whoever writes to the directory decides what the daemon runs and what it may reach.
+/// Checks the permissions: a user who may write to the directory controls which components the daemon
+/// runs and what they are granted.
 fn permissions(dir: &Path, mode: u32) -> Option<Finding> {
     let (shown, mode) = (dir.display(), mode & 0o777);
     if mode & 0o002 != 0 {

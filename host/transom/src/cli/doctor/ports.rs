@@ -1,4 +1,4 @@
-//! The ports: free, or held by a running daemon of this configuration.
+//! The ports: whether they are free, or used by a running daemon with this configuration.
 
 use std::collections::BTreeSet;
 use std::io;
@@ -17,7 +17,7 @@ const TIMEOUT: Duration = Duration::from_secs(3);
 
 /// A port of the configuration.
 struct Port {
-    /// The key that sets it.
+    /// The key that sets the port.
     key: String,
     address: SocketAddr,
     udp: bool,
@@ -26,7 +26,7 @@ struct Port {
 pub(super) async fn check(settings: &Settings, file: &Path) -> Vec<Finding> {
     let ports = ports(settings);
     let running = held_by_daemon(file).await;
-    // Binding does not wait.
+    // Binding does not block.
     let findings: Vec<Finding> = ports
         .iter()
         .filter_map(|port| problem(port, running.as_ref(), bind(port)))
@@ -96,8 +96,8 @@ fn ports(settings: &Settings) -> Vec<Port> {
     ports
 }
 
-/// The numbers of the ports of the daemon that answers at the admin port of this configuration; none
-/// if no daemon does.
+/// The port numbers of the daemon that answers at the admin port of this configuration; `None` if no
+/// daemon answers.
 async fn held_by_daemon(file: &Path) -> Option<BTreeSet<u16>> {
     let connection = Connection::of_file(file);
     let answer = connection.text(&["v1", "overview"], TIMEOUT).await.ok()?;
@@ -168,7 +168,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn taken_ports_are_errors_unless_the_daemon_has_them() {
+    fn used_ports_are_errors_unless_the_daemon_uses_them() {
         let listener = TcpListener::bind("127.0.0.1:0").expect("a port");
         let port = Port {
             key: "apps.port".to_owned(),

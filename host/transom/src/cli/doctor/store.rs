@@ -1,4 +1,4 @@
-//! The store: whether it can be used, and whether it keeps what it confirms.
+//! The store: whether it can be used, and whether confirmed writes survive a crash.
 
 use std::path::Path;
 
@@ -12,7 +12,7 @@ use crate::daemon::store_config;
 const CHECK: &str = "store";
 /// Less free space is a warning, in bytes.
 const SPACE: u64 = 1 << 30;
-/// Less is an error.
+/// Less free space is an error, in bytes.
 const LITTLE_SPACE: u64 = 64 << 20;
 
 pub(super) async fn check(settings: &Settings) -> Vec<Finding> {
@@ -91,10 +91,10 @@ fn redis(server: &str, found: &RedisSettings) -> Vec<Finding> {
     findings
 }
 
-/// The directory of the embedded store.
+/// Checks the directory of the embedded store.
 fn directory(dir: &Path) -> Vec<Finding> {
     let mut place = dir;
-    // A missing directory is created in the nearest one that exists.
+    // The daemon creates a missing directory, so the nearest existing ancestor has to be writable.
     while !place.exists() {
         match place.parent() {
             Some(parent) if !parent.as_os_str().is_empty() => place = parent,

@@ -1,4 +1,4 @@
-//! Requests to a framework's API, and what its errors mean to an operator.
+//! Requests to a framework's API, and its errors with advice for an operator.
 
 use std::time::Duration;
 
@@ -16,10 +16,10 @@ use crate::cli::http::{self, Client, Failure, Place};
 const TIMEOUT: Duration = Duration::from_secs(30);
 /// The path of the API.
 const PREFIX: [&str; 3] = ["api", "fw", "v0"];
-/// The most characters of an error's body in a message.
+/// The maximum number of characters of an error's body in a message.
 const MAX_MESSAGE: usize = 500;
 
-/// Which framework.
+/// The argument that selects the framework.
 #[derive(Debug, Args)]
 pub(super) struct Framework {
     /// Name or id of the framework, as `transom fw list` shows them.
@@ -27,12 +27,12 @@ pub(super) struct Framework {
     name: String,
 }
 
-/// See the module.
+/// A client of a framework's API.
 pub(super) struct Api {
     client: Client,
     /// The framework's name.
     name: String,
-    /// The section with its credentials, and the file.
+    /// The section with the framework's credentials, and the configuration file.
     section: String,
     file: String,
     /// Whether requests carry credentials.
@@ -40,7 +40,7 @@ pub(super) struct Api {
 }
 
 impl Framework {
-    /// The API of the framework, whose address the leading master lists.
+    /// Returns a client for the API of the framework, whose address the leading master lists.
     pub(super) async fn api(&self) -> anyhow::Result<Api> {
         let config = Config::read()?;
         let frameworks = framework::listed(&config).await?;
@@ -129,7 +129,7 @@ impl Api {
         }
     }
 
-    /// The next step after an error.
+    /// Advice about an error.
     fn advice(&self, status: StatusCode, retry: Option<u32>) -> String {
         let (section, file) = (&self.section, &self.file);
         match status {
@@ -158,13 +158,13 @@ impl Api {
     }
 }
 
-/// The body of a successful response as JSON; a text that is no JSON stays a text.
+/// The body of a successful response as JSON; a body that is not JSON becomes a JSON string.
 pub(super) fn document(text: &str) -> Value {
     let text = text.trim();
     serde_json::from_str(text).unwrap_or_else(|_| Value::from(text))
 }
 
-/// The address of an API, from what a framework registered.
+/// The address of an API, from the `webui_url` that the framework registered.
 fn api_url(registered: &str) -> anyhow::Result<Url> {
     let mut url = http::url("its webui_url", registered, "http://10.0.0.1:10000")?;
     url.set_query(None);
@@ -194,7 +194,7 @@ mod tests {
     }
 
     #[test]
-    fn address_keeps_the_path_under_which_an_api_is() {
+    fn address_keeps_the_path_of_the_registered_url() {
         for (registered, expected) in [
             ("http://a:10000", Some("http://a:10000/")),
             ("https://a:10000/prod/", Some("https://a:10000/prod/")),

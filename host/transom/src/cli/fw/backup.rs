@@ -16,14 +16,14 @@ use crate::output::{self, Output};
 
 /// Interval between requests.
 const INTERVAL: Duration = Duration::from_millis(500);
-/// How long a framework may be silent while it is waited for.
+/// How long a framework may fail to answer during an operation.
 const MAX_SILENCE: Duration = Duration::from_mins(2);
 
 const PATH: [&str; 2] = ["datastore", "backups"];
 
 /// Back up the datastore of a framework; prints the name of the backup.
 ///
-/// The framework's daemon keeps it in the directory that its `[kubernetes.backup]` names.
+/// The framework's daemon stores it in the directory of its section `[kubernetes.backup]`.
 #[derive(Debug, Args)]
 #[command(after_help = "Example:\n  transom fw backup fw --wait")]
 pub(in crate::cli) struct Backup {
@@ -92,8 +92,9 @@ impl Backups {
 
 /// Restore the datastore of a framework from a backup.
 ///
-/// The servers are stopped meanwhile; agents keep running their pods. Everything that was written
-/// after the backup is lost. Waits until a server answers again; exit code 1 if it fails.
+/// The servers are stopped during the restore; agents keep running their pods. Everything that was
+/// written after the backup is lost. The command waits until a server answers again; exit code 1 if the
+/// restore fails.
 #[derive(Debug, Args)]
 #[command(after_help = "Example:\n  transom fw restore fw fw-20260131T120000Z-1a2b --yes")]
 pub(in crate::cli) struct Restore {
@@ -137,7 +138,7 @@ impl Restore {
     }
 }
 
-/// Reports what an operation does on standard error, until it is over.
+/// Reports the progress of an operation on standard error, until it is over.
 async fn follow(api: &Api, what: &str, backup: &str) -> anyhow::Result<()> {
     let (mut reported, mut answered) = (String::new(), Instant::now());
     loop {
@@ -155,7 +156,7 @@ async fn follow(api: &Api, what: &str, backup: &str) -> anyhow::Result<()> {
                     Progress::Over(Some(reason)) => bail!("the {what} {backup} has failed: {reason}"),
                 }
             }
-            // Another daemon may take over, and goes on with it.
+            // After a failover the new leader continues the operation.
             Err(error) if answered.elapsed() > MAX_SILENCE => return Err(error),
             Err(_) => {}
         }
@@ -163,12 +164,12 @@ async fn follow(api: &Api, what: &str, backup: &str) -> anyhow::Result<()> {
     }
 }
 
-/// How far an operation is.
+/// The progress of an operation.
 #[derive(Debug, PartialEq, Eq)]
 enum Progress {
-    /// What it does.
+    /// The operation is running; a text about its current step.
     Does(String),
-    /// It is over; why it failed, if it did.
+    /// The operation is over; the reason if it failed.
     Over(Option<String>),
 }
 

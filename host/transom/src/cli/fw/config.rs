@@ -5,8 +5,8 @@
 //! * `[fw.NAME]` or `[m3s.NAME]` has `principal`, `secret` and `ssl_verify` of the framework with
 //!   that name; `[fw]` or `[m3s]` those of every other framework.
 //!
-//! Other keys, such as `plugins`, belong to that command line and are not read. `ssl_verify` is
-//! false by default there, and so here: one file means the same to both.
+//! Other keys, such as `plugins`, belong to that command line and are not read. `ssl_verify` is false
+//! by default in both programs, so that a file has the same meaning for both.
 
 use std::io::Read as _;
 use std::path::{Path, PathBuf};
@@ -22,10 +22,10 @@ use crate::exit::Misconfigured;
 const MAX_FILE: u64 = 1 << 20;
 /// The variables that name the file; the first one that is set wins.
 const VARIABLES: [&str; 2] = ["CLUSTER_CLI_CONFIG", "MESOS_CLI_CONFIG"];
-/// The sections of frameworks; in every case the first one wins.
+/// The names of sections for frameworks; the first one takes precedence.
 const SECTIONS: [&str; 2] = ["fw", "m3s"];
 
-/// See the module.
+/// The parsed configuration file.
 #[derive(Debug)]
 pub(super) struct Config {
     file: PathBuf,
@@ -38,9 +38,9 @@ pub(super) struct Login {
     pub(super) credentials: Option<(String, Secret)>,
     /// Whether certificates are verified.
     pub(super) verify: bool,
-    /// The section that has the credentials, or that should have them.
+    /// The section that contains the credentials, or that should contain them.
     pub(super) section: String,
-    /// The section of the older name, whose credentials are not used.
+    /// The section with the older name, if its credentials are ignored.
     pub(super) unused: Option<String>,
 }
 
@@ -58,7 +58,7 @@ impl Config {
     }
 
     fn parse(file: PathBuf, text: &str) -> anyhow::Result<Self> {
-        // The parser's own message quotes the line, which may have a secret.
+        // The parser's own message quotes the line, which may contain a secret.
         let content = text.parse::<Table>().map_err(|error| {
             let line = error
                 .span()
@@ -192,7 +192,7 @@ impl Config {
         let file = self.file.display();
         let text = |key: &str| match table.get(key) {
             Some(Value::String(text)) => Ok(Some(text.as_str())),
-            // In [fw], a framework of this name has a section.
+            // A table in `[fw]` is the section of a framework that is named like this key.
             None | Some(Value::Table(_)) => Ok(None),
             Some(_) => Err(anyhow!("{file}: `{key}` in [{section}] is no text")),
         };
@@ -254,8 +254,8 @@ fn content(file: &Path) -> anyhow::Result<String> {
     Ok(text)
 }
 
-/// `HOST:PORT` of a master's address, and whether it uses TLS. Without a port it is that of the
-/// scheme, as in the published command line.
+/// `HOST:PORT` of a master's address, and whether it uses TLS. The default port is that of the scheme,
+/// as in the published command line.
 fn master_address(text: &str) -> anyhow::Result<(String, bool)> {
     let expected = "expected HOST:PORT, http://HOST:PORT or https://HOST:PORT";
     let full = if text.contains("://") {
@@ -277,13 +277,13 @@ fn master_address(text: &str) -> anyhow::Result<(String, bool)> {
     Ok((format!("{host}:{port}"), secure))
 }
 
-/// The name that a section had before.
+/// The older name of a section.
 fn older_name(section: &str) -> Option<String> {
     let rest = section.strip_prefix(SECTIONS[0])?;
     Some(format!("{}{rest}", SECTIONS[1]))
 }
 
-/// A name as TOML writes it as a key.
+/// A name as a TOML key, quoted if necessary.
 fn key(name: &str) -> String {
     let bare = |c: char| c.is_ascii_alphanumeric() || matches!(c, '-' | '_');
     if !name.is_empty() && name.chars().all(bare) {

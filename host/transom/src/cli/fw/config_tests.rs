@@ -9,7 +9,7 @@ fn wrong(text: &str) -> String {
 }
 
 #[test]
-fn file_is_named_by_variables_the_neutral_one_first() {
+fn file_is_named_by_variables_and_the_neutral_one_takes_precedence() {
     let with = |set: &[(&str, &str)]| {
         let set: Vec<_> = set
             .iter()
@@ -35,7 +35,7 @@ fn file_is_named_by_variables_the_neutral_one_first() {
 }
 
 #[test]
-fn master_is_read_beside_keys_of_the_published_command_line() {
+fn master_is_read_and_other_keys_of_the_published_command_line_are_ignored() {
     let config = config(
         "plugins = [\"/a/b\"]\nother = 1\n[master]\naddress = \"a:5050\"\nprincipal = \"p\"\nsecret = \"s\"\n\
          [agent]\nssl = true\n",
@@ -76,7 +76,7 @@ fn masters_address_has_a_scheme_and_a_port_or_their_defaults() {
 }
 
 #[test]
-fn masters_certificate_is_verified_when_the_file_says_so() {
+fn masters_certificate_is_verified_only_with_ssl_verify() {
     for (line, verify) in [("", false), ("ssl_verify = true", true)] {
         let master = config(&format!("[master]\naddress = \"https://a:1\"\n{line}\n")).connection();
         let tls = master.expect("a master").tls.expect("TLS");
@@ -159,7 +159,7 @@ fn credentials_are_those_of_the_frameworks_name_or_of_every_framework() {
         (&["m3s", "m3s.a"], "b", ("m3s/s", "m3s")),
         (&["fw.a"], "b", ("", "fw.b")),
         (&[], "a b", ("", "fw.\"a b\"")),
-        // A framework that is called like a key.
+        // A framework with the name of a key.
         (&["fw.principal"], "principal", ("fw.principal/s", "fw.principal")),
         (&["fw.principal"], "b", ("", "fw.b")),
     ] {
@@ -185,7 +185,7 @@ fn section_of_the_older_name_is_reported_when_it_is_not_used() {
 }
 
 #[test]
-fn certificates_of_a_framework_are_verified_when_its_section_or_the_common_one_says_so() {
+fn certificates_of_a_framework_are_verified_with_ssl_verify_in_its_own_or_the_common_section() {
     for (text, verify) in [
         ("", false),
         ("[fw]\nssl_verify = true", true),
@@ -197,7 +197,7 @@ fn certificates_of_a_framework_are_verified_when_its_section_or_the_common_one_s
 }
 
 #[test]
-fn framework_is_named_by_a_section_of_its_own_only() {
+fn only_a_separate_section_names_a_framework() {
     let config = config("[fw]\nprincipal = \"p\"\nsecret = \"s\"\n[fw.a]\n[m3s.b]\n");
     let named = ["a", "b", "c", "principal"].map(|name| config.names(name));
     assert_eq!(named, [true, true, false, false]);

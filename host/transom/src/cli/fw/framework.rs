@@ -7,12 +7,12 @@ use transom_plugin_host::shown;
 use super::config::Config;
 use crate::exit::Misconfigured;
 
-/// Parts of names, in lower case, that frameworks of this kind have.
+/// A framework whose name contains one of these, in lower case, is of this kind.
 const NAME_PARTS: [&str; 2] = ["fw", "m3s"];
-/// The most names in a message.
+/// The maximum number of names in a message.
 const MAX_NAMED: usize = 20;
 
-/// All frameworks of the leading master.
+/// All frameworks that the leading master lists.
 pub(super) async fn listed(config: &Config) -> anyhow::Result<Vec<ListedFramework>> {
     let master = config.master()?;
     if master.tls.as_ref().is_some_and(|tls| !tls.verify) {
@@ -29,7 +29,7 @@ pub(super) async fn listed(config: &Config) -> anyhow::Result<Vec<ListedFramewor
     })
 }
 
-/// Says on standard error that certificates are not verified.
+/// Warns on standard error that certificates are not verified.
 pub(super) fn warn_of_unverified(server: &str, config: &Config, section: &str) {
     eprintln!(
         "transom: warning: the TLS certificate of {server} is not verified; `ssl_verify = true` in [{section}] of {} verifies it",
@@ -43,7 +43,8 @@ pub(super) fn is_ours(framework: &ListedFramework, config: &Config) -> bool {
     NAME_PARTS.iter().any(|part| name.contains(part)) || config.names(&framework.name)
 }
 
-/// The framework with this id or name. Of several with one name, the only active one.
+/// The framework with this id or name. If several have the name, the active one is chosen if it is the
+/// only one.
 pub(super) fn choose<'a>(
     frameworks: &'a [ListedFramework],
     wanted: &str,
@@ -78,7 +79,7 @@ pub(super) fn choose<'a>(
     }
 }
 
-/// The first of these texts, for a message.
+/// Joins the first of these texts for a message.
 fn joined<'a>(texts: impl Iterator<Item = &'a str>) -> String {
     let texts: Vec<_> = texts.take(MAX_NAMED).map(shown).collect();
     texts.join(", ")
@@ -104,7 +105,7 @@ mod tests {
     }
 
     #[test]
-    fn framework_is_ours_by_its_name_or_a_section() {
+    fn framework_is_listed_by_its_name_or_its_section() {
         let config = config("[fw.prod]\n[m3s.old]\n");
         for (name, ours) in [
             ("fw", true),

@@ -20,16 +20,16 @@ use crate::output::{self, Output};
 
 /// The timeout of the Redis.
 const TIMEOUT: Duration = Duration::from_secs(10);
-/// The number of tasks that are read at most.
+/// The maximum number of tasks that are read.
 const MAX_TASKS: usize = 10_000;
-/// The size of one record at most.
+/// The maximum size of one record in bytes.
 const MAX_RECORD: usize = 4 << 20;
 
 /// Take over the state of an m3s: framework id, counts, client configuration and running tasks.
 ///
 /// Stop m3s first, then import, then start the daemon, which subscribes with m3s's framework id:
-/// tasks keep running. The records go to the store that the configuration names, on which no daemon
-/// may lead and which must have no records of the framework. m3s's store is not changed.
+/// tasks keep running. The records are written to the store that the configuration names. No daemon may
+/// lead on that store, and it must contain no records of the framework. m3s's store is not changed.
 #[derive(Debug, Args)]
 #[command(after_help = "Example:\n  transom fw import --config transom.toml --from 127.0.0.1:6379 m3s")]
 pub(in crate::cli) struct Import {
@@ -44,7 +44,7 @@ pub(in crate::cli) struct Import {
     /// Its password. Prefer the environment variable: other users can read command lines.
     #[arg(long, env = "TRANSOM_M3S_REDIS_PASSWORD", hide_env_values = true)]
     password: Option<Secret>,
-    /// The instance that takes it over, if the configuration has several: NAME of
+    /// The instance that takes over the state, if the configuration has several: NAME of
     /// `[kubernetes.NAME]`.
     #[arg(long, value_name = "NAME")]
     instance: Option<String>,
@@ -97,7 +97,7 @@ impl Import {
         output::print(self.output, &outcome, &["subject", "taken over"], rows(&outcome))
     }
 
-    /// The instance that takes the state over.
+    /// The configuration of the instance that takes over the state.
     fn instance(&self, settings: &Settings) -> anyhow::Result<transom_kubernetes::Config> {
         let file = self.config.display();
         let mut instances = daemon::kubernetes_settings(settings);
@@ -107,7 +107,7 @@ impl Import {
         Ok(instances.swap_remove(at).1)
     }
 
-    /// m3s's records.
+    /// Reads m3s's records.
     async fn read(&self) -> anyhow::Result<Original> {
         let reading = async {
             let mut redis = self.connect().await?;
@@ -155,7 +155,7 @@ impl Import {
     }
 }
 
-/// Which of the sections `--instance` means; the error says what the configuration has instead.
+/// The index of the section that `--instance` names; the error lists the sections of the configuration.
 fn chosen(sections: &[&str], instance: Option<&str>) -> Result<usize, String> {
     let wanted = instance.map(|name| format!("kubernetes.{name}"));
     let shown: Vec<_> = sections.iter().map(|section| format!("[{section}]")).collect();
@@ -173,7 +173,7 @@ fn chosen(sections: &[&str], instance: Option<&str>) -> Result<usize, String> {
     }
 }
 
-/// A name in a pattern of keys.
+/// Escapes a name for a pattern of Redis keys.
 fn escaped(name: &str) -> String {
     let special = |character: char| matches!(character, '*' | '?' | '[' | ']' | '\\');
     name.chars()
@@ -198,7 +198,7 @@ async fn keys(redis: &mut MultiplexedConnection, pattern: &str) -> anyhow::Resul
             bail!("there are more than {MAX_TASKS} keys that match {pattern}");
         }
         if next == 0 {
-            // A key may be listed twice.
+            // `SCAN` may return a key twice.
             keys.sort();
             keys.dedup();
             return Ok(keys);
@@ -225,7 +225,7 @@ async fn json(redis: &mut MultiplexedConnection, key: &str) -> anyhow::Result<Va
     let Some(text) = text(redis, key).await? else {
         return Ok(Value::Null);
     };
-    // The parser's own text may quote a password.
+    // The parser's error is not used, because its text may quote a password.
     serde_json::from_str(&text).map_err(|_| anyhow::anyhow!("{key} is no JSON"))
 }
 

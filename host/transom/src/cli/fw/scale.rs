@@ -8,8 +8,8 @@ use crate::output::{self, Output};
 
 /// Set how many instances of a service a framework runs.
 ///
-/// Prints the difference to the number before. Several services may be given; without one, there
-/// is nothing to scale.
+/// Prints the difference to the previous number. Several services may be given; without one, the
+/// command does nothing.
 #[derive(Debug, Args)]
 #[command(after_help = "Examples:\n  \
                   transom fw scale --agent fw 3\n  \
@@ -36,7 +36,8 @@ pub(in crate::cli) struct Scale {
 
 impl Scale {
     pub(super) async fn run(self) -> anyhow::Result<()> {
-        // The datastore comes first and agents last, in the order in which they need each other.
+        // The datastore comes first and agents last, because servers need the datastore, and agents
+        // need servers.
         let services = [
             (self.kvstore, "kvstore", "kvstore"),
             (self.manager, "manager", "server"),
@@ -52,7 +53,7 @@ impl Scale {
         for (_, name, service) in chosen {
             let answer = api.get(&[service, "scale", &count]).await?;
             if self.output == Output::Table {
-                // Immediately: a later request may fail.
+                // Printed immediately, because a later request may fail.
                 output::print_text(self.output, &(), &format!("Scale up/down {name}\n{answer}"))?;
             }
             let difference = api::document(&answer);

@@ -1,4 +1,4 @@
-//! Lists in a workflow engine's file: Python's literals, parsed and never executed.
+//! Lists in a workflow engine's file. They are Python literals, which are parsed and never executed.
 
 use std::iter::Peekable;
 use std::str::Chars;
@@ -8,7 +8,7 @@ use toml::{Table, Value};
 /// The maximum depth of nested lists.
 const DEEPEST: u32 = 8;
 
-/// Parses a list, an object, a text, a number or a truth value.
+/// Parses a list, a dictionary, a string, a number or a boolean.
 ///
 /// # Errors
 /// The expected value, and the position.
@@ -24,7 +24,7 @@ pub(super) fn parse(text: &str) -> Result<Value, String> {
     }
 }
 
-/// A text without its quotes.
+/// A string without its quotes.
 pub(super) fn unquoted(text: &str) -> &str {
     ['"', '\'']
         .iter()
@@ -99,7 +99,7 @@ impl Reader<'_> {
         }
     }
 
-    /// Adjacent texts are concatenated.
+    /// Adjacent strings are concatenated.
     fn texts(&mut self) -> Result<String, String> {
         let mut all = String::new();
         loop {

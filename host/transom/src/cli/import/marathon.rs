@@ -1,8 +1,8 @@
 //! Marathon's configuration: flags in a file or a command line, `MARATHON_` variables in a file or
 //! in the environment, and a folder with one file for each flag, as `/etc/marathon/conf`.
 //!
-//! Flags become keys by the table of `config::marathon`. Those without a key are comments with the
-//! reason. Values are printed as settings only, never in comments or errors, because they may be
+//! The table of `config::marathon` maps flags to keys. A flag without a key becomes a comment with the
+//! reason. Values are only printed as settings, never in comments or errors, because they may be
 //! secrets.
 
 use std::collections::BTreeMap;
@@ -19,10 +19,11 @@ const MAX_BYTES: u64 = 1 << 20;
 const MAX_FILES: usize = 1000;
 
 const VARIABLES: &str = "MARATHON_";
-/// What Marathon gives to tasks, and what its launcher reads: no flags.
+/// Beginnings of variables that are not flags: Marathon passes them to tasks, or its launcher reads
+/// them.
 const NO_FLAGS: [&str; 2] = ["app_", "java_args"];
 
-/// Flags and their values; `None` for a flag that stands alone.
+/// Flags and their values; `None` for a flag without a value.
 #[derive(Debug, Default, PartialEq)]
 pub(super) struct Flags(BTreeMap<String, Option<String>>);
 
@@ -35,7 +36,7 @@ impl Flags {
         self.0.insert(name, value);
     }
 
-    /// Adds flags that are not there yet.
+    /// Adds the flags of `others` that are not set yet.
     pub(super) fn or(mut self, others: Self) -> Self {
         for (name, value) in others.0 {
             self.0.entry(name).or_insert(value);
@@ -47,7 +48,7 @@ impl Flags {
         self.0.is_empty()
     }
 
-    /// Flags in the environment. An empty variable is a flag that stands alone.
+    /// Reads flags from the environment. An empty variable is a flag without a value.
     pub(super) fn of_variables(variables: impl Iterator<Item = (String, String)>) -> Self {
         let mut flags = Self::default();
         for (name, value) in variables {
@@ -62,7 +63,8 @@ impl Flags {
         flags
     }
 
-    /// A folder: the name of a file is a flag, its content the value; `?flag` stands alone.
+    /// Reads a folder: the name of a file is a flag, its content the value; `?flag` is a flag without a
+    /// value.
     pub(super) fn of_folder(folder: &Path) -> anyhow::Result<Self> {
         let read = || format!("cannot read {}", folder.display());
         let mut flags = Self::default();
@@ -73,7 +75,7 @@ impl Flags {
                 .unwrap_or_default()
                 .to_string_lossy()
                 .into_owned();
-            // Hidden files and what editors and package managers leave behind.
+            // Hidden files, and backups of editors and package managers, are skipped.
             let left_behind = name.ends_with('~') || name.contains(".dpkg-") || name.contains(".rpm");
             if name.starts_with('.') || left_behind || !path.is_file() {
                 continue;
@@ -97,7 +99,7 @@ impl Flags {
         Ok(flags)
     }
 
-    /// A file with flags or variables; `None` if it has neither.
+    /// Reads a file with flags or variables; `None` if it contains neither.
     pub(super) fn of_text(text: &str) -> Option<anyhow::Result<Self>> {
         let lines = || {
             text.lines()
@@ -131,8 +133,8 @@ impl Flags {
         None
     }
 
-    /// `--flag value`, `--flag=value`, or `--flag`. Words before the first flag are a program with
-    /// its own arguments.
+    /// Reads `--flag value`, `--flag=value`, or `--flag`. Words before the first flag are the program
+    /// and its own arguments, and are ignored.
     fn of_command_line(text: &str) -> anyhow::Result<Self> {
         let mut flags = Self::default();
         let mut words = words(text)?.into_iter().peekable();
@@ -148,8 +150,8 @@ impl Flags {
         Ok(flags)
     }
 
-    /// The TOML. `source`: where the flags come from; `here` and `components` as for the other
-    /// files.
+    /// The TOML. `source`: the origin of the flags, for a comment; `here` and `components`: as for the
+    /// other files.
     pub(super) fn printed(
         self,
         source: &str,
@@ -164,7 +166,7 @@ impl Flags {
     }
 }
 
-/// Settings and comments.
+/// The resulting settings and comments.
 #[derive(Default)]
 struct Converted {
     sections: BTreeMap<&'static str, Table>,
@@ -215,7 +217,7 @@ impl Converted {
         self.insert(section, bare, value);
     }
 
-    /// A key of `[apps]`, in the first form that this version accepts.
+    /// Sets a key of `[apps]` with the name of the flag, in the first form that the settings accept.
     fn same(&mut self, flag: &str, form: Form, value: &str) {
         let candidates = [form, Form::Text].map(|form| config::converted(form, value));
         let accepted = candidates.iter().flatten().find(|value| {
@@ -282,7 +284,7 @@ fn known(key: &str) -> bool {
     section.contains_key(key)
 }
 
-/// The text of a file of limited size.
+/// Reads the text of a file of limited size.
 pub(super) fn text_of(path: &Path) -> anyhow::Result<String> {
     let read = || format!("cannot read {}", path.display());
     let size = std::fs::metadata(path).with_context(read)?.len();
@@ -293,7 +295,7 @@ pub(super) fn text_of(path: &Path) -> anyhow::Result<String> {
     String::from_utf8(content).with_context(|| format!("{} is no text", path.display()))
 }
 
-/// Words as a shell splits them: quotes, and backslashes before any character.
+/// Splits a text into words as a shell does, with quotes, and backslashes as escapes.
 fn words(text: &str) -> anyhow::Result<Vec<String>> {
     let mut words = Vec::new();
     let mut word: Option<String> = None;
@@ -311,7 +313,7 @@ fn words(text: &str) -> anyhow::Result<Vec<String>> {
                     }
                 }
             }
-            // A line that continues.
+            // A backslash at the end of a line continues it.
             '\\' => match chars.next() {
                 None | Some('\n') => {}
                 Some(char) => word.get_or_insert_default().push(char),

@@ -11,7 +11,7 @@ const COMMAND_LINE: &str = "# The flags of the old unit file.\n\
     --mesos_authentication_principal marathon --mesos_authentication_secret hunter2 --framework_name old \\\n\
     --zk_max_versions 9 --decline_offer_duration 5000 --some_new_flag x --local_port_min 12000\n";
 
-/// The TOML, and the settings that the daemon reads from it.
+/// Converts flags; returns the TOML, and the settings that the daemon reads from it.
 fn imported(flags: Flags) -> (String, Settings) {
     let components = Some(PathBuf::from("/opt/components"));
     let text = flags
@@ -80,7 +80,7 @@ fn a_command_line_becomes_settings_that_the_daemon_reads() {
 }
 
 #[test]
-fn a_folder_and_variables_are_read_and_the_folder_wins() {
+fn a_folder_and_variables_are_read_and_the_folder_takes_precedence() {
     let dir = tempfile::tempdir().expect("a directory");
     for (name, content) in [
         ("master", "zk://z:2181/mesos\n"),
@@ -115,7 +115,7 @@ fn a_folder_and_variables_are_read_and_the_folder_wins() {
 }
 
 #[test]
-fn an_open_listener_without_credentials_is_named_as_missing() {
+fn credentials_for_an_exposed_listener_are_reported_as_missing() {
     let text = flags("--http_address 0.0.0.0 --access_control_allow_origin *");
     let text = text.printed("test", Path::new("/srv"), None).expect("imported");
     let comments = comments(&text);
@@ -130,7 +130,7 @@ fn an_open_listener_without_credentials_is_named_as_missing() {
 }
 
 #[test]
-fn wrong_values_are_errors_without_the_value() {
+fn wrong_value_is_an_error_that_does_not_quote_it() {
     for (text, expected) in [
         ("--http_port s3cret", "--http_port: expected a whole number"),
         ("--http_port --master m:1", "--http_port has no value"),
@@ -162,7 +162,7 @@ fn wrong_values_are_errors_without_the_value() {
 }
 
 #[test]
-fn files_of_other_programs_are_no_flags() {
+fn file_of_another_program_contains_no_flags() {
     for text in ["[mesos]\nmaster = m --x\n", "", "# --flag\n", "{\"zk\": 1}"] {
         assert!(Flags::of_text(text).is_none(), "{text}");
     }

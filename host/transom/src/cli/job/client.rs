@@ -12,7 +12,7 @@ const REQUEST_TIMEOUT: Duration = Duration::from_secs(30);
 /// Bytes of a log per request.
 const LOG_CHUNK: u64 = 256 << 10;
 
-/// See the module.
+/// A client of the workflow port.
 pub(super) struct Api(Client);
 
 impl Api {
@@ -25,7 +25,8 @@ impl Api {
         Client::new(place, REQUEST_TIMEOUT).map(Self)
     }
 
-    /// Queues a job. A conflict means that an earlier attempt, whose response was lost, queued it.
+    /// Queues a job. A conflict is a success: an earlier attempt, whose response was lost, queued the
+    /// job.
     pub(super) async fn queue(&self, body: &Value) -> Result<(), Failure> {
         let request = self.request(Method::POST, &["queue_command"]).json(body);
         let answer = self.0.send(request).await?;
@@ -35,7 +36,7 @@ impl Api {
         http::checked(answer).await.map(drop)
     }
 
-    /// `null` for an unknown job.
+    /// The status of a job; `null` for an unknown one.
     pub(super) async fn status(&self, id: &str) -> Result<Value, Failure> {
         let text = self.text(self.request(Method::GET, &["task", id])).await?;
         serde_json::from_str(&text)
@@ -56,8 +57,8 @@ impl Api {
         Some(message.to_owned())
     }
 
-    /// The bytes of a stream from `offset`, and the next offset. `None`: the log is not available
-    /// now.
+    /// Reads a piece of a stream from `offset`; returns it with the next offset. `None`: the log is not
+    /// available at the moment.
     pub(super) async fn log(&self, id: &str, stream: &str, offset: u64) -> Option<(Vec<u8>, u64)> {
         let request = self.request(Method::GET, &["task", id, "log"]);
         let (offset, length) = (offset.to_string(), LOG_CHUNK.to_string());

@@ -12,9 +12,9 @@ use crate::output::{self, Output};
 
 /// Measure how long a warm instance takes for recorded cases, on this machine.
 ///
-/// A run is one call, or for a probe one attempt with all its steps, answered from the case without
-/// input or output: it measures the component and the host around it. Cases as for `transom plugin
-/// test`; all of them have to pass.
+/// A run is one call, or for a probe one attempt with all its steps. The answers to the steps are those
+/// of the case, without network input or output, so a run measures the component and the host around
+/// it. The cases are those of `transom plugin test`; all of them have to pass.
 #[derive(Debug, Args)]
 pub(in crate::cli) struct Bench {
     #[command(flatten)]

@@ -1,7 +1,7 @@
 //! `transom plugin build`: builds a project's component, and writes it next to its manifest.
 //!
-//! Each language has its own tool, which is called and never installed: the error for a missing
-//! tool contains the command that installs it.
+//! Each language needs its own build tool. The command runs the tool and never installs it: the error
+//! for a missing tool contains the command that installs it.
 
 mod rust;
 mod tool;
@@ -19,8 +19,8 @@ use crate::exit::Misconfigured;
 
 /// Build a plugin project: writes the component `NAME.wasm` and its manifest `NAME.toml`.
 ///
-/// The project's files tell its language: `Cargo.toml` (Rust), `package.json` and `build.mjs`
-/// (JavaScript), or `src/app.py` (Python); its manifest tells its name and world.
+/// The project's files determine its language: `Cargo.toml` (Rust), `package.json` and `build.mjs`
+/// (JavaScript), or `src/app.py` (Python). Its manifest determines its name and world.
 #[derive(Debug, Args)]
 pub(in crate::cli) struct Build {
     /// Project folder.
@@ -31,10 +31,10 @@ pub(in crate::cli) struct Build {
     out: Option<PathBuf>,
 }
 
-/// A project, by its files.
+/// A plugin project.
 #[derive(Debug)]
 pub(super) struct Project {
-    /// Absolute.
+    /// The absolute path of the project folder.
     pub(super) dir: PathBuf,
     pub(super) name: String,
     pub(super) world: World,
@@ -78,7 +78,7 @@ impl Build {
 
 impl Project {
     pub(super) fn find(dir: &Path) -> anyhow::Result<Project> {
-        // Tools run in this folder, and receive absolute file names.
+        // Tools run in this folder and receive absolute file names, so a relative path would not do.
         let dir = fs::canonicalize(dir).with_context(|| format!("cannot read {}", dir.display()))?;
         let has = |name: &str| dir.join(name).is_file();
         let kind = if has("Cargo.toml") {
@@ -196,7 +196,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_project_is_known_by_its_files() {
+    fn language_of_a_project_is_determined_by_its_files() {
         for (files, expected) in [
             (&["Cargo.toml", "mine.toml"][..], Ok(Kind::Rust)),
             (&["package.json", "build.mjs", "mine.toml"], Ok(Kind::JavaScript)),

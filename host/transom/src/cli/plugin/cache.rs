@@ -1,4 +1,4 @@
-//! The compiled components that the commands without a daemon keep.
+//! The cache of compiled components for commands that run without a daemon.
 
 use std::ffi::OsString;
 use std::path::{Path, PathBuf};
@@ -9,11 +9,12 @@ use transom_plugin_tools::workbench::{CompileCache, Workbench};
 
 use crate::exit::Misconfigured;
 
-/// A daemon limits the number of its files and not their size.
+/// The size limit for a daemon's cache: none, because the daemon limits the number of its files
+/// instead.
 const DAEMONS_BYTES: u64 = u64::MAX;
 
-/// Compiling a component of Python takes half a minute, loading its compiled form less than a
-/// second.
+/// The options for the cache. Compiling a component written in Python takes half a minute, loading its
+/// compiled form less than a second.
 #[derive(Debug, Args)]
 pub(super) struct CacheArgs {
     /// Directory for compiled components, to which no other user may have access. Default:
@@ -27,11 +28,11 @@ pub(super) struct CacheArgs {
 }
 
 impl CacheArgs {
-    /// The workbench with the cache of the daemon that serves this plugin directory, if that is
-    /// this user's and no other one is named: then a component is compiled once for both.
+    /// Adds a cache to the workbench: that of the daemon with this plugin directory, if this user owns
+    /// it and the options name no other one. A component is then compiled once for both.
     pub(super) fn apply_for(&self, plugins: &Path, bench: Workbench) -> anyhow::Result<Workbench> {
         let private = plugins.join(".transom");
-        // Not created here: it would not belong to the daemon's user.
+        // A missing cache of a daemon is not created here, because it would belong to the wrong user.
         let shared = self.cache_dir.is_none() && !self.no_cache && private.join("compiled").is_dir();
         if shared && let Ok(cache) = CompileCache::open(&private, DAEMONS_BYTES) {
             return Ok(bench.caching(cache));
@@ -39,8 +40,8 @@ impl CacheArgs {
         self.apply(bench)
     }
 
-    /// The workbench with this cache. A default directory that cannot be used is reported and not
-    /// used.
+    /// Adds the cache of the options to the workbench. If the default directory cannot be used, that is
+    /// reported, and nothing is cached.
     pub(super) fn apply(&self, bench: Workbench) -> anyhow::Result<Workbench> {
         if self.no_cache {
             return Ok(bench);
@@ -62,7 +63,7 @@ impl CacheArgs {
     }
 }
 
-/// As the XDG base directory specification says: a relative path is ignored.
+/// The default directory. As the XDG base directory specification requires, relative paths are ignored.
 fn default_dir(variable: &dyn Fn(&str) -> Option<OsString>) -> Option<PathBuf> {
     let absolute = |name| variable(name).map(PathBuf::from).filter(|it| it.is_absolute());
     let cache = absolute("XDG_CACHE_HOME").or_else(|| Some(absolute("HOME")?.join(".cache")));

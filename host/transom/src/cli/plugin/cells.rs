@@ -1,4 +1,4 @@
-//! Documents of the admin port as tables for people: with units, times and sentences.
+//! Formats documents of the admin port as tables, with units and readable times.
 
 use serde_json::Value;
 
@@ -25,7 +25,7 @@ pub(super) fn flatten(key: &str, value: &Value, rows: &mut Vec<Vec<String>>) {
         }
         value => {
             let last = key.rsplit('.').next().unwrap_or(key);
-            // The cell has the unit.
+            // The cell contains the unit, so the key is shown without it.
             let shown = UNITS
                 .iter()
                 .find_map(|unit| key.strip_suffix(unit))
@@ -35,14 +35,14 @@ pub(super) fn flatten(key: &str, value: &Value, rows: &mut Vec<Vec<String>>) {
     }
 }
 
-/// Ends of keys that name a unit.
+/// Suffixes of keys that name a unit.
 const UNITS: [&str; 2] = ["_micros", "_millis"];
 
 /// A value for a table: times and figures in readable form, digests abbreviated.
 pub(super) fn cell(key: &str, value: &Value) -> String {
     match (key, value) {
         (_, Value::Null) => "-".into(),
-        // The state of fetching, or its error.
+        // The state of fetching from the registry, or its error.
         ("source", Value::Object(source)) => {
             let error = source.get("error").and_then(Value::as_str);
             let state = source.get("state").and_then(Value::as_str);
@@ -88,7 +88,7 @@ fn seconds(number: u64) -> String {
     }
 }
 
-/// The version beside the serving one, in a few words.
+/// A few words about the shadow or canary of a plugin.
 fn rollout(it: &Value) -> String {
     let text = |key: &str| it[key].as_str().unwrap_or("-").to_owned();
     let (kind, version) = (text("kind"), text("version"));

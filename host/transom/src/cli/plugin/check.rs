@@ -20,10 +20,11 @@ use crate::output::{self, Output};
 /// digest, compilation, world, imports and grants, a trial instance that is described and
 /// configured, and the manifest's self-tests.
 ///
-/// With `--against serving` it also asks a running daemon for the version of this name that serves,
-/// and lists what the component newly imports, which grants are new and which limits are higher.
+/// With `--against serving` it also requests the serving version of this plugin from a running daemon,
+/// and lists new imports, new grants and higher limits.
 ///
-/// Exit code 1 means that a daemon would reject it; the last stage and the message give the reason.
+/// Exit code 1 means that a daemon would reject the component; the last stage and the message contain
+/// the reason.
 #[derive(Debug, Args)]
 pub(in crate::cli) struct Check {
     #[command(flatten)]
@@ -42,7 +43,7 @@ pub(in crate::cli) struct Check {
     output: Output,
 }
 
-/// What a component is compared with.
+/// The version that a component is compared with.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 enum Against {
     /// The version that serves in the daemon.

@@ -1,4 +1,4 @@
-//! `transom plugin check NAME.toml`: the same for a manifest with a `source`, which is fetched
+//! `transom plugin check NAME.toml`: checks a manifest with a `source`, whose component is fetched
 //! first.
 
 use std::fs;
@@ -16,7 +16,8 @@ use crate::exit::Misconfigured;
 /// The plugin's internal name during the check; it is never shown.
 const NAME: &str = "component";
 
-/// The result of a daemon with these settings for a directory with this manifest alone.
+/// Runs a plugin host with these settings on a directory with only this manifest, and returns its
+/// result.
 pub(super) async fn verdict(
     manifest: &Path,
     registries: Registries,

@@ -12,17 +12,17 @@ use crate::cli::http::{self, Client, Failure, Place};
 use crate::config;
 use crate::exit::{Misconfigured, Unavailable};
 
-/// Timeout of one request. A restored version is compiled again if its compiled form is not kept,
-/// within the daemon's timeout.
+/// Timeout of one request. It is long because a rollback compiles the earlier version again if its
+/// compiled form is not cached.
 const TIMEOUT: Duration = Duration::from_mins(5);
 
-/// Which daemon.
+/// The options that select the daemon.
 #[derive(Debug, Args)]
 pub(in crate::cli) struct Connection {
     #[command(flatten)]
     admin: AdminPort,
-    /// The daemon's configuration file; its section [admin] gives the address and credentials that
-    /// no option sets.
+    /// The daemon's configuration file; its section [admin] sets the address and credentials that no
+    /// option sets.
     #[arg(long, env = "TRANSOM_CONFIG", value_name = "FILE")]
     config: Option<PathBuf>,
 }
@@ -54,7 +54,7 @@ impl Connection {
         self.admin.ask_with(config, method, path, &[], body).await
     }
 
-    /// The body at a path of the port, within `timeout`.
+    /// Requests a path of the port, with `timeout`; returns the body of a successful response.
     pub(in crate::cli) async fn text(&self, path: &[&str], timeout: Duration) -> anyhow::Result<String> {
         let client = Client::new(self.place()?, timeout)?;
         let (status, text) = exchange(
@@ -66,7 +66,7 @@ impl Connection {
         Ok(text)
     }
 
-    /// The same, whatever the status is, which comes with it.
+    /// As [`Self::text`], but returns the status and the body of any response.
     pub(in crate::cli) async fn answer(
         &self,
         path: &[&str],
@@ -85,7 +85,7 @@ impl Connection {
         self.config.as_deref()
     }
 
-    /// The daemon with this configuration file, whatever the environment names.
+    /// The daemon with this configuration file. Environment variables are ignored.
     pub(in crate::cli) fn of_file(file: &Path) -> Self {
         Self {
             admin: AdminPort {
@@ -106,11 +106,11 @@ impl Connection {
         self.admin.place(self.config()).context(Misconfigured)
     }
 
-    /// Sends a body that is no JSON to a path below `/v1/plugins`.
+    /// Sends a body that is not JSON to a path below `/v1/plugins`.
     pub(super) async fn put(&self, path: &[&str], body: Vec<u8>) -> anyhow::Result<Value> {
         let client = Client::new(self.place()?, TIMEOUT)?;
         let path = ["v1", "plugins"].iter().chain(path).copied();
-        // Without a content type: the port rejects those of a web page's form.
+        // No content type is set, because the port rejects those of a web page's form.
         answered(&client, client.request(reqwest::Method::PUT, path).body(body)).await
     }
 
@@ -124,7 +124,7 @@ impl Connection {
 }
 
 impl AdminPort {
-    /// From the options, then from the daemon's own configuration.
+    /// The port's address and credentials. The options take precedence over the configuration.
     fn place(&self, config: Option<&Path>) -> anyhow::Result<Place> {
         let section = config.map(config::admin).transpose()?.unwrap_or_default();
         let url = self.admin.clone().unwrap_or_else(|| {
@@ -140,7 +140,7 @@ impl AdminPort {
             };
             format!("{scheme}://{}", SocketAddr::new(address, section.port))
         });
-        // Only the daemon's own certificate is trusted, or one that it issued.
+        // Only the daemon's own certificate is trusted, or one that was issued by it.
         let certificates = match &section.tls_certificate {
             None => None,
             Some(file) => {
@@ -168,7 +168,7 @@ impl AdminPort {
         })
     }
 
-    /// Sends a request to a path below `/v1/plugins`, with the settings of `config`.
+    /// Sends a request to a path below `/v1/plugins`; `config`: the daemon's configuration file.
     pub(super) async fn ask_with(
         &self,
         config: Option<&Path>,
@@ -187,7 +187,7 @@ impl AdminPort {
     }
 }
 
-/// The document of a successful answer.
+/// Sends a request; returns the document of a successful response.
 async fn answered(client: &Client, request: reqwest::RequestBuilder) -> anyhow::Result<Value> {
     let (status, text) = exchange(client, request).await?;
     accepted(client, status, &text)?;
@@ -213,7 +213,7 @@ async fn exchange(
     Ok((status, http::text(answer).await.map_err(failed)?))
 }
 
-/// The error of an answer without success.
+/// Returns the error of an unsuccessful response.
 fn accepted(client: &Client, status: reqwest::StatusCode, text: &str) -> anyhow::Result<()> {
     if status.is_success() {
         return Ok(());

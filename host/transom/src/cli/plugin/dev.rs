@@ -1,7 +1,7 @@
-//! `transom plugin dev`: a project is built, tested and served at every change.
+//! `transom plugin dev`: builds and tests a project after each change, and has the daemon serve it.
 //!
-//! What fails (a build, a self-test, a case, the daemon's admission) changes nothing in the daemon:
-//! the last version that passed keeps serving.
+//! A failure (of the build, a self-test, a case, or the daemon's admission) changes nothing in the
+//! daemon: the last version that passed keeps serving.
 
 mod daemon;
 mod follow;
@@ -30,12 +30,12 @@ use daemon::Daemon;
 use follow::Follower;
 use watch::{Watch, fingerprint};
 
-/// Build a plugin project, test it and have a running daemon serve it, again at every change, and
-/// show its log and its calls meanwhile.
+/// Build a plugin project, test it and have a running daemon serve it, again after each change, and
+/// show its log and its calls in between.
 ///
-/// Each round does what `build`, `check` and `test` do, and then copies the component and its
+/// Each round runs the steps of `build`, `check` and `test`, and then copies the component and its
 /// manifest to the daemon's plugin directory, which has to be on this machine. If a step fails, the
-/// version before keeps serving. Ctrl-C ends the command; the last version keeps serving.
+/// previous version keeps serving. Ctrl-C ends the command; the last version keeps serving.
 #[derive(Debug, Args)]
 pub(in crate::cli) struct Dev {
     /// Project folder.
@@ -45,7 +45,7 @@ pub(in crate::cli) struct Dev {
     /// first-party filter. Default: the project's name.
     #[arg(long = "as", value_name = "NAME")]
     name: Option<String>,
-    /// The daemon's plugin directory. Default: the daemon's own answer.
+    /// The daemon's plugin directory. Default: the directory that the daemon reports.
     #[arg(long, value_name = "DIR")]
     plugins: Option<PathBuf>,
     #[command(flatten)]
@@ -95,7 +95,7 @@ impl Dev {
     }
 }
 
-/// A line for the terminal; a reader who is gone ends nothing.
+/// Prints a line. A closed standard output is ignored, so that the command continues.
 fn say(line: impl Display) {
     let _ = writeln!(io::stdout().lock(), "{line}");
 }
@@ -108,7 +108,7 @@ fn language(kind: Kind) -> &'static str {
     }
 }
 
-/// Builds, tests and serves the project once, and reports how far it came.
+/// Builds, tests and serves the project once, and reports the result.
 async fn round(dir: &Path, daemon: &Daemon, workbench: &Workbench) {
     say("building");
     let begun = Instant::now();
@@ -133,7 +133,7 @@ async fn round(dir: &Path, daemon: &Daemon, workbench: &Workbench) {
 }
 
 async fn attempt(dir: &Path, daemon: &Daemon, workbench: &Workbench) -> anyhow::Result<Outcome> {
-    // Again: its files may be others now.
+    // Read again in each round, because the manifest or the language may have changed.
     let project = Project::find(dir)?;
     let built = project.build_into(&project.dir.join("out")).await?;
     say(format_args!(
@@ -145,7 +145,7 @@ async fn attempt(dir: &Path, daemon: &Daemon, workbench: &Workbench) -> anyhow::
     daemon.serve(&built).await
 }
 
-/// What `transom plugin check` and `transom plugin test` do.
+/// Runs the admission stages of `transom plugin check`, and the cases as `transom plugin test` does.
 async fn test(project: &Project, built: &Built, workbench: &Workbench) -> anyhow::Result<()> {
     let manifest = String::from_utf8(built.manifest.clone())
         .with_context(|| format!("{}.toml is not UTF-8", project.name))?;

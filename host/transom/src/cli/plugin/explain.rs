@@ -1,6 +1,6 @@
-//! `transom plugin explain`: what plugins decide, and why.
+//! `transom plugin explain`: explains decisions of plugins.
 //!
-//! Each command shows a document of the admin port; nothing is decided here.
+//! Each command shows a document of the admin port; the daemon makes the explanations.
 
 mod text;
 
@@ -21,10 +21,10 @@ pub(in crate::cli) enum Explain {
 }
 
 /// Explain which agents may run one more instance of an app or pod, a pending workflow job, or a
-/// pending member of a Kubernetes cluster, and which condition refuses how many others, with the values
-/// that their attribute has.
+/// pending member of a Kubernetes cluster, and how many other agents each condition rejects, with the
+/// values of their attribute.
 ///
-/// The matchers that serve are asked about every agent that the scheduler knows, in the order of
+/// The daemon queries the serving matchers about every agent that the scheduler knows, in the order of
 /// `plugins.use.matcher`. Resources are not considered: `transom apps explain` shows those of apps. The
 /// daemon has to be the leader.
 #[derive(Debug, Args)]
@@ -50,20 +50,20 @@ pub(in crate::cli) struct Subject {
     /// Id of a pending workflow job, as `GET /v0/queue` of the workflow port lists it.
     #[arg(long, value_name = "ID")]
     job: Option<String>,
-    /// Pending member of a Kubernetes cluster, as kind and number: `server/0`. Of the instance
+    /// Pending member of a Kubernetes cluster, as kind and number: `server/0`. For the instance
     /// `[kubernetes.NAME]`: `NAME/server/0`.
     #[arg(long, value_name = "KIND/NUMBER")]
     member: Option<String>,
 }
 
 impl Subject {
-    /// The parameter of the request, and what it names.
+    /// The name and value of the request's parameter, and the kind of the task.
     fn parameter(self) -> (&'static str, String, text::Kind) {
         let Subject { app, job, member } = self;
         let app = app.map(|id| ("app", id, text::Kind::App));
         let job = job.map(|id| ("job", id, text::Kind::Job));
         let member = member.map(|id| ("member", id, text::Kind::Member));
-        // One is required.
+        // clap has checked that exactly one is given.
         app.or(job)
             .or(member)
             .unwrap_or(("app", String::new(), text::Kind::App))
@@ -73,8 +73,8 @@ impl Subject {
 /// Explain which past events pass a query of the event stream, and which filter drops or replaces
 /// the others.
 ///
-/// The query is that of `GET /v2/events`. The events are those that the leader keeps for streams that
-/// resume (`apps.events.buffer_events` and `apps.events.buffer_bytes`).
+/// The query is that of `GET /v2/events`. The events are those that the leader keeps for resumed
+/// streams (`apps.events.buffer_events` and `apps.events.buffer_bytes`).
 #[derive(Debug, Args)]
 #[command(after_help = "Examples:\n  \
     transom plugin explain filter --query 'event_type=status_update_event&event_type=app_terminated_event'\n  \
@@ -92,8 +92,8 @@ pub(in crate::cli) struct Events {
 
 /// Make one attempt of a task's check now, and show it step by step.
 ///
-/// The attempt is made by the component that serves, under its limits and with its grants, and
-/// reaches the task. It counts neither for the task's health nor for the plugin.
+/// The serving component makes the attempt, under its limits and with its grants, and connects to the
+/// task. The result changes neither the task's health nor the plugin's counters.
 #[derive(Debug, Args)]
 #[command(after_help = "Examples:\n  \
     transom plugin explain probe --task shop_web.instance-0664256e-6771-11e5-94e1-be5b2935a987._app.1\n  \
@@ -102,8 +102,8 @@ pub(in crate::cli) struct Attempt {
     /// Id of the task, or of a pod's instance with all of its tasks.
     #[arg(long, value_name = "TASK_ID")]
     task: String,
-    /// Which probe, from 0: the task's check, its health checks in order, its readiness check.
-    /// Default: the first one that the daemon makes.
+    /// Index of the probe, from 0: the task's check, its health checks in order, its readiness check.
+    /// Default: the first probe that the daemon makes.
     #[arg(long, value_name = "N")]
     check: Option<usize>,
     #[command(flatten)]

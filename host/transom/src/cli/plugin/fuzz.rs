@@ -12,28 +12,28 @@ use transom_plugin_tools::workbench::{FuzzPlan, FuzzReport, Input};
 use super::work::Subject;
 use crate::output::Output;
 
-/// Look for calls and configurations that make a component trap, exceed a limit of its manifest, or
-/// answer what the interface forbids.
+/// Search for calls and configurations that make a component trap, exceed a limit of its manifest, or
+/// give an answer that the interface forbids.
 ///
-/// Calls are made from the types of the component's world, with values at their borders and words
-/// from the manifest; configurations from the component's schema and the manifest's `[config]`. Each
-/// call gets a new instance, and nothing is connected to: a probe's steps get made-up answers. The
-/// command makes each input that leads to a fault as small as possible, and writes it to a file of
-/// cases for `transom plugin test`. Exit code 1 means that it found a fault.
+/// Calls are generated from the types of the component's world, with boundary values and words from the
+/// manifest; configurations from the component's schema and the manifest's `[config]`. Each call gets a
+/// new instance. No network connections are made: the answers to a probe's steps are generated too. The
+/// command minimizes each input that causes a fault, and writes it to a file of cases for `transom
+/// plugin test`. Exit code 1 means that it found a fault.
 #[derive(Debug, Args)]
 pub(in crate::cli) struct Fuzz {
     #[command(flatten)]
     subject: Subject,
-    /// The same seed makes the same calls.
+    /// Seed of the generator; the same seed generates the same calls.
     #[arg(long, default_value_t = 1)]
     seed: u64,
     /// Calls and configurations to try.
     #[arg(long, default_value_t = 2000, value_parser = clap::value_parser!(u64).range(1..=100_000_000))]
     calls: u64,
-    /// Seconds after which to end, in any case.
+    /// Maximum duration in seconds.
     #[arg(long, default_value_t = 60, value_parser = clap::value_parser!(u64).range(1..=86_400))]
     seconds: u64,
-    /// File for the calls that were found. Default: `fuzz.json` beside the component.
+    /// File for the calls that cause faults. Default: `fuzz.json` next to the component.
     #[arg(long)]
     to: Option<PathBuf>,
     /// Output format.

@@ -12,7 +12,7 @@ use crate::exit::Misconfigured;
 /// Create a plugin project: a small working plugin, its manifest, recorded cases, and a README with
 /// the next commands.
 ///
-/// The project has a copy of the language's kit in `vendor`: `transom-sdk` for Rust,
+/// The project contains a copy of the language's SDK in `vendor`: `transom-sdk` for Rust,
 /// `transom-plugin` for Python and JavaScript. Nothing is downloaded.
 #[derive(Debug, Args)]
 pub(in crate::cli) struct New {
@@ -63,8 +63,8 @@ pub(super) fn write(path: &Path, text: &str) -> anyhow::Result<()> {
 
 /// The maximum length of a name.
 const MOST: usize = 64;
-/// Names that no Rust package may have, rejected for every language: a plugin may be rewritten in
-/// another one.
+/// Names that no Rust package may have. They are rejected for every language, because a plugin may
+/// later be rewritten in Rust.
 const TAKEN: [&str; 41] = [
     "abstract",
     "alloc",

@@ -30,7 +30,7 @@ pub(in crate::cli) struct Push {
     /// Annotation of the image, for example org.opencontainers.image.version=1.2.0; repeatable.
     #[arg(long = "annotation", value_name = "KEY=VALUE", value_parser = annotation)]
     annotations: Vec<(String, String)>,
-    /// Sign it with this private key (PEM, PKCS#8, no password; ECDSA on P-256 or Ed25519), as
+    /// Sign the image with this private key (PEM, PKCS#8, no password; ECDSA on P-256 or Ed25519), as
     /// cosign does.
     #[arg(long, value_name = "KEY")]
     sign: Option<PathBuf>,
@@ -57,7 +57,7 @@ impl Push {
                 .context(Misconfigured)
         };
         let component = read(&self.file)?;
-        // By the specification: magic number, then version 13 of layer 1, a component.
+        // The preamble of a component: the magic number, version 13, and layer 1.
         if !component.starts_with(b"\0asm\x0d\0\x01\0") {
             bail!("{} is not a WebAssembly component", self.file.display());
         }
@@ -81,7 +81,7 @@ impl Push {
     }
 }
 
-/// Why the push failed, with a hint if the registry works without TLS.
+/// The error of a failed push, with a hint if the registry answers without TLS.
 async fn explained(error: PushError, registries: &Registries) -> anyhow::Error {
     let registry = match &error {
         PushError::Place { .. } | PushError::Key { .. } => {

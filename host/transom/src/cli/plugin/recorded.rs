@@ -14,13 +14,13 @@ use super::test::to_toml;
 use super::work::Form;
 use crate::exit::Misconfigured;
 
-/// Which recorded calls.
+/// The options that select recorded calls.
 #[derive(Debug, Args)]
 pub(super) struct Wanted {
     /// Age of the oldest call, such as `30m` or `2h`.
     #[arg(long, default_value = "24h", value_name = "DURATION", value_parser = duration)]
     since: String,
-    /// The newest calls, at most so many.
+    /// The maximum number of calls; the newest are used.
     #[arg(long, default_value_t = 1000, value_name = "N", value_parser = clap::value_parser!(u64).range(1..=10_000))]
     max: u64,
 }
@@ -59,8 +59,8 @@ impl Wanted {
 /// Write the recorded calls of a plugin as test cases with the recorded answers as the expected
 /// ones.
 ///
-/// `transom plugin test` runs them. Equal calls become one case. Calls with masked secrets and calls
-/// that ended in a fault are left out.
+/// `transom plugin test` runs these cases. Equal calls become one case. Calls with masked secrets and
+/// calls that ended in a fault are left out.
 #[derive(Debug, Args)]
 pub(in crate::cli) struct Cases {
     /// Name of the plugin: its file name without `.wasm`.
@@ -74,7 +74,7 @@ pub(in crate::cli) struct Cases {
     daemon: Daemon,
 }
 
-/// What `transom plugin test` takes.
+/// The maximum number of cases that `transom plugin test` accepts.
 const MAX_CASES: usize = 1000;
 
 impl Cases {
@@ -86,7 +86,7 @@ impl Cases {
             .context(Misconfigured)?;
         let recorded = self.wanted.calls(&self.daemon, &self.name).await?;
         let mut exported = export(&recorded);
-        // The newest.
+        // Only the newest cases are kept.
         let surplus = exported.cases.len().saturating_sub(MAX_CASES);
         exported.cases.drain(..surplus);
         let (text, unwritable) = match form {

@@ -10,7 +10,7 @@ use crate::config::{self, Overrides};
 use crate::exit::Misconfigured;
 use crate::sources;
 
-/// The file that is read when none is named, if it is there.
+/// The file that is read by default, if it exists.
 const USUAL: &str = "transom.toml";
 
 #[derive(Debug, Args)]

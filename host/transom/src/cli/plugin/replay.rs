@@ -1,4 +1,4 @@
-//! `transom plugin replay`: asks a component the recorded calls of a running daemon.
+//! `transom plugin replay`: repeats the recorded calls of a running daemon on a component.
 
 use anyhow::bail;
 use clap::Args;
@@ -12,16 +12,16 @@ use super::recorded::Wanted;
 use super::work::{Subject, bytes, micros};
 use crate::output::{self, Output};
 
-/// Ask a component the calls that a running daemon has recorded, and show which answers would
+/// Repeat the calls that a running daemon has recorded on a component, and show which answers would
 /// differ.
 ///
-/// The component runs in this process, with its manifest's configuration and limits; the daemon
-/// only hands out the recorded calls. Exit code 1 means that more answers differ than `--allow`.
+/// The component runs in this process, with its manifest's configuration and limits; the daemon only
+/// supplies the recorded calls. Exit code 1 means that more answers differ than `--allow`.
 #[derive(Debug, Args)]
 pub(in crate::cli) struct Replay {
     #[command(flatten)]
     subject: Subject,
-    /// Name of the plugin whose calls are asked. Default: the component's file name without `.wasm`.
+    /// Name of the plugin whose calls are repeated. Default: the component's file name without `.wasm`.
     #[arg(long)]
     name: Option<String>,
     #[command(flatten)]
@@ -157,7 +157,7 @@ mod tests {
     use super::percent;
 
     #[test]
-    fn allowed_share_is_a_percentage() {
+    fn allowed_differences_are_a_percentage() {
         assert_eq!(percent("2.5"), Ok(2.5));
         for wrong in ["-1", "101", "x", "NaN"] {
             assert!(percent(wrong).unwrap_err().contains("0 to 100"), "{wrong}");

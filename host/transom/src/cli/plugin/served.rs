@@ -10,26 +10,26 @@ use tokio::time::Instant;
 
 use super::connection::Connection;
 
-/// How long an admission that the daemon has begun may take; a compilation has a limit below that
-/// unless it was configured.
+/// How long an admission may take. The daemon's default timeout of compiling a component is shorter.
 const ADMITTED_WITHIN: Duration = Duration::from_mins(10);
-/// Between two looks.
+/// Interval of the requests to the daemon.
 const INTERVAL: Duration = Duration::from_millis(200);
 
 pub(super) struct Served {
     pub(super) connection: Connection,
-    /// The plugin's name there.
+    /// The plugin's name in the daemon.
     pub(super) name: String,
 }
 
-/// How the daemon took the files.
+/// The daemon's decision about the files.
 #[derive(Debug)]
 pub(super) enum Outcome {
-    /// The plugin's own version.
+    /// The component serves; contains its own version.
     Serving(String),
-    /// With `rollout = "shadow"` or `"canary"`: which, and the plugin's own version.
+    /// The component runs as a shadow or canary; contains which of the two, and the component's own
+    /// version.
     Beside(String, String),
-    /// The files are the ones that it has.
+    /// The daemon has the same files already.
     Unchanged,
 }
 
@@ -49,7 +49,7 @@ impl fmt::Display for Outcome {
 }
 
 impl Served {
-    /// The daemon's status of the plugin; null if it knows none of that name.
+    /// The daemon's status of the plugin; null if the daemon has no plugin of that name.
     pub(super) async fn status(&self) -> anyhow::Result<Value> {
         let mut document = self.connection.ask(Method::GET, &[], None).await?;
         let plugins = document["plugins"].as_array_mut();
@@ -57,7 +57,7 @@ impl Served {
         Ok(found.map(Value::take).unwrap_or_default())
     }
 
-    /// Lines of its log after this number.
+    /// The lines of the plugin's log after this number.
     pub(super) async fn log(&self, after: u64) -> anyhow::Result<Vec<Value>> {
         let query = [("after", after.to_string())];
         let path = [self.name.as_str(), "log"];
@@ -68,7 +68,7 @@ impl Served {
         })
     }
 
-    /// What serves now, for a message.
+    /// A sentence about the version that serves now.
     pub(super) async fn serving(&self) -> String {
         match self.status().await {
             Ok(status) => match (status["version"].as_str(), status["state"].as_str()) {
@@ -87,7 +87,7 @@ impl Served {
     }
 
     /// Waits until the daemon has admitted or rejected the files with the component of this digest.
-    /// `unseen`: what to report if it does not begin to within `seen_within`.
+    /// `unseen`: the error if the admission does not begin within `seen_within`.
     pub(super) async fn verdict(
         &self,
         digest: &str,
@@ -103,7 +103,8 @@ impl Served {
                     bail!("the daemon rejects it: {refusal}");
                 }
                 let version = |of: &Value| of["version"].as_str().unwrap_or_default().to_owned();
-                // First: with another manifest it may be the component that serves.
+                // The rollout is checked first: if only the manifest changed, the serving version has
+                // the same digest.
                 let rollout = &status["rollout"];
                 if rollout["digest"] == digest {
                     let kind = rollout["kind"].as_str().unwrap_or("shadow").to_owned();
@@ -129,7 +130,7 @@ impl Served {
     }
 }
 
-/// The digest in short.
+/// The abbreviated digest.
 fn digest_of(status: &Value) -> String {
     let digest = status["digest"].as_str().unwrap_or_default();
     digest.chars().take("sha256:".len() + 12).collect()

@@ -1,5 +1,5 @@
-//! The contents of a new plugin project: the templates of a world and a language, and the
-//! language's kit with the interface in it.
+//! The contents of a new plugin project: the templates for a world and a language, and the language's
+//! SDK with the WIT.
 
 use clap::ValueEnum;
 
@@ -7,7 +7,7 @@ mod embedded {
     include!(concat!(env!("OUT_DIR"), "/embedded.rs"));
 }
 
-/// The worlds that a plugin can be of.
+/// The WIT worlds that a plugin can implement.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub(super) enum World {
     /// Probes running tasks.
@@ -16,7 +16,7 @@ pub(super) enum World {
     AttributeMatcher,
     /// Decides what a subscriber of the event stream sees.
     EventFilter,
-    /// Decides what a Kubernetes container runs first.
+    /// Decides which script a Kubernetes container runs first.
     BootstrapHandler,
 }
 
@@ -30,7 +30,7 @@ impl World {
         }
     }
 
-    /// The folder of its package in `wit`, and the package's name without `transom:`.
+    /// The folder of the world's package in `wit`, which is the package's name without `transom:`.
     pub(super) fn package(self) -> &'static str {
         match self {
             World::CheckProbe => "probe",
@@ -48,7 +48,7 @@ impl World {
         })
     }
 
-    /// One line for an operator's table.
+    /// The one-line summary in the manifest.
     fn summary(self) -> &'static str {
         match self {
             World::CheckProbe => "whether a task's answer contains a word",
@@ -78,7 +78,7 @@ impl Language {
 }
 
 impl Language {
-    /// Lines of `[grants]` in a manifest.
+    /// The lines of `[grants]` in a manifest for the imports of the language's runtime.
     fn imports(self) -> &'static str {
         match self {
             Language::Rust => "",
@@ -86,7 +86,7 @@ impl Language {
         }
     }
 
-    /// The section, for a manifest that has no other grants.
+    /// The section `[grants]`, for a manifest without other grants.
     fn grants(self) -> String {
         match self.imports() {
             "" => String::new(),
@@ -95,7 +95,8 @@ impl Language {
     }
 }
 
-/// A component in Rust imports only the log.
+/// The grant for the runtimes of Python and JavaScript. A component in Rust needs none: it imports only
+/// the log.
 const WASI_GUEST: &str = "# What the libraries of Python and JavaScript import from WASI. There is nothing behind files and sockets.\n\
                           imports = \"wasi-guest\"\n";
 

@@ -24,7 +24,7 @@ pub(in crate::cli) struct Test {
     subject: Subject,
     /// File of cases: NAME.toml or NAME.json.
     cases: PathBuf,
-    /// Write the answers found into the file as the expected ones.
+    /// Write the actual answers into the file as the expected ones.
     #[arg(long)]
     update: bool,
     /// Output format.
@@ -71,7 +71,7 @@ fn row(report: &Report) -> Vec<String> {
     ]
 }
 
-/// Why a case failed, for people.
+/// Prints why a case failed.
 pub(super) fn explain(report: &Report) {
     eprintln!("\n{}:", shown(&report.name));
     let line = |what: &str, keys: &Option<Map<String, Value>>| {
@@ -118,7 +118,7 @@ fn update(path: &Path, text: &str, form: Form, reports: &mut [Report]) -> anyhow
     Ok(())
 }
 
-/// Through a temporary file in the same folder, so that a failure loses no recorded case.
+/// Replaces the file through a temporary file in the same folder, so that no case is lost if it fails.
 fn replace(path: &Path, text: &str) -> anyhow::Result<()> {
     let dir = path.parent().filter(|it| !it.as_os_str().is_empty());
     let aside = tempfile::NamedTempFile::new_in(dir.unwrap_or(Path::new(".")))?;
@@ -132,7 +132,7 @@ fn replace(path: &Path, text: &str) -> anyhow::Result<()> {
 /// The keys of expected answers.
 const EXPECTATIONS: [&str; 2] = ["expect", "refused"];
 
-/// Keeps comments and the order of keys.
+/// Updates the expected answers in TOML. Comments and the order of keys are kept.
 fn updated_toml(text: &str, found: &[Option<&Map<String, Value>>]) -> anyhow::Result<String> {
     let mut document: toml_edit::DocumentMut = text.parse()?;
     let cases = document.get_mut("case").context("no [[case]]")?;
@@ -168,7 +168,7 @@ fn updated_toml(text: &str, found: &[Option<&Map<String, Value>>]) -> anyhow::Re
     Ok(document.to_string())
 }
 
-/// TOML has no null.
+/// Converts a value; `None` for a value with a null, which TOML cannot express.
 pub(super) fn to_toml(value: &Value) -> Option<toml_edit::Value> {
     Some(match value {
         Value::Null => return None,

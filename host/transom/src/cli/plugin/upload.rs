@@ -1,5 +1,5 @@
-//! `transom plugin upload`: sends a plugin's files to a running daemon, and follows until it has decided
-//! about them.
+//! `transom plugin upload`: sends a plugin's files to a running daemon, and waits until it has admitted
+//! or rejected them.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -17,12 +17,12 @@ use crate::exit::Misconfigured;
 use crate::output::{self, Output};
 use crate::plugin_archive;
 
-/// Send a component to a running daemon, which writes it to its plugin directory and admits it as any
+/// Send a component to a running daemon, which writes it to its plugin directory and admits it like any
 /// other file there; the command ends when the new version serves or is rejected.
 ///
-/// The daemon's manifest stays unless `--manifest` names another one; a plugin that the daemon does not
-/// have needs one. A rejected component leaves the old version serving. The daemon accepts files only
-/// with `uploads = true` in the section [plugins] of its configuration, as `transom dev` writes it.
+/// The daemon keeps the plugin's manifest unless `--manifest` names another one; a new plugin needs a
+/// manifest. A rejected component leaves the old version serving. The daemon accepts files only with
+/// `uploads = true` in the section [plugins] of its configuration, as `transom dev` writes it.
 ///
 /// Exit code 0 means that the version serves, or runs as a shadow or canary; 1 that the daemon
 /// rejects it.
@@ -37,10 +37,10 @@ use crate::plugin_archive;
 pub(in crate::cli) struct Upload {
     /// Component: NAME.wasm.
     file: PathBuf,
-    /// Manifest to write as well. Default: the daemon's stays.
+    /// Manifest to send with the component. Default: the daemon keeps the plugin's manifest.
     #[arg(long, value_name = "FILE")]
     manifest: Option<PathBuf>,
-    /// Signature of the component. Default: the file NAME.wasm.sig beside it, if there is one.
+    /// Signature of the component. Default: the file NAME.wasm.sig next to it, if it exists.
     #[arg(long, value_name = "FILE")]
     signature: Option<PathBuf>,
     /// Name of the plugin in the daemon. Default: the component's file name without `.wasm`.
@@ -62,7 +62,8 @@ impl Upload {
             connection: self.connection,
             name,
         };
-        // A daemon that rejects a large body may close the connection before its answer is read.
+        // Whether uploads are enabled is checked first: a daemon that rejects a large body may close
+        // the connection before the client reads the response.
         let document = plugin.connection.ask(Method::GET, &[], None).await?;
         if document["uploads"] == false {
             return Err(anyhow!(
@@ -81,7 +82,8 @@ impl Upload {
         if answer["ignored"] == true {
             return Err(anyhow!("{ignored}; {}", plugin.serving().await));
         }
-        // The daemon has begun, if there is something to decide.
+        // The timeout for the beginning is zero: the daemon has begun the admission before it responds,
+        // unless it already has the same files.
         let outcome = match plugin.verdict(digest, Duration::ZERO, ignored).await {
             Ok(outcome) => outcome,
             Err(error) => {

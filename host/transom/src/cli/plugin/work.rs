@@ -15,9 +15,9 @@ use crate::output;
 /// A component and its manifest.
 #[derive(Debug, Args)]
 pub(super) struct Component {
-    /// Component file; `check` also takes a manifest that names a `source`.
+    /// Component file; `check` also accepts a manifest that names a `source`.
     pub(super) file: PathBuf,
-    /// Manifest. Default: the `.toml` file of the same name beside the component.
+    /// Manifest. Default: the `.toml` file of the same name next to the component.
     #[arg(long)]
     pub(super) manifest: Option<PathBuf>,
 }
@@ -65,7 +65,7 @@ impl Subject {
         let candidate = admitted.with_context(|| self.shown())?;
         if self.verbose {
             let stages = candidate.stages();
-            // The detail last: a list of imports is wider than a terminal.
+            // The detail is the last column, because a list of imports is wider than a terminal.
             let rows = stages.iter().map(|it| {
                 let mut row = stage_row(it);
                 row.insert(2, micros(it.millis * 1000.0));
@@ -87,7 +87,7 @@ impl Subject {
         self.component.file.with_file_name(name)
     }
 
-    /// For messages.
+    /// The component's path for messages.
     pub(super) fn shown(&self) -> String {
         self.component.file.display().to_string()
     }
@@ -118,7 +118,7 @@ impl Form {
     }
 }
 
-/// The cases of a file, and its text.
+/// Reads the cases of a file; returns them with the file's text and format.
 pub(super) fn cases(path: &Path) -> anyhow::Result<(Cases, String, Form)> {
     let read = || {
         let form = Form::of(path)?;

@@ -49,7 +49,7 @@ fn leader(service: &Service) -> String {
     }
 }
 
-/// The most telling numbers of a service.
+/// The most informative numbers of a service.
 fn summary(service: &Service) -> String {
     let numbers = &service.state.summary;
     let number = |key: &str| numbers[key].as_u64().unwrap_or_default();
@@ -126,7 +126,7 @@ pub(in crate::cli) fn cluster(overview: &Overview) -> Section {
     (&["resource", "used", "share", "offered"], rows.collect())
 }
 
-/// What the daemon depends on, and the daemon itself.
+/// The master, the store and the plugins, and the daemon's process.
 pub(in crate::cli) fn parts(overview: &Overview) -> Section {
     let cluster = &overview.cluster;
     let master = cluster.leader.clone();
@@ -242,7 +242,7 @@ fn counted(number: u64, what: &str) -> String {
     format!("{number} {what}{s}")
 }
 
-/// At most two digits after the point.
+/// Formats a number with at most two decimals.
 fn amount(value: f64) -> String {
     let text = format!("{value:.2}");
     text.trim_end_matches('0').trim_end_matches('.').to_owned()

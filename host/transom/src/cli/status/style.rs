@@ -1,4 +1,4 @@
-//! Colours of a terminal, only where the output is one.
+//! Terminal colours, if the output is a terminal.
 
 use std::io::IsTerminal;
 

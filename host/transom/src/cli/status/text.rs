@@ -1,5 +1,4 @@
-//! The overview as text for people. Everything that comes from the document is escaped before it
-//! reaches the terminal.
+//! The overview as text. All text from the document is escaped before it reaches the terminal.
 
 use std::fmt::Write as _;
 
@@ -51,7 +50,7 @@ pub(in crate::cli) fn header(overview: &Overview, style: Style) -> String {
     )
 }
 
-/// A problem and the advice on a line below.
+/// A problem, and the advice on the line below it.
 pub(in crate::cli) fn problem(problem: &Problem, style: Style) -> String {
     let severity = match problem.severity {
         Severity::Error => style.red("ERROR"),
@@ -68,7 +67,7 @@ pub(in crate::cli) fn problem(problem: &Problem, style: Style) -> String {
     text
 }
 
-/// A table whose first line stands out.
+/// A table whose first line is bold.
 pub(in crate::cli) fn headed(table: &str, style: Style) -> String {
     match table.split_once('\n') {
         Some((first, rest)) => format!("{}\n{rest}", style.bold(first)),

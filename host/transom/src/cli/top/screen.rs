@@ -1,4 +1,5 @@
-//! The terminal: its other screen while `top` runs, and its former state afterwards.
+//! The terminal: switches to the alternate screen while `top` runs, and restores the terminal
+//! afterwards.
 
 use std::io::{self, Stdout, Write};
 
@@ -9,7 +10,7 @@ use crossterm::{execute, queue};
 
 use super::view::View;
 
-/// The terminal is restored when it is dropped, also after a panic.
+/// The alternate screen. Dropping this restores the terminal, also after a panic.
 pub(super) struct Screen {
     out: Stdout,
 }
@@ -22,7 +23,7 @@ impl Screen {
         Ok(screen)
     }
 
-    /// Writes every line over the one before, which does not flicker.
+    /// Overwrites the lines one by one, which avoids flicker.
     pub(super) fn draw(&mut self, view: &mut View) -> io::Result<()> {
         let (width, height) = terminal::size()?;
         let lines = view.lines(usize::from(width), usize::from(height));
@@ -40,7 +41,7 @@ impl Screen {
 
 impl Drop for Screen {
     fn drop(&mut self) {
-        // There is nobody to tell.
+        // An error cannot be reported any more.
         let _ = execute!(self.out, Show, LeaveAlternateScreen);
         let _ = terminal::disable_raw_mode();
     }

@@ -1,5 +1,5 @@
-//! The session of `top`: keys, requests and drawing beside one another, so that a daemon that answers
-//! slowly holds up no key.
+//! The session of `top`: handles keys, requests and drawing concurrently, so that a slow daemon does
+//! not delay the reaction to a key.
 
 use std::io;
 use std::pin::{Pin, pin};
@@ -12,8 +12,8 @@ use tokio::time::{Instant, sleep_until};
 use super::view::{After, View};
 use crate::admin::overview::document::Overview;
 
-/// Refreshes and draws until the user quits or the keys end. One request is under way at a time, and
-/// `interval` passes between its answer and the next one.
+/// Refreshes and draws until the user quits or the stream of keys ends. At most one request is in
+/// flight, and `interval` passes between its answer and the next request.
 pub(super) async fn run<F>(
     view: &mut View,
     interval: Duration,
@@ -34,7 +34,7 @@ where
                     After::Quit => return Ok(()),
                     After::Draw => {}
                 },
-                // A new size.
+                // The terminal was resized, so the view is drawn again.
                 Some(Ok(_)) => {}
                 Some(Err(error)) => return Err(error.into()),
                 None => return Ok(()),
@@ -50,13 +50,14 @@ where
             () = sleep_until(next), if request.is_none() && !view.is_paused() => request.set(Some(fetch())),
         }
         if view.is_paused() {
-            // Its answer would change the tables. The next request follows when they continue.
+            // The answer would change the paused tables. The next request is sent when the user
+            // continues.
             request.set(None);
         }
     }
 }
 
-/// The answer of the request under way; without one this never returns.
+/// Waits for the answer to the request in flight; never returns without one.
 async fn answer<F: Future>(request: Pin<&mut Option<F>>) -> F::Output {
     match request.as_pin_mut() {
         Some(request) => request.await,
@@ -75,7 +76,7 @@ mod tests {
     use super::*;
 
     const INTERVAL: Duration = Duration::from_secs(2);
-    /// Paused time: passes only while nothing else happens.
+    /// With Tokio's paused clock, time advances only while all tasks are idle.
     const TIMEOUT: Duration = Duration::from_mins(1);
 
     fn overview(hostname: &str) -> Overview {
@@ -85,7 +86,7 @@ mod tests {
         serde_json::from_value(document).expect("an overview")
     }
 
-    /// A stand-in for a daemon that answers when the test says so, and the user.
+    /// A stand-in for the user, and for a daemon whose answers the test sends.
     struct Stand {
         /// The requests, each with the sender of its answer.
         requests: mpsc::UnboundedReceiver<oneshot::Sender<Overview>>,
@@ -161,7 +162,7 @@ mod tests {
                 .until_shown("rows by name", |lines| row(lines, "/a") < row(lines, "/b"))
                 .await;
             stand.press('q');
-            // The session drops it.
+            // The session drops the pending request.
             request.closed().await;
             assert_eq!(asked.elapsed(), Duration::ZERO);
         })

@@ -1,5 +1,5 @@
-//! What `top` shows: the tables of the overview, sorted and filtered, and the reaction to keys. No
-//! input or output.
+//! The view of `top`: the tables of the overview, sorted and filtered, and the reaction to keys. Pure:
+//! it makes no input or output.
 
 use std::cmp::Ordering;
 
@@ -12,7 +12,7 @@ use crate::cli::status::style::Style;
 use crate::cli::status::text;
 use crate::output::table;
 
-/// The most characters of a filter.
+/// The maximum number of characters of a filter.
 const MAX_FILTER: usize = 100;
 
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
@@ -24,18 +24,18 @@ pub(super) enum After {
 #[derive(Debug, Default)]
 pub(super) struct View {
     overview: Option<Overview>,
-    /// Why the last refresh failed.
+    /// The error of the last refresh, if it failed.
     failure: Option<String>,
     filter: String,
-    /// Whether keys go into the filter.
+    /// Whether keys are typed into the filter.
     typing: bool,
     paused: bool,
-    /// The column by which tables are sorted; `None`: as the daemon sends them.
+    /// The column by which tables are sorted; `None`: the order of the daemon.
     column: Option<usize>,
     reversed: bool,
     /// The first line that is shown below the header.
     scroll: usize,
-    /// Lines below the header that fit on the screen.
+    /// The number of lines below the header that fit on the screen.
     page: usize,
 }
 
@@ -52,7 +52,7 @@ impl View {
         self.failure = None;
     }
 
-    /// The last overview stays.
+    /// Records a failed refresh. The last overview stays on the screen.
     pub(super) fn failed(&mut self, why: String) {
         self.failure = Some(why);
     }
@@ -194,7 +194,7 @@ impl View {
     }
 }
 
-/// Numbers by value, before texts.
+/// Compares two cells: numbers by value, and before text.
 fn compare(a: Option<&String>, b: Option<&String>) -> Ordering {
     let number = |cell: Option<&String>| {
         let first = cell?.split_whitespace().next()?;
@@ -240,7 +240,7 @@ mod tests {
         after
     }
 
-    /// The rows of the table of what waits, by name.
+    /// The names in the table of waiting apps, in the order of its rows.
     fn rows(view: &mut View) -> Vec<String> {
         let lines = view.lines(120, 60);
         let rows = lines
@@ -267,7 +267,7 @@ mod tests {
         let mut view = view();
         assert_eq!(press(&mut view, "/C"), After::Draw);
         assert!(view.lines(120, 60)[1].contains("filter: C_"));
-        // Keys of commands are text here.
+        // While the filter is typed, command keys are text.
         press(&mut view, "q\n");
         assert!(rows(&mut view).is_empty());
         view.press(KeyCode::Esc.into());

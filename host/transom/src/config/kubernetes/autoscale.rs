@@ -1,4 +1,5 @@
-//! `[kubernetes.agents.autoscale]`: the count of agents follows the pods.
+//! `[kubernetes.agents.autoscale]`: the settings of the autoscaler, which adjusts the count of agents
+//! to the pods.
 
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
@@ -9,19 +10,19 @@ use super::{Period, schema};
 #[derive(Clone, Debug, Default, Deserialize, JsonSchema, Serialize)]
 #[serde(deny_unknown_fields, default)]
 pub(crate) struct Agents {
-    /// `[kubernetes.agents.autoscale]`: the count follows the pods.
+    /// `[kubernetes.agents.autoscale]`: the autoscaler, which adjusts the count of agents to the pods.
     pub(crate) autoscale: Autoscale,
 }
 
-/// `[kubernetes.agents.autoscale]`: the count of agents follows the pods.
+/// `[kubernetes.agents.autoscale]`: the autoscaler, which adjusts the count of agents to the pods.
 #[derive(Clone, Debug, Deserialize, JsonSchema, Serialize)]
 #[serde(deny_unknown_fields, default)]
 pub(crate) struct Autoscale {
-    /// The count of agents follows the pods.
+    /// Whether the autoscaler adjusts the count of agents to the pods.
     pub(crate) enabled: bool,
-    /// The minimum count of agents, of requests too; at least 1.
+    /// The minimum count of agents, also for requests to scale; at least 1.
     pub(crate) min: u32,
-    /// The maximum count of agents, of requests too; not set: `max_scale`.
+    /// The maximum count of agents, also for requests to scale; not set: `max_scale`.
     pub(crate) max: Option<u32>,
     /// How long pods must be unschedulable before agents are added for them.
     #[schemars(with = "schema::Period")]
@@ -32,7 +33,7 @@ pub(crate) struct Autoscale {
     /// The time between two changes of the count.
     #[schemars(with = "schema::Period")]
     pub(crate) cooldown: Period,
-    /// How many agents are added at once at most.
+    /// The maximum number of agents that are added in one change.
     pub(crate) step: u32,
 }
 
@@ -51,7 +52,7 @@ impl Default for Autoscale {
 }
 
 impl Autoscale {
-    /// The upper limit.
+    /// The maximum count of agents.
     pub(crate) fn maximum(&self, max_scale: u32) -> u32 {
         self.max.unwrap_or(max_scale)
     }

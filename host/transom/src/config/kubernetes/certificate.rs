@@ -8,22 +8,23 @@ use transom_web::TlsPem;
 
 use super::Kubernetes;
 
-/// The keys, as messages name them.
+/// The names of the keys in messages.
 const SETTINGS: [&str; 2] = ["kubernetes.ssl_crt_base64", "kubernetes.ssl_key_base64"];
 
-/// The maximum size of a text; chains and keys have a few thousand bytes.
+/// The maximum size of a base64 text; chains and keys have a few thousand bytes.
 const MAX_BYTES: usize = 1 << 20;
 
-/// The program that this one replaces reads the alphabet for URLs, `base64` of a shell writes the
-/// other one; a text is translated to the latter first.
+/// The standard alphabet, as the command `base64` writes it. The program that this one replaces reads
+/// the alphabet for URLs, so such texts are translated to the standard alphabet before they are
+/// decoded.
 const BASE64: GeneralPurpose = GeneralPurpose::new(
     &alphabet::STANDARD,
     GeneralPurposeConfig::new().with_decode_padding_mode(DecodePaddingMode::Indifferent),
 );
 
 impl Kubernetes {
-    /// Certificate and key, if both are there and can be decoded. [`Self::certificate_problems`]
-    /// reports everything else.
+    /// Certificate and key, if both are set and can be decoded. [`Self::certificate_problems`] reports
+    /// everything else.
     pub(in crate::config) fn tls_pem(&self) -> Option<TlsPem> {
         let certificate = decoded(self.ssl_crt_base64.as_ref()?).ok()?;
         let key = decoded(self.ssl_key_base64.as_ref()?).ok()?;
@@ -67,13 +68,13 @@ impl Kubernetes {
     }
 }
 
-/// The text in PEM, or what is wrong.
+/// The decoded PEM text, or a description of the fault.
 fn decoded(text: &Secret) -> Result<String, &'static str> {
     let text = text.reveal();
     if text.len() > MAX_BYTES {
         return Err("is longer than 1 MiB; expected a PEM text in base64");
     }
-    // Tools wrap the lines.
+    // Tools insert line breaks.
     let letters = text.chars().filter(|char| !char.is_ascii_whitespace());
     let letters = letters.map(|char| match char {
         '-' => '+',

@@ -1,4 +1,4 @@
-//! Checks the settings of `[kubernetes]`, and reports all faults at once.
+//! Checks the settings of `[kubernetes]`, and reports all faults together.
 
 use super::Kubernetes;
 
@@ -57,7 +57,7 @@ impl Kubernetes {
                 .iter()
                 .filter(|item| item.find('=').is_none_or(|at| at == 0))
             {
-                // What follows may be a secret.
+                // The value after the name may be a secret.
                 let name = item.split('=').next().unwrap_or_default();
                 problems.add(true, || {
                     format!("`kubernetes.{key}` has the item {name:?}; expected NAME=VALUE")

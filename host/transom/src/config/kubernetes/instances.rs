@@ -1,9 +1,9 @@
-//! `[kubernetes.NAME]`: several instances, each with settings of its own.
+//! `[kubernetes.NAME]`: several instances with separate settings.
 //!
-//! An instance inherits every key of `[kubernetes]` that it does not set, but for its name and its
-//! volumes. [`WithInstances`] moves the tables of instances out of `[kubernetes]`, where they would
-//! be unknown keys, into [`SECTION`]; [`Inheritance`] then adds what they inherit. Both keep the
-//! source of each value.
+//! An instance inherits every key of `[kubernetes]` that it does not set, except for the framework's
+//! name and the volumes. [`WithInstances`] moves the tables of instances out of `[kubernetes]`, where
+//! they would be unknown keys, into [`SECTION`]; [`Inheritance`] then adds the inherited keys. Both
+//! keep the source of each value.
 
 mod collisions;
 
@@ -17,14 +17,14 @@ use figment::{Figment, Metadata, Profile, Provider};
 use super::{Instance, Kubernetes};
 use crate::config::Settings;
 
-/// The section to which the tables of instances are moved. No source has it.
+/// The section to which the tables of instances are moved. It does not occur in any source.
 pub(in crate::config) const SECTION: &str = "kubernetes_instances";
-/// The section that they share.
+/// The section from which instances inherit.
 const SHARED: &str = "kubernetes";
 /// The maximum length of a name, which is that of a DNS label.
 const MAX_NAME: usize = 63;
 
-/// The keys of the port: an instance without a port of its own has no use for them.
+/// The keys of the port. They have no effect in an instance without its own port.
 const PORT_KEYS: [&str; 12] = [
     "hostname",
     "trusted_networks",
@@ -40,14 +40,14 @@ const PORT_KEYS: [&str; 12] = [
     "auth_read_only_password",
 ];
 
-/// Keys that belong together: an instance that sets one of a group inherits none of it.
+/// Groups of keys: an instance that sets one key of a group inherits none of the group.
 const GROUPS: [&[&str]; 3] = [
     &["tls_certificate", "tls_key", "ssl_crt_base64", "ssl_key_base64"],
     &["auth_username", "auth_password"],
     &["auth_read_only_username", "auth_read_only_password"],
 ];
 
-/// The keys of `[kubernetes]` and their other names.
+/// The keys of `[kubernetes]` and their aliases.
 static KEYS: LazyLock<&'static [&'static str]> = LazyLock::new(|| {
     let unknown = Dict::from([(String::new(), Value::from(0))]);
     match Value::from(unknown).deserialize::<Kubernetes>() {
@@ -62,7 +62,8 @@ static KEYS: LazyLock<&'static [&'static str]> = LazyLock::new(|| {
 /// A source of settings whose tables of instances are moved to [`SECTION`].
 pub(in crate::config) struct WithInstances<'a, P> {
     pub(in crate::config) source: P,
-    /// The names of instances whose keys may be written as `NAME_KEY`, as variables write them.
+    /// The names of instances whose keys may be written as `NAME_KEY`, which is their form in
+    /// environment variables.
     pub(in crate::config) names: &'a BTreeSet<String>,
 }
 
@@ -112,8 +113,8 @@ fn move_instances(settings: &mut Dict, names: &BTreeSet<String>) {
     }
 }
 
-/// The instance and its key that `NAME_KEY` means, if it is no key of `[kubernetes]`. A hyphen of
-/// the name is an underscore here.
+/// Splits `NAME_KEY` into the name of an instance and its key, unless it is a key of `[kubernetes]`. A
+/// hyphen of the name is written as an underscore.
 fn key_of_instance<'a>(key: &'a str, names: &'a BTreeSet<String>) -> Option<(&'a str, &'a str)> {
     if KEYS.contains(&key) {
         return None;
@@ -125,7 +126,7 @@ fn key_of_instance<'a>(key: &'a str, names: &'a BTreeSet<String>) -> Option<(&'a
     meant.max_by_key(|(name, _)| name.len())
 }
 
-/// The role by the name that is ours, because two names of one key are an error.
+/// Renames the alias of `role` to the key, because a key that is set by both names is an error.
 fn one_name_each(mut keys: Dict) -> Dict {
     if let Some(role) = keys.remove("framework_role") {
         keys.entry("role".to_owned()).or_insert(role);
@@ -145,19 +146,19 @@ fn table(figment: &Figment, key: &str) -> Dict {
     }
 }
 
-/// What the instances inherit: a source of settings for [`SECTION`] that is weaker than their own
-/// keys.
+/// The keys that the instances inherit: a source of settings for [`SECTION`] with a lower precedence
+/// than their own keys.
 #[derive(Default)]
 pub(in crate::config) struct Inheritance {
     sections: Dict,
-    /// The instances with a port of their own.
+    /// The instances with their own port.
     ports: BTreeSet<String>,
     /// Faults, one line each.
     pub(in crate::config) faults: Vec<String>,
 }
 
 impl Provider for Inheritance {
-    /// The source of the values that are made here.
+    /// The name of the source for values without another one.
     fn metadata(&self) -> Metadata {
         Metadata::named("default of an instance")
     }
@@ -172,7 +173,7 @@ impl Provider for Inheritance {
 }
 
 impl Inheritance {
-    /// Of settings that are complete.
+    /// Computes the inherited keys. All sources must be merged before.
     pub(in crate::config) fn of(figment: &Figment) -> Self {
         let mut inheritance = Self::default();
         let shared = table(figment, SHARED);
@@ -235,12 +236,12 @@ impl Inheritance {
         }
     }
 
-    /// Tells each section which instance it is.
+    /// Sets the section's name and the path of each instance.
     pub(in crate::config) fn identify(&self, settings: &mut Settings) {
         for (name, section) in &mut settings.kubernetes_instances {
             let own_port = self.ports.contains(name);
             section.instance = Instance {
-                // A name lasts as long as the process: services and ports are called by it.
+                // The name is leaked, because services and ports use it as long as the process runs.
                 section: Box::leak(format!("{SHARED}.{name}").into_boxed_str()),
                 path: if own_port {
                     String::new()
@@ -257,7 +258,7 @@ fn text_at(section: &Dict, key: &str) -> Option<String> {
     value.into_string()
 }
 
-/// Why a name is none of an instance.
+/// The error text for a name that no instance can have.
 fn wrong_name(name: &str) -> Option<String> {
     let valid = |char: char| matches!(char, 'a'..='z' | '0'..='9' | '-');
     let wrong = name.is_empty() || name.len() > MAX_NAME || !name.chars().all(valid);
@@ -269,8 +270,8 @@ fn wrong_name(name: &str) -> Option<String> {
     })
 }
 
-/// The volume of an instance: its name is the last part of a path, and follows a volume's name after
-/// a hyphen.
+/// The default volume of an instance: the instance's name is appended to a path as its last part, and
+/// to the name of a volume after a hyphen.
 fn volume(shared: &str, name: &str) -> String {
     let base = shared.trim_end_matches('/');
     let separator = if shared.contains('/') { '/' } else { '-' };
@@ -279,7 +280,7 @@ fn volume(shared: &str, name: &str) -> String {
 }
 
 impl Settings {
-    /// The instances of the Kubernetes service: the named ones, otherwise `[kubernetes]` itself.
+    /// The instances of the Kubernetes service: the named ones, or else `[kubernetes]` itself.
     pub(crate) fn kubernetes(&self) -> Vec<&Kubernetes> {
         if self.kubernetes_instances.is_empty() {
             self.kubernetes.iter().collect()
@@ -288,8 +289,8 @@ impl Settings {
         }
     }
 
-    /// The sections whose ports are opened: those of instances with a port of their own, and
-    /// `[kubernetes]` if it serves one.
+    /// The sections whose ports are opened: those of instances with their own port, and `[kubernetes]`
+    /// if its port serves an instance.
     pub(crate) fn kubernetes_ports(&self) -> Vec<&Kubernetes> {
         let instances = self.kubernetes();
         let shared = instances.iter().any(|section| !section.instance.path.is_empty());
@@ -301,7 +302,7 @@ impl Settings {
     }
 }
 
-/// The problems of all instances, one line each. One that they have all inherited is told once.
+/// The problems of all instances, one line each. A problem that all instances inherit is listed once.
 pub(in crate::config) fn problems(settings: &Settings) -> Vec<String> {
     let Some(shared) = &settings.kubernetes else {
         return Vec::new();

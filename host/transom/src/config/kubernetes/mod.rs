@@ -27,7 +27,7 @@ pub(super) use instances::{
 pub(crate) use period::Period;
 pub(super) use variables::{Variables, names_of as variables_of};
 
-/// The command of a server, without what the service adds.
+/// The command of a server, without the arguments that the service adds.
 const SERVER_COMMAND: &str = "/usr/local/bin/k3s server --cluster-cidr=10.2.0.0/16 --service-cidr=10.3.0.0/16 \
      --cluster-dns=10.3.0.10 --kube-scheduler-arg=leader-elect=false \
      --kube-controller-manager-arg=enable-leader-migration=false \
@@ -37,7 +37,7 @@ const SERVER_COMMAND: &str = "/usr/local/bin/k3s server --cluster-cidr=10.2.0.0/
 const AGENT_COMMAND: &str = "/usr/local/bin/k3s agent --snapshotter=native --flannel-backend=vxlan";
 
 /// `[kubernetes]`: a Kubernetes cluster as tasks of a framework. Sections `[kubernetes.NAME]` have the
-/// same keys, for instances of their own.
+/// same keys, for additional instances.
 #[derive(Clone, Debug, Deserialize, JsonSchema, Serialize)]
 #[serde(deny_unknown_fields, default)]
 #[allow(
@@ -45,7 +45,7 @@ const AGENT_COMMAND: &str = "/usr/local/bin/k3s agent --snapshotter=native --fla
     reason = "each is a switch of the specification"
 )]
 pub(crate) struct Kubernetes {
-    /// Which instance it is; from the place of the section, not a key.
+    /// Identifies the instance. It is derived from the section's name, and is not a key.
     #[serde(skip)]
     pub(crate) instance: Instance,
     /// The address of the API; others than loopback need credentials or `trusted_networks`.
@@ -85,7 +85,7 @@ pub(crate) struct Kubernetes {
     /// The password of `auth_read_only_username`.
     #[schemars(with = "Option<schema::Secret>")]
     pub(crate) auth_read_only_password: Option<Secret>,
-    /// The user of the tasks on the cluster's agents.
+    /// The user that runs the tasks on the cluster's agents.
     pub(crate) framework_user: String,
     /// The name that the framework registers with, and the prefix of its keys in the store.
     pub(crate) framework_name: String,
@@ -124,7 +124,7 @@ pub(crate) struct Kubernetes {
     pub(crate) container_runtime: Option<String>,
     /// The suffix of host names.
     pub(crate) domain: String,
-    /// Containers get a cgroup namespace of their own.
+    /// Containers get a separate cgroup namespace.
     pub(crate) cgroup_v2: bool,
     /// The container runtime limits the file systems of containers to their disk.
     pub(crate) restrict_disk_allocation: bool,
@@ -137,7 +137,8 @@ pub(crate) struct Kubernetes {
 
     /// The image of servers and agents.
     pub(crate) image_orch: String,
-    /// With it servers and agents join; a random one is made and stored if it is not set.
+    /// The token with which servers and agents join the cluster. If it is not set, a random one is
+    /// generated and stored.
     #[schemars(with = "Option<schema::Secret>")]
     pub(crate) orch_token: Option<Secret>,
     /// The network domain of the orchestrator's containers. Read for compatibility; nothing uses it.
@@ -249,8 +250,8 @@ pub(crate) struct Kubernetes {
     pub(crate) ds_mysql_password: Secret,
     /// Servers verify the certificate of the SQL server.
     pub(crate) ds_mysql_ssl: bool,
-    /// What runs in place of the datastore's image without containers: a line for the shell, with
-    /// the variables `PORT0` and `DATA_DIR`. Not set: a kvstore runs the agents' `etcd` and
+    /// The shell command that runs in place of the datastore's image if tasks run without containers,
+    /// with the variables `PORT0` and `DATA_DIR`. Not set: a kvstore runs the agents' `etcd` and
     /// `etcdctl`.
     pub(crate) ds_command: Option<String>,
     /// The address of a datastore outside of the framework, if `ds_count` is 0.
@@ -276,14 +277,14 @@ pub(crate) struct Kubernetes {
     pub(crate) backup: Backup,
 }
 
-/// Which instance a section is.
+/// Identifies the instance of a section.
 #[derive(Clone, Debug)]
 pub(crate) struct Instance {
-    /// The section, as messages name it, and the name of the service: `kubernetes`, or
+    /// The name of the section in messages, which is also the name of the service: `kubernetes`, or
     /// `kubernetes.NAME`.
     pub(crate) section: &'static str,
-    /// The path below which the port of `[kubernetes]` serves the instance, `/NAME`; empty if it has
-    /// a port of its own.
+    /// The path below which the port of `[kubernetes]` serves the instance, `/NAME`; empty if the
+    /// instance has its own port.
     pub(crate) path: String,
 }
 
@@ -302,7 +303,7 @@ impl Default for Instance {
 pub(crate) struct Label {
     /// The name of the label.
     pub(crate) key: String,
-    /// Its value.
+    /// The value of the label.
     pub(crate) value: String,
 }
 
@@ -310,8 +311,8 @@ pub(crate) struct Label {
 #[derive(Clone, Debug, Deserialize, JsonSchema, Serialize)]
 #[serde(deny_unknown_fields, default)]
 pub(crate) struct Bootstrap {
-    /// Host, or host and port, under which the cluster's agents reach the port to fetch scripts;
-    /// `hostname` and the port if it is not set.
+    /// Host, or host and port, at which the cluster's agents reach the port to fetch scripts. Not set:
+    /// `hostname` and the port.
     pub(crate) advertise: Option<String>,
     /// The maximum size of the script in bytes.
     pub(crate) max_bytes: usize,
@@ -477,8 +478,8 @@ impl Default for Kubernetes {
 }
 
 impl Kubernetes {
-    /// Takes the specified default of `hostname`, the value of `HOSTNAME`, on a port that other
-    /// machines can reach.
+    /// Sets the specified default of `hostname`, which is the value of `HOSTNAME`, for a port that
+    /// other machines can reach.
     pub(super) fn default_hostname(&mut self, variable: Option<String>) {
         if self.hostname.is_empty() && !self.listener.is_loopback() {
             self.hostname = variable.unwrap_or_default();
@@ -490,7 +491,7 @@ impl Kubernetes {
         [&mut self.tls_certificate, &mut self.tls_key, &mut self.backup.dir]
             .into_iter()
             .flatten()
-            // An empty one is reported as it is.
+            // An empty path is left as it is, so that it is reported.
             .filter(|path| !path.as_os_str().is_empty())
     }
 }
@@ -500,7 +501,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn hostname_is_that_of_the_variable_when_others_can_reach_the_port() {
+    fn default_hostname_of_a_reachable_port_is_that_of_the_variable() {
         for (listener, hostname, expected) in [
             ("127.0.0.1", "", "127.0.0.1"),
             ("0.0.0.0", "", "box"),

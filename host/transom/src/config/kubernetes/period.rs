@@ -1,4 +1,4 @@
-//! A length of time in the settings: `15s`, `10m`, or a number of seconds.
+//! A duration in the settings: `15s`, `10m`, or a number of seconds.
 
 use std::fmt;
 use std::time::Duration;
@@ -6,17 +6,17 @@ use std::time::Duration;
 use serde::de::{self, Visitor};
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 
-/// A length of time.
+/// A duration.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Period(Duration);
 
 impl Period {
-    /// So many seconds.
+    /// A duration of this many seconds.
     pub(crate) const fn seconds(seconds: u64) -> Self {
         Self(Duration::from_secs(seconds))
     }
 
-    /// The length.
+    /// The duration.
     pub(crate) fn duration(self) -> Duration {
         self.0
     }
@@ -82,7 +82,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn lengths_of_time_are_read_and_written() {
+    fn durations_are_read_and_written() {
         for (text, millis, shown) in [
             ("15s", Some(15_000), "15s"),
             ("10m", Some(600_000), "600s"),

@@ -1,12 +1,12 @@
-//! Holds `docs/framework-settings.md` against the settings: keys and meanings are those of the
-//! structs, variables those of the one table, defaults those of the code.
+//! Compares `docs/framework-settings.md` with the settings: keys and meanings are those of the structs,
+//! variables those of the table in [`variables`], defaults those of the code.
 
 use serde_json::Value;
 
 use super::{Kubernetes, variables};
 
 const PAGE: &str = include_str!("../../../../../docs/framework-settings.md");
-/// Where the structs of the section and its parts are; their comments are the meanings.
+/// The source files with the structs of the section. The fields' comments are the meanings on the page.
 const SOURCES: [&str; 2] = [include_str!("mod.rs"), include_str!("autoscale.rs")];
 
 /// A field of a struct, with its comment in one line.
@@ -16,7 +16,7 @@ struct Field {
     meaning: String,
 }
 
-/// The fields of a struct that are keys; `None` if it is in no source.
+/// The fields of a struct that are keys; `None` if no source contains the struct.
 fn fields(name: &str) -> Option<Vec<Field>> {
     let head = format!("struct {name} {{\n");
     let (_, body) = SOURCES.iter().find_map(|source| source.split_once(&head))?;
@@ -62,14 +62,14 @@ fn add_rows(rows: &mut Vec<(String, String)>, name: &str, prefix: &str, defaults
             .collect();
         let default = match default {
             Value::Null => String::new(),
-            // Masked in the JSON; it is the specification's.
+            // The JSON masks this default, which the specification publishes.
             _ if key == "ds_mysql_password" => {
                 format!("`{:?}`", Kubernetes::default().ds_mysql_password.reveal())
             }
             default => format!("`{default}`"),
         };
         let row = format!("| `{key}` | {} | {default} | {meaning} |", names.join(", "));
-        // Nothing between two bars is one blank.
+        // An empty cell is written as one blank.
         let row = row.replace("|  |", "| |").replace("|  |", "| |");
         rows.push((key, row));
     }

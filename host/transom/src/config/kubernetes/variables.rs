@@ -1,26 +1,27 @@
-//! The environment variables of part B that speak for `[kubernetes]`: the one table of their names.
+//! The environment variables of part B (specification) for `[kubernetes]`, and the table of their
+//! names.
 
 use figment::value::{Dict, Map, Value};
 use figment::{Metadata, Profile, Provider};
 
 use super::Period;
 
-/// The names of a variable, the key that it sets, and what it must be.
+/// The names of a variable, the key that it sets, and the form of its value.
 struct Variable {
     /// The specification's name, or a neutral form of upstream's.
     name: &'static str,
-    /// Upstream's, if it is another one.
+    /// Upstream's name, if it differs.
     upstream: &'static str,
     key: &'static str,
     form: Form,
 }
 
-/// What the text of a variable must be.
+/// The form that the value of a variable must have.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Form {
-    /// Anything.
+    /// Any text.
     Text,
-    /// Anything; never shown.
+    /// Any text, which is never shown.
     Secret,
     /// `true` or `false`, in any case.
     Switch,
@@ -28,7 +29,7 @@ enum Form {
     Number,
     /// A number.
     Amount,
-    /// A length of time.
+    /// A duration.
     Period,
     /// A JSON list of labels.
     Labels,
@@ -147,7 +148,7 @@ pub(in crate::config) fn names_of(key: &str) -> impl Iterator<Item = &'static st
 pub(crate) struct Variables(pub(crate) Dict);
 
 impl Variables {
-    /// From the environment of this process.
+    /// Reads the environment of this process.
     ///
     /// # Errors
     /// Every variable with a wrong value, one line each.
@@ -173,7 +174,7 @@ impl Variables {
             let (name, text) = match (variable(name), other) {
                 (Some(text), other) => {
                     if other.is_some() {
-                        // Printed, because the log is configured by these settings.
+                        // Printed, because the log is not configured before the settings are read.
                         eprintln!("transom: {name} and {upstream} are both given; the first one is taken");
                     }
                     (*name, text)
@@ -216,7 +217,7 @@ impl Provider for Variables {
 }
 
 impl Form {
-    /// The value of a key, or what was expected.
+    /// Parses the value of a key. The error is the expected form.
     fn parse(self, text: &str, delimiter: Option<&str>) -> Result<Value, &'static str> {
         match self {
             Self::Text | Self::Secret => Ok(text.into()),
@@ -270,7 +271,7 @@ mod tests {
         Variables::read(|name| variables.get(name).map(|text| (*text).to_owned())).map(|it| it.0)
     }
 
-    /// A text that the variable accepts.
+    /// A valid value of this form.
     fn good(form: Form) -> &'static str {
         match form {
             Form::Text | Form::Secret => "text",
@@ -303,7 +304,7 @@ mod tests {
     }
 
     #[test]
-    fn all_wrong_variables_are_named_with_what_was_expected() {
+    fn all_invalid_variables_are_listed_with_the_expected_form() {
         let faults = read(&[
             ("K3S_AGENT_COUNT", "-1"),
             ("ORCH_SERVER_CPU", "much"),
@@ -328,7 +329,7 @@ mod tests {
     }
 
     #[test]
-    fn the_specified_name_wins_and_delimiters_are_configurable() {
+    fn the_specified_name_takes_precedence_and_delimiters_are_configurable() {
         let section = read(&[("ORCH_TOKEN", "ours"), ("K3S_TOKEN", "theirs")]).expect("valid");
         assert_eq!(section["orch_token"].as_str(), Some("ours"));
         let section = read(&[("K3S_NODE_ENV", "A=1;B=2,3"), ("K3S_NODE_ENV_DELIMITER", ";")]).expect("valid");

@@ -151,7 +151,8 @@ fn admin_reads_only_its_section() {
         std::fs::write(&path, text).expect("written");
         path
     };
-    // The daemon's own rules for a secret from its environment do not matter here.
+    // The password of `[workflow]` is missing, as if it were only in the daemon's environment. A client
+    // of the admin port does not need it.
     let text = "[workflow]\napi_username = \"u\"\n[admin]\nport = 1\nusername = \"a\"\npassword = \"p\"\n";
     let found = admin(&file(text)).expect("a section");
     assert_eq!((found.port, found.username.as_deref()), (1, Some("a")));
@@ -179,7 +180,7 @@ fn other_matchers_may_use_other_attribute_forms() {
 }
 
 #[test]
-fn several_plugins_of_one_extension_point_are_distinct_and_few() {
+fn plugins_of_one_extension_point_must_be_distinct_and_at_most_eight() {
     let plugins = |text: &str| read(&format!("[plugins.use]\n{text}\n"));
     let settings = plugins("matcher = [\"attributes\", \"ours\"]").expect("valid");
     assert_eq!(settings.plugins.bindings.matcher.names(), ["attributes", "ours"]);

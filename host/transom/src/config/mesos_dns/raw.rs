@@ -1,4 +1,4 @@
-//! The file before any rule: every key with its type and default.
+//! The file before values are checked: every key with its type and default.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -11,7 +11,7 @@ use serde_json::Value;
 use super::super::renamed;
 use super::Problems;
 
-/// The keys in mesos-dns's order, then those that are ours.
+/// The keys in mesos-dns's order, then this program's additional keys.
 #[derive(Debug)]
 #[allow(clippy::struct_excessive_bools, reason = "each is a switch of the file")]
 pub(super) struct Raw {
@@ -23,12 +23,12 @@ pub(super) struct Raw {
     pub(super) http_port: i64,
     pub(super) ttl: i32,
     pub(super) srv_record_default_weight: u16,
-    /// Without effect, also in mesos-dns.
+    /// Has no effect, as in mesos-dns.
     soa_serial: u32,
     pub(super) soa_refresh: u32,
     pub(super) soa_retry: u32,
     pub(super) soa_expire: u32,
-    /// Without effect, also in mesos-dns: negative answers have the usual TTL.
+    /// Has no effect, as in mesos-dns: negative answers have the TTL of other answers.
     soa_minttl: u32,
     pub(super) soa_mname: String,
     pub(super) soa_rname: String,
@@ -76,7 +76,7 @@ pub(super) struct Raw {
     pub(super) allow_transfer: Vec<IpNet>,
 }
 
-/// Not shown: it contains a secret.
+/// Credentials, whose secret is not shown by `Debug`.
 #[derive(Default)]
 pub(super) struct Credentials {
     pub(super) principal: String,
@@ -154,7 +154,7 @@ impl Default for Raw {
 }
 
 impl Raw {
-    /// Parses the text. Fails when it is no JSON object; values of the wrong type are added to
+    /// Parses the text. Fails if it is not a JSON object; values of the wrong type are added to
     /// `problems`.
     pub(super) fn read(
         content: &[u8],
@@ -185,7 +185,7 @@ impl Raw {
                 ),
             }
         }
-        // The present names win if both are given.
+        // The present names take precedence if both are given.
         let usual = Self::default();
         for (old, now, usual) in [
             (mname, &mut raw.soa_mname, usual.soa_mname),
@@ -198,7 +198,7 @@ impl Raw {
         Ok(raw)
     }
 
-    /// One value; `folded` is its key in lower case.
+    /// Sets one value; `folded` is its key in lower case.
     fn set(&mut self, folded: &str, entry: &mut Entry<'_>) {
         match folded {
             "refreshseconds" => entry.to(&mut self.refresh_seconds),
@@ -306,7 +306,7 @@ impl Entry<'_> {
         put(slot, self.key, self.value.take(), self.problems);
     }
 
-    /// A port that is off where the file has none, or 0.
+    /// Sets a port; `None` if it is missing in the file, or 0.
     fn optional_port(&mut self, slot: &mut Option<u16>) {
         let mut port = 0_u16;
         self.to(&mut port);
@@ -319,7 +319,7 @@ fn put<T: Expected>(slot: &mut T, key: &str, value: Value, problems: &mut Proble
     if value.is_null() {
         return;
     }
-    // A number is no secret, so the error may quote it.
+    // A number is not a secret, so the error may quote it.
     let found = match &value {
         Value::Number(number) => number.to_string(),
         other => kind(other).to_owned(),

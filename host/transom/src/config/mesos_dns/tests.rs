@@ -69,7 +69,7 @@ fn missing_keys_have_mesos_dns_defaults() {
 }
 
 #[test]
-fn later_duplicate_key_wins_and_null_is_ignored() {
+fn last_duplicate_key_is_used_and_null_is_ignored() {
     let text = br#"{"masters": ["h:1"], "Domain": "one", "DOMAIN": "two", "ttl": 5, "TTL": null}"#;
     let discovery = read(text).expect("valid").discovery;
     assert_eq!((&*discovery.domain, discovery.ttl), ("two", 5));

@@ -22,7 +22,7 @@ pub(crate) struct Apps {
     pub(crate) listener: IpAddr,
     /// The port of Marathon's API.
     pub(crate) port: u16,
-    /// The user that requests from networks need which are not trusted; needs `api_password`.
+    /// The user that requests from networks outside `trusted_networks` need; needs `api_password`.
     pub(crate) api_username: Option<String>,
     /// The password of `api_username`.
     #[schemars(with = "Option<schema::Secret>")]
@@ -36,9 +36,9 @@ pub(crate) struct Apps {
     pub(crate) tls_certificate: Option<PathBuf>,
     /// The key for `tls_certificate` (PEM).
     pub(crate) tls_key: Option<PathBuf>,
-    /// Networks such as `10.0.0.0/8` whose requests need no credentials. A listener that other
-    /// machines can reach needs networks or credentials. This machine needs none, unless both are
-    /// set.
+    /// Networks such as `10.0.0.0/8` whose requests need no credentials. A listener that other machines
+    /// can reach requires networks or credentials. Requests from this machine need no credentials,
+    /// unless both are set.
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schemars(with = "Option<Vec<schema::Network>>")]
     pub(crate) trusted_networks: Option<Vec<IpNet>>,
@@ -54,7 +54,7 @@ pub(crate) struct Apps {
     pub(crate) framework_name: String,
     /// The Mesos role of the framework.
     pub(crate) role: String,
-    /// The user of tasks, unless the app names one.
+    /// The user that runs tasks, unless the app names one.
     pub(crate) user: String,
     /// The framework's failover timeout in seconds: how long the cluster keeps its tasks without
     /// the daemon.
@@ -63,11 +63,11 @@ pub(crate) struct Apps {
     pub(crate) hostname: String,
     /// The prefix of the variables `HOST`, `PORT`, `PORTS`, `PORT0`… of tasks.
     pub(crate) env_vars_prefix: String,
-    /// Parts of definitions that are rejected unless they are named here.
+    /// Features of definitions that are rejected unless they are listed here.
     pub(crate) enable_features: Vec<Feature>,
-    /// Whether tasks without GPUs use agents that have some.
+    /// Whether tasks without GPUs may run on agents with GPUs.
     pub(crate) gpu_scheduling_behavior: GpuScheduling,
-    /// The name of container networks that have none in their definition; none when empty.
+    /// The container network of definitions that name none. Empty: no default network.
     pub(crate) default_network_name: String,
     /// The maximum number of requests that are handled at the same time, event streams not counted;
     /// further ones get 503. Default: no limit.
@@ -86,8 +86,8 @@ pub(crate) struct Apps {
     pub(crate) local_port_min: u16,
     /// The last of the service ports.
     pub(crate) local_port_max: u16,
-    /// Seconds for which a launched task may stay in one state before it runs; then it is killed
-    /// and launched again.
+    /// Seconds for which a launched task may stay in one state before it runs. A task that stays longer
+    /// is killed and launched again.
     pub(crate) task_launch_timeout_seconds: u64,
     /// What happens to instances on agents for which maintenance is scheduled.
     pub(crate) maintenance: Maintenance,
@@ -152,13 +152,13 @@ impl Apps {
     }
 }
 
-/// A part of app definitions, by Marathon's name.
+/// A feature of app definitions, by Marathon's name.
 #[derive(Clone, Copy, Debug, Deserialize, Eq, JsonSchema, PartialEq, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub(crate) enum Feature {
-    /// Volumes of drivers.
+    /// Volumes that a volume driver provides.
     ExternalVolumes,
-    /// GPUs; the framework registers as one that uses them.
+    /// GPUs; the framework registers with the capability to use them.
     GpuResources,
     /// References to the cluster's secret store.
     Secrets,
@@ -166,35 +166,35 @@ pub(crate) enum Feature {
     TaskKilling,
 }
 
-/// `[apps.deployments]`: the deadline of deployments without one of their own.
+/// `[apps.deployments]`: the default deadline of deployments.
 #[derive(Clone, Debug, Default, Deserialize, JsonSchema, Serialize)]
 #[serde(deny_unknown_fields, default)]
 pub(crate) struct Deployments {
-    /// Seconds after which a deployment that is not done has failed. Default: it may take any time.
+    /// Seconds after which an unfinished deployment fails. Default: no deadline.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) deadline_seconds: Option<u32>,
-    /// What happens then.
+    /// What happens to a deployment that misses its deadline.
     pub(crate) on_deadline: OnDeadline,
 }
 
 #[derive(Clone, Copy, Debug, Default, Deserialize, Eq, JsonSchema, PartialEq, Serialize)]
 #[serde(rename_all = "lowercase")]
 pub(crate) enum OnDeadline {
-    /// It is reverted.
+    /// The deployment is reverted.
     #[default]
     Rollback,
-    /// It stops in its current step.
+    /// The deployment stops in its current step.
     Fail,
 }
 
-/// Whether tasks without GPUs use agents that have some.
+/// Whether tasks without GPUs may run on agents with GPUs.
 #[derive(Clone, Copy, Debug, Default, Deserialize, Eq, JsonSchema, PartialEq, Serialize)]
 #[serde(rename_all = "lowercase")]
 pub(crate) enum GpuScheduling {
-    /// They leave them to tasks that use GPUs.
+    /// Agents with GPUs only run tasks that use GPUs.
     #[default]
     Restricted,
-    /// They do.
+    /// Agents with GPUs run any task.
     Unrestricted,
 }
 
@@ -202,12 +202,12 @@ pub(crate) enum GpuScheduling {
 #[derive(Clone, Copy, Debug, Default, Deserialize, Eq, JsonSchema, PartialEq, Serialize)]
 #[serde(rename_all = "lowercase")]
 pub(crate) enum Maintenance {
-    /// They are moved to other agents ahead of the window, and none are launched there.
+    /// Instances are moved to other agents before the window, and none are launched on these agents.
     #[default]
     Evacuate,
-    /// They stay; none are launched there during the window.
+    /// Instances stay; none are launched on these agents during the window.
     Avoid,
-    /// Nothing; others are launched there, too.
+    /// Maintenance is ignored: instances stay, and others are launched on these agents.
     Ignore,
 }
 
@@ -224,7 +224,7 @@ pub(crate) struct Events {
     pub(crate) buffer_bytes: usize,
     /// The maximum number of open streams; further ones get 503.
     pub(crate) max_streams: usize,
-    /// The names of further query parameters that the events component gets.
+    /// The names of further query parameters that are passed to the events component.
     pub(crate) parameters: BTreeSet<String>,
 }
 
@@ -267,10 +267,10 @@ impl Default for Callbacks {
 #[derive(Clone, Copy, Debug, Default, Deserialize, Eq, JsonSchema, PartialEq, Serialize)]
 #[serde(rename_all = "lowercase")]
 pub(crate) enum PlanFormat {
-    /// As the specification describes it.
+    /// The form that the specification describes.
     #[default]
     Specification,
-    /// As Marathon sends it.
+    /// The form that Marathon sends.
     Upstream,
 }
 
@@ -278,12 +278,13 @@ pub(crate) enum PlanFormat {
 #[derive(Clone, Debug, Deserialize, JsonSchema, Serialize)]
 #[serde(deny_unknown_fields, default)]
 pub(crate) struct Checks {
-    /// Where `http` and `tcp` checks run: in this daemon, by the probe components, or in the tasks'
+    /// Where `http` and `tcp` checks run: in this daemon, by the probe components, or on the tasks'
     /// agents.
     pub(crate) network_from: CheckRunner,
-    /// Where `exec` checks run: in the tasks' agents, or in this daemon, by `check-command`.
+    /// Where `exec` checks run: on the tasks' agents, or in this daemon, by the component
+    /// `check-command`.
     pub(crate) exec_from: CheckRunner,
-    /// How many checks this daemon makes at a time.
+    /// The maximum number of checks that this daemon makes concurrently.
     pub(crate) concurrency: NonZeroUsize,
 }
 
@@ -301,7 +302,7 @@ impl Default for Checks {
 #[derive(Clone, Debug, Deserialize, JsonSchema, Serialize)]
 #[serde(deny_unknown_fields, default)]
 pub(crate) struct Health {
-    /// How many of them it makes at a time.
+    /// The maximum number of health and readiness checks that this daemon makes concurrently.
     pub(crate) concurrency: NonZeroUsize,
 }
 
@@ -313,7 +314,7 @@ impl Default for Health {
     }
 }
 
-/// Probes that are made at a time, unless the settings say otherwise.
+/// The default of the maximum number of concurrent probes.
 const CONCURRENCY: NonZeroUsize = NonZeroUsize::new(transom_apps::CONCURRENCY).unwrap();
 
 #[derive(Clone, Copy, Debug, Deserialize, Eq, JsonSchema, PartialEq, Serialize)]

@@ -39,7 +39,7 @@ pub(crate) struct Discovery {
     /// Seconds between full comparisons with the state document, and between polls if the cluster's
     /// event stream is unavailable.
     pub(crate) refresh_seconds: u64,
-    /// The sources of task addresses, in order: host, docker, mesos, netinfo.
+    /// The sources of task addresses, in the order of preference: host, docker, mesos, netinfo.
     pub(crate) ip_sources: Vec<String>,
     /// Short labels (24 characters, beginning with a letter) instead of the default ones.
     pub(crate) enforce_rfc952: bool,
@@ -56,11 +56,12 @@ pub(crate) struct Discovery {
     pub(crate) soa_mname: String,
     /// The mail address in the SOA record, with a dot in place of the at sign.
     pub(crate) soa_rname: String,
-    /// Seconds after which a secondary asks for changes, in the SOA record.
+    /// Seconds after which a secondary name server checks for changes, in the SOA record.
     pub(crate) soa_refresh: u32,
-    /// Seconds after which it asks again after a failure, in the SOA record.
+    /// Seconds after which a secondary name server retries after a failure, in the SOA record.
     pub(crate) soa_retry: u32,
-    /// Seconds after which it gives the zone up, in the SOA record.
+    /// Seconds without contact after which a secondary name server stops answering for the zone, in the
+    /// SOA record.
     pub(crate) soa_expire: u32,
     /// Whether addresses have PTR records.
     pub(crate) reverse_dns_on: bool,
@@ -68,7 +69,8 @@ pub(crate) struct Discovery {
     pub(crate) resolv_subnet_first: bool,
     /// Whether queries for external names are forwarded.
     pub(crate) external_on: bool,
-    /// The resolvers: addresses with or without a port; none: those of this machine.
+    /// The resolvers for external names: addresses with or without a port. Empty: the resolvers of this
+    /// machine.
     pub(crate) resolvers: Vec<String>,
     /// Zones with other resolvers.
     pub(crate) zone_resolvers: BTreeMap<String, Vec<String>>,
@@ -76,7 +78,7 @@ pub(crate) struct Discovery {
     pub(crate) timeout: u64,
     /// The order of the resolvers: sequential (one after the other) or parallel (four at a time).
     pub(crate) forward_policy: String,
-    /// The size of the cache for their replies in bytes; 0: none.
+    /// The size of the cache for the resolvers' replies in bytes; 0: no cache.
     pub(crate) forward_cache_bytes: usize,
     /// The maximum number of pending forwarded queries.
     pub(crate) forward_max_inflight: usize,
@@ -104,7 +106,7 @@ pub(crate) struct Discovery {
     /// The port of DNS over QUIC, in builds with the feature `quic`.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) quic_port: Option<u16>,
-    /// The certificate of these three (PEM); needs `tls_key`.
+    /// The certificate of `tls_port`, `https_port` and `quic_port` (PEM); needs `tls_key`.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) tls_certificate: Option<PathBuf>,
     /// The key for `tls_certificate` (PEM).

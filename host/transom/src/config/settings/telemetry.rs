@@ -20,14 +20,14 @@ pub(crate) struct Telemetry {
     pub(crate) otlp_headers: BTreeMap<String, Secret>,
     /// The timeout of a request to the collector.
     pub(crate) otlp_timeout_seconds: u64,
-    /// The share of traces that begin here and are exported, from 0 to 1. A caller that names a
-    /// trace by `traceparent` has decided about it.
+    /// The share of traces that are exported, from 0 to 1. It applies to traces that begin in this
+    /// daemon; for a request with `traceparent`, the sampling decision of the caller applies.
     pub(crate) sample_ratio: f64,
     /// `service.name` of the resource.
     pub(crate) service_name: String,
     /// Further attributes of the resource, such as `deployment.environment.name`.
     pub(crate) resource_attributes: BTreeMap<String, String>,
-    /// Spans that wait for their export; further ones are dropped.
+    /// The maximum number of spans that wait for their export; further ones are dropped.
     pub(crate) queue_spans: usize,
 }
 
@@ -62,7 +62,7 @@ impl Telemetry {
             };
             let has_credentials = |url: &reqwest::Url| !url.username().is_empty() || url.password().is_some();
             if url.as_ref().is_some_and(has_credentials) {
-                // The address is shown in the log, so it must not have any.
+                // The address is shown in the log, so it must not contain credentials.
                 problems.push(
                     "`telemetry.otlp_endpoint` has a user or a password: use `telemetry.otlp_headers.authorization`"
                         .to_owned(),

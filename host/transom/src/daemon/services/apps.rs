@@ -128,7 +128,7 @@ impl BoundService for BoundApps {
     }
 }
 
-/// Its part of `/v1/overview`.
+/// The service's part of `/v1/overview`.
 fn state(summaries: &transom_apps::SummaryReader) -> ServiceState {
     let transom_apps::Summary {
         numbers,
@@ -170,7 +170,7 @@ fn framework_info(section: &config::Apps, principal: Option<String>) -> v1::Fram
             port.number()
         )),
         principal,
-        // Agents with GPUs are offered only to frameworks that can use them.
+        // The master offers agents with GPUs only to frameworks with this capability.
         capabilities: section
             .enable_features
             .contains(&Feature::GpuResources)
@@ -181,7 +181,7 @@ fn framework_info(section: &config::Apps, principal: Option<String>) -> v1::Fram
     }
 }
 
-/// The settings of the service and its framework; none if it is not enabled.
+/// The settings of the service and its framework; `None` if the service is not enabled.
 pub(crate) fn apps_settings(settings: &Settings) -> Option<(transom_apps::Config, v1::FrameworkInfo)> {
     let section = settings.apps.as_ref()?;
     Some((
@@ -190,7 +190,7 @@ pub(crate) fn apps_settings(settings: &Settings) -> Option<(transom_apps::Config
     ))
 }
 
-/// The folder of the user interface, if there is one.
+/// The folder of the user interface, if one is configured.
 async fn user_interface(section: &config::Apps) -> anyhow::Result<Option<Folder>> {
     let Some(path) = &section.ui_dir else {
         return Ok(None);
@@ -209,7 +209,7 @@ fn maintenance(section: &config::Apps) -> MaintenanceMode {
     }
 }
 
-/// The features that the service knows; another one is always on.
+/// The features that the service can switch; `task_killing` is always on.
 fn features(section: &config::Apps) -> BTreeSet<transom_apps::Feature> {
     let feature = |feature: &Feature| match feature {
         Feature::ExternalVolumes => Some(transom_apps::Feature::ExternalVolumes),
@@ -289,7 +289,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn maintenance_is_what_the_settings_say() {
+    fn maintenance_mode_is_that_of_the_settings() {
         let seconds = Duration::from_secs;
         let evacuated = |ahead| MaintenanceMode::Evacuated { ahead };
         for (text, expected) in [
@@ -304,7 +304,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn ui_dir_without_an_index_is_a_configuration_error_that_names_it() {
+    async fn ui_dir_without_an_index_is_a_configuration_error() {
         let dir = tempfile::tempdir().unwrap();
         let of = async |path: &Path| {
             let section = config::Apps {
@@ -327,7 +327,7 @@ mod tests {
     }
 
     #[test]
-    fn settings_reach_the_service() {
+    fn settings_are_passed_to_the_service() {
         let settings: Settings = toml::from_str(
             "[store]\nserver = \"file:x\"\n[apps]\nmax_concurrent_requests = 3\nmax_body = 4096\nuser = \"svc\"\n\
              max_running_deployments = 5\nmax_apps = 6\nmax_versions = 7\nlocal_port_min = 8\nlocal_port_max = 9\n\
@@ -382,7 +382,7 @@ mod tests {
     }
 
     #[test]
-    fn features_reach_the_service_and_gpus_the_master() {
+    fn features_are_passed_to_the_service_and_gpus_to_the_master() {
         let section_of = |features: &str| section(&format!("enable_features = {features}"));
         for (features, names, gpus) in [
             ("[]", vec![], false),
@@ -403,7 +403,7 @@ mod tests {
     }
 
     #[test]
-    fn default_network_is_none_when_its_name_is_empty() {
+    fn empty_name_means_no_default_network() {
         assert_eq!(
             service_config(&section(""), &config::Store::default()).default_network_name,
             None

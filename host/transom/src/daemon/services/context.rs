@@ -14,12 +14,12 @@ use transom_store::{Election, Measured, Store};
 use crate::daemon::from_settings;
 use crate::{config, daemon::reserved};
 
-/// The store, where at least one service needs it.
+/// The store, which is only opened if a service needs it.
 pub(crate) struct StoreContext {
     pub(crate) store: Arc<dyn Store>,
     /// The time to live of leases.
     lease: Duration,
-    /// The prefix of this daemon's own keys, stable over restarts.
+    /// The prefix of this daemon's own keys, which is the same after a restart.
     pub(crate) daemon_prefix: String,
 }
 
@@ -45,13 +45,14 @@ pub(crate) struct StartContext<'a> {
     pub(crate) plugins: &'a Plugins,
     pub(crate) store: Option<&'a StoreContext>,
     pub(crate) registry: &'a mut Registry,
-    /// Destinations that plugins must not reach.
+    /// Addresses that plugins must not connect to.
     pub(crate) reserved: &'a Reserved,
     pub(crate) token: &'a CancellationToken,
-    /// Clients that services made for themselves; closed after the services.
+    /// Additional clients of cluster managers that services created; they are closed after the
+    /// services.
     pub(crate) clusters: &'a mut Vec<Client>,
-    /// Starts the frameworks, when every service has started: until then the daemon campaigns for
-    /// no lease that it would have to give back.
+    /// Functions that start the frameworks. They are called when every service has started, so that the
+    /// daemon does not acquire a lease that it would have to release if a service failed to start.
     pub(crate) frameworks: Vec<Box<dyn FnOnce() + Send>>,
 }
 
@@ -59,7 +60,7 @@ impl StartContext<'_> {
     /// The store.
     ///
     /// # Errors
-    /// No service has asked for one, by its daemon prefix.
+    /// No store was opened, because no service has a daemon prefix.
     pub(crate) fn store(&self) -> anyhow::Result<&StoreContext> {
         self.store.ok_or_else(|| anyhow::anyhow!("no store is open"))
     }
@@ -84,8 +85,8 @@ impl StartContext<'_> {
         Ok(client)
     }
 
-    /// The framework of a service that others reach at `address`. Its name is the prefix of its
-    /// keys in the store.
+    /// The framework of a service. `address`: the address of the service for other daemons. The
+    /// framework's name is the prefix of its keys in the store.
     pub(crate) fn framework(
         &mut self,
         info: v1::FrameworkInfo,

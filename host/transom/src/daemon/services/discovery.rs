@@ -58,7 +58,7 @@ impl ServiceKind for Discovery {
     }
 }
 
-/// Its ports are bound at the start.
+/// The configured service. Its ports are only bound when it starts.
 struct BoundDiscovery {
     section: config::Discovery,
     cluster: config::Cluster,

@@ -18,10 +18,11 @@ use crate::daemon::Addresses;
 use crate::daemon::reserved::ReservedPort;
 use crate::exit::Unavailable;
 
-/// The minimum interval of REVIVE calls: tasks are few and wait for one another.
+/// The minimum interval of REVIVE calls. It can be long, because there are few tasks, and they are
+/// launched one after another.
 const REVIVE_INTERVAL: Duration = Duration::from_secs(1);
-/// How long the rest of an accepted offer is not offered again, as with the program that this one
-/// replaces.
+/// How long the master does not offer the rest of an accepted offer again. The program that this one
+/// replaces uses the same time.
 const REFUSE_REST: Duration = Duration::from_secs(5);
 
 /// `[kubernetes]`
@@ -37,7 +38,7 @@ impl ServiceKind for Kubernetes {
         let mut bound: Vec<Box<dyn BoundService>> = Vec::new();
         for section in settings.kubernetes_ports() {
             let mut instances = settings.kubernetes();
-            // Those below a path share the port of `[kubernetes]`.
+            // Instances with a path share the port of `[kubernetes]`.
             instances.retain(|one| match one.instance.path.as_str() {
                 "" => std::ptr::eq(*one, section),
                 _ => settings
@@ -52,7 +53,8 @@ impl ServiceKind for Kubernetes {
         Ok(bound)
     }
 
-    /// The embedded cluster of `transom dev` runs no images.
+    /// Empty, because tasks of this service need images, and the embedded cluster of `transom dev` may
+    /// have no container runtime.
     fn dev_section(&self) -> &'static str {
         ""
     }
@@ -62,7 +64,7 @@ impl ServiceKind for Kubernetes {
     }
 }
 
-/// A port with its instances.
+/// A bound port with the instances that it serves.
 struct BoundKubernetes {
     instances: Vec<BoundInstance>,
     port: BoundPort,
@@ -159,7 +161,7 @@ impl BoundService for BoundKubernetes {
     }
 }
 
-/// Its part of `/v1/overview`.
+/// The service's part of `/v1/overview`.
 fn state(summaries: &transom_kubernetes::SummaryReader) -> ServiceState {
     let transom_kubernetes::Summary { numbers, waiting } = summaries.read();
     let waiting = waiting.into_iter().map(|(kind, reason)| Waiting {
@@ -310,7 +312,7 @@ fn service_config(section: &config::Kubernetes) -> service::Config {
     }
 }
 
-/// `None`: it is off.
+/// The configuration of the autoscaler. `None`: it is off.
 fn autoscale(section: &config::Kubernetes) -> Option<service::AutoscaleConfig> {
     let autoscale = &section.agents.autoscale;
     autoscale.enabled.then(|| service::AutoscaleConfig {
@@ -343,7 +345,7 @@ fn datastore(section: &config::Kubernetes) -> service::DatastoreConfig {
     }
 }
 
-/// A plain host name or `hostname:NAME`; an empty one is none.
+/// Parses a constraint: a plain host name or `hostname:NAME`. An empty name is no constraint.
 fn constraint(text: Option<&str>) -> Option<String> {
     let text = text?.trim();
     let name = text.strip_prefix("hostname:").unwrap_or(text).trim();
@@ -357,7 +359,7 @@ fn labels(labels: &[config::KubernetesLabel]) -> Vec<(String, String)> {
         .collect()
 }
 
-/// `NAME=VALUE`; everything after the first `=` is the value.
+/// Splits `NAME=VALUE` items. Everything after the first `=` is the value.
 fn items(items: &[String]) -> Vec<(String, String)> {
     let split = items.iter().filter_map(|item| item.split_once('='));
     split
@@ -365,7 +367,8 @@ fn items(items: &[String]) -> Vec<(String, String)> {
         .collect()
 }
 
-/// The command without `--flannel-backend`, which agents take from the server and refuse.
+/// The command without `--flannel-backend`. Agents reject this option, because they receive the backend
+/// from the server.
 fn agent_command(command: &str) -> String {
     let mut words = command.split_whitespace();
     let mut kept = Vec::new();

@@ -63,7 +63,7 @@ struct BoundWorkflow {
     port: BoundPort,
     info: v1::FrameworkInfo,
     daemon_prefix: String,
-    /// The cluster manager, if it is not that of `[cluster]`.
+    /// The connection to the cluster manager, if it differs from that of `[cluster]`.
     cluster: Option<transom_cluster::Config>,
 }
 
@@ -88,7 +88,7 @@ impl BoundService for BoundWorkflow {
             &address,
             cluster.clone(),
             self.config.revive_interval,
-            // Jobs run to their ends where they are.
+            // A running job is not moved before maintenance, because it ends on its own.
             MaintenanceMode::Avoided,
         )?;
         let started = transom_workflow::start(
@@ -112,7 +112,7 @@ impl BoundService for BoundWorkflow {
     }
 }
 
-/// Its part of `/v1/overview`.
+/// The service's part of `/v1/overview`.
 fn state(summaries: &transom_workflow::SummaryReader) -> ServiceState {
     let transom_workflow::Summary { numbers, waiting } = summaries.read();
     ServiceState {
@@ -160,7 +160,7 @@ fn own_cluster(
                 username,
                 password: secret.clone(),
             });
-        // A service account takes precedence over credentials, and remains that of [cluster].
+        // A service account of `[cluster]` takes precedence over these credentials.
         if own.service_account.is_none() {
             "`default_principal` and `default_secret` in [workflow]".clone_into(&mut own.credential_keys);
         }

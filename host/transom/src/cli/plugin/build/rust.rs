@@ -14,7 +14,7 @@ use super::tool::{DEADLINE, start};
 
 const TARGET: &str = "wasm32-unknown-unknown";
 
-/// Builds the project and returns the component. Cargo's own settings hold: `RUSTC`,
+/// Builds the project and returns the component. Cargo's own environment variables apply: `RUSTC`,
 /// `CARGO_TARGET_DIR` and so on.
 pub(super) async fn build(dir: &Path) -> anyhow::Result<Vec<u8>> {
     // Building `std` from source needs no installed target.

@@ -1,5 +1,5 @@
-//! Python and JavaScript projects, and running tools: each has a timeout, and a long run prints a
-//! message.
+//! Builds Python and JavaScript projects, and runs tools. Each tool has a timeout, and a tool that
+//! takes long is announced with a message.
 
 use std::ffi::OsStr;
 use std::fs;
@@ -14,7 +14,7 @@ use tokio::process::{Child, Command};
 use crate::cli::plugin::new::write;
 use crate::cli::plugin::template::{World, interface};
 
-/// Longer than any regular build, including the first one on a small machine.
+/// Timeout of a build: longer than any regular one, including the first one on a small machine.
 pub(super) const DEADLINE: Duration = Duration::from_mins(30);
 
 /// Starts a program. `remedy`: the advice if it is missing.
@@ -49,8 +49,9 @@ async fn make(mut command: Command, name: &str, remedy: &str, component: &Path) 
     fs::read(component).with_context(|| format!("{name} wrote no component"))
 }
 
-/// `src/app.py` and the modules that it imports, with `componentize-py` from the project's `.venv`
-/// or from PATH. The interface is the project's own, or else this version's.
+/// Builds `src/app.py` and the modules that it imports with `componentize-py`, which is taken from the
+/// project's `.venv` or from PATH. The WIT is the project's own in `wit`; the default is that of this
+/// version.
 pub(super) async fn python(dir: &Path, world: World) -> anyhow::Result<Vec<u8>> {
     let remedy = "run:\n\n  python3 -m venv .venv && .venv/bin/pip install -r requirements.txt\n";
     let own = dir.join(".venv/bin/componentize-py");
@@ -71,7 +72,7 @@ pub(super) async fn python(dir: &Path, world: World) -> anyhow::Result<Vec<u8>> 
     let mut command = Command::new(program);
     let environment = dir.join(".venv");
     if environment.is_dir() {
-        // Where packages are looked for, such as `transom-plugin`.
+        // The tool searches this environment for packages such as `transom-plugin`.
         command.env("VIRTUAL_ENV", environment);
     }
     command
@@ -85,7 +86,7 @@ pub(super) async fn python(dir: &Path, world: World) -> anyhow::Result<Vec<u8>> 
     make(command, "componentize-py", remedy, &component).await
 }
 
-/// `build.mjs`, which calls `componentize-js`.
+/// Runs the project's `build.mjs`, which calls `componentize-js`.
 pub(super) async fn javascript(dir: &Path) -> anyhow::Result<Vec<u8>> {
     const PACKAGE: &str = "node_modules/@bytecodealliance/componentize-js";
     if !dir.ancestors().any(|it| it.join(PACKAGE).is_dir()) {

@@ -1,6 +1,6 @@
-//! `transom plugin check --against serving`: what an upgrade asks for that the version in service
-//! does not have. Only a difference of imports is refused by a daemon; the rest is for the operator
-//! who copies the files.
+//! `transom plugin check --against serving`: lists the imports, grants and limits by which an upgrade
+//! exceeds the serving version. A daemon rejects an upgrade only for new imports; new grants and limits
+//! are a decision of the operator who copies the files.
 
 use std::path::Path;
 
@@ -13,24 +13,24 @@ use transom_plugin_tools::workbench::ComponentSummary;
 use crate::cli::plugin::connection::AdminPort;
 use crate::cli::plugin::work::{bytes, micros};
 
-/// An upgrade beside the version that serves.
+/// An upgrade compared with the serving version.
 #[derive(Debug, Default, PartialEq, Serialize)]
 pub(super) struct Comparison {
-    /// The version that serves; null if none does.
+    /// The serving version; null if none serves.
     version: Option<String>,
-    /// Its world, if it is another one.
+    /// The world of the serving version, if it differs.
     other_world: Option<String>,
     /// Interfaces that only the upgrade imports.
     imports: Vec<String>,
     /// Grants that only the upgrade's manifest has.
     grants: Map<String, Value>,
-    /// Limits that its manifest raises: `{"from": …, "to": …}`.
+    /// Limits that the upgrade's manifest raises: `{"from": …, "to": …}`.
     limits: Map<String, Value>,
     /// Why a daemon would refuse the upgrade.
     pub(super) refusal: Option<String>,
 }
 
-/// Asks the daemon for the serving version of the plugin.
+/// Compares an upgrade with the serving version of the plugin in the daemon.
 pub(super) async fn serving(
     admin: &AdminPort,
     config: Option<&Path>,
@@ -61,7 +61,7 @@ fn record<'a>(records: &'a Value, digest: &str) -> Option<&'a Value> {
     records.iter().filter(activates).find(|it| it["digest"] == digest)
 }
 
-/// `record`: of the version that serves, or null.
+/// `record`: the admission record of the serving version, or null.
 fn compare(record: &Value, upgrade: &ComponentSummary) -> Comparison {
     let imports = record["imports"].as_array().into_iter().flatten();
     let before: Vec<String> = imports.filter_map(Value::as_str).map(str::to_owned).collect();
@@ -77,7 +77,8 @@ fn compare(record: &Value, upgrade: &ComponentSummary) -> Comparison {
     }
 }
 
-/// Entries of lists, and flags, that only `now` has. `imports` has no effect without an import.
+/// Entries of lists, and flags, that only `now` contains. `imports` is left out, because it grants
+/// nothing that the component does not import, and imports are compared separately.
 fn added_grants(before: &Value, now: &Value) -> Map<String, Value> {
     let mut added = Map::new();
     for (key, value) in now
@@ -103,7 +104,7 @@ fn added_grants(before: &Value, now: &Value) -> Map<String, Value> {
     added
 }
 
-/// Limits that are higher, or of another kind.
+/// Limits that are higher, or that differ and are not numbers.
 fn raised(before: &Value, now: &Value) -> Map<String, Value> {
     let mut raised = Map::new();
     let Some(before) = before.as_object() else {
@@ -155,7 +156,7 @@ impl Comparison {
     }
 }
 
-/// A limit with its unit; in records they are bytes and milliseconds.
+/// A limit with its unit; records contain bytes and milliseconds.
 fn limit(key: &str, value: &Value) -> String {
     match (key, value.as_u64()) {
         ("wall-clock" | "cpu" | "attempt-time", Some(millis)) => micros(millis as f64 * 1000.0),

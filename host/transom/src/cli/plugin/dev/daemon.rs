@@ -1,4 +1,4 @@
-//! The daemon that serves the plugin, and new files for it.
+//! The daemon that serves the plugin. New files are copied to its plugin directory.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -14,23 +14,23 @@ use crate::cli::plugin::connection::Connection;
 use crate::cli::plugin::served::{Outcome, Served};
 use crate::exit::Misconfigured;
 
-/// How long the daemon may take to see new files. It is asked to look at them.
+/// How long the daemon may take to detect new files. It receives a request to scan its directory.
 const SEEN_WITHIN: Duration = Duration::from_secs(30);
 
 pub(super) struct Daemon {
     pub(super) plugin: Served,
-    /// Its plugin directory.
+    /// The daemon's plugin directory.
     pub(super) dir: PathBuf,
 }
 
 impl Daemon {
-    /// `dir`: its plugin directory, if it is not the one that the daemon names.
+    /// `dir`: the daemon's plugin directory, if it differs from the one that the daemon reports.
     pub(super) async fn find(
         connection: Connection,
         name: String,
         dir: Option<&Path>,
     ) -> anyhow::Result<Daemon> {
-        // As the daemon has it; the name becomes one of files.
+        // The daemon's rule for names: the name becomes part of file names.
         let plain = |c: char| c.is_ascii_alphanumeric() || matches!(c, '.' | '_' | '-');
         let fine = name.chars().all(plain) && name.starts_with(|c: char| c.is_ascii_alphanumeric());
         if !fine || name.len() > 64 {
@@ -73,8 +73,8 @@ impl Daemon {
         }
         place_pair(&self.dir, &self.plugin.name, &built.component, &built.manifest)
             .context("the daemon's plugin directory")?;
-        // Without the order it sees them, too, a little later; a user who may only read cannot give
-        // it.
+        // A failed request, for example of a user who may only read, is no error: the daemon also
+        // watches the directory, and detects the files a little later.
         if let Err(error) = self.plugin.connection.ask(Method::POST, &["rescan"], None).await {
             eprintln!("{error:#}");
         }

@@ -1,4 +1,4 @@
-//! Shows the log and the calls of the plugin while nothing is built.
+//! Shows the log and the calls of the plugin between builds.
 
 use std::convert::Infallible;
 use std::fmt::Write;
@@ -10,20 +10,20 @@ use transom_plugin_host::shown;
 use super::say;
 use crate::cli::plugin::served::Served;
 
-/// Between two looks.
+/// Interval of the requests to the daemon.
 const INTERVAL: Duration = Duration::from_millis(500);
 
 pub(super) struct Follower<'a> {
     plugin: &'a Served,
-    /// The last line of its log that was shown.
+    /// The number of the last shown line of the plugin's log.
     after: u64,
     calls: Counts,
     last_trap: Value,
-    /// Whether the last look failed, which is said once.
+    /// Whether the last request failed. Only the first failure is printed.
     away: bool,
 }
 
-/// Since the activation of the version that serves.
+/// Counts since the activation of the serving version.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 struct Counts {
     calls: u64,
@@ -33,7 +33,7 @@ struct Counts {
 }
 
 impl<'a> Follower<'a> {
-    /// Follows from now on: earlier lines are not shown.
+    /// Follows the plugin from now on: earlier lines are not shown.
     pub(super) async fn new(plugin: &'a Served) -> anyhow::Result<Follower<'a>> {
         let status = plugin.status().await?;
         let known = status["version"].is_string();
@@ -102,8 +102,8 @@ impl Counts {
         }
     }
 
-    /// One line. `before`: what was shown last, perhaps of an earlier version, whose counts are
-    /// higher.
+    /// One line about the counts. `before`: the counts in the last line. They may be higher, if an
+    /// earlier version served then.
     fn since(self, before: Counts, status: &Value) -> String {
         let new = if self.calls >= before.calls {
             self.calls - before.calls
@@ -138,7 +138,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn line_about_calls_counts_from_the_last_one() {
+    fn line_about_calls_contains_the_difference_to_the_last_line() {
         let status = json!({"calls": 7, "traps": 0, "timeouts": 2, "denials": 0, "p99_micros": 30});
         let calls = Counts::of(&status);
         let before = Counts {
@@ -149,7 +149,7 @@ mod tests {
             calls.since(before, &status),
             "calls: 7 (+2), p99 30 us, timeouts 2"
         );
-        // Another version serves, and counts from 0.
+        // Another version serves now, and its counts start at 0.
         let before = Counts {
             calls: 50,
             ..Counts::default()

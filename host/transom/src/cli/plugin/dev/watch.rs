@@ -1,7 +1,7 @@
-//! Watches a project's folder, and knows whether its files are others than before.
+//! Watches a project's folder, and detects changed files by a fingerprint.
 //!
-//! Tools write into the folder while they build. Their output folders are not watched, and what
-//! decides is the fingerprint of all other files.
+//! Tools write into the folder while they build. Their output folders are not watched, and a
+//! notification causes a build only if the fingerprint of all other files has changed.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -13,11 +13,11 @@ use notify::{RecommendedWatcher, RecursiveMode};
 use notify_debouncer_full::{DebounceEventResult, Debouncer, RecommendedCache, new_debouncer};
 use tokio::sync::mpsc;
 
-/// An editor writes several files, or one file in several steps.
+/// Debounce time: an editor writes several files, or one file in several steps.
 const QUIET: Duration = Duration::from_millis(200);
 /// Folders that tools write to.
 const MADE: [&str; 6] = ["target", "out", "node_modules", "__pycache__", "build", "dist"];
-/// The most files of a fingerprint, and the deepest folder.
+/// The maximum number of files in a fingerprint, and the maximum depth of folders.
 const MAX_FILES: usize = 20_000;
 const MAX_DEPTH: usize = 32;
 
@@ -47,13 +47,13 @@ impl Watch {
         Ok(watch)
     }
 
-    /// Returns after a change; perhaps also without one.
+    /// Returns after a change. May also return without one.
     pub(super) async fn touched(&mut self) {
-        // Never closed: the debouncer has the sender.
+        // The channel is never closed, because the debouncer owns the sender.
         let _ = self.touched.recv().await;
     }
 
-    /// Watches folders that are new.
+    /// Starts to watch new folders.
     pub(super) fn renew(&mut self) -> anyhow::Result<()> {
         let mut folders = vec![(self.root.clone(), RecursiveMode::NonRecursive)];
         let entries = fs::read_dir(&self.root).with_context(|| cannot_watch(&self.root))?;
@@ -96,7 +96,7 @@ fn collect(dir: &Path, depth: usize, found: &mut BTreeMap<PathBuf, (Option<Syste
         if found.len() >= MAX_FILES {
             return;
         }
-        // Links are not followed: a folder may be in itself.
+        // Links are not followed, because a folder may contain a link to itself.
         match fs::symlink_metadata(&path) {
             Ok(meta) if is_input(&path) && meta.is_dir() && depth > 0 => {
                 collect(&path, depth - 1, found);
@@ -151,11 +151,15 @@ mod tests {
         assert_ne!(fingerprint(root), last);
         fs::remove_file(root.join("plugin.js")).unwrap();
         std::os::unix::fs::symlink(root, root.join("src/loop")).unwrap();
-        assert_ne!(fingerprint(root), last, "and it ends");
+        assert_ne!(
+            fingerprint(root),
+            last,
+            "a link to the folder itself causes no endless recursion"
+        );
     }
 
     #[tokio::test]
-    async fn watch_sees_changes_in_folders_that_are_new() {
+    async fn changes_in_new_folders_are_detected() {
         let dir = tempfile::tempdir().unwrap();
         write(&dir.path().join("src/a"), "one");
         let mut watch = Watch::new(dir.path()).unwrap();

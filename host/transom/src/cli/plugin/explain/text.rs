@@ -1,4 +1,4 @@
-//! Explanations for people. Everything is made from the documents of the admin port.
+//! Formats explanations as text. All facts are from the documents of the admin port.
 
 use serde_json::Value;
 use transom_common::text::clip;
@@ -6,7 +6,7 @@ use transom_common::text::clip;
 use crate::cli::plugin::work::micros;
 use crate::output;
 
-/// Bytes of a step, an answer or an event.
+/// The maximum number of bytes of a step, an answer or an event in the output.
 const MAX_CELL: usize = 160;
 
 /// The kind of a task whose placement is explained.
@@ -21,7 +21,7 @@ pub(super) enum Kind {
 }
 
 impl Kind {
-    /// What agents may run.
+    /// The object of the sentence "agents may run …".
     fn asked(self) -> &'static str {
         match self {
             Kind::App => "one more instance",
@@ -29,7 +29,7 @@ impl Kind {
         }
     }
 
-    /// Which others run; nothing of a job, which runs once.
+    /// A sentence about the instances that are placed already; empty for a job, which runs once.
     fn placed(self, document: &Value) -> String {
         let (placed, wanted) = (number(&document["placed"]), number(&document["instances"]));
         match self {
@@ -39,7 +39,7 @@ impl Kind {
         }
     }
 
-    /// The command that shows which offers are too small.
+    /// The command or request that shows which offers are too small.
     fn resources(self, id: &str) -> String {
         match self {
             Kind::App => format!("`transom apps explain {id}` shows"),
@@ -49,7 +49,7 @@ impl Kind {
     }
 }
 
-/// Which agents may run a task.
+/// Explains which agents may run a task.
 pub(super) fn matcher(kind: Kind, document: &Value) -> String {
     let (id, agents) = (text(&document["id"]), number(&document["agents"]));
     let accepted = number(&document["accepted"]);
@@ -99,7 +99,7 @@ pub(super) fn matcher(kind: Kind, document: &Value) -> String {
     finish(&blocks)
 }
 
-/// Which condition refuses how many agents.
+/// A table of the number of agents that each condition rejects.
 fn refusal_table(refusals: &[Value]) -> String {
     let rows: Vec<Vec<String>> = refusals
         .iter()
@@ -122,7 +122,7 @@ fn refusal_table(refusals: &[Value]) -> String {
     )
 }
 
-/// The canaries whose share the question is in, and what they answer.
+/// The canaries that would receive this call, and their answer.
 fn canary(explanation: &Value) -> Option<(String, &Value)> {
     let canary = explanation["canary"].as_object()?;
     let versions = items(&canary["versions"]).iter();
@@ -130,7 +130,8 @@ fn canary(explanation: &Value) -> Option<(String, &Value)> {
     Some((versions.collect::<Vec<_>>().join(", "), &canary["answer"]))
 }
 
-/// That a canary gives no answer; in service the version that serves is asked then.
+/// A sentence about a canary that gives no answer. For such a call the daemon queries the serving
+/// version.
 fn canary_failure(answer: &Value) -> String {
     match answer["failure"]["message"].as_str() {
         Some(message) => format!(" It gives no answer: {message}"),
@@ -138,7 +139,7 @@ fn canary_failure(answer: &Value) -> String {
     }
 }
 
-/// The values of refused agents, and how many agents have each.
+/// The attribute values of rejected agents, each with the number of agents.
 fn values(refusal: &Value) -> String {
     let listed = items(&refusal["values"]).iter().map(|one| {
         let value = one["value"].as_str().unwrap_or("(none)");
@@ -156,7 +157,7 @@ fn values(refusal: &Value) -> String {
     }
 }
 
-/// Which events pass a query.
+/// Explains which events pass a query.
 pub(super) fn filter(document: &Value) -> String {
     let count = |key: &str| number(&document[key]);
     let mut blocks = vec![format!(
@@ -180,9 +181,9 @@ pub(super) fn filter(document: &Value) -> String {
                 number(&outcome["events"]).to_string(),
                 plugin.unwrap_or("-").to_owned(),
             ]);
-            // Events that pass are as they are in the stream.
+            // Only dropped and replaced events have an example: the others are in the stream unchanged.
             let Some(plugin) = plugin else { continue };
-            // `--output json` has all of them, and more of their documents.
+            // `--output json` contains all examples, with more of their documents.
             for example in items(&outcome["examples"]).iter().take(1) {
                 examples.push(format!(
                     "{} {} by {plugin}: event {} {}",
@@ -251,7 +252,7 @@ fn is_later(oldest: &str, since: &Value) -> bool {
     time(oldest) > since.as_str().and_then(time)
 }
 
-/// The attempt of a probe.
+/// Shows the attempt of a probe.
 pub(super) fn probe(document: &Value) -> String {
     let transcript = &document["transcript"];
     let version = transcript["version"].as_str().unwrap_or("(no version serves)");
@@ -293,7 +294,7 @@ pub(super) fn probe(document: &Value) -> String {
     finish(&blocks)
 }
 
-/// The steps of an attempt.
+/// A table of the steps of an attempt.
 fn steps(transcript: &Value) -> String {
     let rows = items(&transcript["steps"])
         .iter()
@@ -318,7 +319,7 @@ fn steps(transcript: &Value) -> String {
     output::table(&["step", "at", "took", "asked", "answer"], rows)
 }
 
-/// What the list of steps does not show.
+/// Remarks about omitted steps and repeated runs.
 fn remarks(transcript: &Value) -> Vec<String> {
     let mut lines = Vec::new();
     let omitted = number(&transcript["omitted_steps"]);
@@ -343,7 +344,7 @@ fn time(value: &Value) -> String {
     micros(number(value) as f64)
 }
 
-/// The message of a plugin that gave no answer, and what shows more.
+/// The message about a plugin that gave no answer, and a command that shows more.
 fn failure(document: &Value) -> Option<String> {
     let failure = document["failure"].as_object()?;
     let message = text(&failure["message"]);
@@ -418,7 +419,7 @@ mod tests {
     }
 
     #[test]
-    fn job_and_member_are_explained_in_their_own_words() {
+    fn job_and_member_have_their_own_wording() {
         let document = json!({
             "id": "etl", "instances": 1, "subscribed": true, "matchers": ["attributes"], "constraints": [],
             "agents": 2, "accepted": 2, "placed": 0, "refusals": [], "failure": null,
@@ -435,7 +436,7 @@ mod tests {
     }
 
     #[test]
-    fn canary_answer_stands_beside_that_of_the_serving_version() {
+    fn canary_answer_is_shown_in_addition_to_that_of_the_serving_version() {
         let versions = json!([{"plugin": "attributes", "version": "2.0.0", "digest": "sha256:00"}]);
         let text = matcher(
             Kind::App,
@@ -468,7 +469,7 @@ mod tests {
     }
 
     #[test]
-    fn failing_matcher_and_missing_agents_are_the_explanation() {
+    fn failing_matcher_and_missing_agents_are_reported_as_the_reason() {
         let failure = json!({"plugin": "spread", "message": "plugin `spread` is disabled"});
         let text = placement(2, &json!([]), &failure);
         assert!(

@@ -63,7 +63,7 @@ async fn port_serves_https_with_the_certificate_of_the_settings() {
 }
 
 #[test]
-fn faults_of_the_certificate_are_listed_with_the_others() {
+fn faults_of_the_certificate_are_listed_with_other_faults() {
     let ((certificate, key), (_, stranger)) = (certify(), certify());
     let [certificate, key, stranger, text] =
         [certificate, key, stranger, "text".to_owned()].map(|text| STANDARD.encode(text));

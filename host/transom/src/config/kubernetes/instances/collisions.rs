@@ -6,7 +6,7 @@ use std::net::IpAddr;
 use super::super::Kubernetes;
 use crate::config::Settings;
 
-/// The collisions, one line each: every value is compared with the first one that is equal.
+/// The collisions, one line for each value that is equal to an earlier one.
 pub(super) fn find(settings: &Settings) -> Vec<String> {
     let instances = settings.kubernetes();
     let mut found = Vec::new();
@@ -46,7 +46,7 @@ pub(super) fn find(settings: &Settings) -> Vec<String> {
     found
 }
 
-/// Volumes that are those of another one's further tasks, `VOLUME-1` and so on.
+/// Volumes with the name of a further volume of another instance: `VOLUME-1`, `VOLUME-2` and so on.
 fn numbered(volumes: &[(String, String)]) -> impl Iterator<Item = String> {
     volumes.iter().filter_map(|(volume, key)| {
         let (base, number) = volume.rsplit_once('-')?;
@@ -84,7 +84,7 @@ fn key(section: &Kubernetes, name: &str) -> String {
     format!("`{}.{name}`", section.instance.section)
 }
 
-/// The keys of equal values, in order, and the value.
+/// For each value that occurs again: the key of its first occurrence, the later key, and the value.
 fn equal(values: impl Iterator<Item = (String, String)>) -> Vec<[String; 3]> {
     let mut first = BTreeMap::<String, String>::new();
     let mut found = Vec::new();

@@ -214,7 +214,7 @@ fn faults_name_the_sections() {
 }
 
 #[test]
-fn all_faults_are_listed_and_an_inherited_one_once() {
+fn all_faults_are_listed_and_an_inherited_one_only_once() {
     let error = read(
         "[kubernetes]\norch_agent_cpu = 0\n[kubernetes.a]\nds_mem = -1.0\nhostname = \"h\"\n\
          [kubernetes.b]\nframework_name = \"a\"\norch_agent_string = \"\"\n",
@@ -266,7 +266,7 @@ fn report_has_every_instance_with_the_sources_of_its_values() {
 #[test]
 fn keys_of_instances_are_read_from_variables() {
     let names = BTreeSet::from(["a".to_owned(), "a-b".to_owned(), "orch".to_owned()]);
-    // Stands for variables: TRANSOM_KUBERNETES_A_PORT=1 and so on.
+    // The same keys as from variables: TRANSOM_KUBERNETES_A_PORT=1 and so on.
     let source = Toml::Text(
         "[kubernetes]\na_port = 1\na_b_port = 2\norch_agent_count = 3\norch_role = \"r\"\nother_port = 4\na_prot = 5\n",
     );
@@ -303,7 +303,7 @@ fn volume_of_an_instance_ends_with_its_name() {
 }
 
 #[test]
-fn keys_include_other_names_and_tables() {
+fn keys_include_aliases_and_tables() {
     for key in [
         "port",
         "framework_role",
