@@ -131,7 +131,7 @@ impl Agents {
         })
     }
 
-    /// A whole file of at most `limit` bytes, in as many calls as the agent needs.
+    /// Reads a whole file of at most `limit` bytes, with as many calls as needed.
     ///
     /// A larger file is [`Error::BodyTooLarge`], one that changes meanwhile [`Error::Incomplete`].
     pub async fn read_file(&self, agent: &HostPort, path: &str, limit: u64) -> Result<Vec<u8>> {
@@ -153,7 +153,7 @@ impl Agents {
             if read == size && size == first_size {
                 return Ok(file);
             }
-            // A chunk of nothing before the end, or another size: the file is being written.
+            // An empty chunk before the end or a changed size means that the file is being written.
             if size != first_size || read == offset || read > size {
                 return Err(Error::Incomplete {
                     what: format!("{path} at {agent}, which changed while it was read,"),

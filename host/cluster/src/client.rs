@@ -78,7 +78,7 @@ impl Client {
         })
     }
 
-    /// The same client with a guard: subscriptions and calls for a framework are sent only while
+    /// Returns this client with a guard: subscriptions and calls for a framework are sent only while
     /// the guard allows them, and cancelled when it ends: [`Error::NotFrameworkLeader`]. Read
     /// requests are not restricted.
     pub fn with_guard(&self, guard: Arc<dyn LeadershipGuard>) -> Self {
@@ -197,7 +197,7 @@ impl Client {
         supported(&url, read_version(&url, &bytes)?)
     }
 
-    /// A document, and the URL that it came from.
+    /// Requests a document and returns it with the URL that it came from.
     async fn document(&self, path: &str) -> Result<(Url, Bytes)> {
         let request = |url| Ok(Request::get(url, MASTER, path));
         let send: Exchange<Bytes> = |http, request| Box::pin(http.fetch(request));
@@ -205,12 +205,13 @@ impl Client {
         Ok((found.url, found.value))
     }
 
-    /// A call of the operator API; `part` takes the field named like the call from the answer.
+    /// Makes a call of the operator API; `part` selects the field of the answer that is named like the
+    /// call.
     async fn call<T>(&self, call: &'static str, part: fn(Answer) -> Option<T>) -> Result<T> {
         self.call_at(call, part).await.map(|(_, value)| value)
     }
 
-    /// The same, and the URL that it came from.
+    /// As [`Self::call`], and returns the URL that the answer came from.
     async fn call_at<T>(&self, call: &'static str, part: fn(Answer) -> Option<T>) -> Result<(Url, T)> {
         let request = |url| Request::post(url, MASTER, call, &json!({"type": call}));
         let send: Exchange<Bytes> = |http, request| Box::pin(http.fetch(request));
@@ -226,7 +227,7 @@ impl Client {
         Ok((found.url, value))
     }
 
-    /// A subscription's stream.
+    /// Opens the stream of a subscription.
     async fn open(&self, path: &str, request: Prepare<'_>, version_check: VersionCheck) -> Result<Opened> {
         let send: Exchange<Response> = |http, request| Box::pin(http.open(request));
         let found = self.at_leader(path, request, send, version_check).await?;
@@ -237,7 +238,7 @@ impl Client {
         })
     }
 
-    /// Sends the request for the leader's URL of `path`, and again to the next leader if it changes
+    /// Sends the request to `path` at the leader, and again to the next leader if the leader changes
     /// meanwhile.
     async fn at_leader<T>(
         &self,

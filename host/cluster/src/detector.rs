@@ -116,7 +116,7 @@ impl Detector {
     pub(crate) async fn masters(&self, limit: Duration) -> Result<Arc<View>> {
         let mut views = self.views.clone();
         let known = views.wait_for(|view| !view.masters.is_empty());
-        // The time has passed, or the detector is closed.
+        // Otherwise the time has passed, or the detector is closed.
         if let Ok(Ok(view)) = tokio::time::timeout(limit, known).await {
             return Ok(Arc::clone(&view));
         }
@@ -146,7 +146,7 @@ impl Detector {
     }
 }
 
-/// Waits for changes of the leader. The loss of the leader is no change; the next leader is.
+/// Waits for changes of the leader. The loss of a leader is not reported, only the next leader.
 #[derive(Clone, Debug)]
 pub(crate) struct Changes {
     views: watch::Receiver<Arc<View>>,
@@ -190,8 +190,8 @@ pub(crate) struct Registrations {
 }
 
 impl Registrations {
-    /// The next list. While it would be empty, the last known masters are taken to lead on. Never
-    /// returns once the detector is closed. Dropping this future loses nothing.
+    /// The next list. An empty list is not returned: the last known masters are assumed to continue.
+    /// Never returns once the detector is closed. Dropping this future loses nothing.
     pub(crate) async fn next(&mut self) -> Vec<Arc<Master>> {
         loop {
             let masters = self.views.borrow_and_update().masters.clone();
@@ -229,7 +229,7 @@ mod tests {
         })
     }
 
-    /// The change that is pending, without waiting.
+    /// Returns the pending change without waiting.
     fn told(changes: &mut Changes, url: &Url) -> Option<u16> {
         let mut next = std::pin::pin!(changes.away_from(url));
         let mut context = std::task::Context::from_waker(std::task::Waker::noop());

@@ -105,7 +105,7 @@ mod tests {
         encoder.finish().unwrap()
     }
 
-    /// In chunks of that size.
+    /// Decodes a body that arrives in chunks of this size.
     fn received(gzip: bool, limit: u64, body: &[u8], size: usize) -> Result<Bytes, DecodeError> {
         let mut received = BodyDecoder::new(gzip, limit);
         for part in body.chunks(size) {

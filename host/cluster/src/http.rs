@@ -1,8 +1,7 @@
 //! One HTTP exchange with a master or an agent: sending, timeouts, statuses, bounded bodies.
 //!
-//! There are two clients below. The one for streams never uses their connections for anything else,
-//! because the master would write the answer to a call into the stream. The other one is for all
-//! exchanges that end.
+//! There are two HTTP clients. The one for streams never reuses a connection, because the master would
+//! write the answer to a call into the stream. The other one is for exchanges that end.
 
 use crate::config::{Config, Tls};
 use crate::error::{Error, Result, TransportError};
@@ -42,13 +41,13 @@ pub(crate) struct Request {
     /// A JSON body to POST; none: GET.
     pub(crate) body: Option<Bytes>,
     pub(crate) headers: HeaderMap,
-    /// Acts for a framework: sent only while the [`LeadershipGuard`] allows it.
+    /// Whether it acts for a framework, so that it is sent only while the [`LeadershipGuard`] allows it.
     pub(crate) acts: bool,
     /// The timeout, if it differs from that of calls.
     pub(crate) within: Option<Duration>,
     /// Whether a service account logs in again for it, or uses the present token.
     pub(crate) token: Token,
-    /// Sent on its own connection.
+    /// Whether it is sent on a new connection.
     pub(crate) afresh: bool,
 }
 
@@ -91,26 +90,26 @@ impl Request {
         })
     }
 
-    /// The same, acting for a framework.
+    /// Marks the request as acting for a framework.
     pub(crate) fn acting(mut self) -> Self {
         self.acts = true;
         self
     }
 
-    /// The same, with its own timeout.
+    /// Sets a timeout that differs from that of calls.
     pub(crate) fn within(mut self, limit: Duration) -> Self {
         self.within = Some(limit);
         self
     }
 
-    /// The same, on its own connection: a rare request must reach the process that listens now, and
-    /// not an earlier process with an open connection.
+    /// Sends the request on a new connection: a rare request must reach the process that listens now,
+    /// and not an earlier process whose connection is still open.
     pub(crate) fn afresh(mut self) -> Self {
         self.afresh = true;
         self
     }
 
-    /// The same, after a new login of the service account.
+    /// Requires a new login of the service account for the request.
     pub(crate) fn logged_in_anew(mut self) -> Self {
         self.token = Token::Anew;
         self
@@ -153,13 +152,13 @@ pub(crate) struct Http {
     streams: reqwest::Client,
     login: Option<Arc<Login>>,
     config: Config,
-    /// Without one a framework's calls are always allowed.
+    /// The guard of a framework's calls; without one they are always allowed.
     pub(crate) guard: Option<Arc<dyn LeadershipGuard>>,
 }
 
 impl Http {
     pub(crate) fn new(config: Config) -> Result<Self> {
-        // Fails when a provider is already installed, which will do.
+        // Fails if a provider is already installed, which is sufficient.
         let _ = rustls::crypto::ring::default_provider().install_default();
         let calls = builder(&config, config.tls.as_ref())?.pool_idle_timeout(IDLE_TIMEOUT);
         let streams = builder(&config, config.tls.as_ref())?.pool_max_idle_per_host(0);
@@ -225,7 +224,7 @@ impl Http {
         }
     }
 
-    /// A request whose answer has no relevant content: only success matters (202, 200).
+    /// Sends a request whose answer has no relevant content: only success matters (202, 200).
     pub(crate) async fn tell(&self, request: &Request) -> Result<()> {
         let deadline = Instant::now() + request.limit(&self.config);
         let response = self.send(&self.calls, request, deadline).await?;
@@ -233,7 +232,7 @@ impl Http {
         body.read(deadline).await.map(drop)
     }
 
-    /// A request for a document: returns all of it.
+    /// Sends a request for a document and returns the whole document.
     pub(crate) async fn fetch(&self, request: &Request) -> Result<Bytes> {
         let deadline = Instant::now() + request.limit(&self.config);
         let client = if request.afresh {
@@ -248,14 +247,14 @@ impl Http {
             .await
     }
 
-    /// A request for a JSON document.
+    /// Sends a request for a JSON document and parses it.
     pub(crate) async fn ask<T: DeserializeOwned>(&self, request: &Request) -> Result<T> {
         let bytes = self.fetch(request).await?;
         serde_json::from_slice(&bytes)
             .map_err(|source| Error::decode(answer(&request.url, &request.call), source))
     }
 
-    /// A request for a stream; it returns with the answer's head.
+    /// Sends a request for a stream and returns when the answer's head has arrived.
     pub(crate) async fn open(&self, request: &Request) -> Result<Response> {
         let deadline = Instant::now() + request.limit(&self.config);
         let response = self.send(&self.streams, request, deadline).await?;
@@ -336,7 +335,7 @@ fn builder(config: &Config, tls: Option<&Tls>) -> Result<reqwest::ClientBuilder>
         .connect_timeout(config.connect_timeout)
         .tcp_nodelay(true);
     match tls {
-        // No certificates are needed, and the machine may have none.
+        // Without TLS no certificates are needed, and the machine may have none.
         None => Ok(builder.tls_certs_only([])),
         Some(tls) => with_tls(builder, tls),
     }
@@ -373,7 +372,7 @@ impl Tls {
     /// Checks that certificates and keys are valid, for a caller that uses them later. Fails with
     /// [`Error::Config`].
     pub fn check(&self) -> Result<()> {
-        // Fails when a provider is already installed, which will do.
+        // Fails if a provider is already installed, which is sufficient.
         let _ = rustls::crypto::ring::default_provider().install_default();
         // Only configured certificates are read, not those of the system.
         let builder = reqwest::Client::builder().no_proxy().tls_certs_only([]);
@@ -395,7 +394,7 @@ struct Body<'a> {
 }
 
 impl Body<'_> {
-    /// All of it, up to the limit, decompressed.
+    /// Reads the whole body, up to the limit, and decompresses it.
     async fn read(mut self, deadline: Instant) -> Result<Bytes> {
         let gzip = self
             .response
@@ -431,7 +430,7 @@ impl Body<'_> {
         }
     }
 
-    /// The beginning as text, best-effort, because it only explains an error.
+    /// Reads the beginning as text, best-effort, because it only explains an error.
     async fn text(mut self, deadline: Instant) -> String {
         let mut bytes = BytesMut::new();
         while bytes.len() < MAX_ERROR_BYTES {

@@ -2,7 +2,7 @@
 //! task's.
 //!
 //! On the wire every id is an object, `{"value": "..."}`; the state document writes the same ids as
-//! plain strings, for which [`plain`] is there. Cloning is cheap (the text is shared). The text is
+//! plain strings, which [`plain`] reads and writes. Cloning is cheap (the text is shared). The text is
 //! opaque: nothing is checked here.
 
 use serde::{Deserialize, Serialize};
@@ -118,7 +118,7 @@ impl ContainerId {
         &self.value
     }
 
-    /// The container of that name inside this one.
+    /// The container with this id inside this one.
     pub fn child(&self, value: impl Into<Arc<str>>) -> Self {
         Self {
             value: value.into(),
@@ -154,7 +154,7 @@ impl fmt::Display for ContainerId {
     }
 }
 
-/// Ids as plain strings, the way the state document has them: `#[serde(with =
+/// Ids as plain strings, as in the state document: `#[serde(with =
 /// "transom_cluster::ids::plain")]`.
 pub mod plain {
     use serde::{Deserialize, Deserializer, Serializer};

@@ -33,9 +33,9 @@ const ROLE: &str = "the login service";
 /// The choice of the token for a request.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub(crate) enum Token {
-    /// A new one.
+    /// A new token.
     Anew,
-    /// The last one, if no master has rejected it.
+    /// The last token, or a new one if there is none or a master has rejected it.
     AsItIs,
 }
 
@@ -98,7 +98,7 @@ impl Login {
         })
     }
 
-    /// The header that a request carries.
+    /// The header with the token for a request. Logs in if necessary.
     pub(crate) async fn header(&self, token: Token, deadline: Instant) -> Result<HeaderValue> {
         let last = match token {
             Token::Anew => None,

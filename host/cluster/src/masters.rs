@@ -39,9 +39,9 @@ pub(crate) struct Candidates {
 /// The order of a list's masters.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub(crate) enum Order {
-    /// The one that worked last first.
+    /// The master that worked last comes first.
     ByLuck,
-    /// As they are listed: the first one is expected to lead.
+    /// As listed: the first master is expected to lead.
     AsListed,
 }
 
@@ -146,7 +146,7 @@ impl Masters {
     }
 }
 
-/// Numbered, in rotation from that number.
+/// Numbers the URLs and rotates them so that this number comes first.
 fn beginning_with(number: usize, urls: Vec<Url>) -> Vec<(usize, Url)> {
     let mut urls: Vec<_> = urls.into_iter().enumerate().collect();
     let first = number.checked_rem(urls.len()).unwrap_or_default();

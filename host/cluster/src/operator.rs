@@ -45,7 +45,7 @@ impl Stream {
                 Ok((into, told))
             });
             let told;
-            // Propagates a panic; otherwise parsing ends early only with the runtime.
+            // A panic is propagated. Otherwise the task fails only when the runtime shuts down.
             (into, told) = match reading.await {
                 Ok(read) => read?,
                 Err(error) => match error.try_into_panic() {

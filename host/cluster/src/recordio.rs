@@ -2,8 +2,8 @@
 //!
 //! A record is complete with its last byte, not only when the next one begins, however the bytes
 //! are split. The length is not trusted: above the limit it is an error, and below it memory grows
-//! only with received bytes. After an error the stream is unusable, and the decoder keeps returning
-//! an error of that kind.
+//! only with received bytes. After an error the stream is unusable, and the decoder returns nothing
+//! more.
 
 use crate::error::{Error, Result};
 use bytes::{Buf, Bytes, BytesMut};
@@ -42,7 +42,7 @@ impl Decoder {
         Records { decoder: self }
     }
 
-    /// To be called when the stream has ended: an error if it ended within a record.
+    /// Checks the end of the stream: an error if it ended within a record.
     pub fn finish(&self) -> Result<()> {
         if self.buffer.is_empty() && self.expected.is_none() {
             Ok(())
@@ -67,8 +67,8 @@ impl Decoder {
         self.expected = None;
         let record = self.buffer.split_to(length).freeze();
         if length > LARGE {
-            // Copied: the bytes behind the record would otherwise keep its memory for as long as
-            // the stream lives.
+            // The remaining bytes are copied: otherwise they would keep the record's memory for as
+            // long as the stream lives.
             self.buffer = BytesMut::from(&self.buffer[..]);
         }
         Ok(Some(record))
@@ -103,7 +103,7 @@ impl Decoder {
     }
 }
 
-/// The complete records; after an error none follows until the next [`push`](Decoder::push).
+/// The complete records. None follows an error, not even after the next [`push`](Decoder::push).
 #[derive(Debug)]
 pub struct Records<'a> {
     decoder: &'a mut Decoder,
@@ -161,7 +161,7 @@ mod tests {
     }
 
     #[test]
-    fn every_cut_gives_the_same_records() {
+    fn every_split_returns_the_same_records() {
         let stream = [
             encode(b"one"),
             encode(b""),
@@ -205,7 +205,7 @@ mod tests {
     }
 
     #[test]
-    fn records_before_a_bad_length_are_given() {
+    fn records_before_a_bad_length_are_returned() {
         let (records, error, _) = decode(100, &[b"2\nokoops"]);
         assert_eq!(records, ["ok"]);
         assert!(matches!(error, Some(Error::BadRecordLength { found }) if found == "oops"));
@@ -225,7 +225,7 @@ mod tests {
     }
 
     #[test]
-    fn the_memory_of_a_large_record_is_given_back() {
+    fn memory_of_a_large_record_is_released() {
         let mut decoder = Decoder::new(u64::MAX);
         let stream = [encode(&vec![b'x'; 4 << 20]), encode(b"two"), b"5\nthr".to_vec()].concat();
         let records: Vec<_> = decoder.push(&stream).map(Result::unwrap).collect();

@@ -63,7 +63,7 @@ impl Subscription {
 #[derive(Debug)]
 pub struct Stream {
     records: RecordStream,
-    /// Receives the framework's id from here.
+    /// The stream sets the framework's id in it when SUBSCRIBED arrives.
     caller: Caller,
 }
 

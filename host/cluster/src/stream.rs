@@ -1,4 +1,4 @@
-//! Reading a stream of records, with its ends: a heartbeat timeout, and a change of the leader.
+//! Reads a stream of records, which also ends at a heartbeat timeout or a change of the leader.
 
 use crate::detector::{Changes, Master};
 use crate::error::{Error, Result, TransportError};
@@ -117,7 +117,7 @@ fn far() -> Instant {
     Instant::now() + Duration::from_hours(24 * 365)
 }
 
-/// The heartbeat timeout: two heartbeats may be missed, and the last be a little late.
+/// The heartbeat timeout: two intervals, and a margin for a late heartbeat.
 fn silence(interval: Duration) -> Duration {
     interval
         .saturating_mul(2)

@@ -41,12 +41,12 @@ fn command() -> CommandInfo {
     }
 }
 
-/// A piece of output; the text must be in base64.
+/// A chunk of output; `base64` is its text in base64.
 fn output(stream: &str, base64: &str) -> Value {
     json!({"type": "DATA", "data": {"type": stream, "data": base64}})
 }
 
-/// An agent whose session sends these records in good order, and whose container ended so.
+/// An agent whose session sends all of these records, and whose container ended with this status.
 async fn agent(records: Vec<Value>, exit_status: Value) -> Server {
     Server::start(move |asked: &ReceivedRequest| match asked.json()["type"].as_str().unwrap() {
         "LAUNCH_NESTED_CONTAINER_SESSION" => {
@@ -59,7 +59,7 @@ async fn agent(records: Vec<Value>, exit_status: Value) -> Server {
             &json!({"type": "WAIT_NESTED_CONTAINER", "wait_nested_container": {"exit_status": exit_status}}),
         ),
         "REMOVE_NESTED_CONTAINER" => text_answer("200 OK", ""),
-        other => panic!("asked for {other}"),
+        other => panic!("unexpected request: {other}"),
     })
     .await
 }
@@ -71,7 +71,7 @@ async fn run(server: &Server, limit: Duration) -> transom_cluster::Result<Comman
 }
 
 #[tokio::test]
-async fn a_command_gives_its_exit_code_and_output() {
+async fn command_returns_its_exit_code_and_output() {
     let heartbeat = json!({"type": "CONTROL", "control": {"type": "HEARTBEAT", "heartbeat": {}}});
     let records = vec![
         output("STDOUT", "b3V0"),
@@ -112,7 +112,7 @@ async fn a_command_gives_its_exit_code_and_output() {
 }
 
 #[tokio::test]
-async fn every_command_has_a_container_of_its_own() {
+async fn every_command_has_its_own_container() {
     let server = agent(Vec::new(), json!(0)).await;
     for _ in 0..2 {
         assert_eq!(
@@ -221,7 +221,7 @@ async fn files_are_listed_and_read_as_recorded() {
             "GET /files/read?path=%2Fstdout&offset=-1" => "1-main/06-agent-files-read-size.raw",
             "GET /files/read?path=%2Fnope&offset=0&length=1" => "1-main/06-agent-files-read-missing.raw",
             "POST /api/v1" => "1-main/06-agent-v1-READ_FILE.raw",
-            other => panic!("asked for {other}"),
+            other => panic!("unexpected request: {other}"),
         };
         vec![Step::Say(recorded(file))]
     })

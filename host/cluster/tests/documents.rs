@@ -1,4 +1,4 @@
-//! The state document: whose it is, how it comes, and what has to be shown for it.
+//! The state document: the master that it is read from, compression, and the login for it.
 #![allow(clippy::unwrap_used, clippy::panic, reason = "tests fail by panicking")]
 
 mod support;
@@ -44,7 +44,7 @@ async fn each_document_is_requested_on_a_new_connection() {
     }
     let mut connections: Vec<_> = server.asked().iter().map(|asked| asked.connection).collect();
     connections.dedup();
-    assert_eq!(connections.len(), 3, "a connection of its own for each");
+    assert_eq!(connections.len(), 3, "each has its own connection");
 }
 
 #[tokio::test]
@@ -65,7 +65,7 @@ async fn masters_are_tried_in_listed_order_for_every_document() {
             assert_eq!(
                 odd.asked().len(),
                 asked,
-                "the first one is asked first every time"
+                "the first master is tried first every time"
             );
         }
     }
@@ -96,7 +96,7 @@ fn said_zipped(body: &[u8]) -> Vec<Step> {
 }
 
 #[tokio::test]
-async fn a_document_may_come_compressed() {
+async fn document_may_be_compressed() {
     let body = zipped(&json!({"id": "z", "leader": LEADER, "hostname": "h".repeat(10_000)}));
     let server = Server::start(move |_| said_zipped(&body)).await;
     assert_eq!(client(&[&server]).state().await.unwrap().hostname.len(), 10_000);
@@ -119,7 +119,7 @@ const KEY: &[u8] = include_bytes!("login/key.pem");
 const OLDER_KEY: &[u8] = include_bytes!("login/key-pkcs1.pem");
 const PUBLIC: &[u8] = include_bytes!("login/public.der");
 
-/// The content of a login, after its signature was verified.
+/// Verifies the signature of a login and returns its claims.
 fn login_of(body: &Value) -> Value {
     assert_eq!(body["uid"], "dns");
     let token = body["token"].as_str().unwrap();
@@ -166,7 +166,7 @@ async fn a_service_account_logs_in_for_each_document() {
             (now + 3500..=now + 3600).contains(&claims["exp"].as_u64().unwrap()),
             "{claims}"
         );
-        // A call uses the token that is there.
+        // A call uses the present token.
         drop(client.get_tasks().await);
         assert_eq!(
             server.asked().last().unwrap().header("authorization"),

@@ -19,10 +19,10 @@ use transom_cluster::scheduler::Subscription;
 use transom_cluster::v1::FrameworkInfo;
 use transom_cluster::{Client, Config, Error, LeadershipGuard, TaskId};
 
-/// Much longer than any guard here: what ends earlier ended with that.
+/// Much longer than any guard here, so that a call which ends earlier was ended by its guard.
 const CALL_TIMEOUT: Duration = Duration::from_mins(5);
 
-/// Lasts until a moment that a test moves.
+/// A guard that lasts until a time that the test sets.
 #[derive(Debug)]
 struct Until(Mutex<Instant>);
 
@@ -98,9 +98,9 @@ async fn calls_are_refused_without_leadership_but_queries_are_sent() {
     ] {
         assert!(matches!(error, Error::NotFrameworkLeader { .. }), "{error:?}");
     }
-    assert_eq!(server.asked().len(), before, "nothing reached the master");
+    assert_eq!(server.asked().len(), before, "a request reached the master");
     assert!(client.get_agents().await.unwrap().agents.is_empty());
-    // It comes back, and so do calls.
+    // With leadership again, calls are sent again.
     guard.set(Duration::from_mins(1));
     caller.revive().await.unwrap();
 }
@@ -116,13 +116,13 @@ async fn call_in_flight_is_cancelled_when_leadership_expires() {
     let call = subscription.caller.kill(TaskId::from("t"), None, None);
     let error = tokio::time::timeout(CALL_TIMEOUT / 2, call)
         .await
-        .expect("it ends with the guard, not with the timeout of calls")
+        .expect("the call did not end with the guard")
         .unwrap_err();
     assert!(matches!(error, Error::NotFrameworkLeader { .. }), "{error:?}");
     assert!(error.to_string().contains("KILL"), "{error}");
     assert_eq!(
         server.asked().last().unwrap().json()["type"],
         "KILL",
-        "the master had it"
+        "the master has not received the call"
     );
 }

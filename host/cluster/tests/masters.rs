@@ -1,4 +1,4 @@
-//! Finding a master and asking it: lists, redirects, elections, documents, credentials, deadlines.
+//! Requests to masters: lists, redirects, elections, documents, credentials, deadlines, TLS.
 
 #![allow(
     clippy::unwrap_used,
@@ -33,7 +33,7 @@ async fn nobody() -> String {
     listener.local_addr().unwrap().to_string()
 }
 
-/// A whole error, sources included.
+/// The text of an error and all its sources.
 fn told(error: &Error) -> String {
     let mut text = error.to_string();
     let mut source = std::error::Error::source(error);
@@ -64,7 +64,7 @@ async fn unreachable_master_is_reported_with_its_address_and_a_hint() {
 }
 
 #[tokio::test]
-async fn masters_are_tried_in_turn_and_the_one_that_works_first_the_next_time() {
+async fn masters_are_tried_in_turn_and_the_working_one_first_next_time() {
     let server = Server::start(|_| json_answer(&json!({"version": "1.11.0"}))).await;
     let busy = Server::saying(recorded("10-zookeeper/noleader-POST_api_v1.raw")).await;
     let client = client(&[nobody().await, busy.name(), server.name()]);
@@ -160,9 +160,9 @@ async fn documents_are_read_as_recorded() {
                 "GET_STATE" => "1-main/05-2fw-v1-GET_STATE.raw",
                 "GET_AGENTS" => "1-main/05-2fw-v1-GET_AGENTS.raw",
                 "GET_TASKS" => "1-main/05-2fw-v1-GET_TASKS.raw",
-                other => panic!("asked for {other}"),
+                other => panic!("unexpected call: {other}"),
             },
-            other => panic!("asked for {other:?}"),
+            other => panic!("unexpected request: {other:?}"),
         };
         vec![Step::Trickle(recorded(file), 997)]
     })
@@ -196,7 +196,7 @@ async fn old_masters_are_refused() {
     let found = client(&[server.name()]).supported_version().await;
     assert_eq!(found.unwrap(), "1.11.0");
 
-    // The first one redirects: it is the one that leads which is too old.
+    // The follower redirects to the leader, which is too old.
     let leader = Server::start(move |_| json_answer(&json!({"version": "1.5.3"}))).await;
     let location = format!("//{}/master/api/v1/scheduler", leader.name());
     let follower = Server::master(move |_| redirect(&location)).await;
@@ -210,12 +210,12 @@ async fn old_masters_are_refused() {
     let error = client(&[follower.name()]).subscribe(&info).await.unwrap_err();
     assert_eq!(error.to_string(), expected);
     assert!(!error.is_transient());
-    // It was asked for nothing but its version.
+    // The leader has received no request except for its version.
     assert!(leader.asked().iter().all(|asked| asked.line == "GET /version"));
 }
 
 #[tokio::test]
-async fn a_masters_version_is_asked_for_once() {
+async fn version_of_a_master_is_requested_once() {
     let server =
         Server::master(|_| text_answer("503 Service Unavailable", "Master has not finished recovery")).await;
     let client = client(&[server.name()]);
@@ -288,7 +288,7 @@ async fn redirect_loop_ends_with_an_error() {
 }
 
 #[tokio::test]
-async fn refusals_come_with_status_and_text_and_no_other_master_is_asked() {
+async fn refusal_returns_status_and_text_and_no_other_master_is_tried() {
     let other = Server::start(|_| json_answer(&json!({}))).await;
     let server =
         Server::start(|_| text_answer("415 Unsupported Media Type", "Expecting 'Content-Type'")).await;
@@ -304,7 +304,7 @@ async fn refusals_come_with_status_and_text_and_no_other_master_is_asked() {
 }
 
 #[tokio::test]
-async fn a_long_refusal_is_cut() {
+async fn text_of_a_long_refusal_is_truncated() {
     let server = Server::start(|_| text_answer("400 Bad Request", &"x".repeat(100_000))).await;
     let error = client(&[server.name()]).get_tasks().await.unwrap_err();
     assert!(
@@ -379,7 +379,7 @@ async fn invalid_or_incomplete_response_is_an_error() {
 }
 
 #[tokio::test]
-async fn a_master_that_does_not_answer_is_given_up() {
+async fn request_to_a_silent_master_times_out() {
     for steps in ["no head", "half a body"] {
         let server = Server::start(move |_| match steps {
             "no head" => vec![Step::Silence],
@@ -414,9 +414,9 @@ async fn connection_closed_early_is_an_error() {
     assert!(matches!(&error, Error::Broken { .. }), "{error:?}");
 }
 
-/// The certificate of the test server, which signed itself for 127.0.0.1.
+/// The self-signed certificate of the test server, for 127.0.0.1.
 const CERTIFICATE: &[u8] = include_bytes!("tls/cert.pem");
-/// One that signed nothing here.
+/// A certificate that no server of these tests uses.
 const OTHER_CERTIFICATE: &[u8] = include_bytes!("tls/other-cert.pem");
 
 async fn version_over_tls(
@@ -477,7 +477,7 @@ fn secretive(server: &Server, host: &str, tls: Tls) -> Client {
     .unwrap()
 }
 
-/// The certificate is a trusted one, but for another name: the server is not the configured one.
+/// The certificate is trusted, but for another name, so the server is not the configured one.
 #[tokio::test]
 async fn certificate_for_another_name_is_refused_before_credentials_are_sent() {
     let server =
@@ -496,10 +496,10 @@ async fn certificate_for_another_name_is_refused_before_credentials_are_sent() {
     ] {
         assert!(matches!(&error, Error::Unreachable { .. }), "{error:?}");
         assert!(told(&error).contains("certificate"), "{}", told(&error));
-        assert!(error.is_transient(), "certificates are renewed");
+        assert!(error.is_transient(), "certificates may be renewed");
     }
     assert!(server.asked().is_empty(), "{:?}", server.asked().len());
-    // The same by its right name, and by the wrong one without verification.
+    // The request succeeds with the right name, and with the wrong one without verification.
     for client in [
         secretive(&server, "127.0.0.1", trusting(true)),
         secretive(&server, "localhost", trusting(false)),
@@ -537,7 +537,7 @@ async fn verification_is_on_unless_it_is_switched_off() {
 }
 
 #[tokio::test]
-async fn the_subscription_carries_credentials_and_the_principal() {
+async fn subscription_carries_credentials_and_the_principal() {
     let server = Server::master(|_| text_answer("401 Unauthorized", "401 Unauthorized.")).await;
     let credentials = Some(Credentials {
         username: "ops".into(),

@@ -96,7 +96,7 @@ impl operator::Snapshot for Snapshot {
     }
 }
 
-/// A master whose stream begins with this record, and goes on with heartbeats' silence.
+/// A master whose stream begins with this record and then sends nothing, not even heartbeats.
 async fn beginning_with(record: Vec<u8>) -> Server {
     Server::master(move |_| {
         let record = transom_cluster::recordio::encode(&record);
@@ -121,7 +121,7 @@ async fn snapshot_is_read_by_entry_and_unreadable_entries_are_counted() {
         },
         "heartbeat_interval_seconds": 0.1,
     }});
-    // One name is no text.
+    // One name is invalid UTF-8.
     let record = snapshot.to_string().replace("NAME", "\u{1}").into_bytes();
     let record: Vec<u8> = record
         .iter()
@@ -140,7 +140,7 @@ async fn snapshot_is_read_by_entry_and_unreadable_entries_are_counted() {
         ]
     );
     assert_eq!(seen.unreadable, 2);
-    // The interval counts.
+    // The heartbeat interval in the snapshot applies.
     let error = events.next().await.unwrap_err();
     assert!(
         matches!(error, Error::Silent { for_, .. } if for_ == Duration::from_millis(250)),

@@ -1,5 +1,5 @@
-//! Every recorded message can be read, and what is modelled survives being written again: only the
-//! paths listed in [`NOT_MODELLED`] may go missing, and no value may change.
+//! Every recorded message can be parsed and written again: no value may change, and only the keys in
+//! [`NOT_MODELLED`] and [`NOT_IN_STATE`] may be missing.
 
 #![allow(
     clippy::unwrap_used,
@@ -17,13 +17,13 @@ use support::{document, files};
 use transom_cluster::v1::{Offer, Operation, TaskState};
 use transom_cluster::{operator, scheduler, state};
 
-/// Keys of offers, tasks, agents and calls: nothing is left out.
+/// Keys of scheduler events, offers and calls that are not modelled: none.
 const ALL: &[&str] = &[];
 
-/// Keys of operator messages that are left out on purpose, wherever they are.
+/// Keys of operator messages that are deliberately not modelled, at any depth.
 const NOT_MODELLED: &[&str] = &["heartbeat_interval_seconds", "offer_constraints"];
 
-/// Keys of the state document that are left out on purpose, wherever they are.
+/// Keys of the state document that are deliberately not modelled, at any depth.
 const NOT_IN_STATE: &[&str] = &[
     "build_date",
     "build_time",
@@ -36,7 +36,7 @@ const NOT_IN_STATE: &[&str] = &[
     "unreserved_resources",
 ];
 
-/// Where `after` lacks something `before` has, or has another value.
+/// Collects the paths at which `after` lacks a value of `before` or has another one.
 fn lost(before: &Value, after: &Value, path: &str, found: &mut BTreeSet<String>) {
     match (before, after) {
         (Value::Object(before), Value::Object(after)) => {
@@ -65,7 +65,7 @@ fn lost(before: &Value, after: &Value, path: &str, found: &mut BTreeSet<String>)
     }
 }
 
-/// Checks one document; gives the members of `allowed` that did go missing.
+/// Checks one document and returns the keys of `allowed` that are missing.
 fn check(path: &Path, before: &Value, after: &Value, allowed: &[&'static str]) -> BTreeSet<&'static str> {
     let mut found = BTreeSet::new();
     lost(before, after, "", &mut found);
@@ -81,7 +81,7 @@ fn check(path: &Path, before: &Value, after: &Value, allowed: &[&'static str]) -
     missing
 }
 
-/// Writes an event again, as the master would.
+/// Writes an event in the form of a master.
 fn scheduler_event(event: &scheduler::Event) -> Value {
     use scheduler::Event;
     match event {
@@ -204,7 +204,7 @@ fn recorded_events_round_trip() {
     assert_eq!(
         missing,
         NOT_MODELLED.iter().copied().collect(),
-        "the list has an entry too many"
+        "a key of the list is never missing"
     );
     // MESSAGE was never recorded.
     for kind in SCHEDULER_EVENTS
@@ -222,7 +222,7 @@ fn recorded_operator_responses_round_trip() {
     for path in files(".json") {
         let answer = document(&path);
         let kind = answer.get("type").and_then(Value::as_str).unwrap_or_default();
-        // Agents answer to the same names with other messages.
+        // Agents have calls of the same names with other answers.
         if path.to_str().unwrap().contains("agent-v1") {
             continue;
         }
@@ -321,7 +321,7 @@ fn unknown_event_types_fields_and_task_states_are_accepted() {
     let update =
         br#"{"type":"UPDATE","update":{"status":{"task_id":{"value":"t"},"state":"TASK_PAUSED","new":[1]}}}"#;
     let scheduler::Event::Update(status) = scheduler::Event::decode(update).unwrap() else {
-        panic!("no update")
+        panic!("not an update")
     };
     assert_eq!(status.state, TaskState::Other("TASK_PAUSED".into()));
     assert_eq!(status.state.as_str(), "TASK_PAUSED");

@@ -1,5 +1,5 @@
-//! Every recorded stream, cut in every way, gives the records that were recorded, each with its
-//! last byte.
+//! Every recorded stream, however it is split, yields the recorded events, each record as soon as its
+//! last byte has arrived.
 
 #![allow(
     clippy::unwrap_used,
@@ -20,7 +20,7 @@ use transom_cluster::recordio::Decoder;
 
 const LIMIT: u64 = 1 << 20;
 
-/// All streams with the events that were in them.
+/// All recorded streams with their events.
 fn streams() -> Vec<(PathBuf, Vec<u8>, Vec<Value>)> {
     let streams: Vec<_> = files(".recordio.bin")
         .into_iter()
@@ -47,7 +47,7 @@ fn all(decoder: &mut Decoder, bytes: &[u8]) -> Vec<Bytes> {
     decoder.push(bytes).collect::<Result<_, _>>().unwrap()
 }
 
-/// Where each record ends in the stream.
+/// The offset at which each record of the stream ends.
 fn ends(stream: &[u8]) -> Vec<usize> {
     let mut ends = Vec::new();
     let mut at = 0;
@@ -60,8 +60,8 @@ fn ends(stream: &[u8]) -> Vec<usize> {
     ends
 }
 
-/// Equal, but for the last bit of a number that was written with more digits in one place than in
-/// the other.
+/// Whether two values are equal, except for the last bit of numbers, which may have been written with
+/// different numbers of digits.
 fn same(left: &Value, right: &Value) -> bool {
     match (left, right) {
         (Value::Object(left), Value::Object(right)) => {
@@ -82,7 +82,7 @@ fn same(left: &Value, right: &Value) -> bool {
 }
 
 #[test]
-fn whole_streams_hold_the_recorded_events() {
+fn whole_streams_contain_the_recorded_events() {
     for (path, bytes, events) in streams() {
         let mut decoder = Decoder::new(LIMIT);
         let records = all(&mut decoder, &bytes);
@@ -103,7 +103,7 @@ fn whole_streams_hold_the_recorded_events() {
 }
 
 #[test]
-fn byte_by_byte_each_record_comes_with_its_last_byte() {
+fn each_record_is_returned_with_its_last_byte() {
     for (path, bytes, _) in streams() {
         let mut decoder = Decoder::new(LIMIT);
         let mut came = Vec::new();
@@ -117,9 +117,9 @@ fn byte_by_byte_each_record_comes_with_its_last_byte() {
 }
 
 #[test]
-fn cut_in_two_at_every_byte_the_records_are_the_same() {
+fn split_at_any_byte_returns_the_same_records() {
     for (path, bytes, _) in streams() {
-        // Cutting is quadratic; the beginning of a long stream has every sort of record in it.
+        // The cost is quadratic; the beginning of a long stream has every type of record.
         let end = ends(&bytes)
             .into_iter()
             .take_while(|end| *end < 12_000)
@@ -137,7 +137,7 @@ fn cut_in_two_at_every_byte_the_records_are_the_same() {
 }
 
 #[test]
-fn cut_at_random_the_records_are_the_same() {
+fn split_at_random_returns_the_same_records() {
     let mut random = StdRng::seed_from_u64(20_260_101);
     for (path, bytes, events) in streams() {
         for round in 0..20 {
@@ -155,7 +155,7 @@ fn cut_at_random_the_records_are_the_same() {
 }
 
 #[test]
-fn a_stream_cut_off_is_noticed_everywhere_but_between_records() {
+fn truncation_is_detected_except_between_records() {
     for (path, bytes, _) in streams() {
         let ends = ends(&bytes);
         let mut decoder = Decoder::new(LIMIT);

@@ -115,7 +115,7 @@ async fn subscribe_sends_headers_principal_and_framework_id() {
 }
 
 #[tokio::test]
-async fn an_event_comes_with_its_last_byte_while_the_stream_stays_open() {
+async fn event_is_returned_with_its_last_byte_while_the_stream_stays_open() {
     let offers = json!({"type": "OFFERS", "offers": {"offers": []}});
     let server = master(move || {
         let bytes = [record_chunk(&subscribed(15.0)), record_chunk(&offers)].concat();
@@ -138,7 +138,7 @@ async fn recorded_streams_are_read_in_small_and_large_chunks() {
         }
         let name = path.to_str().unwrap();
         let recorded = document(name.replace(".http.bin", ".events.json").as_ref());
-        // Some were cut off by the recording, some were ended by the master.
+        // The recording ended some streams early; others were ended by the master.
         let ended = bytes.ends_with(LAST_CHUNK);
         for size in [7, 1000] {
             let bytes = bytes.clone();
@@ -184,7 +184,7 @@ async fn records_may_share_a_chunk_or_span_several() {
     let events = all(&mut subscription.events).await;
     assert_eq!(events.len(), 3);
     assert_eq!(events[2], Event::Heartbeat);
-    // The end stays the end.
+    // After the end further calls return none.
     assert_eq!(subscription.events.next().await.unwrap(), None);
 }
 
@@ -216,7 +216,7 @@ async fn silence_is_detected_by_repeated_short_polls() {
     events.next().await.unwrap();
     let looking = async {
         loop {
-            // Each look is shorter than the silence that is allowed.
+            // Each poll is shorter than the heartbeat timeout.
             if let Ok(outcome) = tokio::time::timeout(Duration::from_millis(20), events.next()).await {
                 break outcome;
             }
@@ -242,13 +242,13 @@ async fn heartbeats_keep_a_stream_alive() {
         steps
     })
     .await;
-    // 1,200 ms in all, beyond the 1,000 ms of silence that are allowed.
+    // The stream lasts 1,200 ms, longer than the heartbeat timeout of 1,000 ms.
     let mut events = client(&[&server.name()]).subscribe(&info()).await.unwrap().events;
     assert_eq!(all(&mut events).await.len(), 9);
 }
 
 #[tokio::test]
-async fn a_stream_that_is_cut_off_is_an_error() {
+async fn truncated_stream_is_an_error() {
     let half = record_chunk(&heartbeat());
     for (rest, within_record) in [(Vec::new(), false), (half[..half.len() / 2].to_vec(), true)] {
         let server = master(move || {
@@ -291,7 +291,7 @@ async fn stream_without_recordio_framing_ends_with_an_error() {
 }
 
 #[tokio::test]
-async fn one_event_that_cannot_be_read_does_not_end_the_stream() {
+async fn invalid_event_does_not_end_the_stream() {
     let server = master(|| {
         let events = [subscribed(15.0), json!({"type": "UPDATE"}), heartbeat()];
         vec![Step::Say(
@@ -337,7 +337,7 @@ async fn subscription_without_a_stream_id_is_an_error() {
 }
 
 #[tokio::test]
-async fn calls_carry_the_stream_id_on_connections_of_their_own() {
+async fn calls_carry_the_stream_id_on_separate_connections() {
     let server = master(|| vec![Step::Say(record_chunk(&subscribed(15.0))), Step::Silence]).await;
     let mut subscription = client(&[&server.name()]).subscribe(&info()).await.unwrap();
     let caller = subscription.caller.clone();

@@ -1,4 +1,4 @@
-//! The leader as a real ZooKeeper names it. These tests need the Debian packages `zookeeper` and a
+//! Detection of the leader with a real ZooKeeper. These tests need the Debian packages `zookeeper` and a
 //! Java runtime, and fail without them.
 
 #![allow(
@@ -20,7 +20,7 @@ use transom_cluster::{Client, Config, Error, LeaderChanges, Master, operator, sc
 use transom_testkit::zookeeper::{ZooKeeper, create, create_path, register};
 use zookeeper_client::{Acl, Acls, AuthId, Permission};
 
-/// How long news may take here before a test fails; what it does take is printed.
+/// The maximum time for a change to be reported before a test fails; the actual time is printed.
 const PATIENCE: Duration = Duration::from_secs(30);
 
 fn config(masters: String) -> Config {
@@ -57,7 +57,7 @@ async fn lowest_registration_leads_in_both_formats_and_changes_are_reported() {
     let mut changes = client.leader_changes();
     assert_eq!(client.leader(), None);
 
-    // The path does not exist yet, and what is asked meanwhile fails with the reason.
+    // The path does not exist yet, and a request fails with that reason.
     let error = client.version().await.unwrap_err();
     assert!(error.is_transient());
     let text = error.to_string();
@@ -74,12 +74,12 @@ async fn lowest_registration_leads_in_both_formats_and_changes_are_reported() {
     let leader = next_leader("the first leader appears", &mut changes).await;
     assert_eq!((&leader.node, leader.port), (&first, 5060));
 
-    // Others that register later, and other nodes, change nothing.
+    // Masters that register later, and other nodes, do not change the leader.
     create_path(&masters, "/a/mesos/log_replicas", Acls::anyone_all()).await;
     let protobuf = b"\x0a\x01m\x10\xff\x80\x80\x08\x18\xba\x27\x2a\x09localhost";
     let second = create(&masters, "/a/mesos/info_", protobuf, Acls::anyone_all()).await;
     let third = register(&masters, "/a/mesos", 5070).await;
-    within("all are known", async {
+    within("all masters are known", async {
         while client.registered_masters().len() != 3 {
             tokio::task::yield_now().await;
         }
@@ -98,7 +98,7 @@ async fn lowest_registration_leads_in_both_formats_and_changes_are_reported() {
 
     // No leader, then a leader again.
     masters.delete(&format!("/a/mesos/{third}"), None).await.unwrap();
-    within("nobody leads", async {
+    within("no master leads", async {
         while client.leader().is_some() {
             tokio::task::yield_now().await;
         }
@@ -112,12 +112,11 @@ async fn lowest_registration_leads_in_both_formats_and_changes_are_reported() {
         fourth
     );
 
-    // A leader whose registration cannot be read is not replaced by the next one, which does not
-    // lead.
+    // If the leader's registration is invalid, the next master does not count as the leader.
     masters.delete(&format!("/a/mesos/{fourth}"), None).await.unwrap();
     create(&masters, "/a/mesos/json.info_", b"{}", Acls::anyone_all()).await;
     register(&masters, "/a/mesos", 5090).await;
-    within("the next one is known", async {
+    within("the next master is known", async {
         while client.registered_masters().is_empty() || client.leader().is_some() {
             tokio::task::yield_now().await;
         }
@@ -136,8 +135,8 @@ async fn last_leader_is_kept_during_an_outage_and_expired_session_reopened() {
     create_path(&masters, "/mesos", Acls::anyone_all()).await;
     let first = register(&masters, "/mesos", 5060).await;
     let client = Client::new(Config {
-        // ZooKeeper without memory refuses those who have seen later changes: they give up after
-        // their own time.
+        // ZooKeeper without its data refuses clients that have seen later transactions; they give
+        // up after this timeout.
         zookeeper_timeout: Duration::from_secs(3),
         ..config(format!("zk://{}/mesos", server.address()))
     })
@@ -149,7 +148,7 @@ async fn last_leader_is_kept_during_an_outage_and_expired_session_reopened() {
     };
     assert_eq!(leader.node, first);
 
-    // Away and back, with the same sessions.
+    // ZooKeeper stops and starts again with the same sessions.
     server.stop().await;
     assert_eq!(client.leader().unwrap().node, first);
     server.start_again().await;
@@ -162,14 +161,14 @@ async fn last_leader_is_kept_during_an_outage_and_expired_session_reopened() {
     .await;
     assert_eq!(client.leader().unwrap().node, first);
 
-    // Back without any memory of sessions or nodes.
+    // ZooKeeper starts again without its sessions and nodes.
     server.stop().await;
     server.delete_data();
     assert_eq!(client.leader().unwrap().node, first);
     server.start_again().await;
     let masters = server.client().await;
     create_path(&masters, "/mesos", Acls::anyone_all()).await;
-    // Another master, whose registration has a number that was there before.
+    // Another master registers with a number that an earlier registration had.
     create(&masters, "/mesos/x_", b"", Acls::anyone_all()).await;
     let again = register(&masters, "/mesos", 5090).await;
     assert_ne!(again, first);
@@ -180,7 +179,7 @@ async fn last_leader_is_kept_during_an_outage_and_expired_session_reopened() {
     })
     .await;
 
-    // Unavailable for good: the last known leader stays in use.
+    // ZooKeeper stays unavailable, and the last known leader stays in use.
     server.stop().await;
     let error = client.version().await.unwrap_err();
     assert!(
@@ -192,7 +191,7 @@ async fn last_leader_is_kept_during_an_outage_and_expired_session_reopened() {
 }
 
 #[tokio::test]
-async fn credentials_in_the_address_open_what_an_acl_protects() {
+async fn credentials_in_the_address_give_access_to_nodes_with_an_acl() {
     let server = ZooKeeper::start().await;
     let masters = server.client().await;
     masters.auth("digest", b"ops:s3cret").await.unwrap();
@@ -311,10 +310,10 @@ async fn subscriptions_end_when_the_leader_moves_and_find_the_new_one() {
 
     let (mut events, _watched) = subscribe(&client).await;
     assert_eq!((first.asked().len(), second.asked().len()), (2, 2));
-    // Once each.
+    // The version of each master was requested once.
     assert_eq!((first.asked_version(), second.asked_version()), (1, 1));
 
-    // The same master in a new registration is not another one.
+    // A new registration of the same master does not end the streams.
     let lowest = client.leader().unwrap().node.clone();
     register(&masters, "/mesos", second.address.port()).await;
     let mut changes = client.leader_changes();
@@ -331,7 +330,7 @@ async fn a_master_named_by_zookeeper_may_redirect() {
     create_path(&masters, "/mesos", Acls::anyone_all()).await;
     let leader = leading().await;
     let location = format!("//localhost:{}/master", leader.address.port());
-    // It has lost the lead, and ZooKeeper has not reported that.
+    // This master is no longer the leader, and ZooKeeper has not reported that yet.
     let follower = Server::master(move |asked| {
         let path = asked.line.split(' ').nth(1).unwrap_or_default();
         redirect(&format!("{location}{path}"))
@@ -342,7 +341,7 @@ async fn a_master_named_by_zookeeper_may_redirect() {
     let (mut events, _watched) = subscribe(&client).await;
     assert_eq!((follower.asked().len(), leader.asked().len()), (2, 2));
 
-    // Now it has: the stream is where it belongs already.
+    // ZooKeeper reports the new leader, to which the streams are already connected.
     register(&masters, "/mesos", leader.address.port()).await;
     let mut changes = client.leader_changes();
     masters.delete(&format!("/mesos/{stale}"), None).await.unwrap();
@@ -363,7 +362,7 @@ async fn request_to_a_hanging_master_is_sent_to_the_next_leader() {
         let client = client.clone();
         tokio::spawn(async move { client.state().await.map(|state| state.id) })
     };
-    within("it is asked", async {
+    within("the master receives the request", async {
         while hanging.asked().is_empty() {
             tokio::time::sleep(Duration::from_millis(5)).await;
         }

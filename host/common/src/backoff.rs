@@ -19,15 +19,15 @@ impl Backoff {
         Self { base, max }
     }
 
-    /// The wait after this number of earlier attempts: `base` after none.
+    /// The delay after a failure that `attempts` earlier failures preceded: `base` for 0.
     pub fn after(&self, attempts: u32) -> Duration {
         self.base
             .saturating_mul(2_u32.saturating_pow(attempts))
             .min(self.max)
     }
 
-    /// The same, between half and all of it, so that clients that failed together do not return
-    /// together.
+    /// The delay of [`Self::after`], multiplied by a random factor between 0.5 and 1, so that
+    /// clients that failed together do not retry together.
     pub fn jittered(&self, attempts: u32) -> Duration {
         self.after(attempts).mul_f64(rand::rng().random_range(0.5..=1.0))
     }

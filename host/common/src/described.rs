@@ -7,8 +7,8 @@ use prometheus_client::metrics::{MetricType, TypedMetric};
 
 /// A metric family whose help text and type are exported while it has no series yet.
 ///
-/// A registry leaves a family without series out of its output, so that neither a reader nor a test
-/// of the documentation could tell a family without events from an absent one.
+/// A registry omits a family without series from its output, so neither a person nor a test of the
+/// documentation could distinguish a family without events from one that does not exist.
 #[derive(Clone, Debug)]
 pub struct Described<F>(pub F);
 

@@ -6,9 +6,10 @@
 //! * [`HostPort`]: a host name or address with a port
 //! * [`Secret`]: a text that is never shown
 //! * [`text`]: text for logs and operators: bounded, on one line, without control characters
-//! * [`trace`]: the place of work in a trace, carried over queues and actors
+//! * [`trace`]: the trace context of work, passed along through queues and actors
 //!
-//! Everything but `trace` is pure: no clock, no I/O. A type that only one crate needs belongs there.
+//! Everything but `trace` is pure: no clock, no I/O. A type that only one crate needs belongs
+//! in that crate.
 
 mod backoff;
 mod described;

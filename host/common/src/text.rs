@@ -2,9 +2,9 @@
 
 use std::{borrow::Cow, fmt::Write};
 
-/// Whether a character has no shape of its own but changes how a terminal or a browser shows
-/// others: control characters, marks that change the direction of text, separators of lines, and
-/// characters that take no room.
+/// Whether a character is invisible but changes how a terminal or a browser displays others:
+/// control characters, bidirectional formatting characters, line and paragraph separators, and
+/// zero-width characters.
 pub fn is_hidden(c: char) -> bool {
     c.is_control()
         || matches!(
@@ -21,7 +21,7 @@ pub fn is_hidden(c: char) -> bool {
         )
 }
 
-/// Text for a terminal or a log line: hidden characters, line breaks among them, are written as
+/// Text for a terminal or a log line: hidden characters, including line breaks, are escaped, as in
 /// `\u{1b}`.
 pub fn shown(text: &str) -> Cow<'_, str> {
     if !text.contains(is_hidden) {
@@ -34,7 +34,7 @@ pub fn shown(text: &str) -> Cow<'_, str> {
     Cow::Owned(line)
 }
 
-/// One character as [`shown`] has it.
+/// Appends one character, escaped as in [`shown`].
 pub fn push_shown(line: &mut String, c: char) {
     if is_hidden(c) {
         // Writing into a String does not fail.
@@ -44,11 +44,12 @@ pub fn push_shown(line: &mut String, c: char) {
     }
 }
 
-/// A JSON text in which every hidden character stands as a `\uXXXX` escape: the same document to a
-/// program, and nothing to a terminal. JSON itself asks that only of the characters below U+0020.
+/// JSON text with every hidden character written as a `\uXXXX` escape: a parser reads the same
+/// document, and a terminal interprets none of it. JSON itself requires that only for characters
+/// below U+0020.
 pub fn shown_json(json: &str) -> Cow<'_, str> {
-    // Line breaks between the members of a document are no part of a text: within one they are
-    // escaped already.
+    // White space between the members of a document stays; within a string, JSON has escaped
+    // these characters already.
     let hidden = |c: char| is_hidden(c) && !matches!(c, '\n' | '\r' | '\t');
     if !json.contains(hidden) {
         return Cow::Borrowed(json);
@@ -66,7 +67,7 @@ pub fn shown_json(json: &str) -> Cow<'_, str> {
     Cow::Owned(escaped)
 }
 
-/// Text of the engine or of a guest as one line of bounded length that cannot drive a terminal.
+/// Text from the engine or a guest as one line of bounded length without terminal control characters.
 pub fn one_line(text: &str) -> String {
     const MAX: usize = 500;
     let mut line = String::new();
@@ -84,8 +85,8 @@ pub fn one_line(text: &str) -> String {
     line
 }
 
-/// The beginning of a text, at most `most` bytes of it, cut between two characters; what is left
-/// out is marked.
+/// The beginning of a text, at most `most` bytes including the mark `…` of a cut. Cuts at a
+/// character boundary.
 pub fn clip(text: &str, most: usize) -> String {
     const MARK: &str = "…";
     if text.len() <= most {

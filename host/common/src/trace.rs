@@ -1,9 +1,8 @@
-//! The place of work in a trace, carried over queues and actors.
+//! The trace context of work, passed along through queues and actors.
 //!
-//! Spans that are exported have the target [`TARGET`], and are made with [`root`] and
-//! [`TraceContext::child`]. While traces are off, both return a span without an effect, after
-//! reading one flag. Only work that a traced request has caused has spans: background work starts
-//! no trace of its own.
+//! Exported spans have the target [`TARGET`] and are created with [`root`] and
+//! [`TraceContext::child`]. While traces are off, both read one flag and return a disabled span.
+//! Only work that a traced request caused has spans: background work does not start a trace.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
@@ -29,13 +28,13 @@ pub fn is_on() -> bool {
     ON.load(Relaxed)
 }
 
-/// The place of a span in its trace, which outlives the span. Empty while traces are off and for
-/// traces that the sampler left out. Cheap to clone.
+/// The context of a span in its trace, which may outlive the span. Empty while traces are off and
+/// for traces that were not sampled. Cheap to clone.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct TraceContext(Option<Arc<SpanContext>>);
 
 impl TraceContext {
-    /// The place of the present span.
+    /// The context of the current span.
     pub fn current() -> Self {
         if is_on() {
             Self::of(&Span::current())
@@ -44,7 +43,7 @@ impl TraceContext {
         }
     }
 
-    /// The place of a span.
+    /// The context of a span.
     pub fn of(span: &Span) -> Self {
         if span.is_none() {
             return Self::default();
@@ -54,12 +53,12 @@ impl TraceContext {
         Self((place.is_valid() && place.is_sampled()).then(|| Arc::new(place)))
     }
 
-    /// Whether spans below are exported.
+    /// Whether child spans are exported.
     pub fn is_recorded(&self) -> bool {
         self.0.is_some()
     }
 
-    /// A span below this place, made by `span`; one without an effect if nothing is exported.
+    /// A child span, created by `span`; a disabled span if nothing is exported.
     pub fn child(&self, span: impl FnOnce() -> Span) -> Span {
         let Some(place) = &self.0 else {
             return Span::none();
@@ -68,7 +67,7 @@ impl TraceContext {
         below(&parent, span())
     }
 
-    /// Notes in a span that it also does the work of this place.
+    /// Links a span that also does the work of this context.
     pub fn link(&self, span: &Span) {
         if let Some(place) = &self.0 {
             span.add_link(SpanContext::clone(place));
@@ -76,8 +75,8 @@ impl TraceContext {
     }
 }
 
-/// The span of a request from outside, made by `span`. `parent` has the caller's place, if it named
-/// one.
+/// The span of a request from outside, created by `span`. `parent` has the caller's context, if the
+/// request carried one.
 pub fn root(parent: &Context, span: impl FnOnce() -> Span) -> Span {
     if is_on() {
         below(parent, span())
@@ -87,20 +86,20 @@ pub fn root(parent: &Context, span: impl FnOnce() -> Span) -> Span {
 }
 
 fn below(parent: &Context, span: Span) -> Span {
-    // It fails for a span that has been entered, which a new one has not.
+    // Fails only for a span that has been entered; this one is new.
     let _ = span.set_parent(parent.clone());
     let id = span.context().span().span_context().trace_id();
     span.record("trace_id", tracing::field::display(id));
     span
 }
 
-/// Notes an event in a span.
+/// Records an event in a span.
 pub fn event(span: &Span, name: &'static str, attribute: (&'static str, String)) {
     let (key, value) = attribute;
     span.add_event(name, vec![KeyValue::new(key, value)]);
 }
 
-/// Notes in a span that its work failed.
+/// Marks a span as failed.
 pub fn failed(span: &Span, reason: &str) {
     span.set_status(Status::error(reason.to_owned()));
 }
@@ -113,9 +112,9 @@ mod tests {
     fn nothing_is_recorded_while_traces_are_off() {
         let context = TraceContext::current();
         assert!(!context.is_recorded());
-        let span = context.child(|| panic!("a span is made"));
+        let span = context.child(|| panic!("a span was created"));
         assert!(span.is_none());
-        assert!(root(&Context::new(), || panic!("a span is made")).is_none());
+        assert!(root(&Context::new(), || panic!("a span was created")).is_none());
         context.link(&span);
         event(&span, "status", ("state", "TASK_RUNNING".to_owned()));
         failed(&span, "500");

@@ -55,7 +55,7 @@ impl Changes {
         self.everything
     }
 
-    /// How two models differ.
+    /// The entries that differ between two models.
     pub(crate) fn between(old: &ClusterModel, new: &ClusterModel) -> Self {
         let mut changes = Self {
             masters: old.leader != new.leader || old.masters != new.masters,
@@ -98,14 +98,14 @@ impl Changes {
 
     /// Whether building the zone is slow enough for a blocking thread.
     pub(crate) fn is_large(&self) -> bool {
-        /// A task's records take some ten microseconds.
+        /// About two milliseconds: a task's records take some ten microseconds.
         const LARGE_CHANGE: usize = 200;
         self.everything || self.len() > LARGE_CHANGE || !self.agents.is_empty() || !self.frameworks.is_empty()
     }
 }
 
-/// How many entries of a snapshot differ from the model although the stream should have reported
-/// them. Agents missing from the snapshot do not count: the stream reports a lost agent only
+/// The number of entries that differ between the model and a snapshot although the stream should
+/// have reported them. Agents missing from the snapshot do not count: the stream reports a lost agent only
 /// through updates of its tasks.
 pub(crate) fn missed_changes(model: &ClusterModel, seen: &ClusterModel) -> usize {
     let differing = Changes::between(model, seen);

@@ -2,7 +2,7 @@
 //!
 //! One task owns the model. While the stream is open, it applies each event and publishes a new
 //! zone shortly after a change; a burst of events becomes one zone, and large zones are built on a
-//! blocking thread. The stream does not report everything (such as agents that are gone), so every
+//! blocking thread. The stream does not report everything (such as lost agents without tasks), so every
 //! `refresh_seconds` a second subscription replaces the first one with its own snapshot: a full
 //! comparison without a gap.
 //!
@@ -31,13 +31,14 @@ use crate::source::{Attempts, Failure, Next, Source, StreamTimeouts};
 use crate::zone::{Zone, ZoneInputs};
 use crate::zone_config::{ResolvedHosts, ZoneConfig};
 
-/// For the snapshot that a stream begins with; a large cluster needs time to write it.
+/// The timeout of the snapshot at the start of a stream; the master of a large cluster needs time to
+/// write it.
 const SNAPSHOT_TIMEOUT: Duration = Duration::from_mins(2);
-/// For the leader's address, which is less important than the tasks.
+/// The timeout of the leader's address. It is short, because the tasks are more important.
 const LEADER_TIMEOUT: Duration = Duration::from_secs(10);
-/// From a change to its zone, so that a burst of events becomes one zone.
+/// The delay from a change to its zone, so that a burst of events becomes one zone.
 const DEBOUNCE: Duration = Duration::from_millis(10);
-/// Records in the journal of changes for incremental transfers.
+/// The size of the journal for incremental transfers, in records.
 const JOURNAL_RECORDS: usize = 20_000;
 
 /// A stream, and the model from its snapshot.
@@ -181,7 +182,7 @@ impl ClusterFollower {
     }
 
     /// Waits until the next attempt to open the stream, polling the state document meanwhile if
-    /// `next` asks for it. Returns whether the leader has changed.
+    /// `next.poll` is set. Returns whether the leader has changed.
     async fn until_retry(&mut self, next: Next, lost: &StreamLost) -> bool {
         let retry_at = Instant::now() + next.retry;
         if !next.poll {
@@ -227,7 +228,7 @@ impl ClusterFollower {
         }
     }
 
-    /// The loss of a stream has been logged already.
+    /// Sets the source to none. Logs only the end of polling: the loss of a stream has been logged.
     fn switch_to_none(&self) {
         if self.switch(Source::None) == Source::Polling {
             tracing::warn!("polling the state document failed; the last zone stays in service");
@@ -293,7 +294,7 @@ impl ClusterFollower {
             };
             // Slow for a large cluster.
             let Ok((differences, since)) = tokio::task::spawn_blocking(comparing).await else {
-                // Only when the runtime ends.
+                // Fails only when the runtime shuts down.
                 return;
             };
             if differences > 0 {
@@ -329,13 +330,13 @@ impl ClusterFollower {
         }
     }
 
-    /// The addresses of host names have changed.
+    /// Schedules a full rebuild, because the addresses of host names have changed.
     fn addresses_changed(&mut self) {
         self.changes.all();
         self.changed();
     }
 
-    /// The registered masters have changed.
+    /// Schedules an update of the masters' records, because the registered masters have changed.
     fn update_masters(&mut self) {
         // Without a first zone there is nothing to change.
         if self.shared.zone.load().is_some() {

@@ -1,7 +1,7 @@
 //! The settings of discovery.
 //!
-//! [`Config`] has every setting with its default; [`check`] validates them and has the rules for
-//! parsing texts of configuration files.
+//! [`Config`] has every setting with its default; [`check`] validates them and parses the texts of
+//! configuration files.
 
 pub mod check;
 pub(crate) mod system;
@@ -61,11 +61,11 @@ pub struct Config {
     /// Whether HTTP is served.
     pub http_on: bool,
     /// The domain of all names, without a leading or trailing dot. A domain with labels of more
-    /// than 63 bytes is served over HTTP alone.
+    /// than 63 bytes is served only over HTTP.
     pub domain: String,
     /// The TTL of answers, negative ones included.
     pub ttl: u32,
-    /// Between full comparisons with the cluster, and between polls without an event stream.
+    /// The interval of full comparisons with the cluster, and of polls without an event stream.
     pub refresh_seconds: u64,
     /// Masters as `host:port`, for the `master` names. The cluster reports the leader.
     pub masters: Vec<String>,
@@ -83,11 +83,11 @@ pub struct Config {
     pub soa_mname: String,
     /// The mailbox of the SOA record; an `@` becomes a dot.
     pub soa_rname: String,
-    /// Of the SOA record.
+    /// The refresh interval in the SOA record.
     pub soa_refresh: u32,
-    /// Of the SOA record.
+    /// The retry interval in the SOA record.
     pub soa_retry: u32,
-    /// Of the SOA record.
+    /// The expiry time in the SOA record.
     pub soa_expire: u32,
 
     /// Whether addresses have PTR records, in the reverse zones of the addresses in the zone.
@@ -109,9 +109,10 @@ pub struct Config {
     pub forward_policy: ForwardPolicy,
     /// The size of the cache of resolvers' replies in bytes; 0: no cache.
     pub forward_cache_bytes: usize,
-    /// Queries that may wait for resolvers; further ones are answered with SERVFAIL.
+    /// The maximum number of queries that wait for resolvers; further ones are answered with
+    /// SERVFAIL.
     pub forward_max_inflight: usize,
-    /// Open sockets to resolvers.
+    /// The maximum number of open sockets to resolvers.
     pub forward_max_sockets: usize,
     /// Whether truncated answers have the TC flag. Without it clients do not retry over TCP.
     pub set_truncate_bit: bool,

@@ -1,4 +1,4 @@
-//! All records by framework and task, generated on request: the shape of `/v1/enumerate`.
+//! All records by framework and task, generated on request, in the shape of `/v1/enumerate`.
 
 use std::collections::HashSet;
 use std::collections::hash_map::DefaultHasher;
@@ -67,8 +67,8 @@ impl Serialize for EnumeratedRecord {
     }
 }
 
-/// Enumerates one task after the other, so that the list of a large cluster is never in memory at
-/// once.
+/// Enumerates one task after the other, so that the whole list of a large cluster is never in
+/// memory.
 #[derive(Debug)]
 pub struct Enumerator {
     zone: Arc<Zone>,

@@ -19,7 +19,7 @@ use crate::zone::Zone;
 use crate::zone_config::ZoneConfig;
 use crate::{Config, Result, dns, http};
 
-/// For HTTP requests in flight when the daemon stops.
+/// The time for HTTP requests in flight when the daemon stops.
 const SHUTDOWN_GRACE: Duration = Duration::from_secs(5);
 
 /// A running discovery; clones share it.
@@ -120,27 +120,27 @@ impl Config {
 }
 
 impl Discovery {
-    /// Where DNS is answered, UDP and TCP.
+    /// The address of DNS over UDP and TCP, if it is served.
     pub fn dns_addr(&self) -> Option<SocketAddr> {
         self.dns
     }
 
-    /// Where DNS over TLS is answered.
+    /// The address of DNS over TLS, if it is served.
     pub fn tls_addr(&self) -> Option<SocketAddr> {
         self.tls
     }
 
-    /// Where DNS over HTTPS is answered.
+    /// The address of DNS over HTTPS, if it is served.
     pub fn https_addr(&self) -> Option<SocketAddr> {
         self.https
     }
 
-    /// Where DNS over QUIC is answered.
+    /// The address of DNS over QUIC, if it is served.
     pub fn quic_addr(&self) -> Option<SocketAddr> {
         self.quic
     }
 
-    /// Where HTTP is answered.
+    /// The address of HTTP, if it is served.
     pub fn http_addr(&self) -> Option<SocketAddr> {
         self.http
     }
@@ -150,7 +150,7 @@ impl Discovery {
         self.routes.clone()
     }
 
-    /// Whether there is a zone to answer from.
+    /// Whether the first zone has been built, so that lookups are answered.
     pub fn ready(&self) -> bool {
         self.shared.zone.load().is_some()
     }

@@ -9,9 +9,9 @@ use tokio::task::JoinSet;
 use crate::cluster::ClusterModel;
 use crate::zone_config::ResolvedHosts;
 
-/// Further lookups wait for the next refresh.
+/// The maximum number of lookups in progress; further ones wait for the next refresh.
 const MAX_CONCURRENT_LOOKUPS: usize = 16;
-/// After this a lookup fails.
+/// The timeout of a lookup.
 const LOOKUP_TIMEOUT: Duration = Duration::from_secs(5);
 
 /// The last known addresses of names, and the lookups in progress.

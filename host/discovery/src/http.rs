@@ -134,7 +134,7 @@ impl Api {
             }
             _ => {
                 let config = Arc::clone(&self.config);
-                // A large zone takes a second.
+                // Writing a large zone takes a second.
                 match tokio::task::spawn_blocking(move || full_zone::axfr(&zone, &config)).await {
                     Ok(text) => json_text(text),
                     Err(_) => busy("503: Writing the zone failed"),
@@ -151,7 +151,8 @@ impl Api {
     }
 }
 
-/// Records. Without any, clients expect one with empty strings, or a 404 with `strict=true`.
+/// A list of records. If it is empty, clients expect one record with empty strings, or a 404 with
+/// `strict=true`.
 fn listed<T: Serialize>(records: &[T], name: &str, query: Option<&str>, empty: impl Fn() -> T) -> Response {
     if !records.is_empty() {
         return json(records);

@@ -127,7 +127,7 @@ pub(crate) fn write_name(name: &str, out: &mut Vec<u8>) {
 
 #[cfg(test)]
 mod tests {
-    #![allow(clippy::unwrap_used)] // Tests: a failure is their answer.
+    #![allow(clippy::unwrap_used)] // Tests fail by panicking.
 
     use serde_json::Value;
 

@@ -97,11 +97,11 @@ impl Default for Metrics {
             limited: Family::default(),
             refused: Family::default(),
             requests: Family::default(),
-            // To about half a minute.
+            // Buckets up to about half a minute.
             request_seconds: Family::new_with_constructor(|| {
                 Histogram::new(exponential_buckets(0.001, 2.0, 16))
             }),
-            // From a microsecond to about 16 ms.
+            // Buckets from a microsecond to about 16 ms.
             answer_seconds: Histogram::new(exponential_buckets(0.000_001, 2.0, 15)),
             watchers: Gauge::default(),
             reconnects: Counter::default(),

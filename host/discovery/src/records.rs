@@ -16,7 +16,7 @@ use crate::labels::{agent_tail, hash5};
 use crate::zone::{Record, Service, Value, ZoneInputs};
 use crate::zone_config::{FrameworkLabels, ResolvedHosts, ZoneConfig};
 
-/// An entry that should have records, and whose data allow none.
+/// The entry should have records, but its data are invalid.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct InvalidEntry;
 
@@ -244,7 +244,7 @@ struct TaskRecords<'r, 'h, 't> {
     make: RecordBuilder<'r, 'h>,
     /// The agent's addresses.
     agent: &'h [IpAddr],
-    /// Of its SRV records.
+    /// The weight of its SRV records.
     weight: u16,
     /// `marathon`
     framework: &'t str,

@@ -2,8 +2,8 @@
 //!
 //! A master that is restarting and one without a stream look alike at first. A starting master
 //! answers 404 for about 0.2 s, until its routes exist, and then 503 while it recovers; one that is
-//! too old answers 404 for ever. [`Attempts`] tells them apart by time alone; it does no I/O and
-//! reads no clock.
+//! too old always answers 404. [`Attempts`] distinguishes them by the time alone, which it takes as a
+//! parameter; it does no I/O.
 
 use std::sync::atomic::{AtomicU8, Ordering};
 use std::time::Duration;
@@ -11,7 +11,7 @@ use std::time::Duration;
 use tokio::time::Instant;
 use transom_common::Backoff;
 
-/// Between attempts to open the stream.
+/// The delay between attempts to open the stream.
 const BACKOFF: Backoff = Backoff::new(Duration::from_millis(200), Duration::from_secs(15));
 
 /// The present source of the records.
@@ -124,23 +124,24 @@ impl Attempts {
         }
     }
 
-    /// How many there were.
+    /// The number of failed attempts.
     pub(crate) fn failures(&self) -> u32 {
         self.failures
     }
 
-    /// The stream is open.
+    /// Resets the attempts, because the stream has been opened.
     pub(crate) fn succeeded(&mut self) {
         self.failures = 0;
         self.not_found_since = None;
     }
 
-    /// The next attempt goes to another master.
+    /// Restarts the time of 404, because the next attempt goes to another master.
     pub(crate) fn other_master(&mut self) {
         self.not_found_since = None;
     }
 
-    /// Another attempt failed. `from_stream`: records from a stream are in service.
+    /// Counts a failed attempt and returns what to do next. `from_stream`: records from a stream are in
+    /// service.
     pub(crate) fn failed(&mut self, failure: Failure, from_stream: bool, now: Instant) -> Next {
         self.failures = self.failures.saturating_add(1);
         self.not_found_since = (failure == Failure::NotFound).then(|| self.not_found_since.unwrap_or(now));
@@ -162,7 +163,7 @@ impl Attempts {
         if no_stream {
             retry = self.stream_timeouts.retry;
         } else if failure == Failure::NotFound {
-            // No later than the time at which the next attempt decides.
+            // No later than the time at which another 404 changes the decision.
             let decided_at = if from_stream || poll {
                 self.stream_timeouts.not_found
             } else {
@@ -202,10 +203,10 @@ mod tests {
         use Failure::{Broken, NotFound, NotReady};
         const RETRIED: (bool, bool) = (false, false);
         const POLLED: (bool, bool) = (true, true);
-        // As a master restarts: 404, then 503, then the stream is there.
+        // A master that restarts: 404, then 503, then the stream.
         let restart = [(0.0, Broken), (0.2, NotFound), (0.5, NotReady), (1.2, NotReady)];
         assert_eq!(decisions(true, &restart), [RETRIED; 4]);
-        // One that goes on with it.
+        // A master that keeps answering 404.
         let old = [
             (0.0, NotFound),
             (12.0, NotFound),
@@ -214,7 +215,7 @@ mod tests {
             (60.0, NotFound),
         ];
         assert_eq!(decisions(true, &old), [RETRIED, RETRIED, RETRIED, POLLED, POLLED]);
-        // Any other answer shows that the time was not one of 404 alone.
+        // Any other answer restarts the time of 404.
         let again = [
             (0.0, NotFound),
             (20.0, NotReady),
@@ -238,7 +239,7 @@ mod tests {
             (29.0, NotFound),
             (30.0, NotFound),
         ];
-        // The stream is tried as often as before until the master counts as one without.
+        // The stream is retried with the usual delay until the master counts as one without a stream.
         let expected = [
             (false, false),
             (false, false),
@@ -247,7 +248,7 @@ mod tests {
             (true, true),
         ];
         assert_eq!(decisions(false, &old), expected);
-        // A master that recovers shows empty lists in its document.
+        // The document of a master that is recovering has empty lists, so it is not polled.
         assert_eq!(
             decisions(false, &[(0.0, NotReady), (60.0, NotReady)]),
             [(false, false); 2]

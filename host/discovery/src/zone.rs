@@ -1,5 +1,5 @@
-//! The zone: every name with its records. Immutable; a change makes a new zone that shares all
-//! unchanged parts with the old one, so it costs as much as the change.
+//! The zone: every name with its records. Immutable: a change creates a new zone that shares all
+//! unchanged parts with the old one, so the cost is proportional to the change.
 #![deny(clippy::disallowed_methods, reason = "rules take the time as a parameter")]
 
 use std::collections::{HashMap, HashSet};
@@ -249,7 +249,7 @@ impl ZoneBuilder {
         }
     }
 
-    /// Notes that a record was added or removed.
+    /// Marks the zone, and the name's addresses if the record is one, as changed.
     fn is_another(&mut self, record: &Record) {
         self.changed = true;
         if let Value::Address(_) = record.value {
@@ -334,7 +334,7 @@ impl ZoneBuilder {
         }
     }
 
-    /// Adds the names above a new name, up to the apex.
+    /// Adds the missing parents of a new name, up to the apex, as empty non-terminals.
     fn grow(&mut self, name: &str) {
         let mut rest = name;
         while let Some(above) = self.above(rest) {
@@ -349,7 +349,7 @@ impl ZoneBuilder {
         }
     }
 
-    /// Removes the names above a removed name that have nothing else below them.
+    /// Removes the parents of a removed name that have no records and no other names below them.
     fn shrink(&mut self, name: &str) {
         let mut rest = name;
         while let Some(above) = self.above(rest) {
@@ -365,7 +365,7 @@ impl ZoneBuilder {
         }
     }
 
-    /// The name above one that is below the apex.
+    /// The parent of a name; none for the apex and names outside the zone.
     fn above<'n>(&self, name: &'n str) -> Option<&'n str> {
         if !name.ends_with(&*self.zone.suffix) {
             return None;

@@ -1,6 +1,6 @@
-//! Following the leader that a real ZooKeeper names. Needs the Debian packages `zookeeper` and
+//! Discovery follows the leader that a real ZooKeeper names. Needs the Debian packages `zookeeper` and
 //! `default-jre-headless`, and fails without them.
-#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)] // Tests: a failure is their answer.
+#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)] // Tests fail by panicking.
 
 mod common;
 
@@ -11,7 +11,7 @@ use serde_json::{Value, json};
 use transom_discovery::Config;
 use transom_testkit::zookeeper::{Acls, Client, ZooKeeper, create, create_path, register};
 
-/// A master that leads: its cluster has one agent, at `10.0.0.<n>`.
+/// A leading master whose cluster has one agent, at `10.0.0.<n>`.
 async fn leading(n: u32) -> Master {
     let agent = json!({"agent_info": {"hostname": "a", "id": {"value": format!("m-S{n}")}}, "active": true,
         "pid": format!("slave(1)@10.0.0.{n}:5051")});
@@ -24,7 +24,8 @@ async fn leading(n: u32) -> Master {
     .await
 }
 
-/// ZooKeeper, a session of the masters', and discovery that follows it.
+/// Starts ZooKeeper, a session that registers masters, the first master with its registration, and
+/// discovery that follows them.
 async fn site() -> (ZooKeeper, Client, Master, String, Followed) {
     let server = ZooKeeper::start().await;
     let masters = server.client().await;
@@ -69,7 +70,7 @@ async fn zone_follows_a_new_leader_without_delay() {
         .await;
         node = after;
     }
-    // A pause before another attempt would be this long at the least, each time.
+    // Each retry delay would be at least this long.
     assert!(quickest < Duration::from_millis(100), "{quickest:?}");
     let metrics = discovery.metrics();
     assert!(
@@ -87,24 +88,23 @@ async fn new_leader_ends_the_retry_delay() {
     let unwilling =
         |says: &mut MasterScript| (says.snapshot, says.refusal, says.document) = (None, 503, None);
     let willing: Value = second.says.lock().unwrap().snapshot.clone().unwrap();
-    // Neither of them serves, until the pauses between attempts are longer than what is to be
-    // shown.
+    // Both masters refuse until the retry delay is longer than the time that this test allows.
     second.set(unwilling);
     first.set(unwilling);
     first.hang_up();
-    // The leader is asked first, so that an attempt ends with the other one.
+    // Each attempt requests the stream from the leader first and then from the other master.
     until("many attempts", async || second.asked() >= 4).await;
     second.set(|says| says.snapshot = Some(willing));
     let began = Instant::now();
     removed(&masters, &node).await;
     until("a subscription", async || second.subscribed() > 0).await;
     println!("subscribed with the new leader after {:?}", began.elapsed());
-    // The pause that had just begun is 1.6 s at the least.
+    // The retry delay that had just begun is at least 1.6 s.
     assert!(began.elapsed() < Duration::from_secs(1), "{:?}", began.elapsed());
     discovery.stop().await;
 }
 
-/// Comparisons are an hour apart: earlier changes are due to ZooKeeper.
+/// Full comparisons are an hour apart, so that only ZooKeeper can report these changes.
 #[tokio::test]
 async fn changes_of_masters_are_published_immediately() {
     for streams in [true, false] {
@@ -133,7 +133,7 @@ async fn changes_of_masters_are_published_immediately() {
         .await;
         assert_eq!(discovery.a("leader.mesos.").await, ["127.0.0.1"]);
         removed(&masters, &second).await;
-        until("the second master to be gone", async || {
+        until("the removal of the second master", async || {
             discovery.a("master.mesos.").await == ["127.0.0.1"]
         })
         .await;

@@ -1,5 +1,5 @@
-//! Limits on answers apply to every client, and across threads.
-#![allow(clippy::unwrap_used, clippy::panic)] // Tests: a failure is their answer.
+//! Response rate limiting: across threads, and the empty answers that it sends.
+#![allow(clippy::unwrap_used, clippy::panic)] // Tests fail by panicking.
 
 use std::net::IpAddr;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -30,12 +30,12 @@ fn limit_holds_across_threads() {
             });
         }
     });
-    // A second's worth at once, and what came in meanwhile, with a millisecond of rounding.
+    // The full bucket, its refill during the test, and one answer for rounding.
     let most = 100.0 + 100.0 * began.elapsed().as_secs_f64() + 1.0;
     let (sent, slipped) = (sent.into_inner(), slipped.into_inner());
     assert!(sent >= 100 && sent as f64 <= most, "{sent} of {most}");
     assert_eq!(slipped, (THREADS * ANSWERS - sent) / 3);
-    // Others have not lost anything.
+    // Answers of another class have their own bucket.
     assert_eq!(limiter.check(client, Class::NoName), Action::Send);
 }
 

@@ -1,6 +1,6 @@
-//! Whatever arrives on the DNS port: a request is answered once, in no more bytes than it allows;
-//! what is no request is not answered; nothing panics.
-#![allow(clippy::unwrap_used, clippy::panic)] // Tests: a failure is their answer.
+//! Any packet on the DNS port: a request is answered once, within its size limit; a packet that is
+//! not a request is not answered; nothing panics.
+#![allow(clippy::unwrap_used, clippy::panic)] // Tests fail by panicking.
 
 mod common;
 
@@ -54,7 +54,7 @@ async fn started() -> Followed {
     discovery
 }
 
-/// Good queries that the bad ones are made of.
+/// Valid queries, from which damaged ones are made.
 fn good() -> Vec<Vec<u8>> {
     let mut good = Vec::new();
     for name in [
@@ -80,7 +80,7 @@ fn good() -> Vec<Vec<u8>> {
     good.iter().map(|query| query.to_vec().unwrap()).collect()
 }
 
-/// Bytes as they come from a broken or hostile client: noise, or a good query with some damage.
+/// A packet of a faulty or hostile client: noise, or a valid query with some damage.
 fn packet(random: &mut StdRng, good: &[Vec<u8>]) -> Vec<u8> {
     if random.random_ratio(1, 5) {
         let mut noise = vec![0; random.random_range(0..600)];
@@ -108,12 +108,12 @@ fn packet(random: &mut StdRng, good: &[Vec<u8>]) -> Vec<u8> {
     packet
 }
 
-/// Whether there must be an answer: to what has a header that does not say it is an answer itself.
+/// Whether a packet must be answered: it has a header, and is not a response.
 fn is_answerable(packet: &[u8]) -> bool {
     packet.len() >= 12 && packet[2] & 0x80 == 0
 }
 
-/// How large an answer over UDP may be.
+/// The maximum size of the UDP answer to a packet.
 fn allowed(packet: &[u8]) -> usize {
     let request = Message::from_vec(packet).ok();
     let edns = request.and_then(|request| request.edns);
@@ -135,7 +135,8 @@ fn check(packet: &[u8], reply: &[u8]) -> Message {
     reply
 }
 
-/// Sends packets of different ids, and takes what comes back until everything that must has come.
+/// Sends packets with different ids and receives answers until every packet that must be answered
+/// has one.
 async fn over_udp(discovery: &Followed, socket: &UdpSocket, batch: &[Vec<u8>]) {
     let mut due: HashMap<_, _> = batch
         .iter()
@@ -155,12 +156,13 @@ async fn over_udp(discovery: &Followed, socket: &UdpSocket, batch: &[Vec<u8>]) {
         assert!(reply.len() <= allowed(packet), "{} to {packet:02x?}", reply.len());
         check(packet, reply);
     }
-    // Still there, and nothing more has come.
+    // Discovery still answers, and no further answer has arrived.
     assert_eq!(discovery.a("web.marathon.mesos.").await.len(), 29);
-    assert!(socket.try_recv(&mut reply).is_err(), "an answer too many");
+    assert!(socket.try_recv(&mut reply).is_err(), "more than one answer");
 }
 
-/// A packet on a connection; a connection that had what is no request is at its end.
+/// Sends a packet on a connection and checks the answer. A packet that is not a request ends the
+/// connection.
 async fn over_tcp(discovery: &Followed, kept: &mut Option<TcpStream>, packet: &[u8]) {
     let addr = discovery.discovery.dns_addr().unwrap();
     let mut stream = match kept.take() {
@@ -223,7 +225,7 @@ async fn any_packet_is_answered_correctly_or_ignored() {
         .await
         .unwrap();
     let good = good();
-    // Another seed every time finds more; a failure prints its seed.
+    // A new seed in each run tests more packets; the output of a failure has the seed.
     let seed = rand::random();
     println!("seed {seed}");
     let mut random = StdRng::seed_from_u64(seed);

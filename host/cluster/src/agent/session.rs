@@ -18,7 +18,7 @@ use std::time::Duration;
 use tokio::time::timeout;
 use url::Url;
 
-/// The kept bytes from the end of each output.
+/// The number of bytes that are kept from the end of each output.
 const MAX_OUTPUT_BYTES: usize = 4096;
 /// The maximum size of one chunk of output.
 const MAX_RECORD: u64 = 4 << 20;
@@ -162,7 +162,7 @@ fn named(url: &Url, call: &str, container: &ContainerId) -> Result<Request> {
     Request::post(url.clone(), AGENT, call, &body)
 }
 
-/// Appends, and keeps only the end.
+/// Appends bytes and keeps only the last [`MAX_OUTPUT_BYTES`].
 fn keep_end(kept: &mut Vec<u8>, bytes: &[u8]) {
     kept.extend_from_slice(&bytes[bytes.len().saturating_sub(MAX_OUTPUT_BYTES)..]);
     kept.drain(..kept.len().saturating_sub(MAX_OUTPUT_BYTES));

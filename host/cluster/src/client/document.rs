@@ -24,7 +24,7 @@ impl Client {
         self.state_as().await
     }
 
-    /// The same, parsed as the type that the caller needs.
+    /// As [`Self::state`], parsed as the type that the caller needs.
     pub async fn state_as<T: Document>(&self) -> Result<T> {
         loop {
             let candidates = self.masters.candidates(self.config(), Order::AsListed).await?;
@@ -91,7 +91,7 @@ impl Client {
         }
     }
 
-    /// A document, and the URL that it came from.
+    /// Requests a document and returns it with the URL that it came from.
     async fn document_at<T: Document>(&self, url: Url) -> Result<(Url, T)> {
         let limit = self.config().state_timeout;
         let request = |url| Ok(Request::get(url, MASTER, PATH).within(limit).afresh());

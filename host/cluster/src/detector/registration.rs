@@ -126,7 +126,7 @@ impl Master {
         urls
     }
 
-    /// Whether the URL is one of its own, whatever the path.
+    /// Whether one of its own URLs has this URL's host and port.
     pub(crate) fn is_at(&self, url: &Url) -> bool {
         self.urls(url.scheme())
             .iter()

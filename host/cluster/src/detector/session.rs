@@ -12,7 +12,8 @@ use tokio_util::sync::CancellationToken;
 use transom_common::Backoff;
 use zookeeper_client::{Client, Error, OneshotWatcher, SessionState, StateWatcher};
 
-/// After ZooKeeper has returned, it takes at most the maximum to find a leader.
+/// The delay between sessions. Its maximum bounds the time to find a leader after an outage of
+/// ZooKeeper.
 const BACKOFF: Backoff = Backoff::new(Duration::from_millis(100), Duration::from_secs(5));
 /// The maximum number of masters to read; real clusters have a handful.
 const MAX_MASTERS: usize = 64;
@@ -38,8 +39,7 @@ pub(super) async fn keep(
             known: HashMap::new(),
         };
         let began = Instant::now();
-        // In its own task, so that a panic within the client library is a lost session like any
-        // other.
+        // In its own task, so that a panic within the client library counts as a lost session.
         let mut running = JoinSet::new();
         running.spawn(session.run(token.clone()));
         let lost = match running.join_next().await {
@@ -60,7 +60,7 @@ pub(super) async fn keep(
     }
 }
 
-/// Logs the end of a session and its consequences: once for each reason.
+/// Logs the end of a session and its consequences: repetitions of a reason only at debug level.
 fn tell_lost(zookeeper: &ZooKeeper, lost: &str, views: &watch::Sender<Arc<View>>) {
     let news = doubt(views, lost);
     match (news, views.borrow().leader()) {
@@ -133,7 +133,7 @@ impl Session {
         }
     }
 
-    /// An error in an operator's words.
+    /// An error as text for operators.
     fn lost(&self, error: &Error) -> Lost {
         match error {
             Error::NoAuth | Error::AuthFailed => format!(
@@ -151,7 +151,7 @@ impl Session {
     /// Reads, publishes and waits for a change, in a loop.
     async fn follow(&mut self, client: &Client, states: &mut StateWatcher) -> Lost {
         loop {
-            // Requests end within the session's timeout; this one covers unforeseen cases.
+            // Requests end within the session's timeout; this timeout covers unforeseen cases.
             let read = match timeout(self.timeout.saturating_mul(3), self.read(client)).await {
                 Ok(read) => read,
                 Err(_) => Err(Error::Timeout),
@@ -182,8 +182,8 @@ impl Session {
                     }
                     SessionState::SyncConnected | SessionState::ConnectedReadOnly => {
                         tracing::info!(zookeeper = %self.zookeeper, "reconnected to ZooKeeper");
-                        // The watch reports changes made meanwhile, if this server knows of it;
-                        // reading again is cheap.
+                        // The watch reports changes made meanwhile only if this server knows the
+                        // watch, so the registrations are read again, which is cheap.
                         return Ok(());
                     }
                     ended => ended,

@@ -108,12 +108,12 @@ impl Caller {
         .await
     }
 
-    /// Requests offers again: removes all filters, ends SUPPRESS.
+    /// Requests offers again: removes all filters and ends SUPPRESS.
     pub async fn revive(&self) -> Result<()> {
         self.call("REVIVE", json!({})).await
     }
 
-    /// The same for some of the framework's roles; none: for all.
+    /// As [`Self::revive`], for some of the framework's roles; without roles for all.
     pub async fn revive_roles(&self, roles: &[String]) -> Result<()> {
         self.call("REVIVE", json!({"revive": {"roles": roles}})).await
     }
@@ -123,7 +123,7 @@ impl Caller {
         self.call("SUPPRESS", json!({})).await
     }
 
-    /// The same for some of the framework's roles; none: for all.
+    /// As [`Self::suppress`], for some of the framework's roles; without roles for all.
     pub async fn suppress_roles(&self, roles: &[String]) -> Result<()> {
         self.call("SUPPRESS", json!({"suppress": {"roles": roles}})).await
     }

@@ -69,7 +69,7 @@ pub struct Message {
 pub struct Failure {
     /// The agent.
     pub agent_id: Option<AgentId>,
-    /// The executor on it; none when the agent itself is gone.
+    /// The executor on it; none when the agent itself was removed.
     pub executor_id: Option<ExecutorId>,
     /// The executor's wait status.
     pub status: Option<i32>,

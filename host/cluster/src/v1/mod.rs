@@ -3,9 +3,9 @@
 //! Types and fields are named as in the cluster manager's protobuf files, in the JSON form: field
 //! names in `snake_case`, names of enumerations in capitals, bytes in base64, times in seconds or
 //! nanoseconds as each field's name says. Where a message is nested in another one, its name
-//! carries the outer one's (`CheckInfo.Http` is [`CheckHttp`]). What the cluster manager requires
-//! must be there; everything else is an `Option` or a `Vec` and is not written when empty. Fields
-//! and names from other versions are ignored or kept as text, never an error.
+//! carries the outer one's (`CheckInfo.Http` is [`CheckHttp`]). Fields that the cluster manager
+//! requires must be present; every other field is an `Option` or a `Vec` and is not written when
+//! empty. Fields and names from other versions are ignored or kept as text, never an error.
 //!
 //! Nothing here does I/O; see [`crate::Client`].
 

@@ -40,7 +40,7 @@ messages! {
         must { id: OfferId, framework_id: FrameworkId, unavailability: Unavailability }
         may { url: Option<Url>, agent_id: Option<AgentId>, resources: Vec<Resource> }
     }
-    /// Planned maintenance; without duration: for ever.
+    /// Planned maintenance; without duration it does not end.
     Unavailability { must { start: TimeInfo } may { duration: Option<DurationInfo> } }
     /// An address in parts: an agent's own HTTP API, path included.
     Url {

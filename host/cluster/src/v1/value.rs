@@ -11,7 +11,7 @@ names! {
 }
 
 messages! {
-    /// A number. Without a bound: infinite, which the wire has as the text `Infinity`.
+    /// A number. An unbounded one is infinite, which is the text `Infinity` on the wire.
     Scalar { must { #[serde(with = "unbounded")] value: f64 } }
     /// Whole numbers from `begin` to `end`, both included.
     Range { must { begin: u64, end: u64 } }
@@ -89,7 +89,7 @@ messages! {
     Address { must { port: u16 } may { hostname: Option<String>, ip: Option<String> } }
 }
 
-/// Numbers that may be infinite. JSON has no such number; the cluster manager takes a text.
+/// Numbers that may be infinite. JSON has no such number, so the cluster manager uses a text.
 mod unbounded {
     use serde::de::{self, Deserializer, Visitor};
     use serde::ser::Serializer;

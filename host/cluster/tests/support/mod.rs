@@ -28,7 +28,7 @@ pub fn recordings() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("../../tests/fixtures/cluster")
 }
 
-/// All recorded files whose names end so, in order; never none.
+/// All recorded files whose names end with `ending`, in order. Panics if there are none.
 pub fn files(ending: &str) -> Vec<PathBuf> {
     let mut found = Vec::new();
     for folder in std::fs::read_dir(recordings())
@@ -84,21 +84,21 @@ impl ReceivedRequest {
     }
 }
 
-/// What the server does with a request.
+/// A step of the server in answer to a request.
 pub enum Step {
-    /// These bytes in one write.
+    /// Sends bytes in one write.
     Say(Vec<u8>),
-    /// These bytes in chunks of that size, each in its own packet.
+    /// Sends bytes in chunks of this size, each in its own packet.
     Trickle(Vec<u8>, usize),
-    /// Nothing for a while.
+    /// Sends nothing for this time.
     Wait(Duration),
-    /// Nothing more, until the client goes away.
+    /// Sends nothing more until the client closes the connection.
     Silence,
-    /// Close the connection.
+    /// Closes the connection.
     Close,
 }
 
-/// What a client asks of a master before it subscribes a framework.
+/// The request that a client sends to a master before it subscribes a framework.
 const VERSION: &str = "GET /version";
 
 /// A server on a free port of the loopback interface; it ends when it is dropped.
@@ -116,8 +116,8 @@ impl Server {
         Self::listen(answer, None).await
     }
 
-    /// The same for a master to which frameworks subscribe. It also answers the request for its
-    /// version that precedes a subscription, and does not record that request.
+    /// As [`Server::start`], for a master to which frameworks subscribe. It also answers the request
+    /// for its version that precedes a subscription, and [`Server::asked`] omits that request.
     pub async fn master(answer: impl Fn(&ReceivedRequest) -> Vec<Step> + Send + Sync + 'static) -> Self {
         let server = Self::start(move |asked| {
             if asked.line == VERSION {
@@ -132,7 +132,7 @@ impl Server {
         }
     }
 
-    /// The same over TLS, with the certificate in `tls/`.
+    /// As [`Server::start`], over TLS with the certificate in `tls/`.
     pub async fn secured(answer: impl Fn(&ReceivedRequest) -> Vec<Step> + Send + Sync + 'static) -> Self {
         let certificate = CertificateDer::from_pem_slice(include_bytes!("../tls/cert.pem")).unwrap();
         let key = PrivateKeyDer::from_pem_slice(include_bytes!("../tls/key.pem")).unwrap();
@@ -202,13 +202,13 @@ impl Server {
         asked.iter().filter(hidden).cloned().collect()
     }
 
-    /// How often the master's version was asked for.
+    /// The number of requests for the version of the master.
     pub fn asked_version(&self) -> usize {
         let asked = self.asked.lock().unwrap();
         asked.iter().filter(|asked| asked.line == VERSION).count()
     }
 
-    /// Waits until so many connections were closed.
+    /// Waits until this number of connections has been closed.
     pub async fn closed(&self, count: usize) {
         let mut closed = self.closed.clone();
         let waiting = closed.wait_for(|closed| *closed >= count);
@@ -298,7 +298,7 @@ async fn request(stream: &mut impl Pipe, buffer: &mut Vec<u8>, connection: usize
     Some(asked)
 }
 
-/// The answer to a JSON question.
+/// A successful answer with a JSON document.
 pub fn json_answer(document: &Value) -> Vec<Step> {
     let body = document.to_string();
     let length = body.len();

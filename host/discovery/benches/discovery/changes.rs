@@ -1,5 +1,5 @@
-//! Changes while it serves: how soon an event is in answers, what a changed task costs, and queries
-//! meanwhile.
+//! Changes while discovery serves: the latency from an event to the answer that contains it, the
+//! CPU time of a changed task, and the query throughput during changes.
 
 use std::time::{Duration, Instant};
 
@@ -14,8 +14,9 @@ use crate::site::{Site, named};
 use transom_testkit::usage;
 
 const EVENTS: u32 = 200;
-/// Tasks that come and go, a second and in all.
+/// Starts and ends of tasks per second.
 const A_SECOND: u32 = 1000;
+/// Starts and ends of tasks in total.
 const CHANGED: u32 = 5000;
 
 pub(crate) async fn measure(site: &Site, load: &Load) -> Value {
@@ -33,7 +34,7 @@ pub(crate) async fn measure(site: &Site, load: &Load) -> Value {
     let updating = come_and_go(site, "beside", u32::MAX);
     let asked = load.queries("a", &OVER_UDP, site.dns(), site.pid());
     let beside = tokio::select! {
-        () = updating => unreachable!("there are more than that"),
+        () = updating => unreachable!("the changes outlast the load"),
         asked = asked => asked,
     };
     json!({
@@ -43,7 +44,7 @@ pub(crate) async fn measure(site: &Site, load: &Load) -> Value {
     })
 }
 
-/// From an event to the first answer that has it.
+/// The time from an event to the first answer that contains it.
 async fn until_answered(site: &Site, n: u32) -> Duration {
     let socket = UdpSocket::bind("127.0.0.1:0").await.unwrap();
     socket.connect(site.dns()).await.unwrap();
@@ -57,7 +58,7 @@ async fn until_answered(site: &Site, n: u32) -> Duration {
     loop {
         socket.send(&asking).await.unwrap();
         let length = socket.recv(&mut answer).await.unwrap();
-        // The number of answers.
+        // The low byte of the header's answer count.
         if answer[..length][7] > 0 {
             return start.elapsed();
         }
@@ -65,7 +66,7 @@ async fn until_answered(site: &Site, n: u32) -> Duration {
     }
 }
 
-/// Tasks begin to run, one after the other at an even pace, and each ends half a second later.
+/// Starts tasks one after the other at an even pace, and ends each half a second later.
 async fn come_and_go(site: &Site, name: &str, most: u32) {
     const LASTS: u32 = A_SECOND / 2;
     let mut pace = interval(Duration::from_secs(1) / A_SECOND);

@@ -1,4 +1,4 @@
-//! Load from dnsperf and wrk, and what it cost the server.
+//! Load from dnsperf and wrk, and the CPU time that it costs the server.
 
 use std::net::SocketAddr;
 use std::path::PathBuf;
@@ -11,9 +11,9 @@ use tokio::process::Command;
 use crate::site::Names;
 use transom_testkit::usage;
 
-/// Two clients.
+/// dnsperf options: UDP, two clients.
 pub(crate) const OVER_UDP: [&str; 4] = ["-m", "udp", "-c", "2"];
-/// Names of one kind that are asked for in turn.
+/// Names of one kind to query in turn; a much longer list is thinned out.
 const MOST: usize = 20_000;
 
 pub(crate) struct Load {
@@ -64,7 +64,7 @@ impl Load {
         self.queries("a", &["-m", "doh", "-c", "1"], server, pid).await
     }
 
-    /// `mode`: the transport and the number of clients.
+    /// Runs dnsperf with the queries in `file`. `mode`: the transport and the number of clients.
     pub(crate) async fn queries(&self, file: &str, mode: &[&str], server: SocketAddr, pid: u32) -> Value {
         let before = usage::cpu(pid);
         let file: PathBuf = self.dir.path().join(file);
@@ -76,15 +76,15 @@ impl Load {
             .arg(file)
             .output()
             .await
-            .expect("dnsperf starts: is the Debian package `dnsperf` there?");
+            .expect("cannot start dnsperf; is the Debian package `dnsperf` installed?");
         let used = usage::cpu(pid).saturating_sub(before);
         let text = String::from_utf8_lossy(&output.stdout).into_owned();
-        // The last number of the line, but for shares in brackets.
+        // The last number of the line, without the percentage in parentheses.
         let number = |label: &str| -> f64 {
             let line = text.lines().find(|line| line.trim().starts_with(label));
             let said = line.and_then(|line| line.split(':').nth(1)?.split('(').next());
             let last = said.and_then(|said| said.split_whitespace().rev().find_map(|word| word.parse().ok()));
-            last.unwrap_or_else(|| panic!("dnsperf says nothing of `{label}`: {text}"))
+            last.unwrap_or_else(|| panic!("no `{label}` in the output of dnsperf: {text}"))
         };
         let completed = number("Queries completed");
         json!({
@@ -111,7 +111,7 @@ impl Load {
             .arg(format!("http://{server}/v1/services/{}", self.service))
             .output()
             .await
-            .expect("wrk starts: is the Debian package `wrk` there?");
+            .expect("cannot start wrk; is the Debian package `wrk` installed?");
         let used = usage::cpu(pid).saturating_sub(before);
         let text = String::from_utf8_lossy(&output.stdout).into_owned();
         let line = text.lines().find(|line| line.starts_with("Requests/sec:"));

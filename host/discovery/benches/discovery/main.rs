@@ -29,7 +29,7 @@ use crate::load::Load;
 use crate::nsd::Nsd;
 use crate::site::Site;
 
-/// As the daemon has it.
+/// The allocator of the daemon.
 #[cfg(feature = "jemalloc")]
 #[global_allocator]
 static ALLOCATOR: tikv_jemallocator::Jemalloc = tikv_jemallocator::Jemalloc;
@@ -68,7 +68,7 @@ async fn measure(tasks: u32, nothing: u64, seconds: Duration) -> Value {
     let http = load.services(site.http(), site.pid()).await;
     let nsd = Nsd::start(&names.zone).await;
     let theirs = load.dns(nsd.addr(), nsd.pid()).await;
-    // The default listener, asked by the same clients.
+    // A listener on all addresses, which is the default, under the same load.
     let on_all = Site::start(tasks, Ipv4Addr::UNSPECIFIED.into()).await;
     let all = load.dns(on_all.dns(), on_all.pid()).await;
     on_all.stop().await;

@@ -1,4 +1,4 @@
-//! NSD with the same names, for comparison: one process that answers.
+//! NSD with the same names, for comparison. One of its processes answers queries.
 
 use std::net::{SocketAddr, UdpSocket};
 use std::process::{Child, Command, Stdio};
@@ -36,7 +36,7 @@ impl Nsd {
             .stdout(Stdio::null())
             .stderr(Stdio::null())
             .spawn()
-            .expect("nsd starts: is the Debian package `nsd` there?");
+            .expect("cannot start nsd; is the Debian package `nsd` installed?");
         let nsd = Self {
             child,
             addr: free,

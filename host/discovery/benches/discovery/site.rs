@@ -17,9 +17,9 @@ use transom_testkit::usage;
 
 /// The environment variable that makes this executable serve.
 pub(crate) const MASTER: &str = "TRANSOM_BENCH_MASTER";
-/// The one with the address of its DNS listener.
+/// The environment variable with the address of its DNS listener.
 const LISTENER: &str = "TRANSOM_BENCH_LISTENER";
-/// Instances of one app, and so records of one service.
+/// Instances of one app, and therefore SRV records of one service.
 const INSTANCES: u32 = 8;
 const AGENTS: u32 = 200;
 
@@ -45,7 +45,7 @@ pub(crate) async fn serve(master: String) {
         port: 0,
         http_port: 0,
         external_on: false,
-        // Not while something is measured.
+        // No full comparison during a measurement.
         refresh_seconds: 3600,
         allow_transfer: vec!["127.0.0.0/8".parse().unwrap()],
         https_port: Some(0),
@@ -72,9 +72,9 @@ pub(crate) async fn serve(master: String) {
     discovery.stopped().await;
 }
 
-/// What `zone` has names for, and loads ask about.
+/// The zone, and the names in it that the load queries.
 pub(crate) struct Names {
-    /// As a zone file.
+    /// The text of a zone file.
     pub(crate) zone: String,
     pub(crate) records: usize,
     pub(crate) a: Vec<String>,
@@ -125,7 +125,7 @@ impl Site {
         }
     }
 
-    /// Where clients send questions: loopback, also where the listener is on all addresses.
+    /// The address that clients query: loopback if the listener is on all addresses.
     pub(crate) fn dns(&self) -> SocketAddr {
         if self.dns.ip().is_unspecified() {
             (Ipv4Addr::LOCALHOST, self.dns.port()).into()
@@ -147,8 +147,8 @@ impl Site {
         self.child.id().unwrap()
     }
 
-    /// Milliseconds from nothing to a zone, the master's answer included, and the processor time of
-    /// it.
+    /// Milliseconds from the start to the first zone, including the master's answer, and the CPU
+    /// time used until then.
     pub(crate) fn built(&self) -> (u64, Duration) {
         (self.built, self.cpu)
     }
@@ -157,7 +157,7 @@ impl Site {
         usage::resident_kib(self.pid())
     }
 
-    /// All of the zone, by a transfer.
+    /// The whole zone, read with a zone transfer.
     pub(crate) async fn names(&self) -> Names {
         let port = self.dns.port().to_string();
         let arguments = [

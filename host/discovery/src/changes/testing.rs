@@ -1,4 +1,4 @@
-//! Zones for tests, made of models.
+//! Zones for tests, built from models of a cluster.
 
 use std::collections::BTreeMap;
 use std::net::IpAddr;
@@ -9,7 +9,7 @@ use crate::cluster::ClusterModel;
 use crate::zone::{Zone, ZoneInputs};
 use crate::zone_config::{ResolvedHosts, ZoneConfig};
 
-/// The zone of a model, made from nothing.
+/// Builds the zone of a model from scratch.
 pub(crate) fn zone_of(cluster: &ClusterModel, hosts: &ResolvedHosts, zone_config: &ZoneConfig) -> Zone {
     let zone_config = Arc::new(zone_config.clone());
     let to = ZoneInputs {
@@ -20,7 +20,7 @@ pub(crate) fn zone_of(cluster: &ClusterModel, hosts: &ResolvedHosts, zone_config
     apply(&Zone::empty(zone_config), to, Changes::everything(), 1, 0)
 }
 
-/// Everything in a zone, by name; with how many records and how many entries without.
+/// The records of a zone by name, the number of records, and the number of invalid entries.
 pub(crate) fn flat_zone(zone: &Zone) -> (BTreeMap<String, Vec<String>>, usize, u64) {
     let texts = |node: &crate::zone::Node| {
         let a = node.a().iter().map(|ip| IpAddr::V4(*ip).to_string());

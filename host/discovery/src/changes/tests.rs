@@ -1,4 +1,4 @@
-#![allow(clippy::unwrap_used)] // Tests: a failure is their answer.
+#![allow(clippy::unwrap_used)] // Tests fail by panicking.
 
 use std::collections::HashMap;
 use std::net::IpAddr;
@@ -23,7 +23,7 @@ fn missed_changes_ignores_agents_missing_from_the_snapshot() {
     let mut seen = model.clone();
     seen.agents.remove(&"c1-S1".into());
     assert_eq!(super::missed_changes(&model, &seen), 0);
-    // Events are missing for one that appeared and one that moved.
+    // Events are missing for an agent that was added and for one whose address changed.
     seen.agents.remove(&"c1-S2".into());
     let elsewhere = Location::from_pid("slave(1)@10.0.0.9:5051").unwrap();
     seen.agents.insert("c1-S0".into(), elsewhere.clone());
@@ -31,7 +31,7 @@ fn missed_changes_ignores_agents_missing_from_the_snapshot() {
     assert_eq!(super::missed_changes(&model, &seen), 2);
 }
 
-/// A cluster with a little of everything, otherwise at every call.
+/// Applies a few random changes to a copy of the cluster.
 fn disturbed(cluster: &ClusterModel, random: &mut StdRng) -> ClusterModel {
     let mut cluster = cluster.clone();
     for _ in 0..random.random_range(1..6) {

@@ -1,8 +1,8 @@
 //! The model from a state document, `GET /state`.
 //!
 //! The document is parsed once for its lists, and then entry by entry, keeping only what records
-//! need. So an invalid entry is skipped alone, and a large document needs little more memory than
-//! its text.
+//! need. An invalid entry is therefore skipped without its neighbours, and a large document needs
+//! little more memory than its text.
 
 mod null_entries;
 
@@ -191,7 +191,7 @@ pub fn read(document: &[u8]) -> serde_json::Result<Document> {
     })
 }
 
-/// An entry, unless it is invalid.
+/// Parses an entry; none if it is invalid.
 fn readable<'d, T: Deserialize<'d>>(entry: &'d RawValue) -> Option<T> {
     match serde_json::from_str(entry.get()) {
         Ok(read) => Some(read),
@@ -230,8 +230,8 @@ fn described(framework: WireFramework<'_>) -> Framework {
     }
 }
 
-/// The tasks that have not ended. Tasks with duplicate ids, which real masters do not have, all
-/// count.
+/// The tasks that have not ended. Of tasks with the same id, which real masters do not have, all are
+/// kept.
 fn read_tasks(entries: &[&RawValue], invalid_entries: &mut u64) -> Ordered<TaskId, Task> {
     let mut tasks = Ordered::default();
     for (number, entry) in entries.iter().enumerate() {
@@ -295,7 +295,7 @@ fn read_task(task: &WireTask<'_>, invalid_entries: &mut u64) -> Task {
     }
 }
 
-/// The valid entries of a list.
+/// The valid entries of a list; counts the others.
 fn each<'d, T: Deserialize<'d>>(entries: Option<&[&'d RawValue]>, invalid_entries: &mut u64) -> Vec<T> {
     let entries = entries.unwrap_or_default();
     let read: Vec<T> = entries.iter().copied().filter_map(readable).collect();

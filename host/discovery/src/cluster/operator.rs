@@ -60,7 +60,7 @@ impl ClusterModel {
         }
     }
 
-    /// Removes an agent that an update of one of its tasks shows to be gone. The stream has no
+    /// Removes an agent if the update of one of its tasks shows that it is lost. The stream has no
     /// other event for agents that became unreachable or were marked gone; it sends `AGENT_ADDED`
     /// when they return.
     pub fn remove_lost_agent(&mut self, event: &Event) -> Effect {

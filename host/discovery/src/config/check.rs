@@ -1,5 +1,5 @@
-//! Validation of settings: pure rules, mesos-dns's where it has some. Rules that parse texts return
-//! what is wrong and what was expected; the caller adds the name of the setting.
+//! Validation of settings with pure functions, which follow mesos-dns where it has a rule. Functions
+//! that parse texts return the error and the expected form; the caller adds the name of the setting.
 
 use std::collections::{BTreeMap, HashSet};
 use std::net::{IpAddr, SocketAddr};
@@ -22,7 +22,7 @@ pub const MAX_FORWARD_LIMIT: usize = 1 << 16;
 /// A TTL has 31 bits (RFC 2181).
 pub const MAX_TTL: u32 = i32::MAX as u32;
 
-/// A valid value, or what is wrong.
+/// A valid value, or the error as text.
 pub type Checked<T> = std::result::Result<T, String>;
 
 impl Config {
@@ -130,7 +130,7 @@ fn wrong<W: Into<String>>(key: &'static str) -> impl FnOnce(W) -> Error {
     }
 }
 
-/// Lower case, with one dot behind it; the root is a dot alone.
+/// A name in lower case with one trailing dot; the root is a single dot.
 fn dotted(name: &str) -> String {
     format!("{}.", name.trim_end_matches('.').to_ascii_lowercase())
 }

@@ -49,7 +49,7 @@ pub(crate) fn addresses() -> Vec<IpAddr> {
     addresses.collect()
 }
 
-/// The resolvers in a text of that form.
+/// The resolvers at port 53 in the text of a `resolv.conf`, without addresses in `own`.
 fn named(text: &str, own: &[IpAddr]) -> Vec<SocketAddr> {
     let mut resolvers = Vec::new();
     for line in text.lines() {

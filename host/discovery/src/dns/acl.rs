@@ -54,7 +54,7 @@ fn mapped(network: Ipv6Net) -> Option<Ipv4Net> {
 
 #[cfg(test)]
 mod tests {
-    #![allow(clippy::unwrap_used)] // Tests: a failure is their answer.
+    #![allow(clippy::unwrap_used)] // Tests fail by panicking.
 
     use super::*;
 

@@ -7,8 +7,8 @@
 //!
 //! Promises: a client gets one reply within its size limit, with its own id and its own case of the
 //! name; a reply to another question is ignored. Resolvers, sockets, queries, cache and every wait
-//! are bounded. A resolver that times out moves to the end of the list until a background probe
-//! succeeds.
+//! are bounded. A resolver that times out or cannot be reached moves to the end of the list until it
+//! answers a background probe or a query.
 //!
 //! It does no recursion and no validation. It reads only what these promises need, by offsets
 //! ([`super::packet`]): a resolver library would return parsed records in place of the reply.
@@ -90,9 +90,10 @@ pub struct Settings {
     pub set_truncate_bit: bool,
     /// The size of the cache in bytes; 0: no cache.
     pub cache_bytes: usize,
-    /// Clients' queries in flight, equal ones included; further ones are answered with SERVFAIL.
+    /// The maximum number of clients' queries in flight, including equal ones; further ones are
+    /// answered with SERVFAIL.
     pub max_inflight: usize,
-    /// Open sockets to resolvers.
+    /// The maximum number of open sockets to resolvers.
     pub max_sockets: usize,
 }
 
@@ -180,7 +181,7 @@ pub struct Forwarder {
 }
 
 impl Forwarder {
-    /// Sends nothing before the first query.
+    /// A forwarder, which sends nothing before the first query.
     pub fn new(settings: &Settings, metrics: Metrics) -> Self {
         let upstream_context = UpstreamContext {
             sockets: Arc::new(Semaphore::new(settings.max_sockets.min(Semaphore::MAX_PERMITS))),

@@ -1,9 +1,9 @@
-//! What holds for every packet, whatever is in it. The fuzz target (`fuzz/`) calls [`any_packet`]
-//! with whatever it comes up with; a test calls it with what that has found so far.
+//! Invariants for every packet, valid or not. The fuzz target (`fuzz/`) calls [`any_packet`] with
+//! generated packets; a test calls it with the corpus, the packets that fuzzing has found so far.
 //!
-//! Not part of the program: here for tests and the feature `fuzzing` alone, and what does not hold
+//! Not part of the daemon: compiled for tests and the feature `fuzzing` only. A violated invariant
 //! is a panic.
-#![allow(clippy::unwrap_used, clippy::panic, reason = "a failure is the answer")]
+#![allow(clippy::unwrap_used, clippy::panic, reason = "a violation is a panic")]
 
 use std::collections::BTreeSet;
 use std::sync::{Arc, LazyLock};
@@ -21,7 +21,7 @@ use crate::shared::Shared;
 use crate::zone::Zone;
 use crate::zone::testing::Builder;
 
-/// More than any transfer of the zone here has.
+/// More messages than a transfer of the test zone has.
 const MESSAGES: usize = 10_000;
 
 static SITE: LazyLock<(Handler, Arc<Zone>)> = LazyLock::new(|| {
@@ -34,7 +34,7 @@ static SITE: LazyLock<(Handler, Arc<Zone>)> = LazyLock::new(|| {
     (handler(config), zone())
 });
 
-/// A handler of packets without resolvers.
+/// A packet handler without resolvers.
 pub(super) fn handler(config: Config) -> Handler {
     let shared = Arc::new(Shared::new());
     let metrics = Metrics::register(&mut Registry::default(), &shared);
@@ -42,7 +42,7 @@ pub(super) fn handler(config: Config) -> Handler {
     Handler::new(&config.checked().unwrap(), shared, metrics, forwarding)
 }
 
-/// A zone with names of one and of many records, some of which DNS cannot carry.
+/// A zone with one or many records for each name, some of which DNS cannot represent.
 pub(super) fn zone() -> Arc<Zone> {
     let mut zone = Builder::new();
     for n in 0..200 {
@@ -72,7 +72,7 @@ pub(super) fn zone() -> Arc<Zone> {
     Arc::new(zone.build(7))
 }
 
-/// How large an answer to a packet may be.
+/// The maximum size of the answer to a packet.
 fn allowed(packet: &[u8], over: Transport) -> usize {
     let request = Message::from_vec(packet).ok();
     let edns = request.and_then(|request| request.edns);
@@ -82,12 +82,12 @@ fn allowed(packet: &[u8], over: Transport) -> usize {
     }
 }
 
-/// Answers a packet in every way there is, and holds the answers against what was promised: one at
-/// most, of the packet's id, that can be read and is no larger than allowed; the same by the quick
-/// way as by the long one.
+/// Answers a packet over both transports and checks the invariants: every packet with a header
+/// that is not a response gets an answer; each message of it has the packet's id, can be parsed and
+/// is within the size limit; and the fast path answers like the handler.
 ///
 /// # Panics
-/// When that does not hold.
+/// If an invariant is violated.
 pub fn any_packet(packet: &[u8]) {
     let (handler, zone) = &*SITE;
     for over in [Transport::Udp, Transport::Tcp] {
@@ -106,7 +106,7 @@ pub fn any_packet(packet: &[u8]) {
                     .count();
                 assert!((1..MESSAGES).contains(&count), "{count} messages");
             }
-            Reply::Later(_) => panic!("nobody else is asked here"),
+            Reply::Later(_) => panic!("the handler has no resolvers to wait for"),
         }
         same_by_both_ways(handler, zone, packet, client);
     }
@@ -131,23 +131,23 @@ fn same_by_both_ways(handler: &Handler, zone: &Arc<Zone>, packet: &[u8], client:
     let reply = handler.reply_without_fast_path(Some(zone), packet, client, &mut long);
     assert!(
         matches!(reply, Reply::Written),
-        "by the long way there is no answer: {reply:?}"
+        "the handler does not answer: {reply:?}"
     );
     same(&quick, &long);
 }
 
-/// Holds an answer by the quick way against one by the long way.
+/// Compares an answer of the fast path (`quick`) with that of the handler (`long`).
 pub(super) fn same(quick: &[u8], long: &[u8]) {
     let is_cut = quick.get(2).is_some_and(|flags| flags & 2 != 0);
     let ((quick, fits), (long, fit)) = (outline(quick), outline(long));
     assert_eq!(quick, long);
-    // The long way compresses fewer names; of those that are cut each has others, which are not all
-    // as long.
+    // The handler compresses fewer names, so it fits no more records. In a truncated answer each path
+    // has other records, whose lengths differ.
     let most = if is_cut { fits + fits.div_ceil(7) } else { fits };
     assert!(most >= fit, "{fits} and {fit} records");
 }
 
-/// Records without their order.
+/// Records as text, without their order.
 pub(super) fn set(records: &[Record]) -> BTreeSet<String> {
     records
         .iter()
@@ -155,8 +155,8 @@ pub(super) fn set(records: &[Record]) -> BTreeSet<String> {
         .collect()
 }
 
-/// What an answer comes to, and how many records there are of those of which as many as fit are
-/// sent.
+/// The parts of an answer that both paths have in common, and the number of records in the section
+/// that may be incomplete: the answers if it is truncated, otherwise the additional records.
 fn outline(bytes: &[u8]) -> ((String, [BTreeSet<String>; 2]), usize) {
     let answer = Message::from_vec(bytes).unwrap();
     let head = format!(

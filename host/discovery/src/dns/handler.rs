@@ -1,7 +1,7 @@
 //! Turns a query packet into its answer.
 //!
-//! [`fast_path`] answers the common queries. Other packets are parsed into requests ([`wire`]);
-//! here it is decided which of them are forwarded ([`forward`]) or answered with a [`transfer`].
+//! [`fast_path`] answers the common queries. Other packets are parsed into requests ([`wire`]), of
+//! which [`Handler`] forwards some ([`forward`]) and answers some with a [`transfer`].
 //! All others go to [`zone_handler`], a handler of hickory-server, which answers from the zone
 //! ([`answer`]) or refuses; [`response_buffer`] encodes its responses.
 
@@ -45,8 +45,8 @@ use zone_handler::ZoneHandler;
 /// FORMERR for a packet that is shorter than a header, and so has no id.
 const SHORT_FORMERR: [u8; 12] = [0, 0, 0x80, 1, 0, 0, 0, 0, 0, 0, 0, 0];
 
-/// The duration of one in so many queries is measured, because reading the clock twice is a
-/// noticeable part of an answer.
+/// The duration of one in this number of queries is measured, because reading the clock twice is a
+/// noticeable part of the cost of an answer.
 const SAMPLED_QUERIES: u32 = 16;
 
 /// How a request is answered.
@@ -66,14 +66,14 @@ pub(crate) struct Handler {
     zone_authority: Arc<ZoneAuthority>,
     template: AnswerTemplate,
     transfers: Transfers,
-    /// Forwarding of external names, if it is on, and the clients that it is for.
+    /// Forwarding of external names, if it is on, for the clients that `recursion_acl` allows.
     forwarder: Option<Forwarder>,
     recursion_acl: RecursionAcl,
     /// Response rate limiting, if it is on.
     limiter: Option<Limiter>,
     metrics: Metrics,
     hot_counters: HotCounters,
-    /// Queries so far, to measure some of them.
+    /// The number of queries so far, which selects those to measure.
     sampled: AtomicU32,
 }
 
@@ -228,7 +228,7 @@ impl Handler {
         }
     }
 
-    /// Counts a refusal, which the zone's handler sends.
+    /// Counts a refusal; [`ZoneHandler`] sends it.
     fn refused(&self, reason: &'static str) -> Route {
         self.metrics.refused(reason);
         Route::Zone
@@ -241,7 +241,7 @@ impl Handler {
         };
         let response = ResponseBuffer::of(request);
         let handling = handler.handle_request::<_, TokioTime>(request, response.clone());
-        // It waits for nothing, so the first poll is the last.
+        // The handler never waits, so its future is ready at the first poll.
         let Some(info) = handling.now_or_never() else {
             return Reply::Silence;
         };

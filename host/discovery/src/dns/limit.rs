@@ -21,7 +21,7 @@ use super::packet::{self, code};
 const SHARDS: usize = 64;
 /// Buckets of a row.
 const WAYS: usize = 4;
-/// Rows of a shard; with the rest 16,384 buckets.
+/// Rows of a shard; 64 shards of 64 rows of 4 buckets are 16,384 buckets.
 const ROWS: usize = 64;
 /// The cost of one answer in a bucket.
 const ONE: u64 = 1_000;
@@ -31,12 +31,12 @@ const ONE: u64 = 1_000;
 pub struct Settings {
     /// Answers per second for each network and class, more than 0.
     pub rate: u32,
-    /// Every how many-th answer beyond that is sent truncated: 1 for all, 0 for none.
+    /// Every `slip`-th answer beyond the limit is sent [`emptied`]: 1 for all, 0 for none.
     pub slip: u8,
 }
 
 impl Settings {
-    /// This many answers per second; every second one beyond that is sent truncated.
+    /// `rate` answers per second; every second one beyond the limit is sent [`emptied`].
     pub fn per_second(rate: u32) -> Self {
         Self { rate, slip: 2 }
     }
@@ -95,16 +95,16 @@ pub struct Limiter {
 struct Bucket {
     /// The hash of network and class; 0 if free.
     key: u64,
-    /// In thousandths of an answer.
+    /// The tokens, in thousandths of an answer.
     left: u32,
-    /// The time of `left` in milliseconds.
+    /// The time at which `left` was computed, in milliseconds after the start.
     at: u64,
     /// Answers beyond the limit, modulo `slip`.
     slipped: u8,
 }
 
 impl Limiter {
-    /// Empty: nothing has been sent yet.
+    /// A limiter with an empty table.
     pub fn new(settings: Settings) -> Self {
         let shard = || Mutex::new([[Bucket::default(); WAYS]; ROWS]);
         Self {
@@ -115,7 +115,7 @@ impl Limiter {
         }
     }
 
-    /// Counts an answer that is about to be sent over UDP.
+    /// Counts an answer that is about to be sent.
     pub fn check(&self, client: IpAddr, class: Class) -> Action {
         self.check_at(client, class, self.start.elapsed())
     }
@@ -149,14 +149,14 @@ impl Bucket {
         }
     }
 
-    /// Takes one answer, if the bucket has one.
+    /// Takes the tokens of one answer, if the bucket has enough.
     fn take(&mut self, settings: Settings, now: u64) -> Action {
-        // An answer is a thousand, and a second a thousand milliseconds.
+        // `rate` answers per second are `rate` thousandths of an answer per millisecond.
         let filled = now.saturating_sub(self.at).saturating_mul(settings.rate.into());
         let left = u64::from(self.left)
             .saturating_add(filled)
             .min(capacity(settings).into());
-        // Threads may arrive in another order than they read the clock.
+        // Threads may lock the shard in another order than they read the clock.
         self.at = self.at.max(now);
         let Some(rest) = left.checked_sub(ONE) else {
             self.left = left as u32;
@@ -172,12 +172,12 @@ impl Bucket {
     }
 }
 
-/// The answers of a second, and at least one.
+/// The capacity of a bucket: the answers of one second, at least one, in thousandths.
 fn capacity(settings: Settings) -> u32 {
     settings.rate.max(1).saturating_mul(ONE as u32)
 }
 
-/// The network that an address is counted with: a client usually controls all of it.
+/// The network in which an address is counted: a client usually controls all of its addresses.
 fn network(client: IpAddr) -> (bool, u64) {
     match client.to_canonical() {
         IpAddr::V4(client) => (false, u64::from(u32::from(client) >> 8)),

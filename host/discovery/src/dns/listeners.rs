@@ -1,8 +1,8 @@
 //! The DNS ports: binding them, and serving them until the token is cancelled.
 //!
 //! [`udp`] and [`tcp`] carry packets, [`tls`] the same as [`tcp`] within TLS, [`https`] HTTP
-//! requests within TLS, and `quic` a query on each stream of a QUIC connection. [`connection`] has
-//! the queries of a TCP connection, [`accept`] the loop that accepts connections.
+//! requests within TLS, and `quic` a query on each stream of a QUIC connection. [`connection`]
+//! answers the queries of a TCP connection, [`accept`] has the loop that accepts connections.
 
 mod accept;
 pub mod connection;

@@ -13,9 +13,9 @@ use tokio_util::sync::CancellationToken;
 
 use super::handler::{Handler, ZoneAuthority};
 
-/// Changes within this time are one notification.
+/// Changes within this time cause one notification.
 const DEBOUNCE: Duration = Duration::from_secs(1);
-/// For the first answer; doubled for each retry.
+/// The timeout of the first answer; it doubles with each retry.
 const FIRST_ANSWER_TIMEOUT: Duration = Duration::from_secs(1);
 const MAX_ATTEMPTS: u32 = 5;
 

@@ -235,7 +235,7 @@ impl Flags {
 
 #[cfg(test)]
 mod tests {
-    #![allow(clippy::unwrap_used)] // Tests: a failure is their answer.
+    #![allow(clippy::unwrap_used)] // Tests fail by panicking.
 
     use super::*;
 
@@ -271,7 +271,7 @@ mod tests {
         assert_eq!(message[first.data()], [192, 0, 2, 1]);
         assert_eq!(message[first.ttl_at()], [0, 0, 0, 30]);
         assert_eq!(layout.opt().unwrap().class, 1232);
-        // The rubbish at the end is none of it; a lifetime with its highest bit is none.
+        // The rubbish at the end is ignored; a TTL with its highest bit set counts as 0.
         assert_eq!(layout.end(), message.len() - 7);
         assert_eq!(layout.opt().unwrap().ttl, 0);
     }
@@ -299,8 +299,8 @@ mod tests {
         let mut expected = message([1, 0, 0, 1], &[QUESTION, opt].concat());
         expected[2] |= 0x02;
         assert_eq!(emptied(&whole).unwrap(), expected);
-        // Cut within its records, it is emptied all the same; without a question, there is nothing
-        // to ask again.
+        // A message that is cut within its records can be emptied; one that is cut within its
+        // question cannot.
         assert!(emptied(&whole[..40]).is_some());
         assert!(emptied(&whole[..15]).is_none());
     }
@@ -308,7 +308,7 @@ mod tests {
     #[test]
     fn layout_reports_missing_records() {
         let body = [QUESTION, RECORD].concat();
-        // (counts, body, whole or nothing, records)
+        // (counts, body, whether all records are present or none if invalid, records)
         for (counts, body, whole, records) in [
             ([1, 1, 0, 0], &body[..], Some(true), 1),
             ([1, 2, 0, 0], &body[..], Some(false), 1),
@@ -317,8 +317,8 @@ mod tests {
             ([0, 0, 0, 0], &[], Some(true), 0),
             ([1, 0, 0, 0], &QUESTION[..6], None, 0),
             ([2, 0, 0, 0], &body[..], None, 0),
-            // A label of a kind that does not exist, a pointer without its second half, a name
-            // without end.
+            // A label of an undefined type, a pointer without its second byte, a name that does not
+            // end.
             ([1, 0, 0, 0], b"\x40web\x00\x00\x01\x00\x01", None, 0),
             ([1, 0, 0, 0], b"\xc0", None, 0),
             ([1, 0, 0, 0], &[1; 400], None, 0),

@@ -74,7 +74,7 @@ pub trait Respond: Send + Sync + 'static {
     /// connection ends after a packet that is not a query.
     fn respond(&self, packet: &[u8], client: Client, out: &mut Vec<u8>) -> Reply;
 
-    /// Whether rate limiting lets an answer be sent over HTTPS, where a client can be told to wait.
+    /// Whether rate limiting allows an answer over HTTPS, where the client gets status 429 otherwise.
     /// Over TCP and TLS every answer is sent.
     fn is_within_rate(&self, _client: Client, _answer: &[u8]) -> bool {
         true

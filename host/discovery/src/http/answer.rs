@@ -25,7 +25,7 @@ pub(super) fn plain(status: StatusCode, text: &str) -> Response {
         .into_response()
 }
 
-/// There is no zone yet.
+/// A 503 before the first zone.
 pub(super) fn not_ready() -> Response {
     busy("503: No data from the cluster yet")
 }
@@ -98,14 +98,14 @@ pub(super) fn text<T: Serialize + ?Sized>(value: &T, depth: usize) -> Vec<u8> {
         by: 1 + depth,
     };
     let mut serializer = serde_json::Serializer::with_formatter(indented, formatter);
-    // Texts, numbers and lists, into memory: cannot fail.
+    // Writing texts, numbers and lists into memory cannot fail.
     if let Err(error) = value.serialize(&mut serializer) {
         tracing::error!(%error, "writing an HTTP response failed");
     }
     text
 }
 
-/// Adds spaces after every line feed; within JSON texts there are none.
+/// Adds spaces after every line feed. Line feeds within JSON strings are escaped.
 struct Indented<'t> {
     text: &'t mut Vec<u8>,
     by: usize,
@@ -129,7 +129,7 @@ impl std::io::Write for Indented<'_> {
 
 #[cfg(test)]
 mod tests {
-    #![allow(clippy::unwrap_used)] // Tests: a failure is their answer.
+    #![allow(clippy::unwrap_used)] // Tests fail by panicking.
 
     use super::*;
 

@@ -19,9 +19,9 @@ use tokio::time::timeout;
 use crate::shared::Shared;
 use crate::zone::Zone;
 
-/// Further watchers get a 503.
+/// The maximum number of watchers; further ones get a 503.
 pub(super) const MAX_WATCHERS: usize = 1024;
-/// Between empty lines that keep proxies from closing the connection.
+/// The interval of empty comments that keep proxies from closing the connection.
 const KEEP_ALIVE_INTERVAL: Duration = Duration::from_secs(15);
 
 struct Watcher<A> {

@@ -15,8 +15,8 @@ use crate::zone::Zone;
 /// The minimum size of a piece, except for the last.
 const MIN_PIECE_BYTES: usize = 64 << 10;
 
-/// The enumerate object (specification, part A) in pieces, so that it is never in memory at once.
-/// Without frameworks it has null.
+/// The enumerate object (specification, part A) in pieces, so that it is never in memory as a whole.
+/// Without frameworks its list is null.
 pub(super) struct Enumeration {
     enumerator: Enumerator,
     frameworks: std::vec::IntoIter<FrameworkId>,
@@ -29,7 +29,7 @@ pub(super) struct Enumeration {
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Written {
     Nothing,
-    /// Frameworks before the next one; tasks of the present one.
+    /// Whether a framework has been written, and whether a task of the present one has.
     Some {
         frameworks: bool,
         tasks: bool,

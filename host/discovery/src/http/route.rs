@@ -19,7 +19,7 @@ pub(super) enum Route {
     ResolvedHosts(String),
     /// Not implemented in mesos-dns either.
     HostPorts,
-    /// The places of a service.
+    /// The targets of a service.
     Services(String),
     WatchHosts(String),
     WatchServices(String),
@@ -190,7 +190,7 @@ fn encoded(path: &str) -> String {
 
 #[cfg(test)]
 mod tests {
-    #![allow(clippy::unwrap_used)] // Tests: a failure is their answer.
+    #![allow(clippy::unwrap_used)] // Tests fail by panicking.
 
     use super::*;
 

@@ -1,4 +1,4 @@
-#![allow(clippy::unwrap_used, clippy::panic)] // Tests: a failure is their answer.
+#![allow(clippy::unwrap_used, clippy::panic)] // Tests fail by panicking.
 
 use std::collections::{BTreeSet, HashMap};
 use std::net::IpAddr;
@@ -24,7 +24,7 @@ fn zone_of(state: &str, zone_config: &ZoneConfig) -> Zone {
 const FIXTURE: &str = include_str!("../../tests/fixtures/state-fixture.json");
 const EDGE: &str = include_str!("../../tests/fixtures/state-edge.json");
 
-/// Every record of a list, with what it belongs to.
+/// The frameworks, tasks and records of an enumeration, one line for each.
 fn flat(enumeration: &Value) -> BTreeSet<String> {
     let mut records = BTreeSet::new();
     for framework in enumeration["frameworks"].as_array().unwrap() {
@@ -54,8 +54,8 @@ fn recorded(cases: &str) -> Value {
     serde_json::from_str(case["expect"]["body"].as_str().unwrap()).unwrap()
 }
 
-/// All recorded records are there; what is there beyond them are services on the agent for
-/// discovery ports, which the recorded program did not have yet.
+/// Checks that all recorded records exist, and that the only others are services on the agent for
+/// discovery ports, which the recorded mesos-dns did not have.
 fn compare(state: &str, cases: &str, zone_config: &ZoneConfig, absent: &[&str]) {
     let zone = zone_of(state, zone_config);
     let made =
@@ -76,8 +76,8 @@ fn compare(state: &str, cases: &str, zone_config: &ZoneConfig, absent: &[&str]) 
 
 #[test]
 fn records_match_the_recording() {
-    // Two entries of this document share an id, which real masters do not let happen; both are
-    // served.
+    // Two entries of this document share an id, which real masters do not allow; both have
+    // records.
     compare(
         FIXTURE,
         include_str!("../../tests/fixtures/cases-http-fixture.json"),
@@ -131,7 +131,8 @@ fn srv(zone: &Zone, name: &str) -> Vec<String> {
         .collect()
 }
 
-/// Leader, masters, the numbered ones, all of them: as recorded of mesos-dns.
+/// Leader, configured masters, and the addresses of `master<n>` and of `master` that mesos-dns was
+/// recorded to have.
 type Case<'c> = (Option<&'c str>, &'c [&'c str], &'c [&'c str], &'c [&'c str]);
 
 #[test]
@@ -274,7 +275,7 @@ fn frameworks_agents_and_name_server_have_records() {
     assert_eq!(
         zone.invalid_entries(),
         1,
-        "an agent that is nowhere is left out and counted"
+        "an agent without an address is omitted and counted"
     );
 }
 

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use super::Record;
 
-/// From one serial to the next.
+/// The changes from one serial to the next.
 #[derive(Clone, Debug, Default)]
 pub struct Step {
     /// The serial before.
@@ -19,7 +19,7 @@ pub struct Step {
 
 impl Step {
     fn records(&self) -> usize {
-        // One more, so that empty steps count too.
+        // One more than its records, so that empty steps count too.
         1 + self.removed.len() + self.added.len()
     }
 }

@@ -11,7 +11,7 @@ use super::encoded_srv::{EncodedSrv, MAX_ENCODED_TARGETS, Memo};
 pub struct Service {
     /// A name with addresses, with its trailing dot.
     pub target: Arc<str>,
-    /// As given; a number above 65535 is served over HTTP alone, as mesos-dns does.
+    /// As given; a number above 65535 is served only over HTTP, as in mesos-dns.
     pub port: u32,
     /// The SRV weight.
     pub weight: u16,

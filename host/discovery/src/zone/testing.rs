@@ -1,4 +1,4 @@
-//! Zones for tests, built of records.
+//! Zones for tests, built from records.
 
 use std::collections::BTreeMap;
 use std::net::IpAddr;
@@ -13,7 +13,7 @@ use crate::zone_config::ZoneConfig;
 pub(crate) struct Builder(ZoneBuilder);
 
 impl Builder {
-    /// Without records.
+    /// A builder of a zone without records.
     pub(crate) fn new() -> Self {
         Self(ZoneBuilder::of(&Zone::empty(Arc::new(zone_config())), 0))
     }

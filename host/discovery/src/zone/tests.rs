@@ -1,4 +1,4 @@
-#![allow(clippy::unwrap_used, clippy::panic)] // Tests: a failure is their answer.
+#![allow(clippy::unwrap_used, clippy::panic)] // Tests fail by panicking.
 
 use std::sync::Arc;
 
@@ -83,7 +83,7 @@ fn removing_all_records_leaves_an_empty_zone() {
         between.find("in.new.mesos."),
         ZoneLookup::EmptyNonTerminal
     ));
-    assert!(between.node("web.fw.mesos.").is_some(), "it was put twice");
+    assert!(between.node("web.fw.mesos.").is_some(), "it was added twice");
     assert_eq!((between.records(), between.serial()), (6, 8));
 
     let mut builder = ZoneBuilder::of(&between, 100);
@@ -95,7 +95,7 @@ fn removing_all_records_leaves_an_empty_zone() {
     assert!(matches!(after.find("web.fw.mesos."), ZoneLookup::NoSuchName));
     assert!(
         matches!(after.find("fw.mesos."), ZoneLookup::EmptyNonTerminal),
-        "a service is below"
+        "a service is below it"
     );
     assert!(after.node("new.mesos.").is_some());
     assert_eq!(after.records(), 4);
@@ -118,8 +118,8 @@ fn changed_ttl_changes_serial_and_journal() {
         value: Value::Address([10, 0, 0, last].into()),
         ttl,
     };
-    // As a framework's tasks get another time: whatever comes first, each record goes as it was and
-    // comes as it is.
+    // The TTL of a framework's tasks changes. In any order of additions and removals, the journal
+    // removes each record with the old TTL and adds it with the new one.
     for takes_first in [true, false] {
         let mut builder = ZoneBuilder::of(&before, 100);
         for _ in 0..2 {
@@ -144,7 +144,7 @@ fn changed_ttl_changes_serial_and_journal() {
         assert_eq!(added, [record(1, 30), record(2, 30)].into(), "{takes_first}");
         assert_eq!(steps[0].added.len(), 2);
     }
-    // The same time repeats is no news.
+    // Adding a record again with the same TTL changes nothing.
     let mut builder = ZoneBuilder::of(&before, 100);
     builder.add(&record(1, 60));
     assert_eq!(builder.build(before.inputs().clone(), 8).serial(), 7);

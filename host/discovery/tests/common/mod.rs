@@ -1,5 +1,5 @@
 //! A fake master with configurable answers, and a client of both ports.
-#![allow(clippy::unwrap_used, clippy::panic, dead_code)] // Tests: a failure is their answer; not every test uses all.
+#![allow(clippy::unwrap_used, clippy::panic, dead_code)] // Tests fail by panicking; not every test uses all.
 
 use std::net::SocketAddr;
 use std::sync::{Arc, Mutex};
@@ -24,7 +24,7 @@ use transom_discovery::{Config, Discovery};
 
 pub(crate) const WAIT_TIMEOUT: Duration = Duration::from_secs(20);
 
-/// The master's present answer.
+/// The answers of the master, and the requests that it has received.
 #[derive(Default)]
 pub(crate) struct MasterScript {
     /// The state document; none: 503.
@@ -32,12 +32,13 @@ pub(crate) struct MasterScript {
     /// The snapshot of a subscription; none: subscriptions are refused with the status below.
     pub(crate) snapshot: Option<Value>,
     pub(crate) refusal: u16,
-    /// Open subscriptions, and how many there ever were.
+    /// Open subscriptions.
     pub(crate) streams: Vec<mpsc::Sender<Bytes>>,
+    /// Accepted subscriptions so far.
     pub(crate) subscribed: usize,
-    /// Subscriptions that were wanted, refused ones included.
+    /// Requests for a subscription so far, including refused ones.
     pub(crate) asked: usize,
-    /// How often the state document was asked for.
+    /// Requests for the state document so far.
     pub(crate) documents: usize,
 }
 
@@ -66,7 +67,7 @@ impl Master {
     pub(crate) async fn send(&self, event: &Value) {
         let streams = self.says.lock().unwrap().streams.clone();
         for stream in streams {
-            // A subscription that its reader gave up is none any more.
+            // Sending on a subscription that discovery has closed fails, which is no error here.
             let _ = stream.send(record(event)).await;
         }
     }
@@ -92,13 +93,13 @@ impl Master {
         change(&mut self.says.lock().unwrap());
     }
 
-    /// Discovery that follows this master, on free ports.
+    /// Starts discovery that follows this master, on free ports.
     pub(crate) async fn followed(&self, config: Config) -> Followed {
         followed(self.addr.to_string(), config).await
     }
 }
 
-/// Discovery that finds its masters by that address, on free ports.
+/// Starts discovery that finds its masters at this address, on free ports.
 pub(crate) async fn followed(masters: String, config: Config) -> Followed {
     let client = transom_cluster::Client::new(transom_cluster::Config {
         masters: vec![masters],
@@ -111,7 +112,7 @@ pub(crate) async fn followed(masters: String, config: Config) -> Followed {
         http_listener: loopback,
         port: 0,
         http_port: 0,
-        // Nobody's name servers but those that a test starts.
+        // Forward only to resolvers of the test, never to those of the system.
         external_on: config.external_on && !config.resolvers.is_empty(),
         ..config
     };
@@ -154,7 +155,7 @@ impl Followed {
         Message::from_vec(&answer[..size]).unwrap()
     }
 
-    /// Several queries on one connection.
+    /// Sends queries one after the other on one connection and returns the answers.
     pub(crate) async fn tcp(&self, queries: &[Message]) -> Vec<Message> {
         let mut stream = TcpStream::connect(self.discovery.dns_addr().unwrap())
             .await
@@ -183,7 +184,7 @@ impl Followed {
         ips
     }
 
-    /// Status, head in lower case, body.
+    /// Sends a request and returns status, head in lower case and body.
     pub(crate) async fn http(&self, request: &Value) -> (u16, String, String) {
         let method = request["method"].as_str().unwrap_or("GET");
         let mut stream = TcpStream::connect(self.discovery.http_addr().unwrap())
@@ -234,7 +235,7 @@ impl Followed {
             .unwrap()
     }
 
-    /// What records can come from, and whether the metrics say that they do.
+    /// The possible sources of records, each with whether the metrics report it as the present one.
     pub(crate) fn sources(&self) -> [(&'static str, bool); 2] {
         let metrics = self.metrics();
         ["stream", "polling"].map(|source| {
@@ -248,7 +249,7 @@ impl Followed {
     }
 }
 
-/// The chunks of a body.
+/// Joins the chunks of a body.
 fn whole(mut chunks: &str) -> String {
     let mut body = String::new();
     while let Some((size, rest)) = chunks.split_once("\r\n") {
@@ -274,7 +275,7 @@ pub(crate) fn with_edns(mut query: Message, payload: u16, version: u8) -> Messag
     query
 }
 
-/// Waits for something to become true.
+/// Waits until `holds` returns true. Panics after [`WAIT_TIMEOUT`].
 pub(crate) async fn until(what: &str, mut holds: impl AsyncFnMut() -> bool) {
     let waiting = async {
         while !holds().await {
@@ -283,7 +284,7 @@ pub(crate) async fn until(what: &str, mut holds: impl AsyncFnMut() -> bool) {
     };
     assert!(
         tokio::time::timeout(WAIT_TIMEOUT, waiting).await.is_ok(),
-        "waited in vain for {what}"
+        "timeout waiting for {what}"
     );
 }
 
@@ -302,7 +303,7 @@ async fn state(State(master): State<Master>) -> Response {
 }
 
 async fn subscribe(State(master): State<Master>, call: String) -> Response {
-    assert!(call.contains("SUBSCRIBE"), "the only call that is made: {call}");
+    assert!(call.contains("SUBSCRIBE"), "unexpected call: {call}");
     let (sender, receiver) = mpsc::channel(64);
     let first = {
         let mut says = master.says.lock().unwrap();

@@ -56,7 +56,7 @@ impl Port {
         }
     }
 
-    /// Ends within the time that clients have, whatever they do.
+    /// Stops the port, which has to end in time whatever its clients do.
     pub(crate) async fn close(self) {
         self.token.cancel();
         timeout(WAIT_TIMEOUT, self.serving).await.unwrap().unwrap();
@@ -68,7 +68,7 @@ impl Port {
         path
     }
 
-    /// Status, HTTP version, head in lower case and body that `curl` gets.
+    /// Sends a request with `curl` and returns status, HTTP version, head in lower case and body.
     async fn curl(&self, path: &str, args: &[&str]) -> (u16, String, String, Vec<u8>) {
         let (head, body) = (self.dir.path().join("head"), self.dir.path().join("body"));
         std::fs::write(&body, "").unwrap();
@@ -210,8 +210,9 @@ async fn wrong_requests_are_rejected_with_their_status() {
             assert!(head.contains("cache-control: no-store"), "{head}");
         }
     }
-    // A client that sends its body before the response may see a reset in its place. Not over
-    // HTTP/2: this curl shows no status when the rest of its body is not wanted.
+    // A client that sends so large a body without waiting may see a reset instead of the response,
+    // so this one waits for `100 Continue`. HTTP/2 is not tested: curl shows no status there if the
+    // server does not read the whole body.
     let waiting = [
         "--http1.1",
         "-H",

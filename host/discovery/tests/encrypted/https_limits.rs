@@ -1,4 +1,4 @@
-//! DNS over HTTPS: what clients cannot do to the port.
+//! DNS over HTTPS: the limits that protect the port from its clients.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -42,7 +42,7 @@ impl Http2 {
         }
     }
 
-    /// Sends a query; its response is still to come.
+    /// Sends a query and returns the future of its response.
     async fn send(&mut self, name: &str) -> ResponseFuture {
         let ready = self.requests.clone().ready();
         let mut ready = timeout(WAIT_TIMEOUT, ready).await.unwrap().unwrap();
@@ -56,7 +56,7 @@ impl Http2 {
         response
     }
 
-    /// The server ends the connection, and does so in order.
+    /// Waits until the server ends the connection, without a protocol error.
     async fn ends(self) {
         drop(self.requests);
         let ended = timeout(WAIT_TIMEOUT, self.connection).await.unwrap().unwrap();
@@ -73,7 +73,7 @@ async fn status(response: ResponseFuture) -> StatusCode {
 /// Everything up to the end of the connection.
 async fn rest(stream: &mut TlsStream<TcpStream>) -> String {
     let mut rest = Vec::new();
-    // A connection that is cut is an end, too.
+    // A reset has ended the connection as well.
     let _ = timeout(WAIT_TIMEOUT, stream.read_to_end(&mut rest))
         .await
         .unwrap();
@@ -92,7 +92,7 @@ async fn slow_http1_clients_are_disconnected() {
         ("POST /dns-query HTTP/1.1\r\nHost: dns", ""),
         (body.as_str(), "408 Request Timeout"),
         (endless.as_str(), "408 Request Timeout"),
-        // A connection that is kept for more requests is not kept for ever.
+        // A connection that is kept alive after a response ends after the timeout as well.
         ("GET / HTTP/1.1\r\nHost: dns.test\r\n\r\n", "404 Not Found"),
     ] {
         let mut stream = connect(port.addr, &port.trusted, &[b"http/1.1"]).await.unwrap();
@@ -110,16 +110,16 @@ async fn slow_http1_clients_are_disconnected() {
 #[tokio::test]
 async fn slow_http2_clients_are_disconnected() {
     let port = Port::open(ListenerLimits::default(), SHORT).await;
-    // Sends nothing, not even the preface.
+    // A client that sends nothing, not even the preface.
     let mut mute = connect(port.addr, &port.trusted, &[b"h2"]).await.unwrap();
     rest(&mut mute).await;
-    // Is idle from the beginning, and after a query.
+    // A client that is idle from the beginning, and one that is idle after a query.
     Http2::connect(&port).await.ends().await;
     let mut client = Http2::connect(&port).await;
     let response = client.send("web.mesos.").await;
     assert_eq!(status(response).await, StatusCode::OK);
     client.ends().await;
-    // Never sends its body.
+    // A client that never sends the body of its request.
     let mut client = Http2::connect(&port).await;
     let request =
         Request::post("https://dns.test/dns-query").header("content-type", "application/dns-message");
@@ -131,10 +131,10 @@ async fn slow_http2_clients_are_disconnected() {
 }
 
 #[tokio::test]
-async fn client_that_takes_no_answers_is_disconnected() {
+async fn client_that_reads_no_answers_is_disconnected() {
     let port = Port::open(ListenerLimits::default(), SHORT).await;
     let stream = connect(port.addr, &port.trusted, &[b"h2"]).await.unwrap();
-    // No room for any body.
+    // The client's window has no room for a body.
     let mut builder = h2::client::Builder::new();
     builder.initial_window_size(0);
     let (requests, connection) = builder.handshake::<_, Bytes>(stream).await.unwrap();
@@ -171,7 +171,7 @@ async fn heads_and_oversized_requests_are_bounded() {
         status(response).await,
         StatusCode::REQUEST_HEADER_FIELDS_TOO_LARGE
     );
-    // Announced sizes are rejected at the head.
+    // A request that announces too large a body is rejected before the body arrives.
     let request = Request::post("https://dns.test/dns-query")
         .header("content-type", "application/dns-message")
         .header("content-length", "1000000");
@@ -197,7 +197,7 @@ async fn requests_in_flight_are_bounded_and_finish_at_shutdown() {
     let waiting = [client.send("slow.mesos.").await, client.send("slow.mesos.").await];
     let third = client.requests.clone().ready();
     let third = timeout(Duration::from_millis(100), third).await;
-    // Either there is no place for it, or it is not sent.
+    // Either the client cannot open a third stream, or its request gets no response.
     if let Ok(Ok(mut ready)) = third {
         let request = Request::get("https://dns.test/other").body(()).unwrap();
         let sent = ready.send_request(request, true).map(|(response, _)| response);
@@ -243,7 +243,7 @@ async fn many_cancelled_requests_do_not_harm_other_connections() {
         body.send_reset(h2::Reason::CANCEL);
         drop(response);
     }
-    // Ended or not, the port serves others.
+    // Whether or not that connection has ended, the port serves others.
     let mut other = Http2::connect(&port).await;
     let response = other.send("web.mesos.").await;
     assert_eq!(status(response).await, StatusCode::OK);
@@ -268,7 +268,7 @@ async fn connections_beyond_the_limit_wait_for_a_place() {
         .unwrap();
     let third = connect(port.addr, &port.trusted, &[b"h2"]);
     let early = timeout(Duration::from_millis(400), third).await;
-    assert!(early.is_err(), "both places are taken by requests in flight");
+    assert!(early.is_err(), "a third connection is accepted");
     let third = connect(port.addr, &port.trusted, &[b"http/1.1"]);
     port.fixed.gate.add_permits(2);
     let mut third = third.await.unwrap();

@@ -1,5 +1,5 @@
-//! DNS over TLS, over HTTPS and over QUIC, with real clients and with broken ones.
-#![allow(clippy::unwrap_used, clippy::panic)] // Tests: a failure is their answer.
+//! DNS over TLS, over HTTPS and over QUIC, with real clients and with misbehaving ones.
+#![allow(clippy::unwrap_used, clippy::panic)] // Tests fail by panicking.
 
 #[path = "../common/mod.rs"]
 mod common;
@@ -30,8 +30,9 @@ use transom_discovery::dns::respond::{Client, Reply, Respond};
 
 use common::WAIT_TIMEOUT;
 
-/// Everything has this address. The first label of a name can ask for more: `slow` is answered
-/// after the gate has a permit, `transfer` with three messages, and `limited` exceeds the rate.
+/// Answers every query with one fixed address. The first label of a name can change that: `slow` is
+/// answered after the gate has a permit, `transfer` with three messages, and `limited` exceeds the
+/// rate limit.
 pub(crate) struct Fixed {
     pub(crate) gate: Arc<Semaphore>,
 }
@@ -87,7 +88,7 @@ impl Respond for Fixed {
     }
 }
 
-/// A certificate and its key in two files of a folder, and the certificate as it is shown.
+/// Writes a new certificate and its key to two files in a folder, and returns the certificate.
 pub(crate) fn certify(dir: &Path) -> CertificateDer<'static> {
     let key = rcgen::KeyPair::generate().unwrap();
     let params = rcgen::CertificateParams::new(vec!["dns.test".to_owned()]).unwrap();
@@ -100,7 +101,7 @@ pub(crate) fn certify(dir: &Path) -> CertificateDer<'static> {
     certificate.der().clone()
 }
 
-/// A connection with TLS, by a client that trusts one certificate.
+/// Opens a TLS connection as a client that trusts only this certificate.
 pub(crate) async fn connect(
     addr: SocketAddr,
     trusted: &CertificateDer<'static>,
@@ -125,10 +126,10 @@ pub(crate) fn client_config(trusted: &CertificateDer<'static>, alpn: &[&[u8]]) -
     config
 }
 
-/// What a program prints on standard output and standard error.
+/// Runs a program and returns its standard output and standard error.
 pub(crate) async fn run(program: &str, package: &str, args: &[String]) -> String {
     let output = Command::new(program).args(args).kill_on_drop(true).output();
     let output = timeout(WAIT_TIMEOUT, output).await.unwrap();
-    let output = output.unwrap_or_else(|error| panic!("this test runs {program}, of {package}: {error}"));
+    let output = output.unwrap_or_else(|error| panic!("this test needs {program} from {package}: {error}"));
     String::from_utf8_lossy(&output.stdout).into_owned() + &String::from_utf8_lossy(&output.stderr)
 }

@@ -1,4 +1,4 @@
-//! DNS over QUIC: answers to a real client, and what clients cannot do to the port.
+//! DNS over QUIC: answers to a real client, and the limits that protect the port from its clients.
 
 use std::net::{Ipv4Addr, SocketAddr, UdpSocket};
 use std::sync::Arc;
@@ -76,7 +76,7 @@ async fn connect(addr: SocketAddr, trusted: &CertificateDer<'static>) -> Result<
     timeout(WAIT_TIMEOUT, connecting).await.unwrap()
 }
 
-/// A query with the id that QUIC demands, and its length.
+/// A query with the id 0, which QUIC requires, and a length prefix.
 fn framed(mut query: Message) -> Vec<u8> {
     query.metadata.id = 0;
     let query = query.to_vec().unwrap();
@@ -127,7 +127,7 @@ async fn kdig_gets_answers_over_quic() {
         .into();
     let ca = port.dir.path().join("cert.pem");
     args.push(format!("+tls-ca={}", ca.display()));
-    // The options of TLS would undo `+quic` before them.
+    // `+quic` is last, because kdig's TLS options reset it.
     args.extend(["+tls-hostname=dns.test", "+quic", "web.marathon.mesos", "A"].map(str::to_owned));
     let printed = run("kdig", "the package knot-dnsutils", &args).await;
     assert!(
@@ -214,7 +214,7 @@ async fn slow_and_idle_clients_are_disconnected() {
     .await;
     let idle = port.connect().await.unwrap();
     match timeout(WAIT_TIMEOUT, idle.closed()).await.unwrap() {
-        // By us, or by QUIC's own timer.
+        // Closed by the server, or by the idle timeout of QUIC.
         ConnectionError::ApplicationClosed(_) | ConnectionError::TimedOut => {}
         other => panic!("{other}"),
     }
@@ -242,7 +242,7 @@ async fn streams_of_a_connection_are_bounded() {
         send(&connection, &slow, true).await,
     ];
     let third = timeout(SHORT, connection.open_bi()).await;
-    assert!(third.is_err(), "two streams are open");
+    assert!(third.is_err(), "a third stream is opened");
     port.fixed.gate.add_permits(2);
     for stream in waiting {
         assert_eq!(messages(stream).await.len(), 1);
@@ -262,7 +262,7 @@ async fn connections_beyond_the_limit_are_refused() {
         LIMITS,
     )
     .await;
-    // The second one has to prove its address.
+    // The client of the second connection has to prove its address.
     let (first, second) = (port.connect().await.unwrap(), port.connect().await.unwrap());
     let refused = port.connect().await.unwrap_err();
     assert!(

@@ -152,7 +152,7 @@ async fn access_control_and_rate_limiting_apply_over_https() {
     let code = Message::from_vec(&body).unwrap().metadata.response_code;
     assert_eq!((status, code), (200, ResponseCode::Refused));
     assert!(head.contains("cache-control: no-store"), "{head}");
-    // Allowed, but a series of messages.
+    // The transfer is allowed, but is a series of messages, which HTTPS cannot carry.
     assert_eq!(post(query("mesos.", RecordType::AXFR)).await.0, 400);
     let mut statuses = Vec::new();
     for _ in 0..20 {

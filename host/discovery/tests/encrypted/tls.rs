@@ -1,4 +1,4 @@
-//! DNS over TLS, from handshake to end.
+//! DNS over TLS, from the handshake to the end of the connection.
 
 use std::net::SocketAddr;
 use std::path::Path;
@@ -79,8 +79,8 @@ async fn ask(stream: &mut TlsStream<TcpStream>, name: &str) -> Message {
     Message::from_vec(&answer).unwrap()
 }
 
-/// Whether the other side ends it properly, so that it cannot be taken for a connection that was
-/// cut by a stranger.
+/// Checks that the server ends the connection with close_notify, which distinguishes it from one that
+/// an attacker truncated.
 async fn ends(mut stream: TlsStream<TcpStream>) {
     assert_eq!(
         timeout(WAIT_TIMEOUT, stream.read(&mut [0]))
@@ -102,7 +102,7 @@ async fn queries_are_answered_over_tls() {
         let answer = ask(&mut stream, name).await;
         assert_eq!(answer.answers[0].name.to_string(), name);
     }
-    // Not saying what one speaks is fine, speaking something else is not.
+    // A client without ALPN is accepted; one that offers only other protocols is not.
     let mut plain = port.connect(&trusted, &[]).await.unwrap();
     ask(&mut plain, "web.marathon.mesos.").await;
     assert!(port.connect(&trusted, &[b"h2"]).await.is_err());
@@ -133,7 +133,7 @@ async fn dig_gets_answers_over_tls() {
         .output();
     let output = run
         .await
-        .unwrap_or_else(|error| panic!("this test runs dig, of the package dnsutils: {error}"));
+        .unwrap_or_else(|error| panic!("this test needs dig from the package dnsutils: {error}"));
     let text = String::from_utf8(output.stdout).unwrap();
     assert!(text.contains("10.0.0.1") && text.contains("(TLS)"), "{text}");
     port.close().await;
@@ -155,10 +155,11 @@ async fn valid_new_certificate_is_loaded_and_invalid_one_is_not() {
     })
     .await;
     assert!(port.connect(&first, &[b"dot"]).await.is_err());
-    // Connections are not ended by it.
+    // The reload does not end open connections.
     ask(&mut kept, "web.marathon.mesos.").await;
 
-    // Another's key; then rubbish; then nothing: the second one stays.
+    // The second certificate stays in service while the files have another certificate's key, then an
+    // invalid certificate, then none.
     let elsewhere = TempDir::new().unwrap();
     certify(elsewhere.path());
     std::fs::copy(elsewhere.path().join("key.pem"), dir.path().join("key.pem")).unwrap();
@@ -167,7 +168,7 @@ async fn valid_new_certificate_is_loaded_and_invalid_one_is_not() {
     port.connect(&second, &[b"dot"]).await.unwrap();
     std::fs::remove_file(dir.path().join("cert.pem")).unwrap();
     port.connect(&second, &[b"dot"]).await.unwrap();
-    // And it goes on looking.
+    // The files are still checked for changes.
     let third = certify(dir.path());
     until("the third certificate", async || {
         port.connect(&third, &[b"dot"]).await.is_ok()
@@ -235,7 +236,7 @@ async fn slow_handshakes_and_clients_are_disconnected() {
         ..ConnectionLimits::default()
     };
     let port = Port::with_connection_limits(&dir, limits, connection).await;
-    // Sends nothing, or not what is expected, or nothing after the handshake.
+    // One client sends nothing, one no TLS, and one nothing after the handshake.
     let mut mute = TcpStream::connect(port.addr).await.unwrap();
     assert_eq!(
         timeout(WAIT_TIMEOUT, mute.read(&mut [0]))
@@ -247,23 +248,23 @@ async fn slow_handshakes_and_clients_are_disconnected() {
     let mut stranger = TcpStream::connect(port.addr).await.unwrap();
     stranger.write_all(b"GET / HTTP/1.1\r\n\r\n").await.unwrap();
     let mut alert = Vec::new();
-    // A reset is an end, too.
+    // A reset has ended the connection as well.
     let _ = timeout(WAIT_TIMEOUT, stranger.read_to_end(&mut alert))
         .await
         .unwrap();
     let shaken = port.connect(&trusted, &[b"dot"]).await.unwrap();
     ends(shaken).await;
-    // The one place is free each time.
+    // Every ended connection has freed the only place.
     let mut last = port.connect(&trusted, &[b"dot"]).await.unwrap();
     ask(&mut last, "web.marathon.mesos.").await;
-    // One more has to wait for it.
+    // A further connection has to wait for this place.
     let (waiting, ()) = tokio::join!(port.connect(&trusted, &[b"dot"]), ends(last));
     ask(&mut waiting.unwrap(), "web.marathon.mesos.").await;
     port.close().await;
 }
 
 #[tokio::test]
-async fn root_certificate_file_may_have_a_chain() {
+async fn certificate_file_may_have_a_chain() {
     let dir = TempDir::new().unwrap();
     let authority_key = rcgen::KeyPair::generate().unwrap();
     let mut authority = rcgen::CertificateParams::new(Vec::new()).unwrap();

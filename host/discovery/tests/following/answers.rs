@@ -25,9 +25,9 @@ async fn answers_respect_the_edns_size() {
     }
     assert!(
         larger.to_vec().unwrap().len() <= 1232,
-        "4096 is more than passes everywhere"
+        "an answer over UDP is larger than 1232 bytes"
     );
-    // Everything over TCP, several questions on one connection.
+    // Answers over TCP are complete, and one connection carries several queries.
     let all = discovery
         .tcp(&[srv.clone(), query("web.marathon.mesos.", RecordType::A), srv])
         .await;
@@ -91,7 +91,7 @@ async fn unsupported_queries_get_the_rcode_of_the_rfc() {
     ];
     for (query, code) in cases {
         let answer = discovery.udp(&query).await;
-        // BADVERS and BADSIG are one number.
+        // BADVERS and BADSIG have the same number, so numbers are compared.
         let (is, due) = (u16::from(answer.metadata.response_code), u16::from(code));
         assert_eq!(is, due, "{query:?}");
         assert_eq!(answer.metadata.id, 4660);
@@ -224,7 +224,7 @@ async fn lookups_fail_before_the_first_zone() {
     for path in ["/v1/version", "/v1/config"] {
         assert_eq!(discovery.get(path).await.0, 200, "{path}");
     }
-    // The cluster comes up later.
+    // The cluster becomes available later.
     master.set(|says| (says.document, says.snapshot) = (Some(document()), Some(snapshot(1, &[]))));
     discovery.ready().await;
     assert_eq!(discovery.a("leader.mesos.").await, ["127.0.0.1"]);

@@ -17,14 +17,14 @@ async fn task_has_records_while_running() {
         .send(&json!({"type": "TASK_ADDED", "task_added": {"task": task(0, "TASK_STAGING")}}))
         .await;
     master.send(&updated(0, "TASK_STARTING")).await;
-    // Another agent comes after it, so that it is known when these events have been followed.
+    // Another agent is added after the task, so its record shows that the earlier events were applied.
     master
         .send(&json!({"type": "AGENT_ADDED", "agent_added": {"agent": agent(1)}}))
         .await;
     until("the agent", async || discovery.a("slave.mesos.").await.len() == 2).await;
     assert!(
         discovery.a("web.marathon.mesos.").await.is_empty(),
-        "not running yet"
+        "a task that is not running has records"
     );
 
     master.send(&updated(0, "TASK_RUNNING")).await;
@@ -40,7 +40,7 @@ async fn task_has_records_while_running() {
     assert_eq!(serde_json::from_str::<Value>(&body).unwrap(), row);
 
     master.send(&updated(0, "TASK_FINISHED")).await;
-    until("its end", async || {
+    until("the end of the task", async || {
         discovery.a("web.marathon.mesos.").await.is_empty()
     })
     .await;
@@ -62,13 +62,13 @@ async fn full_comparison_finds_changes_missing_from_the_stream() {
     };
     let (master, discovery) = started(snapshot(2, &[]), config).await;
     assert_eq!(discovery.a("slave.mesos.").await.len(), 2);
-    // An agent became unreachable: no event.
+    // An agent becomes unreachable, for which the stream has no event.
     master.set(|says| says.snapshot = Some(snapshot(1, &[])));
     until("the comparison", async || {
         discovery.a("slave.mesos.").await == ["10.0.0.10"]
     })
     .await;
-    // The second stream is the one that is followed now.
+    // Events of the new subscription are applied now.
     master
         .send(&json!({"type": "TASK_ADDED", "task_added": {"task": task(0, "TASK_RUNNING")}}))
         .await;
@@ -93,11 +93,11 @@ async fn invalid_event_is_skipped_and_counted() {
     ] {
         master.send(&event).await;
     }
-    until("the task behind them", async || {
+    until("the task after the invalid events", async || {
         discovery.a("web.marathon.mesos.").await == ["10.0.0.10"]
     })
     .await;
-    assert_eq!(master.subscribed(), 1, "the stream was not given up");
+    assert_eq!(master.subscribed(), 1, "the stream was reopened");
     until("the count", async || {
         discovery
             .metrics()
@@ -121,7 +121,7 @@ async fn invalid_entries_do_not_hide_others() {
     );
     discovery.stop().await;
 
-    // The same where there is a state document alone.
+    // The same for a state document, if the master has no stream.
     let mut odd: Value = serde_json::from_str(include_str!("../fixtures/state-fixture.json")).unwrap();
     let before = odd["frameworks"].as_array().unwrap().len();
     odd["frameworks"]
@@ -147,7 +147,7 @@ async fn invalid_entries_do_not_hide_others() {
     discovery.stop().await;
 }
 
-/// The update that the master makes when it gives an agent up.
+/// The task update that a master sends when it removes the task's agent.
 fn agent_lost(n: u32, state: &str, reason: &str) -> Value {
     let mut update = updated(n, state);
     let status = &mut update["task_updated"]["status"];
@@ -171,7 +171,7 @@ async fn agent_records_are_removed_when_its_tasks_become_unreachable() {
     ] {
         assert_eq!(discovery.a("slave.mesos.").await, ["10.0.0.10", "10.0.0.11"]);
         assert_eq!(discovery.a("web.marathon.mesos.").await, ["10.0.0.10"]);
-        // One that is only disconnected may be back in a moment.
+        // An agent that is only disconnected keeps its records, as it may soon reconnect.
         master
             .send(&json!({"type": "TASK_ADDED", "task_added": {"task": task(1, "TASK_RUNNING")}}))
             .await;
@@ -194,7 +194,7 @@ async fn agent_records_are_removed_when_its_tasks_become_unreachable() {
                 && discovery.a("web.marathon.mesos.").await.is_empty()
         })
         .await;
-        // It is back, told in the order that was recorded.
+        // The agent returns, with the events in the recorded order.
         master
             .send(&json!({"type": "TASK_ADDED", "task_added": {"task": task(0, "TASK_RUNNING")}}))
             .await;
@@ -213,18 +213,18 @@ async fn agent_records_are_removed_when_its_tasks_become_unreachable() {
 #[tokio::test]
 async fn resync_differences_count_missed_events_but_not_lost_agents() {
     let config = Config {
-        // Long enough for what follows a comparison.
+        // Long enough for the steps between two comparisons.
         refresh_seconds: 3,
         ..Config::default()
     };
     let tasks = [task(0, "TASK_RUNNING")];
     let (master, discovery) = started(snapshot(3, &tasks), config).await;
     let drift = || discovery.metric("transom_discovery_resync_differences_total");
-    // Right after a comparison, so that no other one is under way.
+    // Continue right after a comparison, so that none is in progress.
     let read = master.documents();
     until("a comparison", async || master.documents() > read).await;
     assert_eq!(discovery.a("slave.mesos.").await.len(), 3);
-    // S0 goes with its task, and S2, which has none, without a word.
+    // S0 is lost with an update of its task; S2, which has no task, without any event.
     master
         .send(&agent_lost(0, "TASK_UNREACHABLE", "REASON_AGENT_REMOVED"))
         .await;
@@ -236,7 +236,7 @@ async fn resync_differences_count_missed_events_but_not_lost_agents() {
     })
     .await;
     assert_eq!(drift(), 0);
-    // An agent and a task without an event.
+    // An agent and a task are added without an event.
     master.set(|says| says.snapshot = Some(snapshot(2, &tasks)));
     until("the next comparison", async || {
         discovery.a("web.marathon.mesos.").await == ["10.0.0.10"]
@@ -246,8 +246,8 @@ async fn resync_differences_count_missed_events_but_not_lost_agents() {
     discovery.stop().await;
 }
 
-/// The operator's stream of a real master while an agent died, came back, and another one
-/// unregistered.
+/// Replays the operator stream of a real master: an agent dies and returns, and another one
+/// unregisters.
 #[tokio::test]
 async fn recorded_loss_of_an_agent_is_followed() {
     let recorded =
@@ -261,7 +261,7 @@ async fn recorded_loss_of_an_agent_is_followed() {
         ..Config::default()
     };
     let (master, discovery) = started(first["subscribed"]["get_state"].clone(), config).await;
-    // Both agents have one address, and each a port of its own.
+    // Both agents have the same address, but different ports.
     let agents = query("_slave._tcp.mesos.", RecordType::SRV);
     let mut seen = Vec::new();
     for event in events {

@@ -1,5 +1,5 @@
-//! Discovery behind its ports while the cluster changes, fails and comes back.
-#![allow(clippy::unwrap_used, clippy::panic)] // Tests: a failure is their answer.
+//! Discovery, tested at its ports, while the cluster changes, fails and returns.
+#![allow(clippy::unwrap_used, clippy::panic)] // Tests fail by panicking.
 
 mod answers;
 mod changes;

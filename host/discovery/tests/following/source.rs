@@ -12,7 +12,7 @@ use crate::{document, snapshot, started, task};
 
 #[tokio::test]
 async fn master_without_stream_is_polled() {
-    // Restricted, and old.
+    // A master that forbids the stream, and one that is too old.
     for refusal in [403, 404] {
         let mut state: Value = serde_json::from_str(include_str!("../fixtures/state-fixture.json")).unwrap();
         state["leader"] = json!("master@127.0.0.1:15050");
@@ -39,7 +39,7 @@ async fn master_without_stream_is_polled() {
             discovery.a("car-store.marathon.mesos.").await.is_empty()
         })
         .await;
-        // It said no; it is not asked again each time.
+        // The stream is not requested again with each poll.
         assert_eq!(master.asked(), 1, "{refusal}");
         assert_eq!(discovery.sources(), [("stream", false), ("polling", true)]);
         discovery.stop().await;
@@ -50,7 +50,7 @@ async fn master_without_stream_is_polled() {
 async fn restarting_master_is_followed_again_without_polling() {
     let (master, discovery) = started(snapshot(1, &[task(0, "TASK_RUNNING")]), Config::default()).await;
     assert_eq!(discovery.discovery.source(), Source::Stream);
-    // The state document is there already, and empty: the master knows of no agent yet.
+    // The restarting master already serves a state document, which has no agents yet.
     master.set(|says| (says.snapshot, says.refusal) = (None, 404));
     let read = master.documents();
     master.hang_up();
@@ -66,7 +66,7 @@ async fn restarting_master_is_followed_again_without_polling() {
         assert_eq!(discovery.discovery.source(), Source::None);
         assert_eq!(discovery.sources(), [("stream", false), ("polling", false)]);
     }
-    assert_eq!(master.documents(), read, "the state document is not asked for");
+    assert_eq!(master.documents(), read, "the state document was requested");
     let back = snapshot(2, &[task(0, "TASK_RUNNING")]);
     master.set(|says| says.snapshot = Some(back));
     until("the stream", async || {
@@ -103,7 +103,7 @@ async fn master_that_keeps_answering_404_is_polled_until_it_has_a_stream() {
     .await;
     assert_eq!(discovery.discovery.source(), Source::Polling);
     assert_eq!(discovery.sources(), [("stream", false), ("polling", true)]);
-    // It is tried again while it is polled, and without another loss.
+    // The stream is retried during polling, which continues after each failed attempt.
     let asked = master.asked();
     until("more attempts", async || master.asked() >= asked + 2).await;
     assert_eq!(discovery.discovery.source(), Source::Polling);
@@ -126,7 +126,7 @@ async fn last_zone_stays_in_service_during_an_outage() {
     until("attempts to follow again", async || master.asked() >= 3).await;
     assert_eq!(discovery.a("web.marathon.mesos.").await, ["10.0.0.10"]);
     assert_eq!(discovery.get("/v1/hosts/leader.mesos").await.0, 200);
-    // Back, with another task: what was missed shows.
+    // The master returns with another task, which was added during the outage.
     let back = snapshot(1, &[task(0, "TASK_RUNNING"), task(1, "TASK_RUNNING")]);
     master.set(|says| (says.snapshot, says.document) = (Some(back), Some(document())));
     let services = async || {

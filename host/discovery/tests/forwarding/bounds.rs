@@ -1,6 +1,6 @@
-//! Forwarding under load: coalesced queries, rejected queries, and queries that end with the
-//! daemon.
-#![allow(clippy::unwrap_used, clippy::panic)] // Tests: a failure is their answer.
+//! Forwarding under load: coalesced queries, rejected queries, and queries that end when the
+//! forwarder stops.
+#![allow(clippy::unwrap_used, clippy::panic)] // Tests fail by panicking.
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -20,7 +20,7 @@ async fn equal_queries_in_flight_are_sent_once() {
     let resolver = Resolver::start(1).await;
     resolver.delay(Duration::from_millis(200));
     let forwarder = forwarder(&settings(&[resolver.addr]));
-    // CacheEntry or not, and with the case that each of them has.
+    // Whether or not the reply can be cached, and whatever the case of the name in each query.
     for name in ["web.example.", "never.example.", "servfail.example."] {
         let asking = (0..20).map(|n| {
             let mut query = query(
@@ -63,7 +63,7 @@ async fn queries_beyond_the_limit_get_servfail() {
             })
             .collect();
         let before = resolver.asked("wait").len();
-        until("both to be asked", async || {
+        until("both queries", async || {
             resolver.asked("wait").len() >= before + 2
         })
         .await;
@@ -74,7 +74,7 @@ async fn queries_beyond_the_limit_get_servfail() {
         );
         assert!(asked.elapsed() < WAIT_TIMEOUT / 2);
         assert!(resolver.asked("third").is_empty());
-        // Sent again, they are answered, and there is room again.
+        // The waiting queries are resent and answered; then further ones are accepted again.
         resolver.be_silent(false);
         for waiting in waiting {
             assert_eq!(code(&waiting.await.unwrap()), ResponseCode::NoError);
@@ -95,8 +95,9 @@ async fn silent_zone_does_not_block_other_zones() {
     settings.zone_resolvers.insert("weave".into(), vec![silent.addr]);
     let forwarder = Arc::new(forwarder(&settings));
     assert_eq!(code(&a(&forwarder, "first.weave.").await), ResponseCode::ServFail);
-    // It has been probed in two packets, and has not answered the next probe.
-    until("it to be given up", async || silent.asked(".").len() >= 3).await;
+    // The first probe takes two packets. The third one belongs to the second probe, so the first has
+    // failed.
+    until("the second probe", async || silent.asked(".").len() >= 3).await;
     let before = silent.asked("n").len();
     let waiting: Vec<_> = (0..200)
         .map(|n| {
@@ -104,7 +105,7 @@ async fn silent_zone_does_not_block_other_zones() {
             tokio::spawn(async move { code(&a(&forwarder, &format!("n{n}.weave.")).await) })
         })
         .collect();
-    until("some of them to be asked", async || silent.asked("n").len() >= 32).await;
+    until("32 queries", async || silent.asked("n").len() >= 32).await;
     for n in 0..50 {
         assert_eq!(
             data(&a(&forwarder, &format!("n{n}.example.")).await),
@@ -114,7 +115,7 @@ async fn silent_zone_does_not_block_other_zones() {
     for waiting in waiting {
         assert_eq!(waiting.await.unwrap(), ResponseCode::ServFail);
     }
-    // Not all of them, but as many as may wait for a resolver that is gone.
+    // Only as many queries are sent as may wait for an unavailable resolver.
     assert_eq!(silent.asked("n").len() - before, 32);
     forwarder.stop().await;
 }
@@ -129,7 +130,7 @@ async fn waiting_queries_get_servfail_on_stop() {
     };
     let forwarder = forwarder(&patient);
     let stopping = async {
-        until("it to be asked", async || !resolver.asked("web").is_empty()).await;
+        until("the query", async || !resolver.asked("web").is_empty()).await;
         let stopped = Instant::now();
         forwarder.stop().await;
         stopped

@@ -1,5 +1,5 @@
 //! Replies from the cache.
-#![allow(clippy::unwrap_used, clippy::panic)] // Tests: a failure is their answer.
+#![allow(clippy::unwrap_used, clippy::panic)] // Tests fail by panicking.
 
 use hickory_proto::rr::RecordType;
 use hickory_proto::rr::rdata::opt::EdnsOption;
@@ -26,9 +26,9 @@ async fn replies_are_cached_for_their_ttl() {
     assert_eq!(reply.queries[0].name().to_string(), "KEPT.Example.");
     assert_eq!(resolver.asked("kept").len() + resolver.asked("KEPT").len(), 1);
 
-    // For as long as they say, which is less and less.
+    // Replies are cached for their TTL, which decreases with their age.
     a(&forwarder, "kept.example.").await;
-    until("a second to have passed", async || {
+    until("a lower TTL", async || {
         let reply = a(&forwarder, "kept.example.").await;
         assert!(reply.answers[0].ttl >= 10);
         reply.answers[0].ttl < 30
@@ -36,9 +36,9 @@ async fn replies_are_cached_for_their_ttl() {
     .await;
     assert_eq!(resolver.asked("kept").len(), 1);
     for (name, what) in [
-        ("brief.example.", "an answer"),
-        ("nodata.example.", "nothing"),
-        ("servfail.example.", "a failure"),
+        ("brief.example.", "the expiry of an answer"),
+        ("nodata.example.", "the expiry of a negative reply"),
+        ("servfail.example.", "the expiry of a failure"),
     ] {
         a(&forwarder, name).await;
         let asked = resolver.asked(name).len();
@@ -49,7 +49,7 @@ async fn replies_are_cached_for_their_ttl() {
         })
         .await;
     }
-    // Not at all: no lifetime, or cut.
+    // Replies with a TTL of 0 and truncated replies are not cached.
     for name in ["never.example.", "many.example."] {
         for asked in 1..4 {
             a(&forwarder, name).await;
@@ -82,7 +82,7 @@ async fn queries_with_other_flags_have_separate_cache_entries() {
             assert_eq!(resolver.asked("web").len(), asked + 1, "{query}");
         }
     }
-    // A cookie is between neighbours: it makes no difference, and does not go further.
+    // A cookie is hop-by-hop: it is neither part of the cache key nor forwarded.
     let with = |code, data: &[u8]| {
         let mut query = odd[2].clone();
         let options = query.edns.as_mut().unwrap().options_mut();
@@ -91,7 +91,7 @@ async fn queries_with_other_flags_have_separate_cache_entries() {
     };
     ask(&forwarder, &with(10, &[1; 8]), Udp).await;
     assert_eq!(resolver.asked("web").len(), 5);
-    // A reply for one client only is forwarded, and not cached.
+    // A query with a client subnet is forwarded, and its reply is not cached.
     for asked in 6..8 {
         ask(&forwarder, &with(8, &[0, 1, 24, 0, 192, 0, 2]), Udp).await;
         let all = resolver.asked("web");
@@ -121,7 +121,7 @@ async fn cache_stays_within_its_size() {
     for n in 0..2000 {
         a(&forwarder, &format!("n{n}.example.")).await;
     }
-    // An entry has more than a hundred bytes, so most must have been forgotten, and not all.
+    // An entry has more than a hundred bytes, so most entries have been evicted, but not all.
     let again = resolver.asked("n").len() - 2000;
     assert!((1400..2000).contains(&again), "{again}");
 }
@@ -134,11 +134,11 @@ async fn cached_reply_needs_no_waiting() {
     let (packet, name) = (query.to_vec().unwrap(), query.queries[0].name());
     let begin = || forwarder.begin(&packet, name, RecordType::A, Udp, CLIENT);
     let Started::Waiting(answer) = begin() else {
-        panic!("nobody knows yet");
+        panic!("the cache is empty");
     };
     let waited = answer.await;
     let Started::Answered(answer) = begin() else {
-        panic!("it is known");
+        panic!("the reply is cached");
     };
     assert_eq!(answer, waited);
 }

@@ -1,6 +1,6 @@
 //! Queries for external names, forwarded to resolvers that answer, are silent, late, or send forged
 //! replies.
-#![allow(clippy::unwrap_used, clippy::panic)] // Tests: a failure is their answer.
+#![allow(clippy::unwrap_used, clippy::panic)] // Tests fail by panicking.
 
 mod bounds;
 mod cache;
@@ -26,7 +26,7 @@ use transom_discovery::dns::forward::{Forwarder, Metrics, Settings};
 use Transport::{Tcp, Udp};
 
 const CLIENT: IpAddr = IpAddr::V4(Ipv4Addr::LOCALHOST);
-/// What a silent resolver costs; long enough for one that answers, on a busy machine.
+/// The timeout of a resolver: long enough for one that answers on a busy machine.
 const TIMEOUT: Duration = Duration::from_secs(1);
 
 fn settings(resolvers: &[SocketAddr]) -> Settings {
@@ -67,7 +67,7 @@ fn code(reply: &Message) -> ResponseCode {
     reply.metadata.response_code
 }
 
-/// An unused port.
+/// An address without a listener.
 fn nobody() -> SocketAddr {
     std::net::UdpSocket::bind("127.0.0.1:0")
         .unwrap()
@@ -153,7 +153,7 @@ async fn forged_replies_are_ignored() {
         code(&a(&forwarder, "wrongid.example.").await),
         ResponseCode::ServFail
     );
-    // A resolver whose reply makes no sense is as good as none.
+    // An invalid reply leads to SERVFAIL, like a missing one.
     assert_eq!(
         code(&a(&forwarder, "noise.example.").await),
         ResponseCode::ServFail

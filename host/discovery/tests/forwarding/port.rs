@@ -1,5 +1,5 @@
 //! Forwarding at the ports of a running discovery, next to its own names.
-#![allow(clippy::unwrap_used, clippy::panic)] // Tests: a failure is their answer.
+#![allow(clippy::unwrap_used, clippy::panic)] // Tests fail by panicking.
 
 use std::time::Duration;
 
@@ -16,7 +16,7 @@ use super::common::{Followed, Master, MasterScript, WAIT_TIMEOUT, query, until};
 use super::resolver::Resolver;
 use super::{code, data};
 
-/// A discovery that knows its leader, and forwards to a resolver what the settings say.
+/// Starts discovery with a known leader, which forwards to this resolver if the settings allow it.
 async fn started(resolver: &Resolver, config: Config) -> Followed {
     let master = Master::start(MasterScript {
         document: Some(json!({"leader": "master@127.0.0.1:5050", "slaves": [], "frameworks": []})),
@@ -44,10 +44,11 @@ async fn dig_gets_forwarded_answers() {
             .output();
         let output = run
             .await
-            .unwrap_or_else(|error| panic!("this test runs dig, of the package dnsutils: {error}"));
+            .unwrap_or_else(|error| panic!("this test needs dig from the package dnsutils: {error}"));
         String::from_utf8(output.stdout).unwrap()
     };
-    // Told to ask over TCP it does, and gets everything. Its cookies are no obstacle to the cache.
+    // dig retries a truncated answer over TCP and gets all records. Its cookies do not prevent
+    // caching.
     let text = dig(&["many.example", "A", "+bufsize=512"]).await;
     assert!(
         text.contains("Truncated, retrying in TCP mode") && text.contains("ANSWER: 60"),
@@ -70,7 +71,7 @@ async fn dig_gets_forwarded_answers() {
         text.contains("status: NXDOMAIN") && text.contains("flags: do; udp: 1232"),
         "{text}"
     );
-    // Own names are not forwarded.
+    // Names of the zone are not forwarded.
     let text = dig(&["leader.mesos", "A"]).await;
     assert!(
         text.contains("status: NOERROR") && text.contains("127.0.0.1"),
@@ -123,7 +124,7 @@ async fn slow_resolver_does_not_delay_other_queries() {
         stream.write_u16(query.len().try_into().unwrap()).await.unwrap();
         stream.write_all(query).await.unwrap();
     }
-    until("both to be forwarded", async || resolver.asked("web").len() >= 2).await;
+    until("two queries", async || resolver.asked("web").len() >= 2).await;
     assert_eq!(discovery.a("leader.mesos.").await, ["127.0.0.1"]);
     let size = timeout(WAIT_TIMEOUT, stream.read_u16()).await.unwrap().unwrap();
     let mut answer = vec![0; size.into()];
@@ -152,8 +153,8 @@ async fn rate_limit_drops_and_truncates_udp_answers() {
         socket.send(&packet).await.unwrap();
     }
     let (mut whole, mut cut, mut bytes) = (0, 0, vec![0; 4096]);
-    // Half of what is too much is answered with the mark, so this many come; and no more, as far as
-    // can be seen.
+    // Half of the answers beyond the limit are sent with the TC flag, the others are dropped. After
+    // 300 ms without an answer no more are expected.
     while let Ok(size) = timeout(Duration::from_millis(300), socket.recv(&mut bytes)).await {
         let answer = Message::from_vec(&bytes[..size.unwrap()]).unwrap();
         if answer.metadata.truncation {
@@ -173,7 +174,7 @@ async fn rate_limit_drops_and_truncates_udp_answers() {
         metrics.contains(&slipped) && metrics.contains(&dropped),
         "{metrics}"
     );
-    // Nobody asks in another's name over TCP.
+    // Over TCP source addresses cannot be forged, so there is no limit.
     for answer in discovery.tcp(&vec![own; 50]).await {
         assert_eq!(data(&answer), ["127.0.0.1"]);
     }

@@ -1,6 +1,6 @@
-//! A fake resolver with configurable behaviour: it answers, is silent, late, or sends forged
-//! replies.
-#![allow(clippy::unwrap_used, dead_code)] // Tests: a failure is their answer; not every test uses all.
+//! A fake resolver with configurable behaviour: it answers, answers late or not at all, or sends
+//! forged replies.
+#![allow(clippy::unwrap_used, dead_code)] // Tests fail by panicking; not every test uses all.
 
 use std::collections::HashMap;
 use std::net::SocketAddr;
@@ -16,7 +16,7 @@ use tokio::net::{TcpListener, TcpStream, UdpSocket};
 use tokio_util::sync::{CancellationToken, DropGuard};
 use tokio_util::task::TaskTracker;
 
-/// A query that it received.
+/// A query that the resolver received.
 #[derive(Clone, Debug)]
 pub(crate) struct ReceivedQuery {
     pub(crate) name: String,
@@ -41,7 +41,7 @@ pub(crate) struct MasterScript {
     /// The last byte of its addresses.
     pub(crate) tag: u8,
     pub(crate) log: Mutex<Vec<ReceivedQuery>>,
-    /// Names to answer instead, as long as they are here.
+    /// Whether it receives queries without answering them.
     pub(crate) silent: Mutex<bool>,
     /// Milliseconds before each answer.
     pub(crate) delay: AtomicU64,
@@ -53,7 +53,7 @@ impl Resolver {
         Self::start_at("127.0.0.1:0".parse().unwrap(), tag).await
     }
 
-    /// On an unused address; port 0 selects a port that is free for both transports.
+    /// Starts a resolver on an unused address; port 0 selects a port that is free for both transports.
     pub(crate) async fn start_at(addr: SocketAddr, tag: u8) -> Self {
         let (udp, tcp) = loop {
             let tcp = TcpListener::bind(addr).await.unwrap();
@@ -190,9 +190,9 @@ impl MasterScript {
         let label = name.split('.').next().unwrap().to_ascii_lowercase();
         match label.as_str() {
             "silent" => Vec::new(),
-            // Lost, and answered when it is sent again.
+            // The first query is lost, and the resent one is answered.
             "lost" if times == 1 => Vec::new(),
-            // Other ids, another question, and then the reply.
+            // Replies with other ids and with another question, then the valid reply.
             "forged" => {
                 let mut forged: Vec<_> = (0..5).map(|n| self.forged(&query, n)).collect();
                 forged.push(bytes);
@@ -207,7 +207,7 @@ impl MasterScript {
                 ]
                 .concat(),
             ],
-            // More than anybody asked for.
+            // More records than the client's size limit allows.
             "boast" | "flood" => {
                 let mut boast = reply;
                 boast.answers = self.addresses(&question, if label == "boast" { 100 } else { 255 });
@@ -217,7 +217,7 @@ impl MasterScript {
         }
     }
 
-    /// Another's address under another id, or for another name.
+    /// A reply with a forged address and the wrong id or another question.
     fn forged(&self, query: &Message, n: u16) -> Vec<u8> {
         let mut forged = self.reply(query, 1, false);
         let name = forged.queries[0].name().clone();

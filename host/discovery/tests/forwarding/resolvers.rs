@@ -1,5 +1,5 @@
-//! The choice of the resolver: some are silent, gone, return, or refuse.
-#![allow(clippy::unwrap_used, clippy::panic)] // Tests: a failure is their answer.
+//! The choice between resolvers of which some are silent, unreachable, available again, or refuse.
+#![allow(clippy::unwrap_used, clippy::panic)] // Tests fail by panicking.
 
 use std::net::SocketAddr;
 use std::time::{Duration, Instant};
@@ -22,7 +22,7 @@ async fn lost_udp_query_is_resent() {
     });
     assert_eq!(data(&a(&forwarder, "lost.example.").await), ["192.0.2.1"]);
     let asked = resolver.asked("lost");
-    // The same question again: whichever of the two is answered, it is the answer.
+    // The same packet is sent again from the same port, so a reply to either one is accepted.
     assert_eq!(
         (asked.len(), asked[0].id, asked[0].from),
         (2, asked[1].id, asked[1].from)
@@ -46,13 +46,13 @@ async fn silent_resolver_costs_its_timeout_once() {
             let reply = ask(&forwarder, &query(&name, RecordType::A), over).await;
             assert_eq!(data(&reply), ["192.0.2.2"]);
         }
-        assert_eq!(first.asked("after").len(), asked, "it is asked last");
+        assert_eq!(first.asked("after").len(), asked, "it is not queried last");
     }
-    // It is asked now and then whether it is there again, which costs no client anything.
+    // Background probes find that it answers again, without a delay for clients.
     first.be_silent(false);
     for over in [Udp, Tcp] {
         let mut n = 0;
-        until("the first to be asked first again", async || {
+        until("an answer of the first resolver", async || {
             n += 1;
             let name = format!("again{n}.example.");
             let reply = ask(&forwarder, &query(&name, RecordType::A), over).await;
@@ -71,7 +71,7 @@ async fn unreachable_resolvers_are_skipped() {
         let reply = ask(&both, &query("example.", RecordType::A), over).await;
         assert_eq!(data(&reply), ["192.0.2.1"]);
     }
-    // Nonsense from one is no reason not to ask the other.
+    // After an invalid reply the other resolvers are queried.
     let liar = Resolver::start(2).await;
     let both = forwarder(&settings(&[liar.addr, nobody(), resolver.addr]));
     assert_eq!(code(&a(&both, "noise.example.").await), ResponseCode::ServFail);
@@ -87,7 +87,7 @@ async fn unreachable_resolvers_are_skipped() {
         );
         assert_eq!(reply.queries, asked.queries);
     }
-    // As soon as one is there again, it is asked, though all of them have failed.
+    // While all resolvers are failing they are still queried, so one that is available again answers.
     let addr = nobody();
     let one = forwarder(&settings(&[addr]));
     assert_eq!(code(&a(&one, "example.").await), ResponseCode::ServFail);
@@ -116,7 +116,7 @@ async fn parallel_policy_uses_the_first_good_reply() {
     let asked = Instant::now();
     assert_eq!(data(&a(&all, "web.example.").await), ["192.0.2.3"]);
     assert!(asked.elapsed() < WAIT_TIMEOUT / 2);
-    // A refusal is the reply when there is no better one.
+    // The client gets a refusal if there is no better reply.
     let refusing = parallel(&[failing.addr, nobody()]);
     assert_eq!(
         code(&a(&refusing, "refused.example.").await),
@@ -124,7 +124,7 @@ async fn parallel_policy_uses_the_first_good_reply() {
     );
     let none = parallel(&[nobody(), nobody()]);
     assert_eq!(code(&a(&none, "web.example.").await), ResponseCode::ServFail);
-    // Beyond four, the others are asked when those have failed.
+    // Four resolvers are queried in parallel, and the others after those have failed.
     let many = parallel(&[nobody(), nobody(), nobody(), nobody(), nobody(), good.addr]);
     assert_eq!(data(&a(&many, "web.example.").await), ["192.0.2.3"]);
 }

@@ -1,12 +1,12 @@
-//! Deliberate answers beyond the recording: services on the agent (`.slave.`) at the ports that a
-//! task declares, as mesos-dns's successor has them. Everything else is to be as it was recorded,
-//! and nothing of that is to be missing.
+//! Deliberate additions to the recorded answers: services on the agent (`.slave.`) at the ports that a
+//! task declares, as in mesos-dns's successor. Everything else must be as recorded, with nothing
+//! missing.
 
 use std::collections::BTreeSet;
 
 use serde_json::Value;
 
-/// The rule, for one state.
+/// The additions that are allowed for one state.
 pub(crate) struct Beyond {
     /// The ports that the tasks of the state declare.
     declared: BTreeSet<u64>,
@@ -26,7 +26,7 @@ impl Beyond {
         }
     }
 
-    /// Whether a row is one of those.
+    /// Whether a row is an allowed addition.
     pub(crate) fn has(&self, row: &Row) -> bool {
         row.service.as_ref().is_some_and(|(name, target, port)| {
             let on_agent = |name: &str| name.trim_end_matches('.').ends_with(".slave.mesos");
@@ -39,11 +39,11 @@ impl Beyond {
     }
 }
 
-/// One statement of an answer.
+/// One record or field of an answer.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) struct Row {
     pub(crate) text: String,
-    /// Of a service: its name, target and port.
+    /// The name, target and port, if the row is a service.
     pub(crate) service: Option<(String, String, u64)>,
 }
 
@@ -52,7 +52,7 @@ impl Row {
         Self { text, service: None }
     }
 
-    /// A service, its target written as `host:port`.
+    /// A service, with its target in the form `host:port`.
     fn service(text: String, name: &str, target: &str) -> Self {
         let service = target
             .rsplit_once(':')
@@ -65,9 +65,9 @@ pub(crate) fn members(value: &Value) -> impl Iterator<Item = &Value> {
     value.as_array().into_iter().flatten()
 }
 
-/// The statements of a JSON answer, whatever the order.
+/// The rows of a JSON answer, without their order.
 pub(crate) fn rows(text: &str) -> BTreeSet<Row> {
-    // A recording has no serial.
+    // A recording has a placeholder in place of the serial.
     let answer: Value = serde_json::from_str(&text.replace("@UNIXTIME@", "0")).unwrap();
     let Value::Object(whole) = &answer else {
         return members(&answer)

@@ -1,10 +1,10 @@
-//! What mesos-dns answered to recorded questions, this answers as well: same states, same
-//! questions, over the real ports.
+//! Replays questions that were recorded with mesos-dns, with the same cluster states and over real
+//! ports, and compares the answers.
 //!
-//! Cases are compared as their recorder meant it: lists without regard to order, the SOA of
-//! negative answers with the zone as its owner. Left out are cases of other classes than `must`;
-//! what is answered beyond them is said in one place ([`beyond`]).
-#![allow(clippy::unwrap_used, clippy::panic)] // Tests: a failure is their answer.
+//! Lists are compared without regard to order. The SOA record of a negative answer must have the zone
+//! as its owner. Only cases of the class `must` are replayed. [`beyond`] defines the additions to the
+//! recorded answers that are allowed.
+#![allow(clippy::unwrap_used, clippy::panic)] // Tests fail by panicking.
 
 mod beyond;
 #[path = "../common/mod.rs"]
@@ -64,7 +64,7 @@ async fn http(discovery: &Followed, case: &Value, beyond: &Beyond) -> Result<(),
             };
             keys(&body) == keys(due)
         }
-        // One of several addresses, whichever came up: all but the address is compared.
+        // The answer has a random one of several addresses, so the address is not compared.
         "json-varies" => {
             let without_ip = |text: &str| -> BTreeSet<String> {
                 let mut rows: Value = serde_json::from_str(text).unwrap();
@@ -101,8 +101,8 @@ fn lines(records: &[Record]) -> BTreeSet<Row> {
             record.record_type(),
             record.data
         )
-        // A dash at the beginning of a label is written with a backslash by the library, and
-        // without by the recorder.
+        // The library writes a backslash before a dash at the beginning of a label; the recorder
+        // does not.
         .replace('\\', "")
         .to_ascii_lowercase();
         Row {
@@ -145,7 +145,7 @@ async fn dns(discovery: &Followed, case: &Value, beyond: &Beyond) -> Result<(), 
             .map(|record| record.as_str().unwrap().to_ascii_lowercase())
             .collect()
     };
-    // Separates the answers beyond the recording; their addresses are expected too.
+    // Removes the allowed additions, and returns whether there were any.
     let told = |records: &[Record], due: &BTreeSet<String>| -> (BTreeSet<String>, bool) {
         let (more, told): (Vec<_>, Vec<_>) = lines(records)
             .into_iter()
@@ -178,9 +178,9 @@ async fn dns(discovery: &Followed, case: &Value, beyond: &Beyond) -> Result<(), 
 
 async fn replay(suite: &str, state: &str, config: Config, at_least: usize) {
     let discovery = started(state, config).await;
-    // The one host name of these states is looked up aside.
+    // The only host name in these states is resolved in the background.
     if state.contains("\"hostname\": \"localhost\"") {
-        until("a look-up", async || {
+        until("the lookup of a host name", async || {
             !discovery.a("nopid.mesos.").await.is_empty()
         })
         .await;

@@ -1,4 +1,4 @@
-#![allow(clippy::unwrap_used)] // Tests: a failure is their answer.
+#![allow(clippy::unwrap_used)] // Tests fail by panicking.
 
 use serde_json::{Value, json};
 
@@ -13,7 +13,7 @@ fn port_ranges_match_mesos_dns() {
     let tables: Value = serde_json::from_str(include_str!("../../../tests/fixtures/tables.json")).unwrap();
     for row in tables["port_ranges"].as_array().unwrap() {
         let ranges = port_ranges(row["In"].as_str().unwrap());
-        // Inputs that ended mesos-dns say nothing about what they mean.
+        // Inputs on which mesos-dns panics have no expected result.
         if row["Panics"] == false {
             let ports: Vec<_> = ranges
                 .iter()
@@ -71,7 +71,7 @@ fn invalid_entries_are_skipped_alone() {
             "{odd}"
         );
     }
-    // Within a task: the task stays.
+    // An invalid entry within a task is counted, and the task is kept.
     for (key, odd) in [
         (
             "statuses",

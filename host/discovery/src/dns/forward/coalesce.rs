@@ -113,7 +113,7 @@ fn lock<T>(open: &Mutex<T>) -> MutexGuard<'_, T> {
 
 #[cfg(test)]
 mod tests {
-    #![allow(clippy::panic)] // Tests: a failure is their answer.
+    #![allow(clippy::panic)] // Tests fail by panicking.
 
     use std::sync::atomic::{AtomicUsize, Ordering};
 

@@ -14,12 +14,12 @@ use super::reply::{Reply, ReplyKind};
 use crate::dns::Transport;
 use crate::dns::packet::mark_cut;
 
-/// After this a UDP query is resent, as it may be lost; the client's own retry is coalesced with
-/// it.
+/// The delay before a UDP query is resent, as packets may be lost; the client's own retry is
+/// coalesced with the query in flight.
 const RESEND_INTERVAL: Duration = Duration::from_secs(1);
-/// How often a UDP query is sent at most.
+/// The maximum number of times that a UDP query is sent.
 const MAX_SENDS: usize = 3;
-/// Unrelated packets that are ignored while waiting for a reply.
+/// The maximum number of unrelated packets that are ignored while waiting for a reply.
 const MAX_UNRELATED_PACKETS: usize = 64;
 
 /// Why there is no reply.
@@ -85,7 +85,7 @@ async fn udp(addr: SocketAddr, query: &Query, within: Duration) -> Result<Reply,
     socket.connect(addr).await.map_err(Failure::Unreachable)?;
     let id = rand::random();
     let packet = query.packet(id);
-    // One byte more, to detect a reply that is too long.
+    // One byte more than the limit, to detect a longer reply.
     let mut buffer = vec![0; query.expected() + 1];
     for sent in 1..=MAX_SENDS {
         socket.send(&packet).await.map_err(Failure::Unreachable)?;

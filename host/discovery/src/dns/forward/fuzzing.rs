@@ -1,24 +1,24 @@
-//! What holds for packets of clients and resolvers, whatever is in them. For tests and the feature
-//! `fuzzing` alone.
-#![allow(clippy::expect_used, reason = "a failure is the answer")]
+//! Invariants for every packet of clients and resolvers, valid or not. Compiled for tests and the
+//! feature `fuzzing` only.
+#![allow(clippy::expect_used, reason = "a violation is a panic")]
 
 use super::query::Query;
 use super::reply::{Reply, ReplyKind, SizeLimit};
 use crate::dns::Transport;
 use crate::dns::packet::{Layout, word};
 
-/// What holds for a packet that a client or a resolver sends, whatever is in it: see
+/// Handles a packet as a client's query and as a resolver's reply, and checks the invariants: see
 /// [`crate::dns::fuzzing`].
 ///
 /// # Panics
-/// When it does not hold.
+/// If an invariant is violated.
 pub(in crate::dns) fn any_packet(packet: &[u8]) {
     let mut queries = vec![Query::probe()];
     match Query::read(packet) {
         Ok(query) => {
             // A forwarded query can be parsed again, and has the same question.
             let sent = query.packet(7);
-            let again = Query::read(&sent).expect("a query");
+            let again = Query::read(&sent).expect("a forwarded query is valid");
             assert!(again.question().eq_ignore_ascii_case(query.question()));
             queries.push(query);
         }
@@ -42,7 +42,7 @@ pub(in crate::dns) fn any_packet(packet: &[u8]) {
                 },
             );
             assert!(given.len() <= limit, "{} of {limit} bytes", given.len());
-            assert!(Layout::read(&given).is_some(), "a reply that cannot be read");
+            assert!(Layout::read(&given).is_some(), "the delivered reply is invalid");
         }
     }
 }

@@ -56,21 +56,21 @@ impl Default for Metrics {
     }
 }
 
-/// From a quarter of a millisecond to eight seconds.
+/// Buckets from a quarter of a millisecond to eight seconds.
 fn histogram() -> Histogram {
     Histogram::new(exponential_buckets(0.000_25, 2.0, 16))
 }
 
-/// The result of a client's query.
+/// How a client's query was answered.
 #[derive(Clone, Copy, Debug)]
 pub(super) enum ForwardOutcome {
     /// From the cache.
     Hit,
-    /// By a resolver.
+    /// By a resolver, in reply to this query.
     Miss,
     /// By the reply to an equal query in flight.
     Coalesced,
-    /// With SERVFAIL: too many queries at a time.
+    /// With SERVFAIL, because too many queries are in flight.
     Overloaded,
 }
 

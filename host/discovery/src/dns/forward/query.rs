@@ -182,7 +182,7 @@ impl Query {
             packet.extend(edns.size.to_be_bytes());
             packet.extend([0, edns.version]);
             packet.extend(edns.flags.to_be_bytes());
-            // From a record's data, whose length has 16 bits.
+            // The options come from a record's data, whose length has 16 bits.
             packet.extend((options as u16).to_be_bytes());
             packet.extend(&edns.options);
         }

@@ -14,9 +14,9 @@ use super::upstream::Upstream;
 use crate::dns::Transport;
 use crate::dns::packet::code;
 
-/// Resolvers that are queried at the same time.
+/// The maximum number of resolvers that are queried at the same time.
 const MAX_PARALLEL: usize = 4;
-/// For all resolvers together, unless a single one may take longer.
+/// The timeout of all resolvers together, unless that of a single one is longer.
 const OVERALL_TIMEOUT: Duration = Duration::from_secs(30);
 
 /// Resolvers in the configured order.
@@ -24,12 +24,13 @@ const OVERALL_TIMEOUT: Duration = Duration::from_secs(30);
 pub(super) struct Resolvers {
     pub(super) upstreams: Vec<Arc<Upstream>>,
     pub(super) policy: ForwardPolicy,
-    /// For each of them.
+    /// The timeout of each resolver.
     pub(super) timeout: Duration,
 }
 
 impl Resolvers {
-    /// The reply of the first resolver that has one; the last failure if all fail.
+    /// Queries the resolvers as the policy says. Returns the first usable reply, or the last failure if
+    /// all fail.
     pub(super) async fn ask(&self, query: &Query, over: Transport) -> Result<Reply, Failure> {
         let deadline = Instant::now() + self.timeout.max(OVERALL_TIMEOUT);
         let left = || {
@@ -65,8 +66,8 @@ impl Resolvers {
     }
 }
 
-/// Queries all and returns the first reply that is neither SERVFAIL nor REFUSED, else the first
-/// reply.
+/// Queries all at the same time and returns the first reply that is neither SERVFAIL nor REFUSED,
+/// otherwise the first reply.
 async fn race(
     upstreams: &[&Arc<Upstream>],
     query: &Query,

@@ -1,8 +1,8 @@
 //! A resolver and its health.
 //!
-//! A resolver that times out is *failing* until it answers again, separately for UDP and TCP: it is
-//! then queried after all others. A background task probes it meanwhile, so that no client has to
-//! wait for that.
+//! A resolver that times out or cannot be reached is *failing* until it answers again, separately
+//! for UDP and TCP: it is then queried after all others. A background task probes it meanwhile, so
+//! that no client waits for the outcome.
 
 use std::net::SocketAddr;
 use std::sync::Arc;
@@ -20,12 +20,12 @@ use super::query::Query;
 use super::reply::Reply;
 use crate::dns::Transport;
 
-/// For the answer to a probe.
+/// The timeout of a probe.
 const PROBE_TIMEOUT: Duration = Duration::from_secs(2);
-/// The first and the maximum interval of probes, which doubles.
+/// The first and the maximum interval between probes; it doubles after each.
 const PROBE_INTERVALS: (Duration, Duration) = (Duration::from_millis(500), Duration::from_secs(15));
 
-/// Queries that may wait for a resolver that is gone, so that they do not use up all sockets.
+/// Queries in flight to a resolver that is unavailable, so that they do not use up all sockets.
 const MAX_TRIALS: usize = 32;
 
 /// Shared by all resolvers of a forwarder.
@@ -49,13 +49,13 @@ pub(super) struct Upstream {
 /// A transport to a resolver with its health.
 #[derive(Debug)]
 struct Path {
-    /// The last query failed.
+    /// The last query timed out or could not reach the resolver.
     failing: AtomicBool,
     /// A probe task is running.
     probed: AtomicBool,
-    /// The probe failed too, so the failure was not about a single query.
+    /// The first probe failed as well, so the resolver is unavailable.
     gone: AtomicBool,
-    /// Limits queries while it is gone.
+    /// Limits queries in flight while the resolver is unavailable.
     trials: Semaphore,
     metrics: UpstreamMetrics,
 }
@@ -83,7 +83,7 @@ impl Upstream {
         }
     }
 
-    /// Whether the last query failed.
+    /// Whether it has failed and not answered since.
     pub(super) fn is_failing(&self, over: Transport) -> bool {
         self.path(over).failing.load(SeqCst)
     }
@@ -130,7 +130,8 @@ impl Upstream {
         }
     }
 
-    /// Probes while it is failing. It may start to fail again just as this ends.
+    /// Probes while it is failing. Checks once more after `probed` is reset, because a query may have
+    /// failed just before and relied on this task.
     async fn probe(&self, over: Transport) {
         let path = self.path(over);
         loop {
@@ -159,7 +160,7 @@ impl Upstream {
                 break;
             }
         }
-        // It may have answered a client just before it was marked.
+        // It may have answered a client just before `gone` was set.
         path.gone.store(false, SeqCst);
         tracing::info!(%resolver, over = over.as_str(), "resolver answers again");
     }

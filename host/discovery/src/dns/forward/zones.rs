@@ -7,12 +7,12 @@ use hickory_proto::rr::{Name, RecordType};
 /// Zones with their values.
 #[derive(Debug)]
 pub(super) struct Zones<T> {
-    /// By name in wire form and lower case, without the root label.
+    /// Values by zone name in wire form and lower case, without the root label.
     by_name: HashMap<Vec<u8>, T>,
 }
 
 impl<T> Zones<T> {
-    /// Zones such as `sub.corp`; the empty one has all other names. Case and leading or trailing
+    /// Zones such as `sub.corp`; the empty zone contains all other names. Case and leading or trailing
     /// dots are ignored. A label that is too long matches no name.
     pub(super) fn new<'a>(zones: impl IntoIterator<Item = (&'a str, T)>) -> Self {
         let by_name = zones.into_iter().map(|(zone, value)| {
@@ -44,7 +44,7 @@ impl<T> Zones<T> {
     }
 }
 
-/// The offset after the label at `from`; the root has none.
+/// The offset after the label at `from`; at the end of the name `from` itself.
 fn behind(name: &[u8], from: usize) -> usize {
     name.get(from)
         .map_or(from, |length| from + 1 + usize::from(*length))
@@ -53,7 +53,7 @@ fn behind(name: &[u8], from: usize) -> usize {
 fn wire<'a>(labels: impl Iterator<Item = &'a [u8]>) -> Vec<u8> {
     let mut wire = Vec::new();
     for label in labels {
-        // Longer ones exist in no name; 255 separates them from valid ones.
+        // A label longer than 255 bytes gets the length 255, which no valid label has.
         wire.push(u8::try_from(label.len()).unwrap_or(u8::MAX));
         wire.extend(label.to_ascii_lowercase());
     }
@@ -62,7 +62,7 @@ fn wire<'a>(labels: impl Iterator<Item = &'a [u8]>) -> Vec<u8> {
 
 #[cfg(test)]
 mod tests {
-    #![allow(clippy::unwrap_used)] // Tests: a failure is their answer.
+    #![allow(clippy::unwrap_used)] // Tests fail by panicking.
 
     use super::*;
 
@@ -79,7 +79,7 @@ mod tests {
             ("corp.", RecordType::A, 0),
             ("x.sub.corp.", RecordType::A, 2),
             ("deep.sub.corp.", RecordType::A, 3),
-            // The parent zone states whether a zone is signed.
+            // DS records are in the parent zone.
             ("weave.", RecordType::DS, 0),
             ("x.weave.", RecordType::DS, 1),
             ("deep.sub.corp.", RecordType::DS, 2),
@@ -93,7 +93,7 @@ mod tests {
             let name = Name::from_ascii(name).unwrap();
             assert_eq!(only.find(&name, RecordType::A).is_some(), found, "{name}");
         }
-        // A dot within a label is no border.
+        // A dot within a label does not separate labels.
         let odd = Name::from_labels([&b"a.weave"[..]]).unwrap();
         assert!(only.find(&odd, RecordType::A).is_none());
     }

@@ -188,7 +188,7 @@ fn near_first(records: &mut [Record], client: IpAddr) {
 }
 
 /// The name as the zone stores it: lower case, without `.*`, which older clients use for "any".
-/// Bytes that no name of a zone has become `\\`.
+/// Bytes that occur in no name of a zone become `\\`.
 fn key(name: &Name) -> String {
     let mut key = String::with_capacity(name.len() + 1);
     for label in name {

@@ -43,7 +43,7 @@ pub(super) struct AnswerTemplate {
     pub(super) apex: usize,
     /// Whether answers have the RA flag.
     pub(super) recursion_available: bool,
-    /// Whether answers that were truncated say so.
+    /// Whether truncated answers have the TC flag.
     pub(super) set_truncate_bit: bool,
 }
 

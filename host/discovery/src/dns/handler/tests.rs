@@ -1,4 +1,4 @@
-#![allow(clippy::unwrap_used, clippy::panic)] // Tests: a failure is their answer.
+#![allow(clippy::unwrap_used, clippy::panic)] // Tests fail by panicking.
 
 use hickory_proto::op::{MessageType, OpCode};
 use hickory_proto::rr::{DNSClass, Name};
@@ -86,21 +86,21 @@ fn soa(question: &[u8]) -> Vec<u8> {
 fn answer_repeats_the_question_and_points_to_its_name() {
     let answer = soa(b"\x05MESOS\x00");
     assert_eq!(answer[12..23], *b"\x05MESOS\x00\x00\x06\x00\x01");
-    // The owner of the record.
+    // The owner of the record points to the question's name.
     assert_eq!(answer[23..25], [0xc0, 12]);
     assert_eq!(Message::from_vec(&answer).unwrap().answers.len(), 1);
 }
 
 #[test]
 fn question_that_points_into_the_header_is_written_out() {
-    // To the flags, which the response changes: 0 is the root.
+    // A pointer to the flags, which the response changes. Their 0 is the root label.
     let answer = soa(b"\xc0\x02");
     assert_eq!(answer[12..17], [0, 0, 6, 0, 1]);
     assert_eq!(
         Message::from_vec(&answer).unwrap().queries[0].name(),
         &Name::root()
     );
-    // The other label is written, and the pointer resolved.
+    // The label before the pointer stays, and the pointer is resolved.
     let answer = soa(b"\x05mesos\xc0\x02");
     assert_eq!(answer[12..23], *b"\x05mesos\x00\x00\x06\x00\x01");
 }

@@ -19,7 +19,7 @@ use crate::dns::respond::{Client, Transport};
 use crate::labels::wire_name;
 use crate::zone::{self, Node, Service, Value, Zone};
 
-/// Fits into a message even with the longest names.
+/// A message has room for this number of records even with the longest names.
 const MAX_RECORDS_PER_MESSAGE: usize = 120;
 /// The maximum of a TCP message.
 const MAX_MESSAGE_BYTES: u16 = u16::MAX;

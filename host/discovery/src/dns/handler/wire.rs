@@ -23,7 +23,7 @@ const OPT: u16 = 11;
 /// The kind of a packet.
 #[derive(Debug)]
 pub(super) enum Packet {
-    /// Not answered: no header, or a response (two servers would answer each other for ever).
+    /// Not answered: no header, or a response (two servers would answer each other endlessly).
     Silence,
     /// A header followed by malformed data.
     Unreadable(Metadata),
@@ -176,7 +176,7 @@ fn keep_fitting(
 
 #[cfg(test)]
 mod tests {
-    #![allow(clippy::unwrap_used, clippy::panic)] // Tests: a failure is their answer.
+    #![allow(clippy::unwrap_used, clippy::panic)] // Tests fail by panicking.
 
     use hickory_proto::op::{Edns, OpCode};
     use hickory_proto::rr::rdata::A;
@@ -230,8 +230,8 @@ mod tests {
                     if missing {
                         assert!(read.additionals.is_empty(), "{read}");
                     }
-                    // Another record would not have fitted: 16 bytes, and a name of its own at
-                    // first.
+                    // Another record would not have fitted: it has 16 bytes, and 11 more if its
+                    // label is not in the message yet.
                     let cut = missing || read.additionals.len() < whole.additionals.len();
                     assert!(
                         !cut || bytes.len() + 16 + 11 > limit.into(),
@@ -263,7 +263,7 @@ mod tests {
         assert!(matches!(packet(&cut), Packet::Unreadable(_)));
         let answered = response(1, 0, 0, false).to_vec().unwrap();
         assert!(matches!(packet(&answered), Packet::Silence));
-        // 65535 of everything in a packet with nothing.
+        // A header alone, which announces 65,535 entries in every section.
         let mut boast = [0xff; 12];
         boast[2..4].copy_from_slice(&[0, 0]);
         assert!(matches!(packet(&boast), Packet::Unreadable(metadata) if metadata.id == 0xffff));

@@ -1,7 +1,7 @@
 //! Answers requests from one version of the zone, as a handler of hickory-server.
 //!
-//! It answers every request, if only with a code: [`Handler`](super::Handler) takes out those that
-//! it forwards or answers with a transfer, and this handler refuses them. No I/O, no waiting: the
+//! It answers every request, if only with a code. [`Handler`](super::Handler) forwards some requests
+//! and answers some with a transfer; this handler would refuse these. No I/O, no waiting: the
 //! future of [`RequestHandler::handle_request`] is ready at its first poll.
 
 use std::sync::Arc;
@@ -81,7 +81,7 @@ impl ZoneHandler {
         response.answers = answer.answers;
         response.authorities = answer.authority;
         response.additionals = answer.additional;
-        // Without a whole response there is SERVFAIL, so the error shows when it is sent.
+        // If this fails, sending the response fails as well, and is logged and answered with SERVFAIL.
         if wire::fit(&mut response, wire::response_limit(request)).is_ok() {
             response.metadata.truncation &= self.zone_authority.set_truncate_bit;
         }

@@ -1,4 +1,4 @@
-#![allow(clippy::unwrap_used)] // Tests: a failure is their answer.
+#![allow(clippy::unwrap_used)] // Tests fail by panicking.
 
 use super::*;
 
@@ -13,7 +13,7 @@ fn at(millis: u64) -> Duration {
 #[test]
 fn bucket_holds_one_second_and_refills_evenly() {
     use Action::{Drop, Send, Slip};
-    // (rate, slip, milliseconds, what becomes of the answer)
+    // (rate, slip, milliseconds and expected action of each answer)
     type Answers = &'static [(u64, Action)];
     let table: [(u32, u8, Answers); 5] = [
         (
@@ -61,7 +61,7 @@ fn bucket_holds_one_second_and_refills_evenly() {
                 (3_600_000, Slip),
             ],
         ),
-        // A clock that is read in one order and looked at in another.
+        // Threads lock the shard in another order than they read the clock.
         (1, 1, &[(1000, Send), (500, Slip), (1500, Slip), (2000, Send)]),
     ];
     for (rate, slip, answers) in table {
@@ -78,7 +78,7 @@ fn bucket_holds_one_second_and_refills_evenly() {
 
 #[test]
 fn networks_and_classes_have_separate_buckets() {
-    // (the one that has used up its answers, another, whether they share them)
+    // (client and class with an empty bucket, another client and class, whether they share the bucket)
     for (used, other, shared) in [
         (
             ("192.0.2.1", Class::Records),
@@ -125,7 +125,7 @@ fn flood_from_many_networks_evicts_but_never_blocks_others() {
     let limiter = Limiter::new(Settings { rate: 1, slip: 0 });
     let networks = u32::try_from(SHARDS * ROWS * WAYS * 4).unwrap();
     for network in 0..networks {
-        // Each has a full bucket, also when it takes the place of another's.
+        // Each network starts with a full bucket, even if another bucket was evicted for it.
         let client = IpAddr::V4((network << 8).into());
         assert_eq!(
             limiter.check_at(client, Class::Records, at(network.into())),
@@ -136,7 +136,7 @@ fn flood_from_many_networks_evicts_but_never_blocks_others() {
         limiter.check_at(ip("2001:db8::1"), Class::Records, at(networks.into())),
         Action::Send
     );
-    // Those that asked last are those that are still known.
+    // The bucket of the most recent network was not evicted.
     let last = IpAddr::V4(((networks - 1) << 8).into());
     assert_eq!(
         limiter.check_at(last, Class::Records, at(networks.into())),

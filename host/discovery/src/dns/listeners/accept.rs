@@ -7,7 +7,7 @@ use tokio::net::{TcpListener, TcpStream};
 use tokio::task::JoinSet;
 use tokio_util::sync::CancellationToken;
 
-/// After a failed accept, to avoid a busy loop.
+/// The delay after a failed accept, to avoid a busy loop.
 const ACCEPT_RETRY_INTERVAL: Duration = Duration::from_millis(100);
 
 /// Accepts connections and passes each one to `converse` until the token is cancelled; then waits

@@ -18,11 +18,11 @@ use crate::dns::respond::{Client, Reply, Respond, Transport};
 /// The limits of a connection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ConnectionLimits {
-    /// For a whole query to arrive, since the last query or answer.
+    /// The timeout for a whole query to arrive, since the last query or answer.
     pub query_timeout: Duration,
-    /// For the client to read answers.
+    /// The timeout for the client to read answers.
     pub write_timeout: Duration,
-    /// Forwarded queries at a time; no more are read meanwhile.
+    /// The maximum number of forwarded queries in flight; at the maximum no more queries are read.
     pub max_inflight: usize,
 }
 
@@ -101,7 +101,7 @@ pub async fn serve_connection<S, R>(
             else => break,
         }
     }
-    // For TLS: close_notify tells the client that the connection was not cut.
+    // For TLS this sends close_notify, by which the client knows that the answers are complete.
     let _ = timeout(limits.write_timeout, answers.writer.shutdown()).await;
 }
 

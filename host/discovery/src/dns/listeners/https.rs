@@ -131,7 +131,7 @@ async fn serve_until_idle<C: Future<Output = hyper::Result<()>>>(
     }
 }
 
-/// Answers a query: with a message, whatever its response code, or with a status.
+/// Answers a query with a DNS message of any response code, or rejects it with an HTTP status.
 async fn answer<R: Respond>(query: &[u8], client: Client, respond: &R) -> Response<Full<Bytes>> {
     let mut answer = Vec::with_capacity(512);
     match respond.respond(query, client, &mut answer) {
@@ -171,7 +171,7 @@ impl<F: Future<Output = ()> + Send + 'static> Executor<F> for Requests {
 }
 
 impl Requests {
-    /// Ends the requests that are left when their connection is gone.
+    /// Cancels the requests that remain after their connection has ended.
     async fn end(self) {
         self.ended.cancel();
         self.tasks.close();

@@ -36,7 +36,7 @@ pub enum Error {
     Socket(#[source] std::io::Error),
 }
 
-/// A query with its length; answers have the same form.
+/// The maximum size of a query with its length prefix.
 const MAX_QUERY_BYTES: usize = 2 + u16::MAX as usize;
 /// Received bytes of all streams of a connection that are buffered until they are read, and answers
 /// that are buffered until the client acknowledges them.
@@ -125,7 +125,7 @@ async fn serve_endpoint<R: Respond>(
     }
     endpoint.set_server_config(None);
     while connections.join_next().await.is_some() {}
-    // The last packets of each connection.
+    // Waits until the last packets of each connection have been sent.
     let _ = timeout(connection_limits.write_timeout, endpoint.wait_idle()).await;
 }
 
@@ -221,7 +221,7 @@ async fn serve_stream<R: Respond>(
         Ok(Err(quinn::ReadToEndError::TooLong)) => return Outcome::ProtocolError,
         Ok(Err(quinn::ReadToEndError::Read(_))) => return Outcome::Done,
         Err(_) => {
-            // The client gets the rest of its connection back.
+            // Ends only this stream; the client can go on using the connection.
             let _ = receive.stop(code::EXCESSIVE_LOAD);
             let _ = send.reset(code::EXCESSIVE_LOAD);
             return Outcome::Done;
@@ -250,7 +250,8 @@ async fn serve_stream<R: Respond>(
             return Outcome::Done;
         }
     }
-    // Until the client has received everything, so that closing the connection does not cut it.
+    // Waits until the client has received everything, so that closing the connection does not
+    // truncate the answer.
     if send.finish().is_ok() {
         let _ = timeout(limits.write_timeout, send.stopped()).await;
     }

@@ -12,7 +12,7 @@ use crate::dns::respond::Respond;
 /// The limits of the port.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct ListenerLimits {
-    /// Further connections wait in the system's queue.
+    /// Open connections; further ones wait in the system's queue.
     pub(super) max_connections: usize,
     /// The limits of each connection.
     pub(super) connection: ConnectionLimits,

@@ -22,9 +22,9 @@ pub use certificate::{Certificate, Protocol};
 pub struct ListenerLimits {
     /// Connections including handshakes; further ones wait in the system's queue.
     pub max_connections: usize,
-    /// For a handshake.
+    /// The timeout of a handshake.
     pub handshake_timeout: Duration,
-    /// Between checks of the certificate's files.
+    /// The interval between checks of the certificate's files.
     pub reload_interval: Duration,
 }
 

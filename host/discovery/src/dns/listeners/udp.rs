@@ -35,15 +35,15 @@ const BATCH_PACKETS: usize = 64;
 const BATCHES_PER_TURN: usize = 16;
 /// The requested receive buffer of each socket; the system may grant less.
 const SOCKET_BUFFER_BYTES: usize = 4 << 20;
-/// For a socket with a full buffer; clients retry.
+/// The timeout of sending while the socket's buffer is full; clients retry.
 const SEND_TIMEOUT: Duration = Duration::from_secs(1);
-/// After a receive error, to avoid a busy loop.
+/// The delay after a receive error, to avoid a busy loop.
 const RECEIVE_RETRY_INTERVAL: Duration = Duration::from_millis(100);
 
-/// Binds one socket for each runtime thread. A wildcard listener also gets as many for each address
-/// that the machine has now: their packets need no control message with the destination, which
-/// would cost a tenth of the rate. The wildcard sockets serve the rest, such as addresses added
-/// later.
+/// Binds one socket for each runtime thread. A wildcard listener also binds the same number for each
+/// address that the machine has now: packets of these sockets need no control message with the
+/// destination, which would cost a tenth of the throughput. The wildcard sockets serve the rest, such
+/// as addresses added later.
 pub(super) fn bind(addr: SocketAddr) -> io::Result<Vec<UdpSocket>> {
     let threads = Handle::current().metrics().num_workers();
     let first = socket(addr)?;
@@ -80,7 +80,7 @@ fn socket(addr: SocketAddr) -> io::Result<UdpSocket> {
 
 /// Answers packets.
 pub(super) trait RespondToPackets: Send + Sync + 'static {
-    /// What all packets of a batch are answered from.
+    /// The state from which all packets of a batch are answered.
     type Snapshot;
 
     fn snapshot(&self) -> Self::Snapshot;

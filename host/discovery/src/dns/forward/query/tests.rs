@@ -1,4 +1,4 @@
-#![allow(clippy::unwrap_used)] // Tests: a failure is their answer.
+#![allow(clippy::unwrap_used)] // Tests fail by panicking.
 
 use hickory_proto::op::{Edns, Message, MessageType, OpCode, Query as Question, ResponseCode};
 use hickory_proto::rr::rdata::opt::EdnsOption;
@@ -39,7 +39,7 @@ fn packet_forwards_flags_edns_and_options() {
     query.metadata.id = 9;
     assert_eq!(sent, query);
 
-    // Not what a client has no business to say, nor what is between it and us.
+    // Flags of responses and hop-by-hop EDNS options are not forwarded.
     let mut odd = with_edns(
         asked("web.", RecordType::A),
         1400,
@@ -90,7 +90,8 @@ fn equal_queries_have_equal_keys() {
     others.dedup();
     assert_eq!(others.len(), count);
 
-    // A cookie is its client's; what its network is makes a question its own.
+    // A cookie is hop-by-hop and not part of the key. The reply to a query with any other option may
+    // be specific to its client.
     let cookie = with_edns(usual.clone(), 1232, &[(10, &[1; 8])]);
     assert_eq!(
         key(&cookie, 0, Transport::Udp),
@@ -120,7 +121,7 @@ fn limit_and_expected_follow_edns_size() {
 }
 
 #[test]
-fn coded_answers_without_a_resolver() {
+fn coded_answer_keeps_id_question_and_edns() {
     let plain = asked("Web.", RecordType::A);
     let answer = Message::from_vec(&read(&plain).coded(code::SERVFAIL)).unwrap();
     assert_eq!(answer.metadata.response_code, ResponseCode::ServFail);
@@ -152,12 +153,12 @@ fn malformed_query_is_answered_with_formerr() {
     let mut none = good.clone();
     none[5] = 0;
     assert!(Query::read(&none).is_err());
-    // A name that goes on in the header.
+    // A name with a pointer into the header.
     let mut pointing = good[..HEADER].to_vec();
     pointing[11] = 0;
     pointing.extend([0xc0, 0x02, 0, 1, 0, 1]);
     assert!(Query::read(&pointing).is_err());
-    // EDNS twice, and an option that is longer than what it is in.
+    // Two EDNS records, and an option that is longer than its record.
     let mut twice = good.clone();
     twice.extend_from_slice(&good[good.len() - 18..]);
     twice[11] = 2;

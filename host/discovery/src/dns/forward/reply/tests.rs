@@ -1,4 +1,4 @@
-#![allow(clippy::unwrap_used, clippy::panic)] // Tests: a failure is their answer.
+#![allow(clippy::unwrap_used, clippy::panic)] // Tests fail by panicking.
 
 use hickory_proto::op::{Edns, Message, MessageType, OpCode, Query as Question, ResponseCode};
 use hickory_proto::rr::rdata::opt::EdnsOption;
@@ -117,7 +117,7 @@ fn hear_accepts_only_the_matching_reply() {
     let mut cut = changed(|it| it.metadata.truncation = true).to_vec().unwrap();
     cut.pop();
     let ReplyKind::Reply(reply) = Reply::hear(&asked(RecordType::A), ID, &cut) else {
-        panic!("it says that it was cut");
+        panic!("a reply with the TC flag may be incomplete");
     };
     assert!(delivered(&reply, 0, 0, 512, true).answers.is_empty());
 }
@@ -143,9 +143,9 @@ fn lifetime_depends_on_code_and_ttls() {
     with_edns.set_edns(Edns::new());
     for (what, message, seconds) in [
         ("an answer", with(&[a("web.example.", 30, 1)], &[]), 30),
-        ("EDNS has no lifetime", with_edns, 30),
+        ("the EDNS record has no TTL", with_edns, 30),
         (
-            "the shortest of all",
+            "the shortest TTL",
             with(&[a("web.example.", 30, 1), a("web.example.", 10, 2)], &[]),
             10,
         ),
@@ -155,38 +155,38 @@ fn lifetime_depends_on_code_and_ttls() {
             90,
         ),
         ("a chain", with(&[cname(), a("target.example.", 30, 1)], &[]), 20),
-        ("no lifetime", with(&[a("web.example.", 0, 1)], &[]), 0),
+        ("TTL 0", with(&[a("web.example.", 0, 1)], &[]), 0),
         (
             "a day at most",
             with(&[a("web.example.", 1_000_000, 1)], &[]),
             86_400,
         ),
         (
-            "more than there is",
+            "a negative TTL counts as 0",
             with(&[a("web.example.", 0x8000_0000, 1)], &[]),
             0,
         ),
         ("no name", nx(&[soa(300, 60)]), 60),
-        ("no name, by the record's lifetime", nx(&[soa(50, 60)]), 50),
+        ("no name, limited by the TTL of the SOA", nx(&[soa(50, 60)]), 50),
         (
             "no name, three hours at most",
             nx(&[soa(1_000_000, 1_000_000)]),
             3 * 3600,
         ),
-        ("no name, who says so?", nx(&[]), 0),
+        ("no name, without an SOA", nx(&[]), 0),
         ("no data", with(&[], &[soa(300, 60)]), 60),
         (
             "no data at the end of a chain",
             with(&[cname()], &[soa(300, 60)]),
             20,
         ),
-        ("a chain into nowhere", with(&[cname()], &[]), 0),
+        ("a chain without data or SOA", with(&[cname()], &[]), 0),
         ("a referral", with(&[], &[ns]), 0),
-        ("cut", truncated, 0),
+        ("truncated", truncated, 0),
         ("EDNS error", badvers, 0),
         ("failure", message(ResponseCode::ServFail), 1),
         ("refusal", message(ResponseCode::Refused), 1),
-        ("not understood", message(ResponseCode::NotImp), 0),
+        ("not implemented", message(ResponseCode::NotImp), 0),
     ] {
         let lifetime = heard(&message).lifetime(1);
         assert_eq!(lifetime, Duration::from_secs(seconds), "{what}");
@@ -211,7 +211,7 @@ fn deliver_changes_only_id_and_case() {
     let delivered = delivered(&heard(&message), 0, 30, 512, true);
     message.metadata.id = 4660;
     assert_eq!(delivered, message);
-    // But the question is written as its client wrote it.
+    // The question has the case that the client sent.
     assert!(delivered.queries[0].name().eq_case(&name("Web.Example.")));
 }
 
@@ -251,14 +251,14 @@ fn truncated_reply_keeps_whole_rrsets() {
     let unmarked = delivered(&reply, 0, 30, 512, false);
     assert!(unmarked.answers.len() > 20 && !unmarked.metadata.truncation);
 
-    // Sets that lie apart are sets.
+    // The records of a set need not be adjacent.
     let mut apart = few.clone();
     apart.extend_from_slice(&many);
     apart.push(a("few.example.", 30, 99));
     let cut = delivered(&heard(&with(&apart, &[])), 0, 30, 512, true);
     assert!(cut.answers.is_empty() && cut.metadata.truncation);
 
-    // A truncated additional section needs no TC flag, but record sets are whole there, too.
+    // A truncated additional section needs no TC flag, but its record sets are also whole.
     let mut courtesy = with(&few, &[]);
     courtesy.additionals = [&few[..], &many].concat();
     let mut edns = Edns::new();
@@ -277,13 +277,13 @@ fn truncated_reply_keeps_whole_rrsets() {
     let cut = delivered(&heard(&talkative), 0, 30, 512, true);
     assert!(cut.metadata.truncation && cut.edns.unwrap().options().as_ref().is_empty());
 
-    // Cleared, as configured, even where the resolver set it.
+    // Without `set_truncate_bit` the flag is cleared, even if the resolver set it.
     message.metadata.truncation = true;
     assert!(delivered(&heard(&message), 0, 0, 4096, true).metadata.truncation);
     assert!(!delivered(&heard(&message), 0, 0, 4096, false).metadata.truncation);
 }
 
-/// A reply with some damage, or noise behind a header that may be one.
+/// A valid reply with a few damaged bytes, possibly truncated.
 fn anything() -> impl Strategy<Value = Vec<u8>> {
     let good = (0u8..80, 0u8..4, 0u8..40, any::<bool>(), any::<bool>()).prop_map(
         |(answers, soas, additionals, edns, tc)| {
@@ -304,7 +304,7 @@ fn anything() -> impl Strategy<Value = Vec<u8>> {
             message.set_edns(edns);
             let mut bytes = message.to_vec().unwrap();
             if additionals % 5 == 1 {
-                // Under a name, it is something that nobody knows.
+                // With an owner other than the root it is not an EDNS record.
                 let at = bytes.len() - length;
                 bytes.splice(at..at, *b"\x01x").for_each(drop);
             }

@@ -10,10 +10,10 @@ use super::{Answer, ZoneAuthority};
 use crate::labels::wire_name;
 use crate::zone::Zone;
 
-/// The zones, and the length of a whole address in them.
+/// The apexes of the reverse zones for IPv4 and IPv6.
 const ZONES: [&str; 2] = ["in-addr.arpa.", "ip6.arpa."];
 
-/// The reverse zone that a name is in, if they are served.
+/// The apex of the reverse zone that contains a name, if reverse zones are served.
 pub(super) fn apex(zone_authority: &ZoneAuthority, key: &str) -> Option<&'static str> {
     ZONES.into_iter().filter(|_| zone_authority.reverse).find(|apex| {
         let above = key.strip_suffix(apex);
@@ -21,8 +21,8 @@ pub(super) fn apex(zone_authority: &ZoneAuthority, key: &str) -> Option<&'static
     })
 }
 
-/// The answer to a question in a reverse zone; none where the name is in none, or they are not
-/// ours.
+/// Answers a question in a reverse zone; none if no reverse zone contains the name, or reverse zones
+/// are not served.
 pub(super) fn answer(
     zone: &Zone,
     zone_authority: &ZoneAuthority,
@@ -42,8 +42,8 @@ pub(super) fn answer(
         return Some(answer);
     }
     answer.authority.extend(soa(zone, zone_authority, apex));
-    // Names between the apex and an address exist, as far as anybody can tell; what is part of no
-    // address does not.
+    // Every prefix of an address exists as an empty non-terminal, whether or not the zone has an
+    // address below it. A name that cannot belong to an address does not exist.
     let labels = key.strip_suffix(apex).unwrap_or_default();
     let Some(net) = parsed(apex, labels) else {
         answer.code = ResponseCode::NXDomain;
@@ -66,8 +66,7 @@ pub(super) fn answer(
     }
 }
 
-/// The address, or the beginning of one, that the labels below an apex are; their last one comes
-/// first.
+/// Parses the labels below an apex, the last one first, as an address or the prefix of one.
 fn parsed(apex: &str, labels: &str) -> Option<IpNet> {
     let labels = labels.split_terminator('.').rev();
     let (mut octets, mut length) = ([0_u8; 16], 0);
@@ -91,7 +90,7 @@ fn parsed(apex: &str, labels: &str) -> Option<IpNet> {
     IpNet::new(octets.into(), 4 * length as u8).ok()
 }
 
-/// The reverse zone's SOA record: the domain's under another name.
+/// The reverse zone's SOA record: that of the domain with another owner.
 fn soa(zone: &Zone, zone_authority: &ZoneAuthority, apex: &str) -> Option<Record> {
     let mut soa = zone_authority.soa(zone);
     soa.name = wire_name(apex)?;

@@ -1,4 +1,4 @@
-#![allow(clippy::unwrap_used, clippy::panic)] // Tests: a failure is their answer.
+#![allow(clippy::unwrap_used, clippy::panic)] // Tests fail by panicking.
 
 use std::collections::BTreeSet;
 use std::net::{IpAddr, Ipv4Addr};
@@ -139,7 +139,7 @@ fn reverse_names_are_answered_with_ptr() {
         ("4.0.0.10.in-addr.arpa.", T::PTR, NoError, "PTR", ""),
         ("4.0.0.10.IN-ADDR.arpa.", T::ANY, NoError, "PTR", ""),
         ("4.0.0.10.in-addr.arpa.", T::A, NoError, "", "SOA"),
-        // Two names have this one.
+        // Two names have this address.
         ("5.0.0.10.in-addr.arpa.", T::PTR, NXDomain, "", "SOA"),
         ("9.9.9.9.in-addr.arpa.", T::PTR, NXDomain, "", "SOA"),
         ("10.in-addr.arpa.", T::PTR, NoError, "", "SOA"),
@@ -149,7 +149,7 @@ fn reverse_names_are_answered_with_ptr() {
         ("ip6.arpa.", T::ANY, NoError, "SOA", ""),
         ("0.in-addr.arpa.", T::PTR, NoError, "", "SOA"),
         ("f.ip6.arpa.", T::A, NoError, "", "SOA"),
-        // Of no address.
+        // Not the name of an address.
         ("256.0.0.10.in-addr.arpa.", T::PTR, NXDomain, "", "SOA"),
         ("04.0.0.10.in-addr.arpa.", T::PTR, NXDomain, "", "SOA"),
         ("+4.0.0.10.in-addr.arpa.", T::PTR, NXDomain, "", "SOA"),

@@ -1,4 +1,4 @@
-#![allow(clippy::unwrap_used, clippy::panic)] // Tests: a failure is their answer.
+#![allow(clippy::unwrap_used, clippy::panic)] // Tests fail by panicking.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -182,8 +182,8 @@ fn fast_path_survives_any_packet_within_size_limits() {
     }
 }
 
-/// Each answer of an SRV lookup as `port target: address`, the first one first; all of them have
-/// the addresses they need.
+/// The answers to an SRV query in their order, each with the additional addresses of its target:
+/// `port target: address TTL`.
 fn services(zone: &Zone, template: &AnswerTemplate, packet: &[u8]) -> Vec<String> {
     let mut out = Vec::new();
     let question = Question::read(packet).unwrap();
@@ -206,7 +206,7 @@ fn srv_answers_have_target_addresses_in_any_rotation() {
     let mut builder = Builder::new();
     let name = "_web._tcp.fw.mesos.";
     for n in 0..5_u8 {
-        // Names of different lengths.
+        // Target names of different lengths.
         let target: Arc<str> = format!("web{}.fw.mesos.", "x".repeat(n.into())).into();
         builder.service(name, &target, 100 + u32::from(n));
         builder.address(&target, [10, 0, 0, n].into());
@@ -262,7 +262,7 @@ fn srv_answers_follow_changes_of_services_and_targets() {
     };
     let (a, b) = ("a.fw.mesos.", "b.fw.mesos.");
     let mut zone = Builder::new().build(1);
-    // (goes, comes, told)
+    // (removed records, added records, expected answers)
     let steps = [
         (
             vec![],
@@ -310,7 +310,7 @@ fn srv_answers_follow_changes_of_services_and_targets() {
             let mut told = services(&zone, &handler.template, &packet);
             told.sort();
             assert_eq!(told, expected);
-            // The zone before goes on saying what it said, to those who still have it.
+            // The previous zone, which readers may still hold, answers as before.
             let mut still = services(&before, &handler.template, &packet);
             still.sort();
             let mut was = was.clone();
@@ -370,7 +370,7 @@ fn truncation_flag_can_be_turned_off() {
 #[test]
 fn every_target_has_addresses_over_tcp() {
     let mut zone = Builder::new();
-    // The names of the last ones are beyond what a pointer reaches.
+    // In the longer list the last targets are beyond the reach of compression pointers.
     let names = [("_some._tcp.fw.mesos.", 65_u32), ("_lots._tcp.fw.mesos.", 700)];
     for (name, targets) in names {
         for n in 0..targets {

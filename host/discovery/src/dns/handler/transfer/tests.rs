@@ -1,4 +1,4 @@
-#![allow(clippy::unwrap_used, clippy::panic)] // Tests: a failure is their answer.
+#![allow(clippy::unwrap_used, clippy::panic)] // Tests fail by panicking.
 
 use std::collections::BTreeSet;
 
@@ -26,7 +26,7 @@ fn record(name: &str, last: u8) -> zone::Record {
     }
 }
 
-/// Serial 7 with a thousand records; at 8 one is gone and two have come.
+/// A zone with a thousand records at serial 7; serial 8 removes one and adds two.
 fn zone() -> Arc<Zone> {
     let mut builder = Builder::new();
     for n in 0..500_u32 {
@@ -72,7 +72,7 @@ fn transferred(request: &Message, client: Client) -> Option<Vec<Record>> {
     let config = config(&["10.0.0.0/8"]);
     let zone_authority = ZoneAuthority::new(&config);
     let Packet::Request(request) = wire::read(&request.to_vec().unwrap(), client) else {
-        panic!("a request")
+        panic!("not a request")
     };
     let mut transfer = Transfers::new(&config).begin(&zone(), &zone_authority, &request, client)?;
     let mut records = Vec::new();
@@ -84,7 +84,7 @@ fn transferred(request: &Message, client: Client) -> Option<Vec<Record>> {
         assert_eq!(
             message.queries.is_empty(),
             !records.is_empty(),
-            "the question is in the first"
+            "only the first message has the question"
         );
         records.extend(message.answers);
     }
@@ -111,7 +111,7 @@ fn axfr_has_the_whole_zone_between_soa_records() {
         assert_eq!(records[..2], ["SOA 8", "mesos. ns1.mesos."]);
         assert_eq!(records.last().unwrap(), "SOA 8");
         let inner: BTreeSet<_> = records[2..records.len() - 1].iter().collect();
-        assert_eq!(inner.len(), records.len() - 3, "nothing is there twice");
+        assert_eq!(inner.len(), records.len() - 3, "a record is sent twice");
         assert_eq!(inner.len(), 500 + 500 - 1 + 2);
         assert!(
             inner

@@ -1,4 +1,4 @@
-#![allow(clippy::unwrap_used, clippy::panic)] // Tests: a failure is their answer.
+#![allow(clippy::unwrap_used, clippy::panic)] // Tests fail by panicking.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -10,7 +10,8 @@ use super::*;
 
 const LONG: Duration = Duration::from_secs(20);
 
-/// Says everything back; what begins with `w` after it was let go, and `x` is no query.
+/// Echoes every query. A query that begins with `w` is answered after the gate has a permit, one
+/// that begins with `z` with three messages; `x` is not a query.
 struct Echo {
     gate: Arc<Semaphore>,
     waiting: AtomicUsize,
@@ -48,7 +49,7 @@ fn echo() -> Echo {
     }
 }
 
-/// A conversation with a server; it ends with the script, or before.
+/// Serves a connection while `script` acts as its client. Both have to end in time.
 async fn conversation(
     respond: &Echo,
     limits: ConnectionLimits,
@@ -112,7 +113,7 @@ async fn connection_bounds_queries_in_flight() {
         while respond.waiting.load(Ordering::Relaxed) < 2 {
             tokio::task::yield_now().await;
         }
-        // The third has not even been read, or it would have been answered.
+        // The third query has not been read; otherwise it would have been answered.
         assert!(
             timeout(Duration::from_millis(50), stream.read_u8())
                 .await
@@ -138,7 +139,7 @@ async fn connection_ends_when_the_client_is_too_slow() {
         write_timeout: Duration::from_millis(50),
         ..ConnectionLimits::default()
     };
-    // Says nothing, half a query, or what is no query.
+    // The client sends nothing, half a query, or an invalid query.
     for said in [&b""[..], b"\x00\x05abc", b"\x00\x01x"] {
         conversation(&respond, limits, &token, async |mut stream| {
             stream.write_all(said).await.unwrap();
@@ -146,7 +147,7 @@ async fn connection_ends_when_the_client_is_too_slow() {
         })
         .await;
     }
-    // Takes none of its answers.
+    // The client reads none of its answers.
     let large = vec![b'l'; 60_000];
     conversation(&respond, limits, &token, async |stream| {
         let (mut reader, mut writer) = tokio::io::split(stream);
@@ -156,7 +157,7 @@ async fn connection_ends_when_the_client_is_too_slow() {
                 break;
             }
         }
-        // It ends all the same, after what was in the pipe.
+        // The connection ends after the answers that were already in the pipe.
         let mut left = Vec::new();
         reader.read_to_end(&mut left).await.unwrap();
     })
@@ -183,7 +184,7 @@ async fn received_queries_are_answered_before_shutdown() {
         },
     )
     .await;
-    // Also when the client has sent everything.
+    // Also when the client has closed its sending direction.
     let token = CancellationToken::new();
     conversation(
         &respond,

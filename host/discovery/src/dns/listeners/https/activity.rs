@@ -28,13 +28,13 @@ impl Activity {
         }))
     }
 
-    /// A request has arrived.
+    /// Counts a request as in flight until the guard is dropped.
     pub(super) fn begin(&self) -> InFlight {
         self.0.send_modify(|state| state.in_flight += 1);
         InFlight(self.0.clone())
     }
 
-    /// Waits until there was no request for this time.
+    /// Waits until no request has been in flight for `limit`.
     pub(super) fn idle(&self, limit: Duration) -> impl Future<Output = ()> + use<> {
         let mut states = self.0.subscribe();
         async move {
@@ -78,7 +78,7 @@ mod tests {
         drop(first);
         assert!(
             timeout(SHORT * 20, &mut idle).await.is_err(),
-            "a request is in flight"
+            "idle while a request is in flight"
         );
         drop(second);
         assert!(timeout(LONG, idle).await.is_ok());

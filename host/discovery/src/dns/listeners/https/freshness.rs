@@ -34,7 +34,7 @@ fn max_age(answer: &[u8]) -> Option<u32> {
 
 #[cfg(test)]
 mod tests {
-    #![allow(clippy::unwrap_used)] // Tests: a failure is their answer.
+    #![allow(clippy::unwrap_used)] // Tests fail by panicking.
 
     use hickory_proto::op::{Message, MessageType, OpCode, Query, ResponseCode};
     use hickory_proto::rr::rdata::{A, SOA};

@@ -83,12 +83,12 @@ impl Rejection {
     }
 }
 
-/// The query of a request, whose body has this time to arrive.
+/// The query of a request, whose body has to arrive `within` this time.
 pub(super) async fn query(request: Request<Incoming>, within: Duration) -> Result<Bytes, Rejection> {
     let (head, body) = request.into_parts();
     let checked = check(&head);
-    // The body of a wrong request is read, too: to some clients a reset in its place hides the
-    // status.
+    // The body of a rejected request is read as well: without that the connection is reset, and some
+    // clients do not show the status.
     let body = timeout(within, from_body(body))
         .await
         .unwrap_or(Err(Rejection::Slow));
@@ -139,7 +139,7 @@ async fn from_body(mut body: Incoming) -> Result<Bytes, Rejection> {
     }
     let (mut query, mut size) = (BytesMut::new(), 0);
     while let Some(frame) = body.frame().await {
-        // Trailers say nothing.
+        // Trailers are ignored.
         let Ok(data) = frame.map_err(|_| Rejection::Body)?.into_data() else {
             continue;
         };

@@ -1,4 +1,4 @@
-#![allow(clippy::unwrap_used, clippy::panic)] // Tests: a failure is their answer.
+#![allow(clippy::unwrap_used, clippy::panic)] // Tests fail by panicking.
 
 use std::net::SocketAddr;
 use std::time::Duration;
@@ -20,7 +20,7 @@ use crate::shared::Shared;
 
 const LONG: Duration = Duration::from_secs(20);
 
-/// A port with these limits, in front of no zone: every query is answered with SERVFAIL.
+/// Serves a port with these limits and without a zone: every query is answered with SERVFAIL.
 async fn started(limits: ListenerLimits) -> (SocketAddr, CancellationToken, JoinHandle<()>) {
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let (addr, token) = (listener.local_addr().unwrap(), CancellationToken::new());
@@ -63,7 +63,7 @@ async fn is_answered(stream: &mut TcpStream) {
 }
 
 async fn is_ended(stream: &mut TcpStream) {
-    // An end with bytes left unread is a reset.
+    // Closing a connection with unread bytes resets it, which is an end as well.
     let rest = timeout(LONG, stream.read_to_end(&mut Vec::new())).await;
     assert!(rest.is_ok(), "the connection is still open");
 }
@@ -88,8 +88,8 @@ async fn connections_beyond_the_limit_wait() {
     let mut third = TcpStream::connect(addr).await.unwrap();
     third.write_all(&query()).await.unwrap();
     let early = timeout(Duration::from_millis(300), third.readable()).await;
-    assert!(early.is_err(), "two are the most, and the third one is answered");
-    // Those that have their place keep it.
+    assert!(early.is_err(), "a third connection is served");
+    // Accepted connections are still served.
     held[0].write_all(&query()).await.unwrap();
     is_answered(&mut held[0]).await;
     held.pop();
@@ -110,7 +110,7 @@ async fn slow_clients_are_disconnected() {
     };
     let (addr, token, serving) = started(limits).await;
     let query = query();
-    // Nothing at all, half a length, a length and no query, half a query.
+    // Nothing, half a length prefix, only the length prefix, half a query.
     for sent in [0, 1, 2, query.len() / 2] {
         let mut stream = TcpStream::connect(addr).await.unwrap();
         stream.write_all(&query[..sent]).await.unwrap();
@@ -127,7 +127,7 @@ async fn slow_clients_are_disconnected() {
 async fn malformed_query_ends_only_its_connection() {
     let (addr, token, serving) = started(ListenerLimits::default()).await;
     let mut good = TcpStream::connect(addr).await.unwrap();
-    // A packet shorter than a header gets an error; an unsolicited answer gets no answer.
+    // A packet shorter than a header is answered with an error; a response is not answered.
     for (bytes, is_told) in [
         (&[0, 0][..], true),
         (&[0, 3, 1, 2, 3], true),

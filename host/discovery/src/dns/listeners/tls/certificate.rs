@@ -54,7 +54,7 @@ impl Certificate {
                 what: other.to_string(),
             },
         })?;
-        // The copy takes the present certificate from the same place.
+        // The copy shares the certificate resolver, so it uses reloaded certificates as well.
         let mut config = ServerConfig::clone(files.acceptor().config());
         config.alpn_protocols = alpn.iter().map(|id| id.to_vec()).collect();
         Ok(Self {

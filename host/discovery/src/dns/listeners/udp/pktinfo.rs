@@ -17,7 +17,7 @@ pub(super) struct LocalAddr {
     interface: u32,
 }
 
-/// Further addresses get no sockets of their own.
+/// The maximum number of addresses with separate sockets; the wildcard sockets serve the others.
 const MAX_ADDRESSES: usize = 16;
 
 /// The interface addresses that a wildcard listener covers; empty if the system cannot list them.

@@ -1,4 +1,4 @@
-#![allow(clippy::unwrap_used, clippy::panic)] // Tests: a failure is their answer.
+#![allow(clippy::unwrap_used, clippy::panic)] // Tests fail by panicking.
 
 use hickory_proto::op::{Message, MessageType, OpCode, Query, ResponseCode};
 use hickory_proto::rr::{Name, RecordType};
@@ -13,7 +13,7 @@ use crate::shared::Shared;
 
 const LONG: Duration = Duration::from_secs(20);
 
-/// A port on all addresses, in front of a zone and of a resolver that does not answer.
+/// Serves a port at `addr` with a zone and with a resolver that does not answer.
 fn serving(addr: &str, token: &CancellationToken) -> (u16, tokio::task::JoinHandle<()>) {
     let config = Config {
         resolvers: vec!["127.0.0.1:1".parse().unwrap()],
@@ -32,7 +32,7 @@ fn serving(addr: &str, token: &CancellationToken) -> (u16, tokio::task::JoinHand
     )
 }
 
-/// Asks one address; an answer from another one is not heard.
+/// Queries one address; an answer from another address is not received.
 async fn ask(ip: IpAddr, port: u16, name: &str) -> ResponseCode {
     let here: IpAddr = match ip {
         IpAddr::V4(_) => Ipv4Addr::LOCALHOST.into(),
@@ -66,7 +66,7 @@ async fn wildcard_listener_has_sockets_for_each_address() {
     assert!(sockets.iter().all(IpAddr::is_ipv4), "{sockets:?}");
     assert!(
         ips("[::]:0").contains(&loopback.into()),
-        "the listener covers IPv4, too"
+        "the listener also serves IPv4"
     );
     assert_eq!(ips("127.0.0.1:0"), [IpAddr::from(loopback)]);
 }
@@ -82,7 +82,7 @@ async fn answers_are_sent_from_the_queried_address() {
         let (port, serving) = serving(all, &token);
         for ip in asked {
             let ip = ip.parse().unwrap();
-            // At once, and after others were asked.
+            // One answer comes from the zone, the other one after forwarding has failed.
             assert_eq!(
                 ask(ip, port, "web-1-s0.fw.slave.mesos.").await,
                 ResponseCode::NoError
@@ -98,7 +98,7 @@ async fn answers_are_sent_from_the_queried_address() {
     }
 }
 
-/// Repeats packets; `x` causes a panic after a part of its answer was written.
+/// Echoes packets; `x` causes a panic after its answer has been written.
 struct Echo;
 
 impl RespondToPackets for Echo {
@@ -123,7 +123,7 @@ async fn panic_while_answering_drops_one_packet_of_the_batch() {
     let port = UdpSocket::bind(local).await.unwrap();
     let client = UdpSocket::bind(local).await.unwrap();
     client.connect(port.local_addr().unwrap()).await.unwrap();
-    // Received before the port is served, so that they are one batch.
+    // Sent before the port is served, so that they are one batch.
     for packet in ["a", "x", "b", "x", "x", "c"] {
         client.send(packet.as_bytes()).await.unwrap();
     }
