@@ -1,9 +1,9 @@
-//! How long after a change in ZooKeeper the subscriptions are with the new leader: the framework's,
-//! and the operator stream. Prints one JSON document. Run by `cargo xtask bench leader`; needs the
-//! Debian packages `zookeeper` and `default-jre-headless`.
+//! Measures how long after a change of the leader in ZooKeeper the framework's subscription and the
+//! operator stream are connected to the new leader. Prints one JSON document. Run by `cargo xtask
+//! bench leader`; needs the Debian packages `zookeeper` and `default-jre-headless`.
 //!
-//! Two masters take turns. A time begins before ZooKeeper is asked to delete the leader's
-//! registration, and ends when the new leader's SUBSCRIBED has been taken in.
+//! Two masters lead alternately. A measurement starts before the request to ZooKeeper to delete the
+//! leader's registration, and ends when the new leader's SUBSCRIBED has been processed.
 
 #![allow(
     clippy::unwrap_used,
@@ -24,7 +24,7 @@ use transom_scheduler::{Event, Events, Metrics};
 use transom_testkit::zookeeper::{Acls, ZooKeeper, create_path, register};
 
 const MOVES: usize = 20;
-/// Broken requests use it.
+/// Timeout for an event. A correct scheduler never reaches it.
 const EVENT_TIMEOUT: Duration = Duration::from_secs(30);
 
 #[tokio::main]
@@ -103,7 +103,7 @@ async fn main() {
     );
 }
 
-/// When the scheduler was subscribed next.
+/// Waits for the scheduler's next subscription and returns its time.
 async fn subscribed(events: &mut Events) -> Instant {
     loop {
         let event = tokio::time::timeout(EVENT_TIMEOUT, events.next())
@@ -117,10 +117,11 @@ async fn subscribed(events: &mut Events) -> Instant {
 
 async fn next(watched: &mut mpsc::Receiver<Instant>) -> Instant {
     let next = tokio::time::timeout(EVENT_TIMEOUT, watched.recv()).await;
-    next.expect("an operator stream").expect("it is watched")
+    next.expect("an operator stream")
+        .expect("the operator stream is followed")
 }
 
-/// Follows the operator stream from leader to leader, and tells when each began.
+/// Follows the operator stream from leader to leader, and sends the time of each subscription.
 async fn watch(cluster: Client, told: mpsc::Sender<Instant>) {
     loop {
         let mut stream = cluster.watch().await.expect("a leader");

@@ -1,9 +1,9 @@
-//! How long a round takes on a large cluster, with the attribute matcher as a component and with
-//! the same rules called natively; and how much memory known tasks take. Prints one JSON document.
-//! Run by `cargo xtask bench scheduler`.
+//! Measures how long a matching round takes on a large cluster, with the attribute matcher as a
+//! component and with the same rules called natively; and how much memory the records of known
+//! tasks take. Prints one JSON document. Run by `cargo xtask bench scheduler`.
 //!
-//! Both kinds of rules are measured in the same process, round by round in turn, so that their
-//! ratio holds where the times themselves depend on the machine and on what else it does.
+//! Both kinds of rules are measured in the same process, in alternating rounds. The times depend on
+//! the machine and its load, but their ratio does not.
 
 #![allow(
     clippy::unwrap_used,
@@ -35,22 +35,22 @@ use transom_testkit::usage;
 const AGENTS: u32 = 10_000;
 const TASKS: u32 = 1_000;
 const KNOWN: u32 = 100_000;
-/// Rounds of each kind; the median counts.
+/// Rounds of each kind, of which the median is reported.
 const ROUNDS: usize = 7;
-/// Questions about all agents; the median counts.
+/// Evaluations of all agents, of which the median is reported.
 const QUESTIONS: usize = 21;
 
 fn main() {
-    // One thread of the runtime's own, as the actor runs on one: what blocks on the runtime is
-    // woken from another thread, which takes longer than a question; and the rules that are called
-    // natively stay where they were made.
+    // The benchmark runs on a worker thread of the runtime, as the actor does. On the main thread,
+    // `block_on` would have to be woken from another thread, which takes longer than one call of
+    // the matcher. One worker keeps the native rules in the thread that created them.
     let runtime = tokio::runtime::Builder::new_multi_thread()
         .worker_threads(1)
         .enable_all()
         .build()
         .unwrap();
     let measuring = runtime.spawn(async {
-        // First, before anything else has left memory behind.
+        // This is measured first, before other code has allocated memory.
         let memory = memory().await;
         let (judging, matching) = matching().await;
         json!({"agents": AGENTS, "tasks": TASKS, "judging": judging, "matching": matching, "memory": memory})
@@ -102,7 +102,7 @@ impl BuildTask for Nothing {
     }
 }
 
-/// `TASKS` tasks of so many run specs, of which each has its conditions.
+/// `TASKS` tasks of this number of run specs, each with its own constraints.
 fn wanted(specs: u32, constraints: impl Fn(u32) -> Vec<Constraint>) -> Vec<TaskRequest> {
     let spec = |n| {
         Arc::new(RunSpec {
@@ -145,7 +145,7 @@ fn constraint(field: &str, operator: &str, operand: Option<&str>) -> Constraint 
     }
 }
 
-/// A class, some racks, each host once: a quarter of the agents.
+/// Constraints on class, racks and distinct hosts, which a quarter of the agents satisfy.
 fn a_quarter() -> Vec<Constraint> {
     vec![
         constraint("class", "IS", Some("web")),
@@ -154,7 +154,7 @@ fn a_quarter() -> Vec<Constraint> {
     ]
 }
 
-/// One rack, as rare as two hundred agents let it be.
+/// Constraints on one rack, which few agents satisfy.
 fn a_rack() -> Vec<Constraint> {
     vec![
         constraint("rack", "IS", Some("r199")),
@@ -162,13 +162,13 @@ fn a_rack() -> Vec<Constraint> {
     ]
 }
 
-/// One agent, another one for each run spec.
+/// A constraint that one agent satisfies, a different one for each run spec.
 fn an_agent(n: u32) -> Vec<Constraint> {
     let hostname = format!("node-{}.cluster.example", (n * 7 + 4999) % AGENTS);
     vec![constraint("@hostname", "IS", Some(&hostname))]
 }
 
-/// The ratio of a question about all agents, and rounds.
+/// The ratio for evaluating all agents, and the results of the rounds.
 async fn matching() -> (Value, Value) {
     let (dir, token) = (tempfile::tempdir().unwrap(), CancellationToken::new());
     let components = std::env::var_os("TRANSOM_COMPONENTS").map_or_else(
@@ -206,7 +206,7 @@ async fn matching() -> (Value, Value) {
     (judging, cases.into())
 }
 
-/// One question about all agents: what the component takes beside the same rules called.
+/// Evaluates all agents for one run spec with the component and with the same rules called natively.
 async fn judging(spec: &RunSpec, offers: &[v1::Offer], plugins: &Plugins) -> Value {
     let mut component = Site::new(offers, MatcherKind::Component(plugins.agent_set(None)));
     let mut native = Site::new(offers, MatcherKind::Native(Box::new(Native::new())));
@@ -240,7 +240,7 @@ async fn case(
     eprintln!("constraints: {constraints}, run specs: {specs}");
     let mut component = Site::new(offers, MatcherKind::Component(plugins.agent_set(None)));
     let mut native = Site::new(offers, MatcherKind::Native(Box::new(Native::new())));
-    // The first round has the agents loaded.
+    // The first round also sends all agents to the matcher.
     let first = component.round(wanted).await.unwrap();
     native.round(wanted).await.unwrap();
     let (mut asked, mut called) = (Vec::new(), Vec::new());
@@ -282,7 +282,7 @@ impl Median {
     }
 }
 
-/// To a microsecond.
+/// A duration in milliseconds with a resolution of one microsecond.
 fn milliseconds(time: Duration) -> f64 {
     (time.as_secs_f64() * 1e6).round() / 1e3
 }
@@ -292,12 +292,12 @@ fn ratio(one: Duration, other: Duration) -> f64 {
 }
 
 thread_local! {
-    /// The rules share patterns by `Rc` and so stay in the thread that made them, which is the one
-    /// that runs the rounds: nothing in a round of theirs waits.
+    /// The agents of the native rules. The rules share patterns by `Rc`, so they must stay in the
+    /// thread that created them. That thread runs the rounds, because a native round never waits.
     static AGENT_SET: RefCell<Option<Agents>> = const { RefCell::new(None) };
 }
 
-/// The component's rules, called.
+/// The rules of the component, called natively.
 struct Native;
 
 impl Native {
@@ -386,7 +386,8 @@ fn rooms(candidates: &[Candidate]) -> Vec<sdk::Candidate> {
 
 // --- Memory
 
-/// Takes everything and keeps nothing, so that what is measured is the scheduler's.
+/// A store that accepts every write and keeps nothing, so that only the scheduler's memory is
+/// measured.
 #[derive(Debug)]
 struct Nowhere;
 
@@ -405,7 +406,7 @@ impl Store for Nowhere {
     }
 }
 
-/// A running app's task, read from JSON as after a restart.
+/// The record of a running app's task, decoded from JSON as after a restart.
 fn record(n: u32) -> TaskRecord {
     let task = format!("shop_web.instance-7a1f{n:08x}-c0de-11f1-9e2a-0242ac110002._app.1");
     let agent = format!("5f0c7d5e-3a5e-4c1e-9d5b-0f6a1c0d7e11-S{}", n % AGENTS);
@@ -443,7 +444,7 @@ async fn memory() -> Value {
     }
     let after = usage::resident_kib(std::process::id());
     assert_eq!(known.snapshot().len(), KNOWN as usize + 1);
-    // While a reader holds on to the last snapshot, the first change makes a new one.
+    // While a reader still holds the last snapshot, the first change has to create a new one.
     let mut changes: Vec<Duration> = Vec::new();
     for n in 0..ROUNDS as u32 {
         let (reader, change) = (known.snapshot(), record(n));

@@ -27,7 +27,7 @@ use crate::matching::{Offers, OpenOffer, Requirements};
 use crate::store::ledger::Ledger;
 use crate::{PendingExplanation, Result, RunSpec, TaskRecord, TaskRequest, Tasks};
 
-/// The matcher's questions, answered without a component.
+/// The calls of the matcher, answered without a component.
 pub trait Rules: Send {
     /// See [`AgentSet::update`].
     fn update(&mut self, changed: Vec<Agent>, gone: Vec<u32>);
@@ -40,9 +40,9 @@ pub trait Rules: Send {
 /// The matcher to measure.
 #[expect(missing_debug_implementations, reason = "rules need not have one")]
 pub enum MatcherKind {
-    /// The component.
+    /// The matcher component.
     Component(AgentSet),
-    /// The same rules, called.
+    /// The same rules, called natively.
     Native(Box<dyn Rules>),
 }
 
@@ -131,7 +131,7 @@ impl Matcher for Timed {
     }
 }
 
-/// Offers and a matcher.
+/// Offers and a matcher to measure.
 #[expect(missing_debug_implementations, reason = "rules need not have one")]
 pub struct Site {
     bins: Vec<OpenOffer>,
@@ -143,18 +143,18 @@ pub struct Site {
 /// The result of a round.
 #[derive(Clone, Copy, Debug)]
 pub struct Outcome {
-    /// Placed tasks.
+    /// Number of placed tasks.
     pub placed: usize,
-    /// From the queue to the plan.
+    /// Time from the queue to the plan.
     pub took: Duration,
-    /// The part of it spent in calls of the matcher.
+    /// The part of that time spent in calls of the matcher.
     pub asking: Duration,
-    /// The number of calls.
+    /// Number of calls of the matcher.
     pub questions: u64,
 }
 
 impl Site {
-    /// Adds all offers.
+    /// Creates a site with these offers.
     pub fn new(offers: &[v1::Offer], who: MatcherKind) -> Self {
         let (mut agents, mut bins, now) = (Agents::default(), Vec::new(), Instant::now());
         for offer in offers {
@@ -184,8 +184,8 @@ impl Site {
         }
     }
 
-    /// How long the matcher takes to evaluate all agents for one more instance. The error is the
-    /// matcher's.
+    /// Measures how long the matcher takes to evaluate all agents for one more instance. The error
+    /// is the matcher's.
     pub async fn evaluate(&mut self, spec: &RunSpec) -> std::result::Result<Duration, String> {
         let offers = Offers::new(self.bins.clone());
         let survey = offers.scan(&Requirements::of(spec, &["*".to_owned()]), 1, 0);
@@ -204,7 +204,8 @@ impl Site {
         Ok(self.spent.take().1)
     }
 
-    /// One round over all offers, of which nothing is used up. The error is the matcher's.
+    /// Matches these tasks with all offers in one round. Repeated calls start with the same offers.
+    /// The error is the matcher's.
     pub async fn round(&mut self, wanted: &[TaskRequest]) -> std::result::Result<Outcome, String> {
         let now = Timestamp::now();
         let mut queue = Queue::default();
@@ -242,7 +243,7 @@ impl StoredTasks {
         Ledger::load(store, "bench").await.map(Self)
     }
 
-    /// Stores records and interns them like loaded ones.
+    /// Stores records and interns them as the ledger does when it loads them.
     pub async fn add(&mut self, records: Vec<TaskRecord>) -> Result<()> {
         let records = records.into_iter().map(|record| self.0.intern(record)).collect();
         self.0.commit(records).await

@@ -26,7 +26,7 @@ pub struct Config {
     pub store: Arc<dyn Store>,
     /// The prefix of their keys, without a trailing slash. Two schedulers must not share one.
     pub prefix: String,
-    /// The plugin host, which has the matcher.
+    /// The plugin host, which provides the matcher.
     pub plugins: Plugins,
     /// How long a declined offer is not offered again, unless it is revived.
     pub decline: Duration,
@@ -39,38 +39,38 @@ pub struct Config {
     /// Minimum interval of REVIVE for tasks that fit no offer, and the time without demand before
     /// SUPPRESS.
     pub revive_interval: Duration,
-    /// What to do about agents for which maintenance is scheduled.
+    /// How the framework treats agents for which maintenance is scheduled.
     pub maintenance: MaintenanceMode,
     /// A reservation whose resources and volumes are not offered within this time is dropped and
     /// tried again.
     pub reservation_timeout: Duration,
 }
 
-/// What a framework does about agents for which an operator has scheduled maintenance.
+/// How a framework treats agents for which an operator has scheduled maintenance.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum MaintenanceMode {
-    /// It launches tasks there as anywhere, and declines inverse offers.
+    /// It launches tasks there as on any other agent, and declines inverse offers.
     Ignored,
     /// It launches nothing there during the window. Its tasks stay until they end, so it declines
     /// inverse offers.
     #[default]
     Avoided,
-    /// It accepts inverse offers: `ahead` of the window it launches nothing there any more, and the
-    /// service is told to move its tasks ([`Event::MaintenanceDue`](crate::Event::MaintenanceDue)).
+    /// It accepts inverse offers. From `ahead` before the window on, it launches nothing there, and
+    /// the service receives [`Event::MaintenanceDue`](crate::Event::MaintenanceDue) so that it
+    /// moves its tasks.
     Evacuated {
-        /// How long before the window.
+        /// The time before the window.
         ahead: Duration,
     },
 }
 
 impl Config {
-    /// How long the master keeps the tasks of a framework that is away: a week.
+    /// How long the master keeps the tasks of a disconnected framework: a week.
     pub const FAILOVER: Duration = Duration::from_hours(24 * 7);
 
-    /// A configuration with the default times: decline 120 s (also the rest of an
-    /// accepted offer), launch timeout 300 s, reconciliation
-    /// every 600 s, revive at most every second, reservations within 20 s; nothing is launched during
-    /// maintenance.
+    /// A configuration with the default times: decline 120 s (also for the rest of an accepted
+    /// offer), launch timeout 300 s, reconciliation every 600 s, REVIVE at most every second,
+    /// reservations within 20 s. Nothing is launched on agents in maintenance.
     pub fn new(
         cluster: Client,
         framework: v1::FrameworkInfo,

@@ -12,7 +12,7 @@ pub enum Error {
     Store {
         /// The operation, for example "loading tasks".
         doing: &'static str,
-        /// The error of the store: any but a record that cannot be decoded.
+        /// The error of the store, except for a record that cannot be decoded.
         #[source]
         source: typed::Error,
     },
@@ -77,7 +77,7 @@ impl Error {
         }
     }
 
-    /// Whether the store rejected a write because a key was not as expected.
+    /// Whether the store rejected a write because the version of a key had changed.
     pub(crate) fn is_conflict(&self) -> bool {
         matches!(self, Self::Store { source, .. } if source.is_conflict())
     }

@@ -4,11 +4,11 @@
 //! A service (apps, workflow) holds a [`Scheduler`] and the one [`Events`]. It
 //! [`submit`](SchedulerApi::submit)s tasks, follows their events, [`kill`](SchedulerApi::kill)s
 //! them and finally [`purge`](SchedulerApi::purge)s their records. Requests never wait: they are
-//! queued inside, merged per task, and repeated while the store or the master is unavailable.
-//! [`SchedulerApi::tasks`], [`SchedulerApi::pending`] and [`SchedulerApi::subscription`] read
-//! immutable snapshots and never wait either.
+//! queued in the scheduler, merged per task, and repeated while the store or the master is
+//! unavailable. [`SchedulerApi::tasks`], [`SchedulerApi::pending`] and
+//! [`SchedulerApi::subscription`] read immutable snapshots and never wait either.
 //!
-//! # Promises
+//! # Guarantees
 //!
 //! * An intent is stored before its offer is accepted, so every launched task is known after a
 //!   restart. The outcome of an intent is reconciled with the master, never guessed; no intent is
@@ -16,23 +16,23 @@
 //! * A status is stored before the service receives it and before it is acknowledged. A repeated
 //!   status (same `uuid`) is acknowledged again but not delivered again.
 //! * Events are never dropped: while the service reads none, none are read from the master.
-//! * No request is lost and none holds up another. One that can never be carried out is an
+//! * No request is lost, and none delays another. One that can never be carried out is an
 //!   [`Event::Rejected`]; a task that is withdrawn before its launch is an
 //!   [`Event::NeverLaunched`].
 //! * Only the matcher decides where a task may run, and which instances are killed when a run spec
 //!   with constraints is scaled down. Without it nothing is launched, and
 //!   [`SchedulerApi::pending`] reports that.
-//! * An orphaned task (not in the store, or completed according to its record) is killed until it
-//!   is gone.
+//! * An orphaned task (not in the store, or completed according to its record) is killed repeatedly
+//!   until it has ended.
 //! * While the store is unavailable nothing is launched or acknowledged; both continue afterwards.
 //! * A reservation is stored before its resources are reserved. Its volumes are destroyed only when
 //!   it is released, or when nothing was ever launched with it. Reserved resources without a record
 //!   are removed if they carry the label of this framework's id; those of other frameworks stay.
 //!
-//! # Not here
+//! # Out of scope
 //!
-//! Restarts, backoff and health are up to the service. Requests are not stored: the service submits
-//! them again after a restart.
+//! Restarts, backoff and health checks are the responsibility of the service. Requests are not
+//! stored: the service submits them again after a restart.
 //!
 //! # Statuses
 //!
@@ -55,22 +55,23 @@
 //! [`RunSpec::role`] is the role to which the used offers are allocated. A role that the framework
 //! does not have is added by `UPDATE_FRAMEWORK`, which is repeated while the master rejects it, and
 //! is part of later subscriptions once it was accepted. After a restart the roles of reservations
-//! are added again; those of tasks are when the service submits some, or calls
+//! are added again; those of tasks are added when the service submits tasks or calls
 //! [`SchedulerApi::add_role`]. With several roles, those without pending tasks are suppressed.
-//! Masters before 1.9 do not know the call: there all roles must be in the configuration.
+//! Masters before 1.9 do not support the call, so all roles must be in the configuration there.
 //!
 //! # Volumes
 //!
 //! An instance whose [`RunSpec::volumes`] is not empty is launched in two steps. The first offer
 //! that matches is answered with `RESERVE` of all its resources and `CREATE` of its volumes, after
-//! the [`Reservation`] was stored. The next offer that holds them is used for the launch. All
+//! the [`Reservation`] was stored. The next offer that contains them is used for the launch. All
 //! later requests with the same [`TaskRequest::reservation`] are launched with the same resources,
-//! so on the same agent, for which they wait if they must. They need no more than was reserved. The
-//! matcher is called each time; the other reservations of the run spec count as placed instances.
+//! and so on the same agent, for whose offer they wait if necessary. They must not need more than
+//! was reserved. The matcher is called each time; the other reservations of the run spec count as
+//! placed instances.
 //!
 //! The resources carry labels: `transom_framework_id`, `transom_reservation` (the key) and
-//! `transom_reservation_id`, which differs for each attempt. Those of Marathon
-//! (`marathon_framework_id`, `marathon_task_id`) belong to a record without such an id, if there is
+//! `transom_reservation_id`, which differs for each attempt. Labels of Marathon
+//! (`marathon_framework_id`, `marathon_task_id`) belong to a record with an empty id, if there is
 //! one. Tasks without volumes use none of these resources.
 //!
 //! | record | the master offers | action |

@@ -195,13 +195,13 @@ impl Metrics {
             .inc_by(u64::from(count));
     }
 
-    /// A stored status has changed the state of a task.
+    /// Counts a stored status that has changed the state of a task.
     pub(crate) fn changed(&self, record: &TaskRecord) {
         let state = record.state.as_str().to_owned();
         self.task_states.get_or_create(&StateLabel { state }).inc();
     }
 
-    /// A task runs for the first time.
+    /// Observes how long a task took to start that runs for the first time.
     pub(crate) fn started(&self, record: &TaskRecord) {
         if let (Some(staged), Some(started)) = (record.staged_at, record.started_at) {
             let seconds = started.duration_since(staged).as_secs_f64();

@@ -11,7 +11,7 @@ use crate::{
     PortRequest, Reservation, RunSpec, TaskRecord, TaskRequest,
 };
 
-/// A fresh intent.
+/// A new intent.
 pub(crate) fn record(id: &str) -> TaskRecord {
     let now = Timestamp::UNIX_EPOCH;
     TaskRecord {
@@ -42,7 +42,7 @@ pub(crate) fn record(id: &str) -> TaskRecord {
     }
 }
 
-/// A reservation on agent `a1`, stored and not seen.
+/// A reservation on agent `a1` that is stored and was not offered yet.
 pub(crate) fn reservation(key: &str, id: &str) -> Reservation {
     let record = record("t");
     Reservation {
@@ -60,7 +60,7 @@ pub(crate) fn reservation(key: &str, id: &str) -> Reservation {
     }
 }
 
-/// The resources that RESERVE and CREATE make.
+/// The resources that result from RESERVE and CREATE.
 pub(crate) fn applied(operations: &[v1::Operation]) -> Vec<v1::Resource> {
     let reserved = operations.iter().flat_map(|operation| &operation.reserve);
     let mut resources: Vec<_> = reserved.flat_map(|reserve| reserve.resources.clone()).collect();
@@ -80,8 +80,8 @@ pub(crate) fn applied(operations: &[v1::Operation]) -> Vec<v1::Resource> {
     resources
 }
 
-/// An offer of so many CPUs, 1000 MB each of memory and disk, and ports; attributes: `rack` = the
-/// agent's id.
+/// An offer with this number of CPUs, 1000 MB each of memory and disk, and these ports. The
+/// attribute `rack` is the agent's id.
 pub(crate) fn offer(id: &str, agent: &str, cpus: f64, ports: &[(u64, u64)]) -> v1::Offer {
     v1::Offer {
         id: id.into(),
@@ -99,7 +99,7 @@ pub(crate) fn offer(id: &str, agent: &str, cpus: f64, ports: &[(u64, u64)]) -> v
     }
 }
 
-/// Names the task after its id.
+/// A builder that names the task after its id.
 #[derive(Debug)]
 pub(crate) struct Sleep;
 
@@ -121,7 +121,7 @@ impl BuildTask for Sleep {
     }
 }
 
-/// 0.5 CPU, 100 MB memory, nothing else.
+/// A run spec of 0.5 CPU and 100 MB memory.
 pub(crate) fn spec(id: &str) -> RunSpec {
     RunSpec {
         id: id.to_owned(),
@@ -153,7 +153,8 @@ pub(crate) fn wanted(id: &str, spec: &Arc<RunSpec>) -> TaskRequest {
     }
 }
 
-/// A web server and a helper: names the executor's, and each task after its id and its ports.
+/// A builder for a web server and a helper. It names the executor after group and host, and each
+/// task after its id and its ports.
 #[derive(Debug)]
 pub(crate) struct Pair;
 
@@ -161,7 +162,7 @@ impl BuildGroup for Pair {
     fn executor(&self, placement: &GroupPlacement) -> v1::ExecutorInfo {
         v1::ExecutorInfo {
             name: Some(format!("{} on {}", placement.group, placement.agent.hostname)),
-            // Both are the scheduler's business.
+            // The scheduler overwrites both fields.
             resources: vec![v1::Resource::scalar("cpus", 99.0)],
             framework_id: Some("other".into()),
             ..v1::ExecutorInfo::default()
@@ -181,8 +182,8 @@ impl BuildGroup for Pair {
     }
 }
 
-/// An executor of 0.1 CPU and 32 MB, `web` of 0.5 CPU, 100 MB and a port of 7000 to 7009, `helper`
-/// of 0.2 CPU and 50 MB.
+/// A run spec with an executor of 0.1 CPU and 32 MB; `web` with 0.5 CPU, 100 MB and a port of 7000
+/// to 7009; and `helper` with 0.2 CPU and 50 MB.
 pub(crate) fn pair(id: &str) -> RunSpec {
     let web = Member {
         name: "web".to_owned(),

@@ -1,6 +1,6 @@
-//! Faults of clusters, one after the other, against a scheduler that keeps six tasks
-//! running: after each, every wanted task runs exactly once, nothing else runs, and the scheduler
-//! knows it. What ran is read from the agents' journals.
+//! Injects the faults of clusters, one after the other, while a scheduler keeps six tasks running.
+//! After each fault, every wanted task runs exactly once, nothing else runs, and the scheduler's
+//! records agree. Which processes ran is read from the agents' journals.
 
 #![allow(clippy::unwrap_used, clippy::panic, reason = "tests fail by panicking")]
 
@@ -40,10 +40,10 @@ async fn six(change: impl FnOnce(&mut transom_minicluster::Config)) -> (Cluster,
     (cluster, subject, dir)
 }
 
-/// What a fault leads to, beside every task running once in the end.
+/// The effect of a fault, after which every task again runs once.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Outcome {
-    /// The same processes run on.
+    /// The same processes keep running.
     Nothing,
     /// Some tasks were replaced.
     Replaced,
@@ -52,10 +52,10 @@ enum Outcome {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn every_task_runs_once_despite_agent_stream_and_update_faults() {
     let (cluster, mut subject, _dir) = six(|_| ()).await;
-    // Which one is seen when its turn comes: tasks move.
+    // The busiest agent is determined when the fault is injected, because tasks move.
     let agent = |name: &str| fault(name, json!({"agent": "the busiest"}));
     let shortly = Duration::from_millis(200);
-    // Longer than the master waits for a silent agent.
+    // Longer than the master waits for an agent that does not answer.
     let long = Duration::from_millis(1_500);
     let nothing = Value::Null;
     let cases: [(Value, Duration, Value, Outcome); 10] = [
@@ -166,7 +166,7 @@ async fn tasks_whose_final_update_was_lost_are_replaced() {
     cluster.stop().await;
 }
 
-/// The agents register later than the scheduler does; until then the master knows no task.
+/// The agents register later than the scheduler subscribes. Until then the master knows no task.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn restarted_or_replaced_masters_cost_no_task() {
     let (cluster, mut subject, _dir) = six(|config| config.reregister = Duration::from_millis(1_500)).await;
@@ -185,14 +185,14 @@ async fn restarted_or_replaced_masters_cost_no_task() {
             (now > subscriptions).then_some(()).ok_or(now.to_string())
         })
         .await;
-        // The answers to the questions that follow come within this time, before and after the
-        // agents are back.
+        // The reconciliations that follow are answered within this time, before and after the
+        // agents have returned.
         subject.job.work(Duration::from_secs(6)).await;
         subject.job.run_turn(name, &cluster).await;
         assert_eq!(
             cluster.launches(),
             before,
-            "{name} with {registry}: no task was launched again"
+            "{name} with {registry}: tasks were launched again"
         );
     }
     assert_eq!(
@@ -203,8 +203,9 @@ async fn restarted_or_replaced_masters_cost_no_task() {
     cluster.stop().await;
 }
 
-/// An agent that is away while a master without a registry restarts is forgotten, and its tasks are
-/// replaced. When it is back the master tells nobody; that there are too many is found by asking.
+/// If an agent is disconnected while a master without a registry restarts, the master forgets the
+/// agent, and its tasks are replaced. When the agent returns, the master sends the framework no
+/// event. Only reconciliation reveals the surplus tasks.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn tasks_of_a_returning_agent_are_killed_when_replaced() {
     let (cluster, mut subject, _dir) = six(|config| config.registry = Registry::InMemory).await;
@@ -223,7 +224,7 @@ async fn tasks_of_a_returning_agent_are_killed_when_replaced() {
     subject.job.work(Duration::from_millis(500)).await;
     assert!(
         cluster.alive().len() > 6,
-        "those of the agent that is away run too"
+        "the tasks on the disconnected agent run too"
     );
     cluster.fault(&fault("heal-agent", json!({"agent": "S0"}))).await;
     subject.job.run_turn("the agent is back", &cluster).await;
@@ -252,7 +253,7 @@ async fn framework_subscribes_only_with_valid_credentials() {
     for (credentials, principal) in [
         (None, None),
         (Some(("keeper", "wrong")), None),
-        // Valid, but not the principal that the framework says it is.
+        // These credentials are valid, but for another principal than the framework's.
         (Some(("other", "also")), Some("keeper")),
     ] {
         let subject = Subject::start(with(credentials, principal), store(&dir).await).await;

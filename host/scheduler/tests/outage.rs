@@ -1,6 +1,6 @@
-//! The store goes away while the scheduler runs, as a real Redis does: killed, or frozen. Nothing
-//! is launched and nothing acknowledged meanwhile, what was known last is still told, and
-//! everything goes on afterwards.
+//! The store fails while the scheduler runs: a real Redis is killed or frozen. During the outage
+//! nothing is launched or acknowledged, snapshots show the last known states, and afterwards all
+//! work continues.
 
 #![allow(clippy::unwrap_used, clippy::panic, reason = "tests fail by panicking")]
 
@@ -31,8 +31,8 @@ async fn store(server: &RedisServer) -> std::sync::Arc<dyn transom_store::Store>
     store
 }
 
-/// Ids of the framework's tasks that the master keeps because their last update is not
-/// acknowledged, and of those that it has done with.
+/// Ids of the tasks that the master keeps because their last update is not acknowledged, and of the
+/// completed tasks.
 fn kept_and_done(state: &Value) -> (Vec<&str>, Vec<&str>) {
     let ids = |list: &'static str| {
         let tasks = state["frameworks"][0][list].as_array().unwrap().iter();
@@ -62,7 +62,7 @@ async fn survives(outage: Outage) {
         Outage::Killed => redis.stop(),
         Outage::Frozen => redis.freeze(),
     }
-    // One task ends, one more is wanted.
+    // One task ends, and one more is submitted.
     kill_process(before.first().unwrap());
     subject.job.add();
     until("the end of the task to be the master's", async || {
@@ -81,7 +81,7 @@ async fn survives(outage: Outage) {
         said.then_some(()).ok_or(format!("{waiting:?}"))
     })
     .await;
-    // Several more updates come and go, and so do offers.
+    // Several more updates and offers arrive.
     subject.job.work(Duration::from_secs(2)).await;
     assert_eq!(cluster.launches(), before, "launched without the store");
     let state = cluster.state().await;
@@ -91,7 +91,11 @@ async fn survives(outage: Outage) {
         "acknowledged without the store: {state}"
     );
     let last_known = subject.scheduler.tasks()[&TaskId::from("0.0")].state.clone();
-    assert_eq!(last_known, TaskState::Running, "what was known last is told");
+    assert_eq!(
+        last_known,
+        TaskState::Running,
+        "snapshots show the last known state"
+    );
     assert!(subject.scheduler.subscription().connected);
 
     match outage {
@@ -110,7 +114,7 @@ async fn survives(outage: Outage) {
         acknowledged.then_some(()).ok_or(state.to_string())
     })
     .await;
-    assert_eq!(cluster.launches().len(), 4, "each once");
+    assert_eq!(cluster.launches().len(), 4, "each task was launched once");
     subject.stop().await;
     cluster.stop().await;
 }

@@ -1,5 +1,5 @@
-//! Persistent volumes and several roles on a real (mini)cluster, over restarts of the scheduler:
-//! what the tasks wrote is read from the agents' disks.
+//! Persistent volumes and several roles on a real (mini)cluster, across restarts of the scheduler.
+//! What the tasks wrote is read from the agents' disks.
 
 #![allow(
     clippy::unwrap_used,
@@ -45,7 +45,7 @@ impl BuildTask for Writer {
     }
 }
 
-/// A group of one task, which shares the volume of its executor.
+/// A group of one task, which mounts the volume of its executor.
 #[derive(Debug)]
 struct Pod;
 
@@ -148,7 +148,7 @@ fn volume_of(cluster: &Cluster, reservation: &Reservation) -> PathBuf {
     agent.join("volumes/roles/prod").join(id)
 }
 
-/// What the tasks of an instance wrote.
+/// Waits until the tasks of an instance have written these lines.
 async fn written(cluster: &Cluster, reservation: &Reservation, lines: &[&str]) {
     let volume = volume_of(cluster, reservation);
     let expected = lines.join("\n") + "\n";
@@ -175,7 +175,7 @@ async fn store(dir: &tempfile::TempDir) -> Arc<dyn Store> {
         .unwrap()
 }
 
-/// Two incarnations with a restart of the scheduler between them, and the release.
+/// Runs two incarnations with a restart of the scheduler between them, and releases the reservation.
 async fn keeps_its_volume(build: impl Fn() -> Build, task: fn(&str) -> String) {
     let cluster = Cluster::start(|_| ()).await;
     let masters = [cluster.running.master()];
@@ -194,7 +194,7 @@ async fn keeps_its_volume(build: impl Fn() -> Build, task: fn(&str) -> String) {
 
     let subject = Subject::start(reach(&masters), store(&dir).await).await;
     submit(&subject, "i.2", "i", &spec("/db", build()));
-    // Another task, of another role.
+    // A task of another role.
     let other = RunSpec {
         role: Some("dev".to_owned()),
         volumes: Vec::new(),
@@ -210,7 +210,7 @@ async fn keeps_its_volume(build: impl Fn() -> Build, task: fn(&str) -> String) {
     let roles = frameworks["frameworks"][0]["roles"].as_array().unwrap().len();
     assert_eq!(roles, 3, "{}", frameworks["frameworks"][0]["roles"]);
 
-    // Released while its task runs.
+    // The reservation is released while its task runs.
     subject.scheduler.release_reservation("i");
     ended(&subject, &task("i.2")).await;
     until("the release", async || {

@@ -1,4 +1,4 @@
-//! Where a pending task, or one more instance of a run spec, may run, for operators.
+//! Explains to operators on which agents a pending task, or one more instance of a run spec, may run.
 
 use std::sync::Arc;
 
@@ -7,8 +7,8 @@ use crate::matching::round::question;
 use crate::{PendingExplanation, PlacementOf, RunSpec};
 
 impl Actor {
-    /// Answers each question with the agents and the placed instances of now. The matchers are asked
-    /// by those who asked, not here.
+    /// Answers each request with the current agents and placed instances. The matchers are called
+    /// by the requester, not by the actor.
     pub(super) fn answer_explanations(&mut self) {
         for request in std::mem::take(&mut self.explanations) {
             let spec = match request.placement {
@@ -16,7 +16,7 @@ impl Actor {
                 PlacementOf::Pending(task) => self.queue.get(&task).map(|wanted| Arc::clone(&wanted.spec)),
             };
             let explanation = spec.map(|spec| self.explain(&spec));
-            // The caller may be gone.
+            // The requester may have dropped the receiver.
             drop(request.answer.send(explanation));
         }
     }

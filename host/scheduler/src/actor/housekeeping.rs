@@ -14,7 +14,7 @@ use transom_common::error_chain;
 use super::{Actor, MAX_CONCURRENT_CALLS};
 use crate::matching::offer_demand::OfferCall;
 
-/// Most tasks in one call: a large framework asks about all of its tasks with each subscription.
+/// Maximum tasks in one call. A large framework reconciles all of its tasks after each subscription.
 const RECONCILE_BATCH: usize = 1000;
 
 impl Actor {
@@ -46,8 +46,9 @@ impl Actor {
         }
     }
 
-    /// Reconciles unconfirmed tasks, periodically all live tasks, and implicitly every task that
-    /// the master knows; the latter more often shortly after a subscription.
+    /// Reconciles tasks with an unconfirmed state, periodically all live tasks, and implicitly
+    /// every task that the master knows. Implicit reconciliation is more frequent shortly after a
+    /// subscription.
     pub(super) async fn send_reconcile(&mut self, caller: &Caller) {
         let now = Instant::now();
         let any = now >= self.next_reconcile;
@@ -71,7 +72,7 @@ impl Actor {
         for batch in tasks.chunks(RECONCILE_BATCH) {
             explicit = caller.reconcile(batch.to_vec()).await;
             if explicit.is_err() {
-                // The others are due again, too.
+                // The remaining tasks were rescheduled as well.
                 break;
             }
         }
@@ -98,8 +99,8 @@ impl Actor {
         }
     }
 
-    /// An agent is lost: no task is matched with it until it offers again, and tasks that are
-    /// spread over it may go elsewhere.
+    /// Handles a lost agent: no task is matched with it until it offers again, and tasks that are
+    /// spread over agents may be placed on others.
     pub(super) fn agent_lost(&mut self, agent: &AgentId) {
         if let Some(handle) = self.agents.lost(agent) {
             self.pool.remove_agent(handle);
@@ -110,7 +111,7 @@ impl Actor {
         }
     }
 
-    /// Takes offers in and updates the agents they describe.
+    /// Adds offers to the pool and updates the agents that they describe.
     pub(super) fn take_offers(&mut self, offers: &[v1::Offer]) {
         let now = Instant::now();
         self.metrics.offers.inc_by(offers.len() as u64);
@@ -185,7 +186,7 @@ impl Actor {
         Ok(())
     }
 
-    /// The roles of pending tasks; `None`: any.
+    /// The roles of pending tasks; `None` for any role.
     fn demanded_roles(&self) -> Option<BTreeSet<String>> {
         if !self.roles.are_several() {
             return None;

@@ -1,4 +1,5 @@
-//! Asks the matcher which instances of a run spec to kill when it is scaled down.
+//! Requests kill selections from the matcher: which instances of a run spec to kill when it is
+//! scaled down.
 
 use std::sync::Arc;
 
@@ -12,8 +13,8 @@ use crate::store::transition;
 use crate::{Event, KillChoice, TaskRecord};
 
 impl Actor {
-    /// Asks every question. Those on which the matcher fails wait for a backoff, and so do those for
-    /// which one round has no time.
+    /// Processes every kill selection. One on which the matcher fails stays queued until a backoff
+    /// has passed, and so does one for which the round has no time left.
     pub(super) async fn select_kills(&mut self) {
         if self.kill_choices.is_empty() || !self.matcher.takes_kill_choices() {
             return;
@@ -70,7 +71,7 @@ impl Actor {
         placed.into_iter().unzip()
     }
 
-    /// The record of a task, or of the first one of a group.
+    /// The record of a task, or of the first task in a group.
     fn record_of(&self, id: &TaskId) -> Option<Arc<TaskRecord>> {
         let record = self.ledger.get(id).or_else(|| {
             let members = self.ledger.group(id)?;

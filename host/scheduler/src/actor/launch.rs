@@ -21,23 +21,23 @@ use crate::store::ledger::BATCH;
 use crate::store::transition;
 use crate::{Event, Phase, Reason, Reservation, RunSpec, TaskRecord, UnusedOffer};
 
-/// Time limit of one round; then the actor does its other work.
+/// Time limit of one round, after which the actor does its other work.
 pub(super) const ROUND: Duration = Duration::from_millis(250);
 
-/// How long offers may be kept over several rounds. Only reached if the matcher is slow: other
-/// frameworks should not wait for it too.
+/// How long offers may be kept over several rounds. This limit is reached only if the matcher is
+/// slow, and keeps other frameworks from waiting for it too.
 const PASS: Duration = Duration::from_secs(10);
 
-/// The next step of a planned instance.
+/// The step that was built for a planned instance.
 enum BuiltStep {
     Launch(BuiltInstance),
     Reserve(String, Vec<v1::Operation>),
 }
 
 impl Actor {
-    /// Matches the pending tasks that are ready with all offers and launches what fits. Tasks that
-    /// one round has no time for are left to the next one, which follows as soon as the actor has
-    /// done its other work.
+    /// Matches the ready pending tasks with all offers and launches those that fit. Tasks for which
+    /// a round has no time are left to the next round, which follows as soon as the actor has done
+    /// its other work.
     pub(super) async fn match_and_launch(&mut self, caller: &Caller) {
         let (now, begun) = (Timestamp::now(), Instant::now());
         if self.pool.is_empty() {
@@ -128,7 +128,7 @@ impl Actor {
             .observe(begun.elapsed().as_secs_f64());
     }
 
-    /// Takes the agents in maintenance out of the matcher's agent set.
+    /// Removes agents in maintenance from the matcher's agent set.
     fn hide_closed_agents(&mut self, now: Timestamp) {
         let now = nanoseconds(now);
         for offer in self.pool.offers() {
@@ -151,7 +151,7 @@ impl Actor {
         described.collect()
     }
 
-    /// The offers that are left are declined next.
+    /// Ends the pass; the offers that remain are declined afterwards.
     fn end_pass(&mut self, cut: bool) {
         if self.pool.end_pass() || cut {
             // The remainders of offers used in earlier rounds have not been matched with the tasks
@@ -160,8 +160,8 @@ impl Actor {
         }
     }
 
-    /// Where the instances of each run spec are now. One whose agent is unreachable or drained, or
-    /// about to go into maintenance, counts nowhere; a group is one instance.
+    /// The placed instances of each run spec. An instance whose agent is unreachable, draining or
+    /// about to enter maintenance is not counted. A group counts as one instance.
     pub(super) fn placed<'a>(
         &mut self,
         specs: impl Iterator<Item = &'a RunSpec>,
@@ -193,7 +193,7 @@ impl Actor {
         placed
     }
 
-    /// Adds the instances that have a reservation and do not run.
+    /// Adds the instances that have a reservation but are not running.
     fn add_reserved(
         &mut self,
         specs: &HashMap<&str, &RunSpec>,
@@ -302,7 +302,7 @@ impl Actor {
         }
     }
 
-    /// The record of a reservation that a task is launched with.
+    /// The record of the reservation with which a task is launched, updated for the launch.
     fn with_reservation(&self, step: &LaunchStep, request: &TaskId) -> Option<Reservation> {
         let LaunchStep::LaunchReserved(key) = step else {
             return None;
@@ -315,7 +315,7 @@ impl Actor {
         })
     }
 
-    /// Stores reservations before they are made or used. False: the store failed.
+    /// Stores reservations before they are made or used. Returns false if the store failed.
     async fn store_reservations(&mut self, residents: &[(OfferId, Reservation, BuiltStep)]) -> bool {
         let records = residents.iter().map(|(_, record, _)| record.clone());
         let Err(error) = self.reservations.ledger.put(records.collect()).await else {
@@ -348,7 +348,7 @@ impl Actor {
         let mut calls = Vec::with_capacity(accepts.len());
         for (offer, mut launches) in accepts {
             let tasks = std::mem::take(&mut launches.tasks);
-            // Reserved resources are used with their next offer.
+            // Newly reserved resources are used with their next offer, which must not be delayed.
             let refuse = if launches.reserved.is_empty() {
                 self.times.refuse_rest
             } else {
@@ -371,7 +371,7 @@ impl Actor {
             match outcome {
                 Ok(()) => self.launched(&tasks),
                 Err(error) => {
-                    // The master may have accepted them: reconcile.
+                    // The master may have accepted them, so they are reconciled.
                     self.metrics.call_failed("ACCEPT");
                     self.starts.accepted(&tasks, false);
                     tracing::warn!(
@@ -407,7 +407,8 @@ impl Actor {
         }
     }
 
-    /// Nothing was accepted. A task that turns out to be in the store already is no longer pending.
+    /// Handles intents that were not stored; nothing was accepted. A task that turns out to be in
+    /// the store is no longer pending.
     async fn intents_refused(&mut self, error: &crate::Error, intents: &[Arc<TaskRecord>]) {
         self.store_failed(error);
         if error.is_conflict() {

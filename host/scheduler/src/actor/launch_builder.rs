@@ -1,4 +1,4 @@
-//! Builds the records to store and the launches to send from a plan.
+//! Builds from a plan the records to store and the launches to send.
 
 use std::sync::Arc;
 
@@ -20,8 +20,8 @@ pub(super) enum Outcome {
     Built(BuiltInstance),
     /// The service no longer wants it.
     NotWanted,
-    /// Its agent is gone (a round does not remove agents), or there are fewer allocations than
-    /// parts (requirements prevent that).
+    /// Its agent is unknown (a round does not remove agents), or there are fewer allocations than
+    /// parts (the requirements prevent that).
     Impossible,
 }
 
@@ -40,7 +40,7 @@ pub(super) enum Launch {
 #[derive(Default)]
 pub(super) struct Launches {
     pub(super) tasks: Vec<TaskId>,
-    /// The keys of reservations to make.
+    /// The keys of the reservations that the operations make.
     pub(super) reserved: Vec<String>,
     alone: Vec<v1::TaskInfo>,
     groups: Vec<v1::Operation>,
@@ -74,7 +74,8 @@ impl Launches {
     }
 }
 
-/// Builds the record of a reservation, and the operations that make it. `None`: its agent is gone.
+/// Builds the record of a reservation, and the operations that make it. `None` if its agent is
+/// unknown.
 pub(super) fn reserve(
     planned: &PlannedLaunch,
     key: &str,
@@ -112,7 +113,7 @@ pub(super) fn reserve(
     Some((record, operations))
 }
 
-/// The common data of all reservations of a round.
+/// The data that all reservations of a round share.
 pub(super) struct ReservationContext<'a> {
     pub(super) framework: Option<&'a FrameworkId>,
     pub(super) principal: Option<&'a str>,
@@ -149,7 +150,7 @@ pub(super) fn build(
     }
 }
 
-/// The common data of all records of an instance.
+/// The data that all records of an instance share.
 struct Intent<'a> {
     planned: &'a PlannedLaunch,
     place: &'a Arc<AgentLocation>,
@@ -158,7 +159,7 @@ struct Intent<'a> {
 }
 
 impl Intent<'_> {
-    /// `None`: the service no longer wants it.
+    /// Builds a single task; `None` if the service no longer wants it.
     fn task(
         &self,
         build: &dyn BuildTask,
@@ -184,7 +185,7 @@ impl Intent<'_> {
         })
     }
 
-    /// `None`: there are fewer allocations than parts.
+    /// Builds a group; `None` if there are fewer allocations than parts.
     fn group(
         &self,
         group: &Group,

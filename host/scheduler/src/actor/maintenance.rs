@@ -1,4 +1,5 @@
-//! Maintenance of agents: answers inverse offers, and tells the service which agents to leave.
+//! Maintenance of agents: answers inverse offers, and notifies the service which agents its tasks
+//! have to leave.
 
 use jiff::Timestamp;
 use tokio::time::Instant;
@@ -9,7 +10,7 @@ use super::{Actor, Inbound};
 use crate::Event;
 use crate::matching::maintenance::{MaintenanceChange, nanoseconds};
 
-/// Most inverse offers that wait for an answer.
+/// Maximum inverse offers that wait for an answer.
 const MAX_UNANSWERED: usize = 100_000;
 
 impl Actor {
@@ -27,7 +28,7 @@ impl Actor {
         self.inverse_offers.retain(|known| known != offer);
     }
 
-    /// Tells the service which agents its tasks have to leave, or need not leave any more.
+    /// Notifies the service which agents its tasks have to leave, or no longer have to.
     pub(super) fn follow_maintenance(&mut self) {
         let changes = self
             .maintenance
@@ -50,7 +51,7 @@ impl Actor {
                 Event::MaintenanceOver(agent)
             }
         };
-        // Tasks on the agent count for constraints, or do so no longer.
+        // The tasks on the agent now count for constraints, or no longer do.
         self.offer_demand.request_revive();
         self.inbound.push(Inbound::Notify(event));
     }

@@ -1,15 +1,15 @@
 //! The actor: the only owner of the queue, the offers, the agents and the task records.
 //!
-//! It works in turns. A turn takes what has arrived (requests, events of the subscription, a change
-//! of the matcher, a timer) and then: carries out the requests of the service ([`requests`]),
+//! It works in turns. A turn starts when something arrives (requests, events of the subscription, a
+//! change of the matcher, a timer). It carries out the requests of the service ([`requests`]),
 //! stores, delivers and acknowledges statuses ([`updates`]), sends kills and reconciliations that
 //! are due ([`housekeeping`]), matches pending tasks for at most one round and launches them
 //! ([`launch`]), declines unused offers, and publishes snapshots and events. Calls to store, master
 //! and matcher run one after the other within a turn (independent ones concurrently), each with a
-//! deadline. Reserved resources in offers are dealt with before the matching ([`reservations`]), and
-//! so are questions which instances to kill ([`kill_choices`]) and agents in maintenance
-//! ([`maintenance`]). What operators ask of a placement is collected ([`explanations`]) and answered
-//! outside the actor.
+//! deadline. Reserved resources in offers ([`reservations`]), kill selections ([`kill_choices`])
+//! and agents in maintenance ([`maintenance`]) are handled before the matching. Explanations of
+//! placements for operators are prepared here ([`explanations`]), but the matchers are called for
+//! them outside the actor.
 //!
 //! Requests never wait for a turn ([`request_queue`](crate::api::request_queue)), so a service may
 //! add them from its event loop. Every turn carries them out, even while the service reads no
@@ -64,8 +64,8 @@ use starts::Starts;
 
 pub(crate) use start::Dependencies;
 
-/// Capacity of the event queue to the service, and of the overflow in the actor beyond which no
-/// further events are read from the master.
+/// Capacity of the event queue to the service. When the actor's overflow of that queue exceeds it
+/// too, no further events are read from the master.
 const QUEUE: usize = 256;
 
 /// Calls to the master that run concurrently.
@@ -86,35 +86,37 @@ pub(crate) struct Timeouts {
     pub(crate) matcher: Backoff,
     /// How long reserved resources may take to appear in an offer.
     pub(crate) reservation: Duration,
-    /// The same for a released reservation; then its record is dropped.
+    /// The same time limit for a released reservation, whose record is then dropped.
     pub(crate) release: Duration,
-    /// How long an answered inverse offer is not repeated.
+    /// How long the master does not repeat an inverse offer after its answer.
     pub(crate) inverse_offer: Duration,
-    /// How long the service may read no events before this is logged.
+    /// How long the service may read no events before the scheduler logs it.
     pub(crate) stall: Duration,
 }
 
 impl Timeouts {
-    /// How long after a subscription `TASK_UNKNOWN` is not trusted; less than the time between the
-    /// first two reconciliations.
+    /// How long after a subscription `TASK_UNKNOWN` is not trusted. It is less than the time
+    /// between the first two reconciliations.
     fn unknown_grace(&self) -> Duration {
         self.reconcile_retry.base / 2
     }
 
-    /// Time until the next implicit reconciliation: short at first, because agents may re-register
-    /// after us and bring orphaned tasks, then the configured interval.
+    /// Time until the next implicit reconciliation. It is short at first, because agents may
+    /// register with the master after this subscription and report orphaned tasks; later it is the
+    /// configured interval.
     fn next_reconcile_in(&self, subscribed_for: Duration) -> Duration {
         subscribed_for.max(self.reconcile_retry.base).min(self.reconcile)
     }
 }
 
-/// Received from the master, delivered to the service in the same order.
+/// Input from the master that is delivered to the service in the same order.
 enum Inbound {
     Status(Box<v1::TaskStatus>),
     Notify(Event),
 }
 
-/// A task to be killed that is not in the store or is completed according to its record.
+/// A task that has to be killed because it is not in the store, or is completed according to its
+/// record.
 #[derive(Debug, Default)]
 struct Orphan {
     agent: Option<AgentId>,
@@ -122,18 +124,18 @@ struct Orphan {
 }
 
 struct Actor {
-    /// The roles that a run spec without roles accepts.
+    /// The accepted roles of a run spec that names none.
     default_roles: Vec<String>,
-    /// The roles to which offers are allocated.
+    /// The roles in which the framework receives offers.
     roles: Roles,
     times: Timeouts,
     metrics: Metrics,
     shared: Arc<Shared>,
-    /// Requests that wait for the store.
+    /// Requests that were not carried out yet because the store failed.
     requests: Requests,
-    /// Questions for the matcher which instances to kill; one for each run spec id.
+    /// Queued kill selections, one for each run spec id.
     kill_choices: VecDeque<Arc<KillChoice>>,
-    /// Operators' questions about placements.
+    /// Queued explanations of placements for operators.
     explanations: Vec<ExplanationRequest>,
     subscription_events: mpsc::Receiver<SubscriptionEvent>,
     events: mpsc::Sender<Event>,
@@ -146,7 +148,7 @@ struct Actor {
     ledger: Ledger,
     reservations: HeldReservations,
     queue: Queue,
-    /// Spans of launches.
+    /// The trace spans of launches.
     starts: Starts,
     pending_changed: bool,
     next_ready: Option<Timestamp>,
@@ -162,7 +164,7 @@ struct Actor {
     store_retry: Retry,
     kills: Schedule,
     orphans: BTreeMap<TaskId, Orphan>,
-    /// Live tasks whose state is unconfirmed; they are reconciled.
+    /// Live tasks whose state is unconfirmed, with the times at which they are reconciled.
     reconcile_schedule: Schedule,
     next_reconcile: Instant,
     caller: Option<Caller>,
@@ -182,9 +184,9 @@ impl Actor {
             tokio::select! {
                 biased;
                 () = token.cancelled() => break,
-                // The next turn carries them out.
+                // The next turn carries out the requests.
                 () = self.shared.requests.added() => {}
-                // There is room for an event; the next turn delivers it.
+                // The event queue has room; the next turn delivers an event.
                 _ = events.reserve(), if !self.outbox.is_empty() => {}
                 Some(event) = self.subscription_events.recv(), if reads_cluster => self.take_subscription_events(event),
                 () = self.matchers.changed() => self.matcher.changed(),
@@ -203,10 +205,11 @@ impl Actor {
         }
     }
 
-    /// Does everything that is due.
+    /// Does all work that is due.
     async fn run_turn(&mut self) {
         if self.store_retry.take_due(Instant::now()) {
-            // A launch may be the write that finds the store available again.
+            // The first launch may be the write that finds the store available again, so it needs
+            // offers.
             self.offer_demand.request_revive();
         }
         self.carry_out_requests().await;
@@ -232,8 +235,8 @@ impl Actor {
         self.shared.turns.send_modify(|turns| *turns += 1);
     }
 
-    /// When the next timer is due. Everything due so far has been done, so this lies in the future
-    /// unless offers are kept for another round.
+    /// The time of the next timer. All work due so far has been done, so it is in the future unless
+    /// offers are kept for another round.
     fn wake(&self) -> Instant {
         let now = Instant::now();
         if self.caller.is_some() && !self.pool.is_empty() {
@@ -264,7 +267,7 @@ impl Actor {
             .unwrap_or(now + Duration::from_hours(1))
     }
 
-    /// Takes this event and all others that have arrived, so that one turn handles a burst.
+    /// Handles this event and all others that have arrived, so that one turn processes a burst.
     fn take_subscription_events(&mut self, first: SubscriptionEvent) {
         self.subscription_event(first);
         for _ in 1..QUEUE {
@@ -327,7 +330,7 @@ impl Actor {
         self.agents.mark_all_changed();
         self.caller = Some(up.caller);
         self.roles.subscribed(up.framework);
-        // The next turn reconciles all live tasks explicitly, and everything else implicitly.
+        // The next turn reconciles all live tasks explicitly, and all other tasks implicitly.
         self.reconcile_all(now);
         self.next_reconcile = now;
         let framework_id = up.framework_id;
@@ -384,7 +387,7 @@ impl Actor {
         }
     }
 
-    /// Publishes what events report before the service receives them.
+    /// Publishes the records that events refer to, before the service receives these events.
     fn publish_state(&mut self) {
         if !Arc::ptr_eq(&self.shared.tasks.load(), self.ledger.records()) {
             self.metrics.tasks.set(count(self.ledger.records().len()));
@@ -406,7 +409,7 @@ impl Actor {
         }
     }
 
-    /// The same, and the pending tasks.
+    /// Publishes the same and the pending tasks.
     fn publish(&mut self) {
         self.publish_state();
         let now = Timestamp::now();
@@ -427,7 +430,7 @@ impl Actor {
         self.outbox.extend(self.after_publish.drain(..));
     }
 
-    /// Why nothing can be launched now, regardless of the offers.
+    /// The reason why nothing can be launched now, regardless of the offers.
     fn blocked_by(&self) -> Option<Reason> {
         if !self.subscription.connected {
             return Some(Reason::Disconnected);
@@ -435,7 +438,7 @@ impl Actor {
         self.store_retry.is_failing().then_some(Reason::StoreUnavailable)
     }
 
-    /// Delivers as many events as the queue to the service takes.
+    /// Delivers as many events as the queue to the service has room for.
     fn deliver(&mut self) {
         while let Some(event) = self.outbox.pop_front() {
             match self.events.try_send(event) {
@@ -445,7 +448,7 @@ impl Actor {
                     self.warn_if_stalled();
                     return;
                 }
-                // The receiver is gone.
+                // The service has dropped its end of the queue.
                 Err(mpsc::error::TrySendError::Closed(_)) => self.outbox.clear(),
             }
         }

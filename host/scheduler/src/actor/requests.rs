@@ -14,8 +14,8 @@ use crate::subscription::roles;
 use crate::{Build, DiskKind, Error, Event, Result, RunSpec, TaskRecord, TaskRequest};
 
 impl Actor {
-    /// Carries out all requests that were added. A purge that the store does not take is kept,
-    /// together with the later steps of its task, and repeated.
+    /// Carries out all added requests. A purge that the store does not accept is kept, together
+    /// with the later steps of its task, and repeated.
     pub(super) async fn carry_out_requests(&mut self) {
         let added = self.shared.requests.take();
         self.requests.append(added);
@@ -100,7 +100,7 @@ impl Actor {
         self.pending_changed = true;
     }
 
-    /// Kills a task and those launched with it, or a group; drops what is pending.
+    /// Kills a task with its group, or a group; a pending one is dropped.
     fn kill(&mut self, id: &TaskId, kill: Kill) {
         if self.queue.remove(id).is_some() {
             return self.never_launched(id.clone());
@@ -131,7 +131,7 @@ impl Actor {
         if transition::has_ended(&record.state) {
             return;
         }
-        // A terminal task that may not have ended is marked too, in case it reports again.
+        // A terminal task that may still be running is marked too, in case it reports again.
         if !record.is_terminal() {
             self.kills.at(task, now);
         }
@@ -144,7 +144,8 @@ impl Actor {
         self.ledger.mark_dirty(released);
     }
 
-    /// Drops a pending task for good; the service is notified once readers no longer see it.
+    /// Drops a pending task for good. The service is notified when the published snapshot no longer
+    /// contains it.
     pub(super) fn never_launched(&mut self, task: TaskId) {
         self.pending_changed = true;
         self.after_publish.push(Event::NeverLaunched(task));
@@ -167,7 +168,7 @@ impl Actor {
         false
     }
 
-    /// Deletes records. False: the store failed, and the purge is repeated.
+    /// Deletes records. Returns false if the store failed; the purge is then repeated.
     async fn purge(&mut self, ids: &[TaskId]) -> bool {
         let mut tasks = Vec::with_capacity(ids.len());
         for id in ids {
@@ -191,7 +192,7 @@ impl Actor {
     }
 }
 
-/// Why no cluster can have the volumes of a run spec.
+/// The reason why no cluster can provide the volumes of a run spec; `None` if the volumes are valid.
 fn bad_volumes(spec: &RunSpec, default_roles: &[String]) -> Option<&'static str> {
     if spec.volumes.is_empty() {
         return None;
@@ -219,7 +220,7 @@ fn bad_volumes(spec: &RunSpec, default_roles: &[String]) -> Option<&'static str>
     })
 }
 
-/// The ids of the tasks of a request.
+/// The ids of the tasks in a request.
 fn members(request: &TaskRequest) -> Result<Vec<TaskId>> {
     let Build::Group(group) = &request.spec.build else {
         return Ok(vec![request.id.clone()]);

@@ -1,11 +1,12 @@
-//! Reservations of instances with volumes, after they were requested: seen in offers, dropped when
-//! they do not appear, removed when they are released or unknown.
+//! The reservations of instances with volumes after they were requested: recognises them in offers,
+//! drops those that do not appear, and removes those that are released or unknown.
 //!
-//! An operation has no answer here: agents before 1.9 reject operations with an id. What an
-//! operation has done is seen in the offers that follow, so a lost one is noticed like a rejected
-//! one. Remnants of this framework (their record is gone, or is of a later attempt) are removed
-//! whenever they are offered. So a record that nothing was launched with may be dropped at any
-//! time, and a record whose resources were removed needs no proof of it.
+//! An operation is not answered, because agents before 1.9 reject operations with an id. Its effect
+//! is visible in the offers that follow, so a lost operation is noticed in the same way as a
+//! rejected one. Remnants of this framework (resources whose record is deleted, or belongs to a
+//! later attempt) are removed whenever they are offered. So a record that nothing was launched with
+//! may be dropped at any time, and a record may be deleted without confirmation that its resources
+//! were removed.
 
 use std::collections::{BTreeSet, HashMap};
 
@@ -23,16 +24,17 @@ use crate::subscription::retry::Retry;
 /// The reservations of this framework.
 pub(super) struct HeldReservations {
     pub(super) ledger: ReservationLedger,
-    /// When a reservation that was not offered is dropped, and when a released one is.
+    /// The times at which reservations that were not offered, and released ones, are dropped.
     deadlines: HashMap<String, Instant>,
-    /// Offers with reserved resources have arrived.
+    /// Whether offers with reserved resources have arrived.
     offered: bool,
-    /// Reserved resources that were removed. They are removed again with a backoff: a master that
-    /// rejects it for good, for lack of a permission, offers them immediately.
+    /// Owners whose reserved resources were removed. The removal is repeated with a backoff,
+    /// because a master that always rejects it, for lack of a permission, offers the resources
+    /// again immediately.
     removals: HashMap<Owner, Retry>,
 }
 
-/// Maximum of [`HeldReservations::removals`]; then all are forgotten.
+/// Maximum of [`HeldReservations::removals`]; if it is reached, all are dropped.
 const MAX_REMOVALS: usize = 1000;
 
 /// The removal of reserved resources from one offer.
@@ -40,7 +42,7 @@ const MAX_REMOVALS: usize = 1000;
 struct Removal {
     operations: Vec<v1::Operation>,
     owners: Vec<Owner>,
-    /// Their records.
+    /// The keys of their records.
     keys: Vec<String>,
 }
 
@@ -61,7 +63,7 @@ impl HeldReservations {
         }
     }
 
-    /// A subscription begins: reservations have their whole time again.
+    /// Handles a new subscription: all time limits of reservations start again.
     pub(super) fn subscribed(&mut self, times: &Timeouts, now: Instant) {
         self.deadlines.clear();
         self.removals.clear();
@@ -74,12 +76,12 @@ impl HeldReservations {
         }
     }
 
-    /// Resources are being reserved.
+    /// Records that resources are being reserved.
     pub(super) fn requested(&mut self, key: String, deadline: Instant) {
         self.deadlines.insert(key, deadline);
     }
 
-    /// Offers with reserved resources have arrived.
+    /// Records that offers with reserved resources have arrived.
     pub(super) fn offered(&mut self) {
         self.offered = true;
     }
@@ -95,7 +97,7 @@ impl HeldReservations {
         needed.map(|record| record.role.clone()).collect()
     }
 
-    /// Resources are being removed.
+    /// Records that resources are being removed.
     fn removing(&mut self, owner: Owner, backoff: Backoff, now: Instant) {
         if self.removals.len() >= MAX_REMOVALS {
             self.removals.clear();
@@ -109,7 +111,7 @@ impl HeldReservations {
         earlier.is_some_and(|retry| retry.is_backing_off(now))
     }
 
-    /// When the next reservation is dropped.
+    /// The time at which the next reservation is dropped.
     pub(super) fn next(&self) -> Option<Instant> {
         self.deadlines.values().min().copied()
     }
@@ -121,7 +123,7 @@ impl HeldReservations {
 }
 
 impl Actor {
-    /// Releases a reservation: it is removed as soon as its task has ended and it is offered.
+    /// Releases a reservation. It is removed when its task has ended and its resources are offered.
     pub(super) fn release_reservation(&mut self, key: &str) {
         let Some(record) = self.reservations.ledger.get(key) else {
             tracing::debug!(key, "released reservation is unknown; ignored");
@@ -140,7 +142,7 @@ impl Actor {
         self.offer_demand.request_revive_now();
     }
 
-    /// Stores what has changed.
+    /// Stores the changed records.
     pub(super) async fn save_reservations(&mut self) {
         if !self.reservations.ledger.is_dirty() || self.store_retry.is_backing_off(Instant::now()) {
             return;
@@ -151,7 +153,7 @@ impl Actor {
         }
     }
 
-    /// Drops reservations whose time is over, and answers offers with reserved resources.
+    /// Drops reservations whose time limit has passed, and handles offers with reserved resources.
     pub(super) async fn tend_reservations(&mut self, caller: &Caller) {
         let now = Instant::now();
         for key in self.reservations.take_due(now) {
@@ -197,7 +199,7 @@ impl Actor {
             return;
         };
         if record.releasing {
-            // Before the release is stored a crash would leave a record without resources.
+            // If the release were not stored, a crash would leave a record without resources.
             if ledger.is_stored(&record.key) && !self.is_in_use(record) {
                 removal.add(held);
                 removal.keys.push(record.key.clone());
@@ -210,7 +212,7 @@ impl Actor {
         }
     }
 
-    /// Whether a task runs with the reservation.
+    /// Whether a live task uses the reservation.
     pub(super) fn is_in_use(&self, record: &Reservation) -> bool {
         let Some(request) = &record.task else { return false };
         let is_live = |task| self.ledger.get(task).is_some_and(|record| !record.is_terminal());
@@ -220,8 +222,8 @@ impl Actor {
         }
     }
 
-    /// Accepts the offers with the removals. The records are removed too: should an operation fail
-    /// its resources are remnants.
+    /// Accepts the offers with the operations that remove the resources, and removes the records.
+    /// If an operation fails, its resources are remnants.
     async fn remove_resources(&mut self, caller: &Caller, removals: Vec<(OfferId, Removal)>) {
         if removals.is_empty() {
             return;
@@ -238,7 +240,7 @@ impl Actor {
                 let backoff = self.times.reconcile_retry;
                 self.reservations.removing(owner, backoff, Instant::now());
             }
-            // The rest is needed again soon, and the same resources if an operation fails.
+            // The rest of the offer is needed soon, and so are these resources if an operation fails.
             let filters = v1::Filters::refuse(std::time::Duration::ZERO);
             let call = caller.accept(vec![offer], operations, filters);
             calls.push(call.map(|outcome| (keys, outcome)).boxed());
@@ -265,8 +267,8 @@ impl Actor {
         self.offer_demand.request_revive();
     }
 
-    /// A reservation was not offered in time: its resources do not exist, or are remnants from now
-    /// on.
+    /// Drops a reservation that was not offered in time. Its resources do not exist, or are
+    /// remnants from now on.
     fn drop_reservation(&mut self, key: &str, now: Instant) {
         let Some(record) = self.reservations.ledger.get(key) else {
             return;

@@ -34,11 +34,11 @@ use crate::subscription::roles::{AcceptedRoles, Roles};
 use crate::subscription::{self, SubscriptionTask};
 use crate::{Events, MaintenanceMode, Result, Scheduler, SubscriptionStatus};
 
-/// A maintenance window is dropped when the master has not repeated its inverse offer for this many
-/// times the interval in which it does.
+/// A maintenance window is dropped if the master has not repeated its inverse offer for this many
+/// of the intervals at which it does so.
 const CONFIRMATIONS: u32 = 4;
 
-/// The parts of a scheduler: [`crate::Config`] with all defaults filled in.
+/// The dependencies of a scheduler: [`crate::Config`] with all defaults filled in.
 pub(crate) struct Dependencies {
     pub(crate) cluster: Client,
     pub(crate) framework: v1::FrameworkInfo,
@@ -63,7 +63,7 @@ impl Dependencies {
         Ok((scheduler, events))
     }
 
-    /// Builds everything without running it.
+    /// Builds the actor and its subscription without running them.
     pub(super) async fn assemble(
         self,
         metrics: Metrics,
@@ -152,7 +152,7 @@ impl Dependencies {
 }
 
 impl Actor {
-    /// Continues what the stored records show as begun.
+    /// Resumes the work that the stored records show as unfinished.
     fn resume(&mut self, now: Instant) {
         for record in self.reservations.ledger.records().values() {
             self.roles.add(&record.role);

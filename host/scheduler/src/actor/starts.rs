@@ -1,4 +1,5 @@
-//! The spans of launches: each is open from the ACCEPT of a task until it runs or has ended.
+//! The trace spans of launches. Each is open from the ACCEPT of a task until the task runs or has
+//! ended.
 
 use std::collections::HashMap;
 
@@ -8,7 +9,7 @@ use transom_common::trace::{self, TARGET, TraceContext};
 
 use crate::TaskRecord;
 
-/// Further launches at the same time have no span.
+/// Maximum open spans. Launches beyond it have none.
 const MAX_OPEN: usize = 10_000;
 
 /// The open spans, by task.
@@ -16,7 +17,7 @@ const MAX_OPEN: usize = 10_000;
 pub(super) struct Starts(HashMap<TaskId, Span>);
 
 impl Starts {
-    /// A task is about to be launched.
+    /// Opens the span of a task that is about to be launched.
     pub(super) fn begin(&mut self, intent: &TaskRecord, place: &TraceContext) {
         if !place.is_recorded() || self.0.len() >= MAX_OPEN {
             return;
@@ -34,14 +35,14 @@ impl Starts {
         self.0.insert(intent.id.clone(), span);
     }
 
-    /// The master has accepted the launch, or it is not known.
+    /// Records whether the ACCEPT succeeded. After a failure the outcome is unknown.
     pub(super) fn accepted(&mut self, tasks: &[TaskId], success: bool) {
         for span in tasks.iter().filter_map(|task| self.0.get(task)) {
             trace::event(span, "accept", ("success", success.to_string()));
         }
     }
 
-    /// A stored status has changed the state of a task.
+    /// Handles a stored status that has changed the state of a task.
     pub(super) fn changed(&mut self, record: &TaskRecord) {
         let Some(span) = self.0.get(&record.id) else {
             return;

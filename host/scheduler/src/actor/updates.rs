@@ -21,19 +21,20 @@ struct Outcome {
     events: Vec<Event>,
     /// Statuses of orphaned tasks.
     orphans: Vec<v1::TaskStatus>,
-    /// Killed tasks whose agent is back, so that a kill may only work now.
+    /// Killed tasks whose agent has returned, so that a kill can reach them only now.
     returned: Vec<TaskId>,
-    /// Tasks reported as `TASK_UNKNOWN` shortly after a subscription: reconciled again.
+    /// Tasks that were reported as `TASK_UNKNOWN` shortly after a subscription. They are reconciled
+    /// again.
     unconfirmed_unknown: HashSet<TaskId>,
-    /// Records whose state changed, and whether they run for the first time.
+    /// Records whose state changed, each with whether its task runs for the first time.
     states: Vec<(Arc<TaskRecord>, bool)>,
     duplicates: u64,
     unknown: u64,
 }
 
 impl Actor {
-    /// Stores the received statuses and the dirty records. If the store fails everything stays as
-    /// it was and is retried.
+    /// Stores the received statuses and the dirty records. If the store fails, nothing changes, and
+    /// the next turn retries.
     pub(super) async fn save(&mut self) {
         if (self.inbound.is_empty() && !self.ledger.is_dirty())
             || self.store_retry.is_backing_off(Instant::now())
@@ -76,7 +77,8 @@ impl Actor {
         }
         let statuses = self.statuses_taken(&outcome.unconfirmed_unknown);
         self.outbox.extend(outcome.events);
-        // It is stored, so it may be delivered before the acknowledgement, which may be slow.
+        // The statuses are stored, so they may be delivered before the acknowledgement, which may
+        // be slow.
         self.publish_state();
         self.deliver();
         self.acknowledge(&statuses).await;
@@ -114,7 +116,7 @@ impl Actor {
                 Step::Unchanged => {}
                 Step::AlreadyTerminal => outcome.orphans.push(v1::TaskStatus::clone(status)),
                 Step::Changed(next) => {
-                    // The launch was accepted although ACCEPT itself failed.
+                    // The launch was accepted although the ACCEPT call failed.
                     let launched = record.phase == Phase::Intent && next.phase == Phase::Launched;
                     if next.killing
                         && record.state == TaskState::Unreachable
@@ -140,8 +142,8 @@ impl Actor {
     }
 
     /// Whether `TASK_UNKNOWN` may only mean that the master has just started and its agents have
-    /// not re-registered. Trusting it would make the service start a second instance of a running
-    /// task.
+    /// not registered yet. If it were trusted, the service would start a second instance of a
+    /// running task.
     fn is_unconfirmed_unknown(&self, record: &TaskRecord, status: &v1::TaskStatus, now: Timestamp) -> bool {
         status.state == TaskState::Unknown
             && !record.is_terminal()
@@ -149,14 +151,15 @@ impl Actor {
                 < SignedDuration::try_from(self.times.unknown_grace()).unwrap_or(SignedDuration::MAX)
     }
 
-    /// The effects of a changed record on kills and pending tasks.
+    /// Updates kills and the demand for offers after a record has changed.
     fn after_change(&mut self, record: &TaskRecord) {
         if transition::agent_is_away(record) {
             self.agent_lost(&record.agent.id);
         }
         if record.is_terminal() {
             self.kills.remove(&record.id);
-            // Pending tasks may need its resources, or be blocked by it through a constraint.
+            // Pending tasks may need its resources, or may have been blocked by it through a
+            // constraint.
             self.offer_demand.request_revive();
         } else if record.state == TaskState::Unreachable {
             // It no longer counts for constraints.
@@ -167,7 +170,7 @@ impl Actor {
         }
     }
 
-    /// Empties the inbound queue. The tasks of its statuses need no reconciliation any more, except
+    /// Empties the inbound queue. The tasks of its statuses need no further reconciliation, except
     /// those in `unconfirmed`.
     fn statuses_taken(&mut self, unconfirmed: &HashSet<TaskId>) -> Vec<v1::TaskStatus> {
         let inbound = std::mem::take(&mut self.inbound);
@@ -187,8 +190,8 @@ impl Actor {
         statuses
     }
 
-    /// Kills an orphaned task as long as it can be killed. If it is gone or unreachable the kills
-    /// stop; should it come back it reports again.
+    /// Kills an orphaned task as long as a kill can reach it. If the task has ended or is
+    /// unreachable, the kills stop; if it returns, it reports again.
     fn handle_orphan(&mut self, status: &v1::TaskStatus) {
         let task = &status.task_id;
         if !transition::can_be_killed(&status.state) {
@@ -205,7 +208,7 @@ impl Actor {
         }
     }
 
-    /// The master repeats a status whose acknowledgement is lost.
+    /// Acknowledges statuses. The master repeats a status whose acknowledgement is lost.
     async fn acknowledge(&mut self, statuses: &[v1::TaskStatus]) {
         let Some(caller) = self.caller.clone() else { return };
         let mut calls = Vec::with_capacity(statuses.len());

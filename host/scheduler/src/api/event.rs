@@ -10,28 +10,28 @@ use transom_cluster::{AgentId, ExecutorId, FrameworkId, TaskId, v1};
 
 use crate::{Error, KillChoice, Reservation, TaskRecord};
 
-/// One event. The snapshots ([`SchedulerApi::tasks`](crate::SchedulerApi::tasks)) contain
-/// everything it reports before it is delivered.
+/// One event. Before it is delivered, the snapshots
+/// ([`SchedulerApi::tasks`](crate::SchedulerApi::tasks)) contain everything that it reports.
 #[derive(Clone, Debug)]
 pub enum Event {
-    /// The cluster gave this framework a (new) id.
+    /// The master assigned an id to this framework, which replaces an earlier one if there was any.
     Registered {
         /// The id, already stored.
         framework_id: FrameworkId,
         /// Host name and port of the leading master, if known.
         master: Option<String>,
     },
-    /// Subscribed again under the id had before.
+    /// The framework subscribed again under its earlier id.
     Reregistered {
         /// Host name and port of the leading master, if known.
         master: Option<String>,
     },
-    /// The subscription ended; it is being renewed.
+    /// The subscription ended. The scheduler renews it.
     Disconnected,
-    /// The master accepted the launch. Sent again after a restart if no status had arrived before
-    /// it.
+    /// The master accepted the launch. After a restart the event is sent again if no status had
+    /// arrived before the restart.
     Launched(Arc<TaskRecord>),
-    /// A changed status. It is stored; the acknowledgement follows.
+    /// A changed status. It is stored, and acknowledged after this event.
     Updated(Arc<TaskRecord>),
     /// A pending task or group was dropped: it was killed, or its builder no longer wants it. It
     /// was never launched and has no record.
@@ -48,14 +48,14 @@ pub enum Event {
     ReservationChanged {
         /// Its key.
         key: String,
-        /// As it is now.
+        /// Its current record.
         reservation: Option<Arc<Reservation>>,
     },
     /// The answer to [`SchedulerApi::select_kills`](crate::SchedulerApi::select_kills).
     KillsSelected {
-        /// The question.
+        /// The requested kill selection.
         choice: Arc<KillChoice>,
-        /// The chosen candidates, at most as many as were asked for.
+        /// The selected candidates, at most the requested number.
         kills: Vec<TaskId>,
     },
     /// An executor's message to the framework.
@@ -67,18 +67,18 @@ pub enum Event {
         /// Base64, as on the wire.
         data: String,
     },
-    /// Maintenance of the agent is due: the service replaces its tasks there
+    /// Maintenance of the agent is due: the service has to replace its tasks there
     /// ([`MaintenanceMode::Evacuated`](crate::MaintenanceMode::Evacuated)). Tasks on the agent no
     /// longer count for constraints.
     MaintenanceDue(AgentId),
-    /// Maintenance that was due was cancelled or is over, or the agent is gone.
+    /// Maintenance that was due was cancelled or is over, or the agent is lost.
     MaintenanceOver(AgentId),
-    /// The agent is gone or unreachable; the statuses of its tasks follow.
+    /// The agent is removed or unreachable. The statuses of its tasks follow.
     AgentLost(AgentId),
-    /// A status of a task that is not in the store: it was purged. A live one is killed without a
-    /// request of the service.
+    /// A status of a task that is not in the store, for example because it was purged. The
+    /// scheduler kills such a task if it is live, without a request of the service.
     Unknown {
-        /// The status as it came, already acknowledged.
+        /// The status as received. It is already acknowledged.
         status: Box<v1::TaskStatus>,
     },
 }
@@ -88,7 +88,7 @@ pub enum Event {
 #[derive(Debug)]
 pub struct Events(mpsc::Receiver<Event>);
 
-/// Also for scripted schedulers.
+/// For scripted schedulers too.
 impl From<mpsc::Receiver<Event>> for Events {
     fn from(receiver: mpsc::Receiver<Event>) -> Self {
         Self(receiver)

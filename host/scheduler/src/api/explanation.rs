@@ -10,20 +10,21 @@ use transom_plugin_host::explain::MatcherExplanation;
 
 use crate::RunSpec;
 
-/// Explanations that wait for the actor; further ones are refused.
+/// Maximum explanations that wait for the actor; further ones are rejected.
 pub(crate) const MAX_WAITING: usize = 16;
 
-/// An explanation that the matchers have not given yet. The agents and the placed instances are
-/// those of the moment when the scheduler made it; asking the matchers holds up no launch.
+/// An explanation for which the matchers have not been called yet. The agents and the placed
+/// instances are those of the moment when the scheduler created it. Calling the matchers delays no
+/// launch.
 pub struct PendingExplanation(BoxFuture<'static, MatcherExplanation>);
 
 impl PendingExplanation {
-    /// `answer` asks the matchers.
+    /// Wraps the future that calls the matchers.
     pub fn new(answer: impl Future<Output = MatcherExplanation> + Send + 'static) -> Self {
         Self(Box::pin(answer))
     }
 
-    /// Asks the matchers.
+    /// Calls the matchers.
     pub async fn ask(self) -> MatcherExplanation {
         self.0.await
     }
@@ -35,12 +36,12 @@ impl fmt::Debug for PendingExplanation {
     }
 }
 
-/// The placement that an operator asks about.
+/// The placement that an operator wants explained.
 #[derive(Clone, Debug)]
 pub enum PlacementOf {
     /// One more instance of a run spec.
     RunSpec(Arc<RunSpec>),
-    /// A task, or a group, that is requested and not launched yet: with the run spec of its request.
+    /// A task or group that is requested and not launched yet. Its request determines the run spec.
     Pending(TaskId),
 }
 
@@ -48,6 +49,6 @@ pub enum PlacementOf {
 #[derive(Debug)]
 pub(crate) struct ExplanationRequest {
     pub(crate) placement: PlacementOf,
-    /// `None`: no such task is pending.
+    /// Receives `None` if no such task is pending.
     pub(crate) answer: oneshot::Sender<Option<PendingExplanation>>,
 }

@@ -1,4 +1,4 @@
-//! The handle of a service: reads come from snapshots, requests go to the queue of the actor.
+//! The handle of a service, which reads from snapshots and adds requests to the queue of the actor.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -21,7 +21,8 @@ pub struct Scheduler {
     pub(crate) shared: Arc<Shared>,
 }
 
-/// Published by the actor, read by the handles; and the requests, in the other direction.
+/// The data that the actor publishes for the handles, and the requests that the handles add for the
+/// actor.
 #[derive(Debug)]
 pub(crate) struct Shared {
     pub(crate) requests: RequestQueue,
@@ -46,7 +47,8 @@ impl Shared {
 }
 
 impl Scheduler {
-    /// Returns when everything has ended after the token given at the start was cancelled.
+    /// Waits until the scheduler has stopped after the cancellation of the token that it was
+    /// started with.
     pub async fn stopped(&self) {
         self.shared.tracker.wait().await;
     }

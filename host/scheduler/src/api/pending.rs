@@ -12,7 +12,7 @@ use crate::AgentLocation;
 /// A requested task that is not launched yet.
 #[derive(Clone, Debug)]
 pub struct PendingTask {
-    /// Which task.
+    /// The task or group.
     pub task: TaskId,
     /// [`RunSpec::id`](crate::RunSpec::id).
     pub run_spec: String,
@@ -22,7 +22,7 @@ pub struct PendingTask {
     pub since: Timestamp,
     /// Earliest launch; `None`: immediately.
     pub not_before: Option<Timestamp>,
-    /// Why, shared by all tasks of the run spec.
+    /// Why it is pending. All tasks of the run spec share this value.
     pub reasons: Arc<Reasons>,
 }
 
@@ -30,12 +30,12 @@ pub struct PendingTask {
 /// each.
 #[derive(Clone, Debug, Default, PartialEq, Serialize)]
 pub struct Reasons {
-    /// The last round: how often each reason occurred. `Backoff`, `NoOffers`, `Disconnected`,
+    /// In the last round: how often each reason occurred. `Backoff`, `NoOffers`, `Disconnected`,
     /// `MatcherUnavailable` and `StoreUnavailable` apply to the round itself and count 1.
     pub last: BTreeMap<Reason, u32>,
     /// Offers matched in the last round.
     pub last_offers: u32,
-    /// The last round: how many agents each constraint rejected, by its index in
+    /// In the last round: how many agents each constraint rejected, by its index in
     /// [`RunSpec::constraints`](crate::RunSpec::constraints). Rejections by a rule of the matcher
     /// itself are only in `message`.
     pub last_constraints: BTreeMap<u32, u32>,
@@ -77,7 +77,7 @@ pub struct UnusedOffer {
     pub resources: Vec<Arc<v1::Resource>>,
     /// Why it was not used.
     pub reasons: Vec<Reason>,
-    /// When.
+    /// When the offer was not used.
     pub at: Timestamp,
 }
 
@@ -101,9 +101,9 @@ pub enum Reason {
     InsufficientGpus,
     /// Too few ports, or a fixed port is not offered.
     InsufficientPorts,
-    /// The offer has GPUs, which are left to tasks that use them.
+    /// The offer has GPUs, which are left to tasks that need them.
     DeclinedScarceResources,
-    /// The instance has a reservation, and no offer holds its resources.
+    /// The instance has a reservation, and no offer contains its resources.
     NoCorrespondingReservationFound,
     /// Its `not_before` lies in the future.
     Backoff,
@@ -145,7 +145,7 @@ impl Reason {
 pub struct SubscriptionStatus {
     /// The framework's id, from the store or the master.
     pub framework_id: Option<FrameworkId>,
-    /// Subscribed now.
+    /// Whether the framework is subscribed now.
     pub connected: bool,
     /// Host name and port of the leading master, of the current or the last subscription.
     pub master: Option<String>,

@@ -10,8 +10,8 @@ use transom_cluster::v1::{self, TaskState};
 
 use crate::{AgentLocation, InGroup};
 
-/// All records by task id: one immutable snapshot. Snapshots share what did not change, so that a
-/// change costs the same with a million records.
+/// All records by task id: one immutable snapshot. Snapshots share what did not change, so that the
+/// cost of a change does not grow with the number of records.
 pub type Tasks = imbl::OrdMap<TaskId, Arc<TaskRecord>>;
 
 /// One task, from the intent to launch it until the service purges it. Stored as JSON under
@@ -27,7 +27,7 @@ pub struct TaskRecord {
     /// The group it was launched with; `None`: it was launched alone.
     #[serde(default)]
     pub group: Option<InGroup>,
-    /// Its agent; shared by all records of tasks there.
+    /// Its agent; shared by the records of all tasks on that agent.
     pub agent: Arc<AgentLocation>,
     /// The agent's attributes at launch, so that constraints can be evaluated after a restart while
     /// the agent offers nothing. Shared too.
@@ -35,7 +35,7 @@ pub struct TaskRecord {
     pub agent_attributes: Arc<[v1::Attribute]>,
     /// One host port for each requested one, in that order.
     pub host_ports: Vec<u16>,
-    /// How far the launch has come.
+    /// The phase of the launch.
     pub phase: Phase,
     /// The last known state; `Staging` before the first status.
     pub state: TaskState,
@@ -51,7 +51,7 @@ pub struct TaskRecord {
     pub started_at: Option<Timestamp>,
     /// When the record last changed.
     pub updated_at: Timestamp,
-    /// Killed by the service: the kill is repeated until the task is terminal.
+    /// Whether the service has killed it. The kill is repeated until the task is terminal.
     #[serde(default)]
     pub killing: bool,
     /// The grace period of the kill; `None`: the task's own kill policy.
@@ -66,7 +66,7 @@ pub struct TaskRecord {
     pub metadata: Arc<serde_json::Value>,
 }
 
-/// How far a launch has come.
+/// The phase of a launch.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Phase {
     /// Stored before the offer is accepted: the task may or may not have been launched.
@@ -89,7 +89,7 @@ impl TaskRecord {
         self.status.as_ref().and_then(|status| status.healthy)
     }
 
-    /// Whether its agent ends or ended it because an operator drains the agent.
+    /// Whether its agent kills or killed it because an operator drains the agent.
     pub fn is_drained(&self) -> bool {
         self.status
             .as_ref()

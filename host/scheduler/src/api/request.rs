@@ -37,14 +37,14 @@ pub struct TaskRequest {
     pub trace: TraceContext,
 }
 
-/// The question which instances of a run spec to kill when it is scaled down.
+/// A request for a kill selection: which instances of a run spec to kill when it is scaled down.
 #[derive(Clone, Debug)]
 pub struct KillChoice {
-    /// The run spec; [`RunSpec::instances`] is the number that remains.
+    /// The run spec, in which [`RunSpec::instances`] is the number that remains.
     pub spec: Arc<RunSpec>,
     /// Launched tasks, or groups by their own ids, that may be killed, in the order of preference.
     pub candidates: Vec<TaskId>,
-    /// How many of them are to be killed.
+    /// How many of them to kill.
     pub count: u32,
 }
 
@@ -82,8 +82,8 @@ pub struct RunSpec {
     /// The role to which the used offers are allocated. The framework gets it by an
     /// `UPDATE_FRAMEWORK` if it does not have it. `None`: any role of the framework.
     pub role: Option<String>,
-    /// Evaluated by the matcher. It is called even without any, because it knows the home region
-    /// rule.
+    /// Evaluated by the matcher. The matcher is called even without any, because its own rules,
+    /// such as the home region, apply too.
     pub constraints: Vec<matcher::Constraint>,
     /// Roles whose reservations may be used, `*` for unreserved resources. Empty: `role` and `*`;
     /// without a `role` the roles that the framework was started with, and `*`.
@@ -91,8 +91,9 @@ pub struct RunSpec {
     /// Persistent volumes: of a single task, or of the executor of a group. With any, an instance
     /// has a [`Reservation`](crate::Reservation), by which it is bound to its agent.
     pub volumes: Vec<VolumeRequest>,
-    /// What the executor of a single task gets in addition to the task, if its builder names one
-    /// ([`TaskInfo::executor`](v1::TaskInfo::executor)); the scheduler adds the resources.
+    /// The resources of the executor of a single task, in addition to those of the task, if its
+    /// builder names an executor ([`TaskInfo::executor`](v1::TaskInfo::executor)). The scheduler
+    /// adds them to it.
     pub executor: ExecutorResources,
     /// A task or a group, with the builder of its launch.
     pub build: Build,
@@ -149,8 +150,8 @@ impl Build {
     }
 }
 
-/// Tasks that are launched together or not at all, on one agent, under one default executor. Mesos
-/// ends all of them when one fails or is killed.
+/// Tasks that are launched together or not at all, on one agent, under one default executor. If one
+/// of them fails or is killed, Mesos kills all of them.
 #[derive(Clone, Debug)]
 pub struct Group {
     /// One or more.
@@ -222,8 +223,8 @@ pub trait BuildGroup: Send + Sync + Debug {
         TaskId::from(format!("{group}.{member}"))
     }
 
-    /// Container, labels, grace period and the id; the group's own id is used when it is empty. The
-    /// scheduler overwrites `type`, `framework_id` and `resources`.
+    /// Container, labels, grace period and id of the executor; if the id is empty, the group's own
+    /// id is used. The scheduler overwrites `type`, `framework_id` and `resources`.
     fn executor(&self, placement: &GroupPlacement) -> v1::ExecutorInfo;
 
     /// Name, command, container, discovery, labels, check, health check and kill policy of a
@@ -235,7 +236,7 @@ pub trait BuildGroup: Send + Sync + Debug {
         serde_json::Value::Null
     }
 
-    /// As [`BuildTask::counts_as_placed`]. A group counts once, as long as one of its members does.
+    /// As [`BuildTask::counts_as_placed`]. A group counts once, as long as one of its members counts.
     fn counts_as_placed(&self, _record: &TaskRecord) -> bool {
         true
     }
@@ -244,7 +245,7 @@ pub trait BuildGroup: Send + Sync + Debug {
 /// Where a group runs.
 #[derive(Clone, Debug, PartialEq)]
 pub struct GroupPlacement {
-    /// Which group: [`TaskRequest::id`].
+    /// The group, as in [`TaskRequest::id`].
     pub group: TaskId,
     /// The agent that will run it.
     pub agent: AgentLocation,
@@ -277,7 +278,7 @@ pub struct InGroup {
 /// Where a task runs.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Placement {
-    /// Which task.
+    /// The task.
     pub task: TaskId,
     /// The agent that will run it.
     pub agent: AgentLocation,

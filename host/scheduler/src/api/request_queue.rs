@@ -1,14 +1,15 @@
 //! The requests of a service that the actor has not carried out yet.
 //!
-//! A request never waits: it is added to the queue, and the actor takes all of them in its next
-//! turn. The queue needs no capacity, because requests of one task are merged into at most three
-//! steps. So it is bounded by the tasks that the service manages, and nothing is lost.
+//! A request never waits: it is added to the queue, and the actor takes all requests in its next
+//! turn. The queue has no capacity limit, because requests of one task are merged into at most
+//! three steps. So it is bounded by the number of tasks that the service manages, and no request is
+//! lost.
 //!
 //! The steps of one task are carried out in the order in which they were requested, as far as it
-//! matters: a purge comes before a later submission of the same id, and a kill before a later
-//! purge. Of a submission and a kill the later one counts. A submission that is purged before it
-//! was carried out is void: a service purges only ids that it is done with. Tasks are in the order
-//! of their first request.
+//! matters: a purge precedes a later submission of the same id, and a kill precedes a later purge.
+//! Of a submission and a kill, the later one replaces the earlier one. A purge cancels a submission
+//! that was not carried out yet, because a service purges only ids that it no longer uses. Tasks
+//! are in the order of their first request.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap, VecDeque};
 use std::sync::{Arc, Mutex, PoisonError};
@@ -29,7 +30,7 @@ pub(crate) struct Requests {
     pub(crate) roles: BTreeSet<String>,
     /// Keys of reservations to release.
     pub(crate) releases: BTreeSet<String>,
-    /// Questions which instances to kill, by run spec id.
+    /// Kill selections by run spec id.
     pub(crate) kill_choices: BTreeMap<String, Arc<KillChoice>>,
     /// Explanations for operators, at most [`MAX_WAITING`].
     pub(crate) explanations: Vec<ExplanationRequest>,
@@ -38,13 +39,13 @@ pub(crate) struct Requests {
 /// The steps of one task, in the order of the fields.
 #[derive(Debug, Default)]
 pub(crate) struct TaskSteps {
-    /// Requested before the purge.
+    /// A kill that was requested before the purge.
     pub(crate) kill_first: Option<Kill>,
     pub(crate) purge: bool,
     pub(crate) last: Option<LastStep>,
 }
 
-/// The step that counts now.
+/// The last step: a submission and a kill replace each other.
 #[derive(Debug)]
 pub(crate) enum LastStep {
     Submit(TaskRequest),
@@ -55,10 +56,10 @@ pub(crate) enum LastStep {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Kill {
     pub(crate) grace: Option<Duration>,
-    /// The service launches another task in its place.
+    /// Whether the service launches another task in its place.
     pub(crate) restarting: bool,
-    /// The kill replaced a submission of the task: if nothing is known of it, it was never
-    /// launched.
+    /// Whether the kill replaced a submission of the task. If the scheduler does not know the task
+    /// then, it was never launched.
     pub(crate) submitted: bool,
 }
 
@@ -93,7 +94,8 @@ impl Requests {
         self.kill_choices.insert(choice.spec.id.clone(), choice);
     }
 
-    /// Drops the request, which its caller notices, if too many wait.
+    /// Adds the request. If too many wait already, it is dropped, and the requester's channel is
+    /// closed.
     pub(crate) fn explain(&mut self, request: ExplanationRequest) {
         if self.explanations.len() < MAX_WAITING {
             self.explanations.push(request);
@@ -146,7 +148,7 @@ impl Requests {
     }
 }
 
-/// In the order of the first request of each task.
+/// Iterates in the order of the first request of each task.
 impl IntoIterator for Requests {
     type Item = (TaskId, TaskSteps);
     type IntoIter = IntoIter;
@@ -203,7 +205,8 @@ mod tests {
 
     const GRACE: Option<Duration> = Some(Duration::from_secs(3));
 
-    /// Requests of the task `t`, such as `submit purge`, and other tasks by name.
+    /// Parses requests of the task `t`, such as `submit purge`. Any other word purges the task with
+    /// that name.
     fn requests(text: &str) -> Requests {
         let mut requests = Requests::default();
         let spec = Arc::new(spec("/app"));
@@ -249,7 +252,7 @@ mod tests {
         all.join(" ")
     }
 
-    /// The same steps follow from requests that were taken in two parts.
+    /// The steps are the same if the requests are taken in two parts.
     #[test]
     fn requests_of_a_task_are_merged_in_order() {
         for (requested, expected) in [

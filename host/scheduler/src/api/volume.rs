@@ -13,15 +13,15 @@ use crate::{AgentLocation, Error, Result};
 /// A persistent volume of an instance.
 #[derive(Clone, Debug)]
 pub struct VolumeRequest {
-    /// Its path in the sandbox of the task; for a group, in that of the executor, where the members
-    /// mount it from. Unique among the volumes of the run spec.
+    /// Its path in the sandbox of the task. For a group it is in the sandbox of the executor, from
+    /// which the members mount it. Unique among the volumes of the run spec.
     pub container_path: String,
-    /// Size in MB; for a mount disk the least size.
+    /// Size in MB; for a mount disk the minimum size.
     pub size: u64,
     /// The kind of disk.
     pub disk: DiskKind,
-    /// Conditions on the directory of a path or mount disk. A root disk has none, and is not
-    /// matched by any condition.
+    /// Conditions on the directory of a path or mount disk. A root disk has no directory, so it
+    /// satisfies no condition.
     pub constraints: Vec<PathConstraint>,
 }
 
@@ -33,12 +33,13 @@ pub enum DiskKind {
     Root,
     /// A part of another file system of the agent.
     Path {
-        /// The profile that a storage provider assigned to the disk; `None`: any or none.
+        /// The profile that a storage provider must have assigned to the disk; `None` accepts any
+        /// disk.
         profile: Option<String>,
     },
-    /// A whole disk, the smallest that fits.
+    /// A whole disk: the smallest one that fits.
     Mount {
-        /// The greatest size in MB; `None`: any.
+        /// The maximum size in MB; unlimited if `None`.
         max_size: Option<u64>,
         /// As for a path disk.
         profile: Option<String>,
@@ -103,14 +104,15 @@ pub struct Reservation {
     pub volumes: Vec<LocalVolume>,
     /// When it was decided and stored.
     pub since: Timestamp,
-    /// The master has offered the resources with their volumes. Before this the reservation is
-    /// dropped if they do not appear in time.
+    /// Whether the master has offered the resources with their volumes. Until then the reservation
+    /// is dropped if they do not appear in time.
     #[serde(default)]
     pub created: bool,
     /// The task or group that was last launched with it.
     #[serde(default)]
     pub task: Option<TaskId>,
-    /// Volumes and reservation are removed as soon as the task has ended and the master offers them.
+    /// Whether it is released: volumes and reservation are removed as soon as the task has ended
+    /// and the master offers them.
     #[serde(default)]
     pub releasing: bool,
 }
@@ -132,7 +134,7 @@ impl LocalVolume {
         let uuid = uuid::Uuid::new_v4().to_string();
         let safe = |text: &str| text.trim_start_matches('/').replace(['/', '\\'], "_");
         let name = format!("{}#{}", safe(run_spec), safe(container_path));
-        // A master takes at most 255 bytes.
+        // The master accepts at most 255 bytes.
         let end = name.floor_char_boundary(MAX_NAME);
         Self {
             container_path: container_path.to_owned(),

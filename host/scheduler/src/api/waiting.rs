@@ -1,4 +1,4 @@
-//! Pending tasks by run spec, for operators: how many, since when, and why.
+//! Pending tasks by run spec, for operators: how many are pending, since when, and why.
 
 use std::collections::BTreeMap;
 
@@ -24,8 +24,8 @@ pub struct Waiting {
     pub message: Option<String>,
 }
 
-/// At most `limit` run specs with pending tasks, those that are pending longest first, and the number
-/// of all of them.
+/// The run specs with pending tasks, at most `limit` of them and the longest pending first, and the
+/// number of all such run specs.
 pub fn waiting(pending: &[PendingTask], limit: usize) -> (Vec<Waiting>, u64) {
     let mut by_spec: BTreeMap<&str, (u64, &PendingTask)> = BTreeMap::new();
     for task in pending {

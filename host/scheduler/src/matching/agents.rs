@@ -1,4 +1,4 @@
-//! The agents as the matcher knows them: each has a handle, which is never reused.
+//! The agents as the matcher knows them. Each has a handle that is never reused.
 
 use std::collections::{BTreeSet, HashMap};
 use std::sync::Arc;
@@ -10,7 +10,7 @@ use transom_plugin_host::matcher::{Agent, Attribute, AttributeValue};
 
 use crate::{AgentLocation, Reservation, TaskRecord};
 
-/// An agent that neither offers nor runs our tasks for this long is dropped.
+/// An agent that neither sends offers nor runs tasks of this framework for this long is dropped.
 const AGENT_RETENTION: Duration = Duration::from_mins(10);
 
 /// An agent.
@@ -19,11 +19,11 @@ struct AgentEntry {
     handle: u32,
     place: Arc<AgentLocation>,
     attributes: Arc<[v1::Attribute]>,
-    /// The last offer.
+    /// The time of the last offer.
     seen: Instant,
 }
 
-/// All agents that have sent offers or run our tasks.
+/// All agents that have sent offers or run tasks of this framework.
 #[derive(Debug, Default)]
 pub(crate) struct Agents {
     by_id: HashMap<AgentId, AgentEntry>,
@@ -33,13 +33,13 @@ pub(crate) struct Agents {
     gone: BTreeSet<u32>,
     /// The agents in the matcher's agent set.
     told: BTreeSet<u32>,
-    /// Agents in maintenance: the matcher must not expect instances there, for example when it
-    /// spreads them over all agents.
+    /// Agents in maintenance. The matcher must not expect instances there, for example when it
+    /// spreads instances over all agents.
     hidden: BTreeSet<AgentId>,
 }
 
 impl Agents {
-    /// Takes an agent out of the matcher's agent set, or puts it back.
+    /// Removes an agent from the matcher's agent set, or adds it again.
     pub(crate) fn set_hidden(&mut self, id: &AgentId, hidden: bool) {
         let changes = if hidden {
             self.hidden.insert(id.clone())
@@ -69,12 +69,13 @@ impl Agents {
         }
     }
 
-    /// Whether an agent is not in the matcher's agent set because of maintenance.
+    /// Whether an agent is excluded from the matcher's agent set because of maintenance.
     pub(crate) fn is_hidden(&self, id: &AgentId) -> bool {
         self.hidden.contains(id)
     }
 
-    /// An agent as described by an offer. `None` when the handles are exhausted, after 2^32 agents.
+    /// The handle of an agent, updated from an offer. `None` when the handles are exhausted, after
+    /// 2^32 agents.
     pub(crate) fn offered(&mut self, offer: &v1::Offer, now: Instant) -> Option<u32> {
         let place = location_of(offer);
         if let Some(known) = self.by_id.get_mut(&place.id)
@@ -87,7 +88,7 @@ impl Agents {
         self.learn(Arc::new(place), offer.attributes.as_slice().into(), now)
     }
 
-    /// An agent as described by the record of a task; newer data from an offer is kept.
+    /// The handle of an agent, from the record of a task. Newer data from an offer is kept.
     pub(crate) fn remembered(&mut self, record: &TaskRecord, now: Instant) -> Option<u32> {
         if let Some(known) = self.by_id.get(&record.agent.id) {
             return Some(known.handle);
@@ -96,7 +97,7 @@ impl Agents {
         self.learn(Arc::clone(place), Arc::clone(attributes), now)
     }
 
-    /// The same by the record of a reservation.
+    /// The same from the record of a reservation.
     pub(crate) fn reserved(&mut self, record: &Reservation, now: Instant) -> Option<u32> {
         if let Some(known) = self.by_id.get(&record.agent.id) {
             return Some(known.handle);
@@ -132,26 +133,26 @@ impl Agents {
         Some(handle)
     }
 
-    /// Location and attributes, as stored in records.
-    /// How many are known.
+    /// The number of known agents.
     pub(crate) fn len(&self) -> usize {
         self.by_id.len()
     }
 
+    /// Location and attributes of an agent, as stored in records.
     pub(crate) fn get(&self, handle: u32) -> Option<(&Arc<AgentLocation>, &Arc<[v1::Attribute]>)> {
         let known = self.by_id.get(self.by_handle.get(&handle)?)?;
         Some((&known.place, &known.attributes))
     }
 
     /// Drops a lost agent until it offers again: no task is matched with it, and constraints that
-    /// spread tasks must not count it. Returns its handle if it was known.
+    /// spread tasks do not count it. Returns its handle if it was known.
     pub(crate) fn lost(&mut self, id: &AgentId) -> Option<u32> {
         let handle = self.by_id.get(id).map(|known| known.handle);
         self.remove(id);
         handle
     }
 
-    /// Drops agents that have not offered for a while and are not `in_use`.
+    /// Drops agents that have sent no offer for a while and are not `in_use`.
     pub(crate) fn sweep(&mut self, now: Instant, in_use: impl Fn(&AgentId) -> bool) {
         let stale = |(id, known): &(&AgentId, &AgentEntry)| {
             now.duration_since(known.seen) >= AGENT_RETENTION && !in_use(id)
@@ -177,7 +178,7 @@ impl Agents {
         }
     }
 
-    /// Changes for the matcher: changed agents, and the handles of dropped ones.
+    /// The changes to send to the matcher: changed agents, and the handles of dropped ones.
     pub(crate) fn take_changes(&mut self) -> (Vec<Agent>, Vec<u32>) {
         let changed = std::mem::take(&mut self.changed);
         let agent = |handle: u32| {
@@ -220,7 +221,7 @@ pub(crate) fn fault_domain(domain: Option<&v1::DomainInfo>) -> (Option<String>, 
         .unzip()
 }
 
-/// Converts an agent of the master to the form of the matcher. `handle`: any number that is unique
+/// Converts an agent of the master to the matcher's format. `handle` is any number that is unique
 /// in the agent set.
 pub fn to_matcher_agent(handle: u32, info: &v1::AgentInfo) -> Agent {
     let (region, zone) = fault_domain(info.domain.as_ref());
@@ -336,7 +337,11 @@ mod tests {
         assert_eq!(agents.offered(&offer, now), Some(0));
         agents.take_changes();
         assert_eq!(agents.lost(&"a2".into()), None);
-        assert_eq!(agents.take_changes(), (vec![], vec![]), "it was unknown");
+        assert_eq!(
+            agents.take_changes(),
+            (vec![], vec![]),
+            "a lost agent that was unknown is no change"
+        );
         assert_eq!(agents.lost(&"a1".into()), Some(0));
         assert_eq!(agents.take_changes(), (vec![], vec![0]));
         assert_eq!(agents.offered(&offer, now), Some(1));

@@ -1,4 +1,4 @@
-//! Disks for persistent volumes: which disk of an offer a volume is created on.
+//! Disks for persistent volumes: on which disk of an offer a volume is created.
 
 use std::sync::Arc;
 
@@ -7,19 +7,19 @@ use transom_cluster::v1;
 use super::milli_units;
 use crate::{DiskKind, VolumeRequest};
 
-/// A disk that is not the agent's own file system, in an offer.
+/// A disk in an offer that is not on the agent's own file system.
 #[derive(Clone, Debug)]
 pub(super) struct Disk {
     resource: Arc<v1::Resource>,
     pub(super) role: Arc<str>,
     /// In thousandths of MB.
     left: u64,
-    /// Of type `MOUNT`: it is used as a whole.
+    /// Whether it is of type `MOUNT`, which is used as a whole.
     whole: bool,
 }
 
 impl Disk {
-    /// `None` for a disk of another type, and for a volume.
+    /// `None` for other types of disks, and for volumes.
     pub(super) fn new(resource: &v1::Resource, role: Arc<str>) -> Option<Self> {
         let info = resource.disk.as_ref()?;
         if resource.name != "disk" || info.persistence.is_some() || info.volume.is_some() {
@@ -79,11 +79,12 @@ impl Disk {
     }
 }
 
-/// Allocates a disk for each volume that is not on the root disk; `None` for those that are.
-/// Returns `None`, and `disks` are invalid, if there is none for a volume.
+/// Allocates a disk for each volume that is not on the root disk; the entry is `None` for those
+/// that are. Returns `None` if a volume finds no disk; `disks` is then invalid.
 ///
-/// Volumes with constraints come first, then those with the least maximum, each on the smallest
-/// disk that fits: so every volume without constraints gets a mount disk if that is possible.
+/// Volumes with constraints are placed first, then those with the lowest maximum size, each on the
+/// smallest disk that fits. So every volume without constraints gets a mount disk if that is
+/// possible.
 pub(super) fn take<'a>(
     disks: &mut [Disk],
     volumes: &'a [VolumeRequest],

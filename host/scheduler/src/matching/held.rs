@@ -1,6 +1,7 @@
 //! Reserved resources of instances in offers, recognised by the labels of their reservation.
 //!
-//! No run spec but that of their instance may use them, so they are kept apart from all others.
+//! Only the run spec of their instance may use them, so they are kept separate from all other
+//! resources.
 
 use transom_cluster::v1;
 
@@ -49,14 +50,14 @@ impl Owner {
             .collect()
     }
 
-    /// Whether a scheduler of this kind reserved them, so that they are a remnant if it has no
-    /// record of them.
+    /// Whether a scheduler of this kind reserved the resources for this framework. If there is no
+    /// record of them, they are a remnant.
     pub(crate) fn is_ours(&self, framework: &str) -> bool {
         self.framework == framework && !self.id.is_empty()
     }
 
-    /// Whether they are those of the record. The id identifies them also after the framework was
-    /// registered again under another id.
+    /// Whether the resources belong to the record. The id identifies them even after the framework
+    /// was registered under another framework id.
     pub(crate) fn is_of(&self, record: &Reservation, framework: &str) -> bool {
         self.key == record.key && self.id == record.id && (!self.id.is_empty() || self.framework == framework)
     }
@@ -66,7 +67,7 @@ impl Owner {
 #[derive(Clone, Debug)]
 pub(crate) struct Held {
     pub(crate) owner: Owner,
-    /// Without the volumes.
+    /// The resources other than volumes.
     pub(crate) resources: Vec<v1::Resource>,
     pub(crate) volumes: Vec<v1::Resource>,
 }
@@ -91,7 +92,7 @@ impl Held {
         }
     }
 
-    /// Whether all volumes of the record are there.
+    /// Whether all volumes of the record are present.
     pub(crate) fn has_volumes_of(&self, record: &Reservation) -> bool {
         record.volumes.iter().all(|volume| {
             let id = Some(volume.persistence_id.as_str());
@@ -99,7 +100,7 @@ impl Held {
         })
     }
 
-    /// Destroys the volumes and unreserves everything.
+    /// The operations that destroy the volumes and unreserve all resources.
     pub(crate) fn removal(&self) -> Vec<v1::Operation> {
         let bare = self.volumes.iter().map(without_volume);
         let unreserved: Vec<_> = self.resources.iter().cloned().chain(bare).collect();
@@ -114,7 +115,7 @@ fn persistence_id(resource: &v1::Resource) -> Option<&str> {
     Some(resource.disk.as_ref()?.persistence.as_ref()?.id.as_str())
 }
 
-/// The disk of a volume.
+/// The disk on which a volume was created.
 fn without_volume(volume: &v1::Resource) -> v1::Resource {
     let source = volume.disk.as_ref().and_then(|disk| disk.source.clone());
     v1::Resource {
@@ -126,8 +127,8 @@ fn without_volume(volume: &v1::Resource) -> v1::Resource {
     }
 }
 
-/// RESERVE of all resources and CREATE of the volumes for a new reservation. `disks`: one for each
-/// volume of the record, as offered.
+/// The operations for a new reservation: RESERVE of all resources and CREATE of the volumes.
+/// `disks` contains one disk for each volume of the record, as offered.
 pub(crate) fn reserve(
     record: &Reservation,
     owner: &Owner,
@@ -173,7 +174,7 @@ pub(crate) fn reserve(
         .collect()
 }
 
-/// One list for each resource provider: an operation must not mix them.
+/// Groups resources by resource provider, because an operation must not mix providers.
 fn by_provider(resources: Vec<v1::Resource>) -> impl Iterator<Item = Vec<v1::Resource>> {
     let mut lists: Vec<Vec<v1::Resource>> = Vec::new();
     for resource in resources {

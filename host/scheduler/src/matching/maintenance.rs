@@ -1,5 +1,5 @@
-//! The maintenance windows of agents, as inverse offers announce them. Reads no clock: the time is
-//! an argument.
+//! The maintenance windows of agents, as inverse offers announce them. The code reads no clock; the
+//! time is an argument.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -13,24 +13,24 @@ use crate::MaintenanceMode;
 /// The maintenance windows of the agents that run tasks of this framework.
 ///
 /// The master repeats an inverse offer as long as the framework uses the agent and the window is
-/// scheduled. It does not tell that a window was cancelled after the answer, so one that is not
-/// confirmed for a while is dropped.
+/// scheduled. It sends no event when a window is cancelled after the answer, so a window that is
+/// not confirmed for a while is dropped.
 #[derive(Debug)]
 pub(crate) struct MaintenanceWindows {
     mode: MaintenanceMode,
-    /// How long a window stays without another inverse offer.
+    /// How long a window is kept without another inverse offer.
     retention: Duration,
     by_agent: BTreeMap<AgentId, Window>,
 }
 
 #[derive(Debug)]
 struct Window {
-    /// Nanoseconds since 1970; tasks are moved from then on.
+    /// The time from which tasks have to leave, in nanoseconds since 1970.
     moves_from: i64,
-    /// The end of the maintenance; the maximum if it has none.
+    /// The end of the maintenance in nanoseconds since 1970; the maximum value if it has none.
     end: i64,
     expires: Instant,
-    /// Whether the service was told to move its tasks.
+    /// Whether the service was notified that tasks have to leave.
     due: bool,
 }
 
@@ -39,7 +39,7 @@ struct Window {
 pub(crate) enum MaintenanceChange {
     /// Tasks have to leave the agent.
     Due(AgentId),
-    /// They need not leave it any more.
+    /// Tasks no longer have to leave the agent.
     Over(AgentId),
 }
 
@@ -52,7 +52,7 @@ impl MaintenanceWindows {
         }
     }
 
-    /// The time in which nothing is launched on the agent of an offer: from and until, in
+    /// The start and end of the time in which nothing is launched on the agent of an offer, in
     /// nanoseconds since 1970.
     pub(crate) fn closed(&self, offer: &v1::Offer) -> Option<(i64, i64)> {
         let ahead = match self.mode {
@@ -68,7 +68,7 @@ impl MaintenanceWindows {
         matches!(self.mode, MaintenanceMode::Evacuated { .. })
     }
 
-    /// Takes note of an inverse offer.
+    /// Records the window of an inverse offer.
     pub(crate) fn announced(&mut self, offer: &v1::InverseOffer, now: Instant) {
         let (MaintenanceMode::Evacuated { ahead }, Some(agent)) = (self.mode, &offer.agent_id) else {
             return;
@@ -84,7 +84,7 @@ impl MaintenanceWindows {
         self.by_agent.insert(agent.clone(), window);
     }
 
-    /// Takes note of an offer: one without a window shows that the agent has none any more.
+    /// Handles an offer. If it has no window, the agent's window was cancelled or is over.
     pub(crate) fn offered(&mut self, offer: &v1::Offer) -> Option<MaintenanceChange> {
         match offer.unavailability {
             Some(_) => None,
@@ -92,20 +92,20 @@ impl MaintenanceWindows {
         }
     }
 
-    /// Forgets an agent that is lost.
+    /// Drops the window of a lost agent.
     pub(crate) fn remove(&mut self, agent: &AgentId) -> Option<MaintenanceChange> {
         let window = self.by_agent.remove(agent)?;
         window.due.then(|| MaintenanceChange::Over(agent.clone()))
     }
 
-    /// A new subscription: the master sends the inverse offers again.
+    /// Handles a new subscription, after which the master sends the inverse offers again.
     pub(crate) fn subscribed(&mut self, now: Instant) {
         for window in self.by_agent.values_mut() {
             window.expires = now + self.retention;
         }
     }
 
-    /// Takes the changes until now. `time`: nanoseconds since 1970.
+    /// The changes since the last call. `time` is in nanoseconds since 1970.
     pub(crate) fn changes(&mut self, time: i64, now: Instant) -> Vec<MaintenanceChange> {
         let mut changes = Vec::new();
         self.by_agent.retain(|agent, window| {
@@ -124,7 +124,7 @@ impl MaintenanceWindows {
         changes
     }
 
-    /// When the next change may be due.
+    /// The time at which the next change may be due.
     pub(crate) fn next(&self, time: i64, now: Instant) -> Option<Instant> {
         let until = |at: i64| {
             let wait = u64::try_from(at.saturating_sub(time)).unwrap_or_default();
@@ -144,12 +144,12 @@ impl MaintenanceWindows {
     }
 }
 
-/// A time as offers have it: nanoseconds since 1970.
+/// Converts a time to the format of offers: nanoseconds since 1970.
 pub(crate) fn nanoseconds(time: Timestamp) -> i64 {
     i64::try_from(time.as_nanosecond()).unwrap_or(i64::MAX)
 }
 
-/// From and until when tasks do not stay, in nanoseconds since 1970.
+/// The start and end of the time in which tasks must not be on the agent, in nanoseconds since 1970.
 fn bounds(window: &v1::Unavailability, ahead: Duration) -> (i64, i64) {
     let start = window.start.nanoseconds;
     let end = window
@@ -258,7 +258,7 @@ mod tests {
         assert_eq!(windows.offered(&offer), over().pop());
         assert_eq!(windows.offered(&offer), None);
         windows.announced(&inverse(0, None), now);
-        assert_eq!(windows.remove(&"a".into()), None, "nobody was told");
+        assert_eq!(windows.remove(&"a".into()), None, "the service was not notified");
     }
 
     #[test]

@@ -1,4 +1,4 @@
-//! The matcher as traits: implemented by the plugin host, and scripted in tests.
+//! The matcher as traits, which the plugin host implements and tests script.
 
 use async_trait::async_trait;
 use tokio::sync::broadcast;
@@ -7,7 +7,7 @@ use transom_plugin_host::{CallError, Change, Plugins};
 
 use crate::PendingExplanation;
 
-/// The calls of the actor; see [`AgentSet`].
+/// The calls that the actor makes; see [`AgentSet`].
 #[async_trait]
 pub(crate) trait Matcher: Send {
     fn update(&mut self, changed: Vec<Agent>, gone: Vec<u32>);
@@ -30,7 +30,7 @@ pub(crate) trait Matcher: Send {
 /// Creates matchers, and reports when to retry after a failure.
 #[async_trait]
 pub(crate) trait MatcherHost: Send {
-    /// A matcher with an empty agent set. `home_region`: the master's own.
+    /// A matcher with an empty agent set. `home_region` is the master's own region.
     fn agent_set(&self, home_region: Option<String>) -> Box<dyn Matcher>;
 
     /// Returns when the matcher may have changed. Cancel-safe.
@@ -89,7 +89,8 @@ impl MatcherHost for PluginMatchers {
     }
 
     async fn changed(&mut self) {
-        // Any change is worth a retry, also a missed one. A stopped host sends no more changes.
+        // Any change is worth a retry, even one whose notification was missed. A stopped host sends
+        // no further changes.
         if let Err(broadcast::error::RecvError::Closed) = self.changes.recv().await {
             std::future::pending::<()>().await;
         }

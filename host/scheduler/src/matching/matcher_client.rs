@@ -1,4 +1,5 @@
-//! Calls the matcher. After a failure it backs off and returns the same error meanwhile.
+//! Calls the matcher. After a failure it backs off, and returns the same error until the backoff
+//! has passed.
 #![allow(
     clippy::disallowed_methods,
     reason = "a failed matcher is asked again after a backoff"
@@ -14,11 +15,11 @@ use crate::PendingExplanation;
 use crate::matching::matcher::Matcher;
 use crate::subscription::retry::Retry;
 
-/// The matcher in use. Its errors are texts for users.
+/// The matcher in use. Its errors are messages for users.
 pub(crate) struct MatcherClient {
     matcher: Box<dyn Matcher>,
     retry: Retry,
-    /// Of questions which instances to kill.
+    /// The backoff of kill selections.
     kills: Retry,
     error: Option<String>,
     failures: Counter,
@@ -35,7 +36,7 @@ impl MatcherClient {
         }
     }
 
-    /// Uses another matcher, which knows no agents yet.
+    /// Replaces the matcher by another one, whose agent set is empty.
     pub(crate) fn replace(&mut self, matcher: Box<dyn Matcher>) {
         self.matcher = matcher;
     }
@@ -44,7 +45,7 @@ impl MatcherClient {
         self.matcher.update(changed, gone);
     }
 
-    /// Agents for up to `count` more instances. The caller reports the result with
+    /// Selects agents for up to `count` more instances. The caller reports the result with
     /// [`MatcherClient::succeeded`] or [`MatcherClient::rejected_choice`].
     pub(crate) async fn place(
         &mut self,
@@ -57,7 +58,7 @@ impl MatcherClient {
         chosen.map_err(|error| self.failed(error_chain(&error)))
     }
 
-    /// Whether one more instance may run on each of the candidates.
+    /// Evaluates whether one more instance may run on each of the candidates.
     pub(crate) async fn judge(
         &mut self,
         task: &Task,
@@ -68,19 +69,20 @@ impl MatcherClient {
         verdicts.map_err(|error| self.failed(error_chain(&error)))
     }
 
-    /// How many candidates each of several matchers has refused.
+    /// How many candidates each matcher has rejected, if there are several.
     pub(crate) fn refusals(&self) -> Vec<(String, u32)> {
         self.matcher.refusals().to_vec()
     }
 
-    /// Whether questions which instances to kill may be asked. A matcher that fails on them may
-    /// still place tasks, so they have their own backoff.
+    /// Whether kill selections may be requested now. A matcher that fails on them may still place
+    /// tasks, so they have their own backoff.
     pub(crate) fn takes_kill_choices(&self) -> bool {
         !self.kills.is_backing_off(Instant::now())
     }
 
-    /// Which `count` of the placed instances to kill, as indices; `None`: the matcher failed. The
-    /// caller reports the results of all questions with [`MatcherClient::kill_choices_asked`].
+    /// Selects which `count` of the placed instances to kill, as indices; `None` if the matcher
+    /// failed. The caller reports the results of all selections with
+    /// [`MatcherClient::kill_choices_asked`].
     pub(crate) async fn select_kills(&mut self, task: &Task, count: u32) -> Option<Vec<u32>> {
         let chosen = self.matcher.select_kills(task, count).await;
         let failed = |error| {
@@ -95,12 +97,12 @@ impl MatcherClient {
         chosen.map_err(failed).ok()
     }
 
-    /// Where one more instance may run, whatever failed before.
+    /// Explains where one more instance may run. Earlier failures and the backoff are ignored.
     pub(crate) fn explain(&self, task: Task) -> PendingExplanation {
         self.matcher.explain(task)
     }
 
-    /// Begins a backoff if any of the questions failed.
+    /// Starts a backoff if any of the kill selections failed.
     pub(crate) fn kill_choices_asked(&mut self, failed: bool) {
         if failed {
             self.kills.failed(Instant::now());
@@ -109,7 +111,7 @@ impl MatcherClient {
         }
     }
 
-    /// The last error, during the backoff.
+    /// Returns the last error during the backoff.
     fn backing_off(&self) -> Result<(), String> {
         match &self.error {
             Some(error) if self.retry.is_backing_off(Instant::now()) => Err(error.clone()),
@@ -117,13 +119,13 @@ impl MatcherClient {
         }
     }
 
-    /// Its choice was used.
+    /// Records that the matcher's choice was used.
     pub(crate) fn succeeded(&mut self) {
         self.retry.succeeded();
         self.error = None;
     }
 
-    /// Its choice named an agent without room.
+    /// Records a failure: the matcher chose an agent without room.
     pub(crate) fn rejected_choice(&mut self, agent: u32) -> String {
         self.failed(format!(
             "the matcher chose agent {agent}, whose offers have no room for the task; choice rejected"
@@ -138,7 +140,7 @@ impl MatcherClient {
         message
     }
 
-    /// The matcher may have changed: ends the backoff after a failure.
+    /// Handles a possible change of the matcher: ends the backoff after a failure.
     pub(crate) fn changed(&mut self) {
         for retry in [&mut self.retry, &mut self.kills] {
             if retry.is_failing() {
@@ -147,12 +149,12 @@ impl MatcherClient {
         }
     }
 
-    /// The backoff has passed: true once after each failure.
+    /// Whether the backoff has passed. True once after each failure.
     pub(crate) fn take_due(&mut self, now: Instant) -> bool {
         self.retry.take_due(now)
     }
 
-    /// When that will be.
+    /// The time at which the next backoff ends.
     pub(crate) fn next(&self, now: Instant) -> Option<Instant> {
         let (retry, kills) = (self.retry.next(now), self.kills.next(now));
         retry.into_iter().chain(kills).min()

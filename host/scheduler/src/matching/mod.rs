@@ -1,5 +1,5 @@
-//! Matching tasks with offers. The arithmetic here is pure; which agents are allowed at all is
-//! decided by the matcher and given as agent handles.
+//! Matching of tasks with offers. The arithmetic is free of I/O. The matcher decides which agents
+//! are allowed at all; its decision is passed in as agent handles.
 //!
 //! Amounts are counted in thousandths, as in Mesos, so that ten tasks of 0.1 CPU fit into 1 CPU.
 //!
@@ -12,8 +12,8 @@
 //! it (`eng` for `eng/web`): Mesos offers those too. Resources are returned as offered, with
 //! reservations and labels. Reserved resources are used before unreserved ones.
 //!
-//! An instance with volumes has a reservation of its own ([`held`]). Its resources are used by no
-//! other instance, and the disks of other types than the root disk only by volumes ([`disks`]).
+//! An instance with volumes has its own reservation ([`held`]), whose resources no other instance
+//! uses. Only volumes use disks other than the root disk ([`disks`]).
 #![cfg_attr(not(test), deny(clippy::disallowed_methods))]
 
 pub(crate) mod agents;
@@ -81,12 +81,12 @@ pub(crate) struct Requirements {
 #[derive(Clone, Debug)]
 struct Part {
     scalars: [u64; SCALARS.len()],
-    /// How many.
+    /// Number of ports.
     ports: usize,
 }
 
 impl Requirements {
-    /// `default_roles`: the roles that a spec without any accepts.
+    /// The requirements of one instance. `default_roles` are accepted by a spec without any roles.
     pub(crate) fn of(spec: &RunSpec, default_roles: &[String]) -> Self {
         let roles = match &spec.role {
             _ if !spec.roles.is_empty() => spec.roles.clone(),
@@ -119,7 +119,7 @@ impl Requirements {
         need
     }
 
-    /// The requirements of the reservation of an instance with volumes.
+    /// The requirements for making the reservation of an instance with volumes.
     pub(crate) fn reserving(spec: &RunSpec, default_roles: &[String]) -> Self {
         let role = spec.reservation_role(default_roles).to_owned();
         let mut need = Self::of(spec, &[role.clone(), "*".to_owned()]);
@@ -175,7 +175,7 @@ fn is_below(role: &str, ancestor: &str) -> bool {
         .is_some_and(|rest| rest.starts_with('/'))
 }
 
-/// In thousandths. Negative amounts and NaN count as zero.
+/// Converts an amount to thousandths. Negative amounts and NaN count as zero.
 fn milli_units(amount: f64) -> u64 {
     (amount * 1000.0).round() as u64
 }
@@ -183,7 +183,7 @@ fn milli_units(amount: f64) -> u64 {
 /// The resources allocated to one instance.
 #[derive(Debug, Default, PartialEq)]
 pub(crate) struct Allocation {
-    /// One for each part of the requirements.
+    /// One allocation for each part of the requirements.
     pub(crate) parts: Vec<PartAllocation>,
     /// A disk for each volume to create.
     pub(crate) volumes: Vec<v1::Resource>,

@@ -1,4 +1,4 @@
-//! When to ask the master for offers (REVIVE) and when for none (SUPPRESS).
+//! Decides when to request offers from the master (REVIVE), and when to stop them (SUPPRESS).
 
 use std::time::Duration;
 
@@ -15,17 +15,17 @@ pub(crate) enum OfferCall {
 
 /// Decides when to send REVIVE and SUPPRESS.
 ///
-/// REVIVE brings back declined offers, and the master evaluates every agent for it. For tasks that
-/// did not fit any offer it is sent at most once per interval. New tasks trigger it immediately;
-/// but after each REVIVE without a launch the next one is delayed twice as long, up to the
-/// interval. So the number of calls follows the launches, not the requests. SUPPRESS is sent after
-/// an interval without demand.
+/// After REVIVE the master offers declined resources again, for which it evaluates every agent. For
+/// tasks that did not fit any offer it is sent at most once per interval. New tasks trigger it
+/// immediately, but each REVIVE without a launch doubles the delay before the next one, up to the
+/// interval. So the number of calls depends on the launches, not on the requests. SUPPRESS is sent
+/// after an interval without demand.
 #[derive(Debug)]
 pub(crate) struct OfferDemand {
     interval: Duration,
     suppressed: bool,
     wanted: bool,
-    /// There are new tasks that no offer has been matched with.
+    /// Whether there are new tasks that were not matched with any offer yet.
     fresh: bool,
     /// REVIVE calls for new tasks since the last launch.
     fruitless_revives: u32,
@@ -33,8 +33,8 @@ pub(crate) struct OfferDemand {
     idle_since: Option<Instant>,
 }
 
-/// After this many fruitless REVIVE calls the whole interval has to pass; each one fewer halves the
-/// delay.
+/// After this many REVIVE calls without a launch, the next one waits for the whole interval. Each
+/// one fewer halves the delay.
 const MAX_FRUITLESS_REVIVES: u32 = 5;
 
 impl OfferDemand {
@@ -50,29 +50,29 @@ impl OfferDemand {
         }
     }
 
-    /// A new subscription gets all offers without a REVIVE.
+    /// Handles a new subscription, for which the master sends all offers without a REVIVE.
     pub(crate) fn subscribed(&mut self, now: Instant) {
         (self.suppressed, self.wanted, self.fresh, self.idle_since) = (false, false, false, None);
-        // Its offers are on their way, as after a REVIVE.
+        // The offers of the new subscription are on their way, as after a REVIVE.
         (self.fruitless_revives, self.last_revive) = (1, Some(now));
     }
 
-    /// Something may fit now that did not before: declined offers are needed again.
+    /// Requests declined offers again, because a task may fit now that did not fit before.
     pub(crate) fn request_revive(&mut self) {
         self.wanted = true;
     }
 
-    /// The same for new tasks.
+    /// Requests declined offers again for new tasks.
     pub(crate) fn request_revive_now(&mut self) {
         (self.wanted, self.fresh) = (true, true);
     }
 
-    /// Offers were used.
+    /// Records that offers were used.
     pub(crate) fn launched(&mut self) {
         self.fruitless_revives = 0;
     }
 
-    /// The call to send now. `has_demand`: a task is ready for launch.
+    /// The call to send now, if any. `has_demand`: a task is ready for launch.
     pub(crate) fn next_call(&mut self, has_demand: bool, now: Instant) -> Option<OfferCall> {
         if has_demand {
             self.idle_since = None;
@@ -99,12 +99,12 @@ impl OfferDemand {
         None
     }
 
-    /// The master sends offers again without a REVIVE.
+    /// Records that the master sends offers again without a REVIVE.
     pub(crate) fn unsuppressed(&mut self) {
         (self.suppressed, self.idle_since) = (false, None);
     }
 
-    /// The call did not reach the master: send it again.
+    /// Records that the call did not reach the master, so that it is sent again.
     pub(crate) fn failed(&mut self, call: OfferCall) {
         match call {
             OfferCall::Revive => self.wanted = true,
@@ -145,7 +145,7 @@ mod tests {
         let second = |n: u64| start + Duration::from_secs(n);
         let mut offer_demand = OfferDemand::new(Duration::from_secs(5));
         offer_demand.subscribed(start);
-        // Second, demand, new task, expected call.
+        // Columns: second, demand, new task, expected call.
         let table = [
             (0, true, false, None),
             (1, false, false, None),
@@ -182,7 +182,7 @@ mod tests {
         let mut offer_demand = OfferDemand::new(Duration::from_millis(160));
         offer_demand.subscribed(start);
         offer_demand.launched();
-        // Each new task is launched: none waits for the interval.
+        // Each new task is launched, so none waits for the interval.
         for ms in [1, 2, 3] {
             offer_demand.request_revive_now();
             assert_eq!(
@@ -191,13 +191,13 @@ mod tests {
                 "after {ms} ms"
             );
             offer_demand.launched();
-            // A place that was left is no hurry.
+            // Resources that a task has left may wait for the interval.
             offer_demand.request_revive();
             assert_eq!(offer_demand.next_call(true, after(ms)), None);
             assert_eq!(offer_demand.next(), Some(after(ms + 160)));
             assert_eq!(offer_demand.next_call(false, after(ms)), None);
         }
-        // No launches: the delay doubles up to the interval.
+        // Without launches, the delay doubles up to the interval.
         let mut revived = Vec::new();
         for ms in 10..1000 {
             offer_demand.request_revive_now();

@@ -7,22 +7,23 @@ use transom_cluster::{OfferId, v1};
 
 use crate::matching::OpenOffer;
 
-/// The outstanding offers in the order of arrival. Offers that arrive during a pass over the others
-/// are kept for the next pass.
+/// The outstanding offers in the order of arrival. Offers that arrive during a pass are kept for
+/// the next pass.
 #[derive(Debug, Default)]
 pub(crate) struct Pool {
     offers: Vec<OpenOffer>,
     next_pass: Vec<OpenOffer>,
-    /// To be declined without being matched.
+    /// Offers that are declined without being matched.
     to_decline: Vec<OfferId>,
-    /// Start of a pass that takes several rounds.
+    /// Start of the current pass, if it takes several rounds.
     pass_since: Option<Instant>,
 }
 
 impl Pool {
-    /// Adds an offer; `agent` is the handle of its agent, and nothing is launched there while it is
-    /// `closed`, see [`MaintenanceWindows::closed`](super::maintenance::MaintenanceWindows::closed).
-    /// Returns whether it holds resources of reservations.
+    /// Adds an offer. `agent` is the handle of its agent. Nothing is launched there during
+    /// `closed`; see
+    /// [`MaintenanceWindows::closed`](super::maintenance::MaintenanceWindows::closed). Returns
+    /// whether the offer contains resources of reservations.
     pub(crate) fn add(&mut self, offer: &v1::Offer, agent: u32, closed: Option<(i64, i64)>) -> bool {
         let offers = if self.pass_since.is_some() {
             &mut self.next_pass
@@ -55,7 +56,7 @@ impl Pool {
         self.offers.retain(|open| !offers.contains(&open.id));
     }
 
-    /// The pass continues in another round.
+    /// Keeps the offers, because the pass continues in another round.
     pub(crate) fn keep(&mut self, now: Instant) {
         self.pass_since.get_or_insert(now);
     }
@@ -70,8 +71,8 @@ impl Pool {
         self.pass_since.take().is_some()
     }
 
-    /// Removes the unused offers of the pass, to be declined. Offers that arrived meanwhile are
-    /// next.
+    /// Removes the unused offers of the pass, which are to be declined. The next pass has the
+    /// offers that arrived meanwhile.
     pub(crate) fn take(&mut self) -> Vec<OfferId> {
         let tried = std::mem::replace(&mut self.offers, std::mem::take(&mut self.next_pass));
         let to_decline = self.to_decline.drain(..);
@@ -82,7 +83,7 @@ impl Pool {
             .collect()
     }
 
-    /// The subscription ended, and with it all offers.
+    /// Removes all offers, which end with the subscription.
     pub(crate) fn clear(&mut self) {
         *self = Self::default();
     }

@@ -18,13 +18,13 @@ pub(crate) struct OpenOffer {
     pub(crate) id: OfferId,
     /// The agent's handle.
     pub(crate) agent: u32,
-    /// The role that it is allocated to; `None` in offers for frameworks of one role.
+    /// The role that the offer is allocated to; `None` if the framework is not multi-role.
     pub(super) role: Option<Arc<str>>,
     /// See [`OpenOffer::closed_during`].
     closed: Option<(i64, i64)>,
     has_gpus: bool,
     resources_left: Vec<OfferedResource>,
-    /// Most offers have none.
+    /// Resources for run specs with volumes, which most offers do not contain.
     special: Option<Box<Special>>,
 }
 
@@ -35,7 +35,7 @@ struct Special {
     held: Vec<Held>,
 }
 
-/// Amounts of [`SCALARS`] in thousandths, and how many ports.
+/// Amounts of [`SCALARS`] in thousandths, and the number of ports.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Totals {
     amounts: [u64; SCALARS.len()],
@@ -63,15 +63,16 @@ struct OfferedResource {
 
 #[derive(Clone, Debug)]
 enum Remainder {
-    /// Of one of [`SCALARS`], in thousandths.
+    /// The amount of one of [`SCALARS`], in thousandths.
     Amount { which: usize, left: u64 },
-    /// Not overlapping.
+    /// Spans that do not overlap.
     Ports(Vec<Span>),
 }
 
 impl OpenOffer {
-    /// Skips what a task must not use (revocable and shared resources, foreign volumes, disks of
-    /// unknown types, other resources of resource providers) and unknown resources.
+    /// Reads an offer. Resources that a task must not use (revocable and shared resources, other
+    /// volumes, disks of unknown types, other resources of resource providers) and unknown
+    /// resources are skipped.
     pub(crate) fn new(offer: &v1::Offer, agent: u32) -> Self {
         let unreserved: Arc<str> = "*".into();
         let mut resources_left = Vec::with_capacity(offer.resources.len());
@@ -104,18 +105,18 @@ impl OpenOffer {
         }
     }
 
-    /// The same offer, of which nothing is used from and until these times, in nanoseconds since
-    /// 1970: the agent is in maintenance.
+    /// The same offer, closed from and until these times, in nanoseconds since 1970, because the
+    /// agent is in maintenance.
     pub(crate) fn closed_during(self, closed: Option<(i64, i64)>) -> Self {
         Self { closed, ..self }
     }
 
-    /// Whether nothing of it is used now; nanoseconds since 1970.
+    /// Whether the offer must not be used at this time, in nanoseconds since 1970.
     pub(crate) fn is_closed(&self, now: i64) -> bool {
         self.closed.is_some_and(|(start, end)| start <= now && now < end)
     }
 
-    /// The reserved resources of instances.
+    /// The resources that are reserved for instances.
     pub(crate) fn held(&self) -> &[Held] {
         self.special.as_ref().map_or(&[], |special| &special.held)
     }
@@ -142,11 +143,11 @@ impl OpenOffer {
         Some(held.swap_remove(at))
     }
 
-    /// An offer of the resources of a reservation alone, without its volumes.
+    /// An offer that contains only the resources of a reservation, without its volumes.
     pub(super) fn of_held(&self, held: &Held) -> Self {
         let unreserved: Arc<str> = "*".into();
         let resources = held.resources.iter();
-        // Those of a reservation may be used wherever they are.
+        // The resources of a reservation may be used even on agents with GPUs.
         Self {
             has_gpus: false,
             id: self.id.clone(),
@@ -180,8 +181,8 @@ impl OpenOffer {
         totals
     }
 
-    /// How many instances fit, at most `limit`; if none does, `refuse` gets the reasons. `now`:
-    /// nanoseconds since 1970.
+    /// How many instances fit, at most `limit`. If none fits, `refuse` is called with the reasons.
+    /// `now` is in nanoseconds since 1970.
     pub(crate) fn room(&self, need: &Requirements, limit: u32, now: i64, refuse: impl FnMut(Reason)) -> u32 {
         let allocated = need.may_use_offer_of(self.role.as_deref());
         let totals = self.totals().into_iter();
@@ -191,7 +192,8 @@ impl OpenOffer {
         self.room_of(usable.reduce(Totals::plus), need, limit, now, refuse)
     }
 
-    /// The same. `usable`: the remainders of the accepted roles; `None` if there are none.
+    /// The same for given resources. `usable` is the sum of the remainders of the accepted roles,
+    /// or `None` if there are none.
     pub(super) fn room_of(
         &self,
         usable: Option<Totals>,
@@ -240,7 +242,7 @@ impl OpenOffer {
         room
     }
 
-    /// How many instances find disks for their volumes too.
+    /// For how many instances there are disks for the volumes too.
     fn room_with_volumes(&self, need: &Requirements, limit: u32) -> u32 {
         let mut rest = self.clone();
         let taken = (0..limit).take_while(|_| rest.try_take(need, &mut Lowest).is_some());
@@ -273,7 +275,7 @@ impl OpenOffer {
         Free(free.collect())
     }
 
-    /// Allocates one instance; `None`, and nothing allocated, if it does not fit.
+    /// Allocates one instance. Returns `None` and allocates nothing if it does not fit.
     pub(super) fn take(&mut self, need: &Requirements, rng: &mut impl Rng) -> Option<Allocation> {
         if self.room(need, 1, i64::MIN, |_| ()) == 0 {
             return None;
@@ -281,7 +283,7 @@ impl OpenOffer {
         self.try_take(need, rng)
     }
 
-    /// The same; if it does not fit the offer is invalid.
+    /// Allocates one instance. If it does not fit, the offer is invalid afterwards.
     fn try_take(&mut self, need: &Requirements, rng: &mut impl Draw) -> Option<Allocation> {
         let volumes = self.take_disks(need)?;
         let mut free = self.free(need);
@@ -318,7 +320,7 @@ impl OpenOffer {
     }
 
     /// Allocates a disk for each volume. A volume on the root disk needs one resource that is large
-    /// enough, because it cannot consist of several.
+    /// enough, because a volume cannot consist of several resources.
     fn take_disks(&mut self, need: &Requirements) -> Option<Vec<v1::Resource>> {
         if need.volumes.is_empty() {
             return Some(Vec::new());
@@ -351,7 +353,7 @@ impl OpenOffer {
         })
     }
 
-    /// `None` if there is too little.
+    /// Allocates an amount of a scalar resource; `None` if there is too little.
     fn take_amount(
         &mut self,
         need: &Requirements,
@@ -433,8 +435,8 @@ fn allocated_to(offer: &v1::Offer) -> Option<Arc<str>> {
     Some(offer.allocation_info.as_ref()?.role.as_deref()?.into())
 }
 
-/// The role that a resource is reserved for: of the innermost reservation, or the old `role`.
-/// `None`: unreserved.
+/// The role for which a resource is reserved: that of the innermost reservation, or the older field
+/// `role`. `None` if it is unreserved.
 fn role_of(resource: &v1::Resource) -> Option<&str> {
     let reserved = resource
         .reservations

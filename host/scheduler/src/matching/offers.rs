@@ -1,7 +1,7 @@
-//! The offers of a round, and which have room.
+//! The offers of a round, and which of them have room for an instance.
 //!
-//! A round matches every run spec that is pending, so remaining resources are summed once and kept
-//! in contiguous tables: scanning thousands of offers is then plain arithmetic.
+//! A round matches every pending run spec, so the remaining resources are summed once and kept in
+//! contiguous tables. Scanning thousands of offers is then cheap arithmetic.
 
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, HashMap};
@@ -15,10 +15,11 @@ use super::offer_resources::Totals;
 use super::{Assignment, OpenOffer, Requirements};
 use crate::Reason;
 
-/// The agents with room for instances, and why the other offers have none.
+/// The agents with room for instances, and the reasons why the other offers have none.
 #[derive(Debug, Default, PartialEq)]
 pub(crate) struct CandidateScan {
-    /// Agent handle and how many instances fit, at most the requested number; most room first.
+    /// Agent handle and number of instances that fit, at most the requested number. Agents with the
+    /// most room come first.
     pub(crate) candidates: Vec<(u32, u32)>,
     pub(crate) refused: BTreeMap<Reason, u32>,
 }
@@ -27,7 +28,7 @@ pub(crate) struct CandidateScan {
 #[derive(Debug, PartialEq)]
 pub(crate) struct Shortlist {
     pub(crate) candidates: Vec<(u32, u32)>,
-    /// There are no other candidates.
+    /// Whether there are no other candidates.
     pub(crate) complete: bool,
 }
 
@@ -42,13 +43,13 @@ pub(crate) struct Offers {
     roles: Vec<Arc<str>>,
     /// All roles that offers are allocated to.
     allocation_roles: Vec<Arc<str>>,
-    /// The index of each offer's, if it has one.
+    /// For each offer the index of its allocation role, if it has one.
     allocated: Vec<Option<usize>>,
     sums: Vec<RoleTotals>,
-    /// Where each offer's totals begin in `sums`, and where the last one's end.
+    /// The start of each offer's totals in `sums`, and finally the end of the last one's.
     first_sums: Vec<usize>,
-    /// Reservations by key, with the index of an offer that holds their resources; made when it is
-    /// needed.
+    /// Reservations by key, each with the index of an offer that contains its resources. Built on
+    /// first use.
     holding: Option<HashMap<String, usize>>,
 }
 
@@ -66,11 +67,11 @@ struct RoleTotals {
     totals: Totals,
 }
 
-/// Requirements, and which roles they may use.
+/// Requirements, and the roles that they may use.
 struct MatchQuery<'a> {
     need: &'a Requirements,
     accepted: Vec<bool>,
-    /// Which of the allocation roles it may use.
+    /// For each of the allocation roles, whether it may be used.
     allocation: Vec<bool>,
     count: u32,
     now: i64,
@@ -112,7 +113,7 @@ impl Offers {
         }
     }
 
-    /// An offer that holds the resources of this reservation, if there is any, by its index.
+    /// The index of an offer that contains the resources of this reservation, if there is one.
     pub(super) fn holding(&mut self, key: &str) -> Option<usize> {
         let open = &self.open;
         let holding = self.holding.get_or_insert_with(|| {
@@ -144,7 +145,7 @@ impl Offers {
         &self.open
     }
 
-    /// The number of agents. Each has a stable index.
+    /// The number of agents. The index of an agent does not change.
     pub(crate) fn agents(&self) -> usize {
         self.agents.len()
     }
@@ -172,7 +173,7 @@ impl Offers {
         CandidateScan { candidates, refused }
     }
 
-    /// The first `most` candidates of the same scan, without the agents that `pass_over` skips.
+    /// The first `most` candidates of the same scan, without the agents for which `pass_over` is true.
     pub(crate) fn shortlist(
         &self,
         need: &Requirements,
@@ -182,7 +183,8 @@ impl Offers {
         pass_over: impl Fn(usize) -> bool,
     ) -> Shortlist {
         let query = self.query(need, count, now);
-        // Agents with room for all instances come first, so enough of them end the search.
+        // Agents with room for all instances come first in the order, so the search ends when it
+        // has found enough of them.
         let mut candidates = Vec::new();
         let mut others = Vec::new();
         let mut complete = true;
@@ -221,8 +223,8 @@ impl Offers {
         }
     }
 
-    /// How many instances fit into the offers of an agent. `refuse` gets the reasons of each offer
-    /// without room.
+    /// How many instances fit into the offers of an agent. `refuse` is called with the reasons of
+    /// each offer without room.
     fn room(&self, agent: &Agent, query: &MatchQuery<'_>, refuse: &mut impl FnMut(Reason)) -> u32 {
         let mut room = 0_u32;
         for at in agent.offers.clone() {
@@ -236,8 +238,9 @@ impl Offers {
         room
     }
 
-    /// Allocates resources of the chosen agents to the instances, in order. Returns the handle of
-    /// an agent without room, which was not one of the candidates; earlier assignments stay.
+    /// Allocates resources of the chosen agents to the instances, in order. If a chosen agent has
+    /// no room, which means that it was not a candidate, its handle is returned, and earlier
+    /// assignments stay.
     pub(crate) fn assign(
         &mut self,
         need: &Requirements,
@@ -268,7 +271,7 @@ impl Offers {
         (assigned, None)
     }
 
-    /// Recomputes the totals of an offer. Its roles and their order stay.
+    /// Recomputes the totals of an offer, whose roles and their order do not change.
     fn add_up(&mut self, at: usize) {
         let sums = &mut self.sums[self.first_sums[at]..self.first_sums[at + 1]];
         for (sum, (_, totals)) in sums.iter_mut().zip(self.open[at].totals()) {
@@ -277,7 +280,7 @@ impl Offers {
     }
 }
 
-/// Most room first.
+/// The sort key of candidates: most room first.
 fn order((agent, room): (u32, u32)) -> (Reverse<u32>, u32) {
     (Reverse(room), agent)
 }

@@ -1,4 +1,4 @@
-//! Ports, given out of whole offers.
+//! Allocation of ports from whole offers.
 
 use std::collections::BTreeSet;
 
@@ -25,7 +25,7 @@ fn random_ports_are_each_used_once() {
         seen.is_subset(&BTreeSet::from([1, 2, 7, 8, 9, 65_534, 65_535])),
         "{seen:?}"
     );
-    assert_eq!(seen.len(), 6, "seven ports, as 0 is none: three pairs");
+    assert_eq!(seen.len(), 6, "seven valid ports (0 is invalid) make three pairs");
 }
 
 #[test]
@@ -48,14 +48,15 @@ fn reserved_ports_are_used_first_and_keep_their_reservation() {
             v1::Resource::ranges("ports", &[(third, third)]),
         ]
     );
-    // A range reaches into both.
+    // This range overlaps the ports of both resources.
     let ranged = self::need(|s| (s.cpus, s.mem, s.ports) = (0.0, 0.0, vec![PortRequest::Range(1, 9)]));
     let share = bin.take(&ranged, &mut rng()).unwrap().parts.remove(0);
     assert_eq!(share.host_ports, [if third == 1 { 2 } else { 1 }]);
     assert_eq!(share.resources[0].reservations, []);
 }
 
-/// Against a search through all ways: an instance gets its ports if and only if there is a way.
+/// Compares the allocation with an exhaustive search: an instance gets its ports if and only if an
+/// assignment exists.
 #[test]
 fn ports_are_assigned_whenever_an_assignment_exists() {
     fn possible(requests: &[PortRequest], free: &BTreeSet<u16>) -> bool {

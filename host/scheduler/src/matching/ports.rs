@@ -1,13 +1,14 @@
-//! Host ports: which free ports an instance gets.
+//! Host ports: which free ports an instance is allocated.
 //!
-//! Requests for certain ports come first, those whose range ends first before the others, each
-//! getting the lowest free port it may have: an instance gets its ports whenever any assignment
-//! exists. A range that no other request of the instance overlaps, and requests for any port, are
-//! drawn at random, so that a port just released is not reused immediately. Reserved ports come
-//! before unreserved ones: no other framework can use them.
+//! Requests for fixed ports and ranges are served first, in the order of the ends of their ranges.
+//! Each gets the lowest free port in its range, so an instance gets its ports whenever an
+//! assignment exists. Ports for a range that no other request of the instance overlaps, and for
+//! requests of any port, are drawn at random, so that a port that was just released is not reused
+//! immediately. Reserved ports are used before unreserved ones, because no other framework can use
+//! them.
 //!
-//! Requests for any port avoid the instance's ranges as long as possible, so how many instances fit
-//! does not depend on the draw.
+//! Requests for any port avoid the instance's ranges as long as possible, so the number of
+//! instances that fit does not depend on the random choice.
 
 use rand::Rng;
 
@@ -20,7 +21,7 @@ pub(super) type Span = (u16, u16);
 #[derive(Clone, Debug)]
 pub(super) struct PortRequests {
     requests: usize,
-    /// The requests for certain ports, in the order in which they are served.
+    /// The requests for fixed ports and ranges, in the order in which they are served.
     bound: Vec<Bound>,
 }
 
@@ -29,7 +30,7 @@ struct Bound {
     /// Index of the request.
     request: usize,
     span: Span,
-    /// No other bound request overlaps it.
+    /// Whether no other bound request overlaps it.
     alone: bool,
 }
 
@@ -61,18 +62,18 @@ impl PortRequests {
         }
     }
 
-    /// No port is requested.
+    /// Whether no port is requested.
     pub(super) fn is_empty(&self) -> bool {
         self.requests == 0
     }
 
-    /// The spans of requests for certain ports.
+    /// The spans of the fixed ports and ranges.
     pub(super) fn spans(&self) -> impl Iterator<Item = Span> + '_ {
         self.bound.iter().map(|bound| bound.span)
     }
 
-    /// How many instances get their ports, at most `limit`. `total`: the number of free ports;
-    /// which ones matters only to requests for certain ports.
+    /// How many instances get their ports, at most `limit`. `total` is the number of free ports;
+    /// the actual ports matter only to fixed ports and ranges.
     pub(super) fn room(&self, total: u64, limit: u64, free: impl FnOnce() -> Free) -> u64 {
         let most = total
             .checked_div(self.requests as u64)
@@ -86,8 +87,8 @@ impl PortRequests {
             .count() as u64
     }
 
-    /// The ports of one instance, in the order of the requests, each with the index of its
-    /// resource. `None` if not all are available; `free` is then invalid.
+    /// Allocates the ports of one instance, in the order of the requests, each with the index of
+    /// its resource. `None` if not all are available; `free` is then invalid.
     pub(super) fn take(&self, free: &mut Free, draw: &mut impl Draw) -> Option<Vec<(usize, u16)>> {
         let mut given = vec![None; self.requests];
         for bound in &self.bound {
@@ -109,7 +110,7 @@ impl PortRequests {
 
 /// Chooses one of several equally good ports.
 pub(super) trait Draw {
-    /// One of `0..count`.
+    /// A number in `0..count`.
     fn draw(&mut self, count: u32) -> u32;
 }
 
@@ -119,7 +120,7 @@ impl<R: Rng> Draw for R {
     }
 }
 
-/// For counting only.
+/// Always chooses the lowest port; used for counting only.
 pub(super) struct Lowest;
 
 impl Draw for Lowest {
@@ -128,7 +129,7 @@ impl Draw for Lowest {
     }
 }
 
-/// Usable ports by resource; reserved resources first.
+/// Usable ports by resource; reserved resources come first.
 #[derive(Clone, Debug)]
 pub(super) struct Free(pub(super) Vec<(usize, Vec<Span>)>);
 
@@ -164,7 +165,8 @@ impl Free {
         })
     }
 
-    /// Any of the ports that `part` leaves of each span, in the first resource that has one.
+    /// Draws one of the ports that `part` selects from each span, from the first resource that has
+    /// any.
     fn drawn(&self, draw: &mut impl Draw, part: impl Fn(Span) -> Vec<Span>) -> Option<(usize, u16)> {
         self.0.iter().find_map(|(stock, spans)| {
             let parts: Vec<Span> = spans.iter().flat_map(|span| part(*span)).collect();
@@ -206,7 +208,7 @@ pub(super) fn overlap(one: Span, other: Span) -> Option<Span> {
     (both.0 <= both.1).then_some(both)
 }
 
-/// The rest of a span.
+/// The parts of a span that are not in `hole`.
 fn without(span: Span, hole: Span) -> impl Iterator<Item = Span> {
     let (below, above) = match overlap(span, hole) {
         None => (Some(span), None),

@@ -1,12 +1,12 @@
 //! The pending tasks, in the order in which they are matched, and why they are pending.
 //!
 //! All of them are matched with the same offers in one pass, which may take several rounds and
-//! includes tasks submitted meanwhile. After a pass that was cut short the next one continues at
-//! the cut, so that tasks behind others that do not fit are not starved.
+//! includes tasks that are submitted meanwhile. After a pass that was cut short, the next one
+//! continues at the cut, so that tasks behind others that do not fit are not starved.
 //!
-//! Higher priorities are matched first, and one priority in the order of submission. Against
-//! starvation, tasks pending for [`STARVATION_AGE`] are first, oldest first, in one of
-//! [`AGING_PASS_INTERVAL`] passes.
+//! Higher priorities are matched first, and tasks of equal priority in the order of submission. To
+//! prevent starvation, tasks that are pending for [`STARVATION_AGE`] are matched first, oldest
+//! first, in one of [`AGING_PASS_INTERVAL`] passes.
 
 #[cfg(test)]
 mod tests;
@@ -23,16 +23,16 @@ use transom_common::trace;
 
 use crate::{PendingTask, Reason, Reasons, RunSpec, TaskRequest, UnusedOffer};
 
-/// One of this many passes with launches goes by age if a task is starved.
+/// If a task is starved, one of this many passes with launches is ordered by age.
 const AGING_PASS_INTERVAL: u32 = 4;
-/// Rounds with one task that are traced.
+/// Maximum rounds that are traced for one task.
 const MAX_TRACED_ROUNDS: u32 = 32;
-/// Traced tasks that one round is linked with.
+/// Maximum traced tasks that one round is linked with.
 const MAX_LINKS: usize = 16;
 /// A task of a lower priority counts as starved after this time.
 const STARVATION_AGE: Duration = Duration::from_mins(1);
 
-/// A position in the queue; the least is first.
+/// A position in the queue; the lowest one is first.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 struct QueuePosition {
     priority: Reverse<i32>,
@@ -44,9 +44,9 @@ struct Queued {
     wanted: TaskRequest,
     since: Timestamp,
     position: QueuePosition,
-    /// The last pass that matched it.
+    /// The last pass in which it was matched.
     last_pass: u64,
-    /// Rounds with it that are in its trace.
+    /// Number of rounds that are in its trace.
     traced_rounds: u32,
 }
 
@@ -57,13 +57,13 @@ pub(crate) struct Queue {
     tasks: HashMap<TaskId, Queued>,
     order: BTreeMap<QueuePosition, TaskId>,
     next: u64,
-    /// Counted from 1.
+    /// The number of the current pass, counted from 1.
     pass: u64,
-    /// The position at which the last round was cut short.
+    /// The position at which the next pass continues, if the last round was cut short.
     cut_at: Option<QueuePosition>,
-    /// This pass goes by age.
+    /// Whether this pass is ordered by age.
     oldest_first: bool,
-    /// Passes with launches since the last one by age.
+    /// Passes with launches since the last pass by age.
     passes_by_priority: u32,
     specs: HashMap<String, SpecStats>,
 }
@@ -75,7 +75,7 @@ impl Queued {
     }
 }
 
-/// Kept for a run spec while any of its tasks is pending.
+/// Statistics that are kept for a run spec while any of its tasks is pending.
 #[derive(Debug, Default)]
 struct SpecStats {
     tasks: usize,
@@ -92,7 +92,7 @@ pub(crate) struct TaskBatch {
     pub(crate) ids: Vec<TaskId>,
     /// The first task's position.
     position: QueuePosition,
-    /// One of them was matched in an earlier pass.
+    /// Whether one of them was matched in an earlier pass.
     tried: bool,
 }
 
@@ -155,8 +155,8 @@ impl Queue {
         }
     }
 
-    /// The span of a round with these tasks, below the first one that is traced and linked with some
-    /// others. Later rounds with a task that does not fit have none.
+    /// The trace span of a round with these tasks: a child of the first traced task's span, linked
+    /// with some others. When a task does not fit, only its first rounds have a span.
     pub(crate) fn round_span(&mut self, batch: &TaskBatch) -> Span {
         if !trace::is_on() {
             return Span::none();
@@ -209,7 +209,7 @@ impl Queue {
         self.tasks.len()
     }
 
-    /// A pass over other offers begins.
+    /// Begins a pass over other offers.
     pub(crate) fn begin_pass(&mut self, now: Timestamp) {
         self.pass += 1;
         self.oldest_first = self.passes_by_priority + 1 >= AGING_PASS_INTERVAL && self.has_starved(now);
@@ -226,7 +226,7 @@ impl Queue {
         first != last && self.tasks.values().any(starved)
     }
 
-    /// This pass launched something.
+    /// Records that this pass launched something.
     pub(crate) fn launched(&mut self) {
         self.passes_by_priority = if self.oldest_first {
             0
@@ -235,13 +235,13 @@ impl Queue {
         };
     }
 
-    /// The next round begins with this batch, also if it is in another pass; with the first one for
-    /// `None`.
+    /// Makes the next round begin with this batch, even if it belongs to another pass; with the
+    /// first batch if `None`.
     pub(crate) fn go_on_with(&mut self, batch: Option<&TaskBatch>) {
         self.cut_at = batch.map(|batch| batch.position);
     }
 
-    /// The batch was matched.
+    /// Records that the batch was matched.
     pub(crate) fn tried(&mut self, batch: &TaskBatch) {
         for id in &batch.ids {
             if let Some(queued) = self.tasks.get_mut(id) {
@@ -250,7 +250,7 @@ impl Queue {
         }
     }
 
-    /// The tasks that are ready and were not matched in this pass.
+    /// The ready tasks that were not matched in this pass.
     pub(crate) fn ready(&self, now: Timestamp) -> Vec<TaskBatch> {
         let mut batches: Vec<TaskBatch> = Vec::new();
         let mut known: HashMap<(*const RunSpec, Option<Reverse<i32>>), usize> = HashMap::new();
@@ -280,15 +280,15 @@ impl Queue {
         batches
     }
 
-    /// Moves the batches that the last round had no time for to the front, behind new ones of a
-    /// higher priority.
+    /// Moves the batches for which the last round had no time to the front, but behind new ones of
+    /// a higher priority.
     fn go_on(&self, batches: &mut [TaskBatch]) {
         let Some(cut) = self.cut_at.filter(|_| !self.oldest_first) else {
             return;
         };
         let before_the_cut = batches.partition_point(|batch| batch.position < cut);
         let is_urgent = |batch: &TaskBatch| !batch.tried && batch.position.priority < cut.priority;
-        // Stable, so that each part stays in order.
+        // The sort is stable, so each part keeps its order.
         batches[..before_the_cut].sort_by_key(|batch| !is_urgent(batch));
         let urgent = batches[..before_the_cut].partition_point(is_urgent);
         batches[urgent..].rotate_left(before_the_cut - urgent);
@@ -305,7 +305,7 @@ impl Queue {
         Some(roles?.into_iter().cloned().collect())
     }
 
-    /// When the next backoff ends.
+    /// The time at which the next backoff ends.
     pub(crate) fn next_ready(&self, now: Timestamp) -> Option<Timestamp> {
         self.tasks
             .values()
@@ -347,14 +347,14 @@ impl Queue {
         }
     }
 
-    /// Some tasks of a run spec were launched.
+    /// Records that some tasks of a run spec were launched.
     pub(crate) fn note_used(&mut self, run_spec: &str, now: Timestamp) {
         if let Some(known) = self.specs.get_mut(run_spec) {
             known.last_used_at = Some(now);
         }
     }
 
-    /// All pending tasks, for readers; `blocked_by` is what blocks all of them.
+    /// All pending tasks, for readers. `blocked_by` is a reason that blocks all of them.
     pub(crate) fn snapshot(&self, blocked_by: Option<Reason>, now: Timestamp) -> Vec<PendingTask> {
         let mut shared: HashMap<(&str, Option<Reason>), Arc<Reasons>> = HashMap::new();
         let mut waiting = Vec::with_capacity(self.tasks.len());
@@ -376,7 +376,7 @@ impl Queue {
         waiting
     }
 
-    /// A reason that overrides those of the last round.
+    /// A reason that takes precedence over those of the last round.
     fn overriding(&self, queued: &Queued, now: Timestamp) -> Option<Reason> {
         if !is_ready(&queued.wanted, now) {
             Some(Reason::Backoff)
@@ -400,8 +400,8 @@ impl Queue {
         })
     }
 
-    /// The tasks in the order of this pass. By age: starved tasks first, oldest first, then the
-    /// others by priority.
+    /// The tasks in the order of this pass. In a pass by age, starved tasks come first, oldest
+    /// first, followed by the others by priority.
     fn in_order(&self, now: Timestamp) -> Vec<&Queued> {
         let mut all: Vec<&Queued> = self.in_turn().collect();
         if self.oldest_first {

@@ -6,13 +6,13 @@
 //! On a large cluster nearly every run spec is placed among a few agents, so the matcher is first
 //! called with a shortlist: the first agents with room, in the order of a full scan. Only if that
 //! is not enough does the matcher judge all others, and those it allows are the second shortlist.
-//! So all offers have been evaluated for a run spec that stays pending, and its reasons cover all
+//! So for a run spec that stays pending all offers have been evaluated, and its reasons cover all
 //! of them. A matcher that prefers some candidates (for example, to spread instances) chooses among
 //! some hundreds of them.
 //!
-//! Rejections are cached for the round: run specs with equal constraints are not matched with those
-//! agents first. This only saves calls, since a matcher may use the run spec id too: every
-//! placement and every reason is the matcher's answer for that run spec.
+//! Rejections are cached for the round: a run spec with equal constraints is not matched with the
+//! rejected agents at first. The cache only saves calls, because a matcher may also use the run
+//! spec id: every placement and every reason is the matcher's answer for that run spec.
 
 mod resident;
 #[cfg(test)]
@@ -32,20 +32,20 @@ use crate::matching::queue::{MatchFailure, TaskBatch};
 use crate::matching::{Assignment, CandidateScan, Offers, OpenOffer, Requirements};
 use crate::{Reason, Reasons, RunSpec};
 
-/// Agents in the first call of the matcher, unless more instances are requested.
+/// Maximum agents in the first call of the matcher, unless more instances are requested.
 const SHORTLIST: usize = 512;
 
 /// One round's working state.
 pub(crate) struct Round {
     offers: Offers,
-    /// Where instances run, by run spec id; grows during the round.
+    /// The placed instances by run spec id, including those that this round plans.
     placed: HashMap<String, PlacedInstances>,
-    /// The roles that a run spec without roles accepts.
+    /// The accepted roles of a run spec that names none.
     roles: Vec<String>,
     planned: Vec<PlannedLaunch>,
     /// The keys of the reservations that are planned.
     reserved: BTreeSet<String>,
-    /// Of the last batch that was not placed.
+    /// Unused offers for the last batch that was not placed.
     unused: Vec<RefusedOffer>,
     refused: Refused,
     shortlist: usize,
@@ -66,7 +66,7 @@ pub(crate) struct RefusedOffer {
 pub(crate) struct PlacedInstances {
     /// Handles of their agents; an agent with two instances is listed twice.
     pub(crate) agents: Vec<u32>,
-    /// Those agents whose instance is being killed.
+    /// The agents among them whose instance is being killed.
     pub(crate) ending: Vec<u32>,
 }
 
@@ -77,7 +77,7 @@ pub(crate) struct PlannedLaunch {
     pub(crate) step: LaunchStep,
 }
 
-/// What to do with the assigned resources.
+/// The use of the assigned resources.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum LaunchStep {
     Launch,
@@ -89,14 +89,14 @@ pub(crate) enum LaunchStep {
 
 pub(crate) use resident::Residents;
 
-/// The agents that constraints rejected, by the index of the agent in the offers.
+/// For each list of constraints, which agents were rejected, by the index of the agent in the offers.
 type Refused = HashMap<Vec<Constraint>, Vec<bool>>;
 
 /// The verdicts on all candidates of a scan.
 struct Judged {
     survey: CandidateScan,
     verdicts: Vec<Verdict>,
-    /// By each of several matchers.
+    /// The number of rejections by each matcher, if there are several.
     refusals: Vec<(String, u32)>,
 }
 
@@ -104,10 +104,10 @@ struct Judged {
 struct Search<'a> {
     spec: &'a Arc<RunSpec>,
     need: Requirements,
-    /// The number of instances. Offers are always scanned for all of them, so that the order of
-    /// candidates is stable.
+    /// The number of instances of the batch. Offers are always scanned for all of them, so that the
+    /// order of candidates is stable.
     count: u32,
-    /// Instances that are not placed.
+    /// Instances that are not placed yet.
     ids: &'a [TaskId],
 }
 
@@ -131,7 +131,7 @@ impl Round {
         }
     }
 
-    /// How many launches are planned.
+    /// The number of planned launches.
     pub(crate) fn planned(&self) -> usize {
         self.planned.len()
     }
@@ -141,7 +141,7 @@ impl Round {
         self.planned
     }
 
-    /// Some offers that were not used for the batch that was just not placed.
+    /// Some of the offers that were not used for the last batch that was not placed.
     pub(crate) fn take_unused(&mut self) -> Vec<RefusedOffer> {
         std::mem::take(&mut self.unused)
     }
@@ -164,8 +164,8 @@ impl Round {
         self.explain(&search, found, before, matcher).await
     }
 
-    /// Why the remaining instances of a search are not placed. `before`: the number of launches that
-    /// were planned before it.
+    /// The reasons why the remaining instances of a search are not placed. `before` is the number
+    /// of launches that were planned before the search.
     async fn explain(
         &mut self,
         search: &Search<'_>,
@@ -205,7 +205,7 @@ impl Round {
     }
 
     /// Searches for placements, starting with the shortlist. Returns the verdicts if they are still
-    /// valid; the error is a text for users.
+    /// valid; the error is a message for users.
     async fn search(
         &mut self,
         search: &mut Search<'_>,
@@ -231,7 +231,7 @@ impl Round {
         Ok(None)
     }
 
-    /// Calls the matcher and allocates resources. The error is a text for users.
+    /// Calls the matcher and allocates resources. The error is a message for users.
     async fn choose(
         &mut self,
         search: &mut Search<'_>,
@@ -265,7 +265,7 @@ impl Round {
         Ok(())
     }
 
-    /// Scans all offers and lets the matcher judge those with room.
+    /// Scans all offers and has the matcher evaluate those with room.
     async fn judge(&mut self, search: &Search<'_>, matcher: &mut MatcherClient) -> Result<Judged, String> {
         let survey = self.offers.scan(&search.need, search.count, self.now);
         if survey.candidates.is_empty() {
@@ -290,7 +290,7 @@ impl Round {
         Ok(judged)
     }
 
-    /// Notes the first offers that a run spec cannot use, and why.
+    /// Records the first offers that a run spec cannot use, with the reasons.
     fn note_unused(&mut self, need: &Requirements, judged: &Judged, used: &BTreeSet<OfferId>) {
         let refused: BTreeSet<u32> = judged
             .each()
@@ -328,7 +328,7 @@ impl Round {
     }
 }
 
-/// A run spec as the matcher gets it.
+/// The description of a run spec for the matcher.
 pub(crate) fn question(spec: &RunSpec, placed: PlacedInstances) -> Task {
     Task {
         run_spec: spec.id.clone(),
@@ -360,8 +360,8 @@ impl Judged {
         fits.map(|(candidate, _)| *candidate)
     }
 
-    /// The reasons: insufficient offers, constraints (their number is given), and rules of the
-    /// matcher itself.
+    /// Adds the reasons: insufficient offers, constraints, and rules of the matcher itself.
+    /// `conditions` is the number of constraints.
     fn explain(&self, conditions: usize, failure: &mut MatchFailure) {
         failure.reasons.clone_from(&self.survey.refused);
         let mut by_own_rule = 0;
@@ -391,7 +391,7 @@ impl Judged {
     }
 }
 
-/// The entry of [`Task::extra`] for instances that are being killed, if there are any.
+/// The entry in [`Task::extensions`] for instances that are being killed, if there are any.
 fn ending(agents: &[u32]) -> Option<(String, String)> {
     let handles: Vec<String> = agents.iter().map(ToString::to_string).collect();
     (!handles.is_empty()).then(|| (Task::ENDING.to_owned(), handles.join(" ")))

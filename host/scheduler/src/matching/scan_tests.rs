@@ -1,4 +1,4 @@
-//! Surveys and shortlists against a plain look into each offer, over random offers.
+//! Compares scans and shortlists of random offers with a simple evaluation of each offer.
 
 use std::collections::BTreeMap;
 
@@ -59,7 +59,7 @@ fn need(rng: &mut StdRng) -> Requirements {
     Requirements::of(&spec, &[])
 }
 
-/// Each offer looked into, each agent's room added up, all of them sorted.
+/// Evaluates each offer, sums the room of each agent, and sorts the agents.
 fn plainly(bins: &[OpenOffer], need: &Requirements, count: u32) -> CandidateScan {
     let (mut rooms, mut refused) = (BTreeMap::<u32, u32>::new(), BTreeMap::<Reason, u32>::new());
     for bin in bins {
@@ -72,9 +72,9 @@ fn plainly(bins: &[OpenOffer], need: &Requirements, count: u32) -> CandidateScan
     CandidateScan { candidates, refused }
 }
 
-/// The tables hold what the offers hold, also after some of it was taken.
+/// The tables agree with the offers, also after some resources were taken.
 #[test]
-fn scan_agrees_with_a_plain_scan() {
+fn scan_agrees_with_an_evaluation_of_each_offer() {
     let mut rng = StdRng::seed_from_u64(11);
     let (mut taken, mut refused) = (0, 0);
     for round in 0..400 {
@@ -119,7 +119,7 @@ fn shortlist_is_a_prefix_of_the_scan() {
             assert_eq!(
                 offers.scan(&need, count, 1).candidates,
                 shortlist.candidates,
-                "round {round}: nobody was left out"
+                "round {round}: no candidate is missing"
             );
         } else {
             cut += 1;

@@ -7,7 +7,7 @@ use transom_cluster::TaskId;
 use super::*;
 use crate::testing::{offer, pair, spec};
 
-/// How a resource is marked with its role.
+/// Marks a resource with its role.
 type Mark = Box<dyn Fn(v1::Resource) -> v1::Resource>;
 
 pub(super) fn rng() -> StdRng {
@@ -39,7 +39,7 @@ fn plain() -> OpenOffer {
     OpenOffer::new(&offer("o", "a", 2.0, &[(100, 109)]), 0)
 }
 
-/// How many instances fit, or why none does.
+/// How many instances fit, or the reasons why none does.
 pub(super) fn room(bin: &OpenOffer, need: &Requirements, limit: u32, now: i64) -> Result<u32, Vec<Reason>> {
     let mut reasons = Vec::new();
     let room = bin.room(need, limit, now, |reason| reasons.push(reason));
@@ -58,7 +58,7 @@ pub(super) fn assert_room(
     expected: Result<u32, Vec<Reason>>,
 ) {
     assert_eq!(room(bin, need, 100, 0), expected, "{case}");
-    // As many instances as `room` returned can be taken.
+    // Exactly as many instances as `room` returned can be allocated.
     let (mut bin, mut rng) = (bin.clone(), rng());
     let taken = std::iter::from_fn(|| bin.take(need, &mut rng)).take(101).count();
     assert_eq!(taken.min(100), expected.unwrap_or(0) as usize, "{case}: taken");
@@ -218,7 +218,7 @@ fn room_is_limited_by_the_scarcest_resource() {
     assert_eq!(
         room(&plain(), &need(|_| {}), 3, 0),
         Ok(3),
-        "no more than asked for"
+        "no more than requested"
     );
 }
 
@@ -443,7 +443,7 @@ fn assign_uses_the_chosen_agents_while_there_is_room() {
     );
 }
 
-/// Every format of a reservation, and the roles that may use it.
+/// Each format of a reservation, with the roles that may use it.
 #[test]
 fn reservations_of_every_format_are_matched_by_role() {
     let reservation = |kind: &str, role: &str| v1::ReservationInfo {
@@ -458,8 +458,8 @@ fn reservations_of_every_format_are_matched_by_role() {
             ..resource
         }
     };
-    // Before reservations could be refined: a static one is a role, a dynamic one has more to tell
-    // besides.
+    // The format before reservation refinement: a static reservation is only a role, a dynamic one
+    // has further fields.
     let older = |role: &'static str, dynamic: bool| {
         move |resource: v1::Resource| v1::Resource {
             role: Some(role.to_owned()),
@@ -487,7 +487,7 @@ fn reservations_of_every_format_are_matched_by_role() {
         ("prod/web", Box::new(older("prod/web", false))),
         ("product", Box::new(newer(vec![reservation("STATIC", "product")]))),
     ];
-    // The roles of a run spec, and the resources it may use.
+    // The roles of a run spec, and the reservations that it may use.
     let accepted = [
         (&["*"][..], &["*"][..]),
         (&["prod"], &["prod"]),
@@ -517,7 +517,7 @@ fn reservations_of_every_format_are_matched_by_role() {
             };
             assert_room(&format!("{roles:?} and {owner}"), &bin, &need, expected.clone());
             if expected.is_ok() {
-                // It is returned with its reservations.
+                // The allocated resources keep their reservations.
                 let taken = bin.take(&need, &mut rng()).unwrap();
                 let expected = [
                     v1::Resource::scalar("cpus", 0.5),

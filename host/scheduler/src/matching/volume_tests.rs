@@ -1,4 +1,4 @@
-//! Disks for volumes, roles of offers, and the resources of reservations.
+//! Disks for volumes, allocation roles of offers, and the resources of reservations.
 
 use serde_json::json;
 use transom_cluster::v1;
@@ -299,7 +299,7 @@ fn run_spec_with_a_role_accepts_its_own_and_unreserved_resources() {
     }
 }
 
-/// The operations for a reservation of everything that the spec needs, and its record.
+/// Reserves everything that the spec needs; returns the record and the operations.
 fn reserve(spec: &RunSpec, bin: &mut OpenOffer) -> (Reservation, Vec<v1::Operation>) {
     let taken = bin.take(&Requirements::reserving(spec, &[]), &mut rng()).unwrap();
     let volumes = spec.volumes.iter();
@@ -389,7 +389,7 @@ fn reserved_resources_are_held_for_their_instance_alone_and_can_be_removed() {
     let mut expected = operations[0].reserve.as_ref().unwrap().resources.clone();
     assert_eq!(unreserved.len(), expected.len());
     expected.retain(|resource| !unreserved.contains(resource));
-    assert_eq!(expected, [], "everything that was reserved");
+    assert_eq!(expected, [], "all reserved resources are removed");
 }
 
 #[test]
@@ -443,7 +443,10 @@ fn labels_of_marathon_are_known() {
     }];
     let owner = Owner::of(&resource).unwrap();
     assert_eq!((owner.key.as_str(), owner.id.as_str()), ("db.instance-1", ""));
-    assert!(!owner.is_ours("F"), "they are left alone without a record");
+    assert!(
+        !owner.is_ours("F"),
+        "resources of Marathon are not removed without a record"
+    );
     let imported = reservation("db.instance-1", "");
     assert!(owner.is_of(&imported, "F") && !owner.is_of(&imported, "F-other"));
 }

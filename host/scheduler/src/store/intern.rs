@@ -1,4 +1,4 @@
-//! Interning: equal parts of records (agents with their attributes, metadata) are kept in memory
+//! Interning: equal parts of records (agents with their attributes, metadata) are stored in memory
 //! once.
 //!
 //! A cluster has far fewer agents than tasks, and the metadata of a service is often equal. Unused
@@ -42,7 +42,7 @@ impl Default for Interner {
 }
 
 impl Interner {
-    /// The same record, sharing equal parts with earlier ones.
+    /// Returns the same record with equal parts shared with earlier records.
     pub(crate) fn intern(&mut self, mut record: TaskRecord) -> TaskRecord {
         self.sweep();
         if let Some(known) = self.agents.get_mut(&record.agent.id) {
@@ -78,7 +78,7 @@ impl Interner {
     }
 }
 
-/// Makes both share one value; if they differ, the newer one is shared from now on.
+/// Makes both share one value. If they differ, the newer value is the one to share from now on.
 fn reuse<T: PartialEq + ?Sized>(known: &mut Arc<T>, new: &mut Arc<T>) {
     if *known == *new {
         *new = Arc::clone(known);
@@ -87,8 +87,8 @@ fn reuse<T: PartialEq + ?Sized>(known: &mut Arc<T>, new: &mut Arc<T>) {
     }
 }
 
-/// Drops unused memory: ids that the record has too are shared with it, and lists lose their spare
-/// capacity (a decoder reserves four entries in each).
+/// Frees unused memory: ids that the record also contains are shared with it, and lists lose their
+/// spare capacity (a decoder reserves four entries in each).
 pub(crate) fn shrink(status: &mut TaskStatus, task: &TaskId, agent: &AgentId) {
     if status.task_id == *task {
         status.task_id = task.clone();
@@ -114,7 +114,7 @@ mod tests {
     use super::*;
     use crate::testing::record;
 
-    /// As read from the store, with nothing shared.
+    /// A record as read from the store, which shares nothing with others.
     fn on(agent: &str, rack: &str, note: u32) -> TaskRecord {
         TaskRecord {
             agent: Arc::new(AgentLocation {
@@ -147,7 +147,7 @@ mod tests {
         ];
         for (fresh, expected) in table {
             let kept = interner.intern(fresh.clone());
-            assert_eq!(kept, fresh, "sharing changes nothing");
+            assert_eq!(kept, fresh, "sharing does not change the record");
             assert_eq!(same(&first, &kept), expected, "{fresh:?}");
         }
         let again = interner.intern(on("a", "r2", 1));

@@ -1,11 +1,11 @@
 //! The task records in memory and in the store.
 //!
-//! The store comes first: a record changes in memory once it is stored. The exceptions are changes
-//! that must take effect immediately (a kill, an accepted launch): they are made in memory, marked
-//! as *dirty* and written with the next batch.
+//! A record changes in memory only after it is stored. The exceptions are changes that must take
+//! effect immediately (a kill, an accepted launch): they are made in memory, marked as *dirty* and
+//! written with the next batch.
 //!
-//! Every write names the version it replaces. After a write whose result is unknown, the next write
-//! of those keys names none: this daemon is the only writer of its prefix.
+//! Every write names the version that it replaces. After a write whose result is unknown, the next
+//! write of those keys names no version, because this daemon is the only writer of its prefix.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -22,8 +22,8 @@ pub(super) const FOLDER: &str = "tasks/";
 /// The key of the framework's id under the prefix.
 pub(super) const FRAMEWORK_ID: &str = "framework-id";
 
-/// Records in one batch, except for those that must be stored together: stores limit the size of a
-/// batch.
+/// Maximum records in one batch, because stores limit the size of a batch. Records that must be
+/// stored together may exceed it.
 pub(crate) const BATCH: usize = 1000;
 
 /// All records, and the connection to the store.
@@ -33,7 +33,8 @@ pub(crate) struct Ledger {
     records: Arc<Tasks>,
     /// The tasks of each group.
     groups: BTreeMap<TaskId, BTreeSet<TaskId>>,
-    /// The stored versions. A key whose last write is unconfirmed may have changed.
+    /// The stored versions. If the last write of a key is unconfirmed, its version in the store may
+    /// differ.
     versions: BTreeMap<TaskId, u64>,
     unconfirmed: BTreeSet<TaskId>,
     dirty: BTreeSet<TaskId>,
@@ -41,8 +42,8 @@ pub(crate) struct Ledger {
 }
 
 impl Ledger {
-    /// Reads all records. A record that cannot be decoded is an error: ignoring it could launch its
-    /// task twice.
+    /// Reads all records. A record that cannot be decoded is an error, because ignoring it could
+    /// launch its task twice.
     pub(crate) async fn load(store: Arc<dyn Store>, prefix: &str) -> Result<Self> {
         let mut ledger = Self {
             store: TypedStore::new(store, prefix),
@@ -55,7 +56,7 @@ impl Ledger {
         };
         let store = ledger.store.clone();
         let loaded = store.load_each(FOLDER, |stored: Stored<TaskRecord>| {
-            // Equal parts are shared at once: each record has read its own.
+            // Equal parts are shared immediately, because each decoded record has its own copy.
             ledger.versions.insert(stored.value.id.clone(), stored.version);
             let record = ledger.intern(stored.value);
             ledger.insert(record);
@@ -148,8 +149,8 @@ impl Ledger {
         self.store.commit(changes).await
     }
 
-    /// Reads a record that is in the store but not in memory: written by another daemon, or by a
-    /// write that was thought to have failed.
+    /// Reads a record that is in the store but not in memory, because another daemon wrote it, or
+    /// because a write was wrongly considered to have failed.
     pub(crate) async fn reload(&mut self, task: &TaskId) -> Result<Option<Arc<TaskRecord>>> {
         let stored = self.store.get::<TaskRecord>(&key(task)).await;
         let Some(stored) = stored.map_err(|error| Error::of_store("reading a task", error))? else {
@@ -162,7 +163,7 @@ impl Ledger {
         Ok(Some(record))
     }
 
-    /// Deletes records from the store and from memory. False: the store has none of them.
+    /// Deletes records from the store and from memory. Returns false if there were none to delete.
     pub(crate) async fn remove(&mut self, tasks: &[TaskId]) -> Result<bool> {
         let known: Vec<String> = tasks
             .iter()
@@ -198,8 +199,9 @@ impl Ledger {
         }
     }
 
-    /// After a failed write. A conflict has changed nothing, but another writer changed the one key
-    /// that differs; this is logged as an error, and our next write wins.
+    /// Handles a failed write. After a conflict nothing was written, but another writer has changed
+    /// the key that differs. That is logged as an error, and the next write of this daemon
+    /// overwrites it.
     fn mark_unconfirmed<'a>(&mut self, error: &typed::Error, tasks: impl Iterator<Item = &'a TaskId>) {
         if let typed::Error::Store(transom_store::Error::Conflict { key, found }) = error {
             tracing::error!(%key, ?found, "conflict: another writer changed a task record; check that no second daemon uses this prefix");
@@ -231,7 +233,7 @@ impl FrameworkIdStore {
         }
     }
 
-    /// The id and its version; `None` before the first registration.
+    /// Reads the id and its version; `None` before the first registration.
     pub(crate) async fn read(&self) -> Result<Option<(FrameworkId, u64)>> {
         let entry = with_timeout("reading the framework id", self.store.get(&self.key)).await?;
         Ok(entry.map(|entry| {
@@ -242,8 +244,8 @@ impl FrameworkIdStore {
         }))
     }
 
-    /// Stores the id that the master assigned; `known`: the version that [`FrameworkIdStore::read`]
-    /// returned.
+    /// Stores the id that the master assigned. `known` is the version that
+    /// [`FrameworkIdStore::read`] returned.
     pub(crate) async fn write(&self, id: &FrameworkId, known: Option<u64>) -> Result<()> {
         let expect = known.map_or(Expect::Absent, Expect::Version);
         let value = id.as_str().to_owned().into_bytes();

@@ -1,9 +1,9 @@
-//! The records of a framework outside its scheduler: for tasks that another scheduler launched, and
+//! The records of a framework outside its scheduler, for tasks that another scheduler launched and
 //! for copies of a store.
 //!
-//! A scheduler that starts on such records takes the tasks over: it subscribes with the framework's
-//! id, and reconciliation brings their present states. A task of the framework without a record is
-//! an orphan, which it kills.
+//! A scheduler that starts with such records takes over the tasks: it subscribes with the
+//! framework's id and reconciles their current states. A task of the framework without a record is
+//! an orphan, which the scheduler kills.
 
 use std::sync::Arc;
 
@@ -19,7 +19,7 @@ use crate::matching::agents::fault_domain;
 use crate::store::transition;
 use crate::{AgentLocation, InGroup, Phase, Reservation, TaskRecord};
 
-/// What the master does not know of a task that another scheduler launched.
+/// The data about a task of another scheduler that the master does not have.
 #[derive(Clone, Debug)]
 pub struct Launched {
     /// [`RunSpec::id`](crate::RunSpec::id).
@@ -42,10 +42,10 @@ pub struct Launched {
 
 impl TaskRecord {
     /// The record of a task that another scheduler launched under the id of the framework, from the
-    /// master's view of it. Equal views give equal records.
+    /// master's description of it. Equal descriptions give equal records.
     pub fn of_launched(task: &v1::Task, launched: Launched) -> Self {
-        // The newest status may be of an earlier state than the task: the master takes over an
-        // update before it is acknowledged.
+        // The newest status may be of an earlier state than the task, because the master changes
+        // the task's state before the update is acknowledged.
         let status = task.statuses.iter().rev().find(|one| one.state == task.state);
         let status = status.cloned().unwrap_or_else(|| v1::TaskStatus {
             task_id: task.task_id.clone(),
@@ -93,7 +93,7 @@ impl TaskRecord {
 }
 
 impl AgentLocation {
-    /// The location of an agent from the master's view of it.
+    /// The location of an agent, from the master's description of it.
     pub fn of_agent(info: &v1::AgentInfo) -> Option<Self> {
         let (region, zone) = fault_domain(info.domain.as_ref());
         Some(Self {
@@ -113,10 +113,10 @@ impl AgentLocation {
 pub const FRAMEWORK_ID_KEY: &str = FRAMEWORK_ID;
 
 /// Reads a record of a framework as the scheduler does, and returns it as the scheduler writes it.
-/// `None`: no record of the scheduler has such a key.
+/// `None` if the scheduler has no records with such a key.
 ///
 /// # Errors
-/// It cannot be read.
+/// The record cannot be decoded.
 pub fn normalized(key: &str, record: &Value) -> Option<serde_json::Result<Value>> {
     if key.starts_with(TASKS) {
         return Some(read::<TaskRecord>(record));
@@ -128,7 +128,7 @@ fn read<T: DeserializeOwned + Serialize>(record: &Value) -> serde_json::Result<V
     serde_json::to_value(T::deserialize(record)?)
 }
 
-/// The time of a number of seconds since 1970.
+/// The time that is this number of seconds after 1970.
 fn moment(seconds: f64) -> Option<Timestamp> {
     Timestamp::from_microsecond((seconds * 1e6) as i64).ok()
 }
@@ -181,7 +181,7 @@ mod tests {
         let early = from("TASK_STAGING", json!([staging]));
         assert_eq!((early.started_at, early.killing), (None, false));
         assert_eq!(early.updated_at, "2018-01-01T00:00:02Z".parse().unwrap());
-        // Without a status it counts as seen since its launch.
+        // A task without a status counts as running since its launch.
         let bare = from("TASK_RUNNING", json!([]));
         assert_eq!(bare.status.as_ref().unwrap().state, TaskState::Running);
         assert_eq!(bare.started_at, launched().staged_at);
@@ -189,7 +189,7 @@ mod tests {
     }
 
     #[test]
-    fn status_after_a_takeover_changes_the_state_and_starts_nothing_anew() {
+    fn repeated_status_after_a_takeover_changes_nothing() {
         let running = json!([{"task_id": {"value": "t"}, "state": "TASK_RUNNING", "timestamp": 1.0}]);
         let record = TaskRecord::of_launched(&task("TASK_RUNNING", &running), launched());
         let answer: v1::TaskStatus =

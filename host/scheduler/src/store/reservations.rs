@@ -1,11 +1,10 @@
 //! The reservations in memory and in the store.
 //!
-//! A reservation is stored before anything is reserved or launched with it. Later changes
-//! (it was offered, it is released, it is removed) are made in memory and written with the next
-//! batch. If a removal is lost in a crash the record is found to be unused after
-//! the restart and is removed again.
+//! A reservation is stored before anything is reserved or launched with it. Later changes (it was
+//! offered, is released, or is removed) are made in memory and written with the next batch. If a
+//! crash loses a removal, the record is found to be unused after the restart and is removed again.
 //!
-//! After a write whose result is unknown the next one of the same key names no version, as in
+//! After a write whose result is unknown, the next write of the same key names no version, as in
 //! [`ledger`](super::ledger).
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -25,18 +24,18 @@ pub(super) const FOLDER: &str = "reservations/";
 pub(crate) struct ReservationLedger {
     store: TypedStore,
     records: Arc<Reservations>,
-    /// The stored versions; none if the last write is unconfirmed.
+    /// The stored versions; `None` if the last write is unconfirmed.
     versions: BTreeMap<String, Option<u64>>,
     dirty: BTreeSet<String>,
-    /// To be deleted from the store.
+    /// Keys that are to be deleted from the store.
     removed: BTreeSet<String>,
-    /// Changed since [`ReservationLedger::take_changed`].
+    /// Keys that have changed since [`ReservationLedger::take_changed`].
     changed: BTreeSet<String>,
 }
 
 impl ReservationLedger {
-    /// Reads all records. One that cannot be decoded is an error: without its record a reservation
-    /// would be removed, with its volumes.
+    /// Reads all records. One that cannot be decoded is an error, because the resources and volumes
+    /// of a reservation without a record would be removed.
     pub(crate) async fn load(store: Arc<dyn Store>, prefix: &str) -> Result<Self> {
         let store = TypedStore::new(store, prefix);
         let loaded = store.load_all::<Reservation>(FOLDER).await;
@@ -72,7 +71,7 @@ impl ReservationLedger {
         self.records.get(key)
     }
 
-    /// Whether the store has everything that is known of this reservation.
+    /// Whether all changes of this reservation are stored.
     pub(crate) fn is_stored(&self, key: &str) -> bool {
         !self.dirty.contains(key)
     }
@@ -135,7 +134,7 @@ impl ReservationLedger {
         !self.dirty.is_empty() || !self.removed.is_empty()
     }
 
-    /// Writes everything that differs from the store.
+    /// Writes all changes that are not stored yet.
     pub(crate) async fn flush(&mut self) -> Result<()> {
         while !self.dirty.is_empty() {
             let keys: Vec<String> = self.dirty.iter().take(BATCH).cloned().collect();
@@ -214,13 +213,13 @@ mod tests {
         ledger.mark_dirty(released("a"));
         ledger.remove("b");
         assert!(!ledger.is_stored("a") && ledger.is_dirty() && ledger.get("b").is_none());
-        assert_eq!(stored(&store).await.len(), 2, "not yet");
+        assert_eq!(stored(&store).await.len(), 2, "the change is not stored yet");
         ledger.flush().await.unwrap();
         assert!(ledger.is_stored("a") && !ledger.is_dirty());
         assert_eq!(stored(&store).await, [("a".to_owned(), true)]);
         assert_eq!(ledger.take_changed(), keys(&["a", "b"]));
 
-        // A new record in the place of one whose deletion is pending.
+        // A new record replaces one whose deletion is pending.
         ledger.remove("a");
         ledger.put(vec![reservation("a", "2")]).await.unwrap();
         ledger.flush().await.unwrap();

@@ -1,8 +1,8 @@
-//! How a status changes a record: one pure function. What happens to a task in each state:
+//! How a status changes a record, as one pure function. The action for a task in each state:
 //!
 //! | state | kind | meaning | action |
 //! |---|---|---|---|
-//! | `STAGING`, `STARTING`, `RUNNING`, `KILLING` and unknown names | live | it exists | reconciled periodically; if it was killed, killed again until it is gone |
+//! | `STAGING`, `STARTING`, `RUNNING`, `KILLING` and unknown names | live | it exists | reconciled periodically; if it was killed, killed again until it has ended |
 //! | `UNREACHABLE` | live | its agent does not answer; it may run | the same, but it does not count as placed |
 //! | `FINISHED`, `FAILED`, `KILLED`, `ERROR` | ended | final | kept until purged |
 //! | `LOST`, `GONE`, `GONE_BY_OPERATOR`, `DROPPED`, `UNKNOWN` | missing | lost, agent removed, never launched, or unknown to the master | terminal: the service may replace it. But agents return, and masters recover |
@@ -13,7 +13,7 @@
 //! |---|---|
 //! | unreachable | it is live as before |
 //! | missing | it is live again; the service kills it if it was replaced; it is killed if that was requested before |
-//! | ended | an orphan: killed until it is gone; the record stays |
+//! | ended | an orphan: killed until it has ended; the record stays |
 //! | purged, or never stored | the same, and the service gets [`Event::Unknown`](crate::Event::Unknown) |
 //!
 //! An unreachable orphan is left alone until its agent is back, because a kill cannot reach it.
@@ -31,13 +31,13 @@ use crate::{Phase, TaskRecord};
 /// The effect of a status on a record.
 #[derive(Debug, PartialEq)]
 pub(crate) enum Step {
-    /// This status (same uuid) was handled before.
+    /// A status with the same uuid was handled before.
     Duplicate,
-    /// It repeats what is known.
+    /// The status repeats what the record contains.
     Unchanged,
     /// The new record.
     Changed(Box<TaskRecord>),
-    /// No change: according to the record the task has ended.
+    /// No change, because the task has ended according to the record.
     AlreadyTerminal,
 }
 
@@ -139,7 +139,7 @@ fn merge(known: Option<&TaskStatus>, new: &TaskStatus) -> TaskStatus {
     merged
 }
 
-/// A check status without a result has an empty part.
+/// Whether a check status has a result. Without one, its part is empty.
 fn has_result(check: &CheckStatusInfo) -> bool {
     check
         .command
@@ -149,8 +149,8 @@ fn has_result(check: &CheckStatusInfo) -> bool {
         || check.tcp.as_ref().is_some_and(|tcp| tcp.succeeded.is_some())
 }
 
-/// Whether a status of the master itself (an answer to reconciliation) repeats what is known.
-/// Message and reason are ignored: the master does not keep them.
+/// Whether a status of the master itself (an answer to reconciliation) repeats the known one.
+/// Message and reason are ignored, because the master does not keep them.
 fn is_repetition(known: Option<&TaskStatus>, merged: &TaskStatus) -> bool {
     known.is_some_and(|known| {
         known.state == merged.state
@@ -185,8 +185,8 @@ mod tests {
         }
     }
 
-    /// Every state after every other one. `L`: live, `T`: terminal, `.`: no change, `K`: an orphan
-    /// to be killed, `e`: a repeated end.
+    /// Applies every state after every other one. `L`: live, `T`: terminal, `.`: no change, `K`: an
+    /// orphan to be killed, `e`: a repeated end.
     #[test]
     fn apply_handles_every_state_after_every_other() {
         use TaskState::{

@@ -1,10 +1,10 @@
-//! The subscription: established, kept and renewed in its own task, which forwards the events to
-//! the actor in order. While the actor takes none, none are read.
+//! The subscription. Its own task establishes, keeps and renews it, and forwards the events to the
+//! actor in order. While the actor accepts no events, none are read.
 //!
 //! The framework id is read from the store before each subscription. A new id from the master is
-//! stored before the actor receives the subscription. "Framework has been removed" (away for longer
-//! than the failover timeout) makes the next registration a new one; its tasks are dead by then,
-//! and reconciliation reports that.
+//! stored before the actor receives the subscription. After the error "Framework has been removed"
+//! (it was disconnected for longer than the failover timeout), the next registration gets a new id.
+//! The tasks have been killed by then, and reconciliation reports that.
 //!
 //! When ZooKeeper names another leading master, the subscription moves there immediately, without
 //! waiting for a pending backoff.
@@ -37,9 +37,9 @@ pub(crate) enum SubscriptionEvent {
 pub(crate) struct NewSubscription {
     pub(crate) caller: Caller,
     pub(crate) framework_id: FrameworkId,
-    /// As subscribed.
+    /// The description that was subscribed with.
     pub(crate) framework: FrameworkInfo,
-    /// The master has just assigned this id.
+    /// Whether the master has just assigned this id.
     pub(crate) fresh: bool,
     pub(crate) master: Option<String>,
     pub(crate) home_region: Option<String>,
@@ -65,7 +65,7 @@ pub(crate) struct SubscriptionTask {
     pub(crate) events: mpsc::Sender<SubscriptionEvent>,
 }
 
-/// How a session ended.
+/// The reason why a session ended.
 enum SessionEnd {
     /// Failed or lost; worth another attempt.
     Broken { was_up: bool },
@@ -145,8 +145,8 @@ impl SubscriptionTask {
         }
     }
 
-    /// One subscription, from reading the id to its end; the actor gets one `Lost` for each
-    /// `Subscribed`.
+    /// Runs one subscription, from reading the id to its end. The actor receives one `Lost` for
+    /// each `Subscribed`.
     async fn session(&mut self) -> SessionEnd {
         let known = match self.identity.read().await {
             Ok(known) => known,
@@ -246,7 +246,7 @@ impl SubscriptionTask {
         }
     }
 
-    /// Stores a new id before anything is done with it.
+    /// Handles the subscription, and stores a new id before it is used.
     async fn subscribed(
         &mut self,
         caller: &Caller,
@@ -286,8 +286,8 @@ impl SubscriptionTask {
         })))
     }
 
-    /// Stores a new id, with retries: giving up would leave an unknown framework behind. `None` if
-    /// another writer stored one.
+    /// Stores a new id, with retries, because otherwise an unknown framework would be left at the
+    /// master. `None` if another writer stored an id.
     async fn store_framework_id(&self, id: &FrameworkId, version: Option<u64>) -> Option<()> {
         let mut attempt = 0;
         while let Err(error) = self.identity.write(id, version).await {
@@ -302,7 +302,8 @@ impl SubscriptionTask {
         Some(())
     }
 
-    /// The master sent ERROR and ends the subscription. Only its text distinguishes the cases.
+    /// Handles ERROR, after which the master ends the subscription. Only the text distinguishes the
+    /// causes.
     async fn on_error_event(&self, message: &str, version: Option<u64>) -> SessionEnd {
         tracing::warn!(message, "the master rejected the subscription");
         if message.contains("Framework failed over") {

@@ -1,5 +1,5 @@
-//! Retries with exponential, jittered backoff, for one operation or for many tasks. Takes `now` as
-//! an argument and reads no clock.
+//! Retries with exponential, jittered backoff, for one operation or for many tasks. The code reads
+//! no clock; `now` is an argument.
 
 use std::collections::{BTreeSet, HashMap};
 
@@ -24,34 +24,34 @@ impl Retry {
         }
     }
 
-    /// It failed.
+    /// Records a failure and starts the backoff.
     pub(crate) fn failed(&mut self, now: Instant) {
         self.at = Some(now + self.backoff.jittered(self.attempt));
         self.attempt = self.attempt.saturating_add(1);
     }
 
-    /// It succeeded.
+    /// Records a success and ends the backoff.
     pub(crate) fn succeeded(&mut self) {
         self.attempt = 0;
         self.at = None;
     }
 
-    /// It failed and the backoff has not passed.
+    /// Whether the operation failed and its backoff has not passed.
     pub(crate) fn is_backing_off(&self, now: Instant) -> bool {
         self.at.is_some_and(|at| at > now)
     }
 
-    /// The last attempt failed.
+    /// Whether the last attempt failed.
     pub(crate) fn is_failing(&self) -> bool {
         self.attempt > 0
     }
 
-    /// When the backoff ends, if it has not yet.
+    /// The time at which the backoff ends; `None` if it has ended.
     pub(crate) fn next(&self, now: Instant) -> Option<Instant> {
         self.at.filter(|at| *at > now)
     }
 
-    /// True once when the backoff has passed, and then not until the next failure.
+    /// Whether the backoff has passed. True once after each failure.
     pub(crate) fn take_due(&mut self, now: Instant) -> bool {
         self.at.take_if(|at| *at <= now).is_some()
     }
@@ -64,13 +64,13 @@ impl Retry {
     }
 }
 
-/// Tasks for which something is repeated until it is answered: kills, reconciliation.
+/// Tasks for which a call is repeated until it is answered: kills, reconciliation.
 #[derive(Debug)]
 pub(crate) struct Schedule {
     backoff: Backoff,
     entries: HashMap<TaskId, Entry>,
-    /// The same tasks by their times: all tasks of a framework may be scheduled while they are
-    /// answered one after the other.
+    /// The same tasks ordered by time, because all tasks of a framework may be scheduled while they
+    /// are answered one by one.
     by_due: BTreeSet<(Instant, TaskId)>,
 }
 
@@ -89,7 +89,7 @@ impl Schedule {
         }
     }
 
-    /// Schedules the first attempt at `due`; a task that is scheduled already starts over, but no
+    /// Schedules the first attempt at `due`. A task that is already scheduled starts over, but no
     /// later than before.
     pub(crate) fn at(&mut self, task: TaskId, due: Instant) {
         let entry = self.entries.entry(task.clone());
@@ -129,7 +129,7 @@ impl Schedule {
         due
     }
 
-    /// When the next task is due.
+    /// The time at which the next task is due.
     pub(crate) fn next(&self) -> Option<Instant> {
         self.by_due.first().map(|(due, _)| *due)
     }

@@ -1,9 +1,9 @@
 //! The roles of the framework. It starts with those of its configuration; services add others while
 //! it runs, each by an `UPDATE_FRAMEWORK`.
 //!
-//! Only roles that the master has accepted are part of later subscriptions: a subscription with a
-//! role that the framework may not have would fail as a whole. A rejected role is tried again, so
-//! that its tasks wait until an operator allows it, and no other task does.
+//! Only roles that the master has accepted are part of later subscriptions, because a subscription
+//! with a role that the framework may not have would fail as a whole. A rejected role is tried
+//! again, so only its own tasks wait until an operator allows it.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -29,14 +29,14 @@ impl AcceptedRoles {
     }
 }
 
-/// The roles that the framework has, and those that it is to get.
+/// The roles that the framework has, and those that are to be added.
 #[derive(Debug)]
 pub(crate) struct Roles {
     accepted: AcceptedRoles,
     wanted: BTreeSet<String>,
-    /// As in the present subscription.
+    /// The description in the current subscription.
     subscribed: FrameworkInfo,
-    /// Roles for which the master sends no offers, although others are not suppressed.
+    /// Roles for which the framework has suppressed offers.
     suppressed: BTreeSet<String>,
     retry: Retry,
 }
@@ -58,14 +58,14 @@ impl Roles {
         !self.wanted.contains(role) && self.wanted.insert(role.to_owned())
     }
 
-    /// A subscription begins, with these roles.
+    /// Handles a new subscription with these roles.
     pub(crate) fn subscribed(&mut self, info: FrameworkInfo) {
         self.subscribed = info;
         self.suppressed.clear();
         self.retry.succeeded();
     }
 
-    /// The next description of the framework to send: with one role more.
+    /// The next description of the framework to send, which has one role more; `None` if none is due.
     pub(crate) fn next_update(&self, now: Instant) -> Option<FrameworkInfo> {
         if self.wanted.len() == self.subscribed.roles.len() || self.retry.is_backing_off(now) {
             return None;
@@ -81,7 +81,7 @@ impl Roles {
         self.wanted.iter().filter(|role| !roles.contains(role))
     }
 
-    /// The master accepted an update, which also ended every SUPPRESS.
+    /// Handles an update that the master accepted, which also ended every SUPPRESS.
     pub(crate) fn updated(&mut self, info: FrameworkInfo) {
         self.accepted.0.store(Arc::new(info.roles.clone()));
         self.subscribed(info);
@@ -92,18 +92,19 @@ impl Roles {
         self.subscribed.principal.as_deref()
     }
 
-    /// An update failed.
+    /// Handles an update that failed.
     pub(crate) fn failed(&mut self, now: Instant) {
         self.retry.failed(now);
     }
 
-    /// When the next update is due.
+    /// The time at which the next update is due.
     pub(crate) fn next(&self, now: Instant) -> Option<Instant> {
         self.missing().next().and_then(|_| self.retry.next(now))
     }
 
-    /// For a REVIVE: the roles to revive, and those to suppress. `None`: all roles are revived, of
-    /// which there may be only one. `demanded`: roles with pending tasks; `None` for all.
+    /// The roles to revive with the next REVIVE, and those to suppress. `None` if all roles are
+    /// revived, for example because there is only one. `demanded`: roles with pending tasks; `None`
+    /// for all.
     pub(crate) fn split(&self, demanded: Option<&BTreeSet<String>>) -> Option<(Vec<String>, Vec<String>)> {
         let demanded = demanded.filter(|_| self.subscribed.roles.len() > 1)?;
         let roles = self.subscribed.roles.iter().cloned();
@@ -115,25 +116,25 @@ impl Roles {
         Some((revive, others.collect()))
     }
 
-    /// Whether the framework has several roles.
+    /// Whether the framework has more than one role.
     pub(crate) fn are_several(&self) -> bool {
         self.subscribed.roles.len() > 1
     }
 
-    /// Roles were revived; none: all.
+    /// Records that roles were revived. An empty list means all.
     pub(crate) fn revived(&mut self, roles: &[String]) {
         self.suppressed
             .retain(|role| !roles.is_empty() && !roles.contains(role));
     }
 
-    /// Roles were suppressed.
+    /// Records that roles were suppressed.
     pub(crate) fn suppressed(&mut self, roles: Vec<String>) {
         self.suppressed.extend(roles);
     }
 }
 
-/// Why the master would reject a role by its name, together with every other change of the
-/// framework.
+/// The reason why the master would reject a role by its name, together with every other change of
+/// the framework; `None` if the name is valid.
 pub(crate) fn invalid_name(role: &str) -> Option<&'static str> {
     if role == "*" {
         return None;
@@ -181,7 +182,11 @@ mod tests {
         roles.failed(now);
         assert_eq!(roles.next_update(now), None);
         assert!(roles.next(now).is_some());
-        assert_eq!(accepted.get(), ["a"], "a rejected role is not subscribed with");
+        assert_eq!(
+            accepted.get(),
+            ["a"],
+            "a rejected role is not part of a subscription"
+        );
 
         let later = now + Duration::from_secs(2);
         let update = roles.next_update(later).unwrap();

@@ -1,6 +1,6 @@
 //! A real scheduler on a real (mini)cluster, with the attribute matcher's component, and a job that
-//! keeps a number of instances running. What really ran is read from the agents' journals, never
-//! asked of the scheduler.
+//! keeps a number of instances running. Which processes ran is read from the agents' journals,
+//! never from the scheduler.
 
 #![allow(
     clippy::unwrap_used,
@@ -33,10 +33,10 @@ use transom_scheduler::{
 };
 use transom_store::Store;
 
-/// How long something may take that has to happen; only what is broken takes it.
+/// How long a test waits for an expected condition. Only a failing test waits that long.
 pub const TEST_TIMEOUT: Duration = Duration::from_mins(1);
 
-/// Looks again until something is as it should be; what else it was is the answer to its failing.
+/// Polls until `look` succeeds. If it does not in time, the panic message contains its last error.
 pub async fn until<T>(what: &str, mut look: impl AsyncFnMut() -> Result<T, String>) -> T {
     let end = Instant::now() + TEST_TIMEOUT;
     loop {
@@ -48,7 +48,7 @@ pub async fn until<T>(what: &str, mut look: impl AsyncFnMut() -> Result<T, Strin
     }
 }
 
-/// A task that sleeps.
+/// A builder of a task that sleeps.
 #[derive(Debug)]
 struct Sleep;
 
@@ -73,7 +73,7 @@ pub struct Cluster {
     token: CancellationToken,
 }
 
-/// A line of a journal: of which task and process.
+/// A process in a journal, and its task.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Process {
     pub task: String,
@@ -82,7 +82,7 @@ pub struct Process {
 }
 
 impl Cluster {
-    /// Quicker than a real one.
+    /// Starts a cluster with shorter intervals than a real one.
     pub async fn start(change: impl FnOnce(&mut transom_minicluster::Config)) -> Self {
         let dir = tempfile::tempdir().unwrap();
         let mut config = transom_minicluster::Config::new(dir.path());
@@ -98,7 +98,7 @@ impl Cluster {
                 mem: 4096.0,
                 disk: 4096.0,
                 disks: Vec::new(),
-                // Offered only: no task of these tests binds one.
+                // These ports are only offered. No task of these tests listens on one.
                 ports: (31_000 + index * 10, 31_009 + index * 10),
                 attributes: vec![("rack".to_owned(), format!("r{index}"))],
             })
@@ -116,7 +116,7 @@ impl Cluster {
             .unwrap();
     }
 
-    /// Status and body of a request to the master's port.
+    /// Sends a request to the master and returns the status and the body of the response.
     pub async fn ask(&self, method: &str, path: &str, body: &str) -> (u16, String) {
         let mut stream = TcpStream::connect(self.running.master()).await.unwrap();
         let length = body.len();
@@ -163,7 +163,7 @@ impl Cluster {
         let journals = agents.map(|agent| agent.unwrap().path().join("journal.jsonl"));
         let lines = journals.flat_map(|journal| {
             let text = std::fs::read_to_string(journal).unwrap();
-            // The last line may be half written.
+            // The last line may be incomplete.
             let whole = text.rfind('\n').map_or(0, |end| end + 1);
             text[..whole]
                 .lines()
@@ -184,19 +184,19 @@ impl Cluster {
         of_event.map(process).collect()
     }
 
-    /// Every process that ever began.
+    /// All processes that ever started.
     pub fn launches(&self) -> BTreeSet<Process> {
         self.processes("launch")
     }
 
-    /// Those that have not ended.
+    /// The processes that have not ended.
     pub fn alive(&self) -> BTreeSet<Process> {
         let ended = self.processes("exit");
         self.launches().difference(&ended).cloned().collect()
     }
 }
 
-/// Ends a process from outside, as anybody on the agent's machine could.
+/// Kills a process directly, without the cluster.
 pub fn kill_process(process: &Process) {
     let status = std::process::Command::new("kill")
         .args(["-KILL", &process.pid.to_string()])
@@ -204,7 +204,8 @@ pub fn kill_process(process: &Process) {
     assert!(status.unwrap().success());
 }
 
-/// The components as `cargo xtask plugins` leaves them; `TRANSOM_COMPONENTS` names another folder.
+/// The files of the components that `cargo xtask plugins` builds; `TRANSOM_COMPONENTS` names
+/// another folder.
 fn component(file: &str) -> PathBuf {
     let folder = std::env::var_os("TRANSOM_COMPONENTS").map_or_else(
         || Path::new(env!("CARGO_MANIFEST_DIR")).join("../../target/components"),
@@ -219,7 +220,7 @@ fn component(file: &str) -> PathBuf {
     path
 }
 
-/// A scheduler and what it needs beside a cluster and a store.
+/// A scheduler and its dependencies, except for the cluster and the store.
 pub struct Subject {
     pub scheduler: Scheduler,
     pub job: Job,
@@ -230,7 +231,7 @@ pub struct Subject {
     _components: TempDir,
 }
 
-/// How to reach the cluster's masters.
+/// The configuration of a client for the cluster's masters.
 pub fn reach(masters: &[SocketAddr]) -> transom_cluster::Config {
     transom_cluster::Config {
         masters: masters.iter().map(ToString::to_string).collect(),
@@ -293,13 +294,14 @@ impl Subject {
     }
 }
 
-/// Keeps so many slots filled, as jobs do: one instance each, replaced when it has ended, is lost,
-/// or cannot be reached; an instance that is not its slot's any more is let go.
+/// Keeps a number of slots filled, as services do. Each slot has one instance, which is replaced
+/// when it has ended, is lost, or is unreachable. An instance that no longer belongs to a slot is
+/// killed.
 pub struct Job {
     scheduler: Scheduler,
     events: Events,
     spec: Arc<RunSpec>,
-    /// By slot: the number of its present instance.
+    /// The number of the current instance of each slot.
     slots: BTreeMap<u32, u32>,
 }
 
@@ -330,7 +332,7 @@ impl Job {
         }
     }
 
-    /// Fills one more slot.
+    /// Adds one more slot.
     pub fn add(&mut self) {
         let slot = u32::try_from(self.slots.len()).unwrap();
         self.slots.insert(slot, 0);
@@ -361,7 +363,7 @@ impl Job {
             .collect()
     }
 
-    /// Reacts to events for so long.
+    /// Handles events for this time.
     pub async fn work(&mut self, time: Duration) {
         let end = tokio::time::Instant::now() + time;
         while let Ok(event) = tokio::time::timeout_at(end, self.events.next()).await {
@@ -385,8 +387,8 @@ impl Job {
         }
     }
 
-    /// Works until what is wanted is exactly what runs, on the agents and in the scheduler's eyes,
-    /// and stays so for a moment.
+    /// Handles events until exactly the wanted tasks run, according to both the journals and the
+    /// scheduler, and that stays so for a moment.
     pub async fn run_turn(&mut self, what: &str, cluster: &Cluster) {
         let end = Instant::now() + TEST_TIMEOUT;
         let mut since = None;

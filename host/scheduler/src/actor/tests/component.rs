@@ -1,5 +1,5 @@
-//! With the real `attributes` component, as `cargo xtask plugins` leaves it: taken away and put
-//! back while tasks wait.
+//! Tests with the real `attributes` component as built by `cargo xtask plugins`, which is missing
+//! at first and installed while tasks are pending.
 
 use std::collections::HashMap;
 use std::path::{Path, PathBuf};
@@ -27,7 +27,7 @@ use crate::matching::round::Round;
 use crate::testing::{offer, spec, wanted};
 use crate::{Reason, RunSpec, SchedulerApi};
 
-/// The component's or its manifest's file. `TRANSOM_COMPONENTS` names another folder than the
+/// The file of the component or of its manifest. `TRANSOM_COMPONENTS` names another folder than the
 /// workspace's own.
 fn component(file: &str) -> PathBuf {
     let folder = std::env::var_os("TRANSOM_COMPONENTS").map_or_else(
@@ -73,7 +73,7 @@ async fn matcher_component_places_tasks_and_launches_wait_for_it() {
     let mut rig = Rig::with_matchers(Box::new(PluginMatchers::new(plugins.clone()))).await;
     assert_eq!(rig.heard().await, "registered F-1");
 
-    // Not there: nothing is launched, and the reason names the plugin.
+    // The component is missing: nothing is launched, and the reason names the plugin.
     rig.submit(&one_per_rack(), &["t1", "t2", "t3"]).await;
     rig.master.offer(&[offer("o1", "a1", 4.0, &[])]);
     rig.master.call("DECLINE", 1).await;
@@ -90,7 +90,7 @@ async fn matcher_component_places_tasks_and_launches_wait_for_it() {
         "{reasons:?}"
     );
 
-    // Put there: noticed, and tried again.
+    // The component is installed: the scheduler notices it and tries again.
     let revived = rig.master.calls("REVIVE").len();
     install(dir.path());
     plugins.rescan().await;
@@ -106,7 +106,7 @@ async fn matcher_component_places_tasks_and_launches_wait_for_it() {
         .values()
         .map(|record| record.agent.id.to_string())
         .collect();
-    assert_eq!(agents, ["a1", "a2"], "one in each rack");
+    assert_eq!(agents, ["a1", "a2"], "one task in each rack");
     let reasons = Arc::clone(&rig.scheduler.pending()[0].reasons);
     assert_eq!(
         reasons.last.get(&Reason::UnfulfilledConstraint),
@@ -115,7 +115,7 @@ async fn matcher_component_places_tasks_and_launches_wait_for_it() {
     );
     assert_eq!(reasons.last_constraints.get(&0), Some(&2));
 
-    // Running tasks count while their agents offer nothing; a third rack is free.
+    // Running tasks count even while their agents send no offers. An agent in a third rack is offered.
     rig.master.offer(&[offer("o4", "a3", 4.0, &[])]);
     assert_eq!(rig.heard().await, "launched t3 TASK_STAGING");
     rig.token.cancel();
@@ -124,7 +124,8 @@ async fn matcher_component_places_tasks_and_launches_wait_for_it() {
     plugins.stopped().await;
 }
 
-/// Spread over all places, without a number: the place that is lost is not waited for.
+/// `GROUP_BY` without a number spreads tasks over all known values: tasks do not wait for the value
+/// that is lost with its agent.
 #[tokio::test]
 async fn instances_of_a_lost_agent_are_placed_on_other_agents() {
     let (dir, token) = (tempfile::tempdir().unwrap(), CancellationToken::new());
@@ -162,7 +163,7 @@ async fn instances_of_a_lost_agent_are_placed_on_other_agents() {
             lost = task;
         }
     }
-    assert!(!lost.is_empty(), "one in each rack");
+    assert!(!lost.is_empty(), "one task in each rack");
     rig.master.update(&lost, "TASK_UNREACHABLE", "lost");
     assert_eq!(rig.heard().await, format!("updated {lost} TASK_UNREACHABLE"));
     rig.submit(&spec, &["t4"]).await;
@@ -174,7 +175,7 @@ async fn instances_of_a_lost_agent_are_placed_on_other_agents() {
     plugins.stopped().await;
 }
 
-/// The component rejects by its own rule, which is not a failure; the reason reports it.
+/// The component rejects the agent by its own rule. That is not a failure, and the reason reports it.
 #[tokio::test]
 async fn agent_outside_the_home_region_is_reported_as_a_rule_of_the_matcher() {
     let (dir, token) = (tempfile::tempdir().unwrap(), CancellationToken::new());
@@ -217,8 +218,12 @@ async fn agent_outside_the_home_region_is_reported_as_a_rule_of_the_matcher() {
     let failure = round
         .place(batch, &mut matcher, &mut StdRng::seed_from_u64(1))
         .await;
-    let failure = failure.expect("one has no place");
-    assert_eq!(round.into_planned().len(), 1, "at home");
+    let failure = failure.expect("one task is not placed");
+    assert_eq!(
+        round.into_planned().len(),
+        1,
+        "one task is placed in the home region"
+    );
     assert_eq!(failure.reasons[&Reason::UnfulfilledConstraint], 2, "{failure:?}");
     assert!(failure.constraints.is_empty(), "{failure:?}");
     let message = failure.message.unwrap_or_default();

@@ -1,4 +1,4 @@
-//! Subscriptions that end, ids that are removed, jobs that do not listen.
+//! Subscriptions that end, framework ids that are removed, and services that read no events.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -33,7 +33,7 @@ async fn subscription_is_renewed_with_the_same_id_and_tasks_are_reconciled() {
     assert_eq!(connection.framework_id.unwrap().as_str(), "F-1");
 }
 
-/// A master without a registry knows no task before its agents have registered with it again.
+/// A master without a registry knows no task until its agents have registered with it again.
 #[tokio::test]
 async fn task_unknown_is_reconciled_again_shortly_after_a_subscription() {
     let mut rig = Rig::with_times(|times| {
@@ -63,7 +63,7 @@ async fn task_unknown_is_reconciled_again_shortly_after_a_subscription() {
         };
         rig.master.call_where("RECONCILE", asked, about).await;
         rig.master.update("t1", "TASK_UNKNOWN", "");
-        // No event; the task is reconciled again.
+        // The service receives no event, and the task is reconciled again.
         rig.master.call_where("RECONCILE", asked + 1, about).await;
         assert_eq!(rig.record("t1").unwrap().state, TaskState::Running);
         if known {
@@ -75,7 +75,7 @@ async fn task_unknown_is_reconciled_again_shortly_after_a_subscription() {
     }
 }
 
-/// Explicitly for known tasks, implicitly for unknown ones: immediately, and repeatedly.
+/// Known tasks are reconciled explicitly, unknown ones implicitly: immediately, and then periodically.
 #[tokio::test]
 async fn tasks_are_reconciled_at_intervals() {
     let mut rig = Rig::with_times(|times| times.reconcile = Duration::from_millis(100)).await;
@@ -89,7 +89,7 @@ async fn tasks_are_reconciled_at_intervals() {
     for n in 1..5 {
         rig.master.call_where("RECONCILE", n, implicit).await;
     }
-    // Each question is answered, so that none is repeated for want of an answer.
+    // Each reconciliation is answered, so that none is repeated because of a missing answer.
     for n in 1..4 {
         let asked = rig.master.call_where("RECONCILE", n, explicit).await;
         assert_eq!(asked.body["reconcile"]["tasks"][0]["agent_id"]["value"], "a1");
@@ -122,14 +122,15 @@ async fn many_tasks_are_reconciled_in_several_calls() {
     assert_eq!(seen.len(), records.len());
 }
 
-/// Orphaned tasks of agents that register later are found soon, not at the next regular
+/// Orphaned tasks on agents that register later are found soon, instead of with the next regular
 /// reconciliation.
 #[tokio::test]
 async fn implicit_reconciliation_is_more_frequent_after_a_subscription() {
     let mut rig = Rig::new().await;
     assert_eq!(rig.heard().await, "registered F-1");
     let begun = Instant::now();
-    // After 20, 40, 80, 160 ms, where the interval is ten minutes.
+    // Implicit reconciliations follow after 20, 40, 80 and 160 ms; the regular interval is ten
+    // minutes.
     rig.master.call("RECONCILE", 5).await;
     assert!(
         begun.elapsed() >= Duration::from_millis(80),
@@ -157,7 +158,7 @@ async fn subscribe_backs_off_when_credentials_are_rejected() {
     rig.master.hang_up();
     assert_eq!(rig.heard().await, "disconnected");
     let begun = Instant::now();
-    // 20, 20, 40, 80, 160, 320 ms, each cut to its half at most.
+    // The backoffs are 20, 20, 40, 80, 160 and 320 ms, each jittered down to at least its half.
     rig.master.call("SUBSCRIBE", 7).await;
     assert!(
         begun.elapsed() >= Duration::from_millis(310),
@@ -174,8 +175,8 @@ async fn subscription_without_heartbeats_is_renewed() {
     rig.master.rules(|rules| rules.heartbeat = Some(0.05));
     rig.master.hang_up_when_subscribed().await;
     assert_eq!(rig.heard().await, "reregistered");
-    // The first stream had usual heartbeats and was ended; the second one promises many and sends
-    // none.
+    // The first stream had the usual heartbeats and was ended. The second one announces frequent
+    // heartbeats and sends none.
     assert_eq!(rig.heard().await, "disconnected");
     assert_eq!(rig.heard().await, "reregistered");
     assert_eq!(rig.heard().await, "disconnected");
@@ -234,11 +235,11 @@ async fn scheduler_backs_off_when_another_one_takes_over() {
         rig.master.hang_up();
         assert_eq!(rig.heard().await, "disconnected");
         let subscribe = rig.master.call("SUBSCRIBE", n).await;
-        // The maximum backoff immediately, jittered down to its half at most.
+        // The first backoff is already the maximum, jittered down to at least its half.
         assert!(begun.elapsed() >= longest / 2, "{:?}", begun.elapsed());
         assert_eq!(
             subscribe.body["framework_id"]["value"], "F-1",
-            "the id is still ours"
+            "the framework id is kept"
         );
         assert_eq!(rig.heard().await, "reregistered");
     }
@@ -299,7 +300,7 @@ async fn slow_event_reader_loses_no_event_and_can_send_commands() {
         rig.master.update(&format!("orphan{n}"), "TASK_FINISHED", "u");
     }
     rig.master.call("ACKNOWLEDGE", 300).await;
-    // The queues are full by now or soon will be; demands are served all the same.
+    // The queues are full now or soon will be, but requests are still carried out.
     for n in 0..100 {
         rig.submit(&Arc::new(spec("/app")), &[&format!("t{n}")]).await;
     }
@@ -308,7 +309,7 @@ async fn slow_event_reader_loses_no_event_and_can_send_commands() {
     }
     assert!(
         rig.master.calls("ACKNOWLEDGE").len() < MANY,
-        "nothing was read ahead without bounds"
+        "the events read ahead are bounded"
     );
     let mut told = BTreeSet::new();
     for _ in 0..MANY {

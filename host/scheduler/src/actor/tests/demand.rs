@@ -1,4 +1,4 @@
-//! Offers, the matcher, and why something waits.
+//! Offers, the matcher, and the reasons why tasks are pending.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -94,7 +94,7 @@ async fn round_launches_many_tasks_on_many_offers() {
         (reasons.last_offers, reasons.total_refused_offers, reasons.rounds),
         (3, 1, 1)
     );
-    // o1 has neither CPU nor ports left, o2 no CPU, o3 neither.
+    // o1 has neither CPU nor ports left, o2 has no CPU left, and o3 has neither.
     let expected = BTreeMap::from([(Reason::InsufficientCpus, 3), (Reason::InsufficientPorts, 2)]);
     assert_eq!(reasons.last, expected);
     let unused = &reasons.unused_offers;
@@ -176,8 +176,8 @@ async fn end_of_a_backoff_sends_revive_and_launches() {
     assert_eq!(rig.heard().await, "launched t1 TASK_STAGING");
 }
 
-/// Something else waits all the time, so offers are never suppressed, and what was refused during
-/// the backoff stays refused until it is called back.
+/// Another task is pending all the time, so offers are never suppressed, and an offer that was
+/// declined during the backoff is not sent again without a REVIVE.
 #[tokio::test]
 async fn end_of_a_backoff_sends_revive_while_other_tasks_are_pending() {
     let mut rig = registered().await;
@@ -191,7 +191,8 @@ async fn end_of_a_backoff_sends_revive_while_other_tasks_are_pending() {
     rig.scheduler.submit(vec![later.clone()]);
     rig.master.offer(&[offer("o1", "a1", 1.0, &[])]);
     rig.master.call("DECLINE", 1).await;
-    // Offers brought back by the requests themselves.
+    // Wait until shortly before the end of the backoff, because the requests themselves send REVIVE
+    // too.
     let wanted = Instant::now();
     while Timestamp::now() + 100.milliseconds() < later.not_before.unwrap() {
         assert!(wanted.elapsed() < Duration::from_secs(20));
@@ -229,7 +230,7 @@ async fn end_of_a_task_sends_revive_for_pending_tasks() {
     rig.master.call("REVIVE", 2).await;
 }
 
-/// An unreachable task does not count for the conditions of other tasks.
+/// An unreachable task does not count for the constraints of other tasks.
 #[tokio::test]
 async fn unreachable_task_sends_revive_for_pending_tasks() {
     let mut rig = Rig::new().await;
@@ -244,7 +245,7 @@ async fn unreachable_task_sends_revive_for_pending_tasks() {
 #[tokio::test]
 async fn rescinded_offer_is_not_used() {
     let rig = registered().await;
-    // An actor that does not run, so that nothing is answered between the two.
+    // The actor does not run, so the events are handled without a turn in between.
     let (mut actor, _link, _scheduler, _events) = rig.parts().assemble(Metrics::default()).await.unwrap();
     let offers = ["o1", "o2", "o3"].map(|id| offer(id, "a1", 1.0, &[]));
     for event in [
@@ -271,7 +272,7 @@ async fn launch_on_a_rescinded_offer_is_reported_as_dropped() {
     assert_eq!(rig.heard().await, "launched t1 TASK_STAGING");
     rig.master
         .send(&serde_json::json!({"type": "RESCIND", "rescind": {"offer_id": {"value": "o1"}}}));
-    // Made by the master, so without a uuid.
+    // The master itself made this status, so it has no uuid.
     rig.master.update("t1", "TASK_DROPPED", "");
     assert_eq!(rig.heard().await, "updated t1 TASK_DROPPED");
     let known = rig.record("t1").unwrap();
@@ -279,8 +280,8 @@ async fn launch_on_a_rescinded_offer_is_reported_as_dropped() {
     assert!(rig.master.calls("ACKNOWLEDGE").is_empty());
 }
 
-/// A slow matcher: commands are served between the rounds, and everything that waits is tried with
-/// all offers, also with those that come meanwhile.
+/// With a slow matcher, requests are carried out between the rounds, and every pending task is
+/// tried with all offers, including those that arrive meanwhile.
 #[tokio::test]
 async fn long_matching_is_split_into_several_rounds() {
     let mut rig = registered().await;
@@ -296,7 +297,7 @@ async fn long_matching_is_split_into_several_rounds() {
         .map(|n| offer(&format!("o{n}"), &format!("a{n}"), 0.5, &[]))
         .collect();
     rig.master.offer(&offers);
-    // Those of one round are accepted side by side.
+    // The offers of one round are accepted concurrently.
     let first = rig.heard().await;
     assert!(first.starts_with("launched t"), "{first}");
     let mut turns = rig.scheduler.shared.turns.subscribe();
@@ -305,7 +306,10 @@ async fn long_matching_is_split_into_several_rounds() {
     turns.changed().await.unwrap();
     rig.master.offer(&[offer("o-big", "a-big", 4.0, &[])]);
     let accepted = rig.master.calls("ACCEPT").len();
-    assert!(accepted < 20, "{accepted} when the demand was taken");
+    assert!(
+        accepted < 20,
+        "{accepted} offers accepted when the request was carried out"
+    );
     let mut heard = Vec::new();
     for _ in 0..21 {
         heard.push(rig.heard().await);
@@ -315,7 +319,7 @@ async fn long_matching_is_split_into_several_rounds() {
         "{heard:?}"
     );
     assert_eq!(heard.last().unwrap(), "launched big TASK_STAGING");
-    assert_eq!(rig.master.calls("DECLINE").len(), 0, "all of them were used");
+    assert_eq!(rig.master.calls("DECLINE").len(), 0, "all offers were used");
     assert!(rig.metric("transom_scheduler_matching_rounds_total") > 3.0);
     assert!(rig.scheduler.pending().is_empty());
 }

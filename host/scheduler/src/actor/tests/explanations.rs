@@ -1,4 +1,5 @@
-//! Operators' questions where pending tasks, and further instances of a run spec, may run.
+//! Explanations for operators: on which agents pending tasks, and further instances of a run spec,
+//! may run.
 
 use std::sync::Arc;
 
@@ -24,7 +25,7 @@ fn run_spec(id: &str) -> PlacementOf {
 }
 
 #[tokio::test]
-async fn explanation_has_all_known_agents_and_the_placed_instances_of_its_run_spec() {
+async fn explanation_contains_all_known_agents_and_the_placed_instances_of_its_run_spec() {
     let mut rig = Rig::new().await;
     rig.running("t1").await;
     rig.running_too("t2").await;

@@ -1,4 +1,4 @@
-//! Groups: launched, killed and known as one.
+//! Groups are launched, killed and counted as a whole.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -124,7 +124,7 @@ async fn group_is_launched_by_one_call_and_stored_in_one_batch() {
 async fn group_stays_pending_when_a_member_does_not_fit() {
     let rig = registered().await;
     rig.submit(&Arc::new(pair("/pod")), &["g"]).await;
-    // Each member alone would fit, in one of the two.
+    // Each member alone would fit one of the two offers.
     rig.master.offer(&[
         offer("o1", "a1", 0.7, &[(7000, 7009)]),
         offer("o2", "a2", 0.7, &[(7000, 7009)]),
@@ -163,7 +163,7 @@ async fn kill_of_a_member_kills_the_group() {
             "the other one still runs"
         );
 
-        // A group is forgotten as a whole, when all of it has ended.
+        // The records of a group are purged together, when all of its tasks have ended.
         rig.purge("g").await;
         let rejected = rig.heard().await;
         assert!(
@@ -196,9 +196,9 @@ async fn group_counts_as_one_instance_after_a_restart() {
     let mut rig = Rig::with_records(&records).await;
     assert_eq!(rig.heard().await, "reregistered");
     rig.submit(&Arc::new(pair("/pod")), &["g", "h"]).await;
-    // Taken in a later turn, so the snapshot of the first request is published by then.
+    // Submitted in a later turn, so that the snapshot after the first request is published by then.
     rig.submit(&Arc::new(spec("/other")), &[]).await;
-    assert_eq!(rig.scheduler.pending().len(), 1, "g runs already");
+    assert_eq!(rig.scheduler.pending().len(), 1, "g is running and not pending");
     rig.master.offer(&[offer("o", "a2", 1.0, &[(7000, 7000)])]);
     for expected in ["launched h.0 TASK_STAGING", "launched h.1 TASK_STAGING"] {
         assert_eq!(rig.heard().await, expected);
@@ -232,7 +232,10 @@ async fn group_is_not_launched_when_a_member_is_in_the_store() {
             call.body["reconcile"]["tasks"][0]["task_id"]["value"] == "g.1"
         })
         .await;
-    assert!(!asked.stored.contains_key("tasks/g.0"), "all intents or none");
+    assert!(
+        !asked.stored.contains_key("tasks/g.0"),
+        "either all intents are stored or none"
+    );
     assert!(rig.master.calls("ACCEPT").is_empty());
     assert!(rig.scheduler.pending().is_empty() && rig.record("g.1").is_some());
     rig.master.update("g.1", "TASK_UNKNOWN", "");
@@ -281,7 +284,7 @@ async fn invalid_groups_are_rejected() {
             .submit(vec![crate::testing::wanted("g", &bad), good]);
         assert_eq!(rig.heard().await, format!("rejected g: {expected}"));
         let pending = rig.scheduler.pending();
-        assert_eq!(pending.len(), 1, "it holds up no other");
+        assert_eq!(pending.len(), 1, "an invalid group delays no other request");
         assert_eq!(pending[0].task.as_str(), "t");
     }
 }

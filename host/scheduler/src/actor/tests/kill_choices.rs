@@ -1,4 +1,4 @@
-//! Questions which instances of a run spec to kill.
+//! Kill selections: which instances of a run spec to kill.
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -44,7 +44,7 @@ async fn matcher_selects_among_candidates_that_have_not_ended() {
 }
 
 #[tokio::test]
-async fn question_waits_for_the_matcher_and_a_later_one_replaces_it() {
+async fn kill_selection_waits_for_the_matcher_and_a_later_one_replaces_it() {
     let mut rig = Rig::new().await;
     rig.running("t1").await;
     rig.running_too("t2").await;
@@ -57,13 +57,13 @@ async fn question_waits_for_the_matcher_and_a_later_one_replaces_it() {
     rig.script.missing.store(false, Ordering::SeqCst);
     rig.script.changed.notify_one();
     assert_eq!(rig.heard().await, "of /app kill t3");
-    // No answer to the first question follows.
+    // The first selection gets no answer.
     rig.ask(&["t2", "t1"], 1);
     assert_eq!(rig.heard().await, "of /app kill t1");
 }
 
 #[tokio::test]
-async fn question_waits_for_the_subscription() {
+async fn kill_selection_waits_for_the_subscription() {
     let mut rig = Rig::new().await;
     rig.running("t1").await;
     rig.running_too("t2").await;
@@ -75,7 +75,7 @@ async fn question_waits_for_the_subscription() {
 }
 
 #[tokio::test]
-async fn failure_on_one_question_stops_neither_launches_nor_other_questions() {
+async fn failed_kill_selection_stops_neither_launches_nor_other_selections() {
     let mut rig = Rig::new().await;
     rig.running("t1").await;
     rig.running_too("t2").await;

@@ -1,4 +1,4 @@
-//! A subscription that follows the leader a real ZooKeeper names. Needs the Debian packages
+//! A subscription that follows the leading master in a real ZooKeeper. Needs the Debian packages
 //! `zookeeper` and `default-jre-headless`, and fails without them.
 
 use std::time::{Duration, Instant};
@@ -33,7 +33,8 @@ async fn subscription_moves_to_the_new_leading_master() {
     assert_eq!(rig.heard().await, "disconnected");
     assert_eq!(rig.heard().await, "reregistered");
 
-    // The leader is gone; while the next try is minutes away, another leader is news.
+    // The leader ends the stream. The next attempt is minutes away, but the registration of another
+    // leader is followed immediately.
     second.hang_up();
     assert_eq!(rig.heard().await, "disconnected");
     let third = Master::start(rig.store.clone()).await;

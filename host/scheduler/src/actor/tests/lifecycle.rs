@@ -1,4 +1,4 @@
-//! Order of storing, calling and telling; restarts; kills.
+//! The order of writes to the store, calls to the master and events; restarts; kills.
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -51,7 +51,7 @@ async fn intent_is_stored_before_accept_and_update_before_acknowledge() {
     assert_eq!(acknowledge.stored["tasks/t1"]["state"], "TASK_RUNNING");
     assert_eq!(acknowledge.body["acknowledge"]["uuid"], "run-t1");
 
-    // The same status again: acknowledged, not delivered. The next one is delivered.
+    // A repeated status is acknowledged but not delivered. The next one is delivered.
     rig.master.update("t1", "TASK_RUNNING", "run-t1");
     rig.master.call("ACKNOWLEDGE", 2).await;
     rig.master.update("t1", "TASK_FINISHED", "end");
@@ -124,8 +124,8 @@ async fn restart_keeps_the_framework_id_and_launches_nothing_twice() {
 }
 
 impl Rig {
-    /// What the matcher was asked last: the agents of the agent set, those of placed instances, and
-    /// those of instances that are being ended.
+    /// The last input of the matcher: the agents of the agent set, those of placed instances, and
+    /// those of instances that are being killed.
     fn asked(&self) -> (Vec<String>, Vec<String>, Vec<String>) {
         let (task, agent_set) = self.script.asked.lock().unwrap().clone().unwrap();
         let id = |handle: &u32| agent_set[handle].id.clone();
@@ -168,7 +168,7 @@ async fn lost_agent_and_its_instances_are_ignored_until_it_offers_again() {
         assert_eq!(rig.heard().await, "launched t2 TASK_STAGING");
         assert_eq!(rig.asked(), (texts(&["a2"]), vec![], vec![]), "{told}");
 
-        // Back again.
+        // The agent returns.
         rig.submit(&spec, &["t3"]).await;
         rig.master.offer(&[offer("o3", "a1", 4.0, &[])]);
         assert_eq!(rig.heard().await, "launched t3 TASK_STAGING");
@@ -195,7 +195,7 @@ async fn lost_agent_without_tasks_is_ignored() {
     rig.master
         .send(&json!({"type": "FAILURE", "failure": {"agent_id": {"value": "a1"}}}));
     assert_eq!(rig.heard().await, "lost a1");
-    // A waiting demand may now fit where it did not before.
+    // A pending task may now fit an offer that it did not fit before.
     rig.master.call("REVIVE", revived + 1).await;
     rig.master.offer(&[offer("o2", "a2", 4.0, &[])]);
     assert_eq!(rig.heard().await, "launched t1 TASK_STAGING");
@@ -222,7 +222,7 @@ async fn draining_agent_is_ignored_while_its_tasks_end_and_afterwards() {
 }
 
 #[tokio::test]
-async fn restarted_task_is_killed_and_noted_until_a_later_kill() {
+async fn restarted_task_is_killed_and_marked_as_restarting_until_a_later_kill() {
     let mut rig = Rig::new().await;
     rig.running("t1").await;
     rig.scheduler.restart(vec!["t1".into()], None);
@@ -283,7 +283,7 @@ async fn rejected_accept_is_reconciled() {
     rig.master
         .call_where("RECONCILE", 1, |call| tasks_of(&call.body) == ["t1"])
         .await;
-    // It was taken after all.
+    // The master had accepted the launch.
     rig.master.update("t1", "TASK_RUNNING", "");
     assert_eq!(rig.heard().await, "launched t1 TASK_RUNNING");
     assert_eq!(rig.heard().await, "updated t1 TASK_RUNNING");
@@ -356,7 +356,7 @@ async fn killed_task_that_returns_is_killed_again() {
     assert_eq!(rig.heard().await, "updated t1 TASK_KILLED");
 }
 
-/// While it was unreachable the kill came due ever more rarely.
+/// While the task was unreachable, the backoff of its kill has grown.
 #[tokio::test]
 async fn killed_task_is_killed_immediately_when_its_agent_returns() {
     let mut rig = Rig::with_times(|times| {
@@ -388,7 +388,7 @@ async fn unknown_task_is_reported_acknowledged_and_killed() {
     let kill = rig.master.call("KILL", 3).await;
     assert_eq!(kill.body["kill"]["task_id"]["value"], "orphan");
     assert_eq!(kill.body["kill"]["agent_id"]["value"], "a1");
-    // A job may say how.
+    // The service may set the grace period.
     rig.kill("orphan", Some(Duration::from_secs(3))).await;
     rig.master
         .call_where("KILL", 1, |call| call.body["kill"]["kill_policy"].is_object())
@@ -408,9 +408,10 @@ async fn kill_of_an_unknown_id_is_sent() {
     assert_eq!(rig.heard().await, "unknown orphan TASK_UNKNOWN");
 }
 
-/// Only `other`, an unknown task, is still killed: several kills of it pass without any other.
+/// Asserts that only `other`, an unknown task, is still killed: its kill is repeated several times
+/// without a kill of any other task.
 async fn kills_none_but(rig: &mut Rig, other: &str) {
-    // A turn later, the kills that were sent are all there are.
+    // After one more turn, all kills that were due have been sent.
     rig.turn().await;
     let of_other = |call: &super::master::Call| call.body["kill"]["task_id"]["value"] == other;
     let foreign = |rig: &Rig| {
@@ -433,7 +434,7 @@ async fn purged_task_that_returns_is_killed_once_reachable() {
     assert_eq!(rig.heard().await, "updated t1 TASK_UNREACHABLE");
     rig.master.update("t1", "TASK_GONE_BY_OPERATOR", "");
     assert_eq!(rig.heard().await, "updated t1 TASK_GONE_BY_OPERATOR");
-    // The job replaces it.
+    // The service replaces the task.
     rig.purge("t1").await;
     rig.master.update("t1", "TASK_UNREACHABLE", "");
     assert_eq!(rig.heard().await, "unknown t1 TASK_UNREACHABLE");
@@ -470,14 +471,14 @@ async fn tasks_of_a_returning_agent_are_live_again() {
     let mut rig = Rig::new().await;
     rig.running("t1").await;
     let started = rig.record("t1").unwrap().started_at;
-    // The answer to the second reconciliation is trusted.
+    // `TASK_UNKNOWN` is trusted from the second reconciliation on.
     rig.master.call("RECONCILE", 2).await;
     for away in ["TASK_UNREACHABLE", "TASK_LOST", "TASK_GONE", "TASK_UNKNOWN"] {
         rig.master.update("t1", away, "");
         assert_eq!(rig.heard().await, format!("updated t1 {away}"));
         let known = rig.record("t1").unwrap();
         assert_eq!(known.is_terminal(), away != "TASK_UNREACHABLE", "{away}");
-        // From the master, which has heard of it from the agent.
+        // The status comes from the master, which received it from the returning agent.
         rig.master.update("t1", "TASK_RUNNING", "");
         assert_eq!(rig.heard().await, "updated t1 TASK_RUNNING");
         let known = rig.record("t1").unwrap();

@@ -1,4 +1,4 @@
-//! Inverse offers, and agents that tasks have to leave.
+//! Inverse offers, and agents that tasks have to leave for maintenance.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -13,7 +13,7 @@ use jiff::Timestamp;
 use transom_cluster::v1;
 use transom_plugin_host::matcher::Agent;
 
-/// A window that starts so many seconds from now and has no end.
+/// A window that starts this many seconds from now and has no end.
 fn window(seconds: i64) -> Value {
     let start = Timestamp::now().as_nanosecond() as i64 + seconds * 1_000_000_000;
     json!({"start": {"nanoseconds": start}})
@@ -33,10 +33,10 @@ impl Rig {
 }
 
 #[tokio::test]
-async fn inverse_offer_is_accepted_and_the_service_leaves_the_agent_in_time() {
+async fn inverse_offer_is_accepted_and_maintenance_is_due_before_its_window() {
     let mut rig = Rig::new().await;
     rig.running("t1").await;
-    // The rig moves tasks a minute ahead.
+    // In these tests, tasks have to leave the agent one minute before the window.
     rig.inverse_offer("i1", "a1", 3600);
     let accepted = rig.master.call("ACCEPT_INVERSE_OFFERS", 1).await;
     let accepted = &accepted.body["accept_inverse_offers"];
@@ -45,7 +45,7 @@ async fn inverse_offer_is_accepted_and_the_service_leaves_the_agent_in_time() {
     rig.inverse_offer("i2", "a1", 59);
     assert_eq!(rig.heard().await, "maintenance due a1");
     rig.master.call("ACCEPT_INVERSE_OFFERS", 2).await;
-    // The window is moved.
+    // The operator moves the window.
     rig.inverse_offer("i3", "a1", 3600);
     assert_eq!(rig.heard().await, "maintenance over a1");
     rig.inverse_offer("i4", "a1", 0);
@@ -75,7 +75,7 @@ async fn inverse_offer_is_answered_again_after_a_backoff_when_the_master_rejecte
     });
     rig.inverse_offer("i1", "a1", 3600);
     let begun = Instant::now();
-    // Again after 20, 40 and 40 ms, each cut to its half at most.
+    // The answer is repeated after 20, 40 and 40 ms, each jittered down to at least its half.
     let repeated = rig.master.call("ACCEPT_INVERSE_OFFERS", 4).await;
     assert!(
         begun.elapsed() >= Duration::from_millis(50),
@@ -87,7 +87,7 @@ async fn inverse_offer_is_answered_again_after_a_backoff_when_the_master_rejecte
 }
 
 #[tokio::test]
-async fn task_on_an_agent_in_maintenance_does_not_count_for_constraints_and_gets_no_company() {
+async fn task_on_an_agent_in_maintenance_does_not_count_and_no_task_joins_it() {
     let mut rig = Rig::new().await;
     rig.running("t1").await;
     rig.inverse_offer("i1", "a1", 0);
@@ -117,7 +117,7 @@ async fn task_on_an_agent_in_maintenance_does_not_count_for_constraints_and_gets
     let shown = |agents: &BTreeMap<u32, Agent>| -> Vec<String> {
         agents.values().map(|agent| agent.id.clone()).collect()
     };
-    assert_eq!(shown(&agents), ["a2"], "nothing is to be spread to a1");
+    assert_eq!(shown(&agents), ["a2"], "no task may be spread to a1");
 }
 
 #[tokio::test]

@@ -1,5 +1,5 @@
-//! A scripted master: it records every call, with the store as it was at that moment, and sends
-//! what the test sends.
+//! A scripted master. It records every call together with the content of the store at that moment,
+//! and sends the events of the test.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::convert::Infallible;
@@ -19,12 +19,12 @@ use tokio_util::sync::CancellationToken;
 use transom_cluster::v1;
 use transom_store::Store;
 
-/// One call as it came.
+/// One recorded call.
 #[derive(Clone, Debug)]
 pub(super) struct Call {
     pub(super) kind: String,
     pub(super) body: Value,
-    /// What the store held when the call came: key (without prefix) to value.
+    /// The content of the store when the call arrived, from key (without prefix) to value.
     pub(super) stored: BTreeMap<String, Value>,
 }
 
@@ -42,10 +42,10 @@ struct Shared {
     token: CancellationToken,
 }
 
-/// How the master is to behave.
+/// The behaviour of the scripted master.
 #[derive(Default)]
 pub(super) struct Rules {
-    /// Calls answered with 400.
+    /// Types of calls that are answered with 400.
     pub(super) refuse: BTreeSet<&'static str>,
     /// Framework ids that have been removed.
     pub(super) removed: BTreeSet<String>,
@@ -55,7 +55,7 @@ pub(super) struct Rules {
 
 impl Drop for Master {
     fn drop(&mut self) {
-        // The last handle but the server's own.
+        // Only this handle and that of the server are left.
         if Arc::strong_count(&self.shared) <= 2 {
             self.shared.token.cancel();
         }
@@ -91,7 +91,7 @@ impl Master {
         change(&mut self.shared.rules.lock().unwrap());
     }
 
-    /// The calls of that kind so far.
+    /// The calls of this type so far.
     pub(super) fn calls(&self, kind: &str) -> Vec<Call> {
         self.shared
             .calls
@@ -102,7 +102,7 @@ impl Master {
             .collect()
     }
 
-    /// The kinds of all calls so far, in order.
+    /// The types of all calls so far, in order.
     pub(super) fn kinds(&self) -> Vec<String> {
         self.shared
             .calls
@@ -112,7 +112,7 @@ impl Master {
             .collect()
     }
 
-    /// Waits for the `n`th call (from 1) of that kind that fulfils the condition.
+    /// Waits for the `n`th call (from 1) of this type that satisfies the condition.
     pub(super) async fn call_where(&self, kind: &str, n: usize, condition: impl Fn(&Call) -> bool) -> Call {
         let mut calls = self.shared.calls.subscribe();
         let nth = |calls: &Vec<Call>| {
@@ -129,12 +129,12 @@ impl Master {
         nth(&calls.unwrap()).unwrap()
     }
 
-    /// Waits for the `n`th call (from 1) of that kind.
+    /// Waits for the `n`th call (from 1) of this type.
     pub(super) async fn call(&self, kind: &str, n: usize) -> Call {
         self.call_where(kind, n, |_| true).await
     }
 
-    /// Sends an event on the present stream.
+    /// Sends an event on the current stream.
     pub(super) fn send(&self, event: &Value) {
         let stream = self.shared.stream.lock().unwrap();
         stream
@@ -148,7 +148,7 @@ impl Master {
         self.send(&json!({"type": "OFFERS", "offers": {"offers": offers}}));
     }
 
-    /// A status of a task; with a uuid unless that is empty.
+    /// Sends a status of a task. It has no uuid if `uuid` is empty.
     pub(super) fn update(&self, task: &str, state: &str, uuid: &str) {
         let mut status = json!({"task_id": {"value": task}, "state": state, "agent_id": {"value": "a1"}});
         if !uuid.is_empty() {
@@ -163,7 +163,7 @@ impl Master {
         self.hang_up();
     }
 
-    /// Ends the present stream.
+    /// Ends the current stream.
     pub(super) fn hang_up(&self) {
         self.shared.stream.lock().unwrap().take();
     }

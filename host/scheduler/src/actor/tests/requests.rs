@@ -1,4 +1,5 @@
-//! Requests of the service: never waiting, merged, repeated, rejected.
+//! Requests of the service, which never wait, are merged, are repeated while the store fails, and
+//! may be rejected.
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -17,7 +18,7 @@ async fn purge_is_repeated_and_precedes_a_later_submission_while_the_store_fails
     assert_eq!(rig.heard().await, "updated t1 TASK_FINISHED");
     rig.store.down.store(true, Ordering::SeqCst);
     rig.scheduler.purge(vec!["t1".into()]);
-    // Another run of the same id: it must be neither lost nor taken for the purged one.
+    // Another run of the same id, which must be neither lost nor mistaken for the purged one.
     rig.scheduler.submit(vec![wanted("t1", &Arc::new(spec("/app")))]);
     for _ in 0..2 {
         rig.store.refused.notified().await;
@@ -82,7 +83,7 @@ async fn rejected_purge_does_not_prevent_the_purge_of_other_tasks() {
     assert!(rig.record("t1").is_some() && rig.record("t2").is_none());
 }
 
-/// Builds nothing for the task `unwanted`.
+/// A builder that wants no task `unwanted`.
 #[derive(Debug)]
 struct Selective;
 

@@ -1,5 +1,5 @@
-//! Instances with volumes: reserved, launched on what was reserved, released; with a lost master,
-//! a lost operation and a restart in between.
+//! Instances with volumes: their resources are reserved, used for launches and released, also if
+//! the master is lost, an operation is lost or the scheduler restarts in between.
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -65,7 +65,7 @@ impl Rig {
         self.turn().await;
     }
 
-    /// Offers resources of agent `a1`, which are reserved for the instance `i`.
+    /// Offers resources of agent `a1`, and returns the call that reserves them for the instance `i`.
     async fn reserve(&mut self, spec: &Arc<RunSpec>) -> Call {
         self.want("i.1", spec).await;
         let before = self.master.calls("ACCEPT").len();
@@ -75,7 +75,7 @@ impl Rig {
         accept
     }
 
-    /// Offers the reserved resources, on which the task is launched.
+    /// Offers the reserved resources, and returns the call that launches the task on them.
     async fn launch_on(&mut self, task: &str, reserve: &Call) -> Call {
         let before = self.master.calls("ACCEPT").len();
         let offered = offer_of(&format!("o-{task}"), "a1", reserve);
@@ -160,16 +160,16 @@ async fn instance_is_launched_on_the_volumes_that_were_reserved_for_it() {
 }
 
 #[tokio::test]
-async fn restart_in_any_step_loses_no_reservation() {
+async fn no_restart_loses_a_reservation() {
     let mut rig = Rig::subscribed().await;
     let spec = resident(spec("/db"));
     let reserve = rig.reserve(&spec).await;
 
-    // Before the resources are offered.
+    // Restart before the resources are offered.
     let mut rig = rig.restart().await;
     assert!(
         !rig.scheduler.reservations()["i"].created,
-        "known before the subscription"
+        "the reservation is known before the subscription"
     );
     rig.want("i.1", &spec).await;
     rig.master.call("SUBSCRIBE", 2).await;
@@ -178,7 +178,7 @@ async fn restart_in_any_step_loses_no_reservation() {
     rig.master.call("DECLINE", 1).await;
     rig.launch_on("i.1", &reserve).await;
 
-    // While its task runs, and after it is released.
+    // Restart while its task runs, and after it is released.
     let mut rig = rig.restart().await;
     rig.master.call("SUBSCRIBE", 3).await;
     assert_eq!(rig.heard().await, "reregistered");
@@ -210,7 +210,10 @@ async fn restart_in_any_step_loses_no_reservation() {
     let kill = rig.master.calls("KILL");
     assert!(kill.is_empty(), "a release kills no task: {kill:?}");
     let rig = rig.restart().await;
-    assert!(rig.scheduler.reservations().is_empty(), "the record is deleted");
+    assert!(
+        rig.scheduler.reservations().is_empty(),
+        "the record of the reservation is deleted"
+    );
 }
 
 #[tokio::test]
@@ -225,8 +228,8 @@ async fn lost_reservation_is_tried_again_and_its_remnants_are_removed() {
     assert_eq!(kinds(&second), ["RESERVE", "CREATE"]);
     let id = |accept: &Call| accept.stored["reservations/i"]["id"].clone();
     assert_ne!(id(&first), id(&second));
-    // Both attempts have succeeded in the end, on the same agent. What of the later one is left
-    // after another timeout does not matter here.
+    // In the end both attempts have succeeded, on the same agent. Remnants of the later attempt,
+    // after another timeout, do not matter here.
     rig.master.offer(&[offer_of("o3", "a1", &first)]);
     let removal = rig.master.call("ACCEPT", 3).await;
     assert_eq!(kinds(&removal), ["DESTROY", "UNRESERVE"]);
@@ -235,11 +238,11 @@ async fn lost_reservation_is_tried_again_and_its_remnants_are_removed() {
 }
 
 #[tokio::test]
-async fn reservation_without_its_volumes_is_given_up() {
+async fn reservation_without_its_volumes_is_removed() {
     let mut rig = Rig::with_times(|times| times.reservation = Duration::from_millis(200)).await;
     assert_eq!(rig.heard().await, "registered F-1");
     let reserve = rig.reserve(&resident(spec("/db"))).await;
-    // CREATE failed.
+    // An offer after CREATE failed: the resources are reserved, without volumes.
     let bare = v1::Offer {
         resources: applied(&operations(&reserve)[..1]),
         ..offer("o2", "a1", 0.0, &[])
@@ -253,11 +256,11 @@ async fn reservation_without_its_volumes_is_given_up() {
 }
 
 #[tokio::test]
-async fn foreign_reservations_are_not_touched() {
+async fn reservations_of_other_frameworks_are_left_alone() {
     let mut rig = Rig::subscribed().await;
     let spec = resident(spec("/db"));
     let reserve = rig.reserve(&spec).await;
-    // Of another key.
+    // An offer of resources that are reserved under another key.
     let other = |id: &str, framework: &str| {
         let mut offer = offer_of(id, "a1", &reserve);
         for resource in &mut offer.resources {
@@ -275,7 +278,7 @@ async fn foreign_reservations_are_not_touched() {
     rig.master.offer(&[other("o2", "F-other")]);
     rig.master.call("DECLINE", 1).await;
     assert_eq!(rig.master.calls("ACCEPT").len(), 1);
-    // One of this framework without a record.
+    // A reservation of this framework without a record.
     rig.master.offer(&[other("o3", "F-1")]);
     let removal = rig.master.call("ACCEPT", 2).await;
     assert_eq!(kinds(&removal), ["DESTROY", "UNRESERVE"]);
@@ -311,7 +314,7 @@ async fn rejected_removal_is_repeated_with_a_backoff() {
 }
 
 #[tokio::test]
-async fn other_run_specs_leave_reserved_resources_alone() {
+async fn reserved_resources_are_not_used_by_other_run_specs() {
     let mut rig = Rig::subscribed().await;
     let reserve = rig.reserve(&resident(spec("/db"))).await;
     rig.kill("i.1", None).await;
@@ -337,7 +340,7 @@ async fn other_run_specs_leave_reserved_resources_alone() {
 }
 
 #[tokio::test]
-async fn instance_waits_for_its_agent() {
+async fn instance_with_a_reservation_waits_for_its_agent() {
     let mut rig = Rig::subscribed().await;
     let spec = resident(spec("/db"));
     let reserve = rig.reserve(&spec).await;
@@ -357,7 +360,7 @@ async fn instance_waits_for_its_agent() {
 }
 
 #[tokio::test]
-async fn wiped_instance_reserves_other_resources() {
+async fn instance_with_a_released_reservation_reserves_other_resources() {
     let mut rig = Rig::subscribed().await;
     let spec = resident(spec("/db"));
     let reserve = rig.reserve(&spec).await;
@@ -368,7 +371,7 @@ async fn wiped_instance_reserves_other_resources() {
     rig.want("i.2", &spec).await;
     rig.master.update("i.1", "TASK_KILLED", "end");
     assert_eq!(rig.heard().await, "updated i.1 TASK_KILLED");
-    // It waits until the volume is gone.
+    // The instance waits until its volume is destroyed.
     rig.master.offer(&[offer("o2", "a2", 4.0, &[])]);
     rig.master.call("DECLINE", 1).await;
     rig.master.offer(&[offer_of("o3", "a1", &reserve)]);
@@ -389,7 +392,7 @@ async fn released_reservation_that_is_never_offered_is_dropped() {
     rig.launch_on("i.1", &reserve).await;
     rig.scheduler.release_reservation("i");
     assert_eq!(rig.heard().await, "reservation i released");
-    // Not while its task may run.
+    // The reservation is not dropped while its task may run.
     rig.turn().await;
     rig.turn().await;
     assert!(rig.scheduler.reservations().contains_key("i"));
@@ -448,7 +451,7 @@ async fn reserved_agent_counts_for_the_constraints_of_other_instances() {
     assert_eq!(
         rig.heard().await,
         "reservation j requested",
-        "the id of the task by default"
+        "the default key is the id of the task"
     );
     let placed = |rig: &Rig| {
         let (task, agents) = rig.script.asked.lock().unwrap().clone().unwrap();
@@ -457,11 +460,11 @@ async fn reserved_agent_counts_for_the_constraints_of_other_instances() {
     };
     assert_eq!(placed(&rig), ["a1"]);
     rig.launch_on("i.1", &reserve).await;
-    assert_eq!(placed(&rig), ["a2"], "its own reservation does not");
+    assert_eq!(placed(&rig), ["a2"], "its own reservation does not count");
 }
 
 #[tokio::test]
-async fn impossible_volumes_are_rejected() {
+async fn invalid_volumes_are_rejected() {
     let mut rig = Rig::subscribed().await;
     let good = resident(spec("/db"));
     let change = |change: fn(&mut RunSpec)| {

@@ -25,7 +25,8 @@ use crate::{
     TaskRecord, testing,
 };
 
-/// A scheduler and its dependencies. Whatever the test does not stop ends with its runtime.
+/// A scheduler and its dependencies. Everything that the test does not stop itself ends with the
+/// test's runtime.
 pub(super) struct Rig {
     pub(super) master: Master,
     pub(super) store: Arc<Flaky>,
@@ -41,14 +42,14 @@ pub(super) struct Rig {
 #[derive(Default)]
 pub(super) struct Script {
     pub(super) missing: AtomicBool,
-    /// How long it takes over a question, in milliseconds.
+    /// Duration of each call of the matcher, in milliseconds.
     pub(super) takes: AtomicU64,
-    /// Run specs for which it fails to select instances to kill.
+    /// Run specs for which the kill selection fails.
     pub(super) fails_kills_of: Mutex<BTreeSet<String>>,
-    /// Ids of agents that it refuses.
+    /// Ids of agents that the matcher rejects.
     pub(super) refuses: Mutex<BTreeSet<String>>,
     pub(super) changed: Notify,
-    /// The last question, and which agents the agent set had then.
+    /// The task of the last call, and the agents in the agent set at that time.
     pub(super) asked: Mutex<Option<(Task, BTreeMap<u32, Agent>)>>,
 }
 
@@ -96,7 +97,9 @@ impl Matcher for Scripted {
         self.agent_set
             .extend(changed.into_iter().map(|agent| (agent.handle, agent)));
         for handle in gone {
-            self.agent_set.remove(&handle).expect("only known agents go");
+            self.agent_set
+                .remove(&handle)
+                .expect("only known agents are removed");
         }
     }
 
@@ -127,7 +130,7 @@ impl Matcher for Scripted {
         Ok(room.take(count as usize).collect())
     }
 
-    /// The last ones.
+    /// Selects the last instances.
     async fn select_kills(&mut self, task: &Task, count: u32) -> Result<Vec<u32>, CallError> {
         *self.script.asked.lock().unwrap() = Some((task.clone(), self.agent_set.clone()));
         self.available()?;
@@ -144,7 +147,8 @@ impl Matcher for Scripted {
         Ok(indices.take(count as usize).collect())
     }
 
-    /// The numbers of agents and of instances; the run spec's id stands for its constraints.
+    /// Reports the numbers of agents and of instances, and the run spec's id in place of its
+    /// constraints.
     fn explain(&self, task: Task) -> PendingExplanation {
         PendingExplanation::new(std::future::ready(MatcherExplanation {
             constraints: vec![task.run_spec],
@@ -205,7 +209,7 @@ fn times() -> Timeouts {
             base: Duration::from_mins(10),
             max: Duration::from_mins(10),
         },
-        // Longer than any test: those that wait for them set them.
+        // Longer than any test. Tests that wait for one of these times set it.
         reservation: Duration::from_mins(10),
         release: Duration::from_mins(10),
         inverse_offer: Duration::from_mins(10),
@@ -251,19 +255,19 @@ impl Rig {
         )
     }
 
-    /// Started, with an empty store.
+    /// Starts a scheduler with an empty store.
     pub(super) async fn new() -> Self {
         Self::empty(None, times()).await
     }
 
-    /// Started, with an empty store and other times.
+    /// Starts a scheduler with an empty store and other times.
     pub(super) async fn with_times(change: impl FnOnce(&mut Timeouts)) -> Self {
         let mut times = times();
         change(&mut times);
         Self::empty(None, times).await
     }
 
-    /// Started, with those records in the store and framework id `F-0`.
+    /// Starts a scheduler with these records and the framework id `F-0` in the store.
     pub(super) async fn with_records(records: &[TaskRecord]) -> Self {
         let dir = Arc::new(tempfile::tempdir().unwrap());
         let inner = transom_store::open(&format!("file:{}", dir.path().display()))
@@ -287,13 +291,13 @@ impl Rig {
         Self::on(master, store, dir, None).await
     }
 
-    /// Started, with an empty store and another matcher than the scripted one.
+    /// Starts a scheduler with an empty store and another matcher than the scripted one.
     pub(super) async fn with_matchers(matchers: Box<dyn MatcherHost>) -> Self {
         Self::empty(Some(matchers), times()).await
     }
 
-    /// Started, with an empty store, a master that it is to find by that address, and a long wait
-    /// between tries.
+    /// Starts a scheduler with an empty store, another address for finding the master, and this
+    /// delay between attempts to subscribe.
     pub(super) async fn failure(masters: String, wait: Duration) -> Self {
         let (master, store, dir) = Self::around().await;
         let mut times = times();
@@ -310,7 +314,7 @@ impl Rig {
         Self::made_of(master, store, dir, matchers, masters, times).await
     }
 
-    /// A master and an empty store.
+    /// Starts a master with an empty store.
     async fn around() -> (Master, Arc<Flaky>, Arc<tempfile::TempDir>) {
         let dir = Arc::new(tempfile::tempdir().unwrap());
         let inner = transom_store::open(&format!("file:{}", dir.path().display()))
@@ -362,7 +366,7 @@ impl Rig {
         }
     }
 
-    /// Stops the scheduler and starts another on the same master and store.
+    /// Stops the scheduler and starts another one with the same master and store.
     pub(super) async fn restart(self) -> Self {
         self.token.cancel();
         self.scheduler.stopped().await;
@@ -383,7 +387,7 @@ impl Rig {
         event.expect("the scheduler runs")
     }
 
-    /// The next event's name and subject.
+    /// The next event as a text: its name and its subject.
     pub(super) async fn heard(&mut self) -> String {
         let text = |record: &TaskRecord| format!("{} {}", record.id, record.state);
         match self.event().await {
@@ -418,14 +422,14 @@ impl Rig {
         }
     }
 
-    /// Submits tasks and waits until the actor has taken them.
+    /// Submits tasks and waits until the actor has carried out the request.
     pub(super) async fn submit(&self, spec: &Arc<RunSpec>, tasks: &[&str]) {
         let wanted = tasks.iter().map(|task| testing::wanted(task, spec)).collect();
         self.scheduler.submit(wanted);
         self.turn().await;
     }
 
-    /// Kills a task and waits until the actor has taken the request.
+    /// Kills a task and waits until the actor has carried out the request.
     pub(super) async fn kill(&self, task: &str, grace: Option<Duration>) {
         self.scheduler.kill(vec![task.into()], grace);
         self.turn().await;
@@ -437,12 +441,12 @@ impl Rig {
         self.turn().await;
     }
 
-    /// Waits for the end of a turn that has begun after the call.
+    /// Waits for the end of a turn that began after this call.
     pub(super) async fn turn(&self) {
         let shared = &self.scheduler.shared;
         let mut turns = shared.turns.subscribe();
         let turn = async {
-            // The first one that ends may have begun before.
+            // The first turn that ends may have begun before this call.
             for _ in 0..2 {
                 turns.mark_unchanged();
                 shared.requests.add(|_| {});
@@ -453,7 +457,7 @@ impl Rig {
         ended.unwrap_or_else(|_| panic!("no turn; calls so far: {:?}", self.master.kinds()));
     }
 
-    /// Launches a task on agent `a1` and sees it run.
+    /// Launches a task on agent `a1` and waits until it runs.
     pub(super) async fn running(&mut self, task: &str) {
         self.submit(&Arc::new(testing::spec("/app")), &[task]).await;
         self.master.call("SUBSCRIBE", 1).await;
@@ -461,7 +465,7 @@ impl Rig {
         self.launched(task).await;
     }
 
-    /// The same for one more task.
+    /// Launches one more task and waits until it runs.
     pub(super) async fn running_too(&mut self, task: &str) {
         self.submit(&Arc::new(testing::spec("/app")), &[task]).await;
         self.launched(task).await;

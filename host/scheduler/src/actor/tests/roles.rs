@@ -17,7 +17,7 @@ fn of_role(id: &str, role: &str) -> Arc<RunSpec> {
     })
 }
 
-/// An offer that is allocated to a role, as its resources are.
+/// An offer that is allocated to a role, and whose resources are too.
 fn allocated(id: &str, agent: &str, role: &str) -> v1::Offer {
     let info = Some(v1::AllocationInfo {
         role: Some(role.to_owned()),
@@ -49,7 +49,7 @@ async fn role_of_a_run_spec_is_added_and_kept_for_later_subscriptions() {
     }
     assert_eq!(info["id"]["value"], "F-1");
 
-    // Only offers of its role are used, with the role of their resources.
+    // Only offers for the run spec's role are used, and the launched resources carry that role.
     rig.master
         .offer(&[allocated("o1", "a1", "*"), allocated("o2", "a2", "prod")]);
     assert_eq!(rig.heard().await, "launched t1 TASK_STAGING");
@@ -72,7 +72,7 @@ async fn role_of_a_run_spec_is_added_and_kept_for_later_subscriptions() {
 }
 
 #[tokio::test]
-async fn tasks_wait_while_the_master_rejects_their_role() {
+async fn tasks_stay_pending_while_the_master_rejects_their_role() {
     let mut rig = Rig::new().await;
     assert_eq!(rig.heard().await, "registered F-1");
     rig.master.rules(|rules| {

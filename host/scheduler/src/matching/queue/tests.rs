@@ -55,22 +55,22 @@ fn pass_matches_each_task_once_and_continues_at_the_cut() {
     queue.begin_pass(at(2));
     try_one(&mut queue);
     try_one(&mut queue);
-    assert_eq!(names(&queue), "cd", "each once");
+    assert_eq!(names(&queue), "cd", "each task is matched once");
     queue.push(wanted("e", &Arc::new(spec("e"))), at(2));
     queue.push(wanted("a", &Arc::new(spec("A"))), at(2));
-    assert_eq!(names(&queue), "Acde", "what is wanted meanwhile is tried too");
+    assert_eq!(names(&queue), "Acde", "tasks submitted meanwhile are matched too");
     try_one(&mut queue);
     let cut = queue.ready(at(2)).remove(0);
     queue.go_on_with(Some(&cut));
 
     queue.begin_pass(at(2));
-    assert_eq!(names(&queue), "cdeAb", "all, but those that were left first");
+    assert_eq!(names(&queue), "cdeAb", "all tasks, beginning at the cut");
     while !queue.ready(at(2)).is_empty() {
         try_one(&mut queue);
     }
     queue.go_on_with(None);
     queue.begin_pass(at(2));
-    assert_eq!(names(&queue), "Abcde", "in turn again");
+    assert_eq!(names(&queue), "Abcde", "in submission order again");
 }
 
 #[test]
@@ -127,7 +127,7 @@ fn reasons_are_kept_until_the_last_task_of_the_run_spec_is_gone() {
     assert_eq!(queue.snapshot(None, at(5))[0].reasons.rounds, 0);
 }
 
-/// Specs and ids of the batches, in the order in which they are served.
+/// Run specs and ids of the batches, in the order in which they are matched.
 fn served(queue: &Queue, now: i64) -> Vec<String> {
     let batches = queue.ready(at(now));
     let ids = |batch: &TaskBatch| {
@@ -164,13 +164,14 @@ fn higher_priorities_come_first_and_equal_ones_in_submission_order() {
     ] {
         queue.push(of_priority(id, spec, priority), at(1));
     }
-    // Those of one priority that share a spec are served together.
+    // Tasks of equal priority that share a run spec are matched together.
     assert_eq!(served(&queue, 2), ["7", "2+6", "3", "1+5", "4", "8"]);
     // Readers see the same order.
     let waiting = queue.snapshot(None, at(2));
     let order: String = waiting.iter().map(|waiting| waiting.task.as_str()).collect();
     assert_eq!(order, "72361548");
-    // A task submitted again with another priority keeps its age among those of that priority.
+    // A task that is submitted again with another priority keeps its age among the tasks of that
+    // priority.
     queue.push(of_priority("1", &a, 5), at(2));
     assert_eq!(served(&queue, 2), ["7", "1+3", "2+6", "5", "4", "8"]);
     queue.remove(&"1".into());
@@ -196,12 +197,12 @@ fn new_tasks_of_a_higher_priority_precede_the_cut() {
 }
 
 #[test]
-fn low_priority_is_not_starved() {
+fn tasks_of_low_priority_are_not_starved() {
     let mut queue = Queue::default();
     queue.push(of_priority("low", &Arc::new(spec("low")), 0), at(0));
     queue.push(of_priority("older", &Arc::new(spec("older")), 1), at(0));
     let mut next = 0;
-    // Each pass has room for one, and there is always another one of a high priority.
+    // Each pass has room for one task, and a new one of a high priority arrives before each.
     let mut pass = |queue: &mut Queue, now: i64| {
         next += 1;
         let id = format!("high{next}");
@@ -214,11 +215,11 @@ fn low_priority_is_not_starved() {
     };
     let early: Vec<String> = (0..10).map(|_| pass(&mut queue, 59)).collect();
     assert!(early.iter().all(|id| id.starts_with("high")), "{early:?}");
-    // By age, once they have waited for a minute: one pass in four at most.
+    // From one minute on, at most one pass in four is ordered by age.
     let late: Vec<String> = (0..9).map(|_| pass(&mut queue, 60)).collect();
     let low = |id: &String| !id.starts_with("high");
     assert_eq!(late.iter().position(low), Some(0), "{late:?}");
     assert_eq!(late.iter().filter(|id| low(id)).count(), 2, "{late:?}");
-    assert_eq!(late[0], "low", "the older one first: {late:?}");
+    assert_eq!(late[0], "low", "the oldest task first: {late:?}");
     assert_eq!(late[4], "older", "{late:?}");
 }

@@ -1,5 +1,6 @@
-//! Instances with persistent volumes. One without a reservation is matched like any other, and its
-//! resources are reserved; one with a reservation is launched on the offer that holds it.
+//! Instances with persistent volumes. An instance without a reservation is matched like any other,
+//! and its resources are reserved. An instance with a reservation is launched on the offer that
+//! contains its resources.
 
 use std::sync::Arc;
 
@@ -23,7 +24,7 @@ pub(crate) struct Residents<'a> {
 }
 
 impl Round {
-    /// Places one batch with volumes. As [`Round::place`]; instances whose resources are to be
+    /// Places one batch with volumes, like [`Round::place`]. Instances whose resources are to be
     /// reserved count as placed.
     pub(crate) async fn place_residents(
         &mut self,
@@ -90,7 +91,8 @@ impl Round {
         merge(failure, waiting)
     }
 
-    /// Plans the launch on the resources of a reservation; or why that is not possible.
+    /// Plans the launch on the resources of a reservation. The error gives the reasons why that is
+    /// not possible.
     async fn launch_reserved(
         &mut self,
         spec: &Arc<RunSpec>,
@@ -123,7 +125,7 @@ impl Round {
         }
         let (agent, offer) = (offer.agent, offer.id.clone());
         let mut question = self.question(spec);
-        // Its own reservation is not another instance.
+        // Its own reservation does not count as another instance.
         if let Some(own) = question.placed.iter().position(|placed| *placed == agent) {
             question.placed.remove(own);
         }
@@ -156,7 +158,8 @@ impl Round {
         Ok(())
     }
 
-    /// Counts the reasons of an instance with a reservation: no other offer is of use to it.
+    /// Adds the reasons of an instance with a reservation. They count for all offers, because no
+    /// other offer can be used for it.
     fn refused(&self, refusal: Refusal, failure: &mut MatchFailure) {
         let offers = self.offers.len() as u32;
         (failure.offers, failure.refused_offers) = (offers, offers);
@@ -167,7 +170,7 @@ impl Round {
     }
 }
 
-/// Why an instance is not launched on its reservation.
+/// The reasons why an instance is not launched on its reservation.
 struct Refusal {
     reasons: Vec<Reason>,
     message: Option<String>,
@@ -182,7 +185,7 @@ impl From<Reason> for Refusal {
     }
 }
 
-/// One failure of two, either of which may be none.
+/// Merges two failures, either of which may be empty.
 fn merge(found: Option<MatchFailure>, waiting: MatchFailure) -> Option<MatchFailure> {
     let Some(mut found) = found else {
         return (!waiting.reasons.is_empty()).then_some(waiting);

@@ -1,5 +1,5 @@
-//! Rounds over random offers and wants, against a plain one that puts every batch to all offers at
-//! once.
+//! Compares rounds over random offers and tasks with a simple round that matches every batch with
+//! all offers at once.
 
 use std::sync::Mutex;
 use std::time::Duration;
@@ -18,20 +18,20 @@ use crate::matching::queue::Queue;
 use crate::testing::{offer, spec, wanted};
 use crate::{PendingExplanation, PortRequest};
 
-/// Agents have a class each, their number's last digit by three; a rule of the matcher's own keeps
-/// everything away from agent 5.
+/// A matcher in which each agent has a class: the last digit of its number modulo 3. By a rule of
+/// its own, the matcher rejects agent 5.
 #[derive(Clone, Default)]
 struct Classes {
-    /// Goes to the class that has the fewest, and not to the first candidate that passes.
+    /// Whether it prefers the class with the fewest instances to the first candidate that passes.
     spreads: bool,
-    /// As of several matchers.
+    /// The rejections to report, as those of several matchers.
     refusals: Vec<(String, u32)>,
     log: Arc<Mutex<Log>>,
 }
 
 #[derive(Default)]
 struct Log {
-    /// Candidates put to it, in all.
+    /// Total number of candidates that it evaluated.
     candidates: usize,
     /// The last verdicts.
     verdicts: Vec<Verdict>,
@@ -41,8 +41,8 @@ fn class(agent: u32) -> u32 {
     agent % 10 % 3
 }
 
-/// The constraints that the test's matcher knows: an agent of class 1, a class without the
-/// framework's tasks, a host without the framework's tasks.
+/// The constraints of the test's matcher: an agent of class 1, a class without a placed instance,
+/// or a host without a placed instance.
 fn conditions(rng: &mut StdRng) -> Vec<Constraint> {
     let all = ["class-1", "class-unique", "host-unique"].map(|text| Constraint::Expression(text.to_owned()));
     all.into_iter().filter(|_| rng.random_ratio(1, 3)).collect()
@@ -119,7 +119,7 @@ impl Matcher for Classes {
     }
 }
 
-/// Offers and what waits for them.
+/// Offers and the batches to place on them.
 struct World {
     bins: Vec<OpenOffer>,
     batches: Vec<TaskBatch>,
@@ -182,7 +182,7 @@ fn places(round: Round) -> Vec<Assignment> {
         .collect()
 }
 
-/// Puts a batch to all offers at once.
+/// Matches a batch with all offers at once.
 async fn place_plainly(
     round: &mut Round,
     batch: &TaskBatch,
@@ -218,8 +218,8 @@ async fn place_plainly(
     Some(failure)
 }
 
-/// Also with the shortest of shortlists: everything goes where it would go if the matcher were
-/// asked about all agents each time, with the same ports, and what remains waits for the same
+/// With any length of the shortlist, every task gets the placement and the ports that it would get
+/// if the matcher evaluated all agents each time, and the tasks that stay pending have the same
 /// reasons.
 #[tokio::test]
 async fn round_has_the_placements_and_reasons_of_a_full_scan() {
@@ -256,8 +256,8 @@ async fn round_has_the_placements_and_reasons_of_a_full_scan() {
     assert!(placed > 1000 && waiting > 1000, "{placed} and {waiting}");
 }
 
-/// Whatever the matcher prefers: nothing goes where it is refused, no offer is used beyond what is
-/// in it, and what remains has been refused everywhere.
+/// Whatever the matcher prefers, no task is placed on an agent that was rejected, no offer is
+/// overcommitted, and a task that stays pending was rejected by all agents.
 #[tokio::test]
 async fn round_never_overcommits_or_ignores_a_rejection() {
     let mut rng = StdRng::seed_from_u64(22);
@@ -320,8 +320,8 @@ fn batches(queue: &Queue) -> Vec<TaskBatch> {
     queue.ready(Timestamp::UNIX_EPOCH)
 }
 
-/// Ten run specs with equal conditions that only the last of many agents meets, which has room for
-/// all of them.
+/// Ten run specs with equal constraints, which only the last of many agents satisfies. That agent
+/// has room for all of them.
 #[tokio::test]
 async fn run_specs_with_equal_constraints_share_rejections() {
     let mut queue = Queue::default();
@@ -335,7 +335,7 @@ async fn run_specs_with_equal_constraints_share_rejections() {
             Timestamp::UNIX_EPOCH,
         );
     }
-    // Class 1: numbers that end in 1, 4 or 7.
+    // Class 1 contains the numbers that end in 1, 4 or 7.
     let agents = (0..2000).filter(|agent| class(*agent) != 1).chain([2001]);
     let bins = agents.map(|agent| OpenOffer::new(&offer(&format!("o{agent}"), "a", 8.0, &[]), agent));
     let world = World {
@@ -351,12 +351,13 @@ async fn run_specs_with_equal_constraints_share_rejections() {
     }
     let places = places(round);
     assert!(places.len() == 10 && places.iter().all(|assigned| assigned.agent == 2001));
-    // One shortlist without a match, all agents once, then only the one.
+    // Evaluated are one shortlist without a match, then all agents once, then only the matching one
+    // for each run spec.
     assert_eq!(log.lock().unwrap().candidates, 16 + world.bins.len() + 10);
 }
 
-/// The failure of a task that agent 5 may not run by a rule of the matcher's own, and agent 6 by the
-/// task's constraint.
+/// The failure of a task that agent 5 rejects by a rule of the matcher, and agent 6 by the task's
+/// constraint.
 async fn failure_of(matcher: Classes) -> MatchFailure {
     let mut queue = Queue::default();
     let conditioned = RunSpec {
@@ -379,7 +380,7 @@ async fn failure_of(matcher: Classes) -> MatchFailure {
     failure.unwrap()
 }
 
-/// The matcher's own rule is a reason too, but no condition's.
+/// A rejection by the matcher's own rule is a reason too, but counts for no constraint.
 #[tokio::test]
 async fn rejection_by_a_rule_of_the_matcher_is_reported_separately() {
     let failure = failure_of(Classes::default()).await;
