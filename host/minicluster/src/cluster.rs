@@ -44,7 +44,7 @@ impl Config {
         for disk in config.agents.iter_mut().flat_map(|agent| &mut agent.disks) {
             disk.root = make_dir(&disk.root)?;
         }
-        // Different paths may lead to the same directory.
+        // Checked again, because different paths may lead to the same directory.
         config.check()?;
         let (listener, addr) = bind("master", config.listen).await?;
         let standby = match config.standby {
@@ -123,8 +123,8 @@ impl Minicluster {
         self.agents.iter().map(|(_, addr)| *addr).collect()
     }
 
-    /// The agents' ids, in the same order. An agent gets a new one after the maintenance of its
-    /// machine; without a process it has its first one here.
+    /// The agents' ids, in the same order. An agent gets a new id after the maintenance of its
+    /// machine; while its process does not run, its first id is returned.
     pub fn agent_ids(&self) -> Vec<String> {
         let ids = (0..self.agents.len()).filter_map(|index| self.agent_id(index));
         ids.map(|id| id.to_string()).collect()
@@ -146,15 +146,15 @@ impl Minicluster {
         }
     }
 
-    /// Reconnects such an agent, with the tasks that it still runs.
+    /// Reconnects an agent whose connection was broken, with the tasks that it still runs.
     pub fn mend_agent(&self, index: usize) {
         if let Some(id) = self.agent_id(index) {
             self.shared.with(|state| state.mend_agent(&id, Instant::now()));
         }
     }
 
-    /// What runs the containers of tasks with an image, such as `podman 4.3.1`; looks for it if
-    /// that was not needed before. The error says why there is none.
+    /// Describes the runtime for tasks with an image, such as `podman 4.3.1`. Searches for it if no
+    /// task has needed it yet. The error gives the reason why none is available.
     pub async fn container_runtime(&self) -> std::result::Result<String, String> {
         let runtime = self.shared.launcher.runtime().await?;
         Ok(runtime.describe())
@@ -189,7 +189,7 @@ async fn bind(what: &str, addr: SocketAddr) -> Result<(TcpListener, SocketAddr)>
     Ok((listener, addr))
 }
 
-/// Creates a directory and returns its absolute path: tasks have other working directories.
+/// Creates a directory and returns its absolute path, because tasks have other working directories.
 fn make_dir(path: &Path) -> Result<PathBuf> {
     let failed = |source| Error::WorkDir {
         path: path.to_owned(),
@@ -199,9 +199,10 @@ fn make_dir(path: &Path) -> Result<PathBuf> {
     path.canonicalize().map_err(failed)
 }
 
-/// Like the checks of a real agent: redirects are followed, certificates are not verified.
+/// The HTTP client for checks. As in a real agent, redirects are followed and certificates are not
+/// verified.
 fn check_client() -> Result<reqwest::Client> {
-    // A provider that is already installed serves as well.
+    // Fails if a provider is already installed, which serves as well.
     let _ = rustls::crypto::ring::default_provider().install_default();
     reqwest::Client::builder()
         .no_proxy()

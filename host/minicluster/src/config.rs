@@ -37,7 +37,7 @@ pub struct Config {
     pub allocation_interval: Duration,
     /// Delay after which the tasks of a disconnected agent become unreachable.
     pub agent_timeout: Duration,
-    /// Where a master keeps its list of agents over a restart.
+    /// Where a master keeps its list of agents across a restart.
     pub registry: Registry,
     /// Delay after which the agents register again with a new leading master.
     pub reregister: Duration,
@@ -55,24 +55,24 @@ pub struct Config {
     pub executor_shutdown_grace: Duration,
     /// Principals and secrets, one of which every call must use; empty: no authentication.
     pub credentials: Vec<(String, String)>,
-    /// What runs the tasks that name a container image.
+    /// How tasks that name a container image are run.
     pub images: Images,
 }
 
-/// What runs the tasks that name a container image.
+/// How tasks that name a container image are run.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Images {
-    /// Podman, else Docker; looked for when the first such task starts. Without a runtime such
-    /// tasks fail.
+    /// In containers of Podman, or of Docker if Podman does not work. The search starts with the
+    /// first such task. Without a runtime such tasks fail.
     #[default]
     Auto,
-    /// Podman; the cluster does not start where it runs no containers.
+    /// In containers of Podman. If Podman cannot run containers, the cluster does not start.
     Podman,
-    /// Docker; the cluster does not start where it runs no containers.
+    /// In containers of Docker. If Docker cannot run containers, the cluster does not start.
     Docker,
-    /// No runtime: the command runs as a process, without the image. The task's status says so.
+    /// As processes, without a runtime and without the image. The task's status reports that.
     Process,
-    /// None: such tasks fail.
+    /// Not at all: such tasks fail.
     None,
 }
 
@@ -109,10 +109,11 @@ impl FromStr for Images {
 /// Where a master keeps its list of agents.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Registry {
-    /// In memory: a restart forgets them, and unknown tasks are immediately unknown.
+    /// In memory. After a restart the master knows no agents, and reconciliation immediately
+    /// reports unknown tasks as unknown.
     InMemory,
-    /// In a replicated log: after a restart the master waits for them, and does not reconcile
-    /// unknown tasks before.
+    /// In a replicated log. After a restart the master waits for its agents, and does not reconcile
+    /// unknown tasks until they have registered.
     ReplicatedLog,
 }
 
@@ -141,8 +142,7 @@ pub struct AgentConfig {
     pub attributes: Vec<(String, String)>,
 }
 
-/// A disk of an agent other than the one with its work directory. Nothing limits the files on it to
-/// its size.
+/// A disk of an agent other than the one with its work directory. Its size is not enforced.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Disk {
     /// The type of its source.
@@ -199,8 +199,8 @@ impl Config {
         }
     }
 
-    /// Three agents with addresses 127.0.0.1 to .3, disjoint port ranges, and attributes to match
-    /// on.
+    /// Three agents with addresses 127.0.0.1 to .3, disjoint port ranges, and attributes for
+    /// constraints.
     pub fn three_agents(work_dir: impl Into<PathBuf>) -> Self {
         let agent = |index: u8| AgentConfig {
             ip: IpAddr::V4(Ipv4Addr::new(127, 0, 0, index + 1)),
@@ -320,7 +320,8 @@ impl AgentConfig {
     }
 }
 
-/// An attribute of the type that the syntax of its value implies, like an agent's flag.
+/// An attribute whose type follows from the syntax of its value, as for the agent's flag
+/// `--attributes`.
 fn attribute(name: &str, value: &str) -> Value {
     let value = value.trim();
     if let Some(ranges) = value

@@ -6,10 +6,10 @@ use std::{net::SocketAddr, path::PathBuf};
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum Error {
-    /// A port is in use or must not be used.
+    /// A port cannot be opened: it is in use, or this process may not use it.
     #[error("the {what} cannot listen on {addr}")]
     Listen {
-        /// The master or an agent, with its host name.
+        /// The process that listens on it: the master, or an agent with its host name.
         what: String,
         /// The address.
         addr: SocketAddr,
@@ -29,7 +29,7 @@ pub enum Error {
     /// A value of the configuration is invalid.
     #[error("{0}")]
     Invalid(String),
-    /// The container runtime that the setting names does not run containers on this machine.
+    /// The container runtime that the setting names cannot run containers on this machine.
     #[error("images = \"{images}\": {why}")]
     Images {
         /// The setting.

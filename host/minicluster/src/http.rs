@@ -19,7 +19,7 @@ use serde_json::Value;
 use std::{collections::BTreeMap, sync::Arc, time::Duration};
 use tokio::{net::TcpListener, sync::Semaphore};
 
-/// A whole or a streamed response body.
+/// A response body, either complete or streamed.
 pub(crate) type Body = BoxBody<Bytes, Cut>;
 
 /// A response that ends a request early.
@@ -51,13 +51,14 @@ const HEADER_TIMEOUT: Duration = Duration::from_mins(2);
 /// Timeout for a body.
 const BODY_TIMEOUT: Duration = Duration::from_mins(1);
 
-/// Delay between the last bytes of a stream that is cut and its end, so that the bytes arrive.
+/// Delay between the last bytes of a stream and the cut of its connection, so that the bytes are
+/// delivered.
 const BEFORE_CUT: Duration = Duration::from_millis(50);
-/// Maximum delayed events of a stream.
+/// Maximum events of a stream that are delayed at the same time.
 const DELAYED: usize = 1024;
 
-/// Accepts connections until the cluster stops, then waits for the open ones. Faults are applied to
-/// requests first.
+/// Accepts connections until the cluster stops, then waits until the open ones have ended. Active
+/// faults apply to each request before it is answered.
 pub(crate) async fn serve<F>(listener: TcpListener, port: Port, shared: Arc<Shared>, answer: F)
 where
     F: Fn(Arc<Shared>, Request<Incoming>) -> BoxFuture<'static, Response<Body>>
@@ -77,7 +78,7 @@ where
             None => break,
             Some(Ok((socket, _))) => socket,
             Some(Err(error)) => {
-                // Most likely there are no file descriptors left until other connections end.
+                // Most likely this process has no free file descriptors until other connections end.
                 tracing::warn!(%error, "cannot accept a connection");
                 tokio::time::sleep(Duration::from_millis(50)).await;
                 continue;
@@ -167,7 +168,7 @@ pub(crate) async fn read_call(
     schema::read_body(message, "Call", &body).map_err(|why| refusal(StatusCode::BAD_REQUEST, why))
 }
 
-/// The path without a trailing slash and without the prefix of the process.
+/// The path without a trailing slash and without the prefix of the master (`/master`) or the agent.
 pub(crate) fn route<'a>(path: &'a str, process: &str) -> &'a str {
     let path = path
         .strip_suffix('/')
@@ -190,7 +191,7 @@ pub(crate) fn text(status: StatusCode, body: impl Into<String>) -> Response<Body
     with_type(status, "text/plain; charset=utf-8", body.into())
 }
 
-/// A text response instead of the requested document.
+/// A text response that ends the request early.
 pub(crate) fn refusal(status: StatusCode, body: impl Into<String>) -> Refusal {
     text(status, body).into()
 }
@@ -200,7 +201,7 @@ pub(crate) fn json(value: &Value) -> Response<Body> {
     with_type(StatusCode::OK, "application/json", value.to_string())
 }
 
-/// A document, wrapped in a call if the query requests one.
+/// A JSON document; as a call of the function that the query parameter `jsonp` names, if there is one.
 pub(crate) fn shown(document: &Value, query: &BTreeMap<String, String>) -> Response<Body> {
     match query.get("jsonp") {
         Some(callback) => with_type(
@@ -212,7 +213,7 @@ pub(crate) fn shown(document: &Value, query: &BTreeMap<String, String>) -> Respo
     }
 }
 
-/// A response of that type.
+/// A response with this content type.
 pub(crate) fn with_type(status: StatusCode, kind: &'static str, body: impl Into<Bytes>) -> Response<Body> {
     let mut response = Response::new(whole(body.into()));
     *response.status_mut() = status;
@@ -226,7 +227,7 @@ fn whole(body: Bytes) -> Body {
     Full::new(body).map_err(|never| match never {}).boxed()
 }
 
-/// A response with that status and text; an empty text has no type.
+/// A response with the status and text of the reply. Without a text it has no content type.
 pub(crate) fn reply(reply: &crate::state::Reply) -> Response<Body> {
     let status = StatusCode::from_u16(reply.status).unwrap_or(StatusCode::INTERNAL_SERVER_ERROR);
     if reply.body.is_empty() {
@@ -252,8 +253,8 @@ pub(crate) fn not_allowed(method: &Method, allowed: &[&str]) -> Refusal {
     response.into()
 }
 
-/// A chunked response: every item is one chunk. It ends with the stream or with the cluster; an
-/// error closes the connection.
+/// A chunked response in which each item is one chunk. It ends when the stream ends or the cluster
+/// stops; an error closes the connection.
 pub(crate) fn streamed(
     kind: &'static str,
     chunks: impl Stream<Item = Event> + Send + Sync + 'static,
@@ -282,7 +283,7 @@ pub(crate) fn streamed(
     response
 }
 
-/// A queue as a stream that runs `ended` when the client or the queue ends it.
+/// A stream of the items of a queue. `ended` runs when the client disconnects or the queue is closed.
 pub(crate) fn queue<T: Send + Sync>(
     events: tokio::sync::mpsc::Receiver<T>,
     ended: impl FnOnce() + Send + Sync + 'static,
@@ -384,8 +385,8 @@ pub(crate) fn check_accept(headers: &HeaderMap) -> Result<(), Refusal> {
     ))
 }
 
-/// The caller's principal: `Ok(None)` without authentication, the principal for valid credentials,
-/// else the 401.
+/// The principal of the client: `Ok(None)` if the cluster requires no credentials, the principal if
+/// the credentials are valid, otherwise the 401 response.
 pub(crate) fn authenticate(
     shared: &Shared,
     headers: &HeaderMap,

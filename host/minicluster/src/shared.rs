@@ -20,14 +20,15 @@ use std::{
 use tokio::sync::watch;
 use tokio_util::{sync::CancellationToken, task::TaskTracker};
 
-/// One for the whole cluster.
+/// The state and services that the master and all agents of one cluster share.
 pub(crate) struct Shared {
     pub(crate) config: Config,
     state: Mutex<State>,
     runners: Mutex<Runners>,
     /// Notified when a fault starts or ends.
     faults: watch::Sender<()>,
-    /// Delay of every response and event, in milliseconds: a copy of the state's value.
+    /// Delay of every response and event, in milliseconds: a copy of the state's value that is read
+    /// without the lock.
     delay: AtomicU64,
     /// All asynchronous tasks of the cluster, awaited when it stops.
     pub(crate) tracker: TaskTracker,
@@ -42,11 +43,11 @@ pub(crate) struct Shared {
     run: Run,
 }
 
-/// The functions that run processes. Passed in, because they depend on [`Shared`].
+/// The functions that run processes. They are passed in because they depend on [`Shared`].
 pub(crate) struct Run {
-    /// Runs one task until its process group is gone.
+    /// Runs one task until its processes have ended.
     pub(crate) task: RunTask,
-    /// Runs one custom executor until its process group is gone, or until the token kills it.
+    /// Runs one custom executor until its processes have ended, or until the token kills it.
     pub(crate) executor: RunExecutor,
 }
 
@@ -57,11 +58,11 @@ pub(crate) type RunTask = Box<
 pub(crate) type RunExecutor =
     Box<dyn Fn(Arc<Shared>, Launch, CancellationToken) -> BoxFuture<'static, ExecutorEnd> + Send + Sync>;
 
-/// The tasks and custom executors that have, or will have, a process.
+/// The tasks and custom executors that have a process or will have one.
 #[derive(Default)]
 struct Runners {
     kills: HashMap<TaskKey, watch::Sender<Option<KillOrder>>>,
-    /// The executors by container.
+    /// The cancellation tokens of the executors, by container.
     executors: HashMap<String, CancellationToken>,
 }
 
@@ -98,12 +99,12 @@ impl Shared {
         })
     }
 
-    /// Reads or changes the state, then executes its effects in order. Never blocks for long: the
-    /// state does no input or output.
+    /// Reads or changes the state, then executes the resulting effects in order. It never blocks
+    /// for long, because the state does no input or output.
     pub(crate) fn with<R>(self: &Arc<Self>, change: impl FnOnce(&mut State) -> R) -> R {
         let mut state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
         let result = change(&mut state);
-        // What reaches a custom executor changes the state again.
+        // Executing an effect on a custom executor changes the state again and can add effects.
         while !state.effects.is_empty() {
             for effect in std::mem::take(&mut state.effects) {
                 self.execute(&mut state, effect);
@@ -154,8 +155,8 @@ impl Shared {
         Duration::from_millis(self.delay.load(Ordering::Relaxed))
     }
 
-    /// Waits while a fault silences this port. The error closes the connection, as the port is
-    /// closed.
+    /// Waits while a fault keeps this port from answering. The error means that the connection is
+    /// to be closed, because the port is closed.
     pub(crate) async fn pass(self: &Arc<Self>, port: &Port) -> Result<(), Cut> {
         let mut changes = self.faults.subscribe();
         loop {
@@ -207,7 +208,7 @@ impl Shared {
                 Err(error) if error.kind() != std::io::ErrorKind::NotFound => {
                     tracing::warn!(volume = %volume.display(), %error, "cannot delete a persistent volume");
                 }
-                // No task ever used it, or it is deleted.
+                // It is deleted, or no task ever used it.
                 _ => {}
             }
         });

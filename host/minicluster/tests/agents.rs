@@ -1,4 +1,5 @@
-//! Functions of agents other than running tasks: checks, files, commands in running tasks.
+//! Features of agents other than running tasks: checks, the files API, and commands inside running
+//! tasks.
 
 #![allow(
     clippy::unwrap_used,
@@ -41,7 +42,7 @@ fn quick(kind: &str, part: Value) -> Value {
 }
 
 #[tokio::test]
-async fn checks_report_what_changes() {
+async fn check_results_are_reported_when_they_change() {
     let cluster = Cluster::start(1, |_| ()).await;
     let (port, serving) = web("404 Not Found").await;
     let closed = std::net::TcpListener::bind("127.0.0.1:0")
@@ -137,7 +138,7 @@ async fn health_follows_the_results_of_the_check() {
     cluster.stop().await;
 }
 
-/// A running task, with the address of its agent and the path of its sandbox.
+/// Starts a task and returns the address of its agent and the path of its sandbox.
 async fn sleeper(cluster: &Cluster, framework: &mut Framework) -> (String, String) {
     let offer = framework.offer().await;
     framework
@@ -170,7 +171,7 @@ async fn sleeper(cluster: &Cluster, framework: &mut Framework) -> (String, Strin
 }
 
 #[tokio::test]
-async fn sandboxes_can_be_listed_and_read_and_nothing_else() {
+async fn only_sandboxes_can_be_listed_and_read() {
     let cluster = Cluster::start(1, |_| ()).await;
     let mut framework = Framework::subscribe(cluster.master(), &modern()).await;
     let (_, directory) = sleeper(&cluster, &mut framework).await;

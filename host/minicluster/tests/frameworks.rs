@@ -16,7 +16,7 @@ use support::{Cluster, Framework, PATIENCE, first_port, group_lives, journal, mo
 use transom_replay::client::{self, Request};
 
 #[tokio::test]
-async fn every_agent_is_offered_at_once_and_again_after_the_refusal() {
+async fn every_agent_is_offered_immediately_and_again_when_the_decline_filter_expires() {
     let cluster = Cluster::start(3, |_| ()).await;
     let mut framework = Framework::subscribe(cluster.master(), &modern()).await;
     let offers = framework.offers().await;
@@ -69,7 +69,7 @@ async fn suppressed_framework_gets_no_offers_until_revived() {
         .accepted(json!({"type": "DECLINE", "decline": decline}))
         .await;
     let quiet = framework.stream.record(Duration::from_millis(500)).await;
-    // HEARTBEAT follows SUBSCRIBED and was read before the offer.
+    // HEARTBEAT follows SUBSCRIBED and was received before the offer.
     assert!(quiet.is_err(), "{quiet:?}");
     framework.accepted(json!({"type": "REVIVE"})).await;
     framework.offers().await;
@@ -87,7 +87,7 @@ async fn heartbeats_are_sent_repeatedly() {
 }
 
 #[tokio::test]
-async fn a_framework_that_does_not_come_back_is_removed_with_its_tasks() {
+async fn framework_that_does_not_resubscribe_is_removed_with_its_tasks() {
     let cluster = Cluster::start(1, |_| ()).await;
     let mut info = modern();
     info["failover_timeout"] = json!(0.3);
@@ -115,7 +115,7 @@ async fn a_framework_that_does_not_come_back_is_removed_with_its_tasks() {
     let completed = &cluster.get("/frameworks").await["completed_frameworks"][0];
     assert_eq!(completed["completed_tasks"][0]["state"], "TASK_KILLED");
     let pid = journal(&cluster.dir)[0]["pid"].as_u64().unwrap();
-    // Another framework gets the port only when the process is gone.
+    // Another framework gets the port only when the process has ended.
     let mut other = Framework::subscribe(cluster.master(), &modern()).await;
     other
         .until(|event| event["type"] == "OFFERS" && first_port(&event["offers"]["offers"][0]) == port)
@@ -137,7 +137,7 @@ async fn a_framework_that_does_not_come_back_is_removed_with_its_tasks() {
 }
 
 #[tokio::test]
-async fn a_second_subscription_takes_over_and_gets_what_was_not_acknowledged() {
+async fn second_subscription_takes_over_and_receives_unacknowledged_updates() {
     let cluster = Cluster::start(1, |config| config.update_retry = Duration::from_hours(1)).await;
     let mut first = Framework::subscribe(cluster.master(), &modern()).await;
     let offer = first.offer().await;
@@ -262,7 +262,10 @@ async fn unreachable_tasks_end_with_their_framework_and_with_their_agent() {
         let pid = journal(&cluster.dir).last().unwrap()["pid"].as_u64().unwrap();
         cluster.running.break_agent(0);
         framework.state("t", "TASK_UNREACHABLE").await;
-        assert!(group_lives(pid), "the task goes on while its agent is away");
+        assert!(
+            group_lives(pid),
+            "the task keeps running while its agent is disconnected"
+        );
         if by_operator {
             let gone = json!({"type": "MARK_AGENT_GONE", "mark_agent_gone": {"agent_id": offer["agent_id"]}});
             assert_eq!(cluster.operate(gone).await.head.code(), 200);
@@ -344,7 +347,7 @@ async fn credentials_are_required_when_configured() {
         let answer = client::exchange(cluster.master(), &Request::get(path))
             .await
             .unwrap();
-        assert!(answer.head.code() < 400, "{path} needs nobody");
+        assert!(answer.head.code() < 400, "{path} needs no credentials");
     }
     let request = Request::get("/state").with("Authorization", "Basic bWFyYXRob246c2VjcmV0");
     assert_eq!(

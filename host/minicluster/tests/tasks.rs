@@ -1,5 +1,5 @@
-//! Tasks from launch to end: updates, acknowledgements, kills, groups, rejections, and that no
-//! process is left.
+//! Tasks from launch to end: updates, acknowledgements, kills, groups and rejections. Also checks
+//! that no process is left.
 
 #![allow(
     clippy::unwrap_used,
@@ -111,14 +111,14 @@ async fn task_environment_has_exactly_the_variables_that_agents_set() {
         "MESOS_SLAVE_PID",
     ];
     assert_eq!(found["t"], expected);
-    // In a group its address is set as well.
+    // For a task in a group, the address of its container is set as well.
     expected.insert(3, "MESOS_CONTAINER_IP");
     assert_eq!(found["g"], expected);
     cluster.stop().await;
 }
 
 #[tokio::test]
-async fn an_update_that_is_not_acknowledged_comes_again_and_holds_back_the_next() {
+async fn unacknowledged_update_is_resent_and_delays_the_next_one() {
     let cluster = Cluster::start(1, |config| config.update_retry = Duration::from_millis(300)).await;
     let mut framework = Framework::subscribe(cluster.master(), &modern()).await;
     let offer = framework.offer().await;
@@ -139,7 +139,7 @@ async fn an_update_that_is_not_acknowledged_comes_again_and_holds_back_the_next(
             first["update"]["status"]["uuid"]
         );
     }
-    assert!(waited > Duration::from_millis(200), "again after {waited:?}");
+    assert!(waited > Duration::from_millis(200), "sent again after {waited:?}");
     assert!(
         came.elapsed() > waited + Duration::from_millis(500),
         "the second wait is twice as long"
@@ -250,7 +250,7 @@ async fn killing_one_of_a_group_kills_all_and_ends_the_executor() {
 }
 
 #[tokio::test]
-async fn no_two_tasks_get_one_port() {
+async fn two_tasks_cannot_use_the_same_port() {
     let cluster = Cluster::start(1, |_| ()).await;
     let mut framework = Framework::subscribe(cluster.master(), &modern()).await;
     let offer = framework.offer().await;
@@ -336,12 +336,12 @@ async fn stopping_leaves_no_process_behind() {
     let pid = journal(&cluster.dir)[0]["pid"].as_u64().unwrap();
     assert!(group_lives(pid));
     let dir = cluster.stop_and_keep().await;
-    assert!(!group_lives(pid), "the group of {pid} is still there");
+    assert!(!group_lives(pid), "process group {pid} is still running");
     assert_eq!(journal(&dir).last().unwrap()["event"], "exit");
 }
 
 #[tokio::test]
-async fn children_of_a_task_that_ended_are_ended_too() {
+async fn child_processes_of_an_ended_task_are_killed() {
     let cluster = Cluster::start(1, |_| ()).await;
     let mut framework = Framework::subscribe(cluster.master(), &modern()).await;
     let offer = framework.offer().await;

@@ -37,7 +37,7 @@ fn accept(offer: &Value) -> Value {
     call
 }
 
-/// The outcome of an operation, which is acknowledged.
+/// Waits for the outcome of an operation and acknowledges it.
 async fn outcome(framework: &mut Framework, id: &str) -> Value {
     let event = framework
         .until(|event| event["update_operation_status"]["status"]["operation_id"]["value"] == id)
@@ -64,8 +64,8 @@ fn reserved(offer: &Value) -> Option<&Value> {
     resources.find(|resource| resource.get("reservations").is_some())
 }
 
-/// The last offer that fits, when the task has this state as well. It may arrive before the update,
-/// which waits for the acknowledgements of the earlier ones.
+/// Waits until the task has this state and an offer fits, and returns the last such offer. The
+/// offer may arrive before the update, which waits until the earlier ones are acknowledged.
 async fn offered_and(
     framework: &mut Framework,
     task: &str,
@@ -90,7 +90,7 @@ async fn offered_and(
     }
 }
 
-/// The offer with the volume of a finished task.
+/// Waits until the task has finished, and returns an offer with its volume.
 async fn finished_and_offered(framework: &mut Framework, task: &str) -> Value {
     offered_and(framework, task, "TASK_FINISHED", |offer| {
         reserved(offer).is_some()
@@ -186,7 +186,7 @@ async fn reserved_resources_are_offered_to_their_role_only() {
     let cluster = Cluster::start(1, |_| ()).await;
     let mut owner = Framework::subscribe(cluster.master(), &alpha()).await;
     let offer = owner.offer().await;
-    // While it suppresses offers, the rest goes to others.
+    // While the owner suppresses offers, the remaining resources are offered to other frameworks.
     owner.accepted(json!({"type": "SUPPRESS"})).await;
     let mut cpu = scalar("cpus", 1.5);
     cpu["reservations"] = json!([{"type": "DYNAMIC", "role": "alpha"}]);
@@ -206,7 +206,7 @@ async fn reserved_resources_are_offered_to_their_role_only() {
     assert_eq!(cpus.len(), 1, "{cpus:?}");
     assert_eq!(cpus[0]["scalar"]["value"], 0.5);
     assert_eq!(cpus[0]["role"], "*");
-    // The owner receives the rest at the same time.
+    // At the same time the owner is offered the resources that are reserved for its role.
     owner.accepted(json!({"type": "REVIVE"})).await;
     let offer = owner.offer().await;
     assert_eq!(offer["resources"].as_array().unwrap().len(), 1);
@@ -327,7 +327,7 @@ fn reserved_part(disk: &Value, size: f64) -> Value {
     part
 }
 
-/// The reserved disk as a volume that is mounted at `data`.
+/// The reserved disk as a persistent volume that is mounted at `data`.
 fn volume_on(disk: &Value, id: &str) -> Value {
     let mut volume = disk.clone();
     volume["disk"]["persistence"] = json!({"id": id, "principal": "p"});
@@ -405,7 +405,7 @@ async fn volume_on_a_path_disk_takes_a_part_of_it_and_has_its_files_there() {
     let root = roots.path().join("p");
     wait_for("the file in the volume", async || files(&root) == ["hello\n"]).await;
     assert_eq!(disks(&rest, &source)[0]["scalar"]["value"], 70.0);
-    // The rest and the volume come in one offer, when both are free.
+    // When both are free, the rest of the disk and the volume come in one offer.
     framework.accepted(json!({"type": "SUPPRESS"})).await;
     framework
         .accepted(json!({"type": "DECLINE", "decline": {"offer_ids": [rest["id"]]}}))

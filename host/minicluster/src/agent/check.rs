@@ -21,13 +21,13 @@ use tokio_util::sync::CancellationToken;
 /// A result of a check.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Finding {
-    /// Of the task's `check`.
+    /// A result of the task's `check`.
     Check(CheckResult),
-    /// Of its `health_check`.
+    /// A result of the task's `health_check`.
     Health(bool),
 }
 
-/// Which of a task's two checks it is.
+/// Whether a probe serves the task's check or its health check.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Purpose {
     Check,
@@ -52,8 +52,8 @@ pub(crate) fn initial(info: &Value) -> Option<CheckResult> {
     }
 }
 
-/// Runs the check at its interval until it is stopped. Returns immediately if the check names
-/// nothing that can be run.
+/// Runs the check at its interval until it is stopped. Returns immediately if the task has no check
+/// of this kind, or one that cannot be run.
 pub(crate) async fn run(
     client: reqwest::Client,
     place: Place,
@@ -79,7 +79,7 @@ pub(crate) async fn run(
         seconds("interval_seconds", 10.0).max(Duration::from_millis(10)),
         seconds("timeout_seconds", 20.0),
     );
-    // Zero means no limit; a day serves the same purpose and still ends.
+    // Zero means no timeout. One day has the same effect, and the attempt still ends.
     let timeout = if timeout.is_zero() {
         Duration::from_hours(24)
     } else {
@@ -114,7 +114,7 @@ impl Probe {
     fn read(check: &Value, purpose: Purpose) -> Option<Self> {
         let port = |kind: &str| u16::try_from(check[kind]["port"].as_u64()?).ok();
         match doc::text(check, &["type"])? {
-            // A check wraps its command, a health check does not.
+            // A check nests its command one level deeper than a health check does.
             "COMMAND" if purpose == Purpose::Check => {
                 Some(Self::Command(doc::find(check, &["command", "command"])?.clone()))
             }
@@ -129,7 +129,7 @@ impl Probe {
         }
     }
 
-    /// One attempt; `None` when it was stopped meanwhile.
+    /// Makes one attempt; `None` if the check was stopped meanwhile.
     async fn attempt(
         &self,
         client: &reqwest::Client,
@@ -159,18 +159,18 @@ impl Probe {
     }
 }
 
-/// The place of a running task, where its checks are made.
+/// A running task, in whose sandbox or container its checks run.
 #[derive(Clone, Debug)]
 pub(crate) struct Place {
     pub(crate) launch: Arc<Launch>,
-    /// `None`: a process.
+    /// `None` if the task runs as a process.
     pub(crate) container: Option<Arc<Container>>,
 }
 
 impl Place {
-    /// Processes may listen on their agent's address or, as under a real agent, on 127.0.0.1. No
-    /// two agents share a port, so either answer is from the task itself. A container has its own
-    /// address, unless it shares the agent's network.
+    /// The addresses to connect to. Processes may listen on their agent's address or, as under a
+    /// real agent, on 127.0.0.1. No two agents share a port, so either response is from the task
+    /// itself. A container has its own address, unless it shares the agent's network.
     fn addresses(&self, port: u16) -> Vec<SocketAddr> {
         let of_container = self.container.as_ref();
         of_container
@@ -182,7 +182,7 @@ impl Place {
             })
     }
 
-    /// A command in the task's sandbox or container; `None` if it has no words.
+    /// A command in the task's sandbox or container; `None` if a container's command has no value.
     pub(crate) fn command(&self, info: &Value) -> Option<Command> {
         match &self.container {
             Some(container) => container.exec(info),
@@ -215,7 +215,8 @@ async fn http_status(
     None
 }
 
-/// `Some(None)`: the command could not be run or timed out.
+/// Runs the command of a check and returns its exit code: `Some(None)` if it could not be run or
+/// timed out, `None` if the check was stopped.
 async fn run_command(
     info: &Value,
     place: &Place,
@@ -233,7 +234,7 @@ async fn run_command(
         .run_until_cancelled(tokio::time::timeout(timeout, process.wait()))
         .await;
     let Some(Ok(ended)) = waited else {
-        // Stopped or timed out: none of its processes may stay.
+        // The check was stopped or timed out: kill every process that it started.
         let _ = process.destroy().await;
         return waited.map(|_| None);
     };

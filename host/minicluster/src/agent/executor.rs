@@ -22,7 +22,7 @@ const EXITED_WITH_1: i32 = 1 << 8;
 const KILLED: i32 = 9;
 
 /// Prepares the sandbox and runs the command until it ends, the token kills it, or the cluster
-/// stops. When it returns, the process group is gone.
+/// stops. No process of the group is left when it returns.
 pub(crate) async fn run(shared: &Arc<Shared>, launch: Launch, kill: &CancellationToken) -> ExecutorEnd {
     let launch = match plan(shared.config.images, &launch.info) {
         Plan::Process => launch,

@@ -1,5 +1,6 @@
 //! `POST /api/v1/executor` of an agent: the calls of custom executors and the streams of their
-//! events. It needs no credentials, as real agents do not have executors authenticate by default.
+//! events. It requires no credentials, because real agents do not authenticate executors by
+//! default.
 
 use crate::{
     http::{Answer, check_accept, empty, queue, read_call, refusal, reply, streamed},
@@ -27,7 +28,7 @@ pub(super) async fn call(
             check_accept(headers)?;
             subscribe(shared, agent, &call)
         }
-        // Real agents look at nothing else of it.
+        // Real agents ignore the rest of the call.
         Some("HEARTBEAT") => Ok(empty(StatusCode::ACCEPTED)),
         _ => {
             let answer = shared.with(|state| state.executor_call(agent, &call, Instant::now()));

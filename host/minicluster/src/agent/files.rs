@@ -18,14 +18,14 @@ const LARGEST_DOWNLOAD: u64 = 64 << 20;
 /// Maximum entries of a listing.
 const ENTRIES: usize = 10_000;
 
-/// Why a file cannot be read.
+/// The reason why a file cannot be read.
 #[derive(Debug)]
 pub(crate) enum Failure {
     NotFound,
     Bad(String),
 }
 
-/// The real path of `path`, if it is inside the agent's sandboxes.
+/// Resolves symbolic links in `path`. A result outside of the agent's sandboxes is an error.
 pub(crate) async fn resolve(work_dir: &Path, path: &Path) -> Result<PathBuf, Failure> {
     let root = tokio::fs::canonicalize(work_dir.join("slaves"))
         .await
@@ -94,7 +94,7 @@ pub(crate) async fn list(directory: &Path) -> Result<Vec<(PathBuf, Metadata)>, F
     Ok(entries)
 }
 
-/// A part of a file and the file's size. Length `None` reads as much as one response may contain.
+/// Reads a part of a file and its size. Without a `length`, reads as much as one response may contain.
 pub(crate) async fn read(path: &Path, offset: u64, length: Option<u64>) -> Result<(Vec<u8>, u64), Failure> {
     let mut file = tokio::fs::File::open(path).await.map_err(|_| Failure::NotFound)?;
     let metadata = file.metadata().await.map_err(|_| Failure::NotFound)?;

@@ -1,15 +1,15 @@
-//! Evaluates health check results. Pure.
+//! Evaluates health check results. Does no I/O.
 
 use crate::wire::json as doc;
 use serde_json::Value;
 use std::time::Duration;
 
-/// The action after a result.
+/// The action that follows a result.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Verdict {
     /// Nothing has changed, or the grace period is running.
     Nothing,
-    /// Report to the framework.
+    /// Report the result to the framework.
     Report(bool),
     /// Report the task as unhealthy, then kill it.
     Kill,
@@ -36,9 +36,9 @@ impl Health {
         }
     }
 
-    /// Evaluates a result `since` the start of the task. Failures in the grace period count only
-    /// after a first success. Every other failure is reported, a success only when it is a change.
-    /// Zero allowed failures never kill.
+    /// Evaluates a result that arrived `since` the start of the task. Failures in the grace period
+    /// count only after a first success. Every other failure is reported; a success is reported
+    /// only if it is a change. If the check allows zero failures, the task is never killed.
     pub(crate) fn observe(&mut self, healthy: bool, since: Duration) -> Verdict {
         if healthy {
             self.failures = 0;

@@ -18,7 +18,7 @@ use hyper::body::Incoming;
 use serde_json::{Value, json as document};
 use std::{collections::BTreeMap, net::SocketAddr, path::PathBuf, sync::Arc};
 
-/// Answers one request to the agent with this address; `first` is the id that it had first.
+/// Answers one request to the agent with this address. `first` is the agent's first id.
 pub(crate) async fn answer(
     shared: Arc<Shared>,
     addr: SocketAddr,
@@ -44,7 +44,7 @@ pub(crate) async fn answer(
     answer.unwrap_or_else(Refusal::into_response)
 }
 
-/// Reads the agent; an agent that was marked gone returns an error.
+/// Reads from the agent's state. An agent that was marked gone is an error.
 fn look<R>(
     shared: &Arc<Shared>,
     agent: &AgentId,

@@ -1,6 +1,6 @@
 //! `journal.jsonl` of each agent: a line for every start, signal and end of a task's process.
 //!
-//! Tests and people read it to learn which processes really ran, independently of the API, and
+//! Tests and users read it to learn which processes actually ran, independently of the API, and
 //! compare it with the process table. Pids are reused: a process is alive when `/proc/<pid>/stat`
 //! exists and its 22nd field is `start`. A line is short and goes to the page cache, so it is
 //! written synchronously, under a plain lock, before the framework is notified.
@@ -21,7 +21,7 @@
 //!
 //! An agent that registers under a new id, after the maintenance of its machine, keeps its journal.
 //!
-//! Every `launch` is followed by one `exit` of the same `pid` and `start`, at the latest when the
+//! Every `launch` is followed by one `exit` with the same `pid` and `start`, at the latest when the
 //! cluster stops, with any number of `kill`s between them. After an `exit` no process of the group
 //! is left. Checks and commands inside a task are not recorded: they end before their task's
 //! `exit`.
@@ -61,7 +61,7 @@ impl Journals {
         Ok(())
     }
 
-    /// Continues the journal of an agent that registered again, under its new id.
+    /// Continues the journal of an agent that registered under a new id.
     pub(crate) fn keep(&self, of: &AgentId, for_agent: &AgentId) {
         let mut files = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         if let Some(file) = files.get(of).cloned() {
@@ -98,7 +98,7 @@ impl Journals {
         self.note(&launch.agent, &Value::Object(line));
     }
 
-    /// Writes a line unchanged.
+    /// Writes one line without adding fields.
     pub(crate) fn note(&self, agent: &AgentId, line: &Value) {
         let files = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         let written = files

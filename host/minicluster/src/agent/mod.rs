@@ -1,4 +1,5 @@
-//! The agents: they run tasks as process groups, check them, and have an HTTP port each.
+//! The agents. Each runs tasks as process groups or containers, checks them, and has its own HTTP
+//! port.
 
 pub(crate) mod check;
 pub(crate) mod container;

@@ -1,9 +1,9 @@
 //! Commands inside a task's container, from the agent API: sessions whose output is streamed, and
 //! plain commands.
 //!
-//! Here a nested container is a process group in the task's sandbox, with the task's environment;
-//! of a task with an image, it is a command inside the task's container. It ends with its task.
-//! Docker's containerizer has no nested containers.
+//! Here a nested container is a process group in the task's sandbox, with the task's environment.
+//! If the task has an image, it is a command inside the task's container. It ends when its task
+//! ends. Docker's containerizer has no nested containers.
 
 use super::{
     check::Place,
@@ -27,18 +27,18 @@ use tokio::{
 };
 use tokio_util::{sync::CancellationToken, task::TaskTracker};
 
-/// Maximum nested containers, including ended ones until they are removed or their task ends.
+/// Maximum nested containers. An ended one counts until it is removed or its task ends.
 const CONTAINERS: usize = 1024;
 /// Maximum records of a session that its client has not read yet.
 const RECORDS: usize = 64;
 
-/// The tasks with a process, and their nested containers.
+/// The running tasks and their nested containers.
 #[derive(Debug)]
 pub(crate) struct Containers {
     inner: Mutex<Inner>,
     /// Tracks the tasks that run nested containers.
     tracker: TaskTracker,
-    /// Ends all of them.
+    /// Ends all nested containers.
     token: CancellationToken,
 }
 
@@ -60,14 +60,14 @@ struct Nested {
     kill: CancellationToken,
 }
 
-/// Why a call for a container fails.
+/// The reason why a call for a nested container fails.
 #[derive(Debug)]
 pub(crate) enum Failure {
-    /// 404.
+    /// Response 404.
     Unknown(String),
-    /// 400.
+    /// Response 400.
     Bad(String),
-    /// 500.
+    /// Response 500.
     Failed(String),
 }
 
@@ -85,13 +85,13 @@ impl Containers {
         self.inner.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Allows commands in this task from now on.
+    /// Allows commands in this task from now on, until it ends.
     pub(crate) fn task_began(&self, place: Place) {
         self.lock().tasks.insert(place.launch.container.clone(), place);
     }
 
-    /// Ends and removes all nested containers of the task, and waits until their processes are
-    /// gone.
+    /// Kills and removes all nested containers of the task, and waits until their processes have
+    /// ended.
     pub(crate) async fn task_ended(&self, container: &str) {
         let inside: Vec<Nested> = {
             let mut inner = self.lock();
@@ -218,7 +218,7 @@ impl Containers {
     }
 }
 
-/// The handles of a nested container in the task that runs it.
+/// The sending ends of a nested container's channels, owned by the task that runs it.
 struct Running {
     ended: watch::Sender<Option<i32>>,
     kill: CancellationToken,
@@ -237,7 +237,7 @@ fn spawn(info: &Value, place: &Place, piped: bool) -> io::Result<Process> {
     Process::spawn(command)
 }
 
-/// Runs until the command has ended and its output is sent.
+/// Waits until the command has ended and its output has been sent.
 async fn attend(
     token: CancellationToken,
     mut process: Process,

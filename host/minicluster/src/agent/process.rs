@@ -1,4 +1,4 @@
-//! Processes in their own groups: starting and signalling them, and describing their end.
+//! Processes in their own process groups: starts and signals them, and describes how they ended.
 
 use crate::{state::Launch, wire::json as doc};
 use nix::{
@@ -21,8 +21,8 @@ const PATH: &str = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin
 pub(crate) struct Process {
     pub(crate) child: Child,
     pub(crate) pid: u32,
-    /// Clock ticks from the start of the machine to the start of the process; with the pid it is a
-    /// unique id.
+    /// Clock ticks from the start of the machine to the start of the process. Together with the pid
+    /// they identify the process.
     pub(crate) started: u64,
 }
 
@@ -115,8 +115,8 @@ pub(crate) fn command(info: &Value, launch: &Launch) -> Command {
 }
 
 /// The environment of every task without the variables of its own command: the variables that a
-/// real agent passes to the executor. None of them identifies the task: a framework that needs this
-/// sets it in the command. The executor of a single command has the task's id.
+/// real agent passes to the executor. None of them identifies the task; a framework that needs this
+/// sets a variable in the command. For a command task, the executor's id is the task's id.
 pub(crate) fn environment(launch: &Launch) -> Vec<(&'static str, String)> {
     let sandbox = launch.directory.display().to_string();
     let ip = launch.agent_addr.ip().to_string();
@@ -133,7 +133,7 @@ pub(crate) fn environment(launch: &Launch) -> Vec<(&'static str, String)> {
         ("MESOS_AGENT_ENDPOINT", launch.agent_addr.to_string()),
     ];
     variables.extend(launch.variables.iter().cloned());
-    // Only the executor of task groups sets it.
+    // Only the executor of a task group sets this variable.
     if launch.executor_id != launch.key.task.as_str() {
         variables.push(("MESOS_CONTAINER_IP", ip));
     }
@@ -148,7 +148,7 @@ pub(crate) fn switch_to(name: &str) -> Option<User> {
     User::from_name(name).ok().flatten()
 }
 
-/// Describes the end of a process in the executor's words.
+/// Describes the end of a process with the executor's message.
 pub(crate) fn describe(status: ExitStatus) -> String {
     match (status.code(), status.signal()) {
         (Some(code), _) => format!("Command exited with status {code}"),

@@ -28,10 +28,10 @@ use tokio::{
 };
 use tokio_util::sync::CancellationToken;
 
-/// The distance of a deadline that is not set.
+/// How far in the future a deadline lies that is not set.
 const NEVER: Duration = Duration::from_hours(365 * 24);
 
-/// Runs the task and reports its updates to the state. Returns when its process group is gone, or
+/// Runs the task and reports its updates to the state. Returns when its processes have ended, or
 /// immediately when the cluster stops.
 pub(crate) async fn run(
     shared: &Arc<Shared>,
@@ -101,7 +101,7 @@ fn refuse(shared: &Arc<Shared>, launch: &Launch, why: Unprepared) {
         Unprepared::Sandbox(Trouble::Fetch(why)) | Unprepared::Container(Refused::Launch(why)) => {
             launch_failed(&why)
         }
-        // Docker's executor finds that, so it has begun.
+        // Docker's executor finds this error, so the task has already started.
         Unprepared::Container(Refused::Options(why)) => {
             tell(shared, launch, &AgentUpdate::new(TaskState::Starting));
             let message = Some(format!("Failed to create docker run options: {why}"));
@@ -138,7 +138,7 @@ async fn killed(kills: &mut watch::Receiver<Option<KillOrder>>) {
     }
 }
 
-/// An update by the agent itself, without a container.
+/// An update whose source is the agent itself, without a container.
 fn told_by_agent(state: TaskState, reason: &'static str, why: &str) -> AgentUpdate {
     let message = Some(why.to_owned());
     AgentUpdate {
@@ -156,7 +156,8 @@ pub(super) fn start(launch: &Launch, mut command: Command) -> io::Result<Process
     Process::spawn(command)
 }
 
-/// A command that does not exist: a real executor runs, and its child ends with status 1.
+/// Reports a command that does not exist. A real executor runs, and its child process exits with
+/// status 1.
 async fn cannot_start(shared: &Arc<Shared>, launch: &Launch, error: &io::Error) {
     let value = doc::text(&launch.info, &["command", "value"]).unwrap_or_default();
     let _ = sandbox::note(
@@ -164,7 +165,7 @@ async fn cannot_start(shared: &Arc<Shared>, launch: &Launch, error: &io::Error) 
         &format!("Failed to execute '{value}': {error}\n"),
     )
     .await;
-    // This process acts as the executor; there is no other.
+    // This process acts as the executor, because no other process runs.
     set_pid(shared, launch, std::process::id());
     for state in [TaskState::Starting, TaskState::Running] {
         tell(shared, launch, &AgentUpdate::new(state));
@@ -185,13 +186,13 @@ struct Running<'a> {
     shared: &'a Arc<Shared>,
     launch: &'a Arc<Launch>,
     process: Process,
-    /// The container that the process runs.
+    /// The container of the process, if it is a container runtime's.
     container: Option<Arc<Container>>,
     /// Whether the task was reported as running.
     reported: bool,
-    /// The network of its container, once it is known.
+    /// The network of the container, once it is known.
     network_info: Option<Value>,
-    /// What the first updates say.
+    /// The message of the first updates.
     notice: Option<String>,
     since: Instant,
     check: Option<CheckResult>,
@@ -200,13 +201,13 @@ struct Running<'a> {
     kill: Option<KillOrder>,
     /// Whether it exceeded its maximum run time.
     overdue: bool,
-    /// The time of SIGKILL.
+    /// The time at which SIGKILL is due.
     kill_at: Option<Instant>,
 }
 
 /// The checks of a task.
 struct Checks {
-    /// Until they are started.
+    /// Taken when the checks start.
     findings: Option<mpsc::Sender<Finding>>,
     running: JoinSet<()>,
     stop: CancellationToken,
@@ -285,7 +286,7 @@ impl<'a> Running<'a> {
         }
     }
 
-    /// The task runs from now on: reports it and starts its checks.
+    /// Handles the start of the task: reports that it is running and starts its checks.
     fn begin(&mut self, started: Option<&Started>, checks: &mut Checks) {
         self.since = Instant::now();
         self.network_info = started.and_then(Started::network_info);
@@ -294,7 +295,7 @@ impl<'a> Running<'a> {
             container: self.container.clone(),
         };
         self.shared.sessions.task_began(place.clone());
-        // A container that is being ended is not reported as running any more.
+        // A container that is being killed is no longer reported as running.
         if self.kill.is_none() {
             self.report_running(started);
         }
@@ -317,7 +318,7 @@ impl<'a> Running<'a> {
         self.tell_first(TaskState::Running, started);
     }
 
-    /// Waits until the process is gone.
+    /// Handles kills, check results and timeouts until the process has ended.
     async fn wait(
         &mut self,
         kills: &mut watch::Receiver<Option<KillOrder>>,
@@ -377,8 +378,8 @@ impl<'a> Running<'a> {
         kill_grace(&self.launch.info["kill_policy"]).unwrap_or(self.shared.config.kill_grace)
     }
 
-    /// The first order is reported and terminates the task; later ones can only shorten the grace
-    /// period.
+    /// The first order is reported and terminates the task. A later order can only shorten the
+    /// grace period.
     fn begin_kill(&mut self, order: KillOrder) {
         let grace = order.grace.unwrap_or_else(|| self.grace());
         if order.crashed {
@@ -422,7 +423,7 @@ impl<'a> Running<'a> {
         }
     }
 
-    /// The cluster stops.
+    /// Kills the task because the cluster stops.
     async fn destroy(&mut self) -> io::Result<ExitStatus> {
         if let Some(container) = &self.container {
             container.destroy().await;
@@ -471,7 +472,7 @@ impl<'a> Running<'a> {
         );
     }
 
-    /// The first updates.
+    /// Reports `TASK_STARTING` or the first `TASK_RUNNING`.
     fn tell_first(&self, state: TaskState, started: Option<&Started>) {
         let mut update = AgentUpdate {
             check: self.check,
@@ -485,7 +486,7 @@ impl<'a> Running<'a> {
         tell(self.shared, self.launch, &update);
     }
 
-    /// The network in the updates of the end: Docker's executor leaves it out.
+    /// The network in the last updates. Docker's executor omits it.
     fn last_network(&self) -> Option<Value> {
         let container = self.container.as_ref()?;
         let network = self.network_info.clone();

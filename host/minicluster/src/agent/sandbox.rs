@@ -19,7 +19,7 @@ const LARGEST_FETCH: u64 = 1 << 30;
 /// Timeout for fetching one URI, including extraction.
 const FETCH_TIMEOUT: Duration = Duration::from_mins(1);
 
-/// Why a sandbox cannot be used.
+/// The reason why a sandbox cannot be used.
 #[derive(Debug)]
 pub(crate) enum Trouble {
     /// The task's user does not exist.
@@ -35,7 +35,7 @@ pub(crate) async fn prepare(client: &reqwest::Client, launch: &Launch) -> Result
         let fetched = tokio::time::timeout(FETCH_TIMEOUT, fetch(client, launch, uri)).await;
         if let Err(error) = fetched.unwrap_or_else(|_| Err(io::Error::from(io::ErrorKind::TimedOut))) {
             let uri = doc::text(uri, &["value"]).unwrap_or_default();
-            // Like the real fetcher, into the sandbox's own stderr.
+            // The real fetcher also writes to the sandbox's stderr.
             let _ = note(&launch.directory, &format!("Failed to fetch '{uri}': {error}\n")).await;
             return Err(Trouble::Fetch(format!(
                 "Failed to fetch all URIs for container '{}': exited with status 1",
@@ -91,21 +91,21 @@ async fn make(launch: &Launch) -> Result<(), Trouble> {
     Ok(())
 }
 
-/// Links `tasks/TASK` in the executor's sandbox to the task's own one, as the default executor does: a
-/// reader of files does not know the id of the container.
+/// Links `tasks/TASK` in the executor's sandbox to the task's sandbox, as the default executor
+/// does, so that a client of the files API does not need the container's id.
 async fn name_by_task(launch: &Launch, executor: &Path) -> io::Result<()> {
     let tasks = executor.join("tasks");
     tokio::fs::create_dir_all(&tasks).await?;
     let own = Path::new("../containers").join(&launch.container);
     let linked = tokio::fs::symlink(own, tasks.join(launch.key.task.as_str())).await;
-    // An agent that has been restarted prepares the sandbox again.
+    // The sandbox is prepared again after a restart of the agent.
     linked.or_else(|error| match error.kind() {
         io::ErrorKind::AlreadyExists => Ok(()),
         _ => Err(error),
     })
 }
 
-/// Links the paths of the executor's sandbox that a process of a group shares.
+/// Links those paths of the executor's sandbox that a process in a group shares.
 async fn share(launch: &Launch, executor: &Path) -> io::Result<()> {
     for volume in doc::list(&launch.info, &["container", "volumes"]) {
         let path = &volume["source"]["sandbox_path"];
@@ -125,7 +125,7 @@ async fn share(launch: &Launch, executor: &Path) -> io::Result<()> {
     Ok(())
 }
 
-/// Links a directory, which is created if it is missing, unless there is a link already.
+/// Creates a missing directory and links it at `place`, unless a link exists already.
 async fn link_to(launch: &Launch, directory: &Path, place: &Path) -> io::Result<()> {
     tokio::fs::create_dir_all(directory).await?;
     if let Some(user) = switch_to(&launch.user) {
@@ -140,8 +140,8 @@ async fn link_to(launch: &Launch, directory: &Path, place: &Path) -> io::Result<
     }
 }
 
-/// Links a persistent volume into the sandbox; of a container, where it is mounted over an empty
-/// directory.
+/// Links a persistent volume into the sandbox. For a container it creates an empty directory
+/// instead, over which the volume is mounted.
 async fn link(launch: &Launch, volume: &Path, name: &Path) -> io::Result<()> {
     tokio::fs::create_dir_all(volume).await?;
     if let Some(user) = switch_to(&launch.user) {
@@ -247,7 +247,7 @@ async fn download(client: &reqwest::Client, url: &str, target: &PathBuf) -> io::
     file.flush().await
 }
 
-/// The program that extracts a file; archives are recognised by name, as in the real fetcher.
+/// The commands that extract a file. Archives are recognised by name, as in the real fetcher.
 fn unpacker(name: &str) -> Option<&'static [&'static str]> {
     let ends = |endings: &[&str]| endings.iter().any(|ending| name.ends_with(ending));
     if ends(&[".tar", ".tar.gz", ".tgz", ".tar.bz2", ".tbz2", ".tar.xz", ".txz"]) {

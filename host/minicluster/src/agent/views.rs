@@ -10,12 +10,13 @@ use crate::{
 };
 use serde_json::{Map, Value, json};
 
-/// The resources of a command task's executor, in addition to the task's.
+/// The resources of a command task's executor, which are added to the task's.
 fn command_executor() -> Bundle {
     Bundle::total(0.1, 32.0, 0.0, (1, 0))
 }
 
-/// An executor on the agent with its tasks: of a group, a custom one, or of a command task.
+/// An executor on the agent with its tasks: the executor of a task group, a custom executor, or
+/// that of a command task.
 struct Running<'a> {
     framework: &'a Framework,
     id: String,
@@ -26,14 +27,14 @@ struct Running<'a> {
     /// `None` for a command task.
     own: Option<&'a Executor>,
     tasks: Vec<&'a Task>,
-    /// Tasks that wait for it to subscribe.
+    /// Tasks that wait until the executor subscribes.
     queued: Vec<&'a Task>,
     pid: Option<u32>,
 }
 
 impl Running<'_> {
-    /// The executors of command tasks describe the command; others have names if their frameworks
-    /// gave them any.
+    /// The name of a command task's executor describes the command. Other executors have the name
+    /// that the framework gave them, if any.
     fn name(&self) -> String {
         if let Some(executor) = self.own {
             return doc::text(&executor.info, &["name"])
@@ -146,7 +147,8 @@ pub(crate) fn state(state: &State, agent: &Agent) -> Value {
     })
 }
 
-/// Frameworks with tasks or executors on the agent, current or only completed.
+/// Frameworks on the agent: those with tasks or executors or, if `completed`, those with only
+/// completed tasks.
 fn frameworks(state: &State, agent: &Agent, completed: bool) -> Vec<Value> {
     let running = executors(state, agent);
     let mut shown = Vec::new();
@@ -230,7 +232,8 @@ fn completed_executor(task: &Task) -> Value {
     })
 }
 
-/// Statistics that need no isolator: the limits.
+/// The statistics that need no isolator: the limits, and the resident memory of the executor's
+/// process.
 fn statistics(running: &Running<'_>) -> Map<String, Value> {
     let bytes = (running.resources.scalar("mem") * 1_048_576.0) as u64;
     doc::object(json!({
@@ -244,7 +247,7 @@ fn statistics(running: &Running<'_>) -> Map<String, Value> {
     }))
 }
 
-/// A process's resident memory; zero if it is gone.
+/// Resident memory of a process; zero if it does not exist.
 fn resident_bytes(pid: u32) -> u64 {
     let pages = std::fs::read_to_string(format!("/proc/{pid}/statm")).ok();
     pages

@@ -2,8 +2,8 @@
 //! injects one.
 //!
 //! A call is a JSON object with `fault` and its listed parameters; other members are rejected with
-//! 400. The response is 200 with the faults that are active then. Faults never affect this page
-//! itself, on either master. If calls need credentials, so does this page.
+//! 400. The response is 200 with the faults that are active after the call. Faults never affect
+//! this page itself, on either master. If calls need credentials, so does this page.
 
 use crate::{
     config::Registry,
@@ -44,7 +44,7 @@ const RECOVERY: (&str, &str) = (
     "recovery_ms",
     "for how long calls are then answered 503, Master has not finished recovery; 100 when absent",
 );
-/// The time that a real master needs with little to recover.
+/// The time that a real master needs to start and recover with little state.
 const USUAL_START: Duration = Duration::from_millis(200);
 const USUAL_RECOVERY: Duration = Duration::from_millis(100);
 
@@ -180,7 +180,7 @@ fn described(fault: &Fault) -> Value {
     document!({"fault": fault.name, "description": fault.what, "parameters": parameters})
 }
 
-/// A requested fault with its parameters.
+/// A request for a fault, with its parameters.
 struct FaultRequest {
     fault: &'static Fault,
     given: Value,
@@ -219,7 +219,7 @@ impl FaultRequest {
             .ok_or_else(|| format!("Expecting '{key}' to be a number, zero or more"))
     }
 
-    /// A duration of at most an hour.
+    /// The parameter `key` as a duration of at most an hour; `absent` if it is missing.
     fn time(&self, key: &str, absent: Duration) -> Result<Duration, String> {
         if self.given.get(key).is_none() {
             return Ok(absent);
@@ -261,7 +261,7 @@ impl FaultRequest {
         Ok(Restart {
             registry,
             down: self.time("down_ms", Duration::ZERO)?,
-            // The master that takes over was already running.
+            // The standby master is already running when it becomes the leading one.
             starting: if swap {
                 Duration::ZERO
             } else {
@@ -315,7 +315,7 @@ impl FaultRequest {
                 state.rescind(agent.as_ref());
                 Ok(())
             }
-            // The table above has no other.
+            // Unreachable, because the table above lists no other fault.
             other => Err(format!("Unknown fault '{other}'")),
         }
     }

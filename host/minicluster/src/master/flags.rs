@@ -1,4 +1,5 @@
-//! The flags of the processes: those that describe this cluster, with the real names.
+//! The command-line flags that the master and the agents report: those that describe this cluster,
+//! under their real names.
 
 use crate::{
     config::{AgentConfig, Images, Registry},
@@ -81,7 +82,8 @@ pub(crate) fn agent(state: &State, agent: &Agent) -> Value {
     })
 }
 
-/// The resources of an agent. Those with further disks can be given as JSON only.
+/// The resources of an agent. With further disks the flag is JSON, because its short form cannot
+/// express them.
 fn resources(config: &AgentConfig) -> String {
     if !config.disks.is_empty() {
         return Value::Array(config.resources().messages(Form::Refined, None)).to_string();
@@ -103,7 +105,7 @@ pub(crate) fn listed(flags: &Value) -> Value {
     json!({ "flags": flags })
 }
 
-/// A duration in the notation of flags.
+/// A duration in the syntax of flags.
 fn text(duration: Duration) -> String {
     match duration.subsec_millis() {
         0 => format!("{}secs", duration.as_secs()),

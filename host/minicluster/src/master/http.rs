@@ -53,7 +53,7 @@ pub(crate) async fn answer(
     answer.unwrap_or_else(Refusal::into_response)
 }
 
-/// Paths that a master answers locally while it does not lead.
+/// Paths that a master answers itself even if it does not lead.
 const LOCAL: [&str; 6] = [
     "/",
     "/health",
@@ -63,7 +63,8 @@ const LOCAL: [&str; 6] = [
     "/redirect",
 ];
 
-/// The response of a master that does not lead, or not yet.
+/// The response if this master does not lead (a redirect) or still recovers; `None` if it can
+/// answer itself.
 fn elsewhere(
     shared: &Arc<Shared>,
     own: SocketAddr,
@@ -149,7 +150,7 @@ async fn operator(shared: &Arc<Shared>, method: &Method, headers: &HeaderMap, bo
     Ok(json(&shared.with(|state| get_call(state, kind))))
 }
 
-/// Operator calls with an effect.
+/// Operator calls that change the cluster.
 fn command(shared: &Arc<Shared>, kind: &str, call: &Value) -> Option<Reply> {
     let part = kind.to_ascii_lowercase();
     let known = [
@@ -195,7 +196,7 @@ fn remove(state: &mut State, id: &str) -> Reply {
     Reply::ok()
 }
 
-/// Read-only operator calls: the part is named like the call.
+/// Operator calls that only read. The response's field is named like the call.
 fn get_call(state: &State, kind: &str) -> Value {
     let part = match kind {
         "GET_HEALTH" => document!({"healthy": true}),
@@ -242,7 +243,7 @@ async fn teardown(shared: &Arc<Shared>, method: &Method, headers: &HeaderMap, bo
     Ok(reply(&shared.with(|state| remove(state, id))))
 }
 
-/// The other documents. Any method returns them, as with a real master.
+/// The other documents. As with a real master, any method returns them.
 fn get(
     shared: &Arc<Shared>,
     own: SocketAddr,
@@ -281,7 +282,7 @@ fn get(
         .ok_or_else(not_found)
 }
 
-/// A redirect to the leading master, without a scheme.
+/// A redirect to the leading master. Its location has no scheme.
 fn redirect(place: &str) -> Response<Body> {
     let mut response = empty(StatusCode::TEMPORARY_REDIRECT);
     if let Ok(location) = HeaderValue::from_str(place) {

@@ -1,4 +1,4 @@
-//! The older routes for maintenance. Other than the calls of the operator API they need no
+//! The older routes for maintenance. Unlike the calls of the operator API, they need no
 //! `Content-Type`, and their documents and errors have no envelope.
 
 use crate::{

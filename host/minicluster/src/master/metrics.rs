@@ -1,4 +1,4 @@
-//! `/metrics/snapshot`: the figures that tools read, with the real names.
+//! `/metrics/snapshot`: the metrics that tools read, under their real names.
 
 use crate::{
     state::{State, TaskState, epoch},
@@ -81,7 +81,7 @@ pub(crate) fn master(state: &State, elected: bool) -> Value {
     Value::Object(metrics)
 }
 
-/// Totals and their used parts.
+/// Reports the total, used and relative amount of each resource.
 pub(crate) fn usage(total: &Bundle, used: &Bundle, mut put: impl FnMut(&str, f64)) {
     for name in ["cpus", "mem", "disk", "gpus"] {
         let (total, used) = (total.scalar(name), used.scalar(name));

@@ -77,7 +77,8 @@ pub(crate) fn tasks(state: &State) -> Value {
     })
 }
 
-/// `GET_EXECUTORS`: those of task groups and custom ones; the master knows no executors of command tasks.
+/// `GET_EXECUTORS`: executors of task groups and custom executors. The master does not know those
+/// of command tasks.
 pub(crate) fn executors(state: &State) -> Value {
     let executors: Vec<Value> = state
         .frameworks
@@ -206,8 +207,8 @@ pub(crate) fn agent_usage<'a>(
     (by_role(tasks.chain(executors)), by_role(offers))
 }
 
-/// `AgentInfo`. `checkpoint` is set once the agent is fully registered, but not in its own
-/// documents.
+/// `AgentInfo`. With `checkpoint` it contains that field, which a real agent's info has once it is
+/// fully registered, but not in the agent's own documents.
 pub(crate) fn agent_info(agent: &Agent, checkpoint: bool) -> Value {
     let mut resources = agent.config.resources().messages(Form::Refined, None);
     // Ports are last here, but first in offers.

@@ -13,7 +13,7 @@ use crate::{
 use serde_json::{Map, Value, json};
 use std::collections::{BTreeMap, BTreeSet};
 
-/// When this cluster manager was built; fixed, so that documents can be compared.
+/// The build time that the cluster reports. It is fixed, so that documents can be compared.
 pub(crate) const BUILD_DATE: &str = "2026-11-20 00:00:00 UTC";
 pub(crate) const BUILD_TIME: f64 = 1_795_132_800.0;
 
@@ -266,7 +266,7 @@ fn executor(framework: &Framework, executor: &Executor) -> Value {
     Value::Object(document)
 }
 
-/// A command; that of a task group's executor is empty.
+/// A command. That of a task group's executor is empty.
 fn command(info: &Value) -> Value {
     let uris: Vec<Value> = doc::list(info, &["uris"])
         .iter()
@@ -282,7 +282,7 @@ pub(crate) fn task(task: &Task) -> Value {
     task_in(task, task.state, &task.statuses)
 }
 
-/// One task in the master's or the agent's view of it.
+/// One task with the state and the statuses that the master or the agent knows.
 pub(crate) fn task_in(task: &Task, state: TaskState, statuses: &[Value]) -> Value {
     let mut document = doc::object(json!({
         "id": task.key.task.as_str(),

@@ -1,4 +1,4 @@
-//! ACCEPT: turns offers into tasks, or rejects them with an update.
+//! ACCEPT: turns offers into tasks, or rejects them with a status update.
 
 use super::{
     AgentId, Effect, Executor, FrameworkId, Launch, OfferId, State, Task, TaskGroup, TaskId, TaskKey,
@@ -16,7 +16,7 @@ use crate::wire::{
 use serde_json::{Value, json};
 use std::{collections::VecDeque, net::SocketAddr, path::PathBuf, time::Instant};
 
-/// The executor of a group, or a custom one, for its tasks.
+/// The executor of a task group, or a custom executor, as its tasks need it.
 pub(super) struct Host {
     id: String,
     custom: bool,
@@ -24,8 +24,8 @@ pub(super) struct Host {
 }
 
 impl State {
-    /// Runs the operations of an ACCEPT in order. Errors are reported by events: the call itself is
-    /// accepted.
+    /// Runs the operations of an ACCEPT in order. Errors are reported by events, and the call
+    /// itself is accepted.
     pub(super) fn accept(&mut self, id: &FrameworkId, accept: &Value, now: Instant) {
         let offer_ids: Vec<OfferId> = doc::list(accept, &["offer_ids"])
             .iter()
@@ -253,7 +253,7 @@ impl State {
         Ok(())
     }
 
-    /// The running executor with that name, or a new one.
+    /// The running executor with this key, or a new one.
     fn executor_for(
         &mut self,
         accepted: &Accepted,
@@ -289,7 +289,7 @@ impl State {
         }
     }
 
-    /// The resources of a task, if it can be run.
+    /// Checks a task and returns its resources. The error is the reason why it cannot run.
     fn check_task(&self, accepted: &Accepted, task: &Value, in_group: bool) -> Result<Bundle, String> {
         let id = doc::text(task, &["task_id", "value"]).unwrap_or_default();
         if !valid_id(id) {
@@ -350,7 +350,7 @@ impl State {
         self.send(id, &json!({"type": "UPDATE", "update": {"status": status}}));
     }
 
-    /// Below the agent's work directory, in the layout of a real agent.
+    /// The framework's directory in the agent's work directory, in the layout of a real agent.
     fn framework_dir(&self, agent: &AgentId, framework: &FrameworkId) -> PathBuf {
         let work_dir = self
             .agents

@@ -1,10 +1,10 @@
-//! The offers of an ACCEPT, and rules for what is launched from them.
+//! The offers of an ACCEPT, and the rules for tasks that are launched from them.
 
 use super::{AgentId, FrameworkId};
 use crate::wire::{json as doc, resources::Bundle};
 use serde_json::Value;
 
-/// The rest of the accepted offers while the operations allocate from them.
+/// What remains of the accepted offers while the operations allocate from them.
 pub(super) struct Accepted {
     pub(super) framework: FrameworkId,
     pub(super) agent: AgentId,

@@ -162,8 +162,8 @@ impl State {
         Reply::ok()
     }
 
-    /// Unregisters the agent: its tasks are lost, for partition-aware frameworks too, and operator
-    /// streams report its removal.
+    /// Unregisters the agent: its tasks become `TASK_LOST`, even for partition-aware frameworks,
+    /// and operator streams report its removal.
     pub(crate) fn unregister_agent(&mut self, id: &AgentId) -> Result<(), String> {
         let agent = self.agents.get(id).filter(|agent| agent.fault.is_none());
         let Some(agent) = agent else {
@@ -174,7 +174,8 @@ impl State {
         Ok(())
     }
 
-    /// Removes a registered agent: its tasks are lost, for partition-aware frameworks too, and end.
+    /// Removes a registered agent and kills its tasks, which become `TASK_LOST` even for
+    /// partition-aware frameworks.
     pub(super) fn remove_agent(&mut self, id: &AgentId, cause: &str) -> Option<Agent> {
         let hostname = &self.agents.get(id)?.config.hostname;
         let message = format!("Agent {hostname} removed: {cause}");
@@ -190,7 +191,8 @@ impl State {
         agent
     }
 
-    /// Kills the process of a task whose agent ends; its resources are free when it is gone.
+    /// Kills the process of a task whose agent is removed. Its resources are free once the process
+    /// has ended.
     pub(super) fn end_with_agent(&mut self, key: &TaskKey) {
         if self.drop_held_launch(key) {
             self.release(key);
@@ -200,8 +202,8 @@ impl State {
         }
     }
 
-    /// Breaks the connection to an agent: its offers are rescinded, and tasks without checkpointing
-    /// are lost.
+    /// Breaks the connection to an agent: its offers are rescinded, and tasks of frameworks without
+    /// checkpointing are lost.
     pub(crate) fn break_agent(&mut self, id: &AgentId, now: Instant) {
         let timeout = self.config.agent_timeout;
         let Some(agent) = self
@@ -235,8 +237,8 @@ impl State {
         self.dismiss_executors_on(id, |framework| framework.info["checkpoint"] != true);
     }
 
-    /// Kills a process even if the agent is unreachable: its agent does so without an order of the
-    /// master.
+    /// Kills a process even if its agent is unreachable, because the agent does so without an order
+    /// from the master.
     fn end_process(&mut self, key: &TaskKey) {
         let order = KillOrder {
             grace: Some(Duration::ZERO),
@@ -313,7 +315,7 @@ impl State {
             .collect()
     }
 
-    /// Sends the master's status of a lost task to operators and to the framework.
+    /// Sends the master's own status of a lost task to operators and to the framework.
     fn lose(
         &mut self,
         key: &TaskKey,
@@ -348,8 +350,8 @@ impl State {
         );
     }
 
-    /// Moves a task from the running ones to the unreachable ones, from which it can return, or to
-    /// the completed ones.
+    /// Moves a running task to the unreachable ones, from which it can return, or to the completed
+    /// ones.
     fn retire(&mut self, key: &TaskKey, unreachable: bool) {
         let Some(framework) = self.frameworks.get_mut(&key.framework) else {
             return;
@@ -386,8 +388,8 @@ impl State {
             let returned: std::collections::VecDeque<super::Task> = returned;
             for mut task in returned {
                 task.state = task.agent_state;
-                // As recorded: the master's statuses of the meantime are gone, and reconciliation
-                // must not repeat them.
+                // As recorded from a real master: the statuses that the master made meanwhile are
+                // dropped, and reconciliation must not repeat them.
                 task.statuses.clone_from(&task.agent_statuses);
                 back.push(task.key.clone());
                 framework.tasks.insert(task.key.task.clone(), task);
@@ -396,8 +398,8 @@ impl State {
         back
     }
 
-    /// Updates a task of an agent that was unreachable: the task has returned, was never launched,
-    /// or has ended meanwhile; its agent then reports the end.
+    /// Updates a task whose agent was unreachable: the task has returned, was never launched, or
+    /// has ended meanwhile. In the last case its agent reports the end.
     pub(super) fn welcome_back(&mut self, key: &TaskKey) {
         if self.drop_held_launch(key) {
             let why = "Task is unknown to the agent";

@@ -14,13 +14,13 @@ use std::{
     time::{Duration, Instant},
 };
 
-/// Maximum orders that are kept for disconnected agents; further ones are dropped.
+/// Maximum orders that are queued for disconnected agents; further ones are dropped.
 const HELD: usize = 10_000;
 
 /// The active faults, except those of single agents.
 #[derive(Debug, Default)]
 pub(crate) struct Faults {
-    /// Orders for agents that are disconnected.
+    /// Orders that are queued for disconnected agents.
     pub(super) held: Vec<(AgentId, Effect)>,
     /// Number of updates of agents that will be lost.
     pub(super) lose_updates: u64,
@@ -28,17 +28,17 @@ pub(crate) struct Faults {
     pub(crate) delay: Duration,
     /// The master that is down.
     pub(super) down: Option<Down>,
-    /// The master that was just started and answers 404 to everything until then.
+    /// A master that has just started and answers 404 to everything, and the end of that time.
     pub(super) starting: Option<(SocketAddr, Instant)>,
     /// The time until which the leading master rejects calls.
     pub(super) recovering_until: Option<Instant>,
     /// The time at which the agents register with the restarted master.
     pub(super) readmit_at: Option<Instant>,
-    /// Whether that master knows the agents to wait for.
+    /// Whether the restarted master knows for which agents it waits.
     pub(super) remembers_agents: bool,
 }
 
-/// A master that is down, the time of its return, and whether the other one leads then.
+/// A master that is down, the time of its return, and whether the other one leads afterwards.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Down {
     pub(super) addr: SocketAddr,
@@ -53,18 +53,18 @@ pub(crate) enum Port {
     Agent(SocketAddr),
 }
 
-/// The handling of a request to a port.
+/// How a port handles a request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Gate {
     Open,
-    /// The request is accepted, and answered when the fault has ended.
+    /// The request is accepted, and answered only when the fault has ended.
     Silent,
     /// The connection is closed without a response.
     Closed,
 }
 
 impl State {
-    /// The current behaviour of a port.
+    /// How a port handles requests at this time.
     pub(crate) fn gate(&self, port: &Port, now: Instant) -> Gate {
         match port {
             Port::Master(addr) => match &self.faults.down {
@@ -147,7 +147,7 @@ impl State {
         Ok(())
     }
 
-    /// Silences the agent; the master does not notice until its pings time out.
+    /// Makes the agent stop answering. The master notices it when the agent's pings time out.
     pub(crate) fn silence_agent(
         &mut self,
         id: &AgentId,
@@ -177,7 +177,7 @@ impl State {
             self.expect_executors_on(id, now);
         }
         if let Some(agent) = self.away.get_mut(id) {
-            // It registers with the others, when they do.
+            // It registers together with the other agents.
             agent.connection = Connection::Connected;
         } else {
             self.mend_agent(id, now);
@@ -185,7 +185,7 @@ impl State {
         Ok(())
     }
 
-    /// Loses the next updates of agents; their retries arrive.
+    /// Loses the next updates of agents. Their retries are delivered.
     pub(crate) fn lose_updates(&mut self, count: u64) {
         self.faults.lose_updates = count;
     }
@@ -252,7 +252,7 @@ impl State {
         }
     }
 
-    /// Keeps an order for a disconnected agent.
+    /// Queues an order for a disconnected agent.
     pub(super) fn hold(&mut self, agent: &AgentId, effect: Effect) {
         if self.faults.held.len() < HELD {
             self.faults.held.push((agent.clone(), effect));
@@ -261,7 +261,7 @@ impl State {
         }
     }
 
-    /// Sends an agent the kept orders.
+    /// Sends an agent its queued orders.
     pub(super) fn release_held(&mut self, id: &AgentId) {
         let (due, rest) = std::mem::take(&mut self.faults.held)
             .into_iter()
@@ -271,12 +271,13 @@ impl State {
         self.effects.extend(due.into_iter().map(|(_, effect)| effect));
     }
 
-    /// Drops the kept orders for an agent that never returns.
+    /// Drops the queued orders for an agent that never returns.
     pub(super) fn drop_held(&mut self, id: &AgentId) {
         self.faults.held.retain(|(agent, _)| agent != id);
     }
 
-    /// Drops the kept launch of a task. Returns true if there was one: the task never started.
+    /// Drops the queued launch of a task. Returns whether there was one, which means that the task
+    /// never started.
     pub(super) fn drop_held_launch(&mut self, key: &TaskKey) -> bool {
         let before = self.faults.held.len();
         self.faults.held.retain(|(_, effect)| match effect {
@@ -286,7 +287,7 @@ impl State {
         self.faults.held.len() < before
     }
 
-    /// The active faults, for people and for tests.
+    /// The active faults, for users and for tests.
     pub(crate) fn faults_in_force(&self, now: Instant) -> Vec<Value> {
         let mut list: Vec<Value> = self
             .agents

@@ -16,10 +16,10 @@ use std::{
 };
 use tokio::sync::mpsc;
 
-/// Maximum failover timeout; longer ones are cut to it.
+/// Maximum failover timeout; a longer one is reduced to it.
 const LONGEST_FAILOVER: Duration = Duration::from_hours(8784);
 
-/// An open stream. `framework` is absent on one that only carries an ERROR and ends.
+/// An open stream. `framework` is `None` if the stream only sends an ERROR and ends.
 #[derive(Debug)]
 pub(crate) struct Subscribed {
     pub(crate) framework: Option<FrameworkId>,
@@ -28,8 +28,8 @@ pub(crate) struct Subscribed {
 }
 
 impl State {
-    /// SUBSCRIBE, for the first time or again. Invalid frameworks get a stream too, with one ERROR
-    /// event.
+    /// SUBSCRIBE, for the first time or again. An invalid framework receives a stream with one
+    /// ERROR event.
     pub(crate) fn subscribe(&mut self, call: &Value, now: Instant) -> Subscribed {
         let stream_id = uuid::Uuid::new_v4().to_string();
         let (sender, events) = mpsc::channel(STREAM_EVENTS);
@@ -174,7 +174,7 @@ impl State {
         }
     }
 
-    /// Removes a framework: its stream, its tasks and, after them, their processes.
+    /// Removes a framework: its stream, its tasks and finally their processes.
     pub(crate) fn remove_framework(&mut self, id: &FrameworkId) {
         self.withdraw_offers_of(id);
         for key in self.tasks_of(id) {
@@ -215,8 +215,8 @@ impl State {
         }
     }
 
-    /// Ends one task of a removed framework: reported on the operator streams, killed, kept as
-    /// completed.
+    /// Ends one task of a removed framework: reports it on the operator streams, kills it, and
+    /// stores it as completed.
     fn end_with_framework(&mut self, key: &TaskKey) {
         let Some(task) = self.task(key) else { return };
         if !task.state.is_terminal() {
@@ -243,7 +243,7 @@ impl State {
         self.remember(task);
     }
 
-    /// Kills the process of a completed task.
+    /// Kills the process of a completed task without reporting it.
     pub(super) fn kill_quietly(&mut self, key: &TaskKey, grace: Option<Duration>) {
         let order = KillOrder {
             grace,
@@ -252,7 +252,8 @@ impl State {
         self.order_kill(key, order);
     }
 
-    /// Adds a completed task to the framework's completed ones.
+    /// Adds a task to the framework's completed tasks, of which the oldest one is dropped if there
+    /// are too many.
     pub(super) fn remember(&mut self, task: super::Task) {
         let Some(framework) = self.frameworks.get_mut(&task.key.framework) else {
             return;
@@ -296,7 +297,7 @@ pub(super) fn failover_timeout(info: &Value) -> Duration {
         .min(LONGEST_FAILOVER)
 }
 
-/// `FrameworkInfo` as the API shows it: with the id and the mandatory defaults.
+/// `FrameworkInfo` as the API shows it: with the id and the defaults of mandatory fields.
 fn with_defaults(info: &Value, id: &FrameworkId) -> Value {
     let mut info = doc::object(info.clone());
     info.insert("id".to_owned(), doc::id(id.as_str()));

@@ -1,8 +1,8 @@
 //! Inverse offers: requests to release the resources of an agent whose maintenance is planned.
 //!
-//! As in the real allocator, a framework gets one for each agent of a scheduled machine on which it
-//! has tasks, executors or offers, and no other until it has answered and the filter of its answer
-//! has expired. An answer has no effect but in the status of the maintenance.
+//! As in the real allocator, a framework receives one for each agent of a scheduled machine on
+//! which it has tasks, executors or offers. It receives the next one when it has answered and the
+//! filter of its answer has expired. An answer only changes the maintenance status.
 
 use super::{Agent, AgentId, Framework, FrameworkId, OfferId, State, epoch, offers, time_info};
 use crate::wire::json as doc;
@@ -19,7 +19,7 @@ pub(crate) struct InverseOffer {
 }
 
 impl State {
-    /// Makes the inverse offers that are due, one event per framework.
+    /// Creates the inverse offers that are due and sends each framework one event.
     pub(super) fn make_inverse_offers(&mut self, now: Instant) {
         for framework in self.frameworks.values_mut() {
             framework.inverse_filters.retain(|_, until| *until > now);
@@ -75,7 +75,7 @@ impl State {
         offers.any(|offer| offer.framework == *framework && offer.agent == *agent)
     }
 
-    /// `ACCEPT_INVERSE_OFFERS` and `DECLINE_INVERSE_OFFERS`: unknown ones are ignored.
+    /// `ACCEPT_INVERSE_OFFERS` and `DECLINE_INVERSE_OFFERS`. Unknown ids are ignored.
     pub(super) fn answer_inverse_offers(
         &mut self,
         id: &FrameworkId,
@@ -108,7 +108,7 @@ impl State {
         }
     }
 
-    /// Removes a framework's inverse offers without an event: its stream is gone.
+    /// Removes a framework's inverse offers without an event, because its stream has ended.
     pub(super) fn withdraw_inverse_offers_of(&mut self, id: &FrameworkId) {
         self.maintenance
             .inverse_offers
@@ -132,7 +132,8 @@ impl State {
         }
     }
 
-    /// Forgets the answers for an agent: it is gone, or its unavailability is another one.
+    /// Drops the frameworks' answers for an agent that was removed or whose unavailability has
+    /// changed.
     pub(super) fn forget_answers(&mut self, agent: &AgentId) {
         self.maintenance.answers.remove(agent);
         for framework in self.frameworks.values_mut() {
@@ -140,7 +141,7 @@ impl State {
         }
     }
 
-    /// Forgets the answers of a framework.
+    /// Drops the answers of a framework.
     pub(super) fn forget_answers_of(&mut self, id: &FrameworkId) {
         self.maintenance.answers.retain(|_, answers| {
             answers.remove(id);

@@ -6,7 +6,7 @@ use serde_json::Value;
 use std::time::Duration;
 
 impl State {
-    /// Kills a task and its group. Unknown tasks are answered as by reconciliation.
+    /// Kills a task and its group. A kill of an unknown task is answered like its reconciliation.
     pub(super) fn kill(&mut self, id: &FrameworkId, kill: &Value) {
         let task_id = TaskId::from(doc::text(kill, &["task_id", "value"]).unwrap_or_default());
         let agent = doc::text(kill, &["agent_id", "value"]).map(AgentId::from);
@@ -29,7 +29,7 @@ impl State {
         self.kill_executor(id, &agent, &executor, &order);
     }
 
-    /// SHUTDOWN of a group's executor kills all its tasks; a custom executor ends itself.
+    /// SHUTDOWN kills all tasks of a group's executor. A custom executor shuts down itself.
     pub(super) fn shutdown_executor(&mut self, id: &FrameworkId, shutdown: &Value) {
         let agent = AgentId::from(doc::text(shutdown, &["agent_id", "value"]).unwrap_or_default());
         let executor = doc::text(shutdown, &["executor_id", "value"]).unwrap_or_default();
@@ -49,7 +49,7 @@ impl State {
         let Some(framework) = self.frameworks.get(id) else {
             return;
         };
-        // The executor of a command task has the task's own id.
+        // The executor of a command task has the id of the task.
         let kills: Vec<TaskKey> = framework
             .tasks
             .values()

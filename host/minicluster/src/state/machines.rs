@@ -1,4 +1,4 @@
-//! Machines, as operators name them, and the rules for schedules and lists of machines.
+//! Machines, as operators name them, and the validation of schedules and lists of machines.
 
 use super::Agent;
 use crate::wire::json as doc;
@@ -8,8 +8,8 @@ use std::{
     net::Ipv4Addr,
 };
 
-/// A machine: the host name and the address of its agents. Host names are not case-sensitive, and a
-/// missing part is an empty one: it matches no agent.
+/// A machine: the host name and the address of its agents. Host names are not case-sensitive. A
+/// missing part reads as empty, so that it matches no agent.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) struct MachineId {
     hostname: String,
@@ -35,7 +35,7 @@ impl MachineId {
     }
 }
 
-/// The mode of a machine in the schedule; others are up.
+/// The mode of a machine in the schedule. Machines that are not in it are up.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Mode {
     /// Its maintenance is planned: frameworks are asked to leave it.
@@ -63,7 +63,7 @@ pub(crate) struct Machine {
     pub(crate) unavailability: Value,
 }
 
-/// The machines of a new schedule; those that were in the previous one keep their mode. The error
+/// The machines of a new schedule. A machine that was in the previous one keeps its mode. The error
 /// is the text of the 400 response.
 pub(crate) fn scheduled(
     schedule: &Value,
@@ -104,7 +104,7 @@ pub(crate) fn scheduled(
     }
 }
 
-/// Checks the list of an operator who starts or stops the maintenance of machines.
+/// Checks an operator's list of machines whose maintenance starts or stops.
 pub(crate) fn check_machines(ids: &[Value]) -> Result<(), String> {
     if ids.is_empty() {
         return Err("List of machines is empty".to_owned());

@@ -1,12 +1,12 @@
 //! Maintenance: the schedule, the machines in it, and the agents of machines that are down.
 //!
-//! A machine in the schedule is draining: offers of its agents tell its unavailability, and
-//! frameworks that use them get inverse offers ([`super::inverse_offers`]). When an operator starts
-//! its maintenance it is down: its agents are removed with their tasks, and none can register until
-//! the maintenance is stopped. Then the agents start again, as after a start of their process: with
-//! new ids, and with the reservations and volumes in their work directories.
+//! A machine in the schedule is draining: offers of its agents contain its unavailability, and
+//! frameworks that use the agents receive inverse offers ([`super::inverse_offers`]). When an
+//! operator starts its maintenance, the machine is down: its agents are removed with their tasks,
+//! and none can register until the maintenance is stopped. Then the agents start like new
+//! processes: with new ids, and with the reservations and volumes in their work directories.
 //!
-//! A master with a replicated log keeps the schedule and the modes over a restart.
+//! A master with a replicated log keeps the schedule and the modes across a restart.
 
 use super::{
     Agent, AgentId, Connection, Effect, FrameworkId, InverseOffer, OfferId, Reply, State, TaskKey, epoch,
@@ -16,17 +16,17 @@ use crate::wire::json as doc;
 use serde_json::{Map, Value, json};
 use std::{collections::BTreeMap, net::SocketAddr, time::Instant};
 
-/// The cause in the updates of the tasks of a machine whose maintenance starts.
+/// The cause in the status updates of tasks whose machine goes down for maintenance.
 const STARTED: &str = "Operator initiated 'Machine DOWN'";
 
-/// The schedule, and what follows from it.
+/// The maintenance schedule and the state that depends on it.
 #[derive(Debug, Default)]
 pub(crate) struct Maintenance {
     /// `Window`s, as the operator sent them.
     windows: Vec<Value>,
     /// The machines in the schedule.
     machines: BTreeMap<MachineId, Machine>,
-    /// Agents of machines that are down: their processes have ended.
+    /// Agents of machines that are down. Their processes have ended.
     stopped: BTreeMap<AgentId, Agent>,
     /// Outstanding inverse offers.
     pub(crate) inverse_offers: BTreeMap<OfferId, InverseOffer>,
@@ -54,13 +54,13 @@ impl Maintenance {
         self.machine_of(agent).map(|machine| &machine.unavailability)
     }
 
-    /// Whether an agent cannot register.
+    /// Whether an agent cannot register, because its machine is down.
     pub(super) fn is_down(&self, agent: &Agent) -> bool {
         self.machine_of(agent)
             .is_some_and(|machine| machine.mode == Mode::Down)
     }
 
-    /// Why an agent of the schedule cannot be drained as well.
+    /// Why an agent in the schedule cannot also be drained; `None` if it is not in the schedule.
     pub(super) fn refuse_drain(&self, agent: &Agent) -> Option<String> {
         let machine = self.machine_of(agent)?;
         let part = |name: &str| doc::text(&machine.id, &[name]).unwrap_or_default();
@@ -89,7 +89,7 @@ impl Maintenance {
             .retain(|window| !doc::list(window, &["machine_ids"]).is_empty());
     }
 
-    /// Forgets what a restarted master does not have: everything, or everything but the schedule.
+    /// Drops what a restarted master does not know: everything, or everything except the schedule.
     pub(super) fn restart(&mut self, remembers: bool) {
         self.inverse_offers.clear();
         self.answers.clear();
@@ -147,7 +147,8 @@ impl State {
             Err(why) => return Reply::bad(why),
         }
         self.maintenance.windows = doc::list(schedule, &["windows"]).to_vec();
-        // As a real master, also the offers of agents whose machines are not in the schedule.
+        // As a real master does, this also rescinds the offers of agents whose machines are not in
+        // the schedule.
         let agents: Vec<AgentId> = self.agents.keys().cloned().collect();
         for id in agents {
             self.rescind_offers_on(&id);
@@ -157,7 +158,7 @@ impl State {
         Reply::ok()
     }
 
-    /// `START_MAINTENANCE`: brings machines down, with their agents.
+    /// `START_MAINTENANCE`: takes machines down and removes their agents.
     pub(crate) fn start_maintenance(&mut self, machines: &[Value]) -> Reply {
         let ids = match self.machines_in(machines, Mode::Draining, "brought down") {
             Ok(ids) => ids,
@@ -181,7 +182,7 @@ impl State {
         Reply::ok()
     }
 
-    /// `STOP_MAINTENANCE`: removes machines from the schedule, and starts their agents.
+    /// `STOP_MAINTENANCE`: removes machines from the schedule and starts their agents.
     pub(crate) fn stop_maintenance(&mut self, machines: &[Value], now: Instant) -> Reply {
         match self.machines_in(machines, Mode::Down, "brought up") {
             Ok(ids) => self.maintenance.remove(&ids),
@@ -191,7 +192,7 @@ impl State {
         Reply::ok()
     }
 
-    /// The machines of a list, if all of them are in this mode.
+    /// Parses a list of machines, all of which must have this mode.
     fn machines_in(&self, machines: &[Value], mode: Mode, what: &str) -> Result<Vec<MachineId>, String> {
         check_machines(machines)?;
         let mut ids = Vec::with_capacity(machines.len());
@@ -214,7 +215,8 @@ impl State {
         Ok(ids)
     }
 
-    /// Whether the master has known an agent of the machine, whose mode is then known too: up.
+    /// Whether the master knows an agent of the machine. Such a machine is up even if it is not in
+    /// the schedule.
     fn has_agent_on(&self, id: &MachineId) -> bool {
         self.agents
             .values()
@@ -222,8 +224,8 @@ impl State {
             .any(|agent| MachineId::of(agent) == *id)
     }
 
-    /// Rejects an agent whose machine is down and that tries to register: its process ends, and its
-    /// tasks with it. The master does not learn their end.
+    /// Rejects an agent that tries to register while its machine is down. Its process ends, and
+    /// with it its tasks; the master receives no update of their end.
     pub(super) fn reject_agent(&mut self, id: &AgentId) {
         let known = self.agents.contains_key(id) || self.faults.remembers_agents;
         let Some(agent) = self.agents.remove(id).or_else(|| self.away.remove(id)) else {
@@ -246,7 +248,7 @@ impl State {
         self.stop_agent(agent);
     }
 
-    /// Ends the process of an agent that is not registered any more.
+    /// Ends the process of an agent that is no longer registered.
     fn stop_agent(&mut self, mut agent: Agent) {
         self.drop_held(&agent.id);
         agent.fault = None;

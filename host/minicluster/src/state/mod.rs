@@ -3,8 +3,8 @@
 //!
 //! Nothing here does input or output. Methods take the current time where they need it, send events
 //! into bounded queues without waiting, and leave external actions, such as starting and killing
-//! processes, in [`State::effects`]. [`crate::shared::Shared`] has the one lock around the state,
-//! never across an await.
+//! processes, in [`State::effects`]. [`crate::shared::Shared`] guards the state with one lock,
+//! which is never held across an await.
 
 mod accept;
 mod accepted;
@@ -50,9 +50,9 @@ use std::{
 };
 use tokio::sync::mpsc;
 
-/// Events a stream may lag behind before it is closed.
+/// Maximum queued events of a stream. A stream that falls further behind is closed.
 pub(crate) const STREAM_EVENTS: usize = 4096;
-/// Completed frameworks and tasks that are kept, as a real master's defaults.
+/// Completed frameworks and tasks that are kept: the defaults of a real master.
 pub(crate) const COMPLETED_FRAMEWORKS: usize = 50;
 pub(crate) const COMPLETED_TASKS: usize = 1000;
 /// Maximum concurrent operator streams.
@@ -82,8 +82,8 @@ pub(crate) struct State {
     pub(crate) agents: BTreeMap<AgentId, Agent>,
     pub(crate) gone_agents: Vec<AgentId>,
     pub(crate) unreachable_agents: BTreeMap<AgentId, f64>,
-    /// Agents that are running but have not registered since the master restarted; `forgotten` has
-    /// their frameworks.
+    /// Agents that are running but have not registered since the master restarted. Their frameworks
+    /// are in `forgotten`.
     pub(crate) away: BTreeMap<AgentId, Agent>,
     pub(crate) forgotten: BTreeMap<FrameworkId, Framework>,
     pub(crate) offers: BTreeMap<OfferId, Offer>,
@@ -94,16 +94,16 @@ pub(crate) struct State {
     /// Processes that are still ending although their task is already reported as ended, with the
     /// resources that they occupy until then.
     lingering: HashMap<TaskKey, (AgentId, crate::wire::resources::Bundle)>,
-    /// Custom executors that the master does not know any more, by container, until their processes
-    /// are gone.
+    /// Custom executors that the master no longer knows, by container, until their processes have
+    /// ended.
     ending: BTreeMap<String, model::Ending>,
     watchers: Vec<Watcher>,
     next_framework: u64,
-    /// Not reset when the master restarts: tools name agents by the ends of their ids.
+    /// Not reset when the master restarts, because tools identify agents by the ends of their ids.
     next_agent: u64,
     next_offer: u64,
     next_allocation: Instant,
-    /// To be executed by the holder of the lock.
+    /// Executed by the holder of the lock before it releases it.
     pub(crate) effects: Vec<Effect>,
 }
 
@@ -142,12 +142,12 @@ impl State {
         }
     }
 
-    /// The task, if its framework still has it.
+    /// The task, if its framework has it and its agent is reachable.
     pub(crate) fn task(&self, key: &TaskKey) -> Option<&Task> {
         self.frameworks.get(&key.framework)?.tasks.get(&key.task)
     }
 
-    /// The task, also if its agent is unreachable, where it keeps running.
+    /// The task, even if its agent is unreachable, because it may still run there.
     pub(crate) fn task_mut(&mut self, key: &TaskKey) -> Option<&mut Task> {
         let known = self.frameworks.get_mut(&key.framework).and_then(|framework| {
             let unreachable = &mut framework.unreachable_tasks;
@@ -159,12 +159,12 @@ impl State {
         known.or_else(|| self.forgotten.get_mut(&key.framework)?.tasks.get_mut(&key.task))
     }
 
-    /// The agent, also if the master does not know it yet.
+    /// The agent, even if it has not registered with the restarted master.
     pub(crate) fn agent(&self, id: &AgentId) -> Option<&Agent> {
         self.agents.get(id).or_else(|| self.away.get(id))
     }
 
-    /// The agent with this address, also if the master does not know it yet.
+    /// The agent with this address, even if it has not registered with the restarted master.
     fn agent_at(&self, addr: SocketAddr) -> Option<&Agent> {
         self.agents
             .values()
@@ -188,19 +188,19 @@ impl State {
             .filter(|agent| !self.unreachable_agents.contains_key(&agent.id))
     }
 
-    /// The agents of the time before its restart that the master waits for.
+    /// The agents from before its restart for which the master waits.
     pub(crate) fn recovered_agents(&self) -> impl Iterator<Item = &Agent> {
         self.away
             .values()
             .filter(|agent| self.faults.remembers_agents && !self.unreachable_agents.contains_key(&agent.id))
     }
 
-    /// Frameworks in the view of agents, including those that the master has forgotten.
+    /// The frameworks that agents know, including those that the master has forgotten.
     pub(crate) fn frameworks_of_agents(&self) -> impl Iterator<Item = &Framework> {
         self.frameworks.values().chain(self.forgotten.values())
     }
 
-    /// Orders an agent to start or kill something: immediately, or when it is connected again.
+    /// Orders an agent to start or kill a process: immediately, or when it is connected again.
     fn order(&mut self, agent: &AgentId, effect: Effect) {
         let connected = self
             .agents

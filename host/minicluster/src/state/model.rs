@@ -67,7 +67,7 @@ pub(crate) struct TaskKey {
 /// The key of an executor: its agent and its own id.
 pub(crate) type ExecutorKey = (AgentId, String);
 
-/// The task states in this cluster.
+/// The task states that occur in this cluster.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum TaskState {
     Staging,
@@ -141,7 +141,8 @@ impl TaskState {
         )
     }
 
-    /// The state that a framework without `PARTITION_AWARE` receives instead.
+    /// The state to report to a framework, which is `TASK_LOST` for some states if it is not
+    /// partition-aware.
     pub(crate) const fn for_framework(self, partition_aware: bool) -> Self {
         match self {
             Self::Dropped | Self::Unreachable | Self::Gone | Self::GoneByOperator | Self::Unknown
@@ -167,13 +168,14 @@ pub(crate) struct Framework {
     pub(crate) unregistered: f64,
     pub(crate) suppressed: BTreeSet<String>,
     pub(crate) filters: Vec<Filter>,
-    /// The agents for which it gets no inverse offers until then.
+    /// The agents for which the framework receives no inverse offers, each with the end of that time.
     pub(crate) inverse_filters: BTreeMap<AgentId, Instant>,
     pub(crate) tasks: BTreeMap<TaskId, Task>,
     pub(crate) completed_tasks: VecDeque<Task>,
     pub(crate) unreachable_tasks: VecDeque<Task>,
     pub(crate) executors: BTreeMap<ExecutorKey, Executor>,
-    /// Known from its agents only: it has not subscribed since the master restarted.
+    /// Whether it is known only from its agents, because it has not subscribed since the master
+    /// restarted.
     pub(crate) recovered: bool,
     /// The time at which a framework without a stream is removed.
     pub(crate) failover_deadline: Option<Instant>,
@@ -243,8 +245,8 @@ pub(crate) struct Stream {
     pub(crate) next_heartbeat: Instant,
 }
 
-/// A declined offer: until then, the framework receives no offer of that agent that contains no
-/// more than this.
+/// A declined offer. Until the given time, the framework receives no offer of that agent that
+/// contains no more than the declined resources.
 #[derive(Debug)]
 pub(crate) struct Filter {
     pub(crate) agent: AgentId,
@@ -257,9 +259,9 @@ pub(crate) struct Filter {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Connection {
     Connected,
-    /// Broken; the agent is unreachable from that time on.
+    /// Broken; the agent becomes unreachable at this time.
     Broken(Instant),
-    /// The agent no longer answers, which the master notices at that time.
+    /// The agent no longer answers. The master notices it at this time.
     Silent(Instant),
 }
 
@@ -283,9 +285,9 @@ pub(crate) struct Agent {
     /// The active fault.
     pub(crate) fault: Option<AgentFault>,
     pub(crate) deactivated: bool,
-    /// `DrainConfig`, the start time, and whether draining has finished.
+    /// `DrainConfig`, the time at which draining began, and whether it has finished.
     pub(crate) drain: Option<(Value, f64, bool)>,
-    /// As messages, and as the plain object of `/state`.
+    /// The attributes as messages, and as the plain object of `/state`.
     pub(crate) attributes: Vec<Value>,
     pub(crate) attributes_plain: Value,
     /// All resources, with reservations and volumes.
@@ -317,7 +319,7 @@ pub(crate) struct Offer {
     pub(crate) resources: Bundle,
 }
 
-/// The executor of a task group, or an executor that the framework brings.
+/// The executor of a task group, or a custom executor of the framework.
 #[derive(Clone, Debug)]
 pub(crate) struct Executor {
     /// `ExecutorInfo`, with the framework id.
@@ -327,25 +329,25 @@ pub(crate) struct Executor {
     pub(crate) directory: PathBuf,
     pub(crate) role: String,
     pub(crate) resources: Bundle,
-    /// Its agent's view of a custom executor; `None` for that of a task group, whose part the agent
-    /// plays.
+    /// The agent's state of a custom executor. `None` for the executor of a task group, because the
+    /// agent itself acts as that one.
     pub(crate) custom: Option<Custom>,
 }
 
-/// A custom executor in its agent's view.
+/// A custom executor as its agent knows it.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Custom {
     pub(crate) phase: Phase,
-    /// While it is subscribed.
+    /// The stream, while it is subscribed.
     pub(crate) stream: Option<Stream>,
     pub(crate) pid: Option<u32>,
     /// Tasks that are sent to it when it subscribes.
     pub(crate) queued: Vec<TaskId>,
     /// Whether it was ever sent a task.
     pub(crate) ever_sent: bool,
-    /// The time at which it is killed: it did not subscribe, or did not shut down.
+    /// The time at which it is killed if it has not subscribed or shut down by then.
     pub(crate) deadline: Option<Instant>,
-    /// What the last updates of its tasks say when it has ended.
+    /// The cause that the last updates of its tasks report.
     pub(crate) cause: Option<Cause>,
 }
 
@@ -355,13 +357,13 @@ pub(crate) enum Phase {
     /// No task has reached its agent yet.
     #[default]
     Planned,
-    /// Its process runs, or will, and has not subscribed.
+    /// Its process runs or is about to start, and has not subscribed.
     Registering,
-    /// The same, after its agent was started again.
+    /// It has not subscribed since its agent was started again.
     Reregistering,
     /// It has subscribed.
     Running,
-    /// It shuts down, or is killed.
+    /// It is shutting down or being killed.
     Terminating,
 }
 
@@ -373,20 +375,20 @@ pub(crate) struct Cause {
     pub(crate) message: String,
 }
 
-/// A custom executor that the master does not know any more and whose process may still run.
+/// A custom executor that the master no longer knows and whose process may still run.
 #[derive(Debug)]
 pub(crate) struct Ending {
     pub(crate) framework: FrameworkId,
     pub(crate) id: String,
     pub(crate) agent: AgentId,
-    /// Its own and those of its tasks; free when its process is gone.
+    /// Its own resources and those of its tasks. They are free once its process has ended.
     pub(crate) resources: Bundle,
     pub(crate) grace: Duration,
     pub(crate) stream: Option<Stream>,
     pub(crate) deadline: Option<Instant>,
 }
 
-/// A task, as the master and as its agent see it.
+/// A task, with the master's and the agent's knowledge of it.
 #[derive(Debug)]
 pub(crate) struct Task {
     pub(crate) key: TaskKey,
@@ -395,28 +397,29 @@ pub(crate) struct Task {
     pub(crate) info: Value,
     pub(crate) role: String,
     pub(crate) resources: Bundle,
-    /// The group's executor or a custom one; `None` for a command task.
+    /// The id of the group's executor or of the custom executor; `None` for a command task.
     pub(crate) executor: Option<String>,
-    /// Its container: inside the executor's if it is in a group, that of a custom executor itself.
+    /// Its container: in a task group a container nested in the executor's, and for a custom
+    /// executor the executor's own.
     pub(crate) container: String,
     pub(crate) parent: Option<String>,
     pub(crate) directory: PathBuf,
     pub(crate) pid: Option<u32>,
-    /// The master's view: the latest state that it received, every status that it forwarded.
+    /// The master's knowledge: the latest state that it received, and every status that it forwarded.
     pub(crate) state: TaskState,
     pub(crate) statuses: Vec<Value>,
-    /// The agent's view.
+    /// The agent's knowledge.
     pub(crate) agent_state: TaskState,
     pub(crate) agent_statuses: Vec<Value>,
     /// Updates that are not acknowledged yet, oldest first; the first may be in flight.
     pub(crate) pending: VecDeque<(TaskState, Value)>,
     pub(crate) in_flight: Option<InFlight>,
-    /// Whether the resources are free again.
+    /// Whether its resources have been freed.
     pub(crate) released: bool,
 }
 
 impl Task {
-    /// Whether it is one of a task group.
+    /// Whether it belongs to a task group.
     pub(crate) const fn is_in_group(&self) -> bool {
         self.parent.is_some()
     }
@@ -426,7 +429,7 @@ impl Task {
         self.executor.is_some() && self.parent.is_none()
     }
 
-    /// The id of its executor: that of a command task has the task's own id.
+    /// The id of its executor, which for a command task is the task's own id.
     pub(crate) fn executor_id(&self) -> &str {
         self.executor.as_deref().unwrap_or(self.key.task.as_str())
     }
@@ -449,7 +452,7 @@ pub(crate) struct Outcome {
     pub(crate) wait: Duration,
 }
 
-/// The first pending update in flight, with the time of its retry.
+/// The pending update that was sent last, with the time of its next retry.
 #[derive(Debug)]
 pub(crate) struct InFlight {
     pub(crate) retry_at: Instant,
@@ -465,15 +468,15 @@ pub(crate) enum Effect {
     Kill(TaskKey, KillOrder),
     /// Run a custom executor.
     StartExecutor(Box<Launch>),
-    /// Let a custom executor shut down: it is named by its container.
+    /// Request a custom executor to shut down. The text is its container.
     ShutDownExecutor(String),
     /// Kill the process group of a custom executor, if it is running.
     KillExecutor(String),
     /// Delete a persistent volume.
     Delete(PathBuf),
-    /// Continue the journal of an agent that registered again, under its new id.
+    /// Continue the journal of an agent that registered under a new id.
     KeepJournal { of: AgentId, for_agent: AgentId },
-    /// Record a message for an executor in the agent's journal, and send it to a custom one.
+    /// Write a message for an executor to the agent's journal, and send it to a custom executor.
     Message(AgentId, Value),
     /// Send a framework an event that an agent could not send earlier.
     Tell(FrameworkId, Value),
@@ -482,21 +485,22 @@ pub(crate) enum Effect {
 /// How to end a task.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct KillOrder {
-    /// Time between SIGTERM and SIGKILL; `None`: from the task's own kill policy, else the default.
+    /// Time between SIGTERM and SIGKILL; if `None`, that of the task's kill policy or else the
+    /// default.
     pub(crate) grace: Option<Duration>,
     /// The reason in the updates.
     pub(crate) reason: Option<&'static str>,
     /// The result of the health check, for the last update.
     pub(crate) healthy: Option<bool>,
-    /// The task is not killed by its executor: both end immediately, and the agent reports it when
-    /// it can.
+    /// The agent has crashed: the task and its executor are killed immediately, and the agent
+    /// reports that when it returns.
     pub(crate) crashed: bool,
 }
 
 /// An agent's input for running one task or one custom executor.
 #[derive(Clone, Debug)]
 pub(crate) struct Launch {
-    /// Of a custom executor, with its own id.
+    /// For a custom executor, its own id takes the place of the task's.
     pub(crate) key: TaskKey,
     pub(crate) agent: AgentId,
     pub(crate) agent_addr: SocketAddr,

@@ -1,4 +1,4 @@
-//! Offers: allocation, declines and rescinded offers.
+//! Offers: allocation, declines and rescinding.
 //!
 //! As in the real allocator, all free resources of an agent go to one framework, the one with the
 //! smallest dominant share first. A framework is not offered declined resources again until its
@@ -35,7 +35,7 @@ impl State {
             .collect();
         let mut offered: BTreeMap<FrameworkId, Vec<Value>> = BTreeMap::new();
         for agent in agents {
-            // More than one if a part is reserved for other roles.
+            // More than one offer if a part of the resources is reserved for other roles.
             while let Some((framework, offer)) = self.offer_agent(&agent) {
                 offered.entry(framework).or_default().push(offer);
             }
@@ -56,8 +56,8 @@ impl State {
         id
     }
 
-    /// Creates one offer of all resources of the agent that are free for some role, if a framework
-    /// wants it.
+    /// Creates one offer of all resources of the agent that are free for a role, if a framework can
+    /// receive it.
     fn offer_agent(&mut self, agent_id: &AgentId) -> Option<(FrameworkId, Value)> {
         let available = self
             .agents
@@ -104,7 +104,8 @@ impl State {
         Some((framework, message))
     }
 
-    /// The framework's largest fraction of any resource of the cluster, used or offered.
+    /// The framework's dominant share: its largest fraction of any resource of the cluster, used or
+    /// offered.
     fn dominant_share(&self, id: &FrameworkId) -> f64 {
         let mut used = self.used_by(id);
         for offer in self.offers.values().filter(|offer| offer.framework == *id) {
@@ -252,7 +253,7 @@ impl State {
         self.allocate(now);
     }
 
-    /// SUPPRESS: no offers for these roles, or for any, until a REVIVE.
+    /// SUPPRESS: stops offers for these roles, or for all roles, until a REVIVE.
     pub(crate) fn suppress(&mut self, id: &FrameworkId, roles: &[String]) {
         if let Some(framework) = self.frameworks.get_mut(id) {
             let roles = if roles.is_empty() {
@@ -271,7 +272,7 @@ impl State {
         }
     }
 
-    /// Removes a framework's offers and inverse offers without an event: its stream is gone.
+    /// Removes a framework's offers and inverse offers without an event, because its stream has ended.
     pub(super) fn withdraw_offers_of(&mut self, id: &FrameworkId) {
         let ids: Vec<OfferId> = self
             .offers
@@ -317,7 +318,7 @@ pub(super) fn agent_url(agent: &Agent) -> Value {
     })
 }
 
-/// The duration of the filter of an answer to offers or inverse offers.
+/// The duration of the filter in an answer to offers or inverse offers.
 pub(super) fn refuse_for(filters: &Value) -> Duration {
     match doc::number(filters, &["refuse_seconds"]) {
         None => REFUSE_DEFAULT,

@@ -16,8 +16,8 @@ use std::{
     time::Instant,
 };
 
-/// Maximum outcomes that wait for an acknowledgement; beyond it the first one in the order of their
-/// keys is dropped.
+/// Maximum outcomes that wait for an acknowledgement. Beyond it, the outcome with the smallest key
+/// is dropped.
 const PENDING: usize = 10_000;
 
 /// A change of resources from one bundle to another.
@@ -43,7 +43,7 @@ impl State {
         if let Err(why) = outcome {
             status.insert("message".to_owned(), json!(why));
         } else {
-            // The agent carried it out: the outcome is repeated until it is acknowledged.
+            // The agent carried it out, so the outcome is sent again until it is acknowledged.
             let uuid = base64::engine::general_purpose::STANDARD.encode(uuid::Uuid::new_v4().as_bytes());
             status.insert("uuid".to_owned(), json!({ "value": uuid }));
             self.keep_outcome(&accepted.framework, id, Value::Object(status.clone()));
@@ -88,7 +88,8 @@ impl State {
             if agent.volumes.contains_key(&key) {
                 return Err(format!("Persistent volume '{}' exists already", key.1));
             }
-            // A new directory, so that deleting the previous volume never affects it.
+            // Each volume gets a new directory, so that the deletion of the previous one cannot
+            // affect it.
             let disk = volume.root.as_ref().unwrap_or(&agent.work_dir);
             let place = disk.join("volumes").join("roles").join(&key.0).join(&key.1);
             agent
@@ -120,7 +121,7 @@ impl State {
         links.collect()
     }
 
-    /// `ACKNOWLEDGE_OPERATION_STATUS`: the outcome is not sent again.
+    /// `ACKNOWLEDGE_OPERATION_STATUS`: stops sending the outcome again.
     pub(super) fn acknowledge_operation(&mut self, id: &FrameworkId, acknowledge: &Value) {
         let operation = doc::text(acknowledge, &["operation_id", "value"]).unwrap_or_default();
         let key = (id.clone(), operation.to_owned());
@@ -149,8 +150,8 @@ impl State {
         }
     }
 
-    /// `RECONCILE_OPERATIONS`: operations without an acknowledgement are known, all others are
-    /// unknown.
+    /// `RECONCILE_OPERATIONS`: reports the outcome of operations that are not acknowledged, and all
+    /// others as unknown.
     pub(super) fn reconcile_operations(&mut self, id: &FrameworkId, reconcile: &Value) {
         for operation in doc::list(reconcile, &["operations"]) {
             let own = doc::text(operation, &["operation_id", "value"]).unwrap_or_default();
@@ -160,8 +161,8 @@ impl State {
         }
     }
 
-    /// `MESSAGE`: custom executors receive messages, the others drop them; the agent's journal records
-    /// all.
+    /// `MESSAGE`: custom executors receive it, the other executors drop it. The agent's journal
+    /// records it in either case.
     pub(super) fn message(&mut self, id: &FrameworkId, message: &Value) {
         let agent = AgentId::from(doc::text(message, &["agent_id", "value"]).unwrap_or_default());
         let line = json!({
@@ -171,7 +172,7 @@ impl State {
             "data": message["data"],
             "at": super::epoch(),
         });
-        // As with real masters, nothing is kept for an agent whose connection is broken.
+        // As with real masters, a message to an agent whose connection is broken is dropped.
         let lost = |agent: &Agent| matches!(agent.connection, Connection::Broken(_));
         if self.agents.get(&agent).is_some_and(|agent| !lost(agent)) {
             self.order(&agent.clone(), Effect::Message(agent, line));
@@ -194,7 +195,7 @@ fn unknown(operation: &Value) -> Value {
     Value::Object(status)
 }
 
-/// The change that a valid operation makes.
+/// The change of a valid operation.
 fn change(operation: &Value, kind: &str, role: &str) -> Result<Change, String> {
     let read = |part: &str, list: &str| {
         let bundle = Bundle::read(doc::list(operation, &[part, list]))?;

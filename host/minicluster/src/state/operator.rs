@@ -14,15 +14,15 @@ use std::time::Instant;
 use tokio::sync::mpsc;
 
 impl State {
-    /// SUBSCRIBE of the operator API: the whole state, then every change. The oldest stream ends
-    /// when there are too many.
+    /// SUBSCRIBE of the operator API: sends the whole state, then every change. If there are too
+    /// many streams, the oldest one ends.
     pub(crate) fn watch(&mut self, now: Instant) -> mpsc::Receiver<Event> {
         let (events, receiver) = mpsc::channel(STREAM_EVENTS);
         let subscribed = json!({"type": "SUBSCRIBED", "subscribed": {
             "get_state": operator_views::state(self),
             "heartbeat_interval_seconds": self.config.heartbeat.as_secs_f64(),
         }});
-        // The queue is new, so both fit.
+        // The queue is new, so both events fit.
         let _ = events.try_send(Ok(recordio::record(&subscribed)));
         let _ = events.try_send(Ok(recordio::record(&json!({"type": "HEARTBEAT"}))));
         if self.watchers.len() >= WATCHERS {

@@ -1,11 +1,13 @@
-//! RECONCILE: the latest state of known tasks, and the best answer for unknown ones.
+//! RECONCILE: reports the latest state of known tasks, and the most precise state that can be
+//! derived for unknown ones.
 
 use super::{AgentId, Connection, FrameworkId, State, TaskId, TaskKey, TaskState, epoch, time_info};
 use crate::wire::json as doc;
 use serde_json::{Map, Value, json};
 
 impl State {
-    /// Reconciles the named tasks or, without any (implicit), every task of the framework.
+    /// Reconciles the named tasks (explicit) or, if none is named, every task of the framework
+    /// (implicit).
     pub(super) fn reconcile(&mut self, id: &FrameworkId, reconcile: &Value) {
         let named = doc::list(reconcile, &["tasks"]);
         if named.is_empty() {
@@ -27,7 +29,7 @@ impl State {
         }
     }
 
-    /// Answers for one task.
+    /// Reconciles one task.
     pub(super) fn reconcile_one(&mut self, id: &FrameworkId, task: &TaskId, agent: Option<&AgentId>) {
         let key = TaskKey {
             framework: id.clone(),
@@ -63,10 +65,10 @@ impl State {
     fn unknown_status(&self, key: &TaskKey, agent: Option<&AgentId>) -> Option<Value> {
         let framework = self.frameworks.get(&key.framework)?;
         if self.recovered_agents().next().is_some() {
-            // One of those may still report it.
+            // One of those agents may still report the task.
             return None;
         }
-        // The framework may not know, or not name, the agent of its unreachable task.
+        // The framework may not know the agent of its unreachable task, or may have omitted it.
         let lost = framework.unreachable_tasks.iter().find(|task| task.key == *key);
         let agent = agent.or(lost.map(|task| &task.agent));
         let unreachable = agent.and_then(|agent| self.unreachable_agents.get(agent));
@@ -81,7 +83,7 @@ impl State {
                 Some(Connection::Connected | Connection::Silent(_)) => {
                     (TaskState::Gone, "Reconciliation: Task is unknown to the agent")
                 }
-                // The agent may return and report the task: no answer until then.
+                // The agent may return and report the task, so it is not reconciled until then.
                 Some(Connection::Broken(_)) => return None,
                 None => (TaskState::Unknown, "Reconciliation: Task is unknown"),
             },

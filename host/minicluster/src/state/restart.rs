@@ -1,8 +1,8 @@
-//! A restart of the master, or a change of the leading master: the forgotten state, and how the
-//! agents restore it.
+//! A restart of the master, or a change of the leading master: which state the master loses, and
+//! how the agents restore it.
 //!
-//! The master has frameworks, tasks and offers in memory only. Agents and tasks continue meanwhile:
-//! they are kept in [`State::away`] and [`State::forgotten`] until the agents register again.
+//! The master has frameworks, tasks and offers in memory only. Agents and tasks keep running: they
+//! are stored in [`State::away`] and [`State::forgotten`] until the agents register again.
 
 use super::{
     AgentId, Effect, Executor, Framework, FrameworkId, State, Task, TaskId, TaskKey, epoch, faults::Down,
@@ -29,7 +29,7 @@ pub(crate) struct Restart {
     pub(crate) swap: bool,
 }
 
-/// An agent's state of one framework.
+/// The part of a framework that is on one agent.
 struct Part {
     tasks: BTreeMap<TaskId, Task>,
     executors: BTreeMap<ExecutorKey, Executor>,
@@ -81,7 +81,8 @@ impl State {
             .map(|stream| stream.events);
         let watchers = std::mem::take(&mut self.watchers).into_iter();
         for events in streams.chain(watchers.map(|watcher| watcher.events)) {
-            // A stream that is full or closed ends as well, but in order.
+            // Queued, so that the events before it are still delivered. A full or closed stream
+            // ends anyway.
             let _ = events.try_send(Err(Cut));
         }
     }
@@ -111,8 +112,8 @@ impl State {
         }
     }
 
-    /// Drops undelivered orders with the master's memory: tasks of kept launches never existed.
-    /// Only kills of processes whose task is unknown remain.
+    /// Drops orders that the master has not delivered, as its memory is lost: the tasks of queued
+    /// launches never existed. Only kills of processes whose task is unknown remain.
     fn forget_orders(&mut self) {
         for (agent, effect) in std::mem::take(&mut self.faults.held) {
             match effect {
@@ -137,8 +138,8 @@ impl State {
         }
     }
 
-    /// Proceeds after a restart: the master is up, then the agents register, then the missing ones
-    /// are unreachable.
+    /// Continues a restart: the master comes up, then the agents register, then the missing ones
+    /// become unreachable.
     pub(super) fn recover(&mut self, now: Instant) {
         if let Some(down) = self.faults.down.filter(|down| down.until <= now) {
             self.faults.down = None;
@@ -200,8 +201,8 @@ impl State {
         self.allocate(now);
     }
 
-    /// Restores the agent's state of one framework; if the framework was removed meanwhile, it ends
-    /// on the agent too.
+    /// Restores the agent's part of one framework. If the framework was removed meanwhile, that
+    /// part ends on the agent too.
     fn readmit_framework(&mut self, id: &FrameworkId, agent: &AgentId, now: Instant) {
         let Some(forgotten) = self.forgotten.get_mut(id) else {
             return;
@@ -238,7 +239,7 @@ impl State {
         }
     }
 
-    /// Drops what a restarted master never learns of an agent.
+    /// Drops the state of an agent that a restarted master will never receive.
     pub(super) fn drop_forgotten(&mut self, agent: &AgentId) {
         self.forgotten.retain(|_, framework| {
             take_part(framework, agent);
@@ -258,7 +259,8 @@ fn is_empty(framework: &Framework) -> bool {
     framework.tasks.is_empty() && framework.executors.is_empty() && framework.completed_tasks.is_empty()
 }
 
-/// Takes the agent's part of a framework; the master adopts the agent's view of the tasks.
+/// Removes the agent's part from a framework and returns it. The master adopts the agent's states
+/// of the tasks.
 fn take_part(framework: &mut Framework, agent: &AgentId) -> Part {
     let mut tasks: BTreeMap<TaskId, Task> = framework
         .tasks

@@ -36,8 +36,8 @@ impl Reply {
     }
 }
 
-/// Checks the rules that the message tables cannot express: that the part for a type is present,
-/// and a few rules between fields.
+/// Checks the rules that the message tables cannot express: whether the field for the call's type
+/// is present, and some rules between fields.
 pub(crate) fn validate(call: &Value, principal: Option<&str>) -> Result<(), String> {
     let refuse = |what: &str| Err(format!("Failed to validate scheduler::Call: {what}"));
     let Some(kind) = doc::text(call, &["type"]) else {
@@ -88,7 +88,8 @@ pub(crate) fn validate(call: &Value, principal: Option<&str>) -> Result<(), Stri
 }
 
 impl State {
-    /// Handles every call except SUBSCRIBE. `call` is validated; `stream_id` is the header's.
+    /// Handles every call except SUBSCRIBE. `call` is validated; `stream_id` is from the header
+    /// `Mesos-Stream-Id`.
     pub(crate) fn scheduler_call(
         &mut self,
         call: &Value,
@@ -129,8 +130,8 @@ impl State {
         Reply::accepted()
     }
 
-    /// Rejects calls of unknown frameworks, of those without a stream and on streams that were
-    /// replaced.
+    /// Rejects calls of unknown frameworks, of frameworks without a stream, and on streams that
+    /// were replaced.
     fn refuse_caller(
         &self,
         id: &FrameworkId,

@@ -5,7 +5,8 @@ use serde_json::json;
 use std::time::Instant;
 
 impl State {
-    /// Heartbeats, retries, failover timeouts, late executors, lost agents, and the regular allocation.
+    /// Performs what is due: heartbeats, retries, failover timeouts, deadlines of executors,
+    /// timeouts of agents, and the periodic allocation.
     pub(crate) fn tick(&mut self, now: Instant) {
         self.heartbeats(now);
         self.watcher_heartbeats(now);

@@ -1,5 +1,5 @@
-//! Status updates of agents: each waits until the one before is acknowledged, and is retried until
-//! then.
+//! Status updates of agents. Each is sent when the previous one is acknowledged, and is retried
+//! until it is acknowledged itself.
 
 use super::{
     Connection, Effect, FrameworkId, KillOrder, State, Task, TaskId, TaskKey, TaskState, epoch,
@@ -12,10 +12,11 @@ use std::time::{Duration, Instant};
 
 /// Maximum delay between two retries.
 pub(super) const LONGEST_RETRY: Duration = Duration::from_mins(10);
-/// Maximum pending updates of a task; beyond it a new non-terminal one replaces the last one.
+/// Maximum pending updates of a task. Beyond it, a new update that is not terminal replaces the
+/// last one.
 const PENDING: usize = 100;
 
-/// The last result of a check. `None` inside: no result yet.
+/// The last result of a check. The inner value is `None` before the first result.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum CheckResult {
     Command(Option<i32>),
@@ -48,9 +49,9 @@ pub(crate) struct AgentUpdate {
     pub(crate) check: Option<CheckResult>,
     /// Whether the process was started, so that there is a container.
     pub(crate) container: bool,
-    /// The network of a container with an address of its own; `None`: that of the agent.
+    /// The network of a container that has its own address; `None` for the agent's network.
     pub(crate) network_info: Option<Value>,
-    /// What Docker's executor adds: its answer to `inspect`, in base64, and labels.
+    /// The fields that Docker's executor adds: the output of `inspect`, in base64, and labels.
     pub(crate) data: Option<String>,
     pub(crate) labels: Option<Value>,
     /// The resource whose limit ended the task.
@@ -171,8 +172,8 @@ impl State {
         self.give_back(&agent, &resources);
     }
 
-    /// Handles a task that is completed before its process has ended: its resources stay occupied
-    /// until then, so that no other task gets its ports.
+    /// Handles a task that is completed before its process has ended. Its resources stay occupied
+    /// until the process ends, so that no other task gets its ports.
     pub(super) fn settle(&mut self, key: &TaskKey) {
         let Some(task) = self.task_mut(key).filter(|task| !task.released) else {
             return;
@@ -188,8 +189,8 @@ impl State {
         self.lingering.insert(key.clone(), held);
     }
 
-    /// The process of a task is gone. Resources that it occupied beyond the task's end are free
-    /// now.
+    /// Handles the end of a task's process: frees resources that it still occupied after the end of
+    /// the task.
     pub(crate) fn process_gone(&mut self, key: &TaskKey) {
         if let Some((agent, resources)) = self.lingering.remove(key) {
             self.give_back(&agent, &resources);
@@ -225,7 +226,7 @@ impl State {
         }
     }
 
-    /// Moves a task to the completed ones, and with the last task of a group its executor.
+    /// Moves a task to the completed ones and, if it was the last one of a group, ends its executor.
     fn complete(&mut self, key: &TaskKey) {
         self.release(key);
         let Some(task) = self
@@ -244,7 +245,7 @@ impl State {
         self.drained(&agent);
     }
 
-    /// Ends an executor without tasks; the framework receives an event.
+    /// Ends an executor that has no tasks, and sends the framework an event.
     fn end_executor(&mut self, id: &FrameworkId, key: &ExecutorKey) {
         let Some(framework) = self.frameworks.get_mut(id) else {
             return;
@@ -290,7 +291,8 @@ impl State {
             .extend(others.into_iter().map(|other| Effect::Kill(other, order.clone())));
     }
 
-    /// Records a status made by the master and sends it to the operators, but not to the framework.
+    /// Records a status that the master made itself, and sends it to the operators but not to the
+    /// framework.
     pub(super) fn record_by_master(&mut self, key: &TaskKey, state: TaskState, status: &Value) {
         if let Some(task) = self.task_mut(key) {
             task.state = state;
@@ -330,7 +332,7 @@ pub(super) fn executor_failure(key: &ExecutorKey, status: i32) -> Value {
     json!({"type": "FAILURE", "failure": failure})
 }
 
-/// Keeps only the last status of each state, as the master does.
+/// Appends a status. As in the master, it replaces the previous one if both have the same state.
 fn record(statuses: &mut Vec<Value>, status: Value) {
     match statuses.last_mut() {
         Some(last) if last["state"] == status["state"] => *last = status,
@@ -375,8 +377,8 @@ fn status_message(task: &Task, update: &AgentUpdate, ip: &str) -> Value {
     Value::Object(status)
 }
 
-/// The container of the task. A group's container has no network and no process left when the
-/// task's own process is gone.
+/// The status of the task's container. When the process of a task in a group has ended, its
+/// container has neither network nor process.
 fn container_status(task: &Task, update: &AgentUpdate, ip: &str) -> Map<String, Value> {
     let mut status = container(task);
     if !(task.is_in_group() && update.state.is_terminal()) {
@@ -392,7 +394,8 @@ pub(super) fn container(task: &Task) -> Map<String, Value> {
     doc::object(json!({ "container_id": id }))
 }
 
-/// The process in the task's container, and its network: without one of its own, that of the agent.
+/// The process in the task's container and its network, which is the agent's unless the container
+/// has its own.
 pub(super) fn process_in(task: &Task, network: Option<Value>, ip: &str) -> Map<String, Value> {
     let of_agent = || json!({"ip_addresses": [{"protocol": "IPv4", "ip_address": ip}]});
     let network = network.unwrap_or_else(of_agent);

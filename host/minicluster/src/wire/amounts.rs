@@ -1,4 +1,4 @@
-//! Arithmetic of resources with the same tag: amounts of CPUs, memory, disk and GPUs, and port
+//! Arithmetic of resources that have the same tag: amounts of CPUs, memory, disk and GPUs, and port
 //! ranges.
 //!
 //! Amounts are kept in thousandths, as in the real allocator, so that 0.1 + 0.2 is 0.3. Ranges are
@@ -203,7 +203,7 @@ fn to_milli(amount: f64) -> i64 {
     (amount * 1000.0).round() as i64
 }
 
-/// `range` without `hole`.
+/// The parts of `range` that are not in `hole`.
 fn cut(range: (u64, u64), hole: (u64, u64)) -> Vec<(u64, u64)> {
     if hole.1 < range.0 || range.1 < hole.0 {
         return vec![range];

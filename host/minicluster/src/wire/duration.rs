@@ -12,7 +12,7 @@ const UNITS: [(&str, u128); 7] = [
     ("us", 1_000),
 ];
 
-/// The duration as a whole number of the largest unit that allows this.
+/// The duration as an integer in the largest unit in which it is an integer.
 pub(crate) fn text(duration: Duration) -> String {
     let nanoseconds = duration.as_nanos();
     let unit = UNITS

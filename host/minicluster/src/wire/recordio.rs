@@ -1,4 +1,4 @@
-//! RecordIO framing: the record's length in decimal, a newline, the record. Also streams that are
+//! RecordIO framing: the record's length in decimal, a newline, the record. A stream can also be
 //! cut in the middle of a record.
 
 use bytes::Bytes;
@@ -7,7 +7,7 @@ use serde_json::Value;
 /// An item of a stream: the bytes of one chunk, or a cut connection.
 pub(crate) type Event = Result<Bytes, Cut>;
 
-/// The connection ends here without the terminating chunk, as if the process were killed.
+/// Closes the connection without the terminating chunk, as if the process were killed.
 #[derive(Clone, Copy, Debug, thiserror::Error)]
 #[error("the connection is cut, as a fault asked for")]
 pub(crate) struct Cut;

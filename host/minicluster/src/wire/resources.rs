@@ -1,8 +1,8 @@
 //! Resources of agents, offers and tasks: amounts, each with its reservations and its volume.
 //!
 //! Most resources are neither reserved nor a volume. The others are kept separate by their
-//! reservations (the last one applies) and by the `DiskInfo` of their disk or volume, and are
-//! never mixed. A disk of the type `MOUNT` is never divided either.
+//! reservations (the last one applies) and by the `DiskInfo` of their disk or volume. A disk of the
+//! type `MOUNT` is never divided.
 
 use super::{amounts::Amounts, json as doc};
 use serde_json::{Map, Value, json};
@@ -15,7 +15,7 @@ pub(crate) struct Bundle {
     parts: Vec<(Tag, Amounts)>,
 }
 
-/// The properties that keep resources separate. The default: unreserved and no volume.
+/// The properties that keep resources separate. By default they are unreserved and not a volume.
 #[derive(Clone, Debug, Default, PartialEq)]
 struct Tag {
     /// `Resource.ReservationInfo`, each refining the previous one.
@@ -24,12 +24,12 @@ struct Tag {
     disk: Option<Value>,
 }
 
-/// The form of reservations in documents.
+/// The format of reservations in documents.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Form {
     /// `reservations`, and no `role`: for frameworks with `RESERVATION_REFINEMENT`.
     Refined,
-    /// `role` and `reservation`: for frameworks without.
+    /// `role` and `reservation`: for frameworks without that capability.
     Legacy,
     /// Both, as in the documents for operators.
     Both,
@@ -99,7 +99,8 @@ impl Bundle {
         self.parts.is_empty()
     }
 
-    /// Whether it is enough for an offer: 0.01 CPUs or 32 MB, the master's own threshold.
+    /// Whether it is large enough for an offer: at least 0.01 CPUs or 32 MB, the thresholds of a
+    /// real master.
     pub(crate) fn worth_offering(&self) -> bool {
         self.scalar("cpus") >= 0.01 || self.scalar("mem") >= 32.0
     }
@@ -153,8 +154,8 @@ impl Bundle {
         }
     }
 
-    /// The resources that may be offered to a role: unreserved ones, and those reserved for it or
-    /// for a role above it.
+    /// The resources that may be offered to a role: those that are unreserved, or reserved for it
+    /// or for one of its ancestors.
     pub(crate) fn visible(&self, role: &str) -> Self {
         self.filter(|tag| {
             tag.role().is_none_or(|owner| {
@@ -182,8 +183,8 @@ impl Bundle {
         roles
     }
 
-    /// The same without the last reservation of each part. The error names a part without a
-    /// reservation, or a volume.
+    /// The same resources without the last reservation of each part. A part without a reservation,
+    /// or a volume, is an error.
     pub(crate) fn without_reservation(&self) -> Result<Self, String> {
         let mut rest = Self::default();
         for (tag, amounts) in &self.parts {
@@ -203,7 +204,7 @@ impl Bundle {
         Ok(rest)
     }
 
-    /// The same disk without the persistent volumes. The error names a part that is no volume.
+    /// The same disk without the persistent volumes. A part that is not a volume is an error.
     pub(crate) fn without_volume(&self) -> Result<Self, String> {
         let mut rest = Self::default();
         for (tag, amounts) in &self.parts {
@@ -212,7 +213,7 @@ impl Bundle {
             if !disk.contains_key("persistence") {
                 return Err("A resource is not a persistent volume".to_owned());
             }
-            // A disk other than the root disk remains one.
+            // A disk other than the root disk keeps its source.
             tag.disk = disk.get("source").map(|source| json!({ "source": source }));
             if tag.reservations.is_empty() {
                 return Err("Persistent volumes cannot be created from unreserved resources".to_owned());
@@ -314,7 +315,7 @@ impl Tag {
         self.source().is_some_and(|(kind, _)| kind == "MOUNT")
     }
 
-    /// Adds the fields for roles and volumes in the form.
+    /// Adds the fields for roles and volumes to a resource.
     fn write(&self, resource: Value, form: Form, allocated: Option<&str>) -> Value {
         let mut resource = doc::object(resource);
         if form != Form::Refined {

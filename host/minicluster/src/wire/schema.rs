@@ -17,7 +17,7 @@ pub(crate) enum Kind {
     Float,
     Int,
     Bool,
-    /// The known values; others read as absent.
+    /// An enum with these values. Any other value reads as absent.
     Enum(&'static [&'static str]),
     Message(&'static Message),
     /// Kept unchanged: this cluster only shows it and never acts on it.
@@ -80,7 +80,7 @@ pub(crate) fn read_body(message: &Message, call: &str, body: &[u8]) -> Result<Va
     read(message, value).map_err(|what| format!("Failed to convert JSON into {call} protobuf: {what}"))
 }
 
-/// Parses the body of an older route to a message; its errors are not explained.
+/// Parses the body of an older route to a message. Its errors do not name the call.
 pub(crate) fn read_plain(message: &Message, body: &[u8]) -> Result<Value, String> {
     match parse(body)? {
         value @ Value::Object(_) => read(message, value),
@@ -88,7 +88,7 @@ pub(crate) fn read_plain(message: &Message, body: &[u8]) -> Result<Value, String
     }
 }
 
-/// Parses such a body to a list of messages.
+/// Parses the body of an older route to a list of messages.
 pub(crate) fn read_plain_list(message: &Message, body: &[u8]) -> Result<Vec<Value>, String> {
     match parse(body)? {
         Value::Array(items) => items.into_iter().map(|item| read(message, item)).collect(),
@@ -96,14 +96,15 @@ pub(crate) fn read_plain_list(message: &Message, body: &[u8]) -> Result<Vec<Valu
     }
 }
 
-/// The error for an older route's body of another type.
+/// The error if the body of an older route has the wrong JSON type.
 const UNEXPECTED: &str = "Unexpected JSON type parsed";
 
 fn parse(body: &[u8]) -> Result<Value, String> {
     serde_json::from_slice(body).map_err(|error| syntax_error(body, &error))
 }
 
-/// A syntax error in the real parser's words: the rest of the line from the position of the error.
+/// A syntax error in the format of the real parser: the rest of the line from the position of the
+/// error.
 fn syntax_error(body: &[u8], error: &serde_json::Error) -> String {
     let text = String::from_utf8_lossy(body);
     let line = text
@@ -115,7 +116,7 @@ fn syntax_error(body: &[u8], error: &serde_json::Error) -> String {
     format!("syntax error at line {} near: {near}", error.line().max(1))
 }
 
-/// Parses a message from JSON: only known fields, and all required ones.
+/// Parses a message from JSON. Unknown fields are dropped, and a missing required field is an error.
 pub(crate) fn read(message: &Message, value: Value) -> Result<Value, String> {
     let Value::Object(object) = value else {
         return Err("Expecting a JSON object".to_owned());

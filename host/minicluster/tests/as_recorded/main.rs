@@ -25,9 +25,9 @@ fn fixture(name: &str) -> String {
     std::fs::read_to_string(&file).unwrap_or_else(|error| panic!("{}: {error}", file.display()))
 }
 
-/// The compared part of an event: task id, state, message, source and reason of a status, and the
-/// names of its fields. `None` for heartbeats and for events that depend on the allocation of
-/// offers.
+/// The parts of an event that are compared: task id, state, message, source and reason of a status,
+/// and the names of its fields. `None` for heartbeats, and for events that depend on the allocation
+/// of offers.
 fn essence(event: &Value) -> Option<Value> {
     let kind = event["type"].as_str().unwrap();
     match kind {
@@ -78,7 +78,7 @@ async fn hears(framework: &mut Framework, name: &str) {
     assert_eq!(next(framework, expected.len()).await, expected, "{name}");
 }
 
-/// One agent, with the recorded agents' name.
+/// One agent with the host name of the recorded agents.
 async fn cluster(change: impl FnOnce(&mut transom_minicluster::Config)) -> Cluster {
     Cluster::start(1, |config| {
         "localhost".clone_into(&mut config.agents[0].hostname);
@@ -88,7 +88,8 @@ async fn cluster(change: impl FnOnce(&mut transom_minicluster::Config)) -> Clust
     .await
 }
 
-/// A framework that runs one task and wants no more offers, so that others get them.
+/// Subscribes a framework, starts one task, and suppresses further offers so that other frameworks
+/// receive them.
 async fn with_task(cluster: &Cluster, info: &Value, id: &str) -> (Framework, Value) {
     let mut framework = Framework::subscribe(cluster.master(), info).await;
     let offer = framework.offer().await;
@@ -154,7 +155,7 @@ async fn agent_failure_and_return_are_reported_as_recorded() {
             &format!("2-agent-death/fast-return-events-{kind}.json"),
         )
         .await;
-        // No other event follows: the next one is the answer to a reconciliation.
+        // No other event follows: the next event is the answer to a reconciliation.
         let task = format!("{kind}-asked");
         reconcile(
             framework,
@@ -166,8 +167,8 @@ async fn agent_failure_and_return_are_reported_as_recorded() {
     cluster.stop().await;
 }
 
-/// The keys of the container's status in a recorded update: of the group's first checked task that
-/// started.
+/// The fields of `container_status` in the first recorded update with this state of the group's
+/// task `grp-check-tcp`.
 fn recorded_container(state: &str) -> Vec<String> {
     let events: Vec<Value> = serde_json::from_str(&fixture("4-checks/group-stream.events.json")).unwrap();
     let status = events.iter().map(|one| &one["event"]["update"]["status"]);
@@ -300,7 +301,8 @@ async fn reconciliation_after_a_master_restart_is_answered_once_agents_return() 
     };
     ask(&framework).await;
     assert!(recorded("7-master-restart/reconcile-before-agent.json").is_empty());
-    // There was no answer: the first event is the unacknowledged update, with the agent.
+    // The reconciliation was not answered: the first event is the unacknowledged update, which
+    // arrives with the agent.
     let first = next(&mut framework, 1).await;
     let all = recorded("7-master-restart/events.json");
     assert_eq!(first[0], all[0]);
@@ -333,8 +335,8 @@ async fn roles_are_offered_suppressed_and_revived_one_by_one() {
     }));
     let other = if first == "r1" { "r2" } else { "r1" };
     let decline = |offer: &Value| json!({"type": "DECLINE", "decline": {"offer_ids": [offer["id"]], "filters": {"refuse_seconds": 600}}});
-    // Declined for one role, the resources are offered to the other one; suppressed for that one
-    // too, to none.
+    // When a role declines the resources, they are offered to the other role. When that role is
+    // suppressed too, they are offered to none.
     framework.accepted(decline(&offer)).await;
     let second = framework.offer().await;
     assert_eq!(role(&second), other);
@@ -412,7 +414,7 @@ async fn requests_need_credentials_of_the_right_principal() {
     let answer = client::exchange(cluster.master(), &revive.with("Authorization", right)).await;
     assert_eq!(answer.unwrap().head.code(), 202);
 
-    // The page that only this cluster has requires credentials too.
+    // The faults page requires credentials too.
     let fault = Request::post("/minicluster/faults", &json!({"fault": "delay", "ms": 0}));
     for (authorization, status) in [("", 401), (wrong, 401), (ops, 200)] {
         let request = fault.clone().with("Authorization", authorization);
@@ -422,7 +424,8 @@ async fn requests_need_credentials_of_the_right_principal() {
     cluster.stop().await;
 }
 
-/// Messages to an agent that the master has lost are lost too; messages to a paused agent are not.
+/// A message to an agent whose connection is broken is lost; a message to a paused agent is
+/// delivered later.
 #[tokio::test]
 async fn messages_to_a_paused_agent_arrive_and_to_a_lost_agent_are_lost() {
     let cluster = cluster(|config| config.agent_timeout = Duration::from_hours(1)).await;
@@ -457,7 +460,7 @@ async fn messages_to_a_paused_agent_arrive_and_to_a_lost_agent_are_lost() {
     cluster.stop().await;
 }
 
-/// The first failed task of a group ends the others; SHUTDOWN ends them all.
+/// When the first task of a group fails, the others are killed; SHUTDOWN kills all of them.
 #[tokio::test]
 async fn failed_task_or_shutdown_ends_the_whole_group() {
     let cluster = cluster(|_| ()).await;
@@ -490,7 +493,7 @@ async fn failed_task_or_shutdown_ends_the_whole_group() {
     cluster.stop().await;
 }
 
-/// The last updates of two tasks, and then of their executor.
+/// The last state of each of two tasks, which precede the end of their executor.
 async fn ends(framework: &mut Framework) -> BTreeMap<String, String> {
     let mut ends = BTreeMap::new();
     loop {

@@ -15,8 +15,8 @@ async fn operator(cluster: &Cluster) -> Stream {
     stream
 }
 
-/// The compared part of an operator event, without heartbeats: the type, and of a task's update its
-/// state and reason.
+/// The parts of an operator event that are compared: its type and, for an update of a task, the
+/// state and the reason. `None` for heartbeats.
 fn told(event: &Value) -> Option<String> {
     let kind = event["type"].as_str().unwrap();
     let status = &event["task_updated"]["status"];
@@ -35,7 +35,7 @@ async fn operators_are_told(stream: &mut Stream, name: &str) {
     while heard.len() < expected.len() {
         heard.extend(told(&stream.record(PATIENCE).await.unwrap().unwrap()));
     }
-    // The order of the frameworks' tasks is random; an agent is removed after its tasks.
+    // The order of the frameworks' tasks is random, but the agent is removed after its tasks.
     let removed = "AGENT_REMOVED".to_owned();
     assert_eq!(
         heard.last() == Some(&removed),
@@ -47,7 +47,7 @@ async fn operators_are_told(stream: &mut Stream, name: &str) {
     assert_eq!(heard, expected, "{name}");
 }
 
-/// Starts a task of each kind of framework on the only agent.
+/// Starts one task of each kind of framework on the only agent.
 async fn tasks_of_all_kinds(cluster: &Cluster, of: &str) -> Vec<(&'static str, Framework)> {
     let mut aware = modern();
     aware["checkpoint"] = json!(false);
@@ -77,8 +77,8 @@ async fn operators_get_only_task_events_for_an_unreachable_agent() {
     cluster
         .fault(json!({"fault": "start-agent", "agent": "S0"}))
         .await;
-    // Its return comes next: there was no event for the agent before. The two surviving tasks come
-    // with it.
+    // The next event is the agent's return, so there was none about the agent before. The two tasks
+    // that survived return with it.
     let mut next = Vec::new();
     while next.len() < 3 {
         next.extend(told(&stream.record(PATIENCE).await.unwrap().unwrap()));

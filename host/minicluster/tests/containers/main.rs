@@ -19,14 +19,14 @@ use transom_minicluster::Images;
 use transom_testkit::containers::{IMAGE, Runtime};
 use transom_testkit::{eventually, wait_for};
 
-/// A cluster of one agent and the runtime of its containers.
+/// A cluster of one agent, and the runtime that runs its containers.
 struct Containers {
     cluster: Cluster,
     runtime: Runtime,
 }
 
 impl Containers {
-    /// `None`: no containers run here.
+    /// Returns `None` if this machine cannot run containers.
     async fn start(test: &str) -> Option<Self> {
         let cluster = Cluster::start(1, |_| ()).await;
         let found = cluster.running.container_runtime().await;
@@ -61,7 +61,7 @@ fn mesos(id: &str, offer: &Value, command: &str) -> Value {
     task
 }
 
-/// The sandbox of a task that is reported by this status.
+/// The sandbox of a task, from its id and one of its statuses.
 fn sandbox(cluster: &Cluster, framework: &Framework, task: &str, status: &Value) -> PathBuf {
     let container = status["container_status"]["container_id"]["value"]
         .as_str()
@@ -83,7 +83,7 @@ fn address(status: &Value) -> &str {
         .unwrap()
 }
 
-/// Waits until a URL answers, and returns the body.
+/// Waits until a URL responds, and returns the body.
 async fn fetched(url: &str) -> String {
     let address = url.strip_prefix("http://").unwrap().trim_end_matches('/');
     eventually(&format!("an answer of {url}"), async || {
@@ -98,7 +98,7 @@ async fn fetched(url: &str) -> String {
     .await
 }
 
-/// A web server in a container, with this page.
+/// The command of a web server in a container that serves this page.
 fn web(page: &str) -> String {
     format!("mkdir /www; echo {page} > /www/index.html; exec httpd -f -p 80 -h /www")
 }
@@ -127,7 +127,7 @@ async fn docker_task_runs_in_its_container_and_is_reported_as_by_docker() {
         .unwrap();
     let name = inspected[0]["Name"].as_str().unwrap().trim_start_matches('/');
     assert_eq!(name, format!("mesos-{container}"));
-    // It shares the agent's network.
+    // The container shares the agent's network.
     assert_eq!(address(&running), "127.0.0.1");
     let failed = framework.state("hello", "TASK_FAILED").await;
     assert_eq!(failed["message"], "Container exited with status 3");
@@ -136,7 +136,7 @@ async fn docker_task_runs_in_its_container_and_is_reported_as_by_docker() {
     let sandbox = sandbox(&it.cluster, &framework, "hello", &failed);
     let stdout = read(&sandbox, "stdout");
     assert!(stdout.starts_with("hi there /mnt/mesos/sandbox\n"), "{stdout}");
-    // The image's root, not that of this machine.
+    // The listing shows the root directory of the image, not that of this machine.
     assert!(
         stdout.lines().any(|line| line == "bin") && !stdout.contains("home"),
         "{stdout}"
@@ -304,7 +304,7 @@ async fn memory_limit_ends_a_container_that_exceeds_it() {
     assert_eq!(failed["reason"], "REASON_CONTAINER_LIMITATION_MEMORY", "{failed}");
     assert_eq!(failed["source"], "SOURCE_AGENT");
     assert_eq!(failed["limitation"]["resources"][0]["scalar"]["value"], 32.0);
-    // Docker's executor knows nothing of the reason.
+    // Docker's executor does not report the reason.
     let offer = framework.offer().await;
     framework
         .launch(&offer, json!([docker("d", &offer, eat, &json!({}))]))
@@ -348,7 +348,7 @@ async fn tasks_of_a_group_reach_each_other_in_their_network() {
     assert_eq!(addresses[0], addresses[1]);
     assert!(!addresses[0].starts_with("127."), "{addresses:?}");
     assert_eq!(fetched(&format!("http://127.0.0.1:{port}/")).await, "inside\n");
-    assert_eq!(it.names().len(), 3, "two tasks and their network");
+    assert_eq!(it.names().len(), 3, "two tasks and the holder of their network");
     framework.kill("client").await;
     framework.until(|event| event["type"] == "FAILURE").await;
     wait_for("the containers are gone", async || it.names().is_empty()).await;
@@ -375,10 +375,10 @@ async fn containers_of_an_earlier_run_and_of_a_stopped_cluster_are_removed() {
     let work_dir = dir.path().canonicalize().unwrap();
     assert!(
         runtime.names(&work_dir).is_empty(),
-        "a stopped cluster leaves none"
+        "a stopped cluster leaves no container"
     );
 
-    // What a cluster leaves that is killed: its mark and its containers.
+    // The state that a killed cluster leaves behind: its marker file and its containers.
     std::fs::write(work_dir.join("containers"), &runtime.program).unwrap();
     let label = format!("transom.cluster={}", work_dir.display());
     let name = format!("transom-test-{}", work_dir.file_name().unwrap().to_string_lossy());
@@ -395,7 +395,10 @@ async fn containers_of_an_earlier_run_and_of_a_stopped_cluster_are_removed() {
     ]);
     assert_eq!(runtime.names(&work_dir), [name]);
     let again = Cluster::start(1, |config| config.work_dir = work_dir.clone()).await;
-    assert!(runtime.names(&work_dir).is_empty(), "the next one removes them");
+    assert!(
+        runtime.names(&work_dir).is_empty(),
+        "the next cluster removes them"
+    );
     again.stop().await;
     assert!(!work_dir.join("containers").exists());
 }
@@ -448,7 +451,7 @@ async fn containers_that_cannot_start_fail_with_the_reason() {
 }
 
 #[tokio::test]
-async fn commands_run_as_processes_where_the_setting_says_so() {
+async fn commands_run_as_processes_with_the_setting_process() {
     let cluster = Cluster::start(1, |config| config.images = Images::Process).await;
     let mut framework = Framework::subscribe(cluster.master(), &modern()).await;
     let offer = framework.offer().await;

@@ -11,10 +11,10 @@ use transom_testkit::containers::IMAGE;
 use crate::support::{Framework, PATIENCE, modern};
 use crate::{Containers, docker, mesos};
 
-/// The users of the registry: `reader` with the password `correct horse`.
+/// The registry's users in htpasswd format: `reader` with the password `correct horse`.
 const USERS: &str = "reader:$2b$04$abcdefghijklmnopqrstuujydOTSfIH/d5oUHpsygqV5X9xJLQc6e\n";
 
-/// A registry with users; ends with its handle.
+/// A registry that requires credentials. Dropping it kills the process.
 struct Registry {
     child: std::process::Child,
     address: String,
@@ -26,7 +26,7 @@ impl Registry {
         let dir = tempfile::tempdir().unwrap();
         let place = |name: &str| dir.path().join(name).display().to_string();
         std::fs::write(place("users"), USERS).unwrap();
-        // Another process may take the port before the start: then another port is tried.
+        // Another process may take the port before the registry starts; then another port is tried.
         for _ in 0..10 {
             let address = format!("127.0.0.1:{}", transom_testkit::free_port());
             let config = format!(
@@ -74,7 +74,7 @@ fn registry_program() -> PathBuf {
     [PathBuf::from("/usr/bin/docker-registry"), unpacked]
         .into_iter()
         .find(|program| program.exists())
-        .expect("docker-registry is not there: `cargo xtask test` sees to it")
+        .expect("docker-registry is missing: `cargo xtask test` installs it")
 }
 
 #[tokio::test]
@@ -124,7 +124,8 @@ async fn images_are_pulled_with_the_credentials_of_the_task() {
     assert_eq!(failed["reason"], "REASON_CONTAINER_LAUNCH_FAILED");
     assert!(!present());
 
-    // The Mesos containerizer takes them from the task, Docker's from a file in the sandbox.
+    // The Mesos containerizer takes the credentials from the task, Docker's from a file in the
+    // sandbox.
     let offer = framework.offer().await;
     let mut right = mesos("right", &offer, "echo pulled");
     right["container"]["mesos"]["image"]["docker"] = json!({"name": name, "config": secret("correct horse")});

@@ -1,4 +1,4 @@
-//! The executor API of agents: the test makes the calls of an executor whose process makes none.
+//! The executor API of agents. The test makes the calls of an executor whose own process makes none.
 
 use super::{encoded, script, send_message, silent, task_of, with_executor};
 use crate::support::{Acknowledge, Cluster, Framework, PATIENCE, modern};
@@ -6,7 +6,7 @@ use serde_json::{Value, json};
 use std::{net::SocketAddr, time::Duration};
 use transom_replay::client::{self, Request, Response, Stream};
 
-/// The calls of one executor.
+/// Makes the calls of one executor.
 struct Caller {
     agent: SocketAddr,
     framework: String,
@@ -58,15 +58,16 @@ async fn next(stream: &mut Stream) -> Value {
         .record(PATIENCE)
         .await
         .unwrap()
-        .expect("the stream goes on")
+        .expect("the stream is open")
 }
 
-/// A status with an id of its own.
+/// A status whose uuid encodes `id`.
 fn status(task: &str, state: &str, id: &str) -> Value {
     json!({"task_id": {"value": task}, "state": state, "source": "SOURCE_EXECUTOR", "uuid": encoded(id)})
 }
 
-/// A framework with a task `t` of a silent executor `e`, which the test is.
+/// A framework with a task `t` of an executor `e`, whose process makes no calls. The returned
+/// caller makes them.
 async fn launched(cluster: &Cluster) -> (Framework, Caller, Value) {
     let mut framework = Framework::subscribe(cluster.master(), &modern()).await;
     let offer = framework.offer().await;
@@ -114,7 +115,11 @@ async fn executor_receives_its_events_in_order() {
         assert_eq!(told[field], running[field], "{field}");
     }
     assert_eq!(told["agent_id"], offer["agent_id"]);
-    assert_eq!(told["executor_id"], Value::Null, "it is as the executor sent it");
+    assert_eq!(
+        told["executor_id"],
+        Value::Null,
+        "the status is forwarded unchanged"
+    );
     assert_eq!(told["container_status"]["network_infos"], network);
     assert_eq!(
         told["container_status"]["container_id"],
@@ -242,7 +247,7 @@ async fn repeated_updates_are_acknowledged_again_and_forwarded_once() {
 }
 
 #[tokio::test]
-async fn executor_that_subscribes_again_replaces_its_stream_and_brings_its_updates() {
+async fn executor_that_resubscribes_replaces_its_stream_and_resends_its_updates() {
     let cluster = Cluster::start(1, |_| ()).await;
     let mut framework = Framework::subscribe(cluster.master(), &modern()).await;
     let offer = framework.offer().await;
@@ -266,7 +271,7 @@ async fn executor_that_subscribes_again_replaces_its_stream_and_brings_its_updat
     assert_eq!(
         first.record(PATIENCE).await.unwrap(),
         None,
-        "the earlier one ends"
+        "the earlier stream ends"
     );
     framework.state("t", "TASK_RUNNING").await;
     let lost = framework.state("lost", "TASK_DROPPED").await;
@@ -296,7 +301,7 @@ async fn executor_whose_tasks_were_killed_before_it_subscribes_is_shut_down() {
     let failure = framework.until(|event| event["type"] == "FAILURE").await;
     assert_eq!(
         failure["failure"]["status"], 9,
-        "it is killed after its grace period"
+        "the executor is killed after its grace period"
     );
     cluster.stop().await;
 }

@@ -1,18 +1,18 @@
-//! How executors end, and what they survive.
+//! The ways in which executors end, and the faults that they survive.
 
 use super::{encoded, executors, script, send_message, silent, task_of, until_gone, with_executor};
 use crate::support::{Cluster, Framework, PATIENCE, group_lives, journal, modern, restart_at_once};
 use serde_json::{Value, json};
 use std::time::Duration;
 
-/// Subscribes the framework again, with its id.
+/// Subscribes the framework again under the same id.
 async fn again(cluster: &Cluster, framework: &Framework) -> Framework {
     let mut info = modern();
     info["id"] = json!({"value": framework.id});
     Framework::subscribe(cluster.master(), &info).await
 }
 
-/// The executor answers a message, so that both are subscribed.
+/// Waits until the executor answers a message, which shows that framework and executor are subscribed.
 async fn until_it_answers(framework: &mut Framework, agent: &Value) {
     // A message to an executor that is not subscribed is lost.
     for attempt in 0..100 {
@@ -340,7 +340,7 @@ async fn stopping_the_cluster_leaves_no_executor_behind() {
     let dir = tokio::time::timeout(PATIENCE, cluster.stop_and_keep())
         .await
         .unwrap();
-    assert!(!group_lives(pid), "the group of {pid} is still there");
+    assert!(!group_lives(pid), "process group {pid} is still running");
     assert_eq!(journal(&dir).last().unwrap()["event"], "exit");
 }
 

@@ -1,5 +1,5 @@
-//! Custom executors: the script beside this file runs their tasks, or the test itself makes their
-//! calls.
+//! Custom executors. Either the script next to this file runs their tasks, or the test itself makes
+//! their calls.
 
 #![allow(
     clippy::unwrap_used,
@@ -123,7 +123,7 @@ async fn tasks_share_an_executor_that_runs_until_it_is_shut_down() {
     let started = executors(&cluster);
     assert_eq!(one["container_status"]["executor_pid"], started[0]);
 
-    // A later task, also one with the executor's resources only once.
+    // A later task runs in the same executor, whose resources count only once.
     let offer = framework.offer().await;
     framework
         .launch(&offer, json!([task_of(&executor, "three", &offer)]))
@@ -131,7 +131,7 @@ async fn tasks_share_an_executor_that_runs_until_it_is_shut_down() {
     framework.state("three", "TASK_RUNNING").await;
     framework.kill("one").await;
     framework.state("one", "TASK_KILLED").await;
-    assert_eq!(executors(&cluster), started, "it is started once");
+    assert_eq!(executors(&cluster), started, "the executor is started once");
 
     let agent = &cluster.get("/slaves").await["slaves"][0];
     assert_eq!(agent["used_resources"]["cpus"], 0.2);

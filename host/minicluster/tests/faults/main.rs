@@ -44,12 +44,12 @@ async fn with_task(cluster: &Cluster) -> (Framework, u64) {
 async fn until_gone(pid: u64) {
     let end = Instant::now() + PATIENCE;
     while group_lives(pid) {
-        assert!(Instant::now() < end, "process group {pid} goes on");
+        assert!(Instant::now() < end, "process group {pid} is still running");
         tokio::time::sleep(Duration::from_millis(10)).await;
     }
 }
 
-/// Subscribes the framework again, with its id.
+/// Subscribes the framework again under the same id.
 async fn again(addr: SocketAddr, framework: &Framework) -> Framework {
     let mut info = modern();
     info["id"] = json!({"value": framework.id});
@@ -59,7 +59,10 @@ async fn again(addr: SocketAddr, framework: &Framework) -> Framework {
 /// Reads until the stream ends, and asserts that it was cut.
 async fn until_cut(framework: &mut Framework) {
     while framework.stream.record(PATIENCE).await.unwrap().is_some() {}
-    assert!(framework.stream.was_cut(), "the stream ended with a farewell");
+    assert!(
+        framework.stream.was_cut(),
+        "the stream ended with the terminating chunk"
+    );
 }
 
 async fn reconcile(framework: &Framework, task: &str) {
@@ -153,7 +156,7 @@ async fn killed_agent_ends_its_tasks_and_reports_them_when_it_returns() {
 }
 
 #[tokio::test]
-async fn a_killed_agent_that_is_back_in_time_has_kept_its_tasks() {
+async fn killed_agent_that_returns_before_its_timeout_keeps_its_tasks() {
     let cluster = Cluster::start(1, |_| ()).await;
     let (mut framework, pid) = with_task(&cluster).await;
     framework.offers().await;
@@ -165,7 +168,7 @@ async fn a_killed_agent_that_is_back_in_time_has_kept_its_tasks() {
     cluster
         .fault(json!({"fault": "start-agent", "agent": "a0"}))
         .await;
-    // There is no update between: the master never gave the task up.
+    // No update comes in between, because the master never considered the task lost.
     let next = framework.event().await;
     assert_eq!(next["type"], "OFFERS", "{next}");
     assert!(group_lives(pid));
@@ -183,7 +186,7 @@ async fn paused_agent_handles_no_requests_until_it_is_resumed() {
         .fault(json!({"fault": "pause-agent", "agent": "S0"}))
         .await;
     framework.kill("t").await;
-    // The master has not noticed: its offer is still valid, and is accepted.
+    // The master has not noticed the fault: its offer is still valid and can be accepted.
     framework
         .launch(&rest, json!([task("u", &rest, "exec sleep 600")]))
         .await;
@@ -191,10 +194,10 @@ async fn paused_agent_handles_no_requests_until_it_is_resumed() {
     let answer = client::exchange(cluster.running.agents()[0], &asking);
     assert!(
         tokio::time::timeout(QUIET, answer).await.is_err(),
-        "it does not answer"
+        "a paused agent does not respond"
     );
     while let Ok(event) = framework.stream.record(QUIET).await {
-        let event = event.expect("the stream goes on");
+        let event = event.expect("the stream is open");
         assert_eq!(event["type"], "OFFERS", "{event}");
     }
     assert!(group_lives(pid));
@@ -210,7 +213,7 @@ async fn paused_agent_handles_no_requests_until_it_is_resumed() {
 }
 
 #[tokio::test]
-async fn a_partitioned_agent_is_unreachable_after_the_timeout_and_comes_back() {
+async fn partitioned_agent_is_unreachable_after_its_timeout_and_returns() {
     let cluster = Cluster::start(1, |config| config.agent_timeout = Duration::from_millis(500)).await;
     let (mut framework, pid) = with_task(&cluster).await;
     let rest = framework.offer().await;
@@ -257,13 +260,16 @@ async fn task_launched_on_a_partitioned_agent_is_dropped() {
     let dropped = framework.state("t", "TASK_DROPPED").await;
     assert_eq!(dropped["reason"], "REASON_RECONCILIATION");
     let whole = framework.offer().await;
-    assert_eq!(whole["resources"], offer["resources"], "nothing is kept for it");
+    assert_eq!(
+        whole["resources"], offer["resources"],
+        "no resources stay allocated to it"
+    );
     let dir = cluster.stop_and_keep().await;
     assert!(journal(&dir).is_empty());
 }
 
 #[tokio::test]
-async fn lost_updates_come_when_they_are_retried() {
+async fn lost_updates_are_delivered_by_retries() {
     let cluster = Cluster::start(1, |config| config.update_retry = Duration::from_millis(200)).await;
     let mut framework = Framework::subscribe(cluster.master(), &modern()).await;
     let offer = framework.offer().await;
@@ -273,7 +279,7 @@ async fn lost_updates_come_when_they_are_retried() {
         .launch(&offer, json!([task("t", &offer, "exec sleep 600")]))
         .await;
     framework.state("t", "TASK_STARTING").await;
-    // Lost immediately and after 200 ms, reported 400 ms later.
+    // The update is lost immediately and after 200 ms. The next retry, 400 ms later, is delivered.
     assert!(
         began.elapsed() >= Duration::from_millis(600),
         "{:?}",
@@ -285,7 +291,7 @@ async fn lost_updates_come_when_they_are_retried() {
 }
 
 #[tokio::test]
-async fn a_cut_stream_ends_within_a_record_and_the_framework_may_come_back() {
+async fn cut_stream_ends_within_a_record_and_the_framework_can_resubscribe() {
     let cluster = Cluster::start(1, |_| ()).await;
     let (mut framework, _) = with_task(&cluster).await;
     cluster
@@ -304,20 +310,23 @@ async fn a_cut_stream_ends_within_a_record_and_the_framework_may_come_back() {
 }
 
 #[tokio::test]
-async fn a_framework_is_removed_with_its_tasks() {
+async fn framework_is_removed_with_its_tasks() {
     let cluster = Cluster::start(1, |_| ()).await;
     let (mut framework, pid) = with_task(&cluster).await;
     cluster
         .fault(json!({"fault": "remove-framework", "framework": framework.id}))
         .await;
     while framework.stream.record(PATIENCE).await.unwrap().is_some() {}
-    assert!(!framework.stream.was_cut(), "the master says farewell");
+    assert!(
+        !framework.stream.was_cut(),
+        "the stream ends with the terminating chunk"
+    );
     until_gone(pid).await;
     cluster.stop().await;
 }
 
 #[tokio::test]
-async fn answers_and_events_are_late_by_the_delay() {
+async fn responses_and_events_are_delayed() {
     let cluster = Cluster::start(1, |_| ()).await;
     let mut framework = Framework::subscribe(cluster.master(), &modern()).await;
     let offer = framework.offer().await;
@@ -340,7 +349,7 @@ async fn answers_and_events_are_late_by_the_delay() {
         .launch(&offer, json!([task("t", &offer, "exec sleep 600")]))
         .await;
     framework.state("t", "TASK_STARTING").await;
-    // The call and the event. Many consecutive events are delayed once.
+    // The call and the event are delayed once each. Consecutive events share one delay.
     assert!(
         began.elapsed() >= Duration::from_millis(500),
         "{:?}",
@@ -358,7 +367,7 @@ async fn answers_and_events_are_late_by_the_delay() {
 }
 
 #[tokio::test]
-async fn rescinded_offers_become_invalid_and_are_made_again() {
+async fn rescinded_offers_become_invalid_and_their_resources_are_offered_again() {
     let cluster = Cluster::start(2, |_| ()).await;
     let mut framework = Framework::subscribe(cluster.master(), &modern()).await;
     let offers = framework.offers().await;

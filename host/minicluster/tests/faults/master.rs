@@ -1,4 +1,4 @@
-//! A master that restarts, or leaves the lead to another.
+//! The leading master restarts, or the standby master takes over.
 
 use std::net::SocketAddr;
 use std::time::{Duration, Instant};
@@ -13,7 +13,8 @@ use crate::support::{
 };
 use crate::{again, reconcile, until_cut, until_gone, with_task};
 
-/// The statuses of a master's responses to a request, each once and in order, until it answers 200.
+/// The status codes of a master's responses to a request that is repeated until the code is 200,
+/// without consecutive duplicates.
 async fn statuses(master: SocketAddr, request: &Request) -> Vec<u16> {
     let (mut seen, end) = (Vec::new(), Instant::now() + PATIENCE);
     while seen.last() != Some(&200) {
@@ -44,9 +45,9 @@ async fn a_restarted_master_answers_404_then_503_before_it_serves() {
         statuses(cluster.master(), &state)
     );
     assert_eq!(calls, [404, 503, 200]);
-    // As recorded: the state document is available while the master recovers.
+    // As recorded from a real master, the state document is available while the master recovers.
     assert_eq!(documents, [404, 200]);
-    // The default durations have the same phases.
+    // With the default durations, the phases are the same.
     cluster.fault(json!({"fault": "restart-master"})).await;
     assert_eq!(statuses(cluster.master(), &state).await, [404, 200]);
     cluster.stop().await;
@@ -93,7 +94,7 @@ async fn master_with_a_registry_ignores_reconciliation_until_agents_return() {
         client::exchange(cluster.master(), &Request::get("/state"))
             .await
             .is_err(),
-        "it is down"
+        "the master is down"
     );
     until_cut(&mut framework).await;
     wait_for("the master to be up again", async || {
@@ -110,7 +111,10 @@ async fn master_with_a_registry_ignores_reconciliation_until_agents_return() {
     let ask = json!({"type": "RECONCILE", "reconcile": {"tasks": asked}});
     framework.accepted(ask.clone()).await;
     let events = framework.until(|event| event["type"] != "HEARTBEAT").await;
-    assert_eq!(events["type"], "OFFERS", "no answer before the agent: {events}");
+    assert_eq!(
+        events["type"], "OFFERS",
+        "no answer before the agent returns: {events}"
+    );
     framework.accepted(ask).await;
     framework.state("t", "TASK_RUNNING").await;
     framework.state("never", "TASK_UNKNOWN").await;
@@ -136,7 +140,7 @@ async fn an_update_that_was_not_acknowledged_survives_the_masters_restart() {
 }
 
 #[tokio::test]
-async fn frameworks_that_do_not_come_back_are_recovered_and_removed_later() {
+async fn frameworks_that_do_not_resubscribe_are_listed_as_recovered_and_later_removed() {
     let cluster = Cluster::start(1, |_| ()).await;
     let mut info = modern();
     info["failover_timeout"] = json!(0.5);
@@ -231,7 +235,7 @@ async fn the_standby_redirects_until_it_leads() {
         assert!(Instant::now() < end);
         tokio::time::sleep(Duration::from_millis(20)).await;
     }
-    assert!(refused, "it recovers before it answers");
+    assert!(refused, "the master recovers before it answers");
     redirected(first, second).await;
     let mut framework = again(second, &framework).await;
     framework.offers().await;

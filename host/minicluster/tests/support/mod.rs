@@ -16,7 +16,7 @@ use transom_testkit::free_ports;
 
 pub(crate) const PATIENCE: Duration = Duration::from_secs(20);
 
-/// A running cluster in its own directory.
+/// A running cluster in its own temporary directory.
 pub(crate) struct Cluster {
     pub(crate) running: Minicluster,
     pub(crate) dir: TempDir,
@@ -165,7 +165,7 @@ impl Framework {
             .record(PATIENCE)
             .await
             .unwrap()
-            .expect("the stream goes on");
+            .expect("the stream is open");
         if self.acknowledge == Acknowledge::All {
             self.acknowledge(&event).await;
         }
@@ -180,7 +180,7 @@ impl Framework {
                 return event;
             }
         }
-        panic!("the event does not come")
+        panic!("the event does not arrive")
     }
 
     pub(crate) async fn acknowledge(&self, event: &Value) {
@@ -213,7 +213,7 @@ impl Framework {
         self.offers().await.remove(0)
     }
 
-    /// The task's update with this state; earlier ones are dropped.
+    /// Waits for the task's update with this state, and drops the events before it.
     pub(crate) async fn state(&mut self, task: &str, state: &str) -> Value {
         let event = self
             .until(|event| {

@@ -1,8 +1,8 @@
-//! The arguments of the runtime's commands. Pure.
+//! Builds the arguments of the runtime's commands. Does no I/O.
 
 use super::{limits::CPU_PERIOD, spec::Spec};
 
-/// How a runtime runs containers on this machine.
+/// The options with which a runtime can run containers on this machine.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(super) struct RuntimeOptions {
     /// Options of every command.
@@ -13,7 +13,7 @@ pub(super) struct RuntimeOptions {
     pub(super) limits: bool,
 }
 
-/// `run` of a container in the foreground, from an image of this name that is present.
+/// The `run` command that starts a container in the foreground from an image that is already present.
 pub(super) fn run(spec: &Spec, image: &str, options: &RuntimeOptions) -> Vec<String> {
     let mut all = options.globals.clone();
     all.extend(["run", "--name", &spec.name, "--pull", "never"].map(str::to_owned));
@@ -69,17 +69,18 @@ pub(super) fn run(spec: &Spec, image: &str, options: &RuntimeOptions) -> Vec<Str
     all
 }
 
-/// A task's own option of `docker run`, as far as this machine permits it.
+/// An option of `docker run` that the task sets, as far as this machine permits it.
 fn parameter(key: &str, value: &str, options: &RuntimeOptions) -> Option<String> {
     match key {
-        // The runtime rejects it without a limit on memory.
+        // The runtime rejects `--memory-swap` without a memory limit.
         "memory-swap" if !options.limits => None,
         "ulimit" => Some(format!("--ulimit={}", lowered(value, &options.run))),
         _ => Some(format!("--{key}={value}")),
     }
 }
 
-/// A limit of a process such as `nofile=1024:2048`, at most what the options of `run` have.
+/// Lowers a process limit such as `nofile=1024:2048` to the limit of the same name in the options
+/// of `run`.
 fn lowered(limit: &str, run: &[String]) -> String {
     let Some((name, amounts)) = limit.split_once('=') else {
         return limit.to_owned();
@@ -89,7 +90,7 @@ fn lowered(limit: &str, run: &[String]) -> String {
         .filter_map(|option| option.strip_prefix(name)?.strip_prefix('=')?.rsplit(':').next())
         .find_map(|most| most.parse::<u64>().ok());
     let Some(most) = own else { return limit.to_owned() };
-    // -1 stands for no limit.
+    // A value that does not parse as an unsigned number, such as -1, means no limit.
     let at_most = |amount: &str| amount.parse().unwrap_or(u64::MAX).min(most).to_string();
     let amounts: Vec<String> = amounts.split(':').map(at_most).collect();
     format!("{name}={}", amounts.join(":"))
@@ -114,7 +115,7 @@ fn limits(spec: &Spec, all: &mut Vec<String>) {
     }
 }
 
-/// `exec` of a command in a container.
+/// The `exec` command that runs a program in a container.
 pub(super) fn exec(
     container: &str,
     environment: &[(String, String)],

@@ -44,7 +44,7 @@ fn mount(source: Option<&str>, read_only: bool) -> Mount {
     }
 }
 
-/// Containers with one thing that differs from [`plain`], and their options.
+/// Containers that differ from [`plain`] in one property, with the expected options.
 fn cases() -> Vec<(&'static str, Spec, &'static str)> {
     let mut cases = network_cases();
     cases.extend(other_cases());
@@ -177,7 +177,7 @@ fn each_part_of_a_container_has_its_options() {
 }
 
 #[test]
-fn machines_without_limits_get_none() {
+fn runtime_without_limits_gets_no_limit_options() {
     let options = RuntimeOptions {
         globals: words(&["--runtime", "runc"]),
         run: words(&["--ulimit", "nofile=1:1"]),
@@ -197,7 +197,7 @@ fn machines_without_limits_get_none() {
 }
 
 #[test]
-fn options_of_a_task_are_lowered_to_what_the_machine_permits() {
+fn options_of_a_task_are_lowered_to_the_limits_of_the_machine() {
     let options = |limits: bool, run: &[&str]| RuntimeOptions {
         globals: Vec::new(),
         run: words(run),

@@ -1,9 +1,9 @@
-//! Looks for a runtime and the options with which it runs a container on this machine.
+//! Finds a container runtime and the options with which it can run a container on this machine.
 //!
 //! The trial container comes from an image that is made here and needs no network. Machines differ
-//! in what they allow, so the trial is repeated with other options until one works: another low
-//! level runtime, another manager of control groups, resource limits of processes that this process
-//! may pass on, and at last no limits of containers.
+//! in what they allow, so the trial is repeated with other options until one works: another OCI
+//! runtime, another cgroup manager, process limits (ulimits) that this process may pass on, and
+//! finally containers without resource limits.
 
 use super::{
     arguments::RuntimeOptions,
@@ -13,12 +13,12 @@ use super::{
 use crate::config::Images;
 use std::time::Duration;
 
-/// The limit of one trial.
+/// Timeout of one call of a trial.
 const TRIAL: Duration = Duration::from_secs(20);
-/// The limit of the whole search.
+/// Timeout of the whole search.
 const SEARCH: Duration = Duration::from_mins(2);
 
-/// Finds the runtime of the setting. The error says what each candidate lacks.
+/// Finds the runtime that the setting allows. The error gives the reason why each candidate failed.
 pub(super) async fn find(images: Images) -> Result<Runtime, String> {
     let kinds: &[Kind] = match images {
         Images::Auto => &[Kind::Podman, Kind::Docker],
@@ -69,7 +69,7 @@ async fn try_kind(kind: Kind) -> Result<Runtime, String> {
     Err(first_reason.unwrap_or_else(|| format!("{program} cannot be tried")))
 }
 
-/// The version; for Docker that of its daemon, which has to answer.
+/// The version of the runtime. For Docker it is the daemon's, so the daemon must be reachable.
 async fn version(kind: Kind) -> Result<String, String> {
     let arguments: &[&str] = match kind {
         Kind::Podman => &["version", "--format", "{{.Client.Version}}"],
@@ -83,7 +83,7 @@ fn owned(arguments: &[&str]) -> Vec<String> {
     arguments.iter().map(|argument| (*argument).to_owned()).collect()
 }
 
-/// Makes the image of the trial, unless an earlier run did.
+/// Imports the image of the trial container, unless an earlier run did.
 async fn make_image(kind: Kind) -> Result<(), String> {
     let name = trial_image::NAME;
     if call(kind, &owned(&["image", "inspect", name]), None, TRIAL)
@@ -137,8 +137,9 @@ fn candidates(kind: Kind, processes: &str) -> Vec<RuntimeOptions> {
     all
 }
 
-/// The hard limits of this process, but at most this many: by default the runtime raises them, and
-/// some machines permit no more than a part of them.
+/// Options that set the container's process limits to this process's hard limits, each capped at
+/// `bound`. By default the runtime raises these limits, and some machines permit only a part of the
+/// result.
 fn own_limits(processes: &str, bound: u64) -> Vec<String> {
     let hard = |label: &str| {
         let line = processes.lines().find_map(|line| line.strip_prefix(label))?;
@@ -179,7 +180,7 @@ async fn trial(kind: Kind, options: &RuntimeOptions, network: &str) -> Result<()
     arguments.extend(owned(&[trial_image::NAME, trial_image::EXIT]));
     let outcome = call(kind, &arguments, None, TRIAL).await.map(|_| ());
     if outcome.is_err() {
-        // A container that could not start, or whose trial was given up, is still there.
+        // A container that could not start, or whose trial timed out, still exists.
         let mut remove = options.globals.clone();
         remove.extend(owned(&["rm", "--force", &name]));
         let _ = call(kind, &remove, None, TRIAL).await;
@@ -208,7 +209,7 @@ mod tests {
     }
 
     #[test]
-    fn limits_of_containers_are_given_up_last() {
+    fn options_without_container_limits_are_tried_last() {
         for (kind, processes, count) in [
             (Kind::Podman, LIMITS, 24),
             (Kind::Podman, "", 6),
@@ -226,7 +227,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn settings_without_a_runtime_find_none() {
+    async fn settings_without_a_runtime_find_no_runtime() {
         for images in [Images::Process, Images::None] {
             assert_eq!(find(images).await.unwrap_err(), "");
         }

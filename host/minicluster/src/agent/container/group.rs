@@ -1,6 +1,6 @@
-//! The networks of task groups. Where an executor asks for a network of its own, a small container
-//! that only waits holds it, and the group's containers join it. It is there from the first of
-//! these containers to the last.
+//! The networks of task groups. If an executor requests its own network, a small container that
+//! only sleeps (the holder) owns that network, and the group's containers join it. The holder
+//! exists as long as any of these containers does.
 
 use super::{
     arguments,
@@ -18,24 +18,24 @@ use std::{
 use tokio::sync::OnceCell;
 use tokio_util::task::TaskTracker;
 
-/// The groups with a network of their own.
+/// The task groups that have their own network.
 #[derive(Debug)]
 pub(super) struct Groups {
     held: Mutex<HashMap<String, Held>>,
-    /// Held while a holder is started or removed, so that neither meets the other.
+    /// Serializes starting and removing holders, so that the two never overlap.
     order: tokio::sync::Mutex<()>,
     tracker: TaskTracker,
 }
 
 #[derive(Debug, Default)]
 struct Held {
-    /// The containers that use the network.
+    /// Number of containers that use the network.
     users: usize,
-    /// The address of the network, once it is there.
+    /// The address of the network, once its holder has started.
     address: Arc<OnceCell<Option<String>>>,
 }
 
-/// A container's share of its group's network; dropping it gives it back.
+/// One container's use of its group's network. When the last one is dropped, the holder is removed.
 #[derive(Debug)]
 pub(crate) struct Group {
     groups: Arc<Groups>,
@@ -58,7 +58,7 @@ impl Groups {
         self.held.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Joins the network of the task's group, and starts it if this is the first one.
+    /// Joins the network of the task's group. The first container to join starts the holder.
     pub(super) async fn join(
         self: &Arc<Self>,
         runtime: &Arc<Runtime>,
@@ -104,7 +104,7 @@ impl Drop for Group {
         self.groups.tracker.spawn(async move {
             let _order = all.order.lock().await;
             if all.lock().contains_key(&container) {
-                // Another task of the group has come.
+                // Another task of the group has joined meanwhile.
                 return;
             }
             if let Err(why) = runtime.remove(&[&container_name(&container)]).await {
@@ -114,8 +114,7 @@ impl Drop for Group {
     }
 }
 
-/// Starts the container that holds a group's network and returns its address. One that runs already
-/// is kept.
+/// Starts the holder of a group's network and returns its address. A running holder is reused.
 async fn start(
     runtime: &Runtime,
     launch: &Launch,
@@ -135,7 +134,7 @@ async fn start(
     Ok(seen.ok_or("the network of the task group ended immediately")?.ip)
 }
 
-/// The container that holds a group's network.
+/// The specification of the holder of a group's network.
 fn holder(launch: &Launch, group: &TaskGroup, cluster: &str) -> Result<Spec, String> {
     let attachment = task::of_executor(&group.info, launch.agent_addr.ip())?
         .ok_or("the task group has no network of its own")?;

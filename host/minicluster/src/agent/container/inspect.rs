@@ -1,9 +1,9 @@
-//! The runtime's answers to `inspect`. Pure.
+//! Parses the output of the runtime's `inspect`. Does no I/O.
 
 use crate::wire::json as doc;
 use serde_json::Value;
 
-/// The time of a start that has not happened.
+/// The start time of a container that has never started.
 const NEVER: &str = "0001-01-01";
 
 /// A container as the runtime describes it.
@@ -13,15 +13,15 @@ pub(super) struct Inspection {
     pub(super) running: bool,
     /// Whether it ever ran.
     pub(super) started: bool,
-    /// Whether the runtime noticed that the kernel ended it for its use of memory.
+    /// Whether the runtime reports that the kernel's OOM killer ended it.
     pub(super) out_of_memory: bool,
-    /// Its address, in the networks where it has one.
+    /// Its address in the default network, otherwise in the first network that gave it one.
     pub(super) ip: Option<String>,
-    /// The answer itself.
+    /// The unparsed output of `inspect`.
     pub(super) text: String,
 }
 
-/// Reads the answer for one container.
+/// Parses the output for one container.
 pub(super) fn container(text: &str) -> Option<Inspection> {
     let document: Value = serde_json::from_str(text).ok()?;
     let container = document.as_array()?.first()?;
@@ -37,7 +37,7 @@ pub(super) fn container(text: &str) -> Option<Inspection> {
     })
 }
 
-/// The address in a network of its own: that of the default network, or of the first one.
+/// The address in the default network, otherwise in the first network that gave one.
 fn address(settings: &Value) -> Option<String> {
     let present = |value: Option<&str>| value.filter(|ip| !ip.is_empty()).map(str::to_owned);
     present(doc::text(settings, &["IPAddress"])).or_else(|| {
@@ -48,16 +48,16 @@ fn address(settings: &Value) -> Option<String> {
     })
 }
 
-/// What an image says about its containers.
+/// The settings of an image for its containers.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(super) struct ImageConfig {
-    /// The signal that ends its containers, by name or number; `None`: SIGTERM.
+    /// The signal that stops its containers, by name or number; SIGTERM if `None`.
     pub(super) stop_signal: Option<String>,
-    /// `None`: the root directory.
+    /// The working directory; the root directory if `None`.
     pub(super) workdir: Option<String>,
 }
 
-/// Reads the answer for one image.
+/// Parses the output for one image.
 pub(super) fn image(text: &str) -> Option<ImageConfig> {
     let document: Value = serde_json::from_str(text).ok()?;
     let config = &document.as_array()?.first()?["Config"];
@@ -127,7 +127,7 @@ mod tests {
     }
 
     #[test]
-    fn image_has_a_stop_signal_and_a_directory_where_it_names_them() {
+    fn stop_signal_and_directory_are_read_from_an_image_that_sets_them() {
         let full = r#"[{"Config": {"StopSignal": "SIGQUIT", "WorkingDir": "/srv"}}]"#;
         let expected = ImageConfig {
             stop_signal: Some("SIGQUIT".to_owned()),

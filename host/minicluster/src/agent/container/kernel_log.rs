@@ -1,7 +1,7 @@
-//! Whether the kernel ended a container for its use of memory, by the kernel's own log: runtimes do
-//! not notice it on every machine.
+//! Reads in the kernel log whether the kernel's OOM killer ended a container. On some machines the
+//! runtimes do not report it.
 //!
-//! Where the log cannot be read, the answer is no.
+//! If the log cannot be read, the result is false.
 
 use std::{
     fs::File,
@@ -9,19 +9,19 @@ use std::{
     os::unix::fs::OpenOptionsExt,
 };
 
-/// Each read returns one record, no longer than this.
+/// Maximum size of a record. Each read returns one.
 const RECORD: usize = 8192;
-/// The kernel's buffer has fewer records.
+/// Maximum records to read; more than the kernel's buffer can hold.
 const RECORDS: usize = 1 << 20;
 
-/// Whether the kernel's log says that the memory limit of this container ended a process.
+/// Whether the kernel log reports that the memory limit of this container ended a process.
 pub(super) async fn out_of_memory(container: &str) -> bool {
     let container = container.to_owned();
     let looked = tokio::task::spawn_blocking(move || look(&container)).await;
     looked.unwrap_or(false)
 }
 
-/// Reads what the log has now, without waiting for more.
+/// Reads the current content of the log without waiting for more.
 fn look(container: &str) -> bool {
     let nonblocking = nix::fcntl::OFlag::O_NONBLOCK.bits();
     let Ok(mut log) = File::options()
@@ -39,7 +39,7 @@ fn look(container: &str) -> bool {
                     return true;
                 }
             }
-            // A record was overwritten before it was read; the next ones follow.
+            // The next record was overwritten before it was read; later ones follow.
             Err(error) if [ErrorKind::BrokenPipe, ErrorKind::Interrupted].contains(&error.kind()) => {}
             Ok(_) | Err(_) => return false,
         }
@@ -47,8 +47,8 @@ fn look(container: &str) -> bool {
     false
 }
 
-/// Whether a record is about the memory limit of this container: its id is part of the name of the
-/// group of processes.
+/// Whether a record reports that the memory limit of this container was exceeded. The name of the
+/// container's cgroup contains its id.
 fn names(record: &str, container: &str) -> bool {
     !container.is_empty()
         && record.contains("oom-kill:constraint=CONSTRAINT_MEMCG")
@@ -63,7 +63,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn only_the_records_of_a_containers_own_limit_name_it() {
+    fn only_records_about_the_containers_own_limit_match() {
         let record = |limit: &str, group: &str, task: &str| {
             format!(
                 "6,1,2,-;oom-kill:constraint={limit},nodemask=(null),cpuset=libpod-c1,mems_allowed=0,oom_memcg={group},\

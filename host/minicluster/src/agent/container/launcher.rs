@@ -1,5 +1,5 @@
-//! The containers of one cluster: finds the runtime once, prepares launches, and removes what is
-//! left.
+//! The containers of one cluster: finds the runtime once, prepares launches, and removes containers
+//! that remain.
 
 use super::{
     arguments,
@@ -28,10 +28,10 @@ use tokio::{
 };
 use tokio_util::task::TaskTracker;
 
-/// Maximum containers that start at the same time, and pulls.
+/// Maximum containers that start concurrently, and maximum concurrent pulls.
 const LAUNCHES: usize = 4;
 const PULLS: usize = 2;
-/// The file in the work directory that names the runtime while containers may be left.
+/// The file in the work directory that names the runtime for as long as containers may remain.
 const MARKER: &str = "containers";
 
 /// Starts the containers of a cluster.
@@ -39,8 +39,8 @@ const MARKER: &str = "containers";
 pub(crate) struct Launcher {
     images: Images,
     work_dir: PathBuf,
-    /// The value of the label that all containers of the cluster have: its work directory, which is
-    /// the same after a restart.
+    /// The value of the label that all containers of the cluster carry: its work directory, which
+    /// is the same after a restart.
     cluster: String,
     found: OnceCell<std::result::Result<Arc<Runtime>, String>>,
     launches: Arc<Semaphore>,
@@ -52,22 +52,22 @@ pub(crate) struct Launcher {
 /// Why a container does not start.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) enum Refused {
-    /// Reported by the agent.
+    /// The agent reports this failure.
     Launch(String),
-    /// Reported by Docker's executor.
+    /// Docker's executor reports this failure.
     Options(String),
 }
 
-/// A container that can be started.
+/// A container that is ready to start.
 #[derive(Debug)]
 pub(crate) struct Prepared {
     pub(crate) container: Container,
-    /// Runs it in the foreground.
+    /// The command that runs it in the foreground.
     pub(crate) command: Command,
 }
 
 impl Launcher {
-    /// A launcher that has not looked for a runtime. Its background work is tracked.
+    /// A launcher that has not searched for a runtime yet. Its background work is tracked.
     pub(crate) fn new(config: &Config, tracker: TaskTracker) -> Self {
         Self {
             images: config.images,
@@ -81,8 +81,8 @@ impl Launcher {
         }
     }
 
-    /// Before the first task: removes the containers of an earlier run, and looks for the runtime
-    /// where the setting names one.
+    /// To be called before the first task: removes the containers of an earlier run, and finds the
+    /// runtime if the setting names one. If that runtime does not work, the cluster does not start.
     pub(crate) async fn begin(&self) -> Result<()> {
         let marker = self.work_dir.join(MARKER);
         let earlier = tokio::fs::read_to_string(&marker).await.ok();
@@ -95,7 +95,7 @@ impl Launcher {
                 })?;
             }
             Images::Auto if earlier.is_some() => {
-                // Its outcome is logged; tasks report it.
+                // The outcome is logged, and each task with an image reports a failure.
                 let _ = self.runtime().await;
             }
             Images::Auto | Images::Process | Images::None => {}
@@ -113,7 +113,7 @@ impl Launcher {
         Ok(())
     }
 
-    /// The runtime; looks for it the first time.
+    /// The runtime. The first call searches for it.
     pub(crate) async fn runtime(&self) -> std::result::Result<Arc<Runtime>, String> {
         let found = self.found.get_or_init(|| async {
             let found = find(self.images).await;
@@ -144,7 +144,7 @@ impl Launcher {
         }
     }
 
-    /// Gets everything ready for the container of a task: its image, directories and network.
+    /// Prepares the container of a task: its image, directories and network.
     pub(crate) async fn prepare(&self, launch: &Launch) -> std::result::Result<Prepared, Refused> {
         let runtime = self
             .runtime()
@@ -171,7 +171,7 @@ impl Launcher {
                 Refused::Launch(format!("cannot create '{}': {error}", directory.display()))
             })?;
         }
-        // Before the first container: a process that is killed here leaves the mark.
+        // Before the first container starts: if this process is killed, the next run finds the marker.
         self.mark(&runtime).await.map_err(|error| {
             Refused::Launch(format!("cannot write to '{}': {error}", self.work_dir.display()))
         })?;
@@ -201,7 +201,7 @@ impl Launcher {
         tokio::fs::write(self.work_dir.join(MARKER), runtime.kind.program()).await
     }
 
-    /// After the last task: removes what is left.
+    /// To be called after the last task: removes the remaining containers.
     pub(crate) async fn finish(&self) {
         let Some(Ok(runtime)) = self.found.get() else {
             return;
@@ -220,7 +220,8 @@ impl Launcher {
     }
 }
 
-/// Docker's executor finds errors of the options itself.
+/// Classifies an error in the task's options. Docker's executor reports such errors itself, so the
+/// task starts first.
 fn refused(launch: &Launch, why: String) -> Refused {
     if launch.info["container"]["type"] == "DOCKER" {
         Refused::Options(why)

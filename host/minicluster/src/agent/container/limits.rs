@@ -3,10 +3,10 @@
 use crate::wire::json as doc;
 use serde_json::Value;
 
-/// Shares of a whole CPU, and the smallest number of shares.
+/// CPU shares of one whole CPU, and the minimum number of shares.
 const CPU_SHARES: f64 = 1024.0;
 const MIN_CPU_SHARES: u64 = 2;
-/// The period that a quota is of, and the smallest quota, in microseconds.
+/// The period of a CPU quota and the minimum quota, in microseconds.
 pub(super) const CPU_PERIOD: u64 = 100_000;
 const MIN_CPU_QUOTA: u64 = 1_000;
 /// The smallest memory limit, in bytes.
@@ -21,11 +21,11 @@ pub(crate) struct Limits {
     pub(super) cpu_quota: Option<u64>,
     /// Bytes of memory.
     pub(super) memory: Option<u64>,
-    /// Bytes that it keeps when memory is short.
+    /// Bytes of memory that are reserved for it when the machine runs short.
     pub(super) memory_reservation: Option<u64>,
 }
 
-/// A limit that the task sets itself.
+/// A limit in the `limits` of the task.
 #[derive(Clone, Copy, PartialEq)]
 enum Own {
     Unset,
@@ -33,9 +33,9 @@ enum Own {
     At(f64),
 }
 
-/// The limits of a task, by the rules of an agent: requests become CPU shares and the memory limit;
-/// a limit of the task's own becomes the CPU quota and the memory limit, and the request is then
-/// reserved.
+/// The limits of a task, by the rules of a real agent. The task's resources become CPU shares and
+/// the memory limit. If the task sets limits, these become the CPU quota and the memory limit, and
+/// its memory resources become the reservation.
 pub(super) fn of(info: &Value) -> Limits {
     let (cpus, mem) = (request(info, "cpus"), request(info, "mem"));
     let mut limits = Limits {
@@ -57,7 +57,7 @@ pub(super) fn of(info: &Value) -> Limits {
     limits
 }
 
-/// The sum of a task's resources of that name.
+/// The sum of the task's resources with this name.
 fn request(info: &Value, name: &str) -> Option<f64> {
     let amounts: Vec<f64> = doc::list(info, &["resources"])
         .iter()

@@ -1,16 +1,16 @@
-//! Tasks with a container image: they run through the container runtime of this machine, Podman or
+//! Runs tasks that have a container image, through the container runtime of this machine: Podman or
 //! Docker.
 //!
-//! * [`task`], [`arguments`], [`inspect`] and [`trial_image`] are pure: from a `TaskInfo` to a
-//!   [`Spec`], from it to the runtime's arguments, and from the runtime's answers to what is
-//!   reported.
-//! * [`find`] looks for a runtime and tries it; [`Runtime`] calls it. Every call has a deadline.
-//! * [`pull`] gets images; [`Launcher`] bounds concurrent launches, keeps the networks of task
-//!   groups, and removes all containers of the cluster, those of an earlier run as well.
+//! * [`task`], [`arguments`], [`inspect`] and [`trial_image`] do no I/O: they translate a
+//!   `TaskInfo` into a [`Spec`], the specification into the runtime's arguments, and the runtime's
+//!   output into status reports.
+//! * [`find`] finds a runtime and tries it; [`Runtime`] calls it. Every call has a deadline.
+//! * [`pull`] pulls images; [`Launcher`] bounds concurrent launches, owns the networks of task
+//!   groups, and removes all containers of the cluster, including those of an earlier run.
 //! * [`Container`] is the container of one running task.
 //!
-//! A task's container is a `podman run` (or `docker run`) in the foreground, which is the process
-//! of the task: its output goes to the sandbox and its exit status is the container's.
+//! A task with a container is a `podman run` (or `docker run`) in the foreground. That command is
+//! the process of the task: its output goes to the sandbox, and its exit status is the container's.
 
 mod arguments;
 mod find;

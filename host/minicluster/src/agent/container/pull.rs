@@ -1,4 +1,4 @@
-//! Getting an image: a present one is used, unless the task wants it pulled.
+//! Pulls images. An image that is present is used, unless the task requests a pull.
 
 use super::{
     runtime::{Kind, Runtime},
@@ -13,14 +13,14 @@ use std::{
 };
 use tokio::{io::AsyncReadExt, sync::Semaphore};
 
-/// The limit of one pull.
+/// Timeout of one pull.
 const PULL: Duration = Duration::from_mins(10);
-/// The largest file with credentials that is read.
+/// Maximum bytes that are read of a file with credentials.
 const LARGEST_CONFIG: u64 = 1 << 20;
 
-/// Makes an image present and returns the name to run it by. Credentials are those of the task, or
-/// of the Docker configuration in its sandbox; they are in a private file below `work_dir` while
-/// the pull lasts.
+/// Ensures that an image is present and returns the name to run it by. The credentials come from
+/// the task, or from the Docker configuration in its sandbox. They are in a private file below
+/// `work_dir` for as long as the pull runs.
 pub(super) async fn ensure(
     runtime: &Runtime,
     image: &Image,
@@ -54,7 +54,7 @@ pub(super) async fn ensure(
     Ok(name)
 }
 
-/// The arguments of a pull with the credentials in a directory.
+/// The arguments of a pull. `credentials` is the directory with the Docker configuration.
 fn arguments(kind: Kind, name: &str, credentials: Option<&Path>) -> Vec<String> {
     let mut all = Vec::new();
     let directory = credentials.map(|directory| directory.display().to_string());
@@ -64,7 +64,7 @@ fn arguments(kind: Kind, name: &str, credentials: Option<&Path>) -> Vec<String> 
             if let Some(directory) = directory {
                 all.extend(["--authfile".to_owned(), format!("{directory}/config.json")]);
             }
-            // As Docker does: registries of this machine need no TLS.
+            // As with Docker, a registry on a loopback address needs no TLS.
             if is_loopback(name) {
                 all.push("--tls-verify=false".to_owned());
             }
@@ -84,7 +84,7 @@ fn registry(name: &str) -> Option<&str> {
     (first.contains(['.', ':']) || first == "localhost").then_some(first)
 }
 
-/// A name with its registry, which is Docker's if it has none.
+/// The image's name with its registry, by default Docker Hub.
 fn full_name(name: &str) -> String {
     if registry(name).is_some() {
         name.to_owned()
@@ -106,7 +106,7 @@ fn is_loopback(name: &str) -> bool {
     })
 }
 
-/// The Docker configuration that was fetched into a sandbox, in its new or old place.
+/// The Docker configuration that the task fetched into its sandbox, under its new or its old name.
 async fn config_in(sandbox: &Path) -> Option<Vec<u8>> {
     for name in [".docker/config.json", ".dockercfg"] {
         let Ok(file) = tokio::fs::File::open(sandbox.join(name)).await else {
@@ -120,8 +120,8 @@ async fn config_in(sandbox: &Path) -> Option<Vec<u8>> {
     None
 }
 
-/// A Docker configuration with nothing but the credentials of registries. The old form has them at
-/// the top.
+/// Reduces a Docker configuration to the credentials of registries. The old format has them at the
+/// top level.
 fn auth_document(config: &[u8]) -> Result<Value, String> {
     let config: Value = serde_json::from_slice(config)
         .map_err(|error| format!("The Docker configuration of the image is not valid JSON: {error}"))?;
@@ -132,8 +132,8 @@ fn auth_document(config: &[u8]) -> Result<Value, String> {
     Ok(json!({ "auths": auths }))
 }
 
-/// A directory with the file `config.json`, which only this user can read. It is removed when
-/// dropped.
+/// A directory with the file `config.json`, which only this user can read. Dropping it deletes the
+/// directory.
 #[derive(Debug)]
 struct Credentials(PathBuf);
 
@@ -169,7 +169,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn names_get_the_registry_that_docker_takes() {
+    fn names_without_a_registry_get_docker_hub() {
         let cases = [
             ("alpine", "docker.io/library/alpine", false),
             ("alpine:3.20", "docker.io/library/alpine:3.20", false),

@@ -23,14 +23,13 @@ use std::{
 use tokio::{process::Command, sync::OwnedSemaphorePermit};
 use tokio_util::{sync::CancellationToken, task::TaskTracker};
 
-/// The first and the longest pause between two looks at a container that starts.
+/// The first and the longest delay between two polls of a starting container.
 const FIRST_PAUSE: Duration = Duration::from_millis(100);
 const LONGEST_PAUSE: Duration = Duration::from_millis(500);
-/// How often a signal is sent again to a container that is not there yet, and how often an ended
-/// one is removed.
+/// Maximum attempts to signal a container that may not exist yet, and to remove one that has ended.
 const SIGNALS: u32 = 60;
 const REMOVALS: u32 = 3;
-/// What the runtime adds to a signal's number for the exit status.
+/// The offset that the runtime adds to a signal's number to form the exit status.
 const SIGNALLED: i32 = 128;
 
 /// A container that is starting or running.
@@ -39,7 +38,7 @@ pub(crate) struct Container {
     runtime: Arc<Runtime>,
     name: String,
     containerizer: Containerizer,
-    /// The signal that asks it to end.
+    /// The signal that asks the container to stop.
     stop_signal: String,
     published: Vec<Published>,
     network_info: Option<Value>,
@@ -47,9 +46,9 @@ pub(crate) struct Container {
     on_host: bool,
     memory_mb: Option<u64>,
     group: Option<Group>,
-    /// Its own address, known when it runs.
+    /// Its own address, set when it has started.
     ip: OnceLock<Option<String>>,
-    /// Held while it starts.
+    /// Limits how many containers start concurrently; held while this one starts.
     permit: Mutex<Option<OwnedSemaphorePermit>>,
     /// Cancelled when its process has ended.
     ended: CancellationToken,
@@ -59,9 +58,9 @@ pub(crate) struct Container {
 /// How a container ended.
 #[derive(Debug, Default)]
 pub(crate) struct End {
-    /// It ran, and this is how it looked at the end.
+    /// Its last inspection; `None` if it never ran.
     seen: Option<Inspection>,
-    /// Its memory limit ended it.
+    /// Whether its memory limit ended it.
     out_of_memory: bool,
 }
 
@@ -95,7 +94,7 @@ impl Container {
         self.containerizer
     }
 
-    /// Waits until the container has started; for one that never starts, forever.
+    /// Waits until the container has started; never returns if it does not start.
     pub(crate) async fn started(&self) -> Started {
         let mut pause = FIRST_PAUSE;
         loop {
@@ -107,7 +106,7 @@ impl Container {
         }
     }
 
-    /// The container has started.
+    /// Records that the container has started.
     fn note(&self, seen: Inspection) -> Started {
         self.release();
         let group = self.group.as_ref().and_then(|group| group.address.clone());
@@ -122,13 +121,13 @@ impl Container {
         }
     }
 
-    /// Lets another container start.
+    /// Releases the permit, so that another container can start.
     fn release(&self) {
         self.permit.lock().unwrap_or_else(PoisonError::into_inner).take();
     }
 
-    /// Sends a signal, until it arrives or the container has ended. SIGTERM becomes the signal that
-    /// the image wants.
+    /// Sends a signal in the background, with retries until it is delivered or the container has
+    /// ended. SIGTERM is replaced by the image's stop signal.
     pub(crate) fn signal(self: &Arc<Self>, signal: Signal) {
         let container = Arc::clone(self);
         let name = match signal {
@@ -147,7 +146,7 @@ impl Container {
             let arguments = ["kill", "--signal", signal, &self.name];
             match self.runtime.call(&arguments, CALL).await {
                 Ok(_) => return,
-                // It may not be there yet.
+                // The container may not exist yet.
                 Err(why) => tracing::debug!(container = self.name, why, "the signal did not arrive"),
             }
             tokio::time::sleep(pause).await;
@@ -156,13 +155,13 @@ impl Container {
         tracing::warn!(container = self.name, signal, "cannot signal a container");
     }
 
-    /// Ends it without asking.
+    /// Kills and removes the container without a grace period.
     pub(crate) async fn destroy(&self) {
         self.ended.cancel();
         self.remove().await;
     }
 
-    /// After its process has ended: how it ended. The container is removed.
+    /// To be called after its process has ended: returns how it ended, and removes the container.
     pub(crate) async fn finish(&self, status: Option<ExitStatus>) -> End {
         self.ended.cancel();
         self.release();
@@ -186,12 +185,12 @@ impl Container {
         }
     }
 
-    /// How a container looked that ran so briefly that nobody saw it.
+    /// The start of a container that ended before any poll saw it running.
     pub(crate) fn started_at_end(&self, end: &End) -> Option<Started> {
         end.seen.clone().map(|seen| self.note(seen))
     }
 
-    /// The program that runs a command inside the container; `None` if it has no words.
+    /// The runtime's command that runs a program inside the container; `None` if `info` has no value.
     pub(crate) fn exec(&self, info: &Value) -> Option<Command> {
         let words = task::exec(info, self.containerizer)?;
         let environment = task::variables(info).ok()?;
@@ -201,7 +200,8 @@ impl Container {
         Some(command)
     }
 
-    /// Where a port of the container is reached from here; `None`: at the agent's own addresses.
+    /// The addresses at which this process can reach a port of the container; `None` if the
+    /// container shares the agent's network.
     pub(crate) fn addresses(&self, port: u16) -> Option<Vec<SocketAddr>> {
         if self.on_host {
             return None;
@@ -213,13 +213,13 @@ impl Container {
         Some(own.into_iter().chain(published).collect())
     }
 
-    /// Describes the end in the words of the executor. `signalled`: this cluster sent a signal.
+    /// Describes the end with the executor's message. `signalled`: this cluster sent a signal.
     pub(crate) fn describe(&self, status: ExitStatus, signalled: bool) -> String {
         describe(self.containerizer, status, signalled)
     }
 
-    /// The update for a container that its memory limit ended; only the Mesos containerizer reports
-    /// that.
+    /// The update for a container that exceeded its memory limit. Only the Mesos containerizer
+    /// reports that.
     pub(crate) fn limited(&self, end: &End) -> Option<Limited> {
         let limit = self.memory_mb?;
         (end.out_of_memory && self.containerizer == Containerizer::Mesos).then(|| Limited {
@@ -229,8 +229,8 @@ impl Container {
     }
 }
 
-/// The words for a container's end. Docker's executor knows only the exit status of `docker run`;
-/// the Mesos containerizer sees the signal.
+/// The message for a container's end. Docker's executor knows only the exit status of `docker run`;
+/// the Mesos containerizer knows the signal.
 fn describe(containerizer: Containerizer, status: ExitStatus, signalled: bool) -> String {
     match containerizer {
         Containerizer::Docker => process::describe(status).replacen("Command", "Container", 1),
@@ -245,7 +245,7 @@ fn describe(containerizer: Containerizer, status: ExitStatus, signalled: bool) -
     }
 }
 
-/// What a memory limit's update has.
+/// The fields of the update for an exceeded memory limit.
 #[derive(Debug)]
 pub(crate) struct Limited {
     pub(crate) message: String,
@@ -262,12 +262,12 @@ pub(crate) struct Started {
 }
 
 impl Started {
-    /// The `NetworkInfo` of the updates while it runs.
+    /// The `NetworkInfo` of its updates while it runs.
     pub(crate) fn network_info(&self) -> Option<Value> {
         self.network_info.clone()
     }
 
-    /// Adds to the first `TASK_RUNNING` what Docker's executor does.
+    /// Adds the fields that Docker's executor adds to the first `TASK_RUNNING`.
     pub(crate) fn add_to(&self, update: &mut AgentUpdate) {
         if self.containerizer == Containerizer::Docker {
             update.data = Some(base64::engine::general_purpose::STANDARD.encode(&self.text));
@@ -276,7 +276,7 @@ impl Started {
     }
 }
 
-/// The task's own description of its network, with the address.
+/// The task's own `NetworkInfo` with the container's address.
 fn network_info(asked: Option<&Value>, ip: &str) -> Value {
     let mut info = doc::object(asked.cloned().unwrap_or_else(|| json!({})));
     let protocol = if ip.contains(':') { "IPv6" } else { "IPv4" };
@@ -309,7 +309,7 @@ mod tests {
     }
 
     #[test]
-    fn network_of_the_status_keeps_what_the_task_asked_for() {
+    fn network_info_of_a_status_keeps_the_fields_of_the_task() {
         let address = json!([{"protocol": "IPv4", "ip_address": "10.0.0.2"}]);
         assert_eq!(network_info(None, "10.0.0.2"), json!({"ip_addresses": address}));
         let asked = json!({"name": "web", "ip_addresses": [{}]});

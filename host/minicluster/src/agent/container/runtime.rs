@@ -16,11 +16,11 @@ use tokio::{
     time::timeout,
 };
 
-/// The limit of a call that starts nothing and gets nothing.
+/// Timeout of a call that neither starts a container nor pulls an image.
 pub(super) const CALL: Duration = Duration::from_secs(20);
-/// The output of a call that is kept; the rest is dropped.
+/// Maximum bytes of a call's output that are kept; the rest is dropped.
 const OUTPUT: u64 = 1 << 20;
-/// The part of an error that is reported.
+/// Maximum bytes of an error that are reported.
 const ERROR: usize = 2048;
 
 /// A program that runs containers.
@@ -46,7 +46,7 @@ pub(crate) struct Runtime {
     pub(super) kind: Kind,
     pub(super) version: String,
     pub(super) options: RuntimeOptions,
-    /// Why there is no bridge network, if there is none.
+    /// Why bridge networks do not work; `None` if they do.
     pub(super) no_bridge: Option<String>,
 }
 
@@ -59,24 +59,25 @@ pub(super) struct Outcome {
 }
 
 impl Runtime {
-    /// For people: `podman 4.3.1`.
+    /// A description for users, such as `podman 4.3.1`.
     pub(crate) fn describe(&self) -> String {
         format!("{} {}", self.kind.program(), self.version)
     }
 
-    /// The program with its options for every command.
+    /// The runtime's program with these arguments.
     pub(super) fn command(&self, arguments: &[String]) -> Command {
         program(self.kind, arguments)
     }
 
-    /// Calls the program; an exit status other than 0 is an error, in the words of an agent.
+    /// Calls the program with the options of every command. An exit status other than 0 is an
+    /// error, worded like an agent's.
     pub(super) async fn call(&self, arguments: &[&str], limit: Duration) -> Result<String, String> {
         let mut all = self.options.globals.clone();
         all.extend(arguments.iter().map(|argument| (*argument).to_owned()));
         call(self.kind, &all, None, limit).await
     }
 
-    /// Describes a container; `None`: there is none of that name.
+    /// Inspects a container; `None` if none has this name.
     pub(super) async fn inspect(&self, container: &str) -> Option<Inspection> {
         let text = self
             .call(&["inspect", "--type", "container", container], CALL)
@@ -84,17 +85,17 @@ impl Runtime {
         inspect::container(&text.ok()?)
     }
 
-    /// Describes an image; `None`: it is not present.
+    /// Inspects an image; `None` if it is not present.
     pub(super) async fn image(&self, name: &str) -> Option<ImageConfig> {
         let text = self.call(&["image", "inspect", name], CALL).await;
         inspect::image(&text.ok()?)
     }
 
-    /// Ends and removes a container with its anonymous volumes. A missing one is no error.
+    /// Kills and removes containers with their anonymous volumes. A missing one is no error.
     pub(super) async fn remove(&self, containers: &[&str]) -> Result<(), String> {
         let mut arguments = vec!["rm", "--force", "--volumes"];
         if self.kind == Kind::Podman {
-            // Otherwise it waits for the container to end politely.
+            // Without `--time 0`, Podman waits for the container to stop.
             arguments.extend(["--time", "0", "--ignore"]);
         }
         arguments.extend(containers);
@@ -104,7 +105,7 @@ impl Runtime {
         }
     }
 
-    /// Removes all containers of a cluster. Returns how many there were.
+    /// Removes all containers of a cluster. Returns the number of them.
     pub(super) async fn remove_all(&self, cluster: &str) -> Result<usize, String> {
         let filter = format!("label={CLUSTER}={cluster}");
         let ids = self
@@ -121,8 +122,8 @@ impl Runtime {
     }
 }
 
-/// A runtime's program. Its container monitor writes a file `oom` into its working directory when a
-/// container exceeds its memory, so it has another one than this daemon.
+/// The runtime's program. It does not run in the working directory of this daemon, because its
+/// container monitor writes a file `oom` there when a container exceeds its memory limit.
 fn program(kind: Kind, arguments: &[String]) -> Command {
     let mut command = Command::new(kind.program());
     command.args(arguments).current_dir(std::env::temp_dir());
@@ -157,13 +158,13 @@ fn ended(status: ExitStatus) -> String {
     }
 }
 
-/// The end of a text, not longer than this many bytes.
+/// The last part of a text, at most this many bytes.
 fn last(text: &str, size: usize) -> &str {
     let from = (text.len().saturating_sub(size)..text.len()).find(|at| text.is_char_boundary(*at));
     from.map_or(text, |from| &text[from..])
 }
 
-/// Runs a program to its end, which comes at the limit at the latest.
+/// Runs a program until it exits, or kills it at the time limit.
 async fn run(mut command: Command, input: Option<&[u8]>, limit: Duration) -> Result<Outcome, String> {
     command
         .stdin(if input.is_some() {
@@ -186,7 +187,7 @@ async fn finish(child: &mut Child, input: Option<&[u8]>) -> std::io::Result<Outc
     let (stdin, stdout, stderr) = (child.stdin.take(), child.stdout.take(), child.stderr.take());
     let write = async {
         if let (Some(mut stdin), Some(input)) = (stdin, input) {
-            // A program that ends early reports it itself.
+            // If the program exits before it has read its input, its exit status reports why.
             let _ = stdin.write_all(input).await;
         }
     };
@@ -234,7 +235,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn program_that_does_not_end_is_given_up() {
+    async fn program_that_exceeds_its_time_limit_returns_an_error() {
         let mut sleep = Command::new("sleep");
         sleep.arg("600");
         let why = run(sleep, None, Duration::from_millis(50)).await.unwrap_err();

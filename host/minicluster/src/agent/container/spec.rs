@@ -1,13 +1,14 @@
-//! What a container is made from, for any runtime.
+//! The specification of a container, independent of the runtime.
 
 use super::limits::Limits;
 use serde_json::Value;
 use std::{net::IpAddr, path::PathBuf};
 
-/// Where every container finds its sandbox.
+/// The path of the sandbox in every container.
 pub(super) const SANDBOX: &str = "/mnt/mesos/sandbox";
 
-/// Which of a real agent's containerizers would run the task: its updates differ.
+/// The containerizer of a real agent that would run the task. The status updates differ between the
+/// two.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Containerizer {
     /// `ContainerInfo` of type DOCKER.
@@ -20,7 +21,7 @@ pub(crate) enum Containerizer {
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(super) struct Image {
     pub(super) name: String,
-    /// Pull it although it is present.
+    /// Whether to pull it even if it is present.
     pub(super) force_pull: bool,
     /// A Docker configuration with the credentials of registries.
     pub(super) config: Option<Vec<u8>>,
@@ -29,20 +30,20 @@ pub(super) struct Image {
 /// The network of a container.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum Network {
-    /// That of the agent.
+    /// The agent's network.
     Host,
-    /// Loopback only.
+    /// Only a loopback interface.
     None,
     /// The runtime's default bridge.
     Bridge,
     /// One of the runtime's networks.
     Named(String),
-    /// That of another container.
+    /// The network of another container.
     Of(String),
 }
 
 impl Network {
-    /// The runtime's name for it.
+    /// The value of the runtime's option `--network`.
     pub(super) fn argument(&self) -> String {
         match self {
             Self::Host => "host".to_owned(),
@@ -53,7 +54,7 @@ impl Network {
         }
     }
 
-    /// Whether a container has an address of its own in it.
+    /// Whether a container gets its own address in this network.
     pub(super) fn has_address(&self) -> bool {
         matches!(self, Self::Bridge | Self::Named(_))
     }
@@ -68,10 +69,10 @@ pub(crate) struct Published {
     pub(super) protocol: String,
 }
 
-/// A directory or a named volume in the container.
+/// A mount of a directory or a volume in the container.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Mount {
-    /// A path of this machine or the name of a volume; `None`: an anonymous volume.
+    /// A path on this machine or the name of a volume; `None` for an anonymous volume.
     pub(super) source: Option<String>,
     pub(super) target: String,
     pub(super) read_only: bool,
@@ -95,16 +96,16 @@ pub(crate) struct Spec {
     pub(super) directories: Vec<PathBuf>,
     pub(super) environment: Vec<(String, String)>,
     pub(super) limits: Limits,
-    /// `None`: the image's user.
+    /// The image's user if `None`.
     pub(super) user: Option<String>,
-    /// `None`: the image's directory.
+    /// The image's working directory if `None`.
     pub(super) workdir: Option<String>,
     pub(super) privileged: bool,
     /// Options of `docker run`.
     pub(super) parameters: Vec<(String, String)>,
     pub(super) shm_size_mb: Option<u64>,
-    /// `None`: that of the image.
+    /// The image's entry point if `None`.
     pub(super) entrypoint: Option<String>,
-    /// Empty and without an entry point: those of the image.
+    /// If these are empty and there is no entry point, the image's own arguments are used.
     pub(super) arguments: Vec<String>,
 }

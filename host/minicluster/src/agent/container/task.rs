@@ -1,6 +1,6 @@
-//! From a `TaskInfo` to a [`Spec`], by the rules of an agent. Pure.
+//! Translates a `TaskInfo` into a [`Spec`], by the rules of a real agent. Does no I/O.
 //!
-//! Texts of errors are those of an agent.
+//! The error messages are those of a real agent.
 
 mod command;
 mod network;
@@ -17,7 +17,7 @@ use serde_json::{Value, json};
 pub(super) use command::{exec, variables};
 pub(super) use network::of_executor;
 
-/// Labels of all containers, by which they are found again.
+/// Labels of all containers, by which a later run finds them.
 pub(super) const CLUSTER: &str = "transom.cluster";
 const TASK: &str = "transom.task";
 const FRAMEWORK: &str = "transom.framework";
@@ -26,13 +26,13 @@ const AGENT: &str = "transom.agent";
 /// How a task runs.
 #[derive(Debug)]
 pub(crate) enum Plan {
-    /// As a process: it names no image.
+    /// As a process, because it names no image.
     Process,
     /// As a process with this changed `TaskInfo`, although it names an image.
     ProcessInstead { info: Value, notice: String },
     /// In a container.
     Container,
-    /// Not at all.
+    /// It cannot run; the text is the reason.
     Refused(String),
 }
 
@@ -99,8 +99,8 @@ pub(super) fn labels(launch: &Launch, cluster: &str) -> Vec<(&'static str, Strin
     ]
 }
 
-/// The container of a task with an image. `cluster` is the value of the label [`CLUSTER`], `user`
-/// the numeric user and group of tasks of the Mesos containerizer.
+/// The specification of the container of a task with an image. `cluster` is the value of the label
+/// [`CLUSTER`], `user` the numeric user and group for the Mesos containerizer.
 pub(super) fn spec(launch: &Launch, cluster: &str, user: Option<(u32, u32)>) -> Result<Spec, String> {
     let info = &launch.info;
     let containerizer = containerizer(info).ok_or("The task has no image")?;
@@ -133,7 +133,7 @@ pub(super) fn spec(launch: &Launch, cluster: &str, user: Option<(u32, u32)>) -> 
         volume_driver: volumes.driver,
         directories: volumes.directories,
         limits: limits::of(info),
-        // The user of a Docker container is the image's, or a parameter.
+        // For Docker's containerizer, the user comes from the image or from a parameter.
         user: user
             .filter(|_| !is_docker)
             .map(|(user, group)| format!("{user}:{group}")),
@@ -180,7 +180,7 @@ fn image(container: &Value, containerizer: Containerizer) -> Result<Image, Strin
     })
 }
 
-/// The value of a `Secret`. This cluster has no resolver for references.
+/// The value of a `Secret`. This cluster cannot resolve references to secrets.
 fn secret(secret: &Value) -> Result<Vec<u8>, String> {
     let Some(data) = doc::text(secret, &["value", "data"]) else {
         let name = doc::text(secret, &["reference", "name"]).unwrap_or_default();
@@ -193,13 +193,13 @@ fn secret(secret: &Value) -> Result<Vec<u8>, String> {
         .map_err(|error| format!("A secret is not valid base64: {error}"))
 }
 
-/// A whole number that may have come as a float.
+/// A port number, which JSON may contain as a float.
 fn port(value: &Value) -> Option<u16> {
     let number = value.as_f64().filter(|number| number.fract() == 0.0)?;
     (0.0..=65535.0).contains(&number).then_some(number as u16)
 }
 
-/// The status's `labels` for a container with this address: frameworks of long ago read them.
+/// The `labels` of a status with the container's address, which old frameworks read there.
 pub(super) fn address_label(ip: &str) -> Value {
     json!({"labels": [{"key": "Docker.NetworkSettings.IPAddress", "value": ip}]})
 }

@@ -89,7 +89,7 @@ fn tasks_with_an_image_run_as_the_setting_says() {
 }
 
 #[test]
-fn processes_instead_of_containers_get_their_name_as_first_argument() {
+fn commands_run_as_processes_get_their_name_as_first_argument() {
     let argv = json!({"shell": false, "value": "sleep", "arguments": ["1"]});
     let info = docker(
         json!({}),
@@ -110,7 +110,7 @@ fn processes_instead_of_containers_get_their_name_as_first_argument() {
 }
 
 #[test]
-fn programs_are_those_of_the_containerizers() {
+fn entry_point_and_arguments_depend_on_the_containerizer() {
     let shell = json!({"shell": true, "value": "echo $A"});
     let argv = json!({"shell": false, "value": "a", "arguments": ["a", "b"]});
     let entry = json!({"shell": false, "arguments": ["b"]});
@@ -148,7 +148,7 @@ fn programs_are_those_of_the_containerizers() {
 }
 
 #[test]
-fn commands_inside_containers_have_words_where_they_have_a_value() {
+fn commands_inside_containers_need_a_value() {
     use Containerizer::{Docker, Mesos};
     let argv = json!({"shell": false, "value": "a", "arguments": ["a", "b"]});
     let cases = [
@@ -169,7 +169,7 @@ fn commands_inside_containers_have_words_where_they_have_a_value() {
 }
 
 #[test]
-fn variables_are_those_of_the_containerizers() {
+fn variables_depend_on_the_containerizer() {
     let own = json!({"command": {"environment": {"variables": [
         {"name": "A", "value": "1"},
         {"name": "S", "type": "SECRET", "secret": {"type": "VALUE", "value": {"data": "c2VjcmV0"}}},
@@ -314,7 +314,7 @@ fn invalid_options_are_refused_as_by_an_agent() {
 }
 
 #[test]
-fn volumes_are_mounted_from_where_they_are() {
+fn volumes_of_each_kind_are_mounted_from_their_directories() {
     let driver = json!({"type": "DOCKER_VOLUME", "docker_volume": {"name": "v", "driver": "nfs"}});
     let own = json!({"type": "SANDBOX_PATH", "sandbox_path": {"type": "SELF", "path": "own"}});
     let shared = json!({"type": "SANDBOX_PATH", "sandbox_path": {"type": "PARENT", "path": "shared"}});
@@ -358,7 +358,7 @@ fn volumes_are_mounted_from_where_they_are() {
 }
 
 #[test]
-fn a_path_in_place_of_a_volumes_name_is_a_path_for_docker_alone() {
+fn only_docker_accepts_a_path_as_the_name_of_a_volume() {
     let volume =
         json!({"type": "DOCKER_VOLUME", "docker_volume": {"name": "/data/server", "driver": "local"}});
     let volumes = json!({"volumes": [{"container_path": "/a", "source": volume, "mode": "RW"}]});
@@ -397,14 +397,14 @@ fn tasks_of_a_group_share_its_network() {
     );
     let inside = of(bridge.clone(), json!({}));
     assert_eq!(inside.network, Network::Of("mesos-g".to_owned()));
-    // The group's container has the ports.
+    // The group's container publishes the ports.
     assert!(inside.published.is_empty());
     let alone = read(mesos(json!({ "container": bridge }))).unwrap();
     assert_eq!((alone.network, alone.published.len()), (Network::Bridge, 1));
 }
 
 #[test]
-fn images_users_and_options_are_those_of_the_containerizers() {
+fn images_users_and_options_depend_on_the_containerizer() {
     let options =
         json!({"force_pull_image": true, "privileged": true, "parameters": [{"key": "user", "value": "7"}]});
     let docker = read(docker(options, json!({}))).unwrap();

@@ -1,28 +1,28 @@
 //! The image of the trial container and of the containers that hold the network of a task group: an
-//! archive of two tiny static programs, made here, because neither a registry nor a program of this
-//! machine can be relied on.
+//! archive of two tiny static programs. It is built here, because the machine may have neither a
+//! registry nor a suitable program.
 
-/// Its name. The number changes with the content.
+/// The image's name. The number is raised when the content changes.
 pub(super) const NAME: &str = "localhost/transom-minicluster:1";
 /// The program that ends with status 0.
 pub(super) const EXIT: &str = "/exit";
 /// The program that waits until it is killed.
 pub(super) const WAIT: &str = "/wait";
 
-/// Where a program is loaded.
+/// The address at which a program is loaded.
 const BASE: u64 = 0x0040_0000;
-/// The sizes of the header and of the one program header.
+/// The size of the ELF header and of the one program header.
 const HEADERS: u64 = 64 + 56;
 /// The size of blocks in an archive.
 const BLOCK: usize = 512;
 
-/// The instructions of both programs for one kind of processor.
+/// The machine code of both programs for one processor architecture.
 struct Code {
-    /// Its number in ELF files.
+    /// The architecture's number in ELF files.
     machine: u16,
     /// `exit(0)`.
     exit: &'static [u8],
-    /// `ppoll(NULL, 0, NULL, NULL)`, forever.
+    /// `ppoll(NULL, 0, NULL, NULL)` in a loop.
     wait: &'static [u8],
 }
 
@@ -41,7 +41,7 @@ const X86_64: Code = Code {
         0x45, 0x31, 0xc0, // xor r8d, r8d
         0xb8, 0x0f, 0x01, 0, 0, // mov eax, 271
         0x0f, 0x05, // syscall
-        0xeb, 0xeb, // jmp to the begin
+        0xeb, 0xeb, // jmp to the start
     ],
 };
 
@@ -60,11 +60,11 @@ const AARCH64: Code = Code {
         0x04, 0x00, 0x80, 0xd2, // mov x4, #0
         0x28, 0x09, 0x80, 0xd2, // mov x8, #73
         0x01, 0x00, 0x00, 0xd4, // svc #0
-        0xf9, 0xff, 0xff, 0x17, // b to the begin
+        0xf9, 0xff, 0xff, 0x17, // b to the start
     ],
 };
 
-/// The image as an archive of its files; `None` for a kind of processor without these programs.
+/// The image as an archive of its files; `None` for an unsupported architecture.
 pub(super) fn archive(processor: &str) -> Option<Vec<u8>> {
     let code = match processor {
         "x86_64" => &X86_64,
@@ -83,7 +83,7 @@ pub(super) fn archive(processor: &str) -> Option<Vec<u8>> {
     Some(archive)
 }
 
-/// An ELF file with one segment, which begins with the headers.
+/// An ELF file with one segment, which starts with the headers.
 fn program(machine: u16, instructions: &[u8]) -> Vec<u8> {
     let size = HEADERS + instructions.len() as u64;
     let mut file = vec![0x7f, b'E', b'L', b'F', 2, 1, 1];
@@ -131,7 +131,7 @@ mod tests {
     use super::*;
     use std::{io::Write, os::unix::fs::PermissionsExt, process::Command};
 
-    /// Unpacks the archive with the system's own program.
+    /// Unpacks the archive with the system's `tar`.
     fn unpack() -> tempfile::TempDir {
         let dir = tempfile::tempdir().unwrap();
         let file = dir.path().join("image.tar");
@@ -158,7 +158,7 @@ mod tests {
         }
         assert!(Command::new(dir.path().join("exit")).status().unwrap().success());
         let mut waits = Command::new(dir.path().join("wait")).spawn().unwrap();
-        // It would have ended long before the other program starts and ends.
+        // A program that ends would have ended before the other one has started and ended.
         assert!(Command::new(dir.path().join("exit")).status().unwrap().success());
         assert_eq!(waits.try_wait().unwrap(), None);
         waits.kill().unwrap();

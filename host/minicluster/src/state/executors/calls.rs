@@ -69,7 +69,7 @@ pub(crate) fn validate(call: &Value) -> Result<(), String> {
 enum Caller {
     /// In this container.
     Executor(FrameworkId, ExecutorKey, String),
-    /// The master does not know it any more: it is to end.
+    /// In this container. The master no longer knows it, and it has to shut down.
     Ending(String),
 }
 
@@ -104,7 +104,7 @@ impl State {
         }))
     }
 
-    /// SUBSCRIBE of an executor, for the first time or again. An earlier stream ends.
+    /// SUBSCRIBE of an executor, for the first time or again. A new stream ends the previous one.
     pub(crate) fn subscribe_executor(
         &mut self,
         agent: &AgentId,
@@ -172,8 +172,8 @@ impl State {
         }})
     }
 
-    /// Sends a subscribed executor the first events: SUBSCRIBED, what it has to know of its updates,
-    /// and its tasks.
+    /// Sends a newly subscribed executor its first events: SUBSCRIBED, the acknowledgements of its
+    /// updates, and its tasks.
     fn welcome_executor(&mut self, id: &FrameworkId, key: &ExecutorKey, event: &Value, more: &[Value]) {
         let Some(custom) = self.custom_mut(id, key) else {
             return;
@@ -198,8 +198,8 @@ impl State {
         }
     }
 
-    /// Reports the tasks that were sent to an executor, of which it says nothing when it subscribes
-    /// again.
+    /// Reports tasks as dropped that were sent to an executor but that it does not list when it
+    /// subscribes again.
     fn drop_unknown_tasks(&mut self, id: &FrameworkId, key: &ExecutorKey, known: &[Value], now: Instant) {
         let known: BTreeSet<&str> = known
             .iter()
@@ -248,7 +248,7 @@ impl State {
         let (id, key) = match self.caller(agent, call) {
             Err(refusal) => return refusal,
             Ok(Caller::Executor(id, key, _)) => (id, key),
-            // As a real agent while the framework terminates.
+            // A real agent does the same while the framework terminates.
             Ok(Caller::Ending(_)) => return Reply::accepted(),
         };
         let registering = self
@@ -278,8 +278,8 @@ impl State {
         self.send_from(&key.0, id, json!({"type": "MESSAGE", "message": message}));
     }
 
-    /// Takes the status of a task from its executor. Returns the acknowledgement to send, also for
-    /// repeated ones and those that follow a terminal one.
+    /// Handles the status of a task from its executor. Returns the acknowledgement to send, even
+    /// for a repeated status or one that follows a terminal one.
     fn executor_status(
         &mut self,
         id: &FrameworkId,
@@ -313,7 +313,8 @@ impl State {
         Some(acknowledged)
     }
 
-    /// Whether an update is not a repetition, and its task is one that can have it.
+    /// Whether an update is not a repetition, and its executor has received the task. A terminal
+    /// update of a task that is still queued removes it from the queue.
     fn is_new(&mut self, key: &TaskKey, uuid: &Value, state: TaskState) -> bool {
         let Some(task) = self.task_mut(key) else {
             return false;
@@ -334,7 +335,7 @@ impl State {
         !repeated && !queued
     }
 
-    /// The status with what its agent adds.
+    /// Adds the fields that the agent adds to a status.
     fn complete_status(&mut self, key: &TaskKey, status: &Value, state: TaskState) -> Option<Value> {
         let executor = self.task_mut(key)?.executor_key()?;
         let pid = self.custom_mut(&key.framework, &executor)?.pid;
@@ -362,7 +363,7 @@ impl State {
     }
 }
 
-/// Tells an executor that is to end nothing else.
+/// Sends SHUTDOWN, and no other event, to an executor that has to end.
 fn shut_down_only(events: &mpsc::Sender<recordio::Event>) {
     // The queue is new, so it fits.
     let _ = events.try_send(Ok(recordio::record(&json!({"type": "SHUTDOWN"}))));

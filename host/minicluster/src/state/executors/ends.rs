@@ -1,5 +1,5 @@
-//! How custom executors end: by themselves, by SHUTDOWN, by a timeout, or with their framework or
-//! agent.
+//! The ways in which custom executors end: when they exit, by SHUTDOWN, by a timeout, or with their
+//! framework or agent.
 
 use crate::{
     state::{
@@ -27,7 +27,7 @@ pub(crate) struct ExecutorEnd {
 }
 
 impl State {
-    /// The process of an executor runs.
+    /// Records that the process of an executor has started.
     pub(crate) fn executor_started(&mut self, container: &str, pid: u32) {
         if let Some((id, key)) = self.executor_in(container)
             && let Some(custom) = self.custom_mut(&id, &key)
@@ -36,7 +36,7 @@ impl State {
         }
     }
 
-    /// The process of an executor is gone: its tasks that have not ended have failed.
+    /// Handles the end of an executor's process. Its tasks that have not ended fail.
     pub(crate) fn executor_ended(&mut self, container: &str, end: ExecutorEnd, now: Instant) {
         if let Some(ending) = self.ending.remove(container) {
             return self.give_back(&ending.agent, &ending.resources);
@@ -53,7 +53,7 @@ impl State {
             reason: "REASON_EXECUTOR_TERMINATED",
             message: "Executor terminated".to_owned(),
         });
-        // A real agent sends this first: the updates wait for its containerizer.
+        // A real agent sends this first, because the updates wait for its containerizer.
         self.report_exit(&id, &key, end.status.unwrap_or(-1));
         for task in self.unfinished(&id, container) {
             let update = AgentUpdate {
@@ -81,7 +81,7 @@ impl State {
             .collect()
     }
 
-    /// Removes an executor without a process; its resources are free.
+    /// Removes an executor that has no process and frees its resources.
     pub(super) fn forget_executor(&mut self, id: &FrameworkId, key: &ExecutorKey) -> Option<Executor> {
         let known = self
             .frameworks
@@ -92,13 +92,13 @@ impl State {
         Some(executor)
     }
 
-    /// Tells the framework that an executor has ended.
+    /// Notifies the framework that an executor has ended.
     pub(super) fn report_exit(&mut self, id: &FrameworkId, key: &ExecutorKey, status: i32) {
         self.send_from(&key.0, id, executor_failure(key, status));
     }
 
-    /// Sends a framework an event of an agent: immediately, or when the agent can be reached again.
-    /// What an agent sends while its connection is broken is lost.
+    /// Sends a framework an event of an agent immediately, or when the agent can be reached again.
+    /// Events that an agent sends while its connection is broken are lost.
     pub(super) fn send_from(&mut self, agent: &AgentId, id: &FrameworkId, event: Value) {
         match self.agents.get(agent).map(|agent| agent.connection) {
             Some(Connection::Connected) => self.send(id, &event),
@@ -107,13 +107,13 @@ impl State {
         }
     }
 
-    /// Lets an executor shut down; it is killed after its grace period.
+    /// Requests an executor to shut down. It is killed after its grace period.
     pub(crate) fn shut_down(&mut self, container: &str, now: Instant) {
         let event = json!({"type": "SHUTDOWN"});
         if let Some(ending) = self.ending.get_mut(container) {
             ending.deadline = Some(now + ending.grace);
             if let Some(stream) = &ending.stream {
-                // A stream that is full or closed: the deadline ends the executor.
+                // If the stream is full or closed, the executor ends at its deadline.
                 let _ = stream.events.try_send(Ok(recordio::record(&event)));
             }
             return;
@@ -136,7 +136,7 @@ impl State {
         }
     }
 
-    /// Kills the executors whose time is over, and sends the others their heartbeats.
+    /// Kills the executors whose deadline has passed, and sends the others their heartbeats.
     pub(in crate::state) fn tend_executors(&mut self, now: Instant) {
         let registration = self.config.executor_registration_timeout;
         let reregistration = self.config.executor_reregistration_timeout;
@@ -192,7 +192,7 @@ impl State {
         self.effects.extend(kills.into_iter().map(Effect::KillExecutor));
     }
 
-    /// The agents whose processes do not run.
+    /// The agents whose processes are killed or paused.
     fn stopped_agents(&self) -> Vec<AgentId> {
         let agents = self.agents.values().chain(self.away.values());
         agents
@@ -201,8 +201,8 @@ impl State {
             .collect()
     }
 
-    /// Ends an executor of a framework or of an agent that is removed. Its resources, and those of
-    /// its tasks, are free when its process is gone.
+    /// Ends an executor whose framework or agent is removed. Its resources, and those of its tasks,
+    /// are free once its process has ended.
     fn dismiss(&mut self, framework: &FrameworkId, key: &ExecutorKey, executor: Executor, kill: bool) {
         let grace = self.shutdown_grace(&executor.info);
         let Some(custom) = executor.custom.filter(|custom| custom.phase != Phase::Planned) else {
@@ -236,7 +236,7 @@ impl State {
         self.dismiss(framework, key, executor, false);
     }
 
-    /// Ends the custom executors of an agent, and the waits for those that it was to shut down.
+    /// Ends the custom executors of an agent, and no longer waits for those that it was to shut down.
     pub(in crate::state) fn dismiss_executors_on(
         &mut self,
         agent: &AgentId,
@@ -285,7 +285,8 @@ impl State {
                 continue;
             };
             if let Some(stream) = custom.stream.take() {
-                // A stream that is full or closed ends as well, but in order.
+                // Queued, so that the events before it are still delivered. A full or closed stream
+                // ends anyway.
                 let _ = stream.events.try_send(Err(Cut));
             }
             if matches!(custom.phase, Phase::Running | Phase::Registering) {
@@ -295,7 +296,7 @@ impl State {
         }
     }
 
-    /// The agent has returned: its executors have a short time to subscribe again.
+    /// Gives the executors of an agent that has returned a limited time to subscribe again.
     pub(in crate::state) fn expect_executors_on(&mut self, agent: &AgentId, now: Instant) {
         let deadline = now + self.config.executor_reregistration_timeout;
         let frameworks = self.frameworks.values_mut().chain(self.forgotten.values_mut());
@@ -309,7 +310,7 @@ impl State {
         }
     }
 
-    /// Leaves the resources of a task to its executor, which has to end.
+    /// Adds the resources of a task to those of its executor, which has to end before they are free.
     pub(in crate::state) fn settle_with_executor(&mut self, key: &TaskKey) {
         let Some(task) = self.task_mut(key) else { return };
         let (container, resources) = (task.container.clone(), task.resources.clone());
@@ -348,7 +349,7 @@ impl State {
         true
     }
 
-    /// Removes an executor whose tasks never reached its agent.
+    /// Removes an executor none of whose tasks has reached its agent.
     pub(in crate::state) fn drop_planned(&mut self, id: &FrameworkId, key: &ExecutorKey) {
         let planned = self.executor(id, key).is_some_and(|executor| {
             let custom = executor.custom.as_ref();

@@ -3,8 +3,9 @@
 //!
 //! The master plans an executor with the first task that names it. Its agent starts it when that
 //! task arrives, keeps the tasks that arrive before it has subscribed, and sends it each later one.
-//! It runs until it ends itself, its framework shuts it down, or its framework or agent is removed.
-//! Here are the orders of the master; [`calls`] has the calls of executors, [`ends`] how they end.
+//! It runs until it exits, its framework shuts it down, or its framework or agent is removed. This
+//! module has the orders of the master, [`calls`] the calls of executors, and [`ends`] the ways in
+//! which they end.
 
 mod calls;
 mod ends;
@@ -33,13 +34,14 @@ use tokio::sync::mpsc;
 /// How long an executor of a framework that checkpoints waits for its agent to return.
 const RECOVERY_TIMEOUT: Duration = Duration::from_mins(15);
 
-/// A valid custom executor of a task.
+/// A custom executor of a task that passed the checks of the master.
 pub(super) struct Planned {
     pub(super) id: String,
     /// `ExecutorInfo` as the API shows it.
     pub(super) info: Value,
     pub(super) resources: Bundle,
-    /// Whether it runs already, so that the task needs no resources for it.
+    /// Whether it is already planned or running, so that the task's offers need not contain its
+    /// resources.
     pub(super) known: bool,
 }
 
@@ -119,7 +121,7 @@ impl State {
         })
     }
 
-    /// The executor in its agent's view, which survives a restart of the master.
+    /// The executor as its agent knows it, which survives a restart of the master.
     fn executor(&self, id: &FrameworkId, key: &ExecutorKey) -> Option<&Executor> {
         let known = self.frameworks.get(id).and_then(|one| one.executors.get(key));
         known.or_else(|| self.forgotten.get(id)?.executors.get(key))
@@ -143,12 +145,13 @@ impl State {
         })
     }
 
-    /// The framework in the view of agents.
+    /// The framework as agents know it, even if the master has forgotten it.
     fn framework_of_agents(&self, id: &FrameworkId) -> Option<&Framework> {
         self.frameworks.get(id).or_else(|| self.forgotten.get(id))
     }
 
-    /// A task has reached its agent: sends it to its executor, which is started if it does not run.
+    /// Handles a task that has reached its agent: sends it to its executor, which is started if it
+    /// does not run.
     pub(crate) fn deliver(&mut self, key: &TaskKey, now: Instant) {
         let Some(task) = self.task_mut(key) else { return };
         let Some(executor) = task.executor_key() else {
@@ -187,7 +190,7 @@ impl State {
         }
     }
 
-    /// Whether tasks of an executor with the same id, which has ended, are not acknowledged yet.
+    /// Whether an earlier executor with the same id has ended but its tasks are not acknowledged yet.
     fn has_earlier_run(&self, key: &TaskKey, executor: &ExecutorKey, container: &str) -> bool {
         self.framework_of_agents(&key.framework).is_some_and(|framework| {
             let mut tasks = framework.tasks.values();
@@ -214,7 +217,7 @@ impl State {
         self.agent_update(key, &update, now);
     }
 
-    /// The agent's input for running the executor of a task.
+    /// The input with which the agent runs the executor of a task.
     fn executor_launch(&self, key: &TaskKey, executor_key: &ExecutorKey) -> Option<Launch> {
         let executor = self.executor(&key.framework, executor_key)?;
         let framework = self.framework_of_agents(&key.framework)?;
@@ -249,7 +252,7 @@ impl State {
         })
     }
 
-    /// The variables that tell an executor how its agent treats it.
+    /// The environment variables that inform an executor of its agent's settings.
     fn variables(&self, framework: &Value, executor: &Value) -> Vec<(&'static str, String)> {
         let checkpoint = framework["checkpoint"] == true;
         let mut variables = vec![
@@ -274,7 +277,8 @@ impl State {
         own.map_or(self.config.executor_shutdown_grace, Duration::from_nanos)
     }
 
-    /// Lets the task's executor kill it; a task that it has not received is killed by the agent.
+    /// Has the task's executor kill it. A task that the executor has not received is killed by the
+    /// agent.
     pub(crate) fn kill_in_executor(&mut self, key: &TaskKey, order: &KillOrder, now: Instant) {
         let Some(task) = self.task_mut(key).filter(|task| task.is_custom()) else {
             return;
@@ -282,7 +286,7 @@ impl State {
         let Some(executor) = task.executor_key() else {
             return;
         };
-        // With its agent and all tasks the executor is killed itself.
+        // When the agent dies with all of its tasks, the executor itself is killed.
         if order.crashed {
             return;
         }
@@ -313,8 +317,8 @@ impl State {
         }
     }
 
-    /// Sends a message of a framework, as its line in the agent's journal has it, to a subscribed
-    /// executor. Others never receive it.
+    /// Sends a framework's message to its executor if that is subscribed, otherwise drops it.
+    /// `line` is the message's line in the agent's journal.
     pub(crate) fn deliver_message(&mut self, agent: &AgentId, line: &Value) {
         let framework = FrameworkId::from(line["framework"].as_str().unwrap_or_default());
         let executor = line["executor"].as_str().unwrap_or_default();
@@ -336,7 +340,8 @@ impl State {
     }
 }
 
-/// The rejection of an `ExecutorInfo` that is not the one of the running executor with that id.
+/// The error text for an `ExecutorInfo` that differs from the one of the running executor with the
+/// same id.
 pub(super) fn incompatible(existing: &Value, given: &Value) -> String {
     let line = "------------------------------------------------------------\n";
     format!(

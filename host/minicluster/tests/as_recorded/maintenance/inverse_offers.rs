@@ -8,7 +8,7 @@ use crate::support::{Framework, modern};
 use crate::{fixture, legacy, with_task};
 
 #[tokio::test]
-async fn inverse_offer_is_as_recorded_and_comes_again_when_its_filter_has_expired() {
+async fn inverse_offer_is_as_recorded_and_is_repeated_when_its_filter_expires() {
     let cluster = crate::cluster(|_| ()).await;
     let (mut framework, _) = with_task(&cluster, &modern(), "t").await;
     let mut idle = Framework::subscribe(cluster.master(), &legacy(true)).await;
@@ -33,7 +33,7 @@ async fn inverse_offer_is_as_recorded_and_comes_again_when_its_filter_has_expire
         frameworks["get_frameworks"]["frameworks"][0]["inverse_offers"],
         json!(made)
     );
-    // One is outstanding, and no answer came yet.
+    // An inverse offer is outstanding and not answered, so no other one is sent.
     never(&mut framework, "INVERSE_OFFERS").await;
     assert_eq!(answers(&cluster).await, []);
     answer(&framework, "DECLINE_INVERSE_OFFERS", &made[0], Some(0.0)).await;
@@ -64,14 +64,14 @@ async fn inverse_offer_is_as_recorded_and_comes_again_when_its_filter_has_expire
     framework.kill("t").await;
     framework.state("t", "TASK_KILLED").await;
     answer(&framework, "ACCEPT_INVERSE_OFFERS", &fourth, Some(0.0)).await;
-    // It does not use the agent any more.
+    // The framework no longer uses the agent.
     never(&mut framework, "INVERSE_OFFERS").await;
     never(&mut idle, "INVERSE_OFFERS").await;
     cluster.stop().await;
 }
 
 #[tokio::test]
-async fn inverse_offers_are_rescinded_when_the_schedule_changes_or_the_agent_goes() {
+async fn inverse_offers_are_rescinded_when_the_schedule_changes_or_the_agent_is_gone() {
     let cluster = crate::cluster(|_| ()).await;
     let (mut framework, agent) = with_task(&cluster, &modern(), "t").await;
     plan(&cluster, &[machine("localhost")], 5).await;
@@ -84,7 +84,11 @@ async fn inverse_offers_are_rescinded_when_the_schedule_changes_or_the_agent_goe
         .until(|event| event["type"] == "RESCIND_INVERSE_OFFER")
         .await;
     assert_eq!(event["rescind_inverse_offer"], rescinded(&second));
-    assert_eq!(answers(&cluster).await, [], "the answer was for other times");
+    assert_eq!(
+        answers(&cluster).await,
+        [],
+        "the answer for the old window is dropped"
+    );
     let third = inverse_offers(&mut framework).await.remove(0);
     assert_eq!(third["unavailability"], unavailability(9));
     let gone = json!({"type": "MARK_AGENT_GONE", "mark_agent_gone": {"agent_id": agent}});
@@ -97,7 +101,7 @@ async fn inverse_offers_are_rescinded_when_the_schedule_changes_or_the_agent_goe
 }
 
 #[tokio::test]
-async fn a_framework_gets_its_inverse_offer_again_when_it_subscribes_again() {
+async fn framework_receives_its_inverse_offer_again_when_it_resubscribes() {
     let cluster = crate::cluster(|_| ()).await;
     let (mut framework, _) = with_task(&cluster, &modern(), "t").await;
     plan(&cluster, &[machine("localhost")], 5).await;
@@ -112,7 +116,7 @@ async fn a_framework_gets_its_inverse_offer_again_when_it_subscribes_again() {
     let mut framework = Framework::subscribe(cluster.master(), &info).await;
     let made = inverse_offers(&mut framework).await.remove(0);
     assert_ne!(made["id"], lost["id"]);
-    // An answer with a filter does not outlast the stream either.
+    // The filter of an answer ends with the stream too.
     answer(&framework, "DECLINE_INVERSE_OFFERS", &made, None).await;
     let mut framework = Framework::subscribe(cluster.master(), &info).await;
     inverse_offers(&mut framework).await;

@@ -21,7 +21,7 @@ fn machine(agent: &str) -> Value {
     json!({"hostname": agent, "ip": "127.0.0.1"})
 }
 
-/// The recorded unavailability, from a later start.
+/// The recorded unavailability, with another start.
 fn unavailability(start: u64) -> Value {
     json!({"start": {"nanoseconds": start}, "duration": {"nanoseconds": 600_000_000_000_u64}})
 }
@@ -37,7 +37,7 @@ async fn post(cluster: &Cluster, path: &str, body: &Value) -> (u16, String) {
     (answer.head.code(), answer.text())
 }
 
-/// Plans the maintenance of these machines, and of no others.
+/// Schedules the maintenance of exactly these machines.
 async fn plan(cluster: &Cluster, machines: &[Value], start: u64) {
     let (code, text) = post(cluster, "/maintenance/schedule", &schedule_of(machines, start)).await;
     assert_eq!((code, text.as_str()), (200, ""));
@@ -99,16 +99,16 @@ async fn answers(cluster: &Cluster) -> Vec<(String, String)> {
     statuses.iter().map(told).collect()
 }
 
-/// Asserts that no event of this type comes for a while.
+/// Asserts that no event of this type arrives for a while.
 async fn never(framework: &mut Framework, kind: &str) {
     while let Ok(event) = framework.stream.record(QUIET).await {
-        let event = event.expect("the stream goes on");
+        let event = event.expect("the stream is open");
         assert_ne!(event["type"], kind, "{event}");
     }
 }
 
 #[tokio::test]
-async fn offers_are_rescinded_and_tell_the_unavailability_when_the_schedule_changes() {
+async fn offers_are_rescinded_and_contain_the_unavailability_when_the_schedule_changes() {
     let cluster = Cluster::start(2, |_| ()).await;
     let mut framework = Framework::subscribe(cluster.master(), &modern()).await;
     let before = framework.offers().await;
@@ -119,7 +119,7 @@ async fn offers_are_rescinded_and_tell_the_unavailability_when_the_schedule_chan
         let event = framework.until(|event| event["type"] == "RESCIND").await;
         rescinded.push(event["rescind"]["offer_id"].clone());
     }
-    // A real master rescinds the offers of machines that are not in the schedule as well.
+    // A real master also rescinds the offers of machines that are not in the schedule.
     assert!(before.iter().all(|offer| rescinded.contains(&offer["id"])));
     let offers = framework.offers().await;
     let planned: Vec<&Value> = offers
@@ -277,7 +277,7 @@ async fn an_unreachable_agent_cannot_return_to_a_machine_that_is_down() {
     framework.state("t", "TASK_UNREACHABLE").await;
     plan(&cluster, &[machine("localhost")], 5).await;
     start(&cluster, &[machine("localhost")]).await;
-    assert!(group_lives(pid), "the master cannot reach the agent");
+    assert!(group_lives(pid), "the agent is unreachable, so its task runs on");
     cluster.fault(json!({"fault": "heal-agent", "agent": "S0"})).await;
     transom_testkit::wait_for("the task's process to end", async || !group_lives(pid)).await;
     reconcile(
@@ -293,7 +293,7 @@ async fn an_unreachable_agent_cannot_return_to_a_machine_that_is_down() {
 }
 
 #[tokio::test]
-async fn master_with_a_registry_keeps_the_schedule_over_a_restart() {
+async fn master_with_a_registry_keeps_the_schedule_across_a_restart() {
     let cluster = Cluster::start(2, |config| config.registry = Registry::ReplicatedLog).await;
     let mut framework = Framework::subscribe(cluster.master(), &modern()).await;
     let mut offers = framework.offers().await;
@@ -319,7 +319,7 @@ async fn master_with_a_registry_keeps_the_schedule_over_a_restart() {
     assert_eq!(
         cluster.get("/maintenance/status").await,
         json!({"draining_machines": [{"id": machine("a0")}], "down_machines": [machine("a1")]}),
-        "the answers are lost"
+        "the answers are dropped"
     );
     let mut info = modern();
     info["id"] = json!({"value": framework.id});
@@ -367,7 +367,7 @@ async fn master_without_a_registry_forgets_the_schedule_when_it_restarts() {
     start(&cluster, &[machine("a0")]).await;
     cluster.fault(restart_at_once()).await;
     assert_eq!(cluster.get("/maintenance/schedule").await, json!({}));
-    // No machine is down for this master: the agent may register.
+    // This master does not know that the machine was down, so the agent may register.
     cluster
         .until("/slaves", |page| page["slaves"][0]["hostname"] == "a0")
         .await;

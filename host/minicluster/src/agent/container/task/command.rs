@@ -1,4 +1,4 @@
-//! The program of a container and its variables.
+//! The program of a container and its environment variables.
 
 use super::{
     super::spec::{Containerizer, SANDBOX},
@@ -7,14 +7,14 @@ use super::{
 use crate::{state::Launch, wire::json as doc};
 use serde_json::{Value, json};
 
-/// The program of a container.
+/// The entry point and the arguments of a container.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) struct Command {
     pub(super) entrypoint: Option<String>,
     pub(super) arguments: Vec<String>,
 }
 
-/// A `CommandInfo` is a shell command unless it says otherwise.
+/// Whether a `CommandInfo` is a shell command, which is the default.
 fn is_shell(info: &Value) -> bool {
     info["shell"] != false
 }
@@ -49,7 +49,7 @@ pub(super) fn of(info: &Value, containerizer: Containerizer) -> Result<Command, 
     })
 }
 
-/// The words of a check or of a nested container, which are run inside a container.
+/// The program and arguments of a check or of a nested container, for running it inside a container.
 pub(crate) fn exec(info: &Value, containerizer: Containerizer) -> Option<Vec<String>> {
     let value = doc::text(info, &["value"])?.to_owned();
     if is_shell(info) {
@@ -60,7 +60,7 @@ pub(crate) fn exec(info: &Value, containerizer: Containerizer) -> Option<Vec<Str
     Some(std::iter::once(value).chain(rest).collect())
 }
 
-/// The variables of a container.
+/// The environment variables of a container.
 pub(super) fn environment(
     launch: &Launch,
     containerizer: Containerizer,
@@ -76,7 +76,7 @@ pub(super) fn environment(
             all.push(("MESOS_CONTAINER_NAME".to_owned(), name.to_owned()));
         }
         Containerizer::Mesos => {
-            // The image has its own PATH.
+            // The image sets its own PATH.
             let agents = process::environment(launch).into_iter();
             let agents = agents.filter(|(name, _)| !["PATH", "MESOS_SANDBOX"].contains(name));
             all.extend(agents.map(|(name, value)| (name.to_owned(), value)));
@@ -110,15 +110,15 @@ pub(crate) fn variables(info: &Value) -> Result<Vec<(String, String)>, String> {
     Ok(all)
 }
 
-/// The task with commands that run as processes, without its container; `None` if it relies on the
-/// image's own command.
+/// Changes the task so that its commands run as processes without a container; `None` if it relies
+/// on the image's own command.
 pub(super) fn without_image(info: &Value, containerizer: Containerizer) -> Option<Value> {
     doc::text(info, &["command", "value"])?;
     let mut info = info.clone();
     if containerizer == Containerizer::Docker {
         for path in ["/command", "/health_check/command", "/check/command/command"] {
             if let Some(command) = info.pointer_mut(path).filter(|command| !is_shell(command)) {
-                // The name of a process is its first argument.
+                // The first argument of a process is its name (argv[0]).
                 let named: Vec<String> = exec(command, containerizer)?;
                 command["arguments"] = json!(named);
             }

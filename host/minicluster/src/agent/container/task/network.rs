@@ -1,4 +1,4 @@
-//! The network of a container and the ports that lead into it.
+//! The network of a container, and the agent's ports that are forwarded to it.
 
 use super::{
     super::spec::{Network, Published},
@@ -8,7 +8,7 @@ use crate::{state::Launch, wire::json as doc};
 use serde_json::Value;
 use std::net::IpAddr;
 
-/// The name that frameworks use for the agents' bridge where the containerizer is Mesos'.
+/// The name by which frameworks refer to the agents' bridge network under the Mesos containerizer.
 const MESOS_BRIDGE: &str = "mesos-bridge";
 
 #[derive(Debug, PartialEq, Eq)]
@@ -73,7 +73,7 @@ fn check_ports(info: &Value, published: &[Published]) -> Result<(), String> {
     }
 }
 
-/// The network of a task for the Mesos containerizer: a task of a group shares that of its group.
+/// The network of a task for the Mesos containerizer. A task in a group uses the group's network.
 pub(super) fn of_mesos(launch: &Launch) -> Result<Attachment, String> {
     if let Some(group) = &launch.group {
         let network = match of_executor(&group.info, launch.agent_addr.ip())? {
@@ -93,7 +93,7 @@ pub(super) fn of_mesos(launch: &Launch) -> Result<Attachment, String> {
     )
 }
 
-/// The network that an executor asks for in its `ExecutorInfo`; `None`: that of the agent.
+/// The network that an executor requests in its `ExecutorInfo`; `None` if it uses the agent's.
 pub(crate) fn of_executor(info: &Value, address: IpAddr) -> Result<Option<Attachment>, String> {
     named(&info["container"], address)
 }
@@ -106,7 +106,7 @@ fn named(container: &Value, address: IpAddr) -> Result<Option<Attachment>, Strin
         _ => return Err("Only a single network is supported in this cluster".to_owned()),
     };
     let network = match doc::text(info, &["name"]) {
-        // Without a name it is the agent's network.
+        // A network without a name is the agent's.
         None | Some("") => return Ok(None),
         Some(MESOS_BRIDGE) => Network::Bridge,
         Some(name) => Network::Named(name.to_owned()),

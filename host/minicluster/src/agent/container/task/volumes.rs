@@ -50,7 +50,7 @@ impl Volumes {
         let inside = doc::text(volume, &["container_path"])
             .filter(|path| !path.is_empty())
             .ok_or("A volume has no container_path")?;
-        // A relative path is one in the sandbox.
+        // A relative path is inside the sandbox.
         let target = Path::new(SANDBOX).join(inside).display().to_string();
         let source = match doc::text(volume, &["host_path"]) {
             Some(path) => Some(self.host_path(launch, containerizer, path, inside)?),
@@ -64,7 +64,7 @@ impl Volumes {
         Ok(())
     }
 
-    /// A path on the agent; a relative one is in the sandbox.
+    /// A path on the agent. A relative path is inside the sandbox.
     fn host_path(
         &mut self,
         launch: &Launch,
@@ -73,7 +73,7 @@ impl Volumes {
         inside: &str,
     ) -> Result<String, String> {
         if Path::new(path).is_absolute() {
-            // Docker creates it where it is missing.
+            // Docker creates a missing directory.
             if containerizer == Containerizer::Docker {
                 self.directories.push(PathBuf::from(path));
             }
@@ -114,7 +114,7 @@ impl Volumes {
             }
             Some("DOCKER_VOLUME") => {
                 let volume = &source["docker_volume"];
-                // Docker takes the name of a volume that begins with a slash for a path.
+                // Docker treats the name of a volume as a path if it begins with a slash.
                 if let Some(path) = doc::text(volume, &["name"]).filter(|name| name.starts_with('/'))
                     && containerizer == Containerizer::Docker
                 {
@@ -136,7 +136,7 @@ impl Volumes {
         }
     }
 
-    /// A directory below another, which is created.
+    /// A path below `base`. The directory is created before the start.
     fn below(&mut self, base: &Path, path: &str) -> Result<String, String> {
         let inside = Path::new(path)
             .components()
