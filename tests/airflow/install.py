@@ -16,12 +16,13 @@ from pathlib import Path
 
 PROJECT = Path(__file__).parents[2] / "clients" / "airflow"
 PACKAGE = "transom_airflow"
-#: In an environment: what its copy was made of, and the lock that is held while it is replaced.
+# : Files in an environment: the digest of the installed sources, and the lock for their
+# replacement.
 STAMP, LOCK = "transom-airflow.sha256", "transom-airflow.lock"
 
 
 def sources() -> dict[str, bytes]:
-    """All that the distribution is made of, by path."""
+    """The contents of the distribution's source files, by path."""
     package = PROJECT / "src" / PACKAGE
     files = [PROJECT / "pyproject.toml", PROJECT / "README.md"]
     files += [file for file in package.rglob("*") if file.is_file() and "__pycache__" not in file.parts]
@@ -29,7 +30,7 @@ def sources() -> dict[str, bytes]:
 
 
 def digest(files: dict[str, bytes]) -> str:
-    """The same for the same files alone."""
+    """A digest of paths and contents."""
     found = hashlib.sha256()
     for path, content in files.items():
         found.update(f"{path} {len(content)}\n".encode() + content)
@@ -37,7 +38,7 @@ def digest(files: dict[str, bytes]) -> str:
 
 
 def is_installed(environment: Path, files: dict[str, bytes]) -> bool:
-    """Whether an environment has these files: its stamp says so, and the files themselves do."""
+    """Whether an environment has these files, according to its stamp and to the files themselves."""
     stamp = environment / STAMP
     if not stamp.exists() or stamp.read_text() != digest(files):
         return False
@@ -52,7 +53,7 @@ def is_installed(environment: Path, files: dict[str, bytes]) -> bool:
 
 
 def pip(environment: Path, *arguments: str | Path) -> None:
-    """Runs an environment's own pip."""
+    """Runs the pip of an environment."""
     command = [
         environment / "bin" / "python",
         "-m",
@@ -65,7 +66,7 @@ def pip(environment: Path, *arguments: str | Path) -> None:
 
 
 def wheel(environment: Path, files: dict[str, bytes], folder: Path) -> Path:
-    """Builds the distribution from a copy of its sources: nothing is left among them."""
+    """Builds the distribution from a copy of its sources, so that no build output stays among them."""
     for path, content in files.items():
         (folder / path).parent.mkdir(parents=True, exist_ok=True)
         (folder / path).write_bytes(content)
@@ -73,7 +74,7 @@ def wheel(environment: Path, files: dict[str, bytes], folder: Path) -> Path:
     known = subprocess.run(
         [environment / "bin" / "python", "-c", new_enough], check=False, capture_output=True
     )
-    # Without it pip has to fetch it for each build.
+    # Without it pip has to download the build tools for each build.
     isolation = ["--no-build-isolation"] if known.returncode == 0 else []
     pip(environment, "wheel", "--no-deps", *isolation, "--wheel-dir", folder / "dist", folder)
     [built] = (folder / "dist").glob("*.whl")
@@ -81,7 +82,7 @@ def wheel(environment: Path, files: dict[str, bytes], folder: Path) -> Path:
 
 
 def install(environment: Path) -> None:
-    """Replaces an environment's copy where it is another one."""
+    """Replaces an environment's copy if it is outdated."""
     with (environment / LOCK).open("w") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
         files = sources()

@@ -1,4 +1,4 @@
-"""Runs our operator within a DAG of Airflow 2, and prints what became of each task as one JSON object a line."""
+"""Runs our operator in a DAG of Airflow 2; prints the outcome of each task as one JSON object per line."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ with DAG("two", schedule=None, start_date=datetime(2026, 1, 1)) as dag:
     arguments = {"image": "alpine:3.20", "poll_interval": 0.1, "cpus": 0.1, "mem_limit": "32m"}
     finishes = ClusterOperator(
         task_id="finishes",
-        # Rendered by Airflow, and unharmed by any shell.
+        # Airflow renders the templates, and no shell interprets the arguments.
         command=[
             "/bin/sh",
             "-c",
@@ -32,7 +32,7 @@ with DAG("two", schedule=None, start_date=datetime(2026, 1, 1)) as dag:
     )
 
     def look(ti) -> None:
-        """The operator's result is the last status."""
+        """Prints the state in the operator's result, which is the job's last status."""
         print(json.dumps({"pulled": ti.xcom_pull("finishes")["status"]["state"]}), flush=True)
 
     finishes >> PythonOperator(task_id="look", python_callable=look)
@@ -42,7 +42,7 @@ print(json.dumps({"version": __version__, "run": str(run.state)}), flush=True)
 for ti in run.get_task_instances():
     print(json.dumps({"task": ti.task_id, "state": str(ti.state)}), flush=True)
 
-# As a web server asks, which has not run the operator itself.
+# A web server requests the link; it has not run the operator itself.
 [link] = finishes.operator_extra_links
 finishes.log_url = None
 print(json.dumps({"link": link.get_link(finishes, ti_key=run.get_task_instance("finishes").key)}), flush=True)

@@ -1,4 +1,4 @@
-"""Runs our operator on a job that takes long; a test kills this process meanwhile."""
+"""Runs our operator on a long job; a test kills this process before the job ends."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from datetime import datetime
 from airflow.sdk import DAG
 from transom_airflow import operator
 
-# The daemon's limit is the operator's own.
+# The limit that the daemon enforces is then equal to the operator's.
 operator.MARGIN = 0.0
 operator.ClusterOperator(
     dag=DAG("gone", schedule=None, start_date=datetime(2026, 1, 1)),

@@ -1,4 +1,4 @@
-"""Runs our operator behind a forwarder that loses answers; prints the outcome of each as one JSON object a line."""
+"""Runs our operator behind a proxy that loses responses; prints each outcome as one JSON object per line."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from transom_airflow.operator import ClusterOperator
 with tempfile.TemporaryDirectory() as scratch:
     cases = [
         ("quick", "true"),
-        # Fails where another one runs or has run.
+        # Fails if the job runs or has run before.
         ("alone", f"mkdir {scratch}/alone && sleep 3"),
         ("quick", "true"),
     ]

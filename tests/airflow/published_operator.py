@@ -1,4 +1,4 @@
-"""Runs the published operator as it is against a daemon, and prints what became of each task as one JSON object a line."""
+"""Runs the published operator unchanged; prints the outcome of each task as one JSON object per line."""
 
 from __future__ import annotations
 
@@ -20,7 +20,8 @@ CASES = {
 
 for name, case in CASES.items():
     arguments = {"task_id": name, "image": "alpine:3.20", "poll_interval": 0.1, **case}
-    # A DAG for each, as ids of tasks are unique within one; the id that the daemon sees is made of both names.
+    # One DAG for each task, because task ids are unique within a DAG. The id for the daemon
+    # consists of both names.
     dag = DAG("published", schedule=None, start_date=datetime(2026, 1, 1))
     operator = MesosOperator(dag=dag, **arguments)
     try:

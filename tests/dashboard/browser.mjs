@@ -1,4 +1,4 @@
-// Debian's Chromium, driven by Playwright, with a page that may only talk to the daemon.
+// Debian's Chromium, driven by Playwright, with a page that may send requests only to the daemon.
 //
 // TRANSOM_NODE_PACKAGES: the folder with the packages of package.json.
 

@@ -1,7 +1,8 @@
-// Every page and the main actions against a real daemon, which goes away and comes back.
+// Tests every page and the main actions against a real daemon, which is killed and started again.
 //
-// Variables: ADMIN and WORKFLOW (origins of the ports), UPLOADS (a folder with files of plugins). When the test wants the daemon killed or started, it prints
-// `kill` or `start` and reads a line when that is done.
+// Variables: ADMIN and WORKFLOW (origins of the ports), UPLOADS (a folder with files of plugins).
+// To have the daemon killed or started, the test prints `kill` or `start` and reads a line when
+// that is done.
 
 import assert from "node:assert/strict";
 import { readFileSync } from "node:fs";
@@ -90,7 +91,7 @@ await withPage(admin, {}, async (page) => {
   assert.match(await act(page, detail, "Delete"), /is being deleted/);
   await list.getByRole("link", { name: "web" }).waitFor({ state: "detached" });
 
-  // What is refused is said.
+  // The reason for a pending instance or a rejected change is shown.
   await page.getByRole("region", { name: "Deployments" }).getByText("/waits", { exact: true }).waitFor();
   await page.goto(`${admin}/ui/#/apps/waits`);
   const waits = page.getByRole("region", { name: "/waits", exact: true });
@@ -107,7 +108,7 @@ await withPage(admin, {}, async (page) => {
   await log.getByText("\\u001b[31mred\\u001b[0m\\u202eevil").waitFor();
   assert.equal(await page.locator("img[src=x]").count(), 0);
 
-  // The output of a pod's containers, each its own.
+  // The output of each container of a pod is shown separately.
   const container = (name) => ({
     name,
     exec: { command: { shell: `echo output of ${name}; while :; do sleep 1; done` } },
@@ -192,7 +193,7 @@ await withPage(admin, {}, async (page) => {
   await page.getByText("This daemon runs no Kubernetes").waitFor();
   await accessible(page, "kubernetes");
 
-  // Plugins: the second version is admitted while the page is open, and rolled back.
+  // Plugins: a second version is admitted while the page is open, and then rolled back.
   await open(page, "Plugins");
   await page.getByRole("table", { name: "Plugins" }).getByRole("link", { name: "events" }).click();
   const plugin = page.getByRole("region", { name: "events", exact: true });
@@ -246,7 +247,8 @@ await withPage(admin, {}, async (page) => {
   await page.locator(".notices .notice").getByText("files of several plugins, events and mine").waitFor();
   await accessible(page, "plugins with the drop zone");
 
-  // By keyboard alone: the first stop leads to the content, and a dialog keeps the focus and ends with Escape.
+  // The page can be used with the keyboard alone: the first stop leads to the content, and a dialog
+  // keeps the focus and is closed with Escape.
   await page.goto(`${admin}/ui/#/plugins`);
   await page.reload();
   await page.getByRole("button", { name: "Scan directory" }).waitFor();
@@ -260,7 +262,7 @@ await withPage(admin, {}, async (page) => {
   await page.keyboard.press("Escape");
   await page.getByRole("dialog").waitFor({ state: "detached" });
 
-  // The daemon goes away and comes back.
+  // The daemon is killed and started again.
   await open(page, "Overview");
   await ask("kill");
   await page.getByText("The daemon is not reachable").waitFor();
@@ -283,5 +285,5 @@ await withPage(admin, { dark: true }, async (page) => {
   await screenshot(page, "dashboard-dark");
 });
 
-// The program ends although nobody has closed its input.
+// The program can end although its input is still open.
 process.stdin.destroy();

@@ -1,5 +1,6 @@
-// 10,000 apps and 100,000 tasks do not freeze the page; errors are shown where they happen; and what takes a large site to
-// make: members of Kubernetes, and a shadow with answers that differ.
+// Tests that 10,000 apps and 100,000 tasks do not freeze the page, and that errors are shown where
+// they happen. Also covers states that are hard to create with a real daemon: members of
+// Kubernetes, and a shadow with differing answers.
 //
 // DIST: the folder of the built dashboard.
 
@@ -10,7 +11,7 @@ import { APPS, TASKS_OF_FIRST, start } from "./standin.mjs";
 const daemon = await start(process.env.DIST);
 try {
   await withPage(daemon.origin, {}, async (page) => {
-    // The longest time in which the page did not react.
+    // The longest time in which the page did not respond.
     await page.evaluate(() => {
       window.longest = 0;
       let last = performance.now();
@@ -24,7 +25,7 @@ try {
     });
     await open(page, "Apps");
     const list = page.getByRole("table", { name: "Apps and groups" });
-    // A row for each app and each of the 50 groups, and the head.
+    // The table has a row for each app and for each of the 50 groups, and a header.
     await list.waitFor();
     assert.equal(await list.getAttribute("aria-rowcount"), String(APPS + 50 + 1));
     const inPage = async (table) => await table.getByRole("row").count();
@@ -45,7 +46,7 @@ try {
     await tasks.getByText(`${TASKS_OF_FIRST - 1}._app.1`).waitFor();
     console.log(JSON.stringify({ longest_pause_ms: Math.round(await page.evaluate(() => window.longest)) }));
 
-    // A part that fails is marked, the others stay.
+    // A part that fails is marked; the others are still shown.
     daemon.state.queue = "failing";
     await page.getByRole("region", { name: "Waiting" }).getByText("Error 503: the store is away").waitFor();
     await list.getByRole("button", { name: /team-0/ }).waitFor();
@@ -65,7 +66,7 @@ try {
     assert.equal(daemon.state.scaled, "agent/scale/3");
     await accessible(page, "kubernetes");
 
-    // A shadow with answers that differ.
+    // A shadow with differing answers.
     await open(page, "Plugins");
     await page.getByRole("link", { name: "attributes" }).click();
     await page.getByText("uploads = true", { exact: true }).waitFor();

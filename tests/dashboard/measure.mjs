@@ -1,10 +1,12 @@
-// Measures the dashboard on a running daemon: the time to the first paint, and the processor time of the daemon with 20
-// dashboards open while apps change.
+// Measures the dashboard on a running daemon: the time to the first paint, and the processor time
+// of the daemon with 20 dashboards open while apps change.
 //
-// Usage: TRANSOM_NODE_PACKAGES=$PWD/target/node/dashboard node tests/dashboard/measure.mjs http://127.0.0.1:9990 PID
+// Usage: TRANSOM_NODE_PACKAGES=$PWD/target/node/dashboard node tests/dashboard/measure.mjs
+// http://127.0.0.1:9990 PID
 //
-// A dashboard is what its pages Overview and Apps do: two streams, and lists that are asked for again. The load is an app
-// without instances whose labels change, each change making five to six events.
+// A dashboard is simulated by the requests of its pages Overview and Apps: two streams, and lists
+// that are fetched again after events. The load is an app without instances whose labels change;
+// each change causes five to six events.
 
 import { setMaxListeners } from "node:events";
 import { readFileSync } from "node:fs";

@@ -1,4 +1,4 @@
-// The user who may only read sees everything and changes nothing.
+// The read-only user sees everything and can change nothing.
 //
 // Variables: ADMIN (origin), and USERNAME and PASSWORD of the user.
 
@@ -23,7 +23,7 @@ await withPage(admin, { credentials: { username, password } }, async (page) => {
   await open(page, "Plugins");
   assert.ok(await page.getByRole("button", { name: "Scan directory" }).isDisabled());
   assert.ok(await page.getByRole("group", { name: "Replace a plugin" }).locator("input").isDisabled());
-  // The daemon refuses, whatever a page sends.
+  // The daemon rejects changes, whatever requests a page sends.
   const statuses = await page.evaluate(async () => {
     const send = async (method, path) => (await fetch(path, { method })).status;
     return [

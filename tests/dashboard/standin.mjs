@@ -1,5 +1,5 @@
-// A stand-in for a daemon with 10,000 apps and 100,000 tasks: the shapes of real answers, at that size. It also answers
-// slowly, wrongly, and as a daemon with another API.
+// A stand-in for a daemon with 10,000 apps and 100,000 tasks. Its responses have the form of real
+// ones. It can also respond slowly, with errors, and with another version of the API.
 
 import { readFileSync } from "node:fs";
 import { createServer } from "node:http";

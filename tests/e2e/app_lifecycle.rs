@@ -1,5 +1,5 @@
-//! The whole life of an app: posted, placed, run, checked, published, resolved, scaled, kept over a
-//! crash, and deleted.
+//! The whole life of an app: it is posted, placed, run, checked, published in events and DNS,
+//! scaled, kept over a crash of the daemon, and deleted.
 
 use std::collections::BTreeSet;
 
@@ -12,7 +12,7 @@ use transom_tests::events::Events;
 use transom_tests::site::Site;
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn app_is_run_announced_probed_resolved_scaled_and_kept() {
+async fn app_is_run_published_probed_resolved_scaled_and_kept() {
     let mut site = Site::start().await;
     let mut events = Events::open(&site.http, &site.apps("/v2/events?ids=true")).await;
     assert_eq!(
@@ -37,7 +37,7 @@ async fn app_is_run_announced_probed_resolved_scaled_and_kept() {
     site.cluster.stop();
 }
 
-/// Each of the three apps is announced from the request to the end of its deployment.
+/// The event stream reports each of the three apps, from the request to the end of its deployment.
 async fn announced(events: &mut Events) {
     let mut wanted: BTreeSet<(&str, String)> = BTreeSet::new();
     for app in ["/http", "/tcp", "/exec"] {
@@ -89,7 +89,8 @@ async fn probed(site: &Site) {
     }
 }
 
-/// A and SRV over UDP and TCP, and the HTTP lookups, say where the task runs.
+/// A and SRV queries over UDP and TCP, and the HTTP lookups, return the address and port of the
+/// task.
 async fn found(site: &Site) {
     let task = site.running("/http", 1).await.remove(0);
     let host: std::net::IpAddr = task["host"]
@@ -145,7 +146,7 @@ async fn found(site: &Site) {
     );
 }
 
-/// Up to three instances and down to one; the zone follows.
+/// Scales to three instances and back to one; the DNS zone follows.
 async fn scaled(site: &Site) {
     let first = ids(&site.running("/http", 1).await);
     site.scale("/http", 3).await;
@@ -174,8 +175,8 @@ async fn scaled(site: &Site) {
     .await;
 }
 
-/// kill -9 of the daemon: its framework and its tasks are taken back, none is launched a second
-/// time.
+/// Kills the daemon with SIGKILL. The next one uses the same framework id and takes over the
+/// running tasks without launching any a second time.
 async fn kept_over_a_crash(site: &mut Site) {
     let apps = ["/http", "/tcp", "/exec"];
     let mut before = BTreeSet::new();
@@ -195,8 +196,8 @@ async fn kept_over_a_crash(site: &mut Site) {
         after.extend(ids(&site.running(app, 1).await));
     }
     assert_eq!(after, before);
-    // Probing goes on, and so does everything else: a new instance is one launch more, and no old
-    // one is launched again.
+    // Probes continue, and so does the scheduler: a new instance is launched once, and no old one
+    // is launched again.
     probed(site).await;
     site.scale("/tcp", 2).await;
     site.running("/tcp", 2).await;
@@ -210,7 +211,7 @@ async fn kept_over_a_crash(site: &mut Site) {
     }
 }
 
-/// A deleted app is gone from the API and from DNS.
+/// A deleted app is removed from the API and from DNS.
 async fn gone(site: &Site) {
     for app in ["/http", "/tcp", "/exec"] {
         let url = site.apps(&format!("/v2/apps{app}"));

@@ -21,7 +21,7 @@ fn text(value: &Value) -> String {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_task_finds_the_environment_that_its_launch_carries() {
+async fn task_environment_has_every_variable_of_its_launch() {
     let (site, gate) = Site::start_gated("").await;
     let scratch = tempfile::tempdir().expect("a directory");
     let file = scratch.path().join("environment");
@@ -34,7 +34,8 @@ async fn a_task_finds_the_environment_that_its_launch_carries() {
         "portDefinitions": [{"port": 0, "name": "http-api"}],
     }))
     .await;
-    // The call to the agent, so the agent's own defaults make no difference.
+    // The variables are read from the call to the master, so that defaults of the agent do not
+    // matter.
     let held = gate.held("a launch", |_| true).await;
     let task = &held.call["accept"]["operations"][0]["launch"]["task_infos"][0];
     let variables = task["command"]["environment"]["variables"].as_array();
@@ -78,7 +79,7 @@ async fn a_task_finds_the_environment_that_its_launch_carries() {
     .await;
     let found: BTreeMap<&str, &str> = found.lines().filter_map(|line| line.split_once('=')).collect();
     for (name, value) in &carried {
-        // Shells pass on no variable whose name they could not have read.
+        // Shells do not pass on variables whose names are no valid shell names.
         if !name.contains('-') {
             assert_eq!(found.get(name.as_str()), Some(&value.as_str()), "{name}");
         }
@@ -86,8 +87,8 @@ async fn a_task_finds_the_environment_that_its_launch_carries() {
     site.cluster.stop_after(site.daemon);
 }
 
-/// How many running tasks of an app are on each agent, once there are `count` of them and none of
-/// them on `lost`.
+/// The number of running tasks of an app on each agent, once there are `count` of them and none on
+/// `lost`.
 async fn spread(site: &Site, app: &str, count: usize, lost: Option<&str>) -> BTreeMap<String, usize> {
     let url = site.apps(&format!("/v2/apps{app}/tasks"));
     let what = format!("{count} running tasks of {app}, none of them on {lost:?}");
@@ -115,8 +116,8 @@ async fn spread(site: &Site, app: &str, count: usize, lost: Option<&str>) -> BTr
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn all_instances_are_placed_on_the_remaining_agents_when_one_is_lost() {
     let site = Site::start_on(&["--agent-timeout", "1"], "").await;
-    // The constraint, the instances, and how many an agent has before and after: the most and the
-    // least.
+    // App, constraint, instances, and the maximum and minimum of instances on an agent, before and
+    // after the loss.
     let apps = [
         ("/racks", json!(["rack", "GROUP_BY"]), 3, (1, 1), (2, 1)),
         ("/hosts", json!(["@hostname", "GROUP_BY"]), 6, (2, 2), (3, 3)),
@@ -142,7 +143,8 @@ async fn all_instances_are_placed_on_the_remaining_agents_when_one_is_lost() {
         let counts = || agents.values().copied();
         assert_eq!(counts().max(), Some(*most), "{app}: {agents:?}");
         assert!(counts().all(|count| count >= *least), "{app}: {agents:?}");
-        // The last app is the one that leaves an agent out.
+        // The last app has two instances on three agents; the agent that is lost later has one of
+        // them.
         unlucky = agents.keys().next().expect("an agent").clone();
     }
 
@@ -160,7 +162,7 @@ async fn all_instances_are_placed_on_the_remaining_agents_when_one_is_lost() {
     site.cluster.stop_after(site.daemon);
 }
 
-/// Runs a script with Marathon's Python client; it must succeed. Returns what it wrote.
+/// Runs a script with Marathon's Python client, which must succeed, and returns its output.
 fn python_client(script: &str, site: &Site) -> Vec<u8> {
     let script = Path::new(env!("CARGO_MANIFEST_DIR"))
         .join("marathon")
@@ -219,12 +221,13 @@ async fn the_python_client_kills_given_tasks() {
     expected.sort();
     assert_eq!(
         left, expected,
-        "the same instances but the one that was scaled away"
+        "all instances except the one that was killed with `scale`"
     );
     site.cluster.stop_after(site.daemon);
 }
 
-/// The log names, for each framework, the section and the keys of the credentials that it shows.
+/// The log contains, for each framework, the section and the keys of the credentials that the
+/// master rejected.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn rejected_credentials_are_logged_with_framework_and_keys() {
     let master = Master::start(Says {

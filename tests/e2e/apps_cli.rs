@@ -10,7 +10,7 @@ use transom_testkit::{eventually, free_port};
 use transom_tests::process::binary;
 use transom_tests::site::Site;
 
-/// `transom apps`, which asks the daemon at `url`.
+/// `transom apps` for the daemon at `url`.
 fn command(url: &str, arguments: &[&str]) -> Command {
     let mut command = Command::new(binary());
     for (name, _) in std::env::vars().filter(|(name, _)| name.starts_with("TRANSOM_")) {
@@ -22,7 +22,7 @@ fn command(url: &str, arguments: &[&str]) -> Command {
     command
 }
 
-/// What a command printed, and how it ended.
+/// The output and the exit code of a command.
 #[derive(Debug)]
 struct Finished {
     code: Option<i32>,
@@ -60,27 +60,27 @@ impl Shell {
             .into()
     }
 
-    /// A command that succeeds; returns its standard output.
+    /// Runs a command that must succeed; returns its standard output.
     fn told(&self, arguments: &[&str]) -> String {
         let told = self.run(arguments);
         assert_eq!(told.code, Some(0), "{arguments:?}: {told:?}");
         told.out
     }
 
-    /// The same with JSON as its output: one document.
+    /// Runs a command with JSON output, which must be one document.
     fn json(&self, arguments: &[&str]) -> Value {
         let text = self.told(&[arguments, &["--output", "json"]].concat());
         serde_json::from_str(&text).unwrap_or_else(|error| panic!("{arguments:?}: {error}: {text}"))
     }
 
-    /// A command that fails with this exit code; returns its messages.
+    /// Runs a command that must fail with this exit code; returns its messages.
     fn fails(&self, code: i32, arguments: &[&str]) -> String {
         let told = self.run(arguments);
         assert_eq!(told.code, Some(code), "{arguments:?}: {told:?}");
         told.err
     }
 
-    /// A definition on standard input.
+    /// Runs a command with a definition on standard input.
     fn given(&self, arguments: &[&str], definition: &Value) -> Finished {
         let mut child = command(&self.url, arguments)
             .stdin(Stdio::piped())
@@ -106,7 +106,7 @@ fn example(path: &str) -> String {
     examples.join(path).display().to_string()
 }
 
-/// The column of a table's only row below the heading.
+/// A column of the row of `id` in a table.
 fn column<'a>(table: &'a str, id: &str, index: usize) -> &'a str {
     let row = table
         .lines()
@@ -142,7 +142,7 @@ async fn app_is_created_scaled_updated_compared_restarted_and_deleted() {
     let updated = shell.json(&[&["update", "/spread"], &set[..]].concat());
     assert_eq!(updated["state"], "finished", "{updated}");
     let shown = shell.json(&["show", "spread"]);
-    assert_eq!(shown["env"], json!({"COLOUR": "1"}), "values of env are texts");
+    assert_eq!(shown["env"], json!({"COLOUR": "1"}), "values of env are strings");
     assert_eq!(shown["cpus"], 0.2);
     let diff = shell.told(&["diff", "spread"]);
     for line in [
@@ -164,7 +164,7 @@ async fn app_is_created_scaled_updated_compared_restarted_and_deleted() {
         .map(|one| &one["path"])
         .collect();
     assert!(paths.contains(&&json!("instances")), "{all}");
-    // The file still has three instances and less CPUs.
+    // The file still has three instances and fewer CPUs.
     let file = shell.told(&["diff", "-f", &example("apps/spread.json")]);
     assert!(file.contains("instances") && file.contains("2 → 3"), "{file}");
 
@@ -233,7 +233,7 @@ async fn explain_names_condition_and_counts_of_an_app_that_cannot_be_placed() {
         "{locked}"
     );
     assert!(shell.told(&["deployments"]).contains(&deployment));
-    // A waiting client gets the failure of the deployment and its reason.
+    // A waiting client receives the failure of the deployment with its reason.
     let mut waiting = command(&shell.url, &["wait", &deployment])
         .stderr(Stdio::piped())
         .spawn()
@@ -258,7 +258,7 @@ async fn explain_names_condition_and_counts_of_an_app_that_cannot_be_placed() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn killed_task_is_replaced_or_its_place_is_removed() {
+async fn killed_task_is_replaced_or_the_app_is_scaled_down() {
     let shell = Shell::start().await;
     shell.told(&["create", "-f", &example("apps/faults.json")]);
     shell.told(&["scale", "faults", "2"]);
@@ -305,7 +305,7 @@ async fn events_are_followed_by_kind_and_a_wrong_filter_is_refused() {
         .stdout(Stdio::piped())
         .spawn()
         .expect("transom runs");
-    // Each further deployment is an event, so that one comes after the stream is open.
+    // Each further deployment causes an event, so that one arrives after the stream is open.
     shell.told(&["create", "-f", &example("apps/faults.json")]);
     let mut follower = Some(follower);
     eventually("an event", async || {
@@ -379,7 +379,7 @@ fn event_stream_is_opened_again_with_the_id_of_the_last_event() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn errors_say_the_next_step() {
+async fn errors_suggest_the_next_step() {
     let shell = Shell::start().await;
     shell.told(&["create", "-f", &example("apps/faults.json")]);
     let missing = shell.fails(1, &["scale", "fautls", "2"]);
@@ -434,11 +434,11 @@ async fn errors_say_the_next_step() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn credentials_come_from_the_environment_and_are_asked_for() {
+async fn missing_credentials_are_an_error_and_variables_supply_them() {
     let mut shell = Shell::start().await;
     shell.site.kill_daemon();
     let config = std::fs::read_to_string(shell.site.config()).expect("read");
-    // Loopback needs them only if other networks are trusted.
+    // Clients on loopback need credentials only if the trusted networks do not include it.
     let credentials =
         "[apps]\napi_username = \"ops\"\napi_password = \"secret\"\ntrusted_networks = [\"10.255.0.0/16\"]\n";
     std::fs::write(shell.site.config(), config.replace("[apps]\n", credentials)).expect("written");

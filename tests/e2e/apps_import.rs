@@ -1,6 +1,7 @@
-//! `transom apps import` and `export`: another daemon, with another store, takes over running tasks.
+//! `transom apps import` and `export`: a daemon with another store takes over running tasks.
 //!
-//! The Marathon is a daemon: it speaks Marathon's API. The commands are those of `docs/apps.md`.
+//! A daemon stands in for Marathon, because it serves Marathon's API. The commands are those of
+//! `docs/apps.md`.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -45,7 +46,7 @@ fn succeeds(dir: &Path, words: &[&str]) -> String {
     text
 }
 
-/// Runs a command that must fail; returns its exit code and all that it wrote.
+/// Runs a command that must fail; returns its exit code and its output.
 fn fails(dir: &Path, words: &[&str]) -> (Option<i32>, String) {
     let output = run(dir, words);
     let texts = [output.stdout, output.stderr].map(|text| String::from_utf8_lossy(&text).into_owned());
@@ -151,7 +152,7 @@ impl Daemon {
     }
 }
 
-/// The process of each task that was launched and has not ended.
+/// The process ids of the tasks that were launched and have not ended.
 fn processes(cluster: &Cluster) -> BTreeMap<String, i64> {
     let mut running = BTreeMap::new();
     for journal in cluster.journals() {
@@ -170,7 +171,7 @@ fn processes(cluster: &Cluster) -> BTreeMap<String, i64> {
     running
 }
 
-/// A page that answers every request, as a server for health checks.
+/// A server for health checks that answers every request.
 const SERVER: &str = "exec python3 -m http.server $PORT0";
 
 /// Creates a pod, and a group with an app that depends on it.
@@ -187,7 +188,7 @@ async fn create(marathon: &Daemon) {
     marathon.send(reqwest::Method::POST, "/v2/groups", &group).await;
 }
 
-/// Exports the store of the daemon that has just stopped, and imports it into a Redis.
+/// Exports the store of the daemon that has just stopped, and imports it into Redis.
 async fn move_to_a_shared_store(dir: &Path, cluster: &Cluster, before: &[String]) {
     let backup = documented("Backup and restore");
     let backup: Vec<Vec<&str>> = backup.iter().map(|line| line.split(' ').collect()).collect();
@@ -201,7 +202,8 @@ async fn move_to_a_shared_store(dir: &Path, cluster: &Cluster, before: &[String]
     assert_eq!(daemon.tasks(3).await, before);
     assert_eq!(processes(cluster), running);
     assert_eq!(cluster.launches(), launches);
-    // A shared store: a copy of it is possible while the daemon leads, and nothing may replace it.
+    // With a shared store, an export is possible while a daemon leads, and an import never replaces
+    // the records.
     let text = succeeds(dir, &["apps", "export", "--config", "other.toml"]);
     let copy: Value = serde_json::from_str(&text).expect("JSON");
     assert_eq!(
@@ -215,7 +217,7 @@ async fn move_to_a_shared_store(dir: &Path, cluster: &Cluster, before: &[String]
     assert!(text.contains("has led on this store"), "{text}");
 }
 
-/// Scales the app to three instances and restarts it; returns the tasks then.
+/// The imported app is managed: scaling keeps the old instances, a restart replaces them.
 async fn scale_and_restart(daemon: &Daemon, before: &[String]) -> Vec<String> {
     // It is managed: a scale keeps the old instances, a restart replaces them.
     daemon
@@ -306,7 +308,7 @@ async fn imported_tasks_keep_their_processes_and_are_managed_afterwards() {
     assert!(!dir.join("ours").exists(), "a dry run creates no store");
 
     succeeds(dir, &words[1]);
-    // It can be repeated until a daemon has led.
+    // The import can be repeated until a daemon has led on the store.
     succeeds(dir, &words[1]);
     marathon.stop();
     assert_eq!(processes(&cluster), running, "the tasks run without a scheduler");
@@ -336,7 +338,7 @@ async fn imported_tasks_keep_their_processes_and_are_managed_afterwards() {
     cluster.stop();
 }
 
-/// What a stand-in for a Marathon answers.
+/// Responses of a stand-in for Marathon.
 #[derive(Clone, Copy)]
 enum Says {
     NoJson,
@@ -386,7 +388,7 @@ async fn stand_in(what: Says) -> (SocketAddr, JoinSet<()>) {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn marathon_that_answers_nonsense_is_an_error_that_names_the_url() {
+async fn invalid_response_of_marathon_is_an_error_that_names_the_url() {
     let dir = tempfile::tempdir().expect("a directory");
     let dir = dir.path();
     configure(dir, "transom.toml", ([127, 0, 0, 1], 1).into(), "file:ours");
@@ -424,7 +426,7 @@ async fn marathon_that_answers_nonsense_is_an_error_that_names_the_url() {
             "{expected}: {text}"
         );
         assert_eq!(code, Some(3), "{text}");
-        assert!(!dir.join("ours").exists(), "nothing is written: {text}");
+        assert!(!dir.join("ours").exists(), "no store was created: {text}");
     }
     for (words, code, expected) in [
         (&["--from", "marathon:8080"][..], 2, "--from marathon:8080"),

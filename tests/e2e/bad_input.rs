@@ -171,7 +171,7 @@ fn used_port_is_reported_with_the_port_option() {
 }
 
 #[test]
-fn a_wrong_configuration_names_key_and_file() {
+fn invalid_configuration_is_reported_with_key_and_file() {
     let dir = tempfile::tempdir().expect("a directory");
     fs::write(dir.path().join("transom.toml"), "[apps]\nprot = 1\n").expect("written");
     let mut daemon = Transom::start(dir.path(), ["serve", "--config", "transom.toml"]);
@@ -219,7 +219,7 @@ async fn daemon_without_a_master_serves_warns_and_is_not_ready() {
         .await
         .expect("an answer");
     assert_eq!(health.status().as_u16(), 200);
-    // Not before its service leads.
+    // The framework is part of `/ready` only after the service has become the leader.
     eventually("the framework's subscription is reported", || async {
         let ready = client.get(format!("http://{admin}/ready")).send().await;
         let ready = ready.map_err(|error| error.to_string())?;

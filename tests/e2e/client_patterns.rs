@@ -1,5 +1,5 @@
-//! The requests of programs around Marathon, in their own order, and what they read of the
-//! responses: marathon-lb with its deployment script, traefik 1.x, go-marathon and marathon-ui.
+//! Sequences of requests that programs for Marathon send, and the parts of the responses that they
+//! read: marathon-lb with its deployment script, traefik 1.x, go-marathon and marathon-ui.
 
 use std::fs;
 
@@ -37,8 +37,8 @@ async fn until_no_deployment(site: &Site) {
     .await;
 }
 
-/// marathon-lb reads all apps at each event of some kinds, and its `zdd.py` scales the old app of a
-/// blue-green deployment down by its tasks.
+/// marathon-lb reads all apps after each event of some kinds. Its `zdd.py` scales down the old app
+/// of a blue-green deployment by killing its tasks.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn marathon_lb_finds_the_backends_and_removes_old_ones() {
     let site = Site::start().await;
@@ -57,7 +57,7 @@ async fn marathon_lb_finds_the_backends_and_removes_old_ones() {
         .await
         .expect("the apps");
     let app = &all["apps"][0];
-    // It fails on apps without labels or tasks.
+    // marathon-lb fails on apps without labels or tasks.
     assert_eq!(app["labels"]["HAPROXY_GROUP"], "external");
     assert_eq!(app["portDefinitions"][0]["port"], 10_200);
     for task in app["tasks"].as_array().expect("tasks") {
@@ -79,7 +79,7 @@ async fn marathon_lb_finds_the_backends_and_removes_old_ones() {
     site.cluster.stop_after(site.daemon);
 }
 
-/// traefik reads all apps with three embedded parts after any event.
+/// traefik reads all apps, with three embedded parts, after any event.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn traefik_reads_apps_with_deployments_and_readiness() {
     let site = Site::start().await;
@@ -99,9 +99,9 @@ async fn traefik_reads_apps_with_deployments_and_readiness() {
     site.cluster.stop_after(site.daemon);
 }
 
-/// go-marathon tells a locked app from one that exists by the list of deployments.
+/// go-marathon distinguishes a locked app from an existing one by the list of deployments.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn go_marathon_tells_conflicts_apart_and_uses_pods() {
+async fn go_marathon_distinguishes_conflicts_and_uses_pods() {
     let site = Site::start().await;
     assert_eq!(
         site.http
@@ -116,7 +116,7 @@ async fn go_marathon_tells_conflicts_apart_and_uses_pods() {
     site.running("/web", 2).await;
     let (status, body) = send(&site, Method::POST, "/v2/apps", &web()).await;
     assert_eq!((status.as_u16(), &body["deployments"]), (409, &Value::Null));
-    // Nothing fits: the deployment stays open, and the app locked.
+    // No offer fits, so the deployment does not end and the app stays locked.
     let large = json!({"cpus": 1000});
     let (status, body) = send(&site, Method::PUT, "/v2/apps/web", &large).await;
     assert_eq!(status, 200, "{body}");
@@ -218,7 +218,7 @@ async fn marathon_ui_shows_groups_apps_and_the_queue() {
     site.cluster.stop_after(site.daemon);
 }
 
-/// A request of a page of the daemon's own port, as a browser sends it.
+/// Sends a request as a browser does for a page of the daemon's own port.
 async fn send_from_page(site: &Site, method: Method, path: &str, body: &Value) -> Value {
     let origin = site.apps("");
     let mut request = site
@@ -237,7 +237,7 @@ async fn send_from_page(site: &Site, method: Method, path: &str, body: &Value) -
     serde_json::from_str(&text).unwrap_or(Value::Null)
 }
 
-/// The page of the user interface and what it loads, but not for pages of other sites.
+/// The page of the user interface loads its script; pages of other sites may not load it.
 async fn loads_page_and_script(site: &Site) {
     let page = site.http.get(site.apps("/")).send().await.expect("a page");
     assert_eq!(page.url().as_str(), site.apps("/ui/"));
@@ -253,7 +253,7 @@ async fn loads_page_and_script(site: &Site) {
     assert_eq!(elsewhere.send().await.expect("an answer").status(), 403);
 }
 
-/// marathon-ui as a built folder on the port of the API, which it changes apps through.
+/// A built marathon-ui is served on the port of the API, and changes apps through that port.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn marathon_ui_is_served_and_changes_apps_through_the_same_port() {
     let built = tempfile::tempdir().expect("a directory");
@@ -303,14 +303,14 @@ async fn marathon_ui_is_served_and_changes_apps_through_the_same_port() {
     until_no_deployment(&site).await;
     let restarted = site.running("/web", 1).await;
     assert_ne!(restarted[0]["id"], edited[0]["id"]);
-    // Kill a task, which is replaced.
+    // A killed task is replaced.
     post("/v2/tasks/delete", json!({"ids": [restarted[0]["id"]]})).await;
     site.tasks_when("/web", "another task", |tasks| {
         matches!(tasks, [task] if task["state"] == "TASK_RUNNING" && task["id"] != restarted[0]["id"])
     })
     .await;
 
-    // Stop and roll back deployments that cannot end.
+    // Deployments that cannot finish are cancelled and rolled back.
     for (force, instances) in [("?force=true", 2), ("", 1)] {
         put("/v2/apps//web", json!({"cpus": 1000, "instances": 2})).await;
         let deployments = get("/v2/deployments").await;
@@ -324,7 +324,7 @@ async fn marathon_ui_is_served_and_changes_apps_through_the_same_port() {
         until_no_deployment(&site).await;
     }
 
-    // The queue, and an app that waits for its delay.
+    // The queue contains an app that waits for its backoff delay.
     let failing = json!({"id": "/failing", "cmd": "exit 1", "cpus": 0.1, "mem": 16, "backoffSeconds": 600});
     post("/v2/apps", failing).await;
     eventually("the app waits", || async {

@@ -1,5 +1,5 @@
-//! Probes, the matcher and filters have no native fallback: without its component a function stops,
-//! with a reason that names the component; it continues when the component is back.
+//! Probes, the matcher and filters have no native fallback. Without its component a function stops,
+//! with a reason that names the component; it continues when the component is installed again.
 
 use std::time::Duration;
 
@@ -9,7 +9,7 @@ use transom_tests::events::Events;
 use transom_tests::plugin::{Plugin, remove};
 use transom_tests::site::Site;
 
-/// Takes `name` away and waits until the daemon has noticed.
+/// Removes the plugin `name`; the daemon has unloaded it when this returns.
 async fn take_away(site: &Site, name: &str) {
     remove(&site.plugins(), name);
     site.rescan().await;
@@ -20,7 +20,7 @@ async fn put_back(site: &Site, name: &str) {
     site.rescan().await;
 }
 
-/// Waits until the app's one task has a reason why its check has no new result.
+/// Waits until the app's only task shows a check failure that names the plugin.
 async fn check_failure(site: &Site, app: &str, plugin: &str) {
     let url = site.apps(&format!("/v2/apps{app}/tasks?embed=checkFailure"));
     eventually(&format!("the check of {app} to name {plugin}"), || async {
@@ -65,7 +65,7 @@ async fn probes_stop_without_their_component() {
 async fn tasks_are_not_placed_without_the_matcher() {
     let site = Site::start().await;
     take_away(&site, "attributes").await;
-    // A definition with constraints cannot be judged, so it is not taken.
+    // Without the matcher a definition with constraints cannot be validated, so it is rejected.
     let constrained = json!({"id": "/c", "cmd": "sleep 600", "constraints": [["rack", "IS", "r1"]]});
     let answer = site
         .http

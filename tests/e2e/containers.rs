@@ -1,11 +1,11 @@
-//! Apps and pods as real containers of the embedded cluster, with networks and checks of their own.
+//! Apps and pods as real containers of the embedded cluster, with their networks and checks.
 
 use serde_json::{Value, json};
 use transom_testkit::containers::{IMAGE, Runtime};
 use transom_testkit::eventually;
 use transom_tests::site::Site;
 
-/// What runs containers here; `None`: the test is left out.
+/// The container runtime of this machine; `None`: the test is skipped.
 pub(crate) async fn runtime(test: &str) -> Option<Runtime> {
     let dir = tempfile::tempdir().expect("a directory");
     let token = tokio_util::sync::CancellationToken::new();

@@ -17,15 +17,15 @@ use transom_testkit::{WAIT_TIMEOUT, eventually};
 use transom_tests::process::{Transom, binary};
 use transom_tests::site::{addresses, copy_components};
 
-/// A daemon with every port that can change something, and no cluster: nothing here gets as far as
-/// that.
+/// A daemon with every port that accepts changes. It has no cluster, because these requests need
+/// none.
 struct Daemon {
     process: Transom,
     addresses: BTreeMap<String, SocketAddr>,
     dir: tempfile::TempDir,
 }
 
-/// What the sections say beyond their ports.
+/// Additional settings of the sections.
 #[derive(Default)]
 struct More<'a> {
     apps: &'a str,
@@ -54,7 +54,7 @@ impl Daemon {
             addresses,
             dir,
         };
-        // Both jobs are led by this daemon as soon as it has won its elections.
+        // Requests are served once this daemon has been elected leader of both services.
         for (port, path) in [("apps", "/v2/queue"), ("workflow", "/v0/queue")] {
             eventually(&format!("{port} to be led"), || async {
                 let answer = daemon.ask(port, &get(path)).await;
@@ -73,7 +73,7 @@ impl Daemon {
         Answer::read(&mut stream).await
     }
 
-    /// `transom plugin ARGUMENTS`, with the daemon's address in variables.
+    /// `transom plugin ARGUMENTS` with the daemon's address and further environment variables.
     fn plugin(&self, arguments: &[&str], variables: &[(&str, &str)]) -> Output {
         let mut command = Command::new(binary());
         for (name, _) in std::env::vars().filter(|(name, _)| name.starts_with("TRANSOM_")) {
@@ -95,7 +95,7 @@ impl Daemon {
     }
 }
 
-/// A request. Without a `host` it names the address that it is sent to.
+/// A request. If `headers` contains no `Host`, the address of the server is used.
 #[derive(Clone)]
 struct Raw {
     method: &'static str,
@@ -152,7 +152,8 @@ struct Answer {
 }
 
 impl Answer {
-    /// Reads the head, and as much of a body as the head announces; of an endless one nothing.
+    /// Reads the head, and the body up to its `Content-Length`. Without that header no body is
+    /// read.
     async fn read(stream: &mut TcpStream) -> Answer {
         let mut bytes = Vec::new();
         let read = async {
@@ -181,7 +182,7 @@ impl Answer {
             .expect("an answer in time")
     }
 
-    /// The message of an error body, which has to be JSON.
+    /// The message of an error body, which must be JSON.
     fn message(&self) -> String {
         assert!(self.head.contains("content-type: application/json"), "{self:?}");
         let body: Value =
@@ -193,7 +194,8 @@ impl Answer {
     }
 }
 
-/// For each port: something that reads, and something that changes.
+/// For each port: a request that reads, a request that changes something, and the status of its
+/// success.
 fn requests() -> [(&'static str, Raw, Raw, u16); 3] {
     let app = json!({"id": "/a", "cmd": "sleep 1000", "cpus": 0.1, "mem": 16}).to_string();
     let job = json!({"workflow_task_id": "a", "command": ["true"]}).to_string();
@@ -217,7 +219,7 @@ async fn requests_of_other_sites_are_refused_on_every_port() {
         let own = daemon.addresses[port].port();
         for request in [&read, &change] {
             for (header, value, status, setting) in [
-                // DNS rebinding: the page's own name leads to this port.
+                // DNS rebinding: the name of a foreign page resolves to this address.
                 ("Host", format!("evil.test:{own}"), 421, "allowed_hosts"),
                 ("Host", "localhost.evil.test".to_owned(), 421, "allowed_hosts"),
                 ("Host", format!("192.0.2.1:{own}"), 421, "allowed_hosts"),
@@ -253,13 +255,13 @@ async fn requests_of_other_sites_are_refused_on_every_port() {
             );
         }
     }
-    // Nothing of all that was done.
+    // None of the rejected requests had an effect.
     let apps = daemon.ask("apps", &get("/v2/apps")).await;
     assert_eq!(apps.body, json!({"apps": []}).to_string());
     let queue = daemon.ask("workflow", &get("/v0/queue")).await;
     assert!(queue.body.contains("\"count\":0"), "{queue:?}");
 
-    // A page cannot follow the events either, which are read by a GET.
+    // A page of another site cannot open the event stream either, although it is a GET request.
     let events = get("/v2/events").with("Accept", "text/event-stream");
     for refused in [
         events.with("Origin", "http://evil.test"),
@@ -268,7 +270,7 @@ async fn requests_of_other_sites_are_refused_on_every_port() {
         assert_eq!(daemon.ask("apps", &refused).await.status, 403);
     }
 
-    // The rejected requests succeed without these headers, and from the port's own pages.
+    // The same requests succeed without these headers, and from pages of the port's own origin.
     for (port, read, change, done) in requests() {
         let own = daemon.addresses[port];
         let host = format!("localhost:{}", own.port());
@@ -287,7 +289,7 @@ async fn requests_of_other_sites_are_refused_on_every_port() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn hosts_and_origins_that_are_configured_are_answered() {
+async fn configured_hosts_and_origins_are_accepted() {
     const ORIGIN: &str = "https://ui.example.com";
     let both = format!("allowed_hosts = [\"lb.test\", \"*.svc.test\"]\nallowed_origins = [\"{ORIGIN}\"]");
     let daemon = Daemon::start(&More {
@@ -314,7 +316,7 @@ async fn hosts_and_origins_that_are_configured_are_answered() {
             let answer = daemon.ask(port, &read.with("Host", host)).await;
             assert_eq!(answer.status, 421, "{port} {host}: {answer:?}");
         }
-        // A page of the other site may ask, and read the answer.
+        // A page of the configured origin may send requests and read the responses.
         let page = read.with("Origin", ORIGIN).with("Sec-Fetch-Site", "cross-site");
         let answer = daemon.ask(port, &page).await;
         assert_eq!(answer.status, 200, "{port}: {answer:?}");
@@ -351,7 +353,7 @@ async fn the_admin_port_needs_the_credentials_that_are_configured() {
         (get("/health"), 200),
         (post("/v1/plugins/rescan", ""), 401),
         (post("/v1/plugins/rescan", "").with("Authorization", right), 200),
-        // Right credentials do not make up for a page of another site.
+        // Valid credentials do not permit a request of another site's page.
         (
             list.with("Authorization", right)
                 .with("Origin", "http://evil.test"),
@@ -372,7 +374,7 @@ async fn the_admin_port_needs_the_credentials_that_are_configured() {
             );
         }
     }
-    // Readiness is for supervisors; without a cluster it is 503.
+    // `/ready` needs no credentials, because supervisors use it. Without a cluster it returns 503.
     assert_eq!(daemon.ask("admin", &get("/ready")).await.status, 503);
 
     let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
@@ -381,7 +383,7 @@ async fn the_admin_port_needs_the_credentials_that_are_configured() {
         (&["list"][..], &[("TRANSOM_ADMIN_USERNAME", "ops"), password][..]),
         (&["list", "--username", "ops"], &[password]),
         (&["list", "--username", "ops", "--password", "hunter2"], &[]),
-        // The daemon's own file has them.
+        // The credentials are read from the daemon's configuration file.
         (&["list", "--config", "transom.toml"], &[]),
         (&["list"], &[("TRANSOM_CONFIG", "transom.toml")]),
     ] {
@@ -433,7 +435,7 @@ async fn the_admin_port_needs_the_credentials_that_are_configured() {
     daemon.stop();
 }
 
-/// A command to its end: its exit code and what it wrote.
+/// Runs a command to its end; returns its exit code and its output.
 fn run(dir: &Path, arguments: &[&str]) -> (Option<i32>, String) {
     let mut command = Transom::start(dir, arguments);
     let status = command.wait();
@@ -504,7 +506,7 @@ async fn every_error_is_json_on_every_port() {
         assert_eq!(answer.status, status, "{what}: {answer:?}");
         assert!(answer.message().contains(expected), "{what}: {answer:?}");
     }
-    // A body that hides its size until it is too large.
+    // A chunked body, whose size is unknown until it exceeds the limit.
     for (port, path, limit) in [
         ("apps", "/v2/apps", 8 << 20),
         ("workflow", "/v0/queue_command", 1 << 20),
@@ -516,7 +518,7 @@ async fn every_error_is_json_on_every_port() {
         stream.write_all(head.as_bytes()).await.expect("sent");
         let chunk = format!("{:x}\r\n{}\r\n", limit, " ".repeat(limit));
         stream.write_all(chunk.as_bytes()).await.expect("sent");
-        // One byte too many, and no end.
+        // One byte too many; the body does not end.
         stream.write_all(b"1\r\n1\r\n").await.expect("sent");
         let answer = Answer::read(&mut stream).await;
         assert_eq!(answer.status, 413, "{port}: {answer:?}");
@@ -526,7 +528,7 @@ async fn every_error_is_json_on_every_port() {
     daemon.stop();
 }
 
-/// With the real matcher: conditions that no agent could match are refused when a job is queued.
+/// The real matcher rejects constraints that no agent could ever satisfy when a job is queued.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn invalid_job_fields_are_refused_with_their_path() {
     let daemon = Daemon::start(&More::default()).await;

@@ -34,7 +34,8 @@ impl Program {
         Program { child }
     }
 
-    /// Does what each line of its output asks for, then waits for its end, which has to be in order.
+    /// Executes the request in each line of the program's output, then waits for its end, which
+    /// must be successful.
     async fn serve(mut self, mut request: impl AsyncFnMut(&str)) {
         let (errors, mut stdin) = (self.child.stderr.take(), self.child.stdin.take().expect("piped"));
         let errors = std::thread::spawn(move || {
@@ -59,13 +60,13 @@ impl Program {
 
 impl Drop for Program {
     fn drop(&mut self) {
-        // It may have ended.
+        // An error means that the program has ended already.
         let _ = self.child.kill();
         let _ = self.child.wait();
     }
 }
 
-/// The ports of the site stay the same when the daemon is started again.
+/// Fixes the ports in the configuration, so that a restarted daemon uses the same ones.
 fn keep_ports(site: &Site) {
     let port = |name: &str| site.addresses[name].port();
     let configuration = fs::read_to_string(site.config()).expect("a configuration");
@@ -79,7 +80,7 @@ fn origin(site: &Site, port: &str) -> String {
     format!("http://{}", site.addresses[port])
 }
 
-/// What the operator sends: a new version, one that does not compile, and a new plugin.
+/// The files that the operator uploads: a new version, one that does not compile, and a new plugin.
 fn files_to_upload() -> tempfile::TempDir {
     let dir = tempfile::tempdir().expect("a directory");
     let folder = |name: &str| {
@@ -124,7 +125,8 @@ async fn operator_sees_and_changes_everything_in_a_browser() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn user_who_may_only_read_changes_nothing_in_a_browser() {
-    // The site's admin section is the last one of its configuration.
+    // Additional configuration belongs to `[admin]`, which is the last section of a site's
+    // configuration.
     let site = Site::start_with_plugins(
         "uploads = true\n",
         "username = \"ann\"\npassword = \"secret\"\nread_only_username = \"rob\"\nread_only_password = \"look\"\n",
@@ -155,7 +157,7 @@ async fn large_cluster_does_not_freeze_the_page() {
         .await;
 }
 
-/// The status and the body of a request without a browser.
+/// Sends a request without a browser; returns the status and the body.
 async fn send(site: &Site, method: reqwest::Method, path: &str, body: &str) -> (u16, String) {
     let request = site.http.request(method, site.admin(path));
     let answer = request

@@ -8,7 +8,7 @@ use transom_testkit::eventually;
 use transom_tests::process::Transom;
 use transom_tests::{dev, http};
 
-/// In `dir`, with its state in `state`.
+/// Starts `transom dev` in `dir`, with its state in `state`.
 fn start(dir: &Path, more: &[&str]) -> Transom {
     dev::start(dir, &[&["--state", "state"], more].concat())
 }
@@ -21,7 +21,8 @@ async fn dev_starts_serves_and_leaves_no_process_behind() {
         line.contains("Transom is ready").then_some(())
     });
     let apps = dev::address(&mut dev, "apps", "/v2/apps");
-    // The port was moved, and `transom plugin` has to be told.
+    // The admin port is not the default, so the greeting prints the variable that `transom plugin`
+    // needs.
     let admin = dev::address(&mut dev, "export", "").replace("TRANSOM_ADMIN_URL=", "");
     let plugins = dev::address(&mut dev, "admin", "/v1/plugins");
     assert_eq!(admin, plugins);
@@ -34,7 +35,7 @@ async fn dev_starts_serves_and_leaves_no_process_behind() {
         pids.display()
     );
     let client = http();
-    // Plugins can be tried without access to the directory.
+    // Uploads are enabled, so that users can try plugins without access to the directory.
     let listed = client.get(format!("{admin}/v1/plugins")).send().await;
     let listed: Value = listed.expect("an answer").json().await.expect("JSON");
     assert_eq!(listed["uploads"], true);
@@ -119,7 +120,7 @@ async fn agents_of_dev_have_the_given_attributes() {
         .collect();
     assert_eq!(found, expected);
 
-    // The matcher is seen at work.
+    // The matcher places tasks by these attributes.
     let app = json!({
         "id": "/picky", "cmd": "sleep 600", "cpus": 0.1, "mem": 32, "instances": 2,
         "constraints": [["rack", "IS", "b"], ["hostname", "UNIQUE"]],
@@ -147,7 +148,7 @@ async fn agents_of_dev_have_the_given_attributes() {
     assert!(status.success(), "{output}");
 }
 
-/// Whether a process runs; one that ended and was not yet reaped does not.
+/// Whether a process is running. A zombie is not.
 fn alive(pid: u32) -> bool {
     fs::read_to_string(format!("/proc/{pid}/stat")).is_ok_and(|stat| {
         stat.rsplit(')')

@@ -37,7 +37,7 @@ fn json_of(output: &Output) -> Value {
     serde_json::from_str(&printed).unwrap_or_else(wrong)
 }
 
-/// The overview once `accept` finds in it what it waits for.
+/// Waits until `accept` accepts the overview, and returns it.
 async fn overview(site: &Site, what: &str, accept: impl Fn(&Value) -> bool) -> Value {
     let url = site.admin("/v1/overview");
     eventually(what, || async {
@@ -109,7 +109,7 @@ async fn status_shows_services_cluster_and_what_waits() {
     let top = run(&dir, &["top", "--url", &url]).await;
     assert!(top.status.success() && text(&top.stdout).contains("/too-large"));
 
-    // A plugin that the apps need is taken away.
+    // A plugin that the apps need is removed.
     fs::remove_file(site.plugins().join("attributes.wasm")).expect("removed");
     fs::remove_file(site.plugins().join("attributes.toml")).expect("removed");
     site.rescan().await;
@@ -124,7 +124,7 @@ async fn status_shows_services_cluster_and_what_waits() {
     assert_eq!(wrong.status.code(), Some(2), "{}", text(&wrong.stderr));
 }
 
-/// A master whose every answer is this one.
+/// Starts a master that answers every request with this response.
 async fn master(status: StatusCode, headers: HeaderMap, body: String) -> SocketAddr {
     let listener = tokio::net::TcpListener::bind("127.0.0.1:0")
         .await
@@ -179,7 +179,7 @@ fn configuration(dir: &Path, master: &str) -> String {
     )
 }
 
-/// The findings of the doctor with this configuration, and its exit code.
+/// Runs the doctor with this configuration; returns its exit code and its findings.
 async fn doctor(dir: &Path, configuration: &str) -> (Option<i32>, Vec<Value>) {
     fs::write(dir.join("transom.toml"), configuration).expect("written");
     let output = run(dir, &["doctor", "--config", "transom.toml", "--output", "json"]).await;
@@ -187,7 +187,7 @@ async fn doctor(dir: &Path, configuration: &str) -> (Option<i32>, Vec<Value>) {
     (output.status.code(), findings)
 }
 
-/// The finding of a check with this state, whose message contains `part`.
+/// Requires a finding of this check and state whose message contains `part`.
 fn has(findings: &[Value], check: &str, state: &str, part: &str) {
     let fits = |finding: &&Value| {
         let message = finding["message"].as_str().unwrap_or_default();
@@ -200,11 +200,11 @@ fn has(findings: &[Value], check: &str, state: &str, part: &str) {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn doctor_finds_nothing_wrong_beside_a_running_daemon() {
+async fn doctor_reports_no_error_while_a_daemon_runs() {
     let site = Site::start().await;
     let dir = site.config().parent().expect("a folder").to_owned();
     let configuration = fs::read_to_string(site.config()).expect("a configuration");
-    // With the numbers that the ports have got, as an operator's file has them.
+    // The doctor needs the actual port numbers, as an operator's file contains them.
     let mut numbered = configuration.clone();
     for (section, name) in [("[apps]\n", "apps"), ("[admin]\n", "admin")] {
         let port = format!("{section}port = {}", site.addresses[name].port());
@@ -226,14 +226,14 @@ async fn doctor_finds_nothing_wrong_beside_a_running_daemon() {
     ] {
         has(&findings, check, "ok", part);
     }
-    // Nobody delegates the zone to the daemon of a test.
+    // No parent zone delegates to the daemon of a test.
     has(&findings, "delegation", "warning", "leader.mesos");
     let errors: Vec<_> = findings.iter().filter(|it| it["state"] == "error").collect();
     assert!(errors.is_empty() && code == Some(0), "{code:?} {errors:#?}");
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn doctor_finds_each_thing_that_is_broken() {
+async fn doctor_reports_each_fault() {
     let dir = tempfile::tempdir().expect("a directory");
     let dir = dir.path();
     let closed = TcpListener::bind("127.0.0.1:0").expect("a port");
@@ -308,7 +308,7 @@ async fn doctor_finds_each_thing_that_is_broken() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn doctor_looks_at_the_settings_of_a_redis() {
+async fn doctor_checks_the_settings_of_redis() {
     let dir = tempfile::tempdir().expect("a directory");
     let dir = dir.path();
     let valid = configuration(dir, "127.0.0.1:1");
@@ -346,7 +346,7 @@ async fn doctor_looks_at_the_settings_of_a_redis() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn doctor_tells_refused_credentials_lost_agents_and_wrong_clocks_apart() {
+async fn doctor_distinguishes_rejected_credentials_lost_agents_and_wrong_clocks() {
     let dir = tempfile::tempdir().expect("a directory");
     let dir = dir.path();
     let with = |master: SocketAddr| configuration(dir, &master.to_string());
@@ -387,7 +387,7 @@ async fn doctor_tells_refused_credentials_lost_agents_and_wrong_clocks_apart() {
     has(&findings, "version", "error", "0.28.0");
 }
 
-/// The files of an archive: name below its folder, and text.
+/// The files of an archive: the name below the archive's folder, and the text.
 fn unpacked(archive: &Path) -> Vec<(String, String)> {
     let dir = tempfile::tempdir().expect("a directory");
     let tar = Command::new("tar")
@@ -418,7 +418,7 @@ fn unpacked(archive: &Path) -> Vec<(String, String)> {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn bundle_has_what_helps_and_no_secret() {
+async fn bundle_contains_diagnostics_and_no_secret() {
     let secrets = [
         "admin-Pa\\\"ss",
         "registry-s3cret",
@@ -508,7 +508,7 @@ async fn bundle_has_what_helps_and_no_secret() {
             assert!(!text.contains(secret), "{secret} is in {name}: {text}");
         }
     }
-    // An archive is not replaced.
+    // An existing archive is not replaced.
     let again = run(
         &dir,
         &["bundle", "--config", "transom.toml", "--file", "stopped.tar.gz"],

@@ -1,7 +1,7 @@
 //! Executes the commands of `docs/diagnosis.md` and compares their output with what the page shows.
 //!
-//! Only the ports differ, and of the output the figures: each line of the page has to have a
-//! counterpart that begins with the same words.
+//! Ports and figures differ. For each line of the page, the output must contain a line that begins
+//! with the same word.
 
 use std::fs;
 use std::net::TcpListener;
@@ -30,7 +30,7 @@ fn blocks(page: &str) -> Vec<(String, String)> {
     blocks
 }
 
-/// The first word of a line, without figures; of a path the last part.
+/// The first word of a line without digits; of a path only the last component.
 fn beginning(line: &str) -> String {
     let word = line.split_whitespace().next().unwrap_or_default();
     let word = word.rsplit('/').next().unwrap_or(word);
@@ -102,7 +102,7 @@ async fn commands_of_the_diagnosis_page_give_the_shown_output() {
             "text" => {
                 for line in text.lines().filter(|line| !line.trim().is_empty()) {
                     let found = printed.lines().any(|other| beginning(other) == beginning(line));
-                    assert!(found, "no line begins as {line:?} in\n{printed}");
+                    assert!(found, "no line begins like {line:?} in\n{printed}");
                     compared += 1;
                 }
             }

@@ -1,5 +1,5 @@
 //! `transom discovery` as a replacement of mesos-dns: it accepts and rejects the same configuration
-//! files, and serves the last known records whatever the master answers.
+//! files, and serves the last known records while the master fails.
 
 mod secondary;
 mod tls;
@@ -21,7 +21,7 @@ const ONE: &str = include_str!("../fixtures/discovery/small-a.json");
 const OTHER: &str = include_str!("../fixtures/discovery/small-b.json");
 const CASES: &str = include_str!("../fixtures/discovery/config.json");
 
-/// The recorded files say at which port the master was, and which ports were served.
+/// The master's port in the recorded files, and the keys of the served ports.
 const RECORDED_MASTER: &str = ":15050";
 const RECORDED_PORTS: [&str; 2] = ["port", "httpport"];
 
@@ -40,8 +40,7 @@ fn dns_address(daemon: &mut Transom) -> SocketAddr {
     })
 }
 
-/// A configuration as it was recorded, with this test's master and ports where the recording's
-/// were.
+/// A recorded configuration with the ports of this test's master and with free ports to serve.
 fn transposed(config: &Value, master: SocketAddr) -> Value {
     let mut config: Map<String, Value> = serde_json::from_value(config.clone()).unwrap();
     for (key, value) in &mut config {
@@ -55,7 +54,7 @@ fn transposed(config: &Value, master: SocketAddr) -> Value {
     serde_json::from_str(&text.replace(RECORDED_MASTER, &port)).unwrap()
 }
 
-/// The flags for a recorded case, with its file written.
+/// The flags for a recorded case; writes its configuration file.
 fn flags(case: &Value, dir: &Path, master: SocketAddr) -> Vec<String> {
     let request = &case["request"];
     if let Some(flags) = request["argv"].as_array() {
@@ -93,7 +92,7 @@ async fn configuration_files_are_accepted_and_refused_like_mesos_dns() {
         } else {
             daemon.wait().code()
         };
-        // What ended mesos-dns by accident ends this one as every wrong file does.
+        // A configuration that crashed mesos-dns is rejected here like any invalid file.
         let due = match (case["class"].as_str(), expect["accepted"].as_bool()) {
             (Some("bug"), Some(false)) => Some(1),
             _ => expect["exit_code"].as_i64(),
@@ -108,7 +107,7 @@ async fn configuration_files_are_accepted_and_refused_like_mesos_dns() {
     assert!(wrong.is_empty(), "{wrong:#?}");
 }
 
-/// A daemon that follows masters by such a file.
+/// A daemon with a configuration file of mesos-dns.
 struct Lookups {
     daemon: Transom,
     dns: SocketAddr,
@@ -170,7 +169,7 @@ impl Lookups {
     }
 }
 
-/// Where `web` is in either document.
+/// The address of `web` in each of the documents.
 const AT_ONE: &str = "10.0.0.10";
 const AT_OTHER: &str = "10.0.0.11";
 
@@ -212,10 +211,11 @@ async fn last_records_are_served_while_the_master_fails() {
     assert!(status.success(), "{output}");
 }
 
-/// Each of these ended mesos-dns, or stopped its updates for good.
+/// Each of these entries crashed mesos-dns, or stopped its updates permanently.
 #[tokio::test(flavor = "multi_thread")]
 async fn invalid_entry_does_not_stop_updates() {
-    // Where it goes, and what it is: one more of a list, or in place of what is there.
+    // A JSON pointer into the document and a value, which is appended to a list (`-`) or replaces
+    // the old value.
     let odd = [
         ("/slaves/-", json!({"id": "x"})),
         ("/slaves/-", json!({"id": "x", "pid": "garbage"})),
@@ -274,8 +274,8 @@ async fn master_with_host_name_and_credentials_is_followed() {
     assert!(!output.contains("s3cret"), "{output}");
 }
 
-/// The first of a list is taken for the leader; the leader that it names is asked at the same port;
-/// and when that is down the next one of the list is.
+/// The daemon queries the first master of the list that answers, then the leader that it names, at
+/// the port of the list. When the leader is down, the next master of the list is queried.
 #[tokio::test(flavor = "multi_thread")]
 async fn leader_is_queried_at_the_port_of_the_masters_list() {
     let port = free_port();
@@ -285,8 +285,11 @@ async fn leader_is_queried_at_the_port_of_the_masters_list() {
     let masters = [first, second, third].map(|master| master.to_string());
     let lookups = Lookups::start(&json!({"masters": masters}));
     lookups.answers(AT_OTHER).await;
-    assert!(follower.asked() > 0, "the first that answers is asked first");
-    // No master names a leader now.
+    assert!(
+        follower.asked() > 0,
+        "the first reachable master of the list is queried first"
+    );
+    // The leader that the remaining master names is down.
     drop(leader);
     let asked = follower.asked();
     eventually("the follower to be asked again", || async {
@@ -324,7 +327,7 @@ async fn slow_master_is_abandoned_after_the_state_timeout() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn watchers_of_a_name_get_every_change() {
+async fn watchers_of_a_name_receive_every_change() {
     use futures::StreamExt;
 
     let master = Master::start(Says::document(ONE)).await;
@@ -349,7 +352,7 @@ async fn watchers_of_a_name_get_every_change() {
         heard.contains(&due(AT_ONE)) && heard.contains(&due(AT_OTHER)),
         "{heard}"
     );
-    // It ends with the daemon, not before and not after.
+    // The stream ends when the daemon does, and without an error.
     let (status, output) = lookups.daemon.interrupt();
     assert!(status.success(), "{output}");
     while let Some(frame) = frames.next().await {
@@ -357,7 +360,7 @@ async fn watchers_of_a_name_get_every_change() {
     }
 }
 
-/// An answer has an `ETag`, and a request with that tag gets no body.
+/// A response has an `ETag`, and a request with that tag receives no body.
 #[tokio::test(flavor = "multi_thread")]
 async fn request_with_the_current_etag_is_answered_with_304() {
     let master = Master::start(Says::document(ONE)).await;
@@ -395,7 +398,7 @@ fn daemon_exits_when_no_leader_is_detected_in_time() {
         "listener": "127.0.0.1", "HTTPListener": "127.0.0.1", "externalon": false,
     });
     fs::write(dir.path().join("config.json"), config.to_string()).unwrap();
-    // The file's usual name.
+    // The default name of the file.
     let mut daemon = Transom::start(dir.path(), ["discovery", "-v=1"]);
     assert_eq!(daemon.wait().code(), Some(1));
     assert!(
@@ -470,8 +473,8 @@ fn imported_mesos_dns_file_becomes_equivalent_toml() {
     );
 }
 
-/// The specification's variables, and what they are called elsewhere, count before the file and
-/// after our own.
+/// The specification's variable and its Mesos name override the file and are overridden by our own
+/// variable.
 #[test]
 fn master_is_read_from_environment_variables_by_precedence() {
     let dir = tempfile::tempdir().unwrap();

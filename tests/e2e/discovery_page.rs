@@ -1,6 +1,6 @@
 //! Executes `docs/discovery.md` literally: its configuration file, its commands, and their output.
 //!
-//! Only the ports differ, so that several of these can run concurrently.
+//! Only the ports differ, so that tests can run concurrently.
 
 use std::fs;
 use std::net::TcpListener;
@@ -30,7 +30,7 @@ fn blocks(page: &str) -> Vec<(String, String)> {
     blocks
 }
 
-/// A block run by a shell that finds `transom`; what it prints.
+/// Runs a block in a shell with `transom` in its `PATH`; returns the output.
 fn run(dir: &Path, block: &str) -> String {
     let tools = binary().parent().expect("a folder").to_owned();
     let path = std::env::var("PATH").unwrap_or_default();
@@ -73,7 +73,7 @@ async fn commands_of_the_discovery_page_give_the_shown_output() {
             "json" => fs::write(dir.path().join("config.json"), block).expect("written"),
             "sh" if block.starts_with("transom discovery ") => {
                 let flags = block.split_whitespace().skip(1);
-                // The next one has the same ports.
+                // The next daemon uses the same ports.
                 drop(daemon.take());
                 daemon = Some(Transom::start(dir.path(), flags));
                 let ready = format!("http://127.0.0.1:{}/ready", ports[2]);
@@ -99,8 +99,8 @@ async fn commands_of_the_discovery_page_give_the_shown_output() {
                     .expect("a shell");
                 ran += 1;
                 if let Some((_, expected)) = blocks.get(at + 1).filter(|(language, _)| language == "text") {
-                    // Settings that are as they are anyway are not printed, and here the ports are
-                    // others.
+                    // The page's ports are defaults, which are not printed; the ports of this test
+                    // are others and are printed.
                     let same =
                         |line: &&str| !line.starts_with("http_port =") && !line.starts_with("master =");
                     let printed: Vec<_> = printed.trim_end().lines().filter(same).collect();
@@ -109,7 +109,7 @@ async fn commands_of_the_discovery_page_give_the_shown_output() {
                 }
             }
             "text" => {}
-            other => panic!("nobody knows what to do with a block of {other:?}"),
+            other => panic!("unexpected block of {other:?}"),
         }
     }
     assert!(ran >= 12 && compared >= 11, "{ran} run, {compared} compared");

@@ -1,5 +1,5 @@
 //! Discovery while a cluster manager restarts and loses an agent, from an operator's view: the log,
-//! `/ready` and the metrics of the real binary, and the DNS answers meanwhile.
+//! `/ready` and the metrics of the real binary, and the DNS answers during the fault.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -13,8 +13,8 @@ use transom_tests::process::Transom;
 use transom_tests::site::{Cluster, addresses, copy_components};
 use transom_tests::{dns, http};
 
-/// A cluster manager and a daemon with apps and discovery. Full comparisons are an hour apart:
-/// earlier updates are due to the stream.
+/// A cluster manager and a daemon with apps and discovery. Full comparisons with the master's state
+/// are an hour apart, so that earlier updates must come from the event stream.
 struct Site {
     cluster: Cluster,
     daemon: Transom,
@@ -68,7 +68,7 @@ impl Site {
             .unwrap()
     }
 
-    /// Waits until discovery is ready with records from there.
+    /// Waits until discovery is ready with records from this source.
     async fn is_from(&self, source: &str) {
         eventually(&format!("records from {source}"), || async {
             let ready: Value =
@@ -104,7 +104,7 @@ impl Site {
         .await;
     }
 
-    /// The daemon's log lines of that level that have this text.
+    /// The number of the daemon's log entries of this level that contain this text.
     fn logged(&self, level: &str, text: &str) -> usize {
         let entries = self.daemon.output();
         let entries = entries
@@ -123,10 +123,10 @@ const RECONNECTS: &str = "transom_discovery_reconnects_total";
 async fn a_restart_of_the_master_leads_to_no_polling_and_no_error() {
     let site = Site::start(&[]).await;
     site.answers("slave.mesos.", &AGENTS).await;
-    // The end of the stream and every answer are 0.7 s late. So the first attempt is answered 404,
-    // and what is asked after that is answered when the master has its routes: the state document
-    // is there then, while calls are answered 503. On a machine that is too slow for that it is
-    // tried again.
+    // The end of the stream and every response are delayed by 0.7 s. The master therefore answers
+    // the first reconnect with 404. Later requests reach it when its routes exist: it serves the
+    // state document and answers calls with 503. On a slow machine the 404 may be missed; the
+    // restart is then repeated.
     let mut restarts = 0;
     while restarts < 5 && site.logged("WARN", "answers 404 to") == 0 {
         restarts += 1;
@@ -174,7 +174,7 @@ async fn a_restart_of_the_master_leads_to_no_polling_and_no_error() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn an_unreachable_agents_records_go_with_its_tasks_and_come_back_with_it() {
+async fn records_of_an_unreachable_agent_are_removed_and_return_with_it() {
     let site = Site::start(&["--agent-timeout", "1"]).await;
     site.answers("slave.mesos.", &AGENTS).await;
     let app = json!({

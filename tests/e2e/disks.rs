@@ -1,4 +1,4 @@
-//! Persistent volumes on other disks of the agents than the one with their work directory.
+//! Persistent volumes on additional disks of the agents.
 
 use std::path::Path;
 
@@ -6,7 +6,7 @@ use serde_json::{Value, json};
 use transom_testkit::eventually;
 use transom_tests::site::Site;
 
-/// An app of one instance that leaves a line in its volume at each start.
+/// An app of one instance that appends a line to a file in its volume at each start.
 fn database(kind: &str, size: u32) -> Value {
     json!({
         "id": format!("/dev/{kind}"), "role": "dev", "cpus": 0.1, "mem": 32, "instances": 1,
@@ -17,7 +17,7 @@ fn database(kind: &str, size: u32) -> Value {
     })
 }
 
-/// The lines that the tasks left below a directory.
+/// The number of lines that tasks wrote to these files below a directory.
 fn starts(dir: &Path) -> usize {
     let entries = std::fs::read_dir(dir).into_iter().flatten().flatten();
     let below = entries.map(|entry| match entry.file_type() {
@@ -32,10 +32,10 @@ fn starts(dir: &Path) -> usize {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn volumes_of_type_path_and_mount_are_on_such_disks_and_survive_their_tasks() {
+async fn path_and_mount_volumes_are_on_disks_of_their_type_and_survive_their_tasks() {
     let disks = ["--extra-disk", "path:256", "--extra-disk", "mount:64"];
     let site = Site::start_on(&disks, "").await;
-    // A mount disk is used as a whole, so it may be larger than the volume asks for.
+    // A mount disk is used as a whole, so it may be larger than the volume that the app requests.
     for (kind, size) in [("path", 32), ("mount", 48)] {
         site.post_app(&database(kind, size)).await;
     }

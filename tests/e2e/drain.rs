@@ -19,7 +19,7 @@ async fn drain(site: &Site, agent: &Value) {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn tasks_of_a_drained_agent_are_replaced_before_they_have_ended() {
     let site = Site::start().await;
-    // Each task ends when its file is there.
+    // Each task ends when its file exists.
     let released = site.cluster.work_dir().to_owned();
     let command = format!(
         "trap '' TERM; while [ ! -e {}/$MESOS_TASK_ID ]; do sleep 0.1; done",

@@ -1,4 +1,4 @@
-//! Callback subscribers: real HTTP servers that events are posted to.
+//! Callback subscribers: real HTTP servers to which the daemon posts events.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU16, AtomicUsize, Ordering};
@@ -14,7 +14,7 @@ use transom_testkit::{WAIT_TIMEOUT, eventually};
 use transom_tests::events::Events;
 use transom_tests::site::Site;
 
-/// A server that takes events.
+/// A server that receives events.
 struct Receiver {
     url: String,
     events: mpsc::UnboundedReceiver<Value>,
@@ -122,7 +122,7 @@ async fn subscribers_get_every_event_also_after_a_restart_and_failures() {
     assert_eq!(
         stream.next_of("subscribe_event").await.data,
         event,
-        "the others are told"
+        "other subscribers receive the event"
     );
     assert_eq!(receiver.next_of("subscribe_event").await, event);
     let (_, list) = subscription(&site, Method::GET, None).await;
@@ -133,7 +133,7 @@ async fn subscribers_get_every_event_also_after_a_restart_and_failures() {
         receiver.next_of("api_post_event").await["appDefinition"]["id"],
         "/a"
     );
-    // A failure is repeated, and the following events wait.
+    // A failed delivery is retried, and the following events wait.
     receiver.status.store(500, Ordering::SeqCst);
     let before = receiver.asked.load(Ordering::SeqCst);
     post(&site, "/b").await;
@@ -161,7 +161,7 @@ async fn subscribers_get_every_event_also_after_a_restart_and_failures() {
         receiver.next_of("api_post_event").await["appDefinition"]["id"],
         "/c"
     );
-    // The daemon counts an event when it has read the answer.
+    // The daemon counts an event after it has read the response.
     eventually("the delivered event to be counted", || async {
         let counted = metric(&site, "transom_apps_callback_events_total{outcome=\"delivered\"}").await;
         if counted > Some(0) {
@@ -184,7 +184,7 @@ async fn subscribers_get_every_event_also_after_a_restart_and_failures() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn callbacks_go_nowhere_else() {
+async fn callbacks_reach_only_allowed_addresses() {
     let forbidden = Receiver::start(None).await;
     let redirecting = Receiver::start(Some(forbidden.url.clone())).await;
     let port = redirecting

@@ -1,5 +1,5 @@
-//! Clients of the event stream that others wrote, which reconnect and resume by themselves, over
-//! connections that break again and again.
+//! Third-party clients of the event stream, which reconnect and resume automatically, over
+//! connections that break repeatedly.
 
 use std::path::{Path, PathBuf};
 use std::process::Stdio;
@@ -70,8 +70,8 @@ async fn post(site: &Site, number: usize) {
     site.post_app(&app).await;
 }
 
-/// Changes are made; the client must get one event for each, in their order, and is told of a gap
-/// after a restart.
+/// The client must receive one event for each change, in their order, and a gap event after a
+/// restart of the daemon.
 async fn resumes(command: Command) {
     const CHANGES: usize = 80;
     let mut site = Site::start().await;
@@ -84,7 +84,7 @@ async fn resumes(command: Command) {
     let mut last = String::new();
     for number in 0..CHANGES {
         post(&site, number).await;
-        // Some changes are made while the client is away, others while it reads.
+        // Some changes happen while the client is disconnected, others while it is reading.
         if number % 8 != 7 {
             continue;
         }
@@ -101,7 +101,7 @@ async fn resumes(command: Command) {
     }
     assert!(proxy.broken() >= 10, "{} broken connections", proxy.broken());
 
-    // Another term. That nothing else came before its gap shows that no event came twice.
+    // The next daemon has another term. No event was sent twice if the gap is the next one.
     proxy.calm();
     proxy.daemon(None);
     site.kill_daemon();
@@ -121,7 +121,7 @@ async fn resumes(command: Command) {
         "{event}"
     );
     let more = tokio::time::timeout(Duration::from_millis(300), client.lines.next_line()).await;
-    assert!(more.is_err(), "nothing comes twice: {more:?}");
+    assert!(more.is_err(), "no event is sent twice: {more:?}");
     site.cluster.stop();
 }
 

@@ -5,7 +5,7 @@ use serde_json::{Value, json};
 use transom_tests::events::Events;
 use transom_tests::site::Site;
 
-/// The address of an event stream with parameters, encoded as clients do.
+/// The URL of an event stream with encoded parameters.
 fn stream(site: &Site, parameters: &[(&str, &str)]) -> String {
     let url = Url::parse_with_params(&site.apps("/v2/events"), parameters);
     url.expect("an address").to_string()
@@ -29,7 +29,7 @@ async fn filtered_stream_has_only_events_that_match() {
     ];
     let mut posts = Events::open(&site.http, &stream(&site, &parameters)).await;
 
-    // The app /b first and as a whole, so that its events are before those of /a.
+    // The app /b is running before /a is posted, so that all of its events precede those of /a.
     site.post_app(&app("/b")).await;
     site.running("/b", 1).await;
     site.post_app(&app("/a")).await;
@@ -42,7 +42,7 @@ async fn filtered_stream_has_only_events_that_match() {
     site.post_app(&ops).await;
 
     loop {
-        let frame = updates.next().await.expect("the stream remains open");
+        let frame = updates.next().await.expect("the stream is open");
         assert_eq!(frame.data["appId"], "/a", "{frame:?}");
         if frame.event == "status_update_event" && frame.data["taskStatus"] == "TASK_RUNNING" {
             break;

@@ -1,4 +1,4 @@
-//! The kinds of events that no other test provokes, each by its real cause.
+//! The kinds of events that no other test triggers, each by its real cause.
 
 use reqwest::Method;
 use serde_json::{Value, json};
@@ -28,7 +28,7 @@ async fn deployments_and_groups_send_their_events() {
     assert_eq!(group["groupId"], "/shop");
     let info = events.next_of("deployment_info").await.data;
     let id = info["plan"]["id"].clone();
-    // Upstream's form, which the setting selects.
+    // The setting `plan_format` selects Marathon's form of the plan.
     assert_eq!(
         (&info["plan"]["original"], &info["plan"]["target"]),
         (&json!({}), &json!({}))
@@ -44,7 +44,8 @@ async fn deployments_and_groups_send_their_events() {
     assert_eq!(current["type"], current["action"]);
     assert_eq!(events.next_of("deployment_success").await.data["id"], id);
 
-    // A deployment that finds no agent, and a change that is rejected because of it.
+    // A deployment for which no agent has enough resources, and a change that is rejected because
+    // of it.
     let mut large = sleeper("/shop/large");
     large["cpus"] = json!(1000);
     let (status, _) = send(&site, Method::POST, "/v2/apps", Some(large.clone())).await;
@@ -60,7 +61,7 @@ async fn deployments_and_groups_send_their_events() {
         "{failed}"
     );
 
-    // Force aborts it.
+    // A forced change aborts that deployment.
     let (status, _) = send(&site, Method::PUT, "/v2/apps/shop/large?force=true", Some(large)).await;
     assert_eq!(status, 200);
     let step = events.next_of("deployment_step_failure").await.data;
@@ -80,7 +81,7 @@ async fn deployments_and_groups_send_their_events() {
         "/shop/large"
     );
 
-    // Another stream comes and goes.
+    // A second stream is opened and closed.
     let other = Events::open(&site.http, &site.apps("/v2/events?event_type=none")).await;
     let attached = events.next_of("event_stream_attached").await.data;
     drop(other);
@@ -98,9 +99,10 @@ async fn deployments_and_groups_send_their_events() {
     site.cluster.stop();
 }
 
-/// An app is deleted while the agent of its task is away; the task ends when the agent returns.
+/// An app is deleted while the agent of its task is unreachable; the task ends when the agent
+/// returns.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn task_that_was_given_up_ends_as_an_unknown_instance() {
+async fn task_of_a_deleted_app_ends_as_an_unknown_instance() {
     let site = Site::start_on(&["--agent-timeout", "1"], "").await;
     let mut events = Events::open(&site.http, &site.apps("/v2/events")).await;
     site.post_app(&sleeper("/lost")).await;
@@ -116,7 +118,7 @@ async fn task_that_was_given_up_ends_as_an_unknown_instance() {
     }
     let (status, _) = send(&site, Method::DELETE, "/v2/apps/lost", None).await;
     assert_eq!(status, 200);
-    // Nothing waits for the task: it is given up.
+    // The deployment does not wait for the unreachable task.
     events.next_of("deployment_success").await;
     site.fault(&json!({"fault": "heal-agent", "agent": host})).await;
     let unknown = events.next_of("unknown_instance_terminated_event").await.data;

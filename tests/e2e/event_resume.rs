@@ -1,4 +1,4 @@
-//! Streams that resume: to the same daemon, after a restart, and through a standby.
+//! Resumed streams: from the same daemon and after a restart.
 
 use std::time::Duration;
 
@@ -16,14 +16,14 @@ fn app_of(event: &Value) -> &str {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn stream_resumes_without_lost_or_doubled_events_and_tells_of_a_gap_after_a_restart() {
+async fn stream_resumes_without_lost_or_duplicate_events_and_reports_a_gap_after_a_restart() {
     let mut site = Site::start().await;
     let url = "/v2/events?event_type=api_post_event";
     let mut events = Events::open(&site.http, &site.apps(&format!("{url}&ids=true"))).await;
     post(&site, 0).await;
     let first = events.next().await.expect("an event");
     drop(events);
-    // What happens while nobody listens is not lost.
+    // Events that happen while no stream is open are not lost.
     let mut last = first.id.clone().expect("an id");
     for round in 0..5 {
         for number in 0..3 {
@@ -37,7 +37,7 @@ async fn stream_resumes_without_lost_or_doubled_events_and_tells_of_a_gap_after_
             last = event.id.expect("an id");
         }
         let more = events.next_within(Duration::from_millis(200)).await;
-        assert!(more.is_none(), "nothing comes twice: {more:?}");
+        assert!(more.is_none(), "no event is sent twice: {more:?}");
     }
 
     site.kill_daemon();
@@ -53,7 +53,7 @@ async fn stream_resumes_without_lost_or_doubled_events_and_tells_of_a_gap_after_
             .is_some_and(|reason| reason.contains("term")),
         "{gap:?}"
     );
-    // Its id is where the stream continues.
+    // A stream can be resumed from the id of the gap event.
     post(&site, 90).await;
     let mut again = Events::resume(&site.http, &site.apps(url), gap.id.as_deref().expect("an id")).await;
     for events in [&mut events, &mut again] {
@@ -63,7 +63,7 @@ async fn stream_resumes_without_lost_or_doubled_events_and_tells_of_a_gap_after_
             ("api_post_event", "/a90")
         );
     }
-    // Streams without the header are not told, and have no ids.
+    // Streams without `Last-Event-ID` receive no gap event, and their events have no ids.
     let mut plain = Events::open(&site.http, &site.apps("/v2/events")).await;
     let attached = plain.next().await.expect("an event");
     assert_eq!(
@@ -108,7 +108,7 @@ async fn buffer_and_streams_are_limited_by_the_settings() {
         refused.contains("503") && refused.contains("maximum number of event streams"),
         "{refused}"
     );
-    // Requests have their own budget.
+    // Requests are not counted as event streams.
     post(&site, 91).await;
     site.cluster.stop();
 }

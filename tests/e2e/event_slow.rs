@@ -1,4 +1,5 @@
-//! Subscribers that do not keep up: the daemon disconnects them, and others notice nothing.
+//! Subscribers that cannot keep up: the daemon disconnects them, and other subscribers are not
+//! affected.
 
 use std::net::SocketAddr;
 use std::time::Duration;
@@ -10,14 +11,15 @@ use transom_testkit::{WAIT_TIMEOUT, usage};
 use transom_tests::events::Events;
 use transom_tests::site::Site;
 
-/// The size of each app, so of several events about it.
+/// Size in bytes of each app, and thus of several events about it.
 const LARGE: usize = 300_000;
-/// More than the capacity of a subscriber's queue and of the buffers of its connection.
+/// Total size in bytes of the apps: more than a subscriber's queue and the buffers of its
+/// connection can hold.
 const ENOUGH: usize = 64 << 20;
-/// The limit of additional memory: two full queues, the ring of past events, and the apps.
+/// Maximum of additional memory: two full queues, the ring of past events, and the apps.
 const MEMORY_KIB: u64 = 192 << 10;
 
-/// A client with a small receive buffer, which sends the request and reads nothing.
+/// Opens a stream with a small receive buffer; the client reads nothing from it.
 async fn subscribe(address: SocketAddr, name: &str) -> TcpStream {
     let socket = TcpSocket::new_v4().expect("a socket");
     socket.set_recv_buffer_size(4096).expect("a buffer");
@@ -28,8 +30,8 @@ async fn subscribe(address: SocketAddr, name: &str) -> TcpStream {
     stream
 }
 
-/// Reads slowly until the connection ends. Each write of the daemon makes progress, so that only the
-/// bound of the queue ends it.
+/// Reads slowly until the connection ends. Every write of the daemon makes progress, so that it can
+/// disconnect this client only because its queue is full.
 async fn read_slowly(mut stream: TcpStream) {
     let mut buffer = [0; 4096];
     while stream.read(&mut buffer).await.is_ok_and(|length| length > 0) {
@@ -59,7 +61,7 @@ async fn subscribers_that_read_nothing_or_slowly_are_disconnected_and_others_get
             "id": id, "cmd": "exec sleep 1000", "instances": 0, "env": {"LARGE": "x".repeat(LARGE)},
         });
         site.post_app(&app).await;
-        // Each event comes while the others are stuck.
+        // Other subscribers receive each event while these two are stuck.
         loop {
             let event = events.next().await.expect("an event");
             if event.event == "event_stream_detached" {
@@ -81,13 +83,14 @@ async fn subscribers_that_read_nothing_or_slowly_are_disconnected_and_others_get
         "{before} KiB before, {after} KiB after"
     );
 
-    // What the connection still holds ends before the events do.
+    // The connection was closed before all events were sent.
     let mut rest = Vec::new();
     let read = tokio::time::timeout(WAIT_TIMEOUT, silent.read_to_end(&mut rest)).await;
-    // An error is a reset connection.
+    // An error means that the connection was reset.
     let _ = read.expect("the connection ends");
     assert!(rest.len() < ENOUGH, "{} bytes", rest.len());
-    // The kernel still delivers to the other one what the daemon had written.
+    // The kernel still has data of the daemon for the slow client, which would take long to read
+    // it.
     slow.abort();
     site.cluster.stop();
 }

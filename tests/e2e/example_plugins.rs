@@ -11,7 +11,7 @@ use transom_tests::plugin::Plugin;
 use transom_tests::process::components;
 use transom_tests::site::Site;
 
-/// Has the daemon take a component, which it has to.
+/// Installs a component, which must be admitted.
 async fn installed(site: &Site, name: &str, plugin: &Plugin) {
     plugin.install(&site.plugins(), name);
     site.rescan().await;
@@ -48,7 +48,7 @@ fn rust_examples_pass_their_own_cases() {
     }
 }
 
-/// A tcp check that the Rust example answers: Redis's own program as the task.
+/// The Rust example answers a tcp check; the task is Redis's own program.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn redis_is_checked_by_a_probe_in_rust() {
     let site = Site::start_with("[plugins.use]\ntcp = \"redis-ping\"\n").await;
@@ -91,7 +91,7 @@ async fn secrets_are_hidden_by_a_filter_in_python() {
         json!({"DB_PASSWORD": "***", "COLOUR": "green"}),
         "{event:?}"
     );
-    // A request for the app itself returns the posted definition.
+    // The apps API is not filtered: it returns the definition as it was posted.
     let app = site.get(&site.apps("/v2/apps/secretive")).await.expect("an app");
     assert_eq!(app["app"]["env"]["DB_PASSWORD"], "hunter2");
     site.cluster.stop_after(site.daemon);
@@ -114,7 +114,7 @@ async fn instances_are_kept_apart_by_a_matcher_in_javascript() {
     let tasks = site.running("/pinned", 2).await;
     let hosts: BTreeSet<&str> = tasks.iter().filter_map(|task| task["host"].as_str()).collect();
     assert_eq!(hosts, BTreeSet::from(["127.0.0.2"]), "{tasks:?}");
-    // An operator that one of the matchers does not know is an error when the app is posted.
+    // An operator that one of the matchers does not support is an error when the app is posted.
     let answer = site
         .http
         .post(site.apps("/v2/apps"))
@@ -169,7 +169,7 @@ async fn python_guest_has_no_files_no_network_and_only_granted_variables() {
             "lists": {"error": "FileNotFoundError"},
             "connects": {"error": "PermissionError"},
             "resolves": {"error": "PermissionError"},
-            // The one that is granted, and no other.
+            // Only the granted variable is visible.
             "variables": {"got": [["PATH", path]]},
             "clock": {"got": true},
             "random": {"got": true},

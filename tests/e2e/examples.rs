@@ -21,7 +21,7 @@ async fn every_app_runs() {
     let mut names: Vec<String> = fs::read_dir(examples().join("apps"))
         .expect("examples")
         .flatten()
-        // The definitions in the folder `containers` need images and volumes, which the embedded
+        // The definitions in the folder `containers` need images and volumes that the embedded
         // cluster does not have.
         .filter(|entry| entry.path().is_file())
         .map(|entry| entry.file_name().to_string_lossy().into_owned())
@@ -34,14 +34,15 @@ async fn every_app_runs() {
         let instances = usize::try_from(posted["instances"].as_u64().expect("a count")).expect("few");
         site.running(&id, instances).await;
     }
-    // These ports are not those of the agent; the checks reach the tasks all the same.
+    // The ports of these apps differ from those of their agents; the checks reach the tasks
+    // nevertheless.
     for id in ["/bridge", "/network"] {
         let what = format!("a check of {id} that reaches it");
         let reached =
             |tasks: &[Value]| tasks.len() == 1 && tasks[0]["checkResult"]["http"]["statusCode"] == 200;
         site.tasks_when(id, &what, reached).await;
     }
-    // What `pinned.json` asks of the agents is met: the first agent is the one in rack r1.
+    // The constraint of `pinned.json` is satisfied: the first agent is the one in rack r1.
     let pinned = site.running("/pinned", 2).await;
     let hosts: BTreeSet<&str> = pinned.iter().filter_map(|task| task["host"].as_str()).collect();
     assert_eq!(hosts, BTreeSet::from(["127.0.0.1"]));
@@ -114,8 +115,8 @@ fn the_configuration_is_valid() {
     );
 }
 
-/// Blocks of TOML of `docs/plugins`: every key with its default and tests for each world, of the page
-/// about the manifest, and a plan for each rollout, of that for operators.
+/// TOML blocks of `docs/plugins`: from the page about the manifest a manifest with every key at its
+/// default, and tests for each world; from the page for operators a plan for each rollout.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn manifest_of_the_plugins_pages_is_admitted() {
     let pages = ["manifest.md", "operators.md"].map(|name| {
@@ -137,11 +138,11 @@ async fn manifest_of_the_plugins_pages_is_admitted() {
     };
     let (manifest, tests) = (block("[grants]"), block("[[self-test]]"));
     let tests: Vec<&str> = tests.split_inclusive("\n\n").collect();
-    // `rollout` as one of these has it, and its table.
+    // The manifest with the key `rollout` of this plan, and the plan's table.
     let plan = |table: &str| {
         let (key, table) = block(table).split_once("\n\n").expect("a key and a table");
         let with_key = manifest.replace("rollout = \"immediate\"", key);
-        // There are no recorded calls here.
+        // No calls are recorded here, so that `reject` would not admit the component.
         (with_key, table.replace("\"reject\"", "\"admit\""))
     };
     let site = Site::start().await;

@@ -1,4 +1,4 @@
-//! An app whose tasks have executors of their own.
+//! An app whose tasks run in custom executors.
 
 use std::fs;
 use std::os::unix::fs::PermissionsExt;

@@ -1,9 +1,9 @@
-//! Executes `examples/framework/README.md` literally: from `transom cluster` to `kubectl get nodes`,
-//! more nodes, fewer, and the end.
+//! Executes `examples/framework/README.md` literally: from `transom cluster` to `kubectl get
+//! nodes`, scaling up and down, and the end.
 //!
-//! Only ports and the folder of the state differ. `transom cluster` and `transom serve` are started
-//! as processes of the test; one shell runs the other commands. Where there is no k3s, or no root
-//! to run it, the program of `tests/orchestrator` has its name and its place.
+//! Only ports and the state's folder differ. `transom cluster` and `transom serve` are processes of
+//! the test; one shell runs the other commands. If this machine has no k3s or the user is not root,
+//! the stand-in of `tests/orchestrator` is installed as `k3s`.
 
 use std::fs;
 use std::net::TcpListener;
@@ -20,7 +20,7 @@ use crate::kubernetes_real::programs;
 
 /// The ports of the page and its files: master, API, admin.
 const PORTS: [&str; 3] = ["5050", "10000", "9990"];
-/// Those of the embedded cluster's tasks.
+/// The range of ports of the embedded cluster's tasks.
 const TASK_PORTS: [&str; 2] = ["31000", "32499"];
 const STATE: &str = "/var/lib/transom-example";
 const USUAL_PATH: &str = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin";
@@ -31,7 +31,7 @@ fn has_k3s() -> bool {
     user() == "root" && USUAL_PATH.split(':').any(found)
 }
 
-/// A folder with what the page's commands find in the repository, on other ports.
+/// A folder with the files of the repository that the page's commands use, on other ports.
 fn repository(replace: &dyn Fn(&str) -> String) -> tempfile::TempDir {
     let dir = tempfile::tempdir().expect("a directory");
     let (target, folder) = (dir.path().join("target"), dir.path().join("examples/framework"));
@@ -50,7 +50,7 @@ fn example(name: &str) -> String {
     fs::read_to_string(folder.join(name)).expect("a file")
 }
 
-/// Puts the stand-in into a folder as `k3s`; returns the variables with which tasks find it.
+/// Installs the stand-in as `k3s` in a folder; returns the variables that let tasks find it.
 fn install_stand_in(dir: &Path, programs: &str) -> String {
     let folder = dir.join("stand-in");
     fs::create_dir(&folder).expect("made");
@@ -65,7 +65,7 @@ fn install_stand_in(dir: &Path, programs: &str) -> String {
     format!("PATH={}:{USUAL_PATH}", folder.display())
 }
 
-/// A command of the page that runs until it is ended.
+/// Starts a command of the page that runs until it is terminated.
 fn start(dir: &Path, command: &str, variables: &[(&str, &str)]) -> Transom {
     let arguments = command
         .strip_prefix("target/debug/transom ")
@@ -73,7 +73,7 @@ fn start(dir: &Path, command: &str, variables: &[(&str, &str)]) -> Transom {
     Transom::start_with(dir, arguments.split_whitespace(), variables)
 }
 
-/// Waits until the framework is known to the master.
+/// Waits until the framework has subscribed.
 async fn until_subscribed(admin: &str) {
     eventually("the daemon to be subscribed", || async {
         let answer = http().get(format!("http://127.0.0.1:{admin}/ready")).send().await;
@@ -128,7 +128,7 @@ async fn commands_of_the_framework_readme_work_as_written() {
         check,
     ] = blocks[..]
     else {
-        panic!("the page has other blocks than this test knows: {blocks:#?}");
+        panic!("the page does not have the blocks that this test expects: {blocks:#?}");
     };
     assert_eq!(build, "cargo build\ncargo xtask plugins\n");
     let dir = repository(&replace);

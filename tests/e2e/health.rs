@@ -1,5 +1,5 @@
-//! Health and readiness checks of real tasks: who is killed, what is told, what a deployment waits
-//! for.
+//! Health and readiness checks of real tasks: which tasks are killed, which events are sent, and
+//! what a deployment waits for.
 
 use std::io::{Read, Write};
 use std::net::TcpListener;
@@ -35,7 +35,7 @@ fn app(id: &str, cmd: &str, more: &Value) -> Value {
     app
 }
 
-/// A health check each second that kills at the second failure.
+/// A health check with an interval of one second that kills the task at the second failure.
 fn strict(more: &Value) -> Value {
     let mut check = json!({
         "gracePeriodSeconds": 0, "intervalSeconds": 1, "timeoutSeconds": 1, "delaySeconds": 0,
@@ -123,7 +123,7 @@ async fn unhealthy_task_is_killed_and_replaced_with_every_event() {
     assert_ne!(restarted["id"], first);
     assert!(restarted["healthCheckResults"][0]["lastSuccess"].is_string());
 
-    // Without the check nothing is killed, and nothing is restarted by its removal.
+    // Removing the check neither kills nor restarts a task.
     let url = site.apps("/v2/apps/sick");
     let answer = site
         .http
@@ -136,7 +136,7 @@ async fn unhealthy_task_is_killed_and_replaced_with_every_event() {
     site.cluster.stop();
 }
 
-/// An HTTPS server with a certificate that nobody signed.
+/// An HTTPS server with a self-signed certificate.
 struct Https {
     port: u16,
     stopped: Arc<AtomicBool>,
@@ -185,7 +185,7 @@ impl Https {
 impl Drop for Https {
     fn drop(&mut self) {
         self.stopped.store(true, Ordering::SeqCst);
-        // Wakes the thread.
+        // Wakes the thread that accepts connections.
         let _ = std::net::TcpStream::connect(("127.0.0.1", self.port));
     }
 }
@@ -225,8 +225,8 @@ async fn every_protocol_shows_a_healthy_task() {
     site.cluster.stop();
 }
 
-/// The health of a task outlives the leader where its agent knows it, and returns where this daemon
-/// probes it.
+/// After a restart of the daemon, the agent reports the health that it checks itself, and the
+/// daemon probes the other tasks again.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn agents_kill_for_their_health_checks_and_health_outlives_the_daemon() {
     let mut site = Site::start().await;
@@ -286,7 +286,7 @@ async fn deployment_waits_until_its_instance_is_ready() {
     let results = eventually("the first answer", || async {
         let deployments = site.get(&site.apps("/v2/deployments")).await?;
         let results = deployments[0]["currentActions"][0]["readinessCheckResults"].clone();
-        // The task does not listen yet when it is asked first.
+        // The task is not listening yet when it is probed first.
         if results[0]["lastResponse"]["status"] == 503 {
             Ok(results)
         } else {

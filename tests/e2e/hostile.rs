@@ -1,6 +1,6 @@
 //! Hostile components in a running daemon: a probe whose attempts never return, and an event filter
-//! that spins for one subscriber. Ports, other plugins and other subscribers are served meanwhile,
-//! and the daemon reports the interrupted plugin.
+//! that spins for one subscriber. Meanwhile the daemon serves its ports, other plugins and other
+//! subscribers, and reports the interrupted plugin.
 
 use hickory_proto::rr::RecordType;
 use serde_json::{Value, json};
@@ -9,7 +9,7 @@ use transom_tests::events::Events;
 use transom_tests::plugin::Plugin;
 use transom_tests::site::Site;
 
-/// Spins at every look, and is left in service all the same.
+/// Loops in every call. Its manifest permits so many faults that it stays in service.
 fn spinning_probe() -> Plugin {
     Plugin {
         manifest:
@@ -20,7 +20,7 @@ fn spinning_probe() -> Plugin {
     }
 }
 
-/// Spins for subscribers whose query requests it.
+/// Loops for subscribers whose query requests it.
 fn spinning_filter() -> Plugin {
     Plugin {
         manifest:
@@ -40,7 +40,7 @@ async fn timeouts(site: &Site, name: &str) -> u64 {
     status["timeouts"].as_u64().expect("a number")
 }
 
-/// Waits until so many more calls of a plugin were stopped.
+/// Waits until `more` further calls of a plugin have been interrupted.
 async fn stopped(site: &Site, name: &str, more: u64) {
     let enough = timeouts(site, name).await + more;
     eventually(&format!("calls of {name} to be stopped"), || async {
@@ -54,7 +54,7 @@ async fn stopped(site: &Site, name: &str, more: u64) {
     .await;
 }
 
-/// The ports answer, and what they answer is true.
+/// The ports respond with correct data.
 async fn ports_answer(site: &Site) {
     let app = site.get(&site.apps("/v2/apps/http")).await.expect("the app");
     assert_eq!(app["app"]["id"], "/http");
@@ -75,8 +75,8 @@ async fn until_the_last(mut stream: Events) {
     while stream.next_of("api_post_event").await.data["appDefinition"]["id"] != "/last" {}
 }
 
-/// A subscriber for which the filter spins, and which reconnects whenever its stream is closed for
-/// that.
+/// A subscriber for which the filter loops. It reconnects whenever the daemon closes its stream for
+/// that reason.
 async fn spin(http: reqwest::Client, url: String) {
     loop {
         let mut stream = Events::open(&http, &url).await;
@@ -99,14 +99,15 @@ async fn the_daemon_serves_while_components_spin() {
     stopped(&site, "hostile", 2).await;
     stopped(&site, "events", 1).await;
 
-    // Posted, judged by the matcher, placed, run and probed while both spin.
+    // An app is posted, checked by the matcher, placed, started and probed while both components
+    // loop.
     site.post_example("http.json").await;
     let tasks = site.running("/http", 1).await;
     assert_eq!(tasks.len(), 1);
     let (hostile, filter) = (timeouts(&site, "hostile").await, timeouts(&site, "events").await);
     while timeouts(&site, "hostile").await < hostile + 3 || timeouts(&site, "events").await < filter + 1 {
         ports_answer(&site).await;
-        // So that there is something to filter.
+        // Causes events that the filter has to process.
         let scaled = json!({"env": {"AGAIN": "and again"}});
         let url = site.apps("/v2/apps/http?force=true");
         let answer = site.http.put(&url).json(&scaled).send().await.expect("an answer");
@@ -117,11 +118,11 @@ async fn the_daemon_serves_while_components_spin() {
     })
     .await;
 
-    // Another subscriber of the same plugin has missed nothing.
+    // Another subscriber of the same plugin received every event.
     site.post_app(&json!({"id": "/last", "cmd": "true", "instances": 0}))
         .await;
     patient.await.expect("every event up to the last app's");
-    // The interrupted plugin is reported by name; other plugins are not.
+    // The interrupted plugin is reported by name; other plugins are not reported.
     let url = site.apps("/v2/apps/tcp/tasks?embed=checkFailure");
     // On a busy machine an attempt may reach the check's own timeout before the plugin's limit.
     eventually("the plugin and its limit as the check's failure", || async {
@@ -168,7 +169,7 @@ async fn the_daemon_serves_while_components_spin() {
     site.cluster.stop_after(site.daemon);
 }
 
-/// Reports a JSON object of eight megabytes at every look.
+/// Reports a JSON object of eight megabytes in every call.
 fn giant_probe() -> Plugin {
     Plugin {
         manifest: "world = \"check-probe\"\n[limits]\nmemory = \"64MiB\"\noutput = \"16MiB\"\ncpu = \"5s\"\n\
@@ -178,7 +179,7 @@ fn giant_probe() -> Plugin {
     }
 }
 
-/// The most memory that a process has had resident, in MiB.
+/// The peak of a process's resident memory in MiB.
 fn peak_memory(pid: u32) -> u64 {
     let status = std::fs::read_to_string(format!("/proc/{pid}/status")).expect("a process");
     let line = status.lines().find_map(|line| line.strip_prefix("VmHWM:"));
@@ -186,7 +187,7 @@ fn peak_memory(pid: u32) -> u64 {
     kib.expect("its peak") / 1024
 }
 
-/// A metric's values, added up over the series whose labels have these.
+/// The sum of a metric over the series that have these labels.
 async fn metric(site: &Site, name: &str, labels: &str) -> u64 {
     let answer = site
         .http
@@ -238,7 +239,7 @@ async fn oversized_results_fail_checks_and_close_no_stream() {
     for task in &tasks {
         assert_eq!(task["checkResult"], Value::Null, "{task}");
     }
-    // After a second round of attempts both streams are open, and receive events.
+    // After a second round of attempts both streams are still open and receive events.
     let looks = r#"kind="tcp""#;
     eventually("two looks at each", || async {
         match metric(&site, "transom_apps_checks_total", looks).await {
@@ -269,8 +270,8 @@ async fn oversized_results_fail_checks_and_close_no_stream() {
     site.cluster.stop_after(site.daemon);
 }
 
-/// One event that is too large, one that the component traps on: other events arrive, and no stream
-/// is closed.
+/// One event is too large, and the component traps on another one. Other events are sent, and no
+/// stream is closed.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn undeliverable_event_is_dropped_and_others_are_sent() {
     let site = Site::start().await;
@@ -296,7 +297,7 @@ async fn undeliverable_event_is_dropped_and_others_are_sent() {
     let name = "transom_apps_events_dropped_total";
     assert_eq!(metric(&site, name, r#"reason="too-large""#).await, 1);
 
-    // Another component takes over while the streams stay open.
+    // Another component replaces the filter while the streams stay open.
     let trapping = Plugin {
         manifest: "world = \"event-filter\"\n[limits]\nmemory = \"16MiB\"\n[config]\ntrap_on = [\"group_change_success\"]\n"
             .to_owned(),
@@ -326,8 +327,7 @@ async fn undeliverable_event_is_dropped_and_others_are_sent() {
     site.cluster.stop_after(site.daemon);
 }
 
-/// A probe with a grant for every address reads no port of the daemon, whatever the admin port
-/// could be asked to do.
+/// A probe with a grant for every address cannot connect to any port of the daemon or to a master.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_broad_grant_does_not_reach_the_daemon() {
     let site = Site::start_with("[plugins.use]\ntcp = \"hostile\"\n").await;
@@ -362,7 +362,7 @@ async fn a_broad_grant_does_not_reach_the_daemon() {
     let broad = "\"0.0.0.0/0\", \"::/0\", \"127.0.0.0/8\", \"task\"";
     let mut stamp = 0;
     for name in ["admin", "apps", "discovery", "dns", "master"] {
-        // The probe's result changes each time, so that each result is identifiable.
+        // A grant of this exact address permits the connection.
         let exact = match name {
             "master" => site.cluster.master,
             name => site.addresses[name],
@@ -378,7 +378,8 @@ async fn a_broad_grant_does_not_reach_the_daemon() {
             })
             .await;
             if result == "denied" {
-                // Counted for this version alone, which the new manifest made.
+                // The counter starts at zero for each version, and the new manifest makes a new
+                // version.
                 eventually(&format!("a denial of {name} to be counted"), || async {
                     match status_of(&site, "denials").await {
                         0 => Err("none is".to_owned()),

@@ -9,18 +9,19 @@ use transom_tests::site::Site;
 
 use super::kubernetes_real::{create, kubectl, programs, start_with, until_ready};
 
-/// A pod that any agent may run.
+/// Starts a pod that any agent may run.
 fn start_pod(config: &Path, name: &str, cpu: &str) {
     let pod = json!({
         "apiVersion": "v1", "kind": "Pod", "metadata": {"name": name, "namespace": "default"},
-        // No kubelet finishes a deletion, so the API does at once.
+        // No kubelet finishes deletions here, so the grace period is zero: the API then deletes the
+        // pod immediately.
         "spec": {"terminationGracePeriodSeconds": 0, "automountServiceAccountToken": false,
                  "containers": [{"name": "main", "image": "none", "resources": {"requests": {"cpu": cpu}}}]},
     });
     create(config, &pod);
 }
 
-/// The node of a pod; empty: it waits.
+/// The node of a pod; empty while the pod is pending.
 fn node_of(config: &Path, pod: &str) -> String {
     kubectl(config, &["get", "pod", pod, "--output=jsonpath={.spec.nodeName}"]).expect("a pod")
 }
@@ -30,7 +31,7 @@ async fn autoscaler(site: &Site) -> Result<Value, String> {
     Ok(explained["autoscale"].clone())
 }
 
-/// Waits for a note with this text.
+/// Waits for a note of the autoscaler that contains this text.
 async fn until_note(site: &Site, text: &str) {
     eventually(text, || async {
         let shown = autoscaler(site).await?;
@@ -48,7 +49,7 @@ async fn scale(site: &Site, count: u32) -> (u16, String) {
     (answer.status().as_u16(), answer.text().await.expect("a text"))
 }
 
-/// Waits until only this agent has a node.
+/// Waits until this node is the only one of an agent.
 async fn until_only(site: &Site, file: &Path, node: &str) {
     let nodes = until_ready(site, file, 2).await;
     assert!(
@@ -68,7 +69,7 @@ async fn agents_follow_the_pods_between_their_limits() {
     let site = start_with(&programs, folder.path(), 1, autoscale).await;
     let file = folder.path().join("kubeconfig");
     let nodes = until_ready(&site, &file, 2).await;
-    // Each node has one CPU, and the server is for no pods.
+    // Each node has one CPU, and the server's node accepts no pods.
     let server = nodes.iter().find(|node| node.starts_with("server-"));
     let server = server.expect("the server's node").as_str();
     kubectl(&file, &["taint", "nodes", server, "server=only:NoSchedule"]).expect("tainted");
@@ -120,7 +121,8 @@ async fn agents_follow_the_pods_between_their_limits() {
         "{last}"
     );
 
-    // The pods' deletion is not enough: the nodes were drained before their tasks ended.
+    // It is not enough that the pods are deleted: the nodes must have been drained before their
+    // tasks ended.
     let log = site.daemon.as_ref().expect("a daemon").output();
     for node in placed.iter().filter(|node| **node != busy) {
         let drained = log
@@ -129,12 +131,12 @@ async fn agents_follow_the_pods_between_their_limits() {
         assert!(drained, "{node} in {log}");
     }
 
-    // A request within the limits applies at once; the agents that it added leave when they were
-    // idle for long enough.
+    // A request within the limits is executed immediately; the additional agents are removed after
+    // they were idle long enough.
     let first = last["at"].clone();
     let (status, text) = scale(&site, 3).await;
     assert_eq!(status, 200, "{text}");
-    // Not the number of tasks: those that were removed before may still be ending.
+    // The number of running tasks is not compared, because removed ones may still be ending.
     let wanted = site
         .get(&site.kubernetes("/agent/scale"))
         .await

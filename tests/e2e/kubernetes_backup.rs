@@ -13,7 +13,7 @@ use crate::kubernetes_real::{self, kubectl};
 
 const PASSWORD: &str = "s3cret of the 'datastore'";
 
-/// A datastore as a process, whose data and backups are in `folder`.
+/// A site whose datastore is a process with its data and backups in `folder`.
 async fn start(folder: &Path, more: &str) -> Site {
     let data = folder.display();
     Site::start_with(&format!(
@@ -57,7 +57,7 @@ async fn post(site: &Site, path: &str) -> (u16, Value) {
     send(site, reqwest::Method::POST, path).await
 }
 
-/// Begins a backup; its name.
+/// Starts a backup; returns its name.
 pub(crate) async fn back_up(site: &Site) -> String {
     let name = eventually("the datastore to be healthy", || async {
         match post(site, "/datastore/backups").await {
@@ -68,7 +68,7 @@ pub(crate) async fn back_up(site: &Site) -> String {
     name.await
 }
 
-/// Begins a restore, and kills the daemon meanwhile.
+/// Starts a restore, and restarts the daemon during it.
 pub(crate) async fn begin_under_kill(site: &mut Site, restore: &str) {
     let (status, answer) = post(site, restore).await;
     assert_eq!(status, 202, "{answer}");
@@ -76,7 +76,7 @@ pub(crate) async fn begin_under_kill(site: &mut Site, restore: &str) {
     site.start_daemon().await;
 }
 
-/// Waits until nothing is under way; why the last backup or restore of this name failed.
+/// Waits until the backup or restore of this name has ended; returns the reason of its failure.
 pub(crate) async fn over(site: &Site, what: &str, name: &str) -> Option<String> {
     eventually(what, || async {
         let document = site.get(&site.kubernetes("/datastore/backups")).await?;
@@ -131,7 +131,7 @@ fn etcdctl(port: &str, arguments: &[&str]) -> Result<String, String> {
     output(&ran.expect("etcdctl"))
 }
 
-/// The value of a key; empty if there is none.
+/// The value of a key; empty if the key does not exist.
 async fn value(site: &Site, key: &str) -> String {
     let port = datastore_port(site).await;
     eventually("etcd to answer", || async {
@@ -164,7 +164,7 @@ async fn etcd_is_backed_up_and_restored_also_when_the_daemon_is_killed() {
     let mut site = start(folder.path(), &settings).await;
     put(&site, "first", "1").await;
 
-    // Killed while it makes the backup.
+    // The daemon is killed during the backup.
     let name = back_up(&site).await;
     site.kill_daemon();
     site.start_daemon().await;
@@ -172,7 +172,7 @@ async fn etcd_is_backed_up_and_restored_also_when_the_daemon_is_killed() {
     put(&site, "first", "changed").await;
     put(&site, "second", "2").await;
 
-    // Killed while it stops the datastore, and while it loads the backup.
+    // The daemon is killed while it stops the datastore, and again while it loads the backup.
     let restore = format!("/datastore/backups/{name}/restore");
     begin_under_kill(&mut site, &restore).await;
     until_phase(&site, "load").await;
@@ -227,7 +227,7 @@ async fn etcd_is_backed_up_and_restored_also_when_the_daemon_is_killed() {
     assert_eq!(status, 200, "{answer}");
     assert!(!file.exists());
 
-    // Without a datastore there is nothing to back up.
+    // Without a datastore a backup is rejected.
     put_path(&site, "/cluster/shutdown").await;
     eventually("the datastore to end", || async {
         let explained = site.get(&site.kubernetes("/explain")).await?;
@@ -245,7 +245,7 @@ async fn etcd_is_backed_up_and_restored_also_when_the_daemon_is_killed() {
     put_path(&site, "/cluster/start").await;
     assert_eq!(value(&site, "third").await, "3");
 
-    // A snapshot that etcd rejects: the former data comes back.
+    // If etcd rejects a snapshot, the former data is restored.
     let file = folder.path().join(format!("backups/{second}"));
     let data = b"no snapshot".to_vec();
     fs::write(file.with_extension("backup"), &data).expect("written");
@@ -258,7 +258,7 @@ async fn etcd_is_backed_up_and_restored_also_when_the_daemon_is_killed() {
     assert!(failed.contains("the former data is back"), "{failed}");
     assert_eq!(value(&site, "third").await, "3");
 
-    // A backup above the maximum size is not kept.
+    // A backup larger than the maximum size is deleted.
     site.kill_daemon();
     let config = fs::read_to_string(site.config()).expect("a configuration");
     fs::write(
@@ -286,7 +286,7 @@ pub(crate) fn sha256(file: &Path) -> String {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn real_servers_go_on_with_restored_data_after_all_of_it_was_lost() {
+async fn real_servers_continue_with_restored_data_after_all_of_it_was_lost() {
     let Some(programs) = kubernetes_real::programs("kubernetes_backup") else {
         return;
     };
@@ -380,7 +380,7 @@ async fn sql_server_is_backed_up_and_restored_and_its_password_stays_secret() {
     );
     let endpoint = folder.path().join("endpoint");
     fs::write(&server, MARIADB).expect("written");
-    // What stands for the orchestrator's server only notes where its datastore is.
+    // The stand-in for the orchestrator's server stores the address of its datastore in a file.
     let text = format!(
         "#!/bin/sh\nprintf '%s' \"$K3S_DATASTORE_ENDPOINT\" >'{0}.part' && mv '{0}.part' '{0}'\nexec sleep 1000\n",
         endpoint.display()

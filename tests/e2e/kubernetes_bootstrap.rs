@@ -10,11 +10,11 @@ use transom_tests::plugin::{Plugin, remove};
 use transom_tests::process::user;
 use transom_tests::site::Site;
 
-/// Stands where the orchestrator's script would be.
+/// Takes the place of the orchestrator's script.
 const SCRIPT: &str = "#!/bin/sh\necho \"mirror=@MIRROR@ role=@TRANSOM_ROLE@ arguments=$*\"\nexec sleep 600\n";
 
 /// A framework whose tasks are processes: a datastore that does nothing, and a server that prints
-/// what its script got.
+/// the result of the script's substitutions.
 async fn start() -> (Site, tempfile::TempDir) {
     let folder = tempfile::tempdir().expect("a directory");
     let script = folder.path().join("bootstrap.sh");
@@ -23,7 +23,7 @@ async fn start() -> (Site, tempfile::TempDir) {
     (site, folder)
 }
 
-/// The same with another script and further configuration.
+/// Starts a framework with another script and additional configuration.
 async fn start_with(script: &Path, more: &str) -> Site {
     Site::start_with(&format!(
         "[kubernetes]\nport = 0\ncontainers = false\nframework_user = \"{}\"\nheartbeat_interval = \"1s\"\n\
@@ -46,13 +46,13 @@ async fn put(site: &Site, path: &str) {
     assert!(answer.status().is_success(), "{path}: {}", answer.status());
 }
 
-/// The outputs of all tasks that have one with this text.
+/// The number of tasks with this text in their output.
 fn outputs(folder: &Path, text: &str) -> usize {
     let entries = fs::read_dir(folder).into_iter().flatten().flatten();
     entries
         .map(|entry| {
             let (path, name) = (entry.path(), entry.file_name());
-            // `latest` is a link to one of the others.
+            // `latest` is a link to one of the other entries.
             if path.is_symlink() {
                 0
             } else if path.is_dir() {
@@ -77,7 +77,7 @@ async fn until_printed(site: &Site, text: &str) {
     wait_for(text, async || outputs(site.cluster.work_dir(), text) > 0).await;
 }
 
-/// Waits until no server runs, for this reason.
+/// Waits until no server is running and this reason is shown.
 async fn until_nothing_starts(site: &Site, reason: &str) {
     eventually("the reason why nothing starts", || async {
         let explained: Value = site.get(&site.kubernetes("/explain")).await?;
@@ -95,7 +95,7 @@ async fn until_nothing_starts(site: &Site, reason: &str) {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn the_component_decides_what_the_next_container_runs() {
     let (site, _folder) = start().await;
-    // Without the variable the script keeps its text.
+    // Without the variable, its placeholder in the script is not replaced.
     until_printed(&site, "mirror=@MIRROR@ role=server").await;
     until_printed(&site, "arguments=/usr/local/bin/k3s server").await;
 
@@ -143,7 +143,7 @@ async fn counts_survive_kill_dash_nine_and_no_task_is_started_twice() {
     site.cluster.stop_after(site.daemon);
 }
 
-/// `examples/plugins/registry-mirror` in place of the first-party component.
+/// `examples/plugins/registry-mirror` replaces the first-party component.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_third_party_component_adds_registry_mirrors_to_the_script() {
     let folder = tempfile::tempdir().expect("a directory");
@@ -169,7 +169,8 @@ async fn a_third_party_component_adds_registry_mirrors_to_the_script() {
     site.rescan().await;
     until_printed(&site, "- \"https://one.example\"").await;
 
-    // A malformed mirror is rejected with its place, and the version before serves on.
+    // A malformed mirror is rejected with its position, and the previous version continues to
+    // serve.
     mirror("https://two.example:0").install(&site.plugins(), "registry-mirror");
     site.rescan().await;
     let status = site
@@ -187,7 +188,7 @@ async fn a_third_party_component_adds_registry_mirrors_to_the_script() {
     })
     .await;
 
-    // A rejected script starts nothing, and the reason is shown.
+    // A script that the component rejects starts nothing, and the reason is shown.
     fs::write(&script, text).expect("written");
     put(&site, "/server/restart").await;
     until_nothing_starts(&site, "line 1 of the script names no interpreter").await;

@@ -21,17 +21,17 @@ use transom_tests::site::{addresses, copy_components};
 use crate::containers::runtime;
 use crate::kubernetes_real::{kubectl, programs};
 
-/// Host ports of each agent.
+/// Number of host ports of each agent.
 const PORTS: u16 = 50;
 const AGENTS: u16 = 2;
-/// The timeout of the start: images are pulled, and a kvstore with the framework's election timeout
-/// leads after some 15 seconds.
+/// Timeout of the start: images are pulled, and a kvstore elects a leader after about 15 seconds
+/// because of the framework's election timeout.
 const START: Duration = Duration::from_mins(3);
 const POLL: Duration = Duration::from_millis(500);
 
-/// An address of this machine that its containers reach as well, so not loopback.
+/// An address of this machine that its containers can reach, too; loopback is not one.
 fn address() -> IpAddr {
-    // Nothing is sent: the kernel picks the address that it would send from.
+    // No packet is sent: the kernel selects the address that it would send from.
     let socket = UdpSocket::bind("0.0.0.0:0").expect("a socket");
     socket
         .connect("203.0.113.1:9")
@@ -57,12 +57,12 @@ async fn cluster(dir: &Path, token: &CancellationToken) -> Minicluster {
     config.start(token.clone()).await.expect("a cluster")
 }
 
-/// Copies a program of this machine and the libraries that it needs.
+/// Copies a program of this machine and its libraries.
 fn copy(root: &Path, program: &Path, place: &str) {
     let ldd = Command::new("ldd").arg(program).output().expect("ldd");
     let told = String::from_utf8_lossy(&ldd.stdout);
     let libraries = told.split_whitespace().filter(|word| word.starts_with('/'));
-    // A colon follows the program's own name.
+    // In the output of `ldd` the program's own name ends with a colon, so that it is no file.
     let libraries = libraries.map(PathBuf::from).filter(|path| path.is_file());
     let all = libraries
         .map(|path| (path.clone(), path))
@@ -74,7 +74,7 @@ fn copy(root: &Path, program: &Path, place: &str) {
     }
 }
 
-/// Makes an image of Debian's etcd and the orchestrator with its control plane, and pushes it;
+/// Builds an image of Debian's etcd and the orchestrator with its control plane, and pushes it;
 /// returns its name.
 fn image(runtime: &Runtime, dir: &Path, control_plane: &str, registry: &Registry) -> String {
     let root = dir.join("root");
@@ -118,7 +118,7 @@ fn image(runtime: &Runtime, dir: &Path, control_plane: &str, registry: &Registry
     }
     push.push(&name);
     runtime.run(&push);
-    // The cluster pulls it.
+    // The local copy is removed, so that the cluster pulls the image.
     runtime.run(&["rmi", &name]);
     name
 }
@@ -144,7 +144,7 @@ fn section(image: &str, dir: &Path) -> String {
     )
 }
 
-/// What the containers of the cluster wrote that has this text.
+/// Whether a container of the cluster has written this text.
 fn wrote(work_dir: &Path, text: &str) -> bool {
     let mut grep = Command::new("grep");
     grep.args(["--recursive", "--quiet", "--fixed-strings", text]);

@@ -1,5 +1,5 @@
-//! The Kubernetes framework when something around it fails: its datastore, the daemon in the middle
-//! of a start, the source of the first script, the component that prepares it.
+//! The Kubernetes framework during faults around it: of its datastore, of the daemon in the middle
+//! of a start, of the source of the first script, and of the component that prepares it.
 
 use std::net::SocketAddr;
 use std::sync::{Arc, Mutex};
@@ -16,7 +16,7 @@ fn api(site: &Site) -> Api {
     Api::new(site.kubernetes(""))
 }
 
-/// The ids of all tasks that were ever launched, in order; each was launched once.
+/// The ids of all tasks that were ever launched, in order. Each was launched once.
 fn launched(site: &Site) -> Vec<String> {
     let launches = site.cluster.launches();
     assert!(launches.values().all(|times| *times == 1), "{launches:?}");
@@ -40,17 +40,18 @@ async fn without_its_datastore_a_cluster_keeps_its_nodes_and_starts_no_server() 
         assert_eq!(ids(&lost, kind), ids(&before, kind), "{lost}");
     }
 
-    // Two servers without a datastore in common would not see each other's nodes.
+    // Scaled back: with nodes only, two servers have no datastore in common and would not share
+    // their nodes.
     api.put("/server/scale/1").await;
     tasks.release("datastore");
-    // The server is replaced, because the datastore has another port.
+    // The server is replaced, because the new datastore has another port.
     let running = |seen: &serde_json::Value| {
         ["datastore", "server", "agent"]
             .iter()
             .all(|kind| ids(seen, kind).len() == 1 && seen["tasks"][*kind][0]["state"] == "TASK_RUNNING")
     };
     let after = api.explained("one running task of each kind", running).await;
-    // Each attempt was a task of its own.
+    // Each attempt was a separate task.
     let launched = launched(&site);
     assert!(
         all_ids(&after).iter().all(|task| launched.contains(task)),
@@ -63,14 +64,14 @@ async fn without_its_datastore_a_cluster_keeps_its_nodes_and_starts_no_server() 
 async fn daemon_that_is_killed_in_each_phase_of_the_start_starts_nothing_twice() {
     let tasks = Tasks::with_nodes_only();
     tasks.hold("server");
-    // The datastore is on its way to the master when the daemon is killed.
+    // The daemon is killed while the launch of the datastore is delayed.
     let (mut site, gate) = Site::start_holding("ACCEPT", &tasks.section(3)).await;
     gate.held("the launch of the datastore", |_| true).await;
     site.kill_daemon();
     gate.release();
     site.start_daemon().await;
 
-    // The server runs, and does not answer.
+    // The server is running but its API does not respond.
     let running = |seen: &serde_json::Value| seen["tasks"]["server"][0]["state"] == "TASK_RUNNING";
     let before = api(&site).explained("a running server", running).await;
     assert!(ids(&before, "agent").is_empty(), "{before}");
@@ -81,7 +82,7 @@ async fn daemon_that_is_killed_in_each_phase_of_the_start_starts_nothing_twice()
     let again = api(&site).explained("the same server", running).await;
     assert_eq!(all_ids(&again), all_ids(&before));
 
-    // The agents are on their way.
+    // The daemon is killed while the launch of the agents is delayed.
     gate.hold("ACCEPT");
     tasks.release("server");
     eventually("the launch of the agents", || async {
@@ -98,11 +99,15 @@ async fn daemon_that_is_killed_in_each_phase_of_the_start_starts_nothing_twice()
     let after = api(&site).settled(3).await;
     assert_eq!(ids(&after, "server"), ids(&before, "server"));
     assert_eq!(ids(&after, "datastore"), ids(&before, "datastore"));
-    assert_eq!(launched(&site), all_ids(&after), "nothing else was ever launched");
+    assert_eq!(
+        launched(&site),
+        all_ids(&after),
+        "no other task was ever launched"
+    );
     site.cluster.stop_after(site.daemon);
 }
 
-/// Serves the first script, or something else in its place.
+/// An HTTP server for the first script, or for another response in its place.
 struct Source {
     address: SocketAddr,
     answer: Arc<Mutex<(StatusCode, String)>>,
@@ -120,7 +125,7 @@ impl Source {
             .await
             .expect("a port");
         let address = listener.local_addr().expect("an address");
-        // Ends with the test's runtime.
+        // The task ends with the test's runtime.
         tokio::spawn(async move { axum::serve(listener, router).await });
         Self { address, answer }
     }
@@ -155,7 +160,7 @@ async fn each_fault_of_the_first_script_is_explained_and_mended_without_a_restar
     source.answers(good);
     api.settled(0).await;
 
-    // A component that cannot hold the script in its memory traps.
+    // A component whose memory is too small for the script traps.
     let mut trapping = Plugin::first_party("bootstrap");
     trapping.manifest = trapping.manifest.replace("32MiB", "1536KiB");
     assert!(trapping.manifest.contains("1536KiB"), "{}", trapping.manifest);

@@ -11,11 +11,11 @@ use transom_testkit::redis::RedisServer;
 use transom_tests::process::{binary, user};
 use transom_tests::site::Site;
 
-/// Stands where the orchestrator's script would be.
+/// Takes the place of the orchestrator's script.
 const SCRIPT: &str = "#!/bin/sh\nexec sleep 600\n";
 
-/// Cluster, Redis, and a daemon with instances whose tasks are processes: a datastore and a server
-/// that do nothing.
+/// A cluster, a Redis, and a daemon with instances whose tasks are processes: a datastore and a
+/// server that do nothing.
 struct Instances {
     site: Site,
     _redis: RedisServer,
@@ -44,7 +44,8 @@ impl Instances {
         }
     }
 
-    /// The URL of an instance's call, on the port that its section names; `path` is its prefix.
+    /// The URL of a call of an instance, on the port of its section; `path` is the instance's
+    /// prefix.
     fn url(&self, instance: &str, path: &str, call: &str) -> String {
         let address = self.site.addresses[&format!("kubernetes.{instance}")];
         format!("http://{address}{path}/api/fw/v0/{call}")
@@ -63,7 +64,7 @@ impl Instances {
             .unwrap_or_else(|error| panic!("{url}: {error}"))
     }
 
-    /// Waits until so many datastores and servers of an instance run.
+    /// Waits until `count` datastores and `count` servers of an instance are running.
     async fn until_running(&self, instance: &str, path: &str, count: u32) {
         for kind in ["kvstore", "server"] {
             let url = self.url(instance, path, &format!("{kind}/scale"));
@@ -80,8 +81,8 @@ impl Instances {
         }
     }
 
-    /// The active frameworks with a section in the command line's configuration: by name their ids
-    /// and addresses.
+    /// The active frameworks that have a section in the command line's configuration: ids and
+    /// addresses by name.
     fn listed(&self) -> BTreeMap<String, (String, String)> {
         let list: Value = serde_json::from_str(&self.fw(&["list", "--output", "json"])).expect("JSON");
         let text = |value: &Value| value.as_str().expect("a text").to_owned();
@@ -91,7 +92,7 @@ impl Instances {
             .collect()
     }
 
-    /// The output of a `transom fw` command.
+    /// Runs a `transom fw` command; returns its output.
     fn fw(&self, words: &[&str]) -> String {
         let file = self.folder.path().join("cli.toml");
         let master = self.site.cluster.master;
@@ -105,7 +106,7 @@ impl Instances {
     }
 }
 
-/// `transom` without the variables of this process.
+/// `transom` without this process's `TRANSOM_` variables.
 fn transom(dir: &Path) -> Command {
     let mut command = Command::new(binary());
     let variables = std::env::vars().map(|(name, _)| name);
@@ -116,14 +117,14 @@ fn transom(dir: &Path) -> Command {
     command
 }
 
-/// Two instances below a path of the shared port and one with a port of its own.
+/// Two instances below paths of the shared port, and one with its own port.
 const THREE: &str =
     "[kubernetes.blue]\n[kubernetes.green]\n[kubernetes.red]\nport = 0\nframework_name = \"crimson\"\n";
-/// Their sections with their paths.
+/// The sections of these instances with their paths.
 const SECTIONS: [(&str, &str); 3] = [("blue", "/blue"), ("green", "/green"), ("red", "")];
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn each_instance_scales_and_stops_alone_and_keeps_its_framework_id_and_tasks() {
+async fn each_instance_scales_and_stops_separately_and_keeps_its_framework_id_and_tasks() {
     let mut all = Instances::start(THREE).await;
     for (name, path) in SECTIONS {
         all.until_running(name, path, 1).await;
@@ -147,7 +148,7 @@ async fn each_instance_scales_and_stops_alone_and_keeps_its_framework_id_and_tas
         assert_eq!(before[framework].1, format!("http://{address}{path}"));
     }
 
-    // Each has counts of its own, through the API and through the command line.
+    // Each instance has its own counts, which the API and the command line change.
     all.put(&all.url("green", "/green", "agent/scale/3")).await;
     assert_eq!(
         all.fw(&["scale", "--agent", "blue", "2"]),
@@ -167,7 +168,7 @@ async fn each_instance_scales_and_stops_alone_and_keeps_its_framework_id_and_tas
     labels_name_the_instances(&all).await;
     unknown_instances_get_the_list(&all).await;
 
-    // One ends its tasks; the others keep theirs, and answer.
+    // One instance ends its tasks; the others keep theirs and respond.
     all.put(&all.url("green", "/green", "cluster/shutdown")).await;
     all.until_running("green", "/green", 0).await;
     for (name, path) in [("blue", "/blue"), ("red", "")] {
@@ -201,7 +202,7 @@ async fn each_instance_scales_and_stops_alone_and_keeps_its_framework_id_and_tas
     all.site.cluster.stop_after(all.site.daemon);
 }
 
-/// Every metric of the instances is described once, and its samples name their framework.
+/// Every metric of the instances is described once, and each sample has the label of its framework.
 async fn labels_name_the_instances(all: &Instances) {
     eventually("the wanted agents of each framework", || async {
         let answer = all.site.http.get(all.site.admin("/metrics")).send().await;
@@ -244,7 +245,7 @@ async fn unknown_instances_get_the_list(all: &Instances) {
         let message = format!("Not found: {path}. The instances on this port are at /blue, /green");
         assert_eq!(body["message"], json!(message));
     }
-    // The port of one instance has no others.
+    // The port of one instance serves no other instance.
     let answer = all
         .site
         .http

@@ -21,11 +21,11 @@ const VALUE: &str = "kept";
 #[derive(Clone, Debug)]
 pub(crate) struct Member {
     pub(crate) host: String,
-    /// The address of its clients.
+    /// The address for its clients.
     pub(crate) address: String,
 }
 
-/// Five agents, three members, and nothing that uses them.
+/// A site with five agents and a kvstore of three members, which nothing uses.
 pub(crate) async fn start(folder: &Path) -> Site {
     let data = folder.display();
     let configuration = format!(
@@ -39,7 +39,7 @@ pub(crate) async fn start(folder: &Path) -> Site {
     Site::start_on(&["--agents", "5", "--agent-timeout", "2"], &configuration).await
 }
 
-/// What `etcdctl` prints with these endpoints.
+/// Runs `etcdctl` with these endpoints; returns its output.
 pub(crate) async fn etcdctl(endpoints: &[&str], arguments: &[&str]) -> Result<String, String> {
     let output = Command::new("etcdctl")
         .env("ETCDCTL_API", "3")
@@ -77,7 +77,7 @@ fn running(explained: &Value) -> BTreeMap<u64, Member> {
         .collect()
 }
 
-/// The ids of etcd's members, all of which have started and vote.
+/// The ids of etcd's members, all of which must have started and be voters.
 async fn voters(endpoints: &[&str]) -> Result<BTreeSet<String>, String> {
     let list = etcdctl(endpoints, &["member", "list"]).await?;
     let mut ids = BTreeSet::new();
@@ -91,8 +91,8 @@ async fn voters(endpoints: &[&str]) -> Result<BTreeSet<String>, String> {
     Ok(ids)
 }
 
-/// Waits until three members vote that `accept` takes, and nothing waits; returns them and etcd's
-/// ids.
+/// Waits until three members vote, `accept` accepts them, and nothing waits; returns them and their
+/// ids in etcd.
 pub(crate) async fn until_three(
     site: &Site,
     what: &str,
@@ -109,7 +109,8 @@ pub(crate) async fn until_three(
     .await
 }
 
-/// Three members that vote while nothing waits, and etcd's ids.
+/// The three voting members and their ids in etcd; an error while one is missing or something
+/// waits.
 pub(crate) async fn three(site: &Site) -> Result<(BTreeMap<u64, Member>, BTreeSet<String>), String> {
     let explained = explained(site).await?;
     let members = running(&explained);
@@ -146,7 +147,7 @@ pub(crate) async fn drain(site: &Site, host: &str) {
     assert_eq!(answer.status().as_u16(), 200);
 }
 
-/// Reads the key over and over until it is stopped. Every read must succeed.
+/// Reads the key repeatedly until it is stopped. Every read must succeed.
 struct Reader {
     stopped: Arc<AtomicBool>,
     reads: Arc<AtomicUsize>,
@@ -221,7 +222,8 @@ async fn a_member_moves_to_another_agent_and_the_key_stays_readable() {
         "{other_ids:?} {last_ids:?}"
     );
 
-    // The replacement has the data itself.
+    // The replacement itself has the data: a serializable read is answered without the other
+    // members.
     let known: BTreeSet<&str> = drained.values().map(|member| &*member.address).collect();
     let new = after
         .values()

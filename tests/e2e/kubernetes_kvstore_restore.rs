@@ -18,7 +18,7 @@ async fn put(members: impl Iterator<Item = &Member>, value: &str) {
     written.expect("written");
 }
 
-/// The value that each of three members has, and that all of them have in common.
+/// The value that each of three members has; all must have the same one.
 async fn value(site: &Site, what: &str) -> String {
     eventually(what, || async {
         let (members, _) = three(site).await?;
@@ -37,7 +37,7 @@ async fn value(site: &Site, what: &str) -> String {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn three_members_have_the_backup_also_when_the_daemon_is_killed() {
+async fn three_members_have_the_backup_even_if_the_daemon_is_killed() {
     let folder = tempfile::tempdir().expect("a directory");
     let mut site = start(folder.path()).await;
     let (members, ids) = until_three(&site, "three members", |_| true).await;
@@ -56,7 +56,7 @@ async fn three_members_have_the_backup_also_when_the_daemon_is_killed() {
     let (members, restored) = until_three(&site, "three members", |_| true).await;
     assert!(ids.is_disjoint(&restored), "{ids:?} {restored:?}");
 
-    // A snapshot that etcd rejects: a member returns to its data, and the others join it.
+    // If etcd rejects a snapshot, one member returns to its former data, and the others join it.
     put(members.values(), "later").await;
     spoil(&folder.path().join(format!("backups/{name}")));
     let failed = fw(&site, folder.path(), &["restore", "fw", &name, "--yes"]).expect_err("rejected");
@@ -65,7 +65,7 @@ async fn three_members_have_the_backup_also_when_the_daemon_is_killed() {
     site.cluster.stop_after(site.daemon);
 }
 
-/// Replaces the data of a backup, and its digest.
+/// Replaces the data of a backup, and the digest in its manifest.
 fn spoil(file: &Path) {
     let data = b"no snapshot";
     fs::write(file.with_extension("backup"), data).expect("written");
@@ -86,7 +86,7 @@ async fn a_quorum_that_is_lost_for_good_is_replaced_from_a_backup() {
     assert_eq!(over(&site, "backup", &name).await, None);
     put(members.values(), "after").await;
 
-    // Two of them, with the first one, whose agents do not come back.
+    // Two members, one of them the first, are lost with agents that never return.
     for number in [0, 1] {
         let agent = agent_on(&site, &members[&number].host).await;
         site.fault(&json!({"fault": "kill-agent", "agent": agent})).await;

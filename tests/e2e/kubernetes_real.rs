@@ -10,7 +10,7 @@ use transom_testkit::{eventually, wait_for};
 use transom_tests::process::{binary, user};
 use transom_tests::site::Site;
 
-/// The folder of the control plane's programs; `None`: the test is left out.
+/// The folder of the control plane's programs; `None`: the test is skipped.
 pub(crate) fn programs(test: &str) -> Option<String> {
     let found = std::env::var("TRANSOM_KUBERNETES").ok();
     if found.is_none() {
@@ -23,15 +23,16 @@ pub(crate) fn programs(test: &str) -> Option<String> {
     found
 }
 
-/// A datastore, a server and two agents as processes.
+/// A site with a datastore, a server and two agents as processes.
 async fn start(programs: &str, folder: &Path) -> Site {
     start_with(programs, folder, 2, "").await
 }
 
-/// The same with a count of agents, and further sections of the configuration.
+/// A site with this number of agents and additional sections of the configuration.
 pub(crate) async fn start_with(programs: &str, folder: &Path, agents: u32, more: &str) -> Site {
     let script = folder.join("bootstrap.sh");
-    // A real k3s needs root and a container runtime's kernel features; where there is one it runs.
+    // A real k3s needs root and kernel features for containers; if it is installed, the tasks run
+    // it.
     let text = format!(
         "#!/bin/sh\nexport TRANSOM_KUBERNETES='{programs}'\n\
          if command -v k3s >/dev/null; then shift; exec k3s \"$@\"; fi\nexec \"$@\"\n"
@@ -57,7 +58,7 @@ pub(crate) async fn start_with(programs: &str, folder: &Path, agents: u32, more:
     .await
 }
 
-/// Stores the client configuration that the API serves now, and returns it.
+/// Fetches the client configuration that the API serves, stores it in the file and returns it.
 async fn served(site: &Site, file: &Path) -> Result<String, String> {
     let answer = site.http.get(site.kubernetes("/server/config")).send().await;
     let answer = answer.map_err(|error| error.to_string())?;
@@ -69,7 +70,7 @@ async fn served(site: &Site, file: &Path) -> Result<String, String> {
     Ok(text)
 }
 
-/// A pod on each node that any drain may evict, and one that a disruption budget keeps there.
+/// Starts on each node a pod that any drain may evict, and one that a disruption budget protects.
 fn start_pods(config: &Path, nodes: &[String]) {
     for (at, node) in nodes.iter().enumerate() {
         for kind in ["free", "kept"] {
@@ -77,10 +78,11 @@ fn start_pods(config: &Path, nodes: &[String]) {
             let pod = json!({
                 "apiVersion": "v1", "kind": "Pod",
                 "metadata": {"name": name, "namespace": "default", "labels": {"kind": kind}},
-                // No kubelet finishes a deletion, so the API does at once.
+                // No kubelet finishes deletions here, so the grace period is zero: the API then
+                // deletes the pod immediately.
                 "spec": {"nodeName": node, "terminationGracePeriodSeconds": 0, "automountServiceAccountToken": false,
                          "containers": [{"name": "main", "image": "none"}]},
-                // Budgets ignore a pod that does not run.
+                // Disruption budgets ignore pods that are not running.
                 "status": {"phase": "Running", "conditions": [{"type": "Ready", "status": "True"}]},
             });
             let file = create(config, &pod);
@@ -95,7 +97,7 @@ fn start_pods(config: &Path, nodes: &[String]) {
     create(config, &budget);
 }
 
-/// Creates an object; returns the file with it.
+/// Creates an object; returns the path of the file that contains it.
 pub(crate) fn create(config: &Path, object: &Value) -> String {
     let file = config.with_file_name("object.json");
     fs::write(&file, object.to_string()).expect("written");
@@ -165,7 +167,7 @@ async fn kubectl_follows_a_real_control_plane_through_scaling_and_loss_of_the_se
         .expect("an answer");
     assert!(version.to_string().contains("1.20.2"), "{version}");
 
-    // An authority that did not sign the server's certificate.
+    // A certificate authority that did not sign the server's certificate.
     let other = rcgen::generate_simple_self_signed(["localhost".to_owned()]).expect("a certificate");
     let wrong = folder.path().join("wrong");
     let authority = folder.path().join("other.pem");
@@ -205,7 +207,7 @@ async fn kubectl_follows_a_real_control_plane_through_scaling_and_loss_of_the_se
         .await
         .expect("an answer");
     assert!(scaled.status().is_success(), "{}", scaled.status());
-    // Until the drain timeout the node stays for the sake of the budget.
+    // The node stays until the drain timeout, because the budget protects a pod.
     wait_for("one pod to be evicted", async || {
         pods(&file).is_ok_and(|pods| pods.matches("pod/free-").count() == 1)
     })
@@ -214,7 +216,7 @@ async fn kubectl_follows_a_real_control_plane_through_scaling_and_loss_of_the_se
     assert_eq!(names.matches("pod/kept-").count(), 2, "{names}");
     let unschedulable = "--output=jsonpath={.items[*].spec.unschedulable}";
     let cordoned = kubectl(&file, &["get", "nodes", unschedulable]).expect("nodes");
-    assert_eq!(cordoned, "true", "one node, which is still there");
+    assert_eq!(cordoned, "true", "one node is cordoned and not removed yet");
     wait_for("the agent's node to be removed", async || {
         kubectl(&file, &["get", "nodes", "--no-headers"]).is_ok_and(|nodes| nodes.lines().count() == 2)
     })

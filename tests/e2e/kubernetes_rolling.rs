@@ -1,5 +1,6 @@
 //! The daemon is killed in each phase of a rolling change: while a node is drained, while its task
-//! ends, while the replacement is launched, while that is not ready, and at the servers' turn.
+//! ends, while the replacement is launched, while the replacement is not ready, and while a server
+//! is replaced.
 
 use std::collections::BTreeSet;
 use std::fs;
@@ -17,22 +18,22 @@ use transom_tests::site::Site;
 const AGENTS: usize = 3;
 const SERVERS: usize = 2;
 
-/// Where the daemon is killed.
+/// The phase in which the daemon is killed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Phase {
-    /// A disruption budget keeps a pod on the node.
+    /// A disruption budget protects a pod on the node.
     Draining,
-    /// The node is drained and deleted; the kill is on its way to the master.
+    /// The node is drained and deleted; the KILL call is delayed on its way to the master.
     Ending,
-    /// The launch of the replacement is on its way to the master.
+    /// The launch of the replacement is delayed on its way to the master.
     Launching,
-    /// The replacement runs, and its node is not ready.
+    /// The replacement is running, and its node is not ready.
     Unready,
-    /// The same of a server.
+    /// The replacement of a server is running, and its node is not ready.
     ServersTurn,
 }
 
-/// A site, and what holds a change in a phase.
+/// A site with the means to hold a change in a phase.
 struct Trial {
     site: Site,
     gate: Gate,
@@ -42,7 +43,7 @@ struct Trial {
 impl Trial {
     async fn start() -> Trial {
         let tasks = Arc::new(Tasks::with_nodes_only());
-        // A drain that is held goes on for as long as it is held.
+        // The drain timeout is longer than the test, so that a held drain does not end.
         let section = tasks
             .section(3)
             .replace("drain_timeout = \"10s\"", "drain_timeout = \"10m\"");
@@ -61,7 +62,7 @@ impl Trial {
         launches.into_keys().collect()
     }
 
-    /// What `explain` shows when all nodes are ready and nothing waits.
+    /// Waits until all nodes are ready and nothing waits; returns the document of `explain`.
     async fn settled(&self) -> Value {
         let api = self.api();
         eventually("every node to be ready, and nothing to wait", || async {
@@ -73,7 +74,7 @@ impl Trial {
         .await
     }
 
-    /// Changes the command of a kind, and restarts the daemon with it.
+    /// Changes the command of a kind in the configuration, and restarts the daemon.
     async fn change(&mut self, kind: &str, value: &str) {
         let file = self.site.config();
         let text = fs::read_to_string(&file).expect("a configuration");
@@ -90,7 +91,7 @@ impl Trial {
         self.restart().await;
     }
 
-    /// kill -9, and another daemon.
+    /// Kills the daemon with SIGKILL and starts another one.
     async fn restart(&mut self) {
         self.site.kill_daemon();
         self.site.start_daemon().await;
@@ -119,7 +120,8 @@ impl Trial {
         }
     }
 
-    /// Waits until the daemon reports the phase; `accepts`: the launches before the change.
+    /// Waits until the daemon reports the phase. `accepts` is the number of ACCEPT calls before the
+    /// change.
     async fn reported(&self, phase: Phase, before: &Value, accepts: usize) -> Value {
         let reports = |seen: &Value| {
             let waits = |text: &str| seen["waiting"].to_string().contains(text);
@@ -136,13 +138,13 @@ impl Trial {
             .await
     }
 
-    /// The nodes that take pods.
+    /// The nodes that are not cordoned.
     fn open(&self) -> BTreeSet<String> {
         self.tasks.open_nodes()
     }
 }
 
-/// Whether one task of the kind is not one of the former ones, and it runs or it does not.
+/// Whether exactly one task of the kind is new, and its running state is `runs`.
 fn fresh(seen: &Value, before: &Value, kind: &str, runs: bool) -> bool {
     let known = ids(before, kind);
     let tasks = seen["tasks"][kind].as_array().into_iter().flatten();
@@ -152,7 +154,7 @@ fn fresh(seen: &Value, before: &Value, kind: &str, runs: bool) -> bool {
     matches!(fresh.as_slice(), [task] if (task["state"] == "TASK_RUNNING") == runs)
 }
 
-/// Looks at the nodes and servers, until it is stopped; returns what was wrong.
+/// Observes nodes and servers until it is stopped; returns the violations.
 struct Watch {
     end: CancellationToken,
     task: JoinHandle<Vec<String>>,
@@ -166,7 +168,8 @@ impl Watch {
             let mut wrong = Vec::new();
             let mut looks = tokio::time::interval(Duration::from_millis(20));
             while ended.run_until_cancelled(looks.tick()).await.is_some() {
-                // A list of files that change may lack one of them: only the second look counts.
+                // A directory listing may miss a file that is being replaced, so only a second
+                // observation counts.
                 let open = || {
                     let open = tasks.open_nodes();
                     let agents = open.iter().filter(|node| node.starts_with("agent-")).count();
@@ -214,7 +217,7 @@ async fn daemon_that_is_killed_in_each_phase_of_a_rolling_change_replaces_every_
         let away: Vec<String> = nodes.difference(&trial.open()).cloned().collect();
         trial.site.kill_daemon();
         if matches!(phase, Phase::Ending | Phase::Launching) {
-            // The call arrives without the daemon.
+            // The delayed call reaches the master while no daemon runs.
             trial.release(phase);
             trial.site.start_daemon().await;
         } else {
@@ -231,7 +234,8 @@ async fn daemon_that_is_killed_in_each_phase_of_a_rolling_change_replaces_every_
             assert_eq!(away.len(), 1, "one node is drained");
         }
 
-        // Without names that containers resolve, agents are started with a server's address.
+        // Without resolvable names of containers, agents are started with the address of a server,
+        // so that they are replaced with it.
         let kinds: &[&str] = if kind == "server" {
             &["server", "agent"]
         } else {

@@ -1,5 +1,5 @@
-//! Two servers with a real control plane each, on one etcd outside of the framework: they move one by
-//! one, and clients of the served configuration go on.
+//! Two servers, each with a real control plane, on one etcd outside of the framework. They are
+//! moved one by one, while clients with the served configuration continue to read.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
@@ -21,7 +21,7 @@ use super::kubernetes_real::{create, kubectl, programs};
 const NAME: &str = "written-before";
 const VALUE: &str = "kept";
 
-/// A datastore of the operator's own. It ends with the handle.
+/// A datastore that the operator runs. It ends when the handle is dropped.
 async fn etcd(folder: &Path) -> (Child, String) {
     let port = free_ports(2);
     let address = format!("127.0.0.1:{port}");
@@ -45,7 +45,7 @@ async fn etcd(folder: &Path) -> (Child, String) {
     (child, url)
 }
 
-/// The address in the client configuration that is served now. It is stored in the file.
+/// Stores the served client configuration in the file; returns the server address that it contains.
 async fn served(http: &reqwest::Client, url: &str, file: &Path) -> Result<String, String> {
     let answer = http.get(url).send().await.map_err(|error| error.to_string())?;
     let status = answer.status();
@@ -58,22 +58,23 @@ async fn served(http: &reqwest::Client, url: &str, file: &Path) -> Result<String
     kubectl(file, &["config", "view", path])
 }
 
-/// Reads the `ConfigMap` over and over, each time with the client configuration that is served then.
+/// Reads the `ConfigMap` repeatedly, each time with the client configuration that is currently
+/// served.
 struct Reader {
     end: CancellationToken,
     task: JoinHandle<Reads>,
 }
 
-/// How it went.
+/// The results of all reads.
 #[derive(Debug, Default)]
 struct Reads {
-    /// Reads that succeeded, by address.
+    /// Number of successful reads, by address.
     good: BTreeMap<String, usize>,
-    /// Those that failed because another server's configuration was served meanwhile.
+    /// Number of reads that failed while the served configuration changed to another server.
     overtaken: usize,
-    /// The errors of the others, by address.
+    /// The errors of the other reads, by address.
     failed: BTreeMap<String, Vec<String>>,
-    /// What the daemon said while it ran no server, or served no configuration.
+    /// Responses of the daemon that showed no running server or no configuration.
     without: Vec<String>,
 }
 
@@ -101,7 +102,7 @@ impl Reader {
                     Ok(VALUE) => *reads.good.entry(address).or_default() += 1,
                     other => {
                         let error = format!("{other:?}");
-                        // The server may have ended since its configuration was read.
+                        // The server may have ended after its configuration was served.
                         if served(&http, &config, &file).await == Ok(address.clone()) {
                             reads.failed.entry(address).or_default().push(error);
                         } else {
@@ -115,7 +116,8 @@ impl Reader {
         Reader { end, task }
     }
 
-    /// Stops it. Only an address in `lost` may have failed, and the present one must have worked.
+    /// Stops reading. Only reads of the address `lost` may have failed, and reads of the address
+    /// `present` must have succeeded.
     async fn stop(self, lost: Option<&str>, present: &str) {
         self.end.cancel();
         let reads = self.task.await.expect("no panic");
@@ -138,7 +140,7 @@ struct Server {
     address: String,
 }
 
-/// The running servers by task.
+/// The running servers by task id.
 fn running(seen: &Value) -> BTreeMap<String, Server> {
     let servers = seen["tasks"]["server"].as_array().into_iter().flatten();
     let running = servers.filter(|task| task["state"] == "TASK_RUNNING");
@@ -154,8 +156,8 @@ fn running(seen: &Value) -> BTreeMap<String, Server> {
         .collect()
 }
 
-/// Two servers whose nodes are ready, of which none is one of `former`, and the one whose client
-/// configuration is served.
+/// Waits for two servers with ready nodes, none of which is in `former`; returns them and the task
+/// whose client configuration is served.
 async fn until_two(site: &Site, file: &Path, former: &[String]) -> (BTreeMap<String, Server>, String) {
     let api = Api::new(site.kubernetes(""));
     let (http, config) = (http(), site.kubernetes("/server/config"));
@@ -174,13 +176,14 @@ async fn until_two(site: &Site, file: &Path, former: &[String]) -> (BTreeMap<Str
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 3)]
-async fn two_servers_move_one_by_one_and_clients_go_on_reading() {
+async fn two_servers_move_one_by_one_and_clients_continue_to_read() {
     let Some(programs) = programs("kubernetes_servers") else {
         return;
     };
     let tasks = Tasks::with_control_plane(&programs);
     let (_etcd, url) = etcd(tasks.folder()).await;
-    // A lost server is replaced before the test's wait ends, and one that starts slowly is not.
+    // The node timeout is short enough to replace a lost server before the test's wait ends, and
+    // long enough for a server that starts slowly.
     let section = tasks.section(0);
     let section = section.replace("orch_node_timeout = \"30s\"", "orch_node_timeout = \"25s\"");
     let site = Site::start_on(
@@ -208,10 +211,10 @@ async fn two_servers_move_one_by_one_and_clients_go_on_reading() {
         "{second:?}"
     );
     let stayed = first.iter().find(|(task, _)| **task != current).expect("another");
-    assert_eq!(second.get(stayed.0), Some(stayed.1), "the other one stays");
+    assert_eq!(second.get(stayed.0), Some(stayed.1), "the other server stays");
     reader.stop(Some(&lost.address), &second[&next].address).await;
 
-    // That of the other one is lost.
+    // The agent of the other server is lost.
     let lost = &second[&next];
     let reader = Reader::start(&site, reader_file.clone());
     let agent = agent_on(&site, &lost.host).await;
@@ -220,7 +223,8 @@ async fn two_servers_move_one_by_one_and_clients_go_on_reading() {
     assert!(third.values().all(|server| server.host != lost.host), "{third:?}");
     reader.stop(Some(&lost.address), &third[&present].address).await;
 
-    // Both are replaced: clients get another server before theirs ends.
+    // Both servers are replaced: clients receive the configuration of another server before theirs
+    // ends.
     let reader = Reader::start(&site, reader_file);
     Api::new(site.kubernetes("")).put("/server/restart").await;
     let former: Vec<String> = third.keys().cloned().collect();

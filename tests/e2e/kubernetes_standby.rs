@@ -15,7 +15,7 @@ use transom_tests::kubernetes::{Api, Tasks, all_ids, ids};
 use transom_tests::process::Transom;
 use transom_tests::site::{Cluster, addresses, copy_components};
 
-/// Seconds.
+/// In seconds.
 const LEASE: u64 = 2;
 
 struct Daemon {
@@ -43,7 +43,7 @@ impl Daemon {
         }
     }
 
-    /// Waits until it leads, or stands by.
+    /// Waits until the daemon is ready and leads, or is ready and stands by.
     async fn leads(&self, leading: bool) {
         let ready = format!("http://{}/ready", self.addresses["admin"]);
         let http = http();
@@ -122,7 +122,7 @@ async fn standby_takes_over_from_a_paused_leader_and_nothing_starts_while_the_st
         assert!(launches.values().all(|times| *times == 1), "{launches:?}");
         launches.into_keys().collect::<Vec<_>>()
     };
-    assert_eq!(launched(), all_ids(&after), "nothing else was ever launched");
+    assert_eq!(launched(), all_ids(&after), "no other task was ever launched");
     assert_eq!(framework(&cluster).await, id);
 
     redis.stop();

@@ -8,14 +8,14 @@ use transom_tests::site::Site;
 
 const APPS: usize = 10_000;
 
-/// A group of that many apps without instances.
+/// A group of `APPS` apps without instances.
 fn group(command: &str) -> Value {
     let app = |number: usize| json!({"id": format!("app{number}"), "cmd": command, "cpus": 0.1, "mem": 16, "instances": 0});
     json!({"id": "/large", "apps": (0..APPS).map(app).collect::<Vec<_>>()})
 }
 
-/// Sends the group, and kills the daemon after that time unless it has answered before. Returns
-/// whether it has, and how long it took.
+/// Sends the group. If there is no response within `limit`, kills the daemon and starts it again.
+/// Returns whether there was a response, and the elapsed time.
 async fn put(site: &mut Site, group: &Value, limit: Duration) -> (bool, Duration) {
     let begun = Instant::now();
     let url = site.apps("/v2/groups?force=true");
@@ -36,7 +36,7 @@ async fn put(site: &mut Site, group: &Value, limit: Duration) -> (bool, Duration
     (answered, begun.elapsed())
 }
 
-/// The commands of the apps of the group, and how many there are of each.
+/// The commands of the group's apps, and the number of apps with each.
 async fn commands(site: &Site) -> Vec<(String, usize)> {
     let listed = site.get(&site.apps("/v2/apps")).await.expect("apps");
     let mut commands: Vec<(String, usize)> = Vec::new();
@@ -51,13 +51,14 @@ async fn commands(site: &Site) -> Vec<(String, usize)> {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn daemon_killed_in_a_change_of_ten_thousand_apps_has_made_all_of_it_or_nothing() {
+async fn daemon_killed_in_a_change_of_ten_thousand_apps_has_committed_all_or_nothing() {
     let mut site = Site::start().await;
     let (answered, whole) = put(&mut site, &group("first"), Duration::from_mins(5)).await;
-    assert!(answered, "nothing cuts the first change");
+    assert!(answered, "the first change is not interrupted");
     assert_eq!(commands(&site).await, [("first".to_owned(), APPS)]);
 
-    // It is cut at different times, until one change was cut before and one after its commit.
+    // Changes are interrupted at different times, until one was interrupted before and one after
+    // its commit.
     let (mut made, mut lost) = (0, 0);
     let mut before = "first".to_owned();
     for share in [0.3, 0.5, 0.7, 0.8, 0.9, 1.0] {
@@ -84,7 +85,7 @@ async fn daemon_killed_in_a_change_of_ten_thousand_apps_has_made_all_of_it_or_no
             break;
         }
     }
-    assert!(lost > 0, "no change was cut before its commit");
+    assert!(lost > 0, "no change was interrupted before its commit");
     let (answered, _) = put(&mut site, &group("last"), Duration::from_mins(5)).await;
     assert!(answered);
     assert_eq!(commands(&site).await, [("last".to_owned(), APPS)]);

@@ -1,6 +1,6 @@
 //! Several daemons on one store: one leads, the others answer reads and forward writes, and one of
-//! them takes over when the leader is gone. A leader that was suspended for too long does nothing
-//! more.
+//! them takes over when the leader ends. A leader that was suspended for longer than its lease
+//! sends no more calls.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -16,7 +16,8 @@ use transom_tests::http;
 use transom_tests::process::Transom;
 use transom_tests::site::{Cluster, addresses, copy_components};
 
-/// Seconds; as short as the configuration allows is shorter than a busy machine may stumble.
+/// In seconds. The configuration allows less, but a busy machine may stall for longer than the
+/// minimum.
 const LEASE: u64 = 2;
 
 struct Daemon {
@@ -26,7 +27,7 @@ struct Daemon {
 }
 
 impl Daemon {
-    /// `apps`: further settings of the section.
+    /// `apps`: additional settings of `[apps]`.
     fn start(dir: &Path, name: &str, master: SocketAddr, store: SocketAddr, apps: &str) -> Daemon {
         let file = format!("{name}.toml");
         let configuration = format!(
@@ -87,7 +88,7 @@ impl Daemon {
         answer
     }
 
-    /// The one task of an app, once it runs.
+    /// Waits until the app's only task is running; returns the task id.
     async fn task(&self, app: &str) -> String {
         eventually(&format!("the task of {app}"), || async {
             let document = self.get(&format!("/v2/apps{app}/tasks")).await?;
@@ -118,7 +119,7 @@ impl Site {
         Site::start_with("").await
     }
 
-    /// The same, with further settings of `[apps]`.
+    /// Starts everything, with additional settings of `[apps]`.
     async fn start_with(apps: &str) -> Site {
         let dir = tempfile::tempdir().expect("a directory");
         copy_components(&dir.path().join("plugins"));
@@ -181,7 +182,8 @@ async fn standby_answers_reads_and_forwards_other_requests() {
         assert_eq!(info["leader"], leader.address());
     }
 
-    // Forwarded, and immediately visible at the standby that forwarded it.
+    // Requests are forwarded, and their effects are immediately visible at the standby that
+    // forwarded them.
     for number in 0..10 {
         let app = format!("/app{number}");
         let answer = standby.post(&app).await;
@@ -199,10 +201,10 @@ async fn standby_answers_reads_and_forwards_other_requests() {
     let queue = standby.get("/v2/queue").await.unwrap();
     assert!(
         queue["queue"].is_array(),
-        "only the leader knows what waits: {queue}"
+        "the queue is requested from the leader: {queue}"
     );
 
-    // A refusal is passed back as it is, body and all.
+    // An error of the leader is returned unchanged, including its body.
     let again = standby.http.post(standby.apps("/v2/apps"));
     let again = again
         .json(&json!({"id": "/app0", "cmd": "true"}))
@@ -213,7 +215,7 @@ async fn standby_answers_reads_and_forwards_other_requests() {
     let text = again.text().await.unwrap();
     assert!(text.contains("already exists"), "{text}");
 
-    // Events come from the leader.
+    // The event stream of a standby is redirected to the leader.
     let curious = reqwest::Client::builder()
         .no_proxy()
         .tls_certs_only([])
@@ -254,7 +256,7 @@ async fn a_leader_that_abdicates_stands_by_and_every_task_is_kept() {
     let (first, second) = (&site.first, &site.second);
     first.post("/kept").await;
     let task = first.task("/kept").await;
-    // Any daemon passes it to the leader.
+    // A standby forwards the request to the leader.
     let answer = second
         .http
         .delete(second.apps("/v2/leader"))
@@ -271,7 +273,7 @@ async fn a_leader_that_abdicates_stands_by_and_every_task_is_kept() {
         assert_eq!(told, json!({"leader": second.address()}));
         assert_eq!(daemon.task("/kept").await, task);
     }
-    // The former leader forwards now.
+    // The former leader forwards requests now.
     let answer = first.post("/next").await;
     assert_eq!(answer.headers()["x-marathon-via"], first.address().as_str());
     second.task("/next").await;
@@ -279,14 +281,14 @@ async fn a_leader_that_abdicates_stands_by_and_every_task_is_kept() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_standby_forwards_with_the_rights_and_the_address_of_its_client() {
+async fn standby_forwards_with_the_credentials_and_the_address_of_its_client() {
     let site = Site::start_with(
         "trusted_networks = []\napi_username = \"user\"\napi_password = \"hunter2\"\n\
          api_read_only_username = \"reader\"\napi_read_only_password = \"hunter3\"\n",
     )
     .await;
     let (leader, standby) = (&site.first, &site.second);
-    // Not the address from which the standby forwards.
+    // An address that differs from the one from which the standby forwards.
     let client = reqwest::Client::builder()
         .no_proxy()
         .tls_certs_only([])
@@ -295,7 +297,7 @@ async fn a_standby_forwards_with_the_rights_and_the_address_of_its_client() {
         .unwrap();
     let app = json!({"id": "/web", "cmd": "sleep 1000", "cpus": 0.1, "mem": 16});
     for (user, password, method, path, expected) in [
-        // Forwarded: only the leader knows what waits.
+        // The standby forwards this read, because only the leader has the queue.
         ("reader", "hunter3", "GET", "/v2/queue", 200),
         ("reader", "hunter3", "POST", "/v2/apps", 403),
         ("reader", "hunter3", "DELETE", "/v2/leader", 403),
@@ -306,7 +308,7 @@ async fn a_standby_forwards_with_the_rights_and_the_address_of_its_client() {
             let request = client.request(method.parse().unwrap(), daemon.apps(path));
             let request = request.basic_auth(user, Some(password)).json(&app);
             let status = request.send().await.unwrap().status().as_u16();
-            // The second time the app is there.
+            // The app exists already when the second daemon receives the request.
             let exists = expected == 201 && std::ptr::eq(daemon, standby);
             assert_eq!(
                 status,
@@ -346,7 +348,7 @@ async fn a_standby_forwards_with_the_rights_and_the_address_of_its_client() {
         );
     }
     assert!(events[0]["deployment"].is_string(), "{events:?}");
-    assert!(audited(standby).is_empty(), "the leader audits what it decides");
+    assert!(audited(standby).is_empty(), "only the leader audits the changes");
     for daemon in [leader, standby] {
         let output = daemon.process.output();
         assert!(!output.contains("hunter"), "{output}");
@@ -380,7 +382,7 @@ async fn given_tasks_are_killed_through_a_daemon_that_stands_by() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn writes_get_503_from_every_daemon_during_a_store_outage() {
+async fn writes_receive_503_from_every_daemon_during_a_store_outage() {
     let Site {
         cluster,
         _redis: redis,
@@ -467,7 +469,8 @@ async fn a_leader_that_is_killed_is_replaced_and_every_task_is_kept() {
     first.post("/kept").await;
     let task = first.task("/kept").await;
     first.process.kill();
-    // Asked before anybody has noticed: the request waits for the next leader.
+    // The request is sent before the other daemon detects the leader's death: it waits for the next
+    // leader.
     second.post("/next").await;
     second.ready(true).await;
     assert_eq!(second.task("/kept").await, task);
@@ -486,7 +489,7 @@ async fn leader_paused_past_its_lease_sends_no_more_calls() {
     first.post("/kept").await;
     let kept = first.task("/kept").await;
 
-    // Its launch is under way when it is stopped, for longer than its lease lasts.
+    // The leader's launch is delayed when the leader is paused for longer than its lease.
     gate.hold("ACCEPT");
     first.post("/contested").await;
     let held = gate.held("an ACCEPT that is held back", |_| true).await;
@@ -495,12 +498,12 @@ async fn leader_paused_past_its_lease_sends_no_more_calls() {
     assert!(open.starts_with("contested."), "{open}");
     first.process.pause();
 
-    // The other one takes over, and finds a place for the app itself.
+    // The other daemon takes over, and places the app itself.
     second.ready(true).await;
     let contested = second.task("/contested").await;
     assert_ne!(contested, open);
 
-    // Only now does the launch arrive.
+    // The delayed launch arrives after the takeover.
     gate.release();
     let answered = gate
         .held("the answer to the launch", |held| held.answer.is_some())
@@ -508,8 +511,8 @@ async fn leader_paused_past_its_lease_sends_no_more_calls() {
     let answer = answered.answer.expect("an answer");
     assert!(answer.contains(" 400 ") || answer.contains(" 403 "), "{answer}");
 
-    // The first daemon resumes: it learns the new leader, and has sent no call to the master
-    // meanwhile.
+    // The first daemon resumes and learns the new leader. It has sent no call to the master in
+    // between.
     let calls = gate.calls();
     first.process.resume();
     first.ready(false).await;
@@ -517,7 +520,8 @@ async fn leader_paused_past_its_lease_sends_no_more_calls() {
         first.get("/v2/leader").await.unwrap(),
         json!({"leader": second.address()})
     );
-    // Its requests are now executed by the leader, and visible here.
+    // Requests to the first daemon are executed by the leader, and their effects are visible at the
+    // first daemon.
     first.post("/later").await;
     first.task("/later").await;
     assert_eq!(gate.calls(), calls, "calls of a daemon that does not lead");
@@ -526,7 +530,7 @@ async fn leader_paused_past_its_lease_sends_no_more_calls() {
     assert_eq!(site.launched("kept"), std::slice::from_ref(&kept));
     assert_eq!(second.task("/contested").await, contested);
 
-    // Elected again, it subscribes again, and everything is still as it was.
+    // When the first daemon is elected again, it subscribes again, and every task is unchanged.
     let (before, later) = (calls.len(), second.task("/later").await);
     let Site {
         cluster,
@@ -548,9 +552,9 @@ async fn leader_paused_past_its_lease_sends_no_more_calls() {
     assert!(launches.values().all(|times| *times == 1), "{launches:?}");
 }
 
-/// A client knows one daemon only, whichever leads.
+/// The client knows only one daemon, whether it leads or not.
 #[tokio::test(flavor = "multi_thread")]
-async fn stream_resumes_through_a_standby_and_tells_of_a_gap_after_a_change_of_leader() {
+async fn stream_resumes_through_a_standby_and_reports_a_gap_after_a_change_of_leader() {
     let site = Site::start().await;
     let url = site.second.apps("/v2/events?event_type=api_post_event&ids=true");
     let http = &site.second.http;
@@ -580,7 +584,7 @@ async fn stream_resumes_through_a_standby_and_tells_of_a_gap_after_a_change_of_l
         .expect("an answer");
     assert_eq!(gone.status().as_u16(), 200);
     let more = events.next().await;
-    assert!(more.is_none(), "an event that nobody caused: {more:?}");
+    assert!(more.is_none(), "an unexpected event: {more:?}");
     site.second.ready(true).await;
     site.first.ready(false).await;
     let url = site.first.apps("/v2/events?event_type=api_post_event");

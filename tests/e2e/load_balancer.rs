@@ -1,7 +1,7 @@
-//! The loop of a load balancer: follow the event stream, read all apps again after each change, and
-//! once in a while anyway. Over thousands of random changes and broken connections it never keeps a
-//! backend that has gone. This one leaves out the reads once in a while, which would hide a lost
-//! event, and also knows the running tasks from the events alone.
+//! The loop of a load balancer: it follows the event stream and reads all apps again after each
+//! change. Over thousands of random changes and broken connections it never keeps a stale backend.
+//! A real one also reads periodically; this one does not, because that would hide a lost event. In
+//! addition it derives the running tasks from the events alone.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, Mutex};
@@ -20,18 +20,18 @@ use transom_tests::load::cluster::Cluster;
 use transom_tests::load::daemon::Daemon;
 
 const CHANGES: usize = 10_000;
-/// Changes after which the load balancer has to know what there is.
+/// Number of changes after which the load balancer's state is compared with the cluster's.
 const BETWEEN: usize = 500;
-/// Clients that make changes at the same time.
+/// Number of clients that send changes concurrently.
 const CLIENTS: usize = 8;
 const APPS: usize = 20;
-/// The fewest bytes of a connection of the load balancer.
+/// Minimum of bytes before the proxy breaks a connection of the load balancer.
 const BROKEN_AFTER: usize = 150_000;
 /// Longer than the test.
 const FOR_EVER: Duration = Duration::from_hours(1);
 const SEED: u64 = 16;
 
-/// The tasks to which requests are sent, and their app, host and ports.
+/// The tasks that receive requests, with their app, host and ports.
 type Backends = BTreeMap<String, (String, String, Value)>;
 
 fn backends(document: &Value) -> Backends {
@@ -53,17 +53,17 @@ async fn read(http: &reqwest::Client, url: &str) -> Backends {
     backends(&answer.json().await.expect("JSON"))
 }
 
-/// What the load balancer knows.
+/// The state of the load balancer.
 #[derive(Default)]
 struct Known {
     backends: Backends,
-    /// The tasks that run according to the events.
+    /// The running tasks according to the events.
     running: BTreeSet<String>,
     reads: usize,
     connections: usize,
 }
 
-/// Follows the stream and sends each event on, over as many connections as it takes.
+/// Follows the stream and forwards each event; reconnects whenever a connection breaks.
 async fn follow(
     http: reqwest::Client,
     url: String,
@@ -86,8 +86,8 @@ async fn follow(
     }
 }
 
-/// Reads all apps after events. A read that begins after the end of a task was reported must not
-/// show it.
+/// Reads all apps after each batch of events. A read that begins after the end of a task was
+/// reported must not contain that task.
 async fn balance(
     http: reqwest::Client,
     apps: String,
@@ -99,7 +99,7 @@ async fn balance(
     let mut last = 0;
     while events.recv_many(&mut waiting, usize::MAX).await > 0 {
         for event in waiting.drain(..) {
-            assert_ne!(event.event, "event_stream_gap", "nothing is missed: {event:?}");
+            assert_ne!(event.event, "event_stream_gap", "no event is missed: {event:?}");
             assert!(event.sequence() > last, "each event once and in order: {event:?}");
             last = event.sequence();
             let Some(task) = event.data["taskId"].as_str().map(str::to_owned) else {
@@ -122,8 +122,8 @@ async fn balance(
     }
 }
 
-/// One random change. Some are rejected, because their app exists already or does not exist (422 for
-/// a `PUT` that does not define it).
+/// Sends one random change. Some are rejected, because their app exists already or does not exist
+/// (422 for a `PUT` that does not define it).
 async fn change(daemon: &Daemon, cluster: &Cluster, number: usize) {
     let mut random = StdRng::seed_from_u64(SEED + number as u64);
     let app = format!("/app{}", random.random_range(0..APPS));
@@ -208,7 +208,7 @@ async fn load_balancer_keeps_no_stale_backend_over_ten_thousand_changes() {
             || async {
                 assert!(
                     !balancing.is_finished() && !following.is_finished(),
-                    "it has failed"
+                    "the load balancer failed"
                 );
                 let (running, there) = (cluster.tasks(), read(&daemon.http, &apps).await);
                 let Known {

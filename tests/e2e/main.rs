@@ -1,7 +1,7 @@
 //! End-to-end tests of the real binary, in one program: one module per subject.
 //!
-//! They use the daemon as users do: the program itself, HTTP, DNS packets, and clients as
-//! installed. `app_lifecycle` is the shortest overview.
+//! They use the daemon as users do: by its commands, HTTP, DNS packets, and installed clients.
+//! `app_lifecycle` is the shortest overview.
 #![allow(
     clippy::expect_used,
     clippy::unwrap_used,

@@ -1,5 +1,5 @@
-//! An operator schedules maintenance of an agent: apps leave it ahead of the window, workflow jobs
-//! stay.
+//! An operator schedules maintenance of an agent: instances of apps leave the agent before the
+//! window, workflow jobs stay.
 
 use std::time::{Duration, SystemTime};
 
@@ -7,7 +7,7 @@ use serde_json::{Value, json};
 use transom_testkit::eventually;
 use transom_tests::site::Site;
 
-/// An operator call of the master.
+/// Sends an operator call to the master.
 async fn call(site: &Site, call: &Value) -> Value {
     let url = format!("http://{}/api/v1", site.cluster.master);
     let answer = site.http.post(url).json(call).send().await.expect("an answer");
@@ -48,7 +48,7 @@ async fn schedule(site: &Site, machine: &Value, in_seconds: u64) {
     call(site, &update).await;
 }
 
-/// Waits until the frameworks have answered the inverse offers so.
+/// Waits until the frameworks have answered the inverse offers with these statuses.
 async fn answered(site: &Site, mut expected: Vec<&str>) {
     expected.sort_unstable();
     eventually("answers to inverse offers", || async {
@@ -99,7 +99,8 @@ async fn apps_leave_an_agent_ahead_of_its_maintenance_and_jobs_stay() {
     let old = old.expect("an instance on each agent").clone();
     let machine = machine(&site, &agent).await;
 
-    // The answers say what the frameworks will do; nothing moves before the time.
+    // The answers announce whether the frameworks will leave; no task moves yet, because the window
+    // is far away.
     schedule(&site, &machine, 3600).await;
     answered(&site, vec!["ACCEPT", "DECLINE"]).await;
     assert_eq!(site.running("/web", 3).await.len(), 3);
@@ -120,7 +121,7 @@ async fn apps_leave_an_agent_ahead_of_its_maintenance_and_jobs_stay() {
             "{kept} was replaced"
         );
     }
-    // The framework of the apps uses nothing of the agent any more, the job still runs.
+    // The apps framework has no task on the agent any more; the job is still running.
     let tasks = call(&site, &json!({"type": "GET_TASKS"})).await;
     let tasks = tasks["get_tasks"]["tasks"].as_array().expect("tasks").clone();
     let on_agent = tasks.iter().filter(|task| task["agent_id"]["value"] == agent);
@@ -133,13 +134,13 @@ async fn apps_leave_an_agent_ahead_of_its_maintenance_and_jobs_stay() {
     )
     .await;
     let two = site.running("/web", 3).await;
-    assert_eq!(two, left, "the agent's end concerns no instance");
+    assert_eq!(two, left, "the agent's shutdown affects no instance");
     call(
         &site,
         &json!({"type": "STOP_MAINTENANCE", "stop_maintenance": machines}),
     )
     .await;
-    // It offers again.
+    // The agent makes offers again.
     site.scale("/web", 4).await;
     let four = site.running("/web", 4).await;
     let new = four

@@ -1,7 +1,8 @@
 //! `docs/reference/metrics.md` lists what a daemon with all services exports.
 //!
-//! With `TRANSOM_UPDATE=1` the page is written. Labels are known from series: of a family without
-//! series, the page's own are kept, and compared when there are some.
+//! With `TRANSOM_UPDATE=1` the test writes the page. Labels are taken from exported series. For a
+//! family without series, the labels on the page are kept; they are compared as soon as series
+//! exist.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::env;
@@ -13,7 +14,7 @@ use transom_tests::metrics::Family;
 
 use crate::monitoring::{busy_site, families_of};
 
-/// The sections, by the beginnings of names; the first one that fits is taken.
+/// The sections by prefix of the name; the first matching one is used.
 const SECTIONS: [(&str, &str); 11] = [
     ("process_", "Process"),
     ("transom_admin_", "Admin port"),
@@ -46,7 +47,7 @@ fn page() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("../docs/reference/metrics.md")
 }
 
-/// The name as the page shows it.
+/// The name of a family as the page shows it.
 fn shown(name: &str, kind: &str) -> String {
     match kind {
         "counter" => format!("{name}_total"),
@@ -121,7 +122,7 @@ fn written(rows: &BTreeMap<String, Row>) -> String {
     text
 }
 
-/// Faults of names, by Prometheus' conventions.
+/// Violations of Prometheus' naming conventions.
 fn misnamed(name: &str, family: &Family) -> Option<String> {
     let units = [
         "_milliseconds",

@@ -1,7 +1,7 @@
-//! The configuration steps of the pages in `docs/migration`, run as printed on files of the programs
-//! that one comes from.
+//! The configuration steps of the pages in `docs/migration`, run as printed on files of the former
+//! programs.
 //!
-//! The imports of state have tests of their own: `apps_import` and `kubernetes_*`.
+//! Other tests cover the import of state: `apps_import` and `kubernetes_*`.
 
 use std::fs;
 use std::path::Path;
@@ -11,8 +11,8 @@ use serde_json::Value;
 use transom_tests::process::binary;
 use transom_tests::readme::blocks;
 
-/// Runs a shell command with `transom` in the PATH and no variables of Transom or its predecessors
-/// but these. It must succeed.
+/// Runs a shell command with `transom` in its `PATH`, these variables and no others of Transom or
+/// its predecessors. The command must succeed.
 fn shell(dir: &Path, command: &str, variables: &[(&str, &str)]) -> String {
     let programs = binary().parent().expect("a folder").to_owned();
     let path = std::env::var_os("PATH").unwrap_or_default();
@@ -30,8 +30,8 @@ fn shell(dir: &Path, command: &str, variables: &[(&str, &str)]) -> String {
     String::from_utf8(output.stdout).expect("text")
 }
 
-/// Runs the blocks of the page that import or check a configuration, and compares the values that the
-/// daemon would then have.
+/// Runs the blocks of the page that import or check a configuration, and compares the resulting
+/// settings.
 fn walk(
     page: &str,
     dir: &Path,
@@ -49,7 +49,8 @@ fn walk(
         assert!(step.contains(printed), "{printed} in {step}");
         step = step.replace(printed, own);
     }
-    // The daemon is started by other tests: it takes ports and a master.
+    // The command that starts the daemon is left out: it needs free ports and a master, and other
+    // tests cover it.
     let lines: Vec<&str> = step
         .lines()
         .filter(|line| line.trim() != "transom serve --config transom.toml")

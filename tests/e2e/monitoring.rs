@@ -1,4 +1,4 @@
-//! The examples of `examples/monitoring` name metrics that a daemon really has.
+//! The examples of `examples/monitoring` use only metrics that a daemon exports.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
@@ -26,7 +26,7 @@ fn example(name: &str) -> String {
     fs::read_to_string(folder().join(name)).expect("a file")
 }
 
-/// The queries of all boards, with their places.
+/// The queries of all boards, each with the titles of its board and panel.
 fn board_queries() -> Vec<(String, String)> {
     let mut queries = Vec::new();
     let boards = fs::read_dir(folder().join("grafana/dashboards")).expect("a folder");
@@ -44,8 +44,8 @@ fn board_queries() -> Vec<(String, String)> {
     queries
 }
 
-/// The queries in a file of rules, with the names of the rules. The files write an expression on
-/// lines of its own, after `expr: >-`.
+/// The queries in a file of rules, each with the name of its rule. In the files an expression
+/// begins on the line after `expr: >-`.
 fn rule_queries(text: &str) -> Vec<(String, String)> {
     let mut queries: Vec<(String, String)> = Vec::new();
     let mut expression = false;
@@ -57,7 +57,11 @@ fn rule_queries(text: &str) -> Vec<(String, String)> {
         if let Some(name) = name {
             queries.push((name.to_owned(), String::new()));
         } else if line.trim_start().starts_with("expr: ") {
-            assert_eq!(line.trim(), "expr: >-", "an expression has lines of its own");
+            assert_eq!(
+                line.trim(),
+                "expr: >-",
+                "an expression begins on the line after `expr: >-`"
+            );
             expression = true;
             continue;
         }
@@ -72,16 +76,16 @@ fn rule_queries(text: &str) -> Vec<(String, String)> {
     queries
 }
 
-/// A daemon with all services, each of which has something to count.
+/// A daemon with all services, each of which has done something that its metrics count.
 pub(crate) async fn busy_site() -> Site {
-    // A datastore that does nothing is a started task of the Kubernetes framework.
+    // The datastore does nothing. It counts as a started task of the Kubernetes framework.
     let services = format!(
         "[workflow]\nport = 0\ncontainers = false\n[kubernetes]\nport = 0\ncontainers = false\nframework_user = \"{}\"\n\
          ds_command = \"exec sleep 600\"\nds_cpu = 0.1\nds_mem = 32\nds_disk = 1\nportrange_from = 1024\nportrange_to = 65535\n",
         user()
     );
     let site = Site::start_with(&services).await;
-    // A probe counts once an instance has one.
+    // Probes are counted for each instance with a check.
     let check = json!({"protocol": "TCP", "intervalSeconds": 1, "gracePeriodSeconds": 600});
     site.post_app(&json!({
         "id": "/a", "cmd": "exec sleep 1000", "cpus": 0.1, "mem": 16, "healthChecks": [check],
@@ -108,7 +112,7 @@ pub(crate) async fn busy_site() -> Site {
     site
 }
 
-/// The families of a daemon, once what the site does is counted.
+/// Waits until the expected families have series; returns all families.
 pub(crate) async fn families_of(site: &Site) -> BTreeMap<String, Family> {
     eventually("series of what the site does", || async {
         let families = families(&metrics(site).await?);
@@ -123,7 +127,7 @@ pub(crate) async fn families_of(site: &Site) -> BTreeMap<String, Family> {
     .await
 }
 
-/// Families that have a series once the site has done its work; others need a fault or settings.
+/// Families that have series after the work of `busy_site`. Others need a fault or settings.
 const EXPECTED: [&str; 14] = [
     "process_resident_memory_bytes",
     "transom_admin_api_requests",
@@ -153,7 +157,7 @@ fn value(metrics: &str, series: &str) -> Option<f64> {
     metrics.lines().find_map(rest)
 }
 
-/// Names of metrics and labels that a query uses and a daemon does not have.
+/// The metrics and labels that a query uses and a daemon does not export.
 fn unknown_names(query: &str, series: &BTreeMap<String, BTreeSet<String>>) -> Vec<String> {
     let (metrics, grouped) = named(query);
     let mut unknown = Vec::new();
@@ -242,7 +246,7 @@ fn alerts_pass_promtool_and_have_a_line_in_the_runbook() {
         let rests = format!("alertname: {alert}\n        exp_alerts: []\n");
         assert!(
             tests.contains(&rests),
-            "rules_test.yml: {alert} is not among those that rest"
+            "rules_test.yml: {alert} is missing in the test without faults"
         );
         let runbook = format!("runbook: README.md#{}\n", alert.to_lowercase());
         assert!(rules.contains(&runbook), "transom.rules.yml: no {runbook}");
@@ -256,7 +260,7 @@ async fn rules_and_boards_name_existing_metrics_and_labels() {
     let page = documented();
     let mut series: BTreeMap<String, BTreeSet<String>> = BTreeMap::new();
     for (name, family) in &families {
-        // Of a family without series, the page has the labels.
+        // The labels of a family without series are taken from the page.
         let labels = family
             .labels
             .clone()
@@ -314,7 +318,7 @@ async fn a_prometheus_evaluates_every_rule_and_board() {
         }
     })
     .await;
-    // Queries that select among series or compare may be empty.
+    // Queries that filter by label values or compare may return nothing.
     let silent: Vec<String> = families
         .iter()
         .filter(|(_, family)| family.labels.is_none())
@@ -351,7 +355,7 @@ async fn metrics_of_apps_follow_what_happens_to_apps() {
         "id": "/bad", "cmd": "exit 1", "cpus": 0.1, "mem": 16, "backoffSeconds": 600,
     }))
     .await;
-    // No agent has so much.
+    // No agent has so many CPUs.
     let huge = json!({"id": "/huge", "cmd": "true", "cpus": 1000, "mem": 16});
     let posted = site
         .http

@@ -1,6 +1,6 @@
-//! The packages of `cargo xtask dist`: used as an administrator uses them.
+//! The packages of `cargo xtask dist`, used as an administrator uses them.
 //!
-//! They have the binary that the other tests use, so nothing is built for them.
+//! They contain the binary that the other tests use, so that no further build is needed.
 
 use std::fs;
 use std::net::SocketAddr;
@@ -17,10 +17,10 @@ use transom_tests::{http, installed};
 
 use crate::containers;
 
-/// A time for everything in the packages, so that they do not depend on the checkout.
+/// The timestamp of everything in the packages, so that they do not depend on the checkout.
 const EPOCH: &str = "1764547200";
 
-/// The version before this one.
+/// The version that is upgraded.
 const PREVIOUS: &str = "0.0.9";
 const CURRENT: &str = env!("CARGO_PKG_VERSION");
 
@@ -44,7 +44,7 @@ fn dist(out: &Path, arguments: &[&str]) {
     );
 }
 
-/// The Debian package of the version before, made once.
+/// The Debian package of the previous version, built once.
 pub(crate) fn package_before() -> PathBuf {
     static PACKAGES: OnceLock<PathBuf> = OnceLock::new();
     let out = PACKAGES.get_or_init(|| {
@@ -55,7 +55,7 @@ pub(crate) fn package_before() -> PathBuf {
     package(out, ".deb")
 }
 
-/// All packages of this version, made once.
+/// All packages of this version, built once.
 pub(crate) fn packages() -> &'static Path {
     static PACKAGES: OnceLock<PathBuf> = OnceLock::new();
     PACKAGES.get_or_init(|| {
@@ -65,7 +65,7 @@ pub(crate) fn packages() -> &'static Path {
     })
 }
 
-/// The only file with this ending.
+/// The only file with this suffix.
 pub(crate) fn package(dir: &Path, ending: &str) -> PathBuf {
     let files = fs::read_dir(dir)
         .expect("packages")
@@ -78,14 +78,14 @@ pub(crate) fn package(dir: &Path, ending: &str) -> PathBuf {
     found[0].clone()
 }
 
-/// The output of a program that must succeed.
+/// Runs a program that must succeed; returns its output.
 fn output(command: &mut Command) -> String {
     let output = command.output().expect("started");
     assert!(output.status.success(), "{command:?}: {output:?}");
     String::from_utf8(output.stdout).expect("text")
 }
 
-/// The client of a daemon.
+/// A daemon and a client of it.
 struct Daemon {
     process: Transom,
     apps: SocketAddr,
@@ -147,7 +147,7 @@ fn unit_value(root: &DebianRoot, key: &str) -> String {
     line.unwrap_or_else(|| panic!("no {key} in {unit}")).to_owned()
 }
 
-/// Starts what the unit starts, as the unit's user in its directory.
+/// Starts the program of the unit, as the unit's user in its directory.
 fn start_unit(root: &DebianRoot) -> Daemon {
     let exec = unit_value(root, "ExecStart");
     let words: Vec<&str> = exec.split(' ').collect();
@@ -155,7 +155,7 @@ fn start_unit(root: &DebianRoot) -> Daemon {
     Daemon::started(Transom::spawn(root.command(Some(&user), &words)))
 }
 
-/// Changes the settings as an administrator does: another master, and free ports.
+/// Changes the settings as an administrator does: the master's address, and free ports.
 fn configure(root: &DebianRoot, master: SocketAddr) -> String {
     let file = root.path("/etc/transom/transom.toml");
     let text = fs::read_to_string(&file).expect("settings");
@@ -220,7 +220,7 @@ async fn debian_package_is_installed_upgraded_with_a_running_task_and_purged() {
     purged(&root, &before, &settings);
 }
 
-/// Removal keeps the configuration, purging keeps the data, and then nothing else is left.
+/// Removing the package keeps the configuration; purging keeps only the data.
 fn purged(root: &DebianRoot, before: &std::collections::BTreeSet<String>, settings: &str) {
     root.run(&["dpkg", "--remove", "transom"]);
     assert!(!root.path("/usr/bin/transom").exists());
@@ -232,7 +232,8 @@ fn purged(root: &DebianRoot, before: &std::collections::BTreeSet<String>, settin
         .filter(|path| !path.starts_with("/var/lib/transom"))
         .cloned()
         .collect();
-    // The user owns the data; the files with a dash are copies that adduser makes, and one is its lock.
+    // The package's user owns the data and stays. `adduser` keeps a lock, and copies of the files
+    // of users and groups.
     let of_users = [
         "/etc/group-",
         "/etc/gshadow-",
@@ -249,7 +250,7 @@ fn purged(root: &DebianRoot, before: &std::collections::BTreeSet<String>, settin
     assert!(root.path("/var/lib/transom/store").is_dir());
     assert!(root.read("/etc/passwd").contains("\ntransom:"));
 
-    // Without data, the user goes too.
+    // If there is no data, purging removes the user, too.
     fs::remove_dir_all(root.path("/var/lib/transom")).expect("removed");
     root.install(&package(packages(), ".deb"));
     root.run(&["dpkg", "--purge", "transom"]);
@@ -304,7 +305,7 @@ async fn tarball_runs_where_it_is_unpacked() {
     cluster.stop_after(Some(daemon.process));
 }
 
-/// The bytes of a blob, after its descriptor's digest and size are compared.
+/// The file of a blob, whose digest and size must be those of its descriptor.
 fn blob(layout: &Path, descriptor: &Value) -> PathBuf {
     let digest = descriptor["digest"].as_str().expect("a digest");
     let hash = digest.strip_prefix("sha256:").expect("SHA-256");
@@ -344,7 +345,7 @@ fn image_layout_has_the_digests_and_the_configuration_that_it_names() {
     let run = &config["config"];
     assert_eq!(run["User"], "65532:65532");
     assert_eq!(run["Entrypoint"], json!(["/usr/bin/transom"]));
-    // Four blobs, and no other file.
+    // The layers, the configuration and the manifest are the only blobs.
     let blobs = fs::read_dir(layout.join("blobs/sha256")).expect("blobs").count();
     assert_eq!(blobs, layers.len() + 2);
 }
@@ -381,8 +382,8 @@ async fn image_serves_in_a_container_without_a_network() {
     assert!(status.success(), "{status}: {log}");
 }
 
-/// The options of the runtime, before and after `run`, with which the image prints its version:
-/// some machines permit no other limits than lower ones.
+/// The options of the runtime, before and after `run`, that this machine needs to run the image.
+/// Some machines permit only lower limits.
 fn runnable(program: &str, image: &str) -> (&'static [&'static str], &'static [&'static str]) {
     let runc: &[&str] = &["--runtime", "runc", "--cgroup-manager", "cgroupfs"];
     let lower: &[&str] = &["--ulimit", "nofile=16384:16384", "--ulimit", "nproc=16384:16384"];

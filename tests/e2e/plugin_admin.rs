@@ -25,7 +25,7 @@ fn text(bytes: &[u8]) -> String {
     String::from_utf8_lossy(bytes).into_owned()
 }
 
-/// The same, which has to go well, as JSON.
+/// Runs the command with JSON output; it must succeed.
 fn told(site: &Site, arguments: &[&str]) -> Value {
     let output = plugin(site, &[arguments, &["--output", "json"]].concat());
     assert!(output.status.success(), "{}", text(&output.stderr));
@@ -58,7 +58,7 @@ async fn operator_rollback_is_recorded_and_survives_a_restart() {
         ("plugin_admitted_event", &Value::from(second.clone()))
     );
 
-    // A file that is refused changes nothing.
+    // A rejected file changes nothing.
     std::fs::write(site.plugins().join("events.wasm"), "no component").expect("written");
     site.rescan().await;
     assert_eq!(digest(&site), second);
@@ -87,13 +87,13 @@ async fn operator_rollback_is_recorded_and_survives_a_restart() {
     let table = text(&plugin(&site, &["history", "events"]).stdout);
     assert!(table.contains("OUTCOME") && table.contains("grace"), "{table}");
 
-    // After kill -9 the state is unchanged: neither the rejected file nor the version in between
-    // returns.
+    // After SIGKILL and a restart the state is unchanged: neither the rejected file nor the version
+    // before the rollback returns.
     site.kill_daemon();
     site.start_daemon().await;
     assert_eq!(digest(&site), first);
 
-    // By number, to the one in between.
+    // Roll back to that version by the number of its record.
     let number = records[2]["sequence"].to_string();
     told(&site, &["rollback", "events", &number]);
     assert_eq!(digest(&site), second);
@@ -116,7 +116,7 @@ async fn operator_rollback_is_recorded_and_survives_a_restart() {
     cluster.stop_after(daemon);
 }
 
-/// The events plugin with another digest, as a canary with nearly all queries.
+/// The events plugin with another digest, as a canary for 99 % of the queries.
 fn canary(stamp: u64) -> Plugin {
     let plugin = Plugin::first_party("events").stamped(stamp);
     let rollout = "rollout = \"canary-manual\"\ncanary = { percent = 99, compare-percent = 50 }";
@@ -127,7 +127,7 @@ fn canary(stamp: u64) -> Plugin {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn operator_follows_a_canary_returns_it_and_promotes_the_next_one() {
+async fn operator_observes_a_canary_returns_it_and_promotes_the_next_one() {
     let mut site = Site::start().await;
     let mut stream = Events::open(
         &site.http,
@@ -183,7 +183,7 @@ async fn operator_follows_a_canary_returns_it_and_promotes_the_next_one() {
         (event.event.as_str(), &event.data["plugin"]),
         ("plugin_returned_event", &json!("events"))
     );
-    // Its files stay aside, also after kill -9.
+    // The daemon ignores the files of the returned canary, even after SIGKILL and a restart.
     site.kill_daemon();
     site.start_daemon().await;
     assert_eq!(digest(&site), first);
@@ -192,7 +192,7 @@ async fn operator_follows_a_canary_returns_it_and_promotes_the_next_one() {
     canary(2).install(&site.plugins(), "events");
     site.rescan().await;
     let second = told(&site, &["show", "events"])["rollout"]["digest"].clone();
-    // A daemon that is killed in between has the canary again.
+    // A canary continues after SIGKILL and a restart.
     site.kill_daemon();
     site.start_daemon().await;
     let shown = told(&site, &["show", "events"]);
@@ -216,7 +216,7 @@ async fn operator_follows_a_canary_returns_it_and_promotes_the_next_one() {
     cluster.stop_after(daemon);
 }
 
-/// `transom plugin check ARGUMENTS`, which asks no daemon.
+/// `transom plugin check ARGUMENTS`, which needs no daemon.
 fn check(arguments: &[&str]) -> Output {
     let mut command = Command::new(binary());
     command.args(["plugin", "check"]).args(arguments);
@@ -264,7 +264,7 @@ fn plugin_check_accepts_valid_and_refuses_invalid_components() {
     let alone = check(&[&path("alone.wasm")]);
     assert!(
         text(&alone.stderr).contains("alone.toml"),
-        "the manifest beside it is asked for"
+        "the error names the missing manifest"
     );
 }
 
@@ -302,7 +302,7 @@ async fn rollback_does_not_wait_for_a_compilation() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_component_that_compiles_too_long_is_refused_with_the_setting() {
-    // The good ones are compiled without that limit, and kept.
+    // The other components are compiled without that limit and cached.
     let mut site = Site::start().await;
     let config = site.config();
     let text = std::fs::read_to_string(&config).expect("a configuration");
@@ -326,7 +326,7 @@ async fn a_component_that_compiles_too_long_is_refused_with_the_setting() {
     cluster.stop_after(daemon);
 }
 
-/// Whether a text has characters that a terminal would act on.
+/// Whether a text contains characters that control a terminal.
 fn drives_a_terminal(text: &str) -> bool {
     text.contains(|c: char| {
         c.is_control() && c != '\n'
@@ -373,7 +373,7 @@ async fn component_text_cannot_control_the_operators_terminal() {
     let body = answer.text().await.expect("a body");
     assert!(!drives_a_terminal(&body), "{body:?}");
 
-    // The same without a daemon.
+    // The commands that need no daemon escape this text, too.
     let dir = tempfile::tempdir().expect("a directory");
     hostile.install(dir.path(), "mine");
     let settings = json!({"do": "say", "text": "a\u{202e}\u{9b}2J\u{1b}[31m"});

@@ -1,4 +1,4 @@
-//! The compiled components that `transom plugin check`, `test` and `bench` keep.
+//! The cache of compiled components that `transom plugin check`, `test` and `bench` use.
 
 use std::fs::{self, Permissions};
 use std::os::unix::fs::PermissionsExt;
@@ -8,7 +8,7 @@ use std::process::{Command, Output};
 use serde_json::Value;
 use transom_tests::process::{binary, components};
 
-/// `transom plugin ARGUMENTS` in `dir`, which is also where this user's cache is.
+/// `transom plugin ARGUMENTS` in `dir`, which also contains this user's cache.
 fn plugin(dir: &Path, arguments: &[&str]) -> Output {
     Command::new(binary())
         .arg("plugin")
@@ -24,7 +24,7 @@ fn text(bytes: &[u8]) -> String {
     String::from_utf8_lossy(bytes).into_owned()
 }
 
-/// What `check` says about the compilation.
+/// The line of `check` about the compilation.
 fn compilation(dir: &Path, arguments: &[&str]) -> String {
     let check = [&["check", "events.wasm", "--output", "json"][..], arguments].concat();
     let output = plugin(dir, &check);
@@ -60,7 +60,7 @@ fn commands_of_authors_share_one_cache_of_compiled_components() {
     let folder = folder();
     let dir = folder.path();
     assert_eq!(compilation(dir, &["--no-cache"]), "compiled");
-    assert_eq!(compilation(dir, &[]), "compiled", "nothing was kept before");
+    assert_eq!(compilation(dir, &[]), "compiled", "nothing was cached before");
     assert_eq!(compilation(dir, &[]), "from the cache");
     for command in [
         &["test", "events.wasm", "cases.toml", "--verbose"][..],
@@ -100,7 +100,7 @@ fn cache_that_other_users_can_write_to_is_refused() {
     );
     assert!(fs::read_dir(dir.join("open/compiled")).is_ok_and(|mut it| it.next().is_none()));
 
-    // The default is reported and not used.
+    // A default cache directory with wrong permissions is reported and not used.
     assert_eq!(compilation(dir, &[]), "compiled");
     fs::set_permissions(dir.join("xdg/transom/plugins"), Permissions::from_mode(0o777)).expect("allowed");
     let output = plugin(dir, &["check", "events.wasm"]);

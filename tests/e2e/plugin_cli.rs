@@ -18,7 +18,7 @@ fn new(dir: &Path, name: &str, world: &str, language: &str) {
     assert!(made.contains("transom plugin build"), "{made}");
 }
 
-/// The project's own test.
+/// Runs the project's own cases, which must pass.
 fn passes(project: &Path, name: &str) {
     let component = format!("out/{name}.wasm");
     let reports = told(
@@ -35,7 +35,7 @@ fn passes(project: &Path, name: &str) {
     }
 }
 
-/// The kit's harness, as the project's README.md has it.
+/// Runs the kit's harness as in the project's README.md; the cases must pass.
 fn passes_natively(command: &mut Command) {
     let output = command.output().expect("it runs");
     let told = text(&output.stdout);
@@ -43,7 +43,7 @@ fn passes_natively(command: &mut Command) {
     assert!(told.matches("passed ").count() >= 3, "{told}");
 }
 
-/// Every stage of admission is passed.
+/// Requires that the component passes every stage of admission.
 fn is_admitted(project: &Path, name: &str) {
     let component = format!("out/{name}.wasm");
     let verdict = told(project, &["plugin", "check", &component, "--output", "json"]);
@@ -77,10 +77,10 @@ fn a_new_project_in_rust_builds_and_passes_its_own_test() {
     let project = dir.path().join("mine-event-filter");
     differs_and_is_updated(&project);
     is_measured(&project);
-    // Its unit tests, natively.
+    // The project's unit tests, run natively.
     let mut cargo = Command::new("cargo");
     equip(&mut cargo);
-    // Whatever compiles components is not needed for these.
+    // Native tests do not need the settings that the compilation of components does.
     cargo.env_remove("RUSTC").env_remove("CARGO_UNSTABLE_BUILD_STD");
     let output = cargo
         .args(["test", "--quiet"])
@@ -100,7 +100,7 @@ fn a_new_project_in_rust_builds_and_passes_its_own_test() {
     );
 }
 
-/// A case with another expected answer fails, and `--update` can record the actual one.
+/// A case with a wrong expectation fails, and `--update` records the actual answer.
 fn differs_and_is_updated(project: &Path) {
     let cases = project.join("other.toml");
     let case = "# Ours.\n[[case]]\nname = \"hidden\"\nevents = [{ kind = \"a\", subject = \"/load\" }]\nexpect = [\"pass\"]\n";
@@ -209,7 +209,7 @@ fn a_new_project_in_javascript_builds_and_passes_its_own_test() {
     passes_natively(&mut npm);
 }
 
-/// `transom plugin build` in a project, with nothing on PATH and these variables.
+/// `transom plugin build` in a project, with an empty `PATH` and these variables.
 fn build_without(project: &Path, variables: &[(&str, &str)]) -> Output {
     Command::new(binary())
         .args(["plugin", "build"])
@@ -227,7 +227,7 @@ fn missing_build_tools_are_reported_with_the_install_command() {
     for language in ["rust", "python", "javascript"] {
         new(dir.path(), language, "event-filter", language);
     }
-    // A compiler that knows no WebAssembly.
+    // A compiler without a WebAssembly target.
     let rustc = dir.path().join("rustc");
     fs::write(&rustc, "#!/bin/sh\necho /nowhere\n").expect("written");
     fs::set_permissions(&rustc, std::os::unix::fs::PermissionsExt::from_mode(0o755)).expect("allowed");
@@ -307,7 +307,7 @@ fn invalid_arguments_are_refused_with_the_reason() {
         assert_eq!(output.status.code(), Some(2), "{arguments:?}: {error}");
         assert!(error.contains(expected), "{arguments:?}: {error}");
     }
-    // Into an empty folder it goes.
+    // An empty folder is accepted.
     told(
         dir.path(),
         &[&["plugin", "new", "mine", "--dir", "empty"][..], &world].concat(),

@@ -1,5 +1,5 @@
-//! `transom plugin dev`: each change of a project is built, tested and served, and one that fails
-//! leaves the version before serving.
+//! `transom plugin dev`: each change of a project is built, tested and served. If a change fails,
+//! the previous version continues to serve.
 
 use std::fs;
 use std::path::Path;
@@ -12,19 +12,19 @@ use transom_tests::events::Events;
 use transom_tests::process::{Transom, binary};
 use transom_tests::site::Site;
 
-/// `transom plugin dev` in a project, which serves in place of the first-party filter.
+/// Starts `transom plugin dev` in a project. The component replaces the first-party filter.
 fn develop(project: &Path, admin: &str) -> Transom {
     let mut command = Command::new(binary());
     command
         .args(["plugin", "dev", "--as", "events", "--admin", admin])
         .current_dir(project);
     equip(&mut command);
-    // The default: what the daemon on this machine has.
+    // The default is the cache of the daemon on this machine.
     command.env_remove("TRANSOM_CACHE_DIR");
     Transom::spawn(command)
 }
 
-/// How many components the daemon had to compile.
+/// The metric line with the number of components that the daemon had to compile.
 async fn compiled(site: &Site) -> String {
     let metrics = site.http.get(site.admin("/metrics")).send().await;
     let metrics = metrics.expect("an answer").text().await.expect("text");
@@ -88,7 +88,7 @@ async fn plugin_dev_serves_each_change_and_keeps_the_last_good_one() {
         "it was compiled once for both"
     );
 
-    // Its log and its calls are shown.
+    // The log and the calls of the component are shown.
     let opened = "        let Config { hide } = self.0.clone();";
     edit(
         &source,
@@ -109,7 +109,7 @@ async fn plugin_dev_serves_each_change_and_keeps_the_last_good_one() {
     log_is_on_the_admin_port(&site).await;
     let second = status(&site).await["digest"].clone();
 
-    // A wrong build: the compiler's output, and the version before serves.
+    // If the build fails, the compiler's output is shown and the previous version serves.
     edit(&source, "fn below(", "fn below(wrong: Unknown, ");
     says(&mut dev, "cannot find type `Unknown`");
     says(&mut dev, "cargo build failed");
@@ -119,7 +119,7 @@ async fn plugin_dev_serves_each_change_and_keeps_the_last_good_one() {
     );
     assert_eq!(status(&site).await["digest"], second);
 
-    // A case that fails.
+    // The same if a case fails.
     edit(&source, "fn below(wrong: Unknown, ", "fn below(");
     edit(&source, "Decision::Pass", "Decision::Drop");
     says(&mut dev, "cases failed");
@@ -147,7 +147,7 @@ async fn plugin_dev_serves_each_change_and_keeps_the_last_good_one() {
     cluster.stop_after(daemon);
 }
 
-/// The lines that `dev` shows, and what is no question for them.
+/// The admin port returns the lines that `dev` shows, and rejects invalid queries.
 async fn log_is_on_the_admin_port(site: &Site) {
     let get = async |path: &str| {
         let answer = site.http.get(site.admin(path)).send().await.expect("an answer");
@@ -193,7 +193,7 @@ fn refused(dir: &Path, arguments: &[&str]) -> (Option<i32>, String) {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn plugin_dev_explains_what_it_lacks() {
+async fn plugin_dev_reports_missing_files_and_settings() {
     let site = Site::start().await;
     let admin = site.admin("");
     let dir = tempfile::tempdir().expect("a directory");

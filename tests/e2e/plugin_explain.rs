@@ -1,4 +1,4 @@
-//! Operators ask why: `transom plugin explain matcher`, `filter` and `probe`.
+//! Operators ask for reasons: `transom plugin explain matcher`, `filter` and `probe`.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -17,7 +17,7 @@ fn text(bytes: &[u8]) -> String {
     String::from_utf8_lossy(bytes).into_owned()
 }
 
-/// `transom plugin explain ARGUMENTS` with an admin port.
+/// `transom plugin explain ARGUMENTS` with this admin port.
 fn explain_at(admin: &str, arguments: &[&str]) -> Output {
     Command::new(binary())
         .args(["plugin", "explain"])
@@ -27,20 +27,20 @@ fn explain_at(admin: &str, arguments: &[&str]) -> Output {
         .expect("transom runs")
 }
 
-/// What it prints for people.
+/// The output of an explanation as text.
 fn told(site: &Site, arguments: &[&str]) -> String {
     let output = explain_at(&site.admin(""), arguments);
     assert!(output.status.success(), "{arguments:?}: {}", text(&output.stderr));
     text(&output.stdout)
 }
 
-/// The document.
+/// The output of an explanation as JSON.
 fn document(site: &Site, arguments: &[&str]) -> Value {
     let arguments = [arguments, &["--output", "json"]].concat();
     serde_json::from_str(&told(site, &arguments)).expect("JSON")
 }
 
-/// The error of an explanation that cannot be given.
+/// The message of an explanation that fails.
 fn refused(admin: &str, arguments: &[&str]) -> String {
     let output = explain_at(admin, arguments);
     let error = text(&output.stderr);
@@ -48,7 +48,8 @@ fn refused(admin: &str, arguments: &[&str]) -> String {
     error
 }
 
-/// The settings of a Kubernetes cluster whose first member waits: no agent has the name.
+/// The settings of a Kubernetes cluster whose first member waits, because no agent has the required
+/// name.
 fn kubernetes() -> String {
     format!(
         "port = 0\ncontainers = false\nframework_user = \"{}\"\nds_command = \"sleep 1000\"\n\
@@ -141,7 +142,7 @@ async fn placement_is_explained_by_condition_and_attribute_values() {
         "{table}"
     );
 
-    // A matcher that is missing is the explanation.
+    // A missing matcher is reported as the reason.
     fs::remove_file(site.plugins().join("second.wasm")).expect("removed");
     site.rescan().await;
     let table = told(&site, &["matcher", "--app", "/web"]);
@@ -232,7 +233,7 @@ async fn pending_job_and_member_are_explained_by_the_conditions_of_their_request
         assert!(table.contains(part), "{part}: {table}");
     }
 
-    // A canary is asked beside the version that serves, as in a round.
+    // A canary is called in addition to the version that serves, as in a matching round.
     let mut next = Plugin::first_party("attributes").stamped(1);
     let rollout = "rollout = \"canary-manual\"\ncanary = { percent = 99 }\n";
     next.manifest = format!("{rollout}{}", next.manifest);
@@ -255,7 +256,8 @@ async fn pending_job_and_member_are_explained_by_the_conditions_of_their_request
     site.cluster.stop_after(site.daemon);
 }
 
-/// The errors for a job that runs, a member that waits for another one, and unknown ones.
+/// Explanations fail for a running job, for a member that waits for another one, and for unknown
+/// ids.
 async fn launched_and_unknown_ones_are_refused(site: &Site) {
     let running = eventually("the other job runs", async || {
         let url = format!("http://{}/v0/task/runs", site.addresses["workflow"]);
@@ -336,7 +338,7 @@ async fn past_events_are_explained_by_the_filter_that_drops_or_replaces_them() {
     ] {
         assert!(table.contains(part), "{part}: {table}");
     }
-    // It asks what the stream asks.
+    // The explanation uses the same query as the stream.
     let stream = site.apps(&format!("/v2/events?{query}"));
     let mut stream = Events::open(&site.http, &stream).await;
     site.scale("/web", 2).await;
@@ -358,9 +360,9 @@ async fn past_events_are_explained_by_the_filter_that_drops_or_replaces_them() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn attempt_of_a_probe_is_explained_step_by_step_and_counts_nowhere() {
+async fn attempt_of_a_probe_is_explained_step_by_step_and_not_counted() {
     let site = Site::start().await;
-    // After the first attempt the next one is an hour away.
+    // The next attempt of the check is an hour after the first.
     let check = |more: Value| {
         let mut check = json!({"gracePeriodSeconds": 0, "intervalSeconds": 3600, "delaySeconds": 3600, "timeoutSeconds": 5});
         let members = check.as_object_mut().expect("an object");
@@ -394,7 +396,7 @@ async fn attempt_of_a_probe_is_explained_step_by_step_and_counts_nowhere() {
         .await
         .expect("a plugin");
 
-    // Nobody listens at the port.
+    // Nothing listens on the port.
     let explained = document(&site, &["probe", "--task", &task]);
     assert_eq!(
         (&explained["check"], &explained["purpose"], &explained["kind"]),
@@ -419,7 +421,7 @@ async fn attempt_of_a_probe_is_explained_step_by_step_and_counts_nowhere() {
         assert!(table.contains(part), "{part}: {table}");
     }
 
-    // Neither for the task nor for the plugin.
+    // The attempt is counted neither for the task nor for the plugin.
     let after = site
         .get(&site.admin("/v1/plugins/check-http"))
         .await
@@ -446,7 +448,7 @@ async fn attempt_of_a_probe_is_explained_step_by_step_and_counts_nowhere() {
         assert!(error.contains(expected), "{arguments:?}: {error}");
     }
 
-    // Without its component the failure is the explanation.
+    // If the component is missing, the failure is reported as the reason.
     fs::remove_file(site.plugins().join("check-http.wasm")).expect("removed");
     site.rescan().await;
     let table = told(&site, &["probe", "--task", &task]);
@@ -457,7 +459,7 @@ async fn attempt_of_a_probe_is_explained_step_by_step_and_counts_nowhere() {
     site.cluster.stop_after(site.daemon);
 }
 
-/// A daemon of a site whose configuration ends with `more`, and its admin port.
+/// Starts a daemon whose configuration ends with `more`; returns it and the URL of its admin port.
 fn daemon(dir: &std::path::Path, name: &str, more: &str) -> (Transom, String) {
     let file = format!("{name}.toml");
     let configuration =
@@ -469,7 +471,7 @@ fn daemon(dir: &std::path::Path, name: &str, more: &str) -> (Transom, String) {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn standby_names_the_leader_and_a_daemon_without_the_service_the_section() {
+async fn standby_names_the_leader_and_daemon_without_the_service_names_the_section() {
     let dir = tempfile::tempdir().expect("a directory");
     copy_components(&dir.path().join("plugins"));
     let cluster = Cluster::start(dir.path());

@@ -1,4 +1,5 @@
-//! `transom plugin fuzz`: what a component hides is found, and what holds is left alone.
+//! `transom plugin fuzz` finds hidden faults of a component, and reports none for the first-party
+//! components.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -8,7 +9,7 @@ use transom_tests::authors::transom;
 use transom_tests::plugin::Plugin;
 use transom_tests::process::components;
 
-/// A guest in a folder, with this configuration and these self-tests.
+/// Writes a guest with this configuration and these self-tests to a folder.
 fn guest(dir: &Path, config: &str) -> PathBuf {
     let Plugin { wasm, .. } = Plugin::odd("odd-events");
     let path = dir.join("odd-events.wasm");
@@ -18,7 +19,7 @@ fn guest(dir: &Path, config: &str) -> PathBuf {
     path
 }
 
-/// Exit code and report.
+/// Runs `transom plugin fuzz`; returns its exit code and its report.
 fn fuzzed(dir: &Path, component: &Path, more: &[&str]) -> (Option<i32>, Value) {
     let component = component.to_string_lossy();
     let arguments = [
@@ -41,9 +42,10 @@ fn fuzzed(dir: &Path, component: &Path, more: &[&str]) -> (Option<i32>, Value) {
 }
 
 #[test]
-fn call_that_traps_is_found_made_small_and_saved_as_a_case() {
+fn call_that_traps_is_found_minimised_and_saved_as_a_case() {
     let dir = tempfile::tempdir().expect("a directory");
-    // Events of no kind trap it, which the manifest's words do not say.
+    // The component traps on events with an empty kind. No word of its manifest suggests this
+    // input.
     let component = guest(dir.path(), "[config]\ntrap_on = [\"\"]\n");
     let run = ["--seed", "3", "--calls", "3000"];
     let (code, report) = fuzzed(dir.path(), &component, &run);

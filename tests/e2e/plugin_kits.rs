@@ -1,5 +1,5 @@
-//! The packages that plugins are written with: `transom-sdk` from its crate, and `transom-plugin`
-//! for Python and JavaScript as `cargo xtask test` installed them, from a wheel and a tarball.
+//! The packages for plugin authors: `transom-sdk` from its crate, and `transom-plugin` for Python
+//! and JavaScript as `cargo xtask test` installed them, from a wheel and a tarball.
 
 use std::fs;
 use std::os::unix::fs::symlink;
@@ -35,7 +35,7 @@ fn output(command: &mut Command) -> String {
     stdout.into_owned()
 }
 
-/// The environment's Python, with nothing of the repository on its path.
+/// The Python of the environment; no folder of the repository is on its path.
 fn python3() -> Command {
     let mut command = Command::new(python().join("python3"));
     command
@@ -44,7 +44,7 @@ fn python3() -> Command {
     command
 }
 
-/// The harness of the Python kit on an example.
+/// The harness of the Python kit with an example.
 fn python_harness(name: &str, cases: &Path) -> Command {
     let mut command = python3();
     command
@@ -57,7 +57,7 @@ fn python_harness(name: &str, cases: &Path) -> Command {
     command
 }
 
-/// The harness of the JavaScript kit on an example, in which the kit is installed.
+/// The harness of the JavaScript kit with an example in which the kit is installed.
 fn javascript_harness(name: &str, cases: &Path) -> Command {
     let mut command = Command::new("node");
     command
@@ -79,7 +79,8 @@ fn harness(name: &str, cases: &Path) -> Command {
     }
 }
 
-/// What all judges have to agree on: name, verdict, and both answers of each case.
+/// The part of the reports that every harness must agree on: the name, the verdict and both answers
+/// of each case.
 fn verdicts(reports: &[u8]) -> Vec<[Value; 4]> {
     let reports: Vec<Value> = serde_json::from_slice(reports)
         .unwrap_or_else(|error| panic!("{error}: {}", String::from_utf8_lossy(reports)));
@@ -87,7 +88,7 @@ fn verdicts(reports: &[u8]) -> Vec<[Value; 4]> {
     reports.iter().map(verdict).collect()
 }
 
-/// What `transom plugin test` says of an example's component.
+/// The results of `transom plugin test` for an example's component.
 fn judged(component: &str, cases: &Path) -> Vec<[Value; 4]> {
     let component = components().join(format!("examples/{component}.wasm"));
     let arguments = [
@@ -135,8 +136,8 @@ fn components_made_with_a_kit_pass_the_same_cases() {
     }
 }
 
-/// With the copies of the kits that `transom plugin new` writes, and nothing that is installed but
-/// the parser of TOML.
+/// The projects use the copies of the kits that `transom plugin new` writes. Nothing else is
+/// installed except the TOML parser.
 #[test]
 fn new_projects_of_every_world_pass_their_cases_natively() {
     if left_out() {
@@ -182,7 +183,7 @@ fn new_projects_of_every_world_pass_their_cases_natively() {
     }
 }
 
-/// Each file has right, wrong and malformed cases.
+/// Each file has passing, failing and malformed cases.
 #[test]
 fn harnesses_judge_every_case_as_the_command_does() {
     if left_out() {
@@ -272,7 +273,7 @@ fn javascript_kit_passes_its_own_tests_and_its_page_runs() {
     for (name, code) in scripts {
         fs::write(dir.path().join(name), code).expect("written");
     }
-    // What the page has without a test.
+    // The page shows these cases without a test that runs them.
     let ping = r#"[{"endpoint": "a:1", "answers": [{"connected": 1}, {"sent": true}, {"received": "+PONG"}], "expect": {"custom": {"pong": true}}}]"#;
     fs::write(dir.path().join("ping.json"), ping).expect("written");
     let program = node_modules().join(".bin/transom-plugin");
@@ -285,9 +286,9 @@ fn javascript_kit_passes_its_own_tests_and_its_page_runs() {
     assert!(told.contains("load tests are dropped"), "{told}");
 }
 
-/// `cargo package`, and a plugin that is built with what is in the package alone.
+/// `cargo package` works, and a plugin can be built with the files of the package alone.
 #[test]
-fn sdk_is_a_package_that_plugins_are_built_with() {
+fn sdk_package_suffices_to_build_plugins() {
     let dir = tempfile::tempdir().expect("a directory");
     let mut cargo = Command::new("cargo");
     equip(&mut cargo);

@@ -13,7 +13,7 @@ fn text(bytes: &[u8]) -> String {
     String::from_utf8_lossy(bytes).into_owned()
 }
 
-/// `transom plugin ARGUMENTS` in a folder, with the site's admin port.
+/// `transom plugin ARGUMENTS` in a folder, for the site's admin port.
 fn plugin(site: &Site, dir: &Path, arguments: &[&str]) -> Output {
     Command::new(binary())
         .arg("plugin")
@@ -24,10 +24,10 @@ fn plugin(site: &Site, dir: &Path, arguments: &[&str]) -> Output {
         .expect("transom runs")
 }
 
-/// The manifest of another filter, up to its configuration.
+/// The manifest of another filter, up to its configuration table.
 const FILTER: &str = "world = \"event-filter\"\n[limits]\nmemory = \"16MiB\"\n[config]\n";
 
-/// A subscriber of the event stream, for whom events are filtered.
+/// A subscriber of the event stream; events are filtered only for subscribers.
 async fn subscribe(site: &Site) -> reqwest::Response {
     let request = site.http.get(site.apps("/v2/events"));
     let stream = request.header("accept", "text/event-stream").send();
@@ -58,14 +58,14 @@ async fn recorded_placements_are_replayed_and_become_test_cases() {
         (&json!("attributes"), &json!("attribute-matcher"))
     );
 
-    // The version that serves answers as it did.
+    // The version that serves returns the recorded answers.
     let same = run(&["replay", "attributes.wasm", "--since", "1h", "--json"]);
     assert!(same.status.success(), "{}", text(&same.stderr));
     let report: Value = serde_json::from_slice(&same.stdout).expect("JSON");
     assert!(report["compared"].as_u64() > Some(1), "{report}");
     assert_eq!(report["compared"], report["same"], "{report}");
 
-    // Its calls are test cases, in both forms.
+    // The recorded calls become test cases, in both formats.
     for file in ["cases.json", "cases.toml"] {
         let cases = run(&[
             "cases",
@@ -93,7 +93,7 @@ async fn recorded_placements_are_replayed_and_become_test_cases() {
         );
     }
 
-    // Another filter decides otherwise.
+    // Another filter returns other decisions.
     let mut other = Plugin::odd("odd-events");
     other.manifest = FILTER.to_owned() + "mark = \"other\"\n";
     other.install(dir.path(), "other");
@@ -117,7 +117,7 @@ async fn recorded_placements_are_replayed_and_become_test_cases() {
     cluster.stop_after(daemon);
 }
 
-/// Wrong arguments, of the commands and of the request, get an error that names them.
+/// Invalid arguments of the commands and of the request cause errors that name them.
 async fn names_wrong_arguments(site: &Site, dir: &Path) {
     for (arguments, code, expected) in [
         (

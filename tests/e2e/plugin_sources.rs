@@ -1,5 +1,5 @@
-//! A component in a registry: pushed and signed by its author, verified and used by an operator
-//! with the key.
+//! A component in a registry: its author pushes and signs it, and an operator with the key verifies
+//! and uses it.
 
 use std::fs;
 use std::path::Path;
@@ -15,7 +15,7 @@ use transom_tests::site::Site;
 const PRIVATE: &str = include_str!("../../host/plugin-host/tests/data/signing/p256.key");
 const PUBLIC: &str = include_str!("../../host/plugin-host/tests/data/signing/p256.pub");
 
-/// `transom plugin ARGUMENTS` in `dir`, which has the operator's transom.toml.
+/// `transom plugin ARGUMENTS` in `dir`, which contains the operator's `transom.toml`.
 fn plugin(dir: &Path, arguments: &[&str]) -> Output {
     Command::new(binary())
         .arg("plugin")
@@ -27,7 +27,7 @@ fn plugin(dir: &Path, arguments: &[&str]) -> Output {
         .expect("transom runs")
 }
 
-/// The same, which has to go well.
+/// Runs the command, which must succeed.
 fn told(dir: &Path, arguments: &[&str]) -> Value {
     let output = plugin(dir, arguments);
     let said = String::from_utf8_lossy(&output.stderr);
@@ -68,7 +68,8 @@ async fn pushed_component_is_served_from_the_registry() {
     let signer = verdict["signed_by"].as_str().expect("a signer");
     assert!(signer.starts_with("team.pub (sha256:"), "{signer}");
 
-    // The daemon serves files of its directory, and then the tag in place of one.
+    // The daemon serves the files of its directory, except for one component that it pulls by a
+    // tag.
     let mut site = Site::start_with(&settings).await;
     fs::write(site.plugins().join("events.toml"), &manifest).expect("written");
     fs::remove_file(site.plugins().join("events.wasm")).expect("removed");
@@ -100,7 +101,7 @@ async fn pushed_component_is_served_from_the_registry() {
         (&events["state"], &events["source"]["state"]),
         (&Value::from("serving"), &Value::from("current"))
     );
-    // Nobody signed that one.
+    // The new component of the tag is not signed.
     let output = plugin(here, &["check", "events.toml"]);
     let said = String::from_utf8_lossy(&output.stderr);
     assert!(said.contains("would be refused: it is not signed"), "{said}");
@@ -133,7 +134,7 @@ fn a_push_to_a_registry_without_tls_names_the_option() {
         ],
     );
 
-    // Without a registry there is no hint.
+    // Without a registry at that address the error does not suggest the option.
     let address = registry.address;
     drop(registry);
     let output = plugin(

@@ -1,4 +1,5 @@
-//! `transom plugin check --against serving`: what an upgrade asks for, before its files are copied.
+//! `transom plugin check --against serving` lists what an upgrade requests in addition, before its
+//! files are copied.
 
 use std::fs;
 use std::path::Path;
@@ -34,7 +35,7 @@ fn document(output: &Output) -> Value {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn check_against_serving_lists_what_an_upgrade_newly_asks_for() {
+async fn check_against_serving_lists_additional_requests_of_an_upgrade() {
     let site = Site::start().await;
     let dir = tempfile::tempdir().expect("a directory");
     let (dir, admin) = (dir.path(), site.admin(""));
@@ -74,7 +75,7 @@ async fn check_against_serving_lists_what_an_upgrade_newly_asks_for() {
     assert_eq!(against["limits"], limits, "{found}");
     assert_eq!(against["refusal"], Value::Null, "{found}");
 
-    // And so it is.
+    // The daemon admits the upgrade.
     let upgrade = Plugin {
         wasm: Plugin::odd("worldly").wasm,
         manifest: manifest.to_owned(),

@@ -21,7 +21,7 @@ const TEAM_PRIVATE: &str = include_str!("../../host/plugin-host/tests/data/signi
 const TEAM_PUBLIC: &str = include_str!("../../host/plugin-host/tests/data/signing/p256.pub");
 const STRANGER_PRIVATE: &str = include_str!("../../host/plugin-host/tests/data/signing/other.key");
 
-/// `transom plugin upload ARGUMENTS` in `dir`: exit code and everything that it prints.
+/// `transom plugin upload ARGUMENTS` in `dir`: the exit code and all output.
 fn upload(site: &Site, dir: &Path, arguments: &[&str]) -> (Option<i32>, String) {
     let mut command = Command::new(binary());
     command.args(["plugin", "upload"]).args(arguments);
@@ -42,7 +42,7 @@ async fn status(site: &Site, name: &str) -> Value {
     site.get(&url).await.unwrap_or_default()
 }
 
-/// `PUT /v1/plugins/NAME/files`: status and text.
+/// Sends `PUT /v1/plugins/NAME/files`; returns the status and the body.
 async fn put(site: &Site, name: &str, body: Vec<u8>) -> (u16, String) {
     let request = site
         .http
@@ -51,7 +51,7 @@ async fn put(site: &Site, name: &str, body: Vec<u8>) -> (u16, String) {
     (answer.status().as_u16(), answer.text().await.expect("a body"))
 }
 
-/// The archive of these files, by the program that an operator has.
+/// An archive of these files, made with `tar` as an operator would.
 fn tar(files: &[(&str, &[u8])]) -> Vec<u8> {
     let dir = tempfile::tempdir().expect("a directory");
     for (name, content) in files {
@@ -105,7 +105,7 @@ async fn uploaded_component_serves_or_is_rejected_and_leaves_the_old_one_serving
     let kept = fs::read(site.plugins().join("events.toml")).expect("a manifest");
     assert_eq!(kept, manifest, "the daemon's manifest stays");
 
-    // Once more: nothing is admitted, and the answer is the same.
+    // The same upload again: nothing is admitted, and the output is the same.
     let (code, text) = upload(&site, dir, &["events.wasm"]);
     assert_eq!(code, Some(0), "{text}");
     assert!(
@@ -134,7 +134,7 @@ async fn uploaded_component_serves_or_is_rejected_and_leaves_the_old_one_serving
         assert_eq!((&now["digest"], &now["state"]), (&second, &json!("serving")));
     }
 
-    // The rules of rollouts and of quarantine hold.
+    // Uploads follow the rules of rollouts and of quarantine.
     let canary = format!("rollout = \"canary-manual\"\n{}", events.manifest);
     fs::write(dir.join("canary.toml"), canary).expect("written");
     fs::write(dir.join("events.wasm"), &events.stamped(2).wasm).expect("written");
@@ -153,7 +153,7 @@ async fn uploaded_component_serves_or_is_rejected_and_leaves_the_old_one_serving
     assert!(text.contains("ignores these files"), "{text}");
     assert_eq!(status(&site, "events").await["digest"], second);
 
-    // A new plugin, without our program.
+    // A new plugin, uploaded without `transom`.
     fs::write(dir.join("mine.toml"), &probe.manifest).expect("written");
     fs::write(dir.join("mine.wasm"), &probe.wasm).expect("written");
     let script = format!(
@@ -185,7 +185,7 @@ async fn upload_of_files_that_a_rollback_replaced_is_ignored() {
     let dir = tempfile::tempdir().expect("a directory");
     let dir = dir.path();
     let first = status(&site, "events").await["digest"].clone();
-    // Only the manifest differs.
+    // The two uploads differ only in the manifest.
     let events = Plugin::first_party("events");
     let commented = format!("# rolled back\n{}", events.manifest);
     fs::write(dir.join("commented.toml"), commented).expect("written");
@@ -227,7 +227,7 @@ async fn signature_of_an_upload_is_verified() {
         key("team.key", TEAM_PRIVATE),
         key("stranger.key", STRANGER_PRIVATE),
     );
-    // The first-party components are not signed.
+    // The first-party components are not signed, so signatures must not be required.
     let signatures = format!("\n[plugins.signatures]\nkeys = [{public:?}]\nrequired = false\n");
     let site = Site::start_with_plugins(UPLOADS, &signatures).await;
     let first = status(&site, "events").await["digest"].clone();
@@ -262,7 +262,8 @@ async fn signature_of_an_upload_is_verified() {
     let signer = newest["signed_by"].as_str().unwrap_or_default();
     assert!(signer.starts_with("team.pub (sha256:"), "{newest}");
 
-    // The signature stays where it is not replaced, and is not that of another component.
+    // A signature file stays if the upload does not replace it, but it does not match another
+    // component.
     fs::remove_file(dir.join("events.wasm.sig")).expect("removed");
     let unsigned = Plugin::first_party("events").stamped(2).wasm;
     fs::write(dir.join("events.wasm"), unsigned).expect("written");
@@ -337,7 +338,8 @@ async fn refused_upload_changes_no_file() {
     }
     assert_eq!(fs::read(&victim).expect("a file"), b"mine");
 
-    // What a page of another site could send, and users who may only read or are unknown.
+    // Requests as a page of another site could send them, and requests of read-only and unknown
+    // users.
     let url = site.admin("/v1/plugins/events/files");
     let send = async |change: fn(reqwest::RequestBuilder) -> reqwest::RequestBuilder| {
         let request = site.http.put(&url).body("x");
@@ -352,7 +354,7 @@ async fn refused_upload_changes_no_file() {
     assert_eq!(send(|it| it.basic_auth("rob", Some("look"))).await, 403);
     assert_eq!(send(|it| it.basic_auth("rob", Some("guessed"))).await, 401);
     assert_eq!(content(&plugins), before);
-    // A body that is too large is refused before it is sent; those of other requests have the usual limit.
+    // A body that is too large is rejected before it is sent. Other requests have the usual limit.
     for (request, length) in [
         ("PUT /v1/plugins/events/files", 300_000_000),
         ("POST /v1/plugins/events/promote", 9_000_000),

@@ -1,9 +1,9 @@
 //! Executes `examples/plugins/README.md` literally: from `transom plugin new` to a replacement on a
 //! running `transom dev`, and a rollback.
 //!
-//! One shell executes the page's commands, block by block, in a folder that looks like the
-//! repository. The exception is the first one: instead of `cargo xtask dev`, which builds and
-//! starts `transom dev`, the built binary is started on free ports.
+//! One shell executes the page's commands, block by block, in a folder with links to the files of
+//! the repository. The exception is the first command: instead of `cargo xtask dev`, which builds
+//! and starts `transom dev`, the built binary is started on free ports.
 
 use std::fs;
 use std::path::Path;
@@ -13,7 +13,7 @@ use transom_testkit::eventually;
 use transom_tests::readme::{Shell, blocks, repository};
 use transom_tests::{dev, http};
 
-/// The version of the filter that serves, once it is another component than `before`; and its
+/// Waits until a component other than `before` serves as the filter; returns its version and
 /// digest.
 async fn swapped(admin: &str, before: &str) -> (String, String) {
     let client = http();
@@ -41,7 +41,7 @@ async fn commands_of_the_plugins_readme_work_as_written() {
     let page = fs::read_to_string(page).expect("the page");
     let blocks = blocks(&page);
     let [start, new, make, look, give, show, second, back, restore] = blocks[..] else {
-        panic!("the page has other blocks than this test knows: {blocks:#?}");
+        panic!("the page does not have the blocks that this test expects: {blocks:#?}");
     };
     assert_eq!(start, "cargo xtask dev\n");
     let dir = repository();
@@ -65,7 +65,8 @@ async fn commands_of_the_plugins_readme_work_as_written() {
     assert!(shown.contains("hides the events of some apps"), "{shown}");
 
     shell.run(second);
-    // The manifest may be seen before the component: that is a version of its own for a moment.
+    // The daemon may read the new manifest before the new component; that is a separate version for
+    // a moment.
     let version = eventually("the second version to serve", || async {
         match swapped(&admin, &first).await {
             (version, _) if version == "0.2.0" => Ok(version),

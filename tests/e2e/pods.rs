@@ -8,7 +8,7 @@ use transom_testkit::eventually;
 use transom_tests::events::Events;
 use transom_tests::site::Site;
 
-/// The status of a pod, once its instances are `count` and all of them are stable.
+/// Waits until the pod has `count` instances and all of them are stable; returns its status.
 async fn stable(site: &Site, id: &str, count: usize) -> Value {
     let url = site.apps(&format!("/v2/pods{id}::status"));
     eventually(&format!("{count} stable instances of {id}"), || async {
@@ -79,7 +79,7 @@ async fn example_pod_runs_with_its_checks_and_survives_faults() {
         .expect("a page");
     assert!(!page.is_empty(), "the helper's file");
 
-    // A container that ends takes its instance along; the other instance is left alone.
+    // If a container ends, its instance is replaced; the other instance is not affected.
     let other = container(&status["instances"][1], "web")["containerId"].clone();
     let helper = container(&status["instances"][0], "helper")["containerId"].clone();
     let helper = helper.as_str().expect("a task").to_owned();
@@ -105,7 +105,7 @@ async fn example_pod_runs_with_its_checks_and_survives_faults() {
         .collect();
     assert!(webs.contains(&&other), "{webs:?}");
 
-    // Another daemon finds the same tasks.
+    // After SIGKILL and a restart the daemon takes over the same tasks.
     let launches = site.cluster.launches();
     site.kill_daemon();
     site.start_daemon().await;
@@ -131,7 +131,7 @@ async fn example_pod_runs_with_its_checks_and_survives_faults() {
     site.cluster.stop_after(site.daemon);
 }
 
-/// Reads the file of a task that counts its starts.
+/// Waits until the file to which a task appends a line at each start has these lines.
 async fn starts(path: &Path, expected: &[&str]) {
     eventually(&format!("the starts {expected:?}"), || async {
         let text = fs::read_to_string(path).map_err(|error| error.to_string())?;
@@ -142,7 +142,7 @@ async fn starts(path: &Path, expected: &[&str]) {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn data_of_a_resident_app_stays_until_it_is_wiped() {
+async fn data_of_a_resident_app_is_kept_until_it_is_wiped() {
     let mut site = Site::start_in_role("ops").await;
     let scratch = tempfile::tempdir().expect("a directory");
     let seen = scratch.path().join("seen");
@@ -169,7 +169,7 @@ async fn data_of_a_resident_app_stays_until_it_is_wiped() {
         "{volume}"
     );
 
-    // A new definition: the same instance, agent and data.
+    // With a new definition, the instance, its agent and its data stay the same.
     let changed = json!({"cmd": cmd("second")});
     send(&site, reqwest::Method::PUT, "/v2/apps/db", Some(&changed)).await;
     starts(&seen, &["first", "second"]).await;
@@ -177,7 +177,7 @@ async fn data_of_a_resident_app_stays_until_it_is_wiped() {
     assert_eq!(second["slaveId"], first["slaveId"]);
     assert_eq!(second["localVolumes"], first["localVolumes"]);
 
-    // A kill, and another daemon.
+    // A killed task and a restarted daemon keep the data, too.
     send(&site, reqwest::Method::DELETE, "/v2/apps/db/tasks", None).await;
     starts(&seen, &["first", "second", "second"]).await;
     site.kill_daemon();
@@ -185,7 +185,8 @@ async fn data_of_a_resident_app_stays_until_it_is_wiped() {
     let third = site.running("/db", 1).await.remove(0);
     assert_eq!(third["localVolumes"], first["localVolumes"]);
 
-    // A wipe: another instance with an empty volume, and nothing stays reserved of the first.
+    // After a wipe there is another instance with an empty volume, and nothing is reserved for the
+    // first one any more.
     send(
         &site,
         reqwest::Method::DELETE,

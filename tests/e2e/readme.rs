@@ -1,7 +1,8 @@
 //! Executes the section "Try it" of `README.md` literally, without pauses between its commands.
 //!
-//! The exceptions: instead of `cargo xtask dev`, which builds and starts `transom dev`, the built binary
-//! is started; ports are free ones; and the event stream is followed in the background.
+//! There are three exceptions. Instead of `cargo xtask dev`, which builds and starts `transom dev`,
+//! the built binary is started. All ports are free ones. The event stream is followed in the
+//! background.
 
 use std::fs;
 
@@ -16,7 +17,7 @@ async fn commands_of_the_readme_work_as_written() {
     let (_, section) = PAGE.split_once("## Try it\n").expect("the section");
     let (section, _) = section.split_once("\n## ").expect("its end");
     let [start, run, tasks, names, follow, replace, reject, back, delete] = blocks(section)[..] else {
-        panic!("the page has other blocks than this test knows: {section}");
+        panic!("the page does not have the blocks that this test expects: {section}");
     };
     assert_eq!(start, "cargo xtask dev\n");
     let dir = repository();
@@ -37,7 +38,7 @@ async fn commands_of_the_readme_work_as_written() {
     let mut shell = Shell::start(dir.path(), &[("TRANSOM_ADMIN_URL", &admin)]);
     let text = shell.run(&moved(run));
     assert!(text.contains(r#""id":"/http""#), "{text}");
-    // The reader looks until the task has been probed.
+    // A reader would repeat the command until the task has been probed.
     let until = format!(
         "until {} | grep '\"statusCode\":200'; do sleep 0.1; done",
         moved(tasks).trim_end()
@@ -80,11 +81,11 @@ async fn commands_of_the_readme_work_as_written() {
     eventually("three instances", || async {
         let events = events();
         let started = events.matches(r#""taskStatus":"TASK_RUNNING""#).count();
-        // The first one was running before.
+        // One instance was running before the stream was opened.
         if started >= 2 { Ok(()) } else { Err(events) }
     })
     .await;
-    // The new configuration excludes it, and the stream went on.
+    // The new configuration excludes this kind, and the stream stayed open.
     assert!(!events().contains("event: deployment_success"), "{}", events());
     let delete = moved(delete);
     shell.run(&delete);

@@ -1,4 +1,4 @@
-//! The simulation of `cargo xtask bench scale`, with few agents and tasks: each figure is measured.
+//! The simulation of `cargo xtask bench scale` with few agents and tasks: every figure is measured.
 
 use std::time::Duration;
 
@@ -18,7 +18,7 @@ const SMALL: Sizes = Sizes {
     settling: Duration::ZERO,
 };
 
-/// Fails unless there is a number above zero at each place.
+/// Requires a number above zero at each JSON pointer.
 fn assert_measured(figures: &Value, pointers: &[&str]) {
     for pointer in pointers {
         let figure = figures.pointer(pointer).and_then(Value::as_f64);
@@ -45,7 +45,7 @@ async fn scale_simulation_measures_discovery() {
             "/reconnect_with_full_comparison/s",
         ],
     );
-    // A recorded task of the snapshot has more than a thousand bytes.
+    // Each recorded task adds more than a thousand bytes to the snapshot.
     assert!(figures["snapshot_bytes"].as_u64() > Some(400_000), "{figures:#}");
 }
 

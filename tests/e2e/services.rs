@@ -1,5 +1,5 @@
 //! Several services in one daemon: frameworks with different leaders, a service that cannot start,
-//! and the rules of ports, which are the same for each.
+//! and the rules for ports, which are the same for every service.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -111,8 +111,8 @@ async fn each_framework_has_its_own_leader_and_ready_names_it() {
         .shows(&[("apps", &first, false), ("workflow", &second, false)])
         .await;
 
-    // Each request reaches the leader of its own framework, with the credentials of the daemon that
-    // received it.
+    // Each request reaches the leader of its framework. It is forwarded with the credentials of the
+    // daemon that received it.
     assert_eq!(second.post("/by-standby", Some("password")).await, 201);
     assert_eq!(third.queue("by-standby").await, 200);
     assert_eq!(second.queue("by-leader").await, 200);
@@ -121,7 +121,7 @@ async fn each_framework_has_its_own_leader_and_ready_names_it() {
         assert_eq!(daemon.post("/refused", Some("wrong")).await, 401);
     }
 
-    // The leader of one framework goes; the other framework keeps its leader.
+    // The leader of one framework ends; the other framework keeps its leader.
     let Daemon { process, .. } = first;
     process.kill();
     let url = format!("http://{}/ready", third.addresses["admin"]);
@@ -176,7 +176,7 @@ async fn a_service_that_cannot_start_stops_the_others_and_is_named() {
     assert!(output.contains(&expected), "{output}");
     assert!(output.contains("--port discovery=N"), "{output}");
 
-    // It holds no lease: the next daemon need not wait for the end of one.
+    // The failed daemon holds no lease, so that the next one leads without waiting.
     let daemon = Daemon::start(dir.path(), "next", cluster.master, redis.address(), others);
     daemon
         .shows(&[("apps", &daemon, true), ("workflow", &daemon, true)])
@@ -241,7 +241,7 @@ async fn apps_and_admin_ports_serve_tls() {
     assert_eq!(info["http_config"], ports, "{info}");
     assert!(client.get(format!("http://{apps}/ping")).send().await.is_err());
 
-    // The commands of the same configuration trust the daemon's certificate.
+    // Commands with the same configuration trust the daemon's certificate.
     let listed = Command::new(binary())
         .args(["plugin", "list", "--config", file])
         .args(["--admin", &format!("https://{}", addresses["admin"])])

@@ -9,7 +9,7 @@ use transom_tests::site::copy_components;
 
 use crate::fw_cli::stand_in::{Response, Server};
 
-/// A daemon whose configuration file says nothing about the master, with these variables.
+/// A daemon with these variables and a configuration file without settings of the master.
 fn start(dir: &Path, variables: &[(&str, &str)]) -> Transom {
     copy_components(&dir.join("plugins"));
     let text = format!(
@@ -21,7 +21,7 @@ fn start(dir: &Path, variables: &[(&str, &str)]) -> Transom {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn certificates_of_masters_are_verified_unless_only_the_environment_asks_for_tls() {
+async fn certificates_of_masters_are_verified_unless_only_the_environment_enables_tls() {
     for (skip_ssl, expected) in [(None, false), (Some("true"), false), (Some("false"), true)] {
         let master = Server::start_with_tls(|_| Response::of(503, "no leader"));
         let address = master.address.to_string();

@@ -12,7 +12,7 @@ use transom_tests::http;
 use transom_tests::process::Transom;
 use transom_tests::site::{Cluster, addresses, copy_components};
 
-/// Takes connections at an address on behalf of another one. Ends with the test's runtime.
+/// Forwards connections from one address to another. The task ends with the test's runtime.
 async fn forward(from: SocketAddr, to: SocketAddr) {
     let listener = TcpListener::bind(from).await.expect("the address is free");
     tokio::spawn(async move {
@@ -26,7 +26,7 @@ async fn forward(from: SocketAddr, to: SocketAddr) {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_daemon_waits_for_its_store_and_then_begins() {
+async fn daemon_waits_for_its_store_and_then_starts() {
     let dir = tempfile::tempdir().unwrap();
     copy_components(&dir.path().join("plugins"));
     let cluster = Cluster::start(dir.path());
@@ -40,8 +40,8 @@ async fn a_daemon_waits_for_its_store_and_then_begins() {
     );
     fs::write(dir.path().join("transom.toml"), configuration).unwrap();
     let mut daemon = Transom::start(dir.path(), ["serve", "--config", "transom.toml"]);
-    // It logs the store's address and retries; it logs ever more rarely, here at the fourth
-    // attempt.
+    // The daemon logs the store's address and retries. The interval between log lines grows; the
+    // fourth attempt is logged again.
     let named = format!("cannot connect to the Redis at {store}");
     for text in ["waiting for the store", &named, "\"failures\":4"] {
         daemon.line(text, |line| line.contains(text).then_some(()));

@@ -1,5 +1,5 @@
-//! What a supervisor such as systemd gives to the daemon and gets from it: sockets that it has
-//! opened, and notifications.
+//! The interface to a supervisor such as systemd: the daemon receives open sockets and sends
+//! notifications.
 
 use std::fs;
 use std::os::unix::net::UnixDatagram;
@@ -11,8 +11,8 @@ use transom_tests::http;
 use transom_tests::process::{Transom, binary};
 use transom_tests::site::{addresses, copy_components};
 
-/// Opens the ports given as `NAME=ADDRESS:PORT`, passes them as systemd does, and becomes the
-/// program.
+/// Opens the ports in `NAME=ADDRESS:PORT`, passes the sockets as systemd does, and replaces itself
+/// by the program.
 const SUPERVISOR: &str = r#"
 import os, socket, sys
 count = int(sys.argv[1])
@@ -67,7 +67,8 @@ async fn a_socket_of_the_supervisor_is_served_and_readiness_is_reported() {
     assert_eq!(String::from_utf8_lossy(&message[..length]).trim(), "READY=1");
     let admin = addresses(&mut daemon)["admin"];
     assert_eq!(admin.port(), port);
-    // Without the socket, the port would be in use: the supervisor has opened it.
+    // The supervisor has opened the port: without the passed socket, the daemon would find it in
+    // use.
     let answer = http()
         .get(format!("http://{admin}/health"))
         .send()

@@ -1,5 +1,5 @@
-//! The `events` component is replaced a hundred times under load: no event is lost, duplicated or
-//! out of order, and each version continues after the last event of the one before.
+//! The `events` component is replaced a hundred times under load. No event is lost, duplicated or
+//! out of order, and each version continues after the last event of the previous one.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -11,8 +11,8 @@ use transom_tests::plugin::Plugin;
 use transom_tests::site::Site;
 
 const SWAPS: u64 = 100;
-/// Requests a second. Each makes five events or more: a request, a deployment from beginning to
-/// end, and a group change.
+/// Requests per second. Each one causes at least five events: of the request, of a deployment from
+/// start to end, and of a group change.
 const REQUESTS: u64 = 200;
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -45,7 +45,7 @@ async fn a_hundred_swaps_under_load_lose_nothing() {
 
     let odd = Plugin::odd("odd-events");
     for version in 0..SWAPS {
-        // Another custom section makes another binary of it, as a rebuilt component would be.
+        // An additional custom section changes the digest, as a rebuild would.
         odd.stamped(version)
             .config(&format!("mark = \"{version}\""))
             .install(&site.plugins(), "events");
@@ -71,7 +71,7 @@ async fn a_hundred_swaps_under_load_lose_nothing() {
     let requests = posted.load(Ordering::Relaxed);
     assert!(
         requests >= SWAPS,
-        "only {requests} requests ran beside {SWAPS} swaps"
+        "only {requests} requests ran during {SWAPS} swaps"
     );
     assert!(
         seen.len() as u64 > requests * 5,
@@ -81,7 +81,7 @@ async fn a_hundred_swaps_under_load_lose_nothing() {
     println!("{SWAPS} swaps, {requests} requests, {} events", seen.len());
 }
 
-/// Changes the app again and again, at [`REQUESTS`] a second.
+/// Changes the app repeatedly, [`REQUESTS`] times per second.
 async fn post(site: Arc<Site>, stop: Arc<AtomicBool>, posted: Arc<AtomicU64>) {
     let mut pace = tokio::time::interval(Duration::from_millis(1000 / REQUESTS));
     let url = site.apps("/v2/apps/load?force=true");
@@ -111,12 +111,12 @@ fn contiguous(seen: &[Frame]) {
     }
 }
 
-/// Which version decided about a frame.
+/// The version that decided about a frame.
 fn mark(frame: &Frame) -> Option<u64> {
     frame.data["mark"].as_str()?.parse().ok()
 }
 
-/// The mark never goes back, and the last version's is in force at the end.
+/// Requires that the versions never go back, and that the last one decided at the end.
 fn versions_in_order(seen: &[Frame]) {
     let marks: Vec<u64> = seen.iter().filter_map(mark).collect();
     assert!(marks.is_sorted(), "an older version answered after a newer one");
@@ -137,7 +137,7 @@ async fn a_new_manifest_takes_over_while_streams_are_open() {
     );
     std::fs::copy(quiet, site.plugins().join("events.toml")).expect("copied");
     site.rescan().await;
-    // Events from before the replacement may still be pending; those after the next request come
+    // Events from before the replacement may still be queued; those after the next request come
     // from the new version.
     site.post_app(&json!({"id": "/after", "cmd": "true", "instances": 0}))
         .await;
@@ -151,7 +151,7 @@ async fn a_new_manifest_takes_over_while_streams_are_open() {
             break;
         }
     }
-    // Subscribers that name a kind receive it.
+    // The quiet configuration does not apply to subscribers that name a kind.
     let url = site.apps("/v2/events?event_type=deployment_success");
     let mut named = Events::open(&site.http, &url).await;
     site.post_app(&json!({"id": "/named", "cmd": "true", "instances": 0}))

@@ -1,5 +1,5 @@
-//! The units of the Debian package under a real systemd: hardening, sockets, readiness, restarts,
-//! an upgrade and the removal, as an administrator has them.
+//! The units of the Debian package under a real systemd, as an administrator uses them: hardening,
+//! sockets, readiness, restarts, an upgrade and the removal.
 
 use std::fs;
 use std::path::PathBuf;
@@ -20,11 +20,11 @@ const SOCKETS: [&str; 3] = [
     "transom-discovery.socket",
 ];
 
-/// `systemd-analyze security` prints 1.6 (in tenths): what remains is the network, executable memory
-/// for plugins, and port 53.
+/// Maximum of `systemd-analyze security`, in tenths; it prints 1.6. What remains is the network,
+/// executable memory for plugins, and port 53.
 const EXPOSURE: &str = "--threshold=16";
 
-/// What the kernel answers to a call that the unit forbids.
+/// The kernel's errors for system calls that the unit forbids.
 const FORBIDDEN: [&str; 3] = [
     "Operation not permitted",
     "Permission denied",
@@ -91,7 +91,8 @@ async fn post_app(booted: &Booted) {
     eventually("the leader", async || output(&mut booted.client(&post))).await;
 }
 
-/// Restarts the service under requests, each on a connection of its own; all of them must succeed.
+/// Restarts the service while requests are sent, each over a new connection; all of them must
+/// succeed.
 fn restart_under_requests(booted: &Booted) {
     let (restarted, answers) = (AtomicBool::new(false), AtomicUsize::new(0));
     thread::scope(|scope| {
@@ -109,7 +110,7 @@ fn restart_under_requests(booted: &Booted) {
     });
 }
 
-/// The links that `systemctl enable` has made.
+/// The links that `systemctl enable` created.
 fn enabled(booted: &Booted) -> Vec<PathBuf> {
     let dir = booted.root().path("/etc/systemd/system");
     let folders = fs::read_dir(dir).expect("units").flatten();
@@ -132,8 +133,8 @@ async fn units_serve_hardened_keep_ports_open_through_restarts_and_follow_an_upg
     booted.run(&["systemd-analyze", "security", "--no-pager", EXPOSURE, SERVICE]);
     assert_eq!(active(&booted), "inactive");
 
-    // The settings are the package's: its master, its ports; and port 53, for which the unit has a
-    // capability.
+    // The package's settings determine the master and the ports, and a variable selects port 53,
+    // for which the unit has a capability.
     let variables = booted.root().path("/etc/default/transom");
     fs::write(variables, "TRANSOM_DISCOVERY_PORT=53\n").expect("written");
     let cluster = [

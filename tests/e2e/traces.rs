@@ -1,12 +1,12 @@
-//! Traces by OpenTelemetry: one trace from a request over the deployment to the launch and the call
-//! of the matcher, received by a stand-in for a collector.
+//! OpenTelemetry traces, received by a stand-in for a collector. One trace leads from a request
+//! over the deployment to the launch and the call of the matcher.
 
 use serde_json::{Value, json};
 use transom_testkit::{eventually, free_port};
 use transom_tests::collector::{Collector, Received};
 use transom_tests::site::Site;
 
-/// A trace that a client has begun.
+/// The id of a trace that a client started.
 const TRACE: &str = "4bf92f3577b34da6a3ce929d0e0e4736";
 const PARENT: &str = "00f067aa0ba902b7";
 
@@ -25,7 +25,7 @@ fn app(id: &str) -> Value {
     })
 }
 
-/// Creates an app in the client's trace; `flags`: `01` if the client records it.
+/// Creates an app in the client's trace. `flags` is `01` if the client samples the trace.
 async fn post_traced(site: &Site, id: &str, flags: &str) {
     let posted = site
         .http
@@ -36,7 +36,7 @@ async fn post_traced(site: &Site, id: &str, flags: &str) {
     assert_eq!(answer.status(), 201);
 }
 
-/// Waits until what was received is as wished.
+/// Waits until `found` returns a value for the received spans.
 async fn when<T>(collector: &Collector, what: &str, found: impl Fn(&Received) -> Option<T>) -> T {
     eventually(what, || async {
         let received = collector.received();
@@ -112,7 +112,7 @@ async fn one_trace_has_the_request_the_launch_and_the_call_of_the_matcher() {
     let headers = &received.headers[0];
     assert_eq!(headers["authorization"], "Bearer opensesame");
     assert_eq!(headers["content-type"], "application/x-protobuf");
-    // No line shows the secret.
+    // The secret is in no log line.
     let (status, output) = site.daemon.expect("a daemon").interrupt();
     assert!(status.success(), "{output}");
     assert!(!output.contains("opensesame"), "{output}");
@@ -125,7 +125,7 @@ async fn a_trace_that_is_not_sampled_is_not_exported() {
     let site = Site::start_with(&telemetry(&collector, "sample_ratio = 0.0")).await;
     site.post_app(&app("/silent")).await;
     site.running("/silent", 1).await;
-    // The client's decision is taken over, so this one is exported.
+    // The daemon adopts the client's sampling decision, so this trace is exported.
     post_traced(&site, "/traced", "01").await;
     site.running("/traced", 1).await;
     when(&collector, "the client's trace", |received| {
@@ -134,7 +134,7 @@ async fn a_trace_that_is_not_sampled_is_not_exported() {
     .await;
     let (status, output) = site.daemon.expect("a daemon").interrupt();
     assert!(status.success(), "{output}");
-    // The daemon has exported everything that it had.
+    // A daemon that stops exports all of its spans first.
     let received = collector.received();
     assert!(
         received.spans.iter().all(|span| span.trace == TRACE),

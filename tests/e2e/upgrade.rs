@@ -1,8 +1,8 @@
-//! The upgrade promise: a daemon serves what the previous minor version has stored, and refuses what
-//! a newer one has written.
+//! The upgrade promise: a daemon serves what the previous minor version has stored, and refuses
+//! what a newer one has written.
 //!
-//! The data in `tests/fixtures/upgrade` was written by real daemons: `TRANSOM_UPDATE=1` makes these
-//! tests write that of the version under test (`docs/upgrade.md` has the command).
+//! The data in `tests/fixtures/upgrade` was written by real daemons. With `TRANSOM_UPDATE=1` these
+//! tests write the data of the version under test (`docs/upgrade.md` has the command).
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -14,14 +14,14 @@ use transom_testkit::redis::RedisServer;
 use transom_tests::process::{Transom, binary};
 use transom_tests::upgrade::{Stored, fixtures};
 
-/// The minor version whose data is read: of this commit series until the next one begins.
+/// The minor version whose data is read: the current one, until the next minor version begins.
 const PREVIOUS: &str = "0.1";
 
 fn is_update() -> bool {
     std::env::var_os("TRANSOM_UPDATE").is_some()
 }
 
-/// Runs a shell command with a path as `$0` and another as `$1`.
+/// Runs a shell command with the paths as `$0` and `$1`.
 fn shell(script: &str, first: &Path, second: &Path) {
     let status = Command::new("sh")
         .args(["-euc", script])
@@ -30,7 +30,7 @@ fn shell(script: &str, first: &Path, second: &Path) {
     assert!(status.expect("sh").success(), "{script}");
 }
 
-/// The history of a plugin goes on: the versions that were admitted before are in it.
+/// The history of a plugin still contains the versions that the previous daemon admitted.
 async fn keeps_its_history(stored: &Stored) {
     let history = stored.history("events").await;
     let admitted = history.iter().filter(|outcome| *outcome == "admitted").count();
@@ -77,16 +77,16 @@ async fn a_redis_of_the_previous_version_is_served() {
     stored.stop();
 }
 
-/// One key of each kind of record that the dump has: of the folder that it is in.
+/// One key of each kind of record in the dump. The kind is the folder of the key.
 async fn kinds(redis: &RedisServer) -> BTreeMap<String, (String, Value)> {
     let mut kinds = BTreeMap::new();
     let mut keys = redis.texts(&["KEYS", "*"]).await;
     keys.sort();
-    // Not records: the store's own keys, and leases.
+    // The store's own keys and the leases are not records.
     keys.retain(|key| !key.starts_with("transom:") && !key.ends_with(":lease"));
     for key in keys {
         let value = redis.texts(&["GET", &key]).await.concat();
-        // Numbers and texts, such as the framework's id, have no form that could change.
+        // Numbers and texts, such as the framework id, have no format that could change.
         let Ok(record @ Value::Object(_)) = serde_json::from_str(&value) else {
             continue;
         };

@@ -30,7 +30,8 @@ async fn jobs_are_queued_launched_and_completed() {
     workflow.queue(body).await;
     let seen = workflow.shows("airflow.d1.t1", "TASK_FINISHED").await;
     assert_eq!(seen["status"]["task_id"]["value"], "airflow.d1.t1");
-    // The program received the command unchanged, on the agent that the constraint names.
+    // The program received the command unchanged and runs on the agent that satisfies the
+    // constraint.
     assert_eq!(
         workflow.log("airflow.d1.t1").await,
         "it's|a \"b\" $c||é $HOME|err\n"
@@ -48,7 +49,7 @@ async fn jobs_are_queued_launched_and_completed() {
     let seen = workflow.shows("fails", "TASK_FAILED").await;
     assert_eq!(seen["status"]["message"], "Command exited with status 3");
 
-    // A kill of a running job; without credentials it is rejected.
+    // A running job is killed; the same request without credentials is rejected.
     workflow
         .queue(json!({"airflow_task_id": "killed", "command": ["sleep", "1000"]}))
         .await;
@@ -72,7 +73,7 @@ async fn jobs_are_queued_launched_and_completed() {
     assert_eq!(done.status(), StatusCode::OK);
     workflow.shows("killed", "TASK_KILLED").await;
 
-    // A second run of the same id is its own.
+    // Queueing the same id again creates a second run.
     workflow
         .queue(json!({"airflow_task_id": "fails", "command": ["sleep", "1000"]}))
         .await;
@@ -128,7 +129,7 @@ async fn killed_daemon_loses_no_job_and_runs_none_twice() {
         assert_eq!(workflow.launches(&format!("runs{number}")), 1);
         assert_eq!(workflow.launches(&format!("waits{number}")), 1);
     }
-    // The unsatisfied constraint is named.
+    // The reason names the unsatisfied constraint.
     let queue = eventually("the reason of waiting", || async {
         let queue = workflow
             .site
@@ -146,7 +147,7 @@ async fn killed_daemon_loses_no_job_and_runs_none_twice() {
         .as_str()
         .expect("a message");
     assert!(message.contains("`gpu:true`"), "{message}");
-    // A subscriber of events continues at its position.
+    // A client of the event log continues at its position.
     let since = workflow.url(&format!("/v0/events?since={cursor}&wait=0"));
     let events = workflow.site.get(&since).await.expect("events");
     let finished = |id: &str| {
@@ -180,7 +181,7 @@ async fn job_run_prints_states_and_output_and_kills_on_timeout_and_signal() {
         "{output}"
     );
 
-    // Pending for too long: the reason is printed, and the job is killed.
+    // A job that is pending for too long is killed, and the reason is printed.
     let waits = [
         "--id",
         "waits",
@@ -237,7 +238,7 @@ async fn job_run_prints_states_and_output_and_kills_on_timeout_and_signal() {
 #[test]
 fn job_run_retries_until_its_timeout_when_the_daemon_is_unreachable() {
     let dir = tempfile::tempdir().expect("a directory");
-    // Nobody listens on a port that was just given back.
+    // Nothing listens on a port that was closed a moment ago.
     let free = std::net::TcpListener::bind("127.0.0.1:0")
         .expect("a port")
         .local_addr()
@@ -262,7 +263,7 @@ fn job_run_retries_until_its_timeout_when_the_daemon_is_unreachable() {
     assert!(run.output().contains("longer than 1 s"), "{}", run.output());
 }
 
-/// The requests of the autoscaler for AWS, and the types that it decodes answers into.
+/// Sends the requests of the autoscaler for AWS and checks the types of the fields that it decodes.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn dags_lists_pending_tasks_for_autoscalers() {
     let workflow = Workflow::start().await;
@@ -272,7 +273,7 @@ async fn dags_lists_pending_tasks_for_autoscalers() {
     let body =
         json!({"airflow_task_id": "a", "command": ["true"], "airflow_key": key, "executor_config": config});
     workflow.queue(body).await;
-    // An operator's job that waits does not blind it.
+    // The autoscaler's list does not depend on an operator's pending job, which has no Airflow key.
     workflow
         .queue(json!({"airflow_task_id": "airflow.d1.t2", "command": ["true"], "cpus": 100}))
         .await;
@@ -376,7 +377,7 @@ fn airflow_cfg_is_imported() {
     assert_eq!(code, Some(2), "{output}");
 }
 
-/// The output of `config import` can be served unchanged: with a store, and with the components.
+/// The output of `config import` can be served unchanged, with a store and with the components.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn imported_configuration_is_served_unchanged() {
     let dir = tempfile::tempdir().expect("a directory");
@@ -411,7 +412,7 @@ async fn imported_configuration_is_served_unchanged() {
         ready.then_some(()).ok_or(seen)
     })
     .await;
-    // The matcher is available: it reports an invalid constraint.
+    // The matcher is available, because it rejects an invalid constraint.
     let body = json!({"command": ["true"], "attributes": ["gpu"]});
     let answer = client
         .post(format!("http://{workflow}/v0/queue_command"))
@@ -426,7 +427,7 @@ async fn imported_configuration_is_served_unchanged() {
 fn daemon_without_redis_suggests_the_embedded_store() {
     let dir = tempfile::tempdir().expect("a directory");
     fs::create_dir(dir.path().join("plugins")).expect("made");
-    // Nobody listens on a port that was just given back.
+    // Nothing listens on a port that was closed a moment ago.
     let free = std::net::TcpListener::bind("127.0.0.1:0")
         .expect("a port")
         .local_addr()
@@ -440,7 +441,7 @@ fn daemon_without_redis_suggests_the_embedded_store() {
     daemon.terminate();
 }
 
-/// Zero is taken as it is, as the older provider does; the task gets the least that there is.
+/// Zero resources are accepted, as in the older provider; the task receives the minimum.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn job_without_resources_runs() {
     let workflow = Workflow::start().await;
@@ -498,7 +499,7 @@ async fn wrong_password_is_rejected_on_a_trusted_network() {
     workflow.site.cluster.stop_after(workflow.site.daemon);
 }
 
-/// A command to its end: its exit code and what it wrote.
+/// Runs a command to its end; returns its exit code and its output.
 fn run(dir: &Path, arguments: &[&str]) -> (Option<i32>, String) {
     let mut command = Transom::start(dir, arguments);
     let status = command.wait();

@@ -1,6 +1,6 @@
-//! Tasks on the cluster from the view of a whole Airflow's users and administrators: states, logs,
-//! events and links, through its REST API. A lost answer between Airflow and the daemon starts no
-//! task twice.
+//! Tasks on the cluster as users and administrators of Airflow see them through its REST API:
+//! states, logs, events and links. A lost response between Airflow and the daemon starts no task
+//! twice.
 
 use std::fs;
 use std::net::SocketAddr;
@@ -14,12 +14,12 @@ use transom_tests::lossy::Lossy;
 use transom_tests::site::Site;
 
 const RUN: &str = "/dags/on_the_cluster/dagRuns/once";
-/// `[scheduler] task_queued_timeout`: the life of a workload's token.
+/// `[scheduler] task_queued_timeout` in seconds, which is also the lifetime of a workload's token.
 const TOKEN_LIFE: f64 = 150.0;
 
-/// The DAG `on_the_cluster`, running.
+/// A site and an Airflow in which the DAG `on_the_cluster` is running.
 struct World {
-    /// Killed when dropped, before the folder goes that has their logs.
+    /// Dropped first, and thereby killed: the folder that contains their logs is removed later.
     parts: Vec<Program>,
     site: Site,
     airflow: Airflow,
@@ -29,15 +29,15 @@ struct World {
 
 impl World {
     async fn start() -> Self {
-        // The forwarder has to know the daemon before it is there, and the daemon its containers'
-        // variables.
+        // The proxy needs the daemon's address before the daemon starts, and the daemon needs the
+        // variables of its containers.
         let port = free_port();
         let lossy = Lossy::before(SocketAddr::from(([127, 0, 0, 1], port))).await;
         let daemon = format!("http://{}", lossy.address);
         let airflow = Airflow::new(&root().join("tests/airflow/dags"), &daemon)
             .with("SCHEDULER__TASK_QUEUED_TIMEOUT", &TOKEN_LIFE.to_string())
-            // This scheduler stays: however slow it is, its tasks are not to be taken for those of
-            // a dead one.
+            // There is only one scheduler. However slow it is, its tasks must not be adopted as
+            // those of a dead one.
             .with("SCHEDULER__SCHEDULER_HEALTH_CHECK_THRESHOLD", "600");
         let home = airflow.home.path().to_owned();
         let (worker, flags) = (home.join("worker"), home.join("flags"));
@@ -54,7 +54,7 @@ impl World {
                 root().join("tests/airflow/dags").display().to_string(),
             ),
             ("AIRFLOW__CORE__LOAD_EXAMPLES", "False".to_owned()),
-            // As a volume that all parts share.
+            // All processes share this folder, as containers would share a volume.
             (
                 "AIRFLOW__LOGGING__BASE_LOG_FOLDER",
                 home.join("logs").display().to_string(),
@@ -105,7 +105,7 @@ impl World {
         self.airflow.ask(&self.site.http, method, path, body).await
     }
 
-    /// An answer that has to be a good one.
+    /// Sends a GET request, which must return 200.
     async fn get(&self, path: &str) -> Result<Value, String> {
         match self.call(Method::GET, path, None).await? {
             (200, body) => Ok(body),
@@ -113,7 +113,7 @@ impl World {
         }
     }
 
-    /// A task's instance, once it has this state.
+    /// Waits until the instance of a task has this state.
     async fn instance(&self, task: &str, state: &str) -> Value {
         eventually(&format!("{task} to be {state}"), || async {
             let instance = self.get(&format!("{RUN}/taskInstances/{task}")).await?;
@@ -127,13 +127,12 @@ impl World {
         .await
     }
 
-    /// The lines of the log of a task's first try, once `wish` accepts them. An error status
-    /// panics.
+    /// Waits until `wish` accepts the log lines of a task's first try. Panics on an error status.
     async fn log(&self, task: &str, wish: impl Fn(&[String]) -> bool) -> Vec<String> {
         self.log_of_try(task, 1, wish).await
     }
 
-    /// As `log`, of any try.
+    /// Waits until `wish` accepts the log lines of a try.
     async fn log_of_try(&self, task: &str, number: u32, wish: impl Fn(&[String]) -> bool) -> Vec<String> {
         eventually(&format!("the log of {task}, try {number}"), || async {
             let path = format!("{RUN}/taskInstances/{task}/logs/{number}");
@@ -154,7 +153,7 @@ impl World {
         .await
     }
 
-    /// An event of a task.
+    /// Waits for an event of a task; returns its text.
     async fn event(&self, task: &str, event: &str) -> String {
         eventually(&format!("the event `{event}` of {task}"), || async {
             let path = format!(
@@ -170,7 +169,7 @@ impl World {
         .await
     }
 
-    /// The daemon's view of a job, once it has this state.
+    /// Waits until the daemon shows this state of a job.
     async fn job(&self, id: &str, state: &str) {
         let url = format!("http://{}/v0/task/{id}", self.site.addresses["workflow"]);
         eventually(&format!("{id} to be {state}"), || async {
@@ -185,7 +184,7 @@ impl World {
     }
 }
 
-/// Airflow's view of a log entry: its text, and that of its exception.
+/// The text of a log entry as Airflow shows it, and the texts of its exceptions.
 fn shown(entry: &Value) -> Vec<String> {
     let errors = entry["error_detail"].as_array().into_iter().flatten();
     let texts = errors.map(|error| &error["exc_value"]);
@@ -200,7 +199,7 @@ fn has(lines: &[String], part: &str) -> bool {
     lines.iter().any(|line| line.contains(part))
 }
 
-/// The job of an operator's try.
+/// The job id of an operator's try.
 fn operators_job(instance: &Value) -> String {
     let word = |name: &str| instance[name].as_str().expect("a text");
     format!("airflow.on_the_cluster.{}.{}", word("task_id"), word("id"))
@@ -216,8 +215,8 @@ async fn airflow_shows_events_logs_and_states_of_tasks() {
     assert!(said.contains("no key 'cpu'; did you mean 'cpus'"), "{said}");
     world.log("typo", |lines| has(lines, "did you mean 'cpus'")).await;
 
-    // The constraint that no agent satisfies is in the task's events and in its log, while it
-    // waits.
+    // While the task waits, the constraint that no agent satisfies is shown in its events and in
+    // its log.
     let said = world.event("hopeless", "pending").await;
     assert!(
         said.contains("no active agent satisfies the constraint `gpu:true`"),
@@ -227,7 +226,7 @@ async fn airflow_shows_events_logs_and_states_of_tasks() {
         .log("hopeless", |lines| has(lines, "the constraint `gpu:true`"))
         .await;
 
-    // A running task's log is what its container writes.
+    // The log of a running task shows the output of its container.
     let talks = world.instance("talks", "running").await;
     let container = format!("Container of airflow.{}", talks["id"].as_str().expect("an id"));
     world
@@ -253,7 +252,7 @@ async fn airflow_shows_events_logs_and_states_of_tasks() {
         "{said}"
     );
 
-    // Each job was sent twice, as the first answer was lost, and launched once.
+    // The first response to each job was lost, so each job was sent twice. Each was launched once.
     let launches = world.site.cluster.launches();
     let mut names: Vec<_> = launches.keys().collect();
     names.sort();
@@ -261,7 +260,7 @@ async fn airflow_shows_events_logs_and_states_of_tasks() {
     for (job, times) in world.lossy.queued() {
         assert_eq!(times, 2, "{job}: {names:?}");
     }
-    // The operators' own: `cleared` has two.
+    // The containers of the operators; the task `cleared` has two.
     let containers = launches
         .keys()
         .filter(|id| id.starts_with("airflow.on_the_cluster."));
@@ -269,13 +268,12 @@ async fn airflow_shows_events_logs_and_states_of_tasks() {
     world.site.cluster.stop_after(world.site.daemon);
 }
 
-/// Marking a deferred task, and clearing it, ends its container; what it wrote is in the log
-/// meanwhile.
+/// Marking or clearing a deferred task ends its container. Its output is in the log while it runs.
 async fn a_deferred_task_takes_its_container_along(world: &World) {
     let marked = world.instance("marked", "deferred").await;
     let cleared = world.instance("cleared", "deferred").await;
     world.log("marked", |lines| has(lines, "begun 42")).await;
-    // The link exists long before the end.
+    // The link exists while the container runs.
     let links = world
         .get(&format!("{RUN}/taskInstances/marked/links"))
         .await
@@ -306,7 +304,7 @@ async fn a_deferred_task_takes_its_container_along(world: &World) {
         .expect("an answer");
     assert_eq!(status, 200, "{body}");
     world.job(&operators_job(&cleared), "TASK_KILLED").await;
-    // The next try has a new container.
+    // The next try starts a new container.
     let again = eventually("the next try", || async {
         let instance = world.get(&format!("{RUN}/taskInstances/cleared")).await?;
         if instance["state"] == "deferred" && instance["id"] != cleared["id"] {
@@ -316,7 +314,7 @@ async fn a_deferred_task_takes_its_container_along(world: &World) {
         }
     })
     .await;
-    // Airflow calls no `on_kill` of a trigger that its triggerer has not begun to run.
+    // Airflow does not call `on_kill` of a trigger that its triggerer has not started yet.
     world
         .log_of_try("cleared", 2, |lines| has(lines, "begun 42"))
         .await;
@@ -329,7 +327,7 @@ async fn a_deferred_task_takes_its_container_along(world: &World) {
     world.job(&operators_job(&again), "TASK_KILLED").await;
 }
 
-/// The output of the container, its exit status, and a link to the full log.
+/// The log has the output of the container, its exit status, and a link to the full log.
 async fn an_operators_log_has_all_that_is_needed(world: &World) {
     let failed = world.instance("fails", "failed").await;
     let job = operators_job(&failed);
@@ -375,7 +373,8 @@ async fn a_job_whose_operator_is_killed_ends_at_its_own_limit() {
     site.cluster.stop_after(site.daemon);
 }
 
-/// The operator alone, with every first answer lost: in its own process, as a worker runs it.
+/// The operator without an Airflow, in its own process as a worker runs it. The first response to
+/// each job is lost.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn an_operator_whose_answers_are_lost_runs_its_container_once() {
     let site = Site::start_with("[workflow]\nport = 0\ncontainers = false\n").await;
@@ -384,7 +383,7 @@ async fn an_operator_whose_answers_are_lost_runs_its_container_once() {
     let mut command = program(&airflow::environment(), home.path(), "python");
     command
         .arg(root().join("tests/airflow/operator_once.py"))
-        // Also if only the older provider's section has the daemon's URL.
+        // The daemon's URL may be in the section of the older provider.
         .env(
             "AIRFLOW__MESOS__OPERATOR_API_URL",
             format!("http://{}", lossy.address),
@@ -399,11 +398,11 @@ async fn an_operator_whose_answers_are_lost_runs_its_container_once() {
     assert_eq!(
         outcomes,
         [
-            // It has ended when its request is sent again.
+            // The job has ended when its request is sent again.
             json!({"quick": "TASK_FINISHED"}),
-            // It runs by then, and a second run of it would fail.
+            // The job is still running when its request is sent again. A second run would fail.
             json!({"alone": "TASK_FINISHED"}),
-            // A job that is queued again later is another run.
+            // Queueing a job id again later creates another run.
             json!({"quick": "TASK_FINISHED"}),
         ],
         "{text}"

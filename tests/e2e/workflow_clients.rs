@@ -1,5 +1,5 @@
 //! Python clients of the workflow service: the published operator unchanged, our own distribution,
-//! and a whole Airflow that runs the example DAG with our executor.
+//! and a complete Airflow that runs the example DAG with our executor.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -14,7 +14,7 @@ use transom_tests::airflow::{
 };
 use transom_tests::site::Site;
 
-/// A program of the environment that knows nothing of this machine's own set-up.
+/// A program of the environment, isolated from the environment variables of this machine.
 fn python(home: &Path, name: &str) -> Command {
     program(&environment(), home, name)
 }
@@ -55,7 +55,7 @@ async fn published_operator_runs_unchanged() {
         wrong.contains("Unable to queue Mesos task") && wrong.contains("422"),
         "{wrong}"
     );
-    // The same id twice: two runs.
+    // Queueing the same id twice creates two runs.
     let launches = site.cluster.launches();
     let list = launches
         .keys()
@@ -65,7 +65,7 @@ async fn published_operator_runs_unchanged() {
     site.cluster.stop_after(site.daemon);
 }
 
-/// The output, one JSON object per line.
+/// The output of a program, which is one JSON object per line.
 fn lines(text: &str) -> Vec<Value> {
     text.lines()
         .filter_map(|line| serde_json::from_str::<Value>(line).ok())
@@ -118,7 +118,7 @@ async fn own_operator_runs_in_the_oldest_supported_airflow() {
         link.is_some_and(|link| link.contains("/v0/task/airflow.two.finishes.") && link.ends_with("/log")),
         "{link:?}"
     );
-    // The log has the reasons of the failure and of the wait.
+    // The log contains the reasons for the failure and for the wait.
     for expected in [
         "finished in state TASK_FAILED",
         "Command exited with status 4",
@@ -127,7 +127,7 @@ async fn own_operator_runs_in_the_oldest_supported_airflow() {
     ] {
         assert!(text.contains(expected), "{expected}:\n{text}");
     }
-    // One container for each, but for the one that had no place.
+    // One container for each task, except for the one that could not be placed.
     let launches = site.cluster.launches();
     assert_eq!(launches.values().sum::<usize>(), 4, "{launches:?}");
     site.cluster.stop_after(site.daemon);
@@ -149,15 +149,14 @@ fn airflow_distribution_passes_ruff_mypy_and_pytest() {
     output(here("python").args(["-m", "pytest", "-q", "-p", "no:cacheprovider", "tests"]));
 }
 
-/// The requirements of the example's test on its Airflow.
+/// The Airflow of the example's test, and the address of the daemon.
 struct Example {
     airflow: Airflow,
     daemon: String,
 }
 
 impl Example {
-    /// Every task instance of the example, as `task[map index]` to id, state and how often it was
-    /// tried.
+    /// All task instances of the example: id, state and number of tries by `task[map index]`.
     fn instances(&self) -> BTreeMap<String, (String, String, u64)> {
         let script = "import json, sqlite3, sys\n\
             rows = sqlite3.connect(f'file:{sys.argv[1]}?mode=ro', uri=True, timeout=30).execute('select id, task_id, map_index, state, \
@@ -180,7 +179,7 @@ impl Example {
             .collect()
     }
 
-    /// Waits until the instances are as wished.
+    /// Waits until `wish` accepts the instances.
     fn until<T>(
         &self,
         what: &str,
@@ -205,7 +204,7 @@ impl Example {
     }
 }
 
-/// The DAG of `examples/dags`, with the scheduler killed while tasks of its run.
+/// Runs the DAG of `examples/dags`. The scheduler is killed while tasks of its run.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn airflow_runs_the_example_and_its_next_scheduler_adopts_the_tasks() {
     let workflow_port = free_port();
@@ -213,7 +212,7 @@ async fn airflow_runs_the_example_and_its_next_scheduler_adopts_the_tasks() {
     let airflow = Airflow::new(&root().join("examples/dags"), &daemon);
     let worker = airflow.home.path().join("worker");
     fs::create_dir(&worker).expect("made");
-    // What a container's image would bring along, and nothing of the scheduler's secrets.
+    // The variables that a container's image would set, without the scheduler's secrets.
     let environment = [
         (
             "PATH",
@@ -246,7 +245,7 @@ async fn airflow_runs_the_example_and_its_next_scheduler_adopts_the_tasks() {
     });
     let (instances, example) = launches.await.expect("it ends");
 
-    // Each task was launched once, and so was the operator's container; nothing else was.
+    // Each task was launched once, and so was the operator's container. Nothing else was launched.
     let mut launches = site.cluster.launches();
     for (name, (id, ..)) in &instances {
         let id = uuid(id);
@@ -277,7 +276,7 @@ async fn airflow_runs_the_example_and_its_next_scheduler_adopts_the_tasks() {
     site.cluster.stop_after(site.daemon);
 }
 
-/// The database keeps ids without hyphens.
+/// Inserts the hyphens into an id of the database, which stores ids without them.
 fn uuid(text: &str) -> String {
     let digits = text.replace('-', "");
     format!(
@@ -290,7 +289,7 @@ fn uuid(text: &str) -> String {
     )
 }
 
-/// Runs the example to its end, with another scheduler than it began with.
+/// Runs the example to its end. A second scheduler replaces the first one in between.
 fn the_example(example: &Example) -> BTreeMap<String, (String, String, u64)> {
     let airflow = &example.airflow;
     output(airflow.command("airflow").args(["db", "migrate"]));
@@ -307,7 +306,7 @@ fn the_example(example: &Example) -> BTreeMap<String, (String, String, u64)> {
         "--conf",
         "{\"seconds\": 40}",
     ];
-    // The processor has to have seen it first.
+    // The DAG processor must have parsed the DAG first.
     while !airflow
         .command("airflow")
         .args(trigger)
@@ -335,7 +334,7 @@ fn the_example(example: &Example) -> BTreeMap<String, (String, String, u64)> {
         let all = instances.len() >= 7 && instances.values().all(|(_, state, _)| ended(state));
         all.then(|| instances.clone())
     });
-    assert_eq!(instances["slow"].0, before.0, "it was not begun again");
+    assert_eq!(instances["slow"].0, before.0, "it was not started again");
     for (name, (_, state, tries)) in &instances {
         let expected = if name == "fails" { "failed" } else { "success" };
         assert_eq!((state.as_str(), *tries), (expected, 1), "{name}: {instances:#?}");

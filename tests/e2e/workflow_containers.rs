@@ -8,7 +8,7 @@ use transom_tests::site::Site;
 use crate::containers::runtime;
 use crate::workflow_harness::Workflow;
 
-/// Jobs in containers, which share the agent's network.
+/// Jobs run in containers, which share the agent's network.
 const SECTION: &str = "[workflow]\nport = 0\napi_username = \"user\"\napi_password = \"password\"\n";
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -29,7 +29,7 @@ async fn docker_image_of_a_job_runs_as_a_container() {
     let seen = workflow.shows("job", "TASK_FAILED").await;
     assert_eq!(seen["status"]["message"], "Container exited with status 4");
     let log = workflow.log("job").await;
-    // The image has no other directories than these and those of the runtime.
+    // The container's root has no directories of this machine.
     assert!(log.contains("bin\n") && log.ends_with("a b\n"), "{log}");
     assert!(!log.contains("home\n"), "{log}");
     let made = std::fs::read_to_string(workflow.scratch.path().join("made"));

@@ -1,5 +1,5 @@
-//! Names of jobs with markup and escape sequences, in the terminal and in the log. The dashboard's part is
-//! `tests/dashboard/daemon.mjs`.
+//! Names of jobs with markup and escape sequences, in the terminal and in the log.
+//! `tests/dashboard/daemon.mjs` tests them in the dashboard.
 
 use std::process::{Command, Stdio};
 
@@ -8,7 +8,7 @@ use transom_testkit::eventually;
 use transom_tests::process::binary;
 use transom_tests::site::Site;
 
-/// Everything that `transom ARGUMENTS` prints.
+/// All output of `transom ARGUMENTS`.
 async fn run(arguments: &[&str]) -> String {
     let mut command = Command::new(binary());
     command.args(arguments).stdin(Stdio::null());
@@ -18,7 +18,7 @@ async fn run(arguments: &[&str]) -> String {
     text(&output.stdout) + &text(&output.stderr)
 }
 
-/// Characters that a terminal would act on, and marks that change the direction of text.
+/// Whether a terminal would interpret the character, or it changes the direction of text.
 fn is_acted_on(c: char) -> bool {
     (c.is_control() && c != '\n')
         || matches!(c, '\u{200e}' | '\u{200f}' | '\u{202a}'..='\u{202e}' | '\u{2066}'..='\u{2069}')
@@ -35,7 +35,7 @@ async fn names_of_jobs_with_markup_and_escape_sequences_are_shown_as_text() {
         assert!(!text.contains(is_acted_on), "{text:?}");
         (status, text)
     };
-    // What a terminal acts on is no name; its marks of direction and markup are.
+    // Control characters are not permitted in a name; direction marks and markup are.
     let (status, text) = queue(json!({"workflow_task_id": "\u{1b}]0;gone\u{7}", "command": "true"})).await;
     assert!(
         status == 422 && text.contains("control characters"),
@@ -80,7 +80,7 @@ async fn names_of_jobs_with_markup_and_escape_sequences_are_shown_as_text() {
     }
     assert!(seen[3].contains("TASK_FINISHED"), "{}", seen[3]);
     assert!(seen[4].contains("control characters"), "{}", seen[4]);
-    // The audit events have the names as the paths of requests.
+    // The audit events contain the names in the paths of requests.
     let mut task: reqwest::Url = workflow.parse().expect("a URL");
     let mut path = task.path_segments_mut().expect("a path");
     path.extend(["v0", "task", name]);

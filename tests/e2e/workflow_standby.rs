@@ -1,5 +1,5 @@
 //! Several daemons on one store: one runs the jobs, the others forward requests to it, and one of
-//! them takes over with every job when it is gone.
+//! them takes over with every job when the leader ends.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -25,7 +25,7 @@ struct Daemon {
     scheme: &'static str,
 }
 
-/// Writes a certificate for this machine and its key, and returns the certificate.
+/// Writes a certificate for this machine and its key; returns the certificate.
 fn certify(dir: &Path) -> reqwest::Certificate {
     let key = rcgen::KeyPair::generate().expect("a key");
     let names = vec!["127.0.0.1".to_owned()];
@@ -142,7 +142,7 @@ async fn another_daemon(tls: bool) {
     let second = start("second", &cluster, &redis);
     second.ready(false).await;
 
-    // Forwarded, including the credentials; without them requests are rejected.
+    // The request is forwarded with its credentials; without credentials it is rejected.
     let refused = second
         .http
         .get(second.url("/v0/queue"))
@@ -175,7 +175,7 @@ async fn another_daemon(tls: bool) {
     second.queue("after", json!(["true"])).await;
     second.shows("after", "TASK_FINISHED").await;
     if tls {
-        // Clients without TLS get no answer.
+        // Clients without TLS receive no response.
         let plain = second
             .http
             .get(second.url("/v0/task/after").replace("https:", "http:"));
@@ -189,7 +189,7 @@ async fn another_daemon(tls: bool) {
     cluster.stop_after(Some(second.process));
 }
 
-/// Runs `transom job run` with the certificate among the system's roots.
+/// Runs `transom job run` with the certificate as one of the system's trusted roots.
 fn job_run_within_tls(dir: &Path, daemon: &Daemon) {
     let mut command = Command::new(binary());
     command

@@ -1,4 +1,4 @@
-//! Pending jobs: their order, their reasons, and the failures of following one.
+//! Pending jobs: their order, their reasons, and failures of `transom job run` while it waits.
 
 use std::io::{BufRead, BufReader, Read, Write};
 use std::net::{SocketAddr, TcpListener, TcpStream};
@@ -11,7 +11,7 @@ use transom_tests::process::Transom;
 
 use crate::workflow_harness::Workflow;
 
-/// Fills all agents: three jobs, each of which ends at its own flag, `go0` to `go2`.
+/// Fills all agents with three jobs, each of which ends when its flag (`go0` to `go2`) is raised.
 async fn fill(workflow: &Workflow) {
     for number in 0..3 {
         let command = workflow.until(&format!("go{number}"));
@@ -30,7 +30,7 @@ async fn reason(workflow: &Workflow, id: &str) -> Result<Value, String> {
     Ok(queue["queue"][0]["reason"].clone())
 }
 
-/// Waits until the reason why a job waits is as wished.
+/// Waits until `wished` accepts the reason why a job is pending.
 async fn waits_because(workflow: &Workflow, id: &str, wished: impl Fn(&Value) -> bool) -> Value {
     eventually(&format!("the reason why {id} waits"), || async {
         let reason = reason(workflow, id).await?;
@@ -69,7 +69,7 @@ async fn higher_priorities_are_launched_first() {
         .collect();
     let order = ["high", "first", "second", "low"];
     assert_eq!(shown, [("high", 9), ("first", 0), ("second", 0), ("low", -1)]);
-    // One place after the other comes free.
+    // Agents become free one after the other.
     for (number, id) in order.into_iter().enumerate() {
         workflow.raise(&match number {
             0..3 => format!("go{number}"),
@@ -95,7 +95,7 @@ async fn full_agents_still_satisfy_constraints() {
         let body = json!({"workflow_task_id": id, "command": ["true"], "attributes": attributes});
         workflow.queue(body).await;
     }
-    // None of them makes an offer now, and yet it is known what they have.
+    // The agents make no offers now, but their attributes are known.
     let nowhere = waits_because(&workflow, "nowhere", |reason| {
         reason["unsatisfied_constraints"] != json!([])
     })
@@ -133,7 +133,7 @@ async fn full_agents_still_satisfy_constraints() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn binary_output_is_read_in_chunks_unchanged() {
     let workflow = Workflow::start().await;
-    // Characters of several bytes, and bytes that are none.
+    // Multi-byte characters, and bytes that are not UTF-8.
     let script = "printf 'gr\\303\\274\\303\\237e \\342\\202\\254 \\377\\000\\376 end'";
     let body = json!({"workflow_task_id": "binary", "command": ["/bin/sh", "-c", script]});
     workflow.queue(body).await;
@@ -169,7 +169,7 @@ async fn job_run_reports_the_pending_reason_on_timeout() {
         !success && output.contains("it was pending for longer than 2 s (not enough CPU on"),
         "{output}"
     );
-    // Nobody leads the cluster: the job is taken in, and waits.
+    // Without a leading master the job is accepted and stays pending.
     let (success, output) = {
         let base = workflow.base();
         let Workflow { site, scratch } = workflow;
@@ -198,12 +198,12 @@ async fn job_run_reports_the_pending_reason_on_timeout() {
     );
 }
 
-/// Answers each GET of a task with the next of some answers, the last one for ever, and takes every
-/// job.
+/// A stand-in for the daemon. It accepts every job, and answers each GET of a task with the next of
+/// `answers`, the last one repeatedly.
 fn stand_in(queue: &'static str, answers: Vec<String>) -> SocketAddr {
     let listener = TcpListener::bind("127.0.0.1:0").expect("a port");
     let address = listener.local_addr().expect("an address");
-    // Ends with the test's process.
+    // The thread ends with the test's process.
     thread::spawn(move || {
         let mut answers = answers.into_iter().peekable();
         for stream in listener.incoming().flatten() {
@@ -222,7 +222,7 @@ fn stand_in(queue: &'static str, answers: Vec<String>) -> SocketAddr {
             let (status, body) = answer.split_once('\n').expect("a status");
             let length = body.len();
             let mut stream = stream;
-            // Whoever asked may have gone.
+            // The client may have closed the connection.
             let _ = write!(
                 stream,
                 "HTTP/1.1 {status}\r\nContent-Length: {length}\r\nConnection: close\r\n\r\n{body}"
@@ -232,7 +232,7 @@ fn stand_in(queue: &'static str, answers: Vec<String>) -> SocketAddr {
     address
 }
 
-/// Reads a request to its end; its first line.
+/// Reads a complete request; returns its first line.
 fn request(stream: &TcpStream) -> String {
     let mut reader = BufReader::new(stream);
     let (mut first, mut length) = (String::new(), 0);

@@ -33,14 +33,14 @@ class Follower(threading.Thread):
 
     def run(self):
         try:
-            # A client has one session for its stream.
+            # The stream needs its own client, because a client has only one session.
             for event in MarathonClient(sys.argv[1]).event_stream(**self.selection):
                 self.events.append(event)
         except BaseException as error:
             self.error = error
 
     def wait(self, what, condition):
-        """The first event after the ones of earlier calls that meets the condition."""
+        """Waits for an event that meets the condition; events before those of earlier calls are skipped."""
         end = time.monotonic() + DEADLINE
         at = getattr(self, "at", 0)
         while time.monotonic() < end:
@@ -65,7 +65,7 @@ everything.wait_for("event_stream_attached")
 
 
 def deployed(change):
-    """The actions of a deployment, step by step; each step's events must come in order, and one end."""
+    """Returns the actions of a deployment in order, and checks the events of each step and of the end."""
     info = everything.wait_for("deployment_info")
     steps = info.plan.steps
     for number, planned in enumerate(steps):
@@ -79,7 +79,7 @@ def deployed(change):
 
 
 def ran():
-    """The updates of tasks that ran, of those in the selection."""
+    """The updates with TASK_RUNNING in the selective stream."""
     updates = [event for event in some.events if isinstance(event, MarathonStatusUpdateEvent)]
     return [event for event in updates if event.app_id == "/web" and event.task_status == "TASK_RUNNING"]
 
@@ -97,7 +97,7 @@ client.create_app("/web", app)
 posted = everything.wait_for("api_post_event")
 assert posted.app_definition["id"] == "/web" and posted.uri == "/v2/apps", vars(posted)
 assert deployed("create") == ["StartApplication", "ScaleApplication"]
-# A deployment succeeds after its tasks run.
+# A deployment succeeds only after its tasks run.
 running = ran()[0]
 assert {event.task_id for event in ran()} == {running.task_id}, [vars(event) for event in ran()]
 assert running.task_id.startswith("web.") and running.host and running.slave_id and running.version, vars(running)
@@ -113,7 +113,8 @@ client.delete_app("/web")
 assert everything.wait_for("app_terminated_event").app_id == "/web"
 some.wait_for("deployment_success")
 
-# Each task that came has gone, in both streams, and the selection selects.
+# Both streams have the start and the end of each task, and the selective stream has only the
+# selected kinds.
 for follower in (everything, some):
     states = collections.defaultdict(list)
     for event in follower.events:
@@ -128,6 +129,6 @@ for name in ("instance_changed_event", "health_status_changed_event", "group_cha
 assert {kind(event) for event in some.events} == {"status_update_event", "deployment_success"}
 for follower in (everything, some):
     assert follower.error is None, follower.error
-# The followers still wait for events.
+# The followers' threads are still waiting for events.
 sys.stdout.flush()
 os._exit(0)

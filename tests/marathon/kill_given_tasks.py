@@ -1,4 +1,4 @@
-"""Kills tasks of the app /web as users of the `marathon` package do: first one that comes back, then one for good.
+"""Kills tasks of the app /web with the `marathon` package: one that is replaced, then one with `scale`.
 
 Arguments: the address of the apps port. Writes the ids of the tasks as they were, as JSON.
 """

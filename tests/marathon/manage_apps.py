@@ -37,7 +37,7 @@ def settled():
 
 
 def running(app_id, count):
-    """Waits until an app has so many running tasks; their ids."""
+    """Waits until an app has this number of running tasks; returns their ids."""
     settled()
     tasks = lambda: [it for it in client.list_tasks(app_id) if it.state == "TASK_RUNNING"]
     return sorted(it.id for it in eventually(f"{count} tasks of {app_id}", lambda: len(tasks()) == count and tasks()))
@@ -114,7 +114,7 @@ client.update_apps([MarathonApp(id="/shop/db/pg", instances=2), MarathonApp(id="
 running("/shop/db/pg", 2)
 running("/web", 2)
 
-# A deployment that cannot be done, and its revert.
+# A deployment that cannot finish is reverted.
 client.update_app("/web", MarathonApp(cpus=1000))
 [deployment] = eventually("the deployment", client.list_deployments)
 assert deployment.affected_apps == ["/web"], deployment

@@ -1,5 +1,5 @@
-//! Airflow in Python environments, with our distribution installed by pip, and the processes of a
-//! whole Airflow.
+//! Airflow in Python environments with our distribution installed by pip, and the processes of a
+//! complete Airflow.
 
 use std::fs::{self, File};
 use std::os::unix::process::CommandExt;
@@ -15,7 +15,7 @@ use transom_testkit::{free_port, retry_until};
 
 use crate::installed;
 
-/// A busy machine takes long to start so much Python.
+/// Timeout of Airflow's programs, which start slowly on a busy machine.
 pub const AIRFLOW_TIMEOUT: Duration = Duration::from_mins(6);
 
 /// The folder where `cargo xtask test` installs Airflow: `TRANSOM_AIRFLOW`, or next to the build.
@@ -24,7 +24,7 @@ pub fn environment() -> PathBuf {
     found(&FOUND, "TRANSOM_AIRFLOW", "airflow")
 }
 
-/// The same for the oldest Airflow that our operator supports.
+/// The folder of the oldest Airflow that our operator supports.
 pub fn environment_2() -> PathBuf {
     static FOUND: OnceLock<PathBuf> = OnceLock::new();
     found(&FOUND, "TRANSOM_AIRFLOW_2", "airflow-2")
@@ -40,7 +40,7 @@ fn found(found: &OnceLock<PathBuf>, variable: &str, name: &str) -> PathBuf {
     found.get_or_init(find).clone()
 }
 
-/// Updates an environment's copy of `clients/airflow` to the present sources.
+/// Updates an environment's copy of `clients/airflow` from the current sources.
 fn install_client(environment: &Path) {
     let mut command = Command::new(environment.join("bin/python"));
     output(
@@ -55,7 +55,7 @@ pub fn root() -> PathBuf {
     fs::canonicalize(Path::new(env!("CARGO_MANIFEST_DIR")).join("..")).expect("the project")
 }
 
-/// A program of an environment, isolated from this machine's own settings.
+/// A program of an environment, isolated from the environment variables of this machine.
 pub fn program(environment: &Path, home: &Path, name: &str) -> Command {
     let bin = environment.join("bin");
     let mut command = Command::new(bin.join(name));
@@ -71,7 +71,7 @@ pub fn program(environment: &Path, home: &Path, name: &str) -> Command {
     command
 }
 
-/// The output of a command, which must succeed.
+/// Runs a command, which must succeed, and returns its output.
 pub fn output(command: &mut Command) -> String {
     let output = command.output().expect("it starts");
     let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
@@ -103,14 +103,14 @@ impl Program {
         Self { child, log }
     }
 
-    /// The end of its output.
+    /// The last 60 lines of its output.
     pub fn log(&self) -> String {
         let text = fs::read_to_string(&self.log).unwrap_or_default();
         let lines: Vec<&str> = text.lines().collect();
         lines[lines.len().saturating_sub(60)..].join("\n")
     }
 
-    /// kill -9 of it and of all its children.
+    /// Sends SIGKILL to the process and all its children.
     pub fn kill(&mut self) {
         let group = i32::try_from(self.child.id()).expect("a pid");
         let _ = killpg(Pid::from_raw(group), Signal::SIGKILL);
@@ -136,8 +136,8 @@ pub struct Airflow {
 }
 
 impl Airflow {
-    /// An Airflow that runs the DAGs of a folder with our executor. `daemon`: the workflow port's
-    /// address.
+    /// Configures an Airflow that runs the DAGs of a folder with our executor. `daemon` is the
+    /// address of the workflow port.
     pub fn new(dags: &Path, daemon: &str) -> Self {
         let port = free_port();
         let settings = [
@@ -158,7 +158,7 @@ impl Airflow {
             ),
             ("API__PORT", port.to_string()),
             ("CLUSTER__OPERATOR_API_URL", daemon.to_owned()),
-            // So that a dead scheduler is noticed soon.
+            // Short intervals: Airflow detects a dead scheduler within 10 s.
             ("SCHEDULER__SCHEDULER_HEALTH_CHECK_THRESHOLD", "10".to_owned()),
             ("SCHEDULER__SCHEDULER_HEARTBEAT_SEC", "1".to_owned()),
             ("SCHEDULER__ORPHANED_TASKS_CHECK_INTERVAL", "3".to_owned()),
@@ -172,14 +172,14 @@ impl Airflow {
         }
     }
 
-    /// Another setting, as `SECTION__KEY`.
+    /// Adds a setting, named `SECTION__KEY`.
     #[must_use]
     pub fn with(mut self, name: &str, value: &str) -> Self {
         self.settings.push((name.to_owned(), value.to_owned()));
         self
     }
 
-    /// A program with all these settings.
+    /// A program of the environment with all these settings.
     pub fn command(&self, name: &str) -> Command {
         let mut command = program(&environment(), self.home.path(), name);
         for (name, value) in &self.settings {

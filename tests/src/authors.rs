@@ -8,8 +8,8 @@ use std::process::{Command, Output};
 
 use crate::process::{binary, components};
 
-/// `transom ARGUMENTS` in `dir`, with a compiler for components; cargo's files are kept from one
-/// test to the next.
+/// Runs `transom ARGUMENTS` in `dir` with the compiler for components. All tests share one target
+/// directory of cargo.
 pub fn transom(dir: &Path, arguments: &[&str]) -> Output {
     let mut command = Command::new(binary());
     command.args(arguments).current_dir(dir);
@@ -17,7 +17,7 @@ pub fn transom(dir: &Path, arguments: &[&str]) -> Output {
     command.output().expect("transom runs")
 }
 
-/// The same, which must succeed; returns its output.
+/// Runs the command as [`transom`] does and requires that it succeeds; returns its output.
 pub fn told(dir: &Path, arguments: &[&str]) -> String {
     let output = transom(dir, arguments);
     assert!(
@@ -50,7 +50,7 @@ pub fn equip(command: &mut Command) {
     for name in inherited.filter(|name| name.starts_with("TRANSOM_") || name.starts_with("CARGO_PKG")) {
         command.env_remove(name);
     }
-    // Kept from one test to the next, and apart from the user's own.
+    // Shared by all tests, and separate from the user's own cache.
     command.env("TRANSOM_CACHE_DIR", target.with_file_name("compiled"));
     command.env("CARGO_TARGET_DIR", target);
 }

@@ -1,9 +1,9 @@
 //! A Debian root that systemd has booted, for tests of units as administrators use them.
 //!
-//! systemd is process 1 of namespaces of its own: processes, mounts, control groups, host name and a
-//! network with nothing but loopback, so that units have their own ports whatever runs here. `/proc/sys`
-//! and `/sys` are read-only for it. All of its processes end with the handle, and with the test's
-//! process.
+//! systemd is process 1 in new namespaces of processes, mounts, control groups, host name and
+//! network. The network has only loopback, so that units cannot collide with ports of this machine.
+//! `/proc/sys` and `/sys` are read-only. All processes end when the handle is dropped or the test's
+//! process ends.
 
 use std::fs;
 use std::path::Path;
@@ -15,8 +15,8 @@ use transom_testkit::eventually;
 
 use crate::debian::{DebianRoot, possible, succeeded, with_own_variables};
 
-/// Becomes systemd in the root `$1`, in a new control group `$2`. systemd expects of its caller what a
-/// container runtime provides: <https://systemd.io/CONTAINER_INTERFACE>.
+/// Runs systemd in the root `$1`, in a new control group `$2`, with the environment that systemd
+/// expects from a container runtime: <https://systemd.io/CONTAINER_INTERFACE>.
 const BOOT: &str = r#"
 mount --bind "$1" "$1"
 cd "$1"
@@ -47,20 +47,20 @@ exec unshare --cgroup sh -euc '
         /lib/systemd/systemd --unit=basic.target --log-target=journal --show-status=no'
 "#;
 
-/// Removes the control group `$2`, with what systemd has made in it.
+/// Removes the control group `$2` and the groups that systemd created in it.
 const CLEAN: &str = r#"
 mount -t cgroup2 cgroup2 "$1/mnt"
 cd "$1/mnt"
 [ ! -d "$2" ] || find "$2" -depth -type d -exec rmdir {} +
 "#;
 
-/// For a program in the root, in seconds.
+/// Timeout of a program in the root, in seconds.
 const TIMEOUT: &str = "60";
 
 /// A booted root; its processes end when it is dropped.
 pub struct Booted {
     root: DebianRoot,
-    /// `unshare`, the parent of systemd.
+    /// `unshare`, the parent process of systemd.
     parent: Child,
     /// The process id of systemd outside of its namespaces.
     init: Option<Pid>,
@@ -68,9 +68,9 @@ pub struct Booted {
 }
 
 impl Booted {
-    /// A booted copy of the clean root for `test`. `None`: the test is left out, because this machine
-    /// cannot boot Debian's systemd; the output has the reason. In CI (variable `CI`) a root that
-    /// cannot be made is a failure.
+    /// Boots a copy of the clean root for `test`. Returns `None` if this machine cannot boot
+    /// Debian's systemd: the test is skipped, and the output shows the reason. In CI (variable
+    /// `CI`), a root that cannot be created is a failure.
     pub async fn for_test(test: &str) -> Option<Self> {
         let root = possible(test, DebianRoot::make())?;
         match Self::boot(root).await {
@@ -86,7 +86,7 @@ impl Booted {
         let log = fs::File::create(root.path("/var/log/boot")).map_err(|error| error.to_string())?;
         let same = log.try_clone().map_err(|error| error.to_string())?;
         let group = format!("transom-test-{}", std::process::id());
-        // The end of this test's thread ends unshare, whose end ends systemd.
+        // When this test's thread ends, `setpriv` kills `unshare`, and `unshare` kills systemd.
         let mut command = Command::new("setpriv");
         command
             .args(["--pdeathsig", "KILL", "unshare", "--fork", "--kill-child=KILL"])
@@ -113,7 +113,8 @@ impl Booted {
         Ok(booted)
     }
 
-    /// Whether systemd has booted, or why it never will; the outer error: not yet.
+    /// The progress of the boot. The outer error: it has not finished yet. The inner error: why
+    /// systemd cannot boot.
     fn look(&mut self) -> Result<Result<(), String>, String> {
         if let Some(status) = self.parent.try_wait().map_err(|error| error.to_string())? {
             let log = self.root.read("/var/log/boot");
@@ -135,7 +136,7 @@ impl Booted {
         let output = state.output().map_err(|error| error.to_string())?;
         match String::from_utf8_lossy(&output.stdout).trim() {
             "running" => Ok(Ok(())),
-            // A unit of Debian's that does not run here is in the way of every test.
+            // A unit of Debian that fails here would fail in every test.
             "degraded" => Ok(Err(format!(
                 "systemd has failed units: {}",
                 self.run(&["systemctl", "--failed", "--no-legend", "--plain"])
@@ -152,7 +153,7 @@ impl Booted {
         )
     }
 
-    /// A program of this machine on the network of the booted root, such as a client of a port.
+    /// A program of this machine, such as a client of a port, on the network of the booted root.
     pub fn client(&self, program: &[&str]) -> Command {
         self.entering(&["--net"], program)
     }
@@ -178,7 +179,7 @@ impl Booted {
         self.root.install_by(package, |program| self.run(program));
     }
 
-    /// The files.
+    /// The files of the root.
     pub fn root(&self) -> &DebianRoot {
         &self.root
     }

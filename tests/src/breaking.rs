@@ -1,4 +1,4 @@
-//! A proxy in front of event streams that breaks each connection after some bytes.
+//! A proxy in front of event streams that breaks each connection after a number of bytes.
 
 use std::net::SocketAddr;
 use std::sync::Arc;
@@ -8,10 +8,11 @@ use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::watch;
 
-/// The fewest bytes that a connection passes unless a test asks for more: more than a response's
+/// Minimum of bytes that a connection passes unless a test sets another: more than a response's
 /// head and one event, so that each connection makes progress.
 const FEWEST: usize = 3000;
-/// How much more it may be; a prime, so that breaks fall anywhere in an event.
+/// Range of the additional bytes of a connection; a prime, so that breaks fall at any position of
+/// an event.
 const SPREAD: usize = 2503;
 
 /// A field without an event, as one chunk of a chunked body: clients wait 20 ms before they connect
@@ -25,7 +26,7 @@ pub struct Breaking {
 }
 
 struct Shared {
-    /// None while the daemon is away; connections wait.
+    /// `None` while the daemon is down; connections then wait.
     daemon: watch::Sender<Option<SocketAddr>>,
     breaks: AtomicBool,
     broken: AtomicUsize,
@@ -37,7 +38,7 @@ impl Breaking {
         Breaking::after(FEWEST, daemon).await
     }
 
-    /// The same with connections that pass at least so many bytes.
+    /// Starts a proxy whose connections pass at least `fewest` bytes.
     pub async fn after(fewest: usize, daemon: SocketAddr) -> Breaking {
         let listener = TcpListener::bind("127.0.0.1:0").await.expect("a port");
         let address = listener.local_addr().expect("an address");
@@ -47,7 +48,7 @@ impl Breaking {
             broken: AtomicUsize::new(0),
         });
         let serving = Arc::clone(&shared);
-        // Ends with the test's runtime.
+        // The task ends with the test's runtime.
         tokio::spawn(async move {
             let mut number = 0;
             while let Ok((client, _)) = listener.accept().await {
@@ -59,7 +60,7 @@ impl Breaking {
         Breaking { address, shared }
     }
 
-    /// How many connections it has broken.
+    /// The number of connections that the proxy has broken.
     pub fn broken(&self) -> usize {
         self.shared.broken.load(Ordering::Relaxed)
     }
@@ -69,13 +70,13 @@ impl Breaking {
         self.shared.breaks.store(false, Ordering::Relaxed);
     }
 
-    /// Where the daemon is from now on; connections wait while that is none.
+    /// Sets the daemon's address; connections wait while it is `None`.
     pub fn daemon(&self, address: Option<SocketAddr>) {
         self.shared.daemon.send_replace(address);
     }
 }
 
-/// One connection, until an end closes it or its bytes are used up.
+/// Forwards one connection until a peer closes it or its bytes are used up.
 async fn pass(client: TcpStream, bytes: usize, shared: Arc<Shared>) -> Option<()> {
     let mut daemon = shared.daemon.subscribe();
     let address = daemon.wait_for(Option::is_some).await.ok()?.as_ref().copied()?;
@@ -104,7 +105,8 @@ async fn pass(client: TcpStream, bytes: usize, shared: Arc<Shared>) -> Option<()
                 answer = seen;
             }
             if answer.len() >= left && shared.breaks.load(Ordering::Relaxed) {
-                // Counted first: a client that has seen the break finds it counted.
+                // Counted before the break, so that a client that sees the break also sees the new
+                // number.
                 shared.broken.fetch_add(1, Ordering::Relaxed);
                 return answers.write_all(&answer[..left]).await.ok();
             }

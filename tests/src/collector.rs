@@ -26,9 +26,9 @@ pub struct Span {
     pub attributes: BTreeMap<String, String>,
     /// The names of its events with their attributes.
     pub events: Vec<(String, BTreeMap<String, String>)>,
-    /// Of the resource.
+    /// Attributes of the resource.
     pub resource: BTreeMap<String, String>,
-    /// 2: an error.
+    /// Status code; 2 is an error.
     pub status: i32,
 }
 
@@ -41,7 +41,7 @@ pub struct Received {
 }
 
 impl Received {
-    /// The spans with this name.
+    /// The received spans with this name.
     pub fn named(&self, name: &str) -> Vec<&Span> {
         self.spans.iter().filter(|span| span.name == name).collect()
     }
@@ -53,7 +53,7 @@ impl Received {
             .find(|other| other.trace == span.trace && other.id == span.parent)
     }
 
-    /// The names of a span and of all those above it.
+    /// The names of a span and of all its ancestors.
     pub fn path(&self, span: &Span) -> Vec<String> {
         let mut path = vec![span.name.clone()];
         let mut above = self.parent(span);
@@ -91,7 +91,7 @@ impl Collector {
         }
     }
 
-    /// Spans received so far.
+    /// The spans received so far.
     pub fn received(&self) -> Received {
         self.received.lock().expect("a lock").clone()
     }

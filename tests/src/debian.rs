@@ -1,7 +1,7 @@
 //! A clean Debian root for tests of packages, made by `debootstrap` and kept next to the build.
 //!
-//! It has the release and the mirror of this machine. Programs in it run with a `/proc` of their
-//! own mount, on this machine's loopback.
+//! Its release and its mirror are those of this machine. Programs in it have a `/proc` of their
+//! mount namespace and use this machine's network.
 
 use std::collections::BTreeSet;
 use std::fs;
@@ -17,8 +17,8 @@ pub struct DebianRoot {
 }
 
 impl DebianRoot {
-    /// A fresh root for `test`. `None`: the test is left out, because no root can be made here. In
-    /// CI (variable `CI`) that is a failure.
+    /// Creates a fresh root for `test`. Returns `None` if that is impossible: the test is skipped.
+    /// In CI (variable `CI`) it is a failure instead.
     pub fn for_test(test: &str) -> Option<Self> {
         possible(test, Self::make())
     }
@@ -50,7 +50,8 @@ impl DebianRoot {
         fs::read_to_string(&file).unwrap_or_else(|error| panic!("{}: {error}", file.display()))
     }
 
-    /// A program in the root, as this user or root. Its process is the one that is started.
+    /// A program in the root, as this user or as root. The child process becomes the program by
+    /// `exec`.
     pub fn command(&self, user: Option<&str>, program: &[&str]) -> Command {
         let mut command = Command::new("unshare");
         with_own_variables(&mut command)
@@ -76,9 +77,9 @@ impl DebianRoot {
         self.install_by(package, |program| self.run(program));
     }
 
-    /// The same with a way to run a program in the root.
+    /// Installs a package with `run`, which runs a program in the root.
     pub(crate) fn install_by(&self, package: &Path, run: impl FnOnce(&[&str]) -> String) {
-        // Not in /tmp, where a booted root has a file system of its own.
+        // Not in /tmp: a booted root mounts another file system there.
         const COPY: &str = "/var/cache/package.deb";
         fs::copy(package, self.path(COPY)).expect("copied");
         run(&["dpkg", "--install", COPY]);
@@ -108,8 +109,7 @@ impl DebianRoot {
     }
 }
 
-/// `None`: the test is left out here, for the reason that it prints. In CI (variable `CI`) that is a
-/// failure.
+/// Returns `None` after printing why the test is skipped. In CI (variable `CI`) that is a failure.
 pub(crate) fn possible<T>(test: &str, made: Result<T, String>) -> Option<T> {
     match made {
         Ok(made) => Some(made),
@@ -121,7 +121,7 @@ pub(crate) fn possible<T>(test: &str, made: Result<T, String>) -> Option<T> {
     }
 }
 
-/// The variables of programs in the root: none of this machine's.
+/// Replaces this machine's environment variables by those of programs in the root.
 pub(crate) fn with_own_variables(command: &mut Command) -> &mut Command {
     command
         .env_clear()
@@ -133,12 +133,13 @@ pub(crate) fn with_own_variables(command: &mut Command) -> &mut Command {
         .env("DEBIAN_FRONTEND", "noninteractive")
 }
 
-/// The root that is copied; made once, in a folder that is renamed when it is complete.
+/// Returns the root that is copied. It is created once, in a folder that is renamed when it is
+/// complete.
 fn clean_root() -> Result<PathBuf, String> {
     let (codename, mirror) = source()?;
     let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("../target/debian");
     fs::create_dir_all(&folder).map_err(|error| format!("{}: {error}", folder.display()))?;
-    // Other tests make it at the same time.
+    // Other tests may create it concurrently.
     let lock = fs::File::create(folder.join("lock")).map_err(|error| error.to_string())?;
     lock.lock().map_err(|error| error.to_string())?;
     let root = folder.join(format!("{codename}-systemd"));

@@ -25,8 +25,9 @@ pub fn start(dir: &Path, more: &[&str]) -> Transom {
     Transom::start(dir, arguments)
 }
 
-/// The address of a service in the greeting, before this path. The greeting is read from its start:
-/// services have to be asked for in its order.
+/// The address of a service in the greeting of `transom dev`, without the suffix `path`. The
+/// greeting is read forwards: a test must request the services in the order in which they are
+/// printed.
 pub fn address(dev: &mut Transom, name: &str, path: &str) -> String {
     dev.line(name, |line| {
         let address = line.trim().strip_prefix(name)?.trim().strip_suffix(path)?;

@@ -21,7 +21,7 @@ pub struct Answer {
     pub services: Vec<(String, u16)>,
 }
 
-/// Queries over UDP.
+/// Sends one query over UDP.
 pub async fn ask(server: SocketAddr, name: &str, kind: RecordType) -> Result<Answer, String> {
     let query = question(name, kind)?;
     let socket = UdpSocket::bind("127.0.0.1:0").await.map_err(text)?;
@@ -35,7 +35,7 @@ pub async fn ask(server: SocketAddr, name: &str, kind: RecordType) -> Result<Ans
     read(&packet[..length])
 }
 
-/// Queries over TCP.
+/// Sends one query over TCP.
 pub async fn ask_tcp(server: SocketAddr, name: &str, kind: RecordType) -> Result<Answer, String> {
     let query = question(name, kind)?;
     let asked = async {

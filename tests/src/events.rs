@@ -47,7 +47,7 @@ impl Events {
             .unwrap_or_else(|error| panic!("{error}"))
     }
 
-    /// The same for callers that report the error.
+    /// Opens `url`; for callers that handle the error themselves.
     pub async fn try_open(http: &reqwest::Client, url: &str) -> Result<Events, String> {
         Events::of(http.get(url), url).await
     }

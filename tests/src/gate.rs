@@ -1,4 +1,4 @@
-//! A proxy between a daemon and its master: it records calls, and can hold some back.
+//! A proxy between a daemon and its master that records calls and can delay calls of one type.
 
 use std::net::SocketAddr;
 use std::sync::{Arc, Mutex};
@@ -10,7 +10,7 @@ use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::watch;
 use transom_testkit::eventually;
 
-/// A call of a framework that was held back.
+/// A call of a framework that the gate delayed.
 #[derive(Clone, Debug)]
 pub struct Held {
     pub call: Value,
@@ -18,7 +18,7 @@ pub struct Held {
     pub answer: Option<String>,
 }
 
-/// A running gate. It forwards everything except held calls, streams included.
+/// A running gate. It forwards everything except delayed calls, including streams.
 pub struct Gate {
     pub address: SocketAddr,
     shared: Arc<Shared>,
@@ -26,7 +26,7 @@ pub struct Gate {
 
 struct Shared {
     master: SocketAddr,
-    /// The type of the calls to hold back; none: everything passes.
+    /// The type of the calls to delay; `None`: no call is delayed.
     hold: watch::Sender<Option<&'static str>>,
     calls: Mutex<Vec<String>>,
     held: Mutex<Vec<Held>>,
@@ -44,7 +44,7 @@ impl Gate {
             held: Mutex::default(),
         });
         let serving = Arc::clone(&shared);
-        // Ends with the test's runtime.
+        // The task ends with the test's runtime.
         tokio::spawn(async move {
             while let Ok((client, _)) = listener.accept().await {
                 tokio::spawn(pass(client, Arc::clone(&serving)));
@@ -53,12 +53,12 @@ impl Gate {
         Gate { address, shared }
     }
 
-    /// Holds back all later calls of this type.
+    /// Delays all later calls of this type.
     pub fn hold(&self, kind: &'static str) {
         self.shared.hold.send_replace(Some(kind));
     }
 
-    /// Forwards the held calls, and everything after them.
+    /// Forwards the delayed calls, and stops delaying.
     pub fn release(&self) {
         self.shared.hold.send_replace(None);
     }
@@ -68,7 +68,7 @@ impl Gate {
         self.shared.calls.lock().expect("calls").clone()
     }
 
-    /// The first call that is, or was, held back, once `accept` accepts it.
+    /// Waits until `accept` accepts the first delayed call, which may have been forwarded since.
     pub async fn held(&self, what: &str, accept: impl Fn(&Held) -> bool) -> Held {
         eventually(what, || async {
             let held = self.shared.held.lock().expect("held").first().cloned();
@@ -81,7 +81,7 @@ impl Gate {
     }
 }
 
-/// One connection, request by request.
+/// Forwards one connection, request by request.
 async fn pass(client: TcpStream, shared: Arc<Shared>) -> Option<()> {
     let master = TcpStream::connect(shared.master).await.ok()?;
     let (mut from_client, mut to_client) = client.into_split();
@@ -129,7 +129,7 @@ async fn pass(client: TcpStream, shared: Arc<Shared>) -> Option<()> {
     }
 }
 
-/// The next whole request, and its body if that is JSON; `None` at the connection's end.
+/// The next complete request, and its body if it is JSON; `None` at the end of the connection.
 async fn request(from: &mut OwnedReadHalf, buffer: &mut Vec<u8>) -> Option<(Vec<u8>, Value)> {
     loop {
         if let Some(head) = buffer.windows(4).position(|window| window == b"\r\n\r\n") {

@@ -1,8 +1,8 @@
-//! The Kubernetes framework with tasks that are processes: its settings, and what its API shows.
+//! The Kubernetes framework with tasks that are processes: its settings, and a client of its API.
 //!
-//! The server is `orchestrator`, which serves an API with nodes and nothing else, or a real control
-//! plane; agents register their nodes there. A task of a kind that is held waits before it does
-//! anything.
+//! The server task is `orchestrator`. It serves either an API that contains only nodes or a real
+//! control plane; agents register their nodes there. A test can hold tasks of one kind: such a task
+//! waits at its start until it is released.
 
 use std::collections::BTreeSet;
 use std::fs;
@@ -22,12 +22,12 @@ pub struct Tasks {
 }
 
 impl Tasks {
-    /// With an API that has nodes and nothing else.
+    /// Tasks whose servers serve an API that contains only nodes.
     pub fn with_nodes_only() -> Tasks {
         Tasks::new("server --nodes-only", "")
     }
 
-    /// With the control plane in this folder.
+    /// Tasks whose servers run the control plane in the folder `programs`.
     pub fn with_control_plane(programs: &str) -> Tasks {
         Tasks::new("server", &format!("export TRANSOM_KUBERNETES='{programs}'\n"))
     }
@@ -46,7 +46,7 @@ impl Tasks {
         tasks
     }
 
-    /// Where they keep their files.
+    /// The folder of the tasks' files.
     pub fn folder(&self) -> &Path {
         self.folder.path()
     }
@@ -55,28 +55,28 @@ impl Tasks {
         self.folder().join("bootstrap.sh")
     }
 
-    /// What servers share: with an API that has nodes only, the nodes.
+    /// The folder that servers share. With a nodes-only API it contains the nodes.
     fn shared(&self) -> PathBuf {
         self.folder().join("shared")
     }
 
-    /// Gives each node a pod that no drain may evict, where the API has nodes only.
+    /// Adds a pod to each node that no drain may evict. Only with a nodes-only API.
     pub fn keep_pods(&self) {
         fs::write(self.shared().join("keep-pods"), "").expect("written");
     }
 
-    /// Takes these pods away.
+    /// Removes the pods of [`keep_pods`](Self::keep_pods).
     pub fn drop_pods(&self) {
         fs::remove_file(self.shared().join("keep-pods")).expect("kept");
     }
 
-    /// The nodes that are registered and take pods, where the API has nodes only.
+    /// The registered nodes that are not cordoned. Only with a nodes-only API.
     pub fn open_nodes(&self) -> BTreeSet<String> {
         let entries = fs::read_dir(self.shared().join("nodes"))
             .expect("nodes")
             .flatten();
         let open = |path: &Path| {
-            // Absent: it was removed meanwhile.
+            // The file may have been removed since it was listed.
             let node: Value = serde_json::from_str(&fs::read_to_string(path).ok()?).expect("a node");
             (node["spec"]["unschedulable"] != true).then_some(())
         };
@@ -87,7 +87,7 @@ impl Tasks {
             .collect()
     }
 
-    /// How many of the servers that ever answered accept connections.
+    /// The number of servers that accept connections, among those that have done so before.
     pub fn answering_servers(&self) -> usize {
         let announced = fs::read_dir(self.shared().join("servers")).expect("servers");
         let urls = announced
@@ -100,17 +100,18 @@ impl Tasks {
         urls.filter(answers).count()
     }
 
-    /// Holds the tasks of a kind that start from now on. A datastore that is held fails.
+    /// Holds all tasks of a kind that start from now on. A held datastore fails.
     pub fn hold(&self, kind: &str) {
         fs::write(self.folder().join(format!("hold-{kind}")), "").expect("written");
     }
 
-    /// Lets them go on.
+    /// Releases the held tasks of a kind.
     pub fn release(&self, kind: &str) {
         fs::remove_file(self.folder().join(format!("hold-{kind}"))).expect("held");
     }
 
-    /// The line that stands for the datastore. Without a control plane nothing asks it.
+    /// The command of the datastore. With a nodes-only API a `sleep` takes its place, because
+    /// nothing uses it.
     fn datastore(&self) -> String {
         if self.server.ends_with("--nodes-only") {
             let held = self.folder().join("hold-datastore");
@@ -121,7 +122,7 @@ impl Tasks {
             .to_owned()
     }
 
-    /// The settings of `[kubernetes]`, all but the number of agents.
+    /// The settings of `[kubernetes]` except the number of agents.
     pub fn settings(&self) -> String {
         let (folder, server) = (self.folder().display(), self.server);
         let program = binary().with_file_name("orchestrator");
@@ -139,7 +140,7 @@ impl Tasks {
         )
     }
 
-    /// The section, with so many agents.
+    /// The section `[kubernetes]` with this number of agents.
     pub fn section(&self, agents: u32) -> String {
         let (settings, script) = (self.settings(), self.script());
         format!(
@@ -191,7 +192,7 @@ impl Api {
         assert!(matches!(answer, Ok((200, _))), "{path}: {answer:?}");
     }
 
-    /// What `explain` shows, once it is accepted.
+    /// Waits until `accept` accepts the document of `explain`, and returns it.
     pub async fn explained(&self, what: &str, accept: impl Fn(&Value) -> bool) -> Value {
         eventually(what, || async {
             let seen = self.get("/explain").await?;
@@ -204,7 +205,7 @@ impl Api {
         .await
     }
 
-    /// Waits until a reason why something waits has this text.
+    /// Waits until `explain` shows this text as a reason for waiting.
     pub async fn waits(&self, text: &str) -> Value {
         self.explained(&format!("the reason {text:?}"), |seen| {
             seen["waiting"].to_string().contains(text)
@@ -212,8 +213,8 @@ impl Api {
         .await
     }
 
-    /// Waits until so many agents are wanted, and every server and agent is a ready node; returns
-    /// what `explain` shows then.
+    /// Waits until this number of agents exists and every server and agent is a ready node; returns
+    /// the document of `explain`.
     pub async fn settled(&self, agents: usize) -> Value {
         eventually("every node to be ready", || async {
             let ready = self.send(Method::GET, "/status/orch").await?;
@@ -228,7 +229,7 @@ impl Api {
     }
 }
 
-/// The ids of the tasks of a kind in what `explain` shows.
+/// The ids of the tasks of a kind in the document of `explain`.
 pub fn ids(explained: &Value, kind: &str) -> Vec<String> {
     let tasks = explained["tasks"][kind].as_array().into_iter().flatten();
     tasks
@@ -236,7 +237,7 @@ pub fn ids(explained: &Value, kind: &str) -> Vec<String> {
         .collect()
 }
 
-/// The ids of all tasks in what `explain` shows, in order.
+/// The ids of all tasks in the document of `explain`, in order.
 pub fn all_ids(explained: &Value) -> Vec<String> {
     let kinds = ["datastore", "server", "agent"];
     let mut all: Vec<String> = kinds.iter().flat_map(|kind| ids(explained, kind)).collect();

@@ -1,10 +1,10 @@
 //! The common part of the end-to-end tests: the real binary as a child process, its HTTP and DNS
-//! clients, and waiting.
+//! clients, and functions that wait.
 //!
 //! Nothing here depends on a crate's internals: programs are started, used over the network, and
-//! killed. Every wait is for a condition, with a deadline; every child ends when its handle is
-//! dropped.
-// A helper of tests may panic, and its fields are named after their meaning.
+//! killed. Every wait is for a condition and has a deadline; every child process is killed when its
+//! handle is dropped.
+// Helpers of tests may panic. Their fields need no documentation, because the names describe them.
 #![allow(
     missing_docs,
     clippy::missing_panics_doc,
@@ -52,7 +52,7 @@ pub fn installed(path: &str) -> PathBuf {
         .ancestors()
         .map(|dir| dir.join(path))
         .find(|path| path.exists())
-        .unwrap_or_else(|| panic!("no {path} found: `cargo xtask test` gets everything that tests need"))
+        .unwrap_or_else(|| panic!("no {path} found: `cargo xtask test` installs everything that tests need"))
 }
 
 /// An HTTP client for loopback.

@@ -1,5 +1,5 @@
-//! A proxy in front of the workflow port that drops answers: requests arrive, and their clients
-//! cannot know it.
+//! A proxy in front of the workflow port that drops responses: the daemon processes a request, and
+//! the client cannot know it.
 
 use std::collections::HashMap;
 use std::net::SocketAddr;
@@ -9,7 +9,8 @@ use serde_json::Value;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{TcpListener, TcpStream};
 
-/// A running proxy. For each job it drops the answer to the first request that queues it.
+/// A running proxy. It drops the response to the first request that queues a job, once for each
+/// job.
 pub struct Lossy {
     pub address: SocketAddr,
     queued: Arc<Mutex<HashMap<String, usize>>>,
@@ -22,7 +23,7 @@ impl Lossy {
         let address = listener.local_addr().expect("an address");
         let queued = Arc::<Mutex<HashMap<String, usize>>>::default();
         let seen = Arc::clone(&queued);
-        // Ends with the test's runtime.
+        // The task ends with the test's runtime.
         tokio::spawn(async move {
             while let Ok((client, _)) = listener.accept().await {
                 tokio::spawn(pass(client, daemon, Arc::clone(&seen)));
@@ -31,14 +32,14 @@ impl Lossy {
         Lossy { address, queued }
     }
 
-    /// The number of requests for each job.
+    /// The number of requests to queue each job.
     pub fn queued(&self) -> HashMap<String, usize> {
         self.queued.lock().expect("jobs").clone()
     }
 }
 
-/// One request and its answer, if that is not dropped; the client has to connect again for the next
-/// one.
+/// Forwards one request, and its response unless it is dropped. The connection is then closed; the
+/// client connects again for the next request.
 async fn pass(
     mut client: TcpStream,
     daemon: SocketAddr,

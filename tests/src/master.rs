@@ -1,5 +1,5 @@
-//! A fake master on a loopback address: it serves a test's state document and nothing else, as old
-//! and restricted masters do.
+//! A fake master on a loopback address. It serves a state document given by the test and answers
+//! 404 to everything else, as old and restricted masters do.
 
 use std::collections::BTreeMap;
 use std::net::{IpAddr, SocketAddr};
@@ -9,20 +9,20 @@ use tokio::io::{AsyncBufReadExt, AsyncReadExt, AsyncWriteExt, BufReader};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::task::JoinSet;
 
-/// The answer to requests for the state.
+/// The response to requests for the state.
 #[derive(Clone, Debug)]
 pub struct Says {
     pub status: u16,
     pub headers: Vec<(&'static str, String)>,
     pub body: String,
-    /// The required `Authorization`; requests without it get 401.
+    /// The required value of `Authorization`; other requests receive 401.
     pub wants: Option<String>,
-    /// Requests get no answer.
+    /// Whether to send no response at all.
     pub silent: bool,
 }
 
 impl Says {
-    /// A valid document.
+    /// A response with status 200 and this document.
     pub fn document(body: impl Into<String>) -> Says {
         Says {
             status: 200,
@@ -33,7 +33,7 @@ impl Says {
         }
     }
 
-    /// The same with another status.
+    /// The same response with another status.
     pub fn with_status(self, status: u16) -> Says {
         Says { status, ..self }
     }
@@ -48,7 +48,7 @@ pub struct Master {
 }
 
 impl Master {
-    /// At a free port of 127.0.0.1.
+    /// Starts a master on a free port of 127.0.0.1.
     pub async fn start(says: Says) -> Master {
         Master::start_at(([127, 0, 0, 1], 0).into(), says).await
     }
@@ -73,17 +73,17 @@ impl Master {
         }
     }
 
-    /// Sets the answer from now on.
+    /// Sets the response to later requests.
     pub fn say(&self, says: Says) {
         *self.says.lock().expect("a master") = says;
     }
 
-    /// The number of requests for its state.
+    /// The number of requests for the state.
     pub fn asked(&self) -> usize {
         *self.asked.lock().expect("a master")
     }
 
-    /// The same document with other addresses in place of 127.0.0.1.
+    /// The document with `leader` in place of 127.0.0.1.
     pub fn led_by(document: &str, leader: IpAddr) -> String {
         document.replace("127.0.0.1", &leader.to_string())
     }
@@ -117,7 +117,7 @@ async fn converse(stream: TcpStream, says: Arc<Mutex<Says>>, asked: Arc<Mutex<us
     }
 }
 
-/// The first line and the headers, by their names in lower case; the body is read and dropped.
+/// The first line and the headers, with names in lower case; the body is read and dropped.
 async fn request(stream: &mut BufReader<TcpStream>) -> Option<(String, BTreeMap<String, String>)> {
     let mut lines = Vec::new();
     loop {

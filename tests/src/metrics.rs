@@ -8,7 +8,7 @@ pub struct Family {
     pub kind: String,
     pub unit: String,
     pub help: String,
-    /// The labels of its series; none while it has no series.
+    /// The labels of its series; `None` if it has no series.
     pub labels: Option<BTreeSet<String>>,
 }
 
@@ -56,7 +56,7 @@ pub fn families(text: &str) -> BTreeMap<String, Family> {
     families
 }
 
-/// The name at the start of a selector, the labels in its braces, and its length.
+/// The name at the start of a selector, the labels in its braces, and the length of the selector.
 fn selected(text: &str) -> (String, Vec<String>, usize) {
     let end = text
         .find(|c: char| !c.is_ascii_alphanumeric() && c != '_' && c != ':')
@@ -82,8 +82,8 @@ fn selected(text: &str) -> (String, Vec<String>, usize) {
     panic!("{text}: no end of the labels")
 }
 
-/// The metrics in a query with the labels that select among them, and the labels by which it
-/// groups and joins.
+/// The metrics in a query with the labels that select their series, and the labels of groupings and
+/// joins.
 pub fn named(query: &str) -> (BTreeMap<String, BTreeSet<String>>, BTreeSet<String>) {
     let (mut metrics, mut grouped) = (BTreeMap::<String, BTreeSet<String>>::new(), BTreeSet::new());
     let (mut rest, mut previous) = (query, String::new());

@@ -14,17 +14,17 @@ pub struct Plugin {
 }
 
 impl Plugin {
-    /// A first-party component.
+    /// A component of the project.
     pub fn first_party(name: &str) -> Plugin {
         Plugin::read(&components(), name)
     }
 
-    /// One of `tests/guests`.
+    /// A component of `tests/guests`.
     pub fn odd(name: &str) -> Plugin {
         Plugin::read(&components().join("tests"), name)
     }
 
-    /// One of `examples/plugins`.
+    /// An example of `examples/plugins`.
     pub fn example(name: &str) -> Plugin {
         Plugin::read(&components().join("examples"), name)
     }
@@ -37,7 +37,8 @@ impl Plugin {
         Plugin { wasm, manifest }
     }
 
-    /// The same component with one more custom section: other bytes, other digest, same behaviour.
+    /// The same component with an additional custom section: the bytes and the digest change, the
+    /// behaviour does not.
     pub fn stamped(&self, stamp: u64) -> Plugin {
         let mut wasm = self.wasm.clone();
         let content = stamp.to_le_bytes();
@@ -53,8 +54,8 @@ impl Plugin {
         }
     }
 
-    /// A component of one core module that takes minutes to compile on any machine, with this one's
-    /// manifest.
+    /// A component with one core module that takes minutes to compile on any machine, and with this
+    /// component's manifest.
     pub fn slow_to_compile(&self) -> Plugin {
         const FUNCTIONS: usize = 40_000;
         let section = |id: u8, content: &[u8]| [&[id][..], &number(content.len()), content].concat();
@@ -75,14 +76,14 @@ impl Plugin {
         }
     }
 
-    /// Replaces bytes that occur once with as many others.
+    /// Replaces bytes that occur exactly once by the same number of other bytes.
     pub fn patched(mut self, from: &[u8], to: &[u8]) -> Plugin {
         assert_eq!(from.len(), to.len());
         let places: Vec<usize> = (0..self.wasm.len())
             .filter(|at| self.wasm[*at..].starts_with(from))
             .collect();
         let [at] = places[..] else {
-            panic!("it stands at {places:?}")
+            panic!("the bytes do not occur exactly once, but at {places:?}")
         };
         self.wasm[at..at + to.len()].copy_from_slice(to);
         self
@@ -106,7 +107,7 @@ impl Plugin {
     }
 }
 
-/// A number in LEB128, as in components.
+/// A number in LEB128, the encoding of Wasm binaries.
 fn number(mut value: usize) -> Vec<u8> {
     let mut bytes = Vec::new();
     while value >= 0x80 {

@@ -19,7 +19,7 @@ pub fn binary() -> PathBuf {
     built(BINARY)
 }
 
-/// The user who runs the tests, as whom the tasks of a framework may run.
+/// The user who runs the tests. The tasks of a framework may run as this user.
 pub fn user() -> String {
     let output = Command::new("id").arg("-un").output().expect("id");
     String::from_utf8(output.stdout).expect("text").trim().to_owned()
@@ -30,7 +30,7 @@ pub fn components() -> PathBuf {
     built(COMPONENTS)
 }
 
-/// Whether binary and components are built; the error names the missing ones.
+/// Checks that the binary and the components are built; the error contains the missing ones.
 pub fn check_built() -> Result<(), String> {
     for (variable, name) in [BINARY, COMPONENTS] {
         match find(variable, name) {
@@ -80,7 +80,7 @@ impl Transom {
         Transom::start_with(dir, arguments, &[])
     }
 
-    /// The same with variables.
+    /// Starts it with additional environment variables.
     pub fn start_with<I, S>(dir: &Path, arguments: I, variables: &[(&str, &str)]) -> Transom
     where
         I: IntoIterator<Item = S>,
@@ -178,7 +178,7 @@ impl Transom {
         self.signal(Signal::SIGSTOP);
     }
 
-    /// Resumes it.
+    /// Resumes it with SIGCONT.
     pub fn resume(&self) {
         self.signal(Signal::SIGCONT);
     }
@@ -211,7 +211,7 @@ impl Transom {
 impl Drop for Transom {
     fn drop(&mut self) {
         if matches!(self.child.try_wait(), Ok(None)) {
-            // SIGTERM first: a cluster then ends its tasks too.
+            // SIGTERM before SIGKILL: a cluster then ends its tasks, too.
             let pid = i32::try_from(self.child.id()).expect("a pid");
             let _ = kill(Pid::from_raw(pid), Signal::SIGTERM);
             let _ = kill(Pid::from_raw(pid), Signal::SIGCONT);

@@ -11,7 +11,7 @@ use anyhow::Context;
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
 
-/// The timeout of a program after SIGTERM.
+/// Time between SIGTERM and SIGKILL.
 const FAREWELL: Duration = Duration::from_secs(20);
 const POLL: Duration = Duration::from_millis(10);
 
@@ -24,9 +24,9 @@ pub struct Program {
 }
 
 impl Program {
-    /// Starts it in `dir` and appends its output to `dir/NAME.log`. Of the variables `TRANSOM_*` it
-    /// gets only those set on `command`. It has its own process group, so that Ctrl-C reaches only
-    /// the caller, which stops its programs in order.
+    /// Starts the program in `dir` and appends its output to `dir/NAME.log`. It inherits no
+    /// variables `TRANSOM_*` and receives only those that are set on `command`. It has its own
+    /// process group, so that Ctrl-C reaches only the caller, which stops its programs in order.
     pub fn start<S: AsRef<OsStr>>(
         dir: &Path,
         name: &str,
@@ -65,7 +65,8 @@ impl Program {
 
     pub fn signal(&self, signal: Signal) {
         if let Ok(pid) = i32::try_from(self.child.id()) {
-            // Not reaped yet, so the pid is still its own; if it has ended, that is no error.
+            // The child is not reaped yet, so its pid cannot belong to another process. If it has
+            // ended already, the error does not matter.
             let _ = kill(Pid::from_raw(pid), signal);
         }
     }
@@ -75,8 +76,8 @@ impl Program {
         self.child.try_wait().ok().flatten()
     }
 
-    /// SIGTERM, then SIGKILL after the timeout. Returns the exit status, `None` when it had to be
-    /// killed.
+    /// Sends SIGTERM, and SIGKILL after a timeout. Returns the exit status, or `None` if SIGKILL
+    /// was necessary.
     pub async fn stop(mut self) -> Option<ExitStatus> {
         self.signal(Signal::SIGTERM);
         let deadline = Instant::now() + FAREWELL;

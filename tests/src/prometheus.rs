@@ -1,4 +1,4 @@
-//! A real Prometheus for one test.
+//! A real Prometheus server for one test.
 
 use std::fs;
 use std::net::SocketAddr;
@@ -15,10 +15,10 @@ pub fn program(name: &str) -> PathBuf {
     [Path::new("/usr/bin").join(name), unpacked.join(name)]
         .into_iter()
         .find(|program| program.exists())
-        .unwrap_or_else(|| panic!("{name} is not there: `cargo xtask test` sees to it"))
+        .unwrap_or_else(|| panic!("{name} is not installed: `cargo xtask test` installs it"))
 }
 
-/// A running Prometheus; killed when dropped.
+/// A running Prometheus server; killed when dropped.
 pub struct Prometheus {
     child: Child,
     address: SocketAddr,
@@ -27,8 +27,8 @@ pub struct Prometheus {
 }
 
 impl Prometheus {
-    /// Starts one that scrapes `target` every second, as the job `transom`, and evaluates the rules
-    /// in the files.
+    /// Starts a server that scrapes `target` every second, as the job `transom`, and evaluates the
+    /// rules in the files.
     pub async fn start(target: SocketAddr, rules: &[PathBuf], http: &reqwest::Client) -> Prometheus {
         let dir = tempfile::tempdir().expect("a directory");
         let rules: Vec<String> = rules.iter().map(|it| format!("  - {}\n", it.display())).collect();
@@ -68,7 +68,7 @@ impl Prometheus {
         prometheus
     }
 
-    /// `data` of an answer of the HTTP API.
+    /// The field `data` of a response of the HTTP API.
     async fn get(&self, path: &str, query: &[(&str, &str)]) -> Result<Value, String> {
         let url = reqwest::Url::parse_with_params(&format!("http://{}/api/v1/{path}", self.address), query);
         let answer = self.http.get(url.expect("a URL")).send().await;
@@ -82,13 +82,13 @@ impl Prometheus {
         }
     }
 
-    /// The result of a query at present.
+    /// The current result of a query.
     pub async fn query(&self, query: &str) -> Result<Value, String> {
         let data = self.get("query", &[("query", query)]).await?;
         Ok(data["result"].clone())
     }
 
-    /// All rules.
+    /// All rules with their state.
     pub async fn rules(&self) -> Result<Vec<Value>, String> {
         let data = self.get("rules", &[]).await?;
         let groups = data["groups"].as_array().cloned().unwrap_or_default();

@@ -1,4 +1,5 @@
-//! Executes the shell commands of a page, block by block, in a folder that looks like the repository.
+//! Executes the shell commands of a page, block by block, in a folder with the files of the
+//! repository that the page uses.
 
 use std::fs;
 use std::io::{BufRead, BufReader, Write};
@@ -11,7 +12,7 @@ use tempfile::TempDir;
 use crate::authors::equip;
 use crate::process::{binary, components};
 
-/// A folder with what a page's commands find in the repository.
+/// Creates a folder with links to the files of the repository that the commands of a page use.
 pub fn repository() -> TempDir {
     let dir = tempfile::tempdir().expect("a directory");
     let target = dir.path().join("target");
@@ -25,7 +26,7 @@ pub fn repository() -> TempDir {
     dir
 }
 
-/// How long a page may take, in seconds: a command may wait for a condition that never comes.
+/// Timeout of a page in seconds: a command may wait for a condition that is never satisfied.
 const TIMEOUT: &str = "600";
 
 /// A shell that keeps its folder and its variables from one block to the next.
@@ -36,7 +37,7 @@ pub struct Shell {
 }
 
 impl Shell {
-    /// Starts it in a folder, with variables.
+    /// Starts a shell in a folder, with additional environment variables.
     pub fn start(dir: &Path, variables: &[(&str, &str)]) -> Shell {
         let mut bash = Command::new("timeout");
         bash.args([TIMEOUT, "bash"]);
@@ -49,7 +50,7 @@ impl Shell {
             .spawn()
             .expect("bash");
         let mut commands = child.stdin.take().expect("piped");
-        // Everything in one stream; the first command that fails ends it.
+        // All output goes to one stream; the first failed command ends the shell.
         writeln!(commands, "set -e; exec 2>&1").expect("bash reads");
         let output = BufReader::new(child.stdout.take().expect("piped"));
         Shell {
@@ -59,7 +60,7 @@ impl Shell {
         }
     }
 
-    /// Runs a block to its end and returns what it printed.
+    /// Runs a block and returns its output.
     pub fn run(&mut self, block: &str) -> String {
         const END: &str = "--- the block is done ---";
         writeln!(self.commands, "{block}\necho '{END}'").expect("bash reads");
@@ -71,7 +72,7 @@ impl Shell {
                 length > 0,
                 "a command failed, or the page took {TIMEOUT} s:\n{block}\n{printed}"
             );
-            // Output without a newline at its end stands before the mark.
+            // If the output does not end with a newline, the mark is on the same line.
             if let Some(rest) = line.trim_end().strip_suffix(END) {
                 printed.push_str(rest);
                 return printed;
@@ -80,7 +81,7 @@ impl Shell {
         }
     }
 
-    /// Ends it.
+    /// Ends the shell.
     pub fn end(mut self) {
         drop(self.commands);
         assert!(self.child.wait().expect("a child").success());

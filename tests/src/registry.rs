@@ -1,5 +1,5 @@
-//! A real `docker-registry` for one test. The plugin host's tests have their own helper with more
-//! functions (passwords, TLS, outages), because nothing here depends on a crate's internals.
+//! A real `docker-registry` for one test. The tests of the plugin host have a separate helper with
+//! more functions (passwords, TLS, outages), because this crate uses no internals of another one.
 
 use std::fs;
 use std::net::{SocketAddr, TcpListener, TcpStream};
@@ -18,7 +18,8 @@ pub struct Registry {
 impl Registry {
     /// Starts a registry without TLS that stores everything in `dir`.
     pub fn start(dir: &Path) -> Registry {
-        // Another process may take the port before the start: then another port is tried.
+        // Another process may take the port before the registry binds it; another port is tried
+        // then.
         for _ in 0..10 {
             let free = TcpListener::bind("127.0.0.1:0").expect("a port");
             let address = free.local_addr().expect("an address");
@@ -58,7 +59,7 @@ fn program() -> PathBuf {
     [PathBuf::from("/usr/bin/docker-registry"), unpacked]
         .into_iter()
         .find(|program| program.exists())
-        .expect("docker-registry is not there: `cargo xtask test` sees to it")
+        .expect("docker-registry is not installed: `cargo xtask test` installs it")
 }
 
 impl Drop for Registry {

@@ -1,4 +1,4 @@
-//! A whole site: a cluster manager and a daemon as two processes, in their own directory, on free
+//! A complete site: a cluster manager and a daemon as two processes, in one directory, on free
 //! ports.
 
 use std::collections::BTreeMap;
@@ -29,7 +29,7 @@ impl Cluster {
         Cluster::start_with(dir, &[])
     }
 
-    /// The same with more flags.
+    /// Starts a cluster with additional flags.
     pub fn start_with(dir: &Path, flags: &[&str]) -> Cluster {
         let work = dir.join("cluster");
         let first = free_ports(300);
@@ -61,7 +61,7 @@ impl Cluster {
         agents.map(|agent| agent.path().join("journal.jsonl")).collect()
     }
 
-    /// The launches in the agents' journals: number by task id.
+    /// The number of launches of each task id in the agents' journals.
     pub fn launches(&self) -> BTreeMap<String, usize> {
         let mut launches = BTreeMap::new();
         for journal in self.journals() {
@@ -80,7 +80,8 @@ impl Cluster {
         launches
     }
 
-    /// Kills the process of a task, as the kernel would: its agent sees how it ends.
+    /// Kills the process of a task with SIGKILL, as the kernel's out-of-memory killer would; its
+    /// agent reports how it ended.
     pub fn kill_process(&self, task: &str) {
         let journals = self.journals().into_iter();
         let pid = journals.flat_map(fs::read_to_string).find_map(|journal| {
@@ -171,12 +172,13 @@ impl Site {
         Site::start_with("").await
     }
 
-    /// The same with additional configuration.
+    /// Starts a site with additional configuration.
     pub async fn start_with(more: &str) -> Site {
         Site::start_on(&[], more).await
     }
 
-    /// The same on a cluster with additional arguments.
+    /// Starts a site whose cluster has additional flags and whose daemon has additional
+    /// configuration.
     pub async fn start_on(arguments: &[&str], more: &str) -> Site {
         let mut site = Site::of(arguments);
         let master = site.cluster.master;
@@ -184,7 +186,7 @@ impl Site {
         site
     }
 
-    /// The same on a Redis, whose leases are as short as a busy machine permits.
+    /// Starts a site whose store is a Redis server, with leases as short as a busy machine permits.
     pub async fn start_on_redis(redis: SocketAddr, more: &str) -> Site {
         let mut site = Site::of(&[]);
         let file = format!("file:{}", site.dir.path().join("store").display());
@@ -196,12 +198,12 @@ impl Site {
         site
     }
 
-    /// The same with a role of the apps.
+    /// Starts a site whose apps service has this role.
     pub async fn start_in_role(role: &str) -> Site {
         Site::start_with_apps(&format!("role = \"{role}\"\n")).await
     }
 
-    /// The same with further settings of `[apps]`.
+    /// Starts a site with additional settings of `[apps]`.
     pub async fn start_with_apps(settings: &str) -> Site {
         let mut site = Site::of(&[]);
         let section = format!("[apps]\n{settings}");
@@ -213,7 +215,7 @@ impl Site {
         site
     }
 
-    /// The same with further settings of `[plugins]`, and additional configuration.
+    /// Starts a site with additional settings of `[plugins]`, and additional configuration.
     pub async fn start_with_plugins(settings: &str, more: &str) -> Site {
         let mut site = Site::of(&[]);
         let section = format!("[plugins]\n{settings}");
@@ -225,7 +227,7 @@ impl Site {
         site
     }
 
-    /// The same with a gate between the daemon and the master.
+    /// Starts a site with a gate between the daemon and the master.
     pub async fn start_gated(more: &str) -> (Site, Gate) {
         let mut site = Site::of(&[]);
         let gate = Gate::before(site.cluster.master).await;
@@ -233,7 +235,7 @@ impl Site {
         (site, gate)
     }
 
-    /// The same with a gate that holds calls of this type back from the start.
+    /// Starts a site with a gate that delays calls of this type from the start.
     pub async fn start_holding(kind: &'static str, more: &str) -> (Site, Gate) {
         let mut site = Site::of(&[]);
         let gate = Gate::before(site.cluster.master).await;
@@ -273,7 +275,7 @@ impl Site {
         self.dir.path().join("plugins")
     }
 
-    /// The daemon's configuration.
+    /// The daemon's configuration file.
     pub fn config(&self) -> PathBuf {
         self.dir.path().join("transom.toml")
     }
@@ -313,7 +315,7 @@ impl Site {
         .await;
     }
 
-    /// kill -9 of the daemon.
+    /// Kills the daemon with SIGKILL.
     pub fn kill_daemon(&mut self) {
         self.daemon.take().expect("a daemon").kill();
     }
@@ -348,7 +350,7 @@ impl Site {
         format!("http://{}{path}", self.addresses["admin"])
     }
 
-    /// GET, JSON.
+    /// Sends a GET request and parses the response as JSON.
     pub async fn get(&self, url: &str) -> Result<Value, String> {
         let answer = self
             .http

@@ -1,5 +1,5 @@
-//! A site whose store has records of every kind: written by one version of the daemon, read by the
-//! next.
+//! A site whose store contains records of every kind: one version of the daemon writes them, the
+//! next one reads them.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -15,14 +15,15 @@ use crate::plugin::Plugin;
 use crate::process::{Transom, user};
 use crate::site::{Cluster, addresses, copy_components};
 
-/// Where the stored data of a minor version is.
+/// The folder of the data that a minor version stored.
 pub fn fixtures(version: &str) -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR"))
         .join("fixtures/upgrade")
         .join(version)
 }
 
-/// A daemon with every service on a store, and a cluster without tasks of an earlier one.
+/// A daemon with every service on an existing store, and a new cluster, which knows no tasks of an
+/// earlier one.
 pub struct Stored {
     pub dir: TempDir,
     cluster: Option<Cluster>,
@@ -31,7 +32,7 @@ pub struct Stored {
 }
 
 impl Stored {
-    /// The directory, the components and a running cluster; no daemon yet.
+    /// Starts a cluster, with a directory that contains the components; no daemon yet.
     pub fn new() -> Self {
         let dir = tempfile::tempdir().expect("a directory");
         copy_components(&dir.path().join("plugins"));
@@ -66,7 +67,7 @@ impl Stored {
         )
     }
 
-    /// Starts the daemon; it has logged its addresses when this returns.
+    /// Starts the daemon and waits until it has logged its addresses.
     pub fn start(&mut self, store: &str) {
         let mut daemon = self.started(store);
         self.addresses = addresses(&mut daemon);
@@ -78,8 +79,8 @@ impl Stored {
         Transom::start(self.dir.path(), ["serve", "--config", "transom.toml"])
     }
 
-    /// Starts the daemon, which may end, waits for a line with this text and stops it. Returns the
-    /// line.
+    /// Starts the daemon, waits for a log line with this text, and stops the daemon unless it has
+    /// ended. Returns the line.
     pub async fn line_of_a_start(&self, store: &str, text: &str) -> String {
         let daemon = self.started(store);
         let line = eventually(text, || async {
@@ -103,7 +104,7 @@ impl Stored {
         format!("http://{}{path}", self.addresses[port])
     }
 
-    /// GET, JSON.
+    /// Sends a GET request and parses the response as JSON.
     pub async fn get(&self, port: &str, path: &str) -> Result<Value, String> {
         let answer = http().get(self.url(port, path)).send().await;
         let answer = answer.map_err(|error| error.to_string())?;
@@ -127,7 +128,7 @@ impl Stored {
         .await;
     }
 
-    /// Makes records of every kind.
+    /// Creates records of every kind.
     pub async fn fill(&self) {
         let sleep = "exec sleep 1000000";
         let app = json!({"id": "/site/web", "cmd": sleep, "cpus": 0.1, "mem": 32, "instances": 2, "env": {"KEPT": "yes"}});
@@ -141,7 +142,7 @@ impl Stored {
             "scaling": {"kind": "fixed", "instances": 1},
         });
         self.post("apps", "/v2/pods", &pod).await;
-        // Its deployment never ends.
+        // The deployment never finishes: no agent has so many CPUs.
         let large = json!({"id": "/large", "cmd": sleep, "cpus": 1000, "mem": 32});
         self.post("apps", "/v2/apps", &large).await;
         let job = json!({"airflow_task_id": "kept", "command": ["/bin/sh", "-c", sleep], "image": "x"});
@@ -153,7 +154,7 @@ impl Stored {
         self.serves().await;
     }
 
-    /// Waits until everything that [`fill`](Self::fill) made runs.
+    /// Waits until everything that [`fill`](Self::fill) created is running.
     pub async fn serves(&self) {
         eventually("two instances of the app", || async {
             let app = self.get("apps", "/v2/apps/site/web").await?;

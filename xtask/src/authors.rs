@@ -1,5 +1,5 @@
-//! Builds the Python and JavaScript components, examples and a guest of the tests, each with
-//! `transom plugin build`, as their authors would.
+//! Builds the Python and JavaScript components (examples and a guest of the tests) with `transom
+//! plugin build`, as their authors would.
 //!
 //! The languages' tools are in `target/authors`: a virtual environment and a `node_modules` with
 //! the kits, installed from their packages, created once for each version of kits and tools. A
@@ -18,7 +18,7 @@ use crate::steps::{root, target};
 use crate::toolchain::run;
 use crate::{kits, needs};
 
-/// Projects, and the output folder of each, below the components.
+/// Projects, and the subfolder of the output folder for each.
 const PYTHON: [(&str, &str); 4] = [
     ("examples/plugins/redact", "examples"),
     ("examples/plugins/proxy-python", "examples"),
@@ -31,17 +31,18 @@ const JAVASCRIPT: [(&str, &str); 3] = [
     ("examples/plugins/smallest-javascript", "examples"),
 ];
 
-/// Projects whose cases only run natively: a component takes a minute to build and to compile.
+/// Projects whose cases run only natively, because building and compiling a component takes a
+/// minute.
 const JAVASCRIPT_NATIVE: [&str; 2] = [
     "examples/plugins/dedicated-javascript",
     "examples/plugins/redis-ping-javascript",
 ];
 
-/// What makes components of Python.
+/// The tool that builds components from Python.
 const REQUIREMENTS: &str = "examples/plugins/redact/requirements.txt";
 
-/// Builds the components of other languages next to the others, and returns the environment
-/// variables for tests of these.
+/// Builds the components of other languages into the folder of the Rust ones. Returns the
+/// environment variables for their tests.
 pub(crate) fn step(components: &Path) -> Result<Vec<(&'static str, OsString)>> {
     eprintln!("==> components of Python and JavaScript");
     let begun = Instant::now();
@@ -53,8 +54,8 @@ pub(crate) fn step(components: &Path) -> Result<Vec<(&'static str, OsString)>> {
     Ok(told)
 }
 
-/// Builds them into `components`, with that `transom`. Returns the environment variables for tests
-/// that build such projects.
+/// Builds the components into `components` with this `transom`. Returns the environment variables
+/// for tests that build such projects.
 fn build(transom: &Path, components: &Path) -> Result<Vec<(&'static str, OsString)>> {
     let progress = |line: &str| eprintln!("    {line}");
     let tools = target().join("authors");
@@ -99,22 +100,22 @@ pub(crate) fn build_kits(out: Option<PathBuf>) -> Result<()> {
     Ok(())
 }
 
-/// A `pip` of its own.
+/// The `pip` of a virtual environment, which is created if it is missing.
 fn pip(progress: &dyn Fn(&str)) -> Result<PathBuf> {
     let tools = target().join("authors");
     fs::create_dir_all(&tools).with_context(|| format!("creating {}", tools.display()))?;
     Ok(virtual_environment(&tools, progress)?.join("bin/pip"))
 }
 
-/// PATH with a folder before all others.
+/// `PATH` with a folder in front.
 fn in_front(folder: &Path) -> Result<OsString> {
     let present = std::env::var_os("PATH").unwrap_or_default();
     let folders = std::iter::once(folder.to_owned()).chain(std::env::split_paths(&present));
     Ok(std::env::join_paths(folders)?)
 }
 
-/// Builds one project, unless its input is unchanged. `tools`: the folder of its language, whose
-/// name has the version.
+/// Builds one project unless its input is unchanged. `tools` is the folder of its language's tools,
+/// whose name contains their version.
 fn component(
     mut transom: Command,
     project: &str,
@@ -176,7 +177,7 @@ fn digest(dir: &Path, hasher: &mut DefaultHasher) -> Result<()> {
     Ok(())
 }
 
-/// A virtual environment with what makes components, and the kit from its wheel.
+/// A virtual environment with the tool for components, and with the kit from its wheel.
 fn virtual_environment(tools: &Path, progress: &dyn Fn(&str)) -> Result<PathBuf> {
     let requirements = fs::read_to_string(root().join(REQUIREMENTS))?;
     let version = format!("{requirements}{}", digest_of(kits::PYTHON)?);
@@ -199,7 +200,7 @@ fn virtual_environment(tools: &Path, progress: &dyn Fn(&str)) -> Result<PathBuf>
     })
 }
 
-/// A `node_modules` with the kit from its tarball, and what makes components.
+/// A `node_modules` with the kit from its tarball, and with the tool for components.
 fn node_modules(tools: &Path, progress: &dyn Fn(&str)) -> Result<PathBuf> {
     let dir = made(tools, "node", &digest_of(kits::JAVASCRIPT)?, |dir| {
         fs::create_dir_all(dir)?;
@@ -214,15 +215,15 @@ fn node_modules(tools: &Path, progress: &dyn Fn(&str)) -> Result<PathBuf> {
     Ok(dir.join("node_modules"))
 }
 
-/// Of all files of a kit, and of the interface in it.
+/// A digest of all files of a kit, including the interface.
 fn digest_of(kit: &str) -> Result<String> {
     let mut hasher = DefaultHasher::new();
     digest(&root().join(kit), &mut hasher)?;
     Ok(format!("{:016x}", hasher.finish()))
 }
 
-/// A folder that is created once for each `version`; its stamp is written last, so that an
-/// interrupted run counts as none.
+/// A folder that is created once for each `version`. Its stamp is written last, so that a folder of
+/// an interrupted run is created again.
 fn made(tools: &Path, name: &str, version: &str, make: impl FnOnce(&Path) -> Result<()>) -> Result<PathBuf> {
     let mut hasher = DefaultHasher::new();
     version.hash(&mut hasher);
@@ -244,7 +245,7 @@ fn link(to: &Path, at: &Path) -> Result<()> {
     match fs::read_link(at) {
         Ok(found) if found == to => return Ok(()),
         Ok(_) => fs::remove_file(at)?,
-        // A folder of the author's.
+        // The author has created a folder there.
         Err(_) if at.exists() => return Ok(()),
         Err(_) => {}
     }
@@ -279,8 +280,8 @@ fn missing() -> Vec<(&'static str, &'static str)> {
         .collect()
 }
 
-/// Builds them. If the languages are missing and cannot be installed, prints a message; in CI that
-/// is an error.
+/// Builds the components. If the languages are missing and cannot be installed, prints a message;
+/// in CI that is an error.
 fn build_where_possible(transom: &Path, components: &Path) -> Result<Vec<(&'static str, OsString)>> {
     let lacking = missing();
     if lacking.is_empty() {

@@ -28,7 +28,7 @@ const BENCHES: [(&str, &str); 9] = [
     ("scale", "transom-tests"),
     ("workflow", "transom-tests"),
 ];
-/// No target of a package: it runs the commands of authors.
+/// This benchmark is not a target of a package: it runs the commands of authors.
 const AUTHORS: &str = "authors";
 /// The benchmarks that start the daemon.
 const WITH_A_DAEMON: [&str; 5] = ["apps", "events", "framework", "plugins", "workflow"];
@@ -36,7 +36,7 @@ const WITH_A_DAEMON: [&str; 5] = ["apps", "events", "framework", "plugins", "wor
 /// The benchmarks that run parts of the daemon themselves, with the daemon's allocator.
 const WITH_JEMALLOC: [&str; 3] = ["discovery", "plugins", "scale"];
 
-/// Builds, measures, prints.
+/// Builds and runs a benchmark, and prints its document.
 pub(crate) fn run(name: &str, profile: &str) -> anyhow::Result<()> {
     if name == AUTHORS {
         return print(name, profile, &authors(profile)?);
@@ -47,7 +47,8 @@ pub(crate) fn run(name: &str, profile: &str) -> anyhow::Result<()> {
         bail!("no benchmark is called `{name}`; there is: {}", known.join(", "));
     };
     let components = components::step(None, Scope::All)?;
-    // The same selection for both, built together, so that common crates are compiled once.
+    // Benchmark and daemon are built with the same feature selection in one run, so that common
+    // crates are compiled once.
     let mut selection = vec!["--package".to_owned(), (*package).to_owned()];
     selection.extend(["--features".to_owned(), format!("{package}/bench")]);
     if WITH_JEMALLOC.contains(&name) {
@@ -58,7 +59,7 @@ pub(crate) fn run(name: &str, profile: &str) -> anyhow::Result<()> {
         selection.extend(["--package", "transom"].map(str::to_owned));
         let mut programs = vec!["--bin", "transom"];
         if name == "framework" {
-            // The program of its servers and agents.
+            // The program of the framework's servers and agents.
             selection.extend(["--package", "transom-orchestrator"].map(str::to_owned));
             programs.extend(["--bin", "orchestrator"]);
         }
@@ -85,13 +86,13 @@ pub(crate) fn run(name: &str, profile: &str) -> anyhow::Result<()> {
     print(name, profile, &figures)
 }
 
-/// Builds the daemon and the components, and measures the documented commands. `TRANSOM_BIN` names a
-/// daemon that is present already, such as an installed one.
+/// Builds the daemon and the components, and measures the documented commands. `TRANSOM_BIN` names
+/// an existing daemon to measure, such as an installed one.
 fn authors(profile: &str) -> anyhow::Result<Value> {
     let components = components::step(None, Scope::FirstParty)?;
     let present = std::env::var_os("TRANSOM_BIN").map(PathBuf::from);
     if present.is_some() {
-        // It is measured as it is.
+        // The existing daemon is measured.
     } else if folder(profile) == "debug" {
         steps::build("daemon", &["--bin", "transom"])?;
     } else {
@@ -113,7 +114,7 @@ fn authors(profile: &str) -> anyhow::Result<Value> {
     )
 }
 
-/// Prints the document, with the common fields.
+/// Prints the document with the common fields.
 fn print(name: &str, profile: &str, figures: &Value) -> anyhow::Result<()> {
     let document = json!({
         "benchmark": name,
@@ -134,7 +135,7 @@ fn optimised_as(profile: &str) -> &str {
     }
 }
 
-/// Cargo's output folder of a profile.
+/// The name of a profile's output folder.
 fn folder(profile: &str) -> &str {
     match optimised_as(profile) {
         "dev" | "test" => "debug",
@@ -142,7 +143,7 @@ fn folder(profile: &str) -> &str {
     }
 }
 
-/// The commit, and whether the tree has changes.
+/// The commit, and whether the working tree has changes.
 fn commit() -> anyhow::Result<Value> {
     let git = |arguments: &[&str]| -> anyhow::Result<String> {
         let output = Command::new("git")

@@ -1,4 +1,4 @@
-//! `cargo xtask chaos`: builds, then executes the chaos program.
+//! `cargo xtask chaos`: builds and executes the chaos program.
 
 use std::os::unix::process::CommandExt;
 use std::process::Command;
@@ -9,7 +9,7 @@ use crate::components::{self, Scope};
 use crate::needs;
 use crate::steps::{build, root, target};
 
-/// Builds components and programs and starts a run.
+/// Builds components and programs, and starts a run.
 pub(crate) fn run(arguments: &[String]) -> anyhow::Result<()> {
     needs::install()?;
     build("programs", &["--bins"])?;

@@ -4,8 +4,8 @@
 //! A guest is compiled to a core module with the profile `guest`, wrapped into a component by the
 //! program `componentize`, and written to the output folder as `NAME.wasm` next to its manifest
 //! `NAME.toml`; guests of the tests go to `tests/`, examples to `examples/`. Files are replaced
-//! atomically, and only when their content changes, so that a daemon that watches the folder sees
-//! exactly the changes.
+//! atomically, and only if their content changes, so that a daemon that watches the folder sees
+//! only real changes.
 //!
 //! Concurrent runs are serialized by a lock next to the output.
 
@@ -22,26 +22,25 @@ use crate::toolchain::{self, TARGET};
 
 const PROFILE: &str = "guest";
 
-/// The selection of components.
+/// The components to build.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Scope {
     /// The first-party components.
     FirstParty,
-    /// In addition the guests of the tests and the examples.
+    /// The first-party components, the guests of the tests and the examples.
     All,
 }
 
-/// A crate that becomes a component.
+/// A crate that is built into a component.
 struct Guest {
-    /// Folder, package and component have one name.
+    /// The name of folder, package and component.
     name: String,
     manifest: PathBuf,
     /// The path below the output folder.
     folder: &'static str,
 }
 
-/// Builds the components into `out` (`target/components` when none is given) and returns that
-/// directory.
+/// Builds the components into `out` (default: `target/components`) and returns that directory.
 pub(crate) fn step(out: Option<PathBuf>, scope: Scope) -> Result<PathBuf> {
     steps::build("componentize", &["--bin", "componentize"])?;
     eprintln!("==> components");
@@ -58,7 +57,7 @@ pub(crate) fn step(out: Option<PathBuf>, scope: Scope) -> Result<PathBuf> {
 }
 
 /// Builds all components of the workspace at `root` into `out` and returns their paths, sorted by
-/// name. `progress` gets a line for each step that takes longer than a second.
+/// name. `progress` receives a line for each step that takes longer than a second.
 fn build(root: &Path, out: &Path, scope: Scope, progress: &dyn Fn(&str)) -> Result<Vec<PathBuf>> {
     let target = root.join("target");
     fs::create_dir_all(&target).with_context(|| format!("creating {}", target.display()))?;
@@ -78,7 +77,7 @@ fn build(root: &Path, out: &Path, scope: Scope, progress: &dyn Fn(&str)) -> Resu
         fs::create_dir_all(&folder).with_context(|| format!("creating {}", folder.display()))?;
         let path = folder.join(format!("{}.wasm", guest.name));
         let component = componentize(&module)?;
-        // The manifest first: a component without one is not admitted.
+        // The manifest is written first, because a component without one is not admitted.
         let manifest =
             fs::read(&guest.manifest).with_context(|| format!("reading {}", guest.manifest.display()))?;
         replace(&folder.join(format!("{}.toml", guest.name)), &manifest)?;
@@ -88,8 +87,8 @@ fn build(root: &Path, out: &Path, scope: Scope, progress: &dyn Fn(&str)) -> Resu
     Ok(components)
 }
 
-/// The environment for cargo to build components, as `NAME=VALUE` lines; empty where the present
-/// toolchain needs none.
+/// The environment with which cargo builds components, as `NAME=VALUE` lines; empty if the
+/// installed toolchain needs none.
 pub(crate) fn toolchain() -> Result<String> {
     let found = toolchain::find(&steps::root().join("target/toolchain"), &|line| {
         eprintln!("    {line}");
@@ -128,7 +127,7 @@ fn guests(folder: &Path, below: &'static str) -> Result<Vec<Guest>> {
         let Some(manifest) = manifests.into_iter().find(|it| it.is_file()) else {
             continue;
         };
-        // One of another language.
+        // The project uses another language.
         if !folder.join("Cargo.toml").is_file() {
             continue;
         }
@@ -156,10 +155,11 @@ fn guests(folder: &Path, below: &'static str) -> Result<Vec<Guest>> {
     Ok(guests)
 }
 
-/// Compiles the guests to core modules and returns the folder that they are in.
+/// Compiles the guests to core modules and returns their folder.
 fn compile(root: &Path, target: &Path, guests: &[Guest], progress: &dyn Fn(&str)) -> Result<PathBuf> {
     let toolchain = toolchain::find(&target.join("toolchain"), progress)?;
-    // A separate target folder: another compiler's files, and no lock shared with the outer build.
+    // A separate target folder, because its files may be of another compiler, and the outer build's
+    // lock must not be shared.
     let target = target.join("wasm");
     let mut command = toolchain.cargo_build(root);
     command

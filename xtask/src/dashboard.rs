@@ -1,6 +1,6 @@
-//! `cargo xtask dashboard`: builds the dashboard into `dashboard/dist`, which is checked in, so that
-//! `cargo build` takes no Node.js. `cargo xtask test` proves that these files are those of the
-//! sources.
+//! `cargo xtask dashboard`: builds the dashboard into `dashboard/dist`, which is checked in, so
+//! that `cargo build` needs no Node.js. `cargo xtask test` verifies that the checked-in files match
+//! the sources.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -24,7 +24,7 @@ pub(crate) fn build() -> anyhow::Result<()> {
     built(&sources().join("dist"))
 }
 
-/// Checks the sources, and that the checked-in files are what they are built to.
+/// Checks the sources, and that building them results in the checked-in files.
 pub(crate) fn test() -> anyhow::Result<()> {
     packages()?;
     checked()?;
@@ -41,7 +41,7 @@ pub(crate) fn test() -> anyhow::Result<()> {
     Ok(())
 }
 
-/// Installs the packages that the lock file names.
+/// Installs the packages of the lock file.
 fn packages() -> anyhow::Result<()> {
     npm("packages of the dashboard", &["ci", "--no-audit", "--no-fund"])
 }
@@ -71,7 +71,7 @@ fn npm(what: &str, arguments: &[&str]) -> anyhow::Result<()> {
     step(what, Command::new("npm").args(arguments).current_dir(sources()))
 }
 
-/// The files of a folder by their names.
+/// The contents of a folder's files by name.
 fn files(dir: &Path) -> anyhow::Result<BTreeMap<String, Vec<u8>>> {
     let entries = fs::read_dir(dir).with_context(|| format!("reading {}", dir.display()))?;
     entries

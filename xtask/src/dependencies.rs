@@ -1,5 +1,5 @@
-//! Crates that would be compiled several times: in several versions, which `deny.toml` names with
-//! the reason, or with several sets of features.
+//! Tests against compiling a crate several times: in several versions, unless `deny.toml` lists
+//! them with the reason, or with several sets of features.
 
 #[cfg(test)]
 mod tests {
@@ -8,9 +8,10 @@ mod tests {
 
     use crate::steps::{SELECTION, cargo, root};
 
-    /// The build script of cranelift-codegen needs constants of the interpreter. With the daemon's
-    /// features the interpreter itself would delay Cranelift, for which most of a build waits.
-    /// `object` and `semver` serve build scripts of the Kubernetes client's dependencies, too.
+    /// The build script of cranelift-codegen needs constants of the interpreter. If it used the
+    /// daemon's features, the interpreter itself would have to be compiled before Cranelift, for
+    /// which most of a build waits. `object` and `semver` are also used by build scripts of the
+    /// Kubernetes client's dependencies.
     const COMPILED_TWICE: [&str; 5] = [
         "cranelift-bitset",
         "object",
@@ -19,8 +20,8 @@ mod tests {
         "wasmtime-internal-core",
     ];
 
-    /// `name@version` of every crate of a build, with its features: several sets where macros and
-    /// build scripts need other features than programs.
+    /// `name@version` of every crate of a build, with its sets of features. There are several sets
+    /// if macros and build scripts need other features than programs.
     fn crates(selection: &[&str], edges: &str) -> BTreeMap<String, BTreeSet<String>> {
         let output = cargo()
             .arg("tree")

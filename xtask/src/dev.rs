@@ -1,4 +1,4 @@
-//! `cargo xtask dev` and `cargo xtask replay`: build, then execute the program.
+//! `cargo xtask dev` and `cargo xtask replay`: build and execute the program.
 
 use std::os::unix::process::CommandExt;
 use std::process::Command;
@@ -8,7 +8,7 @@ use anyhow::Context;
 use crate::components::{self, Scope};
 use crate::steps::{self, root, target};
 
-/// Builds components and daemon and starts `transom dev`.
+/// Builds components and daemon, and starts `transom dev`.
 pub(crate) fn run(arguments: &[String]) -> anyhow::Result<()> {
     steps::build("daemon", &["--bin", "transom", "--bin", "componentize"])?;
     let components = components::step(None, Scope::FirstParty)?;
@@ -23,7 +23,7 @@ pub(crate) fn run(arguments: &[String]) -> anyhow::Result<()> {
     Err(error).context("cannot start the daemon")
 }
 
-/// Replays the recorded requests to a master.
+/// Replays the recorded requests against a master.
 pub(crate) fn replay(arguments: &[String]) -> anyhow::Result<()> {
     steps::build("replay", &["--bin", "replay"])?;
     let error = Command::new(target().join("debug/replay"))

@@ -1,4 +1,4 @@
-//! `cargo xtask dist`: what a release consists of, in `target/dist`.
+//! `cargo xtask dist`: the files of a release, in `target/dist`.
 //!
 //! | file | is |
 //! |---|---|
@@ -45,13 +45,13 @@ pub(crate) struct Options {
     /// Packages the components of this directory and builds none.
     #[arg(long, value_name = "DIR")]
     components: Option<PathBuf>,
-    /// Where the packages go; the directory is emptied first. Default: `target/dist`.
+    /// The directory for the packages, which is emptied first. Default: `target/dist`.
     #[arg(long, value_name = "DIR")]
     out: Option<PathBuf>,
     /// The version of the packages, for tests of upgrades. Default: that of the workspace.
     #[arg(long, value_name = "VERSION")]
     package_version: Option<String>,
-    /// Makes this package and not the others.
+    /// Creates only this package.
     #[arg(long, value_enum)]
     only: Option<Package>,
 }
@@ -69,22 +69,22 @@ struct Release {
     version: String,
     /// As Rust names it: `x86_64`.
     arch: &'static str,
-    /// Seconds since 1970, the only time in the packages.
+    /// Seconds since 1970: the timestamp of everything in the packages.
     epoch: u64,
-    /// Whether speed counts for more than size.
+    /// Whether to prefer speed to size.
     quick: bool,
     out: PathBuf,
     payload: payload::Payload,
 }
 
 impl Release {
-    /// The level of gzip: the files of tests are not kept.
+    /// The compression level of gzip: low for packages of tests, which are not kept.
     fn gzip_level(&self) -> &'static str {
         if self.quick { "-1" } else { "-9" }
     }
 }
 
-/// Builds binary and components unless they are given, then makes every package.
+/// Builds binary and components unless they are given, then creates every package.
 pub(crate) fn run(options: Options) -> anyhow::Result<()> {
     let quick = match options.profile.as_str() {
         "release" => false,
@@ -149,7 +149,7 @@ fn build_binary(quick: bool) -> anyhow::Result<PathBuf> {
     Ok(target().join("release/transom"))
 }
 
-/// The time in all packages.
+/// The timestamp of everything in the packages.
 fn source_date_epoch() -> anyhow::Result<u64> {
     if let Ok(text) = std::env::var("SOURCE_DATE_EPOCH") {
         return text
@@ -168,7 +168,8 @@ fn source_date_epoch() -> anyhow::Result<u64> {
     Ok(epoch)
 }
 
-/// Makes an empty directory; only one with packages of an earlier run is emptied.
+/// Creates an empty directory. An existing one is emptied only if it contains packages of an
+/// earlier run.
 fn empty(out: &Path) -> anyhow::Result<()> {
     if out.exists() {
         let is_empty = fs::read_dir(out)
@@ -187,7 +188,7 @@ fn empty(out: &Path) -> anyhow::Result<()> {
 
 const CHECKSUMS: &str = "SHA256SUMS";
 
-/// Writes the digests of all files below `out`, as `sha256sum --check` reads them.
+/// Writes the digests of all files below `out` in the format of `sha256sum --check`.
 fn checksums(out: &Path) -> anyhow::Result<()> {
     let mut files = Vec::new();
     files_below(out, &mut files)?;
@@ -243,7 +244,7 @@ fn output(command: &mut Command, package: &str) -> anyhow::Result<Vec<u8>> {
     Ok(output.stdout)
 }
 
-/// Compresses a file without name and time in the result.
+/// Compresses a file; the result contains neither name nor time.
 fn gzip(from: &Path, to: &Path, level: &str) -> anyhow::Result<()> {
     let target = fs::File::create(to).with_context(|| format!("creating {}", to.display()))?;
     let status = Command::new("gzip")

@@ -1,5 +1,5 @@
-//! Which crates have doctests. The others set `doctest = false`, because collecting no doctests
-//! takes rustdoc as long as compiling the crate up to its types.
+//! Tests which crates have doctests. The others set `doctest = false`, because collecting no
+//! doctests takes rustdoc as long as compiling the crate's types.
 
 #[cfg(test)]
 mod tests {

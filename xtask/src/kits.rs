@@ -1,5 +1,5 @@
-//! The packages that plugins are written with: `transom-sdk` for cargo, and `transom-plugin` for
-//! pip and npm. Their folders have the interface as a link; the packages have it as files.
+//! The packages for plugin authors: `transom-sdk` for cargo, and `transom-plugin` for pip and npm.
+//! The interface is a link in their folders and a copy in the packages.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -14,7 +14,7 @@ use crate::toolchain::run;
 pub(crate) const PYTHON: &str = "clients/plugin-kit-python";
 pub(crate) const JAVASCRIPT: &str = "clients/plugin-kit-javascript";
 
-/// Files in a project's folder that are no input.
+/// Files in a project's folder that are not part of its input.
 pub(crate) const MADE: [&str; 9] = [
     ".venv",
     "node_modules",
@@ -27,7 +27,7 @@ pub(crate) const MADE: [&str; 9] = [
     ".ruff_cache",
 ];
 
-/// Packages the Rust crate, which compiles it from the package alone.
+/// Packages the Rust crate; cargo also compiles it from the package alone.
 pub(crate) fn rust_package(out: &Path) -> Result<()> {
     let mut package = cargo();
     package
@@ -44,7 +44,7 @@ pub(crate) fn rust_package(out: &Path) -> Result<()> {
     Ok(())
 }
 
-/// Builds the Python package with this `pip`. `aside`: a folder for the build's own files.
+/// Builds the Python package with this `pip`. `aside` is a folder for temporary files.
 pub(crate) fn wheel(pip: &Path, aside: &Path, out: &Path, progress: &dyn Fn(&str)) -> Result<PathBuf> {
     let source = aside.join("kit-python");
     copy(&root().join(PYTHON), &source)?;
@@ -76,7 +76,7 @@ pub(crate) fn tarball(aside: &Path, out: &Path, progress: &dyn Fn(&str)) -> Resu
     newest(out, "transom-plugin-", ".tgz")
 }
 
-/// The one file of a package.
+/// The only file with this prefix and suffix.
 fn newest(out: &Path, prefix: &str, suffix: &str) -> Result<PathBuf> {
     let mut found = Vec::new();
     for entry in fs::read_dir(out).with_context(|| format!("reading {}", out.display()))? {
@@ -94,7 +94,7 @@ fn newest(out: &Path, prefix: &str, suffix: &str) -> Result<PathBuf> {
     found.pop().context("a package")
 }
 
-/// Copies a folder; links become what they lead to.
+/// Copies a folder; links are replaced by their targets.
 fn copy(from: &Path, to: &Path) -> Result<()> {
     if to.exists() {
         fs::remove_dir_all(to)?;

@@ -1,18 +1,17 @@
-//! `cargo xtask`: everything that building, trying out and testing this project takes, in one
-//! place.
+//! `cargo xtask`: the commands to build, try and test this project.
 //!
 //! | command | does |
 //! |---|---|
 //! | `dev` | builds components and daemon and starts everything on loopback |
 //! | `dashboard` | builds the dashboard into `dashboard/dist` |
-//! | `plugins` | builds the components (getting a Wasm toolchain first where there is none) |
-//! | `kits` | builds the packages that plugins are written with |
+//! | `plugins` | builds the components (and installs a Wasm toolchain first if there is none) |
+//! | `kits` | builds the packages for plugin authors |
 //! | `manual` | builds the manual, and checks its links |
 //! | `bench` | measures, and prints one JSON document |
-//! | `dist` | makes what is released: tarball, Debian package, OCI image layout, checksums |
-//! | `test` | formatting, lints, components, and every test there is |
-//! | `chaos` | disturbs everything at random and looks whether what must hold does |
-//! | `replay` | replays recorded requests at a cluster manager and compares the answers |
+//! | `dist` | creates the release: tarball, Debian package, OCI image layout, checksums |
+//! | `test` | checks formatting and lints, builds the components, runs every test |
+//! | `chaos` | injects random faults into daemon, store and cluster, and checks invariants |
+//! | `replay` | replays recorded requests against a cluster manager and compares the answers |
 //! | `verify` | runs the daemon's acceptance test against any cluster manager's master |
 
 mod authors;
@@ -41,12 +40,12 @@ use std::process::ExitCode;
 
 use clap::Parser;
 
-/// Builds, tries out and tests Transom.
+/// Builds and tests Transom.
 #[derive(Debug, Parser)]
 #[command(name = "cargo xtask", bin_name = "cargo xtask")]
 enum Xtask {
-    /// Builds components and daemon and starts everything on loopback; what follows goes to
-    /// `transom dev`.
+    /// Builds components and daemon and starts everything on loopback. Further arguments are passed
+    /// to `transom dev`.
     Dev {
         #[arg(trailing_var_arg = true, allow_hyphen_values = true)]
         arguments: Vec<String>,
@@ -55,56 +54,57 @@ enum Xtask {
     Dashboard,
     /// Builds the components into `target/components`.
     Plugins {
-        /// Another directory to put them into.
+        /// Another output directory.
         #[arg(long)]
         out: Option<PathBuf>,
-        /// Also those in Python and JavaScript, which takes `transom` itself, python3 and node.
+        /// Also builds those in Python and JavaScript, which needs `transom` itself, python3 and
+        /// node.
         #[arg(long)]
         all: bool,
     },
-    /// Builds the packages that plugins are written with into `target/kits`: a crate, a wheel and an npm
+    /// Builds the packages for plugin authors into `target/kits`: a crate, a wheel and an npm
     /// package.
     Kits {
-        /// Another directory to put them into.
+        /// Another output directory.
         #[arg(long)]
         out: Option<PathBuf>,
     },
     /// Builds the manual into `target/manual` and checks its links.
     Manual,
-    /// Runs a benchmark and prints its figures with the machine's and the commit's as one JSON
-    /// document.
+    /// Runs a benchmark and prints one JSON document with its figures, the machine and the commit.
     Bench {
-        /// Which: `apps`, `authors`, `discovery`, `events`, `framework`, `leader`, `plugins`, `scheduler`, `workflow`.
+        /// Name of the benchmark: `apps`, `authors`, `discovery`, `events`, `framework`, `leader`,
+        /// `plugins`, `scale`, `scheduler` or `workflow`.
         name: String,
         /// Cargo's profile; `bench` is the release profile.
         #[arg(long, default_value = "bench")]
         profile: String,
     },
-    /// Makes a tarball, a Debian package, an OCI image layout, a bill of materials and checksums.
+    /// Creates a tarball, a Debian package, an OCI image layout, a bill of materials and checksums.
     Dist(dist::Options),
     /// Checks formatting and lints, builds the components and runs every test.
     Test {
-        /// Leaves formatting and lints out.
+        /// Skips formatting and lints.
         #[arg(long)]
         quick: bool,
-        /// Goes to `cargo test`.
+        /// Arguments for `cargo test`.
         #[arg(trailing_var_arg = true, allow_hyphen_values = true)]
         arguments: Vec<String>,
     },
-    /// Disturbs daemon, store, cluster and tasks at random and looks whether what must hold does.
+    /// Injects random faults into daemon, store, cluster and tasks, and checks invariants.
     Chaos {
-        /// `--seed N`, `--minutes M` and more, see `--help`.
+        /// Arguments for the run, such as `--seed N` and `--minutes M`; see `--help`.
         #[arg(trailing_var_arg = true, allow_hyphen_values = true)]
         arguments: Vec<String>,
     },
-    /// Replays the recorded requests at a master and compares status, headers and JSON keys.
+    /// Replays the recorded requests against a master and compares status, headers and JSON keys.
     Replay {
         #[arg(trailing_var_arg = true, allow_hyphen_values = true)]
         arguments: Vec<String>,
     },
-    /// Runs the daemon against a master and verifies from outside that everything holds.
+    /// Runs the daemon against a master and verifies its behaviour from outside.
     Verify {
-        /// `--master http://HOST:5050` and more, see `--help`.
+        /// Arguments for the run, such as `--master http://HOST:5050`; see `--help`.
         #[arg(trailing_var_arg = true, allow_hyphen_values = true)]
         arguments: Vec<String>,
     },

@@ -1,7 +1,7 @@
 //! `cargo xtask manual`: builds `docs/` into a site with search, `target/manual`.
 //!
-//! `mkdocs` runs in `target/python/manual`. Its build fails where a page, an anchor or a file that a
-//! link names is missing, or a page would load something from another server (`manual/hooks.py`).
+//! `mkdocs` runs in `target/python/manual`. Its build fails if a link names a missing page, anchor
+//! or file, or if a page would load something from another server (`manual/hooks.py`).
 
 use std::fs;
 use std::process::Command;
@@ -11,7 +11,7 @@ use anyhow::{Context, ensure};
 use crate::needs;
 use crate::steps::{root, step, target};
 
-/// Builds the site, from nothing.
+/// Builds the site into an empty folder.
 pub(crate) fn build() -> anyhow::Result<()> {
     let python = needs::manual()?;
     let site = target().join("manual");
@@ -24,7 +24,8 @@ pub(crate) fn build() -> anyhow::Result<()> {
             .args(["build", "--strict", "--site-dir"])
             .arg(&site)
             .current_dir(root())
-            // A note of the theme's about its end in 2027 (docs/decisions/manual-with-mkdocs.md).
+            // Hides the theme's message about its end in 2027
+            // (docs/decisions/manual-with-mkdocs.md).
             .env("NO_MKDOCS_2_WARNING", "1"),
     )?;
     let page = site.join("index.html");

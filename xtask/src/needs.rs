@@ -1,4 +1,4 @@
-//! Programs that tests start: real servers, from Debian's packages.
+//! Programs that tests use: real servers and their clients, from Debian's packages.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -12,9 +12,9 @@ mod airflow;
 pub(crate) mod kubernetes;
 pub(crate) mod node;
 
-/// A program that tests start, the file that shows that it is there, and the package it comes from.
+/// The name of a program, the files that show that it is installed, and its package.
 const NEEDS: [(&str, &[&str], &str); 21] = [
-    // The server itself; installing the package `redis-server` would also start one.
+    // Only the server; the package `redis-server` would also start one as a service.
     (
         "redis-server",
         &["/usr/bin/redis-check-rdb", "/usr/bin/redis-server"],
@@ -22,42 +22,42 @@ const NEEDS: [(&str, &[&str], &str); 21] = [
     ),
     ("ZooKeeper", &["/usr/share/java/zookeeper.jar"], "zookeeper"),
     ("java", &["/usr/bin/java"], "default-jre-headless"),
-    // What the page about discovery is read with.
+    // The client in the page about discovery.
     ("dig", &["/usr/bin/dig"], "bind9-dnsutils"),
     // The client of DNS over HTTPS and over QUIC.
     ("kdig", &["/usr/bin/kdig"], "knot-dnsutils"),
     ("curl", &["/usr/bin/curl"], "curl"),
     ("openssl", &["/usr/bin/openssl"], "openssl"),
-    // What runs containers, and a program for their image.
+    // The programs that run containers, and the one in their image.
     ("podman", &["/usr/bin/podman"], "podman"),
     ("runc", &["/usr/sbin/runc", "/usr/bin/runc"], "runc"),
     ("netavark", &["/usr/lib/podman/netavark"], "netavark"),
     ("iptables", &["/usr/sbin/iptables", "/sbin/iptables"], "iptables"),
     ("busybox", &["/bin/busybox", "/usr/bin/busybox"], "busybox-static"),
-    // The name server that follows the zone.
+    // A secondary name server.
     ("NSD", &["/usr/sbin/nsd"], "nsd"),
     // The datastore of a real Kubernetes.
     ("etcd", &["/usr/bin/etcd"], "etcd-server"),
-    // Its client, which also backs it up.
+    // The client of etcd, which also makes backups.
     ("etcdctl", &["/usr/bin/etcdctl"], "etcd-client"),
-    // A SQL server as datastore, and what backs it up.
+    // A SQL server as datastore, and the client, which makes backups.
     ("MariaDB", &["/usr/sbin/mariadbd"], "mariadb-server"),
     ("mariadb", &["/usr/bin/mariadb"], "mariadb-client"),
     ("kubectl", &["/usr/bin/kubectl"], "kubernetes-client"),
     // The browser that opens the dashboard.
     ("Chromium", &["/usr/bin/chromium"], "chromium"),
-    // Unpacks the source package of Kubernetes.
+    // Unpacks Debian's source package of Kubernetes.
     ("dpkg-source", &["/usr/bin/dpkg-source"], "dpkg-dev"),
-    // The clean root that the Debian package is installed in.
+    // Creates the clean root in which the Debian package is installed.
     ("debootstrap", &["/usr/sbin/debootstrap"], "debootstrap"),
 ];
 
 /// The script that packages run before they start a service; exit code 101 forbids it.
 const POLICY: &str = "/usr/sbin/policy-rc.d";
 
-/// The packages of the registry that tests pull components from, and of what reads the daemon's
-/// metrics. Installing them would also start a service, so they are only unpacked. Each has a
-/// program of its own name.
+/// The packages of the registry from which tests pull components, and of the server that scrapes
+/// the daemon's metrics. Installing them would also start a service, so they are only unpacked.
+/// Each contains a program of its name.
 const UNPACKED: [&str; 2] = ["docker-registry", "prometheus"];
 
 /// Installs missing programs where possible, else prints their packages.
@@ -70,7 +70,7 @@ pub(crate) fn install() -> anyhow::Result<()> {
     node::install()
 }
 
-/// The environment that builds the manual, made if it is missing.
+/// The environment that builds the manual, created if it is missing.
 pub(crate) fn manual() -> anyhow::Result<PathBuf> {
     airflow::manual()
 }
@@ -107,7 +107,7 @@ fn unpack(name: &str) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// Needs no rights beyond the user's own.
+/// Downloads a package, which needs no root.
 fn download(name: &str, tools: &Path) -> anyhow::Result<()> {
     let status = Command::new("apt-get")
         .args(["download", "-qq", name])
@@ -149,7 +149,8 @@ fn install_servers() -> anyhow::Result<()> {
         );
     }
     apt(&["update", "-qq"])?;
-    // Tests start what they need; a machine that has a policy of its own keeps it.
+    // Tests start the services that they need. If the machine has such a policy already, it is
+    // kept.
     let unasked = Unasked::forbidden()?;
     apt(&[
         &["install", "-y", "-qq", "--no-install-recommends"],
@@ -160,7 +161,7 @@ fn install_servers() -> anyhow::Result<()> {
     Ok(())
 }
 
-/// While it lives, packages that are installed start no services.
+/// While this exists, installed packages start no services.
 struct Unasked(bool);
 
 impl Unasked {
@@ -204,7 +205,8 @@ pub(crate) fn apt(arguments: &[&str]) -> anyhow::Result<()> {
 }
 
 pub(crate) fn is_root() -> bool {
-    // Without a library: the owner of our own process directory is who we are.
+    // Without a crate for it: the owner of this process's directory in `/proc` is the effective
+    // user.
     use std::os::unix::fs::MetadataExt;
     fs::metadata("/proc/self").is_ok_and(|own| own.uid() == 0)
 }

@@ -10,12 +10,12 @@ use std::time::{Duration, Instant};
 use anyhow::{Context, ensure};
 use serde::Deserialize;
 
-/// How often a build without a terminal reports how far it is.
+/// Interval of progress lines of a build without a terminal.
 const REPORT_INTERVAL: Duration = Duration::from_secs(15);
 
-/// What development and tests select, in every call alike, so that nothing is compiled twice: the
-/// whole workspace's features, without the daemon's allocator, which is C code that takes minutes
-/// to compile.
+/// The selection of all builds for development and tests. It is always the same, so that nothing is
+/// compiled twice: the whole workspace without the daemon's allocator, which is C code that takes
+/// minutes to compile.
 pub(crate) const SELECTION: [&str; 2] = ["--workspace", "--no-default-features"];
 
 /// The workspace's root.
@@ -25,7 +25,7 @@ pub(crate) fn root() -> PathBuf {
         .map_or_else(|| PathBuf::from("."), Path::to_path_buf)
 }
 
-/// Where cargo puts what it builds.
+/// Cargo's output folder.
 pub(crate) fn target() -> PathBuf {
     match env::var_os("CARGO_TARGET_DIR").map(PathBuf::from) {
         Some(dir) if dir.is_absolute() => dir,
@@ -41,7 +41,7 @@ pub(crate) fn cargo() -> Command {
     command
 }
 
-/// Runs `command` and reports what for and how long it took.
+/// Runs `command`; prints its purpose and how long it took.
 pub(crate) fn step(what: &str, command: &mut Command) -> anyhow::Result<()> {
     eprintln!("==> {what}");
     let begun = Instant::now();
@@ -53,8 +53,8 @@ pub(crate) fn step(what: &str, command: &mut Command) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// Builds these targets of the workspace and shows how far it is: cargo's own bar on a terminal,
-/// else a line with the number of crates now and then.
+/// Builds these targets of the workspace and shows the progress: cargo's own bar on a terminal,
+/// else a line with the number of crates at intervals.
 pub(crate) fn build(what: &str, targets: &[&str]) -> anyhow::Result<()> {
     let mut command = cargo();
     command.arg("build").args(SELECTION).args(targets);
@@ -90,13 +90,13 @@ pub(crate) fn build(what: &str, targets: &[&str]) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// What cargo writes for every crate that is ready; its other messages have no package.
+/// Cargo's message for every completed crate; other messages have no package.
 #[derive(Deserialize)]
 struct Message {
     package_id: Option<String>,
 }
 
-/// How many crates the lock file names: an upper bound for every build.
+/// The number of crates in the lock file: an upper bound for every build.
 fn crates() -> usize {
     let lock = std::fs::read_to_string(root().join("Cargo.lock")).unwrap_or_default();
     lock.lines().filter(|line| *line == "[[package]]").count()

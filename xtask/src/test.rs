@@ -9,11 +9,11 @@ use crate::components::Scope;
 use crate::steps::{SELECTION, build, cargo, step, target};
 use crate::{authors, components, dashboard, manual, needs};
 
-/// Features that `cargo xtask dev` leaves out and that have tests.
+/// Features that `cargo xtask dev` does not build and that have tests.
 const FEATURES: &str = "transom-discovery/quic";
 
-/// Formatting and lints (unless `quick`), components, then all tests. Lists the parts first, and
-/// how long each took at the end.
+/// Checks formatting and lints (unless `quick`), builds the components, and runs all tests. Prints
+/// the list of parts first, and the duration of each at the end.
 pub(crate) fn run(quick: bool, arguments: &[String]) -> anyhow::Result<()> {
     let mut report = Report::begin(quick);
     let outcome = parts(&mut report, quick, arguments);
@@ -26,7 +26,7 @@ fn parts(report: &mut Report, quick: bool, arguments: &[String]) -> anyhow::Resu
         report.part(FORMATTING, || {
             checked("fmt", cargo().args(["fmt", "--all", "--check"]))
         })?;
-        // Benchmarks are behind a feature, and nothing else looks at them.
+        // Benchmarks need a feature, so only this command lints them.
         let features = [
             FEATURES,
             "transom-discovery/bench,transom-scheduler/bench,transom-tests/bench",
@@ -43,8 +43,8 @@ fn parts(report: &mut Report, quick: bool, arguments: &[String]) -> anyhow::Resu
     report.part(MANUAL, manual::build)?;
     report.part(DASHBOARD, dashboard::test)?;
     let kubernetes = report.part(KUBERNETES, needs::kubernetes::variable)?;
-    // One selection with `cargo test`'s features, so that nothing is compiled twice; and so that
-    // waiting for the compiler and waiting for tests are told apart.
+    // One build with the features of `cargo test`, so that nothing is compiled twice. It is a
+    // separate part, so that its duration is not counted as that of the tests.
     report.part(PROGRAMS, || {
         build(
             "programs and tests",
@@ -63,7 +63,7 @@ fn tests(
     variables: Vec<(&'static str, OsString)>,
 ) -> anyhow::Result<()> {
     let toolchain = components::toolchain()?;
-    // Elsewhere the tests of containers are left out where no containers run.
+    // Outside of CI, the tests of containers are skipped if containers cannot run.
     let containers = std::env::var_os("CI").map(|_| ("TRANSOM_CONTAINERS", "required"));
     step(
         "running tests",
@@ -75,7 +75,7 @@ fn tests(
             .env("TRANSOM_COMPONENTS", components)
             .envs(variables)
             .envs(containers)
-            // Not the variables themselves: cargo would read them for the tests, too.
+            // In one variable, because cargo would apply the original variables to the tests, too.
             .env("TRANSOM_WASM_TOOLCHAIN", toolchain)
             .env("TRANSOM_BIN", target().join("debug/transom")),
     )
@@ -111,7 +111,7 @@ const COMPONENTS: &str = "building components";
 const OTHER_LANGUAGES: &str = "building components in Python and JavaScript";
 const TESTS: &str = "running tests";
 
-/// What a run consists of, and how long each part took.
+/// The parts of a run and their durations.
 struct Report {
     begun: Instant,
     took: Vec<(&'static str, f64, bool)>,

@@ -1,9 +1,9 @@
 //! Finds a Rust compiler for `wasm32-unknown-unknown`.
 //!
-//! Tried in this order: the target in the present toolchain; a copy that an earlier run unpacked;
-//! `rustup target add`; Debian's newer compiler (`rustc-web`), downloaded and unpacked in the cache
-//! folder as plain files, without root or installation. If all fail, the error names the packages
-//! to install and the cause of each failure.
+//! It tries in this order: the target of the installed toolchain; a copy that an earlier run
+//! unpacked; `rustup target add`; Debian's newer compiler (`rustc-web`), downloaded and unpacked in
+//! the cache folder as plain files, without root or installation. If all fail, the error contains
+//! the packages to install and the cause of each failure.
 //!
 //! The cache is written to a temporary folder and renamed, so an interrupted run leaves nothing
 //! partial. Callers hold the lock of [`components`](crate::components), so two runs never unpack
@@ -18,23 +18,23 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, bail, ensure};
 
-/// What guests are compiled for.
+/// The target of guests.
 pub(crate) const TARGET: &str = "wasm32-unknown-unknown";
 
-/// Longer than any honest download of 140 MB of packages; nothing here waits for ever.
+/// Timeout of a command: longer than any working download of 140 MB of packages.
 const DEADLINE: Duration = Duration::from_mins(15);
 
-/// How to call cargo so that it builds for [`TARGET`].
+/// The arguments and variables with which cargo builds for [`TARGET`].
 #[derive(Debug)]
 pub(crate) struct Toolchain {
-    /// For a progress line.
+    /// The name in progress lines.
     pub(crate) name: String,
     environment: Vec<(&'static str, OsString)>,
     arguments: Vec<&'static str>,
 }
 
 impl Toolchain {
-    /// The same for other callers of cargo: `NAME=VALUE` lines of cargo's own variables.
+    /// The settings for other callers of cargo: `NAME=VALUE` lines of cargo's own variables.
     pub(crate) fn variables(&self) -> String {
         let mut lines: Vec<String> = self
             .environment
@@ -56,7 +56,8 @@ impl Toolchain {
             .current_dir(root)
             .args(["build", "--target", TARGET])
             .args(&self.arguments);
-        // What the `cargo run` around this process set for it is not for the build inside.
+        // The inner build must not inherit the settings of the `cargo run` that started this
+        // process.
         command
             .env_remove("LD_LIBRARY_PATH")
             .env_remove("RUSTFLAGS")
@@ -66,7 +67,7 @@ impl Toolchain {
     }
 }
 
-/// Finds a toolchain, or makes one below `cache`.
+/// Finds a toolchain, or installs one below `cache`.
 pub(crate) fn find(cache: &Path, progress: &dyn Fn(&str)) -> Result<Toolchain> {
     if target_is_present() {
         return Ok(Toolchain {
@@ -112,8 +113,8 @@ fn rustup_target_add(progress: &dyn Fn(&str)) -> Result<()> {
     run(&mut command, &format!("rustup target add {TARGET}"), progress).map(drop)
 }
 
-/// The toolchain of an unpacked copy: Debian's compiler, std from its sources, the linker of the
-/// present toolchain.
+/// The toolchain of an unpacked copy: Debian's compiler, std from its sources, and the linker of
+/// the installed toolchain.
 fn debian(unpacked: &Path) -> Result<Toolchain> {
     let rustc = unpacked.join("rustc");
     let output = Command::new(&rustc)
@@ -144,8 +145,8 @@ fn fetch(cache: &Path, unpacked: &Path, progress: &dyn Fn(&str)) -> Result<()> {
     let debs = aside.path().join("debs");
     fs::create_dir(&debs)?;
 
-    // The system's package lists first; lists of our own where it has none, or old ones whose
-    // packages are gone.
+    // The system's package lists are tried first. If there are none, or if they are so old that
+    // their packages no longer exist, private lists are used.
     if download(&Apt::system(), &debs, progress).is_err() {
         let apt = Apt::private(aside.path())?;
         run(
@@ -174,7 +175,8 @@ fn fetch(cache: &Path, unpacked: &Path, progress: &dyn Fn(&str)) -> Result<()> {
     fs::rename(&root, unpacked).with_context(|| format!("moving to {}", unpacked.display()))
 }
 
-/// A `rustc` that finds its own libraries and the linker; nothing else gets to see those paths.
+/// Writes a `rustc` that finds its own libraries and the linker; other programs do not see these
+/// paths.
 fn write_wrapper(root: &Path, final_place: &Path) -> Result<()> {
     use std::os::unix::fs::PermissionsExt;
     let linker = linker_folder()?;
@@ -211,7 +213,7 @@ fn library_folder(root: &Path) -> Result<String> {
     bail!("the packages hold no librustc_driver")
 }
 
-/// Where `rust-lld` is.
+/// The folder of `rust-lld`.
 fn linker_folder() -> Result<PathBuf> {
     let output = Command::new("rustc")
         .args(["--print", "target-libdir"])
@@ -227,7 +229,7 @@ fn linker_folder() -> Result<PathBuf> {
     Ok(folder)
 }
 
-/// `apt-get download` of the compiler's packages to `debs`.
+/// Downloads the compiler's packages to `debs` with `apt-get download`.
 fn download(apt: &Apt, debs: &Path, progress: &dyn Fn(&str)) -> Result<()> {
     let packages = packages(apt)?;
     let mut command = apt.command("apt-get");
@@ -243,9 +245,9 @@ fn download(apt: &Apt, debs: &Path, progress: &dyn Fn(&str)) -> Result<()> {
     .map(drop)
 }
 
-/// The compiler's own packages: from `rustc-web` and its sources through their dependencies, as
-/// long as those belong to it. Names carry version numbers that move with Debian's updates, so they
-/// are read and never written here.
+/// The compiler's packages: `rustc-web`, its sources, and those of their dependencies that belong
+/// to it. The names contain version numbers that change with Debian's updates, so they are read
+/// from the package lists.
 fn packages(apt: &Apt) -> Result<Vec<String>> {
     let mut found = BTreeSet::new();
     let mut open = vec!["rustc-web".to_owned(), "rust-web-src".to_owned()];
@@ -268,7 +270,7 @@ fn packages(apt: &Apt) -> Result<Vec<String>> {
     Ok(found.into_iter().collect())
 }
 
-/// Those dependencies, in `apt-cache depends`' output, that are parts of the compiler.
+/// The dependencies in the output of `apt-cache depends` that are parts of the compiler.
 fn dependencies(output: &str) -> Vec<String> {
     output
         .lines()
@@ -278,7 +280,7 @@ fn dependencies(output: &str) -> Vec<String> {
         .collect()
 }
 
-/// apt with the system's package lists, or with lists in our own folder, which needs no root.
+/// apt with the system's package lists, or with private lists, which need no root.
 struct Apt(Vec<String>);
 
 impl Apt {
@@ -308,7 +310,7 @@ impl Apt {
     }
 }
 
-/// Runs a command to its end. Says what it does when that takes more than a second; its output
+/// Runs a command to its end. Prints `what` it does if that takes more than a second; its output
 /// appears only in the error.
 pub(crate) fn run(command: &mut Command, what: &str, progress: &dyn Fn(&str)) -> Result<Output> {
     let stdout = tempfile::tempfile().context("a temporary file")?;

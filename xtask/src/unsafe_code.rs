@@ -7,7 +7,7 @@ mod tests {
 
     use crate::steps::root;
 
-    /// Where unsafe code may be allowed: folders, and a file.
+    /// Paths where unsafe code may be allowed.
     const ALLOWED: [&str; 4] = [
         // Loads compiled components from the daemon's own cache.
         "host/plugin-host/src/runtime/engine",
@@ -30,7 +30,7 @@ mod tests {
         }
     }
 
-    /// Whether an attribute of the text allows unsafe code; other attributes forbid it.
+    /// Whether an attribute in the text allows unsafe code. Other attributes only forbid it.
     fn allows_unsafe_code(text: &str) -> bool {
         let lines = text.lines().map(str::trim).filter(|line| !line.starts_with("//"));
         lines

@@ -1,4 +1,4 @@
-"""Tasks as a test of a whole Airflow looks at them. `flags` is a folder in which it makes files."""
+"""The tasks that a test of a complete Airflow observes. The test creates files in the folder `flags`."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ with DAG("on_the_cluster", schedule=None, params={"flags": "/nowhere"}) as dag:
 
     arguments = {"image": "alpine:3.20", "poll_interval": 0.5, "cpus": 0.1, "mem_limit": "32m"}
     ClusterOperator(task_id="fails", command="echo $((41 + 1)) lines; exit 7", **arguments)
-    # Each is killed by what somebody does to it in Airflow.
+    # The test ends each of these by an action of a user in Airflow.
     for name in ("marked", "cleared"):
         ClusterOperator(
             task_id=name,

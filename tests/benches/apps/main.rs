@@ -1,5 +1,5 @@
 //! Figures of the apps service, measured from outside on the real binary: one JSON document. The
-//! cluster is one that answers at once and runs nothing, so the times are the daemon's.
+//! cluster answers immediately and runs nothing, so the times are the daemon's.
 //!
 //! Run by `cargo xtask bench apps`.
 #![allow(
@@ -24,21 +24,21 @@ use transom_tests::load::cluster::Cluster;
 use transom_tests::load::daemon::Daemon;
 use transom_tests::load::{quantiles, rounded, seconds};
 
-/// Apps that are deployed together, for a rate.
+/// Number of apps that are deployed together, for a rate.
 const TOGETHER: usize = 1_000;
-/// Clients that post them.
+/// Number of clients that post them.
 const CLIENTS: usize = 16;
-/// Apps that are posted one after the other, for a latency.
+/// Number of apps that are posted one after the other, for a latency.
 const ONE_BY_ONE: usize = 100;
-/// Apps of the large lists and groups.
+/// Number of apps in large lists and groups.
 const APPS: usize = 10_000;
-/// Instances of each in the end.
+/// Number of instances of each app in the largest measurement.
 const INSTANCES: usize = 10;
-/// Requests for each list.
+/// Number of requests for each list.
 const LISTS: usize = 7;
-/// Status updates that are measured together.
+/// Number of status updates that are measured together.
 const UPDATES: u64 = 5_000;
-/// How long memory has to stay the same.
+/// Interval in which memory must not fall, to count as settled.
 const SETTLING: Duration = Duration::from_secs(12);
 /// Host ports of the tasks, which nothing listens on.
 const PORTS: (u16, u16) = (10_000, 60_000);
@@ -48,7 +48,7 @@ async fn main() {
     println!("{:#}", measure().await);
 }
 
-/// The sections; those that the arguments name, or all.
+/// Measures the sections that the arguments name, or all.
 async fn measure() -> Value {
     let wanted: Vec<String> = std::env::args()
         .skip(1)
@@ -83,7 +83,7 @@ fn app(id: &str, instances: usize) -> Value {
     })
 }
 
-/// Few apps: deployments per second, and the latency of one.
+/// Measures few apps: deployments per second, and the latency of a single one.
 async fn small() -> (f64, Value) {
     let cluster = Cluster::start(PORTS).await;
     let daemon = Daemon::start(cluster.address).await;
@@ -122,7 +122,7 @@ async fn small() -> (f64, Value) {
     (rounded(rate), quantiles(took))
 }
 
-/// Many apps and tasks.
+/// Measures many apps and tasks.
 async fn large() -> Value {
     let cluster = Cluster::start(PORTS).await;
     let mut daemon = Daemon::start(cluster.address).await;
@@ -191,7 +191,8 @@ fn mebibytes(kib: u64) -> u64 {
     kib / 1024
 }
 
-/// The time until the change of a group of so many apps is accepted, and until it is deployed.
+/// Measures the time until a change of a group with this number of apps is accepted, and until it
+/// is deployed.
 async fn put_group(daemon: &Daemon, apps: usize, instances: usize) -> Value {
     let apps: Vec<Value> = (0..apps)
         .map(|number| app(&format!("app{number}"), instances))
@@ -207,7 +208,7 @@ async fn put_group(daemon: &Daemon, apps: usize, instances: usize) -> Value {
     })
 }
 
-/// How long a list of all apps takes, and its size, plain and compressed.
+/// Measures the duration and the size of a list of all apps, plain and compressed.
 async fn list(daemon: &Daemon, apps: usize, instances: usize) -> Value {
     let path = match instances {
         0 => "/v2/apps",
@@ -234,7 +235,7 @@ async fn list(daemon: &Daemon, apps: usize, instances: usize) -> Value {
     figures
 }
 
-/// The cost of a status update.
+/// Measures the cost of a status update.
 async fn update(daemon: &Daemon, cluster: &Cluster, tasks: usize) -> Value {
     let (begun, used) = (Instant::now(), usage::cpu(daemon.pid()));
     cluster.updates(UPDATES).await;
@@ -243,8 +244,8 @@ async fn update(daemon: &Daemon, cluster: &Cluster, tasks: usize) -> Value {
     json!({"tasks": tasks, "cpu_us": each(used), "elapsed_us": each(begun.elapsed())})
 }
 
-/// The leader of two daemons is killed, and the other takes over. Without a Redis on this machine
-/// there are no figures.
+/// Measures the failover to a standby after the leader is killed. Without `redis-server` on this
+/// machine there are no figures.
 async fn standby() -> Value {
     if transom_testkit::redis::program().is_none() {
         eprintln!("no redis-server: no failover to a standby");
@@ -262,7 +263,7 @@ async fn standby() -> Value {
     leader.deployed().await;
     leader.kill();
     let begun = Instant::now();
-    // It has answered questions all the time; now it has to make changes.
+    // The standby answers reads all the time; the time until it accepts changes is measured.
     other
         .until("the standby to lead", async || other.leads().await)
         .await;
@@ -279,7 +280,7 @@ async fn standby() -> Value {
     json!({"tasks": tasks, "lease_s": 2, "leads_s": seconds(leads), "first_change_s": seconds(changed)})
 }
 
-/// All instances of one app are replaced.
+/// Measures the replacement of all instances of one app.
 async fn rolling_restart() -> Value {
     eprintln!("restart of {APPS} instances");
     let cluster = Cluster::start(PORTS).await;

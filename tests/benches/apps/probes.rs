@@ -1,4 +1,4 @@
-//! Checks of many tasks, some of which do not answer: how many a minute, and how late.
+//! Checks of many tasks, some of which do not respond: probes per minute, and their delay.
 
 use std::net::Ipv4Addr;
 use std::time::{Duration, Instant};
@@ -13,15 +13,15 @@ use transom_tests::load::cluster::Cluster;
 use transom_tests::load::daemon::Daemon;
 use transom_tests::load::{rounded, seconds};
 
-/// Ports of the tasks, and how many of them do not answer.
+/// Number of ports of the tasks, and number of those that do not respond.
 const PORTS: u16 = 10;
 const SILENT: u16 = 3;
 /// Tasks with a check every [`INTERVAL`] seconds: 20,000 in a minute.
 const TASKS: usize = 1_000;
 const INTERVAL: u64 = 3;
-/// After which an attempt fails, in seconds.
+/// Timeout of a probe in seconds.
 const PATIENCE: u64 = 2;
-/// The time that is measured.
+/// Duration of the measurement.
 const MEASURED: Duration = Duration::from_mins(1);
 
 pub(crate) async fn measure() -> Value {
@@ -87,7 +87,7 @@ async fn metrics(daemon: &Daemon) -> String {
     answer.expect("an answer").text().await.expect("text")
 }
 
-/// Name, labels and value of each sample whose name begins like this.
+/// The names with labels and the values of all samples whose name begins with `name`.
 fn samples<'a>(metrics: &'a str, name: &'a str) -> impl Iterator<Item = (&'a str, f64)> {
     let of_name = metrics.lines().filter(move |line| line.starts_with(name));
     of_name.filter_map(|line| {
@@ -96,7 +96,7 @@ fn samples<'a>(metrics: &'a str, name: &'a str) -> impl Iterator<Item = (&'a str
     })
 }
 
-/// Attempts that have ended.
+/// The number of completed probes.
 fn attempts(metrics: &str) -> f64 {
     samples(metrics, "transom_apps_checks_total")
         .map(|(_, count)| count)

@@ -1,6 +1,6 @@
 //! Figures of the event stream, measured from outside on the real binary: one JSON document. The
 //! events are status updates of tasks in a cluster that runs nothing; the subscribers and this
-//! cluster share the machine with the daemon, so processor time is given for each side.
+//! cluster share the machine with the daemon, so processor time is measured for both sides.
 //!
 //! Run by `cargo xtask bench events`.
 #![allow(
@@ -26,26 +26,26 @@ use transom_tests::load::{quantiles, rounded, seconds};
 
 use subscribers::Subscribers;
 
-/// Subscribers, and the events that each of them gets.
+/// Number of subscribers, and number of events that each of them receives.
 const ROUNDS: [(usize, u64); 4] = [(1, 5_000), (100, 5_000), (1_000, 4_000), (10_000, 400)];
-/// Filters that every event passes, and their queries.
+/// Filters that every event passes: a name and the query.
 const FILTER_KINDS: [(&str, &str); 3] = [
     ("none", ""),
     ("type", "?event_type=status_update_event"),
     ("CEL", "?filter=event.appId.startsWith(%22/load%22)"),
 ];
-/// The daemon's limit of streams.
+/// Maximum of streams that the daemon accepts.
 const MANY: usize = 10_000;
-/// Tasks whose statuses change.
+/// Number of tasks whose status changes.
 const TASKS: usize = 100;
-/// Events that are sent one after the other for a latency.
+/// Number of events that are sent one after the other, for a latency.
 const ONE_BY_ONE: u64 = 50;
-/// Events that are missed before streams resume.
+/// Number of events that clients miss before they resume.
 const MISSED: u64 = 100;
-/// Different filters that see each event, and how many events.
+/// Number of different filters that evaluate each event, and number of events.
 const FILTERS: usize = 200;
 const FILTERED: u64 = 2_000;
-/// Time without an event after which nothing is under way.
+/// Interval in which the daemon must use almost no processor time to count as idle.
 const QUIET: Duration = Duration::from_secs(1);
 
 #[tokio::main]
@@ -83,7 +83,7 @@ async fn measure() -> Value {
 struct Bench {
     cluster: Cluster,
     daemon: Daemon,
-    /// The last octet of the address that the next streams come from.
+    /// The last octet of the source address of the next streams.
     host: u8,
 }
 
@@ -108,7 +108,7 @@ impl Bench {
         }
     }
 
-    /// Opens streams; each gets the query of its number.
+    /// Opens streams; `query` returns the query for each number.
     async fn subscribe(
         &mut self,
         count: usize,
@@ -120,7 +120,7 @@ impl Bench {
         Subscribers::open(self.daemon.address(), count, self.host, path, last).await
     }
 
-    /// Waits until the daemon does nothing: attach events, for instance, have been sent.
+    /// Waits until the daemon is idle, for example after it has sent the attach events.
     async fn quiet(&self) {
         let mut before = usage::cpu(self.daemon.pid());
         loop {
@@ -147,7 +147,7 @@ impl Bench {
         events.next().await.expect("an event").data.to_string().len()
     }
 
-    /// Resident memory without streams, and with many idle ones.
+    /// Measures resident memory without streams and with many idle ones.
     async fn memory(&mut self) -> Value {
         eprintln!("memory of {MANY} subscribers");
         self.quiet().await;
@@ -162,7 +162,7 @@ impl Bench {
         })
     }
 
-    /// How fast events reach all subscribers.
+    /// Measures the throughput of events to all subscribers.
     async fn deliver(&mut self, subscribers: usize, events: u64, name: &str, query: &str) -> Value {
         let streams = self.subscribe(subscribers, |_| query.to_owned(), None).await;
         self.quiet().await;
@@ -170,7 +170,7 @@ impl Bench {
         self.cluster.updates(events).await;
         let (_, last) = streams.have(events).await;
         let after = self.processor();
-        assert_eq!(streams.most(), events, "no event comes twice");
+        assert_eq!(streams.most(), events, "no event is sent twice");
         let used = after.daemon.saturating_sub(before.daemon);
         let generator = after.generator.saturating_sub(before.generator);
         let deliveries = (subscribers as u64 * events) as f64;
@@ -183,7 +183,8 @@ impl Bench {
         })
     }
 
-    /// From the cluster's status update to the first and to the last subscriber.
+    /// Measures the latency from the cluster's status update to the first and to the last
+    /// subscriber.
     async fn latency(&mut self) -> Value {
         eprintln!("one event to {MANY} subscribers");
         let streams = self.subscribe(MANY, |_| String::new(), None).await;
@@ -199,7 +200,8 @@ impl Bench {
         json!({"subscribers": MANY, "first": quantiles(to_first), "last": quantiles(to_last)})
     }
 
-    /// Many clients reconnect at once, and get what they have missed.
+    /// Measures many clients that reconnect at the same time and receive the events that they
+    /// missed.
     async fn resume(&mut self) -> Value {
         eprintln!("{MANY} subscribers resume");
         let query = "?event_type=status_update_event";
@@ -215,15 +217,15 @@ impl Bench {
         let connected = begun.elapsed();
         let (_, all) = streams.have(MISSED).await;
         let used = self.processor().daemon.saturating_sub(before.daemon);
-        assert_eq!(streams.most(), MISSED, "no event comes twice");
+        assert_eq!(streams.most(), MISSED, "no event is sent twice");
         json!({
             "subscribers": MANY, "missed_events": MISSED, "connected_s": seconds(connected),
             "all_have_all_s": seconds(all.saturating_duration_since(begun)), "daemon_cpu_s": seconds(used),
         })
     }
 
-    /// The cost of evaluating an expression: many different ones see each event, against as many
-    /// subscribers that share one.
+    /// Measures the cost of evaluating an expression: many different expressions for each event,
+    /// compared with the same number of subscribers that share one expression.
     async fn filter(&mut self) -> Value {
         eprintln!("{FILTERS} filters");
         let mut used = Vec::new();

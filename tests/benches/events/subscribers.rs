@@ -1,5 +1,5 @@
-//! Thousands of event streams over plain sockets, which only count what arrives: a load generator
-//! that parses nothing, so that it takes little of the machine's processor time.
+//! Thousands of event streams over plain sockets that only count events: a load generator that
+//! parses nothing and therefore uses little of the machine's processor time.
 
 use std::net::{Ipv4Addr, SocketAddr};
 use std::sync::Arc;
@@ -12,22 +12,22 @@ use tokio::io::AsyncWriteExt;
 use tokio::net::{TcpSocket, TcpStream};
 use tokio::task::JoinSet;
 
-/// What begins the frame of each event that is counted.
+/// The beginning of the frame of each counted event.
 const FRAME: &[u8] = b"event: status_update_event\r\n";
-/// Connections that are opened at the same time.
+/// Maximum of connections that are opened concurrently.
 const CONNECTING: usize = 256;
-/// The most bytes that one read takes.
+/// Maximum of bytes of one read.
 const BUFFER: usize = 64 << 10;
-/// How often a condition is looked at.
+/// Interval between two evaluations of a condition.
 const POLL: Duration = Duration::from_millis(1);
-/// How long anything may take.
+/// Timeout of every condition.
 const LIMIT: Duration = Duration::from_mins(5);
 
-/// What one stream has received.
+/// The progress of one stream.
 #[derive(Debug, Default)]
 struct Received {
     events: AtomicU64,
-    /// When the last bytes came, in nanoseconds since the start of all.
+    /// The time of the last read, in nanoseconds since the streams were opened.
     at: AtomicU64,
 }
 
@@ -39,9 +39,9 @@ pub(crate) struct Subscribers {
 }
 
 impl Subscribers {
-    /// Opens so many streams and returns when each has its response's head. `last` is the event
-    /// after which they resume. Each set of streams comes from an address of its own
-    /// (127.0.0.`host`), because the ports of closed ones stay taken for a minute.
+    /// Opens `count` streams and returns when each has received its response's head. `last` is the
+    /// event after which the streams resume. Each set of streams has its own source address
+    /// (127.0.0.`host`), because the ports of closed connections stay in use for a minute.
     pub(crate) async fn open(
         address: SocketAddr,
         count: usize,
@@ -81,8 +81,8 @@ impl Subscribers {
         subscribers
     }
 
-    /// Waits until each stream has got so many events since it was opened, and returns when the
-    /// first and the last of them had.
+    /// Waits until each stream has received this number of events since it was opened. Returns the
+    /// times when the first and the last stream had.
     pub(crate) async fn have(&self, events: u64) -> (Instant, Instant) {
         self.until("the events", |one| one.events.load(Ordering::Acquire) >= events)
             .await;
@@ -94,7 +94,7 @@ impl Subscribers {
         (first, times().max().expect("a stream"))
     }
 
-    /// The most events that a stream has got.
+    /// The maximum of events that a stream has received.
     pub(crate) fn most(&self) -> u64 {
         let counts = self.received.iter();
         counts
@@ -107,7 +107,7 @@ impl Subscribers {
         let begun = Instant::now();
         let mut waiting = 0;
         while waiting < self.received.len() {
-            // The first that is not done is looked at next time.
+            // The next evaluation begins at the first stream that is not done.
             match self.received[waiting..].iter().position(|one| !done(one)) {
                 None => return,
                 Some(more) => waiting += more,
@@ -133,7 +133,7 @@ async fn connect(address: SocketAddr, host: u8, number: usize) -> TcpStream {
 async fn read(stream: TcpStream, number: usize, received: Arc<[Received]>, epoch: Instant) {
     let finder = Finder::new(FRAME);
     let mine = &received[number];
-    // The end of the last read, in which a frame may begin.
+    // The end of the last read, which may contain the beginning of a frame.
     let mut tail: Vec<u8> = Vec::new();
     let mut is_head = true;
     loop {
@@ -166,6 +166,6 @@ async fn read(stream: TcpStream, number: usize, received: Arc<[Received]>, epoch
 }
 
 thread_local! {
-    /// One buffer a thread: a stream needs it only while it reads.
+    /// One buffer per thread: a stream needs it only during a read.
     static BUFFERS: std::cell::RefCell<Vec<u8>> = std::cell::RefCell::new(vec![0; BUFFER]);
 }

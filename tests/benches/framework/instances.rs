@@ -9,10 +9,10 @@ use transom_tests::site::Site;
 use crate::{resident_mib, until};
 
 const INSTANCES: usize = 20;
-/// Tasks of each: a datastore, a server and an agent.
+/// Number of tasks of each framework: a datastore, a server and an agent.
 const TASKS: usize = 3;
 
-/// With every task running.
+/// Measures memory while every task is running.
 pub(crate) async fn memory() -> Value {
     eprintln!("{INSTANCES} instances");
     let tasks: Vec<Tasks> = (0..INSTANCES).map(|_| Tasks::with_nodes_only()).collect();

@@ -1,6 +1,6 @@
 //! Figures of the Kubernetes framework, measured from outside on the real binary and the embedded
-//! cluster: one JSON document. The server is an API with nodes only, which takes next to no time; a
-//! real control plane is in the figure that names it.
+//! cluster: one JSON document. The server serves an API that contains only nodes and takes almost
+//! no time; the figure that names a real control plane uses one.
 //!
 //! Run by `cargo xtask bench framework`.
 #![allow(
@@ -25,19 +25,19 @@ use transom_tests::kubernetes::{Api, Tasks, ids};
 use transom_tests::load::{quantiles, rounded, seconds};
 use transom_tests::site::Site;
 
-/// Agents of the large cluster.
+/// Number of agents of the large cluster.
 const AGENTS: usize = 50;
-/// Times that the cluster grows agent by agent.
+/// Number of times that the cluster grows agent by agent.
 const ROUNDS: usize = 2;
-/// Agents beside the real control plane.
+/// Number of agents with the real control plane.
 const REAL_AGENTS: u32 = 2;
-/// Clients that ask for the status at once.
+/// Number of clients that request the status concurrently.
 const CLIENTS: usize = 4;
-/// How long they ask.
+/// Duration of these requests.
 const ASKING: Duration = Duration::from_secs(3);
-/// How long the master is down, in milliseconds: longer than the questions take.
+/// Downtime of the master in milliseconds: longer than these requests take.
 const DOWN_MS: u32 = 20_000;
-/// How long anything may take.
+/// Timeout of every condition.
 const LIMIT: Duration = Duration::from_mins(5);
 const POLL: Duration = Duration::from_millis(20);
 
@@ -69,7 +69,7 @@ async fn measure() -> Value {
     let seen = api.get("/explain").await.expect("an answer");
     assert!(
         seen["waiting"].to_string().contains("is not subscribed"),
-        "the master came back too early"
+        "the master was back too early"
     );
     site.cluster.stop_after(site.daemon);
     json!({
@@ -82,8 +82,8 @@ async fn measure() -> Value {
     })
 }
 
-/// From sending `PUT agent/scale/n` to the launch in the journal of the cluster's agent. One agent
-/// more each time, while the earlier ones register their nodes.
+/// Measures the time from `PUT agent/scale/n` to the launch in the journal of the cluster's agent.
+/// Each request adds one agent, while the earlier ones register their nodes.
 async fn request_to_launch(api: &Api, site: &Site) -> Value {
     let (mut answered, mut asked) = (Vec::new(), Vec::new());
     for _ in 0..ROUNDS {
@@ -122,7 +122,7 @@ async fn request_to_launch(api: &Api, site: &Site) -> Value {
     })
 }
 
-/// When each task was launched, in seconds since 1970.
+/// The launch times of all tasks, in seconds since 1970.
 fn launches(site: &Site) -> BTreeMap<String, f64> {
     let journals = site.cluster.journals().into_iter().flat_map(fs::read_to_string);
     let mut launches = BTreeMap::new();
@@ -139,7 +139,8 @@ fn launches(site: &Site) -> BTreeMap<String, f64> {
     launches
 }
 
-/// Until every node is ready, and until the nodes of the others are gone with their tasks.
+/// Measures the time until every node is ready after scaling up, and until the surplus nodes and
+/// tasks have ended after scaling down.
 async fn scaling(api: &Api) -> Value {
     let begun = Instant::now();
     api.put(&format!("/agent/scale/{AGENTS}")).await;
@@ -151,7 +152,7 @@ async fn scaling(api: &Api) -> Value {
     json!({"agents": AGENTS, "from_1_s": seconds(grown), "back_to_1_s": seconds(begun.elapsed())})
 }
 
-/// Waits until there are so many agents, and every node is ready.
+/// Waits until this number of agents exists and every node is ready.
 async fn until_ready(api: &Api, agents: usize) {
     until("every node to be ready", async || {
         let ready = api
@@ -164,7 +165,7 @@ async fn until_ready(api: &Api, agents: usize) {
     .await;
 }
 
-/// By some clients at once.
+/// Measures the rate of status requests by concurrent clients.
 async fn status_requests(api: &Api) -> f64 {
     let begun = Instant::now();
     let clients = (0..CLIENTS).map(|_| async {
@@ -182,8 +183,8 @@ async fn status_requests(api: &Api) -> f64 {
     rounded(counts.iter().sum::<u64>() as f64 / begun.elapsed().as_secs_f64())
 }
 
-/// With a real control plane and etcd: from the start of cluster and daemon until `kubectl` with the
-/// served configuration shows every node as ready.
+/// Measures the start with a real control plane and etcd: from the start of cluster and daemon
+/// until `kubectl` with the served configuration shows every node as ready.
 async fn real_start() -> Value {
     let Ok(programs) = std::env::var("TRANSOM_KUBERNETES") else {
         return json!({"s": null, "reason": "TRANSOM_KUBERNETES is not set: the control plane is not built"});
@@ -209,7 +210,7 @@ async fn real_start() -> Value {
     json!({"s": seconds(took), "servers": 1, "agents": REAL_AGENTS})
 }
 
-/// The nodes that kubectl shows as ready.
+/// The number of nodes that `kubectl` shows as ready.
 fn ready_nodes(config: &Path) -> usize {
     let mut kubectl = Command::new("kubectl");
     kubectl.arg("--kubeconfig").arg(config);
@@ -224,7 +225,7 @@ fn ready_nodes(config: &Path) -> usize {
     ready.count()
 }
 
-/// Megabytes of the daemon.
+/// The resident memory of the daemon in MiB.
 fn resident_mib(site: &Site) -> f64 {
     let pid = site.daemon.as_ref().expect("a daemon").pid();
     rounded(transom_testkit::usage::resident_kib(pid) as f64 / 1024.0)

@@ -1,5 +1,5 @@
-//! Ten thousand agents of a loaded agent set, evaluated by the component and by the same rules
-//! called.
+//! Ten thousand agents of a loaded agent set, evaluated by the component and by direct calls of the
+//! same rules.
 
 use std::time::Instant;
 
@@ -93,7 +93,7 @@ pub(crate) async fn measure() -> Value {
     })
 }
 
-/// The component's rules, called.
+/// Measures direct calls of the component's rules.
 fn natively(agents: Vec<Agent>, task: &Task, candidates: &[Candidate], expected: usize) -> Times {
     let plugin = transom_sdk::testing::plugin::<Attributes>("{}").unwrap();
     let mut agent_set = plugin.agent_set(None);
@@ -106,7 +106,7 @@ fn natively(agents: Vec<Agent>, task: &Task, candidates: &[Candidate], expected:
         let candidates: Vec<_> = candidates.iter().map(room).collect();
         agent_set.evaluate(&native_task(task), &candidates)
     };
-    // As with the component, the first question is not counted.
+    // As with the component, the first evaluation is not measured.
     assert_eq!(evaluate().len(), expected);
     let mut times = Times::default();
     for _ in 0..QUESTIONS {

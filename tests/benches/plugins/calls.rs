@@ -1,4 +1,4 @@
-//! What a call costs: into a warm instance, into one made for it, and through the host's queue.
+//! The cost of a call: into a warm instance, into a new instance, and through the host's queue.
 
 use std::time::Instant;
 
@@ -33,7 +33,7 @@ pub(crate) async fn measure() -> Value {
         direct.evaluate(&task, &one).await.unwrap();
         warm.push(start.elapsed());
     }
-    // Two calls: the agent with its eight attributes, and the question.
+    // Two calls: the update of an agent with eight attributes, and the evaluation.
     let mut both = Times::default();
     for n in 0..CALLS {
         let changed = transom_plugin_host::matcher::Agent {
@@ -73,7 +73,7 @@ async fn direct(plugin: &Plugin) -> DirectMatcher {
     component.direct_matcher().await.unwrap()
 }
 
-/// The same question asked as a scheduler asks it: another task owns the instance.
+/// Measures the same evaluation as a scheduler calls it: another tokio task owns the instance.
 async fn through_the_host(plugin: &Plugin) -> Value {
     let host = Host::with(&[("attributes", plugin)]).await;
     let mut agent_set = host.plugins.agent_set(None);

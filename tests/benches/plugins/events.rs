@@ -1,4 +1,4 @@
-//! Events filtered in a second, by the component and by the same rules called.
+//! Events filtered per second, by the component and by direct calls of the same rules.
 
 use std::time::{Duration, Instant};
 
@@ -37,7 +37,7 @@ pub(crate) fn batch(first: u64) -> Vec<Event> {
         .collect()
 }
 
-/// About as long as a status update is.
+/// About as long as a status update.
 fn body(sequence: u64) -> String {
     json!({
         "eventType": "status_update_event", "timestamp": "2026-11-20T10:00:00.000Z", "slaveId": "5f0c7d5e-3a5e-4c1e-9d5b-0f6a1c0d7e11-S7",

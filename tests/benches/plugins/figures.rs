@@ -1,10 +1,10 @@
-//! From times to figures.
+//! Statistics of measured times.
 
 use std::time::Duration;
 
 use serde_json::{Value, json};
 
-/// Times of single calls.
+/// The durations of single calls.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Times(Vec<Duration>);
 
@@ -21,7 +21,7 @@ impl Times {
         self.0.len()
     }
 
-    /// The time that so many of a thousand stay within.
+    /// A quantile, in thousandths.
     pub(crate) fn quantile(&self, of_a_thousand: usize) -> Duration {
         let mut sorted = self.0.clone();
         sorted.sort_unstable();
@@ -51,12 +51,12 @@ impl Times {
     }
 }
 
-/// To a nanosecond.
+/// A duration in microseconds, rounded to a nanosecond.
 pub(crate) fn micros(time: Duration) -> f64 {
     time.as_nanos() as f64 / 1e3
 }
 
-/// To a microsecond.
+/// A duration in milliseconds, rounded to a microsecond.
 pub(crate) fn millis(time: Duration) -> f64 {
     time.as_micros() as f64 / 1e3
 }
@@ -65,7 +65,7 @@ pub(crate) fn ratio(one: Duration, other: Duration) -> f64 {
     rounded(one.as_secs_f64() / other.as_secs_f64())
 }
 
-/// To a hundredth.
+/// A number rounded to two decimal places.
 pub(crate) fn rounded(value: f64) -> f64 {
     (value * 100.0).round() / 100.0
 }

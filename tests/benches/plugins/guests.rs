@@ -1,6 +1,7 @@
-//! DNS answers of a daemon, and probes of a first-party component, beside eight hostile guests.
+//! DNS answers of a daemon, and probes of a first-party component, next to eight hostile guests.
 //!
-//! Each guest misbehaves in its own way, without a pause. Latency counts from the time at which a request was due.
+//! Each guest misbehaves in another way, without a pause. Latency is measured from the time at
+//! which a request was due.
 
 use std::net::SocketAddr;
 use std::time::{Duration, Instant};
@@ -20,13 +21,13 @@ use crate::{
     site::Host,
 };
 
-/// Of the calls and queries whose times are taken.
+/// Interval of the measured calls and queries.
 const PACE: Duration = Duration::from_millis(2);
 const WATCHED: Duration = Duration::from_secs(16);
-/// Instances of each guest's task, each of which is looked at every two seconds.
+/// Number of instances of each guest's task; each is probed every two seconds.
 const TASKS: usize = 4;
 
-/// The attempts of the guests, in TOML.
+/// Names and attempts of the guests, in TOML.
 const GUESTS: [(&str, &str); 8] = [
     ("hostile-loop", "{ do = \"loop\" }"),
     ("hostile-recursion", "{ do = \"recurse\" }"),
@@ -39,7 +40,7 @@ const GUESTS: [(&str, &str); 8] = [
 ];
 
 fn guests() -> Vec<(&'static str, Plugin)> {
-    // The steps are the host's default.
+    // 64 steps are the host's default.
     let guest = |attempt: &str| odd("cpu = \"50ms\"\nsteps = 64").config(&format!("attempt = {attempt}"));
     GUESTS
         .iter()
@@ -65,7 +66,7 @@ fn document(quiet: &Times, beside: &Times, hostile_calls: u64) -> Value {
     })
 }
 
-/// Probes of `check-tcp`, each with a real connection.
+/// Measures probes of `check-tcp`, each with a real connection.
 async fn probes() -> Value {
     eprintln!("first-party probes beside eight hostile guests");
     let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
@@ -100,7 +101,7 @@ async fn probe(plugins: &Plugins, endpoint: &Endpoint) -> Times {
     .await
 }
 
-/// Queries to a daemon, which probes the tasks of every guest.
+/// Measures queries to a daemon that probes the tasks of every guest.
 async fn dns_answers() -> Value {
     eprintln!("DNS answers beside eight hostile guests");
     let site = Site::start().await;
@@ -139,7 +140,7 @@ async fn dns_answers() -> Value {
     document(&quiet, &beside, calls)
 }
 
-/// Calls and faults of all guests so far.
+/// The calls and faults of all guests so far.
 async fn calls(site: &Site) -> u64 {
     let mut sum = 0;
     for (name, _) in GUESTS {
@@ -163,7 +164,7 @@ async fn query(server: SocketAddr) -> Times {
     .await
 }
 
-/// Calls at an even pace.
+/// Makes calls at a fixed interval.
 async fn paced(call: impl AsyncFn()) -> Times {
     let (mut times, mut pace) = (Times::default(), interval(PACE));
     pace.set_missed_tick_behavior(MissedTickBehavior::Burst);

@@ -1,5 +1,5 @@
-//! What hostile components cost the others: when an endless loop is stopped, and how long others
-//! wait meanwhile.
+//! The effect of hostile components on others: when an endless loop is interrupted, and how long
+//! others wait until then.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
@@ -24,15 +24,15 @@ use crate::{
 };
 
 const LOOPS: usize = 20;
-/// Of the calls whose times are taken.
+/// Interval of the measured calls.
 const PACE: Duration = Duration::from_millis(2);
 const WATCHED: Duration = Duration::from_secs(8);
-/// Calls of the hostile component at once.
+/// Number of concurrent calls of the hostile component.
 const HOSTILE_CALLERS: usize = 4;
-/// Every one is looked at each second, for 50 ms of processor time.
+/// Number of hostile tasks. Each is probed every second, with 50 ms of processor time.
 const HOSTILE_TASKS: u32 = 40;
 
-/// A probe that misbehaves and is neither disabled nor sent back for it.
+/// A probe that misbehaves and is neither quarantined nor rolled back for it.
 pub(crate) fn odd(limit: &str) -> Plugin {
     let mut plugin = limited(Plugin::odd("odd-probe"), limit);
     plugin.manifest.push_str("\n[probation]\nmax-faults = 1000000\n");
@@ -56,7 +56,7 @@ pub(crate) fn request(settings: &Value, endpoint: Option<Endpoint>) -> Request {
     }
 }
 
-/// How late an endless loop is stopped, on a machine with nothing else to do and on one without a
+/// Measures the delay until an endless loop is interrupted, on an idle machine and on one without a
 /// free core.
 pub(crate) async fn endless_loop() -> Value {
     eprintln!("an endless loop");
@@ -97,7 +97,7 @@ pub(crate) async fn endless_loop() -> Value {
     json!({"cpu_limit_ms": 50, "quiet": late(&quiet), "both_cores_busy": late(&crowded)})
 }
 
-/// How long calls of another plugin take while a hostile one is asked without a pause.
+/// Measures calls of another plugin while a hostile one is called without a pause.
 pub(crate) async fn neighbours() -> Value {
     let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
     let endpoint = Endpoint {
@@ -137,7 +137,8 @@ pub(crate) async fn neighbours() -> Value {
     json!({"pace_ms": millis(PACE), "alone": alone.document(), "beside": beside})
 }
 
-/// Calls of the event filter, at an even pace: what is late counts from when it was due.
+/// Measures calls of the event filter at a fixed interval. A late call is measured from the time at
+/// which it was due.
 async fn watch(plugins: &Plugins) -> Times {
     let view = plugins.open_view(Query::default()).await.unwrap();
     let events = batch(0);
@@ -152,7 +153,7 @@ async fn watch(plugins: &Plugins) -> Times {
     times
 }
 
-/// Asks a hostile component without a pause.
+/// Calls a hostile component without a pause.
 pub(crate) struct Hostile {
     stop: Arc<AtomicBool>,
     calls: Arc<AtomicU64>,
@@ -169,7 +170,7 @@ impl Hostile {
         )
     }
 
-    /// One caller of a component whose configuration says what it does.
+    /// One caller of a component whose configuration determines its behaviour.
     pub(crate) fn one(plugins: &Plugins, name: &str, endpoint: &Endpoint) -> Hostile {
         Hostile::asked(plugins, name, &request(&json!({}), Some(endpoint.clone())), 1)
     }
@@ -201,7 +202,7 @@ impl Hostile {
     }
 }
 
-/// How long a daemon's ports take to answer while the checks of forty tasks loop for ever.
+/// Measures the response times of a daemon's ports while the checks of forty tasks loop endlessly.
 pub(crate) async fn ports() -> Value {
     eprintln!("a daemon's ports");
     let site = Site::start().await;
@@ -233,7 +234,7 @@ pub(crate) async fn ports() -> Value {
     document
 }
 
-/// Each port in turn, at an even pace.
+/// Requests each port in turn, at a fixed interval.
 async fn ask(site: &Site) -> [(&'static str, Times); 3] {
     let (app, admin) = (site.apps("/v2/apps/looked-at"), site.admin("/v1/plugins"));
     let mut answers = [

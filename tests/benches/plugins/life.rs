@@ -1,4 +1,4 @@
-//! Admission, swaps under load, and what a thousand swaps leave behind.
+//! Admission, swaps under load, and the memory after a thousand swaps.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
@@ -15,19 +15,19 @@ use crate::{
 };
 
 const ADMISSIONS: u64 = 30;
-/// Of the large component, whose compilation takes half a minute.
+/// Number of admissions of the large component, whose compilation takes half a minute.
 const LARGE_ADMISSIONS: u64 = 3;
 const SWAPS: u64 = 100;
 const CALLERS: u64 = 4;
-/// Memory is looked at after so many swaps and after so many.
+/// Numbers of swaps after which memory is read.
 const EARLY: u64 = 50;
 const LATE: u64 = 1_000;
 
-/// Replaces the filter with `plugin` under this stamp; returns how long it took until the new version
+/// Replaces the filter with `plugin` under this stamp; returns the time until the new version
 /// served.
 async fn replace(host: &Host, plugin: &Plugin, stamp: u64) -> Duration {
     let (plugin, dir) = (plugin.clone(), host.dir().to_owned());
-    // Not on a thread that calls need: an operator's files come from another process.
+    // Not on a thread that calls need, because an operator's files are written by another process.
     let install = move || {
         let plugin = plugin.stamped(stamp);
         let start = Instant::now();
@@ -37,7 +37,7 @@ async fn replace(host: &Host, plugin: &Plugin, stamp: u64) -> Duration {
     let start = tokio::task::spawn_blocking(install).await.unwrap();
     let changes = host.plugins.rescan().await;
     let took = start.elapsed();
-    // The watch may have been quicker.
+    // The watch of the directory may have replaced the filter already.
     for change in changes {
         assert!(matches!(change, Change::Admitted { .. }), "{change:?}");
     }
@@ -51,7 +51,7 @@ pub(crate) async fn admission() -> Value {
         ("first-party", Plugin::first_party("events"), ADMISSIONS),
         ("smallest", Plugin::example("smallest"), ADMISSIONS),
     ];
-    // In Python; only `cargo xtask plugins --all` builds it.
+    // A Python component, which only `cargo xtask plugins --all` builds.
     if components_dir().join("examples/redact.wasm").exists() {
         components.push(("python", Plugin::example("redact"), LARGE_ADMISSIONS));
     }
@@ -62,7 +62,7 @@ pub(crate) async fn admission() -> Value {
     document
 }
 
-/// Admits an event filter so many times for the first time, and as often again.
+/// Measures `times` first admissions of an event filter, and as many from the cache.
 async fn admissions(plugin: &Plugin, times: u64) -> Value {
     let host = Host::with(&[("events", plugin)]).await;
     let mut cold = Times::default();
@@ -81,7 +81,7 @@ async fn admissions(plugin: &Plugin, times: u64) -> Value {
     })
 }
 
-/// Callers that ask without a pause.
+/// Callers of the filter that call without a pause.
 struct Load {
     stop: Arc<AtomicBool>,
     failed: Arc<AtomicU64>,
@@ -116,7 +116,7 @@ impl Load {
         Load { stop, failed, tasks }
     }
 
-    /// Times and failures.
+    /// Stops the callers; returns the times and the number of failures.
     async fn stop(self) -> (Times, u64) {
         self.stop.store(true, Relaxed);
         let mut times = Times::default();
@@ -163,7 +163,7 @@ pub(crate) async fn swap() -> Value {
     })
 }
 
-/// What this process has in memory, in KiB.
+/// The resident memory of this process in KiB.
 fn resident() -> u64 {
     transom_testkit::usage::resident_kib(std::process::id())
 }

@@ -1,9 +1,9 @@
-//! What plugins cost, and what a hostile one costs the others. Prints one JSON document. Run by
+//! The cost of plugins, and the effect of a hostile one on others. Prints one JSON document. Run by
 //! `cargo xtask bench plugins`.
 //!
-//! Wherever the same work can be done natively, it is, in the same run and in turn with the
-//! component, so that the ratio holds where the times depend on the machine. Times are of the
-//! release profile, on two worker threads.
+//! If the same work can be done natively, both are measured alternately in one run, so that their
+//! ratio does not depend on the machine as the times do. The times are those of the release
+//! profile, on two worker threads.
 
 #![allow(clippy::unwrap_used, clippy::panic, reason = "tests fail by panicking")]
 
@@ -19,12 +19,12 @@ mod site;
 
 use serde_json::json;
 
-/// As the daemon has it.
+/// The daemon's allocator.
 #[cfg(feature = "jemalloc")]
 #[global_allocator]
 static ALLOCATOR: tikv_jemallocator::Jemalloc = tikv_jemallocator::Jemalloc;
 
-/// Whether a part is to be measured.
+/// Whether the arguments select this part.
 fn wanted(name: &str) -> bool {
     let only = std::env::var("TRANSOM_BENCH_ONLY").ok();
     only.is_none_or(|only| only.split(',').any(|it| it == name))
@@ -36,8 +36,8 @@ fn main() {
         .enable_all()
         .build()
         .unwrap();
-    // In a task: what blocks on the runtime is woken from another thread, which takes longer than a
-    // call.
+    // In a task: a thread that blocks on the runtime is woken from another thread, which takes
+    // longer than a call.
     let measuring = runtime.spawn(async {
         let mut document = json!({});
         if wanted("calls") {
@@ -70,7 +70,7 @@ fn main() {
         document
     });
     let mut document = runtime.block_on(measuring).unwrap();
-    // This asks a daemon, over HTTP.
+    // This part queries a daemon over HTTP.
     if wanted("ports") {
         document["ports"] = runtime.block_on(hostile::ports());
     }

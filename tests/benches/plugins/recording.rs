@@ -1,7 +1,7 @@
-//! What recording adds to a call, and how many recorded calls are asked again in a second.
+//! The cost of recording a call, and the number of recorded calls that are replayed per second.
 //!
-//! Hosts with and without a log are asked in turn, so that the ratio holds where the times depend on
-//! the machine. The log's writer shares the cores with the calls.
+//! Hosts with and without a log are called alternately, so that the ratio does not depend on the
+//! machine as the times do. The log's writer shares the cores with the calls.
 
 use std::time::{Duration, Instant};
 
@@ -22,16 +22,16 @@ use crate::{
     site::Host,
 };
 
-/// Turns of each host.
+/// Number of turns of each host.
 const ROUNDS: u32 = 20;
-/// Calls of a turn.
+/// Number of calls in a turn.
 const QUESTIONS: u32 = 1_000;
 const BATCHES: u64 = 50;
 const AGENTS: u32 = 100;
-/// Per cent of the calls: off, the default, all.
+/// Recorded percentages of the calls: off, the default, all.
 const SAMPLES: [u64; 3] = [0, 10, 100];
 
-/// One kind of times of a host.
+/// Selects one kind of times of a host.
 type Chosen = fn(&Site) -> &Times;
 
 struct Site {

@@ -1,4 +1,4 @@
-//! A plugin host in this process, in a directory of its own.
+//! A plugin host in this process with its own directory.
 
 use std::path::Path;
 
@@ -15,7 +15,7 @@ pub(crate) struct Host {
 }
 
 impl Host {
-    /// With these plugins, each under its name.
+    /// Starts a host with these plugins, each under its name.
     pub(crate) async fn with(installed: &[(&str, &Plugin)]) -> Host {
         Host::configured(installed, |_| {}).await
     }
@@ -27,7 +27,7 @@ impl Host {
         }
         let token = CancellationToken::new();
         let mut config = Config::new(dir.path());
-        // As the daemon compiles.
+        // Components are compiled in a process, as in the daemon.
         config.compiler = Compiler::Process(CompileProcess {
             program: binary(),
             arguments: ["plugin", "compile"].map(Into::into).to_vec(),
@@ -54,7 +54,7 @@ impl Host {
     }
 }
 
-/// With another limit, as a line of the manifest's `[limits]`.
+/// Sets another limit, given as a line of the manifest's `[limits]`.
 pub(crate) fn limited(mut plugin: Plugin, line: &str) -> Plugin {
     let mut manifest: toml::Table = plugin.manifest.parse().unwrap();
     let limit: toml::Table = line.parse().unwrap();

@@ -1,9 +1,9 @@
 //! Discovery and a scheduler at the size of the largest clusters: memory, and the cost of changes.
 //! Prints one JSON document. Run by `cargo xtask bench scale`.
 //!
-//! Each part runs in a process of its own (this executable, started again), so that the memory of
-//! one is not that of the other. `TRANSOM_BENCH_AGENTS` and `TRANSOM_BENCH_TASKS` change the size
-//! (50000, 1000000), `TRANSOM_BENCH_PARTS` the parts (`discovery,scheduler`).
+//! Each part runs in its own process (this executable, started again), so that their memory is
+//! measured separately. `TRANSOM_BENCH_AGENTS` and `TRANSOM_BENCH_TASKS` change the size (50000,
+//! 1000000), `TRANSOM_BENCH_PARTS` the parts (`discovery,scheduler`).
 
 #![allow(
     clippy::expect_used,
@@ -22,7 +22,7 @@ use serde_json::{Value, json};
 
 use crate::simulation::Sizes;
 
-/// As the daemon has it.
+/// The daemon's allocator.
 #[cfg(feature = "jemalloc")]
 #[global_allocator]
 static ALLOCATOR: tikv_jemallocator::Jemalloc = tikv_jemallocator::Jemalloc;

@@ -1,4 +1,4 @@
-//! What the benchmark asks of the port.
+//! The requests of the benchmark to the workflow port.
 
 use std::collections::BTreeMap;
 use std::time::{SystemTime, UNIX_EPOCH};
@@ -6,10 +6,10 @@ use std::time::{SystemTime, UNIX_EPOCH};
 use futures::StreamExt;
 use serde_json::Value;
 
-/// Requests on their way at once.
+/// Maximum of concurrent requests.
 const SIDE_BY_SIDE: usize = 32;
 
-/// Now, in seconds since 1970.
+/// The current time in seconds since 1970.
 pub(crate) fn since_1970() -> f64 {
     let now = SystemTime::now().duration_since(UNIX_EPOCH);
     now.expect("a time").as_secs_f64()
@@ -47,14 +47,14 @@ impl Jobs {
             .await;
     }
 
-    /// Where the changes end.
+    /// The position after the last event.
     pub(crate) async fn last(&self) -> u64 {
         let page = self.get("/v0/events?since=last").await;
         page["next"].as_u64().expect("a number")
     }
 
-    /// Waits until so many jobs have ended: their states, and when that was heard of, in seconds
-    /// since 1970.
+    /// Waits until `count` jobs have ended. Returns their states and the times when this client
+    /// received them, in seconds since 1970.
     pub(crate) async fn ended(&self, mut since: u64, count: usize) -> BTreeMap<String, (String, f64)> {
         let mut ended = BTreeMap::new();
         while ended.len() < count {

@@ -1,5 +1,5 @@
-//! Figures of the workflow job, measured from outside on the real binary and the embedded cluster:
-//! one JSON document.
+//! Figures of the workflow service, measured from outside on the real binary and the embedded
+//! cluster: one JSON document.
 //!
 //! Run by `cargo xtask bench workflow`.
 #![allow(
@@ -23,21 +23,21 @@ use transom_tests::site::Site;
 
 use client::{Jobs, since_1970};
 
-/// A job that runs nothing, and fits beside many others.
+/// A job that runs nothing and is so small that many run concurrently.
 fn job(id: &str) -> Value {
     json!({"workflow_task_id": id, "command": ["true"], "cpus": 0.05, "mem_limit": 8, "disk": 1})
 }
 
-/// A job that waits: no agent is like this.
+/// A job that stays pending: no agent satisfies its constraint.
 fn waiting(id: &str) -> Value {
     json!({"workflow_task_id": id, "command": ["true"], "attributes": ["nobody:ever"]})
 }
 
-/// Jobs that are measured one after the other for a latency.
+/// Number of jobs that are measured one after the other, for a latency.
 const ONE_BY_ONE: usize = 100;
-/// Jobs that are measured together for a rate.
+/// Number of jobs that are measured together, for a rate.
 const TOGETHER: usize = 2_000;
-/// Ended jobs whose memory is measured.
+/// Number of ended jobs whose memory is measured.
 const ENDED: usize = 100_000;
 
 const SECTION: &str = "[workflow]\nport = 0\ncontainers = false\nmax_jobs = 200000\n";
@@ -80,7 +80,7 @@ async fn measure() -> Value {
     })
 }
 
-/// From the first one's queueing to the last one's end.
+/// Jobs per second from the first one's queueing to the last one's end.
 async fn rate(jobs: &Jobs) -> f64 {
     let since = jobs.last().await;
     let begun = Instant::now();
@@ -94,7 +94,7 @@ async fn rate(jobs: &Jobs) -> f64 {
     TOGETHER as f64 / begun.elapsed().as_secs_f64()
 }
 
-/// From the agent's own note of a job's end to the moment when a client that polls has it.
+/// Measures the delay from a job's end in the agent's journal until a polling client receives it.
 async fn visible(jobs: &Jobs, site: &Site) -> Value {
     let mut seen = BTreeMap::new();
     for number in 0..ONE_BY_ONE {
@@ -111,7 +111,7 @@ async fn visible(jobs: &Jobs, site: &Site) -> Value {
     quantiles(&mut took)
 }
 
-/// When each task was launched, or ended, as the agents noted it: in seconds since 1970.
+/// The times of launches or ends in the agents' journals, in seconds since 1970, by task.
 fn noted(site: &Site, event: &str) -> BTreeMap<String, f64> {
     let mut noted = BTreeMap::new();
     for journal in site.cluster.journals() {
@@ -130,7 +130,7 @@ fn noted(site: &Site, event: &str) -> BTreeMap<String, f64> {
     noted
 }
 
-/// By four clients at once.
+/// Measures the rate of look-ups by four concurrent clients.
 async fn look_ups(jobs: &Jobs) -> f64 {
     let begun = Instant::now();
     let limit = Duration::from_secs(3);
@@ -146,8 +146,8 @@ async fn look_ups(jobs: &Jobs) -> f64 {
     counts.iter().sum::<u64>() as f64 / begun.elapsed().as_secs_f64()
 }
 
-/// How long a request to queue takes, how long until an agent has the job, and how long until the
-/// client knows that it has finished.
+/// Measures the times until a request to queue is answered, until an agent starts the job, and
+/// until the client receives its end.
 async fn latency(jobs: &Jobs, site: &Site, mark: usize) -> Value {
     let (mut answered, mut finished, mut asked) = (Vec::new(), Vec::new(), Vec::new());
     for number in 0..ONE_BY_ONE {
@@ -171,7 +171,7 @@ async fn latency(jobs: &Jobs, site: &Site, mark: usize) -> Value {
     })
 }
 
-/// What ended jobs take. They end by themselves, as they may not wait.
+/// Measures the memory of ended jobs. The jobs end because they may not be pending for any time.
 async fn memory() -> Value {
     let site = Site::start_with(SECTION).await;
     let jobs = Jobs::new(format!("http://{}", site.addresses["workflow"]));
@@ -189,7 +189,7 @@ async fn memory() -> Value {
     json!({"ended_jobs": ended.len(), "resident_mib_before": before, "resident_mib": after})
 }
 
-/// Megabytes of a process.
+/// The resident memory of a process in megabytes.
 fn resident(pid: u32) -> f64 {
     transom_testkit::usage::resident_kib(pid) as f64 / 1024.0
 }

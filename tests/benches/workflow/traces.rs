@@ -1,5 +1,5 @@
-//! The cost of exported traces: look-ups per second of two daemons, one that exports the span of each
-//! to a stand-in for a collector.
+//! The cost of exported traces: look-ups per second of two daemons, one of which exports a span for
+//! each to a stand-in for a collector.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -14,14 +14,15 @@ use transom_tests::site::Site;
 use super::client::Jobs;
 use super::{SECTION, job, look_ups};
 
-/// Measurements of each daemon, in turn, so that both see the same machine.
+/// Number of measurements. The daemons alternate, so that both run under the same conditions.
 const ROUNDS: usize = 5;
 /// The job that is looked up.
 const JOB: &str = "rate1";
 
-/// The ratio is that of the round in the middle; below 1 traces cost something.
+/// Measures the rates of both daemons. The ratio is the median of the rounds; below 1 it shows the
+/// cost of traces.
 pub(crate) async fn measure() -> Value {
-    // It reads the spans and decodes none, so that it takes little of the daemons' cores.
+    // The collector only reads the spans, so that it uses little of the processor time.
     let received = Arc::new(AtomicU64::new(0));
     let listener = TcpListener::bind("127.0.0.1:0").await.expect("a port");
     let collector = listener.local_addr().expect("an address");

@@ -14,9 +14,10 @@ use crate::spec::{Op, Slot, Spec};
 /// Longer than the daemon's own timeout.
 const REQUEST_TIMEOUT: Duration = Duration::from_secs(35);
 
-/// Sends a write to one of the daemons, leader or not; returns the outcome, and its description.
+/// Sends a write to one of the daemons, whether it leads or not; returns the outcome and its
+/// description.
 pub(crate) async fn write(site: &Site, run: &str, slot: Slot, op: &Op, force: bool) -> (Outcome, String) {
-    // Every app has its own clients.
+    // Every app is always written through the same daemon.
     let daemon = usize::from(slot.0);
     let with = |method: Method, path: &str| {
         site.http
@@ -37,8 +38,7 @@ pub(crate) async fn write(site: &Site, run: &str, slot: Slot, op: &Op, force: bo
     send(request).await
 }
 
-/// The same for a pod. There is no PUT that creates a missing pod, nor one of its number of
-/// instances alone.
+/// Sends a write of a pod. No PUT creates a missing pod or changes only the number of instances.
 async fn write_pod(
     slot: Slot,
     run: &str,
@@ -64,7 +64,7 @@ async fn write_pod(
 async fn send(request: RequestBuilder) -> (Outcome, String) {
     match request.timeout(REQUEST_TIMEOUT).send().await {
         Ok(response) => answered(response).await,
-        // Never sent.
+        // The request was not sent.
         Err(error) if error.is_connect() => (Outcome::Refused, "no connection".to_owned()),
         Err(error) => (
             Outcome::Unanswered,
@@ -86,7 +86,7 @@ pub(crate) async fn answered(response: Response) -> (Outcome, String) {
     (outcome, format!("{} {text}", status.as_u16()))
 }
 
-/// All definitions that a daemon returns. An invalid definition is an error of its own.
+/// All definitions that a daemon returns. An entry is an error if its definition is invalid.
 pub(crate) async fn definitions(
     site: &Site,
     run: &str,
@@ -106,7 +106,8 @@ pub(crate) async fn definitions(
     each.collect()
 }
 
-/// The apps with health checks of which not all wanted tasks are healthy, with the number that are.
+/// The apps with health checks that have fewer healthy tasks than wanted, with the number of
+/// healthy ones.
 pub(crate) async fn unhealthy(
     site: &Site,
     wanted: &BTreeMap<Slot, Spec>,

@@ -1,4 +1,4 @@
-//! The kinds of faults, and the choice of one.
+//! The kinds of faults, and the random choice of a fault.
 
 use std::fmt;
 use std::time::Duration;
@@ -12,11 +12,11 @@ use serde_json::{Value, json};
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Fault {
     pub(crate) kind: Kind,
-    /// The duration.
+    /// Duration of the fault.
     pub(crate) time: Duration,
-    /// The index of the target: an agent, or the first of the tasks.
+    /// Index of the target: of an agent, or of the first task.
     pub(crate) pick: usize,
-    /// The number of tasks, or updates.
+    /// Number of tasks or updates.
     pub(crate) count: usize,
 }
 
@@ -30,24 +30,24 @@ pub(crate) enum Subject {
     Master,
 }
 
-/// A fault without its parameters: what is counted and picked.
+/// A fault without its parameters, as it is counted and chosen.
 #[derive(Clone, Copy, Debug, Eq, Ord, PartialEq, PartialOrd)]
 pub(crate) enum Kind {
-    /// kill -9, and a start after the duration.
+    /// SIGKILL, and a start after the duration.
     KillDaemon,
-    /// SIGTERM, and a start at the duration after its end.
+    /// SIGTERM, and a start after the duration, which begins when the daemon has ended.
     StopDaemon,
     /// SIGSTOP, and SIGCONT after the duration.
     FreezeDaemon,
-    /// kill -9 of running tasks.
+    /// SIGKILL of running tasks.
     KillTasks,
-    /// SIGSTOP of the Redis, and SIGCONT after the duration.
+    /// SIGSTOP of Redis, and SIGCONT after the duration.
     FreezeStore,
-    /// kill -9 of the Redis, and a start after the duration.
+    /// SIGKILL of Redis, and a start after the duration.
     KillStore,
     /// An agent and its tasks die; it starts again after the duration.
     KillAgent,
-    /// An agent dies and its tasks live on; it starts again after the duration.
+    /// An agent dies and its tasks continue to run; it starts again after the duration.
     KillAgentKeepTasks,
     PauseAgent,
     PartitionAgent,
@@ -57,11 +57,11 @@ pub(crate) enum Kind {
     CutStream,
     /// The master loses its state, and is down for the duration.
     RestartMaster,
-    /// The same, and then the other master leads.
+    /// The same as a restart, but then the other master leads.
     FailOver,
-    /// An operator removes the framework, its tasks with it.
+    /// An operator removes the framework together with its tasks.
     RemoveFramework,
-    /// Answers and events of the cluster are delayed, for the duration.
+    /// Responses and events of the cluster are delayed for the duration.
     Delay,
     RescindOffers,
 }
@@ -112,7 +112,7 @@ impl Kind {
 }
 
 impl Fault {
-    /// kill -9 of the daemon, and an immediate restart.
+    /// SIGKILL of the daemon, and an immediate restart.
     pub(crate) fn crash() -> Self {
         Self {
             kind: Kind::KillDaemon,
@@ -191,12 +191,12 @@ impl fmt::Display for Fault {
     }
 }
 
-/// The kinds of faults that this run can have.
+/// The kinds of faults that are possible in this run.
 #[derive(Clone, Debug)]
 pub(crate) struct Menu(Vec<(Kind, u32, std::ops::Range<u64>)>);
 
 impl Menu {
-    /// The kinds for the existing targets.
+    /// The kinds of faults that have a target among `subjects`.
     pub(crate) fn of(subjects: &[Subject]) -> Self {
         let there = KINDS.iter().filter(|(_, subject, ..)| subjects.contains(subject));
         Self(
@@ -206,7 +206,7 @@ impl Menu {
         )
     }
 
-    /// One of them, with its parameters.
+    /// Chooses a fault with its parameters.
     pub(crate) fn pick(&self, random: &mut StdRng) -> Fault {
         let picked = self.0.choose_weighted(random, |(_, weight, _)| *weight);
         let (kind, times) = picked.map_or((Kind::KillDaemon, 0..1), |(kind, _, times)| {

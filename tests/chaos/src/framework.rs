@@ -1,9 +1,9 @@
-//! The Kubernetes framework of a run: a datastore, a server and some agents, whose number changes at
-//! random. Its tasks are processes: the datastore only runs, the server is an API with nodes and
-//! nothing else.
+//! The Kubernetes framework of a run: a datastore, a server and some agents, whose number changes
+//! at random. Its tasks are processes: the datastore does nothing, and the server serves an API
+//! that contains only nodes.
 //!
-//! Its requests have random numbers of their own, so that a seed gives the apps the same sequence as
-//! without it.
+//! Its requests use a separate random generator, so that a seed gives the apps the same sequence
+//! with and without the framework.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
@@ -21,15 +21,15 @@ use crate::observe::Process;
 use crate::site::Site;
 use crate::spec::{APP, REVISION, RUN};
 
-/// The most agents that are wanted.
+/// Maximum of wanted agents.
 const AGENTS: u32 = 4;
-/// The share of steps that scale.
+/// Share of the steps that scale the agents.
 const OFTEN: f64 = 0.4;
-/// What `APP` of its tasks begins with.
+/// Prefix of `APP` of its tasks.
 const PREFIX: &str = "/framework/";
 const REQUEST_TIMEOUT: Duration = Duration::from_secs(35);
 
-/// The section of a daemon's configuration. `folder`: for the data of the tasks.
+/// The section of a daemon's configuration. `folder` contains the data of the tasks.
 pub(crate) fn section(run: &str, folder: &str, port: u16) -> String {
     let program = binary().with_file_name("orchestrator");
     let program = program.display();
@@ -59,7 +59,7 @@ pub(crate) fn section(run: &str, folder: &str, port: u16) -> String {
 /// The first script of its servers and agents.
 pub(crate) const SCRIPT: &str = "#!/bin/sh\nexec \"$@\"\n";
 
-/// The wanted agents: which request is next, and what the answers allow.
+/// Chooses the wanted number of agents, and records the numbers that the responses allow.
 #[derive(Debug)]
 pub(crate) struct Agents {
     random: StdRng,
@@ -76,7 +76,7 @@ impl Agents {
         }
     }
 
-    /// The request of the next step, if it has one: the daemon that is asked, and the number.
+    /// The request of the next step, if there is one: the index of the daemon, and the number.
     pub(crate) fn next(&mut self) -> Option<(usize, u32)> {
         let scales = self.random.random_bool(OFTEN);
         let (daemon, count) = (
@@ -89,7 +89,7 @@ impl Agents {
         })
     }
 
-    /// The number if every request succeeded.
+    /// The wanted number if every request succeeded.
     pub(crate) fn planned(&self) -> u32 {
         self.planned
     }
@@ -110,7 +110,7 @@ impl Agents {
         self.possible.len() == 1 && self.possible.contains(&count)
     }
 
-    /// Applies the shown number. The error: the answers exclude it.
+    /// Applies the number that a daemon shows. An error means that earlier responses exclude it.
     pub(crate) fn seen(&mut self, count: u32) -> Result<(), String> {
         if self.possible.contains(&count) {
             self.possible = BTreeSet::from([count]);
@@ -123,7 +123,7 @@ impl Agents {
     }
 }
 
-/// Has the number of agents changed; returns the outcome, and its description.
+/// Requests a number of agents; returns the outcome and its description.
 pub(crate) async fn scale(site: &Site, daemon: usize, count: u32) -> (Outcome, String) {
     let url = site.framework(daemon, &format!("/agent/scale/{count}"));
     let request = site.http.request(Method::PUT, url).timeout(REQUEST_TIMEOUT);
@@ -137,7 +137,7 @@ pub(crate) async fn scale(site: &Site, daemon: usize, count: u32) -> (Outcome, S
     }
 }
 
-/// The number of agents that are wanted. A standby asks the leader.
+/// The wanted number of agents. A standby forwards the request to the leader.
 pub(crate) async fn wanted(site: &Site) -> anyhow::Result<u32> {
     let shown = get(site, &site.framework(0, "/agent/scale")).await?;
     let count = shown["Scale"]
@@ -146,7 +146,7 @@ pub(crate) async fn wanted(site: &Site) -> anyhow::Result<u32> {
     count.with_context(|| format!("no number of agents in {shown}"))
 }
 
-/// Why its nodes are not all ready.
+/// The reason why not all nodes are ready.
 pub(crate) async fn not_ready(site: &Site) -> anyhow::Result<Option<String>> {
     let url = site.framework(0, "/status/orch");
     let answer = site.http.get(url).timeout(REQUEST_TIMEOUT).send().await?;
@@ -157,7 +157,7 @@ pub(crate) async fn not_ready(site: &Site) -> anyhow::Result<Option<String>> {
     Ok(Some(get(site, &site.framework(0, "/explain")).await?.to_string()))
 }
 
-/// Takes the framework's tasks out of those of the run.
+/// Removes the framework's tasks from those of the run, and returns them.
 pub(crate) fn tasks_of(running: &mut Vec<Process>) -> Vec<Process> {
     running
         .extract_if(.., |process| process.app.starts_with(PREFIX))
@@ -189,7 +189,7 @@ pub(crate) fn compare(agents: u32, running: &[Process]) -> Vec<Breach> {
     breaches
 }
 
-/// The framework ids of its tasks.
+/// The framework ids of these tasks.
 pub(crate) fn ids(running: &[Process]) -> impl Iterator<Item = &str> {
     let own = running.iter().filter(|process| process.app.starts_with(PREFIX));
     own.map(|process| process.framework.as_str())
@@ -211,7 +211,7 @@ mod tests {
     }
 
     #[test]
-    fn agents_are_known_as_far_as_the_answers_tell() {
+    fn possible_numbers_of_agents_follow_from_the_responses() {
         let mut agents = Agents::new(1);
         assert!(agents.are(1));
         agents.wrote(3, Outcome::Unanswered);

@@ -8,11 +8,11 @@ use crate::spec::{Slot, Spec};
 /// The invariants.
 #[derive(Clone, Copy, Debug, Eq, Ord, PartialEq, PartialOrd)]
 pub(crate) enum Invariant {
-    /// At quiet moments each app has the wanted number of tasks, all of its present revision.
+    /// At quiet moments each app has the wanted number of tasks, all of its current revision.
     WantedRunOnce,
     /// At quiet moments all tasks with health checks are healthy.
     AllHealthy,
-    /// At quiet moments no other task runs.
+    /// At quiet moments no other task is running.
     NoneUnwanted,
     /// Definitions equal the last acknowledged ones, and deleted ones stay deleted.
     WritesKept,
@@ -102,7 +102,8 @@ fn tasks_of(processes: &[&Process]) -> String {
     each.join(", ")
 }
 
-/// The invariants of every moment. `journals` were read before the processes in `running`.
+/// Checks the invariants that hold at any moment. `journals` must have been read before the
+/// processes in `running`.
 pub(crate) fn always(journals: &Journals, running: &[Process]) -> Vec<Breach> {
     let mut breaches = Vec::new();
     let mut by_task: BTreeMap<&str, Vec<i32>> = BTreeMap::new();

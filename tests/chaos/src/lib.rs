@@ -1,11 +1,11 @@
 //! Chaos test: a seeded run of writes and faults against the real binary.
 //!
 //! [`run`] starts a cluster manager with three agents and a daemon as processes, and executes a
-//! schedule: apps and pods, some of them in groups, are posted, scaled, changed and deleted over the
-//! HTTP API, while the daemon is killed, stopped and frozen, its store and tasks are killed, and the
-//! cluster injects its own faults. The same daemons run a Kubernetes framework, whose agents are
-//! scaled. At intervals the schedule stops all faults; at these quiet moments, and some of them
-//! always, the invariants must hold:
+//! schedule: apps and pods, some of them in groups, are posted, scaled, changed and deleted over
+//! the HTTP API, while the daemon is killed, stopped and frozen, its store and tasks are killed,
+//! and the cluster injects its own faults. The same daemons run a Kubernetes framework, whose
+//! agents are scaled. At intervals the schedule stops all faults. At these quiet moments all
+//! invariants must hold; some of them must hold at any time:
 //!
 //! | invariant | judged by |
 //! |---|---|
@@ -23,7 +23,8 @@
 //! * The sequence of writes and faults depends on the seed only, not on their outcome or the
 //!   machine's speed. Their timing does not repeat to the millisecond: a failing seed may have to
 //!   be run more than once.
-//! * Running tasks are observed without the daemon. A task's process is known by its environment.
+//! * Running tasks are observed without the daemon. A task's process is identified by its
+//!   environment.
 //! * Only an acknowledged write can be lost. The outcome of a write without an answer is unknown,
 //!   and both outcomes are valid.
 //! * All programs and tasks end with the run, also after a failure or a signal, except SIGKILL.

@@ -1,4 +1,4 @@
-//! `chaos`: one run, and what it came to.
+//! `chaos`: executes one run and prints its report.
 
 use std::io::Write;
 use std::process::ExitCode;
@@ -9,28 +9,28 @@ use clap::{Parser, ValueEnum};
 use tokio::signal::unix::{SignalKind, signal};
 use transom_chaos::{Options, Report, Store, run};
 
-/// Disturbs daemon, store, cluster and tasks at random while apps come and go, and looks whether
-/// what must hold does.
+/// Injects random faults into daemon, store, cluster and tasks while apps are created and deleted,
+/// and checks invariants.
 ///
-/// Exit code: 0 when everything held, 1 when something did not, 2 when the run could not be carried
-/// out.
+/// Exit code: 0 when every invariant held, 1 when one was violated, 2 when the run could not be
+/// executed.
 #[derive(Debug, Parser)]
 #[command(name = "chaos")]
 struct Arguments {
-    /// Decides what happens and in which order; a new one each time when none is given.
+    /// Determines the writes and faults and their order. Default: a random seed.
     #[arg(long)]
     seed: Option<u64>,
-    /// New disturbances begin for this long.
+    /// Time in which new steps begin.
     #[arg(long, default_value_t = 5.0)]
     minutes: f64,
-    /// The state store. A Redis (needs `redis-server`) is disturbed as well, and two daemons share
-    /// it.
+    /// The state store. With `redis` (needs `redis-server`) the store is disturbed, too, and two
+    /// daemons share it.
     #[arg(long, value_enum, default_value_t = StoreKind::Redis)]
     store: StoreKind,
-    /// Tells every step as it is taken.
+    /// Prints every step when it is executed.
     #[arg(long)]
     verbose: bool,
-    /// How to show the outcome.
+    /// Format of the report.
     #[arg(long, value_enum, default_value_t = Output::Table)]
     output: Output,
 }
@@ -39,15 +39,15 @@ struct Arguments {
 enum StoreKind {
     /// The embedded store.
     File,
-    /// A Redis of the run's own.
+    /// A Redis that is started for the run.
     Redis,
 }
 
 #[derive(Clone, Copy, Debug, ValueEnum)]
 enum Output {
-    /// For people.
+    /// A table for reading.
     Table,
-    /// For programs: one object.
+    /// One JSON object for programs.
     Json,
 }
 
@@ -93,7 +93,7 @@ fn show(output: Output, report: &Report) -> anyhow::Result<()> {
         Output::Json => serde_json::to_string_pretty(report)? + "\n",
     };
     match std::io::stdout().write_all(text.as_bytes()) {
-        // The reader of the output has closed it, for example `head`.
+        // The reader has closed the output, as `head` does.
         Err(error) if error.kind() == std::io::ErrorKind::BrokenPipe => Ok(()),
         written => written.context("cannot write the report"),
     }

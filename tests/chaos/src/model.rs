@@ -2,7 +2,7 @@
 //!
 //! A write with a 2xx answer was applied, a rejected one was not, and the outcome of one without an
 //! answer (the daemon was killed, the store was unavailable) is unknown. So an app usually has one
-//! possible state, and two or more after writes without an answer. Pure.
+//! possible state, and two or more after writes without an answer. This module makes no requests.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -19,7 +19,7 @@ pub(crate) enum Outcome {
     Unanswered,
 }
 
-/// `None`: there is no such app.
+/// `None` means that the app does not exist.
 type State = Option<Spec>;
 
 /// The possible states of each app.
@@ -27,7 +27,8 @@ type State = Option<Spec>;
 pub(crate) struct Model(BTreeMap<Slot, BTreeSet<State>>);
 
 impl Model {
-    /// Applies a write and its outcome. The error: the outcome contradicts the earlier answers.
+    /// Applies a write and its outcome. An error means that the outcome contradicts earlier
+    /// answers.
     pub(crate) fn wrote(&mut self, slot: Slot, op: &Op, outcome: Outcome) -> Result<(), String> {
         let before = self.possible(slot);
         let after: BTreeSet<State> = before.iter().filter_map(|state| applied(state, op)).collect();
@@ -46,7 +47,7 @@ impl Model {
         Ok(())
     }
 
-    /// Applies the observed state of an app. The error: the answers exclude it.
+    /// Applies the observed state of an app. An error means that earlier answers exclude it.
     pub(crate) fn seen(&mut self, slot: Slot, state: &State) -> Result<(), String> {
         let possible = self.possible(slot);
         if !possible.contains(state) {
@@ -109,7 +110,7 @@ fn told(states: &BTreeSet<State>) -> String {
 mod tests {
     use super::*;
 
-    /// Writes with their outcomes, and the states that are possible then.
+    /// Writes with their outcomes, and the states that are possible afterwards.
     type Case = (Vec<(Op, Outcome)>, Vec<State>);
 
     fn spec(revision: u32, instances: u32) -> Spec {

@@ -18,12 +18,13 @@ pub(crate) struct Process {
     pub(crate) framework: String,
     pub(crate) revision: String,
     pub(crate) pid: i32,
-    /// Clock ticks from the machine's start to its own.
+    /// Start time in clock ticks since the machine's start.
     pub(crate) start: u64,
 }
 
-/// This run's tasks, by the variables in its definitions. Processes that end meanwhile are skipped,
-/// and so are the agents' checks, which have the same variables.
+/// The processes of this run's tasks, which the variables in the definitions identify. Processes
+/// that end during the scan are skipped, and so are the agents' checks, which have the same
+/// variables.
 pub(crate) fn processes(run: &str) -> anyhow::Result<Vec<Process>> {
     let entries = fs::read_dir("/proc").context("cannot read the process table")?;
     let pids = entries
@@ -86,7 +87,7 @@ pub(crate) struct Life {
 pub(crate) struct Journals {
     dir: PathBuf,
     read: BTreeMap<PathBuf, u64>,
-    /// By task id and framework, in the order of their starts.
+    /// The processes by task id and framework, in the order of their starts.
     lives: BTreeMap<(String, String), Vec<Life>>,
 }
 
@@ -122,7 +123,7 @@ impl Journals {
         })
     }
 
-    /// Reads the new lines.
+    /// Reads the lines that were added.
     pub(crate) fn read(&mut self) -> anyhow::Result<()> {
         let Ok(agents) = fs::read_dir(&self.dir) else {
             return Ok(());
@@ -143,7 +144,7 @@ impl Journals {
         file.seek(SeekFrom::Start(*offset))?;
         let mut added = String::new();
         file.read_to_string(&mut added)?;
-        // A partial line is read next time.
+        // An incomplete line is read next time.
         let whole = added.rfind('\n').map_or(0, |end| end + 1);
         *offset += whole as u64;
         for line in added[..whole].lines() {
@@ -235,7 +236,7 @@ mod tests {
             .process_group(0)
             .spawn()
             .unwrap();
-        // A process shows its environment only some time after its start.
+        // The environment of a process is readable only some time after its start.
         let deadline = std::time::Instant::now() + std::time::Duration::from_secs(20);
         let mut found = processes(&run).unwrap();
         while found.is_empty() && std::time::Instant::now() < deadline {

@@ -28,7 +28,7 @@ pub struct Report {
     pub launches: usize,
     /// Writes by outcome.
     pub writes: Writes,
-    /// Faults by kind.
+    /// Injected faults by kind.
     pub faults: BTreeMap<&'static str, u32>,
     /// Times that the daemon ended unexpectedly and was restarted.
     pub unasked_ends: u32,
@@ -45,9 +45,9 @@ pub struct Report {
 pub struct Writes {
     /// 2xx.
     pub acknowledged: u32,
-    /// 4xx, or never sent.
+    /// 4xx, or the request was not sent.
     pub refused: u32,
-    /// Anything else: they may have happened.
+    /// Every other outcome: the write may have been applied.
     pub unanswered: u32,
 }
 

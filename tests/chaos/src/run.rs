@@ -1,4 +1,4 @@
-//! A run: executes the schedule, and compares the actual with the wanted state at every quiet
+//! Executes the schedule of a run, and compares the actual with the wanted state at every quiet
 //! moment.
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -22,10 +22,10 @@ use crate::site::{Site, Store};
 use crate::spec::{Op, Slot, Spec};
 use crate::watch::Watch;
 
-/// The timeout of reaching the wanted state after faults: kills are repeated after up to a minute,
-/// statuses after ten seconds, and an agent is removed after 75.
+/// Timeout for reaching the wanted state after faults: kills are repeated after up to a minute and
+/// statuses after ten seconds, and an agent is removed after 75 seconds.
 const RECOVERY: Duration = Duration::from_mins(3);
-/// How long the wanted state must last.
+/// Time for which the wanted state must last.
 const CALM: Duration = Duration::from_secs(2);
 const POLL: Duration = Duration::from_millis(100);
 
@@ -60,7 +60,7 @@ impl Options {
 /// Executes the run. A violated invariant is in the report; an error means that the run could not
 /// be executed.
 pub async fn run(options: &Options) -> anyhow::Result<Report> {
-    // Distinguishes it from earlier and concurrent runs on the machine.
+    // Distinguishes this run from earlier and concurrent ones on the machine.
     let run = format!("{}-{}", options.seed, std::process::id());
     let mut site = Site::start(&run, options.store).await?;
     let watch = Watch::new(&run, &site.cluster_dir());
@@ -292,7 +292,7 @@ impl Chaos<'_> {
         Ok(())
     }
 
-    /// Checks that standbys return the same within a short time.
+    /// Checks that standbys return the same definitions within a short time.
     async fn shown_everywhere(&mut self, leader: usize, shown: &BTreeMap<Slot, Result<Spec, String>>) {
         let deadline = Instant::now() + RECOVERY;
         for daemon in (0..self.site.daemons()).filter(|daemon| *daemon != leader) {
@@ -361,7 +361,7 @@ impl Chaos<'_> {
         Ok(())
     }
 
-    /// The same for the number of agents.
+    /// Repeats the request for the number of agents until it is acknowledged.
     async fn make_agents_whole(&mut self) -> anyhow::Result<()> {
         let (deadline, count) = (Instant::now() + RECOVERY, self.agents.planned());
         while !self.agents.are(count) && self.breaches.is_empty() {

@@ -1,8 +1,8 @@
 //! The schedule of writes, faults and quiet moments, from the seed only.
 //!
 //! The schedule does not depend on outcomes. It models the wanted state as if every write
-//! succeeded, and keeps that near [`WANTED`] tasks. So one seed gives one sequence on every
-//! machine; only the number of steps within the time differs.
+//! succeeded, and keeps the number of tasks near [`WANTED`]. So a seed gives the same sequence on
+//! every machine; only the number of steps within the time differs.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -19,7 +19,7 @@ use crate::spec::{Op, Slot, Spec};
 pub(crate) const WANTED: (u32, u32) = (200, 250);
 /// The maximum number of apps; the agents' ports suffice for them.
 const SLOTS: u16 = 60;
-/// Writes of one step, each to another app.
+/// Maximum of writes in one step, each to another app.
 const WRITES: usize = 8;
 /// Instances of one app.
 const INSTANCES: (u32, u32) = (1, 9);
@@ -27,9 +27,9 @@ const INSTANCES: (u32, u32) = (1, 9);
 /// One step.
 #[derive(Clone, Debug)]
 pub(crate) enum Step {
-    /// Concurrent writes, with faults among them, then a pause.
+    /// Concurrent writes and faults, followed by a pause.
     Act(Act),
-    /// Faults are over: the wanted state must be reached.
+    /// All faults have ended: the wanted state must be reached.
     Quiet {
         /// The daemon is killed and restarted before the check.
         crash: bool,
@@ -51,7 +51,7 @@ pub(crate) struct Write {
     pub(crate) force: bool,
 }
 
-/// A fault, from the beginning of the step.
+/// A fault and its start relative to the step.
 #[derive(Clone, Debug)]
 pub(crate) struct Timed {
     pub(crate) after: Duration,
@@ -92,8 +92,8 @@ impl Schedule {
         self.plan.values().map(|spec| spec.instances).sum()
     }
 
-    /// The next step. The first ones build up the tasks; between two quiet moments there are five
-    /// to twelve.
+    /// The next step. The first steps build up the tasks; there are five to twelve steps between
+    /// two quiet moments.
     pub(crate) fn next(&mut self) -> Step {
         let enough = self.wanted() >= WANTED.0;
         if self.left == 0 && enough {
@@ -124,7 +124,8 @@ impl Schedule {
         Act { writes, faults, rest }
     }
 
-    /// None to two faults with different targets, during the writes or the launches that follow.
+    /// Chooses up to two faults with different targets, during the writes or during the launches
+    /// that follow.
     fn faults(&mut self) -> Vec<Timed> {
         let count = *[0, 1, 1, 1, 2].choose(&mut self.random).unwrap_or(&1);
         let mut faults: Vec<Timed> = Vec::new();
@@ -143,7 +144,7 @@ impl Schedule {
         faults
     }
 
-    /// A write to an app that is not `busy`.
+    /// Chooses a write to an app that is not `busy`.
     fn write(&mut self, busy: &[Slot]) -> Option<Write> {
         let (there, absent): (Vec<Slot>, Vec<Slot>) = (0..SLOTS)
             .map(Slot)

@@ -1,5 +1,5 @@
-//! The programs of a run: a cluster manager with three agents, and a daemon, or two that share a
-//! Redis.
+//! The programs of a run: a cluster manager with three agents, and one daemon, or two daemons that
+//! share a Redis.
 
 use std::fs;
 use std::net::SocketAddr;
@@ -26,29 +26,30 @@ use crate::{framework, observe};
 pub enum Store {
     /// The embedded store of one daemon; it fails only together with it.
     File,
-    /// A `redis-server` for the run, which fails independently, and two daemons of which one leads.
+    /// A `redis-server` for the run, which fails independently, and two daemons, one of which
+    /// leads.
     #[default]
     Redis,
 }
 
-/// Host ports for tasks; the programs' ports follow.
+/// Number of host ports for tasks; the programs' ports follow.
 const TASK_PORTS: u16 = 1_500;
 const PORTS: u16 = TASK_PORTS + 8;
-/// Seconds: shorter than a daemon may be frozen, so that a leader resumes after its lease has
-/// expired.
+/// In seconds. Shorter than the time for which a daemon may be frozen, so that a leader resumes
+/// after its lease has expired.
 const LEASE: u32 = 2;
 /// The default framework name of the daemon.
 const FRAMEWORK: &str = "marathon";
-/// Seconds: short, so that the cluster removes failed agents before they return.
+/// In seconds. Short, so that the cluster removes failed agents before they return.
 const AGENT_TIMEOUT: u32 = 4;
 /// The timeout of a program's start.
 const START: Duration = Duration::from_mins(1);
 const POLL: Duration = Duration::from_millis(20);
 
-/// All programs; stopped, with their tasks, when dropped.
+/// All programs. They are stopped together with their tasks when this is dropped.
 #[derive(Debug)]
 pub(crate) struct Site {
-    // Fields are dropped in this order: the daemons before the cluster.
+    // The fields are dropped in this order: daemons before the cluster.
     daemons: Vec<Daemon>,
     redis: Mutex<Option<Program>>,
     cluster: Option<Program>,
@@ -61,7 +62,7 @@ pub(crate) struct Site {
     pub(crate) http: reqwest::Client,
 }
 
-/// A daemon, possibly stopped.
+/// A daemon, which may be stopped.
 #[derive(Debug)]
 struct Daemon {
     name: String,
@@ -72,7 +73,7 @@ struct Daemon {
 }
 
 impl Site {
-    /// Starts everything; every daemon answers when this returns.
+    /// Starts all programs; when this returns, every daemon answers.
     pub(crate) async fn start(run: &str, store: Store) -> anyhow::Result<Self> {
         let dir = tempfile::Builder::new().prefix("transom-chaos-").tempdir()?;
         let first = free_ports(PORTS);
@@ -179,7 +180,7 @@ impl Site {
         &self.daemons[number % self.daemons.len()]
     }
 
-    /// Waits for a daemon that reports to be the leader.
+    /// Waits for a daemon that reports itself as the leader.
     pub(crate) async fn leader(&self) -> anyhow::Result<usize> {
         let deadline = Instant::now() + START;
         loop {
@@ -222,7 +223,7 @@ impl Site {
 
     async fn start_redis(&self) -> anyhow::Result<()> {
         let port = self.redis_port.to_string();
-        // Acknowledged writes are on disk, so that a kill of the Redis loses none.
+        // Acknowledged writes are on disk, so that killing Redis loses none.
         let arguments = [
             "--port",
             &port,
@@ -250,8 +251,8 @@ impl Site {
         Ok(())
     }
 
-    /// Waits until every daemon answers any request. A daemon that has ended is restarted, as its
-    /// supervisor would do; returns the number of restarts.
+    /// Waits until every daemon answers. A daemon that has ended is restarted, as its supervisor
+    /// would do; returns the number of restarts.
     pub(crate) async fn answers(&self) -> anyhow::Result<u32> {
         let mut restarts = 0;
         for daemon in &self.daemons {
@@ -282,7 +283,7 @@ impl Site {
         }
     }
 
-    /// Injects a fault and waits until it is over.
+    /// Injects a fault and returns when it is over.
     pub(crate) async fn suffer(&self, fault: &Fault, run: &str) -> anyhow::Result<()> {
         if let Some((begin, end)) = fault.calls(FRAMEWORK) {
             self.disturb(&begin).await?;
@@ -313,7 +314,7 @@ impl Site {
                     let _ = kill(Pid::from_raw(process.pid), Signal::SIGKILL);
                 }
             }
-            // All other faults are the cluster's.
+            // The cluster injects all other faults.
             _ => {
                 drop(daemon.program.lock().await.take());
                 tokio::time::sleep(fault.time).await;
@@ -323,8 +324,8 @@ impl Site {
         Ok(())
     }
 
-    /// Requests a fault from the cluster. If it is impossible now (no stream to cut, no framework),
-    /// that is no error.
+    /// Requests a fault from the cluster. An impossible fault (no stream to cut, no framework) is
+    /// not an error.
     async fn disturb(&self, fault: &Value) -> anyhow::Result<()> {
         let page = self.master("/minicluster/faults");
         let answer = self
@@ -357,7 +358,8 @@ impl Site {
         }
     }
 
-    /// Stops the daemons, then the cluster with its tasks. The error names those that did not stop.
+    /// Stops the daemons, then the cluster with its tasks. The error contains the programs that did
+    /// not stop.
     pub(crate) async fn stop(&mut self) -> anyhow::Result<()> {
         for daemon in &self.daemons {
             stop(daemon).await?;
@@ -398,7 +400,7 @@ async fn freeze(program: &Mutex<Option<Program>>, time: Duration) {
     }
 }
 
-/// Kills the remaining tasks of this run, if the cluster could not.
+/// Kills the tasks of this run that the cluster could not kill.
 #[derive(Debug)]
 struct Sweep(String);
 

@@ -6,12 +6,12 @@ use serde_json::{Value, json};
 
 /// The variable that identifies the tasks of this run.
 pub(crate) const RUN: &str = "CHAOS_RUN";
-/// The variable with the app of a task.
+/// The variable that contains the app of a task.
 pub(crate) const APP: &str = "CHAOS_APP";
-/// The variable with the content of the definition that a task was launched from.
+/// The variable that contains the revision of the definition from which a task was launched.
 pub(crate) const REVISION: &str = "CHAOS_REVISION";
 
-/// Part of the command of agents' checks, by which their processes are known.
+/// Part of the command of agents' checks, which identifies their processes.
 pub(crate) const CHECK: &str = "chaos-check";
 
 /// A task that listens on its first port.
@@ -27,7 +27,7 @@ const CONTAINERS: [&str; 2] = ["main", "helper"];
 pub(crate) struct Slot(pub(crate) u16);
 
 impl Slot {
-    /// The id of the app or pod. Some lie in groups of their own.
+    /// The id of the app or pod. Some are in groups.
     pub(crate) fn app(self) -> String {
         let number = self.0;
         match number % 5 {
@@ -36,7 +36,7 @@ impl Slot {
         }
     }
 
-    /// The app or pod of that id.
+    /// The app or pod with this id.
     pub(crate) fn of(app: &str) -> Option<Self> {
         let slot = app.rsplit_once("/a")?.1.parse().ok().map(Self)?;
         (slot.app() == app).then_some(slot)
@@ -47,7 +47,7 @@ impl Slot {
         self.0 % 5 == 2
     }
 
-    /// Who checks the health of its tasks, if anybody does.
+    /// The component that checks the health of its tasks, if there is a check.
     pub(crate) fn health(self) -> Option<Health> {
         match self.0 % 5 {
             3 => Some(Health::Agent),
@@ -56,18 +56,18 @@ impl Slot {
         }
     }
 
-    /// The processes of one instance.
+    /// The number of processes of an instance.
     pub(crate) fn processes(self) -> usize {
         if self.is_pod() { CONTAINERS.len() } else { 1 }
     }
 }
 
-/// Who checks the health of tasks.
+/// The component that checks the health of tasks.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub(crate) enum Health {
-    /// Their agents, by a command.
+    /// Their agents, with a command.
     Agent,
-    /// The daemon, by a connection to the first port.
+    /// The daemon, with a connection to the first port.
     Daemon,
 }
 
@@ -100,16 +100,18 @@ impl fmt::Display for Slot {
 #[derive(Clone, Debug, Eq, Ord, PartialEq, PartialOrd)]
 pub(crate) struct Spec {
     pub(crate) instances: u32,
-    /// Changes with everything but the number of instances; tasks carry it in their environment.
+    /// Changes with every part of the definition except the number of instances; the environment of
+    /// tasks contains it.
     pub(crate) revision: u32,
-    /// Host ports of each task, beside the one on which it listens.
+    /// Number of host ports of each task in addition to the one on which it listens.
     pub(crate) ports: u8,
-    /// Whether an upgrade may have more instances than wanted, or must make do with fewer.
+    /// Whether an upgrade may exceed the wanted number of instances; otherwise it may fall below
+    /// it.
     pub(crate) surge: bool,
 }
 
 impl Spec {
-    /// The whole definition, as it is posted.
+    /// The complete definition, as it is posted.
     pub(crate) fn definition(&self, slot: Slot, run: &str) -> Value {
         if slot.is_pod() {
             return self.pod(slot, run);
@@ -132,7 +134,7 @@ impl Spec {
             "portDefinitions": ports,
             "requirePorts": false,
             "upgradeStrategy": {"minimumHealthCapacity": least, "maximumOverCapacity": over},
-            // Tasks end by faults here, which must not delay the next launch.
+            // Faults end tasks here, which must not delay the next launch.
             "backoffSeconds": 1,
             "backoffFactor": 1.0,
             "maxLaunchDelaySeconds": 1,
@@ -233,9 +235,9 @@ impl fmt::Display for Spec {
 pub(crate) enum Op {
     /// POST of a new app or pod.
     Create(Spec),
-    /// PUT of the whole definition; creates what is missing.
+    /// PUT of the complete definition; creates a missing app.
     Change(Spec),
-    /// PUT of the number of instances of an app alone.
+    /// PUT of only the number of instances of an app.
     Scale(u32),
     Delete,
 }

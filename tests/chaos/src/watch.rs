@@ -63,7 +63,8 @@ impl Watch {
 
     fn look_here(&self) -> anyhow::Result<Look> {
         let mut seen = self.seen.lock().unwrap_or_else(PoisonError::into_inner);
-        // In this order: processes that ended by the journals must not be in the table.
+        // Journals first: a process that has ended according to them must not be in the process
+        // table.
         seen.journals.read()?;
         let running = observe::processes(&self.run)?;
         seen.looks += 1;
@@ -102,7 +103,7 @@ impl Watch {
         self.seen.lock().unwrap_or_else(PoisonError::into_inner).looks
     }
 
-    /// The violated invariants of any moment.
+    /// The violations of invariants that hold at any moment.
     pub(crate) fn breaches(&self) -> Vec<Breach> {
         let seen = self.seen.lock().unwrap_or_else(PoisonError::into_inner);
         let each = seen

@@ -15,10 +15,11 @@ use transom_tests::{dns, http};
 
 use super::{Lookups, ONE};
 
-/// Tasks besides: what all of the zone takes is much more than what one task does.
+/// Number of additional tasks: the transfer of the whole zone must be much larger than that of one
+/// task.
 const TASKS: usize = 200;
 
-/// The state document with so many tasks more.
+/// The state document with additional tasks.
 fn document(tasks: usize) -> String {
     let mut document: Value = serde_json::from_str(ONE).unwrap();
     let list = document.pointer_mut("/frameworks/0/tasks").unwrap();
@@ -33,8 +34,7 @@ fn document(tasks: usize) -> String {
     document.to_string()
 }
 
-/// NSD, without a control port and without anything on disk but in its folder. It ends when it is
-/// dropped.
+/// NSD, without a control port. All its files are in its folder. It ends when it is dropped.
 struct Nsd {
     child: Child,
     addr: SocketAddr,
@@ -80,7 +80,7 @@ impl Nsd {
         fs::read_to_string(self.dir.path().join("log")).unwrap()
     }
 
-    /// How many bytes each update took that it has put into its zone.
+    /// The sizes in bytes of the updates that NSD has applied to its zone.
     fn updates(&self) -> Vec<usize> {
         let log = self.log();
         let sizes = log.lines().filter_map(|line| {
@@ -107,13 +107,13 @@ impl Nsd {
 impl Drop for Nsd {
     fn drop(&mut self) {
         let pid = nix::unistd::Pid::from_raw(self.child.id().cast_signed());
-        // It ends its own children.
+        // On SIGTERM, NSD ends its child processes.
         let _ = nix::sys::signal::kill(pid, nix::sys::signal::Signal::SIGTERM);
         let _ = self.child.wait();
     }
 }
 
-/// How many transfers of a kind were given.
+/// The number of transfers of a kind that the daemon has sent.
 async fn transfers(admin: SocketAddr, kind: &str) -> usize {
     let url = format!("http://{admin}/metrics");
     let metrics = http().get(url).send().await.unwrap().text().await.unwrap();
@@ -123,7 +123,7 @@ async fn transfers(admin: SocketAddr, kind: &str) -> usize {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_secondary_loads_the_zone_and_follows_it_by_changes() {
+async fn secondary_loads_the_zone_and_follows_it_by_incremental_transfers() {
     let master = Master::start(Says::document(document(TASKS))).await;
     let secondary = SocketAddr::from(([127, 0, 0, 1], free_port()));
     let keys = json!({
@@ -145,7 +145,7 @@ async fn a_secondary_loads_the_zone_and_follows_it_by_changes() {
     let all = nsd.updates().iter().copied().max().unwrap_or_default();
     let before = nsd.updates().len();
 
-    // The zone's refresh interval is a minute; earlier updates are due to NOTIFY.
+    // The zone's refresh interval is a minute; earlier updates are caused by NOTIFY.
     for more in 1..=2 {
         master.say(Says::document(document(TASKS + more)));
         nsd.answers(&last(TASKS + more)).await;
@@ -161,7 +161,7 @@ async fn a_secondary_loads_the_zone_and_follows_it_by_changes() {
     assert!(!changes.is_empty(), "{}", nsd.log());
     assert!(changes.iter().all(|size| size * 5 < all), "{changes:?} of {all}");
 
-    // And what is gone is gone there, too.
+    // Removed records are removed from the secondary, too.
     master.say(Says::document(document(TASKS)));
     eventually("the last task to be gone from the secondary", || async {
         match dns::ask(secondary, &last(TASKS + 2), RecordType::A).await {

@@ -19,7 +19,7 @@ use transom_testkit::eventually;
 
 use super::{AT_ONE, Lookups, ONE};
 
-/// A file of those that the tests have for this.
+/// A file of the tests' certificates and keys.
 fn file(name: &str) -> PathBuf {
     PathBuf::from(env!("CARGO_MANIFEST_DIR"))
         .join("fixtures/discovery/tls")
@@ -89,7 +89,7 @@ impl Careful {
 impl Drop for Careful {
     fn drop(&mut self) {
         self.ends.store(true, Ordering::SeqCst);
-        // Wakes it.
+        // Wakes the thread that accepts connections.
         let _ = TcpStream::connect(self.address);
         if let Some(serving) = self.serving.take() {
             let _ = serving.join();
@@ -97,8 +97,8 @@ impl Drop for Careful {
     }
 }
 
-/// Answers one request: the state, or that there is no such thing. Fails when there is no secure
-/// connection.
+/// Answers one request: 200 with the state, or 404 for another path. Fails if the TLS handshake
+/// fails.
 fn serve(stream: TcpStream, config: Arc<ServerConfig>, asked: &AtomicUsize) -> std::io::Result<()> {
     stream.set_read_timeout(Some(Duration::from_secs(20)))?;
     let connection = ServerConnection::new(config).map_err(std::io::Error::other)?;
@@ -121,7 +121,8 @@ fn serve(stream: TcpStream, config: Arc<ServerConfig>, asked: &AtomicUsize) -> s
     stream.flush()
 }
 
-/// The keys of a file for this master, with these files.
+/// mesos-dns's keys for this master: `authority` verifies the master, `shown` names the client's
+/// certificate and key.
 fn keys(master: &Careful, authority: &str, shown: Option<&str>) -> Value {
     let mut keys = json!({
         "masters": [master.address.to_string()], "mesosHTTPSOn": true, "CACertFile": file(authority),
@@ -146,10 +147,10 @@ async fn client_certificate_is_presented_to_the_master() {
 #[tokio::test(flavor = "multi_thread")]
 async fn master_is_not_queried_with_wrong_certificates() {
     for (authority, shown, why) in [
-        // None is shown, or one of an authority that the master does not know.
+        // The client presents no certificate, or one whose authority the master does not trust.
         ("ca.pem", None, "certificate"),
         ("ca.pem", Some("stranger"), "certificate"),
-        // The master's own is of an authority that was not named.
+        // The master's certificate is not signed by the authority in the file.
         ("other-ca.pem", Some("client"), "alert"),
     ] {
         let master = Careful::start();

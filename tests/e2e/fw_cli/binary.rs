@@ -14,7 +14,7 @@ fn cells(table: &str) -> Vec<Vec<&str>> {
 }
 
 #[test]
-fn list_shows_active_frameworks_of_this_kind_and_all_of_them_when_asked() {
+fn list_shows_active_frameworks_of_this_kind_and_all_of_them_with_an_option() {
     let cluster = Cluster::start();
     let url = format!("http://{}", cluster.api.address);
     let expected = |rows: &[(&str, &str, &str)]| {
@@ -35,7 +35,7 @@ fn list_shows_active_frameworks_of_this_kind_and_all_of_them_when_asked() {
         ("c-0007", "True", "fw-bare"),
     ];
     assert_eq!(cells(&cluster.told(&["list"])), expected(&active));
-    // Nothing but the master is asked, and once.
+    // The command sends one request, to the master.
     let requests = cluster.master.requests();
     assert_eq!(requests.len(), 1, "{requests:?}");
     assert_eq!(requests[0].login.as_deref(), Some(MASTER_LOGIN));
@@ -46,7 +46,7 @@ fn list_shows_active_frameworks_of_this_kind_and_all_of_them_when_asked() {
     for words in [["list", "-a"], ["list", "--all"]] {
         assert_eq!(cells(&cluster.told(&words)), expected(&all), "{words:?}");
     }
-    // A section makes a framework one of this kind, under both names.
+    // A framework with a section is listed, whichever of the two section names is used.
     for section in ["fw", "m3s"] {
         cluster.configure(&format!("[{section}.prod]\n"));
         let mut named = active.to_vec();
@@ -147,7 +147,8 @@ fn commands_send_their_requests_and_print_the_answers() {
     }
 }
 
-/// The command succeeds, sends these requests with the credentials, and prints this.
+/// Runs a command, which must succeed, send these requests with the credentials, and print this
+/// text.
 fn sends(cluster: &Cluster, words: &[&str], requests: &[&str], printed: &str) {
     let told = cluster.run(words);
     assert_eq!(
@@ -203,7 +204,7 @@ fn json_output_is_one_document() {
 }
 
 #[test]
-fn help_and_version_are_those_of_both_names_and_of_each_command() {
+fn help_and_version_exist_for_both_names_and_for_each_command() {
     let cluster = Cluster::start();
     let commands = ["orchconfig", "list", "scale", "status", "version", "cluster"];
     for words in [
@@ -240,7 +241,7 @@ fn help_and_version_are_those_of_both_names_and_of_each_command() {
 }
 
 #[test]
-fn configuration_file_is_the_one_that_a_variable_names() {
+fn configuration_file_is_read_from_the_path_in_a_variable() {
     let cluster = Cluster::start();
     let elsewhere = cluster.home.path().join("other.toml");
     std::fs::copy(cluster.file(), &elsewhere).expect("copied");
@@ -273,7 +274,7 @@ fn configuration_file_is_the_one_that_a_variable_names() {
 }
 
 #[test]
-fn credentials_are_those_of_the_resolved_name_or_of_every_framework() {
+fn credentials_of_the_resolved_name_precede_those_of_every_framework() {
     let cluster = Cluster::start();
     let section =
         |name: &str, secret: &str| format!("[{name}]\nprincipal = \"user\"\nsecret = \"{secret}\"\n");
@@ -305,7 +306,7 @@ fn credentials_are_those_of_the_resolved_name_or_of_every_framework() {
 }
 
 #[test]
-fn standby_of_the_master_and_of_the_framework_lead_to_the_leader() {
+fn redirects_of_standbys_lead_to_the_leader() {
     let cluster = Cluster::start();
     let to = |server: &Server| {
         let address = server.address;

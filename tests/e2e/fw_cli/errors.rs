@@ -1,10 +1,10 @@
-//! What fails, with which exit code and which next step.
+//! Failing commands: the exit code, and the next step in the message.
 
 use transom_testkit::free_port;
 
 use super::stand_in::{CONFIG, Cluster, Response, frameworks, master};
 
-/// Every part is in the text.
+/// Requires that the text contains every part.
 fn has(text: &str, parts: &[&str]) {
     for part in parts {
         assert!(text.contains(part), "no {part:?} in {text}");
@@ -42,7 +42,7 @@ fn failing_status_is_an_error_with_status_message_and_next_step() {
             ),
             &["503", "not yet", "in 7 s"],
         ),
-        // To another path: no standby does so.
+        // A redirect to another path, which no standby sends, is not followed.
         (
             Response(302, "Location: /login".to_owned(), String::new()),
             &["302"],
@@ -64,7 +64,7 @@ fn failing_status_is_an_error_with_status_message_and_next_step() {
 }
 
 #[test]
-fn missing_credentials_are_reported_with_the_section_that_they_belong_into() {
+fn missing_credentials_are_reported_with_their_section() {
     let cluster = Cluster::start();
     cluster.configure("");
     let text = cluster.fails(1, &["version", "c-0004"]);
@@ -101,7 +101,7 @@ fn unreachable_or_unsuitable_api_is_an_error_that_names_its_address() {
 }
 
 #[test]
-fn unknown_or_ambiguous_framework_is_an_error_that_names_those_there_are() {
+fn unknown_or_ambiguous_framework_is_an_error_that_lists_the_existing_ones() {
     let cluster = Cluster::start();
     has(
         &cluster.fails(1, &["version", "nope"]),
@@ -162,7 +162,7 @@ fn missing_or_wrong_configuration_is_reported_before_any_request() {
 }
 
 #[test]
-fn wrong_command_line_is_an_error_that_names_the_word() {
+fn wrong_command_line_is_an_error_that_names_the_argument() {
     let cluster = Cluster::start();
     for (words, parts) in [
         (&["cluster", "fw", "foo"][..], &["foo", "restart"][..]),
@@ -177,7 +177,7 @@ fn wrong_command_line_is_an_error_that_names_the_word() {
 }
 
 #[test]
-fn client_configuration_that_is_not_there_yet_is_an_error() {
+fn missing_client_configuration_is_an_error() {
     let cluster = Cluster::start();
     cluster.api.answers(|_| Response::of(200, "\n"));
     has(
@@ -187,7 +187,7 @@ fn client_configuration_that_is_not_there_yet_is_an_error() {
 }
 
 #[test]
-fn unknown_certificate_is_accepted_with_a_warning_and_refused_when_it_is_to_be_verified() {
+fn unknown_certificate_is_accepted_with_a_warning_unless_verification_is_required() {
     let cluster = Cluster::start_with_tls();
     let told = cluster.run(&["fw", "orchconfig", "fw"]);
     assert_eq!((told.code, told.out.as_str()), (Some(0), CONFIG), "{told:?}");

@@ -1,5 +1,5 @@
-//! The plugin directory `clients/cluster-cli/fw`: in the published command line as pip installs it,
-//! and without it.
+//! The plugin directory `clients/cluster-cli/fw`, with the published command line as pip installs
+//! it, and without it.
 
 use std::path::PathBuf;
 use std::process::{Command, Stdio};
@@ -23,7 +23,7 @@ fn plugin() -> PathBuf {
     root().join("clients/cluster-cli/fw")
 }
 
-/// Writes the configuration with the plugin in it and these lines.
+/// Writes a configuration that lists the plugin, with these additional lines.
 fn configure(cluster: &Cluster, lines: &str) {
     cluster.write(&format!(
         "plugins = [\"{}\"]\n[master]\naddress = \"{}\"\nprincipal = \"ops\"\nsecret = \"master\"\n{lines}",
@@ -38,22 +38,23 @@ fn start() -> Cluster {
     cluster
 }
 
-/// The published program with these words.
+/// Runs the published program with these arguments.
 fn mesos(cluster: &Cluster, words: &[&str]) -> Finished {
     let mut command = program(&environment(), cluster.home.path(), "mesos-cli");
     command.args(words).output().expect("it runs").into()
 }
 
-/// Its group `fw` with these words.
+/// Runs its command group `fw` with these arguments.
 fn group(cluster: &Cluster, words: &[&str]) -> Finished {
     mesos(cluster, &[&["fw"], words].concat())
 }
 
-/// The plugin without the published program, as on a Python that this one does not run on.
+/// Runs the plugin without the published program, as on a Python version that this program does not
+/// support.
 fn alone(cluster: &Cluster, words: &[&str]) -> Finished {
     let mut command = Command::new(environment().join("bin/python"));
     command
-        // Without the packages of the environment.
+        // The packages of the environment are not visible.
         .args(["-I", "-S", "-B"])
         .arg(plugin())
         .args(words)
@@ -200,7 +201,7 @@ fn plugins_help_and_version_are_those_of_the_published_command_line() {
         told.code == Some(0) && told.out.contains("-k --orch") && told.out.contains("-m --fw"),
         "{told:?}"
     );
-    // Its parser wants options before arguments; ours does not.
+    // The published program's parser requires options before arguments; ours does not.
     let told = mesos(&cluster, &["fw", "status", "fw", "-m"]);
     assert!(
         told.code == Some(1) && told.err.contains("mesos fw status [options]"),
@@ -210,7 +211,7 @@ fn plugins_help_and_version_are_those_of_the_published_command_line() {
 }
 
 #[test]
-fn plugin_has_the_older_name_through_a_link_of_that_name() {
+fn plugin_is_available_under_the_older_name_through_a_link() {
     let cluster = start();
     let link = cluster.home.path().join("m3s");
     std::os::unix::fs::symlink(plugin(), &link).expect("linked");
@@ -221,7 +222,7 @@ fn plugin_has_the_older_name_through_a_link_of_that_name() {
 }
 
 #[test]
-fn plugins_failures_have_exit_code_1_status_message_and_next_step() {
+fn plugin_failures_have_exit_code_1_status_message_and_next_step() {
     let cluster = start();
     let check = |words: &[&str], parts: &[&str]| {
         for run in BOTH {
@@ -346,7 +347,7 @@ async fn plugin_finds_the_leading_master_in_zookeeper() {
 }
 
 #[test]
-fn plugin_warns_of_a_certificate_that_is_not_verified_and_refuses_it_when_it_is_to_be() {
+fn plugin_warns_about_an_unverified_certificate_and_rejects_it_if_verification_is_required() {
     let cluster = Cluster::start_with_tls();
     let login = "principal = \"user\"\nsecret = \"pass\"\n";
     for (lines, code, part) in [

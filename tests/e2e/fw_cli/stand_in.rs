@@ -1,5 +1,5 @@
-//! An HTTP server that records requests, and a cluster made of two: a master that lists frameworks,
-//! and the API of one of them.
+//! An HTTP server that records requests, and a cluster of two such servers: a master that lists
+//! frameworks, and the API of one framework.
 
 use std::io::{BufRead, BufReader, Read, Write};
 use std::net::{SocketAddr, TcpListener, TcpStream};
@@ -22,7 +22,7 @@ pub(crate) struct Request {
     pub(crate) login: Option<String>,
 }
 
-/// A response: status, one more header line, body.
+/// A response: status, an additional header line, body.
 #[derive(Clone, Debug)]
 pub(crate) struct Response(pub(crate) u16, pub(crate) String, pub(crate) String);
 
@@ -52,7 +52,7 @@ impl Server {
         Self::serve(None, Box::new(answer))
     }
 
-    /// With a certificate that no authority signed.
+    /// Starts a server with a self-signed certificate.
     pub(crate) fn start_with_tls(answer: impl Fn(&Request) -> Response + Send + 'static) -> Self {
         let key = rcgen::KeyPair::generate().expect("a key");
         let params = rcgen::CertificateParams::new(vec!["127.0.0.1".to_owned()]).expect("names");
@@ -84,7 +84,8 @@ impl Server {
                     return;
                 }
                 let _ = stream.set_read_timeout(Some(Duration::from_secs(10)));
-                // A client that refuses the certificate ends the connection, which is no error here.
+                // A client that rejects the certificate closes the connection; that is no failure
+                // of the server.
                 let _ = match &tls {
                     None => own.exchange(stream),
                     Some(config) => {
@@ -101,7 +102,7 @@ impl Server {
         }
     }
 
-    /// Answers in another way from now on.
+    /// Changes the responses to later requests.
     pub(crate) fn answers(&self, answer: impl Fn(&Request) -> Response + Send + 'static) {
         *self.shared.answer.lock().expect("a lock") = Box::new(answer);
     }
@@ -111,7 +112,7 @@ impl Server {
         std::mem::take(&mut self.shared.requests.lock().expect("a lock"))
     }
 
-    /// Their methods and paths.
+    /// The methods and paths of the requests since the last call.
     pub(crate) fn calls(&self) -> Vec<String> {
         self.requests().into_iter().map(|request| request.call).collect()
     }
@@ -173,7 +174,7 @@ pub(super) const CONFIG: &str = "apiVersion: v1\nkind: Config\n";
 pub(super) const STATUS: &str = r#"{"Server":"TASK_RUNNING","Agent":"TASK_STAGING","API":"ok","Kvstore":""}"#;
 pub(super) const VERSION: &str = r#"{"Version":"v1.30.0","Framework":"0.1.0"}"#;
 
-/// The API of a framework with these credentials.
+/// Responses of the framework's API, which requires these credentials.
 pub(super) fn api(request: &Request) -> Response {
     if request.login.as_deref() != Some(LOGIN) {
         return Response::of(401, r#"{"message": "credentials are required"}"#);
@@ -193,7 +194,7 @@ pub(super) fn api(request: &Request) -> Response {
     Response::of(200, body)
 }
 
-/// What a command printed, and how it ended.
+/// The output and the exit code of a command.
 #[derive(Debug)]
 pub(super) struct Finished {
     pub(super) code: Option<i32>,
@@ -212,7 +213,7 @@ impl From<Output> for Finished {
     }
 }
 
-/// A master with frameworks, the API of those, and a home directory with the configuration.
+/// A master with frameworks, their API, and a home directory with the configuration.
 pub(super) struct Cluster {
     pub(super) home: tempfile::TempDir,
     pub(super) master: Server,
@@ -245,7 +246,7 @@ impl Cluster {
         self.home.path().join(".mesos/config.toml")
     }
 
-    /// Writes the master's address and these lines.
+    /// Writes a configuration with the master's address and these additional lines.
     pub(super) fn configure(&self, lines: &str) {
         let text = format!(
             "plugins = []\n[master]\naddress = \"{}\"\nprincipal = \"ops\"\nsecret = \"master\"\n{lines}",
@@ -260,7 +261,7 @@ impl Cluster {
         std::fs::write(file, text).expect("written");
     }
 
-    /// `transom` with these words.
+    /// `transom` with these arguments.
     pub(super) fn command(&self, words: &[&str]) -> Command {
         let mut command = Command::new(binary());
         for (name, _) in std::env::vars() {
@@ -277,14 +278,14 @@ impl Cluster {
         self.command(words).output().expect("transom runs").into()
     }
 
-    /// A command of `fw` that succeeds; returns its standard output.
+    /// Runs a command of `fw` that must succeed; returns its standard output.
     pub(super) fn told(&self, words: &[&str]) -> String {
         let told = self.run(&[&["fw"], words].concat());
         assert_eq!(told.code, Some(0), "{words:?}: {told:?}");
         told.out
     }
 
-    /// A command of `fw` that fails with this exit code; returns its messages.
+    /// Runs a command of `fw` that must fail with this exit code; returns its messages.
     pub(super) fn fails(&self, code: i32, words: &[&str]) -> String {
         let told = self.run(&[&["fw"], words].concat());
         assert_eq!(
@@ -310,7 +311,7 @@ pub(super) fn frameworks(url: &str) -> Value {
     ]})
 }
 
-/// A master that lists these frameworks to those with its credentials.
+/// Responses of the master, which lists these frameworks to clients with its credentials.
 pub(super) fn master(request: &Request, frameworks: &str) -> Response {
     match (request.call.as_str(), request.login.as_deref()) {
         ("GET /master/frameworks/", Some(MASTER_LOGIN)) => Response::of(200, frameworks),

@@ -1,4 +1,4 @@
-"""An event filter that tries what it can reach by itself, and says what came of it. The attempts are in filter.py."""
+"""An event filter that tries to use resources outside of its sandbox and reports the results."""
 
 from wit_world.exports import about
 

@@ -1,4 +1,4 @@
-"""Files, sockets, names, variables, clock and randomness: each tried, and what came of it."""
+"""Tries to use files, sockets, names, variables, clock and randomness, and reports each result."""
 
 import json
 import os

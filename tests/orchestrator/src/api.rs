@@ -1,4 +1,4 @@
-//! The API of the control plane, as far as a node needs it.
+//! A client of the control plane's API with the calls that a node needs.
 
 use std::time::Duration;
 
@@ -12,7 +12,7 @@ use crate::shared::announced;
 const TIMEOUT: Duration = Duration::from_secs(10);
 const RETRY: Duration = Duration::from_millis(250);
 
-/// A client with the agents' token.
+/// A client with the token of the agents.
 pub(crate) struct Api {
     client: Client,
     url: String,
@@ -21,11 +21,12 @@ pub(crate) struct Api {
 
 impl Api {
     pub(crate) fn new(url: &str, token: &str) -> anyhow::Result<Self> {
-        // It fails when a provider is installed already; that one is used then.
+        // An error means that a provider is installed already, which is used then.
         let _ = rustls::crypto::ring::default_provider().install_default();
         let client = Client::builder()
             .no_proxy()
-            // An agent gets a token and no authority, as k3s does with a short token.
+            // An agent has only the token and no certificate authority, as with a short token of
+            // k3s.
             .tls_danger_accept_invalid_certs(true)
             .timeout(TIMEOUT)
             .build()
@@ -37,15 +38,15 @@ impl Api {
         })
     }
 
-    /// Waits until the API is ready. It has nothing to subscribe to before, so this asks again and again;
-    /// SIGTERM and the end of a program end the wait.
+    /// Waits until the API is ready. It polls, because nothing can be subscribed to before. SIGTERM
+    /// and the end of a program of the control plane cancel the wait.
     pub(crate) async fn ready(&self) {
         while !self.is_ready().await {
             tokio::time::sleep(RETRY).await;
         }
     }
 
-    /// Goes on with the next API that is announced, after one that does not answer.
+    /// Switches to the next announced API after one does not respond.
     pub(crate) fn change(&mut self) {
         let all = announced();
         let here = all.iter().position(|url| *url == self.url);
@@ -61,7 +62,7 @@ impl Api {
         answer.is_ok_and(|answer| answer.status().is_success())
     }
 
-    /// Sends a document of this media type; returns the status, whatever it is.
+    /// Sends a document of this media type; returns the status, also of an error.
     pub(crate) async fn send(
         &self,
         method: Method,

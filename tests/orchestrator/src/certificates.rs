@@ -1,5 +1,6 @@
-//! The authority, and what it signs. The authority stays in the shared folder, so that the servers of
-//! a cluster have the same, and one that is started again keeps it.
+//! The certificate authority and the certificates that it signs. The authority is stored in the
+//! shared folder, so that the servers of a cluster use the same one, and a restarted server keeps
+//! it.
 
 use std::fs;
 use std::os::unix::fs::OpenOptionsExt;
@@ -11,13 +12,13 @@ use rcgen::{
     KeyUsagePurpose,
 };
 
-/// PEM texts.
+/// A certificate and its key in PEM.
 pub(crate) struct Signed {
     pub(crate) certificate: String,
     pub(crate) key: String,
 }
 
-/// The authority of one cluster.
+/// The certificate authority of a cluster.
 pub(crate) struct Authority {
     pub(crate) certificate: String,
     issuer: Issuer<'static, KeyPair>,
@@ -56,7 +57,7 @@ impl Authority {
         self.sign(params)
     }
 
-    /// The certificate of a user of the API who may do everything.
+    /// The client certificate of an administrator of the API.
     pub(crate) fn administrator(&self) -> anyhow::Result<Signed> {
         let mut params = CertificateParams::new(Vec::new())?;
         params.distinguished_name.push(DnType::CommonName, "admin");
@@ -78,7 +79,8 @@ impl Authority {
     }
 }
 
-/// The files of the key that signs service accounts' tokens, private and public; created if absent.
+/// The paths of the private and the public key for tokens of service accounts; the keys are created
+/// if they are missing.
 pub(crate) fn service_accounts(folder: &Path) -> anyhow::Result<(PathBuf, PathBuf)> {
     let (private, public) = (folder.join("accounts.key"), folder.join("accounts.pub"));
     if !public.exists() {
@@ -89,7 +91,7 @@ pub(crate) fn service_accounts(folder: &Path) -> anyhow::Result<(PathBuf, PathBu
     Ok((private, public))
 }
 
-/// Writes a file that only its owner reads.
+/// Writes a file that only its owner can read.
 pub(crate) fn write_secret(path: &Path, text: &str) -> anyhow::Result<()> {
     use std::io::Write;
     let mut options = fs::OpenOptions::new();

@@ -1,4 +1,4 @@
-//! The three programs of the control plane, and the configuration of its clients.
+//! The three programs of the control plane, and the client configuration.
 
 use std::fs;
 use std::path::PathBuf;
@@ -16,7 +16,7 @@ use crate::certificates::{Authority, Signed, service_accounts, write_secret};
 use crate::shared::SharedFolder;
 use crate::{Arguments, address, url, variable};
 
-/// How long a program may take to end after SIGTERM.
+/// Time between SIGTERM and SIGKILL of a program.
 const STOP_TIMEOUT: Duration = Duration::from_secs(5);
 
 /// The running programs.
@@ -25,7 +25,7 @@ pub(crate) struct ControlPlane {
 }
 
 impl ControlPlane {
-    /// Starts them; they wait for each other.
+    /// Starts the programs, which wait for each other.
     pub(crate) fn start(arguments: &Arguments, token: &str) -> anyhow::Result<Self> {
         let folder = &arguments.data_dir;
         fs::create_dir_all(folder).with_context(|| format!("creating {}", folder.display()))?;
@@ -41,7 +41,7 @@ impl ControlPlane {
         write_secret(&folder.join("server.key"), &server.key)?;
         let (private, public) = service_accounts(shared.path())?;
         let (private, public) = (private.display(), public.display());
-        // The framework has one token for every agent: no user of a single node.
+        // All agents share the framework's token; nodes have no separate users.
         write_secret(
             &folder.join("tokens"),
             &format!("{token},agent,agent,system:masters\n"),
@@ -64,8 +64,8 @@ impl ControlPlane {
                 format!("--etcd-servers={}", variable("K3S_DATASTORE_ENDPOINT")?),
                 format!("--bind-address={host}"),
                 format!("--secure-port={}", arguments.https_listen_port),
-                // An address for documentation: nothing in the cluster uses it, and loopback is
-                // rejected.
+                // An address reserved for documentation: nothing in the cluster uses it, and the
+                // program rejects loopback.
                 "--advertise-address=192.0.2.1".to_owned(),
                 "--endpoint-reconciler-type=none".to_owned(),
                 format!("--tls-cert-file={cert}"),
@@ -88,7 +88,7 @@ impl ControlPlane {
         let controllers = [
             format!("--service-account-private-key-file={private}"),
             format!("--root-ca-file={authority}"),
-            // Short, because nodes renew their leases often.
+            // Short, because the nodes of these tests renew their leases often.
             "--node-monitor-grace-period=10s".to_owned(),
         ];
         plane.spawn("kube-controller-manager", &[&client[..], &controllers].concat())?;
@@ -98,7 +98,7 @@ impl ControlPlane {
 
     fn spawn(&mut self, name: &'static str, arguments: &[String]) -> anyhow::Result<()> {
         let folder = PathBuf::from(variable("TRANSOM_KUBERNETES")?);
-        // The program ends with this one, even if this one is killed.
+        // The program is killed with this process, even if this process is killed.
         let child = Command::new("setpriv")
             .args(["--pdeathsig", "KILL", "--"])
             .arg(folder.join(name))
@@ -110,7 +110,7 @@ impl ControlPlane {
         Ok(())
     }
 
-    /// Waits until one of them has ended, which is an error.
+    /// Waits until one of the programs has ended, which is an error.
     pub(crate) async fn ended(&mut self) -> anyhow::Result<()> {
         let [(first, a), (second, b), (third, c)] = self.programs.as_mut_slice() else {
             bail!("not every program was started");
@@ -127,7 +127,7 @@ impl ControlPlane {
     pub(crate) async fn stop(mut self) {
         while let Some((_, mut child)) = self.programs.pop() {
             if let Some(pid) = child.id().and_then(|id| i32::try_from(id).ok()) {
-                // Not waited for yet, so the pid is still its own.
+                // The child is not reaped yet, so its pid cannot belong to another process.
                 let _ = kill(Pid::from_raw(pid), Signal::SIGTERM);
             }
             if tokio::time::timeout(STOP_TIMEOUT, child.wait()).await.is_err() {
@@ -144,13 +144,13 @@ pub(crate) fn write_client_config(arguments: &Arguments) -> anyhow::Result<()> {
     let text = client_config(&authority, &authority.administrator()?, &url);
     let path = variable("K3S_KUBECONFIG_OUTPUT").or_else(|_| variable("KUBECONFIG"))?;
     let path = PathBuf::from(path);
-    // Complete or absent, because the framework reads it at any time.
+    // The file is replaced by a rename, because the framework may read it at any time.
     let aside = path.with_extension("new");
     write_secret(&aside, &text)?;
     fs::rename(&aside, &path).with_context(|| format!("writing {}", path.display()))
 }
 
-/// A kubeconfig. JSON is YAML.
+/// A client configuration (kubeconfig). JSON is valid YAML.
 fn client_config(authority: &Authority, user: &Signed, url: &str) -> String {
     let name = "default";
     let config = json!({

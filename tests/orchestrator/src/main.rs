@@ -1,13 +1,13 @@
-//! Stands where the orchestrator's program would be in a container's image.
+//! Takes the place of the orchestrator's program in a container image.
 //!
-//! `server` makes an authority, starts kube-apiserver, kube-controller-manager and kube-scheduler
-//! against the datastore that it is given, and writes the client configuration. Like `agent` it
+//! `server` creates a certificate authority, starts kube-apiserver, kube-controller-manager and
+//! kube-scheduler with the given datastore, and writes the client configuration. Like `agent` it
 //! registers a node and renews its lease; no node runs a pod. With `--nodes-only` it serves an API
-//! with nodes itself, for tests that need no control plane.
+//! that contains only nodes, for tests that need no control plane.
 //!
-//! Arguments and variables are those that the framework gives to k3s; further options are ignored.
-//! The control plane's programs are in the folder `TRANSOM_KUBERNETES`. They end with this one,
-//! however it ends. Several servers need a folder that they share: `TRANSOM_ORCHESTRATOR_SHARED`.
+//! Arguments and variables are those that the framework passes to k3s. The control plane's programs
+//! are in the folder `TRANSOM_KUBERNETES`. They end with this process, even if it is killed.
+//! Several servers need a shared folder, `TRANSOM_ORCHESTRATOR_SHARED`.
 
 mod api;
 mod certificates;
@@ -31,7 +31,7 @@ use crate::node::Node;
 use crate::nodes_api::NodesApi;
 use crate::shared::SharedFolder;
 
-/// The arguments that are read; the framework passes more.
+/// The arguments that the framework passes to k3s; some of them are ignored.
 #[derive(Debug, Parser)]
 struct Arguments {
     /// `server` or `agent`.
@@ -41,10 +41,10 @@ struct Arguments {
     tls_san: Vec<String>,
     #[arg(long, default_value_t = 6443)]
     https_listen_port: u16,
-    /// Where the API listens; the last address of the certificate if it is not given.
+    /// Address on which the API listens. Default: the last address in `--tls-san`.
     #[arg(long)]
     bind_address: Option<IpAddr>,
-    /// Serves nodes only, without a control plane.
+    /// Serves an API that contains only nodes, without a control plane.
     #[arg(long)]
     nodes_only: bool,
     #[arg(long, default_value = "data")]
@@ -52,15 +52,15 @@ struct Arguments {
     /// `NAME=VALUE`
     #[arg(long)]
     node_label: Vec<String>,
-    /// The end of the node's name.
+    /// Suffix of the node's name.
     #[arg(long)]
     with_node_id: Option<String>,
-    /// What k3s passes to its kubelet.
+    /// Options that k3s passes to its kubelet. Ignored.
     #[arg(long, num_args = 1..=3)]
     kubelet_arg: Vec<String>,
     #[arg(long)]
     node_taint: Vec<String>,
-    /// Parts of k3s, none of which is here.
+    /// Components of k3s to disable. Ignored, because there are none.
     #[arg(long)]
     disable: Vec<String>,
 }
@@ -69,7 +69,7 @@ fn variable(name: &str) -> anyhow::Result<String> {
     std::env::var(name).with_context(|| format!("the variable {name} is not set"))
 }
 
-/// One thread: the programs are told to end when the thread that started them has ended.
+/// A current-thread runtime: the programs are killed when the thread that started them ends.
 #[tokio::main(flavor = "current_thread")]
 async fn main() -> ExitCode {
     let arguments: Vec<OsString> = std::env::args_os().collect();
@@ -127,7 +127,7 @@ async fn run(arguments: Arguments) -> anyhow::Result<()> {
     }
 }
 
-/// The server's part after its programs have started.
+/// The part of `server` after its programs have been started.
 async fn serve(arguments: &Arguments, url: &str, token: &str) -> anyhow::Result<()> {
     let mut api = Api::new(url, token)?;
     api.ready().await;
@@ -140,7 +140,7 @@ async fn serve(arguments: &Arguments, url: &str, token: &str) -> anyhow::Result<
     Ok(())
 }
 
-/// Where programs in the server's container reach the API.
+/// The URL of the API for programs in the server's container.
 fn url(arguments: &Arguments) -> String {
     let mut address = address(arguments);
     if address.is_unspecified() {
@@ -149,7 +149,8 @@ fn url(arguments: &Arguments) -> String {
     format!("https://{address}:{}", arguments.https_listen_port)
 }
 
-/// Where the API listens: the last of the certificate's names that is an address, or loopback.
+/// The address on which the API listens: the option, else the last address in the certificate's
+/// names, else loopback.
 fn address(arguments: &Arguments) -> IpAddr {
     if let Some(address) = arguments.bind_address {
         return address;

@@ -1,4 +1,4 @@
-//! A node: registered once, then kept ready.
+//! A node: it is registered once and then kept ready.
 
 use std::time::Duration;
 
@@ -10,9 +10,9 @@ use tokio::time::MissedTickBehavior;
 
 use crate::api::Api;
 
-/// The version of the control plane.
+/// The version of the control plane's programs.
 pub(crate) const VERSION: &str = "v1.20.2";
-/// How often status and lease are renewed.
+/// Interval of renewals of status and lease.
 const INTERVAL: Duration = Duration::from_secs(2);
 /// The validity of the lease in seconds.
 const LEASE_SECONDS: u32 = 10;
@@ -24,13 +24,13 @@ pub(crate) struct Node {
     name: String,
     labels: Map<String, Value>,
     registered: bool,
-    /// An agent may use the API of any server.
+    /// An agent may switch to the API of another server.
     is_agent: bool,
     since: Timestamp,
 }
 
 impl Node {
-    /// `id` makes the name unique.
+    /// `id` is part of the name and makes it unique.
     pub(crate) fn new(role: &str, id: &str, labels: &[String]) -> Self {
         let split = labels.iter().filter_map(|label| label.split_once('='));
         let mut labels: Map<String, Value> = split
@@ -48,7 +48,7 @@ impl Node {
         }
     }
 
-    /// Registers it, then keeps it ready. A node that was deleted is not registered again.
+    /// Registers the node, then keeps it ready. A deleted node is not registered again.
     pub(crate) async fn keep(&mut self, api: &mut Api) {
         let mut silent = false;
         let mut renewals = tokio::time::interval(INTERVAL);

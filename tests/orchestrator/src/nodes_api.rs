@@ -1,10 +1,12 @@
-//! An API with nodes and nothing else, for tests that need no control plane: of the server's calls
-//! those that the framework and the agents make.
+//! An API that contains only nodes, for tests that need no control plane. It has only those calls
+//! that the framework and the agents use.
 //!
-//! It takes what the control plane takes: the authority's certificates and the agents' token. Nodes
-//! stay in the shared folder, as they stay in a datastore; a node whose agent is silent is not ready.
+//! It accepts the same credentials as the control plane: the authority's certificates and the
+//! agents' token. Nodes are stored in the shared folder, as a datastore would store them. A node is
+//! not ready if its agent sends no renewals.
 //!
-//! While the shared folder has a file `keep-pods`, each node has a pod that no drain may evict.
+//! While the shared folder contains the file `keep-pods`, each node has a pod that no drain may
+//! evict.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -39,13 +41,13 @@ use crate::node::VERSION;
 use crate::shared::SharedFolder;
 use crate::{Arguments, address};
 
-/// How long a node stays ready without a renewal, as the control plane is configured here.
+/// How long a node stays ready without a renewal; the control plane has the same setting here.
 const GRACE: SignedDuration = SignedDuration::from_secs(10);
 const HANDSHAKE: Duration = Duration::from_secs(5);
-/// Connections between their handshake and their first request.
+/// Maximum of connections between their handshake and their first request.
 const WAITING: usize = 64;
 
-/// The bound API.
+/// The API with its bound port.
 pub(crate) struct NodesApi {
     listener: Secure,
     router: Router,
@@ -53,19 +55,20 @@ pub(crate) struct NodesApi {
 
 struct Shared {
     token: String,
-    /// A file for each node, written at each renewal. Servers of one cluster share the folder.
+    /// The folder with a file for each node, which is written at each renewal. Servers of a cluster
+    /// share it.
     folder: PathBuf,
-    /// While it exists, each node has a pod that stays.
+    /// While this file exists, each node has a pod that cannot be evicted.
     kept_pods: PathBuf,
-    /// Locked while a node is changed, also by the other servers.
+    /// The lock for changes of nodes, also by other servers.
     lock: PathBuf,
 }
 
-/// The other end of a connection.
+/// The peer of a connection.
 #[derive(Clone, Debug)]
 struct Peer {
     address: SocketAddr,
-    /// Whether it has a certificate of the authority.
+    /// Whether it presented a certificate of the authority.
     certified: bool,
 }
 
@@ -90,7 +93,7 @@ impl NodesApi {
         })
     }
 
-    /// Serves it; returns only an error.
+    /// Serves the API; returns only on an error.
     pub(crate) async fn serve(self) -> anyhow::Result<()> {
         let service = self.router.into_make_service_with_connect_info::<Peer>();
         axum::serve(self.listener, service)
@@ -99,7 +102,7 @@ impl NodesApi {
     }
 }
 
-/// Server and client certificates of the authority.
+/// The TLS settings: a server certificate, and optional client certificates of the authority.
 fn tls(authority: &Authority, arguments: &Arguments) -> anyhow::Result<TlsAcceptor> {
     let mut names = arguments.tls_san.clone();
     names.push(address(arguments).to_string());
@@ -128,7 +131,7 @@ fn router(shared: Arc<Shared>) -> Router {
         .route("/api/v1/nodes/{name}/status", patch(renew))
         .route("/api/v1/pods", get(pods))
         .route("/api/v1/namespaces/{namespace}/pods/{name}/eviction", post(evict))
-        // The status tells as much as the lease.
+        // Leases are ignored, because the node's status is renewed at the same interval.
         .route(LEASES, post(async || StatusCode::CREATED))
         .route(&format!("{LEASES}/{{name}}"), patch(async || StatusCode::OK))
         .layer(from_fn_with_state(Arc::clone(&shared), authenticate))
@@ -153,7 +156,7 @@ async fn authenticate(
 
 type Answer<T> = Result<T, Failure>;
 
-/// A failure of the files, or a name that no node has.
+/// A file error, or a node that does not exist.
 enum Failure {
     File(io::Error),
     Name,
@@ -181,7 +184,7 @@ async fn list(State(shared): State<Arc<Shared>>) -> Answer<Json<Value>> {
     let mut items = Vec::new();
     for entry in fs::read_dir(&shared.folder)? {
         let path = entry?.path();
-        // Others are being written.
+        // Files with other extensions are being written.
         if path.extension().is_some_and(|extension| extension == "json") {
             match shown(&path) {
                 Ok(node) => items.push(node),
@@ -221,7 +224,7 @@ async fn change(
     let value = change["spec"]["unschedulable"].take();
     shared.change(&name, |node| {
         node["spec"]["unschedulable"] = value;
-        // No other annotation is ever made.
+        // The cordon's annotation is the only one that clients set.
         if let Some(annotations) = change["metadata"]["annotations"].as_object_mut() {
             annotations.retain(|_, value| !value.is_null());
             node["metadata"]["annotations"] = json!(annotations);
@@ -235,7 +238,7 @@ async fn remove(State(shared): State<Arc<Shared>>, Path(name): Path<String>) -> 
     Ok(StatusCode::OK)
 }
 
-/// The pods of one node. Others are never asked for where pods are kept.
+/// The pods of one node. Clients query only single nodes while pods are kept.
 async fn pods(
     State(shared): State<Arc<Shared>>,
     Query(query): Query<BTreeMap<String, String>>,
@@ -255,7 +258,7 @@ async fn pods(
     Json(json!({"kind": "PodList", "apiVersion": "v1", "items": pods}))
 }
 
-/// As the control plane answers where a disruption budget keeps the pod.
+/// The status of the control plane while a disruption budget protects the pod.
 async fn evict(State(shared): State<Arc<Shared>>) -> StatusCode {
     if shared.kept_pods.exists() {
         StatusCode::TOO_MANY_REQUESTS
@@ -295,14 +298,14 @@ fn read(path: &std::path::Path) -> io::Result<Value> {
     Ok(serde_json::from_slice(&fs::read(path)?)?)
 }
 
-/// Complete or absent, because another server may read it.
+/// The file is replaced by a rename, because another server may read it at any time.
 fn write(path: &std::path::Path, node: &Value) -> io::Result<()> {
     let aside = path.with_extension("new");
     fs::write(&aside, node.to_string())?;
     fs::rename(&aside, path)
 }
 
-/// The node; without renewals its conditions are unknown.
+/// Reads a node; without recent renewals its conditions are unknown.
 fn shown(path: &std::path::Path) -> io::Result<Value> {
     let mut node = read(path)?;
     let conditions = node.pointer_mut("/status/conditions");
@@ -317,7 +320,7 @@ fn shown(path: &std::path::Path) -> io::Result<Value> {
     Ok(node)
 }
 
-/// Connections after their handshakes, which do not wait for each other.
+/// Connections after their handshakes, which run concurrently.
 struct Secure {
     connections: mpsc::Receiver<(TlsStream<TcpStream>, Peer)>,
     address: SocketAddr,
@@ -329,7 +332,7 @@ impl Secure {
         let (connected, connections) = mpsc::channel(WAITING);
         tokio::spawn(async move {
             loop {
-                // An error concerns one connection, and another one may come.
+                // The error concerns only one connection, so the next one is accepted.
                 let Ok((stream, address)) = listener.accept().await else {
                     tokio::time::sleep(Duration::from_millis(10)).await;
                     continue;
@@ -339,7 +342,7 @@ impl Secure {
                     let handshake = tokio::time::timeout(HANDSHAKE, tls.accept(stream)).await;
                     let Ok(Ok(stream)) = handshake else { return };
                     let certified = stream.get_ref().1.peer_certificates().is_some();
-                    // The receiver ends with the program.
+                    // An error means that the program is ending.
                     let _ = connected.send((stream, Peer { address, certified })).await;
                 });
             }

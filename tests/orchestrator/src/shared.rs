@@ -1,8 +1,8 @@
-//! What the servers of a cluster share, as those of k3s share it in their datastore: the authority,
-//! the addresses of their APIs, and the nodes of an API without a control plane.
+//! The state that the servers of a cluster share, as k3s shares it through the datastore: the
+//! certificate authority, the addresses of the APIs, and the nodes of an API without a control
+//! plane.
 //!
-//! It is in the folder `TRANSOM_ORCHESTRATOR_SHARED`, or in the data folder of a server that is
-//! alone.
+//! It is in the folder `TRANSOM_ORCHESTRATOR_SHARED`. A single server uses its data folder instead.
 
 use std::env;
 use std::fs;
@@ -18,7 +18,7 @@ const VARIABLE: &str = "TRANSOM_ORCHESTRATOR_SHARED";
 pub(crate) struct SharedFolder(PathBuf);
 
 impl SharedFolder {
-    /// The folder of a server, which is made if it is missing.
+    /// The shared folder of a server, created if it is missing.
     pub(crate) fn of(arguments: &Arguments) -> anyhow::Result<Self> {
         let folder = env::var_os(VARIABLE).map_or_else(|| arguments.data_dir.clone(), PathBuf::from);
         let shared = Self(folder);
@@ -35,15 +35,15 @@ impl SharedFolder {
         self.0.join("servers")
     }
 
-    /// Lets agents find the API of the server with this id.
+    /// Announces the URL of the API of the server with this id, so that agents find it.
     pub(crate) fn announce(&self, id: &str, url: &str) -> anyhow::Result<()> {
         let path = self.servers().join(id);
         fs::write(&path, url).with_context(|| format!("writing {}", path.display()))
     }
 }
 
-/// The APIs that servers have announced, those that have ended included. An agent of k3s knows the
-/// other servers as well.
+/// The URLs that servers have announced, including those of ended servers. An agent of k3s knows
+/// all servers, too.
 pub(crate) fn announced() -> Vec<String> {
     let folder = env::var_os(VARIABLE).map(|folder| Path::new(&folder).join("servers"));
     let entries = folder.and_then(|folder| fs::read_dir(folder).ok());

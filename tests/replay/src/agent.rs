@@ -1,4 +1,4 @@
-//! The agent's part: documents, operator calls, sandbox files.
+//! The agent's part of the recordings: documents, operator calls, sandbox files.
 
 use crate::{
     client::{self, Request},
@@ -7,7 +7,7 @@ use crate::{
 use serde_json::{Value, json};
 use std::net::SocketAddr;
 
-/// Where an agent listens, by its name `slave(1)@host:port` in `/slaves`.
+/// The address on which an agent listens, from its `pid` in `/slaves`, `slave(1)@host:port`.
 fn addr_of(pid: &str) -> Option<SocketAddr> {
     pid.split_once('@')?.1.parse().ok()
 }
@@ -19,7 +19,7 @@ async fn agents(run: &Run) -> Result<Vec<Value>, Error> {
     Ok(slaves["slaves"].as_array().cloned().unwrap_or_default())
 }
 
-/// The documents of the agent that ran `task-4` of this framework, and its sandbox.
+/// Compares the documents of the agent that ran `task-4` of this framework, and its sandbox.
 pub(crate) async fn documents(run: &mut Run, framework: &str) -> Result<(), Error> {
     let state = client::exchange(run.master, &Request::get("/state"))
         .await?
@@ -77,7 +77,7 @@ pub(crate) async fn documents(run: &mut Run, framework: &str) -> Result<(), Erro
     Ok(())
 }
 
-/// The directory of the executor with that id, wherever it stands in an agent's state.
+/// The directory of the executor with this id, at any depth of an agent's state.
 fn find_directory(value: &Value, id: &str) -> Option<String> {
     match value {
         Value::Object(object) => {
@@ -134,7 +134,7 @@ async fn files(run: &mut Run, addr: SocketAddr, sandbox: &str) {
     .await;
 }
 
-/// Files that are not there.
+/// Compares responses for files that do not exist.
 pub(crate) async fn odd_requests(run: &mut Run) {
     let cases = [
         ("browse-missing", "/files/browse?path=/nope"),

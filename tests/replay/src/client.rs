@@ -1,7 +1,7 @@
 //! A small HTTP/1.1 client that exposes the wire format: status line, header names, chunks.
 //!
-//! One request per connection. Not for use elsewhere: it has no conveniences such as redirects or
-//! retries.
+//! It sends one request per connection, without redirects or retries, so it is not for use
+//! elsewhere.
 
 use serde_json::Value;
 use std::{net::SocketAddr, time::Duration};
@@ -11,33 +11,33 @@ use tokio::{
     time::timeout,
 };
 
-/// How long an answer may take.
+/// Timeout of a response.
 const ANSWER: Duration = Duration::from_secs(20);
 
 /// Why an exchange failed.
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
-    /// No connection, or it broke.
+    /// No connection was possible, or it was closed.
     #[error("the connection to {addr} failed")]
     Connection {
-        /// The other side.
+        /// The peer.
         addr: SocketAddr,
         /// Why.
         #[source]
         source: std::io::Error,
     },
-    /// Nothing came in time.
+    /// The peer sent nothing in time.
     #[error("{addr} did not answer within {after:?}")]
     Silent {
-        /// The other side.
+        /// The peer.
         addr: SocketAddr,
-        /// How long was waited.
+        /// The elapsed time.
         after: Duration,
     },
-    /// What came is not HTTP, or not RecordIO.
+    /// The response is not valid HTTP or RecordIO.
     #[error("{addr} sent something unexpected: {what}")]
     Malformed {
-        /// The other side.
+        /// The peer.
         addr: SocketAddr,
         /// Why it is invalid.
         what: String,
@@ -68,7 +68,7 @@ impl Head {
         Self { status, headers }
     }
 
-    /// The status code; 0 when there is none.
+    /// The status code; 0 if the line contains none.
     pub fn code(&self) -> u16 {
         self.status
             .split(' ')
@@ -77,7 +77,7 @@ impl Head {
             .unwrap_or(0)
     }
 
-    /// A header, whatever its case.
+    /// The value of a header, whose name is compared without case.
     pub fn header(&self, name: &str) -> Option<&str> {
         self.headers
             .iter()
@@ -90,7 +90,7 @@ impl Head {
     }
 }
 
-/// A whole answer.
+/// A complete response.
 #[derive(Clone, Debug, Default)]
 pub struct Response {
     /// Its head.
@@ -105,20 +105,20 @@ impl Response {
         String::from_utf8_lossy(&self.body).into_owned()
     }
 
-    /// The body as JSON; null when it is not.
+    /// The body as JSON; null if it is not JSON.
     pub fn json(&self) -> Value {
         serde_json::from_slice(&self.body).unwrap_or_default()
     }
 }
 
-/// A request to be sent as it is.
+/// A request that is sent unchanged.
 #[derive(Clone, Debug)]
 pub struct Request {
     /// `GET`.
     pub method: String,
     /// `/state?x=y`.
     pub target: String,
-    /// Besides Host and Content-Length.
+    /// Headers other than Host and Content-Length.
     pub headers: Vec<(String, String)>,
     /// May be empty.
     pub body: Vec<u8>,
@@ -135,7 +135,7 @@ impl Request {
         }
     }
 
-    /// A POST of JSON, asking for JSON.
+    /// A POST of JSON that accepts JSON.
     pub fn post(target: impl Into<String>, body: &Value) -> Self {
         Self {
             method: "POST".to_owned(),
@@ -147,7 +147,7 @@ impl Request {
         .with("Accept", "application/json")
     }
 
-    /// With one more header; an empty value takes the header away.
+    /// Sets a header; an empty value removes it.
     #[must_use]
     pub fn with(mut self, name: &str, value: &str) -> Self {
         self.headers.retain(|(one, _)| !one.eq_ignore_ascii_case(name));
@@ -172,7 +172,7 @@ impl Request {
     }
 }
 
-/// Sends a request and reads the whole answer.
+/// Sends a request and reads the complete response.
 pub async fn exchange(addr: SocketAddr, request: &Request) -> Result<Response> {
     let head_only = request.method == "HEAD";
     let (head, mut stream) = open(addr, request).await?;
@@ -184,7 +184,7 @@ pub async fn exchange(addr: SocketAddr, request: &Request) -> Result<Response> {
     Ok(Response { head, body })
 }
 
-/// Sends a request and reads the head of the answer; the body comes as it comes.
+/// Sends a request and reads the head of the response; the body is streamed.
 pub async fn open(addr: SocketAddr, request: &Request) -> Result<(Head, Stream)> {
     let failed = |source| Error::Connection { addr, source };
     let late = |_| Error::Silent { addr, after: ANSWER };
@@ -226,7 +226,7 @@ pub async fn open(addr: SocketAddr, request: &Request) -> Result<(Head, Stream)>
     Ok((head, stream))
 }
 
-/// The rest of a body.
+/// The remaining part of a body.
 #[derive(Debug)]
 enum Left {
     Unknown,
@@ -260,8 +260,8 @@ impl Stream {
         Ok(())
     }
 
-    /// Moves what is complete from the connection's bytes to the body's. True at the end of the
-    /// body.
+    /// Moves complete chunks from the connection's bytes to the body's. Returns whether the body
+    /// has ended.
     fn unwrap_body(&mut self) -> Result<bool> {
         loop {
             match self.left {
@@ -286,7 +286,7 @@ impl Stream {
                     self.body.extend_from_slice(&self.raw[line + 2..line + 2 + size]);
                     self.raw.drain(..line + 2 + size + 2);
                     if size == 0 {
-                        // The connection may go on; this body does not.
+                        // The body has ended; the connection may stay open.
                         self.left = Left::Bytes(0);
                         return Ok(true);
                     }
@@ -299,7 +299,7 @@ impl Stream {
         }
     }
 
-    /// The whole body.
+    /// Reads the complete body.
     async fn rest(&mut self) -> Result<Vec<u8>> {
         while !self.unwrap_body()? {
             if self.ended {
@@ -325,13 +325,13 @@ impl Stream {
             .map_err(|_| Error::Silent { addr, after: within })?
     }
 
-    /// The connection ended before the body did, as when the process behind it is killed.
+    /// Whether the connection ended before the body did, as when the server process is killed.
     #[must_use]
     pub fn was_cut(&self) -> bool {
         self.ended && matches!(self.left, Left::Chunks)
     }
 
-    /// The bytes of the body that make no whole record.
+    /// The bytes at the end of the body that are no complete record.
     #[must_use]
     pub fn fragment(&self) -> &[u8] {
         &self.body

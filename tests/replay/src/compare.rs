@@ -1,13 +1,13 @@
-//! Compares an answer with its recording: status line, relevant headers, shape of the JSON, text of
-//! errors.
+//! Compares a response with its recording: status line, relevant headers, shape of the JSON, and
+//! text of errors.
 
 use crate::client::Response;
 use serde_json::Value;
 use std::collections::{BTreeMap, BTreeSet};
 
-/// Keys whose contents depend on the site and are not looked into: flags differ by version and
-/// command line, metrics by what has happened, attributes by agent, and the two `Any` documents
-/// below are the frameworks' own.
+/// Keys whose values are not compared, because they depend on the site: flags differ by version and
+/// command line, metrics by past activity, attributes by agent, and `offer_constraints` by
+/// framework.
 pub const SITE_KEYS: [&str; 5] = [
     "flags",
     "get_flags",
@@ -16,9 +16,9 @@ pub const SITE_KEYS: [&str; 5] = [
     "offer_constraints",
 ];
 
-/// Keys that may be on either side only, because they depend on what the machine and the tasks
-/// happen to be: whether ports are in use, statistics of isolators, offers that are open at that
-/// moment, and executors' processes that have ended already.
+/// Keys that may exist on one side only, because they depend on the state of machine and tasks:
+/// whether ports are in use, statistics of isolators, offers that are open at that moment, and
+/// executors whose processes have ended already.
 pub const OPTIONAL_KEYS: [&str; 8] = [
     "ports",
     "disk",
@@ -30,8 +30,8 @@ pub const OPTIONAL_KEYS: [&str; 8] = [
     "domain",
 ];
 
-/// Keys that depend on the master's build. Builds of one version differ in them, so such
-/// differences are separate.
+/// Keys that depend on the master's build. Builds of the same version differ in them, so these
+/// differences are reported separately.
 pub const BUILD_KEYS: [&str; 7] = [
     "version",
     "build_date",
@@ -42,31 +42,31 @@ pub const BUILD_KEYS: [&str; 7] = [
     "git_branch",
 ];
 
-/// A document of this many keys that all contain a slash is a list of metrics: which there are
-/// depends on what has happened and on how the master was built. Only the kinds of those on both
-/// sides are compared.
+/// A document with at least this many keys, all of which contain a slash, is a list of metrics. The
+/// set of metrics depends on past activity and on the master's build, so only the types of common
+/// metrics are compared.
 const METRICS: usize = 10;
 
-/// Headers that must be there on both sides or on neither, with the same value unless it is unique
-/// to the answer.
+/// Headers that must be present on both sides or on neither, and have the same value unless it is
+/// unique to the response.
 const HEADERS: [&str; 4] = ["Content-Type", "Allow", "WWW-Authenticate", "Mesos-Stream-Id"];
 
 /// The differences between a recording and an answer.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Differences {
-    /// Those that count: the answer is not as recorded.
+    /// Differences that count as failures.
     pub counted: Vec<String>,
-    /// Those in [`BUILD_KEYS`]: the master was built in another way.
+    /// Differences in [`BUILD_KEYS`].
     pub of_build: Vec<String>,
 }
 
 impl Differences {
-    /// One that counts.
+    /// Adds a difference that counts.
     pub fn push(&mut self, difference: String) {
         self.counted.push(difference);
     }
 
-    /// One at a key of a document.
+    /// Adds a difference at a key of a document.
     fn push_at(&mut self, key: &str, difference: String) {
         if BUILD_KEYS.contains(&key) {
             self.of_build.push(difference);
@@ -76,7 +76,7 @@ impl Differences {
     }
 }
 
-/// The differences; empty when the answers agree.
+/// The differences between two responses; empty if they match.
 pub fn answers(recorded: &Response, live: &Response) -> Differences {
     let mut differences = heads(recorded, live);
     let kind = recorded.head.header("Content-Type").unwrap_or_default();
@@ -94,7 +94,7 @@ pub fn answers(recorded: &Response, live: &Response) -> Differences {
     differences
 }
 
-/// Status line and headers.
+/// The differences of status line and headers.
 pub fn heads(recorded: &Response, live: &Response) -> Differences {
     let mut differences = Differences::default();
     if recorded.head.status != live.head.status {
@@ -119,7 +119,7 @@ pub fn heads(recorded: &Response, live: &Response) -> Differences {
     differences
 }
 
-/// Compares keys and kinds of values, recursively. Lists are compared by the union of their
+/// Compares keys and types of values recursively. Lists are compared by the union of their
 /// elements.
 pub fn shapes(recorded: &Value, live: &Value, at: &str, differences: &mut Differences) {
     match (recorded, live) {
@@ -137,7 +137,7 @@ pub fn shapes(recorded: &Value, live: &Value, at: &str, differences: &mut Differ
     }
 }
 
-/// Several objects on each side are seen as one that has every key of any of them.
+/// Compares the objects of each side, merged into one that has every key of any of them.
 fn objects(recorded: &[&Value], live: &[&Value], at: &str, differences: &mut Differences) {
     let (expected, found) = (merged(recorded), merged(live));
     let metrics = found.len() >= METRICS && found.keys().all(|key| key.contains('/'));
@@ -169,7 +169,7 @@ fn merged<'a>(values: &[&'a Value]) -> BTreeMap<&'a str, Vec<&'a Value>> {
     merged
 }
 
-/// Lists of elements; an empty list has no known element type.
+/// Compares the elements of two lists; the element type of an empty list is unknown.
 fn lists(recorded: &[Value], live: &[Value], at: &str, differences: &mut Differences) {
     let (recorded, live): (Vec<&Value>, Vec<&Value>) = (recorded.iter().collect(), live.iter().collect());
     if !recorded.is_empty() && !live.is_empty() {
@@ -177,7 +177,7 @@ fn lists(recorded: &[Value], live: &[Value], at: &str, differences: &mut Differe
     }
 }
 
-/// The same value in several places of each side.
+/// Compares the values at one path, of which each side may have several.
 fn all(recorded: &[&Value], live: &[&Value], at: &str, differences: &mut Differences) {
     let kinds = |values: &[&Value]| values.iter().map(|value| kind(value)).collect::<BTreeSet<_>>();
     let (expected, found) = (kinds(recorded), kinds(live));
@@ -199,7 +199,8 @@ fn all(recorded: &[&Value], live: &[&Value], at: &str, differences: &mut Differe
     lists(&elements(recorded), &elements(live), at, differences);
 }
 
-/// JSON types, with integers distinct from floats: the API writes `4.0` for an amount.
+/// The JSON type of a value. Integers and floats are distinguished, because the API writes amounts
+/// as `4.0`.
 fn kind(value: &Value) -> &'static str {
     match value {
         Value::Null => "null",
@@ -216,9 +217,9 @@ fn shown(at: &str) -> &str {
     if at.is_empty() { "document" } else { at }
 }
 
-/// The same events, without what is a race within the executor of a task group: while a task of the
-/// group starts or ends, its container may or may not have its process and its network yet, or
-/// still. The recordings have it both ways.
+/// Removes from events what depends on a race in the executor of a task group: while a task of the
+/// group starts or ends, its container may or may not have its process and its network. The
+/// recordings contain both.
 pub fn without_races(value: &Value) -> Value {
     match value {
         Value::Object(object) => {
@@ -243,7 +244,8 @@ pub fn without_races(value: &Value) -> Value {
     }
 }
 
-/// A text with every UUID replaced, and the numbers that belong to framework, agent and offer ids.
+/// Replaces every UUID in a text, and the numbers that belong to ids of frameworks, agents and
+/// offers.
 pub fn without_ids(text: &str) -> String {
     let mut rest = text;
     let mut plain = String::new();

@@ -3,7 +3,8 @@
 use crate::{client::Request, run::Run};
 use serde_json::{Value, json};
 
-/// Documents recorded at several moments, with the name's ending and the path.
+/// Documents that were recorded at several moments: the suffix of the recording's name, and the
+/// path.
 const MOMENTS: [(&str, &str); 7] = [
     ("state", "/state"),
     ("slaves", "/slaves"),
@@ -14,7 +15,7 @@ const MOMENTS: [(&str, &str); 7] = [
     ("metrics_snapshot", "/metrics/snapshot"),
 ];
 
-/// Documents recorded once, before any framework.
+/// Documents that were recorded once, before any framework had subscribed.
 const ONCE: [(&str, &str); 13] = [
     ("master_state", "/master/state"),
     ("master_slaves", "/master/slaves"),
@@ -52,7 +53,7 @@ const CALLS: [&str; 17] = [
     "GET_QUOTA",
 ];
 
-/// An operator call without arguments, or with those it needs.
+/// An operator call with the arguments that it requires.
 fn operator_call(kind: &str) -> Request {
     let body = match kind {
         "GET_METRICS" => {
@@ -63,7 +64,7 @@ fn operator_call(kind: &str) -> Request {
     Request::post("/api/v1", &body)
 }
 
-/// Everything that can be asked before a framework is there.
+/// Compares everything that was recorded before a framework had subscribed.
 pub(crate) async fn without_frameworks(run: &mut Run) {
     at_moment(run, "01-0fw", &MOMENTS.map(|(name, _)| name), &CALLS).await;
     for (name, path) in ONCE {
@@ -72,7 +73,7 @@ pub(crate) async fn without_frameworks(run: &mut Run) {
     }
 }
 
-/// The named documents and calls as recorded at a moment of the main run.
+/// Compares the named documents and calls at a moment of the main recording.
 pub(crate) async fn at_moment(run: &mut Run, moment: &str, documents: &[&str], calls: &[&str]) {
     for (name, path) in MOMENTS.iter().filter(|(name, _)| documents.contains(name)) {
         run.ask(&format!("1-main/{moment}_{name}"), &Request::get(*path))
@@ -84,12 +85,12 @@ pub(crate) async fn at_moment(run: &mut Run, moment: &str, documents: &[&str], c
     }
 }
 
-/// All documents and calls of a moment when everything was asked.
+/// Compares all documents and calls of a moment at which all were recorded.
 pub(crate) async fn all_at_moment(run: &mut Run, moment: &str) {
     at_moment(run, moment, &MOMENTS.map(|(name, _)| name), &CALLS).await;
 }
 
-/// Odd and wrong requests to the master.
+/// Compares unusual and invalid requests to the master.
 pub(crate) async fn odd_requests(run: &mut Run) {
     let raw = |body: &str| Request {
         body: body.as_bytes().to_vec(),

@@ -1,4 +1,5 @@
-//! A subscribed framework: its stream, its calls, and recorded requests adapted to the cluster.
+//! A subscribed framework: its stream, its calls, and recorded requests that are adapted to the
+//! cluster.
 
 use crate::{
     client::{self, Head, Request, Response, Stream},
@@ -10,12 +11,12 @@ use std::{
     time::{Duration, Instant},
 };
 
-/// How long an event may take.
+/// Timeout of an event.
 const EVENT: Duration = Duration::from_secs(20);
 /// The first port of the recorded agents.
 const RECORDED_PORT: u64 = 31000;
 
-/// A subscription with all events so far.
+/// A subscription with all events received so far.
 pub(crate) struct Framework {
     master: SocketAddr,
     pub(crate) head: Head,
@@ -23,10 +24,10 @@ pub(crate) struct Framework {
     stream_id: String,
     stream: Stream,
     events: Vec<Value>,
-    /// Events before this one have been looked at.
+    /// Index of the next event to process.
     next: usize,
-    /// The agent whose offers are taken: recordings have one agent, with every task on it. None:
-    /// whichever offers first.
+    /// The agent whose offers are used, because the recordings have one agent with every task on
+    /// it. `None`: the agent of the first offer.
     home: Option<Value>,
 }
 
@@ -53,7 +54,7 @@ impl Framework {
         Ok(framework)
     }
 
-    /// A call as it will be sent.
+    /// The request of a call.
     pub(crate) fn request(&self, call: &Value) -> Request {
         let mut call = call.clone();
         call["framework_id"] = json!({"value": self.id});
@@ -65,22 +66,22 @@ impl Framework {
         Ok(client::exchange(self.master, &self.request(call)).await?)
     }
 
-    /// The next event, whatever it is.
+    /// The next event of any type.
     pub(crate) async fn any(&mut self, what: &str) -> Result<Value, Error> {
         self.until(what, |_| true).await
     }
 
-    /// Where the events that were not looked at begin.
+    /// The index of the next event to process.
     pub(crate) fn mark(&self) -> usize {
         self.next
     }
 
-    /// Looks at events from a mark on again: their order does not matter.
+    /// Processes the events from a mark on again, because their order does not matter.
     pub(crate) fn rewind(&mut self, mark: usize) {
         self.next = mark;
     }
 
-    /// The next event that fits; updates on the way there are acknowledged.
+    /// Waits for an event that `fits` accepts; skipped status updates are acknowledged.
     pub(crate) async fn until(&mut self, what: &str, fits: impl Fn(&Value) -> bool) -> Result<Value, Error> {
         let end = Instant::now() + EVENT;
         loop {
@@ -113,7 +114,8 @@ impl Framework {
         Ok(())
     }
 
-    /// The update with this task's state, even if it arrived before others that were awaited first.
+    /// Waits for the update with this state of the task, which may have arrived before events that
+    /// were awaited earlier.
     pub(crate) async fn update(&mut self, task: &str, state: &str) -> Result<Value, Error> {
         let seen = self
             .events
@@ -135,7 +137,7 @@ impl Framework {
     /// next framework.
     pub(crate) async fn step_aside(&mut self) -> Result<(), Error> {
         self.call(&json!({"type": "SUPPRESS"})).await?;
-        // When this is answered, every offer made before has been read.
+        // When this call is answered, every earlier offer has been received.
         let barrier = format!("barrier-{}", self.events.len());
         let tasks = json!([{"task_id": {"value": barrier}}]);
         self.call(&json!({"type": "RECONCILE", "reconcile": {"tasks": tasks}}))
@@ -149,7 +151,7 @@ impl Framework {
             .flat_map(|event| event["offers"]["offers"].as_array().into_iter().flatten())
             .map(|offer| &offer["id"])
             .collect();
-        // Those that were used are unknown by now, and no harm.
+        // Used offers are unknown to the master by now; declining them has no effect.
         let decline = json!({"offer_ids": ids, "filters": {"refuse_seconds": 0}});
         self.call(&json!({"type": "DECLINE", "decline": decline})).await?;
         Ok(())
@@ -162,8 +164,7 @@ impl Framework {
         self.offered().await
     }
 
-    /// The next offer of the agent where this framework's tasks are; with the first one that is
-    /// settled.
+    /// Waits for the next offer of this framework's agent; the first offer determines the agent.
     pub(crate) async fn offered(&mut self) -> Result<Value, Error> {
         let home = self.home.clone();
         let event = self
@@ -174,12 +175,12 @@ impl Framework {
         Ok(offer)
     }
 
-    /// Takes offers of the agent that another framework's tasks are on.
+    /// From now on uses the offers of the agent on which another framework's tasks run.
     pub(crate) fn settle_beside(&mut self, other: &Framework) {
         self.home.clone_from(&other.home);
     }
 
-    /// True when the master ends the stream, regardless of earlier events.
+    /// Waits until the master ends the stream; earlier events are skipped.
     pub(crate) async fn ends(&mut self) -> Result<(), Error> {
         let end = Instant::now() + EVENT;
         while let Some(event) = self
@@ -204,8 +205,7 @@ fn is_update(event: &Value, task: &str, state: &str) -> bool {
     event["type"] == "UPDATE" && status["task_id"]["value"] == task && status["state"] == state
 }
 
-/// A recorded ACCEPT with this cluster's offer, agent, framework and ports in place of the recorded
-/// ones.
+/// Replaces the offer, agent, framework and ports of a recorded ACCEPT by those of this cluster.
 pub(crate) fn fitted(recorded: &Value, offer: &Value) -> Value {
     let ports = offer["resources"]
         .as_array()
@@ -236,8 +236,8 @@ fn fit(value: &mut Value, key: &str, offer: &Value, first: u64) {
         }
         Value::Array(items) => items.iter_mut().for_each(|item| fit(item, key, offer, first)),
         Value::Number(number) if ["begin", "end", "number"].contains(&key) => {
-            // Tasks that were recorded one after the other use different ports; here each offer
-            // begins with free ones.
+            // Recorded tasks of different times use different ports; here the ports of each offer
+            // are used from the first one on.
             if let Some(port) = number.as_u64().filter(|port| *port >= RECORDED_PORT) {
                 *value = json!(first + (port - RECORDED_PORT) % 50);
             }

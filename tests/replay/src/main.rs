@@ -1,4 +1,4 @@
-//! `replay`: compares a cluster manager with the recorded one.
+//! `replay`: compares a cluster manager with recordings of another one.
 
 use anyhow::{Context, bail};
 use clap::{Parser, ValueEnum};
@@ -7,11 +7,11 @@ use transom_replay::{Outcome, replay};
 
 /// Replays recorded requests against a master and compares the answers with the recordings.
 ///
-/// The master should have been started for this: what other frameworks did, an earlier run
-/// included, shows in its documents and counts as a difference. Differences of the build (version,
-/// build date, `git_sha` ...) are shown and do not count.
+/// The master should be newly started: other frameworks and earlier runs change its documents,
+/// which counts as a difference. Differences of the build (version, build date, `git_sha` ...) are
+/// shown and do not count.
 ///
-/// Exit code: 0 when all agree, 1 when something differs, 2 when it could not be run.
+/// Exit code: 0 when all answers agree, 1 when one differs, 2 when the run could not be executed.
 #[derive(Debug, Parser)]
 struct Arguments {
     /// The master: `http://host:port` or `host:port`.
@@ -20,16 +20,16 @@ struct Arguments {
     /// The folder with the recordings.
     #[arg(long, default_value = concat!(env!("CARGO_MANIFEST_DIR"), "/../fixtures/cluster"))]
     fixtures: PathBuf,
-    /// How to show the outcome.
+    /// Format of the result.
     #[arg(long, value_enum, default_value_t = Output::Table)]
     output: Output,
 }
 
 #[derive(Clone, Copy, Debug, ValueEnum)]
 enum Output {
-    /// For people: passes in a line each, failures with their reasons.
+    /// A table for reading: one line for each match, and the reasons of each failure.
     Table,
-    /// For programs: a list of objects.
+    /// A list of JSON objects for programs.
     Json,
 }
 
@@ -53,7 +53,7 @@ async fn run(arguments: Arguments) -> anyhow::Result<bool> {
         Output::Json => json(&outcomes)?,
     };
     match std::io::stdout().write_all(report.as_bytes()) {
-        // `replay … | head` has seen enough.
+        // The reader has closed the output, as `head` does.
         Err(error) if error.kind() == std::io::ErrorKind::BrokenPipe => {}
         written => written.context("cannot write the report")?,
     }

@@ -7,7 +7,7 @@ use crate::{
 use serde_json::Value;
 use std::path::{Path, PathBuf};
 
-/// The folder with all of them.
+/// The folder that contains all recordings.
 #[derive(Clone, Debug)]
 pub(crate) struct Recordings(PathBuf);
 
@@ -24,12 +24,12 @@ impl Recordings {
         std::fs::read(&path).map_err(|source| Error::Recording { path, source })
     }
 
-    /// An answer: a `.raw` file.
+    /// A response: a `.raw` file.
     pub(crate) fn answer(&self, name: &str) -> Result<Response, Error> {
         Ok(parse(&self.read(&format!("{name}.raw"))?))
     }
 
-    /// Only a head: a `.response-head.txt` file.
+    /// A response's head: a `.response-head.txt` file.
     pub(crate) fn head(&self, name: &str) -> Result<Response, Error> {
         Ok(parse(&self.read(&format!("{name}.response-head.txt"))?))
     }
@@ -66,7 +66,7 @@ impl Recordings {
     }
 }
 
-/// Head and body; chunk framing stays, it is not looked at.
+/// Parses head and body. The chunk framing stays in the body, which is not compared.
 fn parse(bytes: &[u8]) -> Response {
     let end = bytes
         .windows(4)

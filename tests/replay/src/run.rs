@@ -1,4 +1,4 @@
-//! One run: its connections and its results so far.
+//! A run with its connections and its results so far.
 
 use crate::{
     agent,
@@ -14,44 +14,44 @@ use std::{
     path::{Path, PathBuf},
 };
 
-/// What keeps a run from starting, or a step from being compared.
+/// An error that prevents a run, or the comparison of a step.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum Error {
-    /// The folder is not the recordings'.
+    /// The folder does not contain the recordings.
     #[error("{} holds no recordings: there is no INDEX.md", .0.display())]
     NoRecordings(PathBuf),
     /// A recording cannot be read.
     #[error("cannot read the recording {}", path.display())]
     Recording {
-        /// Which.
+        /// Path of the recording.
         path: PathBuf,
-        /// Why.
+        /// The error of the file system.
         #[source]
         source: std::io::Error,
     },
-    /// The master or an agent cannot be talked to.
+    /// The exchange with the master or an agent failed.
     #[error("an exchange failed")]
     Exchange(#[from] client::Error),
-    /// An earlier step did not give what this one needs.
+    /// An earlier step did not provide what this step needs.
     #[error("{0}")]
     Missing(String),
 }
 
-/// How one comparison came out.
+/// The result of one comparison.
 #[derive(Clone, Debug)]
 pub struct Outcome {
     /// The recording.
     pub recording: String,
     /// The name of the request or the expected event.
     pub step: String,
-    /// The differences; empty: none.
+    /// The differences; empty if there are none.
     pub differences: Vec<String>,
-    /// Differences due to the master's build, which do not count.
+    /// Differences of the master's build, which do not count.
     pub build_differences: Vec<String>,
 }
 
-/// Replays everything against a master.
+/// Replays all recordings against a master.
 pub async fn replay(master: SocketAddr, fixtures: &Path) -> Result<Vec<Outcome>, Error> {
     let recordings = Recordings::open(fixtures)?;
     client::exchange(master, &Request::get("/health")).await?;
@@ -86,7 +86,7 @@ impl Run {
         });
     }
 
-    /// A step that could not be taken.
+    /// Adds the outcome of a step that could not be executed.
     pub(crate) fn fail(&mut self, recording: &str, step: &str, error: &dyn std::error::Error) {
         let mut why = error.to_string();
         let mut source = error.source();
@@ -104,7 +104,7 @@ impl Run {
         self.ask_at(self.master, recording, request).await;
     }
 
-    /// Sends a request anywhere and compares the answer.
+    /// Sends a request to any address and compares the answer.
     pub(crate) async fn ask_at(&mut self, addr: SocketAddr, recording: &str, request: &Request) {
         let step = format!("{} {}", request.method, request.target);
         match client::exchange(addr, request).await {
@@ -142,7 +142,7 @@ impl Run {
         self.record(recording, step, differences);
     }
 
-    /// Compares an event, and the values in it that have a fixed vocabulary.
+    /// Compares an event, including those values that have a fixed set.
     pub(crate) fn compare_event(&mut self, recording: &str, step: &str, recorded: &Value, live: &Value) {
         let (recorded, live) = (&compare::without_races(recorded), &compare::without_races(live));
         let mut differences = Differences::default();
@@ -166,7 +166,8 @@ impl Run {
                     .map(compare::without_ids)
             };
             let (expected, found) = (text(recorded), text(live));
-            // Available resources differ from cluster to cluster, and so do paths.
+            // Available resources and paths differ between clusters, so the text after them is not
+            // compared.
             let prefix = |text: &Option<String>| {
                 text.as_deref()
                     .map(|text| text.split(['/', '[']).next().unwrap_or_default().to_owned())

@@ -14,7 +14,7 @@ use std::time::{Duration, Instant};
 const ALPHA: &str = "1-main/12-alpha-first-stream";
 const BETA: &str = "1-main/13-beta-stream";
 
-/// Plays the whole run.
+/// Replays the complete run.
 pub(crate) async fn replay(run: &mut Run) -> Result<(), Error> {
     let (mut operator, operator_events) = {
         let (head, stream) = client::open(
@@ -35,7 +35,7 @@ pub(crate) async fn replay(run: &mut Run) -> Result<(), Error> {
     let mut alpha = begin(run, &subscribe).await?;
     wrong_calls(run, &alpha).await;
     groups(run, &mut alpha).await?;
-    // What the first framework holds would be missing from the second one's offer.
+    // The offers that the first framework holds would be missing from the second one's offer.
     alpha.step_aside().await?;
     let mut beta = Framework::subscribe(run.master, &run.recordings.request_body(BETA)?).await?;
     beta.settle_beside(&alpha);
@@ -81,7 +81,7 @@ async fn begin(run: &mut Run, subscribe: &Value) -> Result<Framework, Error> {
     for state in ["TASK_STARTING", "TASK_RUNNING"] {
         compare_update(run, &mut alpha, "task-1", state).await?;
     }
-    // Nothing was on offer when this was recorded; other agents may be here.
+    // When this was recorded, no resources were offered; here other agents may offer some.
     alpha.step_aside().await?;
     documents::all_at_moment(run, "03-1fw-1task").await;
     Ok(alpha)
@@ -100,7 +100,7 @@ async fn compare_update(
     Ok(())
 }
 
-/// The update of the first stream with this state.
+/// The recorded update of this task with this state on the first stream.
 fn recorded_update(run: &Run, task: &str, state: &str) -> Result<Option<Value>, Error> {
     let events = run.recordings.events(ALPHA)?;
     Ok(events.into_iter().find(|event| {
@@ -109,7 +109,7 @@ fn recorded_update(run: &Run, task: &str, state: &str) -> Result<Option<Value>, 
     }))
 }
 
-/// Tasks that end by themselves, and a group.
+/// Tasks that end without a kill, and a task group.
 async fn groups(run: &mut Run, alpha: &mut Framework) -> Result<(), Error> {
     let offer = alpha.offer().await?;
     let request = run.recordings.json("1-main/04-accept-group.request.json")?;
@@ -123,7 +123,7 @@ async fn groups(run: &mut Run, alpha: &mut Framework) -> Result<(), Error> {
     Ok(())
 }
 
-/// A second framework, without capabilities.
+/// Subscribes a second framework, without capabilities.
 async fn with_two_frameworks(run: &mut Run, beta: &mut Framework) -> Result<(), Error> {
     let offer = beta.offered().await?;
     let recorded = run.recordings.json("1-main/05-offer-legacy.json")?;
@@ -144,7 +144,7 @@ async fn with_two_frameworks(run: &mut Run, beta: &mut Framework) -> Result<(), 
     Ok(())
 }
 
-/// Tasks that are not launched, each for its own reason.
+/// Tasks that are not launched for various reasons.
 async fn refused_tasks(run: &mut Run, alpha: &mut Framework, beta: &mut Framework) -> Result<(), Error> {
     let cases = [
         "accept-stale-offer",
@@ -168,7 +168,7 @@ async fn refused_tasks(run: &mut Run, alpha: &mut Framework, beta: &mut Framewor
     compare_status(run, beta, recording, &recorded["event"]).await
 }
 
-/// Awaits the update that a recording ends with.
+/// Waits for the update with which a recording ends, and compares it.
 async fn compare_status(
     run: &mut Run,
     framework: &mut Framework,
@@ -244,8 +244,8 @@ async fn kills(run: &mut Run, alpha: &mut Framework, beta: &mut Framework) -> Re
     let group = "1-main/08-kill-group-member";
     let recorded = run.recordings.json(&format!("{group}.json"))?;
     alpha.call(&recorded["call"]).await?;
-    // Whether a container still has its network when it is killed is a race: one of the two
-    // recordings had it.
+    // Whether a container still has its network when it is killed depends on a race; one of the two
+    // recordings has it.
     let mut both = vec![recorded["event"].clone()];
     both.extend(recorded_update(run, "grp-b", "TASK_KILLING")?);
     let live = [
@@ -275,7 +275,7 @@ async fn kills(run: &mut Run, alpha: &mut Framework, beta: &mut Framework) -> Re
     Ok(())
 }
 
-/// Calls that only have an answer.
+/// Calls that have no effect except their answer.
 async fn calls(run: &mut Run, alpha: &Framework) {
     let cases = [
         ("suppress", json!({"type": "SUPPRESS"})),
@@ -329,7 +329,7 @@ fn update_framework(id: &str, checkpoint: bool) -> Value {
     }}})
 }
 
-/// Calls that are refused.
+/// Calls that the master rejects.
 async fn wrong_calls(run: &mut Run, alpha: &Framework) {
     let revive = alpha.request(&json!({"type": "REVIVE"}));
     let raw = |body: &str| Request {
@@ -427,7 +427,7 @@ async fn wrong_calls(run: &mut Run, alpha: &Framework) {
     }
 }
 
-/// Compares the head of an answer that may not end.
+/// Compares the head of a response whose body may not end.
 async fn compare_open(run: &mut Run, recording: &str, request: &Request) {
     let recorded = match run.recordings.answer(recording) {
         Ok(recorded) => recorded,
@@ -446,7 +446,7 @@ async fn compare_open(run: &mut Run, recording: &str, request: &Request) {
     }
 }
 
-/// The framework subscribes again: the old stream ends, and calls by it are refused.
+/// The framework subscribes again: the old stream ends, and calls with its stream id are rejected.
 async fn failover(run: &mut Run, mut old: Framework, subscribe: &Value) -> Result<Framework, Error> {
     let mut again = subscribe.clone();
     again["framework_id"] = json!({"value": old.id});
@@ -479,7 +479,7 @@ async fn failover(run: &mut Run, mut old: Framework, subscribe: &Value) -> Resul
     Ok(third)
 }
 
-/// Waits until the master has noticed a closed stream.
+/// Waits until the master has detected that a stream was closed.
 async fn wait_until_disconnected(run: &Run, call: &Request) -> Result<(), Error> {
     let end = Instant::now() + Duration::from_secs(10);
     while client::exchange(run.master, call).await?.head.code() == 202 {
@@ -493,7 +493,7 @@ async fn wait_until_disconnected(run: &Run, call: &Request) -> Result<(), Error>
     Ok(())
 }
 
-/// A framework that goes away, one that may not come back, and one that is torn down.
+/// A framework that disconnects, one that may not subscribe again, and one that is torn down.
 async fn endings(run: &mut Run, mut alpha: Framework, beta: Framework) -> Result<(), Error> {
     let (id, call) = (beta.id.clone(), beta.request(&json!({"type": "REVIVE"})));
     drop(beta);
@@ -527,7 +527,7 @@ async fn endings(run: &mut Run, mut alpha: Framework, beta: Framework) -> Result
     Ok(())
 }
 
-/// Of every type of operator event, all that came look like all that were recorded.
+/// Compares all operator events with the recorded ones, separately for each type of event.
 async fn operator_events_fit(
     run: &mut Run,
     operator: &mut client::Stream,

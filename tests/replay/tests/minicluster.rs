@@ -11,7 +11,7 @@ use std::{net::SocketAddr, path::Path};
 use tokio_util::sync::CancellationToken;
 use transom_minicluster::Config;
 
-/// Replays against a minicluster of so many agents; what differs.
+/// Replays the recordings against a minicluster with this number of agents; returns the failures.
 async fn replay_against(agents: usize) -> Vec<String> {
     let dir = tempfile::tempdir().unwrap();
     let mut config = Config::three_agents(dir.path());
@@ -53,7 +53,7 @@ async fn minicluster_with_three_agents_answers_as_recorded() {
 
 #[tokio::test]
 async fn unreachable_master_is_an_error() {
-    // A port that was just free.
+    // Nothing listens on a port that was closed a moment ago.
     let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
     let addr: SocketAddr = listener.local_addr().unwrap();
     drop(listener);

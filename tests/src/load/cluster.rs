@@ -1,5 +1,5 @@
-//! A master whose agents have unlimited room and whose tasks run nothing: it answers every call at
-//! once, so that only the daemon takes time.
+//! A master whose agents have unlimited resources and whose tasks run nothing. It answers every
+//! call immediately, so that measured times are the daemon's.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::convert::Infallible;
@@ -89,7 +89,7 @@ impl Cluster {
         Cluster { shared, address }
     }
 
-    /// Waits until so many tasks run.
+    /// Waits until this number of tasks runs.
     pub async fn running(&self, tasks: usize) {
         let mut changes = self.shared.acknowledged.subscribe();
         while self.shared.world().tasks.len() != tasks {
@@ -102,7 +102,7 @@ impl Cluster {
         self.shared.world().tasks.keys().cloned().collect()
     }
 
-    /// Ends the task with `TASK_FAILED` if it runs.
+    /// Ends the task with `TASK_FAILED` if it is running.
     pub fn fail(&self, task: &str) {
         let mut world = self.shared.world();
         if world.tasks.contains_key(task) {
@@ -111,8 +111,8 @@ impl Cluster {
         }
     }
 
-    /// Sends so many changed statuses of running tasks, one after the other, and waits until all of
-    /// them are acknowledged.
+    /// Sends `count` status updates of running tasks, each with another message, and waits until
+    /// all of them are acknowledged.
     pub async fn updates(&self, count: u64) {
         let mut acknowledged = self.shared.acknowledged.subscribe();
         let goal = *acknowledged.borrow() + count;
@@ -139,7 +139,7 @@ impl World {
     fn send(&mut self, event: &Value) {
         let text = event.to_string();
         let record = format!("{}\n{text}", text.len());
-        // A daemon that was killed hears nothing.
+        // No stream is open after the daemon was killed.
         if let Some(stream) = &self.stream {
             let _ = stream.send(record.into());
         }

@@ -1,4 +1,4 @@
-//! The daemon as a process, with only the apps service, on the cluster of the benchmarks.
+//! The daemon as a process, with only the apps service, on the cluster of the load tests.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -10,9 +10,9 @@ use crate::site::{addresses, copy_components};
 use serde_json::{Value, json};
 use tempfile::TempDir;
 
-/// How often a condition is looked at.
+/// Interval between two evaluations of a condition.
 const POLL: Duration = Duration::from_millis(10);
-/// How long anything may take.
+/// Timeout of every condition and request.
 const LIMIT: Duration = Duration::from_mins(5);
 
 pub struct Daemon {
@@ -23,13 +23,13 @@ pub struct Daemon {
 }
 
 impl Daemon {
-    /// Starts a daemon with a store of its own.
+    /// Starts a daemon with its own store.
     pub async fn start(master: SocketAddr) -> Daemon {
         Daemon::start_with(master, "file:store").await
     }
 
-    /// Starts a daemon with this store. Daemons that share one elect a leader, again within about
-    /// two seconds when it is gone.
+    /// Starts a daemon with this store. Daemons that share a store elect a leader, and another one
+    /// within about two seconds of the leader's death.
     pub async fn start_with(master: SocketAddr, store: &str) -> Daemon {
         let dir = tempfile::tempdir().expect("a directory");
         copy_components(&dir.path().join("plugins"));
@@ -63,8 +63,8 @@ impl Daemon {
         .await;
     }
 
-    /// Kills the process and starts it again: returns the times until it is ready, and until it
-    /// answers a question rightly.
+    /// Kills the process and starts it again. Returns the times until it is ready and until it
+    /// returns the expected answer.
     pub async fn fail_over(&mut self, path: &str, pointer: &str, expected: &Value) -> Value {
         self.kill();
         let begun = Instant::now();
@@ -86,7 +86,7 @@ impl Daemon {
         self.process.as_ref().expect("a daemon").pid()
     }
 
-    /// Of the apps service.
+    /// The address of the apps service.
     pub fn address(&self) -> SocketAddr {
         self.addresses["apps"]
     }
@@ -105,7 +105,7 @@ impl Daemon {
         answer.json().await.unwrap_or_default()
     }
 
-    /// Sends a change, which has to be accepted.
+    /// Sends a change, which must be accepted.
     pub async fn change(&self, method: reqwest::Method, path: &str, body: &Value) -> Value {
         let request = self.http.request(method, self.apps(path)).json(body);
         let answer = request.timeout(LIMIT).send().await.expect("an answer");
@@ -115,7 +115,7 @@ impl Daemon {
         serde_json::from_str(&text).unwrap_or_default()
     }
 
-    /// Whether it is the leader.
+    /// Whether this daemon is the leader.
     pub async fn leads(&self) -> bool {
         let answer = self.http.get(self.admin("/ready")).send().await;
         let Ok(answer) = answer else { return false };

@@ -1,6 +1,6 @@
-//! For benchmarks of the apps service and for tests with thousands of changes: the daemon with only
-//! this service, and a cluster that answers at once and runs nothing, so that the times are the
-//! daemon's.
+//! Helpers for benchmarks of the apps service and for tests with thousands of changes: the daemon
+//! with only this service, and a cluster that answers immediately and runs nothing, so that
+//! measured times are the daemon's.
 
 pub mod cluster;
 pub mod daemon;
@@ -9,17 +9,17 @@ use std::time::Duration;
 
 use serde_json::{Value, json};
 
-/// In seconds.
+/// A duration in seconds.
 pub fn seconds(time: Duration) -> f64 {
     rounded(time.as_secs_f64())
 }
 
-/// To a thousandth.
+/// A number rounded to three decimal places.
 pub fn rounded(number: f64) -> f64 {
     (number * 1e3).round() / 1e3
 }
 
-/// In milliseconds.
+/// Quantiles in milliseconds.
 pub fn quantiles(mut times: Vec<Duration>) -> Value {
     times.sort_unstable();
     let at = |of_hundred: usize| {

@@ -1,4 +1,4 @@
-//! The end of a run: it leaves nothing on the cluster or on this machine.
+//! The clean-up of a run: nothing stays on the cluster or on this machine.
 
 use std::time::Duration;
 
@@ -7,23 +7,24 @@ use transom_testkit::retry_until;
 
 use crate::site::{Site, text};
 
-/// How long the daemon may take to delete what stories left.
+/// Time for the daemon to delete what stories left.
 const TIDY: Duration = Duration::from_secs(20);
-/// How long the master may take until no task is left.
+/// Time for the master to remove the frameworks and their tasks.
 const GONE: Duration = Duration::from_mins(1);
 const POLL: Duration = Duration::from_millis(400);
 
-/// Stops the daemon, tears all frameworks of the run down and waits until none of their tasks is
-/// active. Returns what did not work, with the command that does it by hand.
+/// Stops the daemon, tears down all frameworks of the run and waits until none of their tasks is
+/// active. Returns the steps that failed, with the command that executes them manually.
 pub(crate) async fn clean_up(site: &mut Site) -> Vec<String> {
     site.progress.line("cleaning up");
     let mut problems = Vec::new();
     site.deadline = Instant::now() + TIDY;
-    // Where the principal may not tear frameworks down, this is what ends their tasks.
+    // If the principal may not tear frameworks down, only this ends their tasks.
     if tokio::time::timeout(TIDY, site.tidy()).await.is_err() {
         site.progress.line("deleting the apps timed out");
     }
-    // Before its framework is torn down, or it would register another one.
+    // The daemon is stopped before its framework is torn down, because it would register another
+    // one.
     if let Some(daemon) = site.daemon.take()
         && let Err(error) = daemon.stop().await
     {
@@ -53,7 +54,7 @@ pub(crate) async fn clean_up(site: &mut Site) -> Vec<String> {
     problems
 }
 
-/// Waits until the master has no framework of the run any more.
+/// Waits until the master has no framework of the run.
 async fn gone(site: &Site) -> Result<(), String> {
     let what = format!("frameworks {}* to be gone", site.run);
     retry_until(Instant::now() + GONE, POLL, &what, || async {

@@ -19,13 +19,13 @@ use transom_tests::site::addresses_in;
 use crate::site::FAILOVER_TIMEOUT;
 
 const POLL: Duration = Duration::from_millis(50);
-/// Lines of the log that an error shows.
+/// Number of log lines in an error.
 const LINES: usize = 5;
 
 /// The options of a daemon.
 #[derive(Clone, Debug)]
 pub(crate) struct Setup {
-    /// Its configuration is `NAME.toml`, its log `NAME.log`.
+    /// The configuration is in `NAME.toml`, the log in `NAME.log`.
     pub(crate) name: String,
     pub(crate) master: String,
     pub(crate) credentials: Option<(String, String)>,
@@ -33,7 +33,7 @@ pub(crate) struct Setup {
     pub(crate) task_user: String,
     /// The name of the apps' framework.
     pub(crate) apps: String,
-    /// The name of the workflow's framework; without one there is neither workflow nor discovery.
+    /// The name of the workflow's framework. `None`: the daemon has neither workflow nor discovery.
     pub(crate) jobs: Option<String>,
     /// `store.server`.
     pub(crate) store: String,
@@ -54,7 +54,7 @@ impl Setup {
             quoted(master)
         );
         if let Some((user, _)) = &self.credentials {
-            // The password is a variable of the process: logs and configuration may be kept and
+            // The password is passed in a variable, because logs and configuration may be kept and
             // passed on.
             let user = quoted(user);
             let _ = writeln!(toml, "username = {user}\nprincipal = {user}");
@@ -84,7 +84,7 @@ impl Setup {
 
 /// A TOML string.
 fn quoted(text: &str) -> String {
-    // JSON's escapes are among TOML's.
+    // JSON's escape sequences are valid in TOML.
     Value::from(text).to_string()
 }
 
@@ -94,12 +94,12 @@ pub(crate) struct Daemon {
     program: Program,
     addresses: BTreeMap<String, SocketAddr>,
     log: PathBuf,
-    /// Where this process's part of the log begins.
+    /// Offset in the log at which the lines of this process begin.
     begin: usize,
 }
 
 impl Daemon {
-    /// Starts it in `dir` and waits until it listens.
+    /// Starts the daemon in `dir` and waits until it listens.
     pub(crate) async fn start(dir: &Path, setup: &Setup, deadline: Instant) -> anyhow::Result<Self> {
         let file = format!("{}.toml", setup.name);
         fs::write(dir.join(&file), setup.toml()).with_context(|| format!("cannot write {file}"))?;
@@ -131,8 +131,7 @@ impl Daemon {
         }
     }
 
-    /// Waits until it is registered with the master and can answer for everything, leading or
-    /// standing by.
+    /// Waits until the daemon is registered with the master and ready, leading or standing by.
     pub(crate) async fn ready(
         &mut self,
         http: &reqwest::Client,
@@ -163,7 +162,7 @@ impl Daemon {
         }
     }
 
-    /// An address of one of its ports, by the names of `--port`.
+    /// A URL on one of its ports, by the names of `--port`.
     pub(crate) fn url(&self, port: &str, path: &str) -> anyhow::Result<String> {
         Ok(format!("http://{}{path}", self.address(port)?))
     }
@@ -180,7 +179,8 @@ impl Daemon {
         Ok(())
     }
 
-    /// Stops it as a supervisor does; an error when it has to be killed or reports a failure.
+    /// Stops the daemon with SIGTERM, as a supervisor does. An error means that it had to be killed
+    /// or ended with a failure.
     pub(crate) async fn stop(self) -> anyhow::Result<()> {
         let ended = self.program.stop().await;
         let status = ended.context("the daemon did not end on SIGTERM within 20 s")?;
@@ -188,7 +188,7 @@ impl Daemon {
         Ok(())
     }
 
-    /// kill -9.
+    /// Kills the daemon with SIGKILL.
     pub(crate) fn kill(self) {
         drop(self.program);
     }
@@ -196,12 +196,12 @@ impl Daemon {
     fn written(&self) -> String {
         let text = fs::read(&self.log).unwrap_or_default();
         let text = String::from_utf8_lossy(text.get(self.begin..).unwrap_or_default());
-        // A line that is being written is read next time.
+        // An incomplete line is read next time.
         text.rfind('\n')
             .map_or(String::new(), |end| text[..end].to_owned())
     }
 
-    /// The last warnings and errors of its log, or its last lines when there are none.
+    /// The last warnings and errors of the log, or its last lines if there are none.
     fn last_lines(&self) -> String {
         let text = self.written();
         let warns = |line: &&str| ["\"WARN\"", "\"ERROR\""].iter().any(|level| line.contains(level));

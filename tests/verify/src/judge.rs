@@ -1,4 +1,4 @@
-//! The rules for tasks, as pure functions from observations to violations.
+//! The rules for tasks, as pure functions that map observations to violations.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -7,8 +7,8 @@ use crate::master::Task;
 /// Task ids.
 pub(crate) type Ids = BTreeSet<String>;
 
-/// Compares the task ids of the daemon with those in the master's two documents; `count` of them
-/// are expected.
+/// Compares the task ids of the daemon with those in the master's two documents. `count` ids are
+/// expected.
 pub(crate) fn agree(count: usize, daemon: &Ids, tasks: &Ids, state: &Ids) -> Result<(), String> {
     let mut problems = Vec::new();
     for (document, ids) in [("GET_TASKS", tasks), ("/state", state)] {
@@ -31,8 +31,8 @@ pub(crate) fn agree(count: usize, daemon: &Ids, tasks: &Ids, state: &Ids) -> Res
     }
 }
 
-/// Checks every task that the master remembers of an app or job: `count` were launched, each once,
-/// and none ended in an unrequested way.
+/// Checks every task of an app or job that the master remembers: `count` tasks were launched, each
+/// once, and none ended unexpectedly.
 pub(crate) fn launched(count: usize, tasks: &[Task]) -> Result<(), String> {
     let mut times: BTreeMap<&str, usize> = BTreeMap::new();
     for task in tasks {
@@ -61,7 +61,8 @@ pub(crate) fn launched(count: usize, tasks: &[Task]) -> Result<(), String> {
     Ok(())
 }
 
-/// No two active tasks of one agent have a port in common, and each has `count`.
+/// Checks that no two active tasks on an agent have a port in common, and that each has `count`
+/// ports.
 pub(crate) fn ports_apart(count: usize, tasks: &[Task]) -> Result<(), String> {
     let mut owners: BTreeMap<(&str, u16), &str> = BTreeMap::new();
     for task in tasks.iter().filter(|task| task.is_active()) {
@@ -83,8 +84,8 @@ pub(crate) fn ports_apart(count: usize, tasks: &[Task]) -> Result<(), String> {
     Ok(())
 }
 
-/// The ids that belong to an app or a job: those that begin with its name and a dot, and for a job
-/// the name itself.
+/// The tasks of an app or a job: their ids begin with its name and a dot. The id of a job's task
+/// may also be the name itself.
 pub(crate) fn of<'a>(name: &str, tasks: &'a [Task]) -> impl Iterator<Item = &'a Task> {
     let prefix = format!("{}.", name.trim_start_matches('/'));
     let exact = name.to_owned();
@@ -93,8 +94,8 @@ pub(crate) fn of<'a>(name: &str, tasks: &'a [Task]) -> impl Iterator<Item = &'a 
         .filter(move |task| task.id == exact || task.id.starts_with(&prefix))
 }
 
-/// How often a line that equals `line` is in a task's output. An agent's executor writes the
-/// command itself there too.
+/// The number of lines of a task's output that are equal to `line`. The command that contains it
+/// does not count; an agent's executor writes it to the output, too.
 pub(crate) fn lines(output: &str, line: &str) -> usize {
     output.lines().filter(|one| *one == line).count()
 }

@@ -10,8 +10,8 @@
 //! * Every framework's name begins with the name of the run, `transom-verify-` and eight
 //!   hexadecimal digits. No other framework's task is touched.
 //! * When [`run`] returns, also after a failure or a signal, the daemons are stopped and their
-//!   frameworks torn down; the report names each step of that which failed. After SIGKILL the
-//!   master itself removes the frameworks after [`FAILOVER_TIMEOUT`].
+//!   frameworks are torn down; the report contains each of these steps that failed. After SIGKILL
+//!   the master itself removes the frameworks after [`FAILOVER_TIMEOUT`].
 //! * Each story has a timeout. A failed or late story does not prevent the others.
 //!
 //! # Errors

@@ -1,4 +1,4 @@
-//! `verify`: one run, and a table of its results.
+//! `verify`: executes one run and prints its results.
 
 use std::io::Write;
 use std::path::PathBuf;
@@ -9,22 +9,22 @@ use anyhow::{Context, bail};
 use clap::{Parser, ValueEnum};
 use transom_verify::{Name, Options, Outcome, Report, run};
 
-/// Runs Transom against a master and verifies what it does from outside.
+/// Runs Transom against a master and verifies its behaviour from outside.
 ///
-/// The daemon is started on this machine with frameworks of its own, whose names begin with
-/// `transom-verify-`. They are torn down at the end. Agents and the ports of their tasks have to be
-/// reachable from here.
+/// The daemon is started on this machine with its own frameworks, whose names begin with
+/// `transom-verify-`. They are torn down at the end. Agents and the ports of their tasks must be
+/// reachable from this machine.
 ///
-/// Exit code: 0 when everything held, 1 when something did not, 2 when the run could not begin or
-/// was interrupted.
+/// Exit code: 0 when every story held, 1 when one failed, 2 when the run could not begin or was
+/// interrupted.
 #[derive(Debug, Parser)]
 #[command(name = "verify", bin_name = "cargo xtask verify")]
 struct Arguments {
-    /// A master: `http://host:port` or `host:port`. One that does not lead redirects to the one
-    /// that does.
+    /// A master: `http://host:port` or `host:port`. A master that does not lead redirects to the
+    /// leading one.
     #[arg(long)]
     master: String,
-    /// The user that master and agents ask for; also the frameworks' principal.
+    /// The user for masters and agents that require credentials; also the frameworks' principal.
     #[arg(long, requires = "password")]
     user: Option<String>,
     /// That user's password. A variable is not shown in the process table.
@@ -35,23 +35,22 @@ struct Arguments {
         hide_env_values = true
     )]
     password: Option<String>,
-    /// The role that offers are taken for.
+    /// The role whose offers are used.
     #[arg(long, default_value = "*")]
     role: String,
-    /// The user that tasks run as on the agents.
+    /// The user as whom tasks run on the agents.
     #[arg(long, default_value = "root", value_name = "NAME")]
     task_user: String,
-    /// The stories to run, separated by commas; all when left out.
+    /// The stories to run, separated by commas. Default: all.
     #[arg(long, value_enum, value_delimiter = ',', value_name = "NAME,...")]
     only: Vec<Name>,
-    /// How long each story may take.
+    /// Timeout of each story in seconds.
     #[arg(long, default_value_t = 180, value_name = "SECONDS", value_parser = clap::value_parser!(u64).range(1..=86_400))]
     limit: u64,
-    /// Where to keep the logs. Without it they are kept in a temporary directory when something
-    /// failed.
+    /// Directory for the logs. Default: a temporary directory, which is kept if something failed.
     #[arg(long, value_name = "DIR")]
     logs: Option<PathBuf>,
-    /// How to show the result.
+    /// Format of the result.
     #[arg(long, value_enum, default_value_t = Output::Table)]
     output: Output,
     /// The same as `--output json`.
@@ -61,9 +60,9 @@ struct Arguments {
 
 #[derive(Clone, Copy, Debug, Eq, PartialEq, ValueEnum)]
 enum Output {
-    /// For people.
+    /// A table for reading.
     Table,
-    /// For programs: one object.
+    /// One JSON object for programs.
     Json,
 }
 
@@ -102,7 +101,7 @@ async fn carry_out(arguments: Arguments) -> anyhow::Result<ExitCode> {
     })
 }
 
-/// `host:port` of the master as it was given.
+/// `host:port` of the given master.
 fn authority(master: &str) -> anyhow::Result<String> {
     let expected = "expected http://HOST:PORT or HOST:PORT of a master, such as http://10.0.0.1:5050";
     if master.starts_with("https://") {
@@ -129,7 +128,7 @@ fn show(json: bool, report: &Report) -> anyhow::Result<()> {
         report.to_string()
     };
     match std::io::stdout().write_all(text.as_bytes()) {
-        // The reader has seen enough, as `head` has.
+        // The reader has closed the output, as `head` does.
         Err(error) if error.kind() == std::io::ErrorKind::BrokenPipe => Ok(()),
         written => written.context("cannot write the report"),
     }

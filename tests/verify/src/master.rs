@@ -1,4 +1,4 @@
-//! A client of the master's and the agents' HTTP APIs: how the cluster sees the daemon's tasks.
+//! A client of the master's and the agents' HTTP APIs: the cluster's view of the daemon's tasks.
 //!
 //! It shares no code with the daemon's own client, so that the same bug cannot hide in both.
 
@@ -12,13 +12,13 @@ use reqwest::{Method, StatusCode};
 use serde_json::{Value, json};
 
 const TIMEOUT: Duration = Duration::from_secs(20);
-/// Redirects that one call may follow while the masters change their leader.
+/// Maximum of redirects in one call, in case the leading master changes.
 const REDIRECTS: usize = 3;
 
 /// Why a call failed.
 #[derive(Debug)]
 pub(crate) enum Error {
-    /// No connection, or it broke.
+    /// No connection was possible, or it was closed.
     Unreachable(String, reqwest::Error),
     /// An error status.
     Status(String, StatusCode, String),
@@ -56,7 +56,7 @@ impl Error {
     }
 }
 
-/// The leading master, and through it the agents.
+/// A client of the leading master, and through it of the agents.
 #[derive(Debug)]
 pub(crate) struct Master {
     http: reqwest::Client,
@@ -85,7 +85,7 @@ pub(crate) struct Agent {
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub(crate) struct Resources {
     pub(crate) cpus: f64,
-    /// Megabytes.
+    /// In megabytes.
     pub(crate) mem: f64,
     pub(crate) ports: u32,
 }
@@ -98,14 +98,14 @@ pub(crate) struct Task {
     pub(crate) agent: String,
     /// The ports among its resources.
     pub(crate) ports: Vec<u16>,
-    /// Addresses in its last status that has any.
+    /// Addresses in the newest status that contains any.
     pub(crate) addresses: BTreeSet<String>,
-    /// The text of its last status.
+    /// The message of the last status.
     pub(crate) message: String,
 }
 
 impl Task {
-    /// Whether it runs, is about to, or is being killed.
+    /// Whether the task is starting, running, or being killed.
     pub(crate) fn is_active(&self) -> bool {
         matches!(
             self.state.as_str(),
@@ -113,16 +113,16 @@ impl Task {
         )
     }
 
-    /// How it ended, for errors.
+    /// The end of the task, for errors.
     pub(crate) fn end(&self) -> String {
         format!("{} ended in {}: {}", self.id, self.state, self.message)
     }
 }
 
 impl Master {
-    /// `address`: `host:port` of any master. One that does not lead redirects to the one that does,
-    /// which is asked from then on. The leader itself is asked at the address as given: the name it
-    /// has for itself may be unknown here.
+    /// `address` is the `host:port` of any master. A master that does not lead redirects to the
+    /// leading one, which is used from then on. If the given master leads, it is used at the given
+    /// address, because its own name for itself may be unknown on this machine.
     pub(crate) fn new(address: &str, credentials: Option<(String, String)>) -> anyhow::Result<Self> {
         let http = transom_tests::http_builder()
             .redirect(reqwest::redirect::Policy::none())
@@ -136,7 +136,7 @@ impl Master {
         })
     }
 
-    /// `host:port` of the master that answers.
+    /// `host:port` of the master in use.
     pub(crate) fn address(&self) -> String {
         self.leader
             .lock()
@@ -150,7 +150,7 @@ impl Master {
         }
     }
 
-    /// The version of the master, which it shows without credentials.
+    /// The version of the master, which needs no credentials.
     pub(crate) async fn version(&self) -> Result<String, Error> {
         let document = self.get("/version").await?;
         text(&document, "/version", "/version")
@@ -161,7 +161,8 @@ impl Master {
         self.ask(Method::GET, path, None).await
     }
 
-    /// A call of the operator API that reads; the part of the answer that has the call's name.
+    /// Sends a reading call of the operator API; returns the part of the answer that has the call's
+    /// name.
     pub(crate) async fn call(&self, kind: &str) -> Result<Value, Error> {
         let body = json!({"type": kind}).to_string();
         let answer = self
@@ -170,7 +171,7 @@ impl Master {
         Ok(answer[kind.to_ascii_lowercase()].clone())
     }
 
-    /// Removes a framework; the cluster kills its tasks.
+    /// Tears down a framework; the cluster kills its tasks.
     pub(crate) async fn tear_down(&self, framework: &str) -> Result<(), Error> {
         let body = format!("frameworkId={framework}");
         let form = "application/x-www-form-urlencoded";
@@ -222,7 +223,7 @@ impl Master {
         Ok(tasks.filter(Task::is_active).map(|task| task.id).collect())
     }
 
-    /// The active agents and what they have left for `role`.
+    /// The active agents and their available resources for `role`.
     pub(crate) async fn agents(&self, role: &str) -> Result<Vec<Agent>, Error> {
         let document = self.get("/slaves").await?;
         let agents = list(&document["slaves"]).filter(|agent| {

@@ -10,17 +10,16 @@ use crate::stories::Name;
 pub struct Options {
     /// The master's `host:port`.
     pub master: String,
-    /// User and password for masters and agents that ask for them.
+    /// User and password for masters and agents that require them.
     pub credentials: Option<(String, String)>,
-    /// The role that offers are taken for.
+    /// The role whose offers are used.
     pub role: String,
-    /// The user that tasks run as on the agents.
+    /// The user as whom tasks run on the agents.
     pub task_user: String,
     /// The stories, in the order in which they run.
     pub stories: Vec<Name>,
-    /// How long each story may take.
+    /// Timeout of each story.
     pub limit: Duration,
-    /// Where to keep logs; a temporary directory, removed when all stories held, when there is
-    /// none.
+    /// Directory for the logs. `None`: a temporary directory, which is removed if all stories held.
     pub logs: Option<PathBuf>,
 }

@@ -1,4 +1,4 @@
-//! Preconditions of a run. Every error names the problem and the remedy.
+//! Preconditions of a run. Every error contains the problem and the remedy.
 
 use anyhow::{Context, bail, ensure};
 use reqwest::StatusCode;
@@ -9,17 +9,17 @@ use crate::master::{Agent, Error, Master, Resources};
 use crate::options::Options;
 use crate::stories::Name;
 
-/// The oldest version that the daemon works with.
+/// The oldest supported version of the master.
 const OLDEST: (u32, u32) = (1, 6);
 
-/// The resources that all stories may need at the same time.
+/// The resources that stories need at the same time.
 const NEEDED: Resources = Resources {
     cpus: 1.0,
     mem: 1024.0,
     ports: 40,
 };
 
-/// Checks this machine.
+/// Checks that this machine has the programs for these stories.
 pub(crate) fn this_machine(stories: &[Name]) -> anyhow::Result<()> {
     process::check_built().map_err(anyhow::Error::msg)?;
     let needs_redis = stories.contains(&Name::Leader);
@@ -31,7 +31,7 @@ pub(crate) fn this_machine(stories: &[Name]) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// Checks the master and its agents, and follows redirects to the master that leads. Returns its
+/// Checks the master and its agents, after redirects to the leading master. Returns the master's
 /// version.
 pub(crate) async fn cluster(master: &Master, options: &Options) -> anyhow::Result<String> {
     let given = &options.master;
@@ -113,7 +113,8 @@ fn check_room(agents: &[Agent], role: &str) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// Stories read files from agents, and the daemon probes tasks on them.
+/// Checks that agents are reachable, because stories read files from them and the daemon probes
+/// tasks on them.
 async fn check_reachable(master: &Master, agents: &[Agent]) -> anyhow::Result<()> {
     let with_room = agents.iter().filter(|agent| agent.free.cpus > 0.0).take(10);
     for agent in with_room {

@@ -8,7 +8,7 @@ use std::time::{Instant, SystemTime, UNIX_EPOCH};
 
 use anyhow::Context;
 
-/// Where progress lines go.
+/// The destinations of progress lines.
 #[derive(Debug)]
 pub(crate) struct Progress {
     begun: Instant,
@@ -38,7 +38,7 @@ impl Progress {
             now.subsec_millis()
         );
         if let Ok(mut file) = self.file.lock() {
-            // The line was printed; a full disk shows elsewhere.
+            // The line was printed already; a full disk causes errors elsewhere.
             let _ = writeln!(file, "{time} {text}");
         }
     }

@@ -11,7 +11,7 @@ use crate::stories::Name;
 /// The result of a run.
 #[derive(Clone, Debug, Serialize)]
 pub struct Report {
-    /// The master that leads.
+    /// The leading master.
     pub master: String,
     /// Its version.
     pub version: String,
@@ -19,11 +19,11 @@ pub struct Report {
     pub run: String,
     /// Whether all stories held and nothing was left behind.
     pub held: bool,
-    /// How long the run took.
+    /// Duration of the run in seconds.
     pub seconds: f64,
-    /// Every story that was asked for.
+    /// The results of all requested stories.
     pub stories: Vec<Verdict>,
-    /// Items that could not be removed from the cluster.
+    /// What could not be removed from the cluster.
     pub left_behind: Vec<String>,
     /// The directory with the logs, if it was kept.
     pub logs: Option<PathBuf>,
@@ -34,25 +34,25 @@ pub struct Report {
 pub struct Verdict {
     /// Its name.
     pub name: Name,
-    /// The verified function.
+    /// The function that the story verifies.
     pub title: &'static str,
-    /// How it ended.
+    /// The outcome.
     pub outcome: Outcome,
-    /// Why it failed.
+    /// The reason of a failure.
     pub reason: Option<String>,
-    /// How long it took.
+    /// Duration of the story in seconds.
     pub seconds: f64,
-    /// Logs and documents that show what happened, of a story that failed.
+    /// Logs and documents for the diagnosis of a failed story.
     pub logs: Vec<PathBuf>,
 }
 
-/// How a story ended.
+/// The outcome of a story.
 #[derive(Clone, Copy, Debug, Eq, PartialEq, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Outcome {
-    /// All of it was as expected.
+    /// Everything was as expected.
     Held,
-    /// Something was not as expected; see the reason.
+    /// Something was not as expected; the reason describes it.
     Failed,
     /// The run was interrupted before the story ended.
     NotRun,

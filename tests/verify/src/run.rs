@@ -1,4 +1,4 @@
-//! A run: preflight, stories one after the other, clean-up.
+//! A run: preflight, the stories one after the other, and the clean-up.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -19,13 +19,13 @@ use crate::report::{Outcome, Report, Verdict};
 use crate::site::Site;
 use crate::stories::{self, Name};
 
-/// How long the daemon may take to start and register.
+/// Time for the daemon to start and register.
 const START: Duration = Duration::from_mins(2);
-/// A story's waits end with its limit; this is for what it does between them.
+/// Time for the end of a story in addition to its timeout, which limits only its waits.
 const CLEANUP_TIMEOUT: Duration = Duration::from_secs(45);
 
-/// Verifies the daemon against a master. A story that does not hold is in the report; an error
-/// means that the run could not begin.
+/// Verifies the daemon against a master. A failed story is part of the report; an error means that
+/// the run could not begin.
 pub async fn run(options: Options) -> anyhow::Result<Report> {
     let mut signals = Signals::new()?;
     preflight::this_machine(&options.stories)?;
@@ -80,10 +80,10 @@ async fn carry_out(site: &mut Site, stories: &[Name], verdicts: &mut Vec<Verdict
     }
 }
 
-/// Runs one story, and removes what it leaves.
+/// Runs one story, and removes what it left.
 async fn tell(site: &mut Site, name: Name) -> Verdict {
     site.progress(name.as_str(), name.title());
-    // The first start compiles the components, which is not the story's time.
+    // The first start compiles the components; this time does not belong to the story.
     site.deadline = Instant::now() + START;
     let started = match name {
         // This story has its own daemons.
@@ -145,7 +145,8 @@ fn not_run(name: Name) -> Verdict {
     }
 }
 
-/// Writes down what daemon and master show after a story failed. Returns the logs and documents.
+/// Records the views of daemon and master after a story failed. Returns the paths of logs and
+/// documents.
 async fn record(site: &Site, name: Name) -> Vec<PathBuf> {
     let dir = site.dir.join(name.as_str());
     let _ = fs::create_dir_all(&dir);
@@ -219,7 +220,8 @@ impl Logs {
         }
     }
 
-    /// Removes a temporary directory if everything held; where the logs are otherwise.
+    /// Removes a temporary directory if everything held; otherwise returns the directory of the
+    /// logs.
     fn keep_unless(self, held: bool) -> Option<PathBuf> {
         match self {
             Self::Given(dir) => Some(dir),

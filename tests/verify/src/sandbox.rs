@@ -5,10 +5,10 @@ use serde_json::Value;
 
 use crate::master::Master;
 
-/// The most that is read of a file.
+/// Maximum of bytes that are read from a file.
 const LENGTH: usize = 64 << 10;
 
-/// A file of a command task's sandbox, from the agent at `endpoint`.
+/// Reads a file of a command task's sandbox from the agent at `endpoint`.
 pub(crate) async fn read(
     master: &Master,
     endpoint: &str,
@@ -44,7 +44,7 @@ fn list(value: &Value) -> impl Iterator<Item = &Value> {
     value.as_array().into_iter().flatten()
 }
 
-/// A path as a part of a query.
+/// A path, percent-encoded for a query.
 fn encoded(path: &str) -> String {
     let byte = |byte: u8| match byte {
         b'a'..=b'z' | b'A'..=b'Z' | b'0'..=b'9' | b'-' | b'_' | b'.' | b'/' => char::from(byte).to_string(),

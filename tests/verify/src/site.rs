@@ -19,31 +19,31 @@ use crate::options::Options;
 use crate::progress::Progress;
 use crate::sandbox;
 
-/// How long the master keeps the frameworks of a run that was killed before it could clean up.
+/// Time for which the master keeps the frameworks of a run that was killed before its clean-up.
 pub const FAILOVER_TIMEOUT: Duration = Duration::from_mins(10);
 
-/// The daemon holds a request for at most half a minute.
+/// Longer than the daemon holds a request, which is at most half a minute.
 const TIMEOUT: Duration = Duration::from_secs(40);
-/// The interval of requests to the daemon, which is on this machine.
+/// Interval of requests to the daemon, which runs on this machine.
 const POLL: Duration = Duration::from_millis(100);
-/// The interval of requests to the master, which serves others too.
+/// Interval of requests to the master, which serves other clients, too.
 const POLL_MASTER: Duration = Duration::from_millis(400);
 
 /// The daemon under test and its surroundings.
 #[derive(Debug)]
 pub(crate) struct Site {
     pub(crate) dir: PathBuf,
-    /// With this the names of all frameworks of the run begin.
+    /// The prefix of all framework names of the run.
     pub(crate) run: String,
     pub(crate) options: Options,
     pub(crate) master: Master,
     pub(crate) http: reqwest::Client,
     pub(crate) progress: Progress,
-    /// The daemon, unless it is stopped.
+    /// `None` while the daemon is stopped.
     pub(crate) daemon: Option<Daemon>,
-    /// The jobs that were queued, to be killed at the end of a story that failed.
+    /// The queued jobs, which are killed at the end of a failed story.
     pub(crate) jobs: Vec<String>,
-    /// When the present story has to be over.
+    /// The deadline of the current story.
     pub(crate) deadline: Instant,
 }
 
@@ -73,7 +73,7 @@ impl Site {
         format!("{}-jobs", self.run)
     }
 
-    /// The options of this run's daemons.
+    /// The options of a daemon of this run.
     pub(crate) fn setup(&self, name: &str, apps: String, jobs: Option<String>, store: String) -> Setup {
         Setup {
             name: name.to_owned(),
@@ -87,7 +87,7 @@ impl Site {
         }
     }
 
-    /// Starts the daemon, again after it was stopped or killed, and waits until both frameworks are
+    /// Starts the daemon, also after it was stopped or killed, and waits until both frameworks are
     /// registered.
     pub(crate) async fn start_daemon(&mut self) -> anyhow::Result<()> {
         let setup = self.setup(
@@ -109,7 +109,7 @@ impl Site {
         Ok(())
     }
 
-    /// Starts the daemon if a story before this one left it stopped.
+    /// Starts the daemon if an earlier story left it stopped.
     pub(crate) async fn ensure_daemon(&mut self) -> anyhow::Result<()> {
         if self.daemon.is_some() {
             return Ok(());
@@ -117,7 +117,7 @@ impl Site {
         self.start_daemon().await
     }
 
-    /// An orderly stop.
+    /// Stops the daemon with SIGTERM.
     pub(crate) async fn stop_daemon(&mut self) -> anyhow::Result<()> {
         self.daemon
             .take()
@@ -126,7 +126,7 @@ impl Site {
             .await
     }
 
-    /// kill -9 of the daemon.
+    /// Kills the daemon with SIGKILL.
     pub(crate) fn kill_daemon(&mut self) -> anyhow::Result<()> {
         self.daemon.take().context("the daemon is not running")?.kill();
         Ok(())
@@ -136,22 +136,22 @@ impl Site {
         self.daemon.as_ref().context("the daemon is not running")
     }
 
-    /// An address of the apps API.
+    /// A URL of the apps API.
     pub(crate) fn apps(&self, path: &str) -> anyhow::Result<String> {
         self.running_daemon()?.url("apps", path)
     }
 
-    /// An address of the workflow API.
+    /// A URL of the workflow API.
     pub(crate) fn workflow(&self, path: &str) -> anyhow::Result<String> {
         self.running_daemon()?.url("workflow", path)
     }
 
-    /// An address of the discovery API.
+    /// A URL of the discovery API.
     pub(crate) fn discovery(&self, path: &str) -> anyhow::Result<String> {
         self.running_daemon()?.url("discovery", path)
     }
 
-    /// Where the daemon answers DNS questions.
+    /// The address on which the daemon answers DNS queries.
     pub(crate) fn dns(&self) -> anyhow::Result<SocketAddr> {
         self.running_daemon()?.address("dns")
     }
@@ -161,7 +161,7 @@ impl Site {
         self.progress.line(&format!("{story}: {text}"));
     }
 
-    /// Waits for something that the daemon shows, until the story's time is over.
+    /// Waits for a state of the daemon, until the story's deadline.
     pub(crate) async fn wait<T>(
         &self,
         what: &str,
@@ -172,7 +172,7 @@ impl Site {
             .map_err(anyhow::Error::msg)
     }
 
-    /// Waits for something that the master shows, until the story's time is over.
+    /// Waits for a state of the master, until the story's deadline.
     pub(crate) async fn wait_master<T>(
         &self,
         what: &str,
@@ -183,14 +183,14 @@ impl Site {
             .map_err(anyhow::Error::msg)
     }
 
-    /// GET of a JSON document.
+    /// Sends a GET request and parses the response as JSON.
     pub(crate) async fn get(&self, url: &str) -> anyhow::Result<Value> {
         let (status, body) = self.send(Method::GET, url, None).await?;
         ensure!(status.is_success(), "GET {url}: {status} {body}");
         serde_json::from_str(&body).with_context(|| format!("GET {url}: expected JSON, got {body}"))
     }
 
-    /// A request that has to be answered with a success; what it was answered.
+    /// Sends a request that must succeed; returns the body.
     pub(crate) async fn write(
         &self,
         method: Method,
@@ -202,7 +202,7 @@ impl Site {
         Ok(serde_json::from_str(&answer).unwrap_or(Value::String(answer)))
     }
 
-    /// A request; status and body of its answer.
+    /// Sends a request; returns the status and the body.
     pub(crate) async fn send(
         &self,
         method: Method,
@@ -234,8 +234,8 @@ impl Site {
         Ok(())
     }
 
-    /// Deletes an app and waits until the daemon has forgotten it and the master shows none of its
-    /// tasks as active.
+    /// Deletes an app and waits until the daemon no longer shows it and the master shows none of
+    /// its tasks as active.
     pub(crate) async fn delete_app(&self, app: &str) -> anyhow::Result<()> {
         let url = self.apps(&format!("/v2/apps{app}"))?;
         self.write(Method::DELETE, &url, None).await?;
@@ -270,7 +270,8 @@ impl Site {
             .collect())
     }
 
-    /// The tasks of an app, once there are `count`, all of them run, and no deployment is left.
+    /// Waits until the app has `count` tasks, all of them run, and no deployment is left; returns
+    /// the tasks.
     pub(crate) async fn running(&self, app: &str, count: usize) -> anyhow::Result<Vec<Value>> {
         let what = format!("{count} running tasks of {app}");
         let looked = self.wait(&what, || async {
@@ -293,7 +294,7 @@ impl Site {
         }
     }
 
-    /// Why an app has too few tasks, according to the daemon.
+    /// The daemon's reasons why an app has too few tasks.
     async fn why_none(&self, app: &str) -> String {
         let Ok(url) = self.apps("/v2/queue") else {
             return String::new();
@@ -312,8 +313,8 @@ impl Site {
         )
     }
 
-    /// Waits until the tasks of an app are the same, and `count`, for the daemon, in `GET_TASKS`
-    /// and in `/state`. When they never are, tasks are lost or doubled.
+    /// Waits until daemon, `GET_TASKS` and `/state` show the same `count` tasks of an app. If they
+    /// never do, tasks are lost or duplicated.
     pub(crate) async fn agreed(&self, app: &str, count: usize) -> anyhow::Result<Ids> {
         let framework = self.framework(&self.apps_framework()).await?;
         let prefix = format!("{}.", app.trim_start_matches('/'));
@@ -330,8 +331,8 @@ impl Site {
         .await
     }
 
-    /// Verifies that an app has the tasks it had before, for the daemon and for the master. The
-    /// error says how those ended that it has no more.
+    /// Verifies that daemon and master show the same tasks of an app as before. The error contains
+    /// how the missing tasks ended.
     pub(crate) async fn kept(&self, app: &str, before: &Ids) -> anyhow::Result<()> {
         let now = self.agreed(app, before.len()).await?;
         if now == *before {
@@ -347,7 +348,7 @@ impl Site {
     }
 
     /// Verifies that the master saw exactly `count` launches for an app or job, each of another
-    /// task, and none that failed.
+    /// task, and that no task failed.
     pub(crate) async fn launched(&self, framework: &str, name: &str, count: usize) -> anyhow::Result<()> {
         let framework = self.framework(framework).await?;
         let tasks = self.master.tasks(&framework).await?;
@@ -378,7 +379,7 @@ impl Site {
         Ok(())
     }
 
-    /// A job's status, once it shows a state.
+    /// Waits until a job has this state; returns its status.
     pub(crate) async fn job_shows(&self, id: &str, state: &str) -> anyhow::Result<Value> {
         let url = self.workflow(&format!("/v0/task/{id}"))?;
         self.wait(&format!("{id} to show {state}"), || async {
@@ -409,8 +410,8 @@ impl Site {
         read.with_context(|| format!("the output of {} on agent {}", task.id, agent.hostname))
     }
 
-    /// Ends what a story left: its apps and jobs. Errors are for the run's clean-up, which tears
-    /// the frameworks down.
+    /// Ends the apps and jobs that a story left. Errors are ignored, because the run's clean-up
+    /// tears down the frameworks.
     pub(crate) async fn tidy(&mut self) {
         if self.daemon.is_none() {
             return;
@@ -428,7 +429,7 @@ impl Site {
         }
         for id in std::mem::take(&mut self.jobs) {
             if let Ok(url) = self.workflow(&format!("/v0/task/{id}")) {
-                // One that has ended stays as it is.
+                // A job that has ended is not changed.
                 let _ = self.send(Method::DELETE, &url, None).await;
             }
         }
@@ -443,7 +444,7 @@ pub(crate) fn ids(tasks: &[Value]) -> Ids {
         .collect()
 }
 
-/// Task id to when it started.
+/// The start times of tasks by task id.
 pub(crate) fn starts(tasks: &[Value]) -> BTreeMap<String, String> {
     let start = |task: &Value| {
         Some((
@@ -454,7 +455,7 @@ pub(crate) fn starts(tasks: &[Value]) -> BTreeMap<String, String> {
     tasks.iter().filter_map(start).collect()
 }
 
-/// An error as a wait shows it.
+/// An error as the text that a wait shows.
 pub(crate) fn text(error: impl Into<anyhow::Error>) -> String {
     format!("{:#}", error.into())
 }

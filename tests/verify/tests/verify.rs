@@ -1,5 +1,4 @@
-//! `verify` as a process against `transom cluster` as a process; they share only the master's
-//! address.
+//! `verify` and `transom cluster` as two processes that share only the master's address.
 #![allow(
     clippy::expect_used,
     clippy::unwrap_used,
@@ -33,7 +32,7 @@ const STORIES: [&str; 9] = [
     "leader",
 ];
 
-/// `verify ARGUMENTS`, with the daemon and the components that this test was given.
+/// `verify ARGUMENTS` with the daemon and the components under test.
 fn verify(master: &str, arguments: &[&str]) -> Command {
     let mut command = Command::new(env!("CARGO_BIN_EXE_verify"));
     command
@@ -46,7 +45,7 @@ fn verify(master: &str, arguments: &[&str]) -> Command {
     command
 }
 
-/// The report in JSON, and the program's other output.
+/// The report in JSON, and the program's standard error.
 fn report(output: &Output) -> (Value, String) {
     let progress = String::from_utf8_lossy(&output.stderr).into_owned();
     let text = String::from_utf8_lossy(&output.stdout);
@@ -65,8 +64,8 @@ fn stderr(output: &Output) -> String {
     String::from_utf8_lossy(&output.stderr).into_owned()
 }
 
-/// Nothing of a run is left: no framework on the master, no daemon or Redis that runs in the
-/// directory of its logs, no task in the sandboxes of the cluster in `dir`.
+/// Requires that nothing of a run is left: no framework on the master, no daemon or Redis that runs
+/// in the directory of its logs, and no task in the sandboxes of the cluster in `dir`.
 async fn assert_nothing_left(cluster: &Cluster, dir: &Path, run: &str) {
     let url = format!("http://{}/state", cluster.master);
     let answer = transom_tests::http().get(&url).send().await.unwrap();
@@ -81,7 +80,7 @@ async fn assert_nothing_left(cluster: &Cluster, dir: &Path, run: &str) {
             "{name} is not of {run}"
         );
     }
-    // The master forgets a framework before its agents have killed the last task.
+    // The master removes a framework before its agents have killed the last task.
     eventually("no process of the run to be left", || async {
         let left = [
             processes_below(&dir.join("logs")),
@@ -97,8 +96,7 @@ async fn assert_nothing_left(cluster: &Cluster, dir: &Path, run: &str) {
     .await;
 }
 
-/// Process id, working directory and command line of processes whose working directory is below
-/// `dir`.
+/// Process ids and descriptions (working directory and command line) of the processes below `dir`.
 fn processes_below(dir: &Path) -> Vec<(i32, String)> {
     let dir = &fs::canonicalize(dir).unwrap();
     let entries = fs::read_dir("/proc").unwrap().flatten();
@@ -145,8 +143,7 @@ async fn every_story_holds_on_the_embedded_cluster() {
     cluster.stop();
 }
 
-/// The check component that probes TCP ports is not there, so no check of that kind can have a
-/// result.
+/// The component that probes TCP ports is missing, so no tcp check can have a result.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn story_that_does_not_hold_is_reported_with_reason_and_logs() {
     let dir = tempfile::tempdir().unwrap();
@@ -164,7 +161,7 @@ async fn story_that_does_not_hold_is_reported_with_reason_and_logs() {
         .unwrap();
     let (table, progress) = (stdout(&output), stderr(&output));
     assert_eq!(output.status.code(), Some(1), "{table}\n{progress}");
-    // One story that fails does not keep the next one from holding.
+    // A failed story does not prevent the next one.
     for expected in [
         "checks  FAILED",
         "events  held",
@@ -240,13 +237,13 @@ async fn interrupt_ends_the_run_and_cleans_up() {
     cluster.stop();
 }
 
-/// Reads a program's standard error until a line has `text`.
+/// Reads a program's standard error until a line contains `text`.
 fn line(run: &mut Child, text: &str) {
     let mut reader = BufReader::new(run.stderr.take().unwrap());
     let mut seen = String::new();
     while reader.read_line(&mut seen).unwrap() > 0 {
         if seen.contains(text) {
-            // Somebody has to go on reading, or the program would wait for that.
+            // The rest must be read, because the program would block on a full pipe.
             std::thread::spawn(move || std::io::copy(&mut reader, &mut std::io::sink()));
             return;
         }
@@ -254,7 +251,7 @@ fn line(run: &mut Child, text: &str) {
     panic!("the program ended without a line with `{text}`:\n{seen}");
 }
 
-/// The preflight's errors about an unsuitable master, with exit code 2.
+/// Requires that the preflight rejects a master with this error and exit code 2.
 fn refused(master: &str, arguments: &[&str], expected: &str) {
     let output = verify(master, arguments).output().unwrap();
     let error = stderr(&output);
@@ -265,15 +262,15 @@ fn refused(master: &str, arguments: &[&str], expected: &str) {
 
 #[test]
 fn master_that_cannot_be_reached_is_named() {
-    // The port was just given back, so nothing listens there.
+    // Nothing listens on a port that was closed a moment ago.
     let free = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
     let master = format!("http://{free}");
     refused(&master, &[], &format!("http://{free}/version cannot be reached"));
     refused("http://127.0.0.1", &[], "expected http://HOST:PORT");
 }
 
-/// A master that answers each path with a status, a header and a body; 404 for others. It ends with
-/// the test program.
+/// Starts a master that answers each path with a status, a header line and a body, and other paths
+/// with 404. The thread ends with the test program.
 fn master_with(answers: Vec<(&'static str, u16, String, Value)>) -> SocketAddr {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let address = listener.local_addr().unwrap();
@@ -337,7 +334,7 @@ fn master_that_cannot_be_used_is_refused_with_the_reason() {
         frameworks.clone(),
     ]);
     refused(&empty, &[], "the master has no active agent");
-    // A master that does not lead sends clients to the one that does.
+    // A master that does not lead redirects to the leading one.
     let to_empty = format!("Location: //{empty}/master/slaves\r\n");
     let standby = start(vec![version("1.11.0"), ("/slaves", 307, to_empty, json!(""))]);
     refused(&standby, &[], "the master has no active agent");
@@ -360,7 +357,7 @@ fn master_that_cannot_be_used_is_refused_with_the_reason() {
     refused(&far, &[], "agent h cannot be reached from this machine");
 }
 
-/// Master and agents ask for credentials: the run and its daemon have to show them everywhere.
+/// Master and agents require credentials, which the run and its daemon must send everywhere.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn cluster_with_credentials_is_verified_with_them() {
     let dir = tempfile::tempdir().unwrap();
@@ -382,7 +379,7 @@ async fn cluster_with_credentials_is_verified_with_them() {
     let (table, progress) = (stdout(&output), stderr(&output));
     assert!(output.status.success(), "{table}\n{progress}");
     assert!(table.contains("2 of 2 stories held"), "{table}");
-    // Logs are passed on.
+    // The logs must not contain the password, because they may be passed on.
     for file in ["daemon.toml", "daemon.log", "verify.log"] {
         let text = fs::read_to_string(logs.join(file)).unwrap();
         assert!(!text.contains("cret:"), "{file} shows the password: {text}");

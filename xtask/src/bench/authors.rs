@@ -1,12 +1,12 @@
-//! `cargo xtask bench authors`: how long it takes from an empty folder to a plugin that serves, in
-//! each language, by the documented commands alone.
+//! `cargo xtask bench authors`: the time from an empty folder to a plugin that serves, in each
+//! language, with only the documented commands.
 //!
 //! The commands are `transom plugin new` and then those of the project's own README.md, line by
 //! line, with the kit that `new` puts into the project. The last one copies the plugin into the
 //! directory of a running `transom dev`, and its time ends when the plugin serves. Afterwards
-//! `transom plugin dev` follows the project, and the time of one change is measured, until it serves.
-//! Nothing is built or compiled before; downloaded packages may be in the caches of cargo, pip and
-//! npm, so a first run measures the network as well.
+//! `transom plugin dev` follows the project, and the time of one change is measured, until it
+//! serves. Nothing is built or compiled before; downloaded packages may be in the caches of cargo,
+//! pip and npm, so a first run measures the network as well.
 
 use std::fs;
 use std::io::{BufRead, BufReader};
@@ -19,24 +19,25 @@ use std::time::{Duration, Instant};
 use anyhow::{Context, Result, bail, ensure};
 use serde_json::{Value, json};
 
-/// A language, the aim in seconds on two cores with downloaded packages, and the plugin's source.
+/// A language, the target time in seconds on two cores with downloaded packages, and the plugin's
+/// source file.
 const LANGUAGES: [(&str, u64, &str); 3] = [
     ("rust", 120, "src/lib.rs"),
     ("python", 180, "src/app.py"),
     ("javascript", 180, "plugin.js"),
 ];
-/// The change: a text of the template, for subscribers, and another.
+/// The measured change: a text of the template that subscribers see, and its replacement.
 const EDIT: [&str; 2] = [
     "this filter takes no expressions",
     "this filter has no expressions",
 ];
 const NAME: &str = "mine";
 const WORLD: &str = "event-filter";
-/// For one command, and for the daemon's start and its admission.
+/// Timeout of a command, of the daemon's start, and of its admission.
 const DEADLINE: Duration = Duration::from_mins(15);
 const INTERVAL: Duration = Duration::from_millis(50);
 
-/// Measures with this `transom`. `variables`: cargo's, for a compiler of components.
+/// Measures with this `transom`. `variables` are cargo's variables for compiling components.
 pub(super) fn figures(transom: &Path, components: &Path, variables: &[(String, String)]) -> Result<Value> {
     let dir = tempfile::tempdir().context("a folder")?;
     let site = Site {
@@ -61,7 +62,7 @@ pub(super) fn figures(transom: &Path, components: &Path, variables: &[(String, S
 
 struct Site<'a> {
     transom: &'a Path,
-    /// For compiled components: empty at the start.
+    /// The cache of compiled components, which is empty at the start.
     cache: PathBuf,
     variables: &'a [(String, String)],
     daemon: Daemon,
@@ -108,8 +109,9 @@ impl Site<'_> {
         }))
     }
 
-    /// How long a change of the source takes until it serves, while `transom plugin dev` follows the
-    /// project: built, tested, copied, compiled by the daemon.
+    /// Measures the time from a change of the source until the new version serves, while `transom
+    /// plugin dev` follows the project: it builds, tests and copies the component, and the daemon
+    /// compiles it.
     fn change(&self, project: &Path, source: &Path) -> Result<f64> {
         let mut dev = self.shell(project, "exec transom plugin dev")?;
         let dev = Running::start(dev.stdout(Stdio::piped()).stderr(Stdio::inherit()))?;
@@ -130,7 +132,7 @@ impl Site<'_> {
         Ok(time)
     }
 
-    /// Runs a command as an author would, in a shell.
+    /// Runs a command in a shell, as an author would.
     fn step(&self, folder: &Path, command: &str) -> Result<Value> {
         let begun = Instant::now();
         let output = self
@@ -162,11 +164,11 @@ impl Site<'_> {
             .env("PATH", std::env::join_paths(path)?)
             .env("TRANSOM_CACHE_DIR", &self.cache)
             .env("TRANSOM_ADMIN_URL", &self.daemon.admin)
-            // The settings of the cargo that runs this program are not an author's.
+            // Authors do not have the settings of the cargo that runs this program.
             .env_remove("CARGO_TARGET_DIR")
             .env_remove("LD_LIBRARY_PATH")
             .env_remove("RUSTFLAGS");
-        // A compiler of components that was fetched for them is not for `cargo test`.
+        // A compiler that was downloaded for components must not be used by `cargo test`.
         if command.contains("transom ") {
             shell.envs(self.variables.iter().map(|(name, value)| (name, value)));
         }
@@ -189,7 +191,7 @@ impl Site<'_> {
         Ok(verdict["digest"].clone())
     }
 
-    /// Waits until the daemon shows this digest of the plugin; null: until it has none.
+    /// Waits until the daemon shows this digest of the plugin; null: until it has no such plugin.
     fn shown(&self, digest: &Value) -> Result<()> {
         let begun = Instant::now();
         loop {
@@ -223,7 +225,8 @@ fn seconds(begun: Instant) -> f64 {
     (begun.elapsed().as_secs_f64() * 10.0).round() / 10.0
 }
 
-/// The lines of a page's `sh` blocks, without `rustup`: the toolchain of this build has a target.
+/// The lines of a page's `sh` blocks, without those of `rustup`, because the toolchain of this
+/// build has the target already.
 fn commands(page: &str) -> Vec<String> {
     let mut commands = Vec::new();
     let mut inside = false;
@@ -256,7 +259,7 @@ impl Daemon {
             command.args(["--port", &format!("{port}=0")]);
         }
         let running = Running::start(command.stdout(Stdio::piped()).stderr(Stdio::null()))?;
-        // The address of the admin port stands in the greeting.
+        // The greeting contains the address of the admin port.
         let admin = running.line("the greeting of `transom dev`", |line| {
             let address = line.trim().strip_prefix("admin").map(str::trim)?;
             Some(address.strip_suffix("/v1/plugins")?.to_owned())
@@ -269,7 +272,7 @@ impl Daemon {
     }
 }
 
-/// A command that runs until it is interrupted, when it is dropped.
+/// A command that runs until it is interrupted; that happens when this is dropped.
 struct Running {
     child: Child,
     lines: Receiver<String>,
@@ -281,7 +284,7 @@ impl Running {
         let mut child = command.spawn().context("cannot start transom")?;
         let output = child.stdout.take().context("its output")?;
         let (lines, arriving) = channel();
-        // To the end, so that the command is never held up.
+        // The output is read to its end, so that the command never blocks on a full pipe.
         thread::spawn(move || {
             for line in BufReader::new(output).lines().map_while(Result::ok) {
                 let _ = lines.send(line);
@@ -310,7 +313,7 @@ impl Running {
 
 impl Drop for Running {
     fn drop(&mut self) {
-        // As Ctrl-C does, so that it leaves nothing behind.
+        // SIGINT, as Ctrl-C sends it, so that the command leaves no process behind.
         let asked = Command::new("kill")
             .args(["-INT", &self.child.id().to_string()])
             .status();

@@ -1,8 +1,8 @@
 //! The Debian package, made by `dpkg-deb` from a staged tree.
 //!
-//! Everything below `/etc` is a configuration file in Debian's sense: an upgrade keeps what the
-//! administrator has changed, also components in `/etc/transom/plugins`. The maintainer scripts are
-//! in `packaging/debian`.
+//! Everything below `/etc` is a configuration file in Debian's sense: an upgrade keeps the
+//! administrator's changes, including components in `/etc/transom/plugins`. The maintainer scripts
+//! are in `packaging/debian`.
 
 use std::fmt::Write as _;
 use std::fs;
@@ -87,7 +87,7 @@ pub(super) fn write(release: &Release, sbom: &[u8], work: &Path) -> anyhow::Resu
         .args(compression)
         .arg("--build")
         .args([&dir, &package])
-        // dpkg-deb sets every later time to this one.
+        // `dpkg-deb` replaces every later timestamp by this one.
         .env("SOURCE_DATE_EPOCH", release.epoch.to_string());
     output(&mut build, "dpkg")?;
     Ok(())
@@ -144,7 +144,7 @@ fn files(release: &Release, sbom: &[u8], work: &Path) -> anyhow::Result<Tree> {
     Ok(tree)
 }
 
-/// As Debian compresses man pages and changelogs.
+/// Compresses a file as Debian compresses man pages and changelogs.
 fn compressed(bytes: &[u8], work: &Path) -> anyhow::Result<Vec<u8>> {
     let (plain, packed) = (work.join("plain"), work.join("packed"));
     fs::write(&plain, bytes)?;
@@ -154,7 +154,7 @@ fn compressed(bytes: &[u8], work: &Path) -> anyhow::Result<Vec<u8>> {
 
 /// The packages of the libraries, with the versions that the binary needs.
 fn dependencies(binary: &Path, work: &Path) -> anyhow::Result<String> {
-    // The program reads a source package's control file.
+    // `dpkg-shlibdeps` requires a source package's control file.
     let dir = work.join("shlibdeps");
     fs::create_dir_all(dir.join("debian"))?;
     fs::write(
@@ -174,7 +174,7 @@ fn md5sums(dir: &Path, tree: &Tree) -> anyhow::Result<Vec<u8>> {
     output(Command::new("md5sum").args(files).current_dir(dir), "coreutils")
 }
 
-/// The size of all files, each rounded up, as policy counts it.
+/// The size of all files, each rounded up, as Debian's policy defines it.
 fn kibibytes(dir: &Path, tree: &Tree) -> anyhow::Result<u64> {
     let mut sum = 0;
     for path in tree.files() {

@@ -1,8 +1,9 @@
 //! The OCI image layout: two layers, made without a container runtime.
 //!
-//! The first layer has what the binary needs of a system: the libraries that it is linked to with
-//! their licences, certificates of authorities, and the user; the second has Transom. There is no
-//! shell. The binary runs as a user without rights, with its state in `/var/lib/transom`.
+//! The first layer has the parts of a system that the binary needs: the libraries that it is linked
+//! to with their licences, certificates of authorities, and the user. The second layer has Transom.
+//! There is no shell. The binary runs as an unprivileged user, with its state in
+//! `/var/lib/transom`.
 
 use std::fs;
 use std::path::Path;
@@ -17,7 +18,8 @@ use super::{Release, digest_of_file, gzip, hex, output};
 use crate::steps::root;
 use sha2::{Digest, Sha256};
 
-/// The user and group, the number that such images have for a user without rights.
+/// The ids of user and group: the number that such images conventionally use for an unprivileged
+/// user.
 const USER: u64 = 65532;
 const AUTHORITIES: &str = "etc/ssl/certs/ca-certificates.crt";
 const SOURCE: &str = "https://github.com/transom-project/transom";
@@ -104,7 +106,7 @@ pub(super) fn write(
     Ok(())
 }
 
-/// The part of a system that the binary needs.
+/// The parts of a system that the binary needs.
 fn system(libraries: &[Library]) -> anyhow::Result<Tree> {
     let mut tree = Tree::default();
     for library in libraries {
@@ -193,7 +195,7 @@ fn blob(blobs: &Path, media_type: &str, document: &Value) -> anyhow::Result<Valu
     Ok(json!({"mediaType": media_type, "digest": format!("sha256:{digest}"), "size": bytes.len()}))
 }
 
-/// As RFC 3339 has it.
+/// A time in the format of RFC 3339.
 fn time(epoch: u64) -> anyhow::Result<String> {
     let mut date = Command::new("date");
     date.args(["--utc", "--date", &format!("@{epoch}"), "+%Y-%m-%dT%H:%M:%SZ"]);

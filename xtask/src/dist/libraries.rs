@@ -9,9 +9,9 @@ use super::output;
 
 /// A library of the system.
 pub(super) struct Library {
-    /// Where the loader looks for it, such as `/lib/x86_64-linux-gnu/libc.so.6`.
+    /// The path where the loader looks for it, such as `/lib/x86_64-linux-gnu/libc.so.6`.
     pub(super) path: PathBuf,
-    /// The Debian package that it is of, and its version, where one is.
+    /// The Debian package that contains it, and the package's version, if there is one.
     pub(super) package: Option<(String, String)>,
 }
 
@@ -33,7 +33,8 @@ pub(super) fn of(binary: &Path) -> anyhow::Result<Vec<Library>> {
     Ok(libraries.collect())
 }
 
-/// The files that `ldd` names: after `=>`, or alone for the loader; the kernel's own has none.
+/// The files in the output of `ldd`: after `=>`, or without it for the loader. The kernel's own
+/// library (vDSO) has no file.
 fn paths(text: &str) -> Vec<PathBuf> {
     let lines = text.lines().filter_map(|line| {
         let line = line.trim();
@@ -44,7 +45,8 @@ fn paths(text: &str) -> Vec<PathBuf> {
     lines.collect()
 }
 
-/// `dpkg` knows a file by the path that its package has, which may be without `/usr`.
+/// The Debian package of a file. `dpkg` knows a file by the path in its package, which may lack the
+/// prefix `/usr`.
 fn package(path: &Path) -> Option<(String, String)> {
     let real = path.canonicalize().ok()?;
     let names = [path.to_path_buf(), real.clone()];

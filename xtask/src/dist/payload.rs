@@ -1,4 +1,4 @@
-//! What every package carries: binary, components, completions, man pages, examples and manual.
+//! The contents of every package: binary, components, completions, man pages, examples and manual.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -10,24 +10,25 @@ use super::output;
 use super::tree::{Content, Tree};
 use crate::steps::root;
 
-/// Folders of `examples` in the packages: without the sources of plugins, which need a checkout.
+/// Folders of `examples` that are packaged. Sources of plugins are not, because they need a
+/// checkout.
 const EXAMPLES: [&str; 6] = ["apps", "dags", "framework", "groups", "monitoring", "pods"];
 
-/// The parts, each with paths relative to where a package puts it.
+/// The contents, with paths relative to the destination in a package.
 pub(super) struct Payload {
     /// The binary without symbols.
     pub(super) binary: PathBuf,
     /// `NAME.wasm` and `NAME.toml`.
     pub(super) components: Tree,
-    /// By shell: the script.
+    /// Name of the shell, and the script.
     pub(super) completions: Vec<(&'static str, Vec<u8>)>,
-    /// By name, such as `transom-serve.1`.
+    /// Name, such as `transom-serve.1`, and the page.
     pub(super) man_pages: Vec<(String, Vec<u8>)>,
     pub(super) examples: Tree,
     pub(super) manual: Tree,
 }
 
-/// Collects the parts; `work` is for files on the way.
+/// Collects the contents; `work` is a folder for temporary files.
 pub(super) fn collect(binary: &Path, components: &Path, work: &Path) -> anyhow::Result<Payload> {
     ensure!(binary.is_file(), "{}: there is no such binary", binary.display());
     let stripped = work.join("transom");
@@ -63,7 +64,8 @@ pub(super) fn collect(binary: &Path, components: &Path, work: &Path) -> anyhow::
     })
 }
 
-/// The pairs directly in the folder: not those for tests and not the examples.
+/// The components and manifests directly in the folder, without the subfolders of tests and
+/// examples.
 fn first_party(dir: &Path) -> anyhow::Result<Tree> {
     let mut tree = Tree::default();
     let entries = fs::read_dir(dir).with_context(|| format!("reading components in {}", dir.display()))?;
@@ -91,8 +93,8 @@ pub(super) fn has_extension(name: &str, extensions: &[&str]) -> bool {
     found.is_some_and(|found| extensions.contains(&found))
 }
 
-/// The files of a folder and its folders for which `wanted` holds; hidden ones are left out, and so
-/// is everything that building examples leaves behind.
+/// The files of a folder and its subfolders for which `wanted` returns true, without hidden files
+/// and build output of examples.
 fn folder(dir: &Path, wanted: &dyn Fn(&str) -> bool) -> anyhow::Result<Tree> {
     let mut tree = Tree::default();
     for entry in fs::read_dir(dir).with_context(|| format!("reading {}", dir.display()))? {
@@ -115,7 +117,7 @@ fn folder(dir: &Path, wanted: &dyn Fn(&str) -> bool) -> anyhow::Result<Tree> {
     Ok(tree)
 }
 
-/// A page for the program and one for each command, as `transom --help` lists them.
+/// The man page of the program and one for each command in `transom --help`.
 fn man_pages(binary: &Path) -> anyhow::Result<Vec<(String, Vec<u8>)>> {
     let help = output(Command::new(binary).arg("--help"), "transom")?;
     let help = String::from_utf8(help).context("the help text")?;

@@ -60,12 +60,12 @@ struct Dependency {
 
 #[derive(Deserialize)]
 struct DependencyKind {
-    /// `None` for what is linked, `build` and `dev` for the others.
+    /// `None` for linked crates, `build` and `dev` for the others.
     kind: Option<String>,
 }
 
-/// Writes `transom-VERSION.cdx.json` and returns its bytes. `quick`: the binary is one of the tests,
-/// which has fewer features.
+/// Writes `transom-VERSION.cdx.json` and returns its bytes. `quick`: the binary is that of the
+/// tests, which has fewer features.
 pub(super) fn write(release: &Release, libraries: &[Library], quick: bool) -> anyhow::Result<Vec<u8>> {
     let host = host()?;
     let mut command = cargo();
@@ -97,7 +97,7 @@ pub(super) fn write(release: &Release, libraries: &[Library], quick: bool) -> an
     Ok(bytes)
 }
 
-/// The platform that is built for, as rustc names it.
+/// The target platform, as rustc names it.
 fn host() -> anyhow::Result<String> {
     let mut rustc = std::process::Command::new(std::env::var_os("RUSTC").unwrap_or_else(|| "rustc".into()));
     let text = String::from_utf8(output(rustc.arg("-vV"), "rustc")?).context("the output of rustc")?;
@@ -105,7 +105,7 @@ fn host() -> anyhow::Result<String> {
     Ok(host.context("rustc -vV names no host")?.to_owned())
 }
 
-/// By name and version: the checksum of the registry.
+/// The registry's checksums by name and version.
 fn checksums(lock: &str) -> anyhow::Result<BTreeMap<(String, String), String>> {
     #[derive(Deserialize)]
     struct Lock {
@@ -188,7 +188,7 @@ fn document(
     }))
 }
 
-/// The crates linked into the named ones of the workspace, each with its dependencies.
+/// The crates that are linked into the named crates of the workspace, each with its dependencies.
 fn linked<'a>(
     metadata: &'a Metadata,
     roots: &[&str],
@@ -241,7 +241,7 @@ fn crate_entry(package: &Package, checksum: Option<&String>) -> Value {
         "purl": purl,
     });
     if let Some(license) = &package.license {
-        // Some crates still have the old form of "either".
+        // Some crates still use `/`, the old form of `OR`.
         entry["licenses"] = json!([{"expression": license.replace('/', " OR ")}]);
     }
     if let Some(description) = &package.description {

@@ -1,4 +1,4 @@
-//! The tarball: everything below one folder, which runs from wherever it is unpacked.
+//! The tarball: all files are below one folder, which works wherever it is unpacked.
 
 use std::fs;
 
@@ -46,7 +46,7 @@ pub(super) fn write(release: &Release, sbom: &[u8]) -> anyhow::Result<()> {
     fs::remove_file(&archive).with_context(|| format!("removing {}", archive.display()))
 }
 
-/// The settings of the Debian package, with plugins and state beside them.
+/// The settings of the Debian package, with plugins and state in the unpacked folder.
 fn settings() -> anyhow::Result<String> {
     let file = root().join("packaging/transom.toml");
     let mut text = fs::read_to_string(&file).with_context(|| format!("reading {}", file.display()))?;

@@ -9,7 +9,7 @@ use std::path::{Path, PathBuf};
 
 use anyhow::Context;
 
-/// Where a file's bytes come from.
+/// The source of a file's bytes.
 #[derive(Clone, Debug)]
 pub(super) enum Content {
     Bytes(Vec<u8>),
@@ -34,22 +34,22 @@ enum Kind {
 #[derive(Clone, Debug)]
 struct Node {
     mode: u32,
-    /// User and group, by number.
+    /// The number of user and group.
     owner: u64,
     kind: Kind,
 }
 
-/// Paths are relative and have no `.` or `..`; folders above a file are added with it.
+/// Paths are relative and contain no `.` or `..`. The parent folders of a file are added with it.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Tree(BTreeMap<String, Node>);
 
 impl Tree {
-    /// Adds a file that everybody may read.
+    /// Adds a file that every user may read.
     pub(super) fn file(&mut self, path: &str, content: Content) {
         self.insert(path, 0o644, 0, Kind::File(content));
     }
 
-    /// Adds a text that everybody may read.
+    /// Adds a text that every user may read.
     pub(super) fn text(&mut self, path: &str, text: &str) {
         self.file(path, Content::Bytes(text.as_bytes().to_vec()));
     }
@@ -67,7 +67,7 @@ impl Tree {
         self.insert(path, mode, owner, Kind::Directory);
     }
 
-    /// Adds all of `other` below the folder `path`.
+    /// Adds all files of `other` below the folder `path`.
     pub(super) fn graft(&mut self, path: &str, other: &Self) {
         for (name, node) in &other.0 {
             self.insert(

@@ -23,22 +23,23 @@ log = logging.getLogger("mkdocs.hooks.transom")
 OUTSIDE = ["*.md", "clients/*/*.md", "examples/**/README.md", "plugins/*.md", "wit/*.md"]
 SKIPPED = {"node_modules", "target", ".venv", "vendor"}
 
-# A link in Markdown; what is in code is taken out before.
+# A link in Markdown. Code is removed before the search.
 LINK = re.compile(r"(!?\[[^\]]*\]\()([^)\s]+)(\))")
 CODE = re.compile(r"^([ \t]*)(`{3,}|~{3,}).*?^\1\2[ \t]*$|(?<!`)`[^`\n]+`(?!`)", re.MULTILINE | re.DOTALL)
 
-# Attributes with which a page loads something by itself.
+# Attributes whose URL a browser loads without a click.
 LOADS = {"img": ["src", "srcset"], "script": ["src"], "iframe": ["src"], "source": ["src", "srcset"]}
 STYLES = re.compile(r"url\(\s*['\"]?(?:https?:)?//|@import\s+['\"](?:https?:)?//")
 
-# What the theme loads from another server so that search works from files (`iframe-worker` 1.0.4, MIT); ours is a copy.
+# The theme loads this script from another server so that search works from files (`iframe-worker`
+# 1.0.4, MIT). The manual uses a copy.
 SHIM = "https://unpkg.com/iframe-worker/shim"
 COPY = Path(__file__).with_name("iframe-worker.js")
 COPIED = "assets/javascripts/iframe-worker.js"
 
 
 class Anchors(HTMLParser):
-    """The ids in a page, and what it loads."""
+    """The ids in a page, and the URLs that it loads."""
 
     def __init__(self):
         super().__init__()
@@ -64,7 +65,7 @@ def anchors(page):
 
 
 def problem(target, folder, root):
-    """What is wrong with a link of a page in `folder`, or None."""
+    """The fault of a link of a page in `folder`, or None."""
     parts = urlsplit(target)
     if parts.scheme:
         fine = parts.scheme == "mailto" or (parts.scheme in ("http", "https") and parts.hostname)
@@ -105,7 +106,7 @@ def on_pre_build(config):
 
 
 def on_page_markdown(text, page, config, files):
-    """Has links to files outside of `docs/` lead to the repository."""
+    """Replaces links to files outside of `docs/` by links to the repository."""
     root = Path(config.config_file_path).parent.resolve()
     docs = Path(config.docs_dir).resolve()
     folder = (docs / page.file.src_uri).parent
@@ -128,7 +129,7 @@ def on_page_markdown(text, page, config, files):
         fragment = f"#{parts.fragment}" if parts.fragment else ""
         return f"{before}{config.extra['repository']}/{kind}/main/{path.relative_to(root)}{fragment}{after}"
 
-    # Code stays as it is.
+    # Code is not changed.
     kept = []
 
     def aside(found):
@@ -140,16 +141,16 @@ def on_page_markdown(text, page, config, files):
 
 
 def on_post_page(output, page, config):
-    """Has the page load the copy of the shim."""
+    """Makes the page load the copy of the shim."""
     return output.replace(SHIM, "../" * page.url.count("/") + COPIED)
 
 
 def on_post_template(output_content, template_name, config):
-    """Likewise for the page that says that a page is missing."""
+    """Makes the 404 page load the copy of the shim."""
     return output_content.replace(SHIM, "/" + COPIED)
 
 
-# After the plugin that makes the index for search from files.
+# Runs after the plugin that creates the index for search from files.
 @event_priority(-200)
 def on_post_build(config):
     """Adds the copy of the shim, and checks that no page loads anything from another server."""

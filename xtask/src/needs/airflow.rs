@@ -1,8 +1,8 @@
-//! Python environments of the tests: `target/python/airflow` with a workflow engine and its
-//! clients, `airflow-2` with the oldest version that our operator supports, `marathon` with clients
-//! of the apps API, and `cluster-cli` with the published command line of the cluster. Our own
-//! distribution is installed into the first two with pip, as its users do. `manual` builds the
-//! manual.
+//! Python environments of the tests: `target/python/airflow` with Airflow and its clients,
+//! `airflow-2` with the oldest version that our operator supports, `marathon` with clients of the
+//! apps API, and `cluster-cli` with the published command line of the cluster. Our own distribution
+//! is installed into the first two with pip, as its users do. `manual` contains the tools that
+//! build the manual.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -13,26 +13,27 @@ use anyhow::{Context, anyhow};
 use super::{apt, is_root};
 use crate::steps::{root, step, target};
 
-/// Names of Pythons, the one that Airflow is best known to run on first.
+/// Names of Python programs, in the order of preference; the first is the version on which Airflow
+/// is used most.
 const PYTHONS: [&str; 5] = ["python3.11", "python3.12", "python3.13", "python3.10", "python3"];
 
-/// A file in each environment that is finished.
+/// A file in each completed environment.
 const DONE: &str = "packages";
 
-/// An environment: its folder's name, what is in it, and which minor versions of Python 3 do for
-/// it.
+/// An environment: the name of its folder, its packages, and the supported minor versions of Python
+/// 3.
 struct Wanted {
     name: &'static str,
     packages: &'static [&'static str],
-    /// Exact versions of what the packages need, where the newest ones would not do.
+    /// Exact versions of dependencies, if the newest ones do not work.
     constraints: Option<&'static str>,
     pythons: std::ops::RangeInclusive<u32>,
-    /// About how much is downloaded.
+    /// Approximate size of the download.
     size: &'static str,
 }
 
 const WANTED: [Wanted; 5] = [
-    // The programs that tests start, and the build tools of our own distribution.
+    // The programs that tests start, and the build tools of our distribution.
     Wanted {
         name: "airflow",
         packages: &[
@@ -41,7 +42,7 @@ const WANTED: [Wanted; 5] = [
             "mypy>=1.18,<3",
             "pytest>=8,<10",
             "ruff>=0.14,<1",
-            // What our distribution is built with.
+            // The build tool of our distribution.
             "setuptools>=77",
             "types-requests",
         ],
@@ -49,8 +50,8 @@ const WANTED: [Wanted; 5] = [
         pythons: 10..=13,
         size: "300 MB",
     },
-    // The oldest Airflow that the operator is for. It is no longer looked after, so what it needs
-    // has to stay as it was.
+    // The oldest Airflow that the operator supports. It is no longer maintained, so its
+    // dependencies must keep their versions.
     Wanted {
         name: "airflow-2",
         packages: &["apache-airflow==2.10.5", "setuptools>=77"],
@@ -58,8 +59,8 @@ const WANTED: [Wanted; 5] = [
         pythons: 10..=12,
         size: "300 MB",
     },
-    // The client of the apps API that most programs in Python use; there will be no newer version
-    // of it. And a client of event streams that resumes.
+    // The most common Python client of the apps API, whose development has ended, and a client of
+    // event streams that resumes.
     Wanted {
         name: "marathon",
         packages: &["marathon==0.13.0", "requests-sse==0.5.3"],
@@ -68,7 +69,7 @@ const WANTED: [Wanted; 5] = [
         size: "2 MB",
     },
     // The command line that loads the plugin in `clients/cluster-cli`. It imports `imp`, which
-    // Python 3.12 no longer has, and `requests`, which it does not require.
+    // Python 3.12 does not have, and `requests`, which it does not declare as a dependency.
     Wanted {
         name: "cluster-cli",
         packages: &[
@@ -85,7 +86,7 @@ const WANTED: [Wanted; 5] = [
     MANUAL,
 ];
 
-/// What the manual is built with: the theme requires the rest.
+/// The tools that build the manual; the theme requires the others.
 const MANUAL: Wanted = Wanted {
     name: "manual",
     packages: &["mkdocs-material==9.8.2"],
@@ -94,7 +95,7 @@ const MANUAL: Wanted = Wanted {
     size: "30 MB",
 };
 
-/// Makes the environment of the manual alone, unless it is there; returns its folder.
+/// Creates the environment of the manual unless it exists; returns its folder.
 pub(super) fn manual() -> anyhow::Result<PathBuf> {
     if !MANUAL.is_there() {
         MANUAL.make(python(&MANUAL.pythons)?)?;
@@ -102,8 +103,8 @@ pub(super) fn manual() -> anyhow::Result<PathBuf> {
     Ok(MANUAL.dir())
 }
 
-/// Makes the environments, unless they are there and as they should be. Side by side: most of the
-/// time is spent waiting for packages.
+/// Creates missing and outdated environments. It does so concurrently, because most of the time is
+/// spent waiting for packages.
 pub(super) fn install() -> anyhow::Result<()> {
     let mut missing = Vec::new();
     for wanted in WANTED.iter().filter(|wanted| !wanted.is_there()) {
@@ -120,8 +121,7 @@ pub(super) fn install() -> anyhow::Result<()> {
     install_client()
 }
 
-/// Installs `clients/airflow` where it is missing or of other sources. Tests do the same before
-/// they run it.
+/// Installs `clients/airflow` if it is missing or outdated. Tests do the same before they run it.
 fn install_client() -> anyhow::Result<()> {
     let dirs = [&WANTED[0], &WANTED[1]].map(Wanted::dir);
     step(
@@ -137,7 +137,7 @@ impl Wanted {
         target().join("python").join(self.name)
     }
 
-    /// The stamp of a finished environment.
+    /// The content of the stamp of a completed environment.
     fn stamp(&self) -> String {
         let packages = self.packages.join("\n");
         match self.constraints {
@@ -152,7 +152,7 @@ impl Wanted {
 
     fn make(&self, python: &str) -> anyhow::Result<()> {
         let dir = self.dir();
-        // Files of another version would conflict.
+        // Files of another version would cause conflicts.
         if dir.exists() {
             fs::remove_dir_all(&dir).with_context(|| format!("removing {}", dir.display()))?;
         }
@@ -177,7 +177,7 @@ fn write(path: &Path, text: &str) -> anyhow::Result<()> {
     fs::write(path, text).with_context(|| format!("writing {}", path.display()))
 }
 
-/// A Python of one of these minor versions, installed where that is possible.
+/// A Python of one of these minor versions, which is installed if possible.
 fn python(versions: &std::ops::RangeInclusive<u32>) -> anyhow::Result<&'static str> {
     let (first, last) = (versions.start(), versions.end());
     let usable = || {

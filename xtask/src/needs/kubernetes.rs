@@ -1,8 +1,9 @@
 //! The control plane of Kubernetes, built once from Debian's source package.
 //!
 //! The build takes minutes and 2.5 GB, so its result is kept outside of `target/`, in the user's
-//! cache folder. It is complete or absent: built in a temporary folder beside it, with its own
-//! package lists and Go, and renamed at the end; everything else is deleted.
+//! cache folder. The build runs in a temporary folder next to it, with separate package lists and
+//! its own Go, and is renamed at the end, so that the result is either complete or absent.
+//! Everything else is deleted.
 
 use std::env;
 use std::fs::{self, File};
@@ -13,18 +14,18 @@ use anyhow::{Context, ensure};
 
 use crate::steps::step;
 
-/// The version of Debian 12.
+/// The version in Debian 12.
 const VERSION: &str = "1.20.2";
 const PROGRAMS: [&str; 3] = ["kube-apiserver", "kube-controller-manager", "kube-scheduler"];
 const SCRIPT: &str = include_str!("kubernetes.sh");
-/// Folders that are being built begin with this.
+/// Prefix of folders in which a build runs.
 const BUILDING: &str = "building-";
-/// The variable with the folder, for tests.
+/// The environment variable with the folder of the programs.
 const VARIABLE: &str = "TRANSOM_KUBERNETES";
 
 /// The variable that tests read, with the folder of the programs. Builds them if they are missing.
-/// `None`: they cannot be built here, and the tests that need them are left out by name; in CI this
-/// is an error.
+/// `None` means that they cannot be built here: the tests that need them are skipped and say so; in
+/// CI this is an error.
 pub(crate) fn variable() -> anyhow::Result<Option<(&'static str, PathBuf)>> {
     match find_or_build() {
         Ok(folder) => Ok(Some((VARIABLE, folder))),
@@ -75,7 +76,7 @@ fn cache() -> anyhow::Result<PathBuf> {
 
 fn build(cache: &Path, folder: &Path) -> anyhow::Result<()> {
     fs::create_dir_all(cache).with_context(|| format!("creating {}", cache.display()))?;
-    // Another checkout may build at the same time.
+    // Another checkout may build concurrently.
     let lock = cache.join("kubernetes.lock");
     let lock = File::create(&lock).with_context(|| format!("creating {}", lock.display()))?;
     lock.lock().context("waiting for another build")?;
@@ -101,7 +102,7 @@ fn build(cache: &Path, folder: &Path) -> anyhow::Result<()> {
     fs::rename(&out, folder).with_context(|| format!("moving to {}", folder.display()))
 }
 
-/// What a build that was interrupted left, while the lock is held.
+/// Removes the folders of interrupted builds. The caller holds the lock.
 fn remove_leftovers(cache: &Path) -> anyhow::Result<()> {
     for entry in fs::read_dir(cache)?.flatten() {
         if entry.file_name().to_string_lossy().starts_with(BUILDING) {

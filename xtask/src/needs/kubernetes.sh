@@ -13,7 +13,8 @@ for file in /etc/apt/sources.list /etc/apt/sources.list.d/*; do
     name=$(basename "$file")
     [ -f "$file" ] || continue
     case $name in
-    # A line per kind of package, and a field with both kinds.
+    # The one-line format needs another line for sources, the deb822 format another type in the same
+    # field.
     *.list) sed -n 's/^[[:space:]]*deb[[:space:]]\(.*\)/deb \1\ndeb-src \1/p' "$file" >"sources/$name" ;;
     *.sources) sed 's/^Types:.*/Types: deb deb-src/' "$file" >"sources/$name" ;;
     esac
@@ -27,7 +28,7 @@ apt() {
 }
 
 say "reading package lists"
-# A repository without source packages fails here; what is needed is looked for below.
+# Repositories without source packages cause errors here; missing files are detected below.
 apt apt-get update -qq >update.log 2>&1 || true
 say "downloading the sources and Debian's Go"
 if ! apt apt-get source -qq --download-only kubernetes >source.log 2>&1; then

@@ -1,4 +1,4 @@
-//! Packages for Node.js that tests use: `target/node/NAME`, each with its `node_modules`.
+//! Node.js packages that tests use: `target/node/NAME`, each with its `node_modules`.
 
 use std::fs;
 use std::process::Command;
@@ -11,16 +11,16 @@ use crate::steps::{root, step, target};
 /// The reference implementation of a browser's `EventSource`, in the last version for Debian's Node.js 18.
 const PACKAGE: (&str, &str) = ("eventsource", "3.0.7");
 
-/// A file in the folder once it is finished.
+/// A file in each completed folder.
 const DONE: &str = "packages";
 
-/// Installs what is missing.
+/// Installs missing packages.
 pub(super) fn install() -> anyhow::Result<()> {
     event_source()?;
     browser()
 }
 
-/// The packages of the tests of the dashboard, as their lock file names them.
+/// Installs the packages for the tests of the dashboard, in the versions of their lock file.
 fn browser() -> anyhow::Result<()> {
     let from = root().join("tests/dashboard");
     let dir = target().join("node/dashboard");
@@ -46,10 +46,10 @@ fn browser() -> anyhow::Result<()> {
     fs::write(&done, lock).with_context(|| format!("writing {}", done.display()))
 }
 
-/// Installs Node.js and npm where that is possible and they are missing.
+/// Installs Node.js and npm if they are missing and that is possible.
 ///
 /// # Errors
-/// They are missing; `what` takes them.
+/// They are missing; the message names `what` needs them.
 pub(crate) fn usable(what: &str) -> anyhow::Result<()> {
     if !is_usable() && is_root() {
         apt(&["update", "-qq"])?;
@@ -62,7 +62,7 @@ pub(crate) fn usable(what: &str) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// Installs the package, unless it is there in that version.
+/// Installs the package unless this version is installed already.
 fn event_source() -> anyhow::Result<()> {
     let (name, version) = PACKAGE;
     let dir = target().join("node").join(name);
@@ -71,7 +71,7 @@ fn event_source() -> anyhow::Result<()> {
         return Ok(());
     }
     usable(&format!("{name}, which tests run,"))?;
-    // Files of another version would conflict.
+    // Files of another version would cause conflicts.
     if dir.exists() {
         fs::remove_dir_all(&dir).with_context(|| format!("removing {}", dir.display()))?;
     }
@@ -88,7 +88,7 @@ fn event_source() -> anyhow::Result<()> {
     fs::write(&done, version).with_context(|| format!("writing {}", done.display()))
 }
 
-/// Whether there are npm and a Node.js that is new enough.
+/// Whether npm and a sufficiently new Node.js are installed.
 fn is_usable() -> bool {
     let does = |program: &str, arguments: &[&str]| {
         let output = Command::new(program).args(arguments).output();

@@ -18,7 +18,8 @@ use super::master::Master;
 use super::recorded::{INSTANCES, app};
 use super::{LIMIT, Sizes, Span, memory, peak_mib, quantiles, ratio, settled_kib};
 
-/// Tasks that begin in a second while lookups are measured, and in how many steps.
+/// Number of tasks that start per second while lookups are measured, and number of steps per
+/// second.
 const A_SECOND: u32 = 1000;
 const STEPS: u32 = 100;
 
@@ -33,7 +34,7 @@ pub(crate) async fn measure(sizes: Sizes) -> Value {
         port: 0,
         http_port: 0,
         external_on: false,
-        // Not while something is measured.
+        // Longer than the measurement.
         refresh_seconds: 36_000,
         ..Config::default()
     };
@@ -46,7 +47,7 @@ pub(crate) async fn measure(sizes: Sizes) -> Value {
     eprintln!("discovery: {} tasks in {built}", sizes.tasks);
 
     let lookups = Lookups::new(discovery.dns_addr().expect("a listener")).await;
-    // Apps that the snapshot does not have.
+    // The first tasks of apps that the snapshot does not contain.
     let mut new = (sizes.tasks.div_ceil(INSTANCES)..).map(|app| app * INSTANCES);
     let first = new.next().expect("a number");
     let quiet = lookups.measure(&sizes).await;
@@ -105,13 +106,13 @@ pub(crate) async fn measure(sizes: Sizes) -> Value {
     })
 }
 
-/// A task begins: it is added, and then runs.
+/// Sends the events of a task that starts: it is added, and then runs.
 fn begin(master: &Master, n: u32) {
     master.tell(&master.recorded().task_added, n);
     master.tell(&master.recorded().task_running, n);
 }
 
-/// Tasks begin at an even pace, and each is killed a second later.
+/// Starts tasks at a fixed interval and kills each a second later.
 async fn come_and_go(master: &Master, new: &mut impl Iterator<Item = u32>) {
     let mut pace = interval(Duration::from_secs(1) / STEPS);
     pace.set_missed_tick_behavior(MissedTickBehavior::Burst);
@@ -134,7 +135,7 @@ fn name(n: u32) -> String {
     format!("{}.beta.mesos.", app(n / INSTANCES))
 }
 
-/// A client of one socket, which asks one question at a time.
+/// A DNS client with one socket and one query at a time.
 struct Lookups(UdpSocket);
 
 impl Lookups {
@@ -144,7 +145,7 @@ impl Lookups {
         Self(socket)
     }
 
-    /// Whether there is an address.
+    /// Whether the name has an address.
     async fn found(&self, name: &str) -> bool {
         let mut query = Message::new(7, MessageType::Query, OpCode::Query);
         let name = Name::from_ascii(name).expect("a name");
@@ -159,11 +160,11 @@ impl Lookups {
             self.0.recv(&mut answer).await.expect("received")
         };
         let length = tokio::time::timeout(LIMIT, asked).await.expect("an answer");
-        // The number of answers.
+        // The number of answers in the header.
         answer[..length][6..8] != [0, 0]
     }
 
-    /// Times of lookups of names that are spread over the snapshot.
+    /// Measures lookups of names that are spread over the snapshot.
     async fn measure(&self, sizes: &Sizes) -> Value {
         let (count, mut times) = (sizes.updates * 100, Vec::new());
         for number in 0..count {

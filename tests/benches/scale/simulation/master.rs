@@ -1,4 +1,4 @@
-//! A master of any size that holds nothing for a task: it answers from the numbers in ids.
+//! A master of any size that stores nothing per task: it derives responses from the numbers in ids.
 
 use std::convert::Infallible;
 use std::net::SocketAddr;
@@ -16,27 +16,27 @@ use tokio::sync::{mpsc, watch};
 
 use super::recorded::{Names, Recorded, Template, task_id, task_number};
 
-/// Entries that are written together.
+/// Number of entries that are written together.
 const CHUNK: u32 = 1000;
-/// Seconds between heartbeats: longer than anything here takes.
+/// Interval of heartbeats in seconds: longer than any measurement.
 const HEARTBEAT: f64 = 3600.0;
 
-/// What the framework has done.
+/// Counts of the framework's calls.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Counts {
     pub(crate) acknowledged: u64,
     pub(crate) launched: u64,
     pub(crate) declined: u64,
-    /// Tasks whose state the framework has requested.
+    /// Number of tasks whose state the framework has requested.
     pub(crate) reconciled: u64,
 }
 
 /// The next part of a stream.
 enum Part {
     Event(String),
-    /// The present state of each of these tasks.
+    /// The current state of each of these tasks.
     States(Vec<u32>),
-    /// An offer of each agent.
+    /// One offer of each agent.
     Offers,
 }
 
@@ -55,10 +55,10 @@ struct Shared {
 
 #[derive(Default)]
 struct Inner {
-    /// Open streams.
+    /// Open streams of the operator API.
     operator: Vec<mpsc::UnboundedSender<Part>>,
     framework: Option<mpsc::UnboundedSender<Part>>,
-    /// Bytes of the last snapshot, and of the last offers.
+    /// Sizes in bytes of the last snapshot and of the last offers.
     snapshot: u64,
     offers: u64,
     /// The number of the last update.
@@ -100,7 +100,7 @@ impl Master {
         transom_cluster::Client::new(config).expect("a client")
     }
 
-    /// Bytes of the last snapshot, and of the last offers.
+    /// The sizes in bytes of the last snapshot and of the last offers.
     pub(crate) fn sizes(&self) -> (u64, u64) {
         let inner = self.shared.inner();
         (inner.snapshot, inner.offers)
@@ -129,7 +129,7 @@ impl Master {
         *self.shared.counts.borrow()
     }
 
-    /// Waits until the counts are as wanted.
+    /// Waits until `wanted` accepts the counts.
     pub(crate) async fn until(&self, what: &str, wanted: impl FnMut(&Counts) -> bool) {
         let mut counts = self.shared.counts.subscribe();
         let outcome = tokio::time::timeout(super::LIMIT, counts.wait_for(wanted)).await;
@@ -153,7 +153,7 @@ impl Shared {
         }
     }
 
-    /// A list in pieces: the entries of all numbers, separated by commas.
+    /// The entries of a list in pieces, separated by commas.
     fn entries<N: Fn(u32) -> Names + Send + 'static>(
         self: &Arc<Self>,
         count: u32,
@@ -173,7 +173,7 @@ impl Shared {
         })
     }
 
-    /// The length of such a list: all entries have the same one.
+    /// The length of such a list in bytes; all entries have the same length.
     fn length(count: u32, template: &Template, names: &Names) -> u64 {
         let each = template.text(names).len() as u64 + 1;
         (each * u64::from(count)).saturating_sub(1)
@@ -214,7 +214,7 @@ impl Shared {
             .chain(stream::iter([end.to_owned()]))
     }
 
-    /// The states of tasks, each as a record.
+    /// The states of tasks, each in one record.
     fn states(&self, tasks: &[u32]) -> String {
         let mut text = String::new();
         for n in tasks {
@@ -238,7 +238,7 @@ impl Shared {
         }
     }
 
-    /// The rest of a stream.
+    /// The stream after its first record.
     fn follow(
         self: &Arc<Self>,
         mut parts: mpsc::UnboundedReceiver<Part>,

@@ -1,6 +1,6 @@
-//! Discovery and a scheduler of a given size, each with a master in the same process that holds
-//! nothing: it writes recorded messages with other names while they are read. So the memory of the
-//! process is that of the service; its processor time includes the master's.
+//! Discovery and a scheduler of a given size. Their master runs in the same process and stores
+//! nothing: it streams recorded messages and inserts other names while it writes them. The memory
+//! of the process is therefore that of the service; its processor time includes the master's.
 
 mod discovery;
 mod master;
@@ -16,24 +16,24 @@ use transom_testkit::usage;
 pub(crate) use discovery::measure as discovery;
 pub(crate) use scheduler::measure as scheduler;
 
-/// How long anything may take.
+/// Timeout of every condition.
 pub(crate) const LIMIT: Duration = Duration::from_mins(10);
 
-/// How much is measured.
+/// The size of a measurement.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Sizes {
     pub(crate) agents: u32,
     pub(crate) tasks: u32,
-    /// Single updates, and lookups of each kind divided by a hundred.
+    /// Number of single updates; also a hundredth of the number of lookups of each kind.
     pub(crate) updates: u32,
-    /// Batches of `batch` updates.
+    /// Number of batches of `batch` updates.
     pub(crate) batches: u32,
     pub(crate) batch: u32,
-    /// How long memory has to stay the same before it is read.
+    /// Interval in which memory must not fall, to count as settled.
     pub(crate) settling: Duration,
 }
 
-/// In milliseconds.
+/// Quantiles in milliseconds.
 pub(crate) fn quantiles(mut times: Vec<Duration>) -> Value {
     times.sort_unstable();
     let at = |of_hundred: usize| {
@@ -43,7 +43,7 @@ pub(crate) fn quantiles(mut times: Vec<Duration>) -> Value {
     json!({"count": times.len(), "p50": at(50), "p99": at(99), "max": at(100)})
 }
 
-/// To a tenth of a microsecond.
+/// Milliseconds, rounded to a tenth of a microsecond.
 fn milliseconds(time: Duration) -> f64 {
     (time.as_secs_f64() * 1e7).round() / 1e4
 }
@@ -88,7 +88,7 @@ pub(crate) async fn settled_kib(sizes: &Sizes) -> u64 {
     }
 }
 
-/// The largest resident memory that this process ever had.
+/// The peak of this process's resident memory.
 pub(crate) fn peak_mib() -> u64 {
     let status = fs::read_to_string("/proc/self/status").expect("the status of this process");
     let line = status
@@ -103,7 +103,7 @@ pub(crate) fn peak_mib() -> u64 {
     kib / 1024
 }
 
-/// `before` and `after` in KiB; for each of so many.
+/// `before` and `after` are in KiB; the difference is divided by the number of tasks.
 pub(crate) fn memory(before: u64, after: u64, tasks: u32) -> Value {
     json!({
         "before_mib": before / 1024,

@@ -7,10 +7,10 @@ use std::path::PathBuf;
 
 use serde_json::Value;
 
-/// Differs between updates, as it does in reality.
+/// Differs between updates, as with a real agent.
 const UUID: &str = "AAAAAAAAAAAAAA~number~==";
 
-/// Instances of one app, and so records of one service name.
+/// Number of instances of an app, and thus of records of a service name.
 pub(crate) const INSTANCES: u32 = 8;
 
 /// The values of a template, in the order of its marks.
@@ -23,7 +23,7 @@ pub(crate) struct Names {
 }
 
 impl Names {
-    /// Of a task on one of so many agents.
+    /// The names of a task on one of `agents` agents.
     pub(crate) fn of_task(n: u32, agents: u32) -> Self {
         Self {
             name: app(n / INSTANCES),
@@ -34,7 +34,7 @@ impl Names {
         }
     }
 
-    /// Of a task's update; no two have the same number.
+    /// The names of an update of a task; each update has another number.
     pub(crate) fn of_update(n: u32, agents: u32, number: u32) -> Self {
         Self {
             number: format!("{number:08}"),
@@ -42,7 +42,7 @@ impl Names {
         }
     }
 
-    /// Of an agent: the name is that of its host, the number that of its rack.
+    /// The names of an agent: `name` is its host, `number` its rack.
     pub(crate) fn of_agent(n: u32) -> Self {
         Self {
             name: format!("node-{n:06}"),
@@ -121,15 +121,15 @@ impl Template {
 
 /// All templates.
 pub(crate) struct Recorded {
-    /// Entries of the snapshot of the operator stream.
+    /// Entries of the operator stream's snapshot.
     pub(crate) agent: Template,
     pub(crate) framework: String,
     pub(crate) task: Template,
-    /// Events of the operator stream: a task begins, runs, and is killed.
+    /// Events of the operator stream: a task is added, runs, and is killed.
     pub(crate) task_added: Template,
     pub(crate) task_running: Template,
     pub(crate) task_killed: Template,
-    /// Of the scheduler's stream; the number of the offer is its agent's.
+    /// Events of the scheduler's stream; an offer has the number of its agent.
     pub(crate) offer: Template,
     pub(crate) update: Template,
     /// A stored task record of the apps service.
@@ -158,7 +158,7 @@ impl Recorded {
     }
 }
 
-/// The recorded task is `beta-1`.
+/// The recorded task is `beta-1`; its names become marks.
 fn of_task(text: &str) -> Template {
     let text = text
         .replace(r#""name":"beta-1""#, r#""name":"~name~""#)
@@ -188,7 +188,7 @@ fn list(name: &str, pointer: &str) -> String {
     entry.expect("a recorded entry").to_string()
 }
 
-/// The first recorded event of a kind about the task that has this text.
+/// The first recorded event of a kind that contains this text.
 fn event(events: &Value, kind: &str, text: &str) -> String {
     let events = events
         .as_array()
@@ -210,7 +210,7 @@ fn offer() -> String {
     offer.replace("\"r1\"", "\"~number~\"")
 }
 
-/// The record is of another recording: its ids are replaced by those of `beta-1`.
+/// The record was recorded in another run: its ids are replaced by those of `beta-1`.
 fn record() -> String {
     let stored = file("host/apps/tests/fixtures/store-1.json");
     let entries = stored.as_object().expect("entries by key");

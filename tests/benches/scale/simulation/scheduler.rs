@@ -1,5 +1,5 @@
-//! A scheduler with the attribute matcher: records are loaded and reconciled, statuses arrive, and
-//! pending tasks are matched with an offer of each agent.
+//! A scheduler with the attribute matcher: records are loaded and reconciled, status updates
+//! arrive, and pending tasks are matched with an offer of each agent.
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -26,7 +26,7 @@ use super::master::Master;
 use super::recorded::{Names, Recorded, task_id};
 use super::{Sizes, Span, memory, peak_mib, quantiles, ratio, settled_kib};
 
-/// How often a batch of tasks is placed, and a single one.
+/// How often the placement of a batch and of a single task is measured.
 const PLACED_TOGETHER: u32 = 5;
 const PLACED_ALONE: u32 = 20;
 
@@ -57,7 +57,7 @@ pub(crate) async fn measure(sizes: Sizes) -> Value {
     let (scheduler, mut events) = started.expect("a scheduler");
     let loaded = span.end();
     eprintln!("scheduler: {} records in {loaded}", sizes.tasks);
-    // What a service does with them is not measured.
+    // A service's processing of the events is not measured.
     tokio::spawn(async move { while events.next().await.is_some() {} });
 
     let span = Span::begin();
@@ -119,7 +119,7 @@ async fn plugins(dir: &Path, token: &CancellationToken) -> Plugins {
     started.expect("the plugin host starts")
 }
 
-/// Waits until so many more updates are acknowledged, which `send` has sent.
+/// Calls `send`, and waits until `count` further updates are acknowledged.
 async fn acknowledged(master: &Master, count: u64, send: impl FnOnce()) {
     let goal = master.counts().acknowledged + count;
     send();
@@ -128,7 +128,8 @@ async fn acknowledged(master: &Master, count: u64, send: impl FnOnce()) {
         .await;
 }
 
-/// Single status updates and batches of them, from the master until they are acknowledged.
+/// Measures single status updates and batches of them, from the master's update to the
+/// acknowledgement.
 async fn updates(master: &Master, store: &Records, sizes: Sizes) -> Value {
     let (mut single, mut batches) = (Vec::new(), Vec::new());
     let mut numbers = (0..sizes.tasks).step_by(97).cycle();
@@ -167,7 +168,7 @@ async fn update_forever(master: &Master) {
     }
 }
 
-/// Times of reading a record from the newest snapshot.
+/// Measures reading records from the newest snapshot.
 async fn reads(scheduler: &Scheduler, sizes: Sizes) -> Value {
     let mut times = Vec::new();
     for number in 0..sizes.updates * 100 {
@@ -182,7 +183,7 @@ async fn reads(scheduler: &Scheduler, sizes: Sizes) -> Value {
     quantiles(times)
 }
 
-/// From a request to its launch, through REVIVE and an offer of each agent.
+/// Measures the time from a request to its launch, through REVIVE and an offer of each agent.
 async fn matching(master: &Master, scheduler: &Scheduler, sizes: Sizes) -> Value {
     let mut new = sizes.tasks..;
     let mut cases = Vec::new();
@@ -273,13 +274,14 @@ impl BuildTask for Nothing {
     }
 }
 
-/// A store that has a record of each task and keeps nothing, so that the memory is the scheduler's.
+/// A store that returns a record for each task and stores nothing, so that the memory is the
+/// scheduler's.
 #[derive(Debug)]
 struct Records {
     sizes: Sizes,
-    /// Bytes of a record.
+    /// Size of a record in bytes.
     record: u64,
-    /// Bytes that were written.
+    /// Number of bytes that were written.
     written: AtomicU64,
 }
 

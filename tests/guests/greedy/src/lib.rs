@@ -1,5 +1,5 @@
-//! A probe that imports what no plugin is given: the host's files. Admission is to refuse it and
-//! name the import.
+//! A probe that imports the host's files, which no plugin may. Admission must reject it and name
+//! the import.
 
 use transom_sdk::probe::{Answer, Attempt, Outcome, Probe, Request, Step};
 use transom_sdk::{ConfigError, Description, NoConfig, Plugin, export_probe};
@@ -45,7 +45,7 @@ impl Probe for Greedy {
     }
 }
 
-/// One look at what is none of its business.
+/// An attempt that reads the host's files.
 #[derive(Debug)]
 pub struct Look;
 

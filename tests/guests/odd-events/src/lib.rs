@@ -1,6 +1,5 @@
-//! An event filter that does what a test asks of it. The query's expression says how it misbehaves,
-//! see [`Fault`]; the configuration marks and drops events, so that a test sees which version
-//! decided.
+//! An event filter whose behaviour is chosen by tests. The query's expression selects a [`Fault`];
+//! the configuration marks and drops events, so that a test sees which version decided.
 
 #![cfg_attr(
     test,
@@ -19,57 +18,57 @@ use serde::Deserialize;
 use transom_sdk::events::{Decision, Event, Filter, Query, View};
 use transom_sdk::{ConfigError, Description, Plugin, export_filter};
 
-/// How it misbehaves, as the query's expression or the configuration's `fault` names it.
+/// A fault, by the name in the query's expression or in the configuration's `fault`.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Fault {
-    /// It does not.
+    /// No fault.
     #[default]
     None,
     /// Refuses the query.
     Refuse,
-    /// Traps when it is to open the query.
+    /// Traps when it opens the query.
     TrapOpen,
-    /// Never comes back from opening the query.
+    /// Loops forever when it opens the query.
     LoopOpen,
-    /// Traps when it is to decide.
+    /// Traps when it decides.
     Trap,
-    /// Never decides.
+    /// Loops forever when it decides.
     Loop,
-    /// Takes memory until it gets no more, when it is to decide.
+    /// Allocates memory without limit when it decides.
     Allocate,
-    /// One decision too few.
+    /// Returns one decision too few.
     Short,
-    /// One decision too many.
+    /// Returns one decision too many.
     Long,
-    /// Two hundred thousand decisions, 12 bytes each.
+    /// Returns two hundred thousand decisions of 12 bytes each.
     Huge,
-    /// Refuses the query in words that would drive a terminal and look like a line of the host's
-    /// own.
+    /// Refuses the query with a text that controls a terminal and looks like a log line of the
+    /// host.
     Forge,
     /// Replaces every event by something that is not JSON.
     BadJson,
-    /// Refuses the configuration.
+    /// Rejects the configuration.
     RefuseConfig,
     /// Traps when it is configured.
     TrapConfig,
 }
 
-/// What the operator may write.
+/// The configuration that an operator may write.
 #[derive(Debug, Default, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct Config {
-    /// Added to every event's document as `"mark"`. None: events pass as they are.
+    /// Added to every event's document as `"mark"`. With `None` events pass unchanged.
     mark: Option<String>,
-    /// The same in place of `mark`; a secret.
+    /// A secret that is added in place of `mark`.
     token: Option<String>,
     /// Kinds that are dropped.
     drop: Vec<String>,
-    /// Kinds that trap it when it is to decide about them.
+    /// Kinds of events on which it traps when it decides.
     trap_on: Vec<String>,
-    /// Every event is replaced by a document of about so many bytes.
+    /// Size in bytes of the document that replaces every event.
     grow: usize,
-    /// For every query, whatever its expression.
+    /// A fault for every query, whatever its expression.
     fault: Fault,
 }
 
@@ -124,7 +123,7 @@ impl Filter for OddEvents {
     }
 }
 
-/// A query made ready.
+/// An open query.
 #[derive(Debug)]
 pub struct OddView {
     config: Rc<Config>,
@@ -171,7 +170,7 @@ impl OddView {
     }
 }
 
-/// The document with one member more at its end; the others stay as and where they are.
+/// The document with an additional member at its end; the other members are unchanged.
 fn marked(body: &str, mark: &str) -> String {
     let Some(members) = body.trim_end().strip_suffix('}') else {
         return body.to_owned();

@@ -1,9 +1,9 @@
-//! A probe that does what a test asks of it: reports, reaches for what it may not have, or
+//! A probe whose behaviour is chosen by tests: it reports, uses what it is not granted, or
 //! misbehaves.
 //!
-//! The check's `settings` say what an attempt does, as `{"do": "loop"}`; without them the
-//! configuration's `attempt` does. The configuration's `configure` says what becomes of configuring
-//! it. Everything there is to ask for is in [`Behaviour`].
+//! The check's `settings` determine what an attempt does, as `{"do": "loop"}`; without them the
+//! configuration's `attempt` does. The configuration's `configure` determines what happens when the
+//! plugin is configured. [`Behaviour`] lists the possible values.
 
 #![cfg_attr(
     test,
@@ -25,96 +25,99 @@ use transom_sdk::probe::{
 };
 use transom_sdk::{ConfigError, Description, Plugin, export_probe, log};
 
-/// What an attempt, or configuring, comes to.
+/// The behaviour of an attempt or of the configuration.
 #[derive(Clone, Debug, Default, Deserialize)]
 #[serde(tag = "do", rename_all = "kebab-case")]
 pub enum Behaviour {
-    /// Reports `{"mark": MARK, "attempt": N}`: the configuration's mark, and the how-manieth
-    /// attempt of this instance it is.
+    /// Reports `{"mark": MARK, "attempt": N}`: the configuration's mark, and the number of this
+    /// instance's attempts so far.
     #[default]
     Report,
-    /// Could not tell.
+    /// Returns no result.
     Fail,
-    /// Refuses the configuration.
+    /// Rejects the configuration.
     Refuse,
-    /// Never returns.
+    /// Loops forever.
     Loop,
-    /// Takes memory until it gets no more.
+    /// Allocates memory without limit.
     Allocate,
     /// Traps.
     Trap,
-    /// Calls itself without end, and takes memory for each call: its own stack grows into nothing.
+    /// Calls itself without end and allocates memory in each call, so that the component's own
+    /// stack overflows.
     Recurse,
-    /// Calls itself without end, with next to no memory: the engine's stack ends first.
+    /// Calls itself without end and uses almost no memory, so that the engine's stack overflows
+    /// first.
     Deep,
-    /// Takes one step after the other and is never done.
+    /// Returns one step after the other and never a result.
     Steps,
-    /// Writes so many lines of so many bytes to the log, then reports.
+    /// Writes lines to the log, then reports.
     Log {
-        /// How many lines.
+        /// Number of lines.
         lines: u32,
-        /// How long each is.
+        /// Length of each line.
         bytes: usize,
     },
-    /// Reports a JSON object of about so many bytes.
+    /// Reports a JSON object of about this size.
     Output {
-        /// How many.
+        /// Size in bytes.
         bytes: usize,
     },
     /// Reports something that is not JSON.
     BadJson,
     /// Reports a text that is not UTF-8.
     BadText,
-    /// Could not tell, in words that would drive a terminal and look like a line of the host's own.
+    /// Returns no result, with a text that controls a terminal and looks like a log line of the
+    /// host.
     Forge,
-    /// Writes this to the log, and reports `{"said": TEXT}`.
+    /// Writes a text to the log and reports `{"said": TEXT}`.
     Say {
-        /// As it is.
+        /// The text, which is not changed.
         text: String,
     },
     /// Reports this HTTP status code.
     Status {
-        /// Whatever it is.
+        /// Any number, valid or not.
         status: u16,
     },
-    /// Connects to the check's port and asks to receive again and again, whatever came of it.
+    /// Connects to the check's port and requests to receive repeatedly, whatever the result was.
     Insist,
-    /// Connects there and reports `{"connect": "ok"}` or the error's name.
+    /// Connects to an address and reports `{"connect": "ok"}` or the error's name.
     Connect {
-        /// Where to.
+        /// Host of the address.
         host: String,
-        /// Where to.
+        /// Port of the address.
         port: u16,
     },
-    /// Connects to the check's port and receives until the peer closes; reports how many bytes, or
-    /// the error's name.
+    /// Connects to the check's port and receives until the peer closes the connection; reports the
+    /// number of bytes or the error's name.
     Receive,
-    /// Sends so many bytes to the check's port and reports `{"send": "ok"}` or the error's name.
+    /// Sends bytes to the check's port and reports `{"send": "ok"}` or the error's name.
     Send {
-        /// How many.
+        /// Number of bytes.
         bytes: usize,
     },
-    /// Asks the check's port for this path and reports `{"status": N, "bytes": N}` or `{"http":
+    /// Requests a path from the check's port and reports `{"status": N, "bytes": N}` or `{"http":
     /// ERROR}`.
     Http {
-        /// Method, path and headers are handed on as they are.
+        /// Method, path and headers are passed on unchanged.
         #[serde(default = "get")]
         method: String,
-        /// As written.
+        /// The path, sent unchanged.
         path: String,
-        /// More of the body than this is not asked for.
+        /// Maximum of bytes of the body to read.
         #[serde(default)]
         max_body: u32,
-        /// How many redirects to follow.
+        /// Maximum of redirects to follow.
         #[serde(default)]
         redirects: u8,
-        /// Headers.
+        /// Additional headers.
         #[serde(default)]
         headers: Vec<(String, String)>,
     },
-    /// Runs this where the task runs and reports `{"run": "ok"}` or the error's name.
+    /// Runs a command where the task runs and reports `{"run": "ok"}` or the error's name.
     Run {
-        /// For `/bin/sh -c`.
+        /// A command for `/bin/sh -c`.
         command: String,
     },
 }
@@ -123,15 +126,15 @@ fn get() -> String {
     "GET".to_owned()
 }
 
-/// What the operator may write.
+/// The configuration that an operator may write.
 #[derive(Debug, Default, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct Config {
-    /// Part of its report, which identifies a version.
+    /// Part of the report; identifies a version.
     mark: String,
-    /// What attempts do whose check has no settings.
+    /// The behaviour of attempts whose check has no settings.
     attempt: Behaviour,
-    /// What becomes of configuring it.
+    /// The behaviour when the plugin is configured.
     configure: Behaviour,
 }
 
@@ -279,7 +282,7 @@ impl Look {
         }
     }
 
-    /// The end of those that take no step.
+    /// The result of behaviours that take no step.
     fn report(&self, behaviour: &Behaviour) -> Step {
         match behaviour {
             Behaviour::Fail => failed(Reason::Unreachable, "failed, as asked"),
@@ -300,7 +303,8 @@ impl Look {
     }
 }
 
-/// Performs the bad part of a behaviour; behaviours that only return steps pass through.
+/// Executes a behaviour that does not return, or that writes to the log. All others are handled by
+/// the steps.
 #[allow(clippy::panic, reason = "a trap is what was asked for")]
 fn misbehave(behaviour: &Behaviour) {
     match behaviour {
@@ -331,7 +335,7 @@ fn misbehave(behaviour: &Behaviour) {
     reason = "nothing here reads it, and the host has to see that it is no text"
 )]
 fn no_text() -> String {
-    // SAFETY: it is handed to the host as it is; no code of this component looks into it.
+    // SAFETY: the text is passed to the host unchanged; no code of this component reads it.
     unsafe { String::from_utf8_unchecked(vec![b'{', 0xff, 0xfe, b'}']) }
 }
 
@@ -344,7 +348,7 @@ fn recurse(depth: u64) -> u64 {
 #[allow(unconditional_recursion, reason = "that is the point")]
 #[inline(never)]
 fn deep(depth: u64) -> u64 {
-    // Not the last thing it does, so that it cannot become a loop.
+    // The recursive call is not in tail position, so that it cannot be compiled to a loop.
     deep(black_box(depth + 1)).wrapping_mul(3) ^ depth
 }
 

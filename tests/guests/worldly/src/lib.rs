@@ -1,5 +1,5 @@
-//! A probe that uses what WASI has, as components made from other languages do, and reports what
-//! came of it. The check's settings say what, see [`Use`].
+//! A probe that uses interfaces of WASI, as components from other languages do, and reports the
+//! results. The check's settings select the interface, see [`Use`].
 
 use std::collections::BTreeMap;
 
@@ -28,29 +28,29 @@ use bindings::wasi::sockets::network::{ErrorCode, IpAddressFamily, IpSocketAddre
 use bindings::wasi::sockets::tcp_create_socket::create_tcp_socket;
 use bindings::wasi::sockets::udp_create_socket::create_udp_socket;
 
-/// What an attempt uses.
+/// The interface that an attempt uses.
 #[derive(Debug, Deserialize)]
 #[serde(tag = "use", rename_all = "kebab-case")]
 pub enum Use {
-    /// Reports `{"seconds": N}`: the time of the clock.
+    /// Reports the time of the clock as `{"seconds": N}`.
     Clock,
-    /// Reports `{"numbers": [N, N]}`.
+    /// Reports random numbers as `{"numbers": [N, N]}`.
     Random,
-    /// Asks for so many random bytes and reports `{"bytes": N}`.
+    /// Requests random bytes and reports `{"bytes": N}`.
     Bytes {
-        /// How many.
+        /// Number of bytes.
         count: u64,
     },
-    /// Reports the environment, a member for each variable.
+    /// Reports the environment, with one member per variable.
     Environment,
     /// Connects to this port of 127.0.0.1 and reports `{"connect": CODE}`.
     Connect {
         /// The port.
         port: u16,
     },
-    /// Makes a UDP socket and reports `{"datagrams": CODE}`.
+    /// Creates a UDP socket and reports `{"datagrams": CODE}`.
     Datagrams,
-    /// Looks a name up and reports `{"lookup": CODE}`.
+    /// Resolves a name and reports `{"lookup": CODE}`.
     Lookup {
         /// The name.
         name: String,
@@ -86,7 +86,7 @@ impl Probe for Worldly {
     }
 }
 
-/// One attempt: done in one step, whatever it uses.
+/// An attempt, which is completed in one step.
 #[derive(Debug)]
 pub struct Look(String);
 

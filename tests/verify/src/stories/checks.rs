@@ -1,4 +1,4 @@
-//! Checks: results are shown with the task, and have no consequence.
+//! Checks: their results are shown with the task and have no effect on it.
 
 use anyhow::Context;
 use serde_json::{Value, json};
@@ -8,7 +8,7 @@ use crate::site::{Site, ids, text};
 
 const STORY: &str = "checks";
 
-/// Serves HTTP on the task's first port with what the agent has for it.
+/// An HTTP server on the task's first port, with the programs that the agent has.
 const SERVER: &str = r#"
 if command -v python3 >/dev/null; then mkdir -p served && cd served && exec python3 -m http.server "$PORT0"; fi
 if command -v perl >/dev/null; then exec perl -e 'use Socket; socket(S, PF_INET, SOCK_STREAM, 0) or die $!;
@@ -16,12 +16,12 @@ setsockopt(S, SOL_SOCKET, SO_REUSEADDR, 1); bind(S, sockaddr_in($ENV{PORT0}, INA
 while (accept(C, S)) { sysread(C, $r, 8192); syswrite(C, "HTTP/1.1 200 OK\r\nContent-Length: 3\r\nConnection: close\r\n\r\nok\n"); close(C) }'; fi
 echo "neither python3 nor perl on this agent" >&2; exit 127"#;
 
-/// An app with a check and the result that it has to show.
+/// An app with a check, and the expected result.
 struct Case {
     id: &'static str,
     definition: Value,
     check: Value,
-    /// Where in `checkResult` the result is.
+    /// JSON pointer into `checkResult`.
     pointer: &'static str,
     expected: Value,
 }

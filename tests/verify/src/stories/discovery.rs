@@ -1,4 +1,4 @@
-//! DNS and the lookup API have records of the running tasks.
+//! DNS and the lookup API contain the records of running tasks.
 
 use std::collections::BTreeSet;
 
@@ -48,7 +48,7 @@ pub(super) async fn run(site: &mut Site) -> anyhow::Result<()> {
 
 /// The expected answers according to the master.
 struct Expected {
-    /// For each task the addresses it may be found by.
+    /// For each task its possible addresses.
     addresses: Vec<BTreeSet<String>>,
     ports: Vec<u16>,
 }
@@ -60,7 +60,7 @@ async fn expected(site: &Site) -> anyhow::Result<Expected> {
     let tasks: Vec<&Task> = judge::of(APP, &tasks).filter(|task| task.is_active()).collect();
     let addresses = tasks.iter().map(|task| {
         let mut addresses = task.addresses.clone();
-        // A network of its own may hide the task's; then it is found at its agent.
+        // A task's address may be in a separate network; it is then found at its agent's address.
         if let Some(agent) = agents.iter().find(|agent| agent.id == task.agent)
             && let Some((address, _)) = agent.endpoint.rsplit_once(':')
         {
@@ -76,8 +76,8 @@ async fn expected(site: &Site) -> anyhow::Result<Expected> {
     })
 }
 
-/// Waits until A lists an address of every task and no other, SRV their ports, and each SRV target
-/// has an address.
+/// Waits until A records contain an address of every task and no other, SRV records contain their
+/// ports, and each SRV target has an address.
 async fn answered(site: &Site, host: &str, service: &str) -> anyhow::Result<()> {
     let server = site.dns()?;
     let Expected { addresses, ports } = expected(site).await?;
@@ -109,7 +109,7 @@ async fn answered(site: &Site, host: &str, service: &str) -> anyhow::Result<()> 
     .await
 }
 
-/// The lookup API agrees with DNS, and TCP with UDP.
+/// Verifies that the lookup API agrees with DNS, and DNS over TCP with DNS over UDP.
 async fn looked_up(site: &Site, host: &str, service: &str) -> anyhow::Result<()> {
     let server = site.dns()?;
     let udp = dns::ask(server, host, RecordType::A)

@@ -17,7 +17,7 @@ const APP: &str = "/events";
 const TASKS: usize = 2;
 
 pub(super) async fn run(site: &mut Site) -> anyhow::Result<()> {
-    // The stream has no end, so its client has no time limit.
+    // The stream does not end, so its client has no timeout.
     let http = transom_tests::http();
     let url = site.apps("/v2/events?ids=true")?;
     let mut events = Events::try_open(&http, &url)
@@ -69,13 +69,13 @@ pub(super) async fn run(site: &mut Site) -> anyhow::Result<()> {
 /// The events of the story's app.
 #[derive(Debug, Default)]
 struct ObservedEvents {
-    /// Kind to how often.
+    /// Number of events by kind.
     kinds: BTreeMap<String, usize>,
-    /// Task state to the tasks.
+    /// Tasks by reported state.
     states: BTreeMap<String, Ids>,
-    /// Instance condition to how often.
+    /// Number of events by instance condition.
     conditions: BTreeMap<String, usize>,
-    /// Tasks and states that were reported more than once.
+    /// Tasks with states that were reported more than once.
     twice: Vec<String>,
     sequence: Option<u64>,
 }
@@ -89,7 +89,7 @@ impl ObservedEvents {
         self.states.get(state).cloned().unwrap_or_else(BTreeSet::new)
     }
 
-    /// Reads events until `enough` holds.
+    /// Reads events until `enough` returns true.
     async fn until(
         &mut self,
         site: &Site,

@@ -15,7 +15,7 @@ pub(super) async fn run(site: &mut Site) -> anyhow::Result<()> {
     over_a_kill(site).await
 }
 
-/// A command that prints a line and lasts for some seconds.
+/// A command that prints a line and runs for some seconds.
 fn lasting(seconds: u32) -> String {
     format!("echo \"began $MARK\"; sleep {seconds}")
 }
@@ -26,7 +26,7 @@ async fn to_their_ends(site: &mut Site) -> anyhow::Result<()> {
     let mark = json!({"environment": {"MARK": "m $HOME"}});
     site.queue("jobs-prints", &arguments, &mark).await?;
     site.job_shows("jobs-prints", "TASK_FINISHED").await?;
-    // Arguments and environment reach the program as they were.
+    // Arguments and environment reach the program unchanged.
     printed(site, "jobs-prints", "it's|a \"b\" $c||m $HOME|").await?;
 
     site.queue("jobs-fails", &["/bin/sh", "-c", "exit 3"], &json!({}))
@@ -70,7 +70,7 @@ async fn killed_on_the_cluster(site: &Site) -> anyhow::Result<()> {
     .await
 }
 
-/// The daemon and the agent show this line of a job's output once.
+/// Verifies that the daemon and the agent show this line of a job's output exactly once.
 async fn printed(site: &Site, job: &str, line: &str) -> anyhow::Result<()> {
     let log = site.job_log(job).await?;
     let count = judge::lines(&log, line);
@@ -92,7 +92,7 @@ async fn printed(site: &Site, job: &str, line: &str) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// The daemon is killed while jobs run. Some of them end before it is back.
+/// The daemon is killed while jobs run. Some of them end before it is restarted.
 async fn over_a_kill(site: &mut Site) -> anyhow::Result<()> {
     let short: Vec<String> = (0..3).map(|number| format!("jobs-short-{number}")).collect();
     let long: Vec<String> = (0..3).map(|number| format!("jobs-long-{number}")).collect();
@@ -108,7 +108,7 @@ async fn over_a_kill(site: &mut Site) -> anyhow::Result<()> {
         }
     }
     for id in short.iter().chain(&long) {
-        // It may have ended already where agents are slow to start others.
+        // The job may have ended already if agents were slow to start the others.
         let url = site.workflow(&format!("/v0/task/{id}"))?;
         site.wait(&format!("{id} to begin"), || async {
             let seen = site.get(&url).await.map_err(text)?;

@@ -1,4 +1,4 @@
-//! kill -9 of the daemon while tasks run and deployments are under way.
+//! SIGKILL of the daemon while tasks run and deployments are in progress.
 
 use anyhow::ensure;
 use serde_json::json;
@@ -61,7 +61,7 @@ pub(super) async fn run(site: &mut Site) -> anyhow::Result<()> {
     );
     site.progress(STORY, "the rolling restart is finished");
 
-    // The answer is a promise, whatever happens right after it.
+    // An accepted change must be executed even if the daemon is killed right after the answer.
     site.change_app(MOVING, &json!({"instances": MORE})).await?;
     site.kill_daemon()?;
     site.progress(STORY, "the daemon is killed right after it accepted a scaling");
@@ -90,7 +90,7 @@ pub(super) async fn run(site: &mut Site) -> anyhow::Result<()> {
     site.delete_app(STEADY).await
 }
 
-/// Tasks run on without the daemon.
+/// Verifies that the tasks continue to run without the daemon.
 async fn unharmed(site: &Site, framework: &str, steady: &Ids) -> anyhow::Result<()> {
     let tasks = site.master.tasks(framework).await?;
     let running = judge::of(STEADY, &tasks).filter(|task| task.state == "TASK_RUNNING");

@@ -28,7 +28,8 @@ pub(super) async fn run(site: &mut Site) -> anyhow::Result<()> {
     let first = start(site, "leader-first", &name, &store, true).await?;
     let second = start(site, "leader-second", &name, &store, false).await?;
     let outcome = take_over(site, first, &second, &name).await;
-    // Also on failure: the daemon stops before its framework is torn down and before its store.
+    // Also after a failure, the daemon is stopped before its framework is torn down and before its
+    // store ends.
     let stopped = second.stop().await;
     drop(redis);
     let framework = site.framework(&name).await;
@@ -42,7 +43,7 @@ pub(super) async fn run(site: &mut Site) -> anyhow::Result<()> {
 }
 
 async fn take_over(site: &Site, first: Daemon, second: &Daemon, name: &str) -> anyhow::Result<()> {
-    // Posted to the standby, which passes it on.
+    // The app is posted to the standby, which forwards the request.
     let url = second.url("apps", "/v2/apps")?;
     site.write(Method::POST, &url, Some(&app(APP, TASKS, &json!({}))))
         .await?;
@@ -102,7 +103,7 @@ async fn start(site: &Site, file: &str, name: &str, store: &str, leading: bool) 
     Ok(daemon)
 }
 
-/// The tasks that a daemon shows, once `count` run.
+/// Waits until a daemon shows `count` running tasks; returns them.
 async fn running(site: &Site, daemon: &Daemon, count: usize) -> anyhow::Result<Vec<Value>> {
     let url = daemon.url("apps", &format!("/v2/apps{APP}/tasks"))?;
     site.wait(&format!("{count} running tasks of {APP}"), || async {
@@ -117,7 +118,7 @@ async fn running(site: &Site, daemon: &Daemon, count: usize) -> anyhow::Result<V
     .await
 }
 
-/// Waits until both of the master's documents have exactly these active tasks.
+/// Waits until both of the master's documents contain exactly these active tasks.
 async fn on_the_cluster(site: &Site, framework: &str, wanted: &Ids) -> anyhow::Result<()> {
     site.wait_master(
         &format!("the master to show {} active tasks", wanted.len()),
@@ -135,7 +136,7 @@ async fn on_the_cluster(site: &Site, framework: &str, wanted: &Ids) -> anyhow::R
     .await
 }
 
-/// A Redis that keeps everything in memory; killed when dropped.
+/// Starts a Redis that keeps everything in memory; killed when dropped.
 async fn start_redis(site: &Site, port: u16) -> anyhow::Result<Program> {
     let port_text = port.to_string();
     let arguments = [

@@ -1,4 +1,4 @@
-//! An app from its creation to its end.
+//! The life of an app from its creation to its deletion.
 
 use std::time::Duration;
 
@@ -85,11 +85,11 @@ pub(super) async fn run(site: &mut Site) -> anyhow::Result<()> {
     site.progress(STORY, "a killed task was replaced");
 
     site.delete_app(APP).await?;
-    // Two, two by the restart, one by the scaling, one for the killed one.
+    // Two at first, two by the restart, one by scaling, and one for the killed task.
     site.launched(&site.apps_framework(), APP, 6).await
 }
 
-/// Changes the environment, and watches that the master never shows fewer running tasks than
+/// Changes the environment, and verifies that the master never shows fewer running tasks than
 /// wanted.
 async fn rolling_restart(site: &Site, first: &Ids) -> anyhow::Result<Ids> {
     let framework = site.framework(&site.apps_framework()).await?;
@@ -125,7 +125,7 @@ async fn rolling_restart(site: &Site, first: &Ids) -> anyhow::Result<Ids> {
     Ok(second)
 }
 
-/// Every active task printed this line once, by its agent's files.
+/// Verifies in the agents' files that every active task printed this line once.
 async fn marked(site: &Site, line: &str) -> anyhow::Result<()> {
     let framework = site.framework(&site.apps_framework()).await?;
     let tasks = site.master.tasks(&framework).await?;

@@ -1,4 +1,4 @@
-//! The stories: functions that users of the daemon rely on, each from beginning to end.
+//! The stories: functions that users of the daemon rely on, each from start to end.
 
 mod checks;
 mod discovery;
@@ -18,14 +18,14 @@ use serde_json::{Value, json};
 
 use crate::site::{Site, merge};
 
-/// A story's name, as `--only` takes it.
+/// The name of a story, as in `--only`.
 #[derive(Clone, Copy, Debug, Eq, Ord, PartialEq, PartialOrd, ValueEnum)]
 pub enum Name {
     /// Create, run, change, scale, kill and delete an app.
     Lifecycle,
     /// Results of http, tcp and exec checks.
     Checks,
-    /// Some dozens of tasks up and down.
+    /// Scaling an app to some dozens of tasks and back.
     Scale,
     /// A and SRV records of tasks.
     Discovery,
@@ -33,23 +33,23 @@ pub enum Name {
     Events,
     /// Jobs of the workflow API.
     Jobs,
-    /// An orderly stop and start of the daemon.
+    /// Stopping the daemon with SIGTERM and starting it again.
     Restart,
-    /// kill -9 of the daemon during deployments.
+    /// SIGKILL of the daemon during deployments.
     Kill,
-    /// kill -9 of the leader of two daemons on a Redis.
+    /// SIGKILL of the leader of two daemons with a Redis.
     Leader,
 }
 
 impl Name {
-    /// All names, or those given, each once and in the order in which stories run.
+    /// All names, or the given ones, each once and in the order of the stories.
     pub fn in_order(given: &[Self]) -> Vec<Self> {
         let all = Self::value_variants().iter().copied();
         all.filter(|name| given.is_empty() || given.contains(name))
             .collect()
     }
 
-    /// As on the command line.
+    /// The name on the command line.
     pub fn as_str(self) -> &'static str {
         match self {
             Self::Lifecycle => "lifecycle",
@@ -64,7 +64,7 @@ impl Name {
         }
     }
 
-    /// What the story verifies.
+    /// The function that the story verifies.
     pub fn title(self) -> &'static str {
         match self {
             Self::Lifecycle => {
@@ -98,7 +98,7 @@ impl Serialize for Name {
     }
 }
 
-/// Runs one story while the daemon runs. The error is what did not hold.
+/// Runs one story while the daemon runs. The error describes the violation.
 pub(crate) async fn run(site: &mut Site, name: Name) -> anyhow::Result<()> {
     match name {
         Name::Lifecycle => lifecycle::run(site).await,
@@ -113,7 +113,7 @@ pub(crate) async fn run(site: &mut Site, name: Name) -> anyhow::Result<()> {
     }
 }
 
-/// An app of small tasks that sleep, with more in its definition.
+/// An app of small tasks that sleep; `more` is added to its definition.
 fn app(id: &str, instances: usize, more: &Value) -> Value {
     let mut definition = json!({
         "id": id,
@@ -133,7 +133,7 @@ fn app(id: &str, instances: usize, more: &Value) -> Value {
     definition
 }
 
-/// `count` host ports out of the offers.
+/// Requests `count` host ports from the offers.
 fn ports(count: usize) -> Value {
     let ports = (0..count).map(|number| json!({"port": 0, "protocol": "tcp", "name": format!("p{number}")}));
     ports.collect()

@@ -1,4 +1,4 @@
-//! An orderly stop and start of the daemon.
+//! The daemon is stopped with SIGTERM and started again.
 
 use anyhow::ensure;
 use serde_json::json;
@@ -26,7 +26,7 @@ pub(super) async fn run(site: &mut Site) -> anyhow::Result<()> {
     let frameworks = both(site).await?;
 
     site.stop_daemon().await?;
-    // They do not need the daemon.
+    // The tasks do not need the daemon.
     let active = active(site, &frameworks.0).await?;
     ensure!(
         active == before,
@@ -66,7 +66,7 @@ pub(super) async fn run(site: &mut Site) -> anyhow::Result<()> {
     site.delete_app(APP).await
 }
 
-/// The ids of both frameworks.
+/// The framework ids of apps and workflow.
 async fn both(site: &Site) -> anyhow::Result<(String, String)> {
     let apps = site.framework(&site.apps_framework()).await?;
     Ok((apps, site.framework(&site.jobs_framework()).await?))

@@ -1,4 +1,4 @@
-//! Some dozens of tasks up and down.
+//! An app is scaled to some dozens of tasks and back.
 
 use anyhow::{anyhow, ensure};
 use serde_json::json;
@@ -37,6 +37,6 @@ pub(super) async fn run(site: &mut Site) -> anyhow::Result<()> {
         before = Some(now);
     }
     site.delete_app(APP).await?;
-    // 30, 15 more for 20, and 10 after none.
+    // 30 at first, 15 more when it grows from 5 to 20, and 10 after zero.
     site.launched(&site.apps_framework(), APP, 55).await
 }
