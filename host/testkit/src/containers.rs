@@ -1,7 +1,7 @@
-//! Real containers for tests: a small image, and whether containers run here.
+//! Real containers for tests: a small image, and a check whether containers can run here.
 //!
-//! Where the trial of the runtime fails, a test is left out, with its name and the number of such
-//! tests so far; with `TRANSOM_CONTAINERS=required`, as in CI, it fails.
+//! If no runtime works, a test is skipped, and its name and the number of skipped tests are
+//! printed. With `TRANSOM_CONTAINERS=required`, as in CI, the test fails.
 
 use std::ffi::OsStr;
 use std::path::{Path, PathBuf};
@@ -10,10 +10,10 @@ use std::sync::Mutex;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
 static LEFT_OUT: AtomicUsize = AtomicUsize::new(0);
-/// Held while the image is made: tests run at the same time.
+/// Locked while the image is imported, because tests run at the same time.
 static MAKING: Mutex<()> = Mutex::new(());
 
-/// The image of the tests: a static busybox with a shell, a web server and their friends.
+/// The image of the tests: a static busybox with a shell, a web server and other programs.
 pub const IMAGE: &str = "localhost/transom-test:1";
 
 const PROGRAMS: [&str; 14] = [
@@ -28,8 +28,8 @@ pub struct Runtime {
 }
 
 impl Runtime {
-    /// The runtime that was found, as in `podman 4.3.1`, or the reason why there is none. `None`:
-    /// the test is left out.
+    /// Returns the runtime for a test, or `None` if the test is skipped. `found`: the runtime, as
+    /// in `podman 4.3.1`, or the reason why there is none.
     pub fn for_test(test: &str, found: Result<String, String>) -> Option<Self> {
         let runtime = found.and_then(|found| {
             let program = found.split(' ').next().unwrap_or_default().to_owned();
@@ -71,7 +71,7 @@ fn busybox() -> Option<PathBuf> {
         .find(|program| program.exists())
 }
 
-/// Imports the image, unless it is there.
+/// Imports the image, unless it exists.
 fn make_image(program: &str) -> Result<(), String> {
     let _making = MAKING.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
     let present = Command::new(program).args(["image", "inspect", IMAGE]).output();

@@ -1,7 +1,7 @@
-//! What tests of several crates need. No crate of the daemon depends on this one, except for its
-//! tests.
+//! Helpers for the tests of several crates. The crates of the daemon depend on this one only in
+//! their tests.
 //!
-//! * [`containers`]: real containers, where a runtime runs them
+//! * [`containers`]: real containers, if a container runtime works
 //! * [`eventually`], [`wait_for`], [`retry_until`]: wait for a condition, with a deadline
 //! * [`free_port`], [`free_ports`]: ports that no process uses
 //! * [`redis`]: a real Redis server (feature `redis`)
@@ -10,8 +10,8 @@
 //! * [`usage`]: processor time and memory of a process, for benchmarks
 //! * [`zookeeper`]: a real ZooKeeper server, and the masters' registrations (feature `zookeeper`)
 //!
-//! Servers listen on loopback, keep their data in a directory of their own and end with their
-//! handle. A server that does not start fails the test; the message names the Debian package.
+//! Servers listen on loopback, keep their data in a temporary directory and end when their handle
+//! is dropped. A server that does not start fails the test; the message names the Debian package.
 
 #![allow(
     clippy::missing_panics_doc,

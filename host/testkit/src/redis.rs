@@ -39,7 +39,7 @@ pub fn server() -> Command {
          install the Debian package redis-server",
     );
     let mut command = Command::new(program);
-    // Redis's programs are one program, which acts by its name.
+    // The programs of Redis are one executable, which selects its function by its name.
     command.arg0("redis-server");
     command
 }
@@ -114,7 +114,7 @@ impl RedisServer {
         std::fs::copy(self.dir.path().join(DUMP), file).expect("the dump copied");
     }
 
-    /// The running server.
+    /// Starts the server.
     #[must_use]
     pub fn started(mut self) -> Self {
         self.start();
@@ -126,7 +126,7 @@ impl RedisServer {
         self.port = free_port();
     }
 
-    /// Starts it, with its earlier port and data if it ran before.
+    /// Starts the server, with its earlier port and data if it ran before.
     pub fn start(&mut self) {
         let chosen = self.port != 0;
         for _ in 0..5 {
@@ -183,7 +183,7 @@ impl RedisServer {
         Err(output)
     }
 
-    /// Kills it with SIGKILL.
+    /// Kills the server with SIGKILL.
     pub fn stop(&mut self) {
         if let Some(mut child) = self.child.take() {
             let _ = child.kill();
@@ -191,12 +191,12 @@ impl RedisServer {
         }
     }
 
-    /// Makes it hang: connections are accepted, and no request is answered.
+    /// Makes the server hang: connections are accepted, but no request is answered.
     pub fn freeze(&self) {
         self.signal(Signal::SIGSTOP);
     }
 
-    /// Lets it continue.
+    /// Lets a frozen server continue.
     pub fn thaw(&self) {
         self.signal(Signal::SIGCONT);
     }
@@ -207,12 +207,12 @@ impl RedisServer {
         kill(Pid::from_raw(pid), signal).expect("the server is running");
     }
 
-    /// Its address, once it was started or its port is reserved.
+    /// The address of a server that was started or whose port is reserved.
     pub fn address(&self) -> SocketAddr {
         (Ipv4Addr::LOCALHOST, self.port).into()
     }
 
-    /// A connection for the test's own use.
+    /// A connection for the test itself.
     pub async fn connect(&self, database: i64) -> MultiplexedConnection {
         let address = ConnectionAddr::Tcp("127.0.0.1".to_owned(), self.port);
         let mut settings = RedisConnectionInfo::default().set_db(database);

@@ -19,7 +19,7 @@ use transom_scheduler::{
 
 use crate::WAIT_TIMEOUT;
 
-/// Events that a test may send without being read.
+/// Capacity of the event queue: events that a test may send before the service reads them.
 const MAX_EVENTS: usize = 65_536;
 /// The first host port of the first task.
 const FIRST_PORT: u16 = 31_000;
@@ -52,7 +52,7 @@ struct Inner {
 }
 
 impl ScriptedScheduler {
-    /// A scheduler that launches and kills tasks on calls of the test only.
+    /// A scheduler that launches and kills tasks only when the test calls it.
     pub fn new(agent: AgentLocation) -> Arc<Self> {
         Arc::new(Self {
             agent: Arc::new(agent),
@@ -66,23 +66,23 @@ impl ScriptedScheduler {
         })
     }
 
-    /// Whether submitted tasks run at once, without a call of the test.
+    /// Sets whether submitted tasks run immediately, without a call by the test.
     pub fn set_immediate_launches(&self, immediate: bool) {
         self.immediate_launches.store(immediate, Ordering::SeqCst);
     }
 
-    /// Whether killed tasks end at once, without a call of the test.
+    /// Sets whether killed tasks end immediately, without a call by the test.
     pub fn set_immediate_kills(&self, immediate: bool) {
         self.immediate_kills.store(immediate, Ordering::SeqCst);
     }
 
-    /// Whether questions which instances to kill wait for [`ScriptedScheduler::answer_kills`];
-    /// otherwise the service's own order stands.
+    /// Sets whether a kill selection waits for [`ScriptedScheduler::answer_kills`]. Otherwise the
+    /// answer is empty, and the service uses its own order.
     pub fn set_hold_kill_choices(&self, hold: bool) {
         self.holds_kill_choices.store(hold, Ordering::SeqCst);
     }
 
-    /// Waits for the question which instances of a run spec to kill.
+    /// Waits until the service requests a kill selection for a run spec.
     pub async fn until_kill_choice(&self, run_spec: &str) -> Arc<KillChoice> {
         self.until(
             &format!("the question which instances of {run_spec} to kill"),
@@ -91,7 +91,7 @@ impl ScriptedScheduler {
         .await
     }
 
-    /// Answers such a question.
+    /// Answers a kill selection.
     pub fn answer_kills(&self, choice: Arc<KillChoice>, kills: Vec<TaskId>) {
         self.inner().kill_choices.remove(&choice.spec.id);
         self.send(Event::KillsSelected { choice, kills });
@@ -102,8 +102,8 @@ impl ScriptedScheduler {
         *self.reasons.lock().unwrap() = Arc::new(reasons);
     }
 
-    /// Connects a service, which receives the events from now on. Pending tasks of the service
-    /// before are dropped, because a scheduler does not store them; its records stay.
+    /// Connects a service, which receives all later events. Pending tasks of the previous service
+    /// are dropped, because a scheduler does not store them; its task records stay.
     pub fn attach(&self) -> Events {
         let (events, receiver) = mpsc::channel(MAX_EVENTS);
         *self.events.lock().unwrap() = events;
@@ -154,8 +154,7 @@ impl ScriptedScheduler {
         }
     }
 
-    /// Sends a status update of a task, or of all tasks of a group. Nothing happens if it is
-    /// unknown.
+    /// Sends a status update of a task, or of all tasks of a group. An unknown task is ignored.
     #[expect(clippy::needless_pass_by_value, reason = "tests name the state in the call")]
     pub fn update(&self, task: &str, state: TaskState, message: Option<&str>) {
         let members = self.inner().members(&TaskId::from(task));
@@ -197,7 +196,7 @@ impl ScriptedScheduler {
         self.send(Event::Updated(record));
     }
 
-    /// An operator drains the agent of a running task: it is being killed.
+    /// Sends the update of a running task whose agent an operator drains: the task is being killed.
     pub fn drain(&self, task: &str) {
         let mut inner = self.inner();
         let Some(record) = inner.tasks.get_mut(&TaskId::from(task)) else {
@@ -253,12 +252,12 @@ impl ScriptedScheduler {
         });
     }
 
-    /// Adds the record of a task that another scheduler launched.
+    /// Adds the task record of a task that another scheduler launched.
     pub fn take_over(&self, record: TaskRecord) {
         self.inner().tasks.insert(record.id.clone(), Arc::new(record));
     }
 
-    /// The roles that the service added to the framework, those of submitted specs among them.
+    /// The roles that the service added to the framework, including those of submitted specs.
     pub fn roles(&self) -> BTreeSet<String> {
         self.inner().roles.clone()
     }
@@ -460,7 +459,7 @@ impl SchedulerApi for ScriptedScheduler {
         self.kill_all(tasks, grace, true);
     }
 
-    /// Nothing is known here of agents; the run spec's id stands for its constraints.
+    /// The explanation contains no agents, and the run spec's id in place of its constraints.
     fn explain(&self, placement: PlacementOf) -> oneshot::Receiver<Option<PendingExplanation>> {
         let spec = match placement {
             PlacementOf::RunSpec(spec) => Some(spec),

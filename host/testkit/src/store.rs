@@ -8,19 +8,19 @@ use transom_store::{Batch, Entry, Result, Store, Watch};
 
 use crate::WAIT_TIMEOUT;
 
-/// A store that does not commit while the test holds it. As a stuck disk does, it commits
-/// everything later, in order, even if the caller no longer waits.
+/// A store that does not commit while the test holds it. Like a stuck disk, it commits everything
+/// later, in order, even if the caller no longer waits.
 #[derive(Debug)]
 pub struct HeldStore {
     inner: Arc<dyn Store>,
-    /// Commits that still pass; `None`: all.
+    /// Number of commits that still pass; `None`: all of them.
     passing: watch::Sender<Option<usize>>,
     waiting: watch::Sender<usize>,
     turn: Arc<Mutex<()>>,
 }
 
 impl HeldStore {
-    /// Everything passes until [`HeldStore::hold_after`].
+    /// A store that passes all commits until [`HeldStore::hold_after`] is called.
     pub fn new(inner: Arc<dyn Store>) -> Arc<Self> {
         Arc::new(Self {
             inner,
@@ -30,7 +30,7 @@ impl HeldStore {
         })
     }
 
-    /// Holds all commits after so many.
+    /// Passes the next `commits` commits and holds all later ones.
     pub fn hold_after(&self, commits: usize) {
         self.waiting.send_replace(0);
         self.passing.send_replace(Some(commits));
@@ -48,7 +48,7 @@ impl HeldStore {
         tokio::time::timeout(WAIT_TIMEOUT, held).await.unwrap().unwrap();
     }
 
-    /// Whether one more commit passes now.
+    /// Counts a commit, and returns whether it passes.
     fn pass(&self) -> bool {
         let mut passes = true;
         self.passing.send_modify(|passing| match passing {
@@ -77,7 +77,7 @@ impl Store for HeldStore {
         if !passes {
             self.waiting.send_modify(|waiting| *waiting += 1);
         }
-        // Not ended with its caller.
+        // Spawned, so that the commit continues if the caller drops its future.
         let commit = tokio::spawn(async move {
             let _turn = turn.lock().await;
             if !passes {

@@ -1,22 +1,22 @@
-//! Processor time and memory of processes, from Linux.
+//! Processor time and memory of processes, from `/proc`.
 
 use std::fs;
 use std::time::Duration;
 
-/// Processor time of a process and those that it started.
+/// Processor time of a process and its descendants.
 pub fn cpu(pid: u32) -> Duration {
     own_cpu(pid) + children(pid).into_iter().map(cpu).sum::<Duration>()
 }
 
-/// Processor time of a process alone.
+/// Processor time of a process without its descendants.
 pub fn own_cpu(pid: u32) -> Duration {
     let Ok(stat) = fs::read_to_string(format!("/proc/{pid}/stat")) else {
         return Duration::ZERO;
     };
-    // Behind the name, which may have anything in it.
+    // The fields after the program's name, which may contain any characters.
     let fields: Vec<_> = stat.rsplit_once(") ").unwrap().1.split(' ').collect();
     let ticks: u64 = fields[11].parse::<u64>().unwrap() + fields[12].parse::<u64>().unwrap();
-    // A hundred a second on every Linux.
+    // Linux counts 100 ticks per second.
     Duration::from_millis(ticks * 10)
 }
 

@@ -28,7 +28,7 @@ pub async fn retry_until<T>(
     mut look: impl AsyncFnMut() -> Result<T, String>,
 ) -> Result<T, String> {
     let mut tick = interval(pause);
-    // A slow server does not get faster requests.
+    // Missed ticks are not made up for, so that a slow server does not get a burst of calls.
     tick.set_missed_tick_behavior(MissedTickBehavior::Delay);
     loop {
         tick.tick().await;

@@ -57,8 +57,7 @@ impl ZooKeeper {
         self.ready().await;
     }
 
-    /// Deletes the data of a stopped server, so that all sessions have expired when it starts
-    /// again.
+    /// Deletes the data of a stopped server, so that no session exists when it starts again.
     pub fn delete_data(&self) {
         std::fs::remove_dir_all(self.dir.path().join("data")).unwrap();
     }

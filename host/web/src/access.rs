@@ -3,7 +3,8 @@
 //! * [`PortConfig`]: all settings of a port, and the rule about exposure.
 //! * [`AccessPolicy`]: credentials and trusted networks, with a [`Requirement`] for each path.
 //! * [`Credentials`]: HTTP basic authentication.
-//! * [`Caller`]: who sent a request, and from where, if need be through another daemon.
+//! * [`Caller`]: the address and the user of the client that sent a request, directly or through
+//!   another daemon.
 //! * [`Access`]: host names and origins, against web pages of other sites.
 
 mod authentication;

@@ -9,7 +9,7 @@ use transom_common::error_chain;
 use crate::Problems;
 
 /// An error answer: a status and the body `{"message": …}`, with `details` and further fields where
-/// clients read them.
+/// clients expect them.
 ///
 /// ```
 /// # use transom_web::ApiError;
@@ -19,7 +19,7 @@ use crate::Problems;
 /// assert_eq!(locked.status(), StatusCode::CONFLICT);
 /// ```
 #[derive(Clone, Debug)]
-pub struct ApiError(Box<Inner>); // Boxed: it is the error of every handler's result.
+pub struct ApiError(Box<Inner>); // Boxed to keep the results of handlers small.
 
 #[derive(Clone, Debug)]
 struct Inner {

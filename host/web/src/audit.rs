@@ -1,8 +1,8 @@
 //! The audit log: one event for each request that may change something.
 //!
 //! Events have the target `transom::audit` and the level `info`. A daemon that forwards a request
-//! writes none, because the leader writes it; it does if the leader's answer is missing. Bodies are
-//! not part of it, and secrets in queries are masked.
+//! leaves the event to the leader, and writes one itself only if the leader does not answer. Events
+//! contain no bodies, and secrets in queries are masked.
 
 use std::fmt::Write;
 use std::time::Instant;
@@ -30,8 +30,8 @@ const SECRET_NAMES: [&str; 7] = [
     "token",
 ];
 
-/// A request that is being handled. If it is dropped before its end, because the client is gone,
-/// the event has no status: the change may have been made.
+/// A request that is being handled. If it is dropped before the response, because the client has
+/// disconnected, the event has no status: the change may have been made.
 pub(crate) struct Audit {
     port: &'static str,
     caller: Caller,
@@ -73,7 +73,7 @@ impl Audit {
     fn write(&self, status: Option<u16>, started: Option<&str>) {
         let client = self.caller.client.map(|client| client.to_string());
         let query = self.uri.query().map(masked);
-        // Texts, not displayed values: the log then quotes and escapes them.
+        // The fields are strings and not `%` values, so that the log quotes and escapes them.
         tracing::info!(
             target: TARGET,
             port = self.port,
@@ -104,7 +104,7 @@ fn cut(text: &str) -> &str {
         .map_or(text, |(at, _)| &text[..at])
 }
 
-/// A query without the values of parameters that may be secret, by their name or because they are
+/// Masks the values of a query's parameters that may be secret: those with a suspicious name, and
 /// URLs with credentials.
 fn masked(query: &str) -> String {
     let mut shown = String::new();

@@ -22,7 +22,8 @@ use crate::{Error, Result};
 /// The maximum size of a file; chains and keys have a few thousand bytes.
 const MAX_FILE_BYTES: u64 = 1 << 20;
 
-/// A certificate chain and its key in memory, where the settings have the texts themselves.
+/// A certificate chain and its key in memory, for settings that contain the PEM texts and not file
+/// names.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct TlsPem {
     /// The settings of certificate and key, for messages.
@@ -34,7 +35,7 @@ pub struct TlsPem {
 }
 
 impl TlsPem {
-    /// Every fault of the two texts; none is shown.
+    /// Returns every fault of the two texts. The errors contain neither text.
     pub fn problems(&self) -> Vec<Error> {
         let (texts, names) = self.parts();
         let chain = chain(&texts, &names).err();
@@ -171,7 +172,8 @@ impl Certificate {
                 self.seen = seen;
                 parsed(&texts, &files.names(), self.config.crypto_provider())
             }
-            // Differs from the text of any file, so that the file is read again when it is back.
+            // 0 differs from the digest of any files, so that they are read again once they are
+            // readable.
             Err(_) if self.seen == 0 => return,
             Err(error) => {
                 self.seen = 0;
@@ -193,22 +195,22 @@ impl Certificate {
     }
 }
 
-/// The two texts in PEM.
+/// The texts of the certificate chain and the key, in PEM.
 struct Texts {
     certificate: Vec<u8>,
     key: Vec<u8>,
 }
 
-/// What errors call them: the setting of each, and what precedes the fault.
+/// How errors name the certificate and the key: the setting, and a prefix of the fault.
 struct Names {
     certificate: (&'static str, String),
     key: (&'static str, String),
-    /// The certificate that the key has to match.
+    /// The name of the certificate that the key has to match.
     chain: String,
 }
 
 impl Files {
-    /// Their texts, and a digest that detects changes without keeping the key.
+    /// Reads the texts of the files, with a digest that detects changes without keeping the key.
     async fn texts(&self) -> Result<(u64, Texts)> {
         let texts = Texts {
             certificate: read("tls_certificate", &self.certificate).await?,

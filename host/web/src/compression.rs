@@ -5,7 +5,8 @@ use tower_http::CompressionLevel;
 use tower_http::compression::CompressionLayer;
 use tower_http::compression::predicate::{NotForContentType, Predicate, SizeAbove};
 
-/// Bytes of a body below which compression costs more than it saves: one packet carries it anyway.
+/// Bytes of a body below which compression costs more than it saves: it fits into one packet
+/// anyway.
 const MIN_BYTES: u16 = 1024;
 
 /// Compresses responses with gzip for clients that accept it. Event streams, whose events must not
@@ -16,7 +17,7 @@ pub(crate) fn compressed(router: Router) -> Router {
     router.layer(
         CompressionLayer::new()
             .gzip(true)
-            // Each response is compressed once, for one client.
+            // Responses are not cached: each one is compressed for a single client.
             .quality(CompressionLevel::Fastest)
             .compress_when(compressible),
     )

@@ -1,7 +1,8 @@
 //! The maximum number of requests that a port handles at the same time.
 //!
-//! A request counts until its response has been written or its client is gone, because responses
-//! need memory too. Event streams do not count; see [`Limits::max_streams`](crate::Limits).
+//! A request counts until its response has been written or its client has disconnected, because
+//! responses need memory too. Event streams do not count; see
+//! [`Limits::max_streams`](crate::Limits).
 
 use std::sync::Arc;
 
@@ -25,7 +26,7 @@ pub(crate) fn limited(router: Router, max: usize, is_stream: fn(&str) -> bool) -
                 return next.run(request).await;
             }
             let Ok(permit) = requests.try_acquire_owned() else {
-                // Upstream's text.
+                // Marathon's text.
                 let text = format!("Too many concurrent requests! Allowed: {max}.");
                 return ApiError::unavailable(text).into_response();
             };

@@ -27,7 +27,7 @@ pub fn with_fallbacks(router: Router) -> Router {
         .layer(middleware::from_fn(log))
 }
 
-/// Path and status only: queries and headers may carry secrets.
+/// Logs path and status only, because queries and headers may carry secrets.
 async fn log(request: Request, next: Next) -> Response {
     let (method, path) = (request.method().clone(), request.uri().path().to_owned());
     let began = Instant::now();

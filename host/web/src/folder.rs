@@ -54,7 +54,7 @@ impl Folder {
         };
         let Ok(response) = ServeFile::new(file).oneshot(request).await;
         let mut response = response.map(Body::new);
-        // The file alone decides on its type, not what a browser reads in it.
+        // The name of the file determines its type; browsers must not guess it from the content.
         response.headers_mut().insert(
             header::X_CONTENT_TYPE_OPTIONS,
             HeaderValue::from_static("nosniff"),
@@ -62,7 +62,7 @@ impl Folder {
         response
     }
 
-    /// The regular file at a path: opening anything else, such as a FIFO, could block.
+    /// Finds the regular file at a path. Opening anything else, such as a FIFO, could block.
     async fn file(&self, path: &str) -> io::Result<PathBuf> {
         let path = Path::new(path);
         let plain = |part| matches!(part, Component::Normal(_));

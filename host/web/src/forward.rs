@@ -48,8 +48,8 @@ impl From<ForwardError> for ApiError {
 
 /// Forwards requests, and streams the answers back. Cheap to clone.
 ///
-/// A header lists the forwarding daemons, so that daemons which take each other for the leader
-/// detect the loop. The leader learns the [`Caller`].
+/// A header lists the forwarding daemons, so that two daemons that forward to each other detect the
+/// loop. Two more headers pass the [`Caller`] to the leader.
 #[derive(Clone, Debug)]
 pub struct Forwarder {
     http: reqwest::Client,
@@ -72,8 +72,8 @@ impl Forwarder {
         Self::trusting(via, own, None)
     }
 
-    /// The same over TLS, to daemons whose certificates are one of `issuers` (PEM) or issued by
-    /// one.
+    /// Like [`new`](Self::new), but over TLS, to daemons whose certificates are one of `issuers`
+    /// (PEM) or issued by one.
     ///
     /// # Errors
     /// [`Error::Forwarder`] when `own` is no valid header value, or `issuers` contains no
@@ -83,7 +83,7 @@ impl Forwarder {
     }
 
     fn trusting(via: HeaderName, own: &str, issuers: Option<&[u8]>) -> Result<Self> {
-        // Fails when a provider is already installed, which will do.
+        // Fails if a provider is already installed, which is then used.
         let _ = rustls::crypto::ring::default_provider().install_default();
         let failed = |source: Box<dyn std::error::Error + Send + Sync>| Error::Forwarder {
             own: own.to_owned(),
@@ -135,7 +135,7 @@ impl Forwarder {
         for name in CHECKED_HEADERS {
             headers.remove(name);
         }
-        // Only this daemon names its client.
+        // The client's own values of these headers are removed: only this daemon names the client.
         for (name, value) in [CLIENT, USER].into_iter().zip(named(head.extensions.get())) {
             headers.remove(&name);
             if let Some(value) = value {

@@ -1,5 +1,5 @@
-//! A response body with a value that is dropped with it: once the response has been written, or its
-//! client is gone.
+//! A response body that owns a guard. The guard is dropped when the response has been written or
+//! the client has disconnected.
 
 use std::pin::Pin;
 use std::task::{Context, Poll};
@@ -13,7 +13,7 @@ struct GuardedBody<G> {
     _guard: G,
 }
 
-/// `body`, which holds `guard` as long as it exists.
+/// Attaches `guard` to `body`: the guard is dropped with the body.
 pub(crate) fn guarded(body: Body, guard: impl Send + Unpin + 'static) -> Body {
     Body::new(GuardedBody { body, _guard: guard })
 }

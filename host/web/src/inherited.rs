@@ -2,10 +2,10 @@
 //! activation.
 //!
 //! A socket belongs to the port that it is named after (`FileDescriptorName=`), and must have the
-//! address of that port's settings: what may be reached from outside is decided in one place, the
-//! settings, and their checks hold. Connections wait in the socket while the daemon restarts.
+//! address in that port's settings, so that the settings alone decide which addresses are reachable
+//! and their checks stay valid. Connections wait in the socket while the daemon restarts.
 //!
-//! TCP ports of HTTP only: DNS opens several UDP sockets for each port on its own.
+//! Only the TCP ports of HTTP can be inherited. DNS opens several UDP sockets for each port itself.
 
 use std::net::{SocketAddr, TcpListener};
 use std::sync::Mutex;
@@ -25,9 +25,9 @@ struct Inherited {
 }
 
 /// Takes the sockets of `LISTEN_FDS`, with their names of `LISTEN_FDNAMES`, for the ports that
-/// [`Listener::bind`](crate::Listener::bind) binds later. To be called once, before any thread is
-/// started: it removes variables, so that child processes do not take the sockets for theirs.
-/// Sockets that are no TCP listeners stay as they are.
+/// [`Listener::bind`](crate::Listener::bind) binds later. Call it once, before any thread is
+/// started: it removes environment variables, so that child processes do not claim the sockets.
+/// Sockets that are not TCP listeners are left alone.
 pub fn adopt_sockets() {
     let names = std::env::var("LISTEN_FDNAMES").unwrap_or_default();
     let mut passed = ListenFd::from_env();
@@ -69,7 +69,7 @@ fn choose(sockets: &mut Vec<Inherited>, name: &'static str, addr: SocketAddr) ->
     }
 }
 
-/// A panic while it is held leaves the list as it was.
+/// Locks the list. A poisoned lock is usable: a panic never leaves the list half changed.
 fn sockets() -> std::sync::MutexGuard<'static, Vec<Inherited>> {
     SOCKETS.lock().unwrap_or_else(std::sync::PoisonError::into_inner)
 }

@@ -28,7 +28,7 @@ use crate::{ApiError, Problems};
 pub struct Json<T>(pub T);
 
 impl<T: DeserializeOwned> Json<T> {
-    /// Parses bytes by the rules above.
+    /// Parses bytes by the rules of [`Json`].
     pub fn parse(body: &[u8]) -> Result<T, ApiError> {
         if body.trim_ascii().is_empty() {
             return Err(
@@ -87,7 +87,7 @@ fn written(path: &Path) -> String {
                 text.push('/');
                 text.push_str(key);
             }
-            // Inside a map whose key is no text; the known path ends here.
+            // Inside a map whose key is not a string; the known path ends here.
             Segment::Unknown => break,
         }
     }

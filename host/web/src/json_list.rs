@@ -13,8 +13,8 @@ const CHUNK: usize = 64 << 10;
 /// The document `{"<name>":[…]}`. `next` appends the next element to its argument and returns
 /// whether there was one.
 ///
-/// A document that is not larger than one part has a `Content-Length`; of a larger one a part is
-/// written when the client has taken those before it, so it is never in memory as a whole.
+/// A document that fits into one part has a `Content-Length`. A larger one is never in memory as a
+/// whole: each part is created when the client has received the parts before it.
 pub fn json_list(name: &str, next: impl FnMut(&mut Vec<u8>) -> bool + Send + 'static) -> Response {
     let mut parts = Parts {
         opening: Some(format!("{{\"{name}\":[")),

@@ -13,16 +13,16 @@
 //! * [`PortConfig`] has the settings that all ports share: address, certificate, credentials,
 //!   trusted networks, host names and origins. It binds a port and checks requests to it. Responses
 //!   are compressed with gzip for clients that accept it.
-//! * Each request that may change something leaves an audit event, and its handler finds the
-//!   [`Caller`].
+//! * Each request that may change something is logged as an audit event, and its handler receives
+//!   the [`Caller`].
 //! * [`json_errors`] gives a JSON body to rejections by extractors, [`Problems`] lists what is
 //!   wrong with a document.
 //!
-//! Not done here: no HTTP/2 yet; routes, texts and statuses belong to each service.
+//! HTTP/2 is not supported yet. Routes, texts and statuses belong to each service.
 //!
-//! Failures: only binding returns an [`Error`]. Once a port serves, a broken connection ends alone
-//! and is logged at `debug`; without free file descriptors accepting pauses briefly and a warning
-//! is logged.
+//! Failures: only binding returns an [`Error`]. Once a port serves, a broken connection affects no
+//! other one and is logged at `debug`. Without free file descriptors, accepting pauses briefly and
+//! a warning is logged.
 
 #![forbid(unsafe_code)]
 

@@ -28,8 +28,8 @@ fn text(registry: &Registry) -> Result<String, std::fmt::Error> {
     Ok(one_family_each(&text))
 }
 
-/// A metric that several sub-registries have, such as those of several frameworks, is described
-/// once and has its samples in one place, as the format requires.
+/// Merges the metrics of the same name that several sub-registries contain, such as those of
+/// several frameworks: the format requires one description, followed by all samples.
 fn one_family_each(text: &str) -> String {
     let mut families: Vec<Vec<&str>> = Vec::new();
     let mut places = HashMap::new();

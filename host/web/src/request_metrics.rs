@@ -19,13 +19,14 @@ use crate::request_trace;
 
 /// The label of paths without a route. No route has this name, because routes begin with a slash.
 const UNMATCHED: &str = "unmatched";
-/// The label of methods that HTTP does not define, of which there can be any number.
+/// The label of methods that HTTP does not define. Their number is unbounded, so they share one
+/// label.
 const OTHER: &str = "other";
 
 /// The requests of a port's routes: how many by route, method and status, and how long they took
 /// until the head of the response. An event stream counts at its start. Clones share everything.
-/// While traces are on, each request has a span, below the caller's if it names one by
-/// `traceparent`.
+/// While tracing is enabled, each request has a span, which is a child of the span that
+/// `traceparent` names.
 ///
 /// Requests that the port rejects before routing, for their host name or credentials, do not count.
 #[derive(Clone, Debug)]
@@ -54,7 +55,7 @@ impl RequestMetrics {
         metrics
     }
 
-    /// Counts the requests to all routes and fallbacks that `router` has.
+    /// Counts the requests to all routes and fallbacks of `router`.
     pub fn around<S: Clone + Send + Sync + 'static>(self, router: Router<S>) -> Router<S> {
         router.layer(middleware::from_fn(move |request: Request, next: Next| {
             let metrics = self.clone();
@@ -85,7 +86,7 @@ impl RequestMetrics {
     }
 }
 
-/// From a millisecond to about half a minute.
+/// A histogram with buckets from a millisecond to about half a minute.
 fn duration() -> Histogram {
     Histogram::new(exponential_buckets(0.001, 2.0, 16))
 }

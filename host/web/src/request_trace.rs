@@ -10,13 +10,13 @@ use tracing::field::Empty;
 use tracing_opentelemetry::OpenTelemetrySpanExt;
 use transom_common::trace;
 
-/// The headers that carry the caller's place in a trace.
+/// The headers that carry the client's trace context.
 const HEADERS: [HeaderName; 2] = [
     HeaderName::from_static("traceparent"),
     HeaderName::from_static("tracestate"),
 ];
 
-/// The span of a request to a route, below the caller's if the headers name one.
+/// The span of a request to a route, a child of the span that the headers name.
 pub(crate) fn span(method: &Method, route: &str, headers: &HeaderMap) -> Span {
     if !trace::is_on() {
         return Span::none();
@@ -45,7 +45,7 @@ pub(crate) fn answered(span: &Span, status: u16) {
     }
 }
 
-/// Replaces the caller's place in a trace by that of the present span, for a request that is
+/// Replaces the client's trace context with that of the current span, for a request that is
 /// forwarded.
 pub(crate) fn pass_on(headers: &mut HeaderMap) {
     if !trace::TraceContext::current().is_recorded() {
@@ -78,7 +78,7 @@ mod tests {
         ])
     }
 
-    /// The headers of a forwarded request that came with `headers`.
+    /// The headers of the forwarded request if the received one has `headers`.
     fn passed_on(mut headers: HeaderMap) -> HeaderMap {
         let provider = SdkTracerProvider::builder().build();
         let layer = tracing_opentelemetry::layer().with_tracer(provider.tracer("test"));
@@ -92,7 +92,7 @@ mod tests {
     }
 
     #[test]
-    fn a_forwarded_request_is_below_the_span_of_this_daemon() {
+    fn forwarded_request_names_the_span_of_this_daemon_as_parent() {
         let [traceparent, tracestate] = HEADERS;
         let passed = passed_on(headers("01"));
         let parts: Vec<&str> = passed[&traceparent].to_str().unwrap().split('-').collect();
@@ -107,7 +107,7 @@ mod tests {
     }
 
     #[test]
-    fn a_trace_that_the_caller_does_not_record_is_passed_on_as_it_is() {
+    fn unsampled_trace_context_is_forwarded_unchanged() {
         assert_eq!(passed_on(headers("00")), headers("00"));
     }
 }

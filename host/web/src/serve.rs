@@ -76,8 +76,8 @@ impl Default for Limits {
 pub(crate) struct LocalAddr(pub(crate) SocketAddr);
 
 /// Ends a connection whose client does not keep up with an event stream; an extension of each
-/// request. The end of the body alone does not: it is noticed when the client has read what came
-/// before it.
+/// request. Ending the body is not enough: the connection closes only after the client has read
+/// everything before the end.
 #[derive(Clone, Debug, Default)]
 pub struct Disconnect(CancellationToken);
 
@@ -94,7 +94,7 @@ impl Disconnect {
     }
 }
 
-/// How long a client that is being disconnected can read what was written.
+/// How long a client that is being disconnected can read what was already written.
 const LAST_WRITES: Duration = Duration::from_secs(2);
 /// The minimum size of hyper's buffer for heads.
 const MIN_HEAD_BYTES: usize = 8192;
@@ -102,15 +102,14 @@ const MIN_HEAD_BYTES: usize = 8192;
 const HANDSHAKE_TIMEOUT: Duration = Duration::from_secs(5);
 /// The interval of checks of the certificate's files.
 const CERTIFICATE_CHECK_INTERVAL: Duration = Duration::from_secs(10);
-/// The pause after an accept that failed for lack of resources; an immediate retry would only use
-/// CPU.
+/// The pause after `accept` failed for lack of resources; an immediate retry would only use CPU.
 const ACCEPT_RETRY_INTERVAL: Duration = Duration::from_millis(100);
 
 /// Serves a router until `token` is cancelled. Then it accepts no more connections, closes idle
 /// ones, ends event streams (`text/event-stream`), gives pending requests `grace` to finish, and
 /// closes the rest.
 ///
-/// HTTP/1.0 and 1.1, within TLS where the listener has a certificate. Handlers find the client's
+/// HTTP/1.0 and 1.1, within TLS where the listener has a certificate. Handlers receive the client's
 /// address as [`ConnectInfo`]`<SocketAddr>`.
 pub async fn serve(
     listener: Listener,
@@ -193,7 +192,7 @@ async fn accept(listener: &TcpListener, budgets: &Budgets) -> io::Result<(TcpStr
     Ok((stream, client, slot))
 }
 
-/// A connection that broke before it was accepted is no error of the listener.
+/// Whether the connection broke before it was accepted, which is not an error of the listener.
 fn is_the_clients(error: &io::Error) -> bool {
     use io::ErrorKind::{ConnectionAborted, ConnectionRefused, ConnectionReset, Interrupted};
     matches!(
@@ -202,7 +201,7 @@ fn is_the_clients(error: &io::Error) -> bool {
     )
 }
 
-/// Waits for the first byte with a timeout, because hyper's own timer starts with it.
+/// Waits for the first byte with a timeout, because hyper's own timer starts only then.
 async fn spoken_to(
     stream: TcpStream,
     client: SocketAddr,
@@ -220,7 +219,7 @@ async fn spoken_to(
     Some(stream)
 }
 
-/// The same within TLS.
+/// Performs the TLS handshake, and then waits for the first decrypted byte with a timeout.
 async fn shake_hands(
     stream: TcpStream,
     client: SocketAddr,
@@ -291,7 +290,7 @@ async fn connection<S>(
     let mut connection = std::pin::pin!(
         http1::Builder::new()
             .timer(TokioTimer::new())
-            // As Marathon and Mesos-DNS write them, for clients that accept no other form.
+            // Marathon and Mesos-DNS write header names so, and some clients accept no other form.
             .title_case_headers(true)
             .header_read_timeout(limits.header_timeout)
             .max_buf_size(max_head)
@@ -313,7 +312,7 @@ async fn connection<S>(
     }
 }
 
-/// The router with a limit on the bytes of a body, whichever port receives it. Of several limits the
+/// Limits the bytes of a request's body on this router, on every port that serves it. Of several limits the
 /// innermost one counts, and one that is larger than the port's has no effect.
 pub fn body_limited(router: Router, max: usize) -> Router {
     router

@@ -1,5 +1,5 @@
 //! Forwarded requests, over real sockets on loopback.
-#![allow(clippy::unwrap_used, clippy::panic)] // Tests: a failure is their answer.
+#![allow(clippy::unwrap_used, clippy::panic)] // Tests may panic.
 
 use std::net::SocketAddr;
 use std::time::Duration;
@@ -119,7 +119,7 @@ async fn request_and_response_are_forwarded_without_connection_headers() {
     leader.stop().await;
 }
 
-/// A page of the standby's own, whose name the leader does not know.
+/// The page was loaded from the standby, whose host name is unknown to the leader.
 #[tokio::test]
 async fn origin_of_a_forwarded_request_is_checked_by_the_standby_only() {
     let guard = |router, host: &str| {

@@ -1,5 +1,5 @@
 //! Ports from the client's side: real sockets on loopback.
-#![allow(clippy::unwrap_used, clippy::panic)] // Tests: a failure is their answer.
+#![allow(clippy::unwrap_used, clippy::panic)] // Tests may panic.
 
 use std::net::SocketAddr;
 use std::time::{Duration, Instant};
@@ -45,7 +45,7 @@ impl Server {
         stream
     }
 
-    /// One request on its own connection; the whole answer.
+    /// Sends one request on a new connection and returns the whole answer.
     async fn ask(&self, method: &str, path: &str, body: &str) -> String {
         let head = format!(
             "{method} {path} HTTP/1.1\r\nHost: x\r\nConnection: close\r\nContent-Length: {}\r\n\r\n",
@@ -64,10 +64,10 @@ impl Server {
     }
 }
 
-/// Everything until the server closes.
+/// Reads until the server closes the connection.
 async fn rest(stream: &mut TcpStream) -> String {
     let mut bytes = Vec::new();
-    // A reset after the answer is a close too.
+    // A reset after the answer also counts as a close.
     let _ = tokio::time::timeout(LONG, stream.read_to_end(&mut bytes))
         .await
         .unwrap();
@@ -236,7 +236,7 @@ async fn requests_rejected_before_the_router_get_json_errors() {
         ),
         ("\u{1}\r\n\r\n".to_owned(), 400, "is not HTTP"),
     ] {
-        // On a new connection, and after requests that the router has answered.
+        // First on a new connection, then after requests that the router has answered.
         for before in 0..3 {
             let mut stream = server.say("").await;
             for _ in 0..before {
@@ -265,15 +265,16 @@ async fn silent_client_is_disconnected_after_the_header_timeout() {
         ..Limits::default()
     };
     let server = Server::start(plain(), limits, LONG);
-    // Nothing at all, half a head, and nothing more after an answer.
+    // Three silent clients: one sends nothing, one sends half a head, one sends nothing after an
+    // answer.
     for text in ["", "GET /hello HT", "GET /hello HTTP/1.1\r\nHost: x\r\n\r\n"] {
         let began = Instant::now();
         rest(&mut server.say(text).await).await;
         assert!(
             began.elapsed() >= Duration::from_millis(140),
-            "{text:?} was given its time"
+            "{text:?}: closed before the timeout"
         );
-        assert!(began.elapsed() < LONG / 2, "{text:?} was cut");
+        assert!(began.elapsed() < LONG / 2, "{text:?}: closed late");
     }
     server.stop().await;
 }
@@ -294,7 +295,7 @@ async fn connections_over_the_limit_wait_for_a_free_slot() {
         .say("GET /hello HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n")
         .await;
     let early = tokio::time::timeout(Duration::from_millis(100), second.readable()).await;
-    assert!(early.is_err(), "the first connection still holds the only place");
+    assert!(early.is_err(), "the first connection still holds the only slot");
     drop(first);
     assert!(rest(&mut second).await.contains("127.0.0.1"));
     server.stop().await;
@@ -316,14 +317,14 @@ async fn stopping_ends_streams_cleanly_and_closes_idle_connections() {
     let began = Instant::now();
     let addr = server.addr;
     server.stop().await;
-    assert!(began.elapsed() < LONG / 4, "nothing was waited for");
+    assert!(began.elapsed() < LONG / 4, "shutdown waits for nothing");
     assert!(
         rest(&mut open).await.ends_with("0\r\n\r\n"),
-        "the stream ended, it was not cut"
+        "the stream ends with its last chunk"
     );
     assert_eq!(rest(&mut idle).await, "");
     assert_eq!(rest(&mut silent).await, "");
-    assert!(TcpStream::connect(addr).await.is_err(), "the port is free again");
+    assert!(TcpStream::connect(addr).await.is_err(), "the port is closed");
 }
 
 #[tokio::test]

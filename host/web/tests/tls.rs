@@ -1,5 +1,5 @@
 //! A port that speaks TLS, over real sockets on loopback.
-#![allow(clippy::unwrap_used, clippy::panic)] // Tests: a failure is their answer.
+#![allow(clippy::unwrap_used, clippy::panic)] // Tests may panic.
 
 use std::net::SocketAddr;
 use std::time::Duration;

@@ -1,17 +1,17 @@
-//! Whose credentials a request has, and where it comes from.
+//! The user that a request's credentials belong to, and the address that it comes from.
 
 use std::net::SocketAddr;
 
 use axum::extract::{ConnectInfo, Request};
 
-/// Whose credentials a request has.
+/// The user that a request's credentials belong to.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Authentication<'a> {
     /// The port has no credentials.
     NoneConfigured,
-    /// The request has none.
+    /// The request has no credentials.
     Nothing,
-    /// They belong to no user.
+    /// The request's credentials match no user.
     Wrong,
     /// This user may only read.
     Reader(&'a str),

@@ -1,16 +1,16 @@
-//! The client of a request, also of one that another daemon has forwarded.
+//! The client of a request, including a request that another daemon has forwarded.
 //!
 //! A daemon that forwards a request names its client in `X-Transom-Client` (an address) and
-//! `X-Transom-User`. These headers are believed from another daemon only, and another daemon is
-//! recognised by what all daemons have in common:
+//! `X-Transom-User`. A port accepts these headers only from another daemon, which it recognises by
+//! the credentials or networks that all daemons share:
 //!
 //! | this port | the headers count when the request |
 //! |---|---|
 //! | has credentials | has the credentials, not those of the user who may only read |
 //! | has none | comes from a trusted network |
 //!
-//! So a client that may not change anything cannot pretend to be another one. A client with the
-//! credentials could; it has all rights of a daemon.
+//! So a client that may only read cannot impersonate another client. A client with the full
+//! credentials can, but it has all rights of a daemon anyway.
 
 use std::net::IpAddr;
 
@@ -68,7 +68,8 @@ fn named_client(headers: &HeaderMap) -> Option<IpAddr> {
     Some(client.to_canonical())
 }
 
-/// The value of a header that is present once; daemons never repeat it.
+/// Returns the value of a header that occurs exactly once. A repeated header is ignored, because
+/// daemons never repeat it.
 fn only<'a>(headers: &'a HeaderMap, name: &HeaderName) -> Option<&'a [u8]> {
     let mut values = headers.get_all(name).iter();
     match (values.next(), values.next()) {
@@ -98,7 +99,7 @@ mod tests {
     }
 
     #[test]
-    fn the_named_client_is_believed_from_other_daemons_only() {
+    fn client_headers_are_accepted_from_other_daemons_only() {
         let (full, reader) = (user("full").authorization(), user("reader").authorization());
         let (here, far) = ("127.0.0.1", "192.0.2.1");
         let named = &["203.0.113.7"][..];
@@ -106,7 +107,7 @@ mod tests {
         for (with, peer, authorization, clients, client, user) in [
             (true, far, Some(&full), named, "203.0.113.7", Some("ann")),
             (true, here, Some(&full), named, "203.0.113.7", Some("ann")),
-            // A trusted network alone does not make a daemon where daemons have credentials.
+            // On a port with credentials, a trusted network is not enough to recognise a daemon.
             (true, here, None, named, here, None),
             (true, far, Some(&reader), named, far, Some("reader")),
             (false, here, None, named, "203.0.113.7", Some("ann")),

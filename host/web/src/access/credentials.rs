@@ -27,8 +27,8 @@ pub enum Presented {
 }
 
 impl Credentials {
-    /// Checks the headers of a request, in a time that does not depend on how much of them is
-    /// right.
+    /// Checks the headers of a request, in a time that does not depend on how much of the
+    /// credentials is right.
     pub fn presented(&self, headers: &HeaderMap) -> Presented {
         if !headers.contains_key(header::AUTHORIZATION) {
             return Presented::Nothing;
@@ -56,7 +56,8 @@ impl Credentials {
     }
 }
 
-/// `user:password` from the header. A request with several such headers is never valid.
+/// Decodes `user:password` from the header `Authorization`. A request with several such headers is
+/// never valid.
 fn decoded(headers: &HeaderMap) -> Option<Vec<u8>> {
     let mut all = headers.get_all(header::AUTHORIZATION).iter();
     let (Some(only), None) = (all.next(), all.next()) else {

@@ -10,7 +10,7 @@
 //! | `Host` is not a name of this port | 421 |
 //! | `Origin` is neither this port nor in `allowed_origins` | 403 |
 //! | `Sec-Fetch-Site` is not `same-origin` or `none`, without an allowed `Origin` | 403 |
-//! | a body of another content type than JSON, which a browser sends without asking first | 415 |
+//! | a body whose content type is not JSON, which a browser may send without a preflight | 415 |
 //!
 //! Names of the port are `localhost` and names below it, loopback addresses, the address that the
 //! client connected to, the configured host name, and `allowed_hosts`. The port in `Host` is
@@ -47,8 +47,8 @@ const SEC_FETCH_SITE: HeaderName = HeaderName::from_static("sec-fetch-site");
 const SEC_FETCH_MODE: HeaderName = HeaderName::from_static("sec-fetch-mode");
 const SEC_FETCH_DEST: HeaderName = HeaderName::from_static("sec-fetch-dest");
 
-/// Headers by which a port checks a browser's request. They are meaningless to a daemon that the
-/// request is forwarded to.
+/// Headers by which a port checks a browser's request. They mean nothing to the daemon that
+/// receives a forwarded request.
 pub(crate) const CHECKED_HEADERS: [HeaderName; 4] =
     [header::ORIGIN, SEC_FETCH_SITE, SEC_FETCH_MODE, SEC_FETCH_DEST];
 
@@ -106,7 +106,8 @@ impl Access {
         Ok(origin)
     }
 
-    /// Checks every name that the request is addressed to; the last one is returned.
+    /// Checks every host name that the request contains, in `Host` and in its target, and returns
+    /// the last one.
     fn judge_host(&self, request: &Request) -> Result<Option<Authority>, ApiError> {
         let local = request.extensions().get::<LocalAddr>().map(|local| local.0);
         let in_headers = request.headers().get_all(header::HOST).iter();
@@ -170,7 +171,7 @@ impl Access {
     }
 }
 
-/// A link to this port that a person follows: the linking page never sees the answer.
+/// Whether a user follows a link to this port. The linking page never sees the answer.
 fn is_followed_link(request: &Request) -> bool {
     let is = |name, value: &str| {
         let found = request.headers().get(name);
@@ -181,7 +182,7 @@ fn is_followed_link(request: &Request) -> bool {
         && is(SEC_FETCH_DEST, "document")
 }
 
-/// A page can post forms and plain texts without a preflight.
+/// Rejects bodies that are not JSON: a page can post forms and plain text without a preflight.
 fn judge_content_type(request: &Request) -> Result<(), ApiError> {
     let reads = matches!(*request.method(), Method::GET | Method::HEAD | Method::OPTIONS);
     if reads || request.body().is_end_stream() {

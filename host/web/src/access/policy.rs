@@ -55,7 +55,7 @@ pub enum Denial {
     ReadOnly,
 }
 
-/// What a port knows about its paths, and the response to a rejected request.
+/// The access rules of a port's paths, and the response to a rejected request.
 #[derive(Clone, Copy, Debug)]
 pub struct AccessRules {
     /// The requirement of a method and path.
@@ -126,7 +126,8 @@ impl AccessPolicy {
         }
     }
 
-    /// Both pairs of credentials are compared, whichever is right.
+    /// Compares the request with both pairs of credentials, even if the first one matches, so that
+    /// the time does not reveal which one did.
     pub(super) fn shown(&self, request: &Request) -> Authentication<'_> {
         let compared = |credentials: &Option<Credentials>| {
             let credentials = credentials.as_ref();
@@ -149,7 +150,7 @@ impl AccessPolicy {
         peer(request).is_some_and(|peer| is_within(&self.networks, peer.ip()))
     }
 
-    /// The usual rejection: 401 with a challenge, or 403, and the settings to change.
+    /// The default rejection: 401 with a challenge, or 403, and the settings to change.
     pub fn rejection(&self, denial: Denial) -> ApiError {
         let (section, [user, password]) = (self.section, self.credential_keys);
         match denial {
@@ -213,7 +214,7 @@ impl AccessPolicy {
     }
 }
 
-/// Whether a request with this method changes nothing, unless a port says otherwise.
+/// Whether requests with this method change nothing, by default; see [`AccessRules::changes`].
 fn only_reads(method: &Method) -> bool {
     matches!(*method, Method::GET | Method::HEAD | Method::OPTIONS)
 }

@@ -228,9 +228,9 @@ impl BoundPort {
         format!("{}:{}", self.config.hostname, self.addr().port())
     }
 
-    /// The router behind the port's limits on the number of requests and on their bodies. Whoever
-    /// calls the returned router without this port shares the limits with its clients; for these,
-    /// [`Self::serve`] does not count requests a second time.
+    /// The router behind the port's limits on the number of requests and on their bodies. Code that
+    /// calls the returned router directly shares these limits with the port's clients;
+    /// [`Self::serve`] does not count the clients' requests a second time.
     #[must_use = "the port no longer limits the number of requests"]
     pub fn limited(&mut self, router: Router, rules: AccessRules) -> Router {
         let limits = &mut self.config.limits;

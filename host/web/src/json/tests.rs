@@ -1,4 +1,4 @@
-#![allow(clippy::unwrap_used, clippy::panic)] // Tests: a failure is their answer.
+#![allow(clippy::unwrap_used, clippy::panic)] // Tests may panic.
 
 use std::collections::BTreeMap;
 
@@ -9,7 +9,7 @@ use super::Json;
 use crate::{ApiError, Problems};
 
 #[derive(Debug, Deserialize)]
-#[allow(dead_code)] // Read by the deserializer; the tests look at errors.
+#[allow(dead_code)] // The deserializer sets the fields; the tests only read errors.
 struct App {
     id: String,
     #[serde(default)]

@@ -3,8 +3,8 @@
 //! An invalid request line or header, and a head that is too large, never reach the router: hyper
 //! answers 400, 414 or 431 with an empty body and has no hook for it. [`Refusals`] sits between
 //! hyper and the connection and adds the body of an [`ApiError`](crate::ApiError) to these answers.
-//! The router's answers stay unchanged: an answer is hyper's own only while the router has no
-//! request, which [`Turn`] tracks.
+//! The router's answers stay unchanged: hyper sends an answer itself only while the router handles
+//! no request, which [`Turn`] tracks.
 
 use std::io::{self, IoSlice};
 use std::pin::Pin;
@@ -20,26 +20,26 @@ use serde_json::json;
 
 use crate::guarded_body::guarded;
 
-/// Whether the router has a request of this connection. Cheap to clone.
+/// Whether the router handles a request of this connection. Cheap to clone.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Turn(Arc<State>);
 
 #[derive(Debug, Default)]
 struct State {
-    /// From a request's arrival until its answer has left.
+    /// True from a request's arrival until its answer has been sent.
     taken: AtomicBool,
-    /// The answer is complete, and is sent with the next flush.
+    /// Whether the answer is complete; the next flush sends it.
     over: AtomicBool,
 }
 
 impl Turn {
-    /// Marks that a request goes to the router.
+    /// Marks that the router receives a request.
     pub(super) fn take(&self) {
         self.0.over.store(false, Ordering::Relaxed);
         self.0.taken.store(true, Ordering::Relaxed);
     }
 
-    /// Ends the turn with the answer's body.
+    /// Ends the turn when the answer's body is dropped.
     pub(super) fn until_written(&self, response: Response<Body>) -> Response<Body> {
         let end = EndOfAnswer(self.clone());
         response.map(|body| guarded(body, end))
@@ -57,7 +57,7 @@ impl Turn {
     }
 }
 
-/// Ends the turn of an answer.
+/// Marks the answer complete when it is dropped.
 struct EndOfAnswer(Turn);
 
 impl Drop for EndOfAnswer {
@@ -108,7 +108,7 @@ impl<S: Write + Unpin> Refusals<S> {
     }
 }
 
-/// hyper's answer with a body; `None` for everything else.
+/// Adds a body to hyper's rejection; `None` for everything else.
 fn with_body(text: &[u8], max_head: usize) -> Option<Bytes> {
     const EMPTY: &str = "Content-Length: 0\r\n";
     let message = match text.get(..12)? {

@@ -1,4 +1,4 @@
-//! Event streams: they have a budget of their own and end at shutdown.
+//! Event streams, which have a separate budget and end at shutdown.
 //!
 //! A connection counts against [`Limits::max_connections`](super::Limits::max_connections) until it
 //! responds with an event stream; from then on it counts against
@@ -35,7 +35,7 @@ impl Budgets {
         }
     }
 
-    /// Waits until the port may have one more connection; `None` never happens, because the
+    /// Waits until the port may accept one more connection. Never returns `None`, because the
     /// semaphore is never closed.
     pub(super) async fn connection(&self) -> Option<Slot> {
         let permit = Arc::clone(&self.connections).acquire_owned().await.ok()?;
@@ -46,16 +46,17 @@ impl Budgets {
     }
 }
 
-/// A connection's place in a budget. Clones are the same place.
+/// A connection's share of a budget. Clones are the same share.
 #[derive(Clone, Debug)]
 pub(super) struct Slot {
     budgets: Budgets,
-    /// Empty while the connection has a stream, whose body holds the permit.
+    /// Empty while the connection carries a stream: the stream's body holds the other budget's
+    /// permit.
     permit: Arc<Mutex<Option<OwnedSemaphorePermit>>>,
 }
 
 impl Slot {
-    /// Takes the connection back into the budget of connections, after a stream has ended.
+    /// Counts the connection against the budget of connections again, after a stream has ended.
     ///
     /// # Errors
     /// 503 if that budget is used up; the connection is closed.
@@ -70,9 +71,9 @@ impl Slot {
         }
     }
 
-    /// Passes a response. An event stream moves the connection to the budget of streams and ends,
-    /// complete and in order, when `token` is cancelled; it is replaced by 503 if that budget is
-    /// used up. Other responses end anyway and pass unchanged.
+    /// Passes a response on. An event stream moves the connection to the budget of streams, or is
+    /// replaced by 503 if that budget is used up; it ends with a proper end of its body when
+    /// `token` is cancelled. Other responses end without help and stay unchanged.
     pub(super) fn pass(&self, response: Response<Body>, token: &CancellationToken) -> Response<Body> {
         if !is_event_stream(&response) {
             return response;
@@ -102,7 +103,7 @@ fn is_event_stream(response: &Response<Body>) -> bool {
     kind.is_some_and(|kind| kind.as_bytes().starts_with(b"text/event-stream"))
 }
 
-/// 503 on a connection that is closed.
+/// 503, after which the connection is closed.
 fn too_many(what: &str) -> ApiError {
     let text = format!("This port has its maximum number of {what}. Try again later.");
     ApiError::unavailable(text).header(header::CONNECTION, HeaderValue::from_static("close"))
@@ -123,7 +124,7 @@ impl http_body::Body for EventStream {
         mut self: Pin<&mut Self>,
         context: &mut Context<'_>,
     ) -> Poll<Option<Result<Frame<Bytes>, axum::Error>>> {
-        // Ready data is sent first: the service may still send its last event.
+        // Data that is ready is sent first, so that the service can still send its last event.
         match Pin::new(&mut self.body).poll_frame(context) {
             Poll::Pending => self.stopped.as_mut().poll(context).map(|()| None),
             ready @ Poll::Ready(_) => ready,

@@ -29,7 +29,8 @@ impl<S> WriteDeadline<S> {
         }
     }
 
-    /// Passes the result of a write, and turns one that is blocked for too long into an error.
+    /// Passes the result of a write on, and turns a write that is blocked for too long into an
+    /// error.
     fn bounded<T>(&mut self, context: &mut Context<'_>, written: Poll<io::Result<T>>) -> Poll<io::Result<T>> {
         if written.is_ready() {
             self.timer = None;

@@ -55,7 +55,7 @@ impl Log {
     }
 }
 
-/// Answers with the caller that the handler sees.
+/// Responds with the caller that the handler receives.
 fn callers() -> Router {
     let answer = async |Extension(caller): Extension<Caller>| {
         let client = caller.client.map(|client| client.to_string());
@@ -132,7 +132,7 @@ async fn each_change_leaves_one_event_without_body_and_secrets() {
 }
 
 #[tokio::test]
-async fn a_change_whose_client_is_gone_leaves_an_event_without_status() {
+async fn change_whose_client_disconnects_is_audited_without_status() {
     let (log, _guard) = Log::start();
     let (began, mut starts) = tokio::sync::mpsc::unbounded_channel();
     let router = Router::new().fallback(any(move || {
@@ -164,11 +164,11 @@ async fn a_change_whose_client_is_gone_leaves_an_event_without_status() {
 }
 
 #[tokio::test]
-async fn the_leader_audits_a_forwarded_change_with_its_first_client() {
+async fn leader_audits_a_forwarded_change_with_the_original_client() {
     let (log, _guard) = Log::start();
     let leader = Port::serve(config().bind().await.unwrap(), callers(), rules());
     let standby = standby(config(), leader.addr).await;
-    // A user without a client is named by no daemon: not believed, and not passed on.
+    // Daemons never send a user without a client, so this header is ignored and not forwarded.
     let change = standby
         .ask("POST", "/v2/apps")
         .header("x-transom-user", "mallory");
@@ -195,7 +195,7 @@ async fn the_leader_audits_a_forwarded_change_with_its_first_client() {
     standby.stop().await;
 }
 
-/// The first daemon has no credentials of its own to add here, so the peers must be trusted.
+/// A port without credentials trusts loopback, so it accepts the header without an `Authorization`.
 #[tokio::test]
 async fn a_handler_sees_the_client_that_a_daemon_names() {
     for (with, authorization, named, client) in [
@@ -222,7 +222,7 @@ async fn a_handler_sees_the_client_that_a_daemon_names() {
 }
 
 #[tokio::test]
-async fn a_get_that_changes_something_is_audited_and_not_for_the_reader() {
+async fn a_get_that_changes_something_is_audited_and_rejected_for_the_reader() {
     let (log, _guard) = Log::start();
     let rules = AccessRules {
         changes: |_, path| path == "/scale/3",

@@ -1,5 +1,5 @@
-//! Pages of other sites: the check of a request and the CORS headers of its answer go by the same
-//! list of origins.
+//! Pages of other sites: the same list of origins decides whether a request passes and whether its
+//! answer has CORS headers.
 
 use axum::Router;
 use axum::routing::any;

@@ -80,7 +80,7 @@ async fn event_streams_are_never_compressed() {
     port.stop().await;
 }
 
-/// The leader compresses, the standby passes that on.
+/// The leader compresses the response, and the standby forwards it unchanged.
 #[tokio::test]
 async fn a_forwarded_response_is_compressed_once() {
     let leader = Port::start(PortConfig::new("apps", 0), texts()).await;

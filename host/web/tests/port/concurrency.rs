@@ -17,7 +17,7 @@ use super::Port;
 
 #[tokio::test]
 async fn requests_beyond_the_maximum_get_503_and_streams_do_not_count() {
-    // `/slow` reports that it has begun, then waits until the test lets it go on.
+    // `/slow` reports that it has begun, then waits until the test opens the gate.
     let (began, mut starts) = mpsc::unbounded_channel();
     let gate = Arc::new(Semaphore::new(0));
     let slow = {
@@ -76,7 +76,7 @@ async fn requests_beyond_the_maximum_get_503_and_streams_do_not_count() {
     let mut another = port.ask("GET", "/events").send().await.unwrap();
     assert!(
         another.chunk().await.unwrap().is_some(),
-        "a stream is not a request"
+        "a stream does not count as a request"
     );
 
     gate.add_permits(2);

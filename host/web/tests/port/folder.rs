@@ -13,7 +13,7 @@ use transom_web::{Folder, PortConfig};
 
 use super::Port;
 
-/// A served folder `ui`, with a file beside it that must not be served.
+/// Serves the folder `ui`. The file next to it must not be served.
 async fn served() -> (TempDir, Port) {
     let dir = tempfile::tempdir().unwrap();
     let ui = dir.path().join("ui");
@@ -77,7 +77,7 @@ async fn paths_that_leave_the_folder_and_folders_are_not_found() {
         "/main.js%00",
         "/socket",
     ] {
-        // A client would resolve the dots itself.
+        // Sent as raw text, because an HTTP client would resolve the dots first.
         let answer = port.say(&format!("GET {path} HTTP/1.1")).await;
         assert!(answer.starts_with("HTTP/1.1 404"), "{path}: {answer}");
         assert!(answer.contains(r#"{"message":"Not found: /"#), "{path}: {answer}");
@@ -86,7 +86,7 @@ async fn paths_that_leave_the_folder_and_folders_are_not_found() {
 }
 
 #[tokio::test]
-async fn folder_needs_an_index_that_is_a_file_in_it() {
+async fn folder_without_a_readable_index_is_rejected() {
     let dir = tempfile::tempdir().unwrap();
     let refused = async |expected: &str| {
         let text = Folder::open(dir.path()).await.unwrap_err().to_string();

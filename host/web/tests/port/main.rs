@@ -1,4 +1,4 @@
-//! What a port does around its router, over real sockets on loopback.
+//! The layers that a port adds around its router, over real sockets on loopback.
 #![allow(clippy::unwrap_used, clippy::panic, reason = "tests may panic")]
 
 mod audit;

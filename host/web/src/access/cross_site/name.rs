@@ -6,8 +6,8 @@ use std::str::FromStr;
 
 use serde::{Deserialize, Serialize};
 
-/// A host in a request's `Host` or `Origin`, comparable: names in lower case and without a final
-/// dot, addresses parsed.
+/// A host in a request's `Host` or `Origin`, normalized for comparisons: names are in lower case
+/// and have no final dot, addresses are parsed.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum Host {
     Address(IpAddr),
@@ -36,7 +36,7 @@ impl Host {
         (!name.is_empty() && name.chars().all(is_name)).then_some(Self::Name(name))
     }
 
-    /// Whether it is this machine, whatever DNS returns.
+    /// Whether the host is this machine whatever DNS returns for its name.
     pub(super) fn is_loopback(&self) -> bool {
         match self {
             Self::Address(address) => address.is_loopback(),
@@ -153,7 +153,7 @@ impl Origin {
     }
 }
 
-/// A port, unless it is the scheme's default.
+/// Returns the port, or `None` if it is the scheme's default.
 fn beyond_default(scheme: &str, port: Option<u16>) -> Option<u16> {
     let default = match scheme {
         "http" => Some(80),

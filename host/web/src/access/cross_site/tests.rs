@@ -70,7 +70,7 @@ async fn requests_for_unknown_host_names_are_rejected() {
         assert_eq!(status("GET", &[("host", host)], "").await, expected, "{host}");
         assert_eq!(status("POST", &[("host", host)], "").await, expected, "{host}");
     }
-    // HTTP/1.0 clients, health checks among them, may send none.
+    // HTTP/1.0 clients, such as health checkers, may send no `Host`.
     assert_eq!(status("GET", &[], "").await, 200);
     // Every name must be valid; one valid name is not enough.
     let two = [("host", "localhost"), ("host", "evil.test")];
@@ -100,7 +100,7 @@ async fn pages_of_other_sites_are_refused() {
     let host = ("host", "localhost:8080");
     for (headers, expected) in [
         (&[("origin", "http://localhost:8080")][..], 200),
-        // TLS may end before this port.
+        // A proxy in front of this port may terminate TLS.
         (&[("origin", "https://localhost:8080")], 200),
         (&[("origin", "https://ui.example.org")], 200),
         (
@@ -174,7 +174,7 @@ async fn a_link_to_a_get_that_changes_something_is_rejected() {
 }
 
 #[tokio::test]
-async fn a_link_may_be_followed_from_anywhere() {
+async fn links_from_other_sites_may_be_followed() {
     let link = [
         ("host", "localhost"),
         ("sec-fetch-site", "cross-site"),
@@ -183,7 +183,7 @@ async fn a_link_may_be_followed_from_anywhere() {
     ];
     assert_eq!(status("GET", &link, "").await, 200);
     assert_eq!(status("HEAD", &link, "").await, 200);
-    // A submitted form, a frame, and a script without these headers.
+    // Rejected: a submitted form, a frame, and a script, which lacks the navigation headers.
     assert_eq!(status("POST", &link, "").await, 403);
     let frame = [&link[..3], &[("sec-fetch-dest", "iframe")]].concat();
     assert_eq!(status("GET", &frame, "").await, 403);
@@ -257,7 +257,7 @@ async fn pages_of_allowed_origins_may_read_answers() {
     assert_eq!(header("access-control-allow-headers"), "content-type");
     assert!(header("access-control-allow-methods").contains("PUT"));
 
-    // The port's own pages need none of this.
+    // Answers to the port's own pages have no CORS headers.
     let own = ask(
         "GET",
         &[("host", "localhost"), ("origin", "http://localhost")],
