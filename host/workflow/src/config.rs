@@ -7,7 +7,7 @@ use transom_web::{BoundPort, LoopbackTrust, PortConfig};
 
 use crate::{Error, Result};
 
-/// Of a request; a workload has a few kilobytes.
+/// Maximum bytes of a request's body; usual jobs have a few kilobytes.
 const MAX_BODY_BYTES: usize = 1 << 20;
 
 /// Settings of the service; all have defaults.
@@ -16,8 +16,8 @@ pub struct Config {
     /// The HTTP port. `/v0/dags` always requires credentials; other paths require them from
     /// networks that are not trusted, and killing a job from any network.
     pub port: PortConfig,
-    /// Prefix of the keys in the store, without a trailing slash; the scheduler of the framework
-    /// has the same.
+    /// Prefix of the keys in the store, without a trailing slash; the framework's scheduler uses
+    /// the same prefix.
     pub prefix: String,
     /// Defaults of jobs.
     pub defaults: Defaults,
@@ -34,7 +34,7 @@ pub struct Config {
     pub store_timeout: Duration,
 }
 
-/// Defaults of jobs, and what all of them get.
+/// Defaults of jobs, and settings that apply to all jobs.
 #[derive(Clone, PartialEq)]
 pub struct Defaults {
     /// Whether jobs run in containers. On a cluster without containers, commands run as processes
@@ -58,15 +58,15 @@ pub struct Defaults {
     pub volumes: Vec<(String, String)>,
     /// The driver of named volumes.
     pub volume_driver: Option<String>,
-    /// The container runtime's socket, for jobs that request it, and the group that may use it.
+    /// The container runtime's socket, for jobs that request it.
     pub sock: Option<String>,
-    /// See `sock`.
+    /// The group that may use the socket.
     pub user_group_id: Option<String>,
     /// Constraints of every job, in addition to its own.
     pub attributes: Vec<String>,
     /// A file that is fetched into every sandbox.
     pub fetch_uri: Option<String>,
-    /// The user of the host that fetches it.
+    /// The user of the agent's host who fetches the file.
     pub fetch_user: Option<String>,
 }
 

@@ -1,4 +1,5 @@
-//! The plugin host and the agents as traits: the real implementations here, scripted ones in tests.
+//! Traits for the plugin host and the agents. The real implementations are here, scripted ones in
+//! tests.
 
 use std::fmt::Debug;
 

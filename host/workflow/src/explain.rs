@@ -13,7 +13,7 @@ use crate::core::term::Handles;
 use crate::ids::JobId;
 use crate::job_index::JobIndex;
 
-/// See the module.
+/// Explains where pending jobs may run.
 #[derive(Clone, Debug)]
 pub struct Explainer {
     pub(crate) framework: String,
@@ -23,7 +23,7 @@ pub struct Explainer {
 
 #[async_trait]
 impl Placements for Explainer {
-    /// Which agents may run a job, which has to be pending: a job runs once.
+    /// Explains which agents may run a job. The job has to be pending, because a job runs once.
     async fn explain(&self, id: &str) -> Result<PlacementExplanation, ApiError> {
         let job = JobId::parse(id).map_err(|problem| {
             ApiError::bad_request(format!("the job's id {problem}, as /v0/queue lists it"))
@@ -37,7 +37,7 @@ impl Placements for Explainer {
         })?;
         let explained = explain_pending(id, &*handles.scheduler, &run.task).await?;
         explained.ok_or_else(|| {
-            // It may have been launched meanwhile.
+            // The job may have been launched meanwhile.
             let state = self.index.get(&job).map_or(run.state, |run| run.state);
             ApiError::new(
                 StatusCode::CONFLICT,

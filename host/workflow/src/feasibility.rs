@@ -1,10 +1,10 @@
-//! Which constraints of pending jobs no active agent satisfies.
+//! Finds the constraints of pending jobs that no active agent satisfies.
 //!
-//! The scheduler knows agents by their offers, but a full agent sends none and may be the one that
-//! a job needs. So while jobs with constraints are pending, all agents are periodically listed at
-//! the master, independently of launches, and the matcher judges each set of constraints. Readers
-//! get a snapshot of the result. If the master or the matcher fails, nothing is reported about
-//! agents without offers.
+//! The scheduler knows agents by their offers, but a full agent has no offers and may be the agent
+//! that a job needs. So while jobs with constraints are pending, all agents are periodically listed
+//! at the master, independently of launches, and the matcher evaluates each set of constraints.
+//! Readers get a snapshot of the result. If the master or the matcher fails, nothing is reported
+//! about agents without offers.
 
 use std::collections::{BTreeSet, HashMap};
 use std::sync::Arc;
@@ -26,7 +26,7 @@ const MAX_SNAPSHOT_AGE: Duration = Duration::from_secs(10);
 const REQUEST_TIMEOUT: Duration = Duration::from_secs(10);
 /// Maximum number of constraint sets that are evaluated.
 const MAX_CONSTRAINT_SETS: usize = 256;
-/// Maximum number of constraints of a set that are judged one by one.
+/// Maximum number of constraints of a set that are evaluated one by one.
 const MAX_CONSTRAINTS: usize = 32;
 
 /// Distinct lists of constraints.
@@ -139,7 +139,7 @@ async fn refresh(
     Some(known)
 }
 
-/// Lists the agents; without results yet.
+/// Lists the agents, and returns a snapshot without results.
 async fn load_agents(cluster: &dyn AgentDirectory, matcher: &dyn Matcher) -> Option<AgentSnapshot> {
     let agents = match timeout(REQUEST_TIMEOUT, cluster.agents()).await {
         Ok(Ok(agents)) => agents,
@@ -160,8 +160,9 @@ async fn load_agents(cluster: &dyn AgentDirectory, matcher: &dyn Matcher) -> Opt
     })
 }
 
-/// Judges all constraints together and, if no agent satisfies them, each one: as the first of the
-/// list, because its meaning may depend on the others.
+/// Evaluates all constraints together and, if no agent satisfies them, each one. To evaluate one,
+/// the list is rotated so that it comes first; the others stay in the list because its meaning may
+/// depend on them.
 async fn evaluate(
     match_session: &mut dyn MatchSession,
     agents: u32,
@@ -210,8 +211,8 @@ mod tests {
 
     use super::*;
 
-    /// Agents by their attributes; a condition is met by one that has it, `X?:Y` by one that has Y
-    /// and not X unless X is asked for besides.
+    /// The attributes of each agent. An agent satisfies a condition if it has that attribute. It
+    /// satisfies `X?:Y` if it has Y and not X, or if X is another condition of the task.
     #[derive(Debug)]
     struct Has(Vec<Vec<&'static str>>);
 
@@ -244,11 +245,11 @@ mod tests {
         for (agents, conditions, fitting, unsatisfied) in [
             (agents(), vec!["rack:r1"], 1, vec![]),
             (agents(), vec!["rack:r3"], 0, vec!["rack:r3"]),
-            // Not only the first that refuses.
+            // Finds all of them, not only the first one that rejects an agent.
             (agents(), vec!["a:b", "rack:r1", "c:d"], 0, vec!["a:b", "c:d"]),
-            // Each by some, both by none.
+            // Some agent satisfies each condition, but no agent satisfies both.
             (agents(), vec!["gpu:true", "rack:r2"], 0, vec![]),
-            // The meaning of one depends on the others.
+            // The meaning of a condition depends on the others.
             (
                 agents(),
                 vec!["rack:r3", "gpu:true", "gpu:true?:cpu:true"],
@@ -262,7 +263,7 @@ mod tests {
                 vec!["gpu:true?:cpu:true"],
             ),
             (agents(), vec!["x:y", "x:y"], 0, vec!["x:y"]),
-            // Where there is no agent nothing is satisfied.
+            // Without agents no condition is satisfied.
             (vec![], vec!["rack:r1"], 0, vec!["rack:r1"]),
         ] {
             let conditions: Vec<String> = conditions.into_iter().map(str::to_owned).collect();

@@ -8,7 +8,8 @@ use transom_cluster::TaskId;
 
 /// Maximum length of a job id.
 const MAX_BYTES: usize = 512;
-/// Mesos accepts 255 bytes; the rest is for the number of the run.
+/// Maximum bytes of the job id in a task id. Mesos accepts 255 bytes; the rest is for the number of
+/// the run.
 const MAX_TASK_ID_PREFIX: usize = 200;
 
 /// A client's id of a job: any non-empty string. Several runs may share it.
@@ -36,8 +37,8 @@ impl JobId {
         &self.0
     }
 
-    /// The Mesos task id of a run: the job id if it is valid and no stored run uses it, else with
-    /// the number of the run.
+    /// The Mesos task id of a run: the job id if it is valid and not taken, otherwise the job id
+    /// with the number of the run.
     pub(crate) fn task(&self, run: ChangeSeq, taken: impl Fn(&TaskId) -> bool) -> TaskId {
         let plain: String = self
             .0
@@ -64,9 +65,11 @@ impl fmt::Display for JobId {
     }
 }
 
-/// The sequence number of a run or a change: greater than all before it, also after a restart.
+/// The sequence number of a run or a change: greater than all earlier ones, including those before
+/// a restart.
 ///
-/// The high bits count the terms of the leader, so no number has to be stored before it is used.
+/// The high bits are the number of the leader's term, so no sequence number has to be stored before
+/// it is used.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(transparent)]
 pub(crate) struct ChangeSeq(pub(crate) u64);

@@ -51,17 +51,17 @@ pub(crate) struct ActiveJob {
 /// All pending and running jobs by task id.
 pub(crate) type ActiveJobs = HashMap<TaskId, Arc<ActiveJob>>;
 
-/// One state of the index.
+/// One immutable state of the index.
 #[derive(Clone, Debug, Default)]
 struct Jobs {
     newest: HashMap<JobId, Arc<View>>,
     changes: OrdMap<ChangeSeq, Arc<View>>,
     active: ActiveJobs,
-    /// The last change, which may have been deleted.
+    /// The sequence number of the last change, which may have been deleted.
     last: ChangeSeq,
 }
 
-/// See the module.
+/// The published index.
 pub(crate) struct JobIndex {
     jobs: ArcSwap<Jobs>,
     last: watch::Sender<ChangeSeq>,
@@ -72,10 +72,10 @@ pub(crate) struct JobIndex {
 pub(crate) struct Page {
     /// At most one for each job.
     pub(crate) changes: Vec<Arc<View>>,
-    /// Where the next page begins.
+    /// The value of `since` for the next page.
     pub(crate) next: ChangeSeq,
-    /// `since` lies beyond the last change, so it is of another store: the page begins with the
-    /// first change again.
+    /// Whether `since` lies beyond the last change, so that it must be from another store. The page
+    /// then begins with the first change again.
     pub(crate) reset: bool,
 }
 
@@ -91,7 +91,7 @@ impl JobIndex {
         self.jobs.load().newest.get(id).cloned()
     }
 
-    /// The active job that runs as this task, or will.
+    /// The active job whose pending or launched task has this id.
     pub(crate) fn active(&self, task: &TaskId) -> Option<Arc<ActiveJob>> {
         self.jobs.load().active.get(task).cloned()
     }
@@ -119,7 +119,8 @@ impl JobIndex {
         self.change(|jobs| jobs.update(view));
     }
 
-    /// The same for a run that is no longer active.
+    /// Shows a run that has ended, unless its job has a newer one, and removes it from the active
+    /// jobs.
     pub(crate) fn end(&self, view: View) {
         self.change(|jobs| {
             jobs.active.remove(&view.task);
@@ -139,8 +140,8 @@ impl JobIndex {
         }
     }
 
-    /// Removes everything, at the start of a term. No change has a lower sequence number than
-    /// `floor`: the last change may have been deleted.
+    /// Removes everything, at the start of a term. `floor` becomes the last sequence number,
+    /// because the change with the greatest number may have been deleted.
     pub(crate) fn clear(&self, floor: ChangeSeq) {
         self.change(|jobs| {
             *jobs = Jobs {
@@ -252,7 +253,7 @@ mod tests {
         assert_eq!((page.next, page.reset), (ChangeSeq(3), false));
         assert_eq!(told(&index.since(ChangeSeq(2), 10)), [("a", 3)]);
         assert!(index.since(ChangeSeq(3), 10).changes.is_empty());
-        // A page at a time.
+        // Reads one change per page.
         let page = index.since(ChangeSeq(0), 1);
         assert_eq!((told(&page), page.next), (vec![("b", 2)], ChangeSeq(2)));
         assert_eq!(told(&index.since(page.next, 1)), [("a", 3)]);

@@ -58,8 +58,8 @@ impl fmt::Display for JobState {
     }
 }
 
-/// The state of a run whose state was `before`. `since`: when the task got its present state;
-/// `grace`: how long an agent may be unreachable before its jobs are.
+/// The state of a run whose state was `before`. `since`: when the task entered its current state;
+/// `grace`: how long an agent may be unreachable before its jobs become `TASK_UNREACHABLE`.
 pub(crate) fn from_task_state(
     before: JobState,
     state: &TaskState,
@@ -84,7 +84,7 @@ pub(crate) fn from_task_state(
         | TaskState::GoneByOperator
         | TaskState::Unknown => JobState::Lost,
         TaskState::Unreachable if is_over(since, now, grace) => JobState::Unreachable,
-        // The agent may return, and an unknown state is not known to be final.
+        // The agent may return, and an unknown state is not necessarily final.
         TaskState::Unreachable | TaskState::Other(_) => before,
     }
 }
@@ -144,7 +144,7 @@ mod tests {
             (0, JobState::Running),
             (59, JobState::Running),
             (60, JobState::Unreachable),
-            // A clock that went back.
+            // The clock was set back.
             (-5, JobState::Running),
         ] {
             let seen = from_task_state(JobState::Running, &TaskState::Unreachable, at(0), at(now), grace);

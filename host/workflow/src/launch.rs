@@ -18,7 +18,7 @@ use crate::config::Defaults;
 use crate::job_index::{ActiveJob, JobIndex};
 use crate::model::{self, Spec};
 
-/// The needs of a job as far as the scheduler matches them: equal jobs are matched together.
+/// The needs of a job that are relevant to matching. Jobs with equal needs are matched together.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 struct Needs {
     /// CPUs, memory, disk and GPUs in thousandths.
@@ -51,8 +51,8 @@ impl Needs {
     }
 }
 
-/// A job's own constraints, then the configured ones, in one list, so that `A?:B` sees all other
-/// entries.
+/// A job's own constraints, then the configured ones. They are one list, because `A?:B` depends on
+/// all other entries.
 pub(crate) fn constraints(spec: &Spec, defaults: &Defaults) -> Vec<String> {
     spec.attributes
         .iter()
@@ -68,11 +68,11 @@ pub(crate) struct RunSpecCache {
     known: HashMap<Needs, Arc<RunSpec>>,
     sweep_at: usize,
     made: u64,
-    /// New constraints have appeared since the last check.
+    /// Whether new constraints have appeared since the last check.
     constraints_changed: bool,
 }
 
-/// Smaller caches are not swept.
+/// The cache is not swept while it is smaller than this.
 const MIN_SWEEP: usize = 256;
 
 impl RunSpecCache {
@@ -157,7 +157,7 @@ pub(crate) struct Build {
 }
 
 impl BuildTask for Build {
-    /// A task whose job has ended is no longer wanted.
+    /// Returns `None` if the job has ended, because its task is no longer wanted.
     fn build(&self, placement: &Placement) -> Option<TaskInfo> {
         let job = self.index.active(&placement.task)?;
         Some(task(&job, &self.defaults, placement))
@@ -184,7 +184,7 @@ fn task(job: &ActiveJob, defaults: &Defaults, placement: &Placement) -> TaskInfo
     task.into()
 }
 
-/// The name that upstream uses.
+/// The task name that upstream uses.
 fn name(job: &ActiveJob) -> String {
     job.spec.key.as_ref().map_or_else(
         || job.id.to_string(),
@@ -204,7 +204,7 @@ fn command(spec: &Spec, defaults: &Defaults, placement: &Placement) -> Command {
         },
         environment: environment(spec, defaults, placement),
         uris: uris.collect(),
-        // Inside a container the container's settings apply.
+        // The job's user is a setting of the container if there is one.
         user: if defaults.containers {
             defaults
                 .fetch_user
@@ -216,7 +216,8 @@ fn command(spec: &Spec, defaults: &Defaults, placement: &Placement) -> Command {
     }
 }
 
-/// Configured variables, those of ports, and the job's own; later ones override.
+/// The configured variables, the variables of ports, and the job's own; later ones override earlier
+/// ones.
 fn environment(spec: &Spec, defaults: &Defaults, placement: &Placement) -> Environment {
     let mut environment: Environment = defaults.environment.iter().cloned().collect();
     for (index, port) in placement.host_ports.iter().enumerate() {

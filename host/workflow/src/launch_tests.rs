@@ -53,7 +53,7 @@ fn launched(body: &Value) -> Value {
     launched_with(body, &defaults())
 }
 
-/// Jobs and the `TaskInfo` of each, down to the last field.
+/// Compares the whole `TaskInfo` of each recorded job.
 #[test]
 fn task_info_is_as_recorded() {
     let suite: Value = serde_json::from_str(include_str!("../tests/fixtures/task-infos.json")).unwrap();
@@ -91,7 +91,7 @@ fn arguments_reach_the_container_unchanged() {
     let docker = launched(&json!({"command": argv}));
     let command = &docker["command"];
     assert_eq!(command["shell"], false);
-    // The docker containerizer runs `value` and then the arguments.
+    // The docker containerizer runs `value` with the arguments.
     assert_eq!(command["value"], "python");
     assert_eq!(command["arguments"], json!(argv[1..]));
 
@@ -260,7 +260,7 @@ fn job_without_resources_gets_the_minimum_cpus() {
             json!({"cpus": 0.0001, "mem_limit": "0m", "disk": 0}),
             (0.01, 0.0, 0.0),
         ),
-        // Zero of something is zero as long as there is something else.
+        // A zero amount is kept if the job has another resource.
         (json!({"cpus": 0}), (0.0, 256.0, 1000.0)),
         (json!({"cpus": 0.5, "mem_limit": "0", "disk": 0}), (0.5, 0.0, 0.0)),
         (

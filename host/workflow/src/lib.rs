@@ -19,15 +19,15 @@
 //!
 //! # Promises
 //!
-//! * A job is stored before its request is answered. After a restart none is lost and none runs
-//!   twice: the scheduler knows the launched ones, the pending ones are submitted again.
+//! * A job is stored before its request is answered. After a restart no job is lost and none runs
+//!   twice: the scheduler knows the launched jobs, and the pending jobs are submitted again.
 //! * Queueing an id again creates a new run. A look-up returns the newest run, and never the state
 //!   of another one.
 //! * A job has one of nine states; a final state never changes. Completed jobs are kept for a
 //!   configured time.
 //! * Only the matcher decides where a job may run.
-//! * Arguments reach the program unchanged. A container has no secret and no socket that its job
-//!   did not request.
+//! * Arguments reach the program unchanged. A container receives no secret and no socket that its
+//!   job did not request.
 //!
 //! # Not here
 //!

@@ -24,9 +24,9 @@ pub(crate) struct Metrics {
     pub(crate) jobs_pending: Gauge,
     pub(crate) jobs_running: Gauge,
     pub(crate) jobs_retained: Gauge,
-    /// From queueing to launch.
+    /// Time from queueing to launch.
     pub(crate) pending_seconds: Histogram,
-    /// From launch to the end.
+    /// Time from launch to the end.
     run_seconds: Histogram,
     completed: Family<StateLabel, Counter>,
 }
@@ -39,7 +39,7 @@ impl Metrics {
             jobs_running: Gauge::default(),
             jobs_retained: Gauge::default(),
             pending_seconds: Histogram::new(exponential_buckets(0.005, 4.0, 10)),
-            // To about 19 hours.
+            // Buckets up to about 19 hours.
             run_seconds: Histogram::new(exponential_buckets(0.25, 4.0, 10)),
             completed: Family::default(),
         };
@@ -75,7 +75,7 @@ impl Metrics {
         metrics
     }
 
-    /// A job has ended; `ran`: since its launch, if it was launched.
+    /// Counts a job that has ended. `ran`: the time since its launch, if it was launched.
     pub(crate) fn completed(&self, state: JobState, ran: Option<Duration>) {
         if let Some(ran) = ran {
             self.run_seconds.observe(ran.as_secs_f64());
@@ -94,7 +94,8 @@ impl Metrics {
         self.completed.get(&label).map_or(0, |count| count.get())
     }
 
-    /// This daemon no longer leads: it has no jobs that are pending or running.
+    /// Resets the gauges when this daemon no longer leads, because it then has no pending or
+    /// running jobs.
     pub(crate) fn step_down(&self) {
         self.jobs_pending.set(0);
         self.jobs_running.set(0);

@@ -1,4 +1,4 @@
-//! Why a job is pending, as a code, a sentence and the constraints concerned. Pure.
+//! Why a job is pending, as a code, a sentence and the unsatisfied constraints. Pure.
 
 use serde_json::{Value, json};
 use transom_scheduler::{Reason, Reasons};
@@ -14,13 +14,13 @@ pub(crate) struct PendingReason {
 }
 
 impl PendingReason {
-    /// As in the response of the queue.
+    /// The reason as the queue's response contains it.
     pub(crate) fn to_json(&self) -> Value {
         json!({"code": self.code, "message": self.message, "unsatisfied_constraints": self.unsatisfied})
     }
 }
 
-/// A job that the scheduler does not know yet.
+/// The reason of a job that the scheduler does not know yet.
 pub(crate) fn unknown() -> PendingReason {
     PendingReason {
         code: Reason::NoOffers.as_str(),
@@ -29,8 +29,8 @@ pub(crate) fn unknown() -> PendingReason {
     }
 }
 
-/// Explains the last round. `constraints`: those of the job, in the order of the call of the
-/// matcher. `fit`: how all active agents satisfy them, if known.
+/// Explains the result of the last round. `constraints`: the constraints of the job, in the order
+/// in which the matcher was called with them. `fit`: how all active agents satisfy them, if known.
 pub(crate) fn explain(
     reasons: &Reasons,
     constraints: &[String],
@@ -86,7 +86,7 @@ fn unsatisfied_everywhere(fit: &ConstraintFit) -> Vec<String> {
     .collect()
 }
 
-/// The rejections by each constraint, except for those that are reported already.
+/// Describes the rejections by each constraint, except for constraints that are reported already.
 fn rejections(reasons: &Reasons, constraints: &[String], reported: &[String]) -> Vec<String> {
     let named = |index: &u32| {
         constraints
@@ -221,7 +221,7 @@ mod tests {
         let short = reasons(&[(Reason::InsufficientCpus, 3)], &[], None);
         let away = reasons(&[(Reason::Disconnected, 1)], &[], None);
         for (reasons, fitting, unsatisfied, code, expected) in [
-            // Said once.
+            // An unsatisfied constraint is reported once.
             (
                 &refused,
                 0,
@@ -229,7 +229,7 @@ mod tests {
                 "UnfulfilledConstraint",
                 "no active agent satisfies the constraint `gpu:true` (5 agents in the cluster)",
             ),
-            // Those that do offer nothing now: that is no condition's fault.
+            // The only agent that satisfies the constraint has no offers now.
             (
                 &refused,
                 1,
@@ -237,7 +237,7 @@ mod tests {
                 "UnfulfilledConstraint",
                 "no offered agent satisfies the constraint `gpu:true` (3 agents offered)",
             ),
-            // Those that do not might still lack other things.
+            // Other reasons of the last round are reported as well.
             (
                 &short,
                 0,

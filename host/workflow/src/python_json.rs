@@ -1,4 +1,4 @@
-//! JSON with the spaces that upstream writes after commas and colons. Some clients compare bytes.
+//! JSON with spaces after commas and colons, as upstream writes it. Some clients compare bytes.
 
 use std::io;
 

@@ -1,4 +1,5 @@
-//! Recorded cases of the replaced program, replayed: requests with the expected responses.
+//! Replays cases that were recorded with the replaced program: requests with the expected
+//! responses.
 
 use http::Method;
 use serde::Deserialize;

@@ -39,7 +39,7 @@ impl Runner {
 impl FrameworkService for Runner {
     type Error = Error;
 
-    /// Does nothing: requests are forwarded to the leader.
+    /// Does nothing; the HTTP API forwards requests to the leader.
     async fn stand_by(&mut self) -> Infallible {
         std::future::pending().await
     }

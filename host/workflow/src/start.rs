@@ -21,11 +21,11 @@ use crate::metrics::Metrics;
 use crate::runner::Runner;
 use crate::{Config, Error, Result};
 
-/// Names the daemon that forwarded a request.
+/// The header with the daemons that forwarded a request.
 pub(crate) const VIA: HeaderName = HeaderName::from_static("x-transom-workflow-via");
 
 /// Serves the port until `token` is cancelled. The caller has to run the framework with the
-/// [`Runner`]. `election` is the leadership.
+/// [`Runner`]. `election`: the current leadership.
 ///
 /// # Errors
 /// [`Error::Web`] if the configured hostname is invalid.

@@ -11,7 +11,7 @@ use crate::core::term::Handles;
 use crate::job_state::JobState;
 use crate::metrics::Metrics;
 
-/// The longest list of a [`Summary`].
+/// Maximum length of a list in a [`Summary`].
 const MAX_ENTRIES: usize = 20;
 
 /// Reads summaries. Cheap to clone.
@@ -43,7 +43,7 @@ pub struct Numbers {
     pub failed: u64,
     /// Jobs that can be looked up.
     pub retained: u64,
-    /// Why jobs are pending: how many pending jobs each reason of the last round holds up.
+    /// Number of pending jobs by the reasons that the last round found for them.
     pub reasons: BTreeMap<&'static str, u64>,
 }
 

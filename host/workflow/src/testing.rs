@@ -57,7 +57,7 @@ fn scheduler() -> Arc<ScriptedScheduler> {
     scheduler
 }
 
-/// Conditions need a colon.
+/// A matcher that rejects conditions without a colon.
 #[derive(Debug, Default)]
 pub(crate) struct Colons {
     pub(crate) away: AtomicBool,
@@ -84,7 +84,7 @@ impl Matcher for Colons {
     }
 }
 
-/// An agent satisfies a condition when it has the attribute.
+/// A session in which an agent satisfies a condition if it has that attribute.
 struct Attributes(Vec<Agent>);
 
 #[async_trait]
@@ -107,11 +107,11 @@ impl MatchSession for Attributes {
     }
 }
 
-/// What a job called `binary` wrote to stdout: characters that pages cut in two, and bytes that are
-/// none.
+/// The stdout of the job `binary`: characters that are split between pages, and bytes that are not
+/// UTF-8.
 pub(crate) const BINARY: &[u8] = b"\xc3\xa4\xc3\xb6\xc3\xbc\xe2\x82\xac\xff\x00\xfe\xf0\x9f\x98\x80 end\n";
 
-/// One agent, and what a task wrote there.
+/// A cluster of one agent, with the output of tasks.
 #[derive(Debug)]
 pub(crate) struct OneAgent;
 
@@ -152,14 +152,14 @@ impl AgentDirectory for OneAgent {
         };
         let size = written.len() as u64;
         let offset = offset.unwrap_or(size.saturating_sub(length)).min(size);
-        // A few bytes at a time, as agents give pages.
+        // Returns a few bytes per call, like the pages of an agent.
         let end = (offset + length.min(7)).min(size);
         let data = written[offset as usize..end as usize].to_vec();
         Ok(FileChunk { data, offset, size })
     }
 }
 
-/// The job with scripted sides.
+/// The service with scripted dependencies.
 pub(crate) struct Site {
     pub(crate) scheduler: Arc<ScriptedScheduler>,
     pub(crate) matcher: Arc<Colons>,
@@ -170,7 +170,7 @@ pub(crate) struct Site {
     token: CancellationToken,
     running: Option<JoinHandle<crate::Result<()>>>,
     _elected: watch::Sender<Leadership>,
-    /// Where the store is; gone with the last site over it.
+    /// The directory of the store; deleted with the last site that uses it.
     dir: Option<tempfile::TempDir>,
 }
 
@@ -189,7 +189,7 @@ impl Site {
         site
     }
 
-    /// The same, with a store that the test can hold.
+    /// Starts the service with a store whose commits the test can hold.
     pub(crate) async fn start_with_held_store(config: Config) -> (Self, Arc<HeldStore>) {
         let dir = tempfile::tempdir().unwrap();
         let inner = transom_store::open(&format!("file:{}", dir.path().display()))
@@ -241,7 +241,7 @@ impl Site {
         }
     }
 
-    /// Ends the job and starts it again on what is stored; the scheduler keeps its tasks.
+    /// Stops the service and starts it again with the same store; the scheduler keeps its tasks.
     pub(crate) async fn restart(mut self) -> Self {
         self.token.cancel();
         if let Some(running) = self.running.take() {
@@ -256,7 +256,7 @@ impl Site {
         next
     }
 
-    /// Asks from this machine.
+    /// Sends a request from loopback.
     pub(crate) async fn ask(&self, method: Method, path: &str, body: Option<Value>) -> Answer {
         self.ask_from([127, 0, 0, 1], method, path, body, None).await
     }
@@ -295,13 +295,13 @@ impl Site {
         self.ask(Method::GET, path, None).await
     }
 
-    /// Queues a job that is to be taken.
+    /// Queues a job that has to be accepted.
     pub(crate) async fn queue(&self, body: Value) {
         let answer = self.ask(Method::POST, "/v0/queue_command", Some(body)).await;
         assert_eq!((answer.status, answer.text.as_str()), (StatusCode::OK, "Ok"));
     }
 
-    /// Waits until a job shows a state.
+    /// Waits until a job has a state.
     pub(crate) async fn until(&self, id: &str, state: &str) -> Value {
         let mut since = 0;
         let deadline = tokio::time::Instant::now() + WAIT_TIMEOUT;

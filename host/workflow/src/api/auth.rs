@@ -2,14 +2,14 @@
 //!
 //! | request | credentials configured | not configured |
 //! |---|---|---|
-//! | queueing, look-ups | trusted networks without, others with credentials | trusted networks only |
+//! | queueing, look-ups | from a trusted network, or with credentials | trusted networks only |
 //! | killing a job | with credentials | trusted networks only |
 //! | `/v0/dags` | with credentials | rejected |
 //!
 //! The published operator sends no credentials, so trusted networks need none to queue and look up.
-//! The user who may only read may do so everywhere, and gets 403 for the rest. Credentials in a
-//! request are always checked: a wrong password is rejected from any network, so that it is
-//! noticed.
+//! The user who may only read is allowed all look-ups and receives 403 for the other requests.
+//! Credentials in a request are always checked: a wrong password is rejected from any network, so
+//! that the mistake is noticed.
 
 use axum::response::{IntoResponse, Response};
 use http::{HeaderValue, Method, StatusCode, header};
@@ -17,7 +17,7 @@ use transom_web::{AccessPolicy, AccessRules, Denial, Requirement};
 
 use super::plain;
 
-/// Upstream's text for every failure.
+/// The text that upstream returns for every failure.
 const TEXT: &str = "Unauthorized Access";
 const CHALLENGE: &str = "Basic realm=\"Authentication Required\"";
 
@@ -40,7 +40,8 @@ fn requirement(method: &Method, path: &str) -> Requirement {
     }
 }
 
-/// Upstream has no user who may only read, so it has no response for one.
+/// The response to a rejected request. Upstream has no user who may only read, so the text for that
+/// user is not upstream's.
 fn rejection(policy: &AccessPolicy, denial: Denial, _path: &str) -> Response {
     match denial {
         Denial::ReadOnly => policy.rejection(denial).into_response(),

@@ -1,9 +1,9 @@
 //! `GET /v0/events?since=N&wait=S&limit=N`: the feed of state changes.
 //!
 //! Each job is listed once, with its last state: slow readers miss intermediate states but never
-//! the last one. `next` is where to continue; it stays valid across restarts. `reset` means that
-//! `since` was not valid (of another store) and that the feed starts from the beginning.
-//! `since=last` returns only the current position.
+//! the last one. `next` is the value of `since` for the next request; it stays valid across
+//! restarts. `reset` means that `since` was not valid (it came from another store) and that the
+//! feed starts from the beginning. `since=last` returns only the current position.
 
 use std::time::Duration;
 
@@ -20,7 +20,7 @@ use crate::job_index::{Page, View};
 
 /// Default seconds to wait for a change.
 const WAIT: u64 = 20;
-/// Shorter than the timeout of forwarded requests.
+/// Maximum seconds to wait; shorter than the timeout of forwarded requests.
 const MAX_WAIT: u64 = 50;
 const LIMIT: u64 = 1_000;
 const MAX_LIMIT: u64 = 10_000;
@@ -36,7 +36,7 @@ pub(super) async fn get(State(api): State<Api>, query: Query) -> Result<Response
     let deadline = Instant::now() + Duration::from_secs(wait);
     let mut changes = api.0.index.watch();
     loop {
-        // Later changes are notified by the next iteration.
+        // Changes after this point wake the wait below.
         changes.borrow_and_update();
         let page = api.0.index.since(since, limit as usize);
         if !page.changes.is_empty() || page.reset {

@@ -1,9 +1,9 @@
 //! `GET /v0/task/{id}/log`: the output of a job, from its sandbox.
 //!
-//! `?stream=stdout` (or `stderr`) with `offset` and `length` returns a chunk of one stream, and the
-//! header `Transom-Next-Offset` where to continue. Without `stream`: the ends of both, one after
-//! the other. The bytes are unchanged: consecutive chunks add up to the whole, even if a character
-//! spans two of them.
+//! `?stream=stdout` (or `stderr`) with `offset` and `length` returns a chunk of one stream, with
+//! the offset of the next chunk in the header `Transom-Next-Offset`. Without `stream` the response
+//! contains the ends of both streams, one after the other. The bytes are unchanged: consecutive
+//! chunks add up to the whole stream, even if a character spans two of them.
 
 use axum::extract::{Path, State};
 use axum::response::{IntoResponse, Response};
@@ -55,7 +55,8 @@ pub(super) async fn get(
     }
 }
 
-/// A chunk of a stream, and the offset of the next one. `offset`: `None` for the end.
+/// Reads a chunk of a stream; returns it with the offset of the next one. `offset`: `None` for the
+/// end.
 async fn read(
     api: &Api,
     view: &View,
@@ -82,7 +83,7 @@ async fn read(
             .await;
         let chunk = match chunk {
             Ok(chunk) => chunk,
-            // Nothing was written, or the agent has removed the sandbox.
+            // The task has written nothing, or the agent has removed the sandbox.
             Err(Error::Refused { status: 404, .. }) => break,
             Err(error) => return Err(unreadable(&error)),
         };

@@ -11,7 +11,8 @@
 //! | `GET /v0/openapi.json` | here |
 //!
 //! Look-ups read the published index and never wait for the core. A daemon that is not the leader
-//! forwards requests. Access is decided in [`auth`] alone, the status of errors in [`error`].
+//! forwards requests. Only [`auth`] decides about access, and only [`error`] about the status of
+//! errors.
 
 mod agent;
 mod auth;
@@ -63,7 +64,7 @@ pub(crate) struct Shared {
 }
 
 impl Api {
-    /// The handles of the leader; an error if this daemon has just stopped leading.
+    /// Returns the handles of the leader; an error if this daemon has just stopped leading.
     fn lead(&self) -> Result<Arc<Handles>, Refusal> {
         Ok(self.0.leader.require()?)
     }
@@ -96,7 +97,7 @@ fn paths() -> [(&'static str, MethodRouter<Api>); 8] {
     ]
 }
 
-/// All routes. A standby answers none of them itself.
+/// All routes. A standby forwards all of them.
 pub(crate) fn router(api: &Api, forwarder: Forwarder, metrics: RequestMetrics) -> Router {
     let routes = paths()
         .into_iter()

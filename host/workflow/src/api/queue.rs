@@ -117,8 +117,8 @@ pub(super) async fn dags(State(api): State<Api>) -> Result<Response, ApiError> {
     Ok(json(python_json::to_bytes(&shown)))
 }
 
-/// The task's own `executor_config`; if empty, its resources. Memory is a string with a unit, as
-/// autoscalers expect.
+/// The task's `executor_config`; if it is empty, the task's resources. Memory is a string with a
+/// unit, as autoscalers expect.
 fn executor_config(spec: &Spec) -> Map<String, Value> {
     let mut config = spec.executor_config.clone();
     if config.is_empty() {

@@ -15,7 +15,7 @@ use crate::core::command::Command;
 use crate::launch;
 use crate::model::{self, Request};
 
-/// Upstream's text for a body without a command.
+/// The text that upstream returns for a body without a command.
 const NO_COMMAND: &str = "Expecting command in queue_command call";
 
 /// Answers `Ok` when the job is stored.
@@ -46,8 +46,8 @@ pub(super) async fn post(State(api): State<Api>, body: Bytes) -> Result<Response
     Ok(plain("Ok"))
 }
 
-/// Rejects invalid constraints, which no agent could satisfy. If the matcher is unavailable they
-/// are checked at the launch.
+/// Rejects invalid constraints, which no agent could satisfy. If the matcher is unavailable, they
+/// are checked at the launch only.
 async fn check_constraints(api: &Api, request: &Request) -> Result<(), ApiError> {
     let texts = launch::constraints(&request.spec, &api.0.config.defaults);
     if texts.is_empty() {

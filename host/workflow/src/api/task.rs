@@ -15,7 +15,7 @@ pub(super) async fn get(State(api): State<Api>, Path(id): Path<String>) -> Respo
     json(view.map_or(Bytes::from_static(b"null"), |view| view.answer.clone()))
 }
 
-/// Kills the job. A completed one stays as it is.
+/// Kills the job. A completed job is unchanged.
 pub(super) async fn delete(State(api): State<Api>, Path(id): Path<String>) -> Result<Response, ApiError> {
     let id = job_id(&id)?;
     let state = api

@@ -57,8 +57,8 @@ async fn access_depends_on_credentials_and_network() {
                 (here, None, from_here),
                 (elsewhere, None, from_elsewhere),
                 (elsewhere, Some(WRONG), false),
-                // A trusted network excuses no wrong password. Without credentials to compare with
-                // there is none.
+                // A wrong password is rejected even from a trusted network. Without configured
+                // credentials no password is wrong.
                 (here, Some(WRONG), !configured && from_here),
                 (elsewhere, Some(KNOWN), configured),
                 (here, Some(KNOWN), configured || from_here),
@@ -145,7 +145,7 @@ async fn invalid_bodies_are_reported_field_by_field() {
     assert_eq!(answer.status, StatusCode::UNPROCESSABLE_ENTITY);
     let details = answer.json()["details"].clone();
     assert_eq!(details[0]["path"], "/cpus", "{details}");
-    // The matcher says what it does not understand, or is asked later.
+    // The matcher names the invalid constraint; while it is unavailable the job is accepted.
     let body = json!({"command": ["true"], "attributes": ["a:b", "gpu"]});
     let answer = site
         .ask(Method::POST, "/v0/queue_command", Some(body.clone()))
@@ -205,14 +205,14 @@ async fn openapi_documents_exactly_the_served_calls() {
             let possible = answer.status != StatusCode::METHOD_NOT_ALLOWED;
             assert_eq!(known(path, &method), possible, "{method} {path}: {answer:?}");
             if possible {
-                // How it was answered is described as well.
+                // The document also describes the status of the response.
                 let status = answer.status.as_str();
                 let responses = &documented[path][method.as_str().to_lowercase()]["responses"];
                 assert!(responses.get(status).is_some(), "{method} {path}: {status}");
             }
         }
     }
-    // The fields of a job are those that are read: each is wrong when it is of another kind.
+    // The document lists only fields that are read: each field is rejected if its type is wrong.
     let fields = document["components"]["schemas"]["Job"]["properties"]
         .as_object()
         .unwrap();
@@ -250,7 +250,7 @@ async fn events_returns_changes_as_they_happen() {
     );
     let last = site.get("/v0/events?since=last").await.json();
     assert_eq!((&last["events"], &last["next"]), (&json!([]), &waited["next"]));
-    // From another life.
+    // The position is from another store.
     let reset = site.get("/v0/events?since=9007199254740991&wait=20").await.json();
     assert_eq!(
         (&reset["reset"], reset["events"].as_array().unwrap().len()),
@@ -277,7 +277,7 @@ async fn queue_lists_pending_jobs_with_their_reason() {
     let wanted = site.scheduler.until_submitted(4).await;
     assert_eq!(wanted.len(), 4);
     site.scheduler.launch("c").await;
-    // In the order in which places are offered.
+    // Sorted in the order in which jobs are matched.
     let queue = site.get("/v0/queue").await.json();
     let ids: Vec<&str> = queue["queue"]
         .as_array()
@@ -287,7 +287,7 @@ async fn queue_lists_pending_jobs_with_their_reason() {
         .collect();
     assert_eq!((ids, &queue["count"]), (vec!["first", "a", "b"], &json!(3)));
     assert_eq!(queue["queue"][1]["priority"], 1);
-    // All agents were looked at, on offer or not.
+    // All agents are evaluated, with and without offers.
     let deadline = tokio::time::Instant::now() + transom_testkit::WAIT_TIMEOUT;
     let first = loop {
         let queue = site.get("/v0/queue?task_id=a").await.json();
@@ -306,7 +306,7 @@ async fn queue_lists_pending_jobs_with_their_reason() {
     );
     let one = site.get("/v0/queue?task_id=b").await.json();
     assert_eq!(one["queue"].as_array().unwrap().len(), 1);
-    // Autoscalers see tasks of DAGs, and only those that wait.
+    // `/v0/dags` lists pending tasks of DAGs only.
     let dags = site
         .ask_from([127, 0, 0, 1], Method::GET, "/v0/dags", None, Some(KNOWN))
         .await;
@@ -345,14 +345,14 @@ async fn log_returns_the_output_of_a_job() {
 }
 
 #[tokio::test]
-async fn log_offsets_and_parts_are_in_bytes() {
+async fn log_offsets_and_lengths_are_in_bytes() {
     let site = Site::start().await;
     site.queue(json!({"workflow_task_id": "binary", "command": ["true"]}))
         .await;
     site.scheduler.launch("binary").await;
     site.scheduler.update("binary", TaskState::Running, None);
     site.until("binary", "TASK_RUNNING").await;
-    // Whatever the parts' length, together they are what was written: nothing lost, nothing twice.
+    // Parts of any length add up to the written bytes, without gaps and repetitions.
     for length in [1, 2, 3, 5, 7, 8, 1000] {
         let (mut whole, mut offset) = (Vec::new(), 0);
         while offset < BINARY.len() {
@@ -365,7 +365,7 @@ async fn log_offsets_and_parts_are_in_bytes() {
         }
         assert_eq!(whole, BINARY, "{length}");
     }
-    // At its end there is nothing more, and the place stays.
+    // At the end the part is empty, and the offset is unchanged.
     let end = BINARY.len();
     let path = format!("/v0/task/binary/log?stream=stdout&offset={end}");
     let over = site.get(&path).await;

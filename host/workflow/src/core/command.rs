@@ -1,4 +1,4 @@
-//! The requests to the core, and why it rejects them.
+//! The requests to the core, and the reasons for rejecting them.
 
 use transom_common::trace::TraceContext;
 use transom_framework::ActorError;
@@ -18,7 +18,7 @@ pub(crate) enum Refusal {
     NoJob(JobId),
     /// The id is not valid, so no job has it.
     InvalidId(String),
-    /// The core did not carry it out.
+    /// The core did not execute the request.
     Actor(ActorError),
 }
 
@@ -31,15 +31,15 @@ impl From<ActorError> for Refusal {
 /// One request to the core.
 #[derive(Debug)]
 pub(crate) enum Command {
-    /// Answered when the job is stored.
+    /// Queues a job; answered when the job is stored.
     Queue {
         request: Box<Request>,
         trace: TraceContext,
         reply: Reply<JobId>,
     },
-    /// Kills a job's newest run; answers its present state.
+    /// Kills a job's newest run; answered with the run's current state.
     Kill { id: JobId, reply: Reply<JobState> },
 }
 
-/// Where the reply goes.
+/// The channel for the reply.
 pub(crate) type Reply<T> = transom_framework::Reply<T, Refusal>;

@@ -1,4 +1,4 @@
-//! Stores the ends of runs, in the background: the core does not wait for the store to do so.
+//! Stores the ends of runs in the background, so that the core does not wait for the store.
 
 use std::time::Duration;
 
@@ -11,11 +11,11 @@ use super::persist::{JobRecord, Repository};
 /// Pause after a failure.
 const RETRY_INTERVAL: Duration = Duration::from_millis(500);
 
-/// The ends that are not stored yet. Bounded by the number of jobs.
+/// The ends of runs that are not stored yet. Their number is bounded by the number of jobs.
 pub(super) struct EndWriter {
     repository: Repository,
     waiting: Vec<JobRecord>,
-    /// One write at a time.
+    /// The running write; only one runs at a time.
     writing: Option<BoxFuture<'static, Vec<JobRecord>>>,
 }
 
@@ -32,8 +32,8 @@ impl EndWriter {
         self.waiting.push(record);
     }
 
-    /// The records that are stored now. Does not return while there are none. Cancel-safe: a write
-    /// that has begun continues with the next call.
+    /// Stores the pending records and returns them. Does not return while there are none.
+    /// Cancel-safe: a write that has begun continues with the next call.
     pub(super) async fn stored(&mut self) -> Vec<JobRecord> {
         if self.writing.is_none() && self.waiting.is_empty() {
             return std::future::pending().await;
@@ -48,8 +48,8 @@ impl EndWriter {
     }
 }
 
-/// Repeated without an end: until then a job is not shown as ended, or the scheduler's record has
-/// its end.
+/// Writes the records, with retries until it succeeds. Until then clients do not see that a job has
+/// ended, or the scheduler's task record still has its end.
 async fn put_until_stored(repository: Repository, records: Vec<JobRecord>) -> Vec<JobRecord> {
     while let Err(error) = repository.put(&records).await {
         tracing::warn!(

@@ -1,11 +1,11 @@
 //! The actor that owns all active jobs.
 //!
 //! It takes requests and events of the scheduler. A job is stored before its request is answered;
-//! every change is published in the [`JobIndex`] immediately. The scheduler's record holds the
-//! state of a task until its run ends; then the end is stored here ([`end_writer`]), and only then
-//! is the scheduler's record purged. An end that the scheduler's record does not have, such as that
-//! of a job that was never launched, is shown once it is stored. The core waits for the store only
-//! to queue or kill a job, and to delete expired ones.
+//! every change is published in the [`JobIndex`] immediately. The scheduler's task record holds the
+//! state of a task until its run ends. The core then stores the end ([`end_writer`]), and only
+//! after that purges the task record. If the task record does not contain the end, as for a job
+//! that was never launched, clients see the end only after it is stored. The core waits for the
+//! store only to queue or kill a job, and to delete expired ones.
 
 pub(crate) mod command;
 mod end_writer;
@@ -45,7 +45,7 @@ use end_writer::EndWriter;
 use persist::{JobRecord, Repository};
 use run::Run;
 
-/// Interval of timeouts and expiry.
+/// Interval of the checks for timeouts and expiry.
 const TICK_INTERVAL: Duration = Duration::from_secs(1);
 /// Maximum requests that are handled together.
 const MAX_BATCH: usize = 512;
@@ -100,16 +100,18 @@ struct Core {
     metrics: Metrics,
     /// Active runs by Mesos task id.
     runs: HashMap<TaskId, Run>,
-    /// Runs that have ended for clients but not in the scheduler, which kills them.
+    /// Runs that have ended for clients although their tasks have not; the scheduler kills these
+    /// tasks.
     orphans: HashSet<TaskId>,
-    /// Runs whose end is being stored, and whether the scheduler's record is to be purged then.
+    /// Runs whose end is being stored, and whether to purge the scheduler's task record afterwards.
     ending: HashMap<TaskId, bool>,
     ends: EndWriter,
-    /// Runs whose end is stored, in that order: time of the end, job, task.
+    /// Runs whose end is stored, in the order of storing: time of the end, job, task.
     ended: VecDeque<Ended>,
-    /// The Mesos task ids of all stored runs: they are not reused.
+    /// The Mesos task ids of all stored runs, which must not be reused.
     stored_ids: HashSet<TaskId>,
-    /// Runs whose write failed with an unknown result; no client was promised them.
+    /// Runs whose write failed with an unknown result. Their clients received an error, so they are
+    /// deleted.
     unconfirmed: Vec<TaskId>,
     last: ChangeSeq,
     /// The constraints of pending jobs.
@@ -185,7 +187,7 @@ impl Core {
         self.index.clear(self.last);
         let tasks = self.scheduler.tasks();
         let (mut ended, mut pending) = (Vec::new(), Vec::new());
-        // Older runs come first, so that the newest run of each job is shown.
+        // Older runs come first, so that the newest run of each job replaces them in the index.
         for record in records {
             self.stored_ids.insert(record.task.clone());
             if let Some(end) = &record.end {
@@ -289,7 +291,7 @@ impl Core {
 
     async fn queue(&mut self, jobs: Vec<(Box<Request>, TraceContext, Reply<JobId>)>) {
         let (mut records, mut replies): (Vec<JobRecord>, Vec<Vec<Reply<JobId>>>) = (Vec::new(), Vec::new());
-        // In this batch: the index of the newest run of each id, and all task ids.
+        // For this batch: the index of the newest run of each id, and all task ids.
         let (mut ids, mut tasks) = (HashMap::<JobId, usize>::new(), HashSet::new());
         let known_tasks = self.scheduler.tasks();
         let mut traces = Vec::new();
@@ -329,7 +331,7 @@ impl Core {
                 let _ = reply.send(Err(refusal));
                 continue;
             }
-            // The scheduler's record of an earlier run may not be purged yet.
+            // The scheduler's task record of an earlier run may not be purged yet.
             let taken =
                 |task: &TaskId| self.is_taken(task) || tasks.contains(task) || known_tasks.contains_key(task);
             let task = id.task(number, taken);
@@ -368,19 +370,20 @@ impl Core {
                 for reply in replies.into_iter().flatten() {
                     let _ = reply.send(Err(Refusal::Actor(ActorError::Store(Arc::clone(&error)))));
                 }
-                // The write may have succeeded; no client was promised these runs.
+                // The write may have succeeded although the clients received an error.
                 self.unconfirmed
                     .extend(records.into_iter().map(|record| record.task));
             }
         }
     }
 
-    /// Whether a run that is known here or in the scheduler has this id.
+    /// Whether a stored, orphaned or unconfirmed run has this task id.
     fn is_taken(&self, task: &TaskId) -> bool {
         self.stored_ids.contains(task) || self.orphans.contains(task) || self.unconfirmed.contains(task)
     }
 
-    /// Publishes a pending run and makes it available for the launch. Returns its request.
+    /// Publishes a pending run and adds it to the active runs. Returns the request for the
+    /// scheduler.
     fn admit(&mut self, run: Run, spec: Arc<crate::model::Spec>, trace: TraceContext) -> TaskRequest {
         let number = self.next_seq();
         let task = run.record.task.clone();
@@ -409,7 +412,7 @@ impl Core {
         request
     }
 
-    /// Kills a job's newest run. A launched run ends when the master reports it.
+    /// Kills a job's newest run. A launched run ends when the master reports the end of its task.
     async fn kill(&mut self, id: &JobId) -> std::result::Result<JobState, Refusal> {
         let view = self.index.get(id).ok_or_else(|| Refusal::NoJob(id.clone()))?;
         let Some(run) = self.runs.get_mut(&view.task) else {

@@ -22,7 +22,7 @@ impl Core {
             Event::NeverLaunched(task) => self.never_launched(task),
             Event::Rejected { task, reason } => {
                 tracing::warn!(%task, error = error_chain(&**reason), "the scheduler rejected a request");
-                // Its job, if it is still pending, will never run.
+                // The job, if it is still pending, can never run.
                 self.never_launched(task);
                 if self.runs.get(task).is_some_and(|run| run.cluster.is_none()) {
                     self.finish(task, JobState::Error, Some(reason.to_string()));
@@ -33,14 +33,14 @@ impl Core {
             }
             Event::Reregistered { .. } => tracing::info!("framework re-registered"),
             Event::Disconnected => tracing::info!("subscription lost; jobs stay pending"),
-            // The statuses of its tasks follow.
+            // Status updates of the agent's tasks follow.
             Event::AgentLost(agent) => tracing::info!(%agent, "agent lost"),
             // Jobs have no custom executors, no volumes and a single instance each, and the scheduler
             // kills unknown tasks.
             Event::Message { .. }
             | Event::ReservationChanged { .. }
             | Event::KillsSelected { .. }
-            // Jobs run to their ends.
+            // Jobs are not moved for maintenance; they run to their end.
             | Event::MaintenanceDue(_)
             | Event::MaintenanceOver(_)
             | Event::Unknown { .. } => {}
@@ -79,7 +79,8 @@ impl Core {
         self.index.update(view);
     }
 
-    /// A task whose run has ended for clients, or that is not a run.
+    /// Handles the record of a task that is no active run: kills the task, or purges the record if
+    /// the task has ended.
     fn handle_orphan(&mut self, record: &TaskRecord) {
         let task = &record.id;
         if record.is_terminal() {
@@ -94,7 +95,7 @@ impl Core {
         }
     }
 
-    /// A run was withdrawn before it was launched.
+    /// Ends a run that was withdrawn before its launch.
     fn never_launched(&mut self, task: &TaskId) {
         let run = self.runs.get_mut(task);
         let outcome = run.and_then(|run| run.outcome_if_not_launched.take());
@@ -103,10 +104,10 @@ impl Core {
         }
     }
 
-    /// A run has ended. `message` overrides that of the last status.
+    /// Ends a run. `message` overrides the message of the last status.
     ///
-    /// Clients see the end now if the scheduler's record has it, and otherwise when it is stored
-    /// here: after a crash it must not be another one.
+    /// Clients see the end immediately if the scheduler's task record contains it, and otherwise
+    /// only after it is stored, so that a crash cannot change it.
     pub(super) fn finish(&mut self, task: &TaskId, state: JobState, message: Option<String>) {
         let Some(run) = self.runs.remove(task) else { return };
         let launched = run.cluster.as_ref().and_then(|record| record.staged_at);
@@ -129,8 +130,8 @@ impl Core {
         self.ends.add(record);
     }
 
-    /// The ends of these runs are stored: clients see them, and the scheduler need not keep its
-    /// records.
+    /// Handles runs whose ends are stored: shows the ends to clients, and purges the scheduler's
+    /// task records.
     pub(super) fn ends_stored(&mut self, records: Vec<JobRecord>) {
         let mut purge = Vec::new();
         for record in records {
@@ -181,8 +182,8 @@ impl Core {
         self.publish_pending_constraints();
     }
 
-    /// The core waits for this write, so that no new run gets an id whose record is being
-    /// deleted.
+    /// Deletes expired runs. The core waits for this write, so that no new run gets a task id whose
+    /// record is being deleted.
     async fn delete_expired(&mut self, now: Timestamp) {
         let old = |at: Timestamp| {
             Duration::try_from(now.duration_since(at)).unwrap_or_default() >= self.config.completed_retention

@@ -1,5 +1,5 @@
 //! The stored data: `<prefix>/jobs/<task id>` is a run of a job, `<prefix>/term` counts the terms.
-//! The state of an active run is in the scheduler's record; the run's own record has its
+//! The state of an active run is in the scheduler's task record; the run's own record contains its
 //! end.
 
 use std::sync::Arc;
@@ -25,35 +25,35 @@ pub(super) struct JobRecord {
     pub(super) id: JobId,
     /// The Mesos task id of this run.
     pub(super) task: TaskId,
-    /// Later runs of the same job have greater ones.
+    /// The sequence number of the run; later runs of the same job have greater numbers.
     pub(super) number: ChangeSeq,
     pub(super) queued_at: Timestamp,
     /// See [`crate::model::Request`].
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(super) request_key: Option<Arc<str>>,
-    /// What to run; removed when the run has ended.
+    /// The definition of the job; removed when the run has ended.
     pub(super) spec: Option<Arc<Spec>>,
-    /// A client killed it.
+    /// Whether a client has killed the run.
     #[serde(default)]
     pub(super) killed: bool,
     #[serde(default)]
     pub(super) end: Option<End>,
 }
 
-/// How a run ended.
+/// The end of a run.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub(super) struct End {
     pub(super) state: JobState,
     pub(super) at: Timestamp,
-    /// The sequence number of the change; `None` if the end was shown only after it was stored:
-    /// then it gets its number when it is shown, and a new one at each start.
+    /// The sequence number of the change. `None` if clients saw the end only after it was stored:
+    /// it then gets a number when it is shown, and a new one at each start.
     #[serde(default)]
     pub(super) changed: Option<ChangeSeq>,
     /// The last status.
     pub(super) status: Option<TaskStatus>,
     #[serde(default)]
     pub(super) message: Option<String>,
-    /// The agent with its sandbox.
+    /// The agent with the run's sandbox.
     #[serde(default)]
     pub(super) agent: Option<HostPort>,
 }

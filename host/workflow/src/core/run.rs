@@ -1,4 +1,4 @@
-//! A run of a job, and its view.
+//! A run of a job, and how clients see it.
 
 use std::sync::Arc;
 
@@ -27,9 +27,9 @@ pub(super) struct Run {
     /// The sequence number of the last change of `state`.
     pub(super) changed: ChangeSeq,
     pub(super) at: Timestamp,
-    /// The record of the scheduler; `None` before the launch.
+    /// The scheduler's task record; `None` before the launch.
     pub(super) cluster: Option<Arc<TaskRecord>>,
-    /// Its end, if it was killed before the launch.
+    /// The state and message with which the run ends if it turns out not to be launched.
     pub(super) outcome_if_not_launched: Option<(JobState, String)>,
 }
 
@@ -62,12 +62,12 @@ impl Run {
         }
     }
 
-    /// The agent with its sandbox.
+    /// The agent with the run's sandbox.
     pub(super) fn agent(&self) -> Option<HostPort> {
         self.cluster.as_ref()?.agent.endpoint.clone()
     }
 
-    /// The record of its end.
+    /// The job record with the run's end.
     pub(super) fn ended(
         self,
         state: JobState,

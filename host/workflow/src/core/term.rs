@@ -43,7 +43,7 @@ pub(crate) struct TermDependencies {
 }
 
 impl TermDependencies {
-    /// Reads the stored jobs and starts the core on them.
+    /// Reads the stored jobs and starts the core with them.
     pub(crate) async fn start(&self, term: LeaderTerm) -> Result<(Handles, RunningTerm)> {
         let stored = Stored::load(term.store, &self.config).await?;
         // All tasks of this term end with this token.

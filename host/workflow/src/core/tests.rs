@@ -33,7 +33,7 @@ async fn job_is_stored_launched_and_reported_until_its_end() {
     let seen = site.until("a", "TASK_FAILED").await;
     assert_eq!(seen["status"]["message"], "Command exited with status 3");
     assert_eq!(seen["status"]["container_status"]["container_id"]["value"], "c1");
-    // Its end is stored before the scheduler forgets it.
+    // The end is stored before the scheduler's task record is purged.
     site.scheduler.until_purged("a").await;
     let site = site.restart().await;
     assert_eq!(site.until("a", "TASK_FAILED").await, seen);
@@ -55,7 +55,7 @@ async fn restart_loses_nothing_and_launches_nothing_twice() {
     let site = site.restart().await;
     site.until("runs", "TASK_RUNNING").await;
     assert_eq!(site.scheduler.until_submitted(1).await, ["waits".into()]);
-    // The place among changes stays good, and what lives is told again.
+    // The position in the feed stays valid, and active jobs are listed again.
     let events = site.get(&format!("/v0/events?since={next}&wait=0")).await.json();
     assert_eq!(
         (events["events"].as_array().unwrap().len(), &events["reset"]),
@@ -77,7 +77,7 @@ async fn end_during_downtime_is_reported_after_a_restart() {
     site.scheduler.launch("a").await;
     site.until("a", "TASK_STAGING").await;
     let scheduler = site.scheduler.clone();
-    // The core is down: the scheduler's record alone has it.
+    // The core is stopped, so only the scheduler's task record contains the end.
     let site = {
         let restarting = site.restart();
         scheduler.update("a", TaskState::Finished, None);
@@ -95,7 +95,7 @@ async fn queueing_an_id_again_creates_a_new_run() {
     site.scheduler.update("a", TaskState::Running, None);
     site.until("a", "TASK_RUNNING").await;
     site.queue(job("a")).await;
-    // The lookup shows the newest run, and the older one's end is not its own.
+    // The look-up shows the newest run, even when the older one ends.
     site.until("a", "TASK_STAGING").await;
     let second = site.scheduler.until_submitted(1).await.remove(0);
     assert!(second.as_str().starts_with("a."), "{second}");
@@ -106,11 +106,11 @@ async fn queueing_an_id_again_creates_a_new_run() {
     site.scheduler.update(second.as_str(), TaskState::Failed, None);
     let seen = site.until("a", "TASK_FAILED").await;
     assert_eq!(seen["status"]["task_id"]["value"], "a");
-    // Also after a restart.
+    // The same is true after a restart.
     site.scheduler.until_purged(second.as_str()).await;
     let site = site.restart().await;
     site.until("a", "TASK_FAILED").await;
-    // Who wants to be the only one is refused while one lives, and only then.
+    // A `unique` job is rejected only while a job with its id is active.
     let unique = json!({"airflow_task_id": "a", "command": ["true"], "unique": true});
     site.queue(unique.clone()).await;
     let answer = site.ask(Method::POST, "/v0/queue_command", Some(unique)).await;
@@ -122,7 +122,7 @@ async fn repeated_request_key_queues_nothing_new() {
     let site = Site::start().await;
     let keyed =
         |key: &str| json!({"airflow_task_id": "a", "command": ["true"], "unique": true, "request_key": key});
-    // Both at once, as from a client that gave up the first too early.
+    // Two concurrent requests, as from a client that retries after a timeout.
     tokio::join!(site.queue(keyed("first")), site.queue(keyed("first")));
     let task = site.scheduler.until_submitted(1).await.remove(0);
     assert_eq!(site.get("/v0/task/a").await.json()["request_key"], "first");
@@ -130,21 +130,21 @@ async fn repeated_request_key_queues_nothing_new() {
     site.scheduler.update(task.as_str(), TaskState::Running, None);
     site.until("a", "TASK_RUNNING").await;
     site.queue(keyed("first")).await;
-    // The active run is another request's.
+    // Another request queued the active run.
     let answer = site
         .ask(Method::POST, "/v0/queue_command", Some(keyed("second")))
         .await;
     assert_eq!(answer.status, StatusCode::CONFLICT, "{answer:?}");
     site.scheduler.update(task.as_str(), TaskState::Finished, None);
     site.until("a", "TASK_FINISHED").await;
-    // Its run has ended: still nothing new, also after a restart.
+    // The run has ended, but the same key still queues nothing, even after a restart.
     site.queue(keyed("first")).await;
     site.scheduler.until_purged(task.as_str()).await;
     let site = site.restart().await;
     site.queue(keyed("first")).await;
     site.until("a", "TASK_FINISHED").await;
     assert_eq!(site.scheduler.launches(), 1);
-    // The next try is a run of its own.
+    // The next try has another key and creates a new run.
     site.queue(keyed("second")).await;
     site.until("a", "TASK_STAGING").await;
     assert_eq!(site.get("/v0/task/a").await.json()["request_key"], "second");
@@ -170,7 +170,7 @@ async fn pending_job_is_killed_immediately_and_running_job_by_the_master() {
     site.scheduler.until_killed("runs").await;
     site.scheduler.update("runs", TaskState::Killed, None);
     site.until("runs", "TASK_KILLED").await;
-    // An end is an end.
+    // Killing an ended job changes nothing.
     let answer = site.ask(Method::DELETE, "/v0/task/runs", None).await.json();
     assert_eq!(answer, json!({"task_id": "runs", "state": "TASK_KILLED"}));
     let answer = site.ask(Method::DELETE, "/v0/task/nobody", None).await;
@@ -226,7 +226,7 @@ async fn unreachable_job_ends_after_the_grace_period_and_its_task_is_killed() {
     site.scheduler.update("a", TaskState::Unreachable, None);
     site.until("a", "TASK_UNREACHABLE").await;
     site.scheduler.until_killed("a").await;
-    // It is back, and killed; what was shown stays.
+    // The task returns and is killed; the job's state does not change.
     site.scheduler.update("a", TaskState::Running, None);
     site.scheduler.update("a", TaskState::Killed, None);
     site.scheduler.until_purged("a").await;
@@ -265,7 +265,7 @@ async fn completed_jobs_are_deleted_after_the_retention() {
         .await
         .unwrap();
     assert!(site.store.scan("Airflow/jobs/").await.unwrap().is_empty());
-    // Its id is free again.
+    // The id can be used again.
     site.queue(job("a")).await;
     site.scheduler.launch("a").await;
 }
@@ -284,7 +284,7 @@ async fn queue_rejects_jobs_beyond_max_jobs() {
 }
 
 #[tokio::test]
-async fn job_that_exceeds_max_wait_is_shown_as_failed_once_that_is_stored() {
+async fn job_that_exceeds_max_wait_is_shown_as_failed_after_its_end_is_stored() {
     let (site, store) = Site::start_with_held_store(Config::default()).await;
     let body = json!({"airflow_task_id": "a", "command": ["true"], "max_wait": 0.1});
     site.queue(body).await;
@@ -297,14 +297,14 @@ async fn job_that_exceeds_max_wait_is_shown_as_failed_once_that_is_stored() {
     site.until("a", "TASK_FAILED").await;
     let events = site.get(&format!("/v0/events?since={since}&wait=0")).await.json();
     assert_eq!(events["events"][0]["state"], "TASK_FAILED");
-    // Readers that did not see it are notified after a restart.
+    // After a restart the feed lists the end for readers that missed it.
     let site = site.restart().await;
     let events = site.get(&format!("/v0/events?since={since}&wait=0")).await.json();
     assert_eq!(events["events"][0]["state"], "TASK_FAILED");
 }
 
 #[tokio::test]
-async fn unreachable_job_is_shown_as_ended_once_that_is_stored() {
+async fn unreachable_job_is_shown_as_ended_after_its_end_is_stored() {
     let config = Config {
         unreachable_grace: Duration::from_millis(10),
         ..Config::default()
@@ -319,8 +319,8 @@ async fn unreachable_job_is_shown_as_ended_once_that_is_stored() {
     store.until_held().await;
     let shown = site.get("/v0/task/a").await.json();
     assert_eq!(shown["status"]["state"], "TASK_RUNNING");
-    // The end is decided: what the task reports now changes nothing, and its record stays until
-    // the end is stored.
+    // The end is decided: later status updates change nothing, and the task record stays until the
+    // end is stored.
     site.scheduler.until_killed("a").await;
     site.scheduler.update("a", TaskState::Killed, None);
     let shown = site.get("/v0/task/a").await.json();
@@ -344,14 +344,14 @@ async fn hanging_store_is_answered_with_503_until_it_recovers() {
     assert_eq!(answer.header("retry-after"), Some("5"));
     let answer = site.ask(Method::DELETE, "/v0/task/before", None).await;
     assert_eq!(answer.status, StatusCode::SERVICE_UNAVAILABLE, "{answer:?}");
-    // Nothing is reported as done.
+    // Neither request has an effect that clients can see.
     assert_eq!(site.get("/v0/task/a").await.text, "null");
     site.until("before", "TASK_STAGING").await;
     assert_eq!(site.scheduler.until_submitted(1).await, ["before".into()]);
     store.release();
     site.queue(job("a")).await;
     site.scheduler.until_submitted(2).await;
-    // What the store committed too late is deleted.
+    // The job that the store committed after the timeout is deleted.
     let cleaned = async {
         while site.store.scan("Airflow/jobs/").await.unwrap().len() != 2 {
             tokio::task::yield_now().await;

@@ -46,7 +46,7 @@ fn parameters(spec: &Spec, defaults: &Defaults) -> Vec<(String, String)> {
     parameters
 }
 
-/// The network of a mode in any case; another word is the name of a network.
+/// The network of a mode, in upper or lower case. Any other word is the name of a network.
 fn network(mode: &str) -> Network {
     match mode.to_ascii_uppercase().as_str() {
         "HOST" => Network::Host,

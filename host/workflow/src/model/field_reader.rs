@@ -152,8 +152,8 @@ impl<'a> Fields<'a> {
     }
 }
 
-/// The error for a string with a NUL character: the system ends arguments, variables and paths
-/// there.
+/// The error for a string with a NUL character, which ends arguments, variables and paths in the
+/// operating system.
 pub(super) const NUL: &str = "contains a NUL character (\\u0000); expected a string without one: arguments, variables and paths \
                               end at a NUL";
 

@@ -25,15 +25,16 @@ const MAX_REQUEST_KEY_BYTES: usize = 200;
     reason = "`request_key` is the field's name in the body"
 )]
 pub(crate) struct Request {
-    /// `None`: one is generated.
+    /// The job id; `None`: one is generated.
     pub(crate) id: Option<JobId>,
-    /// Rejected while a job with this id is active.
+    /// Whether the request is rejected while a job with this id is active.
     pub(crate) unique: bool,
-    /// Identifies the request: repeated after a lost response, it queues nothing new.
+    /// The request key: a request that is repeated with it after a lost response queues nothing
+    /// new.
     pub(crate) request_key: Option<Arc<str>>,
     pub(crate) spec: Spec,
-    /// Fields that the body sets under both of their names: the name that is read, and the ignored
-    /// one.
+    /// Fields that the body contains under both of their names: the name that is read, and the
+    /// ignored one.
     pub(crate) ignored: Vec<[&'static str; 2]>,
 }
 

@@ -6,8 +6,9 @@ use serde_json::Value;
 const EXPECTED: &str =
     "expected a number of megabytes, or a string such as \"512m\", \"2g\", \"1.5G\", \"262144k\" or \"2048\"";
 
-/// Megabytes: numbers and digits are megabytes; a string may end in `k`, `m` or `g` in any case,
-/// optionally followed by `b`. Zero is accepted, as upstream does.
+/// Parses an amount of memory in megabytes. Numbers, and strings without a unit, are megabytes; a
+/// string may end in `k`, `m` or `g` in any case, optionally followed by `b`. Zero is accepted, as
+/// upstream does.
 ///
 /// # Errors
 /// The problem and the expected format.

@@ -11,17 +11,17 @@ pub(crate) struct JobPort {
     /// The port in the container's own network; `None`: the host port (`PORT0` and so on).
     #[serde(default)]
     pub(crate) container_port: Option<u16>,
-    /// Exactly this one; `None`: any.
+    /// The port of the host; `None`: any free one.
     #[serde(default)]
     pub(crate) host_port: Option<u16>,
     #[serde(default)]
     pub(crate) protocol: Protocol,
-    /// For lookups.
+    /// The name of the port in discovery.
     #[serde(default)]
     pub(crate) name: Option<String>,
 }
 
-/// How a port is spoken to.
+/// The transport protocol of a port.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub(crate) enum Protocol {
@@ -72,7 +72,7 @@ impl JobPort {
     }
 }
 
-/// 0 is any.
+/// Parses a port number; 0 means any port.
 fn number(value: &Value, what: &str) -> Result<Option<u16>, String> {
     let found = value.as_u64().and_then(|number| u16::try_from(number).ok());
     found

@@ -23,27 +23,27 @@ pub(crate) struct Spec {
     /// The job's own conditions; the configured ones are added when it is launched.
     pub(crate) attributes: Vec<String>,
     pub(crate) force_pull: bool,
-    /// As written; `None`: the configured one.
+    /// The network mode as written in the request; `None`: the configured one.
     pub(crate) network_mode: Option<String>,
-    /// Within the container.
+    /// The user in the container.
     pub(crate) user: Option<String>,
     pub(crate) volumes: Vec<Mount>,
     pub(crate) ports: Vec<JobPort>,
     pub(crate) labels: BTreeMap<String, String>,
     /// Whether the configured container socket is mounted.
     pub(crate) container_sock: bool,
-    /// Places are offered to those with the highest one first.
+    /// Jobs with a higher priority are matched with offers first.
     #[serde(default)]
     pub(crate) priority: i32,
-    /// Maximum seconds pending; then the job fails.
+    /// Maximum seconds that the job may be pending before it fails.
     pub(crate) max_wait: Option<f64>,
-    /// Seconds that it may run, counted by its agent.
+    /// Maximum seconds that the job may run, enforced by its agent.
     pub(crate) max_runtime: Option<f64>,
-    /// Seconds between the polite signal and the other one.
+    /// Seconds between SIGTERM and SIGKILL.
     pub(crate) kill_grace: Option<f64>,
     /// The task of the workflow engine; `/v0/dags` lists jobs that have one.
     pub(crate) key: Option<Key>,
-    /// The workflow engine's own settings of the task, as they came; shown by `/v0/dags`.
+    /// The workflow engine's settings of the task, unchanged; returned by `/v0/dags`.
     pub(crate) executor_config: Map<String, Value>,
 }
 
@@ -57,7 +57,7 @@ pub(crate) enum Command {
     Shell(String),
 }
 
-/// Which of the cluster's containerizers runs the image.
+/// The containerizer that runs the image.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub(crate) enum Containerizer {
