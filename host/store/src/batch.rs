@@ -20,7 +20,7 @@ pub struct Change {
 pub struct Fence {
     /// The lease's name.
     pub lease: String,
-    /// The number that [`Store::acquire`](crate::Store::acquire) returned with it.
+    /// The fencing number that [`Store::acquire`](crate::Store::acquire) returned with the lease.
     pub fencing: u64,
 }
 

@@ -1,4 +1,4 @@
-//! Where a store is and how it is reached.
+//! The address of a store, and the settings to connect to it.
 
 use std::fmt;
 use std::path::PathBuf;
@@ -12,8 +12,8 @@ use crate::file::FileStore;
 use crate::redis::RedisStore;
 use crate::{Error, Result, Store};
 
-/// The configuration of a store. A field that is `None` has the value in the address, if there is
-/// one.
+/// The configuration of a store. The value in the address, if any, applies to a field that is
+/// `None`.
 #[derive(Clone)]
 pub struct Config {
     /// The address: `file:DIR`, `HOST:PORT` (a Redis; an IPv6 address in square brackets), or
@@ -82,7 +82,7 @@ impl Config {
 
     /// Opens the store.
     ///
-    /// An unreachable Redis is no error: the store keeps reconnecting, logs this, and returns
+    /// An unreachable Redis is not an error: the store logs the failure and reconnects. It returns
     /// [`Error::Unavailable`] until it is connected.
     ///
     /// # Errors
@@ -101,7 +101,8 @@ impl Config {
         }
     }
 
-    /// Whether the store exists: opening the embedded store would create it. A Redis always does.
+    /// Whether the store exists. If it does not, opening the embedded store creates it. A Redis
+    /// always exists.
     ///
     /// # Errors
     /// [`Error::Unsupported`] when the address is invalid.
@@ -112,7 +113,7 @@ impl Config {
         })
     }
 
-    /// Host and port of the store's server; none for the embedded store.
+    /// Host and port of the store's server; `None` for the embedded store.
     ///
     /// # Errors
     /// [`Error::Unsupported`] when the address is invalid.
@@ -227,7 +228,7 @@ fn host_and_port(server: &str) -> std::result::Result<(String, u16), &'static st
     Ok((host.to_owned(), port))
 }
 
-/// The address without the part before the last `@`, which would hold a user and a password.
+/// The address without the part before the last `@`, which may contain a user and a password.
 fn without_secrets(server: &str) -> String {
     match server.rsplit_once('@') {
         None => server.to_owned(),
@@ -294,7 +295,7 @@ mod tests {
     }
 
     #[test]
-    fn tls_is_checked_unless_it_is_switched_off() {
+    fn tls_certificate_is_verified_unless_switched_off() {
         let insecure = |config: &Config| match redis(config).addr() {
             ConnectionAddr::TcpTls { insecure, .. } => *insecure,
             other => panic!("{other} without TLS"),

@@ -1,8 +1,8 @@
 //! Tests that every store must pass.
 //!
 //! A store's own tests call [`run`]; a broken guarantee causes a panic that names it. Every case
-//! uses only its own keys under `conformance/`, which must be empty before.
-#![allow(clippy::unwrap_used, clippy::panic, clippy::missing_panics_doc)] // A test suite: failing is its answer.
+//! uses only its own keys under `conformance/`, which must be empty at the start.
+#![allow(clippy::unwrap_used, clippy::panic, clippy::missing_panics_doc)] // A test suite may panic.
 
 mod bounds;
 mod leases;
@@ -23,11 +23,11 @@ pub async fn run(store: Arc<dyn Store>) {
     versions_are_never_used_again(store).await;
     deletes(store).await;
     scans_in_order_and_within_the_prefix(store).await;
-    batches_happen_whole_or_not_at_all(store).await;
+    batches_are_atomic(store).await;
     a_batch_sees_its_own_earlier_changes(store).await;
-    one_of_many_racers_wins(store).await;
-    concurrent_commits_all_happen(store).await;
-    holds_odd_keys_and_values(store).await;
+    one_of_many_concurrent_writers_wins(store).await;
+    concurrent_commits_are_all_applied(store).await;
+    stores_unusual_keys_and_values(store).await;
     bounds::run(store).await;
     leases::run(store).await;
     watches::run(store).await;
@@ -36,9 +36,9 @@ pub async fn run(store: Arc<dyn Store>) {
 fn conflict<T: std::fmt::Debug>(result: Result<T, Error>, key: &str, found: Option<u64>) {
     match result {
         Err(Error::Conflict { key: at, found: is }) => {
-            assert_eq!((at.as_str(), is), (key, found), "what the conflict tells");
+            assert_eq!((at.as_str(), is), (key, found), "key and version of the conflict");
         }
-        other => panic!("a conflict on {key} was due, not {other:?}"),
+        other => panic!("expected a conflict on {key}, got {other:?}"),
     }
 }
 
@@ -54,7 +54,7 @@ async fn keys(store: &Arc<dyn Store>, prefix: &str) -> Vec<String> {
 
 async fn reads_what_was_put(store: &Arc<dyn Store>) {
     let key = "conformance/read/a";
-    assert_eq!(store.get(key).await.unwrap(), None, "a key nobody put");
+    assert_eq!(store.get(key).await.unwrap(), None, "the key was never put");
     let first = store
         .put(key, Bytes::from_static(b"one"), Expect::Any)
         .await
@@ -69,7 +69,7 @@ async fn reads_what_was_put(store: &Arc<dyn Store>) {
         .put(key, Bytes::from_static(b"two"), Expect::Any)
         .await
         .unwrap();
-    assert!(second > first, "versions grow");
+    assert!(second > first, "versions increase");
     let entry = store.get(key).await.unwrap().unwrap();
     assert_eq!((entry.value.as_ref(), entry.version), (b"two".as_slice(), second));
 }
@@ -173,7 +173,7 @@ async fn scans_in_order_and_within_the_prefix(store: &Arc<dyn Store>) {
     }
 }
 
-async fn batches_happen_whole_or_not_at_all(store: &Arc<dyn Store>) {
+async fn batches_are_atomic(store: &Arc<dyn Store>) {
     let key = |name: &str| format!("conformance/batch/{name}");
     assert!(
         store.commit(Batch::new()).await.unwrap().is_empty(),
@@ -221,7 +221,7 @@ async fn a_batch_sees_its_own_earlier_changes(store: &Arc<dyn Store>) {
     assert_eq!(store.get(key).await.unwrap().unwrap(), entry);
 }
 
-async fn one_of_many_racers_wins(store: &Arc<dyn Store>) {
+async fn one_of_many_concurrent_writers_wins(store: &Arc<dyn Store>) {
     let key = "conformance/race/counter";
     let mut version = store
         .put(key, Bytes::from_static(b"start"), Expect::Absent)
@@ -243,7 +243,7 @@ async fn one_of_many_racers_wins(store: &Arc<dyn Store>) {
             match racer.await.unwrap() {
                 Ok(won) => winners.push(won),
                 Err(Error::Conflict { found: Some(_), .. }) => {}
-                Err(other) => panic!("a lost race is a conflict, not {other:?}"),
+                Err(other) => panic!("expected a conflict after a lost race, got {other:?}"),
             }
         }
         assert_eq!(winners.len(), 1, "exactly one compare-and-set wins");
@@ -251,7 +251,7 @@ async fn one_of_many_racers_wins(store: &Arc<dyn Store>) {
     }
 }
 
-async fn concurrent_commits_all_happen(store: &Arc<dyn Store>) {
+async fn concurrent_commits_are_all_applied(store: &Arc<dyn Store>) {
     let writers: Vec<_> = (0..8)
         .map(|writer| {
             let store = Arc::clone(store);
@@ -279,11 +279,11 @@ async fn concurrent_commits_all_happen(store: &Arc<dyn Store>) {
     for writer in writers {
         versions.extend(writer.await.unwrap());
     }
-    assert_eq!(versions.len(), 200, "no version twice");
+    assert_eq!(versions.len(), 200, "versions are unique");
     assert_eq!(keys(store, "conformance/many/").await.len(), 200);
 }
 
-async fn holds_odd_keys_and_values(store: &Arc<dyn Store>) {
+async fn stores_unusual_keys_and_values(store: &Arc<dyn Store>) {
     let big = Bytes::from(vec![0xA5; 3 << 20]);
     let cases = [
         ("conformance/odd/".to_owned(), Bytes::new()),

@@ -1,15 +1,15 @@
 //! Leader election among processes that share a store.
 //!
 //! An election is a lease. Its holder serves a [`Term`], which renews the lease in the background
-//! and ends as soon as the lease is not certain to be held; the others observe the leader
-//! ([`Leadership`]) and keep campaigning.
+//! and ends as soon as the process cannot be certain that it holds the lease. The other processes
+//! observe the leader ([`Leadership`]) and keep campaigning.
 //!
 //! Three mechanisms stop a former leader from acting, even one that was paused:
 //! * [`LeaseTerm::left`] uses this process's clock and never exceeds the store's lease;
 //! * [`Term::ended`] stops the services of the term;
-//! * a store from [`Term::fenced_store`] refuses writes after another process was elected.
+//! * a store from [`Term::fenced_store`] rejects writes after another process was elected.
 //!
-//! While the store is unavailable nobody is elected, and a term ends when its lease expires.
+//! While the store is unavailable no process is elected, and a term ends when its lease expires.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -29,13 +29,13 @@ const POLLS_PER_LEASE: u32 = 5;
 /// The maximum interval between polls or retries.
 const MAX_POLL_INTERVAL: Duration = Duration::from_secs(2);
 
-/// The leadership of an election, as this process knows it.
+/// The state of an election, as this process knows it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Leadership {
     /// No leader is known: the store has not answered yet, a term has just ended, or the lease
     /// belongs to an earlier process at this address and has not expired.
     Unknown,
-    /// The store does not answer, so nobody can be elected.
+    /// The store does not answer, so no process can be elected.
     StoreUnavailable,
     /// Another process is the leader; its address.
     Follower(String),
@@ -73,12 +73,13 @@ impl Election {
         }
     }
 
-    /// The present leadership, and its changes.
+    /// The current leadership, and its changes.
     pub fn leadership(&self) -> watch::Receiver<Leadership> {
         self.leadership.subscribe()
     }
 
-    /// The time to live of the lease. Every candidate tries to get a free lease within it.
+    /// The time to live of the lease. Every candidate tries to acquire a free lease within this
+    /// time.
     pub fn ttl(&self) -> Duration {
         self.ttl
     }
@@ -88,7 +89,7 @@ impl Election {
     pub async fn campaign(&mut self) -> Term {
         loop {
             let pause = match self.store.acquire(&self.name, &self.holder, self.ttl).await {
-                // The answer took longer than the lease lasts.
+                // The answer arrived after the lease had expired.
                 Ok(lease) if lease.left().is_zero() => Duration::ZERO,
                 Ok(lease) => {
                     self.warned = false;
@@ -181,7 +182,7 @@ impl Term {
         }
     }
 
-    /// A store that refuses writes after this term.
+    /// A store that rejects writes after this term.
     pub fn fenced_store(&self) -> Arc<dyn Store> {
         Arc::new(Fenced::new(Arc::clone(&self.store), &self.validity.0.load()))
     }
@@ -225,7 +226,7 @@ impl Drop for Term {
     }
 }
 
-/// Renews the lease until that fails or the term is ended.
+/// Renews the lease until a renewal fails or the term is ended.
 async fn keep_lease(
     store: Arc<dyn Store>,
     lease_term: LeaseTerm,
@@ -251,7 +252,7 @@ async fn keep_lease(
 
 /// How a lease was lost.
 enum Loss {
-    /// The store refused the renewal.
+    /// The store rejected the renewal.
     Replaced,
     /// The store did not answer in time.
     Expired,
@@ -266,7 +267,7 @@ impl Loss {
     }
 }
 
-/// Returns when the lease is lost, and why.
+/// Returns the reason when the lease is lost.
 async fn renew(store: &Arc<dyn Store>, lease_term: &LeaseTerm) -> Loss {
     let mut warned = false;
     loop {

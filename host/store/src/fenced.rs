@@ -9,8 +9,8 @@ use crate::{Batch, Durability, Entry, Lease, Result, Store, Watch};
 
 /// A view of a store for the holder of a lease. Every batch that is committed through it is
 /// rejected with [`Error::Fenced`](crate::Error::Fenced) once the lease is no longer held under
-/// that number, so code that knows nothing of leases cannot write after a later holder took over.
-/// Reading is not fenced.
+/// that number, so code that knows nothing of leases cannot write after another holder has taken
+/// over. Reads are not fenced.
 #[derive(Clone, Debug)]
 pub struct Fenced {
     store: Arc<dyn Store>,

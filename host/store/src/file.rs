@@ -98,12 +98,12 @@ impl FileStore {
         &self.path
     }
 
-    /// Sends a request to the writer and waits for the result.
-    /// Whether there is a store in `dir`.
+    /// Whether `dir` contains a store.
     pub fn exists(dir: &Path) -> bool {
         dir.join(FILE).exists()
     }
 
+    /// Sends a request to the writer and waits for the result.
     async fn ask<T>(&self, request: impl FnOnce(oneshot::Sender<Result<T>>) -> Request) -> Result<T> {
         let (reply, answer) = oneshot::channel();
         let requests = self.requests.as_ref().ok_or(Error::Closed)?;
@@ -198,8 +198,8 @@ impl Store for FileStore {
 impl Drop for FileStore {
     fn drop(&mut self) {
         drop(self.requests.take());
-        // Waits for the submitted batches, usually one sync. Thus a caller that drops the last
-        // handle can open the directory again immediately.
+        // Waits until the submitted batches are written, usually with one sync, so that a caller
+        // that drops the last handle can open the directory again immediately.
         if let Some(writer) = self.writer.take()
             && writer.join().is_err()
         {

@@ -1,5 +1,5 @@
-//! A look at the server of a store that is not opened: whether it accepts this configuration, and
-//! how much it keeps.
+//! Inspection of a store's server without opening the store: whether it accepts this configuration,
+//! and how durable it is.
 
 use std::path::PathBuf;
 use std::time::Duration;
@@ -12,7 +12,7 @@ use crate::config::{Config, Place};
 use crate::redis::client;
 use crate::{Cause, Error, Result};
 
-/// What a store's configuration names.
+/// The kind of store that a configuration names.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Inspection {
     /// The directory of the embedded store, which may be missing.
@@ -21,25 +21,26 @@ pub enum Inspection {
     Redis(RedisSettings),
 }
 
-/// The settings of a Redis. One that its user may not read is `None`.
+/// The settings of a Redis. A setting is `None` if the user may not read it.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct RedisSettings {
     /// `redis_version`.
     pub version: Option<String>,
     /// `master`, or `slave` for a replica, which accepts no writes.
     pub role: Option<String>,
-    /// Whether there is an append-only file.
+    /// Whether the server writes an append-only file.
     pub append_only: Option<bool>,
     /// `appendfsync`: `always`, `everysec` or `no`.
     pub append_fsync: Option<String>,
     /// Whether keys are evicted when the memory is full.
     pub evicts: Option<bool>,
-    /// The clock of the server since 1970.
+    /// The server's clock, as the time since 1970.
     pub time: Option<Duration>,
 }
 
 impl Config {
-    /// Looks at the server, once and with the timeout for connections. Nothing is written.
+    /// Connects to the server once, with the timeout for connections, and reads its settings.
+    /// Nothing is written.
     ///
     /// # Errors
     /// [`Error::Unsupported`] when the address is invalid, [`Error::Unavailable`] when the server
@@ -135,7 +136,7 @@ mod tests {
     async fn directory_is_named_and_missing_server_is_unavailable() {
         let file = Config::new("file:/x").inspect().await.unwrap();
         assert_eq!(file, Inspection::File(PathBuf::from("/x")));
-        // Nothing listens on a port that was just closed.
+        // No process listens on a port that was just closed.
         let free = std::net::TcpListener::bind("127.0.0.1:0")
             .unwrap()
             .local_addr()

@@ -24,7 +24,7 @@ pub struct Lease {
 }
 
 impl Lease {
-    /// The time for which it is certainly held; zero when it is not.
+    /// The remaining time for which the lease is certainly held; zero after that.
     pub fn left(&self) -> Duration {
         self.expires.saturating_duration_since(Instant::now())
     }

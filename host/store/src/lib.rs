@@ -78,7 +78,7 @@ pub struct Entry {
     pub version: u64,
 }
 
-/// The expected entry of a change; any other is an [`Error::Conflict`].
+/// The expected entry of a change; any other entry causes an [`Error::Conflict`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Expect {
     /// Any entry, or none.
@@ -90,7 +90,7 @@ pub enum Expect {
 }
 
 impl Expect {
-    /// Whether a key with the current version `found` (none: absent) is as expected.
+    /// Whether a key with the current version `found` (`None`: the key is absent) is as expected.
     pub fn accepts(self, found: Option<u64>) -> bool {
         match self {
             Self::Any => true,
@@ -100,7 +100,7 @@ impl Expect {
     }
 }
 
-/// What a crash of the machine or the server costs, as far as the store knows.
+/// The data that a crash of the machine or the server loses, as far as the store knows.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Durability {
     /// Nothing: a commit returns after it is on disk.
@@ -110,13 +110,13 @@ pub enum Durability {
     Appended,
     /// The last writes: the server has no append-only file.
     Volatile,
-    /// Not known: the server has not been reached, or does not tell.
+    /// Not known: the server has not been reached, or does not report its settings.
     #[default]
     Unknown,
 }
 
 impl Durability {
-    /// The name as shown.
+    /// The name for display.
     pub fn as_str(self) -> &'static str {
         match self {
             Self::Synced => "synced",
@@ -195,7 +195,7 @@ pub trait Store: Debug + Send + Sync {
         Err(Error::Missing { what: "watches" })
     }
 
-    /// What a crash costs; no call to a server.
+    /// The data that a crash loses. Makes no call to a server.
     fn durability(&self) -> Durability {
         Durability::Unknown
     }

@@ -1,4 +1,5 @@
-//! Limits of every store. They are equal for all stores, so an installation can change its store.
+//! Limits of every store. They are equal for all stores, so an installation can switch to another
+//! store.
 
 use std::time::Duration;
 
@@ -33,7 +34,7 @@ fn at_most(size: usize, limit: usize, what: impl FnOnce() -> String) -> Result<(
     Err(Error::TooLarge { what, size, limit })
 }
 
-/// The beginning of a text, for a message.
+/// The first characters of a text, for a message.
 fn start(text: &str) -> String {
     text.chars().take(40).chain("…".chars()).collect()
 }

@@ -18,10 +18,10 @@ struct OperationLabel {
     operation: &'static str,
 }
 
-/// Passes every operation on to a store, and exports its duration and its errors.
+/// Passes every operation on to a store, and exports durations and errors.
 ///
-/// A conflict, a lease that another daemon holds and a fenced write are answers, not errors of the
-/// store.
+/// A conflict, a lease that another daemon holds and a fenced write are regular results and do not
+/// count as errors.
 #[derive(Debug)]
 pub struct Measured {
     store: Arc<dyn Store>,
@@ -29,13 +29,13 @@ pub struct Measured {
     errors: Family<OperationLabel, Counter>,
 }
 
-/// From a quarter of a millisecond to about eight seconds.
+/// A histogram with buckets from a quarter of a millisecond to about eight seconds.
 fn durations() -> Histogram {
     Histogram::new(exponential_buckets(0.000_25, 2.0, 16))
 }
 
 impl Measured {
-    /// Measures `store` in metrics of `registry`.
+    /// Registers the metrics of `store` in `registry`.
     pub fn new(store: Arc<dyn Store>, registry: &mut Registry) -> Self {
         let measured = Self {
             store,
@@ -52,7 +52,7 @@ impl Measured {
             "Operations that the state store did not execute: it was unavailable or rejected them",
             Described(measured.errors.clone()),
         );
-        // From the start on, so that the first error is an increase.
+        // The series exist from the start, so that the first error is an increase.
         for operation in ["get", "scan", "commit", "lease", "watch"] {
             drop(measured.errors.get_or_create(&OperationLabel { operation }));
         }

@@ -70,7 +70,7 @@ impl RedisStore {
         call_timeout: Duration,
         connect_timeout: Duration,
     ) -> Result<Self> {
-        // Fails if the process already has a crypto provider, which will do.
+        // Fails if the process already has a crypto provider, which is then used.
         let _ = rustls::crypto::ring::default_provider().install_default();
         let address: Arc<str> = server.addr().to_string().into();
         let settings = server.redis_settings().clone();

@@ -8,12 +8,13 @@
 //! all. [`TypedStore::put_all`] and [`TypedStore::delete_all`] split many independent records into
 //! batches; after an error some of the batches may have been applied.
 //!
-//! Every record has a version of its form: the number under [`VERSION_KEY`], 1 where there is none. A
-//! record of a version above [`READS_VERSION`] was written by a newer daemon: it is neither decoded
-//! nor skipped silently, but [`Error::Newer`].
+//! Every record has a version of its format: the number under [`VERSION_KEY`], or 1 if the key is missing. A
+//! record of a version above [`READS_VERSION`] was written by a newer daemon. It is neither decoded nor
+//! skipped silently, but causes an [`Error::Newer`].
 //!
-//! Not here: retries, and what to do after an unknown result. After [`Error::Timeout`], as after
-//! [`crate::Error::Unavailable`], a write may or may not have been applied, or be applied later.
+//! Callers decide about retries and about unknown results. After [`Error::Timeout`], as after
+//! [`crate::Error::Unavailable`], a write may or may not have been applied, or may be applied
+//! later.
 
 #[cfg(test)]
 mod tests;
@@ -33,7 +34,7 @@ pub const TIMEOUT: Duration = Duration::from_secs(10);
 /// Maximum changes of one batch of [`TypedStore::put_all`] and [`TypedStore::delete_all`]: a store
 /// must be able to commit it within the timeout.
 const MAX_CHUNK_CHANGES: usize = 1000;
-/// The same in bytes of all values.
+/// Maximum bytes of all values in such a batch.
 const MAX_CHUNK_BYTES: usize = 16 << 20;
 
 /// The key of the term number, under the prefix.
@@ -44,13 +45,13 @@ const TERM_KEY: &str = "term";
 /// misunderstand raises [`READS_VERSION`] and writes this key.
 pub const VERSION_KEY: &str = "record_version";
 
-/// The highest version of records that this daemon reads; also all of them that it writes.
+/// The highest version of records that this daemon reads; it writes no higher version.
 pub const READS_VERSION: u64 = 1;
 
 /// The result of a call.
 pub type Result<T> = std::result::Result<T, Error>;
 
-/// Why a call failed.
+/// The error of a call.
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
     /// The store failed.
@@ -189,12 +190,12 @@ impl TypedStore {
         Ok(records)
     }
 
-    /// Gives all records whose key begins with `folder` to `each`, in byte order of their keys, and
-    /// frees what was read of each: for many records, of which the caller keeps less than they
-    /// take decoded.
+    /// Calls `each` with all records whose key begins with `folder`, in byte order of their keys.
+    /// Only one record at a time is decoded: for many records of which the caller keeps only a
+    /// part.
     ///
     /// # Errors
-    /// [`Error::Record`] if one of them cannot be decoded, after those before it;
+    /// [`Error::Record`] if a record cannot be decoded; `each` was called with those before it.
     /// [`Error::Store`] and [`Error::Timeout`].
     pub async fn load_each<T: DeserializeOwned>(
         &self,
@@ -208,8 +209,9 @@ impl TypedStore {
         Ok(())
     }
 
-    /// The same records without those that cannot be decoded, and an [`Error::Record`] or
-    /// [`Error::Newer`] for each of these: for records that a service can do without.
+    /// Like [`load_all`](Self::load_all), but skips records that cannot be decoded and returns an
+    /// [`Error::Record`] or [`Error::Newer`] for each of them: for records that are not essential
+    /// to a service.
     ///
     /// # Errors
     /// [`Error::Store`] and [`Error::Timeout`].
@@ -258,7 +260,7 @@ impl TypedStore {
         self.call(self.store.commit(batch)).await
     }
 
-    /// Stores many records, each under its key, whatever is stored there. The timeout applies to
+    /// Stores many records, each under its key, and replaces earlier ones. The timeout applies to
     /// each batch.
     ///
     /// # Errors
@@ -293,15 +295,15 @@ impl TypedStore {
         self.commit(chunk).await.map(drop)
     }
 
-    /// Begins a term of a service: its number is greater by one than that of the term before, and
-    /// never less than 1. To be called once after each election, with a store that rejects writes
-    /// of an earlier leader ([`Term::fenced_store`](crate::Term::fenced_store)).
+    /// Begins a term of a service, and returns its number: one more than that of the previous term,
+    /// and at least 1. Call it once after each election, with a store that rejects writes of an
+    /// earlier leader ([`Term::fenced_store`](crate::Term::fenced_store)).
     ///
-    /// Fencing numbers are not used for this: they grow by unknown steps and are too large to have
-    /// a counter in their low bits.
+    /// Fencing numbers are not used for this: they grow by unknown steps, and they leave no low
+    /// bits for a counter.
     ///
     /// # Errors
-    /// [`crate::Error::Conflict`] if another process counts too.
+    /// [`crate::Error::Conflict`] if another process begins a term at the same time.
     pub async fn next_term(&self) -> Result<u64> {
         let last = self.get::<u64>(TERM_KEY).await?;
         let expect = last
@@ -356,14 +358,14 @@ pub fn decode<T: DeserializeOwned>(entry: &Entry) -> Result<T> {
     })
 }
 
-/// The version of a JSON record, if it is one that this daemon does not read. Also for lines of
+/// The version of a JSON record, if this daemon does not read that version. Also used for lines of
 /// files and other records that are not in a store.
 pub fn newer_version(record: &[u8]) -> Option<u64> {
     #[derive(serde::Deserialize)]
     struct Versioned {
         record_version: u64,
     }
-    // Almost no record has one: a search is much cheaper than a second pass of the decoder.
+    // Almost no record has the key, and a search is much cheaper than a second pass of the decoder.
     memchr::memmem::find(record, VERSION_KEY.as_bytes())?;
     let versioned: Versioned = serde_json::from_slice(record).ok()?;
     (versioned.record_version > READS_VERSION).then_some(versioned.record_version)

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use tokio::sync::broadcast;
 use tokio::sync::broadcast::error::RecvError;
 
-/// Batches that may wait for a slow watcher before it lags.
+/// Maximum number of batches that wait for a slow watcher; beyond that it lags.
 pub(crate) const MAX_PENDING_BATCHES: usize = 1024;
 
 /// A notification of a [`Watch`].
@@ -22,7 +22,7 @@ pub enum Notice {
     Lagged,
 }
 
-/// The changes under one key prefix, as they are made; from [`Store::watch`](crate::Store::watch).
+/// The changes under one key prefix as they occur; from [`Store::watch`](crate::Store::watch).
 ///
 /// Every change committed after the watch was created is either reported, in commit order, or
 /// covered by a later [`Notice::Lagged`]. The number of pending changes is bounded.
@@ -66,7 +66,7 @@ impl Feed {
 
     /// Sends the changes of one batch to all watchers.
     pub(crate) fn publish(&self, notices: impl IntoIterator<Item = Notice>) {
-        // Without watchers there is nothing to do.
+        // Without watchers, sending would fail.
         if self.0.receiver_count() > 0 {
             let _ = self.0.send(notices.into_iter().collect());
         }

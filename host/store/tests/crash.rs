@@ -2,7 +2,7 @@
 //!
 //! The test starts this binary again as the writer (marked by an environment variable), kills it
 //! with SIGKILL during its writes, and checks the directory.
-#![allow(clippy::unwrap_used, clippy::panic)] // A test: a failure is its answer.
+#![allow(clippy::unwrap_used, clippy::panic)] // Tests may panic.
 
 use std::collections::BTreeMap;
 use std::io::{BufRead, BufReader, Write};
@@ -29,13 +29,13 @@ async fn acknowledged_batches_survive_being_killed() {
         // Each round ends after another number of acknowledgements, so that the kill hits other
         // moments of a commit.
         kill_a_writer(dir.path(), round, 40 + 37 * round, &mut acknowledged);
-        assert!(acknowledged.len() > before, "round {round} wrote something");
+        assert!(acknowledged.len() > before, "round {round} acknowledged batches");
         check(dir.path(), &acknowledged).await;
     }
 }
 
-/// The child: writers that put pairs of keys in one batch each and print every batch that was
-/// acknowledged.
+/// The child process: its writers put pairs of keys in one batch each and print every acknowledged
+/// batch.
 async fn write_until_killed(dir: &str, round: &str) {
     let store = open(&format!("file:{dir}")).await.unwrap();
     let writers: Vec<_> = (0..WRITERS)
@@ -83,9 +83,9 @@ fn kill_a_writer(dir: &Path, round: usize, after: usize, acknowledged: &mut BTre
     };
     lines.by_ref().take(after).for_each(&mut note);
     child.kill().unwrap();
-    // The lines that it printed before it died were acknowledged too.
+    // The lines that the child printed before it was killed are acknowledged too.
     lines.for_each(note);
-    assert!(!child.wait().unwrap().success(), "it was killed while it wrote");
+    assert!(!child.wait().unwrap().success(), "the child was killed");
 }
 
 async fn check(dir: &Path, acknowledged: &BTreeMap<String, u64>) {
@@ -93,9 +93,9 @@ async fn check(dir: &Path, acknowledged: &BTreeMap<String, u64>) {
     let left = by_name(&store, "left/").await;
     let right = by_name(&store, "right/").await;
     for (name, version) in acknowledged {
-        assert_eq!(left.get(name), Some(version), "acknowledged and lost: {name}");
+        assert_eq!(left.get(name), Some(version), "acknowledged but lost: {name}");
     }
-    assert!(left.keys().eq(right.keys()), "a batch was made in part");
+    assert!(left.keys().eq(right.keys()), "a batch was applied in part");
     let newest = left.values().chain(right.values()).max().copied().unwrap_or(0);
     let next = store.put("probe", Vec::new().into(), Expect::Any).await.unwrap();
     assert!(next > newest, "version {next} after {newest}");
@@ -107,7 +107,7 @@ async fn by_name(store: &Arc<dyn Store>, prefix: &str) -> BTreeMap<String, u64> 
         .into_iter()
         .map(|entry| {
             let name = entry.key[prefix.len()..].to_owned();
-            assert_eq!(entry.value, name, "a value of another key");
+            assert_eq!(entry.value, name, "the value belongs to its key");
             (name, entry.version)
         })
         .collect()

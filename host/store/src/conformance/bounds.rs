@@ -17,7 +17,7 @@ pub(super) async fn run(store: &Arc<dyn Store>) {
 fn too_large<T: std::fmt::Debug>(result: Result<T, Error>, what: &str) {
     match result {
         Err(Error::TooLarge { size, limit, .. }) => assert!(size > limit, "{what}: {size} > {limit}"),
-        other => panic!("{what} is too large, not {other:?}"),
+        other => panic!("{what}: expected TooLarge, got {other:?}"),
     }
 }
 

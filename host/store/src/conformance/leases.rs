@@ -12,13 +12,13 @@ const SHORT: Duration = Duration::from_millis(200);
 
 pub(super) async fn run(store: &Arc<dyn Store>) {
     is_held_by_one(store).await;
-    is_given_back(store).await;
-    runs_out(store).await;
-    lives_on_when_renewed(store).await;
-    is_given_again_to_its_holder(store).await;
+    is_released(store).await;
+    expires_without_renewal(store).await;
+    stays_held_while_renewed(store).await;
+    can_be_acquired_again_by_its_holder(store).await;
     fences_batches(store).await;
     fences_a_whole_view(store).await;
-    goes_to_one_of_many_racers(store).await;
+    is_granted_to_one_of_many_candidates(store).await;
 }
 
 fn fenced<T: std::fmt::Debug>(result: Result<T, Error>, of: &Lease, now: Option<u64>) {
@@ -28,7 +28,7 @@ fn fenced<T: std::fmt::Debug>(result: Result<T, Error>, of: &Lease, now: Option<
             fencing,
             current,
         }) => assert_eq!((lease, fencing, current), (of.name.clone(), of.fencing, now)),
-        other => panic!("number {} is void, not {other:?}", of.fencing),
+        other => panic!("number {}: expected Fenced, got {other:?}", of.fencing),
     }
 }
 
@@ -48,16 +48,16 @@ async fn is_held_by_one(store: &Arc<dyn Store>) {
             assert_eq!((lease.as_str(), holder.as_str()), (name, "a"));
             assert!(left > LONG / 2 && left <= LONG, "{left:?}");
         }
-        other => panic!("it is held, not {other:?}"),
+        other => panic!("expected Held, got {other:?}"),
     }
     let seen = store.lease(name).await.unwrap().unwrap();
     assert_eq!((seen.holder.as_str(), seen.fencing), ("a", lease.fencing));
     assert!(seen.left() > LONG / 2);
     let other = store.acquire("conformance/other", "b", LONG).await.unwrap();
-    assert!(other.fencing > lease.fencing, "another lease is another lease");
+    assert!(other.fencing > lease.fencing, "the leases are independent");
 }
 
-async fn is_given_back(store: &Arc<dyn Store>) {
+async fn is_released(store: &Arc<dyn Store>) {
     let name = "conformance/back";
     let first = store.acquire(name, "a", LONG).await.unwrap();
     store.release(&first).await.unwrap();
@@ -68,7 +68,7 @@ async fn is_given_back(store: &Arc<dyn Store>) {
     store.release(&first).await.unwrap();
     fenced(store.renew(&first).await, &first, Some(second.fencing));
     let seen = store.lease(name).await.unwrap().unwrap();
-    assert_eq!(seen.fencing, second.fencing, "an old number gives nothing back");
+    assert_eq!(seen.fencing, second.fencing, "an old number releases nothing");
 }
 
 /// Acquires a lease that is about to expire.
@@ -76,7 +76,7 @@ async fn acquired_after(store: &Arc<dyn Store>, before: &Lease, holder: &str) ->
     loop {
         match store.acquire(&before.name, holder, LONG).await {
             Ok(lease) => {
-                assert_eq!(before.left(), Duration::ZERO, "it was taken away too early");
+                assert_eq!(before.left(), Duration::ZERO, "it was granted too early");
                 return lease;
             }
             Err(Error::Held { left, .. }) => {
@@ -88,7 +88,7 @@ async fn acquired_after(store: &Arc<dyn Store>, before: &Lease, holder: &str) ->
     }
 }
 
-async fn runs_out(store: &Arc<dyn Store>) {
+async fn expires_without_renewal(store: &Arc<dyn Store>) {
     let first = store.acquire("conformance/out", "a", SHORT).await.unwrap();
     let second = acquired_after(store, &first, "b").await;
     assert!(second.fencing > first.fencing);
@@ -108,12 +108,12 @@ async fn runs_out(store: &Arc<dyn Store>) {
     assert_eq!(store.get("conformance/lease/gone").await.unwrap(), None);
 }
 
-async fn lives_on_when_renewed(store: &Arc<dyn Store>) {
+async fn stays_held_while_renewed(store: &Arc<dyn Store>) {
     let first = store.acquire("conformance/on", "a", SHORT * 3).await.unwrap();
     let mut lease = first.clone();
     while first.left() > Duration::ZERO {
         lease = store.renew(&lease).await.unwrap();
-        assert_eq!(lease.fencing, first.fencing, "it keeps its number");
+        assert_eq!(lease.fencing, first.fencing, "a renewal keeps the number");
         tokio::time::sleep(SHORT / 4).await;
     }
     assert!(lease.expires > first.expires);
@@ -121,7 +121,7 @@ async fn lives_on_when_renewed(store: &Arc<dyn Store>) {
     assert!(matches!(refused, Err(Error::Held { .. })), "{refused:?}");
 }
 
-async fn is_given_again_to_its_holder(store: &Arc<dyn Store>) {
+async fn can_be_acquired_again_by_its_holder(store: &Arc<dyn Store>) {
     let name = "conformance/again";
     let first = store.acquire(name, "a", LONG).await.unwrap();
     let second = store.acquire(name, "a", LONG).await.unwrap();
@@ -152,7 +152,8 @@ async fn fences_batches(store: &Arc<dyn Store>) {
             (version, first.fencing.to_string().into())
         );
     }
-    // The fence is checked first, and it suffices alone.
+    // The fence is checked before the conditions, and an outdated fence is enough to reject the
+    // batch.
     let both = put(&first).put(key, "x", Expect::Absent);
     fenced(store.commit(both).await, &first, Some(second.fencing));
     let only = Batch::new().fenced(&first.name, first.fencing);
@@ -186,7 +187,7 @@ async fn fences_a_whole_view(store: &Arc<dyn Store>) {
     assert_eq!(view.get(key).await.unwrap().unwrap().version, version);
 }
 
-async fn goes_to_one_of_many_racers(store: &Arc<dyn Store>) {
+async fn is_granted_to_one_of_many_candidates(store: &Arc<dyn Store>) {
     let mut last = 0;
     for _ in 0..5 {
         let racers: Vec<_> = (0..16)
@@ -200,10 +201,10 @@ async fn goes_to_one_of_many_racers(store: &Arc<dyn Store>) {
             match racer.await.unwrap() {
                 Ok(lease) => won.push(lease),
                 Err(Error::Held { .. }) => {}
-                Err(other) => panic!("who loses the race is told who won, not {other:?}"),
+                Err(other) => panic!("expected Held after a lost race, got {other:?}"),
             }
         }
-        assert_eq!(won.len(), 1, "exactly one holds it");
+        assert_eq!(won.len(), 1, "exactly one candidate holds the lease");
         assert!(won[0].fencing > last);
         last = won[0].fencing;
         store.release(&won[0]).await.unwrap();

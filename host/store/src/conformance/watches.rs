@@ -11,7 +11,7 @@ const PATIENCE: Duration = Duration::from_secs(10);
 pub(super) async fn run(store: &Arc<dyn Store>) {
     tells_what_changed(store).await;
     tells_every_watcher(store).await;
-    a_follower_ends_with_what_the_store_has(store).await;
+    a_follower_ends_with_the_contents_of_the_store(store).await;
 }
 
 async fn next(watch: &mut Watch) -> Notice {
@@ -21,7 +21,7 @@ async fn next(watch: &mut Watch) -> Notice {
         .unwrap()
 }
 
-/// A watch that has delivered the notices that a new connection causes.
+/// Opens a watch, and consumes the notices that a new connection causes.
 async fn settled(store: &Arc<dyn Store>, prefix: &str) -> Watch {
     let mut watch = store.watch(prefix).await.unwrap();
     let key = format!("{prefix}settled");
@@ -81,7 +81,7 @@ async fn tells_every_watcher(store: &Arc<dyn Store>) {
 
 /// Many writers and a follower that watches, scans, applies notices, and scans again after a lag:
 /// in the end it has exactly the contents of the store.
-async fn a_follower_ends_with_what_the_store_has(store: &Arc<dyn Store>) {
+async fn a_follower_ends_with_the_contents_of_the_store(store: &Arc<dyn Store>) {
     let prefix = "conformance/follow/";
     let mut watch = store.watch(prefix).await.unwrap();
     let writers: Vec<_> = (0..8)

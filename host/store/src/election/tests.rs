@@ -110,7 +110,7 @@ async fn one_candidate_is_elected_and_the_next_when_it_resigns() {
     soon(seen_by_b.wait_for(|leadership| *leadership == Leadership::Follower("a:1".to_owned())))
         .await
         .unwrap();
-    // Longer than the lease: it is renewed.
+    // Waits longer than the lease lasts, so that it has to be renewed.
     tokio::time::sleep(TTL * 2).await;
     assert!(!second.is_finished());
     assert!(!first.ended().is_cancelled() && first.lease_term().left() > Duration::ZERO);
@@ -204,14 +204,14 @@ async fn an_outage_shorter_than_the_lease_is_survived() {
 
 /// As after `kill -9`: a process must not forward requests to itself.
 #[tokio::test]
-async fn a_lease_of_an_earlier_process_at_the_same_address_is_waited_for() {
+async fn candidate_waits_for_the_lease_of_an_earlier_process_at_its_address() {
     let site = Site::new().await;
     let (mut earlier, mut later) = (site.stand("a:1"), site.stand("a:1"));
     let mut leadership = later.leadership();
     let term = soon(earlier.campaign()).await;
     leadership.borrow_and_update();
     let later = tokio::spawn(async move { later.campaign().await });
-    // Its renewal ends with the process, its lease does not.
+    // Dropping the term stops the renewals, but the lease lasts until it expires.
     drop(term);
     soon(leadership.wait_for(|leadership| *leadership != Leadership::Unknown))
         .await

@@ -1,8 +1,8 @@
 //! The leases of an embedded store.
 //!
-//! They live in memory: the directory belongs to one process, so a lease of an earlier process is
-//! void, and a later lease has another number. Only the last granted number is on disk. The caller
-//! passes the time.
+//! They are in memory only: the directory belongs to one process, so the leases of an earlier
+//! process are void, and later leases have other numbers. Only the last granted number is on disk.
+//! The caller passes the time.
 
 use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
@@ -46,7 +46,7 @@ impl Leases {
         self.last
     }
 
-    /// Performs the operation; returns the lease as it is afterwards.
+    /// Performs the operation and returns the resulting lease.
     pub(super) fn apply(&mut self, name: &str, work: &Work, now: Instant) -> Result<Option<Held>> {
         self.held.retain(|_, held| held.until > now);
         let held = self.held.get_mut(name);
@@ -160,7 +160,7 @@ mod tests {
     }
 
     #[test]
-    fn a_fence_holds_while_the_lease_does() {
+    fn a_fence_holds_while_the_lease_is_held() {
         let (now, mut leases) = (Instant::now(), Leases::new(0));
         let work = Work::Acquire {
             holder: "a".to_owned(),

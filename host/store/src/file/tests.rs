@@ -1,4 +1,4 @@
-#![allow(clippy::unwrap_used, clippy::panic)] // Tests: a failure is their answer.
+#![allow(clippy::unwrap_used, clippy::panic)] // Tests may panic.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -57,7 +57,7 @@ async fn second_open_fails_as_locked_until_the_store_is_closed() {
 
 /// A lease ends with the process that held the store, but its number is never granted again.
 #[tokio::test]
-async fn fencing_numbers_go_on_over_a_restart() {
+async fn fencing_numbers_continue_after_a_restart() {
     let dir = tempfile::tempdir().unwrap();
     let store = open(&address(&dir)).await.unwrap();
     let hour = Duration::from_hours(1);
@@ -116,7 +116,7 @@ async fn batches_submitted_before_the_drop_are_committed() {
     let dir = tempfile::tempdir().unwrap();
     let store: Arc<dyn Store> = open(&address(&dir)).await.unwrap();
     let commit = |n: u32| store.commit(Batch::new().put(format!("{n:03}"), "x", Expect::Absent));
-    // Polled once each: submitted, but not awaited.
+    // Each future is polled once: the batch is submitted, but not awaited.
     let handed = (0..100).map(commit).map(futures_poll_once).collect::<Vec<_>>();
     for future in handed {
         future.await;

@@ -1,5 +1,5 @@
-//! The only thread that writes: many batches, one transaction, one sync. It also owns the leases,
-//! so that fences are checked in the order of all requests.
+//! The only thread that writes. It combines many batches into one transaction with one sync. It
+//! also owns the leases, so that fences are checked in the order of all requests.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -50,7 +50,7 @@ enum Outcome {
     Lease(Result<Option<Held>>),
 }
 
-/// The writer's own state.
+/// The state of the writer's thread.
 pub(super) struct Writer {
     pub(super) database: Arc<Database>,
     pub(super) leases: Leases,
@@ -86,7 +86,8 @@ impl Writer {
 
     /// Notifies watchers and callers.
     fn settle(&self, request: Request, outcome: Outcome) {
-        // The request of a caller that has gone was applied too; its reply is dropped.
+        // If the caller no longer waits, its request was applied nevertheless, and the reply is
+        // dropped.
         match (request, outcome) {
             (Request::Commit { batch, reply }, Outcome::Commit(outcome)) => {
                 if let Ok(versions) = &outcome {
@@ -111,8 +112,8 @@ fn notices(batch: Batch, versions: &[u64]) -> impl Iterator<Item = Notice> {
 }
 
 /// Applies every valid request, in order, in one durable transaction. Each inner result belongs to
-/// one request. The outer error means that none was applied, and voids rejections too: a batch may
-/// have been compared with a change of an earlier batch that is now gone.
+/// one request. The outer error means that none was applied. It invalidates rejections too, because
+/// a batch may have been compared with a change of an earlier batch that was rolled back.
 fn commit(
     database: &Database,
     leases: &mut Leases,
@@ -153,7 +154,7 @@ fn commit(
     if changed {
         transaction.commit()?;
     } else {
-        // Renewals and rejections alone need no sync.
+        // A group of renewals and rejections only needs no sync.
         transaction.abort()?;
     }
     Ok(outcomes)

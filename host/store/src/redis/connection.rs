@@ -1,9 +1,9 @@
 //! The connection to the server, and the task that maintains it.
 //!
 //! The task connects, subscribes to the channel of changes, probes the server every few seconds,
-//! and reconnects after a failure. A call uses the connection in its present state: connected; in
-//! the first attempt after a loss, for which the call waits; or unavailable, which fails the call
-//! immediately.
+//! and reconnects after a failure. A call depends on the state of the connection. If it is
+//! connected, the call uses it. During the first attempt after a loss, the call waits. If it is
+//! unavailable, the call fails immediately.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -24,9 +24,10 @@ use crate::{Cause, Durability, Notice};
 
 /// The interval of probes on an idle connection.
 const HEALTH_CHECK_INTERVAL: Duration = Duration::from_secs(5);
-/// Between failed attempts. Daemons that lost the same server do not return together.
+/// The delay between failed attempts, with jitter, so that daemons that lost the same server do not
+/// reconnect at the same time.
 const BACKOFF: Backoff = Backoff::new(Duration::from_millis(100), Duration::from_secs(5));
-/// A connection that lasted less counts as a failed attempt.
+/// A connection that ended sooner counts as a failed attempt.
 const STABLE_AFTER: Duration = Duration::from_secs(10);
 
 /// Why the server is unavailable.
@@ -53,12 +54,13 @@ enum State {
     Down(Outage),
 }
 
-/// A message of a call to the reconnector.
+/// A report of a call to the task that maintains the connection.
 #[derive(Debug)]
 enum Doubt {
-    /// A call got no reply: probe the server.
+    /// A call received no reply: the task probes the server.
     Silent,
-    /// The server has become a replica: find the one that accepts writes.
+    /// The server has become a replica: the task reconnects, to find the server that accepts
+    /// writes.
     Demoted,
 }
 
@@ -91,7 +93,7 @@ impl Link {
         connect_timeout: Duration,
     ) -> Self {
         let (state, told) = watch::channel(State::Connecting);
-        // One pending message suffices.
+        // One pending report is enough.
         let (doubts, doubted) = mpsc::channel(1);
         let (durability_in, durability) = watch::channel(Durability::Unknown);
         let reconnector = Keeper {
@@ -118,7 +120,7 @@ impl Link {
         Arc::clone(&self.address)
     }
 
-    /// What a crash of the server costs, by its settings at the last connection.
+    /// The data that a crash of the server loses, by its settings at the last connection.
     pub(super) fn durability(&self) -> Durability {
         *self.durability.borrow()
     }
@@ -137,7 +139,7 @@ impl Link {
         }
     }
 
-    /// Reports that a call got no reply.
+    /// Reports that a call received no reply.
     pub(super) fn silent(&self) {
         // A full channel means that a probe is already pending.
         let _ = self.doubts.try_send(Doubt::Silent);
@@ -180,9 +182,9 @@ impl Keeper {
                 Ok(connection) => {
                     tracing::info!(address = %self.address, "connected to the store");
                     let since = Instant::now();
-                    // Changes published before now were missed; later ones arrive. Sent before
-                    // calls succeed, so that a watch that begins afterwards gets no notice of
-                    // earlier changes.
+                    // Changes published before the subscription were missed; later ones are
+                    // received. The notice is sent before calls succeed, so that a watch that
+                    // begins afterwards receives no notice of earlier changes.
                     self.feed.publish([Notice::Lagged]);
                     self.state.send_replace(State::Up(connection.clone()));
                     let why = self.tend(connection, &ear.lost).await;
@@ -240,7 +242,8 @@ impl Keeper {
             })?;
         match about {
             Ok(about) => self.look_over(&about)?,
-            // A user may lack the permission; then the settings are unknown, which is no error.
+            // The user may lack the permission. The settings are then unknown, which is not an
+            // error.
             Err(error) => tracing::debug!(
                 error = error_chain(&error),
                 "cannot read the configuration of the Redis"
@@ -305,7 +308,8 @@ impl Keeper {
 struct Ear {
     feed: Feed,
     lost: Notify,
-    /// Set when the connection is closed: its remaining messages are older than later changes.
+    /// Set when the connection is closed: its remaining messages must not follow changes from a
+    /// later connection.
     deaf: AtomicBool,
 }
 

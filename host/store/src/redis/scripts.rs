@@ -32,7 +32,7 @@ pub(super) static SCRIPTS: LazyLock<Scripts> = LazyLock::new(|| Scripts {
     renew: Script::new(include_str!("lua/renew.lua")),
 });
 
-/// The result of a script: texts and gaps, read in order.
+/// The result of a script: strings and nils, read in order.
 #[derive(Debug)]
 pub(super) struct Reply(IntoIter<Value>);
 
@@ -49,7 +49,7 @@ impl Reply {
         self.0.len() == 0
     }
 
-    /// The next part; `None` for a gap.
+    /// The next part; `None` for nil.
     pub(super) fn next(&mut self) -> Result<Option<Bytes>> {
         match self.0.next() {
             Some(Value::BulkString(bytes)) => Ok(Some(bytes.into())),

@@ -198,7 +198,7 @@ fn records_of_a_newer_daemon_are_neither_decoded_nor_damaged() {
         (r#"{"a": 1, "record_version": 1}"#, None),
         (r#"{"a": 1, "record_version": 2}"#, Some(2)),
         (r#"{"record_version": 7, "b": []}"#, Some(7)),
-        // The text elsewhere is no version of the record.
+        // The text at another place is not the version of the record.
         (r#"{"a": "record_version", "env": {"record_version": 9}}"#, None),
         (r#"["record_version"]"#, None),
     ] {

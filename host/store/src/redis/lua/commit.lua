@@ -1,8 +1,8 @@
--- Makes a batch, all of it or nothing.
+-- Applies a batch as a whole or not at all.
 -- KEYS: versions, index, counter; then the lease of each fence.
--- ARGV: channel, number of fences, their fencing numbers; then for each change: key, 'put' or 'delete', what is expected
--- ('any', 'absent' or a version), value.
--- Returns {'ok', version...}, {'fenced', number of the fence, its number now} or {'conflict', key, version found}.
+-- ARGV: channel, number of fences, their fencing numbers; then for each change: key, 'put' or 'delete', the
+-- expected entry ('any', 'absent' or a version), value.
+-- Returns {'ok', version...}, {'fenced', index of the fence, current number} or {'conflict', key, version}.
 local versions, index, counter = KEYS[1], KEYS[2], KEYS[3]
 local fences = tonumber(ARGV[2])
 for i = 1, fences do
@@ -12,12 +12,12 @@ for i = 1, fences do
   end
 end
 
--- Once something is written, nothing may fail any more: a key of another type is found here.
+-- After the first write no command may fail, so that keys of another type are detected here.
 redis.call('HLEN', versions)
 redis.call('ZCARD', index)
 
--- Versions follow the clock, so that none is used again by a server that lost its last writes; and they grow even if the
--- clock does not. Microseconds fit into a Lua number until the year 2255.
+-- Versions follow the clock, so that a server that lost its last writes assigns none twice. They increase
+-- even if the clock does not. Microseconds fit into a Lua number until the year 2255.
 local time = redis.call('TIME')
 local next = math.max(tonumber(redis.call('GET', counter) or '0'), tonumber(time[1]) * 1000000 + tonumber(time[2]))
 local reply, left = {'ok'}, {}
@@ -58,7 +58,7 @@ end
 if at > 1 then
   redis.call('SET', counter, string.format('%.0f', next))
   local message = table.concat(told)
-  -- A message that is too large could cost the watchers their connection.
+  -- The server could close the connections of watchers if a message is too large.
   redis.call('PUBLISH', ARGV[1], #message <= 1048576 and message or 'missed')
 end
 return reply

@@ -1,4 +1,4 @@
--- KEYS: lease. Returns {holder, fencing, milliseconds left}, holder and fencing false when nobody holds it.
+-- KEYS: lease. Returns {holder, fencing, milliseconds left}; holder and fencing are false without a holder.
 return {
   redis.call('HGET', KEYS[1], 'holder'),
   redis.call('HGET', KEYS[1], 'fencing'),

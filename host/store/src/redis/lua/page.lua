@@ -1,5 +1,5 @@
 -- One page of a scan.
--- KEYS: versions, index, counter. ARGV: from, to, most entries, bytes after which a page is full.
+-- KEYS: versions, index, counter. ARGV: from, to, maximum entries, bytes after which a page is full.
 -- Returns {counter, 'more' or 'end', then for each entry: key, version, value}.
 local keys = redis.call('ZRANGEBYLEX', KEYS[2], ARGV[1], ARGV[2], 'LIMIT', 0, ARGV[3])
 local reply = {redis.call('GET', KEYS[3]) or '0', #keys == tonumber(ARGV[3]) and 'more' or 'end'}

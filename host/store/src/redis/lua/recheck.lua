@@ -1,5 +1,5 @@
--- What a scan of many pages needs to see one moment: every key of the range with its version, and the values that were
--- put after the scan began.
+-- Completes a scan of many pages to a snapshot: returns every key of the range with its version, and the
+-- values that were put after the scan began.
 -- KEYS: versions, index. ARGV: from, to, the counter when the scan began.
 -- Returns for each entry: key, version, value or false.
 local began, reply = tonumber(ARGV[3]), {}

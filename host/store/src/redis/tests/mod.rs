@@ -1,4 +1,4 @@
-#![allow(clippy::unwrap_used, clippy::panic)] // Tests: a failure is their answer.
+#![allow(clippy::unwrap_used, clippy::panic)] // Tests may panic.
 
 mod trouble;
 
@@ -33,7 +33,7 @@ async fn open(server: &RedisServer) -> Arc<dyn Store> {
     config(server).open().await.unwrap()
 }
 
-/// The store itself, for functions that the trait lacks.
+/// The concrete type, for functions that the trait does not have.
 fn own(server: &RedisServer) -> super::RedisStore {
     let settings = ::redis::RedisConnectionInfo::default().set_password(PASSWORD);
     let info = ::redis::IntoConnectionInfo::into_connection_info(format!("redis://{}", server.address()));
@@ -60,7 +60,7 @@ async fn redis_store_passes_the_conformance_suite() {
     conformance::run(config.open().await.unwrap()).await;
 }
 
-/// A certificate for this host, its key, and the authority that made it.
+/// A certificate for this host, its key, and the authority that issued it.
 fn certificate() -> (String, String, String) {
     let authority_key = rcgen::KeyPair::generate().unwrap();
     let mut authority = rcgen::CertificateParams::new(Vec::new()).unwrap();
@@ -90,7 +90,7 @@ async fn tls_certificate_is_verified_unless_switched_off() {
     let store = with(true, Some(&authority)).open().await.unwrap();
     conformance::run(store).await;
 
-    // Without verification, and by a URL.
+    // Verification is off, by a setting and by the URL.
     let unchecked = Config {
         password: Some(PASSWORD.into()),
         ..Config::new(format!("rediss://{}/#insecure", server.address()))
@@ -100,7 +100,7 @@ async fn tls_certificate_is_verified_unless_switched_off() {
         assert!(store.get("conformance/follow/end").await.unwrap().is_some());
     }
 
-    // An authority that is not configured, and no TLS at all.
+    // An unknown authority, and no TLS at all.
     let stranger = self::certificate().2;
     for config in [with(true, None), with(true, Some(&stranger)), config(&server)] {
         let refused = config.open().await.unwrap().get("a").await.unwrap_err();
@@ -172,8 +172,8 @@ async fn two_daemons_share_entries_notices_and_leases() {
     assert_eq!(two.get("a").await.unwrap().unwrap().version, version);
 }
 
-/// A writer puts the same value under twenty keys in each batch, and puts and deletes another key;
-/// every scan, in much smaller pages, must find one value only.
+/// A writer puts the same value under twenty keys in each batch, and puts and deletes another key.
+/// Every scan, in much smaller pages, must find a single value.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn scan_of_many_pages_is_consistent() {
     let server = start_redis();
@@ -207,16 +207,16 @@ async fn scan_of_many_pages_is_consistent() {
         if n >= 200 && seen.len() > 10 {
             break;
         }
-        assert!(start.elapsed() < PATIENCE, "the writer wrote meanwhile");
+        assert!(start.elapsed() < PATIENCE, "the writer wrote during the scans");
         let page = Page {
             entries: 1 + n % 7,
             bytes: 1 + n % 50,
         };
         let entries = scan::scan(&store, "s/", page).await.unwrap();
-        assert_eq!(entries.len(), 21, "one moment has 21 keys");
+        assert_eq!(entries.len(), 21, "a snapshot has 21 keys");
         assert!(entries.is_sorted_by(|a, b| a.key < b.key));
         let values: BTreeSet<Bytes> = entries.into_iter().map(|entry| entry.value).collect();
-        assert_eq!(values.len(), 1, "one moment has one value: {values:?}");
+        assert_eq!(values.len(), 1, "a snapshot has one value: {values:?}");
         seen.extend(values);
     }
     done.store(true, Ordering::Relaxed);

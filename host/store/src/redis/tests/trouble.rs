@@ -2,7 +2,7 @@
 
 use super::*;
 
-/// Tries until it works, as users of the store do.
+/// Retries a write until it succeeds, as users of the store do.
 async fn recovered(store: &Arc<dyn Store>, key: &str) -> u64 {
     let start = Instant::now();
     loop {
@@ -19,7 +19,7 @@ async fn recovered(store: &Arc<dyn Store>, key: &str) -> u64 {
 fn unavailable<T: std::fmt::Debug>(result: Result<T, Error>) -> String {
     match result {
         Err(error @ Error::Unavailable { .. }) => whole(&error),
-        other => panic!("it cannot be reached, not {other:?}"),
+        other => panic!("expected Unavailable, got {other:?}"),
     }
 }
 
@@ -79,7 +79,7 @@ async fn numbers_are_not_reused_after_the_server_lost_its_data() {
     server.stop();
     server.start();
     let later = recovered(&store, "b").await;
-    assert_eq!(store.get("a").await.unwrap(), None, "it forgot");
+    assert_eq!(store.get("a").await.unwrap(), None, "the data was lost");
     assert!(later > version, "{later} after {version}");
     let next = store.acquire("l", "two", Duration::from_hours(1)).await.unwrap();
     assert!(next.fencing > lease.fencing, "{next:?} after {lease:?}");
@@ -116,7 +116,7 @@ async fn call_to_a_hanging_server_fails_within_the_timeout() {
         before.elapsed()
     );
     recovered(&store, "c").await;
-    assert!(paused.elapsed() >= Duration::from_secs(2), "it did hang");
+    assert!(paused.elapsed() >= Duration::from_secs(2), "it was frozen");
     while watch.next().await.unwrap() != Notice::Lagged {}
 }
 
@@ -137,7 +137,7 @@ async fn commit_to_a_frozen_server_is_applied_once_or_never() {
         .put("a", "2", Expect::Version(first))
         .put("b", "2", Expect::Absent);
     unavailable(store.commit(batch).await);
-    // More of the same, also on connections that never get a reply.
+    // Reads for a second, also over connections that never receive a reply.
     let end = Instant::now() + Duration::from_secs(1);
     while Instant::now() < end {
         unavailable(store.get("a").await);
