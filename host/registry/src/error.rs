@@ -1,4 +1,4 @@
-//! Errors of the settings: at the start, before anything is fetched or verified.
+//! Errors of the settings, which are found at startup, before anything is fetched or verified.
 
 /// Why keys or registry settings cannot be used.
 #[derive(Debug, thiserror::Error)]

@@ -2,15 +2,16 @@
 //!
 //! A manifest names a component as `oci://registry/repository:tag`. [`Sources`] fetches it,
 //! verifies every digest and keeps the image on disk. [`Trust`] decides whether a component has a
-//! valid signature. With signatures a registry is untrusted: it controls neither where passwords go
-//! nor which servers are contacted, and cannot exceed any size. Nothing here runs a component.
+//! valid signature. With signatures the registry need not be trusted: it controls neither which
+//! servers receive passwords nor which ones are contacted, and it cannot exceed any size limit.
+//! Nothing here runs a component.
 //!
 //! * [`Sources`]: the fetch task and its schedule
 //! * [`Source`], [`Image`], [`LAYER`] and others: references and images, as the OCI specifications
-//!   have them
+//!   define them
 //! * [`signatures`]: keys, and the verification of signatures
-//! * [`Attestation`]: what builders say of an image, for people
-//! * [`network`]: which destinations may be contacted; the plugin host's probes use it, too
+//! * [`Attestation`]: provenance and SBOMs of an image, to be shown to operators
+//! * [`network`]: which destinations may be contacted; also used by the plugin host's probes
 //! * [`artifacts`]: the files that the plugin host keeps on disk
 //! * [`Registries`], [`Login`]: the settings
 

@@ -26,6 +26,6 @@ pub struct Provenance {
     pub source: Option<String>,
     /// The key's name and digest; none if no signature is required.
     pub signed_by: Option<String>,
-    /// What the registry has attached to the image.
+    /// The attestations that the registry has for the image.
     pub attestations: Vec<Attestation>,
 }

@@ -9,7 +9,7 @@ use serde::Serialize;
 pub struct Registries {
     /// Interval at which tags are resolved again, and maximum delay of a retry.
     pub refresh: Duration,
-    /// Timeout of connections, and between two reads.
+    /// Timeout of connecting, and of the time between two reads.
     pub silence: Duration,
     /// Timeout of a whole fetch.
     pub timeout: Duration,
@@ -66,7 +66,7 @@ impl Registries {
 
     /// The credentials for a registry.
     pub fn login(&self, registry: &str) -> Option<&Login> {
-        // Docker's registry has different names in references and for connections.
+        // Docker Hub has different host names in references and for connections.
         let also = (registry == "index.docker.io").then_some("docker.io");
         self.logins
             .iter()

@@ -2,13 +2,13 @@
 //!
 //! Compiled components, the components and manifests of admitted versions, and fetched images are
 //! kept so that a component is compiled and fetched once, a rollback finds its files, and a daemon
-//! starts while a registry is unavailable. One folder per [`Kind`]; components and manifests are
-//! named by their SHA-256, so that a component that was fetched and admitted is there once. Each
-//! folder keeps the files that were used last and removes the oldest.
+//! can start while a registry is unavailable. Each [`Kind`] has a folder. Components and manifests
+//! are named by their SHA-256, so that a component that was both fetched and admitted is stored
+//! once. Each folder keeps the files that were used last and removes the oldest.
 //!
-//! Nothing read from here is trusted because it is here: the directory has to be private, and
-//! readers verify a digest ([`ArtifactStore::load`]) or the content itself. If the directory cannot
-//! be opened, that is logged and nothing is kept.
+//! Files are not trusted just because they are in the directory: it has to be private, and readers
+//! also verify a digest ([`ArtifactStore::load`]) or the content itself. If the directory cannot be
+//! opened, a warning is logged and nothing is kept.
 //!
 //! All functions block: do not call them from a task of the runtime.
 
@@ -26,10 +26,10 @@ use transom_common::text::hex;
 use crate::oci::MAX_COMPONENT_SIZE;
 use private_dir::PrivateDir;
 
-/// What a file holds.
+/// The kind of a file's content.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Kind {
-    /// A compiled component, for one engine. One from Python has 35 MB, most have 0.1 MB.
+    /// A component compiled for one engine. A component in Python has 35 MB, most others 0.1 MB.
     Compiled,
     /// A component, by its digest.
     Component,
@@ -65,14 +65,15 @@ impl Kind {
         }
     }
 
-    /// Maximum number of files; the oldest are removed.
+    /// Maximum number of files of this kind; the oldest are removed.
     pub fn max_files(self) -> usize {
         match self {
             Kind::Compiled => 128,
-            // Those of `Manifest` and of `Image` together.
+            // As many as files of `Manifest` and `Image` together, each of which refers to a
+            // component.
             Kind::Component => 384,
             Kind::Manifest | Kind::Origin => 64,
-            // One for each plugin, and some earlier ones.
+            // One for each plugin, and some earlier images.
             Kind::Image | Kind::AdmittedImage => 320,
         }
     }
@@ -92,11 +93,12 @@ impl Kind {
 #[derive(Clone, Debug, Default)]
 pub struct ArtifactStore(Option<Arc<Folders>>);
 
-/// One for each kind that is kept.
+/// The directory of each kind; `None` for a kind that is not kept.
 type Folders = [Option<PrivateDir>; Kind::ALL.len()];
 
 impl ArtifactStore {
-    /// `private`: the host's private directory, created with mode 0700; none: nothing is kept.
+    /// Opens the folders in `private`, the host's private directory, which is created with mode
+    /// 0700. With `None` nothing is kept.
     pub fn open(private: Option<&Path>) -> ArtifactStore {
         let Some(private) = private else {
             return ArtifactStore(None);
@@ -113,7 +115,8 @@ impl ArtifactStore {
         }
     }
 
-    /// Compiled components only, at most `max_total_bytes` of them, for commands of a user.
+    /// Keeps compiled components only, of at most `max_total_bytes` together, for a user's
+    /// commands.
     ///
     /// # Errors
     /// The directory cannot be created, or other users can write to it or replace it.
@@ -165,12 +168,13 @@ impl ArtifactStore {
         Err(io::Error::new(io::ErrorKind::InvalidData, message))
     }
 
-    /// Writes a content under its digest, unless it is there; then it becomes the youngest.
+    /// Writes a file named by the digest of its content. A file that exists already becomes the
+    /// youngest.
     pub fn save(&self, kind: Kind, content: &[u8]) -> io::Result<()> {
         self.save_as(kind, &hex(&Sha256::digest(content)), content)
     }
 
-    /// The same under a name that is not its digest.
+    /// Like [`save`](Self::save), but with the given name.
     pub fn save_as(&self, kind: Kind, name: &str, content: &[u8]) -> io::Result<()> {
         // Reading makes it the youngest.
         let same = self
@@ -196,7 +200,8 @@ impl ArtifactStore {
     }
 }
 
-/// All of them or none: a directory that others can write to is not used in part.
+/// Opens the folders of all kinds or none: if others can write to one folder, the directory is not
+/// used at all.
 fn open_folders(private: &Path) -> io::Result<Folders> {
     let mut folders = Folders::default();
     for kind in Kind::ALL {
@@ -240,7 +245,7 @@ mod tests {
     }
 
     #[test]
-    fn artifact_store_is_not_used_where_others_can_write() {
+    fn artifact_store_is_not_used_if_others_can_write_to_it() {
         let root = tempfile::tempdir().unwrap();
         let private = root.path().join("own");
         assert!(ArtifactStore::open(Some(&private)).is_open());
@@ -252,7 +257,7 @@ mod tests {
         assert!(!ArtifactStore::open(None).is_open());
     }
     #[test]
-    fn compiled_components_alone_are_kept_where_nobody_else_can_write() {
+    fn compiled_only_keeps_compiled_components_in_a_private_directory() {
         let root = tempfile::tempdir().unwrap();
         let private = root.path().join("own");
         let store = ArtifactStore::compiled_only(&private, 100).unwrap();

@@ -2,10 +2,10 @@
 //! back to.
 //!
 //! Anyone who can write there can run code in the daemon, so the directory and each file must
-//! belong to the daemon's user and be inaccessible to others (0700, 0600). Other files are refused,
-//! not repaired. Files are written under a temporary name and renamed; the oldest are removed when
-//! there are too many. Nothing is synced to disk: readers verify a digest, which also detects files
-//! that a power failure truncated.
+//! belong to the daemon's user and be inaccessible to others (0700, 0600). Other files are
+//! rejected, not repaired. Files are written under a temporary name and renamed; the oldest are
+//! removed when there are too many. Nothing is synced to disk: readers verify a digest, which also
+//! detects files that a power failure truncated.
 //!
 //! All functions block: do not call them from a task of the runtime.
 
@@ -32,12 +32,12 @@ pub(super) struct PrivateDir {
 }
 
 impl PrivateDir {
-    /// Creates the directory and its missing parents. It and its parent must be private.
-    /// `max_files` and `max_total_bytes`: what to keep.
+    /// Creates the directory and its missing parents. It and its parent must be private. It keeps
+    /// at most `max_files` files and `max_total_bytes` bytes.
     pub(super) fn open(dir: &Path, max_files: usize, max_total_bytes: u64) -> io::Result<PrivateDir> {
         let mut builder = DirBuilder::new();
         builder.recursive(true).mode(0o700).create(dir)?;
-        // A user who can write to the parent could replace it. Links are not followed.
+        // A user who can write to the parent could replace the directory. Links are not followed.
         for dir in [Some(dir), dir.parent()].into_iter().flatten() {
             private(dir, &fs::symlink_metadata(dir)?, fs::Metadata::is_dir)?;
         }
@@ -48,7 +48,8 @@ impl PrivateDir {
         })
     }
 
-    /// The same, if in addition no other user can replace a folder above it.
+    /// Like [`open`](Self::open), but also fails if another user can replace a folder above the
+    /// directory.
     pub(super) fn open_below_own(
         dir: &Path,
         max_files: usize,
@@ -108,7 +109,7 @@ impl PrivateDir {
         let temporary = self.path(&format!(".{name}.{}.{number}", std::process::id()));
         let written = write_new(&temporary, parts).and_then(|()| fs::rename(&temporary, self.path(name)));
         if written.is_err() {
-            // A later write removes it.
+            // If this fails, `prune` removes the file later.
             let _ = fs::remove_file(&temporary);
         }
         written?;
@@ -117,7 +118,7 @@ impl PrivateDir {
 
     /// Makes the file the youngest, if it exists.
     pub(super) fn touch(&self, name: &str) {
-        // On failure the file is only removed too early.
+        // A failure does no harm: the file may only be pruned too early.
         if let Ok(file) = File::open(self.path(name)) {
             let _ = file.set_modified(SystemTime::now());
         }
@@ -140,7 +141,7 @@ impl PrivateDir {
                 files.push((modified, entry.path(), meta.len()));
             }
         }
-        // From the youngest on, as many as both limits allow.
+        // Keeps the youngest files, as many as both limits allow.
         files.sort_unstable_by(|a, b| b.cmp(a));
         let mut total = 0_u64;
         let kept = files.iter().take(self.max_files).take_while(|(.., size)| {
@@ -227,7 +228,7 @@ mod tests {
             file.set_modified(SystemTime::now() - Duration::from_secs(age))
                 .unwrap();
         }
-        // Reading keeps it young.
+        // Reading a file makes it the youngest.
         files.read("two", 10).unwrap();
         fs::write(dir.join(".left.1.1"), "x").unwrap();
         files.write("three", &[b"3"]).unwrap();
@@ -241,7 +242,7 @@ mod tests {
     #[test]
     fn private_dir_refuses_files_writable_by_others() {
         let root = tempfile::tempdir().unwrap();
-        // The one above it is made with it, and therefore private.
+        // `open` also creates the parent, which is therefore private.
         let own = root.path().join("own");
         let dir = own.join("files");
         let files = PrivateDir::open(&dir, 9, 100).unwrap();
@@ -281,7 +282,7 @@ mod tests {
         files.write("five", &[b"12345"]).unwrap();
         assert_eq!(names(&dir), ["five", "four"]);
         files.write("large", &[b"12345678901"]).unwrap();
-        assert!(names(&dir).is_empty(), "larger than everything together may be");
+        assert!(names(&dir).is_empty(), "the file exceeds the total size");
     }
 
     #[test]

@@ -1,45 +1,45 @@
-//! Attestations of an image: what its builder says of it, and its software bill of materials
-//! (SBOM). Pure rules, without a registry.
+//! Attestations of an image: the build provenance, and the software bill of materials (SBOM). Pure
+//! rules, without a registry.
 //!
-//! An attestation is an in-toto statement in a DSSE envelope, as `cosign attest` attaches it: under a
-//! tag, or in a sigstore bundle ([`crate::bundles`]). An
-//! SBOM may also be attached as it is, without a signature (`cosign attach sbom`). Only a summary is
-//! kept. Attestations are for people: none of them decides whether a component is admitted.
+//! An attestation is an in-toto statement in a DSSE envelope, as `cosign attest` attaches it: under a tag, or
+//! in a sigstore bundle ([`crate::bundles`]). An SBOM may also be attached without an envelope and signature
+//! (`cosign attach sbom`). Only a summary is kept. Attestations are only shown to operators; admission
+//! ignores them.
 
 use base64::{Engine, prelude::BASE64_STANDARD};
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 use transom_common::text::one_line;
 
-/// Type of the layer of an attestation.
+/// Media type of an attestation's layer.
 pub(crate) const ENVELOPE: &str = "application/vnd.dsse.envelope.v1+json";
-/// Type of what an envelope contains.
+/// Media type of an envelope's payload.
 const STATEMENT: &str = "application/vnd.in-toto+json";
-/// How the type of a statement begins; a version follows.
+/// Prefix of a statement's type; a version follows.
 const STATEMENT_TYPE: &str = "https://in-toto.io/Statement/";
-/// Types of layers that are an SBOM, as `cosign attach sbom` names them.
+/// Media types of SBOM layers, as `cosign attach sbom` names them.
 const SBOMS: [&str; 4] = [
     "text/spdx",
     "text/spdx+json",
     "application/vnd.cyclonedx+json",
     "application/vnd.cyclonedx+xml",
 ];
-/// Characters of each text that are kept.
+/// Maximum number of characters that are kept of each text.
 const MAX_TEXT: usize = 256;
 
-/// What one attestation says, in short.
+/// The summary of one attestation.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Attestation {
     /// The type of the statement's predicate, such as `https://slsa.dev/provenance/v1`; of an SBOM
     /// without a statement its media type.
     pub kind: String,
-    /// The configured key that signed it: its name and digest. None: no configured key did.
+    /// The name and digest of the configured key that signed it; `None` if no configured key did.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub signed_by: Option<String>,
-    /// Who built the component, of a build's provenance.
+    /// The builder of the component, from its provenance.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub builder: Option<String>,
-    /// The source that was built.
+    /// The source that the component was built from.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub source: Option<String>,
     /// How many packages an SBOM lists.
@@ -54,10 +54,10 @@ pub struct Attestation {
 /// The attestations of an image.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Attestations {
-    /// From which manifests they were read, and with which keys; they are read again when this
+    /// The digest of the manifests and keys that they were read with. They are read again when it
     /// changes.
     pub(crate) read_from: String,
-    /// In the registry's order, which is that of time.
+    /// The attestations in the registry's order, oldest first.
     pub list: Vec<Attestation>,
 }
 
@@ -94,8 +94,8 @@ pub(crate) fn is_sbom(media_type: &str) -> bool {
     SBOMS.contains(&media_type)
 }
 
-/// Reads an envelope about the image with this digest (`sha256:…`). `signer`: the key that signed a
-/// message, if it is known.
+/// Reads an envelope about the image with this digest (`sha256:…`). `signer` returns the configured
+/// key that signed a message, if any.
 pub(crate) fn from_envelope(
     envelope: &[u8],
     image: &str,
@@ -106,7 +106,7 @@ pub(crate) fn from_envelope(
     from_statement(&envelope, image, signer)
 }
 
-/// The same of a parsed envelope.
+/// Like [`from_envelope`], for a parsed envelope.
 pub(crate) fn from_statement(
     envelope: &Envelope,
     image: &str,
@@ -163,18 +163,20 @@ fn parse_statement(payload: &[u8]) -> Result<Value, AttestationError> {
     serde_json::from_slice(payload).map_err(|error| AttestationError::Statement(one_line(&error.to_string())))
 }
 
-/// Reads an SBOM that is attached as it is.
+/// Reads an SBOM that is attached without an envelope.
 pub(crate) fn from_sbom(media_type: &str, content: &[u8]) -> Attestation {
     summary(media_type, &serde_json::from_slice(content).unwrap_or_default())
 }
 
-/// What DSSE signs, so that a payload of one type is not taken for one of another.
+/// Returns the bytes that DSSE signs. They include the type, so that a signed payload cannot be
+/// reused as one of another type.
 fn pre_authentication_encoding(payload_type: &str, payload: &[u8]) -> Vec<u8> {
     let head = format!("DSSEv1 {} {payload_type} {} ", payload_type.len(), payload.len());
     [head.as_bytes(), payload].concat()
 }
 
-/// What provenance (SLSA 0.2 and 1) and SBOMs (SPDX, `CycloneDX`) have in common places.
+/// Summarizes provenance (SLSA 0.2 and 1) and SBOMs (SPDX, `CycloneDX`), from the fields where each
+/// format has the same facts.
 fn summary(kind: &str, predicate: &Value) -> Attestation {
     let first = |pointers: &[&str]| {
         let found = pointers.iter().find_map(|it| predicate.pointer(it)?.as_str());
@@ -198,7 +200,7 @@ fn summary(kind: &str, predicate: &Value) -> Attestation {
     }
 }
 
-/// On one line and of bounded length: a registry controls it.
+/// Puts a text on one line and bounds its length, because the registry controls it.
 pub(crate) fn text(of: &str) -> String {
     one_line(of).chars().take(MAX_TEXT).collect()
 }

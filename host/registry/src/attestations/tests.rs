@@ -16,7 +16,7 @@ macro_rules! file {
 
 const IMAGE: &str = "sha256:6c6fd6a4115c6e998ff357cd914680931bb9a6c1a7cd5f5cb2f5e1c0932ab6ed";
 
-/// The key of `signing`, if it signed the message.
+/// Returns the name of the key of `signing` if it signed the message.
 fn signer(message: &[u8], signature: &[u8]) -> Option<String> {
     let keys = vec![PublicKey {
         name: "team.pub".to_owned(),
@@ -35,7 +35,7 @@ fn statement(predicate_type: &str, predicate: &Value) -> Value {
     })
 }
 
-/// An envelope that is signed as DSSE says.
+/// An envelope with a signature as DSSE specifies it.
 fn envelope(statement: &Value) -> Value {
     let key = PrivatePkcs8KeyDer::from_pem_slice(file!("signing/p256.key")).unwrap();
     let random = SystemRandom::new();
@@ -105,7 +105,7 @@ fn provenance_and_sboms_are_summarized() {
 }
 
 #[test]
-fn signature_of_another_key_or_payload_is_not_shown() {
+fn signature_by_another_key_or_of_another_payload_is_not_shown() {
     let good = envelope(&statement("x", &Value::Null));
     assert!(read(&good).unwrap().signed_by.is_some());
     let mut changed = good.clone();
@@ -114,7 +114,7 @@ fn signature_of_another_key_or_payload_is_not_shown() {
     let mut unsigned = good.clone();
     unsigned["signatures"] = json!([]);
     assert_eq!(read(&unsigned).unwrap().signed_by, None);
-    // The signature does not cover the payload alone.
+    // Without a known key the attestation is still read.
     let keyless = from_envelope(good.to_string().as_bytes(), IMAGE, |_, _| None).unwrap();
     assert_eq!(keyless.signed_by, None);
 }
@@ -167,7 +167,7 @@ fn texts_are_bounded_and_on_one_line() {
     }
 }
 
-/// What `cosign attest` wrote; its key is not known here, since a certificate held it.
+/// A recording of `cosign attest`. Its key is in a certificate, so no configured key matches.
 #[test]
 fn attestation_by_cosign_is_read() {
     let found = from_envelope(file!("cosign/attestation.json"), IMAGE, signer).unwrap();

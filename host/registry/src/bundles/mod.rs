@@ -1,10 +1,9 @@
-//! Sigstore bundles, as cosign 3 attaches them to an image: a signature with what is needed to verify
-//! it. Pure rules, without a registry.
+//! Sigstore bundles, as cosign 3 attaches them to an image: a signature with the material for its
+//! verification. Pure rules, without a registry.
 //!
-//! A bundle contains a DSSE envelope with an in-toto statement, or a signature of the image manifest
-//! itself. Its signatures are verified with the configured keys, as those in tags are. A certificate,
-//! an entry of a transparency log and a timestamp are not verified; [`Bundle::not_verified`] names
-//! them.
+//! A bundle contains a DSSE envelope with an in-toto statement, or a signature of the image manifest itself.
+//! Its signatures are verified with the configured keys, like signatures under tags. A certificate, an entry
+//! of a transparency log and a timestamp are not verified; [`Bundle::not_verified`] names them.
 
 use base64::{Engine, prelude::BASE64_STANDARD};
 use serde::Deserialize;
@@ -16,11 +15,11 @@ use crate::{
     oci::{Image, digest_of},
 };
 
-/// Type of a bundle, and of the artefact that holds one.
+/// Media type of a bundle, and of the artefact that contains one.
 pub(crate) const BUNDLE: &str = "application/vnd.dev.sigstore.bundle.v0.3+json";
-/// The predicate of a statement that is a signature of an image.
+/// Predicate type of a statement that is a signature of an image.
 const SIGNED: &str = "https://sigstore.dev/cosign/sign/v1";
-/// The one digest of a signature without a statement.
+/// The only supported digest algorithm of a signature without a statement.
 const SHA256: &str = "SHA2_256";
 
 /// A parsed bundle.
@@ -37,7 +36,7 @@ enum Content {
     /// A signature of the image manifest.
     Message {
         signature: Vec<u8>,
-        /// `sha256:…` of what was signed.
+        /// `sha256:…` of the signed content.
         digest: String,
     },
 }
@@ -111,7 +110,7 @@ impl Bundle {
         })
     }
 
-    /// Whether it is a signature of an image, and no attestation about one.
+    /// Whether the bundle is a signature of an image, and not an attestation about one.
     pub(crate) fn is_signature(&self) -> bool {
         match &self.content {
             Content::Statement(envelope) => {
@@ -121,7 +120,8 @@ impl Bundle {
         }
     }
 
-    /// What it says of the image. `signer`: the key that signed a message, if it is known.
+    /// Returns the bundle's statement about the image. `signer` returns the configured key that
+    /// signed a message, if any.
     pub(crate) fn attestation(
         &self,
         image: &Image,

@@ -96,7 +96,7 @@ fn bundle_signature_by_a_configured_key_is_enough() {
 }
 
 #[test]
-fn bundle_of_sigstores_own_library_is_verified() {
+fn bundle_written_by_sigstores_library_is_verified() {
     let recorded = include_str!("../../tests/data/sigstore/text.sigstore.json");
     let of = |manifest: &str| Image {
         manifest: manifest.to_owned(),
@@ -119,7 +119,7 @@ fn bundle_of_sigstores_own_library_is_verified() {
 }
 
 #[test]
-fn bundle_is_no_signature_when_it_is_of_another_key_image_or_kind() {
+fn bundle_with_another_key_image_or_kind_is_rejected() {
     let own = image(Vec::new()).digest();
     let elsewhere = digest_of(b"another");
     let mut changed = statement(file!("p256.key"), &own, SIGNED);
@@ -138,7 +138,7 @@ fn bundle_is_no_signature_when_it_is_of_another_key_image_or_kind() {
         (message(file!("p256.key"), "another"), "another image"),
         (changed, "none of the configured keys"),
         (renamed, "none of the configured keys"),
-        // An attestation by a key is no signature.
+        // An attestation by a configured key is not a signature.
         (other, "none of the configured keys"),
     ] {
         let error = check(&[&bundle]).unwrap_err().to_string();

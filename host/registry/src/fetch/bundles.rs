@@ -1,10 +1,10 @@
-//! Sigstore bundles of an image: the registry's list of what refers to the image, and the files that
+//! Sigstore bundles of an image: the registry's list of artefacts that refer to the image, and the files that
 //! it lists.
 //!
-//! The list is that of the referrers API (OCI 1.1), or the index under the tag `sha256-…` of
-//! registries without it. The API sends it in pages, of which a number is read, all from the registry of
-//! the source; the log says which ones are left out. A file that is cut, too large, of another type
-//! or about another image is logged and left out.
+//! The list comes from the referrers API (OCI 1.1), or, on registries without it, from the index under the
+//! tag `sha256-…`. The API sends it in pages. A bounded number of them is read, only from the registry of the
+//! source, and a warning names the first page that is left out. A file that is truncated, too large, of
+//! another type or about another image is logged and left out.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -18,18 +18,18 @@ use crate::{
     oci::{self, FetchError, MAX_IMAGE_MANIFEST, NextPage, Source, Wanted},
 };
 
-/// Bundles of an image that are looked at, the newest.
+/// Maximum number of bundles of an image that are read: the newest ones.
 const MAX_BUNDLES: usize = 16;
 /// Maximum bytes of a bundle. An SBOM is part of it.
 const MAX_BUNDLE: u64 = 4 << 20;
-/// Pages of a list that are read.
+/// Maximum number of pages of a list that are read.
 const MAX_PAGES: usize = 32;
 /// Maximum bytes of the pages of a list together.
 const MAX_LIST: u64 = 4 << 20;
-/// Type of a list.
+/// Media type of a list.
 const INDEX: &str = "application/vnd.oci.image.index.v1+json";
 const LIST: &str = "the list of referrers";
-/// When a bundle was attached, as clients of OCI write it.
+/// The annotation in which OCI clients write when a bundle was attached.
 const CREATED: &str = "org.opencontainers.image.created";
 
 /// An entry of a list: the manifest of an artefact that refers to the image.
@@ -42,7 +42,7 @@ struct Referrer {
     annotations: BTreeMap<String, String>,
 }
 
-/// A list, or a page of it, at a path.
+/// The request for a list, or for a page of it.
 fn wanted(path: &str, most: u64) -> Wanted<'_> {
     Wanted {
         what: LIST,
@@ -52,7 +52,7 @@ fn wanted(path: &str, most: u64) -> Wanted<'_> {
     }
 }
 
-/// The bundles among the entries of a list.
+/// Returns the entries of a list that are bundles.
 fn entries(source: &Source, list: &[u8]) -> Result<Vec<Referrer>, FetchError> {
     let invalid = |message: &str| FetchError::Answer {
         what: LIST,
@@ -70,14 +70,15 @@ fn entries(source: &Source, list: &[u8]) -> Result<Vec<Referrer>, FetchError> {
 }
 
 impl Puller {
-    /// The digests of the manifests of an image's bundles, oldest first. `image`: its digest.
+    /// Returns the digests of the manifests of an image's bundles, oldest first. `image`: the
+    /// image's digest.
     pub(super) async fn bundle_manifests(
         &self,
         source: &Source,
         image: &str,
     ) -> Result<Vec<String>, FetchError> {
         let listed = match self.referrers(source, image).await {
-            // Registries without the API answer in many ways.
+            // Registries without the API answer with various errors.
             Err(error) if !error.passes() => {
                 let tag = format!("manifests/{}", image.replace(':', "-"));
                 let list = self.client().get(source, wanted(&tag, MAX_IMAGE_MANIFEST)).await;
@@ -95,8 +96,9 @@ impl Puller {
         Ok(found.into_iter().map(|it| it.digest).collect())
     }
 
-    /// The entries of all pages of the referrers API. A page that is not read ends the list; the
-    /// error is that of the first one, or one that passes.
+    /// Returns the entries of all pages of the referrers API. A later page that cannot be read ends
+    /// the list. The function fails if the first page cannot be read, or on any page for a
+    /// temporary error.
     async fn referrers(&self, source: &Source, image: &str) -> Result<Vec<Referrer>, FetchError> {
         let path = format!("referrers/{image}");
         let first = self.client().address(source, &path)?;
@@ -144,7 +146,8 @@ impl Puller {
         }
     }
 
-    /// The bundles of these manifests. The error is one that passes.
+    /// Fetches the bundles of these manifests. Only temporary errors are returned; others are
+    /// logged.
     pub(super) async fn bundles(
         &self,
         source: &Source,

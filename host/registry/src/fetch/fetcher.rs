@@ -40,9 +40,9 @@ struct Shared {
     metrics: FetchMetrics,
     refresh: Duration,
     timeout: Duration,
-    /// Wakes the fetcher: a fetch is due.
+    /// Wakes the fetcher when a fetch is due.
     due: Notify,
-    /// Wakes the directory: a fetch succeeded or failed.
+    /// Wakes the task of the plugin directory when a fetch has succeeded or failed.
     updated: Notify,
 }
 
@@ -76,8 +76,8 @@ impl Sources {
         })))
     }
 
-    /// The state of a plugin's component. A missing one is scheduled to be fetched, an earlier one
-    /// is loaded from the cache; never waits for a registry.
+    /// Returns the state of a plugin's component. For a new request, it loads an earlier image from
+    /// the cache and schedules a fetch. It never waits for a registry.
     pub async fn want(&self, name: &str, request: FetchRequest) -> FetchState {
         if !self.schedule().has(name, &request) {
             let known = self.schedule().fetched_from(name, &request);
@@ -96,28 +96,28 @@ impl Sources {
         self.schedule().state(name)
     }
 
-    /// Records an admitted image: a restarted daemon uses it until the registry answers.
+    /// Records an admitted image, which a restarted daemon uses until the registry answers.
     pub async fn admitted(&self, image: &Image) {
         self.0.puller.image_cache().admitted(image).await;
     }
 
-    /// Whether no signature is missing.
+    /// Whether the image has a valid signature, or needs none.
     fn complete(&self, fetched: &Fetched) -> bool {
         !self.0.trust.is_enabled() || self.0.trust.of_image(&fetched.image).is_ok()
     }
 
-    /// The plugin was removed: so are its metrics.
+    /// Forgets a removed plugin and its metrics.
     pub fn removed(&self, name: &str) {
         self.forget(name);
         self.0.metrics.forget(name);
     }
 
-    /// The plugin has no source any more.
+    /// Forgets the source of a plugin that has none any more.
     pub fn forget(&self, name: &str) {
         self.schedule().forget(name);
     }
 
-    /// Forgets all plugins but these.
+    /// Forgets all other plugins.
     pub fn keep_only(&self, names: &BTreeSet<String>) {
         self.schedule().keep_only(|name| names.contains(name));
     }

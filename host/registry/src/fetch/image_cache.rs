@@ -1,9 +1,9 @@
 //! Cache of fetched images on disk, so that a daemon can start while a registry is unavailable.
 //!
-//! An image manifest is stored with its signatures, named by the source and the manifest's digest;
-//! its component is stored by its own digest. Both are used only if all digests match. Another file
-//! for each source records the image that was admitted last: if a tag has moved to an image that is
-//! refused, the daemon still starts with the admitted one.
+//! An image manifest is stored with its signatures in a file named by the source and the manifest's
+//! digest; the component is in another file, named by its digest. Both are used only if all digests
+//! match. A third file for each source records the image that was admitted last: if a tag has moved
+//! to an image that is rejected, the daemon still starts with the admitted one.
 
 use std::{io, sync::Arc};
 
@@ -12,7 +12,7 @@ use crate::{
     oci::{self, Fetched, Image, Source, digest_of},
 };
 
-/// Cheap to clone.
+/// The cache. Cheap to clone.
 #[derive(Clone, Debug)]
 pub(super) struct ImageCache(ArtifactStore);
 
@@ -21,7 +21,8 @@ impl ImageCache {
         ImageCache(artifacts)
     }
 
-    /// The image of a source that was admitted last; for a digest, its image.
+    /// Returns the image of a source that was admitted last or, if the source names a digest, the
+    /// image with that digest.
     pub(super) async fn last_admitted(&self, source: &Source) -> Option<Fetched> {
         let (artifacts, source) = (self.0.clone(), source.clone());
         let found = tokio::task::spawn_blocking(move || {
@@ -102,7 +103,7 @@ fn load(artifacts: &ArtifactStore, source: &Source, digest: &str) -> Option<Fetc
     }
 }
 
-/// The component of an image; none if its file is gone.
+/// Reads the component of an image; `None` if its file does not exist any more.
 fn component(artifacts: &ArtifactStore, image: &Image) -> io::Result<Option<Vec<u8>>> {
     let layer = oci::image_manifest(image.manifest.as_bytes())
         .and_then(|it| oci::component_layer(&it))

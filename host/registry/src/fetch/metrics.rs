@@ -40,7 +40,7 @@ impl FetchMetrics {
         self.0.get_or_create_owned(&label).inc();
     }
 
-    /// Removes the series of a plugin that is gone.
+    /// Removes the series of a plugin that was removed.
     pub(super) fn forget(&self, plugin: &str) {
         for result in RESULTS {
             let plugin = plugin.to_owned();

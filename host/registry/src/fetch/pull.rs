@@ -27,34 +27,35 @@ fn is_signature(bundle: &str) -> bool {
     Bundle::read(bundle.as_bytes()).is_ok_and(|it| it.is_signature())
 }
 
-/// What a plugin's manifest asks for.
+/// The fetch that a plugin's manifest requests.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct FetchRequest {
-    /// Where from.
+    /// The source of the component.
     pub source: Source,
-    /// Bytes that the component may have.
+    /// Maximum bytes of the component.
     pub limit: u64,
-    /// Hexadecimal SHA-256 that the component has to have.
+    /// Expected SHA-256 of the component, hexadecimal; `None` if the manifest pins none.
     pub pinned: Option<String>,
 }
 
-/// Maximum bytes of a signed document; real ones have some hundreds.
+/// Maximum bytes of a signed document; usual ones have a few hundred.
 const MAX_PAYLOAD: u64 = 64 << 10;
-/// Signatures of an image that are looked at, the newest: they are added at the end.
+/// Maximum number of signatures of an image that are read: the newest ones, which are the last in
+/// the list.
 const MAX_SIGNATURES: usize = 16;
-/// Attestations of an image that are looked at, the newest.
+/// Maximum number of attestations of an image that are read: the newest ones.
 const MAX_ATTESTATIONS: usize = 16;
 /// Maximum bytes of an attestation; a larger one is not shown.
 const MAX_ATTESTATION: u64 = 16 << 20;
-/// How long a component waits for its attestations.
+/// Timeout of reading attestations, which delay the component.
 const ATTESTATIONS_TIMEOUT: Duration = Duration::from_secs(10);
-/// What follows the digest in the tags of attestations and of SBOMs.
+/// Suffixes of the tags of attestations and of SBOMs, after the digest.
 const ATTESTATION_TAGS: [&str; 2] = ["att", "sbom"];
-/// An index is asked for as well: it is refused as what it is, and not as something that is not
-/// there.
+/// Indexes are accepted too, so that the error for an index names it; otherwise the registry would
+/// answer 404.
 const MANIFESTS: &str = "application/vnd.oci.image.manifest.v1+json, application/vnd.oci.image.index.v1+json";
 
-/// Fetches. Cheap to clone.
+/// Fetches images. Cheap to clone.
 #[derive(Clone, Debug)]
 pub(super) struct Puller {
     client: RegistryClient,
@@ -112,7 +113,7 @@ impl Puller {
                 let manifests = match &bundles {
                     Ok(manifests) => manifests.as_slice(),
                     Err(error) if error.passes() => return Err(error.clone()),
-                    // The registry lists none.
+                    // The registry has no list of bundles.
                     Err(_) => &[],
                 };
                 let found = self.bundles(source, &digest, manifests).await?;
@@ -162,7 +163,7 @@ impl Puller {
         Ok(oci::text(&bytes)?)
     }
 
-    /// The component of an image manifest, when it may be fetched at all.
+    /// Fetches the component of an image manifest, after checks of its size and pinned digest.
     async fn component(&self, request: &FetchRequest, manifest: String) -> Result<Fetched, FetchError> {
         let layer = oci::component_layer(&oci::image_manifest(manifest.as_bytes())?)?;
         if layer.size > request.limit {
@@ -260,7 +261,8 @@ impl Puller {
         Ok(signatures)
     }
 
-    /// The manifest that is attached to an image under a tag of this kind. None: there is none.
+    /// Fetches the manifest that is attached to an image under a tag of this kind; `None` if the
+    /// tag does not exist.
     async fn attached(
         &self,
         source: &Source,
@@ -275,9 +277,9 @@ impl Puller {
         }
     }
 
-    /// The attestations of an image; those that it has, if the registry has no others or does not
-    /// answer. None of them decides anything, so that an error is only logged. `bundles`: the
-    /// manifests of its sigstore bundles.
+    /// Returns the attestations of an image: the known ones if the registry has no others or does
+    /// not answer. Admission ignores attestations, so that an error is only logged. `bundles`: the
+    /// manifests of the image's sigstore bundles.
     async fn attestations(
         &self,
         source: &Source,
@@ -320,8 +322,8 @@ impl Puller {
         })
     }
 
-    /// What a sigstore bundle says. Not a signature by a configured key, which is shown as the
-    /// component's.
+    /// Reads the attestation of a sigstore bundle. Returns `None` for a signature by a configured
+    /// key, which is shown as the component's signature.
     fn attestation_of(&self, source: &Source, image: &Image, bundle: &str) -> Option<Attestation> {
         let signer = |message: &[u8], signature: &[u8]| self.trust.signer(message, signature);
         let read = Bundle::read(bundle.as_bytes())
@@ -341,7 +343,7 @@ impl Puller {
         }
     }
 
-    /// The attestations that a manifest lists. `digest`: of the image.
+    /// Fetches the attestations that a manifest lists. `digest`: the image's digest.
     async fn attestations_of(
         &self,
         source: &Source,

@@ -19,11 +19,11 @@ pub enum Destination {
         /// None: any port.
         port: Option<u16>,
     },
-    /// Addresses with a common beginning.
+    /// Addresses with a common prefix.
     Network {
         /// An address of the network.
         address: IpAddr,
-        /// The length of the common beginning.
+        /// The length of the common prefix.
         bits: u8,
         /// None: any port.
         port: Option<u16>,
@@ -55,7 +55,8 @@ impl Destination {
         })
     }
 
-    /// `::ffff:10.0.0.0/104` is `10.0.0.0/8`: addresses are compared in that form.
+    /// Normalizes a network: `::ffff:10.0.0.0/104` becomes `10.0.0.0/8`, because addresses are
+    /// compared in canonical form.
     fn network(address: IpAddr, bits: u8, port: Option<u16>) -> Destination {
         match (address, address.to_canonical()) {
             (IpAddr::V6(_), IpAddr::V4(v4)) if bits >= 96 => Destination::Network {
@@ -67,13 +68,13 @@ impl Destination {
         }
     }
 
-    /// Whether this names exactly a guarded address, to which `endpoint` resolved.
+    /// Whether this destination names exactly `ip`, a guarded address to which `endpoint` has
+    /// resolved.
     pub fn names(&self, endpoint: &HostPort, ip: IpAddr, guard: &Guard) -> bool {
         let ip = ip.to_canonical();
         match self {
             Destination::Task => false,
-            // `localhost` means loopback wherever it is resolved; other names may mean anything
-            // tomorrow.
+            // `localhost` always resolves to loopback; the addresses of other names may change.
             Destination::Name { host, port } => {
                 let named = port.is_none_or(|port| port == endpoint.port);
                 let by_port = port.is_some() || *guard == Guard::Loopback;
@@ -96,7 +97,7 @@ impl Destination {
         }
     }
 
-    /// Whether a network is about this address and port.
+    /// Whether this is a network that contains the address, for this port.
     pub fn covers(&self, ip: IpAddr, to_port: u16) -> bool {
         match self {
             Destination::Network { address, bits, port } => {
@@ -133,7 +134,8 @@ impl fmt::Display for Destination {
     }
 }
 
-/// Host and port; the outer None: malformed, the middle None: no port given, the inner None: `*`.
+/// Splits host and port. The outer `None`: malformed; the middle `None`: no port; the inner `None`:
+/// `*`.
 #[allow(
     clippy::option_option,
     reason = "no port and any port are different things here"
@@ -219,7 +221,7 @@ mod tests {
         ] {
             let parsed = Destination::parse(text);
             assert_eq!(parsed.is_some(), fine, "{text}");
-            // As it is shown it means the same.
+            // The displayed form parses to the same destination.
             assert_eq!(
                 parsed.as_ref().and_then(|it| Destination::parse(&it.to_string())),
                 parsed

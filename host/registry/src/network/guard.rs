@@ -1,22 +1,22 @@
-//! Addresses that only an exact destination opens: the daemon's own ports, loopback, link-local and
-//! the metadata addresses of clouds.
+//! Guarded addresses, which only a destination that names exactly them allows: the daemon's own
+//! ports, loopback, link-local and the metadata addresses of clouds.
 
 use std::{
     fmt,
     net::{IpAddr, Ipv4Addr, Ipv6Addr},
 };
 
-/// Why an address is reached only by a destination that names exactly it.
+/// Why an address is guarded.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Guard {
-    /// A port that belongs to the daemon, with its name: an own port, its store, its master. Opened
-    /// by the exact address with the port, and by nothing else.
+    /// A port that belongs to the daemon, with its name: a port of the daemon, its store, its
+    /// master. Only a destination with the exact address, or `localhost`, and the port allows it.
     Daemon(String),
     /// Loopback.
     Loopback,
     /// Link-local.
     LinkLocal,
-    /// Where clouds serve credentials.
+    /// Addresses at which clouds serve credentials.
     Metadata,
 }
 
@@ -31,7 +31,7 @@ impl fmt::Display for Guard {
     }
 }
 
-/// Addresses that no connection goes to. Some systems take `0.0.0.0` for loopback.
+/// Whether an address cannot be the peer of a connection. Some systems treat `0.0.0.0` as loopback.
 pub fn names_no_peer(ip: IpAddr) -> bool {
     match ip.to_canonical() {
         IpAddr::V4(ip) => ip.octets()[0] == 0 || ip.is_multicast() || ip.is_broadcast(),
@@ -69,8 +69,8 @@ impl Guard {
     }
 }
 
-/// The IPv4 address that a translator would reach: `64:ff9b::/96` and, at its end, `64:ff9b:1::/48`
-/// (NAT64), `2002::/16` (6to4), `::ffff:0:0:0/96` (SIIT), and the old `::/96`.
+/// The IPv4 address to which a translator would forward: `64:ff9b::/96` and, at its end,
+/// `64:ff9b:1::/48` (NAT64), `2002::/16` (6to4), `::ffff:0:0:0/96` (SIIT), and the old `::/96`.
 pub fn embedded(ip: Ipv6Addr) -> Option<Ipv4Addr> {
     let v4 = |high: u16, low: u16| Some(Ipv4Addr::from_bits(u32::from(high) << 16 | u32::from(low)));
     match ip.segments() {

@@ -1,9 +1,9 @@
 //! Which destinations may be contacted: by the fetches of this crate, and by the probes of the
 //! plugin host.
 //!
-//! [`Destination`] is what an operator grants or configures, [`Guard`] what only an exact
-//! destination opens, [`Reserved`] the daemon's own ports and servers. Names are resolved through
-//! [`Resolver`].
+//! A [`Destination`] is what an operator grants or configures. A [`Guard`] protects addresses that
+//! only an exact destination allows. [`Reserved`] has the daemon's own ports and servers.
+//! [`Resolver`] resolves names.
 
 mod destination;
 mod guard;

@@ -3,7 +3,8 @@
 //! Neither a plugin's broad network grant nor a registry's redirect reaches them; only a
 //! destination that names exactly the address and port does. A listener on all addresses is guarded
 //! on every address of this machine. Servers that are configured by name are resolved when a
-//! connection to their port is checked; while a name does not resolve, its last addresses count.
+//! connection to their port is checked; while a name does not resolve, its last known addresses are
+//! guarded.
 
 use std::{
     collections::HashMap,
@@ -20,7 +21,7 @@ use super::{
 /// Host and port of a server.
 pub type Server = (String, u16);
 
-/// Finds the servers of one kind that are known now.
+/// Returns the servers of one kind that are known now.
 type Find = Arc<dyn Fn() -> Vec<Server> + Send + Sync>;
 
 /// The daemon's own destinations. Cheap to clone; clones share them, and the daemon may add to them
@@ -32,7 +33,7 @@ pub struct Reserved(Arc<Mutex<Inner>>);
 struct Inner {
     listeners: Vec<(String, SocketAddr)>,
     servers: Vec<(String, Find)>,
-    /// What the names of servers resolved to last.
+    /// The last known addresses of servers, by name.
     known: HashMap<String, Vec<IpAddr>>,
 }
 
@@ -48,13 +49,14 @@ impl fmt::Debug for Reserved {
 }
 
 impl Reserved {
-    /// The daemon listens here. `what` names the port in messages: "the admin port of this daemon".
+    /// Adds an address on which the daemon listens. `what` names the port in messages: "the admin
+    /// port of this daemon".
     pub fn listener(&self, what: &str, address: SocketAddr) {
         self.inner().listeners.push((what.to_owned(), address));
     }
 
-    /// The daemon depends on the servers that `find` returns; it is asked whenever a connection is
-    /// checked.
+    /// Adds servers on which the daemon depends. `find` returns them; it is called whenever a
+    /// connection is checked.
     pub fn servers(&self, what: &str, find: impl Fn() -> Vec<Server> + Send + Sync + 'static) {
         self.inner().servers.push((what.to_owned(), Arc::new(find)));
     }
@@ -120,8 +122,8 @@ impl Reserved {
     }
 }
 
-/// Whether packets to this address stay on this machine: only then a socket can be bound to it.
-/// Where the system lets sockets be bound to any address (`ip_nonlocal_bind`), all addresses count.
+/// Whether the address belongs to this machine, which is tested by binding a socket to it. Where
+/// the system allows binding to any address (`ip_nonlocal_bind`), all addresses count.
 fn is_of_this_machine(ip: IpAddr) -> bool {
     ip.is_loopback() || UdpSocket::bind((ip, 0)).is_ok()
 }
@@ -135,7 +137,7 @@ mod tests {
     use super::*;
     use crate::network::Unresolved;
 
-    /// Knows one name, unless it is away.
+    /// Resolves one name, unless `away` is set.
     #[derive(Default)]
     struct OneName {
         away: AtomicBool,
@@ -170,8 +172,8 @@ mod tests {
             ("64:ff9b::a00:1", 8081, daemon("admin")),
             ("10.0.0.1", 8082, None),
             ("10.0.0.2", 8081, None),
-            // A port on all addresses is this machine's on each of its addresses, and no other
-            // machine's.
+            // A port on all addresses is guarded on every address of this machine, and on no other
+            // machine.
             ("127.0.0.1", 53, daemon("dns")),
             ("127.8.8.8", 53, daemon("dns")),
             ("::1", 8080, daemon("apps")),
@@ -187,12 +189,12 @@ mod tests {
             let found = reserved.guard(ip.parse().unwrap(), port, &names).await;
             assert_eq!(found, expected, "{ip}:{port}");
         }
-        // Masters change.
+        // The set of masters changes.
         *masters.lock().unwrap() = vec![("10.0.0.8".to_owned(), 5050)];
         let at = |ip: &str| reserved.guard(ip.parse().unwrap(), 5050, &names);
         let found = (at("10.0.0.7").await, at("10.0.0.8").await);
         assert_eq!(found, (None, daemon("master")));
-        // A name server that is away opens nothing.
+        // While the name server is unreachable, the last addresses stay guarded.
         names.away.store(true, Relaxed);
         let found = reserved.guard("10.0.0.5".parse().unwrap(), 6379, &names).await;
         assert_eq!(found, daemon("store"));

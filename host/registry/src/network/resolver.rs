@@ -1,4 +1,4 @@
-//! Resolution of host names, exchangeable in tests.
+//! Resolution of host names, replaceable in tests.
 
 use std::net::IpAddr;
 
@@ -13,7 +13,7 @@ pub struct Unresolved;
 /// Resolves names.
 #[async_trait]
 pub trait Resolver: Send + Sync {
-    /// Fails, or names one address at least.
+    /// Returns at least one address, or fails.
     async fn addresses(&self, host: &str) -> Result<Vec<IpAddr>, Unresolved>;
 }
 
@@ -24,7 +24,7 @@ pub struct SystemResolver;
 #[async_trait]
 impl Resolver for SystemResolver {
     async fn addresses(&self, host: &str) -> Result<Vec<IpAddr>, Unresolved> {
-        // The port does not matter here, yet the call asks for one.
+        // `lookup_host` requires a port, which is ignored here.
         let found = lookup_host((host, 0)).await.map_err(|_| Unresolved)?;
         Ok(found.map(|address| address.ip()).collect())
     }

@@ -1,4 +1,5 @@
-//! Authentication to a registry: which credentials it requests and which it gets. Pure rules.
+//! Authentication to a registry: which credentials it requests and which ones it receives. Pure
+//! rules.
 
 use http_auth::ChallengeParser;
 use reqwest::Url;
@@ -12,7 +13,7 @@ use crate::settings::Registries;
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum Challenge {
     Basic,
-    /// A token from the server named.
+    /// A token from the named server.
     Bearer {
         realm: String,
         service: Option<String>,
@@ -46,8 +47,7 @@ impl Challenge {
     }
 }
 
-/// `host`, or `host:port` where the port is not the scheme's own: as sources and settings name
-/// servers.
+/// `host`, or `host:port` if the port is not the scheme's default, as in sources and settings.
 pub(super) fn authority(url: &Url) -> String {
     let host = url.host_str().unwrap_or_default();
     match url.port() {
@@ -56,7 +56,8 @@ pub(super) fn authority(url: &Url) -> String {
     }
 }
 
-/// Whether a server may be spoken to at this address: over TLS any, without it those named.
+/// Whether a request may be sent to this URL: over TLS to any server, without TLS only to a
+/// configured one.
 pub(super) fn may_be_asked(url: &Url, registries: &Registries) -> bool {
     match url.scheme() {
         "https" => true,
@@ -68,7 +69,8 @@ pub(super) fn may_be_asked(url: &Url, registries: &Registries) -> bool {
 /// The URL of a token server, and whether it may receive the password for `registry`.
 ///
 /// A registry is free to name any server. The password goes to the registry itself or to the one
-/// server that the operator names; another is asked without it only where there is none.
+/// server that the operator configured. Another token server is contacted only if the registry has
+/// no password.
 pub(super) fn token_server(realm: &str, registry: &str, registries: &Registries) -> Result<Url, FetchError> {
     let refused = |expected| FetchError::Realm {
         host: registry.to_owned(),
@@ -95,7 +97,7 @@ pub(super) fn token_server(realm: &str, registry: &str, registries: &Registries)
     }
 }
 
-/// The default port is optional.
+/// Compares two authorities; the default port is optional.
 fn same_authority(one: &str, other: &str) -> bool {
     let plain = |it: &str| it.strip_suffix(":443").unwrap_or(it).to_owned();
     plain(one) == plain(other)
@@ -135,7 +137,7 @@ mod tests {
     }
 
     #[test]
-    fn a_password_goes_to_the_registry_or_to_the_server_named() {
+    fn password_is_sent_only_to_the_registry_or_its_configured_token_server() {
         let login = |registry: &str, token_server: Option<&str>| Login {
             registry: registry.to_owned(),
             user: "u".to_owned(),

@@ -4,8 +4,8 @@ use std::{net::SocketAddr, time::Duration};
 
 use super::image_manifest::NoComponent;
 
-/// Why a component was not fetched. Display is for an operator, and the same for the same cause: it
-/// is said once.
+/// Why a component was not fetched. Display is for an operator. The same cause gives an equal
+/// error, so that a repeated failure is logged once.
 #[allow(missing_docs, reason = "the texts say it")]
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum FetchError {
@@ -35,7 +35,7 @@ pub enum FetchError {
     )]
     Guarded {
         registry: String,
-        /// As the source, a redirect or a token server names it.
+        /// The server, as the source, a redirect or a token challenge names it.
         host: String,
         address: SocketAddr,
         what: String,
@@ -67,7 +67,7 @@ pub enum FetchError {
 }
 
 impl FetchError {
-    /// Whether asking again soon may help, with nothing changed on either side.
+    /// Whether the error is temporary: a retry soon may succeed without a change on either side.
     pub fn passes(&self) -> bool {
         match self {
             FetchError::Unreachable { .. } | FetchError::TimedOut(_) | FetchError::Broke => true,

@@ -25,22 +25,23 @@ pub struct Fetched {
 pub struct Image {
     /// `oci://…`, as in the plugin's manifest.
     pub source: String,
-    /// The image manifest as the registry has it.
+    /// The image manifest, byte for byte as the registry sent it.
     pub manifest: String,
-    /// Looked for where keys are configured.
+    /// The signatures under the image's tag; fetched only if keys are configured.
     pub signatures: Vec<Signature>,
-    /// Sigstore bundles that are signatures, as the registry has them; likewise.
+    /// Sigstore bundles that are signatures, as the registry sent them; fetched only if keys are
+    /// configured.
     #[serde(default)]
     pub bundles: Vec<String>,
-    /// What the registry had when the image was fetched.
+    /// The attestations that the registry had when the image was fetched.
     #[serde(default)]
     pub attestations: Attestations,
 }
 
-/// One signature of cosign's.
+/// One signature by cosign.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Signature {
-    /// The document that is signed, which names the image manifest by its digest.
+    /// The signed document, which names the image manifest by its digest.
     pub payload: String,
     /// Base64.
     pub signature: String,
@@ -61,7 +62,7 @@ impl Image {
         }
     }
 
-    /// Whether the image manifest is about this component. `component`: hexadecimal SHA-256.
+    /// Whether the image manifest describes this component. `component`: hexadecimal SHA-256.
     pub fn is_of(&self, component: &str) -> bool {
         image_manifest::image_manifest(self.manifest.as_bytes())
             .and_then(|it| image_manifest::component_layer(&it))
@@ -69,7 +70,7 @@ impl Image {
     }
 }
 
-/// The manifest's text of a registry's answer.
+/// Decodes an image manifest that a registry sent.
 pub(crate) fn text(manifest: &Bytes) -> Result<String, image_manifest::NoComponent> {
     String::from_utf8(manifest.to_vec())
         .map_err(|_| image_manifest::NoComponent::Manifest("it is not UTF-8".to_owned()))

@@ -2,7 +2,7 @@
 //!
 //! The manifest is that of a Wasm artifact as the CNCF working group specifies it: a configuration
 //! of type [`CONFIG`] and one layer of type [`LAYER`], which is the component. Containers, indexes
-//! of several platforms, compressed layers and core modules of older tools are refused with an
+//! of several platforms, compressed layers and core modules of older tools are rejected with an
 //! error that names them.
 
 use oci_client::manifest::{
@@ -13,14 +13,14 @@ use sha2::{Digest, Sha256};
 
 use transom_common::text::{hex, one_line};
 
-/// Type of the configuration of a Wasm artefact.
+/// Media type of the configuration of a Wasm artefact.
 pub const CONFIG: &str = "application/vnd.wasm.config.v0+json";
-/// Type of its one layer.
+/// Media type of its only layer.
 pub const LAYER: &str = "application/wasm";
-/// Bytes of an image manifest; real ones have some hundreds.
+/// Maximum bytes of an image manifest; usual ones have a few hundred.
 pub(crate) const MAX_IMAGE_MANIFEST: u64 = 1 << 20;
 
-/// Why an image is no component. Display is for an operator.
+/// Why an image does not contain a component. Display is for an operator.
 #[allow(missing_docs, reason = "the texts say it")]
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum NoComponent {
@@ -68,7 +68,7 @@ pub(crate) fn image_manifest(bytes: &[u8]) -> Result<OciImageManifest, NoCompone
     serde_json::from_value(document).map_err(|error| wrong(&error))
 }
 
-/// The component's layer of an image manifest.
+/// The layer of an image manifest that is the component.
 pub(crate) fn component_layer(manifest: &OciImageManifest) -> Result<Layer, NoComponent> {
     if manifest.config.media_type != CONFIG {
         return Err(NoComponent::Config(one_line(&manifest.config.media_type)));
@@ -82,7 +82,7 @@ pub(crate) fn component_layer(manifest: &OciImageManifest) -> Result<Layer, NoCo
     described(layer)
 }
 
-/// Digest and size of what a descriptor describes.
+/// Digest and size of the content that a descriptor describes.
 pub(crate) fn described(descriptor: &OciDescriptor) -> Result<Layer, NoComponent> {
     let digest = parse_digest(&descriptor.digest)
         .ok_or_else(|| NoComponent::LayerDigest(one_line(&descriptor.digest)))?;
@@ -133,7 +133,7 @@ mod tests {
         assert_eq!(format!("sha256:{}", layer.digest), digest_of(b"wasm"));
         let mut without_type = good();
         without_type.as_object_mut().unwrap().remove("mediaType");
-        assert!(read(&without_type).is_ok(), "it may be left out");
+        assert!(read(&without_type).is_ok(), "the media type is optional");
     }
 
     #[test]

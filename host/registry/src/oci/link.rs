@@ -21,7 +21,7 @@ fn is_next(mut parameters: &str) -> bool {
         if let Some((name, value)) = parameter.split_once('=')
             && name.trim().eq_ignore_ascii_case("rel")
         {
-            // Further ones are ignored.
+            // Further `rel` parameters are ignored.
             let mut relations = value.trim().trim_matches('"').split_ascii_whitespace();
             return relations.any(|relation| relation.eq_ignore_ascii_case("next"));
         }
@@ -30,7 +30,7 @@ fn is_next(mut parameters: &str) -> bool {
     false
 }
 
-/// The text before the first `separator` outside of quotes, and the text behind it.
+/// The text before the first `separator` outside of quotes, and the text after it.
 fn split(text: &str, separator: char) -> (&str, &str) {
     let (mut quoted, mut escaped) = (false, false);
     for (at, character) in text.char_indices() {

@@ -23,7 +23,7 @@ pub(crate) use image_manifest::{
 pub(crate) use registry_client::{NextPage, RegistryClient, Wanted};
 pub use source::Source;
 
-/// Type of the one layer of cosign's signatures.
+/// Media type of the layers of cosign's signatures.
 pub const SIMPLE_SIGNING: &str = "application/vnd.dev.cosign.simplesigning.v1+json";
-/// The annotation of that layer with the signature.
+/// The annotation of such a layer that contains the signature.
 pub const SIGNATURE_ANNOTATION: &str = "dev.cosignproject.cosign/signature";

@@ -4,9 +4,9 @@
 //! to plain HTTP, and sends passwords to any token server that the registry names. With signatures
 //! the registry is untrusted and must not control any of this.
 //!
-//! Nor may it control which local services are contacted: each server, also that of a redirect or
-//! of a token, is resolved once, its addresses are checked (`servers`), and the client connects
-//! to one of the checked addresses.
+//! Nor may it control which local services are contacted: each server, including targets of
+//! redirects and token servers, is resolved once, its addresses are checked (`servers`), and the
+//! client connects to one of the checked addresses.
 
 use std::{
     collections::BTreeMap,
@@ -40,16 +40,16 @@ use crate::{
     settings::{Login, Registries},
 };
 
-/// Servers that a registry may send on to, one after the other.
+/// Maximum number of redirects of one request.
 const MAX_REDIRECTS: usize = 5;
-/// Bytes of an error's text or a token.
+/// Maximum bytes of an error response or a token response.
 const MAX_WORDS: u64 = 64 << 10;
-/// Registries and repositories that a token is remembered of.
+/// Maximum number of repositories whose tokens are remembered.
 const TOKENS: usize = 256;
-/// Servers that connections are kept open to.
+/// Maximum number of servers with open connections.
 const CLIENTS: usize = 32;
 
-/// Speaks to registries. Cheap to clone.
+/// The HTTP client for registries. Cheap to clone.
 #[derive(Clone, Debug)]
 pub(crate) struct RegistryClient {
     tls: ClientConfig,
@@ -57,37 +57,38 @@ pub(crate) struct RegistryClient {
     reserved: Reserved,
     /// Authorization headers by registry and repository.
     known: Arc<Mutex<BTreeMap<(String, String), HeaderValue>>>,
-    /// A client for each server, which connects to these addresses and to no other.
+    /// A client for each server, which connects only to checked addresses.
     clients: Arc<Mutex<Clients>>,
 }
 
-/// By server and the addresses that it may be connected to at.
+/// Clients by server and its checked addresses.
 type Clients = BTreeMap<(String, Vec<SocketAddr>), Client>;
 
 /// A file to fetch.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Wanted<'a> {
     pub(crate) what: &'static str,
-    /// Behind `/v2/REPOSITORY/`.
+    /// The path after `/v2/REPOSITORY/`.
     pub(crate) path: &'a str,
     pub(crate) accept: &'static str,
-    /// Bytes.
+    /// Maximum bytes.
     pub(crate) most: u64,
 }
 
-/// Where a list goes on that a registry sends in pages.
+/// The link to the next page of a list that a registry sends in pages.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum NextPage {
     /// This was the last page.
     None,
-    /// At this address of the same registry.
+    /// The next page is at this address of the same registry.
     At(Url),
-    /// At an address that is not asked: as the registry sends it.
+    /// The next page is on another server, which is not contacted. The link is as the registry sent
+    /// it.
     Elsewhere(String),
 }
 
 impl RegistryClient {
-    /// Reads the certificate authorities; blocks for that.
+    /// Reads the certificate authorities, which blocks.
     pub(crate) fn new(registries: Arc<Registries>, reserved: Reserved) -> Result<RegistryClient, Error> {
         let failed = |message: String| Error::Settings { message };
         let client = RegistryClient {
@@ -97,21 +98,21 @@ impl RegistryClient {
             known: Arc::default(),
             clients: Arc::default(),
         };
-        // An invalid setting fails for every server, so the start reports it.
+        // An invalid setting would fail for every server, so it is reported at startup.
         client
             .build("registry.invalid", &[])
             .map_err(|error| failed(causes(&error)))?;
         Ok(client)
     }
 
-    /// Without `addresses` a proxy resolves the name.
+    /// Builds a client for `host`. Without `addresses` a proxy resolves the name.
     fn build(&self, host: &str, addresses: &[SocketAddr]) -> reqwest::Result<Client> {
         let builder = Client::builder()
             .tls_backend_preconfigured(self.tls.clone())
             .user_agent(concat!("transom/", env!("CARGO_PKG_VERSION")))
             .connect_timeout(self.registries.silence)
             .read_timeout(self.registries.silence)
-            // Each is checked before it is followed.
+            // `send` checks each redirect before it follows it.
             .redirect(redirect::Policy::none());
         if addresses.is_empty() {
             builder.build()
@@ -127,7 +128,7 @@ impl RegistryClient {
             registries: &self.registries,
         };
         let mut addresses = destinations.check(source, url).await?;
-        // Name servers give them in any order.
+        // Sorted, because name servers return them in any order.
         addresses.sort_unstable();
         let host = url.host_str().unwrap_or_default().to_owned();
         let mut clients = self.clients.lock().unwrap_or_else(PoisonError::into_inner);
@@ -147,15 +148,15 @@ impl RegistryClient {
         Ok(client)
     }
 
-    /// The whole of an answer, when it is no longer than it may be.
+    /// Fetches a file; fails if it is longer than `wanted` allows.
     pub(crate) async fn get(&self, source: &Source, wanted: Wanted<'_>) -> Result<Bytes, FetchError> {
         let url = self.address(source, wanted.path)?;
         let response = self.ask(source, &url, wanted.accept).await?;
         body(response, wanted.what, wanted.most).await
     }
 
-    /// One page of a list, of at most `most` bytes, and where the list goes on. `page`: its
-    /// [`address`](Self::address), or that of an earlier [`NextPage`].
+    /// Fetches one page of a list, of at most `most` bytes, with the link to the next one. `page`:
+    /// the [`address`](Self::address) of the list, or an earlier [`NextPage`].
     pub(crate) async fn page(
         &self,
         source: &Source,
@@ -168,7 +169,7 @@ impl RegistryClient {
         Ok((body, next))
     }
 
-    /// The address of a path behind `/v2/REPOSITORY/`.
+    /// The address of a path after `/v2/REPOSITORY/`.
     pub(crate) fn address(&self, source: &Source, path: &str) -> Result<Url, FetchError> {
         let registry = source.registry();
         let scheme = if self.registries.is_plain(registry) {
@@ -206,8 +207,8 @@ impl RegistryClient {
         }
     }
 
-    /// One request with its redirects to allowed servers. The authorization goes to the first
-    /// server alone.
+    /// Sends one request and follows redirects to allowed servers. Only the first server receives
+    /// the authorization.
     async fn send(
         &self,
         source: &Source,
@@ -241,14 +242,16 @@ impl RegistryClient {
         Err(failed("too many redirects".to_owned()))
     }
 
-    /// The authorization header for a challenge; none if there are no credentials.
+    /// Returns the authorization header for a challenge, after requesting a token if necessary;
+    /// `None` without credentials.
     async fn introduce(
         &self,
         source: &Source,
         refused: &Response,
     ) -> Result<Option<HeaderValue>, FetchError> {
         let registry = source.registry();
-        // One that sent on to another server is not whose password this is.
+        // The challenge comes from the target of a redirect, which must not receive the registry's
+        // password.
         if authority(refused.url()) != registry && authority(refused.url()) != without_default_port(registry)
         {
             return Ok(None);
@@ -331,14 +334,14 @@ fn sends_on(response: &Response) -> Option<Url> {
     }
     let location = response.headers().get(LOCATION)?.to_str().ok()?;
     let mut next = response.url().join(location).ok()?;
-    // A registry names no user for another server.
+    // A registry must not choose credentials for another server.
     let _ = next.set_username("");
     let _ = next.set_password(None);
     Some(next)
 }
 
-/// Where a list goes on behind a page. Another server than that of the page is not asked: only the
-/// registry of the source gets its credentials.
+/// Reads the link to the page after `page`. A link to another server is not followed, because only
+/// the registry of the source may receive its credentials.
 fn next_page(page: &Url, response: &Response) -> NextPage {
     let mut headers = response.headers().get_all(LINK).iter();
     let Some(link) = headers.find_map(|it| link::next(it.to_str().ok()?)) else {

@@ -1,8 +1,10 @@
-//! Which servers may be contacted for a component: any, except that loopback, link-local, the
-//! daemon's own ports, its store and its masters need a configuration that names exactly them.
+//! Which servers may be contacted to fetch a component. Any public server may be. Loopback,
+//! link-local and metadata addresses, the daemon's own ports, its store and its masters may be
+//! contacted only if the configuration names exactly that server.
 //!
-//! The manifest's source and `[plugins.oci]` (`insecure_registries`, the credentials and their
-//! servers) name servers. A registry's redirect or token server does not count.
+//! The configuration is the manifest's source and `[plugins.oci]` (`insecure_registries`, the
+//! credentials and their servers). Servers that a registry names, in a redirect or a challenge, do
+//! not count.
 
 use std::net::{IpAddr, SocketAddr};
 
@@ -23,8 +25,8 @@ pub(super) struct Destinations<'a> {
 }
 
 impl Destinations<'_> {
-    /// The addresses of the server that may be connected to. None where a proxy connects and
-    /// resolves the name.
+    /// Returns the addresses of the server to which a connection is allowed. Empty if a proxy has
+    /// to resolve the name.
     pub(super) async fn check(&self, source: &Source, url: &Url) -> Result<Vec<SocketAddr>, FetchError> {
         self.check_with(source, url, &SystemResolver, behind_proxy())
             .await
@@ -84,7 +86,7 @@ impl Destinations<'_> {
         }
     }
 
-    /// What the operator's configuration names, with the port that it means.
+    /// The servers that the operator's configuration names, with explicit ports.
     fn named(&self, source: &Source) -> Vec<Destination> {
         let logins = self.registries.logins.iter();
         let servers = [source.registry()]
@@ -104,7 +106,7 @@ impl Destinations<'_> {
     }
 }
 
-/// Whether requests may go through a proxy of the environment's.
+/// Whether environment variables configure a proxy.
 fn behind_proxy() -> bool {
     ["HTTP_PROXY", "HTTPS_PROXY", "ALL_PROXY"].iter().any(|name| {
         [(*name).to_owned(), name.to_lowercase()]
@@ -120,7 +122,7 @@ mod tests {
     use super::*;
     use crate::{network::Unresolved, settings::Login};
 
-    /// Names and what they resolve to.
+    /// Host names and their addresses.
     struct Table(&'static [(&'static str, &'static [&'static str])]);
 
     #[async_trait]
@@ -169,12 +171,12 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn guarded_servers_are_asked_only_where_the_configuration_names_them() {
+    async fn guarded_servers_are_contacted_only_if_the_configuration_names_them() {
         let elsewhere = "oci://registry.test/a:1";
         for (source, url, expected) in [
             (elsewhere, "https://registry.test/v2/", Some("198.51.100.1:443")),
             (elsewhere, "https://198.51.100.9/v2/", Some("198.51.100.9:443")),
-            // What a redirect or a token server leads to.
+            // Servers of redirects and token challenges.
             (elsewhere, "https://127.0.0.1/", None),
             (elsewhere, "http://127.0.0.1:8081/", None),
             (elsewhere, "https://[::1]/", None),
@@ -188,12 +190,12 @@ mod tests {
             (elsewhere, "https://own.test/", Some("10.0.0.1:443")),
             (elsewhere, "https://own.test:8081/", None),
             (elsewhere, "https://10.0.0.1:8081/", None),
-            // What `[plugins.oci]` names.
+            // Servers in `[plugins.oci]`.
             (elsewhere, "http://127.0.0.1:5001/", Some("127.0.0.1:5001")),
             (elsewhere, "http://127.0.0.1:5002/", None),
             (elsewhere, "http://[::1]:5002/", Some("[::1]:5002")),
             (elsewhere, "https://127.0.0.1:5003/", Some("127.0.0.1:5003")),
-            // What the source names, and no other port of it.
+            // The server in the source, and no other port of it.
             (
                 "oci://127.0.0.1:5000/a:1",
                 "https://127.0.0.1:5000/v2/",
@@ -212,7 +214,7 @@ mod tests {
                 "https://10.0.0.1:8081/v2/",
                 Some("10.0.0.1:8081"),
             ),
-            // A name may mean anything tomorrow.
+            // The addresses of a name may change.
             ("oci://rebound.test/a:1", "https://rebound.test/v2/", None),
             ("oci://own.test:8081/a:1", "https://own.test:8081/v2/", None),
         ] {

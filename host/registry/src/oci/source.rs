@@ -9,7 +9,7 @@ use oci_client::Reference;
 pub struct Source(Reference);
 
 impl Source {
-    /// What a text has to look like.
+    /// The expected form, for error messages.
     pub const EXPECTED: &str = "\"oci://registry/repository:tag\", with \"@sha256:\" and 64 hexadecimal digits behind or in place of the \
                                        tag; the registry with its full name";
 
@@ -22,7 +22,7 @@ impl Source {
         if !(registry.contains(['.', ':']) || registry == "localhost") {
             return None;
         }
-        // And which of its versions: other programs would read none as `latest`.
+        // The version is required too: other programs read a missing one as `latest`.
         if !rest.contains([':', '@']) {
             return None;
         }
@@ -39,7 +39,7 @@ impl Source {
         &self.0
     }
 
-    /// `host` or `host:port`, as it is connected to.
+    /// `host` or `host:port` to connect to.
     pub fn registry(&self) -> &str {
         self.0.resolve_registry()
     }
@@ -54,7 +54,7 @@ impl Source {
         self.digest().or(self.0.tag()).unwrap_or_default()
     }
 
-    /// `sha256:…` of the image manifest, when the source is that one and no other.
+    /// `sha256:…` of the image manifest, if the source names a digest.
     pub fn digest(&self) -> Option<&str> {
         self.0.digest()
     }

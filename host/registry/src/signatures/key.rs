@@ -9,17 +9,17 @@ use crate::oci::digest_of;
 const EC: ObjectIdentifier = ObjectIdentifier::new_unwrap("1.2.840.10045.2.1");
 const P256: ObjectIdentifier = ObjectIdentifier::new_unwrap("1.2.840.10045.3.1.7");
 const ED: ObjectIdentifier = ObjectIdentifier::new_unwrap("1.3.101.112");
-/// A point of P-256 that is written out, and how it begins.
+/// Length and first byte of an uncompressed point of P-256.
 const POINT: (usize, u8) = (65, 4);
 const ED_BYTES: usize = 32;
 
-/// A key that signatures are held against.
+/// A key that verifies signatures.
 #[derive(Clone, Debug)]
 pub(super) struct Key {
     /// The operator's name for it with the digest of its SPKI: `release.pub (sha256:…)`.
     pub(super) label: String,
     kind: Kind,
-    /// A point, or 32 bytes.
+    /// An uncompressed point of P-256, or the 32 bytes of an Ed25519 key.
     bytes: Vec<u8>,
 }
 

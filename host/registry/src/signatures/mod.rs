@@ -1,9 +1,9 @@
 //! Signatures of components.
 //!
-//! The rule holds for the whole host: with keys configured, each component needs a signature by one
-//! of them, whatever its origin, also after a rollback and from a cache. A manifest cannot change
-//! that. Verification fails closed: a missing signature, an unknown key, a mismatch or an unknown
-//! format refuses the component.
+//! One rule applies to the whole host: if keys are configured, each component needs a signature by
+//! one of them, whatever its origin, including after a rollback and from a cache. A manifest cannot
+//! change that. Verification fails closed: a component with a missing signature, an unknown key, a
+//! mismatch or an unknown format is rejected.
 //!
 //! A file's signature is in `NAME.wasm.sig` and covers the component's bytes, as `cosign sign-blob`
 //! and `openssl` write it. An image has a cosign signature: over a document with the digest of the
@@ -31,10 +31,11 @@ pub const MAX_SIGNATURE: u64 = 16 << 10;
 /// Which signatures components need.
 #[derive(Clone, Debug)]
 pub struct Signatures {
-    /// A component needs a signature by one of these. None: signatures are not checked.
+    /// A component needs a signature by one of these keys. If the list is empty, signatures are not
+    /// checked.
     pub keys: Vec<PublicKey>,
-    /// Whether unsigned components are refused. Components with only invalid signatures are always
-    /// refused.
+    /// Whether unsigned components are rejected. Components with only invalid signatures are always
+    /// rejected.
     pub required: bool,
 }
 
@@ -95,8 +96,8 @@ impl Trust {
         !self.keys.is_empty()
     }
 
-    /// The key that signed a component; none if none is required. `name`: the plugin's. `digest`:
-    /// hexadecimal SHA-256 of the component.
+    /// Returns the key that signed a component; `None` for an unsigned component if no signature is
+    /// required. `name`: the plugin's name. `digest`: hexadecimal SHA-256 of the component.
     pub fn check(
         &self,
         name: &str,
@@ -121,7 +122,7 @@ impl Trust {
         }
     }
 
-    /// The key that signed an image, as [`Trust::check`] returns it for its component.
+    /// Returns the key that signed an image, as [`Trust::check`] does for its component.
     pub fn of_image(&self, image: &Image) -> Result<Option<String>, SignatureError> {
         if image.signatures.is_empty() && image.bundles.is_empty() {
             return self.unsigned(SignatureError::NoneThere);
@@ -158,7 +159,7 @@ impl Trust {
     }
 
     fn of_file(&self, component: &[u8], signature: &[u8]) -> Result<String, SignatureError> {
-        // Raw or base64: both are tried.
+        // The signature may be raw bytes or base64, so both are tried.
         let decoded = decode(signature);
         [Some(signature), decoded.as_deref()]
             .into_iter()
@@ -181,7 +182,7 @@ impl Trust {
     }
 }
 
-/// Base64, on one line or several.
+/// Decodes base64 on one line or several.
 fn decode(text: &[u8]) -> Option<Vec<u8>> {
     let plain: Vec<u8> = text
         .iter()
@@ -191,8 +192,8 @@ fn decode(text: &[u8]) -> Option<Vec<u8>> {
     BASE64_STANDARD.decode(plain).ok()
 }
 
-/// Whether the signed document names this image manifest. The image's name is no proof: images are
-/// copied.
+/// Whether the signed document names this image manifest. The name in the document is ignored,
+/// because images are copied between registries.
 fn names(payload: &str, digest: &str) -> bool {
     let document: Value = serde_json::from_str(payload).unwrap_or_default();
     let critical = &document["critical"];

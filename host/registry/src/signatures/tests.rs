@@ -15,8 +15,8 @@ use crate::{
     oci::{CONFIG, LAYER, Signature},
 };
 
-/// As `openssl` made them: `ecparam -name prime256v1`, `genpkey -algorithm ed25519`; `dgst -sha256
-/// -sign` and `pkeyutl -sign -rawin` of `message`.
+/// Files that `openssl` created: keys by `ecparam -name prime256v1` and `genpkey -algorithm
+/// ed25519`, signatures of `message` by `dgst -sha256 -sign` and `pkeyutl -sign -rawin`.
 macro_rules! file {
     ($name:literal) => {
         include_bytes!(concat!("../../tests/data/signing/", $name)).as_slice()
@@ -69,7 +69,7 @@ impl Signer {
     }
 }
 
-/// A case: its name, the keys, the component and the files beside it.
+/// A case: its name, the keys, the component, and its signature file if there is one.
 type Bad<'a> = (&'a str, &'a [&'a [u8]], &'a [u8], Option<&'a [u8]>);
 
 #[test]
@@ -114,7 +114,7 @@ fn a_file_needs_a_signature_of_its_bytes_by_a_key() {
             "invalid signature"
         };
         assert!(why.contains(expected), "{what}: {why}");
-        // Where none is required a wrong one is still no good sign.
+        // A wrong signature is rejected even if signatures are optional.
         let found = check(&trust(keys, false), &file(component, *signature));
         assert_eq!(found.is_ok(), signature.is_none(), "{what}");
     }
@@ -206,7 +206,7 @@ fn an_image_needs_a_signature_that_names_it() {
 }
 
 #[test]
-fn keys_that_cannot_be_used_are_errors_at_start() {
+fn unusable_keys_are_errors_at_startup() {
     let two = [file!("p256.pub"), file!("other.pub")].concat();
     for (pem, expected) in [
         (b"".as_slice(), "one PUBLIC KEY"),
@@ -231,7 +231,7 @@ fn keys_that_cannot_be_used_are_errors_at_start() {
     }
 }
 
-/// What `cosign sign --key` wrote, and its public key.
+/// A recording of `cosign sign --key`, with its public key.
 #[test]
 fn signature_by_cosign_is_valid() {
     macro_rules! cosign {

@@ -43,11 +43,11 @@ struct Entry {
     have: Option<Fetched>,
     error: Option<FetchError>,
     failures: u32,
-    /// When to fetch next; none during a fetch, and for a fetched digest.
+    /// When to fetch next; `None` during a fetch, and for a digest that was fetched completely.
     due: Option<Instant>,
     /// The number of the request that is being fetched.
     running: Option<u64>,
-    /// Requested during the fetch: fetch again afterwards.
+    /// Whether a refresh was requested during the running fetch, so that another fetch follows it.
     again: bool,
     /// Seconds since 1970.
     checked_at: Option<u64>,
@@ -77,7 +77,7 @@ pub(super) enum FetchOutcome {
 }
 
 impl FetchSchedule {
-    /// Whether the plugin has this request already.
+    /// Whether this is the plugin's current request.
     pub(super) fn has(&self, name: &str, request: &FetchRequest) -> bool {
         self.entries.get(name).is_some_and(|it| it.request == *request)
     }
@@ -141,7 +141,7 @@ impl FetchSchedule {
             state: match (&entry.error, &entry.have, entry.checked_at) {
                 (Some(_), _, _) => FetchStatus::Failed,
                 (None, Some(_), Some(_)) => FetchStatus::Current,
-                // A digest never changes.
+                // The content of a digest never changes, so the registry is not contacted.
                 (None, Some(_), None) if entry.due.is_none() && entry.running.is_none() => {
                     FetchStatus::Current
                 }
@@ -172,7 +172,8 @@ impl FetchSchedule {
         }
     }
 
-    /// At most `places` due fetches, and when the next one is due.
+    /// Starts at most `places` due fetches, and returns them with the time at which the next one is
+    /// due.
     pub(super) fn due(&mut self, now: Instant, places: usize) -> (Vec<FetchTask>, Option<Instant>) {
         let mut tasks = Vec::new();
         let mut next: Option<Instant> = None;
@@ -196,8 +197,8 @@ impl FetchSchedule {
         (tasks, next)
     }
 
-    /// Records the result of a fetch; `true`: it is complete, so signatures are not expected later.
-    /// `checked_at`: seconds since 1970.
+    /// Records the result of a fetch. The `bool` in `result`: whether the image is complete, so
+    /// that no signature has to be fetched later. `checked_at`: seconds since 1970.
     pub(super) fn done(
         &mut self,
         task: &FetchTask,

@@ -54,14 +54,14 @@ fn not_there() -> FetchError {
     }
 }
 
-/// The one errand that is due.
+/// Starts the only fetch that is due.
 fn take(schedule: &mut FetchSchedule, now: Instant) -> FetchTask {
     let (mut tasks, _) = schedule.due(now, 4);
     assert_eq!(tasks.len(), 1);
     tasks.remove(0)
 }
 
-/// How long nothing is due.
+/// Checks that no fetch is due, and returns the time until the next one.
 fn pause(schedule: &mut FetchSchedule, now: Instant) -> Option<Duration> {
     let (tasks, next) = schedule.due(now, 4);
     assert!(tasks.is_empty());
@@ -75,7 +75,7 @@ fn tag_is_fetched_again_and_digest_is_not() {
         schedule.set_request("p", request.clone(), None, Some(now));
         assert!(schedule.has("p", &request) && matches!(schedule.state("p"), FetchState::Pending));
         let task = take(&mut schedule, now);
-        assert_eq!(pause(&mut schedule, now), None, "it is running");
+        assert_eq!(pause(&mut schedule, now), None, "the fetch is running");
         let outcome = schedule.done(&task, Ok((fetched("a"), true)), &POLICY, now, 1);
         assert!(matches!(outcome, FetchOutcome::Changed { .. }));
         assert!(matches!(schedule.state("p"), FetchState::Fetched(_)));
@@ -84,12 +84,12 @@ fn tag_is_fetched_again_and_digest_is_not() {
         let (tasks, _) = schedule.due(now, 4);
         assert_eq!(tasks.len(), usize::from(expected.is_some()));
     }
-    // One that was fetched before the daemon started is not asked for at all.
+    // A digest that was fetched before the daemon started is not fetched again.
     let (mut schedule, now) = (FetchSchedule::default(), Instant::now());
     schedule.set_request("p", pinned(), Some(fetched("a")), None);
     assert_eq!(pause(&mut schedule, now), None);
     assert_eq!(schedule.status("p").unwrap().state, FetchStatus::Current);
-    // One whose signature is missing is looked for again.
+    // A digest whose signature is missing is fetched again.
     let (mut schedule, now) = (FetchSchedule::default(), Instant::now());
     schedule.set_request("p", pinned(), None, Some(now));
     let task = take(&mut schedule, now);
@@ -129,7 +129,7 @@ fn fetched_image_stays_after_later_failures() {
     schedule.set_request("p", tag(), Some(fetched("old")), Some(now));
     assert!(
         matches!(schedule.state("p"), FetchState::Fetched(_)),
-        "it was fetched earlier"
+        "the image was fetched earlier"
     );
     for (error, expected) in [
         (away(), FetchOutcome::Failed(away())),
@@ -153,7 +153,7 @@ fn fetched_image_stays_after_later_failures() {
     assert_eq!(schedule.fetched_from("p", &tag()).unwrap().image.manifest, "old");
     assert!(schedule.fetched_from("p", &pinned()).is_none());
 
-    // Without anything the failure is the answer.
+    // Without a fetched image the state is the failure.
     schedule.set_request("q", pinned(), None, Some(now));
     let task = take(&mut schedule, now);
     schedule.done(&task, Err(not_there()), &POLICY, now, 1);
@@ -169,7 +169,7 @@ fn result_of_an_outdated_request_is_ignored() {
     assert_eq!(
         pause(&mut schedule, now),
         None,
-        "one at a time: the place is taken until the first is back"
+        "the second fetch waits for the first"
     );
     assert_eq!(
         schedule.done(&old, Ok((fetched("old"), true)), &POLICY, now, 1),
@@ -179,7 +179,7 @@ fn result_of_an_outdated_request_is_ignored() {
     let new = take(&mut schedule, now);
     assert_eq!(new.request, pinned());
 
-    // Forgotten and wished for again: the one that is back late disturbs nothing.
+    // The plugin is forgotten and requested again: the late result of the earlier fetch is ignored.
     schedule.forget("p");
     schedule.set_request("p", tag(), None, Some(now));
     let newest = take(&mut schedule, now);
