@@ -1,10 +1,10 @@
-//! Writes each world's description as the linker and `wit-component` want it in a component's
+//! Writes each world's description in the format that `wit-component` expects in a component's
 //! custom section.
 //!
 //! The bindings are generated once, for all worlds together, because their interfaces share
-//! `about`; a component states the one world that it implements. `wit-bindgen` can only state the
-//! world that it generated for, so the statement is made here and put into the component by the
-//! `export_…!` macros.
+//! `about`, but a component declares only the world that it implements. `wit-bindgen` can only
+//! declare the world for which it generated bindings, so this script encodes the declarations, and
+//! the `export_…!` macros add one of them to the component.
 
 use std::path::{Path, PathBuf};
 

@@ -1,10 +1,10 @@
-//! The first script of a container of the Kubernetes framework: passed through after checks, with
-//! variables rendered.
+//! Prepares the first script of a container of the Kubernetes framework: checks it and replaces
+//! variables in it.
 //!
 //! A script must be text, begin with the line of an allowed interpreter, not exceed the maximum
-//! size, and have one of the pinned digests, if there are any. `@NAME@` stands for a configured
-//! variable, `@TRANSOM_ROLE@` and the like for what is known of the container; an unknown
-//! `@TRANSOM_...@` is an error, all other text stays.
+//! size, and have one of the pinned digests, if there are any. `@NAME@` is replaced by the value of
+//! a configured variable, and names such as `@TRANSOM_ROLE@` by properties of the container. An
+//! unknown `@TRANSOM_...@` is an error; all other text stays unchanged.
 
 use std::collections::BTreeMap;
 
@@ -12,7 +12,7 @@ use serde::Deserialize;
 use transom_sdk::bootstrap::{Bootstrap, Context, Prepared, Refusal, Role};
 use transom_sdk::{ConfigError, Description, Plugin, export_bootstrap};
 
-/// The names that the component itself replaces begin with this.
+/// Prefix of the names whose values the component itself provides.
 const OWN: &str = "TRANSOM_";
 
 /// The configuration: see `config.schema.json`.
@@ -137,7 +137,7 @@ impl Checked {
         )))
     }
 
-    /// Replaces `@NAME@`.
+    /// Replaces each `@NAME@` in a script.
     fn render(&self, text: &str, context: &Context) -> Result<String, Refusal> {
         let mut rendered = String::with_capacity(text.len());
         for (number, line) in (1..).zip(text.split_inclusive('\n')) {
@@ -190,14 +190,14 @@ impl Checked {
     }
 }
 
-/// A name as `@NAME@` has it.
+/// Whether a text can be the name in `@NAME@`.
 fn is_name(text: &str) -> bool {
     let mut bytes = text.bytes();
     bytes.next().is_some_and(|first| first.is_ascii_uppercase())
         && bytes.all(|byte| byte.is_ascii_uppercase() || byte.is_ascii_digit() || byte == b'_')
 }
 
-/// The script as text.
+/// Checks that the script is text, and returns it.
 fn text(script: Vec<u8>) -> Result<String, Refusal> {
     if script.is_empty() {
         return Err(refused("the script is empty".to_owned()));
@@ -212,7 +212,7 @@ fn text(script: Vec<u8>) -> Result<String, Refusal> {
     }
 }
 
-/// A script that stays as it is is refused again.
+/// A rejection without retries, because an unchanged script would be rejected again.
 fn refused(message: String) -> Refusal {
     Refusal {
         message,
@@ -255,7 +255,7 @@ mod tests {
     }
 
     #[test]
-    fn a_good_script_passes_unchanged_with_its_environment_and_arguments() {
+    fn valid_script_passes_unchanged_with_its_environment_and_arguments() {
         let prepared = prepare("{}", SCRIPT.as_bytes()).unwrap();
         assert_eq!(prepared.script, SCRIPT.as_bytes());
         assert_eq!(

@@ -1,6 +1,6 @@
-//! exec checks: the exit code of the check's command, run on the task's agent.
+//! exec checks: the result is the exit code of the check's command, which runs on the task's agent.
 //!
-//! Any exit code is a result. A command that could not run, or exceeded its timeout, is a failure,
+//! Any exit code is a result. If the command cannot run or exceeds its timeout, the attempt fails
 //! and the check keeps its last result.
 
 use transom_sdk::probe::{
@@ -39,7 +39,7 @@ impl Probe for CheckCommand {
     }
 }
 
-/// One run of one command.
+/// One attempt: one run of the command.
 #[derive(Debug)]
 pub struct Look {
     command: Option<String>,

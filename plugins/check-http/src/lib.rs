@@ -1,11 +1,13 @@
-//! http checks: the status code of a GET of the check's path.
+//! http checks: the result is the status code of a GET request for the check's path.
 //!
-//! The same serves health and readiness checks: the request says whether it is sent over TLS, with
-//! the certificate verified or not, and whether the whole response is the result.
+//! The component also performs health and readiness checks: extensions of the request determine
+//! whether to use TLS, whether to verify the certificate, and whether the result is the whole
+//! response.
 //!
-//! Any status is a result, 500 as well as 200: a check reports and does not interpret. Redirects
-//! are followed only if the configuration allows it; otherwise the 302 is the result. No response
-//! is a failure, and the check keeps its last result, as with checks by the agent.
+//! Any status is a result, 500 as well as 200: a check reports the status and does not interpret
+//! it. Redirects are followed only if the configuration allows it; otherwise the 302 is the result.
+//! Without a response the attempt fails and the check keeps its last result, as with checks by the
+//! agent.
 
 use serde::Deserialize;
 use transom_sdk::probe::{
@@ -13,14 +15,14 @@ use transom_sdk::probe::{
 };
 use transom_sdk::{ConfigError, Description, Plugin, export_probe};
 
-/// More redirects than this are a loop.
+/// Maximum number of redirects; more would be a loop.
 const MOST_REDIRECTS: u8 = 10;
 
-/// Bytes of a body that are read when the whole response is the result.
+/// Maximum bytes of a body that are read if the whole response is the result.
 const MOST_BODY: u32 = 3072;
-/// Characters of a content type that are shown.
+/// Maximum characters of a content type in the result.
 const MOST_TYPE: usize = 100;
-/// The host takes no larger outcome.
+/// Maximum bytes of an outcome that the host accepts.
 const MOST_OUTCOME: usize = 4096;
 
 /// The operator's configuration.
@@ -80,7 +82,7 @@ pub struct Look {
 }
 
 impl Look {
-    /// An addition to the request.
+    /// The value of an extension of the request.
     fn extension(&self, name: &str) -> Option<&str> {
         let mut extensions = self.request.extensions.iter();
         extensions
@@ -126,14 +128,14 @@ impl Look {
                 concat!("transom-check-http/", env!("CARGO_PKG_VERSION")).to_owned(),
             )],
             body: Vec::new(),
-            // Else the status is all there is to learn.
+            // If only the status is the result, the body is not read.
             max_body: if self.is_whole() { MOST_BODY } else { 0 },
             redirects: self.redirects,
         })
     }
 }
 
-/// The response as a JSON object that fits into an outcome: the body is cut where it does not.
+/// The response as a JSON object. The body is truncated so that the object fits into an outcome.
 fn whole(response: &HttpResponse) -> String {
     let content_type = response
         .headers
@@ -153,7 +155,7 @@ fn whole(response: &HttpResponse) -> String {
         if document.len() <= MOST_OUTCOME || most == 0 {
             return document;
         }
-        // Escapes take up to six bytes a character.
+        // An escaped character takes up to six bytes.
         most = most.saturating_sub((document.len() - MOST_OUTCOME).div_ceil(6).max(1));
     }
 }
@@ -255,7 +257,7 @@ mod tests {
     }
 
     #[test]
-    fn whole_response_is_the_result_when_it_is_asked_for() {
+    fn whole_response_is_the_result_if_the_request_demands_it() {
         let check = plugin::<CheckHttp>("{}").unwrap();
         let asked = || extended(&[("response", "whole")]);
         let answer = |body: &[u8]| {
@@ -275,7 +277,7 @@ mod tests {
         let expected = serde_json::json!({"status": 503, "contentType": "application/json", "body": "{}"});
         assert_eq!(document, expected);
 
-        // The largest body, of characters that need six bytes each.
+        // The largest body, of characters that are escaped with six bytes each.
         let (end, _) = drive(&*check, asked(), 4, |_| answer(&[1; MOST_BODY as usize]));
         let End::Done(Outcome::Custom(document)) = end else {
             panic!("{end:?}")
@@ -334,7 +336,7 @@ mod tests {
     }
 
     #[test]
-    fn redirects_over_the_maximum_are_refused_with_their_pointer() {
+    fn redirects_over_the_maximum_are_rejected_with_their_pointer() {
         let errors = plugin::<CheckHttp>(r#"{"redirects": 11}"#).unwrap_err();
         assert_eq!(errors[0].pointer, "/redirects");
     }

@@ -1,9 +1,9 @@
-//! tcp checks: whether a connection to the task's port succeeds.
+//! tcp checks: the result is whether a connection to the task's port succeeds.
 //!
-//! A connection that is refused, unreachable, closed or late is a result (`tcp(false)`), as with
-//! checks by the agent. If no connection was attempted, because no port is named, the name does not
-//! resolve or the destination is not granted, the attempt fails and the check keeps its last
-//! result.
+//! A connection that is refused, closed, late, or has no route is a result (`tcp(false)`), as with
+//! checks by the agent. If no connection was attempted, because the check names no port, the host
+//! name does not resolve or the destination is not granted, the attempt fails and the check keeps
+//! its last result.
 
 use transom_sdk::probe::{Answer, Attempt, Failure, IoError, Outcome, Probe, Reason, Request, Step, failed};
 use transom_sdk::{ConfigError, Description, NoConfig, Plugin, export_probe};
@@ -112,7 +112,7 @@ mod tests {
     }
 
     #[test]
-    fn connection_not_attempted_is_a_failure() {
+    fn connection_that_was_not_attempted_is_a_failure() {
         let cases = [
             (IoError::Denied, Reason::Denied),
             (IoError::Unresolved, Reason::Unreachable),

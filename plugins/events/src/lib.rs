@@ -2,10 +2,9 @@
 //! every kind that is not opt-in. Of these they receive the events that match their `filter`, an
 //! expression in CEL (see [`cel`]).
 //!
-//! Names match exactly. An unknown name matches nothing and is not an error, because a client may
-//! be newer or older than the daemon. A `filter` does not select kinds that are opt-in: a client gets
-//! these only if it names them, so that a filter such as `event.appId == "/a"` is as safe for old
-//! clients as no filter.
+//! Names match exactly. An unknown name matches nothing and is not an error, because a client may be newer or
+//! older than the daemon. A `filter` does not select kinds that are opt-in: a client receives these only if
+//! it names them, so that a filter such as `event.appId == "/a"` is as safe for old clients as no filter.
 
 pub mod cel;
 
@@ -21,8 +20,8 @@ use transom_sdk::{ConfigError, Description, Plugin, export_filter};
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields, rename_all = "kebab-case", default)]
 pub struct Config {
-    /// Kinds that are sent only to subscribers that name them; a star at the end stands for any
-    /// ending.
+    /// Kinds that are sent only to subscribers that name them; a star at the end matches any
+    /// suffix.
     opt_in: Vec<String>,
 }
 
@@ -79,12 +78,12 @@ impl Plugin for Events {
     }
 }
 
-/// A kind, or the beginning of kinds.
+/// A pattern for kinds: a name or a prefix.
 #[derive(Debug, PartialEq, Eq)]
 pub enum Pattern {
-    /// Exactly this one.
+    /// Exactly this kind.
     Kind(String),
-    /// All that begin so.
+    /// All kinds with this prefix.
     Prefix(String),
 }
 
@@ -118,7 +117,7 @@ impl Filter for Events {
     type View = Wanted;
 
     fn open(&self, query: Query) -> Result<Wanted, String> {
-        // An empty parameter asks for nothing.
+        // An empty parameter means no filter.
         let expression = query.expression.filter(|text| !text.trim().is_empty());
         let program = match expression {
             Some(text) => Some(Program::compile(&text).map_err(|refusal| format!("filter, {refusal}"))?),
@@ -143,7 +142,7 @@ pub struct Wanted {
 /// The kinds of one query.
 #[derive(Debug)]
 enum Kinds {
-    /// The kinds that it named.
+    /// The kinds that the query names.
     Only(BTreeSet<String>),
     /// Every kind that is not opt-in.
     AllBut(Rc<[Pattern]>),
@@ -243,7 +242,7 @@ mod tests {
             ),
             ("{}", &["event_too_large_event"], &["event_too_large_event"]),
             ("{}", &["no_such_event"], &[]),
-            // Exact: neither a part, nor another case, nor a pattern.
+            // Names match exactly: no part of a name, no other case and no pattern matches.
             ("{}", &["api_post", "API_POST_EVENT", "plugin_*", ""], &[]),
             (r#"{"opt-in": []}"#, &[], &KINDS),
             (r#"{"opt-in": ["s*", "event_*"]}"#, &[], &KINDS[1..5]),
@@ -279,11 +278,11 @@ mod tests {
             (&[], "subject == '/a'", [true, false, false, false]),
             (&["status_update_event"], "event.appId == '/a'", [false; 4]),
             (&["api_post_event"], "true", [true, true, false, false]),
-            // Opt-in kinds only by name, whatever the filter is.
+            // Opt-in kinds have to be named, whatever the filter is.
             (&[], "true", [true, true, true, false]),
             (&[], "kind == 'plugin_refused_event'", [false; 4]),
             (&["plugin_refused_event"], "true", [false, false, false, true]),
-            // An empty parameter asks for nothing.
+            // An empty parameter means no filter.
             (&[], " \n", [true, true, true, false]),
         ];
         for (event_types, expression, expected) in cases {
@@ -294,7 +293,7 @@ mod tests {
     }
 
     #[test]
-    fn wrong_expression_is_refused_with_its_position() {
+    fn invalid_expression_is_rejected_with_its_position() {
         let refusal = filtered(&["api_post_event"], "kind == 'a' &&\n  appId == '/a'").unwrap_err();
         assert_eq!(
             refusal,
@@ -303,7 +302,7 @@ mod tests {
     }
 
     #[test]
-    fn invalid_pattern_is_refused_with_its_pointer() {
+    fn invalid_pattern_is_rejected_with_its_pointer() {
         for (text, pointer) in [
             ("", "/opt-in/1"),
             ("*", "/opt-in/1"),

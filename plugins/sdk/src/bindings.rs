@@ -35,7 +35,7 @@ wit_bindgen::generate!({
     pub_export_macro: true,
 });
 
-/// The worlds as a component states them, see `build.rs`.
+/// The custom sections in which a component declares its world; see `build.rs`.
 pub mod worlds {
     pub const PROBE: [u8; include_bytes!(concat!(env!("OUT_DIR"), "/probe")).len()] =
         *include_bytes!(concat!(env!("OUT_DIR"), "/probe"));

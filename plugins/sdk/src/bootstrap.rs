@@ -8,8 +8,8 @@ pub use wit::{Context, Prepared, Refusal, Role};
 
 /// A plugin of the world `bootstrap-handler`.
 pub trait Bootstrap: Plugin {
-    /// Makes what a container runs of its context and the operator's script. Pure: the same
-    /// arguments give the same result.
+    /// Prepares the script, environment and arguments of a container, from its context and the
+    /// operator's script. Pure: the same arguments have the same result.
     fn prepare(&self, context: Context, script: Vec<u8>) -> Result<Prepared, Refusal>;
 }
 

@@ -9,28 +9,28 @@ pub use wit::{Decision, Event, Query};
 
 /// A plugin of the world `event-filter`.
 pub trait Filter: Plugin {
-    /// A query made ready.
+    /// A prepared query.
     type View: View;
 
-    /// Makes a query ready. A refusal is shown to the subscriber as it stands.
+    /// Prepares a query. The subscriber receives the text of an error unchanged.
     fn open(&self, query: Query) -> Result<Self::View, String>;
 }
 
-/// A query made ready: the same events always get the same decisions.
+/// A prepared query. Its decision about an event must always be the same.
 pub trait View: 'static {
-    /// One decision for each event, in order.
+    /// Returns one decision for each event, in order.
     fn decide(&mut self, events: &[Event]) -> Vec<Decision>;
 }
 
 impl Query {
-    /// Whether it asks for this kind: it names it, or names none at all. Which kinds are sent only
-    /// to those who name them is the filter's to say.
+    /// Whether the query selects this kind: it names the kind, or names none at all. A filter may
+    /// define kinds that it sends only to subscribers that name them.
     pub fn wants(&self, kind: &str) -> bool {
         self.event_types.is_empty() || self.event_types.iter().any(|it| it == kind)
     }
 }
 
-/// A view can be as little as a function that decides about one event.
+/// A function that decides about one event is a view.
 impl<F: FnMut(&Event) -> Decision + 'static> View for F {
     fn decide(&mut self, events: &[Event]) -> Vec<Decision> {
         events.iter().map(self).collect()

@@ -1,25 +1,25 @@
 //! The SDK of Transom plugins.
 //!
-//! A plugin is a WebAssembly component of one of four worlds. This crate gives each world as traits
-//! to implement and a macro that makes the crate such a component:
+//! A plugin is a WebAssembly component that implements one of four worlds. For each world this
+//! crate has traits to implement, and a macro that makes your crate such a component:
 //!
 //! | world | traits | macro |
 //! |---|---|---|
-//! | `check-probe`: look at this task | [`Probe`](probe::Probe), [`Attempt`](probe::Attempt) | [`export_probe!`] |
-//! | `attribute-matcher`: which agents may run this task | [`Matcher`](matcher::Matcher), [`AgentSet`](matcher::AgentSet) | [`export_matcher!`] |
-//! | `event-filter`: what this subscriber sees | [`Filter`](events::Filter), [`View`](events::View) | [`export_filter!`] |
-//! | `bootstrap-handler`: what this container runs first | [`Bootstrap`](bootstrap::Bootstrap) | [`export_bootstrap!`] |
+//! | `check-probe`: checks a task | [`Probe`](probe::Probe), [`Attempt`](probe::Attempt) | [`export_probe!`] |
+//! | `attribute-matcher`: decides which agents may run a task | [`Matcher`](matcher::Matcher), [`AgentSet`](matcher::AgentSet) | [`export_matcher!`] |
+//! | `event-filter`: decides which events a subscriber receives | [`Filter`](events::Filter), [`View`](events::View) | [`export_filter!`] |
+//! | `bootstrap-handler`: prepares the first script of a container | [`Bootstrap`](bootstrap::Bootstrap) | [`export_bootstrap!`] |
 //!
-//! Every plugin is a [`Plugin`] as well: it describes itself and is made of its configuration.
-//! [`plugin!`] says that for a type without configuration, and [`describe!`] takes the description
-//! from `Cargo.toml`. [`log`] writes to its log. Plugins do no input or output of their own; what a
-//! probe wants done it asks the host for, step by step. A panic is a trap: the host drops the
-//! instance and counts it against the plugin.
+//! Every plugin also implements [`Plugin`]: it describes itself and is created from its
+//! configuration. [`plugin!`] implements the trait for a type without configuration, and
+//! [`describe!`] reads the description from `Cargo.toml`. [`log`] writes to the plugin's log.
+//! Plugins cannot do input or output; a probe returns steps, and the host performs them. A panic is
+//! a trap: the host discards the instance and counts a fault of the plugin.
 //!
 //! # Example
 //!
-//! A probe that looks for a word in what a task answers. `Cargo.toml` has `crate-type = ["cdylib",
-//! "rlib"]`: the first for the component, the second so that unit tests run natively with
+//! A probe that looks for a word in a task's response. `Cargo.toml` has `crate-type = ["cdylib",
+//! "rlib"]`: `cdylib` for the component, and `rlib` so that unit tests run natively with
 //! [`testing`].
 //!
 //! ```
@@ -106,7 +106,7 @@
 //! # }
 //! ```
 
-/// Its example is tested.
+/// Includes the README, so that its example is tested.
 #[cfg(doctest)]
 #[doc = include_str!("../README.md")]
 struct Readme;

@@ -1,15 +1,15 @@
 //! The plugin's own log: `log::info!("{name} has no port")` and so on.
 //!
-//! Lines carry the plugin's name, its version and the call they belong to; the host adds them. What
-//! goes over the limit is dropped and counted there, so nothing is bounded here. Natively (in unit
-//! tests) lines are kept for [`testing::logs`](crate::testing::logs).
+//! The host adds the plugin's name, its version and the call to each line. It also drops and counts
+//! lines over the limit, so the SDK has no limit. Natively (in unit tests) lines are kept for
+//! [`testing::logs`](crate::testing::logs).
 
 #[cfg(not(target_arch = "wasm32"))]
 use std::cell::RefCell;
 
 pub use crate::bindings::transom::plugin::log::Level;
 
-/// Writes one line. The macros below are the pleasant way.
+/// Writes one line. The macros below are more convenient.
 pub fn write(level: Level, message: &str) {
     #[cfg(target_arch = "wasm32")]
     crate::bindings::transom::plugin::log::write(level, message);
@@ -19,7 +19,7 @@ pub fn write(level: Level, message: &str) {
 
 #[cfg(not(target_arch = "wasm32"))]
 thread_local! {
-    /// What this thread's plugins wrote.
+    /// The lines that this thread's plugins wrote.
     pub(crate) static LINES: RefCell<Vec<(Level, String)>> = const { RefCell::new(Vec::new()) };
 }
 
@@ -45,15 +45,15 @@ macro_rules! levels {
 }
 
 levels! {
-    /// One line at level trace.
+    /// Writes one line at level trace.
     trace __log_trace Trace;
-    /// One line at level debug.
+    /// Writes one line at level debug.
     debug __log_debug Debug;
-    /// One line at level info.
+    /// Writes one line at level info.
     info __log_info Info;
-    /// One line at level warn.
+    /// Writes one line at level warn.
     warn __log_warn Warn;
-    /// One line at level error.
+    /// Writes one line at level error.
     error __log_error Error;
 }
 

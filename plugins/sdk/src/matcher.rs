@@ -12,13 +12,14 @@ pub use wit::{
 
 /// A plugin of the world `attribute-matcher`.
 pub trait Matcher: Plugin {
-    /// The agents of the cluster.
+    /// The plugin's copy of the cluster's agents.
     type AgentSet: AgentSet;
 
-    /// The errors of a definition's constraints; empty: none. Called when a definition is posted.
+    /// Returns the errors of a definition's constraints; empty if they are valid. Called when a
+    /// definition is posted.
     fn validate(&self, constraints: &[Constraint]) -> Vec<ConstraintError>;
 
-    /// An empty agent set. `home_region`: the master's region.
+    /// Creates an empty agent set. `home_region`: the master's region.
     fn agent_set(self: Rc<Self>, home_region: Option<String>) -> Self::AgentSet;
 }
 
@@ -27,15 +28,16 @@ pub trait AgentSet: 'static {
     /// Adds agents or replaces those with the same handle, and removes `gone`.
     fn update(&mut self, changed: Vec<Agent>, gone: Vec<u32>);
 
-    /// For each candidate, in order, whether one more instance may go there.
+    /// Returns for each candidate, in order, whether it may run one more instance.
     fn evaluate(&mut self, task: &Task, candidates: &[Candidate]) -> Vec<Verdict>;
 
-    /// Agents for up to `count` further instances, as if placed one after the other.
+    /// Selects agents for up to `count` further instances, as if they were placed one after the
+    /// other.
     fn place(&mut self, task: &Task, candidates: &[Candidate], count: u32) -> Vec<u32>;
 
-    /// Which `count` of the placed instances to kill, as indices into [`Task::placed`], which is in
-    /// the host's order of preference. With fewer the host kills further ones in its order; by
-    /// default it chooses all.
+    /// Selects `count` of the placed instances to kill, as indices into [`Task::placed`], which is
+    /// in the host's order of preference. If the result has fewer indices, the host selects the
+    /// rest in its order. The default implementation leaves the whole selection to the host.
     fn select_kills(&mut self, _task: &Task, _count: u32) -> Vec<u32> {
         Vec::new()
     }

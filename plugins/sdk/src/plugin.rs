@@ -1,9 +1,9 @@
-//! What every plugin has: a description, a configuration, one value that holds what the
-//! configuration came to.
+//! The parts that every plugin has: a description, a configuration, and one value that is created
+//! from the configuration.
 //!
-//! The host asks [`Plugin::describe`] when it admits a component and configures each instance once,
-//! before anything else. The `export_…!` macros keep the configured value for the instance's
-//! lifetime; the glue below is what they call.
+//! The host calls [`Plugin::describe`] at admission, and configures each instance once, before any
+//! other call. The `export_…!` macros use the hidden items of this module to keep the configured
+//! value for the instance's lifetime.
 
 use std::marker::PhantomData;
 use std::rc::Rc;
@@ -13,16 +13,16 @@ use serde::de::DeserializeOwned;
 
 use crate::bindings::exports::transom::plugin::about;
 
-/// A plugin's description, for an operator's table and for admission.
+/// A plugin's description, which the host checks at admission and shows to operators.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Description {
-    /// Its own name; operators know it by the name of the file.
+    /// The component's name. Operators know the plugin by the name of its files.
     pub name: &'static str,
-    /// Its own version, counted as its author likes.
+    /// The component's version, in any scheme of its author.
     pub version: &'static str,
-    /// One line.
+    /// A summary of one line.
     pub summary: &'static str,
-    /// JSON Schema (2020-12) of the configuration. None: the plugin takes no configuration.
+    /// JSON Schema (2020-12) of the configuration. `None`: the plugin accepts no configuration.
     pub config_schema: Option<&'static str>,
 }
 
@@ -45,27 +45,27 @@ impl ConfigError {
     }
 }
 
-/// The configuration of a plugin that takes none: an empty object, and nothing else.
+/// The configuration of a plugin without settings: an empty object, and nothing else.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct NoConfig {}
 
-/// The common trait of all plugins. The value is built from a configuration; it lives as long as
-/// its instance.
+/// The common trait of all plugins. The value is created from a configuration and lives as long as
+/// its plugin instance.
 pub trait Plugin: Sized + 'static {
-    /// What the operator may write under `[config]`.
+    /// The type of the manifest's section `[config]`.
     type Config: DeserializeOwned;
 
-    /// Asked when the component is admitted, before it is configured.
+    /// Describes the plugin. Called at admission, before [`configure`](Self::configure).
     fn describe() -> Description;
 
-    /// Makes the plugin of its configuration. An error refuses the admission and the version before
-    /// goes on serving.
+    /// Creates the plugin from its configuration. After an error the host rejects the component,
+    /// and the earlier version keeps serving.
     fn configure(config: Self::Config) -> Result<Self, Vec<ConfigError>>;
 }
 
-/// Reads a configuration document and makes the plugin of it, as an instance does; the way in for
-/// tests too.
+/// Parses a configuration document and creates the plugin from it. Plugin instances and tests call
+/// this function.
 pub fn configure<P: Plugin>(document: &str) -> Result<P, Vec<ConfigError>> {
     let mut json = serde_json::Deserializer::from_str(document);
     let config: P::Config = serde_path_to_error::deserialize(&mut json)
@@ -89,7 +89,7 @@ fn pointer(path: &serde_path_to_error::Path) -> String {
                 text.push('/');
                 text.push_str(&key.replace('~', "~0").replace('/', "~1"));
             }
-            // An enum's variant is not a place of its own in the document, and an unknown place has
+            // An enum's variant is not a separate level of the document, and an unknown segment has
             // no name.
             Segment::Enum { .. } | Segment::Unknown => {}
         }
@@ -97,8 +97,8 @@ fn pointer(path: &serde_path_to_error::Path) -> String {
     text
 }
 
-/// A [`Description`] from the crate's `Cargo.toml`: its name, version and description.
-/// `describe!()`, or with the schema of the configuration
+/// Creates a [`Description`] from the crate's `Cargo.toml`: its name, version and description. Call
+/// `describe!()`, or, with a schema of the configuration,
 /// `describe!(include_str!("config.schema.json"))`.
 #[macro_export]
 macro_rules! describe {
@@ -118,8 +118,8 @@ macro_rules! describe {
     };
 }
 
-/// Makes a unit struct a [`Plugin`] that takes no configuration and is described by its crate's
-/// `Cargo.toml`: `plugin!(Mine)`.
+/// Implements [`Plugin`] for a unit struct that has no configuration and whose description is in
+/// its crate's `Cargo.toml`: `plugin!(Mine)`.
 #[macro_export]
 macro_rules! plugin {
     ($plugin:ident) => {
@@ -139,7 +139,8 @@ macro_rules! plugin {
     };
 }
 
-/// Where an instance keeps its configured plugin; implemented by the `export_…!` macros.
+/// The place where a plugin instance keeps its configured plugin; implemented by the `export_…!`
+/// macros.
 #[doc(hidden)]
 pub trait Installed: Plugin {
     fn slot<R>(use_it: impl FnOnce(&std::cell::OnceCell<Rc<Self>>) -> R) -> R;
@@ -165,8 +166,9 @@ pub fn installed<P: Installed>() -> Rc<P> {
     }
 }
 
-/// The glue that every world shares: the place of the configured plugin, the exports of `about` and
-/// of the world's own interface, and the statement of which world it is.
+/// The code that the `export_…!` macros of all worlds share: the place of the configured plugin,
+/// the exports of `about` and of the world's interface, and the custom section that declares the
+/// world.
 #[doc(hidden)]
 #[macro_export]
 macro_rules! __export {
@@ -196,8 +198,8 @@ macro_rules! __export {
     };
 }
 
-/// What an instance exports on behalf of the plugin `P`: `about` here, its world's own interface in
-/// that world's module.
+/// The type that implements the exports for the plugin `P`: `about` in this module, and the world's
+/// interface in that world's module.
 #[doc(hidden)]
 #[derive(Debug)]
 pub struct Exported<P>(PhantomData<P>);

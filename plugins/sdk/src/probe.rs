@@ -1,5 +1,5 @@
-//! `check-probe`: looks at a running task. See the package `transom:probe` for what the host asks,
-//! when, and what it does with each step.
+//! `check-probe`: checks a running task. The package `transom:probe` describes when the host calls
+//! a probe, and how it performs each step.
 
 use std::cell::RefCell;
 
@@ -13,29 +13,28 @@ pub use wit::{
 
 /// A plugin of the world `check-probe`.
 pub trait Probe: Plugin {
-    /// One look at one task, from its first step to its last.
+    /// One execution of a check, from its first step to its outcome.
     type Attempt: Attempt;
 
-    /// Begins a look. It is asked for its first step afterwards, so there is nothing to decide
-    /// here.
+    /// Begins an attempt. The host requests the first step afterwards with [`Attempt::next`].
     fn attempt(&self, request: Request) -> Self::Attempt;
 }
 
-/// One look at one task.
+/// One execution of a check of one task.
 pub trait Attempt: 'static {
-    /// What the host is to do next: asked first without an answer, then with the answer to each
-    /// step, until [`Step::Done`] or [`Step::Failed`].
+    /// Returns the next step for the host. The first call has no answer; each further call has the
+    /// answer to the previous step, until the attempt returns [`Step::Done`] or [`Step::Failed`].
     fn next(&mut self, last: Option<Answer>) -> Step;
 }
 
-/// An attempt can be as little as a function.
+/// A function from the last answer to the next step is an attempt.
 impl<F: FnMut(Option<Answer>) -> Step + 'static> Attempt for F {
     fn next(&mut self, last: Option<Answer>) -> Step {
         self(last)
     }
 }
 
-/// The end of an attempt that could not tell.
+/// The step that ends an attempt without a result.
 pub fn failed(reason: Reason, message: impl Into<String>) -> Step {
     Step::Failed(Failure {
         reason,
@@ -44,7 +43,8 @@ pub fn failed(reason: Reason, message: impl Into<String>) -> Step {
 }
 
 impl Failure {
-    /// What an input or output error means for a probe that learns nothing from it.
+    /// The failure of an attempt that an input or output error ends without a result. `what`: the
+    /// failed operation, for the message.
     pub fn of(error: &IoError, what: &str) -> Self {
         let reason = match error {
             IoError::Denied => Reason::Denied,
@@ -63,7 +63,7 @@ impl Failure {
     }
 }
 
-/// An input or output error in words.
+/// Describes an input or output error.
 pub fn describe(error: &IoError) -> String {
     match error {
         IoError::Denied => "not granted to this plugin".to_owned(),

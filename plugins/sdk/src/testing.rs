@@ -1,10 +1,10 @@
 //! Native unit tests of plugins: `cargo test` on the developer's machine, without a component and
 //! without a host.
 //!
-//! [`plugin`] makes the plugin of a configuration document as an instance would. [`Run`] drives one
-//! attempt of a probe by hand, and [`drive`] to its end. A matcher and a filter are asked through
-//! their traits, and [`request`], [`agent`], [`task`] and [`query`] make what they are asked about.
-//! [`logs`] has what was logged.
+//! [`plugin`] creates the plugin from a configuration document, like an instance. [`Run`] drives
+//! one attempt of a probe step by step, and [`drive`] drives it to its end. Tests call matchers and
+//! filters through their traits; [`request`], [`agent`], [`task`] and [`query`] create arguments.
+//! [`logs`] returns the logged lines.
 
 use std::rc::Rc;
 
@@ -14,13 +14,13 @@ use crate::matcher::{Agent, Attribute, Constraint, FieldConstraint, Task, Value}
 use crate::plugin::{ConfigError, Plugin, configure};
 use crate::probe::{Answer, Attempt, Endpoint, Failure, Outcome, Probe, Request, Step};
 
-/// What this thread's plugins logged since the last call.
+/// Returns the lines that this thread's plugins have logged since the last call.
 pub fn logs() -> Vec<(Level, String)> {
     crate::log::LINES.take()
 }
 
-/// The plugin that a configuration document comes to; `{}` is what the host hands over when the
-/// operator wrote nothing.
+/// Creates the plugin from a configuration document. The host passes `{}` if the manifest has no
+/// configuration.
 pub fn plugin<P: Plugin>(document: &str) -> Result<Rc<P>, Vec<ConfigError>> {
     configure(document).map(Rc::new)
 }
@@ -33,7 +33,7 @@ pub struct Run<A> {
 }
 
 impl<A: Attempt> Run<A> {
-    /// Begins a look. Its first step is the only one so far.
+    /// Begins an attempt and takes its first step.
     pub fn new<P: Probe<Attempt = A>>(plugin: &P, request: Request) -> Self {
         let mut attempt = plugin.attempt(request);
         let first = attempt.next(None);
@@ -43,7 +43,7 @@ impl<A: Attempt> Run<A> {
         }
     }
 
-    /// The last step: what the host is to do now.
+    /// The last step, which the host would have to perform now.
     pub fn step(&self) -> Option<&Step> {
         self.steps.last()
     }
@@ -61,19 +61,19 @@ impl<A: Attempt> Run<A> {
     }
 }
 
-/// How an attempt ended.
+/// The end of an attempt.
 #[derive(Clone, Debug, PartialEq)]
 pub enum End {
-    /// It found this.
+    /// The attempt has a result.
     Done(Outcome),
-    /// It could not tell.
+    /// The attempt failed without a result.
     Failed(Failure),
-    /// It asked for more steps than it was given.
+    /// The attempt did not end within the maximum number of steps.
     Endless,
 }
 
-/// Drives an attempt to its end, at most `limit` steps, with answers from `world`. Gives back the
-/// end and the steps taken.
+/// Drives an attempt to its end, with at most `limit` answers, which `world` returns. Returns the
+/// end and the steps.
 pub fn drive<P: Probe>(
     plugin: &P,
     request: Request,
@@ -93,7 +93,7 @@ pub fn drive<P: Probe>(
     (End::Endless, run.steps)
 }
 
-/// A look at a task of the app `/app` with one port, `10.0.0.1:31000`, within ten seconds.
+/// A request to check a task of the app `/app` at one port, `10.0.0.1:31000`, within ten seconds.
 pub fn request() -> Request {
     Request {
         run_spec: "/app".to_owned(),
@@ -114,7 +114,7 @@ pub fn request() -> Request {
     }
 }
 
-/// An agent of that handle, whose host name is `host`, with attributes.
+/// An agent with this handle, host name and attributes.
 pub fn agent(handle: u32, host: &str, attributes: &[(&str, Value)]) -> Agent {
     Agent {
         handle,
@@ -163,7 +163,7 @@ pub fn query(event_types: &[&str]) -> Query {
     }
 }
 
-/// An event of this kind, with its own body.
+/// An event of this kind, with a body that contains its kind and number.
 pub fn event(sequence: u64, kind: &str) -> Event {
     Event {
         sequence,

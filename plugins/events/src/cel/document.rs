@@ -1,7 +1,8 @@
 //! The JSON of an event as a flat list of values.
 //!
-//! A tree of maps would need many times the memory of the text. Here each value and key has one
-//! entry, texts without escapes stay in the JSON, and a container knows where it ends.
+//! A tree of maps would need many times the memory of the text. In the flat list each value and key
+//! has one entry, strings without escapes are borrowed from the JSON, and a list or map has the
+//! index of its end.
 
 use std::borrow::Cow;
 use std::fmt;
@@ -31,12 +32,12 @@ pub(super) enum Item<'a> {
     },
 }
 
-/// A document; the first item is the whole.
+/// A document; the first item is its root value.
 #[derive(Debug)]
 pub(super) struct Document<'a>(Vec<Item<'a>>);
 
 impl<'a> Document<'a> {
-    /// `None` if the text is not JSON, or has too many values.
+    /// Parses a text; `None` if it is not JSON, or has too many values.
     pub(super) fn parse(json: &'a str) -> Option<Self> {
         let mut items = Vec::with_capacity((json.len() / 16).min(MAX_VALUES));
         let mut deserializer = serde_json::Deserializer::from_str(json);
@@ -49,7 +50,7 @@ impl<'a> Document<'a> {
         self.0.get(index)
     }
 
-    /// The index after a value with all its parts.
+    /// The index after a value and all values in it.
     pub(super) fn after(&self, index: usize) -> usize {
         match self.item(index) {
             Some(Item::List { end, .. } | Item::Map { end, .. }) => *end as usize,
@@ -57,7 +58,7 @@ impl<'a> Document<'a> {
         }
     }
 
-    /// Elements of a list or entries of a map.
+    /// The number of elements of a list or entries of a map.
     pub(super) fn length(&self, index: usize) -> usize {
         match self.item(index) {
             Some(Item::List { length, .. } | Item::Map { length, .. }) => *length as usize,

@@ -1,7 +1,7 @@
 //! Evaluation of an expression for one event.
 //!
-//! Each node costs a step, and whatever takes time that depends on a value costs more. Errors have no
-//! text: an event on which the evaluation fails does not match.
+//! Each node costs one step. An operation whose time depends on the size of a value costs more. Errors have
+//! no text: if the evaluation fails, the event does not match.
 
 use std::cell::OnceCell;
 use std::cmp::Ordering;
@@ -12,15 +12,15 @@ use super::document::{Document, Item};
 use super::tree::{Expression, Function, Macro, Node, Operator};
 use super::value::{Text, Value};
 
-/// Bytes of a text that are read for one step.
+/// Bytes of a string that are read for one step.
 const BYTES: usize = 16;
-/// Keys or elements that are passed over for one step.
+/// Keys or elements that are skipped for one step.
 const SKIPPED: usize = 4;
 
-/// Why there is no value.
+/// Why the evaluation has no value.
 #[derive(Clone, Copy, Debug)]
 enum Stop {
-    /// An error as CEL defines it. The other operand of `&&` or `||` may make up for it.
+    /// An error as CEL defines it. The other operand of `&&` or `||` may absorb it.
     Error,
     /// No steps are left.
     Exhausted,
@@ -42,11 +42,11 @@ pub(super) fn matches(node: &Node, input: Input<'_>) -> bool {
 
 struct Evaluation<'a> {
     input: Input<'a>,
-    /// The event, once it is needed.
+    /// The parsed event; parsed when it is first needed.
     document: &'a OnceCell<Option<Document<'a>>>,
-    /// The variables of macros, outermost first.
+    /// The values of the macros' variables, outermost first.
     variables: Vec<Value<'a>>,
-    /// Steps.
+    /// The remaining steps.
     left: usize,
 }
 
@@ -148,8 +148,8 @@ impl<'a> Evaluation<'a> {
         }
     }
 
-    /// `&&`, `||`, `all` and `exists`: the first item that is `decisive` decides, whatever errors came
-    /// before it.
+    /// Evaluates `&&`, `||`, `all` and `exists`: the first item that is `decisive` is the result, even after
+    /// errors.
     fn decide<T>(
         &mut self,
         items: impl IntoIterator<Item = T>,
@@ -193,7 +193,8 @@ impl<'a> Evaluation<'a> {
         Ok(Value::Map(entries.into()))
     }
 
-    /// The value of a key that is a string; `None` if there is none. Only maps have fields.
+    /// The value of a field, a string key of a map; `None` if the map has no such key. Other types
+    /// have no fields.
     fn field(&mut self, map: &Value<'a>, key: &str) -> Result<Option<Value<'a>>, Stop> {
         match map {
             Value::EventMap(index) => self.event_field(*index, key),
@@ -325,7 +326,7 @@ impl<'a> Evaluation<'a> {
     /// Whether a list has an element, or a map a key.
     fn contains(&mut self, container: &Value<'a>, wanted: &Value<'a>) -> Result<bool, Stop> {
         match container {
-            // Without a copy of the elements.
+            // Iterates over the elements without copying them.
             Value::List(elements) => {
                 for element in elements.iter() {
                     if self.equal(element, wanted)? {
@@ -349,7 +350,8 @@ impl<'a> Evaluation<'a> {
         }
     }
 
-    /// Values of different types are not equal, but numbers of different types may be.
+    /// Compares two values. Values of different types are not equal, but numbers of different types
+    /// may be.
     fn equal(&mut self, left: &Value<'a>, right: &Value<'a>) -> Result<bool, Stop> {
         self.spend(1)?;
         match (left, right) {
@@ -489,7 +491,7 @@ impl<'a> Evaluation<'a> {
         }
     }
 
-    /// Evaluates with one more variable.
+    /// Evaluates a node with one more variable.
     fn with<T>(
         &mut self,
         variable: Value<'a>,
@@ -503,12 +505,12 @@ impl<'a> Evaluation<'a> {
     }
 }
 
-/// The position in a list.
+/// Converts an index to a position in a list.
 fn position(index: &Value<'_>) -> Option<usize> {
     usize::try_from(index.integer()?).ok()
 }
 
-/// Operands of one type; an overflow or a division by zero is an error.
+/// Computes with operands of one type; `None` on overflow and division by zero.
 fn arithmetic<'a>(operator: Operator, left: &Value<'a>, right: &Value<'a>) -> Option<Value<'a>> {
     match (left, right) {
         (Value::Int(left), Value::Int(right)) => {
@@ -538,14 +540,14 @@ fn arithmetic<'a>(operator: Operator, left: &Value<'a>, right: &Value<'a>) -> Op
             Operator::Subtract => left - right,
             Operator::Multiply => left * right,
             Operator::Divide => left / right,
-            // CEL has no remainder of doubles.
+            // CEL does not define the remainder of doubles.
             _ => return None,
         })),
         _ => None,
     }
 }
 
-/// The conversions that CEL has between numbers, strings and bools.
+/// Converts between numbers, strings and bools, as CEL defines it.
 fn convert(function: Function, value: Value<'_>) -> Option<Value<'_>> {
     Some(match (function, value) {
         (Function::Bool, value @ Value::Bool(_))
@@ -575,7 +577,7 @@ fn convert(function: Function, value: Value<'_>) -> Option<Value<'_>> {
     })
 }
 
-/// A double without its fraction; NaN and infinity have none.
+/// Truncates a double to an integer; `None` for NaN and infinity.
 fn whole(value: f64) -> Option<i128> {
     value.is_finite().then_some(value as i128)
 }

@@ -24,7 +24,7 @@ pub(super) struct Spanned<'t> {
     pub(super) end: usize,
 }
 
-/// Longer ones before those with which they begin.
+/// The symbols. A symbol precedes its own prefixes, so that the longest one matches.
 const SYMBOLS: [&str; 24] = [
     "&&", "||", "==", "!=", "<=", ">=", "<", ">", "!", "+", "-", "*", "/", "%", "?", ":", "(", ")", "[", "]",
     "{", "}", ",", ".",
@@ -185,7 +185,7 @@ impl<'t> Lexer<'t> {
         }
     }
 
-    /// A string from its first quote on.
+    /// Reads a string, beginning with its first quote.
     fn string(&mut self, raw: bool) -> Result<Token<'t>, Refusal> {
         let start = self.position;
         let rest = self.rest();
@@ -212,7 +212,7 @@ impl<'t> Lexer<'t> {
         }
     }
 
-    /// What follows a backslash.
+    /// Reads the escape sequence after a backslash.
     fn escape(&mut self, at: usize) -> Result<char, Refusal> {
         let digits = match self.next() {
             Some('a') => return Ok('\x07'),
@@ -252,7 +252,7 @@ impl<'t> Lexer<'t> {
     }
 }
 
-/// A part of the expression as a refusal shows it.
+/// Shortens a part of the expression for an error message.
 pub(super) fn clip(text: &str) -> String {
     const SHOWN: usize = 40;
     let mut characters = text.chars();

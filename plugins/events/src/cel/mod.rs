@@ -1,17 +1,17 @@
 //! Filter expressions: a subset of CEL, the Common Expression Language, with bounded cost.
 //!
-//! [`Program::compile`] reads an expression once, resolves its names and refuses it with a position
-//! if it cannot be evaluated. [`Program::matches`] evaluates it for one event.
+//! [`Program::compile`] parses an expression once, resolves its names, and rejects it with a
+//! position if it cannot be evaluated. [`Program::matches`] evaluates it for one event.
 //!
-//! Expressions are written by clients, one instance evaluates those of all subscribers, and a fault
-//! is counted against the component. Therefore everything is bounded: the text, its nesting, its
-//! nodes, its regular expressions, and the steps of an evaluation ([`Input::budget`]). No input
-//! panics. This is why parser and evaluator are written here and not taken from a library: those
-//! that exist do not count the steps of an evaluation.
+//! Clients write the expressions, one plugin instance evaluates those of all subscribers, and a
+//! fault is counted against the component. Therefore everything is bounded: the text, its nesting,
+//! its nodes, its regular expressions, and the steps of an evaluation ([`Input::budget`]). No input
+//! causes a panic. The existing libraries for CEL do not count the steps of an evaluation, so this
+//! module has its own parser and evaluator.
 //!
-//! The language is that of CEL's specification without bytes, timestamps, durations, types as values,
-//! messages and optional values. JSON numbers without a fraction are `int`, or `uint` if they are too
-//! large for it; all others are `double`.
+//! The language is CEL as specified, but without bytes, timestamps, durations, types as values, messages and
+//! optional values. JSON numbers without a fraction are `int`, or `uint` if they are too large for `int`; all
+//! others are `double`.
 
 mod document;
 mod eval;
@@ -27,22 +27,22 @@ use std::fmt;
 
 use tree::Node;
 
-/// Bytes of an expression.
+/// Maximum bytes of an expression.
 pub const MAX_LENGTH: usize = 4096;
-/// Nodes of an expression: literals, names, operators, calls.
+/// Maximum nodes of an expression: literals, names, operators, calls.
 pub const MAX_NODES: usize = 512;
-/// Levels of an expression. Parser and evaluator call themselves once for each.
+/// Maximum levels of nesting of an expression, which bounds the recursion of parser and evaluator.
 pub const MAX_DEPTH: usize = 32;
-/// Macros (`all`, `exists`, `exists_one`, `filter`, `map`) within each other.
+/// Maximum nesting of macros (`all`, `exists`, `exists_one`, `filter`, `map`).
 pub const MAX_MACROS: usize = 2;
-/// Bytes of the compiled regular expressions of one expression.
+/// Maximum bytes of the compiled regular expressions of one expression.
 pub const MAX_PATTERNS: usize = 16 << 10;
-/// Values and keys in the JSON of an event that an expression reads.
+/// Maximum values and keys in the JSON of an event that an expression reads.
 pub const MAX_VALUES: usize = 250_000;
-/// Steps that every evaluation may take; the bytes of the event are added.
+/// Steps of every evaluation's budget, in addition to those for the size of the event.
 pub const BASE_STEPS: usize = 10_000;
 
-/// Why an expression is refused, and where.
+/// Why an expression is rejected, and the position.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Refusal {
     /// The line, counted from 1.
@@ -54,7 +54,7 @@ pub struct Refusal {
 }
 
 impl Refusal {
-    /// A refusal for what is at a byte of the text.
+    /// A refusal at a byte of the text.
     fn at(text: &str, byte: usize, reason: String) -> Self {
         let mut end = byte.min(text.len());
         while !text.is_char_boundary(end) {
@@ -76,7 +76,7 @@ impl fmt::Display for Refusal {
     }
 }
 
-/// What an expression is evaluated over.
+/// The event for which an expression is evaluated.
 #[derive(Clone, Copy, Debug)]
 pub struct Input<'a> {
     /// The variable `kind`.
@@ -88,8 +88,8 @@ pub struct Input<'a> {
 }
 
 impl Input<'_> {
-    /// Steps that an evaluation may take. They depend on the event alone, so that a decision does not
-    /// depend on the other events of its batch.
+    /// The maximum steps of an evaluation. They depend on this event only, so that its decision does not
+    /// depend on the other events of the batch.
     pub fn budget(&self) -> usize {
         BASE_STEPS.saturating_add(self.body.len())
     }
@@ -108,7 +108,7 @@ impl Program {
     /// Whether the event matches. An event does not match if the evaluation fails, needs more steps
     /// than its budget, or results in anything but a bool.
     ///
-    /// The JSON is read when the evaluation first needs it, and at most once.
+    /// The JSON is parsed when the evaluation first needs it, and at most once.
     pub fn matches(&self, input: Input<'_>) -> bool {
         eval::matches(&self.0, input)
     }

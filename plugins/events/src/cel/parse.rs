@@ -1,8 +1,8 @@
 //! Parser: from the text to a [`Node`], with names resolved.
 //!
-//! Recursive descent over CEL's grammar. Everything that can be known before there is an event is
-//! checked here: names, types of operands where they are fixed and, in [`calls`], numbers of
-//! arguments and patterns.
+//! Recursive descent over CEL's grammar. The parser checks everything that does not depend on an
+//! event: names, types of operands where they are fixed and, in [`calls`], numbers of arguments and
+//! patterns.
 
 mod calls;
 
@@ -41,7 +41,7 @@ struct Parser<'t> {
     tokens: Vec<Spanned<'t>>,
     /// Index of the next token.
     next: usize,
-    /// Variables of the macros around the present place, outermost first.
+    /// Variables of the macros around the current token, outermost first.
     variables: Vec<&'t str>,
     depth: usize,
     nodes: usize,
@@ -65,7 +65,7 @@ const PRODUCTS: [(&str, Operator); 3] = [
     ("/", Operator::Divide),
     ("%", Operator::Remainder),
 ];
-/// What CEL reserves. Fields may have these names.
+/// Identifiers that CEL reserves. Fields may have these names.
 const RESERVED: [&str; 17] = [
     "as",
     "break",
@@ -94,7 +94,7 @@ impl<'t> Parser<'t> {
             .map_or(&Token::End, |spanned| &spanned.token)
     }
 
-    /// Where the next token begins.
+    /// The byte at which the next token begins.
     fn here(&self) -> usize {
         self.tokens
             .get(self.next)
@@ -105,7 +105,7 @@ impl<'t> Parser<'t> {
         self.next += 1;
     }
 
-    /// Takes a symbol if it is next.
+    /// Consumes the next token if it is this symbol.
     fn take(&mut self, symbol: &str) -> bool {
         let found = matches!(self.peek(), Token::Symbol(it) if *it == symbol);
         if found {
@@ -126,7 +126,7 @@ impl<'t> Parser<'t> {
         Err(Refusal::at(self.text, at, reason.into()))
     }
 
-    /// Refuses the next token.
+    /// Rejects the next token.
     fn expected<T>(&self, expected: &str) -> Result<T, Refusal> {
         let found = match self.tokens.get(self.next) {
             Some(Spanned { token, start, end }) if *token != Token::End => {
@@ -159,7 +159,7 @@ impl<'t> Parser<'t> {
         self.refuse(at, reason)
     }
 
-    /// Runs a rule one level deeper.
+    /// Applies a grammar rule one nesting level deeper.
     fn deeper(&mut self, rule: impl FnOnce(&mut Self) -> Parsed) -> Parsed {
         if self.depth >= MAX_DEPTH {
             return self.too_deep(self.here());
@@ -170,7 +170,7 @@ impl<'t> Parser<'t> {
         result
     }
 
-    /// Refuses an operand that is never of the type.
+    /// Rejects an operand that can never have the expected type.
     fn kind(&self, node: &Node, expected: &str, what: &str) -> Result<(), Refusal> {
         match node.kind() {
             Some(found) if found != expected => self.refuse(node.at, format!("found a {found}, but {what}")),
@@ -182,7 +182,7 @@ impl<'t> Parser<'t> {
         self.kind(node, "bool", what)
     }
 
-    /// `a ? b : c`, or less.
+    /// Parses `a ? b : c`, or an expression without the conditional operator.
     fn expression(&mut self) -> Parsed {
         self.deeper(|it| {
             let condition = it.any()?;
@@ -230,7 +230,7 @@ impl<'t> Parser<'t> {
         self.node(at, make(operands.into()))
     }
 
-    /// The operator of a table that is next.
+    /// Consumes the next token if it is an operator of the table.
     fn operator(&mut self, table: &[(&str, Operator)]) -> Option<Operator> {
         let Token::Symbol(symbol) = self.peek() else {
             return None;
@@ -258,7 +258,8 @@ impl<'t> Parser<'t> {
         }
     }
 
-    /// Refuses operands that are never comparable: they are a mistake, such as a missing quote.
+    /// Rejects operands that are never comparable, which indicate a mistake, such as a missing
+    /// quote.
     fn comparable(&self, operator: Operator, left: &Node, right: &Node) -> Result<(), Refusal> {
         let Some(second) = right.kind() else {
             return Ok(());
@@ -275,7 +276,7 @@ impl<'t> Parser<'t> {
         };
         match operator {
             _ if first == second => Ok(()),
-            // Everything may be compared with null.
+            // Values of every type may be compared with null.
             Operator::Equal | Operator::NotEqual if first == "null" || second == "null" => Ok(()),
             _ => self.refuse(
                 right.at,
@@ -314,7 +315,8 @@ impl<'t> Parser<'t> {
         if !self.take("-") {
             return self.member();
         }
-        // Part of the number, because the least integer has no positive counterpart.
+        // The sign is parsed as part of a number, because the least integer has no positive
+        // counterpart.
         let literal = match *self.peek() {
             Token::Int(value) => match 0_i64.checked_sub_unsigned(value) {
                 Some(value) => Expression::Int(value),
@@ -337,7 +339,7 @@ impl<'t> Parser<'t> {
         self.members(primary)
     }
 
-    /// The fields, elements and methods of a value.
+    /// Parses the fields, elements and methods after a value.
     fn members(&mut self, mut value: Node) -> Parsed {
         loop {
             let at = self.here();
@@ -407,7 +409,7 @@ impl<'t> Parser<'t> {
         self.node(at, literal)
     }
 
-    /// Elements separated by commas up to the end; the last one may have a comma too.
+    /// Parses elements separated by commas, up to the closing symbol; a trailing comma is allowed.
     fn elements<T>(
         &mut self,
         end: &str,
@@ -440,7 +442,7 @@ impl<'t> Parser<'t> {
     }
 
     fn variable(&mut self, at: usize, name: &str) -> Parsed {
-        // The innermost one hides the others.
+        // The innermost variable shadows outer ones with its name.
         if let Some(index) = self.variables.iter().rposition(|it| *it == name) {
             return self.node(at, Expression::Local(index));
         }

@@ -2,10 +2,10 @@
 
 use regex_lite::Regex;
 
-/// A part of an expression.
+/// A node of an expression.
 #[derive(Debug)]
 pub(super) struct Node {
-    /// The byte of the text to which refusals point.
+    /// The byte of the text at which a refusal reports this node.
     pub(super) at: usize,
     /// One more than the depth of the deepest operand.
     pub(super) depth: usize,
@@ -26,7 +26,7 @@ pub(super) enum Expression {
     Kind,
     /// The variable `subject`.
     Subject,
-    /// The variable of a macro, by the number of macros around it.
+    /// The variable of a macro, by the number of macros around that macro.
     Local(usize),
     List(Box<[Node]>),
     /// Keys and values in turn.
@@ -43,7 +43,7 @@ pub(super) enum Expression {
     Binary(Operator, Box<[Node; 2]>),
     Call(Function, Box<[Node]>),
     Matches(Box<Node>, Box<Pattern>),
-    /// A list or map, and what is evaluated for each of its elements.
+    /// A list or map, and the expressions that are evaluated for each of its elements.
     Macro(Macro, Box<Node>, Box<[Node]>),
 }
 
@@ -84,7 +84,7 @@ pub(super) enum Macro {
     ExistsOne,
     Filter,
     Map,
-    /// `map` with a condition before what it results in.
+    /// `map` with three arguments: a condition precedes the result.
     FilterMap,
 }
 
@@ -97,7 +97,7 @@ pub(super) struct Pattern {
 }
 
 impl Node {
-    /// The type of the result, where every evaluation has the same.
+    /// The type of the result, if it is the same in every evaluation.
     pub(super) fn kind(&self) -> Option<&'static str> {
         use Expression as E;
         Some(match &self.expression {

@@ -21,7 +21,7 @@ pub(super) enum Value<'a> {
     EventMap(usize),
 }
 
-/// A text of the expression or the event, or one that was made.
+/// A string of the expression or the event, or one that the evaluation created.
 #[derive(Clone, Debug)]
 pub(super) enum Text<'a> {
     Borrowed(&'a str),
@@ -44,8 +44,7 @@ impl From<String> for Value<'_> {
 }
 
 impl Value<'_> {
-    /// The order of two numbers of any type. `None` if one is not a number, or not comparable, as NaN
-    /// is.
+    /// The order of two numbers of any type. `None` if a value is not a number, or is NaN.
     pub(super) fn order_of_numbers(&self, other: &Self) -> Option<Ordering> {
         match (self, other) {
             (Self::Double(a), Self::Double(b)) => a.partial_cmp(b),
@@ -69,12 +68,12 @@ impl Value<'_> {
     }
 }
 
-/// Compares without rounding: an integer of 64 bits may have no equal double.
+/// Compares without rounding, because a 64-bit integer may have no exact double.
 fn order(integer: i128, double: f64) -> Option<Ordering> {
     if double.is_nan() {
         return None;
     }
-    // Saturates, which leaves the order as it is: integers have 64 bits.
+    // The cast saturates, which does not change the order because `integer` has 64 bits.
     let whole = double.trunc();
     let order = integer.cmp(&(whole as i128));
     Some(order.then_with(|| whole.partial_cmp(&double).unwrap_or(Ordering::Equal)))

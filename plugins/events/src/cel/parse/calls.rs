@@ -22,7 +22,7 @@ const METHODS: [&str; 10] = [
 ];
 
 impl<'t> Parser<'t> {
-    /// A call without a value before it, after the parenthesis.
+    /// Parses a call of a global function, after its opening parenthesis.
     pub(super) fn function(&mut self, at: usize, name: &str) -> Parsed {
         let function = match name {
             "has" => return self.has(at),
@@ -54,7 +54,7 @@ impl<'t> Parser<'t> {
         self.node(at, Expression::Call(function, Box::new(arguments)))
     }
 
-    /// The arguments of a call up to its end.
+    /// Parses the arguments of a call, up to its closing parenthesis.
     fn arguments<const COUNT: usize>(&mut self, at: usize, name: &str) -> Result<[Node; COUNT], Refusal> {
         let arguments = self.elements(")", Self::expression)?;
         let found = arguments.len();
@@ -76,7 +76,7 @@ impl<'t> Parser<'t> {
         }
     }
 
-    /// A call on a value, after the parenthesis.
+    /// Parses a call of a method, after its opening parenthesis.
     pub(super) fn method(&mut self, at: usize, name: &'t str, target: Node) -> Parsed {
         let function = match name {
             "size" => {
@@ -111,7 +111,8 @@ impl<'t> Parser<'t> {
         self.node(at, Expression::Call(function, Box::new([target, argument])))
     }
 
-    /// A macro: its variable, a comma, and what is evaluated with it.
+    /// Parses the arguments of a macro: its variable, and the expressions that are evaluated with
+    /// it.
     fn macro_(&mut self, at: usize, name: &str, which: Macro, range: Node) -> Parsed {
         if !matches!(range.kind(), None | Some("list" | "map")) {
             return self.refuse(range.at, format!("`{name}` expects a list or map before it"));
@@ -149,8 +150,8 @@ impl<'t> Parser<'t> {
         let Expression::Text(written) = &pattern.expression else {
             return self.refuse(pattern.at, "`matches` expects a regular expression in quotes");
         };
-        // The least limit with which it compiles is close to the size of the automaton, on which the
-        // time of a search depends.
+        // The smallest limit with which the pattern compiles is close to the size of its automaton, which
+        // determines the time of a search.
         let mut limit = 1 << 8;
         let regex = loop {
             match RegexBuilder::new(written).size_limit(limit).build() {

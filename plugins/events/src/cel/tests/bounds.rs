@@ -9,7 +9,7 @@ use super::*;
 type Case<'a> = (&'a str, &'a dyn Fn(usize) -> String, usize, String);
 
 #[test]
-fn expression_beyond_a_bound_is_refused() {
+fn expression_beyond_a_bound_is_rejected() {
     let padded = |length: usize| format!("true{}", " ".repeat(length - 4));
     let list = |count: usize| format!("kind in [{}]", vec!["kind"; count].join(","));
     let parentheses = |depth: usize| format!("{}true{}", "(".repeat(depth), ")".repeat(depth));
@@ -24,7 +24,7 @@ fn expression_beyond_a_bound_is_refused() {
     let patterns = |count: usize| vec!["kind.matches('((a|b|ab)*c)')"; count].join("||");
     let cases: [Case<'_>; 8] = [
         ("bytes", &padded, MAX_LENGTH, format!("the limit is {MAX_LENGTH}")),
-        // With the list, `kind` and `in`.
+        // The list, `kind` and `in` are nodes too.
         ("list", &list, MAX_NODES - 3, format!("the limit is {MAX_NODES}")),
         (
             "parentheses",
@@ -56,7 +56,7 @@ fn expression_beyond_a_bound_is_refused() {
             MAX_MACROS,
             format!("within {MAX_MACROS} other macros"),
         ),
-        // This one needs a kibibyte.
+        // This pattern needs one KiB.
         (
             "patterns",
             &patterns,
@@ -72,7 +72,7 @@ fn expression_beyond_a_bound_is_refused() {
 }
 
 #[test]
-fn regular_expression_beyond_its_size_is_refused() {
+fn regular_expression_beyond_its_size_is_rejected() {
     for pattern in [
         "a{10000}",
         "(a{100}){100}",
@@ -92,8 +92,8 @@ fn with(body: &str) -> Input<'_> {
 
 #[test]
 fn event_does_not_match_when_the_evaluation_exceeds_its_steps() {
-    // About three steps for each pair of numbers: more than are allowed for 100 numbers, and less
-    // for 40.
+    // Each pair of numbers costs about three steps: more than the budget for 100 numbers, and less
+    // for 30.
     let list = |count: usize| {
         let numbers: Vec<_> = (0..count).map(|number| number.to_string()).collect();
         format!(
@@ -105,11 +105,11 @@ fn event_does_not_match_when_the_evaluation_exceeds_its_steps() {
     let pairs = compile("event.l.all(x, event.l.all(y, x + y >= 0))");
     assert!(pairs.matches(with(&list(30))));
     assert!(!pairs.matches(with(&list(100))));
-    // Nothing makes up for it.
+    // An exhausted budget is not absorbed by `||`.
     let pairs = compile("event.l.all(x, event.l.all(y, x + y >= 0)) || true");
     assert!(pairs.matches(with(&list(30))));
     assert!(!pairs.matches(with(&list(100))));
-    // A loop over a list is allowed for every event, however long.
+    // A single loop over a list fits into the budget of any event, however long the list.
     assert!(compile("event.l.exists(x, x < 0) || true").matches(with(&list(100_000))));
     // Searches with a regular expression cost more for each byte.
     let search = compile("event.text.matches('(a|aa|aaa)*(a|b)*c') || true");
@@ -118,9 +118,9 @@ fn event_does_not_match_when_the_evaluation_exceeds_its_steps() {
 }
 
 #[test]
-fn event_of_too_many_values_does_not_match() {
+fn event_with_too_many_values_does_not_match() {
     let body = |count: usize| format!(r#"{{"l": [{}0]}}"#, "0,".repeat(count - 1));
-    // Besides them there are the map, the key and the list.
+    // In addition to the numbers the event has a map, a key and a list.
     let expression = compile("event.l[0] == 0");
     assert!(expression.matches(with(&body(MAX_VALUES - 3))));
     assert!(!expression.matches(with(&body(MAX_VALUES - 2))));
@@ -128,8 +128,8 @@ fn event_of_too_many_values_does_not_match() {
     assert!(!compile("has(event.l)").matches(with(&deep)));
 }
 
-/// The time of an evaluation is bounded by its steps. The limit of the test is far above it, because
-/// this build is not optimised and the machine may be busy.
+/// The steps bound the time of an evaluation. The limit of the test is far above the usual time, because this
+/// build is not optimised and the machine may be busy.
 #[test]
 fn worst_expressions_end_within_their_steps() {
     let body = format!(
@@ -168,7 +168,7 @@ fn worst_expressions_end_within_their_steps() {
     }
 }
 
-/// Numbers without a pattern, the same in each run.
+/// A pseudorandom number generator with a fixed seed.
 struct Random(u64);
 
 impl Random {
@@ -181,7 +181,7 @@ impl Random {
 }
 
 #[test]
-fn random_texts_are_compiled_or_refused() {
+fn random_texts_are_compiled_or_rejected() {
     const PARTS: [&str; 62] = [
         "event",
         "kind",
@@ -264,12 +264,12 @@ fn random_texts_are_compiled_or_refused() {
             }
         }
     }
-    assert!(taken > 100, "the parts make {taken} expressions");
+    assert!(taken > 100, "only {taken} texts compile");
 }
 
-/// Expressions that compile, cut and changed in one place.
+/// Truncates valid expressions, and changes them in one place.
 #[test]
-fn damaged_expressions_are_compiled_or_refused() {
+fn damaged_expressions_are_compiled_or_rejected() {
     let expressions = [
         "event.instances.filter(i, i.cpus < 1).map(i, i.id) == ['b'] && has(event.labels.tier)",
         r#"event["message"].matches("^exit \"[0-9]+\" ü") || {'a': [1, 2u, .5e3]}.a[0] == int('7') ? true : false"#,

@@ -1,9 +1,9 @@
-//! What expressions result in.
+//! The results of expressions.
 
 use super::*;
 
 #[test]
-fn expressions_of_cel_have_its_results() {
+fn expressions_have_the_results_that_cel_specifies() {
     for expression in [
         // Variables.
         "kind == 'status_update_event'",
@@ -43,7 +43,7 @@ fn expressions_of_cel_have_its_results() {
         "event.labels == {'tier': 'front', 'while': 'x', 'com.example/owner': 'ops'}",
         "event.labels != {'tier': 'front'}",
         "event.instances[0] == {'cpus': 1, 'id': 'a'}",
-        // Order.
+        // Ordering.
         "1 < 1.5 && 2u > 1 && event.low < 0u && event.ratio <= 0.5 && event.ratio >= 0.5",
         "'a' < 'b' && 'B' < 'a' && 'a' < 'aa' && false < true",
         "event.timestamp > '2026-01-01' && event.timestamp < '2027'",
@@ -87,7 +87,7 @@ fn expressions_of_cel_have_its_results() {
 #[test]
 fn event_does_not_match_when_the_evaluation_fails() {
     for expression in [
-        // Fields and elements that are not there, and values that have none.
+        // Missing fields and elements, and values without fields or elements.
         "event.nothing == 1",
         "event.nothing != 1",
         "has(event.nothing.more)",
@@ -127,7 +127,7 @@ fn event_does_not_match_when_the_evaluation_fails() {
         "int(1e300) > 0",
         "int(event.big) > 0",
         "bool('no')",
-        // Results that are no bool.
+        // Results that are not bool.
         "event.appId",
         "event.healthy",
         "subject",
@@ -137,7 +137,7 @@ fn event_does_not_match_when_the_evaluation_fails() {
 }
 
 #[test]
-fn other_operand_of_a_logical_operator_makes_up_for_an_error() {
+fn logical_operator_absorbs_an_error_of_one_operand() {
     for (expression, expected) in [
         ("event.nothing == 1 || true", true),
         ("true || event.nothing == 1", true),

@@ -1,10 +1,10 @@
-//! Expressions that are refused.
+//! Expressions that are rejected.
 
 use super::*;
 
 #[test]
 #[allow(clippy::too_many_lines, reason = "a table of cases")]
-fn wrong_expression_is_refused_where_it_is_wrong() {
+fn invalid_expression_is_rejected_with_its_position() {
     for (expression, line, column, reason) in [
         // Syntax.
         ("event.appId = '/a'", 1, 13, "found `=`, expected `==`"),
@@ -146,7 +146,7 @@ fn wrong_expression_is_refused_where_it_is_wrong() {
             9,
             "`map` has 4 arguments, expected 2",
         ),
-        // Types that are known before there is an event.
+        // Types that are known at compile time.
         ("kind", 1, 1, "found a string, but the filter results in a bool"),
         ("event", 1, 1, "found a map, but the filter results in a bool"),
         ("1 + 2", 1, 3, "found a number, but the filter results in a bool"),
@@ -234,7 +234,7 @@ fn wrong_expression_is_refused_where_it_is_wrong() {
 }
 
 #[test]
-fn refusal_is_short_whatever_was_written() {
+fn refusal_is_short_for_any_expression() {
     let long = "x".repeat(4000);
     for expression in [
         long.clone(),
@@ -246,7 +246,7 @@ fn refusal_is_short_whatever_was_written() {
         format!("true \"{long}\""),
     ] {
         let text = format!("filter, {}", refusal(&expression));
-        // The host shows 500 bytes.
+        // The host shows at most 500 bytes.
         assert!(text.len() < 300, "{text}");
     }
 }
