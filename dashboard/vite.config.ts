@@ -7,7 +7,7 @@ export default defineConfig({
   base: "./",
   publicDir: "public",
   build: {
-    // Names stay the same: the daemon lists its files, and the checked-in build is compared.
+    // Names have no hash, because the daemon lists its files by name and the checked-in build is compared.
     rollupOptions: {
       output: {
         entryFileNames: "dashboard.js",
@@ -26,7 +26,7 @@ export default defineConfig({
       "^/(v1|metrics)": {
         target: daemon,
         changeOrigin: true,
-        // The daemon refuses requests of pages from elsewhere, such as from the server of vite.
+        // The daemon rejects requests of pages from other origins, such as vite's server.
         configure: (proxy) =>
           proxy.on("proxyReq", (request) => ["origin", "sec-fetch-site"].forEach((name) => request.removeHeader(name))),
       },

@@ -1,4 +1,4 @@
-/** The frame of every page: navigation, the connection to the daemon, the user, and what has happened. */
+/** The frame of every page: navigation, the connection to the daemon, the user, and notifications. */
 
 import { useCallback, useEffect, useMemo, useRef, useState } from "preact/hooks";
 import { get } from "./lib/api";
@@ -19,7 +19,7 @@ import { Workflow } from "./pages/workflow";
 const PAGES = ["overview", "apps", "discovery", "workflow", "kubernetes", "plugins", "cluster", "events"] as const;
 type Page = (typeof PAGES)[number];
 
-/** `#/apps/shop/web`: the page, and what is selected on it. */
+/** Parses `#/apps/shop/web`: the page, and the selected object. */
 function route(): { page: Page; rest: string } {
   const [name = "", ...rest] = location.hash.replace(/^#\/?/, "").split("/");
   const page = PAGES.find((known) => known === name) ?? "overview";
@@ -34,7 +34,7 @@ function decoded(part: string): string {
   }
 }
 
-/** The overview: asked for once, then as the daemon sends it. */
+/** The overview, which the daemon sends as a stream. */
 function useOverview(): { overview: Overview | undefined; lost: boolean } {
   const [overview, setOverview] = useState<Overview>();
   const [lost, setLost] = useState(false);
@@ -45,7 +45,7 @@ function useOverview(): { overview: Overview | undefined; lost: boolean } {
           try {
             setOverview(JSON.parse(data) as Overview);
           } catch {
-            // A document that was cut: the next one replaces it.
+            // The document is truncated; the next one replaces it.
           }
         },
         state: (error) => setLost(error !== undefined),

@@ -1,4 +1,4 @@
-"""A stand-in for the daemon, which answers as each test says and remembers what it was asked."""
+"""A stand-in for the daemon, with scripted answers, which records the requests."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import threading
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from urllib.parse import parse_qs, urlsplit
 
-# Before anything of Airflow is imported: nothing of this machine's own set-up is to be touched.
+# Set before Airflow is imported, so that tests do not touch this machine's Airflow.
 os.environ["AIRFLOW_HOME"] = tempfile.mkdtemp(prefix="airflow-")
 os.environ["AIRFLOW__CORE__UNIT_TEST_MODE"] = "False"
 os.environ["AIRFLOW__CORE__LOAD_EXAMPLES"] = "False"
@@ -18,7 +18,7 @@ import pytest
 
 
 class StandIn:
-    """Answers are `(status, body)`; a list of them is used up, its last one stays."""
+    """Answers are `(status, body)`. A list of answers is consumed in order, and its last one is repeated."""
 
     def __init__(self) -> None:
         self.requests: list[dict] = []
@@ -28,11 +28,11 @@ class StandIn:
             "DELETE": [(200, "{}")],
         }
         self.events: list[dict] = []
-        # What `/v0/queue` lists of every job, by id.
+        # The reasons in `/v0/queue`, by job id.
         self.reasons: dict[str, dict] = {}
-        # What a container wrote, by stream.
+        # The output of a container, by stream.
         self.written: dict[str, bytes] = {"stdout": b"", "stderr": b""}
-        # Requests whose answers are lost on their way, by method; they are carried out.
+        # Methods of requests whose answers are lost after the request was executed.
         self.lost: list[str] = []
         stand_in = self
 
@@ -117,7 +117,7 @@ class StandIn:
 
     def asked(self, method: str, path: str = "/v0/") -> list[dict]:
         found = [it for it in self.requests if it["method"] == method and it["path"].startswith(path)]
-        # Reading a log is no look at a status.
+        # Requests for a log do not count.
         return [it for it in found if not it["path"].endswith("/log")]
 
     def stop(self) -> None:

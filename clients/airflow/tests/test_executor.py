@@ -1,4 +1,4 @@
-"""The executor: what it asks for, and what it tells Airflow."""
+"""The executor: the requests that it sends, and the states that it reports to Airflow."""
 
 from __future__ import annotations
 
@@ -95,7 +95,7 @@ def test_workload_is_queued_completely_and_without_secrets(executor, daemon):
     assert "secret" not in json.dumps(body)
     assert not any("JWT" in name or "SQL" in name or "FERNET" in name for name in body["environment"])
     assert body["unique"] is True and body["request_key"]
-    # It takes up a slot from now on.
+    # The workload occupies a slot from now on.
     assert executor.running == {workload.ti.key} and not executor.queued_tasks
     assert executor.get_event_buffer() == {workload.ti.key: (TaskInstanceState.QUEUED, "airflow.001")}
 
@@ -117,7 +117,7 @@ def test_states_are_reported_to_airflow(executor, daemon):
     said = f"TASK_FAILED said. Output of its container: {log}"
     assert executor.event_buffer[loads[2].ti.key] == (TaskInstanceState.FAILED, said)
     assert not executor.running
-    # Nothing is told twice.
+    # No state is reported twice.
     executor.get_event_buffer()
     executor.sync()
     assert executor.get_event_buffer() == {}
@@ -142,7 +142,7 @@ def test_workload_is_sent_again_with_the_same_key_after_a_lost_response(executor
     workload = Workload(1)
     hand_over(executor, workload)
     assert workload.ti.key in executor.queued_tasks and not executor.running
-    # The job is there by now.
+    # The daemon has queued the job meanwhile.
     daemon.answers["POST"] = [(409, {"message": "it is active"})]
     executor._process_workloads([workload])
     assert executor.running == {workload.ti.key} and not executor.queued_tasks
@@ -154,7 +154,7 @@ def test_workload_is_sent_again_with_the_same_key_after_a_lost_response(executor
 
 
 def test_earlier_run_of_the_same_try_is_not_mistaken_for_this_one(executor, daemon):
-    # Airflow gives each hand-over an id of its own; the first one was deferred, and its process still ends.
+    # Airflow assigns a new id whenever it queues the workload. The first run was deferred and is ending.
     first, second = (Workload(1, external_executor_id=name) for name in ("one", "two"))
     hand_over(executor, first)
     assert executor.get_event_buffer() == {first.ti.key: (TaskInstanceState.QUEUED, "one")}
@@ -186,13 +186,13 @@ def test_max_wait_ends_before_the_token_expires(executor, daemon):
         hand_over(executor, workload)
         limit = daemon.asked("POST")[-1]["json"]["max_wait"]
         assert most - 30 < limit <= most
-    # One that was made a while ago, and one that says that it wants to wait for less.
+    # An older token, and a task with a shorter `max_wait`.
     old, brief = Workload(8), Workload(9, executor_config={"max_wait": 7})
     old.token = token(iat=now - 400.0, exp=now + 200.0)
     hand_over(executor, old, brief)
     [late, short] = [asked["json"]["max_wait"] for asked in daemon.asked("POST")[-2:]]
     assert 50 < late <= 80.0 and short == 7
-    # There is no time left: it would start in vain.
+    # Too little time is left to start the container before the token expires.
     asked = len(daemon.asked("POST"))
     dead = Workload(10)
     dead.token = token(iat=now - 550.0, exp=now + 50.0)
@@ -225,7 +225,7 @@ def test_pending_reason_is_in_the_tasks_events_and_log_once(executor, daemon, mo
         "message": "no active agent satisfies `gpu:true`",
         "unsatisfied_constraints": ["gpu:true"],
     }
-    # Of too little of something a note is made when it lasts.
+    # A lack of resources is reported only after the task has been pending for some time.
     short = {
         "code": "InsufficientCpus",
         "message": "not enough CPU on 3 of 3 offers",
@@ -245,7 +245,7 @@ def test_pending_reason_is_in_the_tasks_events_and_log_once(executor, daemon, mo
     assert [log.extra for log in executor._task_event_logs] == [unsatisfied["message"], short["message"]]
     lines = [json.loads(line) for line in (tmp_path / f"{Workload.log_path}.cluster.log").open()]
     assert [line["event"] for line in lines] == [f"pending: {why['message']}" for why in (unsatisfied, short)]
-    # What it waited for is said when it is given up.
+    # The failure of a pending task contains its pending reason.
     told(daemon, ("airflow.001", "TASK_FAILED"))
     executor.sync()
     [info] = [info for state, info in executor.event_buffer.values() if state == TaskInstanceState.FAILED]
@@ -253,7 +253,7 @@ def test_pending_reason_is_in_the_tasks_events_and_log_once(executor, daemon, mo
 
 
 def test_events_are_kept_until_airflow_has_stored_them(executor, daemon):
-    # Airflow 3.3 takes them out one by one, and reads them when it has all.
+    # Airflow 3.3 removes the events one by one, and reads them when it has removed all.
     hand_over(executor, Workload(1, executor_config={"cpu": 2}))
     events = [weakref.ref(log) for log in executor._task_event_logs]
     executor.sync()
@@ -270,7 +270,7 @@ def test_tasks_are_adopted_by_the_id_of_their_try(executor, daemon):
     runs, stranger, ended = (Workload(number).ti for number in (1, 2, 3))
     assert executor.try_adopt_task_instances([runs, stranger, ended]) == [stranger]
     assert executor.running == {runs.key}
-    # What ended while nobody looked is told.
+    # An end that happened before the adoption is reported.
     assert executor.event_buffer[ended.key][0] == TaskInstanceState.SUCCESS
     told(daemon, ("airflow.001", "TASK_FINISHED"))
     executor.sync()
@@ -282,7 +282,7 @@ def test_run_with_another_request_key_is_not_adopted(executor, daemon):
         status = {"status": {"state": "TASK_FINISHED"}, "request_key": name}
         return 200, status
 
-    # The old scheduler stored that it would hand the task over again, and was killed before it did.
+    # The old scheduler stored a new id for the task, and was killed before it queued the task with it.
     deferred, same = (Workload(number, external_executor_id="two").ti for number in (1, 2))
     daemon.answers["GET"] = [answer("one"), answer("two")]
     assert executor.try_adopt_task_instances([deferred, same]) == [deferred]

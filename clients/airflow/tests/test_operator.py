@@ -1,4 +1,4 @@
-"""The operator: what it asks for, and how it takes each answer."""
+"""The operator: the requests that it sends, and how it handles each answer."""
 
 from __future__ import annotations
 
@@ -46,7 +46,8 @@ def test_bodies_match_the_recordings(case, daemon):
     operator(task_id=given["task_id"], image=given["image"], **case["input"]).execute({})
     [asked] = daemon.asked("POST")
     assert asked["path"] == "/v0/queue_command"
-    # As recorded, and what ours adds to it: a request is carried out once, and ends without its client.
+    # The recorded body, and the fields that this operator adds: they make the request idempotent, and end the
+# job if its client does not.
     body = asked["json"]
     added = {key: body.pop(key) for key in ("unique", "request_key", "max_wait", "max_runtime")}
     assert added["unique"] is True and added["max_wait"] == added["max_runtime"] == 330.0
@@ -117,7 +118,7 @@ def test_each_try_has_its_own_id(daemon):
         operator().execute({"ti": SimpleNamespace(id=f"00{number}")})
     first, second = (asked["json"]["airflow_task_id"] for asked in daemon.asked("POST"))
     assert (first, second) == ("airflow.d1.t1.001", "airflow.d1.t1.002")
-    # Without a weight of the try's own it is the task's.
+    # A try without a weight has the weight of its task.
     assert [it["json"]["priority"] for it in daemon.asked("POST")] == [1, 1]
     old = SimpleNamespace(run_id="manual__2026-11-20T00:00:00+00:00", try_number=1, map_index=-1)
     operator().execute({"ti": old})
@@ -154,7 +155,7 @@ def test_request_is_repeated_with_the_same_key_after_a_lost_response(daemon):
     bodies = [asked["json"] for asked in daemon.asked("POST")]
     assert len(bodies) == 3 and bodies[0] == bodies[1] == bodies[2]
     assert bodies[0]["unique"] is True and bodies[0]["request_key"]
-    # Another call is another request.
+    # Another call has another request key.
     operator().execute({})
     assert daemon.asked("POST")[-1]["json"]["request_key"] != bodies[0]["request_key"]
 
@@ -176,7 +177,7 @@ def test_active_job_with_another_key_is_not_followed(daemon, monkeypatch):
     ]
     operator().execute({})
     assert len(daemon.asked("POST")) == 2
-    # One that stays is waited for until the limit, and is not killed.
+    # The operator waits for a job that stays active until its timeout, and does not kill it.
     daemon.answers["POST"] = [(409, {"message": "it is active"})]
     daemon.answers["GET"] = [(200, leftover)]
     with pytest.raises(AirflowException, match="a job of another request with this id is active"):
@@ -199,7 +200,7 @@ def test_timeouts_are_sent_with_the_job():
 def test_container_output_is_copied_into_the_tasks_log(daemon, monkeypatch):
     lines = []
     output = Output(Daemon(), "t", lines.append)
-    # A character and a line that are cut by the end of a part.
+    # The end of a part splits a character and a line.
     text = "größe\nnext".encode()
     daemon.written = {"stdout": text[:3], "stderr": b""}
     output.copy()
@@ -209,7 +210,7 @@ def test_container_output_is_copied_into_the_tasks_log(daemon, monkeypatch):
     assert lines == ["größe", "[stderr] oops"]
     output.copy(last=True)
     assert lines == ["größe", "[stderr] oops", "next", "[stderr] \ufffd"]
-    # Another one goes on where this one was.
+    # Another instance continues at the last offset.
     daemon.written["stdout"] += b" more\n"
     Output(Daemon(), "t", lines.append, output.read).copy(last=True)
     assert lines[4:] == [" more"]
@@ -225,7 +226,7 @@ def test_copied_output_is_limited(daemon, monkeypatch):
     assert (
         said == f"Only the first 1 MiB of stdout are copied here; the rest is at {daemon.url}/v0/task/t/log"
     )
-    # A line that does not end is not kept for ever.
+    # A line without an end is split and not buffered without limit.
     daemon.written["stdout"] = b"y" * 200_000
     pieces = []
     monkeypatch.setattr("transom_airflow.daemon.MAX_CHUNK", 50_000)
@@ -298,7 +299,7 @@ def test_pending_reason_is_in_the_tasks_log_once(daemon, capsys, monkeypatch):
 
 def test_trigger_kills_the_container_of_a_marked_task(daemon):
     arguments = {"task_id": "t", "limits": [0.0, None, None, None, None], "poll_interval": 0.01}
-    # The daemon is away for a moment.
+    # The daemon does not answer the first request.
     daemon.lost = ["DELETE"]
     asyncio.run(ClusterTrigger(url=daemon.url, **arguments).on_kill())
     assert [it["path"] for it in daemon.asked("DELETE")] == ["/v0/task/t", "/v0/task/t"]
@@ -325,7 +326,7 @@ def test_triggerer_kills_only_the_container_of_the_marked_task(daemon):
             runner.to_cancel.append(1)
             await runner.cancel_triggers()
         else:
-            # As when the triggerer stops: another one goes on.
+            # Like a triggerer that stops; another triggerer continues.
             task.cancel()
         await asyncio.wait([task])
 
@@ -339,7 +340,7 @@ def test_kill_continues_when_the_triggerer_cancels_repeatedly(daemon):
     from airflow.jobs.triggerer_job_runner import TriggerRunner
 
     daemon.states("TASK_RUNNING")
-    # The daemon does not answer the first three requests: the kill is sent again meanwhile.
+    # The daemon does not answer the first three requests, so the kill has to be repeated.
     daemon.lost = ["DELETE", "DELETE", "DELETE"]
 
     async def marked():
@@ -350,7 +351,7 @@ def test_kill_continues_when_the_triggerer_cancels_repeatedly(daemon):
         runner.triggers[1]["task"] = task
         while not daemon.asked("GET"):
             await asyncio.sleep(0.01)
-        # As the triggerer does for as long as the trigger is there.
+        # The triggerer cancels the trigger repeatedly until it has ended.
         while not task.done():
             runner.to_cancel.append(1)
             await runner.cancel_triggers()
@@ -399,7 +400,7 @@ def test_limits_passed_depends_on_state_and_time():
     assert not passed("TASK_RUNNING", **long_ago)
     assert passed("TASK_RUNNING", startup=300.0)
     assert passed(None, startup=300.0)
-    # With a limit for running, the one for the start is over once it runs.
+    # With `running`, the limit `startup` no longer applies when the task runs.
     assert not passed("TASK_RUNNING", startup=300.0, running=60.0)
     assert passed("TASK_RUNNING", running=60.0, since=1.0)
     assert passed("TASK_STAGING", waiting=60.0)

@@ -6,6 +6,6 @@ import sys
 
 folder = os.path.dirname(os.path.abspath(__file__))
 if not __package__:
-    # Run as a folder: Python looks for modules in it, and not for the package that it is.
+    # Python searches the folder that it runs for modules. Search its parent, where the folder is a package.
     sys.path[0] = os.path.dirname(folder)
 importlib.import_module(os.path.basename(folder) + ".standalone").main()

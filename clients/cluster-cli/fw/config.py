@@ -22,7 +22,7 @@ VARIABLES = ("CLUSTER_CLI_CONFIG", "MESOS_CLI_CONFIG")
 
 
 class Login(NamedTuple):
-    """How to connect to a server, and the section that says so."""
+    """A server's credentials, whether its certificate is verified, and the section of these settings."""
 
     credentials: tuple[str, str] | None
     verify: bool
@@ -40,7 +40,7 @@ class Settings:
 
     @classmethod
     def read(cls) -> Settings:
-        """The file that the environment names, without the published program."""
+        """Reads the file that the environment names, for use without the published program."""
         try:
             import tomllib
         except ImportError:
@@ -136,7 +136,7 @@ class Settings:
 
 
 def key(name: str) -> str:
-    """A name as TOML writes it as a key."""
+    """A name in the form of a TOML key."""
     return name if re.fullmatch("[A-Za-z0-9_-]+", name) else json.dumps(name)
 
 

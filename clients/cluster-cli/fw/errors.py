@@ -4,7 +4,7 @@ from __future__ import annotations
 
 try:
     from avmesos.cli.exceptions import CLIException as Base
-except ImportError:  # The published program is missing, or this Python is too new for it.
+except ImportError:  # The published program is not installed, or does not support this Python.
     Base = Exception
 
 

@@ -1,7 +1,7 @@
-"""One HTTP exchange: bounded in time and size, and every status is told.
+"""One HTTP exchange, bounded in time and size. Every status is returned to the caller.
 
-Redirects are followed to the same path only, as a standby sends them to its leader, with the
-credentials, and never from TLS to none. No proxy is used.
+A redirect is followed, with the credentials, only to the same path, as a standby redirects to its
+leader, and never from TLS to plain HTTP. No proxy is used.
 """
 
 from __future__ import annotations

@@ -12,10 +12,10 @@ from . import exchange
 from .config import Login, Settings
 from .errors import CommandError
 
-#: Parts of names, in lower case, that frameworks of this kind have.
+#: Parts of the names of Kubernetes frameworks, in lower case.
 NAME_PARTS = ("fw", "m3s")
 PREFIX = "/api/fw/v0"
-#: The most characters of an error's body in a message.
+#: Maximum characters of an error's body in a message.
 MAX_MESSAGE = 500
 
 
@@ -29,7 +29,7 @@ class Framework(NamedTuple):
 
 
 def shown(text: str) -> str:
-    """Text for a terminal: hidden characters are written as escapes."""
+    """Makes a text safe for a terminal: hidden characters are written as escapes."""
     return "".join(c if c.isprintable() else c.encode("unicode_escape").decode() for c in text)
 
 
@@ -42,7 +42,7 @@ class Cluster:
         self._warned: set[str] = set()
 
     def send(self, method: str, url: str, login: Login, server: str) -> exchange.Answer:
-        """Sends a request; warns once of each server whose certificate is not verified."""
+        """Sends a request. Warns once about each server whose certificate is not verified."""
         if urlsplit(url).scheme == "https" and not login.verify and server not in self._warned:
             self._warned.add(server)
             print(
@@ -53,7 +53,7 @@ class Cluster:
         return exchange.send(method, url, login.credentials, login.verify, self.timeout)
 
     def frameworks(self) -> list[Framework]:
-        """All of them; entries without an id are left out."""
+        """All frameworks that the master lists; entries without an id are skipped."""
         url = f"{self.settings.master().rstrip('/')}/master/frameworks/"
         login = self.settings.master_login()
         try:
@@ -82,7 +82,7 @@ class Cluster:
         ]
 
     def is_ours(self, framework: Framework) -> bool:
-        """Whether `list` shows it."""
+        """Whether `list` shows this framework."""
         name = framework.name.lower()
         return any(part in name for part in NAME_PARTS) or self.settings.names(framework.name)
 
@@ -127,7 +127,7 @@ class Api:
         self.login = login
 
     def send(self, method: str, path: str) -> str:
-        """The body of a successful response; every other response is an error."""
+        """Returns the body of a successful response; raises an error for every other one."""
         server = f"the framework '{self.name}'"
         try:
             answer = self.cluster.send(method, f"{self.url}{PREFIX}/{path}", self.login, server)

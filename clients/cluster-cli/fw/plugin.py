@@ -1,7 +1,7 @@
-"""The commands, in the form in which the published program reads them.
+"""The commands, in the form that the published program expects.
 
-It parses the command line by `COMMANDS`, creates the class that `PLUGIN_CLASS` names and calls the
-method that has the command's name. Its parser wants options before arguments.
+That program parses the command line with `COMMANDS`, creates the class that `PLUGIN_CLASS` names and calls
+the method with the command's name. Its parser requires options before arguments.
 """
 
 from __future__ import annotations
@@ -16,10 +16,10 @@ from .frameworks import Cluster, shown
 
 try:
     from avmesos.cli.plugins import PluginBase
-except ImportError:  # The published program is missing, or this Python is too new for it.
+except ImportError:  # The published program is not installed, or does not support this Python.
 
     class PluginBase:  # type: ignore[no-redef]
-        """What the commands need of the published program's class."""
+        """The part of the published program's class that the commands need."""
 
         def __init__(self, settings: Any, config: Any):
             self.settings = settings
@@ -32,7 +32,7 @@ PLUGIN_CLASS = "Fw"
 VERSION = "0.1.0"
 SHORT_HELP = "Controls frameworks that run Kubernetes on the cluster"
 
-#: The timeout of a request in seconds, unless `timeout` in [agent] is another one.
+#: The timeout of a request in seconds, unless `timeout` in [agent] is set.
 TIMEOUT = 30
 
 NAME = "<framework-name>"
@@ -145,7 +145,7 @@ class Fw(PluginBase):  # type: ignore[misc]
 
     def scale(self, argv: dict[str, Any]) -> None:
         """Sets the number of instances of each chosen service."""
-        # The datastore comes first and agents last, in the order in which they need each other.
+        # In the order of dependencies: agents need servers, and servers need the datastore.
         services = (
             (argv["--kvstore"] or argv["--etcd"], "kvstore", "kvstore"),
             (argv["--manager"], "manager", "server"),
@@ -178,6 +178,6 @@ class Fw(PluginBase):  # type: ignore[misc]
 
 
 def _tell(text: str) -> None:
-    """Prints a body. A terminal gets no hidden characters; a file gets the body as it is."""
+    """Prints a body. Hidden characters are escaped for a terminal; a file receives the unchanged body."""
     text = text.rstrip("\n")
     print("\n".join(map(shown, text.split("\n"))) if sys.stdout.isatty() else text)

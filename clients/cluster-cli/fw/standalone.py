@@ -11,7 +11,7 @@ from .plugin import COMMANDS, SHORT_HELP, VERSION, Fw
 
 
 def parser() -> argparse.ArgumentParser:
-    """The same commands and options as `COMMANDS`; options may also follow arguments."""
+    """A parser for the commands and options in `COMMANDS`; options may also follow arguments."""
     top = argparse.ArgumentParser(prog="fw", description=SHORT_HELP)
     top.add_argument("--version", action="version", version=VERSION)
     commands = top.add_subparsers(dest="command", required=True, metavar="COMMAND")

@@ -30,7 +30,7 @@ def settings(**data: Any) -> Settings:
         ({"m3s": LOGIN}, "b", "m3s", True),
         ({"fw": {"a": LOGIN}}, "b", "fw.b", False),
         ({}, "a b", 'fw."a b"', False),
-        # A framework that is called like a key.
+        # A framework whose name is also a key.
         ({"fw": {"principal": LOGIN}}, "b", "fw.b", False),
     ],
 )

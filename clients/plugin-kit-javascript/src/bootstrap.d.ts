@@ -9,7 +9,7 @@ export interface Context {
   task: string;
   /** 0 for the first container of its role. */
   number: number;
-  /** Empty if the script is prepared before there is an offer; `attributes` likewise. */
+  /** Empty if the script is prepared before there is an offer; this is also true of `attributes`. */
   host: string;
   attributes: Pairs;
   image: string;
@@ -23,7 +23,7 @@ export interface Context {
   extensions: Pairs;
 }
 
-/** Replaces script, environment and arguments as a whole. */
+/** The prepared script, environment and arguments, which replace all those of the request. */
 export interface Prepared {
   script: Uint8Array;
   environment: Pairs;
@@ -34,11 +34,11 @@ export interface Prepared {
 export abstract class Bootstrap extends Plugin {
   static readonly world: "bootstrap-handler";
   /**
-   * Prepares a container. The same arguments always give the same result. Throws `Refused`: the container is not
-   * started.
+   * Prepares a container. The same arguments must always have the same result. If it throws `Refused`, the
+   * container is not started.
    */
   abstract prepare(context: Context, script: Uint8Array): Prepared;
 }
 
-/** What a component of this class exports: `export const { about, bootstrap } = component(MyHandler);`. */
+/** The exports of a component of this class: `export const { about, bootstrap } = component(MyHandler);`. */
 export function component(plugin: PluginClass<Bootstrap>): { about: AboutInterface; bootstrap: object };

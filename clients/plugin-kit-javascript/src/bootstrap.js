@@ -1,4 +1,4 @@
-// `bootstrap-handler`: what a container of the orchestration framework runs first.
+// `bootstrap-handler`: prepares the first script of a container of the Kubernetes framework.
 import { described, InvalidConfig, Plugin, Refused } from "./plugin.js";
 
 export { InvalidConfig, Refused };

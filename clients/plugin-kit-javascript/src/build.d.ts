@@ -1,6 +1,6 @@
 /**
- * Makes a component of a plugin's module: bundles it with what it imports, and writes the component to `out`. It is
- * what a project's `build.mjs` calls, which `transom plugin build` runs.
+ * Builds a component from a plugin's module: bundles the module with its imports, and writes the component to
+ * `out`. `transom plugin build` runs a project's `build.mjs`, which calls this function.
  */
 export function build(options: {
   /** The module that exports the interfaces: `plugin.js`. */

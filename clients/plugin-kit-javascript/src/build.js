@@ -1,15 +1,15 @@
-// Makes a component of a plugin's module: bundles it with what it imports, and calls componentize-js.
+// Builds a component from a plugin's module: bundles the module with its imports, and calls componentize-js.
 import { cp, mkdtemp, readdir, rm, writeFile } from "node:fs/promises";
 import { tmpdir } from "node:os";
 import { join, resolve } from "node:path";
 import { fileURLToPath } from "node:url";
-// It imports `@bytecodealliance/preview2-shim` without depending on it: this package does.
+// It imports `@bytecodealliance/preview2-shim` without depending on it, so this package depends on that.
 import { componentize } from "@bytecodealliance/componentize-js";
 import { rolldown } from "rolldown";
 
 const WIT = fileURLToPath(new URL("../wit", import.meta.url));
 
-/** The package of each world, below `wit`. */
+/** The WIT package of each world, a folder in `wit`. */
 const PACKAGES = {
   "check-probe": "probe",
   "attribute-matcher": "matcher",
@@ -23,7 +23,7 @@ export async function build({ source, world, out }) {
   }
   const folder = await mkdtemp(join(tmpdir(), "transom-plugin-"));
   try {
-    // The package of the world, with the one that it depends on in `deps`.
+    // The package of the world, with its dependency in `deps`.
     const wit = join(folder, "wit");
     await cp(join(WIT, PACKAGES[world], await newest(PACKAGES[world])), wit, { recursive: true, dereference: true });
     await cp(join(WIT, "plugin", await newest("plugin")), join(wit, "deps", "plugin"), {
@@ -36,7 +36,7 @@ export async function build({ source, world, out }) {
       sourcePath: module,
       witPath: wit,
       worldName: world,
-      // A plugin is given a log and nothing else, so nothing else is asked for.
+      // The host provides a log and nothing else, so the component must not import anything else.
       disableFeatures: ["clocks", "fetch-event", "http", "random", "stdio"],
     });
     await writeFile(out, component);
@@ -45,7 +45,7 @@ export async function build({ source, world, out }) {
   }
 }
 
-/** The version of a package: a release of this kit has one. */
+/** The newest version of a package. A release of this kit contains one version. */
 async function newest(name) {
   const versions = await readdir(join(WIT, name));
   return versions.sort((a, b) => a.localeCompare(b, "en", { numeric: true })).at(-1);
@@ -54,7 +54,7 @@ async function newest(name) {
 async function bundle(source, out) {
   const made = await rolldown({
     input: source,
-    // The host's.
+    // The host provides these modules.
     external: [/^transom:/, /^wasi:/],
     platform: "neutral",
     resolve: { conditionNames: ["transom-component", "import"], mainFields: ["module", "main"] },

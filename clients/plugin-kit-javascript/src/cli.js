@@ -9,7 +9,7 @@ import { CasesError, run } from "./testing/index.js";
 
 const USAGE = "usage: transom-plugin test PLUGIN.js CASES [--manifest NAME.toml] [--json]";
 
-/** The one class of a plugin that a module exports. */
+/** Returns the plugin class that a module exports; there must be exactly one. */
 async function pluginOf(path) {
   const module = await import(pathToFileURL(resolve(path)));
   const classes = new Set(Object.values(module).filter((it) => it?.prototype instanceof Plugin));

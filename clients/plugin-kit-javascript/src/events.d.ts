@@ -7,9 +7,9 @@ export interface Event {
   sequence: bigint;
   /** `status_update_event` and so on. */
   kind: string;
-  /** The app, pod or group that it is about. */
+  /** The app, pod or group of the event. */
   subject?: string;
-  /** Its JSON document, as text: most filters need not read it. */
+  /** The event's JSON document, as text, because most filters need not parse it. */
   body: string;
 }
 
@@ -23,7 +23,7 @@ export class Query {
   /** The subscriber's identity, if the host knows it. */
   readonly principal?: string;
   readonly extensions: Pairs;
-  /** Whether it asks for this kind: it names it, or names none at all. */
+  /** Whether the query selects this kind: it names the kind, or names none at all. */
   wants(kind: string): boolean;
 }
 
@@ -34,11 +34,11 @@ export type Decision = "pass" | "drop" | Json;
 export abstract class Filter extends Plugin {
   static readonly world: "event-filter";
   /**
-   * Makes a query ready: returns what decides about each event. Called once for each distinct query. Throws
-   * `Refused` with a text for the subscriber. The same events always get the same decisions.
+   * Prepares a query: returns a function that decides about each event. Called once for each distinct query.
+   * Throws `Refused` with a text for the subscriber. The decision about an event must always be the same.
    */
   abstract open(query: Query): (event: Event) => Decision;
 }
 
-/** What a component of this class exports: `export const { about, filter } = component(MyFilter);`. */
+/** The exports of a component of this class: `export const { about, filter } = component(MyFilter);`. */
 export function component(plugin: PluginClass<Filter>): { about: AboutInterface; filter: object };

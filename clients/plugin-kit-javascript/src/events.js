@@ -1,4 +1,4 @@
-// `event-filter`: what a subscriber of the event stream sees.
+// `event-filter`: decides which events a subscriber of the event stream receives.
 import { described, InvalidConfig, Plugin, Refused } from "./plugin.js";
 
 export { InvalidConfig, Refused };

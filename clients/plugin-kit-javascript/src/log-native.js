@@ -1,4 +1,4 @@
-// Outside of a component: shown with NODE_DEBUG=transom-plugin.
+// Outside of a component lines are shown with NODE_DEBUG=transom-plugin.
 import { debuglog } from "node:util";
 
 const show = debuglog("transom-plugin");

@@ -6,8 +6,8 @@ export { About, ConfigError, InvalidConfig } from "./plugin.js";
 export const OWN_RULE: "own-rule";
 
 /**
- * Why an agent is refused: the index of the first constraint that it does not satisfy, or `OWN_RULE`. Undefined: it
- * fits.
+ * Why an agent is rejected: the index of the first constraint that it does not satisfy, or `OWN_RULE`.
+ * Undefined: the agent fits.
  */
 export type Refusal = number | "own-rule" | undefined;
 
@@ -25,18 +25,19 @@ export class Agent {
     attributes?: [string, Value][];
     extensions?: Pairs;
   });
-  /** The host's number for this agent. */
+  /** The number by which the host identifies this agent. */
   readonly handle: number;
-  /** The cluster's id for it. */
+  /** The agent's id in the cluster. */
   readonly id: string;
   readonly hostname: string;
   readonly region?: string;
   readonly zone?: string;
-  /** A name may occur twice. */
+  /** Names and values. A name may occur several times. */
   readonly attributes: [string, Value][];
   readonly extensions: Pairs;
   /**
-   * The first attribute of this name as a constraint writes it; undefined: it has none, or several values.
+   * The first attribute of this name, in the form of a constraint's value; undefined if the agent has no such
+   * attribute, or if it has several values.
    */
   text(name: string): string | undefined;
 }
@@ -51,20 +52,20 @@ export class AgentSet extends Map<number, Agent> {
 /** A text is an attribute entry of a workflow task, as written: `gpu:true`. Operators are in upper case. */
 export type Constraint = string | { field: string; operator: string; operand?: string };
 
-/** An error in the constraint of this index. */
+/** An error in the constraint with this index. */
 export interface ConstraintError {
   constraint: number;
   /** The found and the expected value, for the author of the definition. */
   message: string;
 }
 
-/** The task to place one more instance of. */
+/** The task that needs further instances. */
 export interface Task {
   runSpec: string;
   /** How many instances are wanted in all. */
   instances: number;
   constraints: Constraint[];
-  /** Handles of the agents that run an instance now; one with two instances occurs twice. */
+  /** Handles of the agents that run an instance now; an agent with two instances occurs twice. */
   placed: number[];
   extensions: Pairs;
 }
@@ -78,25 +79,25 @@ export interface Candidate {
 }
 
 /**
- * A plugin of the world `attribute-matcher`. Most judge each agent by itself: they have `refusal`, and the base class
- * does the rest. One that weighs agents against each other has `evaluate` and `place`.
+ * A plugin of the world `attribute-matcher`. Most matchers evaluate each agent separately: they have
+ * `refusal`, and the base class does the rest. A matcher that compares agents has `evaluate` and `place`.
  */
 export class Matcher extends Plugin {
   static readonly world: "attribute-matcher";
-  /** What is wrong with the constraints of a definition that a client posts; by default nothing. */
+  /** Returns the errors in the constraints of a definition that a client posts; by default none. */
   validate(constraints: Constraint[]): ConstraintError[];
-  /** Why one more instance may not run on this agent. */
+  /** Returns why one more instance may not run on this agent. */
   refusal(task: Task, agent: Agent): Refusal;
-  /** For each candidate, in order, whether one more instance may go there. */
+  /** Returns for each candidate, in order, why it may not run one more instance; undefined: it may. */
   evaluate(agents: AgentSet, task: Task, candidates: Candidate[]): Refusal[];
   /**
-   * Handles of agents for up to `count` further instances, as if placed one after the other; by default as the host
-   * prefers them.
+   * Returns the handles of agents for up to `count` further instances, as if they were placed one after the
+   * other; by default in the host's order of preference.
    */
   place(agents: AgentSet, task: Task, candidates: Candidate[], count: number): number[];
-  /** Which of the placed instances to kill, as indices into `task.placed`; by default the host chooses. */
+  /** Selects instances to kill, as indices into `task.placed`; by default the host selects them. */
   selectKills(agents: AgentSet, task: Task, count: number): number[];
 }
 
-/** What a component of this class exports: `export const { about, matcher } = component(MyMatcher);`. */
+/** The exports of a component of this class: `export const { about, matcher } = component(MyMatcher);`. */
 export function component(plugin: PluginClass<Matcher>): { about: AboutInterface; matcher: object };

@@ -1,4 +1,4 @@
-// `attribute-matcher`: which agents may run a task.
+// `attribute-matcher`: decides which agents may run a task.
 import { described, InvalidConfig, Plugin } from "./plugin.js";
 
 export { InvalidConfig };
@@ -95,7 +95,7 @@ function plainValue({ tag, val }) {
   return tag === "set" ? new Set(val) : val;
 }
 
-/** A field constraint is an object, an expression a text. */
+/** Converts a constraint: a field constraint is an object, and an expression is a text. */
 const plainConstraint = ({ val }) => val;
 
 const plainTask = (task) => ({ ...task, placed: [...task.placed], constraints: task.constraints.map(plainConstraint) });

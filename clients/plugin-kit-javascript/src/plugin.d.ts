@@ -4,15 +4,15 @@ export type Json = { [key: string]: unknown };
 /** Names and values, in order. */
 export type Pairs = [string, string][];
 
-/** What an operator sees of a plugin. Each text but the schema has at most 256 bytes. */
+/** A plugin's description for operators. Each text except the schema has at most 256 bytes. */
 export interface About {
   name: string;
   version: string;
   /** One line for an operator's table. */
   summary: string;
   /**
-   * JSON Schema (2020-12) of the configuration. The host checks a document against it before the plugin gets it.
-   * Without one the plugin takes no configuration.
+   * JSON Schema (2020-12) of the configuration. The host validates a document with it before the plugin
+   * receives the document. Without a schema the plugin accepts no configuration.
    */
   schema?: Json;
 }
@@ -31,16 +31,19 @@ export class InvalidConfig extends Error {
   readonly errors: ConfigError[];
 }
 
-/** A filter refuses a query, or a bootstrap handler a container. `message` is for people. */
+/**
+ * Thrown by a filter to reject a query, or by a bootstrap handler to reject a container. `message` is for
+ * people.
+ */
 export class Refused extends Error {
   /** `retry`: whether a later call may succeed; for bootstrap handlers. */
   constructor(message: string, retry?: boolean);
   readonly retry: boolean;
 }
 
-/** The base of the four worlds' classes. A component makes one object of its class. */
+/** The base class of the four worlds' classes. A component creates one object of its class. */
 export abstract class Plugin {
-  /** Every plugin's class has its own. */
+  /** Every plugin class defines its own description. */
   static about: About;
   constructor(config: Json);
 }

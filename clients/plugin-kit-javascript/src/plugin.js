@@ -1,4 +1,4 @@
-// What plugins of every world have: a description, a configuration, and refusals.
+// The common parts of plugins of every world: description, configuration, and refusals.
 
 /** The operator's configuration is invalid; thrown by a plugin's constructor. */
 export class InvalidConfig extends Error {
@@ -9,7 +9,7 @@ export class InvalidConfig extends Error {
   }
 }
 
-/** A filter refuses a query, or a bootstrap handler a container. */
+/** Thrown by a filter to reject a query, or by a bootstrap handler to reject a container. */
 export class Refused extends Error {
   constructor(message, retry = false) {
     super(message);
@@ -17,13 +17,13 @@ export class Refused extends Error {
   }
 }
 
-/** The base of the four worlds' classes. */
+/** The base class of the four worlds' classes. */
 export class Plugin {
   static about;
 
   constructor(_config) {}
 
-  /** Makes the plugin of a configuration, as a component does. */
+  /** Creates the plugin from a configuration, as a component does. */
   static configured(config) {
     if (this.about.schema === undefined && Object.keys(config).length > 0) {
       throw new InvalidConfig("", "expected no configuration");
@@ -33,7 +33,7 @@ export class Plugin {
 }
 
 /**
- * The interface `about` of a plugin's class, and a function that gives the plugin once it is configured.
+ * Returns the interface `about` of a plugin's class, and a function that returns the configured plugin.
  */
 export function described(plugin) {
   let configured;

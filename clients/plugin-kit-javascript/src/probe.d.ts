@@ -26,7 +26,7 @@ export class IoError extends Error {
   constructor(kind: ErrorKind, detail?: string);
   readonly kind: ErrorKind;
   readonly detail: string;
-  /** What the error means for an attempt that learns nothing from it. */
+  /** The failure of an attempt that this error ends without a result. */
   failed(): Failed;
 }
 
@@ -82,20 +82,23 @@ export interface HttpResponse {
   elapsed: number;
 }
 
-/** What a command left behind: the last 4,096 bytes of each stream. */
+/** The result of a command, with the last 4,096 bytes of each output stream. */
 export interface CommandOutput {
   exitCode: number;
   stdout: Uint8Array;
   stderr: Uint8Array;
 }
 
-/** What the host does next; made by the functions below. */
+/** The next step for the host; created by the functions below. */
 export class Step {
   private constructor();
   readonly tag: string;
 }
 
-/** Sends a request on a connection of its own; gives an `HttpResponse`. By default `GET /`, with 64 KiB of the body. */
+/**
+ * Sends a request on a new connection; results in an `HttpResponse`. By default `GET /`, with 64 KiB of the
+ * body.
+ */
 export function http(request: {
   endpoint: Endpoint | undefined;
   path?: string;
@@ -103,22 +106,25 @@ export function http(request: {
   headers?: Pairs;
   body?: Uint8Array | string;
   tls?: Tls;
-  /** Bytes to read of the response's body. */
+  /** Maximum bytes to read of the response's body. */
   maxBody?: number;
   redirects?: number;
 }): Step;
-/** Opens the attempt's connection; gives the milliseconds that it took. */
+/** Opens the attempt's connection; results in the milliseconds that it took. */
 export function connect(endpoint: Endpoint | undefined, tls?: Tls): Step;
-/** Sends all of these bytes; gives undefined. */
+/** Sends all of these bytes; results in undefined. */
 export function send(data: Uint8Array | string): Step;
-/** Receives at least one and at most this number of bytes; gives a `Uint8Array`. */
+/** Receives at least one and at most this number of bytes; results in a `Uint8Array`. */
 export function receive(most: number): Step;
-/** Runs a line with `/bin/sh -c` where the task runs; gives a `CommandOutput`. */
+/** Runs a line with `/bin/sh -c` on the task's agent; results in a `CommandOutput`. */
 export function shell(line: string): Step;
-/** Runs a program with arguments where the task runs; gives a `CommandOutput`. */
+/** Runs a program with arguments on the task's agent; results in a `CommandOutput`. */
 export function run(argv: string[]): Step;
 
-/** What an attempt found; made by the functions below. An object is a result of the plugin's own. */
+/**
+ * The result of an attempt; created by the functions below. An object is a custom result, defined by the
+ * plugin.
+ */
 export class Outcome {
   private constructor();
   readonly tag: "http" | "tcp" | "command" | "custom";
@@ -139,21 +145,22 @@ export function text(data: Uint8Array): string;
 export abstract class Probe extends Plugin {
   static readonly world: "check-probe";
   /**
-   * One look at one task: a generator that yields steps. The host performs each one within the plugin's grants, and
-   * its result is the value of the `yield`; a step that fails throws `IoError` there. Returns what it found: an outcome, or
-   * an object of at most 4,096 bytes of JSON. Throws `Failed`, or leaves an `IoError`, without a result.
+   * One attempt on one task: a generator that yields steps. The host performs each step within the plugin's
+   * grants, and its result is the value of the `yield`; a step that fails throws `IoError` there. The
+   * generator returns the result: an outcome, or an object of at most 4,096 bytes of JSON. A `Failed`, or an
+   * `IoError` that is not caught, ends the attempt without a result.
    */
   abstract attempt(request: Request): Generator<Step, Outcome | Json, any>;
 }
 
-/** An attempt under way, as the host drives it: for unit tests. */
+/** A running attempt, for unit tests that drive it like the host. */
 export class Running {
   constructor(probe: Probe, request: Request);
-  /** The first step. */
+  /** Returns the first step. */
   first(): Step | Outcome | Failed;
-  /** The step after the answer to the last one; an outcome or a failure is the end. */
+  /** Returns the step after the answer to the last one; an outcome or a failure is the end. */
   next(answer: unknown): Step | Outcome | Failed;
 }
 
-/** What a component of this class exports: `export const { about, probe } = component(MyProbe);`. */
+/** The exports of a component of this class: `export const { about, probe } = component(MyProbe);`. */
 export function component(plugin: PluginClass<Probe>): { about: AboutInterface; probe: object };

@@ -1,4 +1,4 @@
-// `check-probe`: looks at a running task.
+// `check-probe`: checks a running task.
 import { described, InvalidConfig, Plugin } from "./plugin.js";
 
 export { InvalidConfig };
@@ -21,13 +21,13 @@ export class IoError extends Error {
     this.detail = detail;
   }
 
-  /** What the error means for an attempt that learns nothing from it. */
+  /** The failure of an attempt that this error ends without a result. */
   failed() {
     return new Failed(REASONS[this.kind] ?? "unreachable", this.message);
   }
 }
 
-/** A step, as the interface has it. */
+/** A step in the form of the interface. */
 export class Step {
   constructor(tag, val) {
     this.tag = tag;
@@ -35,7 +35,7 @@ export class Step {
   }
 }
 
-/** An outcome, as the interface has it. */
+/** An outcome in the form of the interface. */
 export class Outcome {
   constructor(tag, val) {
     this.tag = tag;
@@ -92,13 +92,13 @@ export class Probe extends Plugin {
   }
 }
 
-/** An attempt under way, as the host drives it. */
+/** A running attempt, driven as by the host. */
 export class Running {
   constructor(probe, request) {
     this.begin = () => probe.attempt(request);
   }
 
-  /** The first step. */
+  /** Returns the first step. */
   first() {
     return this.advance(() => {
       this.attempt = this.begin();
@@ -106,7 +106,7 @@ export class Running {
     });
   }
 
-  /** The step after the answer to the last one. */
+  /** Returns the step after the answer to the last one. */
   next(answer) {
     return this.advance(() => (answer instanceof IoError ? this.attempt.throw(answer) : this.attempt.next(answer)));
   }
@@ -150,7 +150,7 @@ function plainRequest(request) {
   return { ...request, previous: found };
 }
 
-/** The value of an answer, or the error in it. */
+/** Returns the value of an answer, or its error. */
 function plainAnswer({ val: result }) {
   return result.tag === "ok" ? result.val : new IoError(result.val.tag, result.val.val);
 }

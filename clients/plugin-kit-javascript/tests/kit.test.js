@@ -1,4 +1,4 @@
-// The kit itself: what its harness says of wrong plugins and files. Run where `transom-plugin` is installed.
+// The kit itself: how its harness reports wrong plugins and files. Run where `transom-plugin` is installed.
 import assert from "node:assert/strict";
 import { mkdtemp, readFile, rm, writeFile } from "node:fs/promises";
 import { tmpdir } from "node:os";

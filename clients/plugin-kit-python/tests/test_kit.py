@@ -1,6 +1,6 @@
-"""The kit itself: its examples, what it converts, and what its harness says of wrong plugins and files.
+"""The kit itself: its examples, its conversions, and how its harness reports wrong plugins and files.
 
-`python -m unittest discover -s tests`, where `transom_plugin` is installed.
+Run `python -m unittest discover -s tests` where `transom_plugin` is installed.
 """
 
 import doctest
@@ -20,7 +20,7 @@ from transom_plugin.testing import CasesError, check, config_of, read_cases, run
 
 
 def load_tests(loader, tests, pattern):
-    """The examples in the documentation."""
+    """Runs the examples in docstrings."""
     packages = pkgutil.walk_packages(transom_plugin.__path__, "transom_plugin.")
     names = ["transom_plugin", *(it.name for it in packages if not it.name.endswith("__main__"))]
     examples = 0

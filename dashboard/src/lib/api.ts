@@ -1,9 +1,9 @@
-/** Requests to the daemon that the page comes from; there are no others. */
+/** Requests to the daemon that served the page; there are no other requests. */
 
-/** Why a request failed, for people. */
+/** The error of a failed request, with a message for people. */
 export class Failure extends Error {
   constructor(
-    /** The status; 0: the daemon did not answer. */
+    /** The HTTP status; 0: the daemon did not answer; -1: another error. */
     readonly status: number,
     message: string,
   ) {
@@ -11,9 +11,9 @@ export class Failure extends Error {
   }
 }
 
-/** Time for an answer to begin. */
+/** Timeout of the beginning of an answer, in milliseconds. */
 const TIMEOUT = 20_000;
-/** The same, with a large body to send before it. */
+/** The timeout if the request has a large body. */
 const UPLOAD_TIMEOUT = 300_000;
 
 /** The path of a service's API on this port. */
@@ -21,7 +21,7 @@ export function service(name: string, path: string): string {
   return `/v1/services/${encodeURIComponent(name)}${path}`;
 }
 
-/** A path segment for each part of an app's id. */
+/** Encodes an app's id as a path, with a segment for each part. */
 export function appPath(id: string): string {
   return id.split("/").map(encodeURIComponent).join("/");
 }
@@ -54,7 +54,7 @@ async function send(method: string, path: string, body?: unknown, signal?: Abort
   throw new Failure(response.status, await reason(response));
 }
 
-/** The message of an error: that of the JSON body, or the text. */
+/** The message of an error response: from its JSON body, or else its text. */
 async function reason(response: Response): Promise<string> {
   const text = await response.text().catch(() => "");
   try {
@@ -67,7 +67,7 @@ async function reason(response: Response): Promise<string> {
       }
     }
   } catch {
-    // Not JSON: the text is the message.
+    // The body is not JSON, so its text is the message.
   }
   return text.slice(0, 500) || `status ${response.status}`;
 }
@@ -83,7 +83,7 @@ export async function text(path: string, signal?: AbortSignal): Promise<{ text: 
   return { text: await response.text(), next: next === null ? undefined : Number(next) };
 }
 
-/** A request that changes something; the answer as far as it is JSON. */
+/** Sends a request that changes something. Returns the answer, parsed if it is JSON. */
 export async function change(method: string, path: string, body?: unknown): Promise<unknown> {
   const response = await send(method, path, body);
   const answer = await response.text();
@@ -94,11 +94,11 @@ export async function change(method: string, path: string, body?: unknown): Prom
   }
 }
 
-/** What the daemon says about the files of a plugin that it has written. */
+/** The daemon's answer after it has written the files of a plugin. */
 export interface Uploaded {
-  /** Of the component; null if a registry has it. */
+  /** Digest of the component; null if it comes from a registry. */
   digest: string | null;
-  /** A rollback or a return has replaced the same files. */
+  /** Whether the daemon ignores the files, because a rollback or a return has replaced the same ones. */
   ignored: boolean;
 }
 

@@ -1,6 +1,6 @@
-/** Texts for people. Everything that a service names is shown as text, never as markup. */
+/** Formats values for people. Every text from a service is shown as text, never as markup. */
 
-/** Control characters and those that change the direction of text: they would hide or disguise what follows. */
+/** Control characters and characters that change the direction of text: they could disguise a text. */
 const HIDDEN = /[\u0000-\u001f\u007f-\u009f\u200b-\u200f\u202a-\u202e\u2060-\u2069\ufeff]/g;
 
 /** A name or message with hidden characters made visible, cut to `max` characters. */

@@ -134,7 +134,7 @@ describe("upload", () => {
     expect(archive.length).toBe(512 + 512 + 512 + 1024 + 1024);
     expect(archive.slice(0, 6)).toBe("a.toml");
     expect(archive.slice(124, 136)).toBe("00000001000\0");
-    // The sum as `tar` computes it.
+    // The checksum as `tar` computes it.
     const sum = [...archive.slice(0, 512)].reduce((total, c, at) => total + (at >= 148 && at < 156 ? 32 : c.charCodeAt(0)), 0);
     expect(archive.slice(148, 156)).toBe(`${sum.toString(8).padStart(6, "0")}\0 `);
     expect(archive.slice(1024, 1030)).toBe("a.wasm");

@@ -1,23 +1,23 @@
-/** Values that stay current: asked again after a pause that grows with the cost of the answer. */
+/** Polled values: the pause between two requests grows with the time that the answer took. */
 
 import { useCallback, useEffect, useRef, useState } from "preact/hooks";
 import { Failure } from "./api";
 
 export interface Live<T> {
   value: T | undefined;
-  /** Why the last request failed; the value is then the last one known. */
+  /** The error of the last request; `value` is then the last known value. */
   error: Failure | undefined;
-  /** Asks now. */
+  /** Sends a request now. */
   refresh: () => void;
 }
 
-/** An answer that took long is asked for less often, so that many dashboards cost a bounded share of the daemon. */
+/** Ratio of pause to answer time, which bounds the share of the daemon's time that many dashboards use. */
 const COST = 20;
 const MAX_PAUSE = 30_000;
 
 /**
- * Asks with `fetcher` whenever `key` changes and about every `every` milliseconds, not while the page is
- * hidden. An empty key asks nothing.
+ * Calls `fetcher` whenever `key` changes and about every `every` milliseconds, but not while the page is
+ * hidden. With an empty key it sends no requests.
  */
 export function useLive<T>(key: string, fetcher: (signal: AbortSignal) => Promise<T>, every: number): Live<T> {
   const [state, setState] = useState<{ key: string; value?: T; error?: Failure }>({ key });
@@ -51,7 +51,7 @@ export function useLive<T>(key: string, fetcher: (signal: AbortSignal) => Promis
       asking = false;
       if (!control.signal.aborted) again(wanted ? 0 : pause);
     };
-    // A request under way is not given up, or a slow daemon would never be seen to answer.
+    // A running request is not cancelled; otherwise no answer of a slow daemon would ever arrive.
     now.current = () => {
       if (asking) wanted = true;
       else void ask();

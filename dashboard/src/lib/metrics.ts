@@ -1,4 +1,4 @@
-/** The few numbers of `/metrics` that are plotted. */
+/** Parses the metrics of `/metrics` that are plotted. */
 
 export interface Sample {
   labels: Record<string, string>;
@@ -25,7 +25,7 @@ export function sum(list: Sample[]): number {
   return list.reduce((total, { value }) => total + value, 0);
 }
 
-/** Values of the last samples, as rates per second where asked. */
+/** The last values of a metric, or the rates per second of a counter. */
 export class Series {
   readonly values: number[] = [];
   private last: { at: number; value: number } | undefined;
@@ -37,7 +37,7 @@ export class Series {
     if (this.values.length > this.length) this.values.shift();
   }
 
-  /** Adds the rate since the last reading of a counter. A counter that fell was restarted. */
+  /** Adds the rate since the last reading of a counter. A counter that decreased was reset by a restart. */
   counter(value: number, at: number): void {
     const last = this.last;
     this.last = { at, value };

@@ -1,5 +1,6 @@
 /**
- * Server-sent events. Unlike `EventSource`, every type of event arrives, and a refusal has its status.
+ * Server-sent events. Unlike `EventSource`, this client receives every type of event, and the status of a
+ * rejection.
  * A stream is closed while the page is hidden, because browsers allow six connections to one address.
  */
 
@@ -8,7 +9,7 @@ export interface ServerEvent {
   data: string;
 }
 
-/** Splits a stream into events; `push` takes the next piece of text. */
+/** Splits a stream into events; `push` parses the next piece of text. */
 export class Parser {
   private rest = "";
   private type = "";

@@ -47,7 +47,7 @@ function add(sums: Sums, app: App): void {
   sums.unhealthy += app.tasksUnhealthy;
 }
 
-/** The rows: groups that are not in `closed` with what is in them. `filter` selects apps by their ids. */
+/** The rows of the tree, without the contents of groups in `closed`. `filter` selects apps by their ids. */
 export function rows(apps: App[], closed: ReadonlySet<string>, filter: string): Row[] {
   const root = empty("");
   const wanted = filter.toLowerCase();

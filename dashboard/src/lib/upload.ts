@@ -1,4 +1,4 @@
-/** A plugin's files as the daemon takes them: a component alone, or a tar archive. */
+/** A plugin's files in the form that the daemon accepts: a single component, or a tar archive. */
 
 export interface PluginFiles {
   name: string;
@@ -13,7 +13,7 @@ const KINDS: [string, "component" | "manifest" | "signature"][] = [
   [".toml", "manifest"],
 ];
 
-/** The files of one plugin, or why they are not that. */
+/** Sorts the files of one plugin; returns a message if they are not files of one plugin. */
 export function chosen(files: readonly File[]): PluginFiles | string {
   const expected = "expected NAME.wasm, NAME.toml or both, and NAME.wasm.sig if components are signed";
   let found: PluginFiles | undefined;
@@ -42,7 +42,7 @@ export function header(name: string, size: number): Uint8Array<ArrayBuffer> {
   put(116, "0000000\0");
   put(124, `${size.toString(8).padStart(11, "0")}\0`);
   put(136, "00000000000\0");
-  // The sum counts its own field as spaces.
+  // For the checksum, its own field counts as spaces.
   put(148, "        ");
   put(156, "0");
   put(257, "ustar\0");
@@ -52,10 +52,10 @@ export function header(name: string, size: number): Uint8Array<ArrayBuffer> {
   return block;
 }
 
-/** The body of the request. The manifest is first: its limits count for what follows. */
+/** The body of the request. The manifest comes first, because its limits apply to the files that follow. */
 export function body(files: PluginFiles): Blob {
   const { name, component, manifest, signature } = files;
-  // Without a type: the daemon rejects those that a form of another site could send.
+  // The Blob has no type, because the daemon rejects content types that a form of another site could send.
   if (component && !manifest && !signature) return new Blob([component]);
   const parts: BlobPart[] = [];
   for (const [file, ending] of [[manifest, ".toml"], [signature, ".wasm.sig"], [component, ".wasm"]] as const) {

@@ -1,4 +1,4 @@
-/** Why something is waiting, in the order in which offers are tested. */
+/** Explains why an app or pod is waiting; the conditions are in the order in which offers are tested. */
 
 export interface QueueItem {
   app?: { id: string; cpus?: number; mem?: number; disk?: number; constraints?: string[][] };
@@ -33,7 +33,7 @@ const TEXTS: Record<string, string> = {
   DeclinedScarceResources: "scarce resources are left to others",
 };
 
-/** Each condition with how many offers failed on it. */
+/** The conditions, each with the number of offers that failed it. */
 export function conditions(item: QueueItem): Condition[] {
   return item.processedOffersSummary.rejectSummaryLastOffers.map(({ reason, declined, processed }) => ({
     text: TEXTS[reason] ?? reason,
@@ -42,7 +42,7 @@ export function conditions(item: QueueItem): Condition[] {
   }));
 }
 
-/** One line: the delay, the absence of offers, or the conditions on which offers failed. */
+/** Summarizes the reason in one line: the delay, the lack of offers, or the conditions that offers failed. */
 export function summary(item: QueueItem): string {
   if (!item.delay.overdue && item.delay.timeLeftSeconds > 0) {
     return `delayed after failures: ${item.delay.timeLeftSeconds} s left`;

@@ -1,4 +1,4 @@
-/** Apps, pods and groups: instances, health, deployments, and why something waits. */
+/** Apps, pods and groups: instances, health, deployments, and why apps and pods are waiting. */
 
 import { useContext, useEffect, useMemo, useState } from "preact/hooks";
 import { appPath, change, get, service } from "../lib/api";
@@ -50,7 +50,7 @@ interface PodInstance {
   containers: { name: string; containerId: string; status: string; statusSince: string }[];
 }
 
-/** Whose output is shown. A task that is one of a group has its output in the sandbox of the group's executor. */
+/** The task whose output is shown. A task of a group writes it to the sandbox of the group's executor. */
 interface Source {
   id: string;
   agent: string;
@@ -61,7 +61,7 @@ const TONES: Record<Health, Tone> = {
   healthy: "good", running: "good", unhealthy: "bad", waiting: "warn", deploying: "info", suspended: "dull",
 };
 
-/** Events after which lists are asked for again. */
+/** Events after which lists are requested again. */
 const CHANGES = [
   "deployment_info", "deployment_success", "deployment_failed", "deployment_step_success", "group_change_success",
   "app_terminated_event", "instance_health_changed_event", "status_update_event", "pod_created_event",
@@ -123,7 +123,7 @@ export function Apps({ selected }: { selected: string }) {
   );
 }
 
-/** A long list is asked for less often. */
+/** The polling interval; a long list is requested less often. */
 function costly(apps = 0): number {
   return apps > 1000 ? 10_000 : 1_000;
 }
@@ -338,7 +338,7 @@ function Tasks(props: { id: string; tasks: Task[]; done: () => void; log: (task:
   );
 }
 
-/** The instance without the name of its app. */
+/** Removes the name of the app from an instance's id. */
 function short(id: string): string {
   const at = id.search(/\.(instance-|[0-9a-f]{8}-)/);
   return at < 0 ? id : id.slice(at + 1).replace(/^instance-/, "");

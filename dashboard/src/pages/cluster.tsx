@@ -1,4 +1,4 @@
-/** The agents of the cluster, with what they have, what is used and what is offered. */
+/** The agents of the cluster, with their total, used and offered resources. */
 
 import { useMemo, useState } from "preact/hooks";
 import { get } from "../lib/api";

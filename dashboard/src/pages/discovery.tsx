@@ -1,4 +1,4 @@
-/** Names and records, a lookup box, and the rates of queries. */
+/** Names and DNS records, a lookup form, and the rates of queries. */
 
 import { useRef, useState } from "preact/hooks";
 import { Failure, get, service, text } from "../lib/api";
@@ -22,7 +22,7 @@ interface Enumeration {
   frameworks: { name: string; tasks: { name: string; id: string; records: { name: string; host: string; rtype: string }[] }[] }[];
 }
 
-/** What is plotted, sampled from the daemon's metrics. */
+/** The plotted values, sampled from the daemon's metrics. */
 function useRates() {
   const series = useRef({ queries: new Series(), forwarded: new Series(), http: new Series(), types: new Map<string, Series>() });
   return useLive("rates", async (signal) => {

@@ -1,4 +1,4 @@
-/** The events of the apps service while they happen. */
+/** The events of the apps service, live. */
 
 import { useEffect, useRef, useState } from "preact/hooks";
 import { service } from "../lib/api";
@@ -14,9 +14,9 @@ interface Shown {
   data: string;
 }
 
-/** Events that are kept. */
+/** Maximum number of events that are kept. */
 const MAX = 2000;
-/** Between two updates of the page. */
+/** Milliseconds between two updates of the page. */
 const PAUSE = 250;
 
 const KINDS: [string, RegExp][] = [

@@ -1,4 +1,4 @@
-/** The daemon and what it depends on: what is wrong now, and what to do. */
+/** The daemon and its dependencies: current problems, and how to solve them. */
 
 import { count, duration, megabytes, megabytesOf, shown, trim } from "../lib/format";
 import type { Overview, Service } from "../lib/overview";

@@ -68,7 +68,7 @@ interface Record_ {
 const TONES: Record<string, Tone> = { serving: "good", refused: "bad", disabled: "bad", fetching: "info", admitting: "info" };
 const EVERY = 2_000;
 
-/** What is sampled of one plugin while the page is open. */
+/** The values of one plugin that are sampled while the page is open. */
 class Sampled {
   readonly calls = new Series();
   readonly faults = new Series();

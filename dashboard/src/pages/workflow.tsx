@@ -1,4 +1,4 @@
-/** Jobs of the workflow engine: what waits and why, states, output. */
+/** Jobs of the workflow engine: pending jobs and their reasons, states, output. */
 
 import { useEffect, useRef, useState } from "preact/hooks";
 import { Failure, change, get, service } from "../lib/api";
@@ -27,10 +27,10 @@ interface Job {
   at: string;
 }
 
-/** Jobs that are kept: those that changed last. */
+/** Maximum number of jobs that are kept: those that changed last. */
 const MAX = 20_000;
 
-/** The last state of each job, followed by the feed of changes. */
+/** The last state of each job, updated from the feed of changes. */
 function useJobs(): { jobs: Job[] | undefined; error: Failure | undefined } {
   const [jobs, setJobs] = useState<Job[]>();
   const [error, setError] = useState<Failure>();

@@ -1,4 +1,4 @@
-/** Buttons that change something: they ask first and say what happened. */
+/** Buttons that change something, with a confirmation before and a notification after the change. */
 
 import type { ComponentChildren } from "preact";
 import { createContext } from "preact";
@@ -27,13 +27,13 @@ export const READ_ONLY = "This user may only read.";
 
 interface Change {
   label: string;
-  /** What will happen, as a question. */
+  /** The effect of the change, as a question. */
   question: string;
   detail?: string;
   danger?: boolean;
-  /** A number to ask for. */
+  /** An input for a number. */
   number?: { label: string; value: number; max: number };
-  /** Makes the change; returns what happened. */
+  /** Performs the change; returns the notification. */
   run: (number: number) => Promise<string>;
   done?: () => void;
 }
@@ -58,7 +58,7 @@ export function Action(props: Change & { disabled?: string; children?: Component
   );
 }
 
-/** Asks, makes the change, says what happened, and closes. */
+/** A dialog that asks for a confirmation, performs the change, shows a notification, and closes. */
 export function Question(props: Change & { close: () => void }) {
   const { notify } = useContext(Session);
   const [busy, setBusy] = useState(false);

@@ -1,4 +1,4 @@
-/** Small parts that every page is made of. */
+/** Small components that every page uses. */
 
 import type { ComponentChildren } from "preact";
 import { useEffect, useRef } from "preact/hooks";
@@ -11,7 +11,7 @@ export function Badge({ tone, children }: { tone: Tone; children: ComponentChild
   return <span class={`badge ${tone}`}>{children}</span>;
 }
 
-/** A part of a page with a title. A failed request is shown here, and what was known stays. */
+/** A part of a page with a title. It shows the error of a failed request, and keeps its last content. */
 export function Panel(props: {
   title: string;
   aside?: ComponentChildren;
@@ -60,7 +60,7 @@ export function Facts({ facts }: { facts: [string, ComponentChildren][] }) {
   );
 }
 
-/** A share as a bar: used, and beyond it offered. */
+/** A bar with the used share, followed by the offered share. */
 export function Bar(props: { label: string; used: number; offered?: number; total: number; text: string }) {
   const share = (value: number) => (props.total > 0 ? Math.min(100, (100 * value) / props.total) : 0);
   const used = share(props.used);
@@ -76,7 +76,7 @@ export function Bar(props: { label: string; used: number; offered?: number; tota
   );
 }
 
-/** The last values as a line, with the newest one as text. */
+/** A line chart of the last values, with the newest value as text. */
 export function Spark(props: { label: string; values: number[]; text: string; tone?: Tone }) {
   const { values } = props;
   const top = Math.max(...values, 1e-9);
@@ -99,7 +99,7 @@ export function Spark(props: { label: string; values: number[]; text: string; to
   );
 }
 
-/** A box over the page, which the keyboard does not leave. */
+/** A modal dialog, which keeps the keyboard focus. */
 export function Modal(props: { title: string; close: () => void; children: ComponentChildren }) {
   const box = useRef<HTMLDialogElement>(null);
   useEffect(() => {

@@ -1,4 +1,4 @@
-/** Files that replace a plugin: dropped, or chosen with a button; asked about, sent, and followed until they are judged. */
+/** Uploads files that replace a plugin, after a confirmation, and waits for the daemon's decision. */
 
 import { useContext, useRef, useState } from "preact/hooks";
 import { type Uploaded, get, upload } from "../lib/api";
@@ -6,7 +6,7 @@ import { shown } from "../lib/format";
 import { type PluginFiles, body, chosen } from "../lib/upload";
 import { Question, READ_ONLY, Session } from "./actions";
 
-/** What the daemon says about a plugin, as far as it is needed here. */
+/** The part of the daemon's answer about a plugin that is needed here. */
 interface Judged {
   version: string | null;
   digest: string | null;
@@ -17,9 +17,9 @@ interface Judged {
   rollout: { kind: string; version: string; digest: string } | null;
 }
 
-/** Between two looks. */
+/** Milliseconds between two requests. */
 const PAUSE = 500;
-/** The daemon's own limit for compiling a component is lower by default. */
+/** Timeout of the decision in milliseconds; the daemon's limit for compilation is lower by default. */
 const PATIENCE = 600_000;
 
 export function DropZone({ versions, done }: { versions: ReadonlyMap<string, string | null>; done: () => void }) {
@@ -34,7 +34,7 @@ export function DropZone({ versions, done }: { versions: ReadonlyMap<string, str
     setOver(false);
     if (disabled || !list || list.length === 0) return;
     const found = chosen([...list]);
-    // The same files can be chosen again.
+    // Cleared, so that the same files can be chosen again.
     if (input.current) input.current.value = "";
     if (typeof found === "string") notify(shown(found, 500), true);
     else setFiles(found);
@@ -44,7 +44,7 @@ export function DropZone({ versions, done }: { versions: ReadonlyMap<string, str
     const plugin = shown(name, 100);
     const uploaded = await upload(`/v1/plugins/${encodeURIComponent(name)}/files`, body({ name, ...rest }));
     setChecked(plugin);
-    // The question closes; the outcome is a notice of its own.
+    // The dialog closes now; another notification shows the outcome.
     void follow(name, uploaded)
       .then(([text, failed]) => notify(text, failed), (error: unknown) => notify(`${plugin}: ${shown(String(error), 500)}`, true))
       .finally(() => {
@@ -107,7 +107,7 @@ function size(bytes: number): string {
   return bytes < 10_000 ? `${bytes} bytes` : `${Math.round(bytes / 1000).toLocaleString("en-GB")} kB`;
 }
 
-/** Waits for the daemon's decision; what it is, and whether it is a failure. */
+/** Waits for the daemon's decision; returns a text, and whether it is a failure. */
 async function follow(name: string, uploaded: Uploaded): Promise<[string, boolean]> {
   const plugin = shown(name, 100);
   const until = Date.now() + PATIENCE;

@@ -1,12 +1,12 @@
-/** The output of a task while it is written. */
+/** The output of a task, live. */
 
 import { useEffect, useRef, useState } from "preact/hooks";
 import { Failure, text } from "../lib/api";
 import { shown } from "../lib/format";
 
-/** Characters that are kept. */
+/** Maximum number of characters that are kept. */
 const MAX = 200_000;
-/** Between two pieces. */
+/** Milliseconds between two requests. */
 const PAUSE = 1500;
 
 export function Log({ title, source }: { title: string; source: (stream: string, offset?: number) => string }) {
@@ -47,7 +47,7 @@ export function Log({ title, source }: { title: string; source: (stream: string,
     };
   }, [stream, title]);
 
-  // The end stays in view unless somebody has scrolled up.
+  // The end stays in view unless the user has scrolled up.
   useEffect(() => {
     const view = box.current;
     if (view && view.scrollHeight - view.scrollTop - view.clientHeight < 120) view.scrollTop = view.scrollHeight;

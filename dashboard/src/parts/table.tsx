@@ -1,4 +1,4 @@
-/** A table of any length: only the rows in view are in the page. */
+/** A table of any length (virtual scrolling): the page contains only the rows in view and a few more. */
 
 import type { ComponentChildren } from "preact";
 import { useEffect, useRef, useState } from "preact/hooks";
@@ -13,9 +13,9 @@ export interface Column<T> {
 }
 
 const ROW = 34;
-/** Rows in the page beyond those in view. */
+/** Number of rows that the page contains before and after those in view. */
 const MARGIN = 8;
-/** Browsers limit the height of an element; longer lists end with a note. */
+/** Maximum number of rows, because browsers limit the height of an element; longer lists end with a note. */
 const MAX_ROWS = 400_000;
 
 export function Table<T>(props: {
@@ -25,7 +25,7 @@ export function Table<T>(props: {
   id: (row: T) => string;
   empty: string;
   selected?: string;
-  /** Rows in view. */
+  /** Number of rows in view. */
   height?: number;
 }) {
   const box = useRef<HTMLDivElement>(null);
@@ -38,7 +38,7 @@ export function Table<T>(props: {
   const last = Math.min(rows.length, first + inView + 2 * MARGIN);
   const tracks = { gridTemplateColumns: columns.map(({ width }) => `minmax(0, ${width})`).join(" ") };
 
-  // A list that became shorter ends above the old position.
+  // A shorter list may end before the old scroll position.
   useEffect(() => {
     if (box.current) setTop(box.current.scrollTop);
   }, [rows.length]);

@@ -38,7 +38,7 @@ class Daemon:
     """A client. Do not share it between threads."""
 
     def __init__(self, url: str | None = None) -> None:
-        """`url`: default is the configured address."""
+        """`url`: the daemon's address; by default the configured one."""
         self.url = (url or setting("operator_api_url") or DEFAULT_URL).rstrip("/")
         self._session = requests.Session()
         username, password = setting("api_username"), setting("api_password")

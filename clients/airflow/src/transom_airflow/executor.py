@@ -99,10 +99,10 @@ def check_config(config: Any) -> dict[str, Any]:
 
 
 def pending_limit(token: str) -> float:
-    """Maximum seconds that a job with this workload token may be pending.
+    """Returns the maximum seconds that a job with this workload token may be pending.
 
-    The token has to be valid when the container has started. It contains its expiry: with Airflow 3.3
-    `[scheduler] task_queued_timeout` after the task was queued.
+    The token has to be valid when the container has started. It contains its expiry, which with Airflow 3.3
+    is `[scheduler] task_queued_timeout` after the task was queued.
     """
     life = left = conf.getfloat("scheduler", "task_queued_timeout", fallback=600.0)
     try:
@@ -124,7 +124,7 @@ class _Job:
     info: str
     #: The task's log file, below the folder of logs.
     log_path: str | None = None
-    #: It was launched.
+    #: Whether the job was launched.
     launched: bool = False
     #: The last reported reason without its counts, and its message.
     reason: Any = None
@@ -145,12 +145,12 @@ class ClusterExecutor(BaseExecutor):  # type: ignore[misc]
         super().__init__(*args, **kwargs)
         self._cursor: int | None = None
         self._jobs: dict[str, _Job] = {}
-        # Adopted while the daemon was unreachable: id to the request key, if Airflow has it.
+        # Jobs adopted while the daemon was unreachable: job id to request key, if Airflow has one.
         self._unconfirmed: dict[str, str | None] = {}
         self._blocked: set[TaskInstanceKey] = set()
         self._unreachable = False
         self._next_reasons_at = 0.0
-        # Events that Airflow has not stored yet; it drops its own references before it does.
+        # Events that Airflow has not stored yet. Airflow drops its references before it stores them.
         self._unsaved: list[Any] = []
 
     def start(self) -> None:
@@ -158,7 +158,7 @@ class ClusterExecutor(BaseExecutor):  # type: ignore[misc]
 
     @cached_property
     def daemon(self) -> Daemon:
-        """The client of the scheduler process."""
+        """The daemon's client in the scheduler process."""
         return Daemon()
 
     def _position(self) -> int:
@@ -181,7 +181,7 @@ class ClusterExecutor(BaseExecutor):  # type: ignore[misc]
                     self._block(key, f"{task_id} waits until an earlier run of the same try has ended")
                     continue
             except UNREACHABLE as error:
-                # It stays queued here and is sent again.
+                # The workload stays queued here and is sent again.
                 self._warn_unreachable(error)
                 return
             except requests.HTTPError as error:
@@ -198,7 +198,7 @@ class ClusterExecutor(BaseExecutor):  # type: ignore[misc]
             self.running.add(key)
             info = getattr(workload.ti, "external_executor_id", None) or task_id
             self._jobs[task_id] = _Job(key, info, getattr(workload, "log_path", None))
-            # It counts as running: the daemon places it.
+            # The workload occupies a slot of the executor from now on, because the daemon has queued it.
             self.change_state(key, TaskInstanceState.QUEUED, info, remove_running=False)
 
     def _block(self, key: TaskInstanceKey, message: str) -> None:
@@ -216,7 +216,7 @@ class ClusterExecutor(BaseExecutor):  # type: ignore[misc]
         self.fail(key, info=message)
 
     def body(self, workload: Any) -> dict[str, Any]:
-        """The job of a workload, with the workload as one argument and no secret of this process."""
+        """Creates the job of a workload, with the workload as one argument and no secret of this process."""
         ti = workload.ti
         environment = {}
         for section, name in PASSED_SETTINGS:
@@ -232,7 +232,7 @@ class ClusterExecutor(BaseExecutor):  # type: ignore[misc]
         body = {
             "airflow_task_id": job_id(ti),
             "unique": True,
-            # Unique per workload, and the same whenever it is sent.
+            # Unique per workload, and the same in every attempt to send it.
             "request_key": getattr(ti, "external_executor_id", None)
             or hashlib.sha256(as_json.encode()).hexdigest(),
             "airflow_key": {
@@ -311,7 +311,7 @@ class ClusterExecutor(BaseExecutor):  # type: ignore[misc]
             if job is None:
                 continue
             why = entry["reason"]
-            # The message contains counts that change all the time.
+            # The message is not compared, because its counts change all the time.
             reason = (why["code"], tuple(why["unsatisfied_constraints"]))
             if reason != job.reason and (why["unsatisfied_constraints"] or entry["waited"] >= REASON_DELAY):
                 job.reason, job.reason_message = reason, why["message"]
@@ -334,7 +334,7 @@ class ClusterExecutor(BaseExecutor):  # type: ignore[misc]
             # Imported here: Airflow 2 imports this module to list executors and has no such function.
             from airflow.sdk.log import init_log_file  # noqa: PLC0415
 
-            # Next to the file of the task's process: Airflow shows all files that begin with its name.
+            # Next to the log of the task's process: Airflow shows all files whose names begin like that one.
             with init_log_file(f"{log_path}.cluster.log").open("a", encoding="utf-8") as log:
                 log.write(json.dumps(line) + "\n")
         except OSError as error:
@@ -346,7 +346,7 @@ class ClusterExecutor(BaseExecutor):  # type: ignore[misc]
         for ti in tis:
             task_id = job_id(ti)
             external = getattr(ti, "external_executor_id", None)
-            # Before Airflow 3.3 it is the job id that this executor reported.
+            # Before Airflow 3.3 the external id is the job id that this executor reported.
             request_key = None if external == task_id else external
             self._jobs[task_id] = _Job(ti.key, external or task_id)
             self.running.add(ti.key)
@@ -354,7 +354,7 @@ class ClusterExecutor(BaseExecutor):  # type: ignore[misc]
                 self._position()
                 status = self.daemon.task(task_id)
             except (requests.RequestException, ValueError) as error:
-                # It may be running, so it must not run again: it is looked up when the daemon is back.
+                # The task may be running, so it must not run again. It is looked up once the daemon answers.
                 self._warn_unreachable(error)
                 self._unconfirmed[task_id] = request_key
                 continue
@@ -367,7 +367,7 @@ class ClusterExecutor(BaseExecutor):  # type: ignore[misc]
         return not_adopted
 
     def _on_status(self, task_id: str, status: Any) -> None:
-        """Handles the status of a look-up like an event."""
+        """Handles the status from a look-up like an event."""
         current = status["status"]
         self._on_state(task_id, current["state"], current.get("message", ""))
 
@@ -427,7 +427,7 @@ class ClusterExecutor(BaseExecutor):  # type: ignore[misc]
 
 
 def _is_of(status: dict[str, Any] | None, request_key: str | None) -> bool:
-    """Whether this run was queued with the key; one of the two may be unknown."""
+    """Whether this run was queued with this key. True if one of the two keys is unknown."""
     if status is None:
         return False
     queued_with = status.get("request_key")

@@ -26,7 +26,7 @@ class Limits:
         running: float | None,
         since: float | None = None,
     ) -> None:
-        """`since`: when it was first seen running, in seconds since the epoch as `begun`."""
+        """`since`: when the task was first seen running; like `begun`, in seconds since the epoch."""
         self.begun, self.startup, self.waiting, self.running, self.since = (
             begun,
             startup,
@@ -51,15 +51,15 @@ class Limits:
         return self.startup is not None and self.startup <= 0 and self.running is None
 
     def values(self) -> list[float | None]:
-        """As `__init__` takes them."""
+        """The values as arguments of `__init__`."""
         return [self.begun, self.startup, self.waiting, self.running, self.since]
 
 
 class Follow:
     """Polls a job until it ends.
 
-    `log` gets every new state, the reason while the job is pending, and, with `output`, the output of the
-    container.
+    `log` receives every new state, the reason while the job is pending, and, with `output`, the output of
+    the container.
     """
 
     def __init__(
@@ -77,7 +77,7 @@ class Follow:
         self._next_reason_at = time.monotonic() + REASON_INTERVAL
 
     def poll(self) -> dict[str, Any] | None:
-        """`None` while the job is active, else its outcome: `task_id`, `status`, `error`, `kill`, `read`."""
+        """Returns the outcome: `task_id`, `status`, `error`, `kill`, `read`; `None` for an active job."""
         if self.limits.over_immediately():
             return self._outcome(error=f"Timed out waiting for Mesos task {self.task_id}", kill=True)
         state, unreachable = None, None
@@ -85,7 +85,7 @@ class Follow:
             status = self.daemon.task(self.task_id) or {}
             state = status.get("status", {}).get("state")
         except UNREACHABLE as error:
-            unreachable = error  # It keeps polling until its timeout.
+            unreachable = error  # Polling continues until the timeout.
             self._state = None
         except (requests.RequestException, ValueError, AttributeError) as error:
             return self._outcome(error=f"Unable to read Mesos task {self.task_id}: {error}")
@@ -104,7 +104,7 @@ class Follow:
         return None
 
     def _note(self, state: str | None, status: dict[str, Any]) -> None:
-        """Logs what is new."""
+        """Logs a new state or reason, and copies new output."""
         if state is not None and state != self._state:
             agent = (status["status"].get("agent_id") or {}).get("value")
             self.log.info("%s is in %s%s", self.task_id, state, f" on agent {agent}" if agent else "")
@@ -112,7 +112,7 @@ class Follow:
         if state == "TASK_STAGING" and time.monotonic() >= self._next_reason_at:
             self._next_reason_at = time.monotonic() + REASON_INTERVAL
             why = self.daemon.pending_reason(self.task_id)
-            # Its message contains counts that change all the time.
+            # The message is not compared, because its counts change all the time.
             kind = why and (why.get("code"), why.get("unsatisfied_constraints"))
             if why and kind != self._reason:
                 self._reason = kind
@@ -121,7 +121,7 @@ class Follow:
             self.output.copy()
 
     def _failure(self, state: str, status: dict[str, Any]) -> str:
-        """The failed task, its state, the reason, the agent and its log in one sentence."""
+        """Describes a failure in one sentence: task, state, reason, agent and log."""
         reason = status.get("message") or status.get("reason") or "the cluster gave no reason"
         agent = (status.get("agent_id") or {}).get("value")
         place = f" on agent {agent}" if agent else ""

@@ -27,8 +27,8 @@ except ImportError:  # Airflow 2
 
 #: The XCom key under which Airflow 2 stores a try's link for its web server.
 LINK = "cluster_log"
-#: Seconds by which the daemon's timeouts for a job exceed those of this operator: they end the job if the
-#: operator is gone by then.
+#: Seconds by which the daemon's timeouts for a job exceed those of this operator, so that they end the job
+#: only if the operator no longer runs.
 MARGIN = 30.0
 
 
@@ -40,7 +40,7 @@ class LogLink(BaseOperatorLink):  # type: ignore[misc]
     xcom_key = "_link_LogLink"
 
     def get_link(self, operator: BaseOperator, *, ti_key: Any) -> str:
-        """The address, once the task is queued."""
+        """Returns the address of the log, or an empty text before the task is queued."""
         url = getattr(operator, "log_url", None)
         if url is None and KEPT is not None:
             url = KEPT.get_value(ti_key=ti_key, key=LINK)
@@ -135,7 +135,7 @@ class ClusterOperator(BaseOperator):  # type: ignore[misc]
         self._cluster_task: str | None = None
 
     def execute(self, context: Any) -> Any:
-        """Queues the job and follows it to its end; its last status is the result."""
+        """Queues the job, follows it to its end, and returns its last status."""
         daemon = Daemon(self.scheduler_url)
         task_id = self.job_id(context)
         self.log_url = daemon.log_url(task_id)
@@ -163,7 +163,7 @@ class ClusterOperator(BaseOperator):  # type: ignore[misc]
             time.sleep(self.poll_interval)
 
     def execute_complete(self, context: Any, event: dict[str, Any]) -> Any:
-        """Called after the trigger fired. Copies the output that the triggerer did not."""
+        """Called after the trigger fired. Copies the output that the triggerer has not copied."""
         self._cluster_task = event["task_id"]
         daemon = Daemon(self.scheduler_url)
         self.log_url = daemon.log_url(event["task_id"])
@@ -172,7 +172,7 @@ class ClusterOperator(BaseOperator):  # type: ignore[misc]
         return self.concluded(event)
 
     def _show_link(self, context: Any) -> None:
-        """Stores the link immediately: Airflow 3 itself does so only when the task ends."""
+        """Stores the link immediately, because Airflow 3 stores it only when the task ends."""
         push = getattr((context or {}).get("ti"), "xcom_push", None)
         if push is not None:
             push(key=LINK if KEPT is not None else LogLink.xcom_key, value=self.log_url)
@@ -189,7 +189,7 @@ class ClusterOperator(BaseOperator):  # type: ignore[misc]
             )
 
     def job_id(self, context: Any) -> str:
-        """A unique id of this try, so that no try shows the state of another."""
+        """A unique id of this try, so that no try reads the state of another one."""
         base = f"airflow.{self.dag_id}.{self.task_id}"
         ti = (context or {}).get("ti")
         if ti is None:
@@ -217,7 +217,7 @@ class ClusterOperator(BaseOperator):  # type: ignore[misc]
         body: dict[str, Any] = {
             "airflow_task_id": task_id,
             "unique": True,
-            # The same in every attempt to send this body, and different in each call.
+            # The same in every attempt to send this body, and different for each body.
             "request_key": uuid.uuid4().hex,
             "container_type": "DOCKER",
             "command": arguments,
@@ -257,7 +257,7 @@ class ClusterOperator(BaseOperator):  # type: ignore[misc]
     def _queue(self, daemon: Daemon, body: dict[str, Any], begun: float) -> None:
         task_id, limits, warned = body["airflow_task_id"], self.limits(begun), False
         while True:
-            # `on_kill` kills it: the job may be queued although no response arrived.
+            # Set before the request, so that `on_kill` kills a job that was queued without a response.
             self._cluster_task = task_id
             try:
                 if daemon.queue(body):

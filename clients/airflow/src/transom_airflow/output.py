@@ -53,12 +53,12 @@ class Output:
         return {name: stream.offset for name, stream in self._streams.items()}
 
     def copy(self, last: bool = False) -> None:
-        """Copies new output; `last`: up to the end, and reports a failure."""
+        """Copies new output. With `last`, also copies an incomplete last line and reports a failure."""
         for name, stream in self._streams.items():
             try:
                 self._copy(name, stream)
             except requests.RequestException as error:
-                # 404: it was never launched.
+                # 404: the job was never launched.
                 if last and status_of(error) != requests.codes.not_found:
                     url = self.daemon.log_url(self.task_id)
                     self.write(f"Reading the container's {name} failed ({error}); see {url}")

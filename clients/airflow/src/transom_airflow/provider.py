@@ -13,7 +13,7 @@ def _option(description: str, example: str, **more: Any) -> dict[str, Any]:
         "type": "string",
         "version_added": __version__,
         "example": example,
-        # No defaults here: they would count as set, and hide the values in [mesos].
+        # Options have no defaults: a default would count as set, and hide the value in [mesos].
         "default": None,
         **more,
     }

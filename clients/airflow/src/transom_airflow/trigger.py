@@ -65,7 +65,7 @@ class ClusterTrigger(BaseTrigger):  # type: ignore[misc]
     async def on_kill(self) -> None:
         """Kills the container of a task that was marked or cleared (Airflow 3.3 and later).
 
-        Older triggerers do not call this: the timeouts of the job in the daemon end it there.
+        Older triggerers do not call this; the job's timeouts in the daemon end the container then.
         """
         # The triggerer cancels this coroutine every second until it returns. A dedicated thread continues
         # regardless, and does not wait for the pool that all triggers share.

@@ -20,7 +20,7 @@ export function prepare(value) {
   let expected;
   if (refused) expected = { refused: true };
   else if (expect !== undefined) expected = { expect };
-  // A query that is taken.
+  // The query has to be accepted.
   else if (events.length === 0) expected = { expect: [] };
 
   const answer = (plugin) => {

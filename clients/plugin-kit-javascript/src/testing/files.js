@@ -6,7 +6,7 @@ const MAX_CASES = 1000;
 
 export class CasesError extends Error {}
 
-/** The cases in a text; its file's name says whether it is TOML or JSON. */
+/** Parses the cases in a text; the file's name determines whether it is TOML or JSON. */
 export function casesIn(content, path) {
   return at(path, () => {
     const cases = /\.json$/.test(path) ? fromJson(content) : fromToml(content, path);
@@ -29,7 +29,7 @@ export function configIn(content, path) {
   });
 }
 
-/** Errors with the name of the file. */
+/** Adds the name of the file to errors. */
 function at(path, read) {
   try {
     return read();

@@ -1,12 +1,12 @@
-// What the cases of several worlds share: reading them strictly, and comparing answers.
+// Functions for the cases of all worlds: strict parsing, and the comparison of answers.
 
-/** Stands in recorded calls for a secret. */
+/** The mask that replaces a secret in recorded calls. */
 const MASK = "*".repeat(8);
 
 /** A mistake in a case. */
 export class CaseError extends Error {}
 
-/** The plugin did what the interface forbids, or its attempt does not fit the case. */
+/** The plugin violated the interface, or its attempt does not fit the case. */
 export class Fault extends Error {}
 
 /** The keys of a case, read one by one; `end` rejects the others. */
@@ -17,7 +17,7 @@ export class Table {
     this.path = path;
   }
 
-  /** The value of a key that may be missing. */
+  /** Returns the value of a key that may be missing. */
   take(key, read, missing = undefined) {
     this.known.push(key);
     if (!this.left.has(key)) return missing;
@@ -79,7 +79,7 @@ export const U32 = integer(0, 2 ** 32 - 1);
 export const I32 = integer(-(2 ** 31), 2 ** 31 - 1);
 export const COUNT = integer(1, 2 ** 32 - 1);
 
-/** As the interface has it. */
+/** An integer of 64 bits, a bigint as in the interface. */
 export function u64(value, path) {
   if (typeof value !== "bigint" && !Number.isInteger(value)) throw wrong(value, path, "an integer");
   const found = BigInt(value);
@@ -107,7 +107,7 @@ export const named = (read) => (value, path) => {
   return list(pair(text, read))(value, path);
 };
 
-/** The order of the host, by UTF-8. */
+/** Compares texts by their UTF-8 bytes, like the host. */
 export function byBytes(one, other) {
   return Buffer.compare(Buffer.from(one), Buffer.from(other));
 }
@@ -123,7 +123,7 @@ export function data(value, path) {
   return Uint8Array.from(Buffer.from(digits, "hex"));
 }
 
-/** Bytes as a case has them. */
+/** Bytes in the form of a case. */
 export function written(bytes) {
   try {
     return new TextDecoder("utf-8", { fatal: true, ignoreBOM: true }).decode(bytes);
@@ -132,7 +132,7 @@ export function written(bytes) {
   }
 }
 
-/** Without members that are undefined. */
+/** Removes members that are undefined. */
 export const present = (value) => Object.fromEntries(Object.entries(value).filter(([, it]) => it !== undefined));
 
 /** Whether two JSON values are equal. */
@@ -153,7 +153,7 @@ export function same(found, expected) {
   return found === expected;
 }
 
-/** Whether a value is the recorded one; a mask in it stands for any text. */
+/** Whether a value equals the recorded one, in which a mask stands for any text. */
 export function sameButForMasks(recorded, found) {
   if (recorded === MASK) return true;
   if (typeof recorded === "string" && recorded.includes(MASK)) {

@@ -1,4 +1,4 @@
-// Recorded cases against a plugin's class, without a daemon and without WebAssembly.
+// Runs recorded cases on a plugin's class, without a daemon and without WebAssembly.
 import { readFile } from "node:fs/promises";
 import { InvalidConfig } from "../plugin.js";
 import * as bootstrap from "./bootstrap.js";
@@ -45,7 +45,7 @@ function one(plugin, config, { name, ...given }, number) {
   try {
     const prepared = WORLDS[plugin.world](given);
     report.expected = prepared.expected ?? null;
-    // A copy: a plugin must not change the next one's.
+    // A copy, so that a plugin cannot change the configuration of the next one.
     report.found = prepared.answer(plugin.configured(structuredClone(config)));
   } catch (error) {
     if (error instanceof InvalidConfig) throw error;

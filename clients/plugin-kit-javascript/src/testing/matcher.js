@@ -1,5 +1,5 @@
-// Cases of `attribute-matcher`: agents, a task's constraints, and which agents it may go to, is placed on, or is
-// killed on.
+// Cases of `attribute-matcher`: agents, a task's constraints, and the agents that may run the task, on which
+// it is placed, or whose instances are killed.
 import { Agent, AgentSet, OWN_RULE } from "../matcher.js";
 import {
   byBytes,
@@ -27,7 +27,7 @@ class Names {
   }
 
   handle(name) {
-    // The first of those with one name.
+    // If several agents have this name, the first one.
     const at = this.names.indexOf(name);
     if (at < 0) throw new CaseError(`no agent has the id or hostname ${JSON.stringify(name)}`);
     return at + 1;
@@ -183,7 +183,7 @@ function constraint(value, path) {
 function candidate(value, path) {
   if (typeof value === "string") return { agent: value, capacity: 1 };
   const given = new Table(value, path);
-  // Like the host, which ignores other keys here.
+  // Other keys are ignored, as by the host.
   return { agent: given.need("agent", text), capacity: given.need("capacity", COUNT) };
 }
 

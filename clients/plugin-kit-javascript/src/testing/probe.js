@@ -24,13 +24,13 @@ import {
   written,
 } from "./forms.js";
 
-/** Bytes of a result of the plugin's own. */
+/** Maximum bytes of a custom result. */
 const MAX_OUTCOME = 4096;
 const REASONS = ["timed-out", "denied", "unreachable", "invalid", "internal", "plugin"];
-/** Those that have a text. */
+/** Errors with a text. */
 const DETAILED = ["tls", "protocol", "unavailable"];
 const ERRORS = ["denied", "unresolved", "refused", "unreachable", "timed-out", "closed", ...DETAILED];
-/** The host's to set. */
+/** Headers that only the host sets. */
 const OWN_HEADERS = [
   "host",
   "connection",
@@ -42,7 +42,7 @@ const OWN_HEADERS = [
   "transfer-encoding",
   "upgrade",
 ];
-/** What answers a step, and what a step is called. */
+/** The answer to each kind of step. */
 const ANSWERS = { http: "http", connect: "connected", send: "sent", receive: "received", run: "ran" };
 const NAMES = {
   http: "an HTTP exchange",
@@ -99,7 +99,7 @@ export function prepare(value) {
   return { answer, expected: expect && { expect } };
 }
 
-/** What an attempt that is over found. */
+/** Returns the result of an attempt that has ended. */
 function end(step) {
   if (step instanceof Failed) return { failed: step.reason };
   if (step instanceof Step) return undefined;
@@ -109,7 +109,7 @@ function end(step) {
     throw new Fault(`${val} as an HTTP status code: expected one from 100 to 599`);
   }
   if (tag !== "custom") return { [tag]: val };
-  // As the host has it.
+  // The host reports the same failure.
   if (val !== undefined && Buffer.byteLength(val) > MAX_OUTCOME) return { failed: "plugin" };
   const found = val === undefined ? undefined : JSON.parse(val);
   if (!isObject(found)) throw new Fault("the custom outcome is not a JSON object");

@@ -5,14 +5,14 @@ A plugin is a class for one of four worlds, with a base class in the module of t
 =====================  ======================================  ==================================
 world                  base class                              question
 =====================  ======================================  ==================================
-``check-probe``        :class:`transom_plugin.probe.Probe`     what is the next step of this look?
+``check-probe``        :class:`transom_plugin.probe.Probe`     what is the next step of this check?
 ``attribute-matcher``  :class:`transom_plugin.matcher.Matcher` which agents may run this task?
-``event-filter``       :class:`transom_plugin.events.Filter`   what does this subscriber see?
+``event-filter``       :class:`transom_plugin.events.Filter`   which events go to this subscriber?
 ``bootstrap-handler``  :class:`transom_plugin.bootstrap.Bootstrap`  what does this container run first?
 =====================  ======================================  ==================================
 
-:func:`export` makes the module that calls it, `app.py`, a component of the class's world. The same class
-runs natively in unit tests: see :mod:`transom_plugin.testing`.
+:func:`export` makes the calling module, `app.py`, a component of the class's world. The same class runs
+natively in unit tests: see :mod:`transom_plugin.testing`.
 
 >>> from transom_plugin import export
 >>> from transom_plugin.events import DROP, PASS, Filter

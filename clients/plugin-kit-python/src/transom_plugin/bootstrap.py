@@ -1,4 +1,4 @@
-"""``bootstrap-handler``: what a container of the orchestration framework runs first.
+"""``bootstrap-handler``: prepares the first script of a container of the Kubernetes framework.
 
 >>> class Says(Bootstrap):
 ...     name, version, summary = "says", "0.1.0", "an example"
@@ -34,7 +34,7 @@ class Context:
     task: str = ""
     #: 0 for the first container of its role.
     number: int = 0
-    #: Empty if the script is prepared before there is an offer; `attributes` likewise.
+    #: Empty if the script is prepared before there is an offer; this is also true of `attributes`.
     host: str = ""
     attributes: Pairs = field(default_factory=list)
     image: str = ""
@@ -50,7 +50,7 @@ class Context:
 
 @dataclass(frozen=True)
 class Prepared:
-    """Replaces script, environment and arguments as a whole."""
+    """The prepared script, environment and arguments, which replace all those of the request."""
 
     script: bytes
     environment: Pairs
@@ -63,8 +63,8 @@ class Bootstrap(Plugin):
     world: ClassVar[str] = "bootstrap-handler"
 
     def prepare(self, context: Context, script: bytes) -> Prepared:
-        """Prepares a container. The same arguments always give the same result.
+        """Prepares a container. The same arguments must always have the same result.
 
-        Raises :class:`Refused`: the container is not started.
+        If it raises :class:`Refused`, the container is not started.
         """
         raise NotImplementedError

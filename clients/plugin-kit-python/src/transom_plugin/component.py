@@ -1,5 +1,5 @@
-"""Makes a component of a plugin's class: converts between its types and those that `componentize-py`
-generates, which are there only in a component."""
+"""Makes a plugin's class a component: converts between the kit's types and those that `componentize-py`
+generates, which exist only in a component."""
 
 from __future__ import annotations
 
@@ -12,14 +12,14 @@ from typing import Any
 from transom_plugin import bootstrap, events, log, matcher, probe
 from transom_plugin.plugin import InvalidConfig, Plugin, Refused, schema_text
 
-# The component's plugin, once it is configured.
+# The configured plugin of the component; empty before the configuration.
 _configured: list[Any] = []
 
 
 def export(plugin: type[Plugin]) -> None:
-    """Makes the module that calls this a component of the class's world: once, in `app.py`.
+    """Makes the calling module a component of the class's world. Call it once, in `app.py`.
 
-    Outside of a component, in unit tests, it only checks that the class has what a plugin needs.
+    Outside of a component, in unit tests, it only checks that the class has all attributes of a plugin.
 
     >>> export(Plugin)
     Traceback (most recent call last):
@@ -67,7 +67,7 @@ def _about(plugin: type[Plugin]) -> type:
 
 
 def _resource(module: str, name: str, resource: type) -> None:
-    """`componentize-py` looks for a resource in a module that is named after its interface."""
+    """Adds a module named after the interface, in which `componentize-py` looks for the resource."""
     made = ModuleType(module)
     setattr(made, name, resource)
     sys.modules[module] = made
@@ -212,7 +212,7 @@ def _probe(module: dict[str, Any]) -> None:
         if isinstance(result, Err):
             error = result.value
             kind = type(error).__name__.removeprefix("IoError_")
-            # TimedOut: timed-out.
+            # `TimedOut` becomes `timed-out`.
             kind = "".join(f"-{c.lower()}" if c.isupper() else c for c in kind).removeprefix("-")
             return probe.IoError(kind, getattr(error, "value", ""))  # type: ignore[arg-type]
         it = result.value
@@ -229,7 +229,7 @@ def _probe(module: dict[str, Any]) -> None:
         return None if of is None else wit.Tls(of.server_name, of.verify)
 
     def endpoint(of: probe.Endpoint | None) -> Any:
-        # A step without one has ended the attempt.
+        # `Running` ends an attempt whose step has no endpoint.
         assert of is not None
         return wit.Endpoint(of.host, of.port)
 

@@ -1,4 +1,4 @@
-"""``event-filter``: what a subscriber of the event stream sees.
+"""``event-filter``: decides which events a subscriber of the event stream receives.
 
 >>> class OnlyShop(Filter):
 ...     name, version, summary = "only-shop", "0.1.0", "an example"
@@ -28,8 +28,8 @@ PASS: Final = "pass"
 #: Do not send it.
 DROP: Final = "drop"
 
-#: How the host handles an event; a mapping is sent in place of its document, with `eventType` and
-#: `timestamp` kept.
+#: The decision about an event. A mapping replaces the event's document; the host keeps `eventType` and
+#: `timestamp`.
 Decision: TypeAlias = Literal["pass", "drop"] | Mapping[str, Any]
 
 
@@ -40,13 +40,13 @@ class Event:
     sequence: int
     #: `status_update_event` and so on.
     kind: str
-    #: The app, pod or group that it is about.
+    #: The app, pod or group of the event.
     subject: str | None
-    #: Its JSON document, as text: most filters need not read it.
+    #: The event's JSON document, as text, because most filters need not parse it.
     body: str
 
     def document(self) -> dict[str, Any]:
-        """The body as an object of its own."""
+        """Parses the body; every access returns a new object."""
         found = json.loads(self.body)
         if not isinstance(found, dict):
             raise ValueError("the body of the event is not an object")
@@ -66,7 +66,7 @@ class Query:
     extensions: list[tuple[str, str]] = field(default_factory=list)
 
     def wants(self, kind: str) -> bool:
-        """Whether it asks for this kind: it names it, or names none at all.
+        """Whether the query selects this kind: it names the kind, or names none at all.
 
         >>> Query([]).wants("a"), Query(["b"]).wants("a")
         (True, False)
@@ -80,9 +80,9 @@ class Filter(Plugin):
     world: ClassVar[str] = "event-filter"
 
     def open(self, query: Query) -> Callable[[Event], Decision]:
-        """Makes a query ready: returns what decides about each event.
+        """Prepares a query: returns a function that decides about each event.
 
         Called once for each distinct query. Raises :class:`Refused` with a text for the subscriber.
-        The same events always get the same decisions.
+        The decision about an event must always be the same.
         """
         raise NotImplementedError

@@ -1,6 +1,6 @@
 """The plugin's log: one line each, without a line break at its end.
 
-In a component the host writes the lines. Elsewhere they go to Python's own ``logging``, to the
+In a component the host writes the lines. Elsewhere they go to Python's ``logging``, to the
 logger ``transom_plugin``.
 """
 
@@ -9,7 +9,7 @@ from collections.abc import Callable
 
 Sink = Callable[[str, str], None]
 
-#: Below ``DEBUG``, which Python's own levels lack.
+#: A level below ``DEBUG``, which Python does not define.
 _LEVELS = {"trace": 5, "debug": 10, "info": 20, "warn": 30, "error": 40}
 
 

@@ -1,8 +1,7 @@
-"""``attribute-matcher``: which agents may run a task.
+"""``attribute-matcher``: decides which agents may run a task.
 
-Most matchers judge each agent by itself: they override :meth:`Matcher.refusal`, and the base class
-does the rest. One that weighs agents against each other overrides :meth:`Matcher.evaluate` and
-:meth:`Matcher.place`.
+Most matchers evaluate each agent separately: they override :meth:`Matcher.refusal`, and the base class
+does the rest. A matcher that compares agents overrides :meth:`Matcher.evaluate` and :meth:`Matcher.place`.
 
 >>> class Ssd(Matcher):
 ...     name, version, summary = "ssd", "0.1.0", "only agents with an SSD"
@@ -31,8 +30,8 @@ Value: TypeAlias = str | float | tuple[tuple[int, int], ...] | frozenset[str]
 #: A refusal by a rule of the matcher itself, not by a constraint.
 OWN_RULE: Final = "own-rule"
 
-#: Why an agent is refused: the index of the first constraint that it does not satisfy, or
-#: :data:`OWN_RULE`. None: it fits.
+#: Why an agent is rejected: the index of the first constraint that it does not satisfy, or
+#: :data:`OWN_RULE`. None: the agent fits.
 Refusal: TypeAlias = int | Literal["own-rule"] | None
 
 
@@ -40,20 +39,20 @@ Refusal: TypeAlias = int | Literal["own-rule"] | None
 class Agent:
     """An agent of the cluster."""
 
-    #: The host's number for this agent.
+    #: The number by which the host identifies this agent.
     handle: int
-    #: The cluster's id for it.
+    #: The agent's id in the cluster.
     id: str
     hostname: str
-    #: A name may occur twice.
+    #: Names and values. A name may occur several times.
     attributes: list[tuple[str, Value]] = field(default_factory=list)
     region: str | None = None
     zone: str | None = None
     extensions: list[tuple[str, str]] = field(default_factory=list)
 
     def text(self, name: str) -> str | None:
-        """The first attribute of this name as a constraint writes it; None: it has none, or several
-        values.
+        """The first attribute of this name, in the form of a constraint's value; None if the agent has no
+        such attribute, or if it has several values.
 
         >>> Agent(1, "S1", "a", [("cores", 8.0), ("tags", frozenset(["x"]))]).text("cores")
         '8'
@@ -67,7 +66,7 @@ class Agent:
 
 
 def _digits(number: float) -> str:
-    """All digits, without an exponent."""
+    """Formats a number with all its digits, without an exponent."""
     return format(Decimal(repr(number)), "f").removesuffix(".0")
 
 
@@ -104,7 +103,7 @@ Constraint: TypeAlias = str | Field
 
 @dataclass(frozen=True)
 class ConstraintError:
-    """An error in the constraint of this index; ``message`` has the expected value."""
+    """An error in the constraint with this index; ``message`` contains the expected value."""
 
     constraint: int
     message: str
@@ -112,13 +111,13 @@ class ConstraintError:
 
 @dataclass(frozen=True)
 class Task:
-    """The task to place one more instance of."""
+    """The task that needs further instances."""
 
     run_spec: str
     #: How many instances are wanted in all.
     instances: int = 1
     constraints: list[Constraint] = field(default_factory=list)
-    #: Handles of the agents that run an instance now; one with two instances occurs twice.
+    #: Handles of the agents that run an instance now; an agent with two instances occurs twice.
     placed: list[int] = field(default_factory=list)
     extensions: list[tuple[str, str]] = field(default_factory=list)
 
@@ -139,20 +138,20 @@ class Matcher(Plugin):
     world: ClassVar[str] = "attribute-matcher"
 
     def validate(self, constraints: Sequence[Constraint]) -> list[ConstraintError]:
-        """What is wrong with the constraints of a definition that a client posts; by default nothing."""
+        """Returns the errors in the constraints of a definition that a client posts; by default none."""
         return []
 
     def refusal(self, task: Task, agent: Agent) -> Refusal:
-        """Why one more instance may not run on this agent; None: it may."""
+        """Returns why one more instance may not run on this agent; None: it may."""
         raise NotImplementedError
 
     def evaluate(self, agents: AgentSet, task: Task, candidates: Sequence[Candidate]) -> list[Refusal]:
-        """For each candidate, in order, whether one more instance may go there."""
+        """Returns for each candidate, in order, why it may not run one more instance; None: it may."""
         return [self.refusal(task, agents[it.agent]) for it in candidates]
 
     def place(self, agents: AgentSet, task: Task, candidates: Sequence[Candidate], count: int) -> list[int]:
-        """Handles of agents for up to `count` further instances, as if placed one after the other; by
-        default as the host prefers them."""
+        """Returns the handles of agents for up to `count` further instances, as if they were placed one
+        after the other; by default in the host's order of preference."""
         chosen: list[int] = []
         for it, refusal in zip(candidates, self.evaluate(agents, task, candidates), strict=True):
             if len(chosen) >= count:
@@ -162,6 +161,5 @@ class Matcher(Plugin):
         return chosen
 
     def select_kills(self, agents: AgentSet, task: Task, count: int) -> list[int]:
-        """Which of the placed instances to kill, as indices into ``task.placed``; by default the host
-        chooses."""
+        """Selects instances to kill, as indices into ``task.placed``; by default the host selects them."""
         return []

@@ -1,4 +1,4 @@
-"""What plugins of every world have: a description, a configuration, and refusals."""
+"""The common parts of plugins of every world: description, configuration, and refusals."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ class InvalidConfig(Exception):
 
 
 class Refused(Exception):
-    """Raised by a filter that refuses a query, or a bootstrap handler that refuses a container.
+    """Raised by a filter to reject a query, or by a bootstrap handler to reject a container.
 
     ``message`` is for people. ``retry``: whether a later call may succeed; for bootstrap handlers.
     """
@@ -45,10 +45,10 @@ class Refused(Exception):
 
 
 class Plugin:
-    """The base of the four worlds' classes.
+    """The base class of the four worlds' classes.
 
-    A component makes one object of its class, from the operator's ``[config]``. Without a ``schema``
-    the plugin takes no configuration.
+    A component creates one object of its class, from the operator's ``[config]``. Without a ``schema``
+    the plugin accepts no configuration.
 
     >>> class Limits(Plugin):
     ...     name, version, summary = "limits", "0.1.0", "an example"
@@ -68,21 +68,21 @@ class Plugin:
 
     #: ``check-probe`` and so on; set by the base class of each world.
     world: ClassVar[str]
-    #: The author's name and version of the plugin, and one line for an operator's table: each at
-    #: most 256 bytes.
+    #: The component's name, its version and a summary of one line for operators; each has at most
+    #: 256 bytes.
     name: ClassVar[str]
     version: ClassVar[str]
     summary: ClassVar[str]
-    #: JSON Schema (2020-12) of the configuration. The host checks a document against it before the
-    #: plugin gets it.
+    #: JSON Schema (2020-12) of the configuration. The host validates a document with it before the
+    #: plugin receives the document.
     schema: ClassVar[Mapping[str, Any] | None] = None
 
     def __init__(self, config: dict[str, Any]) -> None:
-        """Takes the configuration; raises :class:`InvalidConfig` if it is invalid."""
+        """Stores the configuration; raises :class:`InvalidConfig` if it is invalid."""
 
     @classmethod
     def configured(cls, config: dict[str, Any]) -> Plugin:
-        """Makes the plugin of a configuration, as a component does."""
+        """Creates the plugin from a configuration, as a component does."""
         if cls.schema is None and config:
             raise InvalidConfig("", "expected no configuration")
         return cls(config)

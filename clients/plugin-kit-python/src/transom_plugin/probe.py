@@ -1,8 +1,8 @@
-"""``check-probe``: looks at a running task.
+"""``check-probe``: checks a running task.
 
 A probe does no input or output itself. An attempt is a generator: it yields the next step, the host
 performs it within the plugin's grants, and the step's result is the value of the ``yield``. A step
-that fails raises :class:`IoError` there. The generator returns what the attempt found.
+that fails raises :class:`IoError` there. The generator returns the result of the attempt.
 
 >>> class Ping(Probe):
 ...     name, version, summary = "ping", "0.1.0", "whether it answers PING"
@@ -13,8 +13,8 @@ that fails raises :class:`IoError` there. The generator returns what the attempt
 ...         line = yield Receive(64)
 ...         return {"pong": line.startswith(b"+PONG")}
 
-An error that the attempt does not handle ends it without a result, with the reason that fits, and
-so does :class:`Failed`. Any other exception is a trap.
+An :class:`IoError` that the attempt does not handle ends it without a result, with a corresponding
+reason, and so does :class:`Failed`. Any other exception is a trap.
 """
 
 from __future__ import annotations
@@ -68,7 +68,7 @@ class IoError(Exception):
         self.message = message
 
     def failed(self) -> Failed:
-        """What the error means for an attempt that learns nothing from it."""
+        """The failure of an attempt that this error ends without a result."""
         return Failed(_REASONS.get(self.kind, "unreachable"), str(self))
 
 
@@ -111,7 +111,7 @@ class ExitCode:
     code: int
 
 
-#: What an attempt found; a mapping is a result of the plugin's own, a JSON object of at most 4,096 bytes.
+#: The result of an attempt. A mapping is a custom result of the plugin, at most 4,096 bytes as JSON.
 Outcome: TypeAlias = HttpStatus | Tcp | ExitCode | Mapping[str, Any]
 
 
@@ -159,7 +159,7 @@ class _To:
 
 @dataclass(frozen=True)
 class Http(_To):
-    """Sends a request on a connection of its own; gives an :class:`HttpResponse`."""
+    """Sends a request on a new connection; results in an :class:`HttpResponse`."""
 
     endpoint: Endpoint | None
     path: str = "/"
@@ -167,14 +167,14 @@ class Http(_To):
     headers: list[tuple[str, str]] = field(default_factory=list)
     body: bytes = b""
     tls: Tls | None = None
-    #: Bytes to read of the response's body.
+    #: Maximum bytes to read of the response's body.
     max_body: int = 65_536
     redirects: int = 0
 
 
 @dataclass(frozen=True)
 class Connect(_To):
-    """Opens the attempt's connection; gives the milliseconds that it took."""
+    """Opens the attempt's connection; results in the milliseconds that it took."""
 
     endpoint: Endpoint | None
     tls: Tls | None = None
@@ -182,28 +182,28 @@ class Connect(_To):
 
 @dataclass(frozen=True)
 class Send:
-    """Sends all of these bytes; gives None."""
+    """Sends all of these bytes; results in None."""
 
     data: bytes
 
 
 @dataclass(frozen=True)
 class Receive:
-    """Receives at least one and at most this number of bytes; gives bytes."""
+    """Receives at least one and at most this number of bytes; results in bytes."""
 
     most: int
 
 
 @dataclass(frozen=True)
 class Shell:
-    """Runs a line with `/bin/sh -c` where the task runs; gives a :class:`CommandOutput`."""
+    """Runs a line with `/bin/sh -c` on the task's agent; results in a :class:`CommandOutput`."""
 
     line: str
 
 
 @dataclass(frozen=True)
 class Run:
-    """Runs a program with arguments where the task runs; gives a :class:`CommandOutput`."""
+    """Runs a program with arguments on the task's agent; results in a :class:`CommandOutput`."""
 
     argv: list[str]
 
@@ -224,7 +224,7 @@ class HttpResponse:
 
 @dataclass(frozen=True)
 class CommandOutput:
-    """What a command left behind: the last 4,096 bytes of each stream."""
+    """The result of a command, with the last 4,096 bytes of each output stream."""
 
     exit_code: int
     stdout: bytes = b""
@@ -233,7 +233,7 @@ class CommandOutput:
 
 #: The result of a step, or the error to raise in the attempt.
 Answer: TypeAlias = HttpResponse | int | bytes | CommandOutput | IoError | None
-#: Yields steps, is sent their results, returns the outcome. What `yield` gives depends on the step.
+#: Yields steps, receives their results, returns the outcome. The type of a result depends on the step.
 Attempt: TypeAlias = Generator[Step, Any, Outcome]
 
 
@@ -243,12 +243,12 @@ class Probe(Plugin):
     world: ClassVar[str] = "check-probe"
 
     def attempt(self, request: Request) -> Attempt:
-        """One look at one task: a generator of steps."""
+        """One attempt on one task: a generator of steps."""
         raise NotImplementedError
 
 
 class Running:
-    """An attempt under way, as the host drives it.
+    """A running attempt, driven as by the host.
 
     >>> class Look(Probe):
     ...     def attempt(self, request):
@@ -267,12 +267,12 @@ class Running:
         self._attempt: Attempt | None = None
 
     def first(self) -> Step | Outcome | Failed:
-        """The first step."""
+        """Returns the first step."""
         self._attempt = self._probe.attempt(self._request)
         return self._advance(None)
 
     def next(self, answer: Answer) -> Step | Outcome | Failed:
-        """The step after the answer to the last one; an outcome or a failure is the end."""
+        """Returns the step after the answer to the last one; an outcome or a failure is the end."""
         return self._advance(answer)
 
     def _advance(self, answer: Answer) -> Step | Outcome | Failed:

@@ -1,8 +1,8 @@
-"""Recorded cases against a plugin's class, without a daemon and without WebAssembly.
+"""Runs recorded cases on a plugin's class, without a daemon and without WebAssembly.
 
 Cases are those of ``transom plugin test``: a file of ``[[case]]`` tables, or the JSON file that
-``transom plugin cases`` writes. They are read, run and compared as that command does it, each on a
-plugin of its own. What the command adds are the sandbox and its limits.
+``transom plugin cases`` writes. They are read, run and compared as by ``transom plugin test``, each on
+a new plugin, but without the sandbox and its limits.
 
 In a test of pytest::
 
@@ -57,11 +57,11 @@ class Report:
 
     #: Its name, or `case` and its number.
     name: str
-    #: `failed`: there is no answer, by a fault of the plugin or an error in the case.
+    #: `failed`: a fault of the plugin, or an error in the case, prevented an answer.
     verdict: Literal["passed", "differs", "failed"]
     #: The answer, as keys of a case.
     found: Answer | None = None
-    #: The expected answer, likewise. None: the case has none, or is invalid.
+    #: The expected answer, as keys of a case. None: the case has none, or is invalid.
     expected: Answer | None = None
     #: One line for people; None if it passed.
     reason: str | None = None
@@ -74,10 +74,10 @@ def run(
     config: Mapping[str, Any] | None = None,
     manifest: str | Path | None = None,
 ) -> list[Report]:
-    """Runs the cases of a file, or these, in their order.
+    """Runs the cases of a file, or a list of cases, in their order.
 
-    The plugin gets the ``[config]`` of the manifest, or ``config``. It is not checked against the
-    plugin's schema: the host does that. Raises :class:`CasesError` for an invalid file, and
+    The plugin receives the ``[config]`` of the manifest, or ``config``. It is not validated with the
+    plugin's schema; the host does that. Raises :class:`CasesError` for an invalid file, and
     :class:`transom_plugin.InvalidConfig`.
     """
     if config is not None and manifest is not None:
@@ -95,7 +95,7 @@ def check(
     config: Mapping[str, Any] | None = None,
     manifest: str | Path | None = None,
 ) -> None:
-    """Runs them, and raises :class:`AssertionError` with the reasons if one does not pass."""
+    """Runs cases, and raises :class:`AssertionError` with the reasons if one of them does not pass."""
     reports = run(plugin, cases, config=config, manifest=manifest)
     wrong = [f"{it.name}: {it.reason}" for it in reports if it.verdict != "passed"]
     if wrong:
@@ -111,7 +111,7 @@ def _one(plugin: type[Plugin], config: dict[str, Any], given: Mapping[str, Any],
     try:
         prepared = _WORLDS[plugin.world](case)
         expected = prepared.expected
-        # A copy: a plugin must not change the next one's.
+        # A copy, so that a plugin cannot change the configuration of the next one.
         found = prepared.answer(plugin.configured(json.loads(json.dumps(config))))
     except InvalidConfig:
         raise

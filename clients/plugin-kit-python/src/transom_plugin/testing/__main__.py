@@ -15,7 +15,7 @@ from transom_plugin.testing import CasesError, run
 
 
 def _plugin(path: Path) -> type[Plugin]:
-    """The one class of a plugin that the file defines."""
+    """Returns the plugin class that the file defines; there must be exactly one."""
     sys.path.insert(0, str(path.parent))
     module = importlib.import_module(path.stem)
     found = [

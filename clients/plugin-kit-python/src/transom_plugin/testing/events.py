@@ -45,7 +45,7 @@ def prepare(case: Any) -> Prepared:
     elif expect is not None:
         expected = {"expect": expect}
     elif not events:
-        # A query that is taken.
+        # The query has to be accepted.
         expected = {"expect": []}
 
     def answer(plugin: Filter) -> Answer:

@@ -14,7 +14,7 @@ MAX_CASES = 1000
 
 
 class CasesError(Exception):
-    """A file has no valid cases; the text names the place and the expectation."""
+    """A file has no valid cases; the text names the place and the expected value."""
 
 
 def read_cases(path: str | Path) -> list[dict[str, Any]]:

@@ -1,4 +1,4 @@
-"""What the cases of several worlds share: reading them strictly, and comparing answers."""
+"""Functions for the cases of all worlds: strict parsing, and the comparison of answers."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ T = TypeVar("T")
 #: The keys `expect` and `refused`.
 Answer: TypeAlias = dict[str, Any]
 
-#: Stands in recorded calls for a secret.
+#: The mask that replaces a secret in recorded calls.
 MASK = "*" * 8
 
 
@@ -21,12 +21,12 @@ class CaseError(Exception):
 
 
 class Fault(Exception):
-    """The plugin did what the interface forbids, or its attempt does not fit the case."""
+    """The plugin violated the interface, or its attempt does not fit the case."""
 
 
 @dataclass(frozen=True)
 class Prepared:
-    """A case that was read: asks a plugin, and knows the expected answer."""
+    """A parsed case: a function that calls a plugin, and the expected answer."""
 
     answer: Callable[[Any], Answer]
     expected: Answer | None
@@ -52,14 +52,14 @@ class Table:
         self._path = path
 
     def take(self, key: str, read: Callable[[Any, str], T], default: Any = None) -> Any:
-        """The value of a key that may be missing."""
+        """Returns the value of a key that may be missing."""
         self._known.append(key)
         if key not in self._left:
             return default
         return read(self._left.pop(key), f"{self._path}.{key}")
 
     def need(self, key: str, read: Callable[[Any, str], T]) -> T:
-        """The value of a key."""
+        """Returns the value of a required key."""
         if key not in self._left:
             raise CaseError(f"{self._path}: missing field `{key}`")
         found: T = self.take(key, read)
@@ -70,7 +70,7 @@ class Table:
         return self.take(key, text, default)
 
     def end(self) -> None:
-        """No other keys."""
+        """Rejects all keys that were not read."""
         for key in self._left:
             known = ", ".join(f"`{it}`" for it in self._known)
             raise CaseError(f"{self._path}: unknown field `{key}`, expected {known}")
@@ -166,7 +166,7 @@ def data(value: Any, path: str) -> bytes:
 
 
 def written(found: bytes) -> Any:
-    """Bytes as a case has them."""
+    """Bytes in the form of a case."""
     try:
         return found.decode()
     except UnicodeDecodeError:
@@ -201,7 +201,7 @@ def same(found: Any, expected: Any) -> bool:
 
 
 def same_but_for_masks(recorded: Any, found: Any) -> bool:
-    """Whether a value is the recorded one; a mask in it stands for any text.
+    """Whether a value equals the recorded one, in which a mask stands for any text.
 
     >>> same_but_for_masks({"a": "key=********!"}, {"a": "key=hunter2!"})
     True
@@ -244,7 +244,7 @@ def show(value: Any) -> str:
 
 
 def json_object(given: str) -> Any:
-    """The JSON object in a text; None: it is none."""
+    """Parses a text as a JSON object; None if it is not one."""
     try:
         found = json.loads(given)
     except json.JSONDecodeError:

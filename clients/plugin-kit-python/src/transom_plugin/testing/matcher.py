@@ -1,5 +1,5 @@
-"""Cases of `attribute-matcher`: agents, a task's constraints, and which agents it may go to, is placed on,
-or is killed on."""
+"""Cases of `attribute-matcher`: agents, a task's constraints, and the agents that may run the task, on which
+it is placed, or whose instances are killed."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ class _Names:
     def handle(self, name: str) -> int:
         if name not in self.names:
             raise CaseError(f'no agent has the id or hostname "{name}"')
-        # The first of those with one name.
+        # If several agents have this name, the first one.
         return self.names.index(name) + 1
 
     def of(self, handle: int) -> str:
@@ -207,7 +207,7 @@ def _candidate(value: Any, path: str) -> tuple[str, int]:
         return value, 1
     given = Table(value, path)
     found = given.need("agent", text), given.need("capacity", COUNT)
-    # Like the host, which ignores others here.
+    # Other keys are ignored, as by the host.
     return found
 
 

@@ -31,7 +31,7 @@ from transom_plugin.testing.forms import (
     written,
 )
 
-#: Bytes of a result of the plugin's own.
+#: Maximum bytes of a custom result.
 _MAX_OUTCOME = 4096
 _REASONS = ("timed-out", "denied", "unreachable", "invalid", "internal", "plugin")
 _ERRORS = (
@@ -45,9 +45,9 @@ _ERRORS = (
     "protocol",
     "unavailable",
 )
-#: Those that have a text.
+#: Errors with a text.
 _DETAILED = ("tls", "protocol", "unavailable")
-#: The host's to set.
+#: Headers that only the host sets.
 _OWN_HEADERS = (
     "host",
     "connection",
@@ -111,7 +111,7 @@ def prepare(case: Any) -> Prepared:
 
 
 def _end(step: Any) -> dict[str, Any] | None:
-    """What an attempt that is over found."""
+    """Returns the result of an attempt that has ended; None if it has not."""
     match step:
         case kit.HttpStatus():
             if not 100 <= step.status <= 599:
@@ -129,7 +129,7 @@ def _end(step: Any) -> dict[str, Any] | None:
         raise Fault(f"the attempt gives {type(step).__name__}: expected a step or an outcome")
     written = json.dumps(step)
     if len(written.encode()) > _MAX_OUTCOME:
-        # As the host has it.
+        # The host reports the same failure.
         return {"failed": "plugin"}
     return {"custom": json.loads(written)}
 
