@@ -17,8 +17,8 @@ const MAX_BODY_BYTES: usize = 1 << 20;
 pub struct Config {
     /// The HTTP port.
     pub port: PortConfig,
-    /// The path below which a port that several instances share serves this one, `/NAME`; empty: the
-    /// port is its own.
+    /// The path of this instance, `/NAME`, on a port that several instances share; empty: the instance
+    /// has a port of its own.
     pub path: String,
     /// `FRAMEWORK_NAME`: the framework's name and the prefix of its keys in the store.
     pub name: String,
@@ -27,13 +27,13 @@ pub struct Config {
     pub heartbeat_interval: Duration,
     /// The maximum count of each kind.
     pub max_scale: u32,
-    /// The count of agents follows the pods; `None`: only requests change it.
+    /// The autoscaler of the count of agents; `None`: the count is not autoscaled.
     pub autoscale: Option<AutoscaleConfig>,
     /// `PORTRANGE_FROM` and `PORTRANGE_TO`: the host ports that tasks may use, inclusive.
     pub port_range: (u16, u16),
     /// How each kind is launched.
     pub kinds: PerKind<KindConfig>,
-    /// What the containers have in common.
+    /// The settings that all containers share.
     pub containers: ContainerConfig,
     /// The orchestrator: the program in the containers of servers and agents.
     pub orchestrator: OrchestratorConfig,
@@ -47,27 +47,28 @@ pub struct Config {
     pub store_timeout: Duration,
 }
 
-/// How the count of agents follows the pods.
+/// The settings of the autoscaler, which adapts the count of agents to the pods.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct AutoscaleConfig {
     /// The minimum count of agents, at least 1.
     pub min: u32,
     /// The maximum count of agents, at most `max_scale`.
     pub max: u32,
-    /// How many agents are added at once, at least 1.
+    /// The maximum number of agents that one change adds, at least 1.
     pub step: u32,
     /// How long pods must be unschedulable before agents are added for them.
     pub scale_up_delay: Duration,
     /// How long an agent must be idle before it is removed.
     pub scale_down_delay: Duration,
-    /// The time between two changes of the count.
+    /// The minimum time between two changes of the count.
     pub cooldown: Duration,
 }
 
 /// How the tasks of one kind are launched.
 #[derive(Clone, Debug, PartialEq)]
 pub struct KindConfig {
-    /// The wanted count at the first start; afterwards the stored count is valid.
+    /// The wanted count at the first start. Afterwards the stored count is used until this setting
+    /// changes.
     pub count: u32,
     /// CPUs.
     pub cpus: f64,
@@ -81,7 +82,7 @@ pub struct KindConfig {
     pub mem_limit: Option<f64>,
     /// `…_DISK_LIMIT`; `None`: `disk`.
     pub disk_limit: Option<f64>,
-    /// The host name of the only agent that may run the tasks, compared without regard to case.
+    /// The host name of the only agent that may run the tasks, compared case-insensitively.
     pub constraint: Option<String>,
     /// Labels of the tasks: names and values.
     pub labels: Vec<(String, String)>,
@@ -91,23 +92,24 @@ pub struct KindConfig {
     pub docker_parameters: Vec<(String, String)>,
 }
 
-/// What the containers have in common.
+/// The settings that all containers share.
 #[derive(Clone, Debug, PartialEq)]
 #[expect(clippy::struct_excessive_bools, reason = "each is a setting of its own")]
 pub struct ContainerConfig {
     /// Whether tasks run in containers. On a cluster without a container runtime the scripts of
     /// servers and agents, and [`DatastoreConfig::command`], run as processes of its agents.
     pub enabled: bool,
-    /// Whether tasks reach each other by the host names of agents and by mapped ports. Otherwise
-    /// they use the names of containers, which the network must resolve. Without containers it is
-    /// always so.
+    /// Whether tasks reach each other at the host names of agents and mapped ports. Otherwise they
+    /// use the names of containers, which the network must resolve. Tasks without containers always
+    /// use the host names of agents.
     pub mapped_addresses: bool,
-    /// `CLUSTER_CNI`: the network of the cluster manager; it wins over `container_network`.
+    /// `CLUSTER_CNI`: the network of the cluster manager; it takes precedence over
+    /// `container_network`.
     pub cluster_network: Option<String>,
     /// `CONTAINER_CNI`: the container runtime's network; `bridge` is its default bridge.
     pub container_network: String,
-    /// `CONTAINER_SHM_SIZE` (`30gb`), or `K3S_CONTAINER_DISK`: the size of `/dev/shm` as the
-    /// runtime reads it; `None`: its default.
+    /// `CONTAINER_SHM_SIZE` (`30gb`), or `K3S_CONTAINER_DISK`: the size of `/dev/shm` in the notation
+    /// of the container runtime; `None`: the runtime's default.
     pub shm_size: Option<String>,
     /// `DOCKER_ULIMIT`: the limit of open files.
     pub open_files: u64,
@@ -117,11 +119,12 @@ pub struct ContainerConfig {
     pub domain: String,
     /// `CGROUP_V2`: containers get a cgroup namespace of their own.
     pub cgroup_v2: bool,
-    /// `RESTRICT_DISK_ALLOCATION`: the runtime limits a container's file system to its disk.
+    /// `RESTRICT_DISK_ALLOCATION`: the runtime limits a container's file system to the disk of its
+    /// task.
     pub restrict_disk: bool,
     /// `ENFORCE_MESOS_TASK_LIMITS`: tasks have limits of CPU and memory.
     pub enforce_limits: bool,
-    /// `CUSTOM_DOCKER_RUNTIME`: the runtime's own runtime, such as `runcvm`.
+    /// `CUSTOM_DOCKER_RUNTIME`: the OCI runtime that Docker uses, such as `runcvm`.
     pub runtime: Option<String>,
     /// `VOLUME_DRIVER`: the driver of the volumes.
     pub volume_driver: String,
@@ -135,7 +138,8 @@ pub struct ContainerConfig {
 pub struct OrchestratorConfig {
     /// `IMAGE_ORCH`: the image of servers and agents.
     pub image: String,
-    /// `ORCH_TOKEN`: with it servers and agents join; `None`: a random one, made once and stored.
+    /// `ORCH_TOKEN`: the token with which servers and agents join; `None`: a random token, which is
+    /// generated once and stored.
     pub token: Option<Secret>,
     /// `ORCH_SERVER_STRING`: the command of a server, split at blanks.
     pub server_command: String,
@@ -156,15 +160,15 @@ pub struct OrchestratorConfig {
     pub enable_taint: bool,
     /// `K3S_DISABLE_SCHEDULING`: nodes of agents are cordoned from the start.
     pub disable_scheduling: bool,
-    /// `ENABLE_REGISTRY_MIRROR`: nodes share the images that they have.
+    /// `ENABLE_REGISTRY_MIRROR`: nodes distribute the images that they have to other nodes.
     pub registry_mirror: bool,
     /// `K3S_NODE_ENV`: variables of servers and agents.
     pub node_env: Vec<(String, String)>,
-    /// `K3S_AGENT_TCP_PORT`: another port of agents' containers that gets a host port.
+    /// `K3S_AGENT_TCP_PORT`: an additional port of agents' containers that is mapped to a host port.
     pub agent_tcp_port: Option<u16>,
     /// `VOLUME_ORCH_SERVER`: the volume with the servers' data.
     pub server_volume: String,
-    /// How long a drain may take before the task is ended all the same.
+    /// How long a drain may take. After this time the task is ended even if pods remain on its node.
     pub drain_timeout: Duration,
 }
 
@@ -185,11 +189,12 @@ pub struct DatastoreConfig {
     pub password: Secret,
     /// `DS_MYSQL_SSL`: servers verify the SQL server's certificate.
     pub ssl: bool,
-    /// `VOLUME_DS`: the volume with its data. Further members of a kvstore add their number.
+    /// `VOLUME_DS`: the volume with its data. The volumes of further members of a kvstore have this
+    /// name with the member's number appended.
     pub volume: String,
-    /// What runs in place of the image where there are no containers: a line for the shell, which
-    /// finds its port as `PORT0` and its directory as `DATA_DIR`. `None`: a kvstore runs the
-    /// programs `etcd` and `etcdctl` of the agents. With a command there is one datastore.
+    /// The command that replaces the image if containers are disabled: a line for the shell, with its
+    /// port in `PORT0` and its directory in `DATA_DIR`. `None`: a kvstore runs the programs `etcd` and
+    /// `etcdctl` that are installed on the agents. With a command there can be only one datastore.
     pub command: Option<String>,
     /// The endpoint of a datastore outside of the framework, for a count of 0; it may hold a
     /// password.
@@ -197,8 +202,8 @@ pub struct DatastoreConfig {
 }
 
 impl DatastoreConfig {
-    /// Whether a command of the configuration runs the datastore, which cannot have several members
-    /// then.
+    /// Whether a command of the configuration runs the datastore. Such a datastore cannot have several
+    /// members.
     pub fn is_command(&self, containers: &ContainerConfig) -> bool {
         self.command.is_some() && !containers.enabled
     }
@@ -225,7 +230,7 @@ pub struct BootstrapConfig {
     pub timeout: Duration,
     /// How long a fetched script is used before it is fetched again.
     pub refresh: Duration,
-    /// Host, or host and port, under which the cluster's agents reach the service's port to fetch
+    /// Host, or host and port, at which the cluster's agents reach the service's port to fetch
     /// scripts; `None`: `FRAMEWORK_HOSTNAME` and the port.
     pub advertise: Option<String>,
 }
@@ -233,7 +238,7 @@ pub struct BootstrapConfig {
 /// Backups of the datastore.
 #[derive(Clone, Debug, PartialEq)]
 pub struct BackupConfig {
-    /// The directory on the daemon's machine; `None`: no backups are made.
+    /// The directory on the daemon's machine; `None`: backups are not possible.
     pub dir: Option<PathBuf>,
     /// How many backups are kept.
     pub keep: u32,
@@ -263,7 +268,8 @@ impl Config {
     /// Binds the port. The host in [`BootstrapConfig::advertise`] becomes one of its host names.
     ///
     /// # Errors
-    /// [`Error::Web`] if the port cannot be bound or would be open to everybody.
+    /// [`Error::Web`] if the port cannot be bound, or if other machines could reach it without any
+    /// access control.
     pub async fn bind(&self) -> Result<BoundPort> {
         Self::bind_for(std::slice::from_ref(self), self.port.clone()).await
     }
@@ -282,7 +288,7 @@ impl Config {
     }
 }
 
-/// The host of `host` or `host:port`; `None` if there is none.
+/// The host in a text `host` or `host:port`; `None` if the text is neither.
 fn host_of(text: &str) -> Option<AllowedHost> {
     let with_port = text.rsplit_once(':').and_then(|(host, _)| host.parse().ok());
     text.parse().ok().or(with_port)

@@ -1,5 +1,5 @@
-//! The cluster manager and the way to the orchestrator as traits: the real implementations here,
-//! scripted ones in tests.
+//! The cluster manager and the connection to the orchestrator as traits, with their real
+//! implementations. Tests have scripted ones.
 
 use std::fmt::Debug;
 use std::sync::Arc;
@@ -14,7 +14,7 @@ use crate::orchestrator::{ClientConfig, ClientConfigError, Orchestrator, Timeout
 
 /// The maximum size of a client configuration.
 const MAX_FILE_BYTES: u64 = 1 << 20;
-/// The port of an agent that names none.
+/// The port of an agent whose record contains none.
 const AGENT_PORT: u16 = 5051;
 
 /// A file in the sandbox of a task.
@@ -30,11 +30,11 @@ pub(crate) struct SandboxFile<'a> {
 /// The cluster manager.
 #[async_trait]
 pub(crate) trait Cluster: Debug + Send + Sync {
-    /// A whole file; `None`: it does not exist.
+    /// Reads a whole file; `None`: it does not exist.
     async fn read_file(&self, file: SandboxFile<'_>) -> transom_cluster::Result<Option<Vec<u8>>>;
 
-    /// A piece of a file, and the size of the file; `None`: it does not exist. Less than `length` is
-    /// no end of the file.
+    /// Reads a piece of a file, with the size of the file; `None`: it does not exist. A piece that is
+    /// shorter than `length` does not mean the end of the file.
     async fn read_bytes(
         &self,
         file: SandboxFile<'_>,
@@ -46,7 +46,7 @@ pub(crate) trait Cluster: Debug + Send + Sync {
     async fn lists_framework(&self, id: &FrameworkId) -> transom_cluster::Result<bool>;
 }
 
-/// A master and its agents.
+/// The real cluster manager: a master and its agents.
 #[derive(Debug)]
 pub(crate) struct ClusterAdapter {
     client: Client,
@@ -84,9 +84,9 @@ impl Cluster for ClusterAdapter {
 }
 
 impl SandboxFile<'_> {
-    /// The address of the agent, and the path that its files API knows.
+    /// The address of the agent, and the path of the file in its files API.
     fn location(self) -> (HostPort, String) {
-        // The executor of a task that is launched alone has the id of the task.
+        // The executor of a task that is not part of a group has the id of the task.
         let sandbox = agent::sandbox(self.framework, &self.task.as_str().into());
         let address = self.agent.endpoint.clone();
         let address = address.unwrap_or_else(|| HostPort::new(&self.agent.hostname, AGENT_PORT));
@@ -94,7 +94,7 @@ impl SandboxFile<'_> {
     }
 }
 
-/// `None` for a file that does not exist.
+/// Maps the error of a file that does not exist to `None`.
 fn found<T>(read: transom_cluster::Result<T>) -> transom_cluster::Result<Option<T>> {
     match read {
         Err(transom_cluster::Error::Refused { status: 404, .. }) => Ok(None),
@@ -102,9 +102,9 @@ fn found<T>(read: transom_cluster::Result<T>) -> transom_cluster::Result<Option<
     }
 }
 
-/// Makes clients of the orchestrator's API.
+/// Creates clients of the orchestrator's API.
 pub(crate) trait Connector: Debug + Send + Sync {
-    /// A client of the API at this address.
+    /// Creates a client of the API at this address.
     fn connect(
         &self,
         config: &ClientConfig,

@@ -10,7 +10,7 @@ pub enum Error {
     /// The port could not be bound, or serving it failed.
     #[error("kubernetes: the HTTP port cannot be used")]
     Web(#[source] transom_web::Error),
-    /// No client for the bootstrap script could be made.
+    /// The HTTP client could not be created.
     #[error("kubernetes: the HTTP client for the bootstrap script cannot be made")]
     Client(#[source] reqwest::Error),
     /// The store could not be read or written at the start.
@@ -18,7 +18,7 @@ pub enum Error {
     Store {
         /// The operation.
         doing: &'static str,
-        /// The error of the store: any but a record that cannot be decoded.
+        /// The error of the store, except that a record cannot be decoded.
         #[source]
         source: typed::Error,
     },

@@ -1,4 +1,4 @@
-//! Explains to operators where a datastore, server or agent that waits may run. See [`Placements`].
+//! Explains to operators where a pending datastore, server or agent may run. See [`Placements`].
 
 use std::sync::Arc;
 
@@ -15,7 +15,7 @@ use crate::core::term::Handles;
 use crate::kind::Kind;
 use crate::view::{View, Views};
 
-/// See the module.
+/// Explains the placements of pending members.
 #[derive(Clone, Debug)]
 pub struct Explainer {
     pub(crate) config: Arc<Config>,
@@ -25,7 +25,7 @@ pub struct Explainer {
 
 #[async_trait]
 impl Placements for Explainer {
-    /// Which agents may run a member, which has to be pending. Its id is kind and number:
+    /// Explains which agents may run a member, which must be pending. The id is kind and number:
     /// `server/0`.
     async fn explain(&self, id: &str) -> Result<PlacementExplanation, ApiError> {
         let (kind, number) = member(id).ok_or_else(|| {

@@ -1,8 +1,8 @@
-//! Takes the state of an m3s over: its framework id, its counts, its client configuration, and its
-//! tasks, which keep running.
+//! Imports the state of an m3s: its framework id, its counts, its client configuration, and its tasks,
+//! which keep running.
 //!
-//! [`translate`] is pure; who reads m3s's store is up to the caller. [`Import::write`] writes into a
-//! store on which no daemon leads and which has no records of this framework.
+//! [`translate`] is pure: the caller reads m3s's store. [`Import::write`] writes to a store that has no
+//! leader and no records of this framework.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -28,7 +28,7 @@ use crate::task::{Launch, Metadata};
 /// The time to live of the lease while records are written.
 const LEASE: Duration = Duration::from_mins(1);
 
-/// The records of an m3s, as they are in its Redis.
+/// The records of an m3s, as its Redis contains them.
 #[derive(Clone, Debug, Default)]
 pub struct Original {
     /// `<name>:framework`.
@@ -60,7 +60,7 @@ pub struct Import {
 /// Why nothing was imported.
 #[derive(Debug, thiserror::Error)]
 pub enum ImportError {
-    /// There is nothing to take over.
+    /// The store of m3s has no state to import.
     #[error("there are no records of an m3s with this name")]
     Nothing,
     /// A daemon leads on the store.
@@ -82,7 +82,7 @@ impl From<typed::Error> for ImportError {
     }
 }
 
-/// The records that a daemon with this configuration goes on with.
+/// Translates m3s's records to the records with which a daemon of this configuration continues.
 ///
 /// # Errors
 /// [`ImportError::Nothing`].
@@ -123,8 +123,8 @@ pub fn translate(original: &Original, config: &Config) -> Result<Import, ImportE
     Ok(import)
 }
 
-/// The counts, and whether nodes are cordoned. Counts of the present configuration apply only when
-/// they change later.
+/// The counts, and whether nodes are cordoned. The counts in the current configuration apply only if
+/// m3s has none, or when they change later.
 fn wanted(original: &Value, config: &Config) -> Wanted {
     let configured = PerKind::from_fn(|kind| config.kinds.of(kind).count);
     let count = |suffix: &str| {
@@ -152,7 +152,8 @@ fn wanted(original: &Value, config: &Config) -> Wanted {
     }
 }
 
-/// The records of running tasks, which get numbers in the order of their start.
+/// Translates the records of running tasks. The tasks get numbers in the order of their last change
+/// of state.
 fn tasks(original: &Original, config: &Config, import: &mut Import) -> Result<(), ImportError> {
     let mut tasks: Vec<&Value> = original.tasks.iter().collect();
     tasks.sort_by_key(|task| task["StateTime"].as_str().unwrap_or_default().to_owned());
@@ -256,7 +257,7 @@ fn client_config(original: &Original, import: &mut Import) -> Result<(), ImportE
     let stored = StoredClientConfig {
         text: text.clone(),
         address: HostPort::new(host, port),
-        // It is read again when the server is found.
+        // The daemon reads the file again when it knows the server's task.
         task: String::new(),
     };
     put(&mut import.records, persist::CLIENT_CONFIG, &stored)?;
@@ -281,7 +282,8 @@ impl Import {
     /// Writes the records under the framework's name, all of them or none.
     ///
     /// # Errors
-    /// Why nothing was written; after [`ImportError::Store`] that is unknown.
+    /// The reason why nothing was written. After [`ImportError::Store`] it is unknown whether records
+    /// were written.
     pub async fn write(&self, store: Arc<dyn Store>, config: &Config) -> Result<(), ImportError> {
         let name = Framework::lease(&config.name);
         let holder = format!("{} transom-fw-import", uuid::Uuid::new_v4());
@@ -297,7 +299,7 @@ impl Import {
         };
         let fenced: Arc<dyn Store> = Arc::new(Fenced::new(Arc::clone(&store), &lease));
         let written = self.write_with(fenced, config).await;
-        // Without this the lease ends with its time to live.
+        // If this fails, the lease ends when its time to live has passed.
         let _ = typed::within(typed::TIMEOUT, store.release(&lease)).await;
         written
     }
@@ -411,7 +413,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_missing_is_named() {
+    fn missing_state_is_named_in_notes() {
         assert!(matches!(
             translate(&Original::default(), &config()),
             Err(ImportError::Nothing)
@@ -421,7 +423,7 @@ mod tests {
         partial.config = json!({"K3SAgentMax": -1});
         let import = translate(&partial, &config()).unwrap();
         assert!(import.framework_id.is_none() && !import.client_config);
-        assert_eq!(import.counts.agent, 1, "the configured count");
+        assert_eq!(import.counts.agent, 1, "the count of the configuration");
         let notes = import.notes.join("\n");
         for expected in ["no framework id", "named \"prod\"", "address of its server"] {
             assert!(notes.contains(expected), "{expected}: {notes}");

@@ -1,56 +1,56 @@
 //! The Kubernetes service: a Kubernetes cluster as tasks of a framework (specification, part B).
 //!
 //! The framework runs a datastore, servers and agents of a Kubernetes distribution ("the
-//! orchestrator") as containers, keeps them at their wanted counts, and serves an HTTP API.
+//! orchestrator") as containers, keeps them at their wanted counts, and serves an HTTP API. It
+//! replaces m3s, which comments call "upstream", with a compatible API and the same containers.
 //! [`Config::bind`] binds the port; [`start()`] serves it and returns a handle and a [`Runner`],
-//! with which the leader runs the framework. Several frameworks can share a port, each below a path
-//! of its own. Other daemons forward requests to the leader (see
-//! `transom_framework`).
+//! with which the leader runs the framework. Several frameworks can share a port, each below its own
+//! path. Daemons that do not lead forward requests to the leader (see `transom_framework`).
 //!
 //! # Structure
 //!
-//! * `plan`: the next steps from the wanted and the observed state, a pure function tested with
-//!   tables of cases. `kind`: datastore, server and agent.
-//! * `autoscale`: the count of agents by the pods, a pure function too.
+//! * `plan`: a pure function that computes the next steps from the wanted and the observed state, and
+//!   is tested with tables of cases. `kind`: datastore, server and agent.
+//! * `autoscale`: a pure function that computes the count of agents from the pods.
 //! * `core`: one actor that owns members and wanted counts, carries the steps out, and publishes the
-//!   view that requests read (`view`). Slow work runs in jobs; `core::finding` is what they report.
-//! * `task`: turns a member into a task, and says which ports it listens on.
-//! * `bootstrap`: fetches the first script, has the component prepare it for a container, and serves
-//!   the result by digest.
+//!   view that requests read (`view`). Slow work runs in jobs, whose results are `core::finding`.
+//! * `task`: converts a member to a task, and defines the ports on which it listens.
+//! * `bootstrap`: fetches the script that containers run first, prepares it for a container with the
+//!   bootstrap component, and serves the result by digest.
 //! * `kvstore`: the client of the datastore's own API, if it is an etcd cluster.
 //! * `orchestrator`: the client of the Kubernetes API: client configuration, nodes, drains.
 //! * `backup`: backups of the datastore, and their restore.
 //! * `api`: HTTP on both prefixes, and its OpenAPI document.
-//! * `explain`: where a member that waits may run, for the admin port.
-//! * `runner`, `start`: leading and standing by. [`import`]: takes the state of an m3s over.
+//! * `explain`: explains where a pending member may run, for the admin port.
+//! * `runner`, `start`: leading and standing by. [`import`]: imports the state of an m3s.
 //!
 //! # Guarantees
 //!
 //! * A wanted count is stored before the request is answered, and before a task starts or ends.
 //! * A server starts when the datastore is healthy, an agent when a server's API answers.
-//! * A kvstore of several members keeps its quorum: one at a time joins, leaves or is replaced, and
-//!   only while the others have the quorum.
+//! * A kvstore of several members keeps its quorum: one member at a time joins, leaves or is replaced,
+//!   and only while the others have the quorum.
 //! * One running task at a time is replaced, and the next one only when every node is ready.
-//! * Of several servers the one that clients use is replaced last, when another one's client
-//!   configuration is served.
-//! * An agent's node is drained before its task ends, for at most the drain timeout; a silent API
-//!   delays a removal as long.
-//! * One backup or restore at a time is under way; it goes on after a crash. While a restore changes
+//! * Of several servers the one that clients use is replaced last, when the client configuration of
+//!   another server is served.
+//! * An agent's node is drained before its task ends, for at most the drain timeout. While the API does
+//!   not answer, a removal is delayed by at most the same timeout.
+//! * One backup or restore at a time is under way; it continues after a crash. While a restore changes
 //!   the datastore, no server runs.
 //! * No task contains a credential of the state store.
 //!
 //! # Not here
 //!
-//! The scheduler decides which agent of the cluster a task uses. The life of a task after its launch
-//! is that of [`transom_replicas`].
+//! The scheduler decides on which agent of the cluster a task runs. [`transom_replicas`] defines the
+//! lifecycle of a task after its launch.
 //!
 //! # Failures
 //!
 //! Without the store, requests that change something are rejected (503). Without the bootstrap
-//! component, or if it rejects the script, servers and agents do not start, and `explain` has the
-//! reason. While the Kubernetes API is silent, nothing is decided about agents; a server whose API
-//! is silent for the node timeout is replaced. A requested uncordon is not finished by the next
-//! leader.
+//! component, or if it rejects the script, servers and agents do not start, and `explain` shows the
+//! reason. While the Kubernetes API does not answer, no agent is replaced for its node's state; a
+//! server whose API does not answer for the node timeout is replaced. If the leader changes during a
+//! requested uncordon, the next leader does not finish it.
 
 #![forbid(unsafe_code)]
 #![cfg_attr(

@@ -1,5 +1,5 @@
-//! The service's metrics. Names begin with `transom_kubernetes_`; the label `framework` tells
-//! instances apart.
+//! The service's metrics. Their names begin with `transom_kubernetes_`; the label `framework`
+//! distinguishes instances.
 
 use prometheus_client::encoding::EncodeLabelSet;
 use prometheus_client::metrics::counter::Counter;
@@ -162,7 +162,7 @@ impl Metrics {
         metrics
     }
 
-    /// A backup or a restore has ended.
+    /// Counts a backup or a restore that has ended.
     pub(crate) fn ended(&self, what: What, success: bool) {
         let labels = OperationLabels {
             operation: what.as_str(),
@@ -175,7 +175,7 @@ impl Metrics {
         self.tasks_started.get_or_create(&KindLabel::of(kind)).inc();
     }
 
-    /// The autoscaler has changed the count of agents.
+    /// Counts a change of the count of agents by the autoscaler.
     pub(crate) fn autoscaled(&self, up: bool) {
         let direction = if up { "up" } else { "down" };
         self.autoscaled.get_or_create(&DirectionLabel { direction }).inc();
@@ -227,7 +227,7 @@ impl Metrics {
         self.last_backup_bytes.set(bytes);
     }
 
-    /// Another daemon leads: its metrics are the valid ones.
+    /// Clears the gauges, because the metrics of another daemon, the next leader, are valid now.
     pub(crate) fn step_down(&self) {
         self.show(&View::default());
     }

@@ -25,7 +25,7 @@ impl Runner {
         }
     }
 
-    /// Explains to operators where members that wait may run, while this daemon leads.
+    /// Explains to operators where pending members may run, while this daemon leads.
     pub fn explainer(&self) -> Explainer {
         Explainer {
             config: Arc::clone(&self.dependencies.config),

@@ -26,17 +26,17 @@ use crate::runner::Runner;
 use crate::view::Views;
 use crate::{Config, Error, Result};
 
-/// Names the daemon that forwarded a request.
+/// The header that contains the daemon that forwarded a request.
 const VIA: HeaderName = HeaderName::from_static("x-transom-kubernetes-via");
 
-/// What the instances of a daemon have in common.
+/// The resources that all instances in a daemon share.
 #[derive(Debug)]
 pub struct Resources<'a> {
-    /// The plugin host, which has the bootstrap component.
+    /// The plugin host, which runs the bootstrap component.
     pub plugins: &'a Plugins,
     /// The cluster manager.
     pub cluster: &'a Client,
-    /// Where metrics are registered.
+    /// The registry for the metrics.
     pub registry: &'a mut Registry,
     /// Cancelled when the instances end.
     pub token: CancellationToken,
@@ -49,17 +49,17 @@ pub struct Instance {
     pub name: &'static str,
     /// Its settings.
     pub config: Config,
-    /// Which daemon leads its framework.
+    /// The leadership of its framework.
     pub election: watch::Receiver<Leadership>,
 }
 
-/// Serves the port until the token is cancelled. The caller has to run each framework with its
-/// [`Runner`]. The port is that of the only instance, whose [`Config::path`] is empty, or several
-/// instances share it, each below its path. They end together.
+/// Serves the port until the token is cancelled. The caller must run each framework with its
+/// [`Runner`]. Either the port belongs to a single instance, whose [`Config::path`] is empty, or
+/// several instances share it, each below its path. All instances on a port end together.
 ///
 /// # Errors
-/// [`Error::Web`] if the configured host name is invalid, [`Error::Client`] if no HTTP client can
-/// be made.
+/// [`Error::Web`] if the configured host name is invalid, [`Error::Client`] if the HTTP client cannot
+/// be created.
 pub fn start(
     instances: Vec<Instance>,
     port: BoundPort,
@@ -155,7 +155,7 @@ impl Parts {
     }
 }
 
-/// Where the cluster's agents reach the service's port to fetch scripts.
+/// The URL at which the cluster's agents reach the service's port to fetch scripts.
 fn script_base(config: &Config, port: &BoundPort) -> String {
     let number = port.addr().port();
     let address = match config.bootstrap.advertise.as_deref() {

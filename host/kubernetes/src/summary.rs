@@ -1,5 +1,5 @@
-//! A summary of an instance for operators: its tasks, its nodes, and why something waits. All of it
-//! is read from the snapshot.
+//! A summary of an instance for operators: its tasks, its nodes, and the reasons why something waits.
+//! All values are read from the view.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -20,7 +20,7 @@ pub struct SummaryReader {
 pub struct Summary {
     /// The counts.
     pub numbers: Numbers,
-    /// Why the next task does not start, or the next change is not made: a kind and a sentence.
+    /// Why the next task does not start, or the next change waits: a kind and a sentence.
     pub waiting: Vec<(&'static str, String)>,
 }
 
@@ -42,7 +42,7 @@ pub struct Numbers {
 }
 
 impl SummaryReader {
-    /// The present state.
+    /// Reads the current state.
     pub fn read(&self) -> Summary {
         summary(&self.views.get())
     }

@@ -120,7 +120,7 @@ pub(crate) fn agent() -> AgentLocation {
     }
 }
 
-/// A placement there.
+/// A placement on that agent.
 pub(crate) fn placement(task: &str, host_ports: &[u16]) -> Placement {
     Placement {
         task: TaskId::from(task),
@@ -129,7 +129,7 @@ pub(crate) fn placement(task: &str, host_ports: &[u16]) -> Placement {
     }
 }
 
-/// The same, changed.
+/// The settings of [`config`] with a change.
 pub(crate) fn config_with(change: impl FnOnce(&mut Config)) -> Arc<Config> {
     let mut config = config();
     change(&mut config);

@@ -15,13 +15,13 @@ pub(crate) struct View {
     pub(crate) wanted: PerKind<u32>,
     /// The tasks, pending ones included, by number.
     pub(crate) tasks: PerKind<Vec<TaskView>>,
-    /// The orchestrator, as its API last answered; `None`: it does not answer.
+    /// The last answer of the orchestrator's API; `None`: it does not answer.
     pub(crate) orchestrator: Option<Arc<OrchestratorView>>,
     /// Whether every wanted server and agent is a ready node.
     pub(crate) ready: bool,
     /// The client configuration with the server's address for clients; `None`: not read yet.
     pub(crate) client_config: Option<Arc<str>>,
-    /// Why the next task does not start, or the next change is not made; empty: nothing waits.
+    /// Why the next task does not start, or the next change waits; empty: nothing waits.
     pub(crate) waiting: Vec<Waiting>,
     /// The backup or restore under way, and how the last ones ended.
     pub(crate) backup: State,
@@ -50,17 +50,17 @@ pub(crate) struct TaskView {
     pub(crate) id: String,
     /// Its number, 0 for the first of its kind.
     pub(crate) number: u32,
-    /// `TASK_RUNNING` and so on; `None`: it waits for an offer.
+    /// The task's state, such as `TASK_RUNNING`; `None`: it is not launched.
     pub(crate) state: Option<String>,
     /// Its node in Kubernetes, if it has one.
     pub(crate) node: Option<String>,
-    /// The host name of its agent of the cluster, once it is launched.
+    /// The host name of the cluster's agent on which it runs, once it is launched.
     pub(crate) host: Option<String>,
     /// Its host ports, once it is launched.
     pub(crate) ports: Vec<u16>,
 }
 
-/// The orchestrator's answers.
+/// The state of the orchestrator.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) struct OrchestratorView {
     /// `gitVersion` of its API.

@@ -1,8 +1,8 @@
-//! Access control: credentials for every call but those that the table opens.
+//! Access control: every call requires credentials, except those that the table marks as open.
 //!
-//! Unknown paths and methods are answered (404, 405) without credentials, as upstream does. A
-//! `GET` that sets a count changes something, so it is treated as a write: it is audited, the user
-//! who may only read cannot send it, and no link of another site leads to it.
+//! Unknown paths and methods are answered (404, 405) without credentials, as in upstream. A `GET` that
+//! sets a count changes something, so it is treated as a write: it is audited, and it is rejected if
+//! the read-only user or a link on another site sends it.
 
 use axum::response::{IntoResponse, Response};
 use http::Method;

@@ -1,5 +1,5 @@
 //! `/datastore/backups`: backups of the datastore and their restore, on the neutral prefix only;
-//! and `/backup/{digest}/{token}`, from which the cluster's fetcher gets the backup that is being
+//! and `/backup/{digest}/{token}`, from which the cluster's fetcher downloads the backup that is being
 //! restored.
 
 use std::path::PathBuf;
@@ -23,7 +23,7 @@ use crate::backup::directory::{Directory, FileError};
 use crate::backup::{self, Manifest, Operation, What};
 use crate::core::command::Command;
 
-/// The bytes of a backup that are read at once to be sent.
+/// The number of bytes per read when a backup is sent.
 const PIECE: usize = 64 << 10;
 
 #[derive(Serialize)]
@@ -34,7 +34,7 @@ struct Listing<'a> {
     last_restore: Option<Outcome<'a>>,
 }
 
-/// A backup: one that is complete, is being made, or could not be made.
+/// A backup that is complete, is being made, or has failed.
 #[derive(Serialize)]
 struct Entry<'a> {
     name: &'a str,
@@ -54,7 +54,7 @@ pub(super) struct Progress<'a> {
     backup: &'a str,
     phase: &'static str,
     started: Timestamp,
-    /// When the phase has failed, if it is not over before.
+    /// The deadline of the phase: it fails if it has not ended by then.
     until: Timestamp,
     text: String,
     reason: Option<&'a str>,
@@ -154,7 +154,7 @@ pub(super) async fn get(State(api): State<Api>, Path(name): Path<String>) -> Res
     found.map(document).ok_or_else(|| FileError::Unknown(name).into())
 }
 
-/// Complete ones, the oldest first, and one that is being made or could not be made.
+/// The complete backups, the oldest first, and one that is being made or has failed.
 fn entries<'a>(manifests: &'a [Manifest], state: &'a backup::State) -> Vec<Entry<'a>> {
     let mut entries: Vec<Entry<'a>> = manifests.iter().map(Entry::from).collect();
     let last = state.last_backup.as_ref();
@@ -215,7 +215,7 @@ fn accepted(name: &str) -> Response {
     response
 }
 
-/// Works on the directory beside the runtime.
+/// Runs blocking work on the directory in the runtime's pool for blocking tasks.
 async fn with<T: Send + 'static>(
     directory: &Directory,
     work: impl FnOnce(&Directory) -> Result<T, FileError> + Send + 'static,

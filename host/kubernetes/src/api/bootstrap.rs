@@ -8,7 +8,7 @@ use transom_web::ApiError;
 
 use super::Api;
 
-/// The script, as long as its task has not started.
+/// Serves the script until its task runs.
 pub(super) async fn get(
     State(api): State<Api>,
     Path((digest, token)): Path<(String, String)>,

@@ -1,4 +1,4 @@
-//! One call of the API: its paths, who may make it, and what it returns.
+//! One call of the API: its paths, its access control, and its responses.
 
 use axum::routing::{MethodFilter, MethodRouter};
 use http::Method;
@@ -6,7 +6,7 @@ use http::Method;
 use super::Api;
 use super::paths::{ALIAS, NEUTRAL, VERSION};
 
-/// Where a call is.
+/// The prefixes below which a call is served.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Place {
     /// Below both prefixes with the version.
@@ -19,16 +19,16 @@ pub(super) enum Place {
     Root,
 }
 
-/// What a successful response has.
+/// The body of a successful response.
 #[derive(Clone, Copy, Debug)]
 pub(super) enum Body {
     /// A JSON document: the names of its schema on the neutral path and on the alias.
     Json(&'static str, &'static str),
     /// A text with this content type.
     Text(&'static str),
-    /// A whole number: JSON for servers and agents, a text for the datastore, as upstream.
+    /// A whole number: JSON for servers and agents, text for the datastore, as in upstream.
     Number,
-    /// Nothing.
+    /// No body.
     Empty,
 }
 
@@ -38,17 +38,17 @@ pub(super) struct Call {
     path: &'static str,
     pub(super) methods: &'static [Method],
     handler: fn(MethodFilter) -> MethodRouter<Api>,
-    /// Whether it changes something, also with GET.
+    /// Whether it changes something, even with GET.
     pub(super) changes: bool,
-    /// Whether it needs no credentials.
+    /// Whether it requires no credentials.
     pub(super) open: bool,
-    /// Whether a standby answers it.
+    /// Whether a standby answers it itself.
     pub(super) local: bool,
     pub(super) summary: &'static str,
     pub(super) body: Body,
     /// The status of a successful response.
     pub(super) success: u16,
-    /// The statuses of its errors, those of the whole port not included.
+    /// The statuses of its errors, without those of the whole port.
     pub(super) errors: &'static [u16],
 }
 
@@ -99,7 +99,7 @@ impl Call {
         Self { place, ..self }
     }
 
-    /// Answered by a standby.
+    /// The same call, answered by a standby itself.
     pub(super) const fn local(self) -> Self {
         Self {
             local: true,
@@ -108,7 +108,7 @@ impl Call {
         }
     }
 
-    /// Answered before it is carried out.
+    /// The same call, answered with 202 before it is carried out.
     pub(super) const fn accepted(self) -> Self {
         Self { success: 202, ..self }
     }

@@ -1,4 +1,4 @@
-//! `GET /capabilities`: the calls as texts `name, path, METHOD`.
+//! `GET /capabilities`: the list of calls, each as a text `name, path, METHOD`.
 
 use axum::response::Response;
 use http::Uri;
@@ -6,7 +6,7 @@ use http::Uri;
 use super::paths::{ALIAS, NEUTRAL, VERSION};
 use super::{document, is_alias};
 
-/// Neutral name and path, upstream's, and the method. The order is upstream's.
+/// The neutral name and path, upstream's name and path, and the method. The order is upstream's.
 const FIRST: [(&str, &str, &str, &str, &str); 15] = [
     (
         "cluster-restart",
@@ -126,7 +126,7 @@ fn texts(alias: bool) -> Vec<String> {
     let datastore = if alias { "ds" } else { "kvstore" };
     for resource in ["cpus", "memory", "disk"] {
         for kind in ["server", "agent", datastore] {
-            // Upstream's list lacks this one, although the call exists.
+            // Upstream's list omits this call, although it exists.
             if alias && (kind, resource) == ("ds", "disk") {
                 continue;
             }

@@ -1,4 +1,4 @@
-//! What clients of the orchestrator need: its client configuration and its version.
+//! The calls for clients of the orchestrator: its client configuration and its version.
 
 use axum::extract::State;
 use axum::response::{IntoResponse, Response};
@@ -10,8 +10,8 @@ use transom_web::ApiError;
 use super::{Api, PLAIN, document, is_alias, success};
 use crate::kind::Kind;
 
-/// `GET /server/config`: the client configuration. While there is none the neutral path answers
-/// 503, and the alias an empty text without the header of a success, as upstream.
+/// `GET /server/config`: the client configuration. While there is none, the neutral path answers 503,
+/// and the alias an empty text without the header `Api-Service`, as in upstream.
 pub(super) async fn config(State(api): State<Api>, uri: Uri) -> Result<Response, ApiError> {
     let view = api.0.views.get();
     if let Some(config) = &view.client_config {
@@ -47,7 +47,7 @@ struct NodeVersions<'a> {
 #[serde(rename_all = "camelCase")]
 struct OwnVersion {
     git_version: &'static str,
-    /// Empty: the same sources make the same program on every day.
+    /// Always empty, because builds are reproducible and contain no date.
     build_date: &'static str,
 }
 

@@ -45,12 +45,12 @@ impl From<Refusal> for ApiError {
     }
 }
 
-/// 406, upstream's status for numbers that are none and for requests out of turn.
+/// 406, upstream's status for invalid numbers and for requests that the current state does not allow.
 pub(super) fn not_acceptable(message: impl Into<String>) -> ApiError {
     ApiError::new(StatusCode::NOT_ACCEPTABLE, message)
 }
 
-/// 422 for a count above the maximum. It may have any number of digits.
+/// 422 for a count above the maximum. `count` is its text, which may have any number of digits.
 pub(super) fn above_maximum(count: &str, maximum: u32) -> ApiError {
     unprocessable(format!(
         "The count {count} is above the maximum, {maximum} (`max_scale`)."
@@ -62,7 +62,7 @@ pub(super) fn no_backup_directory() -> ApiError {
     unprocessable("No directory for backups is configured (`dir` in `[kubernetes.backup]`).".to_owned())
 }
 
-/// 409, for a request that another one is in the way of.
+/// 409, for a request that conflicts with another one, or with the state of the datastore.
 pub(super) fn conflict(message: impl Into<String>) -> ApiError {
     ApiError::new(StatusCode::CONFLICT, message)
 }

@@ -1,6 +1,6 @@
-//! `GET /explain`: why tasks wait, where the others are, and what the autoscaler
-//! did and does not do. An extension of the specification, on
-//! the neutral prefix only.
+//! `GET /explain`: why tasks wait, where the other tasks run, and the last change of the autoscaler
+//! and the reasons why it changes nothing. An extension of the specification, on the neutral prefix
+//! only.
 
 use axum::extract::State;
 use axum::response::Response;
@@ -18,7 +18,7 @@ struct Explanation<'a> {
     operation: Option<Progress<'a>>,
     waiting: Vec<Wait<'a>>,
     tasks: PerKind<Vec<Task<'a>>>,
-    /// `None`: it is off.
+    /// `None`: autoscaling is not configured.
     autoscale: Option<Autoscale<'a>>,
 }
 
@@ -52,7 +52,7 @@ struct Wait<'a> {
 struct Task<'a> {
     number: u32,
     id: &'a str,
-    /// `None`: it waits for an offer.
+    /// `None`: it is not launched.
     state: Option<&'a str>,
     host: Option<&'a str>,
     ports: &'a [u16],

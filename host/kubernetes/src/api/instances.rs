@@ -1,7 +1,7 @@
-//! Several frameworks on one port, each below a path of its own: `/NAME/api/fw/v0/…`.
+//! Several frameworks on one port, each below its own path: `/NAME/api/fw/v0/…`.
 //!
-//! The routes of a framework do not know its path: it is taken off here, and the rules of access
-//! take it off too. A standby forwards the path as the client sent it.
+//! The routes of a framework do not contain its path, so this module and the access rules remove it
+//! from requests. A standby forwards the path as the client sent it.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -25,8 +25,8 @@ pub(crate) fn router(instances: BTreeMap<String, Router>) -> Router {
     })
 }
 
-/// The routes of the framework at `instance` (`/NAME`), without this path; all routes of the port if it
-/// is empty.
+/// The routes of the framework at `instance` (`/NAME`), without this path. If `instance` is empty, all
+/// routes of the port.
 pub(crate) fn below(port: Router, instance: &str) -> Router {
     if instance.is_empty() {
         return port;
@@ -36,7 +36,7 @@ pub(crate) fn below(port: Router, instance: &str) -> Router {
         let (port, instance) = (port.clone(), Arc::clone(&instance));
         async move {
             let path = format!("{instance}{}", request.uri().path());
-            // A path that was valid remains valid behind a name.
+            // A valid path remains valid with a prefix, so this never fails.
             if let Some(uri) = with_path(request.uri(), &path) {
                 *request.uri_mut() = uri;
             }
@@ -46,7 +46,8 @@ pub(crate) fn below(port: Router, instance: &str) -> Router {
     })
 }
 
-/// The rules of the port: those of a framework's port.
+/// The access rules of the port: those of a framework's own port, applied to the path without the
+/// instance.
 pub(crate) fn access_rules() -> AccessRules {
     AccessRules {
         requirement: |method, path| auth::requirement(method, split(path).1),
@@ -76,7 +77,7 @@ async fn answer(instances: &BTreeMap<String, Router>, mut request: Request) -> R
     response
 }
 
-/// The first segment of a path, with its slash, and the rest, which is a path.
+/// Splits a path into its first segment, with the slash, and the rest, which is a path again.
 fn split(path: &str) -> (&str, &str) {
     let end = path.strip_prefix('/').and_then(|rest| rest.find('/'));
     match end {
@@ -85,7 +86,7 @@ fn split(path: &str) -> (&str, &str) {
     }
 }
 
-/// The same with another path.
+/// The URI with another path and the same query.
 fn with_path(uri: &Uri, path: &str) -> Option<Uri> {
     match uri.query() {
         Some(query) => format!("{path}?{query}").parse().ok(),
@@ -98,7 +99,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn split_takes_the_first_segment_off() {
+    fn split_separates_the_first_segment() {
         for (path, expected) in [
             ("/a/api/fw/v0/x", ("/a", "/api/fw/v0/x")),
             ("/a/", ("/a", "/")),

@@ -14,10 +14,11 @@
 //! | `/bootstrap/…` | [`bootstrap`] |
 //! | several frameworks on one port | [`instances`] |
 //!
-//! The calls are below `/api/fw/v0` and below `/api/m3s/v0`, which answers in upstream's shape.
-//! [`routes`] has the table of all calls, from which the router, the rules of access ([`auth`]) and
-//! the OpenAPI document are made. Reads are answered from the leader's published view and never
-//! wait for the core; a standby forwards them. Only [`error`] decides on the status of a rejection.
+//! The calls are below the neutral prefix `/api/fw/v0`, and below its alias `/api/m3s/v0`, where the
+//! responses have upstream's format. [`routes`] contains the table of all calls, from which the router,
+//! the access rules ([`auth`]) and the OpenAPI document are derived. Reads are answered from the
+//! leader's published view and never wait for the core; a standby forwards them. Only [`error`]
+//! determines the status of a rejection.
 
 mod auth;
 mod backups;
@@ -73,11 +74,11 @@ const PLAIN: &str = "text/plain; charset=utf-8";
 #[derive(Clone)]
 pub(crate) struct Api(pub(crate) Arc<Shared>);
 
-/// See [`Api`].
+/// The shared state of the handlers; see [`Api`].
 pub(crate) struct Shared {
     /// The maximum count of each kind.
     pub(crate) max_scale: u32,
-    /// The credentials of the port, for forwarded requests.
+    /// The credentials of the port, with which requests are forwarded.
     pub(crate) credentials: Option<Credentials>,
     pub(crate) views: Arc<Views>,
     pub(crate) scripts: Arc<Scripts>,
@@ -118,8 +119,8 @@ pub(crate) fn router(api: &Api, forwarder: Forwarder, metrics: RequestMetrics) -
     metrics.around(routes)
 }
 
-/// Passes only requests that the table has, so that a `HEAD` is no `GET`, and redirects paths with
-/// empty segments.
+/// Passes only requests that the table contains, so that a `HEAD` is not handled as a `GET`. Redirects
+/// paths with empty segments.
 async fn known_only(request: Request, next: Next) -> Response {
     let (method, path) = (request.method(), request.uri().path());
     if path.contains("//") {
@@ -163,14 +164,14 @@ fn redirect(uri: &Uri) -> Response {
     (StatusCode::MOVED_PERMANENTLY, [(header::LOCATION, location)]).into_response()
 }
 
-/// Errors on the alias have no body, as upstream's.
+/// Removes the bodies of errors on the alias, because upstream's errors have none.
 async fn empty_errors(request: Request, next: Next) -> Response {
     let path = request.uri().path().to_owned();
     let response = next.run(request).await;
     without_body(&path, response)
 }
 
-/// The response to a request for a path: an error on the alias loses its body.
+/// The response to a request for a path, without the body if it is an error on the alias.
 fn without_body(path: &str, response: Response) -> Response {
     let status = response.status();
     if !is_alias(path) || !(status.is_client_error() || status.is_server_error()) {
@@ -188,7 +189,7 @@ fn is_alias(path: &str) -> bool {
         .is_some_and(|rest| rest.is_empty() || rest.starts_with('/'))
 }
 
-/// The kind with this name in a path.
+/// The kind with this name in a path, or 404.
 fn named_kind(name: &str) -> Result<Kind, ApiError> {
     paths::kind(name).ok_or_else(|| ApiError::not_found(format!("Not found: the kind {name}")))
 }

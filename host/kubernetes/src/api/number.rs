@@ -4,10 +4,10 @@ use transom_web::ApiError;
 
 use super::error::not_acceptable;
 
-/// Characters of a number that an error shows.
+/// The maximum number of characters of an invalid number that an error shows.
 const SHOWN: usize = 40;
 
-/// A whole number that is not negative; [`u32::MAX`] for all that are larger.
+/// Parses a whole number that is not negative. A larger one than [`u32::MAX`] becomes [`u32::MAX`].
 ///
 /// # Errors
 /// 406 for everything else.
@@ -27,7 +27,7 @@ pub(super) fn parse(name: &str, text: &str) -> Result<u32, ApiError> {
     Ok(digits.parse().unwrap_or(u32::MAX))
 }
 
-/// A text as far as an error shows it.
+/// Shortens a text for an error.
 pub(super) fn shown(text: &str) -> String {
     let mut shown: String = text.chars().take(SHOWN).collect();
     if shown.len() < text.len() {

@@ -1,4 +1,4 @@
-//! `GET /openapi.json`: the description of the API, made from the table of calls.
+//! `GET /openapi.json`: the description of the API, generated from the table of calls.
 
 use axum::extract::Request;
 use axum::response::Response;
@@ -8,10 +8,10 @@ use super::call::{Body, Call};
 use super::paths::{KINDS, RESOURCES};
 use super::{JSON, is_alias, success};
 
-/// The errors that the port has for every path.
+/// The statuses of errors that the port itself may return for every path.
 const OF_THE_PORT: [u16; 3] = [403, 413, 421];
 
-/// See the module. Below the path of an instance the document has that path as its server.
+/// Serves the document. Below the path of an instance, that path is the document's server URL.
 pub(super) fn get(calls: &[Call], request: &Request) -> Response {
     let mut document = document(calls);
     let path = super::requested(request).strip_suffix(request.uri().path());
@@ -47,7 +47,7 @@ fn document(calls: &[Call]) -> Value {
                 with a message. Unknown paths (404) and methods (405, HEAD included) are answered without credentials. A \
                 standby forwards requests to the leader.",
         },
-        // If the port has credentials.
+        // Credentials are optional here, because the port may have none.
         "security": [{}, {"basic": []}],
         "paths": paths,
         "components": {
@@ -80,7 +80,7 @@ fn operation(call: &Call, path: &str, method: &str) -> Value {
     let credentials: &[u16] = if call.open { &[] } else { &[401] };
     for status in call.errors.iter().chain(credentials).chain(&OF_THE_PORT) {
         let mut error = json!({"description": description(*status)});
-        // The checks of the port itself do not know the paths.
+        // Errors of the port itself have a body on the alias as well.
         if !alias || OF_THE_PORT.contains(status) {
             let schema = json!({"$ref": "#/components/schemas/Error"});
             error["content"] = json!({"application/json": {"schema": schema}});
@@ -135,7 +135,7 @@ fn parameters(path: &str) -> Value {
     parameters.collect()
 }
 
-/// An object that has all of its members and no others.
+/// The schema of an object that has exactly these properties.
 fn object(properties: &Value) -> Value {
     let required: Vec<String> = properties
         .as_object()
@@ -177,7 +177,7 @@ fn schemas() -> Value {
     }));
     let outcome = object(&json!({"backup": text, "ended": text, "reason": may_be_text}));
     let outcome = json!({"anyOf": [outcome, {"type": "null"}]});
-    // While a backup or a restore is under way it has one more member.
+    // While a backup or a restore is under way the object has one more property.
     let mut status = object(&json!({"Server": text, "Agent": text, "API": good, "Kvstore": text}));
     status["properties"]["Operation"] = text.clone();
     json!({

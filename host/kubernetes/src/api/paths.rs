@@ -20,7 +20,7 @@ pub(super) const KINDS: [(&str, Kind); 6] = [
     ("ds", Kind::Datastore),
 ];
 
-/// The names of the resources in paths, and whether it is the limit.
+/// The names of the resources in paths, and whether the name means the limit.
 pub(super) const RESOURCES: [(&str, Resource, bool); 6] = [
     ("cpus", Resource::Cpus, false),
     ("cpusLimit", Resource::Cpus, true),
@@ -36,7 +36,7 @@ pub(crate) fn kind(name: &str) -> Option<Kind> {
     found.map(|(_, kind)| *kind)
 }
 
-/// The resource with a name, and whether it is the limit.
+/// The resource with a name, and whether the name means its limit.
 pub(super) fn resource(name: &str) -> Option<(Resource, bool)> {
     let found = RESOURCES.iter().find(|(known, ..)| *known == name);
     found.map(|(_, resource, limit)| (*resource, *limit))

@@ -1,7 +1,8 @@
-//! The table of calls: what is routed, who may call it, and what the OpenAPI document describes.
+//! The table of calls: their routes, their access control, and their descriptions for the OpenAPI
+//! document.
 //!
-//! Unknown paths and methods are answered without credentials, so the rules of access need the
-//! table as well. [`find`] is the one place that compares a path with it.
+//! Unknown paths and methods are answered without credentials, so the access rules need the table as
+//! well. Only [`find`] compares a path with the table.
 
 use std::sync::LazyLock;
 
@@ -212,17 +213,17 @@ static PATHS: LazyLock<Vec<(String, &'static Call)>> = LazyLock::new(|| {
     CALLS.iter().flat_map(paths).collect()
 });
 
-/// What a method and a path name.
+/// The result of looking up a method and a path.
 pub(super) enum Found {
     /// A call.
     Call(&'static Call),
-    /// A call with other methods, the value of `Allow`.
+    /// The path has calls with other methods, the value of `Allow`.
     OtherMethod(String),
-    /// Nothing.
+    /// The path has no call.
     Nothing,
 }
 
-/// Compares a method and a path, percent signs not decoded, with the table.
+/// Looks a method and a path up in the table. The path is still percent-encoded.
 pub(super) fn find(method: &Method, path: &str) -> Found {
     let calls = PATHS.iter().filter(|(template, _)| matches(template, path));
     let calls: Vec<&'static Call> = calls.map(|(_, call)| *call).collect();

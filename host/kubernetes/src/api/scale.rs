@@ -18,7 +18,7 @@ struct Scale {
     running: usize,
 }
 
-/// The wanted count, and how many tasks run.
+/// Returns the wanted count and the number of running tasks.
 pub(super) async fn get(State(api): State<Api>, Path(kind): Path<String>) -> Result<Response, ApiError> {
     let (kind, view) = (named_kind(&kind)?, api.0.views.get());
     Ok(document(&Scale {
@@ -27,7 +27,7 @@ pub(super) async fn get(State(api): State<Api>, Path(kind): Path<String>) -> Res
     }))
 }
 
-/// Sets the count, and answers the difference.
+/// Sets the count, and returns the difference to the former count.
 pub(super) async fn set(
     State(api): State<Api>,
     Path((kind, text)): Path<(String, String)>,

@@ -1,4 +1,4 @@
-//! `/status`: the state of the services, in one word each or by task.
+//! `/status`: the state of each kind, as one word or by task.
 
 use std::collections::BTreeMap;
 
@@ -11,7 +11,7 @@ use crate::backup::Operation;
 use crate::kind::Kind;
 use crate::view::{TaskView, View};
 
-/// The states of tasks, the worst first. Those that are not here count as the first.
+/// The states of tasks, the worst first. All other states count as the worst.
 const WORST_FIRST: [&str; 10] = [
     "TASK_LOST",
     "TASK_UNREACHABLE",
@@ -42,7 +42,7 @@ struct Status<'a> {
     operation: Option<String>,
 }
 
-/// Upstream's status.
+/// The status in upstream's format.
 #[derive(Serialize)]
 #[serde(rename_all = "PascalCase")]
 struct TaskStates<'a> {
@@ -80,7 +80,7 @@ pub(super) async fn maps(State(api): State<Api>) -> Response {
     document(&TaskStates {
         server: nodes(&view.tasks.server),
         agent: nodes(&view.tasks.agent),
-        // Upstream's is always empty.
+        // It is always empty in upstream as well.
         api: "",
         datastore: view
             .tasks
@@ -100,7 +100,7 @@ fn ok_if(good: bool) -> &'static str {
     if good { "ok" } else { "nok" }
 }
 
-/// The worst state of a kind's tasks; empty if there are none and none are wanted.
+/// The worst state of a kind's tasks; empty if the kind has no tasks and none are wanted.
 fn worst(view: &View, kind: Kind) -> &str {
     let states = view.tasks.of(kind).iter();
     let states = states.map(|task| task.state.as_deref().unwrap_or(STAGING));

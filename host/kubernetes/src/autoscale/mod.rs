@@ -1,19 +1,20 @@
-//! The count of agents, by the pods that wait for a node and by idle agents: a pure function.
+//! The autoscaler's rule: a pure function that computes the count of agents from the pods that wait
+//! for a node and the idle agents.
 //!
 //! # The rule
 //!
 //! * A count below `min` or above `max` becomes `min` or `max`.
-//! * Up: pods that the orchestrator's scheduler calls unschedulable for `scale_up_delay` ask for as
-//!   many empty agents as hold their requests of CPU and memory. Idle agents, and those that are not
-//!   usable yet, count as part of these, but not nodes that others have cordoned. At most
-//!   `step` agents are added at once.
-//! * A pod that no empty agent can hold asks for nothing, and is named.
-//! * Down: agents that were idle for `scale_down_delay` end, the youngest first; never while another
-//!   pod waits for a node, and never while something wanted is missing or not ready.
-//! * `cooldown` passes between two changes of the count, those by request included.
+//! * Up: pods count when the orchestrator's scheduler has reported them as unschedulable for
+//!   `scale_up_delay`. The rule computes how many empty agents can hold their requests of CPU and
+//!   memory. Idle agents, and agents that are not usable yet, are subtracted; nodes that another party
+//!   has cordoned are not. At most `step` agents are added by one change.
+//! * A pod that no empty agent can hold is left out, and a note names it.
+//! * Down: agents that have been idle for `scale_down_delay` are removed, the youngest first; never
+//!   while a pod waits for a node, and never while a wanted task is missing or not ready.
+//! * At least `cooldown` passes between two changes of the count. Changes by request count as well.
 //!
-//! So a pod that another agent does not help (a node selector, a taint) costs no more than the idle
-//! agents that would hold its requests.
+//! Some pods cannot run on an additional agent either, because of a node selector or a taint. Such a
+//! pod adds at most the agents that would hold its requests, because these are then idle and count.
 
 mod packing;
 mod timers;
@@ -28,7 +29,7 @@ use crate::orchestrator::Resources;
 
 pub(crate) use timers::Timers;
 
-/// How many pods a sentence names.
+/// The maximum number of pods that a note names.
 const NAMED: usize = 5;
 
 /// The input of the rule.
@@ -36,13 +37,14 @@ const NAMED: usize = 5;
 pub(crate) struct Observed {
     /// The wanted count of agents.
     pub(crate) count: u32,
-    /// The agents whose nodes take pods: ready and not cordoned.
+    /// The agents whose nodes accept pods: ready and not cordoned.
     pub(crate) usable: Vec<Agent>,
-    /// How many agents are ready but cordoned, neither by request nor by a drain of ours.
+    /// The number of agents that are ready but cordoned, neither by request nor by a drain of this
+    /// service.
     pub(crate) closed: usize,
-    /// The pods that wait for a node; `None`: the API did not tell.
+    /// The pods that wait for a node; `None`: they are not known.
     pub(crate) waiting: Option<Vec<Waiting>>,
-    /// What an empty agent has for pods; `None`: no agent is ready.
+    /// The resources of an empty agent for pods; `None`: no agent is ready.
     pub(crate) empty: Option<Resources>,
     /// Whether everything wanted runs and is ready.
     pub(crate) settled: bool,
@@ -59,7 +61,7 @@ pub(crate) struct Agent {
     pub(crate) task: String,
     /// Since when it runs.
     pub(crate) since: Timestamp,
-    /// Since when no pod on it would have to move; `None`: there are such pods.
+    /// Since when it runs no pod that would have to move; `None`: it runs such a pod.
     pub(crate) idle_since: Option<Timestamp>,
 }
 
@@ -70,7 +72,7 @@ pub(crate) struct Autoscaled {
     pub(crate) from: u32,
     pub(crate) to: u32,
     pub(crate) reason: String,
-    /// The tasks of the agents that leave.
+    /// The tasks of the agents that are removed.
     pub(crate) leaving: Vec<String>,
 }
 
@@ -79,21 +81,21 @@ pub(crate) struct Autoscaled {
 pub(crate) struct Waiting {
     pub(crate) name: String,
     pub(crate) requests: Resources,
-    /// Since when it is unschedulable; `None`: the orchestrator's scheduler has not looked yet.
+    /// Since when it is unschedulable; `None`: the orchestrator's scheduler has not tried it yet.
     pub(crate) unschedulable_since: Option<Timestamp>,
 }
 
-/// What to do.
+/// The result of the rule.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Verdict {
     pub(crate) change: Option<Change>,
     /// Why the count stays although there is a reason to change it, in sentences.
     pub(crate) notes: Vec<String>,
-    /// When to look again, if nothing happens before.
+    /// When to apply the rule again if no event occurs before.
     pub(crate) look_again: Option<Timestamp>,
 }
 
-/// Another count.
+/// A change of the count.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Change {
     pub(crate) count: u32,
@@ -102,7 +104,7 @@ pub(crate) struct Change {
     pub(crate) reason: String,
 }
 
-/// See the module.
+/// Applies the rule; see the module.
 pub(crate) fn decide(config: &AutoscaleConfig, observed: &Observed, now: Timestamp) -> Verdict {
     let mut decision = Decision {
         config,
@@ -174,7 +176,7 @@ impl<'a> Decision<'a> {
         let (idle, coming) = (self.idle().count(), observed.count.saturating_sub(known));
         let there = u32::try_from(idle).unwrap_or(u32::MAX).saturating_add(coming);
         let requests = pods.iter().map(|pod| pod.requests).collect();
-        // More are not added anyway.
+        // The result needs no more precision: more agents are not added in any case.
         let most = there.saturating_add(config.max);
         let needed = observed
             .empty
@@ -274,7 +276,7 @@ impl<'a> Decision<'a> {
     }
 }
 
-/// The names of pods, of many only the first ones.
+/// The names of pods; of more than [`NAMED`] pods, the first ones and the number of the others.
 fn names(pods: &[&Waiting]) -> String {
     let mut names: Vec<&str> = pods.iter().map(|pod| pod.name.as_str()).collect();
     names.sort_unstable();

@@ -1,9 +1,10 @@
-//! How many empty agents hold a set of pods.
+//! Computes how many empty agents can hold a set of pods.
 
 use crate::orchestrator::Resources;
 
-/// The number of agents that hold pods with these requests, each of which fits in an empty agent:
-/// the largest pods first, each in the first agent with room. At most `most`, at least one.
+/// The number of agents that can hold pods with these requests, each of which fits in an empty agent.
+/// The result is from one to `most`. Uses first-fit decreasing: the largest pod first, each in the
+/// first agent with room.
 pub(super) fn agents_for(mut requests: Vec<Resources>, empty: Resources, most: u32) -> u32 {
     // The larger of the two shares of an agent, without a division.
     let size = |pod: &Resources| {
@@ -47,11 +48,11 @@ mod tests {
             (vec![of(1000, 100)], 9, 1),
             (vec![of(500, 1), of(500, 1)], 9, 1),
             (vec![of(501, 1), of(500, 1)], 9, 2),
-            // By memory.
+            // Memory is the limit.
             (vec![of(1, 60), of(1, 60), of(1, 40)], 9, 2),
-            // The small ones fill up, whatever the order.
+            // The small pods fill the remaining room, in any order of the requests.
             (vec![of(300, 1), of(700, 1), of(300, 1), of(700, 1)], 9, 2),
-            // By the number of pods.
+            // The number of pods is the limit.
             (vec![of(0, 0); 7], 9, 3),
             (vec![of(1000, 1); 50], 9, 9),
         ] {

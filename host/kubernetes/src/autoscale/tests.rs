@@ -1,4 +1,4 @@
-//! Tables of situations and what the rule decides.
+//! Tables of situations and the expected decisions of the rule.
 
 use super::*;
 
@@ -24,7 +24,7 @@ const EMPTY: Resources = Resources {
     pods: 10,
 };
 
-/// Busy agents that run since their number.
+/// Busy agents. Each runs since the second that is its number.
 fn agents(count: u32) -> Vec<Agent> {
     let agent = |number: u32| Agent {
         task: format!("a{number}"),
@@ -34,7 +34,8 @@ fn agents(count: u32) -> Vec<Agent> {
     (0..count).map(agent).collect()
 }
 
-/// So many busy agents, and pods, each with its CPU and the seconds for which it is unschedulable.
+/// `count` busy agents, and pods, each with its CPU request and the seconds for which it has been
+/// unschedulable.
 fn observed(count: u32, pods: &[(u64, Option<i64>)]) -> Observed {
     let pod = |(at_index, (cpu_millis, seconds)): (usize, &(u64, Option<i64>))| Waiting {
         name: format!("d/p{at_index}"),
@@ -57,7 +58,8 @@ fn observed(count: u32, pods: &[(u64, Option<i64>)]) -> Observed {
     }
 }
 
-/// The same without pods, and agents that are idle for these seconds.
+/// `count` agents without pods. `idle`: the numbers of idle agents, and for how many seconds they have
+/// been idle.
 fn idle(count: u32, idle: &[(usize, i64)]) -> Observed {
     let mut observed = observed(count, &[]);
     for (agent, seconds) in idle {
@@ -94,7 +96,7 @@ fn nothing_changes_without_a_reason() {
         waiting: None,
         ..idle(3, &[(0, 9999)])
     };
-    assert_eq!(verdict(&unknown), Verdict::default(), "the API does not tell");
+    assert_eq!(verdict(&unknown), Verdict::default(), "the pods are not known");
 }
 
 #[test]
@@ -107,14 +109,14 @@ fn a_count_outside_of_the_limits_becomes_the_nearer_limit() {
         waiting: None,
         ..observed(9, &[])
     };
-    assert_eq!(change(&unknown), Some((6, vec![])), "whatever the pods");
+    assert_eq!(change(&unknown), Some((6, vec![])), "even without pods");
 }
 
 #[test]
-fn unschedulable_pods_ask_for_as_many_agents_as_hold_them() {
+fn agents_are_added_until_they_can_hold_the_unschedulable_pods() {
     let long = Some(30);
     for (pods, expected) in [
-        // Too short, or not looked at yet.
+        // Unschedulable for too short a time, or not tried by the scheduler yet.
         (vec![(100, Some(29))], None),
         (vec![(100, None)], None),
         (vec![(100, long)], Some(2)),
@@ -122,11 +124,11 @@ fn unschedulable_pods_ask_for_as_many_agents_as_hold_them() {
         (vec![(1000, long)], Some(2)),
         (vec![(500, long), (500, long)], Some(2)),
         (vec![(600, long), (500, long)], Some(3)),
-        // Only those that wait for long enough.
+        // Only pods that have been unschedulable for long enough count.
         (vec![(600, long), (500, Some(1))], Some(2)),
-        // At most `step` at once.
+        // One change adds at most `step` agents.
         (vec![(900, long); 5], Some(3)),
-        // No agent can ever hold it.
+        // No agent can hold this pod.
         (vec![(1001, long)], None),
         (vec![(1001, long), (1, long)], Some(2)),
     ] {
@@ -138,7 +140,7 @@ fn unschedulable_pods_ask_for_as_many_agents_as_hold_them() {
 }
 
 #[test]
-fn agents_that_are_idle_or_not_usable_yet_count_as_there() {
+fn idle_agents_and_agents_that_are_not_usable_yet_are_subtracted() {
     let pods = [(900, Some(60)), (900, Some(60)), (900, Some(60))];
     let mut one_idle = observed(3, &pods);
     one_idle.usable[0].idle_since = Some(at(NOW));
@@ -156,13 +158,13 @@ fn agents_that_are_idle_or_not_usable_yet_count_as_there() {
     one_starts.closed = 2;
     assert_eq!(change(&one_starts), Some((5, vec![])));
     one_starts.closed = 0;
-    // No agent is ready, so nothing is known about their size.
+    // No agent is ready, so the resources of an agent are not known.
     one_starts.empty = None;
     assert!(note(&one_starts).contains("agents that take no pods yet: 3"));
 }
 
 #[test]
-fn what_keeps_the_count_is_named() {
+fn reasons_why_the_count_stays_are_named() {
     let pods = [(100, Some(31))];
     assert!(note(&observed(6, &pods)).contains("the count is `max`, 6"));
     let cordoned = Observed {
@@ -189,7 +191,7 @@ fn idle_agents_end_the_youngest_first() {
         (vec![(1, 599)], None),
         (vec![(1, 600)], Some((3, vec!["a1"]))),
         (vec![(0, 600), (2, 700), (1, 1)], Some((2, vec!["a2", "a0"]))),
-        // `min` stays.
+        // `min` agents stay.
         (
             vec![(0, 900), (1, 900), (2, 900), (3, 900)],
             Some((1, vec!["a3", "a2", "a1"])),
@@ -226,7 +228,7 @@ fn idle_agents_stay_while_pods_wait_or_something_is_not_ready() {
 }
 
 #[test]
-fn the_next_look_is_when_the_first_delay_ends() {
+fn the_rule_is_applied_again_when_the_first_delay_ends() {
     for (observed, expected) in [
         (observed(1, &[(1, Some(10)), (1, Some(20)), (1, None)]), Some(10)),
         (idle(2, &[(0, 590), (1, 100)]), Some(10)),

@@ -5,17 +5,18 @@ use std::collections::BTreeMap;
 
 use jiff::Timestamp;
 
-/// See the module.
+/// The timers of pods and agents; see the module.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Timers {
-    /// By the pods' uids.
+    /// The unschedulable pods, by their uids.
     unschedulable: BTreeMap<String, Timestamp>,
-    /// By the agents' tasks.
+    /// The idle agents, by their tasks.
     idle: BTreeMap<String, Timestamp>,
 }
 
 impl Timers {
-    /// Takes note of what is so now; everything else is forgotten.
+    /// Sets the pods that are unschedulable and the agents that are idle now. The timers of all others
+    /// are deleted.
     pub(crate) fn update<'a>(
         &mut self,
         unschedulable: impl Iterator<Item = &'a str>,
@@ -36,7 +37,7 @@ impl Timers {
         self.idle.get(task).copied()
     }
 
-    /// How many pods are unschedulable and how many agents idle.
+    /// The number of unschedulable pods and the number of idle agents.
     pub(crate) fn counts(&self) -> (usize, usize) {
         (self.unschedulable.len(), self.idle.len())
     }
@@ -54,7 +55,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_pause_begins_anew() {
+    fn timer_restarts_after_an_interruption() {
         let at = |second| Timestamp::from_second(second).unwrap();
         let mut timers = Timers::default();
         let mut update = |pods: &[&str], agents: &[&str], second| {

@@ -1,7 +1,7 @@
-//! The address from which the cluster's fetcher gets the backup that is being restored.
+//! The URL from which the cluster's fetcher downloads the backup that is being restored.
 //!
-//! Its path has the digest and a random token, so that it cannot be guessed. It is valid as long as
-//! the restore loads the backup: a fetcher retries, and so does the framework.
+//! Its path contains the digest and a random token, so that it cannot be guessed. It is valid as long
+//! as the restore loads the backup, because the fetcher and the framework may retry.
 
 use std::path::PathBuf;
 use std::sync::{Mutex, PoisonError};
@@ -13,7 +13,7 @@ pub(crate) const PREFIX: &str = "/backup";
 #[derive(Debug, Default)]
 pub(crate) struct Delivery(Mutex<Option<Entry>>);
 
-/// A file, and the last parts of its path.
+/// A file, and the last parts of its URL path.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Entry {
     pub(crate) sha256: String,
@@ -22,19 +22,19 @@ pub(crate) struct Entry {
 }
 
 impl Entry {
-    /// Its path on the port.
+    /// Its URL path on the port.
     pub(crate) fn path(&self) -> String {
         format!("{PREFIX}/{}/{}", self.sha256, self.token)
     }
 }
 
 impl Delivery {
-    /// Makes this file readable, and no other one.
+    /// Makes this file readable, and a former one unreadable.
     pub(crate) fn set(&self, entry: Option<Entry>) {
         *self.0.lock().unwrap_or_else(PoisonError::into_inner) = entry;
     }
 
-    /// The file at a path; `None` if there is none.
+    /// The file at a URL path; `None` if no file is readable there.
     pub(crate) fn get(&self, sha256: &str, token: &str) -> Option<PathBuf> {
         let entry = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         let found = entry
@@ -49,7 +49,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn only_the_present_file_is_readable() {
+    fn only_the_current_file_is_readable() {
         let delivery = Delivery::default();
         assert_eq!(delivery.get("d", "t"), None);
         let entry = Entry {

@@ -1,8 +1,8 @@
-//! The directory of backups on the daemon's machine: for each backup its data, and a manifest that
-//! is written last. A file without a manifest is no backup.
+//! The directory of backups on the daemon's machine. A backup consists of its data and a manifest,
+//! which is written last. A data file without a manifest is no backup.
 //!
-//! Files are written under another name, synced and renamed. Only their owner may read them: they
-//! hold the secrets of the cluster.
+//! Files are written under a temporary name, synced and renamed. Only their owner may read them,
+//! because they contain the secrets of the cluster.
 
 use std::fs;
 use std::io::{self, Read, Write};
@@ -13,11 +13,11 @@ use sha2::{Digest, Sha256};
 
 use super::Manifest;
 
-/// The most files of a directory that are looked at.
+/// The maximum number of files of the directory that are read.
 const MAX_FILES: usize = 10_000;
 /// The maximum size of a manifest.
 const MAX_MANIFEST_BYTES: u64 = 64 << 10;
-/// The bytes that are read at once to verify a digest.
+/// The number of bytes per read when a digest is verified.
 const PIECE: usize = 1 << 20;
 
 /// Why a backup cannot be used or written.
@@ -44,7 +44,7 @@ pub(crate) enum FileError {
     Digest { name: String },
 }
 
-/// See the module. The functions block.
+/// The directory of backups; see the module. All functions block.
 #[derive(Clone, Debug)]
 pub(crate) struct Directory {
     path: PathBuf,
@@ -59,7 +59,7 @@ impl Directory {
         }
     }
 
-    /// Creates the directory if it is missing, and a file in it, as a backup will.
+    /// Checks that a backup can be written: creates the directory if it is missing, and a file in it.
     pub(crate) fn probe(&self) -> Result<(), FileError> {
         let attempt = || {
             fs::DirBuilder::new()
@@ -142,7 +142,7 @@ impl Directory {
         self.path.join(format!("{name}.backup"))
     }
 
-    /// A new file for data that is being received; a former one is deleted.
+    /// Creates the file for data that is being received, and deletes a former one.
     pub(crate) fn receive(&self) -> Result<fs::File, FileError> {
         let part = self.part();
         let attempt = || {
@@ -156,7 +156,8 @@ impl Directory {
         attempt().map_err(|source| self.error("written", source))
     }
 
-    /// Gives received data, which is synced, its name; then the backup exists.
+    /// Completes a backup: gives the received data, which must be synced, its final name, and writes
+    /// the manifest.
     pub(crate) fn finish(&self, manifest: &Manifest) -> Result<(), FileError> {
         let attempt = || {
             fs::rename(self.part(), self.data(&manifest.name))?;
@@ -171,12 +172,12 @@ impl Directory {
         attempt().map_err(|source| self.error("written", source))
     }
 
-    /// Deletes data that was not received whole.
+    /// Deletes data that was not received completely.
     pub(crate) fn discard(&self) {
         let _ = fs::remove_file(self.part());
     }
 
-    /// Deletes a backup. The manifest goes first: without it the data is no backup.
+    /// Deletes a backup. The manifest is deleted first, because without it the data is no backup.
     pub(crate) fn delete(&self, name: &str) -> Result<(), FileError> {
         self.find(name)?;
         let attempt = || {
@@ -217,7 +218,7 @@ impl Directory {
     }
 }
 
-/// A new file that only its owner may read.
+/// Creates a file that only its owner may read.
 fn create(path: &Path) -> io::Result<fs::File> {
     let _ = fs::remove_file(path);
     fs::File::options()

@@ -1,20 +1,21 @@
 //! Backup and restore of the datastore.
 //!
-//! An operation is a backup or a restore; one at a time is under way. It is a record in the store,
-//! written before each of its steps begins, so that the next daemon goes on with it. [`phase`] has
-//! the rules, a pure function; `core::backup` carries them out.
+//! An operation is a backup or a restore. Only one operation at a time is under way. Its record in
+//! the store is written before each of its steps begins, so that a new leader can continue it.
+//! [`phase`] contains the rules, a pure function; `core::backup` carries them out.
 //!
 //! * A **backup**: a one-off task dumps the datastore into its sandbox; the daemon reads the dump
 //!   through the agent's files API into [`directory`].
-//! * A **restore**: the servers end. A SQL datastore keeps running, and a one-off task loads the
-//!   dump. A kvstore ends and starts with a data directory made from the snapshot, and a one-off
-//!   task waits for its health. The servers start again. If it fails, the former data comes back;
-//!   if that fails too, the servers stay stopped until another restore or `cluster/start`.
-//!   Of a kvstore of several members one gets the backup, as the only member of a new cluster; the
-//!   others join it when the servers start. If it fails, all former members return.
+//! * A **restore**: the servers are stopped. A SQL datastore keeps running, and a one-off task loads
+//!   the dump. A kvstore is stopped and starts with a data directory created from the snapshot, and a
+//!   one-off task waits until it is healthy. Then the servers start again. If the restore fails, the
+//!   former data are brought back; if that fails as well, the servers stay stopped until another
+//!   restore or `cluster/start`.
+//!   In a kvstore of several members, one member gets the backup, as the only member of a new cluster,
+//!   and the others join it when the servers start. If the restore fails, all former members return.
 //!
-//! [`script`] has the commands of the tasks, [`delivery`] the address from which the cluster's
-//! fetcher gets the backup.
+//! [`script`] contains the commands of the tasks, [`delivery`] the URL from which the cluster's
+//! fetcher downloads the backup.
 
 pub(crate) mod delivery;
 pub(crate) mod directory;
@@ -45,34 +46,35 @@ pub(crate) struct State {
 /// A backup or a restore under way.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct Operation {
-    /// Tells operations apart.
+    /// A random id, which distinguishes operations.
     pub(crate) id: String,
     pub(crate) what: What,
     /// The name of the backup that is made or restored.
     pub(crate) backup: String,
     pub(crate) phase: Phase,
     pub(crate) started: Timestamp,
-    /// When the phase has failed, if it is not over before.
+    /// The deadline of the phase: it fails if it has not ended by then.
     pub(crate) until: Timestamp,
     /// The one-off task of the phase, once it is requested.
     pub(crate) task: Option<String>,
-    /// How many one-off tasks of the phase were lost.
+    /// The number of one-off tasks of the phase that were lost.
     pub(crate) lost: u32,
-    /// The digest of the dump, as its task or its manifest has it.
+    /// The digest of the dump, from the result of its task or from its manifest.
     pub(crate) sha256: Option<String>,
-    /// A part of the address from which the fetcher gets the backup.
+    /// The random part of the URL from which the fetcher downloads the backup.
     pub(crate) token: String,
-    /// The host of the kvstore when the restore began; its data is there.
+    /// The host on which the kvstore ran when the restore began, and which has its data.
     pub(crate) host: Option<String>,
     /// Why a restore is undone, or is stuck.
     pub(crate) problem: Option<String>,
-    /// The member of a clustered kvstore that gets the backup; `None`: a new one.
+    /// The member of a clustered kvstore that gets the backup; `None`: a new member.
     #[serde(default)]
     pub(crate) member: Option<u32>,
     /// The members of a clustered kvstore before the backup was loaded. They return if that fails.
     #[serde(default)]
     pub(crate) former: Option<KvstoreRecord>,
-    /// The earlier restore that has set the former data aside, if they are not back since.
+    /// The id of the earlier restore that has moved the former data away, if these were not brought
+    /// back since.
     #[serde(default)]
     pub(crate) set_aside_by: Option<String>,
 }
@@ -94,7 +96,7 @@ impl What {
     }
 }
 
-/// How far an operation is.
+/// The phase of an operation.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub(crate) enum Phase {
@@ -102,17 +104,17 @@ pub(crate) enum Phase {
     Dump,
     /// Backup: the daemon reads the dump.
     Read,
-    /// Restore: the servers end, and a kvstore after them.
+    /// Restore: the servers are stopped, and then a kvstore.
     Stop,
     /// Restore: the datastore gets the data of the backup.
     Load,
-    /// Failed restore of a kvstore: the kvstore ends.
+    /// Failed restore of a kvstore: the kvstore is stopped.
     Withdraw,
     /// Failed restore of a kvstore: it starts with its former data.
     Revert,
     /// Restore: the servers start again.
     Resume,
-    /// Failed restore whose former data is not back: the servers stay stopped.
+    /// Failed restore whose former data could not be brought back: the servers stay stopped.
     Held,
 }
 
@@ -147,7 +149,7 @@ pub(crate) struct Success {
     pub(crate) size: u64,
 }
 
-/// The description of a backup, a file beside its data.
+/// The description of a backup, in a file next to its data.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct Manifest {
     pub(crate) name: String,
@@ -162,7 +164,7 @@ pub(crate) struct Manifest {
     pub(crate) sha256: String,
 }
 
-/// [`Engine`] as manifests name it.
+/// The name of an [`Engine`] in manifests.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub(crate) enum EngineName {
@@ -216,7 +218,7 @@ impl Operation {
         }
     }
 
-    /// The id in the name of the former data of a kvstore.
+    /// The operation's id in the name of the directory with the former data of a kvstore.
     pub(crate) fn aside(&self) -> &str {
         self.set_aside_by.as_deref().unwrap_or(&self.id)
     }
@@ -227,7 +229,7 @@ impl Operation {
         u32::try_from(voters).unwrap_or(u32::MAX).max(1)
     }
 
-    /// Whether it keeps the servers stopped.
+    /// Whether the servers must be stopped in this phase.
     pub(crate) fn stops_servers(&self) -> bool {
         match self.phase {
             Phase::Dump | Phase::Read | Phase::Resume => false,
@@ -235,7 +237,7 @@ impl Operation {
         }
     }
 
-    /// What it does now, as a part of a sentence.
+    /// A description of the phase, as a part of a sentence.
     pub(crate) fn describe(&self) -> String {
         let backup = &self.backup;
         match self.phase {

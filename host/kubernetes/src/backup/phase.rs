@@ -1,4 +1,5 @@
-//! What an operation does next: a pure function of its record and the observed state.
+//! The rules of an operation: a pure function that returns its next step from its record and the
+//! observed state.
 
 use jiff::Timestamp;
 
@@ -6,9 +7,10 @@ use super::{Operation, Phase};
 use crate::config::Engine;
 use crate::kind::PerKind;
 
-/// How many one-off tasks of a phase may be lost.
+/// A phase fails when this many of its one-off tasks are lost.
 const MAX_LOST: u32 = 3;
-/// How many tasks of the kvstore may fail with the backup, or with the former data.
+/// A phase that starts a kvstore, from the backup or with the former data, fails when this many tasks
+/// of the kvstore have ended.
 const MAX_FAILURES: u32 = 3;
 
 /// The observed state of tasks and data.
@@ -22,7 +24,7 @@ pub(crate) struct Observed {
     pub(crate) healthy: bool,
     /// Whether a server answers, or none is wanted.
     pub(crate) answers: bool,
-    /// How many tasks of the datastore have failed in this phase.
+    /// The number of tasks of the datastore that have ended in this phase.
     pub(crate) failures: u32,
     /// The one-off task of the phase.
     pub(crate) task: Task,
@@ -33,7 +35,7 @@ pub(crate) struct Observed {
 /// A one-off task.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) enum Task {
-    /// It is not requested, or its request was lost with the former daemon.
+    /// It is not requested, or its request was lost when the leader changed.
     #[default]
     Missing,
     /// It waits for an offer.
@@ -47,36 +49,36 @@ pub(crate) enum Task {
 /// The result that a one-off task has left in its sandbox.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Ending {
-    /// Success, with what the task says about it.
+    /// It succeeded, with the text of its result.
     Done(String),
-    /// Nothing was changed.
+    /// It failed and has changed nothing.
     Failed(String),
-    /// Something was changed and changed back.
+    /// It failed; the data were changed, and the former data were brought back.
     Undone(String),
-    /// Something was changed, and the former data is not back.
+    /// It failed; the data were changed, and the former data could not be brought back.
     Broken(String),
-    /// It has left none: why it ended.
+    /// It has left no result; the text is the reason of its end.
     Lost(String),
 }
 
-/// What to do.
+/// The next step of an operation.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Next {
-    /// Nothing, until something happens.
+    /// Wait for the next event.
     Wait,
     /// Request the one-off task of the phase.
     Start,
-    /// Its task was lost: request another one.
+    /// Request another one-off task, because the last one was lost.
     StartAgain,
-    /// The next phase.
+    /// Enter this phase.
     Enter(Phase),
-    /// The next phase, because of this problem.
+    /// Enter this phase because of this problem.
     Fail(Phase, String),
-    /// It is over.
+    /// End the operation with this result.
     End(Result<(), String>),
 }
 
-/// The next step of an operation.
+/// Computes the next step of an operation.
 pub(crate) fn next(operation: &Operation, engine: Engine, observed: &Observed, now: Timestamp) -> Next {
     let overdue = operation.until <= now;
     let kvstore = engine == Engine::Kvstore;
@@ -107,8 +109,8 @@ pub(crate) fn next(operation: &Operation, engine: Engine, observed: &Observed, n
     }
 }
 
-/// The counts while the operation is under way. The members of a kvstore after the first one join
-/// it when it is restored.
+/// The wanted counts while the operation is under way. While a backup is loaded only one member of the
+/// datastore runs; the other members of a kvstore join it afterwards.
 pub(crate) fn counts(operation: &Operation, engine: Engine, wanted: PerKind<u32>) -> PerKind<u32> {
     let datastore = match (operation.phase, engine) {
         (Phase::Stop, Engine::Kvstore) | (Phase::Withdraw, _) => 0,
@@ -128,15 +130,15 @@ pub(crate) fn counts(operation: &Operation, engine: Engine, wanted: PerKind<u32>
     }
 }
 
-/// How far a phase's one-off task is.
+/// The progress of a phase's one-off task.
 enum Progress {
     Wait(Next),
     Done,
-    /// Why not, and what is left.
+    /// It failed: the reason, and the state of the data.
     Not(String, Left),
 }
 
-/// The data after a task.
+/// The state of the data after a task that failed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Left {
     Unchanged,
@@ -144,7 +146,7 @@ enum Left {
 }
 
 fn progress(operation: &Operation, observed: &Observed, overdue: bool) -> Progress {
-    // An earlier task may have changed something.
+    // A task that was lost may have changed the data.
     let first = if operation.lost == 0 {
         Left::Unchanged
     } else {
@@ -212,7 +214,7 @@ fn revert(operation: &Operation, observed: &Observed, overdue: bool) -> Next {
     }
 }
 
-/// Whether a kvstore that starts is healthy, as a one-off task finds out.
+/// Whether a kvstore that starts becomes healthy, according to the one-off task that checks it.
 fn health(operation: &Operation, observed: &Observed, overdue: bool) -> Progress {
     if observed.failures >= MAX_FAILURES {
         return Progress::Not(

@@ -1,4 +1,4 @@
-//! Reads the dump in the sandbox of its task into the directory of backups.
+//! Transfers the dump from the sandbox of its task to the directory of backups.
 
 use std::io::{self, Write};
 use std::sync::Arc;
@@ -16,7 +16,7 @@ use super::{Manifest, Operation};
 use crate::config::Config;
 use crate::dependencies::{Cluster, SandboxFile};
 
-/// The bytes that one call asks for; agents return less.
+/// The number of bytes that one call requests. Agents may return fewer.
 const PIECE: u64 = 1 << 20;
 
 /// Why a dump cannot be received.
@@ -50,7 +50,7 @@ pub(crate) struct Reception {
 }
 
 impl Reception {
-    /// Receives the dump and deletes the backups that are too many; the size of the dump.
+    /// Receives the dump and deletes surplus backups. Returns the size of the dump.
     pub(crate) async fn run(self) -> Result<u64, ReceiveError> {
         let directory = self.directory.clone();
         let received = self.receive().await;
@@ -83,7 +83,7 @@ impl Reception {
         let (directory, keep) = (self.directory.clone(), self.config.backup.keep);
         blocking(move || {
             directory.finish(&manifest)?;
-            // The backup exists whether former ones can be deleted or not.
+            // The backup is complete even if the deletion of old ones fails.
             match directory.prune(keep as usize) {
                 Ok(deleted) if deleted.is_empty() => {}
                 Ok(deleted) => tracing::info!(?deleted, "deleted the oldest backups"),
@@ -96,7 +96,7 @@ impl Reception {
         .await
     }
 
-    /// Writes the dump into a file, and syncs it; its size and digest.
+    /// Writes the dump into a file and syncs the file. Returns the size and the digest.
     async fn copy(&self, mut file: std::fs::File) -> Result<(u64, String), ReceiveError> {
         let task = TaskId::from(self.operation.task.clone().unwrap_or_default());
         let maximum = self.config.backup.max_bytes;
@@ -142,7 +142,7 @@ impl Reception {
     }
 }
 
-/// Runs work that blocks beside the runtime.
+/// Runs blocking work in the runtime's pool for blocking tasks.
 async fn blocking<T: Send + 'static>(
     work: impl FnOnce() -> Result<T, ReceiveError> + Send + 'static,
 ) -> Result<T, ReceiveError> {

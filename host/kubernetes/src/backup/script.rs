@@ -1,7 +1,7 @@
-//! What the one-off tasks and a kvstore that is restored run: lines for `sh`.
+//! The shell commands (`sh`) of the one-off tasks, and of a kvstore that is being restored.
 //!
-//! A one-off task leaves its result in the file `result` of its sandbox: a word and a text. Files
-//! and addresses are quoted; a password is only in the environment.
+//! A one-off task leaves its result in the file `result` of its sandbox: a word and a text. File
+//! names and addresses are quoted; a password is only in the environment.
 
 use std::fmt::Write as _;
 
@@ -11,23 +11,23 @@ use super::phase::Ending;
 pub(crate) const RESULT: &str = "result";
 /// The dump, in the sandbox of the task that makes or loads it.
 pub(crate) const DUMP: &str = "backup";
-/// The most bytes of a result.
+/// The maximum size of a result in bytes.
 pub(crate) const MAX_RESULT_BYTES: u64 = 64 << 10;
 /// The longest wait for a kvstore's health.
 const MAX_HEALTH_SECONDS: u64 = 600;
 
-/// How often a connection to a SQL server that starts is tried, once a second.
+/// The number of attempts to connect to a SQL server that is starting, one per second.
 const CONNECT_TRIES: u32 = 120;
 
-/// The options with which a snapshot is restored for the only member of a new cluster. Its token is
-/// another one, so that a former member that comes back is no member of it.
+/// The options with which a snapshot is restored for the only member of a new cluster. The new cluster
+/// has another token, so that a former member that returns cannot belong to it.
 const MEMBER: &str = concat!(
     r#" --initial-cluster-token "$MESOS_TASK_ID""#,
     r#" --name "$ETCD_NAME" --initial-cluster "$ETCD_NAME=$ETCD_INITIAL_ADVERTISE_PEER_URLS""#,
     r#" --initial-advertise-peer-urls "$ETCD_INITIAL_ADVERTISE_PEER_URLS""#,
 );
 
-/// How the SQL server is reached.
+/// The address, user and database of the SQL server.
 #[derive(Clone, Debug)]
 pub(crate) struct Sql<'a> {
     pub(crate) host: &'a str,
@@ -36,7 +36,7 @@ pub(crate) struct Sql<'a> {
     pub(crate) database: &'a str,
 }
 
-/// The beginning of a one-off task: how it leaves its result.
+/// The beginning of the command of a one-off task: the functions that write its result.
 const PRELUDE: &str = r#"
 say() { printf '%s\n' "$*" >result.part && mv result.part result; }
 log() { tail -c 600 log 2>/dev/null | tr '\n' ' '; }
@@ -51,7 +51,7 @@ digest=$(sha256sum backup 2>log | cut -d ' ' -f 1)
 say "done $digest"
 "#;
 
-/// Dumps a kvstore, from the first of its members that answers.
+/// The command that dumps a kvstore, from the first of its members that answers.
 pub(crate) fn dump_kvstore(folder: &str, endpoints: &[String]) -> String {
     let endpoints: Vec<String> = endpoints.iter().map(|endpoint| quoted(endpoint)).collect();
     format!(
@@ -62,7 +62,7 @@ pub(crate) fn dump_kvstore(folder: &str, endpoints: &[String]) -> String {
     )
 }
 
-/// Waits until a kvstore is healthy.
+/// The command that waits until a kvstore is healthy.
 pub(crate) fn check_kvstore(folder: &str, endpoint: &str, seconds: u64) -> String {
     let seconds = seconds.min(MAX_HEALTH_SECONDS);
     let endpoint = quoted(endpoint);
@@ -73,7 +73,8 @@ pub(crate) fn check_kvstore(folder: &str, endpoint: &str, seconds: u64) -> Strin
     )
 }
 
-/// The clients of a SQL server, by the names of old and new images.
+/// Defines the functions that call the SQL clients, whose names depend on the image: `mariadb` in new
+/// ones, `mysql` in old ones. Waits until the server accepts connections.
 fn clients(sql: &Sql<'_>) -> String {
     let Sql {
         host,
@@ -92,7 +93,7 @@ fn clients(sql: &Sql<'_>) -> String {
     )
 }
 
-/// Dumps the orchestrator's database.
+/// The command that dumps the orchestrator's database.
 pub(crate) fn dump_sql(folder: &str, sql: &Sql<'_>) -> String {
     format!(
         "cd {folder} || exit 1\n{PRELUDE}{}save >backup 2>log || fail \"$dump\"\n{DIGEST}",
@@ -100,7 +101,8 @@ pub(crate) fn dump_sql(folder: &str, sql: &Sql<'_>) -> String {
     )
 }
 
-/// Loads a dump, and the former data if that fails. After a lost task the former data is not known.
+/// The command that loads a dump into a SQL server, and loads the former data again if that fails.
+/// `again`: an earlier task was lost, so the former data are not known.
 pub(crate) fn load_sql(folder: &str, sql: &Sql<'_>, sha256: &str, again: bool) -> String {
     let database = sql.database;
     let undo = if again {
@@ -125,9 +127,10 @@ fn verify(sha256: &str) -> String {
     )
 }
 
-/// Before a kvstore starts: gives it a data directory made from the snapshot in the sandbox. The
-/// former one is kept, under a name with the operation's id. May run again. A clustered one becomes
-/// the only member of a new cluster, under its name and address in etcd's variables.
+/// The command that runs before a kvstore starts and creates its data directory from the snapshot in
+/// the sandbox. The former directory is kept under a name with the operation's id. The command may run
+/// again after a crash, with a snapshot that was fetched again. A clustered member becomes the only
+/// member of a new cluster, with the name and address in etcd's variables.
 pub(crate) fn restore_kvstore(
     folder: &str,
     data: &str,
@@ -155,7 +158,8 @@ pub(crate) fn restore_kvstore(
     line
 }
 
-/// Before a kvstore starts: brings the data directory back that it had before the operation.
+/// The command that runs before a kvstore starts and restores the data directory that it had before
+/// the operation.
 pub(crate) fn revert_kvstore(data: &str, operation: &str) -> String {
     let mut line = preamble(data, operation);
     line.push_str(
@@ -169,12 +173,12 @@ pub(crate) fn revert_kvstore(data: &str, operation: &str) -> String {
     line
 }
 
-/// Begins a part of a longer line that runs in a shell of its own.
+/// The beginning of a part of a longer command that runs in a subshell.
 fn preamble(data: &str, operation: &str) -> String {
     format!("(\nPATH=\"$PATH:/usr/local/bin\"\ndata={data}\nbefore=\"$data/before-{operation}\"\n")
 }
 
-/// The result of a one-off task.
+/// Parses the result of a one-off task.
 pub(crate) fn ending(text: &str) -> Option<Ending> {
     let text = text.trim();
     let (word, rest) = text.split_once(' ').unwrap_or((text, ""));
@@ -188,7 +192,7 @@ pub(crate) fn ending(text: &str) -> Option<Ending> {
     }
 }
 
-/// A word for the shell.
+/// Quotes a text as one word for the shell.
 pub(crate) fn quoted(text: &str) -> String {
     format!("'{}'", text.replace('\'', r"'\''"))
 }

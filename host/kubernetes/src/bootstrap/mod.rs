@@ -1,8 +1,8 @@
 //! The script that the containers of servers and agents run first.
 //!
-//! [`source::Source`] fetches it, bounded in size and time, and keeps it for a while. The bootstrap
-//! component prepares it for each container ([`prepare`]). [`Scripts`] serves what the component
-//! returned to the cluster's fetcher.
+//! [`source::Source`] fetches the script, with limits of size and time, and caches it. The bootstrap
+//! component prepares it for each container ([`prepare`]). [`Scripts`] serves the prepared scripts to
+//! the cluster's fetcher.
 
 mod prepare;
 pub(crate) mod scripts;

@@ -1,4 +1,4 @@
-//! Has the bootstrap component prepare the script of a container.
+//! Prepares the script of a container with the bootstrap component.
 
 use std::fmt::Debug;
 use std::sync::Arc;
@@ -40,7 +40,7 @@ pub(crate) enum NotPrepared {
 /// Prepares scripts.
 #[async_trait]
 pub(crate) trait Bootstrap: Debug + Send + Sync {
-    /// The script of this container.
+    /// Prepares the script of this container.
     async fn prepare(
         &self,
         kind: Kind,
@@ -49,11 +49,12 @@ pub(crate) trait Bootstrap: Debug + Send + Sync {
         draft: Draft,
     ) -> Result<Prepared, NotPrepared>;
 
-    /// An item for each change of the components: another version may serve, or none any more.
+    /// An item for each change of the components. Another version may be in service afterwards, or
+    /// none.
     fn changes(&self) -> BoxStream<'static, ()>;
 }
 
-/// By the component that serves the extension point.
+/// Prepares scripts with the component that serves the extension point.
 #[derive(Debug)]
 pub(crate) struct PluginBootstrap {
     pub(crate) plugins: Plugins,
@@ -82,7 +83,7 @@ impl Bootstrap for PluginBootstrap {
     ) -> Result<Prepared, NotPrepared> {
         let fetched = self.source.get().await?;
         let ports = task::container_ports(&self.config, kind);
-        // Host ports are not known before there is an offer.
+        // Host ports are not known before an offer is accepted.
         let ports = ports.map(|port| (0, port)).collect();
         let context = Context {
             role: match kind {
@@ -93,7 +94,7 @@ impl Bootstrap for PluginBootstrap {
             framework: self.config.name.clone(),
             task: task.to_owned(),
             number,
-            // The script is prepared before there is an offer.
+            // The host is not known either.
             host: String::new(),
             attributes: Vec::new(),
             image: self.config.orchestrator.image.clone(),
@@ -121,7 +122,7 @@ impl Bootstrap for PluginBootstrap {
     fn changes(&self) -> BoxStream<'static, ()> {
         let changes = futures::stream::unfold(self.plugins.changes(), async |mut changes| {
             match changes.recv().await {
-                // Missed changes count as one.
+                // Several missed changes are reported as one.
                 Ok(_) | Err(RecvError::Lagged(_)) => Some(((), changes)),
                 Err(RecvError::Closed) => None,
             }

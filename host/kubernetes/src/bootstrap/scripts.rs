@@ -1,7 +1,7 @@
 //! The scripts that the cluster's fetcher may read, each for one task.
 //!
-//! The path of a script has its digest and a random token, so that it cannot be guessed. A script
-//! can be fetched until its task runs or has ended, because a fetcher retries.
+//! The URL path of a script contains its digest and a random token, so that it cannot be guessed. A
+//! script can be fetched until its task runs or has ended, because the fetcher may retry.
 
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -16,12 +16,12 @@ const MAX_TASKS: usize = 1000;
 /// The maximum size of all distinct scripts.
 const MAX_BYTES: usize = 64 << 20;
 
-/// No further script can be served until a task runs or has ended.
+/// The limits are reached: no further script can be served until a task runs or has ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("the scripts of too many starting tasks are in memory; this task has to wait until others run")]
 pub(crate) struct ScriptsFull;
 
-/// The scripts of the tasks that start. Tasks with the same script share its bytes.
+/// The scripts of the tasks that are starting. Tasks with the same script share its bytes.
 #[derive(Debug, Default)]
 pub(crate) struct Scripts(Mutex<HashMap<String, Entry>>);
 
@@ -33,8 +33,8 @@ struct Entry {
 }
 
 impl Scripts {
-    /// Makes a script readable for the fetcher of a task, in place of an earlier one of the task.
-    /// Returns its path on the port.
+    /// Makes a script readable for the fetcher of a task. It replaces an earlier script of the task.
+    /// Returns its URL path on the port.
     ///
     /// # Errors
     /// [`ScriptsFull`]; an earlier script of the task stays readable.
@@ -66,7 +66,7 @@ impl Scripts {
         self.lock().remove(task);
     }
 
-    /// The script at a path; `None` if there is none.
+    /// The script at a URL path; `None` if no script is readable there.
     pub(crate) fn get(&self, digest: &str, token: &str) -> Option<Arc<[u8]>> {
         let entries = self.lock();
         let found = entries

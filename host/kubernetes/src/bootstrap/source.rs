@@ -1,4 +1,4 @@
-//! Where the script comes from: `BOOTSTRAP_URL`, or the one that ships with the daemon.
+//! The source of the script: `BOOTSTRAP_URL`, or the script that ships with the daemon.
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -18,12 +18,12 @@ use crate::{Error, Result};
 
 /// The script that ships with the daemon.
 const SHIPPED: &str = include_str!("bootstrap.sh");
-/// The source of that script, as components see it.
+/// The name of that script's source for components.
 const SHIPPED_NAME: &str = "transom:bootstrap.sh";
 /// The number of redirects that are followed.
 const MAX_REDIRECTS: usize = 5;
 
-/// A script as it was fetched.
+/// A fetched script.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Fetched {
     pub(crate) script: Arc<[u8]>,
@@ -50,7 +50,7 @@ pub(crate) enum FetchError {
     Empty { url: String },
 }
 
-/// Fetches the script. One fetch at a time; others wait for it.
+/// Fetches and caches the script. Only one fetch runs at a time; concurrent callers wait for it.
 #[derive(Debug)]
 pub(crate) struct Source {
     config: BootstrapConfig,
@@ -60,7 +60,7 @@ pub(crate) struct Source {
 
 impl Source {
     pub(crate) fn new(config: BootstrapConfig) -> Result<Self> {
-        // Fails when a provider is already installed, which will do.
+        // This fails if a provider is already installed; then that one is used.
         let _ = rustls::crypto::ring::default_provider().install_default();
         let mut builder = Client::builder()
             .no_proxy()
@@ -72,7 +72,7 @@ impl Source {
             .as_ref()
             .is_some_and(|url| url.reveal().starts_with("https:"));
         if !https {
-            // No certificates are needed, and the machine may have none.
+            // Only HTTPS needs certificates, and the machine may have none.
             builder = builder.tls_certs_only([]);
         }
         let client = builder.build().map_err(Error::Client)?;
@@ -83,8 +83,8 @@ impl Source {
         })
     }
 
-    /// The script; fetched again when the last fetch is older than configured. If that fails, the
-    /// last one is used on.
+    /// Returns the script. It is fetched again if the last fetch is older than configured; if that
+    /// fails, the last script is returned.
     pub(crate) async fn get(&self) -> Result<Fetched, FetchError> {
         let mut cached = self.cached.lock().await;
         if let Some((at, fetched)) = &*cached
@@ -147,7 +147,7 @@ impl Source {
     async fn download(&self, url: Url, shown: &str) -> Result<Vec<u8>, FetchError> {
         let failed = |error: reqwest::Error| FetchError::Failed {
             url: shown.to_owned(),
-            // The error's own text has the URL with its credentials.
+            // The error's own text contains the URL with its credentials.
             reason: transom_common::error_chain(&error.without_url()),
         };
         let response = self.client.get(url).send().await.map_err(failed)?;
@@ -180,7 +180,7 @@ impl Source {
     }
 }
 
-/// Opens a regular file; a pipe or a device could block for ever.
+/// Opens a regular file. Other files are rejected, because a pipe or a device could block forever.
 async fn open(path: &Path) -> std::io::Result<tokio::fs::File> {
     if !tokio::fs::metadata(path).await?.is_file() {
         return Err(std::io::Error::other("it is no regular file"));
@@ -194,10 +194,10 @@ fn parse(url: &Secret) -> Result<(Url, String), FetchError> {
         return Err(FetchError::BadUrl(format!("its scheme is {}", url.scheme())));
     }
     let mut shown = url.clone();
-    // Neither fails for a URL with a host.
+    // These calls cannot fail for a URL with a host.
     let _ = shown.set_username("");
     let _ = shown.set_password(None);
-    // A query may hold a token.
+    // A query may contain a token.
     shown.set_query(None);
     shown.set_fragment(None);
     Ok((url, shown.into()))

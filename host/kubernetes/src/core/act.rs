@@ -20,7 +20,7 @@ use crate::kind::{Kind, PerKind};
 use crate::plan::{self, Drain, Goal, Node, Observed, Plan, Policy, Step, next_steps};
 use crate::task::{Endpoints, Launch, MemberStart, Metadata, Script};
 
-/// How often the orchestrator is asked while nothing changes, unless the heartbeat is shorter.
+/// How often the orchestrator is queried while nothing changes, unless the heartbeat is shorter.
 pub(super) const OBSERVE_INTERVAL: Duration = Duration::from_secs(5);
 /// The time between two attempts to read the client configuration.
 const READ_INTERVAL: Duration = Duration::from_secs(2);
@@ -30,7 +30,7 @@ const PREPARE_RETRY: Duration = Duration::from_secs(5);
 pub(super) const DRAIN_RETRY: Duration = Duration::from_secs(1);
 
 impl Core {
-    /// Compares what is wanted with what is observed, starts the next steps, and publishes the
+    /// Compares the wanted state with the observed one, starts the next steps, and publishes the
     /// result.
     pub(super) async fn act(&mut self) {
         let now = Timestamp::now();
@@ -101,7 +101,7 @@ impl Core {
         next_steps(&goal, &self.observed(versions, now), &policy, now)
     }
 
-    /// When to compare again, if nothing happens before.
+    /// When to run the next comparison if no event occurs before.
     pub(super) fn next_look(&self) -> Instant {
         let now = Instant::now();
         let mut next = now + self.config.heartbeat_interval;
@@ -128,7 +128,7 @@ impl Core {
         due.map_or(next, |due| next.min(due))
     }
 
-    /// What the plan sees.
+    /// The input of the plan.
     fn observed(&self, versions: &PerKind<String>, now: Timestamp) -> Observed {
         let observation = self.orchestrator.observation.as_ref();
         let members = PerKind::from_fn(|kind| {
@@ -137,7 +137,7 @@ impl Core {
             for member in &mut members {
                 member.serving = kind == Kind::Server && served == Some(&*member.task);
                 member.chosen = self.autoscaled_away().contains(&member.task);
-                // A daemon that led before has begun to drain it.
+                // A former leader has begun to drain this node; the drain has to be repeated.
                 let mut nodes = observation.iter().flat_map(|it| &it.nodes);
                 let mut begun = || nodes.any(|node| node.draining && node.is_of(&member.task));
                 if member.drain == Drain::NotStarted && begun() {
@@ -159,7 +159,7 @@ impl Core {
                 .iter()
                 .map(|node| Node {
                     name: node.name.clone(),
-                    // A node without our label has the task's id in its name.
+                    // A node without the label of this service has the task's id in its name.
                     task: node.task.clone().or_else(|| {
                         let owner = known.iter().find(|member| node.is_of(&member.task));
                         owner.map(|member| member.task.clone())
@@ -180,7 +180,7 @@ impl Core {
         }
     }
 
-    /// Notes since when nodes are missing or not ready, and since when the API is silent.
+    /// Records since when nodes are missing or not ready, and since when the API is silent.
     fn note_readiness(&mut self, now: Timestamp) {
         let Some(observation) = self.orchestrator.observation.clone() else {
             self.orchestrator.silent_since.get_or_insert(now);
@@ -205,7 +205,7 @@ impl Core {
         }
     }
 
-    /// The addresses that tasks use to reach each other, where they do not use names.
+    /// The addresses that tasks use to reach each other, unless they use container names.
     pub(super) fn endpoints(&self) -> Endpoints {
         let addresses = &self.kvstore.record.addresses;
         let clustered = self.is_clustered().then(|| addresses.values().cloned().collect());
@@ -228,9 +228,9 @@ impl Core {
         }
     }
 
-    /// A running server, and where its API can be reached: the one whose client configuration is
-    /// served, so that it stays the same while another one moves; else the one with the lowest
-    /// number.
+    /// A running server and the address of its API. The server whose client configuration is served
+    /// is preferred, so that the address does not change when another server moves; otherwise it is
+    /// the one with the lowest number.
     pub(super) fn running_server(&self) -> Option<(TaskId, HostPort)> {
         let known = self
             .client_config
@@ -250,7 +250,7 @@ impl Core {
         next.or_else(|| self.running_server())
     }
 
-    /// The running servers, and where their APIs can be reached.
+    /// The running servers, and the addresses of their APIs.
     fn running_servers(&self) -> impl Iterator<Item = (TaskId, HostPort)> {
         let servers = self.members.of(Kind::Server).values();
         servers.filter_map(|member| {
@@ -261,7 +261,8 @@ impl Core {
         })
     }
 
-    /// Adds a task and requests it, when it needs no script; returns its id.
+    /// Adds a task and returns its id. The task is requested immediately, or when its script is
+    /// prepared if it needs one.
     pub(super) fn launch(
         &mut self,
         kind: Kind,
@@ -283,7 +284,8 @@ impl Core {
         task
     }
 
-    /// Has the script prepared, then requests the task. The datastore runs none.
+    /// Starts a job that prepares the script; the task is requested when the job has ended. The
+    /// datastore runs no script and is requested immediately.
     pub(super) fn prepare(&mut self, metadata: Metadata, task: TaskId) {
         if metadata.kind == Kind::Datastore {
             return self.submit(metadata, &task, None);
@@ -367,9 +369,9 @@ impl Core {
         }
     }
 
-    /// Has the scripts of all pending tasks prepared again, by the component that serves now.
+    /// Prepares the scripts of all pending tasks again, with the component that is in service now.
     pub(super) fn component_changed(&mut self) {
-        // A script that is being prepared is prepared again when that is done.
+        // With this, a script that is being prepared is prepared again when its job has ended.
         self.component_changes += 1;
         let pending: Vec<(Metadata, TaskId)> = self
             .members
@@ -450,7 +452,7 @@ impl Core {
         });
     }
 
-    /// Makes the agents' nodes schedulable after a request, until all of them are.
+    /// Uncordons the agents' nodes after a request, until all of them are schedulable.
     fn uncordon(&mut self) {
         if !self.uncordoning {
             return;
@@ -475,8 +477,8 @@ impl Core {
         self.uncordoning = !done;
     }
 
-    /// Reads the client configuration of the server that clients are to use, when it is another one
-    /// than before or its API does not answer.
+    /// Reads the client configuration of the server that clients are to use, if that server has
+    /// changed or its API does not answer.
     fn read_client_config(&mut self) {
         let now = Instant::now();
         if self.jobs.reading {
@@ -518,7 +520,7 @@ impl Core {
         });
     }
 
-    /// Asks the orchestrator about its nodes.
+    /// Queries the orchestrator for its nodes.
     fn observe(&mut self) {
         let now = Instant::now();
         let Some(client) = self.orchestrator.client.clone() else {
@@ -541,13 +543,13 @@ impl Core {
         });
     }
 
-    /// The time of the next question to the orchestrator.
+    /// Schedules the next query of the orchestrator.
     pub(super) fn observe_later(&mut self) {
         let interval = OBSERVE_INTERVAL.min(self.config.heartbeat_interval);
         self.jobs.observe_at = Some(Instant::now() + interval);
     }
 
-    /// Runs a job beside the core; its finding comes back to it.
+    /// Runs a job concurrently with the core. The core receives the job's finding.
     pub(super) fn job(&self, job: impl Future<Output = Finding> + Send + 'static) {
         let (findings, token) = (self.findings.clone(), self.token.clone());
         self.tracker.spawn(async move {

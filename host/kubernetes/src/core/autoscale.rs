@@ -1,5 +1,5 @@
-//! The count of agents by the rule of [`crate::autoscale`]: asks for the pods, stores a decision
-//! like a request, and shows why the count stays.
+//! Applies the rule of [`crate::autoscale`] to the count of agents: lists the pods, stores each
+//! decision as it stores a request, and shows why the count stays.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -23,12 +23,12 @@ const LIST_INTERVAL: Duration = Duration::from_secs(10);
 /// The time to the next attempt after a decision could not be stored.
 const STORE_RETRY: Duration = Duration::from_secs(5);
 
-/// What the core knows for the rule.
+/// The state of the autoscaler in the core.
 #[derive(Debug)]
 pub(super) struct Autoscaler {
-    /// The pods as last listed; `None`: not known.
+    /// The pods as last listed; `None`: they are not known.
     pods: Option<Pods>,
-    /// Why they are not known.
+    /// Why the pods are not known.
     problem: Option<String>,
     timers: Timers,
     /// When the count was changed, or this term began.
@@ -37,7 +37,7 @@ pub(super) struct Autoscaler {
     pub(super) look_again: Option<Timestamp>,
     retry_at: Option<Instant>,
     listing: bool,
-    /// The pods are not listed again before; `None`: at once.
+    /// When the pods are listed again; `None`: immediately.
     list_at: Option<Instant>,
 }
 
@@ -56,7 +56,7 @@ impl Autoscaler {
         }
     }
 
-    /// Discards what is known about the cluster and restarts the delays.
+    /// Discards the pods and restarts the delays.
     fn forget(&mut self, problem: Option<String>) {
         self.pods = None;
         self.problem = problem;
@@ -65,7 +65,7 @@ impl Autoscaler {
 }
 
 impl Core {
-    /// Changes the count if the rule says so; returns whether it has.
+    /// Changes the count if the rule requires it. Returns whether the count has changed.
     pub(super) async fn autoscale(&mut self, settled: bool, now: Timestamp) -> bool {
         let Some(config) = &self.config.autoscale else {
             return false;
@@ -99,7 +99,7 @@ impl Core {
         applied
     }
 
-    /// What the rule looks at.
+    /// The input of the rule.
     fn observe_agents(&self, settled: bool, now: Timestamp) -> Observed {
         let timers = &self.autoscaler.timers;
         let (agents, closed) = (self.agents(), self.closed_agents());
@@ -118,7 +118,7 @@ impl Core {
                 .map(|agent| Agent {
                     task: agent.task.clone(),
                     since: agent.since,
-                    // One that is newer than the list of pods is idle.
+                    // An agent that is newer than the list of pods counts as idle from now on.
                     idle_since: agent.idle.then(|| timers.idle_since(&agent.task).unwrap_or(now)),
                 })
                 .collect(),
@@ -134,7 +134,7 @@ impl Core {
         }
     }
 
-    /// The agents whose nodes take pods.
+    /// The agents whose nodes accept pods.
     fn agents(&self) -> Vec<UsableAgent> {
         let nodes = self.orchestrator.observation.iter().flat_map(|it| &it.nodes);
         let usable =
@@ -162,7 +162,7 @@ impl Core {
         agents.collect()
     }
 
-    /// How many agents are ready but cordoned by somebody else.
+    /// The number of agents that are ready and were cordoned by another party than this service.
     fn closed_agents(&self) -> usize {
         if self.wanted.cordoned || self.uncordoning {
             return 0;
@@ -182,7 +182,7 @@ impl Core {
         closed.filter(is_kept).count()
     }
 
-    /// Stores a decision and takes it over.
+    /// Stores a decision and applies it. Returns whether it was stored.
     async fn apply(&mut self, change: Change, now: Timestamp) -> bool {
         let before = self.wanted.counts.agent;
         let mut wanted = Wanted {
@@ -219,7 +219,7 @@ impl Core {
         true
     }
 
-    /// Lists the pods.
+    /// Starts a job that lists the pods, if that is due.
     pub(super) fn list_pods(&mut self) {
         let answers = self.orchestrator.observation.is_some();
         if self.config.autoscale.is_none() || !answers || self.wanted.counts.server == 0 {
@@ -246,7 +246,7 @@ impl Core {
         self.autoscaler.list_at
     }
 
-    /// The pods were listed, or not.
+    /// Handles the result of listing the pods.
     pub(super) fn pods_listed(
         &mut self,
         client: &Arc<dyn Orchestrator>,
@@ -316,11 +316,11 @@ impl Core {
     }
 }
 
-/// An agent whose node takes pods.
+/// An agent whose node accepts pods.
 struct UsableAgent {
     task: String,
     since: Timestamp,
     idle: bool,
-    /// What it would have for pods without those that would move.
+    /// The resources that it would have for pods if no movable pod ran on it.
     empty: Option<Resources>,
 }

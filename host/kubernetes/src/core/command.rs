@@ -24,13 +24,13 @@ pub(crate) enum Refusal {
     NothingToRestart,
     /// A resource must be positive, and a limit at least the resource.
     BadResource(String),
-    /// The master could not be asked about the framework's id.
+    /// The master did not answer whether it knows the framework's id.
     MasterUnavailable,
     /// The datastore is outside of the framework, which has no tasks for it.
     DatastoreOutside,
     /// No directory for backups is configured.
     NoBackupDirectory,
-    /// A backup or a restore is under way: what it does.
+    /// A backup or a restore is under way: a description of it.
     OperationUnderWay(String),
     /// No member of the datastore is healthy.
     DatastoreNotHealthy,
@@ -39,7 +39,7 @@ pub(crate) enum Refusal {
         backup: &'static str,
         datastore: &'static str,
     },
-    /// The core did not carry it out.
+    /// The core did not carry the request out.
     Actor(ActorError),
 }
 
@@ -82,16 +82,16 @@ impl Scope {
     }
 }
 
-/// One request to the core. Each is answered when the change is stored and shown.
+/// One request to the core. Each is answered when the change is stored and visible in the view.
 #[derive(Debug)]
 pub(crate) enum Command {
-    /// Sets a count; answers the difference to the former one.
+    /// Sets a count. Replies with the difference to the former one.
     Scale {
         kind: Kind,
         count: u32,
         reply: Reply<i64>,
     },
-    /// Cordons the agents' nodes, or lifts that.
+    /// Cordons or uncordons the agents' nodes.
     Cordon { cordoned: bool, reply: Reply<()> },
     /// Sets all counts to 0 and keeps the present ones for the next start.
     Stop { reply: Reply<()> },
@@ -108,14 +108,13 @@ pub(crate) enum Command {
         amount: u32,
         reply: Reply<()>,
     },
-    /// Begins a backup of the datastore; answers its name.
+    /// Begins a backup of the datastore. Replies with its name.
     BackUp { reply: Reply<String> },
     /// Begins the restore of a backup whose data was verified.
     Restore { manifest: Manifest, reply: Reply<()> },
-    /// Drops the framework's id if the master does not know it any more, and subscribes as a new
-    /// framework.
+    /// Drops the framework's id if the master no longer knows it, and subscribes as a new framework.
     ForgetFramework { reply: Reply<()> },
 }
 
-/// Where the reply goes.
+/// The channel of a reply.
 pub(crate) type Reply<T> = transom_framework::Reply<T, Refusal>;

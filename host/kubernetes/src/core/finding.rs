@@ -21,27 +21,28 @@ use crate::task::{Metadata, Script};
 /// The result of a job.
 #[derive(Debug)]
 pub(super) enum Finding {
-    /// A script was prepared, or not.
+    /// A script was prepared, or its preparation failed.
     Prepared {
         metadata: Metadata,
         task: TaskId,
-        /// How many changes of the component were known before.
+        /// The number of changes of the component when the job began.
         component_changes: u64,
         prepared: Result<Prepared, NotPrepared>,
     },
-    /// The client configuration in the sandbox of the server; `Ok(None)`: it is not there yet.
+    /// The client configuration in the sandbox of the server; `Ok(None)`: it does not exist yet.
     ClientConfig {
         task: TaskId,
         address: HostPort,
         read: transom_cluster::Result<Option<Vec<u8>>>,
     },
-    /// The orchestrator answered, or not. `changes`: how many changes of nodes were known before.
+    /// The orchestrator answered a query, or did not. `changes`: the number of changes of nodes when
+    /// the job began.
     Observed {
         client: Arc<dyn Orchestrator>,
         changes: u64,
         result: Result<Observation, OrchestratorError>,
     },
-    /// The pods were listed, or not.
+    /// The pods were listed, or listing them failed.
     Pods {
         client: Arc<dyn Orchestrator>,
         result: Result<Pods, OrchestratorError>,
@@ -52,23 +53,24 @@ pub(super) enum Finding {
         task: TaskId,
         result: Result<Drained, OrchestratorError>,
     },
-    /// The members of the kvstore answered, or none of them did. `changes`: how many changes of
-    /// members were known before.
+    /// The members of the kvstore answered, or none of them did. `changes`: the number of changes of
+    /// members when the job began.
     Kvstore {
         changes: u64,
         result: Result<EtcdState, KvstoreError>,
     },
-    /// A member was removed from the etcd cluster, or not. `None`: there was none to ask.
+    /// A member was removed from the etcd cluster, or its removal failed. `None`: no other member
+    /// could be called.
     Dismissed {
         etcd: u64,
         result: Option<Result<(), KvstoreError>>,
     },
-    /// The result of a one-off task was read; `Ok(None)`: it has left none.
+    /// The result of a one-off task was read; `Ok(None)`: the task has left none.
     JobResult {
         task: TaskId,
         read: transom_cluster::Result<Option<Vec<u8>>>,
     },
-    /// The dump of an operation was received, or not.
+    /// The dump of an operation was received, or receiving it failed.
     Received {
         operation: String,
         received: Result<u64, ReceiveError>,
@@ -131,7 +133,8 @@ impl Core {
         }
     }
 
-    /// Requests a task with its script. `prepared` is `None` if the component has changed meanwhile.
+    /// Requests a task with its script. `prepared` is `None` if the component has changed since the
+    /// job began; then the script is prepared again.
     fn prepared(
         &mut self,
         metadata: Metadata,
@@ -169,15 +172,15 @@ impl Core {
                 );
                 member.script = ScriptState::Failed(reason, Self::prepare_retry());
                 if requested {
-                    // An earlier request must not be launched with the former script. A withdrawn
-                    // id is never used again.
+                    // The earlier request must not be launched with its outdated script. The id of a
+                    // withdrawn request is never used again.
                     self.withdraw(kind, number);
                 }
             }
         }
     }
 
-    /// Withdraws the request of a task that is not launched; the place gets another id.
+    /// Withdraws the request of a task that is not launched. The member gets another task id.
     fn withdraw(&mut self, kind: Kind, number: u32) {
         let Some(member) = self.members.get_mut(kind, number) else {
             return;
@@ -218,7 +221,7 @@ impl Core {
                 return;
             }
         };
-        // The server may have ended meanwhile.
+        // The server may have ended in the meantime.
         if self
             .server_for_clients()
             .is_none_or(|(server, _)| server != *task)
@@ -261,7 +264,7 @@ impl Core {
         self.client_config = Some(ReadClientConfig::new(stored));
     }
 
-    /// Shows a change of a node before the orchestrator is asked again.
+    /// Applies a change of a node to the last observation, before the orchestrator is queried again.
     fn node_changed(&mut self, change: NodeChange, node: &str) {
         self.orchestrator.changes += 1;
         self.jobs.observe_at = None;
@@ -287,7 +290,7 @@ impl Core {
         result: Result<Observation, OrchestratorError>,
     ) {
         self.jobs.observing = false;
-        // Another server may have taken its place meanwhile.
+        // The client of another server may have replaced this one in the meantime.
         if self
             .orchestrator
             .client
@@ -367,7 +370,7 @@ impl Core {
         self.jobs.observe_at = None;
     }
 
-    /// A server has ended: its API is not asked any more.
+    /// Stops querying the API of a server that has ended.
     pub(super) fn forget_server(&mut self, task: &TaskId) {
         let was_current = self
             .client_config
@@ -376,7 +379,7 @@ impl Core {
         if was_current {
             self.orchestrator.client = None;
             self.orchestrator.observation = None;
-            // Clients cannot use what is served until another one's is read.
+            // Clients cannot use the served configuration until another server's is read.
             self.jobs.read_after = None;
         }
     }

@@ -1,8 +1,8 @@
 //! The members of a kvstore: which of them vote in its etcd cluster, and where their data are.
 //!
-//! A voting member is recorded in the store before the plan counts on it, and its record goes when
-//! it has left the etcd cluster. So a leader knows which of the ended members have data to return
-//! to, and which addresses the servers were given.
+//! A voting member is recorded in the store before the plan counts it as a voter, and its record is
+//! removed when it has left the etcd cluster. So a leader knows which of the ended members have data
+//! to return to, and which addresses the servers received.
 
 use std::collections::BTreeSet;
 
@@ -22,28 +22,28 @@ use crate::kvstore::{EtcdState, KvstoreError, KvstoreRecord, Voter, observe};
 use crate::plan::{self, Absent, Kvstore, Start};
 use crate::task::{Home, MemberStart, client_address, member_name};
 
-/// How often the members are asked while one joins or is away, unless the heartbeat is shorter.
+/// How often the members are queried while one joins or is away, unless the heartbeat is shorter.
 const BUSY_INTERVAL: std::time::Duration = std::time::Duration::from_secs(1);
-/// The volume driver whose volumes are on one host.
+/// The volume driver whose volumes exist on one host only.
 const LOCAL_DRIVER: &str = "local";
 
 /// The kvstore as the core last saw it.
 #[derive(Debug, Default)]
 pub(super) struct KvstoreState {
-    /// As stored.
+    /// The stored record.
     pub(super) record: KvstoreRecord,
     /// The last answer; `None`: no member answers.
     seen: Option<EtcdState>,
-    /// Since when none does.
+    /// Since when no member answers.
     silent_since: Option<Timestamp>,
-    /// Counts the changes that this daemon has made, and of tasks.
+    /// Counts the changes of members: those that this daemon has made, and those of their tasks.
     changes: u64,
     observing: bool,
-    /// The members are not asked again before; `None`: at once.
+    /// When the members are queried again; `None`: immediately.
     observe_at: Option<Instant>,
     /// Whether a member is being removed.
     dismissing: bool,
-    /// Numbers whose former members are given up, because others take their places.
+    /// The numbers of former members that are given up, because new members take these numbers.
     given_up: BTreeSet<u32>,
 }
 
@@ -55,7 +55,7 @@ impl KvstoreState {
         }
     }
 
-    /// When it has something to do.
+    /// When the core must act on the kvstore again.
     pub(super) fn due(&self) -> Option<Instant> {
         if self.given_up.is_empty() {
             self.observe_at
@@ -64,20 +64,20 @@ impl KvstoreState {
         }
     }
 
-    /// Other members are recorded; what others have answered is void.
+    /// Replaces the record, and discards the answers of the former members.
     pub(super) fn replace(&mut self, record: KvstoreRecord) {
         self.record = record;
         self.seen = None;
         self.task_changed();
     }
 
-    /// A task has changed.
+    /// Notes that a task or a member has changed, so that a query under way is discarded and repeated.
     pub(super) fn task_changed(&mut self) {
         self.changes += 1;
         self.observe_at = None;
     }
 
-    /// The list of members, if one has answered with it.
+    /// The last answer, if it contains the list of members.
     fn listed(&self) -> Option<&EtcdState> {
         self.seen.as_ref().filter(|seen| !seen.members.is_empty())
     }
@@ -104,7 +104,8 @@ impl KvstoreState {
         listed.is_some_and(|member| !member.learner)
     }
 
-    /// The result of the health check, or else whether it answers and knows a leader.
+    /// Whether a member is healthy. A member that answers is healthy if it knows a leader and its
+    /// health check has not failed; another one only if its health check has succeeded.
     fn healthy(&self, member: &Member) -> bool {
         let check = member.record.as_ref().and_then(|record| record.healthy());
         let answer = self.seen.as_ref().and_then(|seen| seen.answers.get(&member.task));
@@ -125,8 +126,9 @@ impl KvstoreState {
 }
 
 impl Core {
-    /// Whether the datastore is a kvstore in the form that may have several members. A single
-    /// member in a container has the original's form until there are more of them.
+    /// Whether the datastore is a kvstore in the form that can have several members. A single member
+    /// in a container has the form of upstream's datastore until several are wanted for the first
+    /// time.
     pub(super) fn is_clustered(&self) -> bool {
         let (datastore, containers) = (&self.config.datastore, &self.config.containers);
         datastore.engine == Engine::Kvstore
@@ -134,7 +136,7 @@ impl Core {
             && (self.wanted.clustered || !containers.enabled)
     }
 
-    /// Records which members vote, before the plan counts on it.
+    /// Stores which members vote, before the plan relies on it.
     pub(super) async fn record_voters(&mut self) {
         if self.config.datastore.engine != Engine::Kvstore {
             return;
@@ -178,7 +180,7 @@ impl Core {
             let etcd = state.etcd(&self.config, *number, &member.task);
             let counts = match etcd {
                 Some(etcd) => state.is_listed_voter(etcd),
-                // A learner's health check fails. A single member votes whatever it answers.
+                // The health check of a learner fails. A single member votes in any case.
                 None => match launched.healthy() {
                     None => !clustered,
                     Some(healthy) => healthy && state.listed().is_none(),
@@ -196,7 +198,7 @@ impl Core {
                 record.voters.insert(*number, voter);
             }
         }
-        // Servers keep the address of a member that moves until the other one is known.
+        // While a member moves, servers keep its former address until the new one is known.
         if record.voters.len() == *self.wanted.counts.of(Kind::Datastore) as usize {
             let voters = &record.voters;
             record.addresses.retain(|number, _| voters.contains_key(number));
@@ -204,7 +206,7 @@ impl Core {
         record
     }
 
-    /// What the plan sees of the etcd cluster; `None`: the datastore has no such members.
+    /// The etcd cluster as input of the plan; `None`: the datastore is not clustered.
     pub(super) fn planned_kvstore(&self) -> Option<Kvstore> {
         if !self.is_clustered() {
             return None;
@@ -236,8 +238,8 @@ impl Core {
         })
     }
 
-    /// Members of the etcd cluster that this framework has added and whose tasks have ended. Others
-    /// are left alone.
+    /// The members of the etcd cluster that this framework has added and whose tasks have ended.
+    /// Members with foreign names are never among them.
     fn stale_members(&self) -> Vec<u64> {
         let (state, members) = (&self.kvstore, self.members.of(Kind::Datastore));
         let Some(seen) = state.listed() else {
@@ -261,7 +263,7 @@ impl Core {
         };
         let ended = seen.members.iter().filter(|member| {
             let ours = if member.name.is_empty() {
-                // It has never started.
+                // The member has never started.
                 member.learner && !joining
             } else {
                 is_ours(&member.name) && !names.contains(&member.name)
@@ -271,7 +273,7 @@ impl Core {
         ended.map(|member| member.id).collect()
     }
 
-    /// Adds to the datastore's members what is known of their etcd cluster.
+    /// Adds the state of the etcd cluster to the datastore's members in the plan's input.
     pub(super) fn plan_members(&self, members: &mut [plan::Member]) {
         for planned in members {
             let Some(member) = self.members.of(Kind::Datastore).get(&planned.number) else {
@@ -307,7 +309,7 @@ impl Core {
     pub(super) fn launch_member(&mut self, number: u32, start: Start, version: &str, now: Timestamp) {
         let recorded = self.kvstore.record.voters.contains_key(&number);
         if start == Start::Join && recorded {
-            // The record of the former member goes first: its data are of no use from now on.
+            // The record of the former member is removed first. A later call launches the new one.
             self.kvstore.given_up.insert(number);
             return;
         }
@@ -337,7 +339,8 @@ impl Core {
         }
     }
 
-    /// Requests members that wait for an offer again, if the others have other addresses now.
+    /// Replaces the requests of members that wait for an offer, if the addresses of the other members
+    /// have changed.
     pub(super) fn refresh_members(&mut self) {
         let pending: Vec<u32> = self
             .members
@@ -374,7 +377,7 @@ impl Core {
         }
     }
 
-    /// The members that run, and where their API is.
+    /// The running members, and the addresses of their APIs.
     fn member_addresses(&self) -> Vec<(TaskId, HostPort)> {
         let members = self.members.of(Kind::Datastore).values();
         members
@@ -387,7 +390,7 @@ impl Core {
             .collect()
     }
 
-    /// Asks the members about their cluster.
+    /// Queries the members about their cluster.
     pub(super) fn observe_kvstore(&mut self) {
         let now = Instant::now();
         if !self.is_clustered()
@@ -446,7 +449,7 @@ impl Core {
         self.kvstore.observe_at = Some(Instant::now() + interval);
     }
 
-    /// Removes a member from the etcd cluster; another one is asked to.
+    /// Removes a member from the etcd cluster, through the API of another member.
     pub(super) fn dismiss(&mut self, etcd: u64) {
         let Some(seen) = self.kvstore.seen.as_ref().filter(|_| !self.kvstore.dismissing) else {
             return;

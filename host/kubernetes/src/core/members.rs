@@ -35,13 +35,14 @@ pub(super) struct Member {
     /// The scheduler's record; `None`: not launched yet.
     pub(super) record: Option<Arc<TaskRecord>>,
     pub(super) drain: Drain,
-    /// When its drain is over at the latest, once it has begun.
+    /// The deadline of its drain, once the drain has begun.
     pub(super) drain_until: Option<Instant>,
-    /// Since when its node is missing or not ready, as the API last said.
+    /// Since when its node is missing or not ready, according to the last answer of the API. For a
+    /// member of a clustered kvstore: since when it is not healthy.
     pub(super) unready_since: Option<Timestamp>,
     /// Its script.
     pub(super) script: ScriptState,
-    /// Whether the scheduler knows it.
+    /// Whether it was requested from the scheduler.
     pub(super) requested: bool,
     /// How it starts, if it is a member of a clustered kvstore that this daemon has requested.
     pub(super) start: Option<MemberStart>,
@@ -54,14 +55,14 @@ pub(super) enum ScriptState {
     Preparing,
     /// The task is requested with it.
     Prepared,
-    /// It could not be prepared; when to try again.
+    /// Its preparation failed: the reason, and when to try again.
     Failed(String, Instant),
 }
 
-/// What a change of a task leads to.
+/// What the core must do after a change of a task.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) enum Outcome {
-    /// Have it killed, or its request withdrawn.
+    /// Kill it, or withdraw its request.
     Kill(TaskId),
     /// It has ended; its record may be deleted.
     Ended(TaskId),
@@ -107,7 +108,7 @@ impl Members {
             .map(|(kind, number, _)| (kind, number))
     }
 
-    /// A new task with this number; returns its metadata.
+    /// Adds a new task with this number. Returns its metadata.
     pub(super) fn add(
         &mut self,
         kind: Kind,
@@ -138,7 +139,8 @@ impl Members {
         metadata
     }
 
-    /// Takes over a task of the scheduler after a restart. Returns whether its place was free.
+    /// Takes over a task of the scheduler after a restart of the daemon. Returns whether its number
+    /// was free.
     pub(super) fn adopt(&mut self, metadata: Metadata, record: &Arc<TaskRecord>) -> bool {
         let Metadata {
             kind,
@@ -166,7 +168,7 @@ impl Members {
         true
     }
 
-    /// A record of the scheduler has changed.
+    /// Handles a changed record of the scheduler.
     pub(super) fn observe(
         &mut self,
         record: &Arc<TaskRecord>,
@@ -188,7 +190,7 @@ impl Members {
         self.step(kind, number, input, now)
     }
 
-    /// A request was dropped by the scheduler.
+    /// Removes a task whose request the scheduler has dropped.
     pub(super) fn never_launched(&mut self, task: &TaskId) {
         if let Some((kind, number)) = self.find(task) {
             self.by_kind.of_mut(kind).remove(&number);
@@ -206,8 +208,8 @@ impl Members {
         let mut outcomes = Vec::new();
         for (kind, number) in all {
             outcomes.extend(self.step(kind, number, Input::Tick, now));
-            // Another server or agent takes its place, and a change that waits until every node is
-            // ready must not wait for this one. A datastore's task has the data and may return.
+            // Another server or agent replaces it, and a change that waits until every node is ready
+            // must not wait for this one. A task of the datastore stays: it has the data and may return.
             let member = self.of(kind).get(&number);
             let inactive = |member: &Member| member.replica.condition == Condition::UnreachableInactive;
             if kind != Kind::Datastore && member.is_some_and(inactive) {
@@ -217,7 +219,7 @@ impl Members {
         outcomes
     }
 
-    /// Until when tasks of a kind are not launched.
+    /// Until when tasks of a kind must not be launched.
     pub(super) fn backoff(&self, kind: Kind, now: Timestamp) -> Option<Timestamp> {
         self.backoff.of(kind).until(now)
     }
@@ -266,7 +268,7 @@ impl Members {
         outcomes
     }
 
-    /// The members of a kind as the plan sees them; `version`: the wanted configuration.
+    /// The members of a kind as input of the plan; `version`: the version of the wanted configuration.
     pub(super) fn planned(&self, kind: Kind, version: &str) -> Vec<plan::Member> {
         let members = self.by_kind.of(kind).iter();
         members

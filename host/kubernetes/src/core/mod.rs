@@ -1,9 +1,10 @@
 //! The actor that owns the framework's state.
 //!
-//! It takes requests, events of the scheduler, and the findings of jobs: preparing a script, asking
-//! the orchestrator, draining a node. After each it compares what is wanted with what is observed
-//! ([`crate::plan`]) and starts the next steps. The actor itself waits only for the store; jobs run
-//! beside it and are never started twice.
+//! It receives requests, events of the scheduler, and the findings of jobs, which prepare scripts,
+//! query the orchestrator or drain nodes. After each it compares the wanted state with the observed
+//! one ([`crate::plan`]) and starts the next steps. The actor itself waits only for the store, and for
+//! the master when a request drops the framework's id. Jobs run concurrently with it and are never
+//! started twice.
 
 mod act;
 mod autoscale;
@@ -59,10 +60,10 @@ pub(crate) struct Dependencies {
     pub(crate) abdication: Abdication,
 }
 
-/// The orchestrator as the core last saw it.
+/// The last observed state of the orchestrator.
 #[derive(Debug, Default)]
 struct OrchestratorState {
-    /// The client of the present server's API.
+    /// The client for the API of the server in use.
     client: Option<Arc<dyn Orchestrator>>,
     /// The last answer; `None`: the API does not answer.
     observation: Option<Arc<Observation>>,
@@ -86,21 +87,21 @@ struct Core {
     findings: mpsc::Sender<Finding>,
 
     wanted: Wanted,
-    /// With it servers and agents join.
+    /// The token with which servers and agents join.
     join_token: Secret,
     client_config: Option<ReadClientConfig>,
-    /// The change of the served client configuration that is under way.
+    /// The hand-over of clients to another server that is under way.
     hand_over: Option<HandOver>,
     members: Members,
-    /// Live tasks that are no members any more; the scheduler kills them.
+    /// Live tasks that are no longer members; the scheduler kills them.
     orphans: BTreeSet<TaskId>,
     orchestrator: OrchestratorState,
     kvstore: KvstoreState,
-    /// What jobs are under way, so that none is started twice.
+    /// The jobs under way, so that none is started twice.
     jobs: Jobs,
     /// Counts the changes of the bootstrap component.
     component_changes: u64,
-    /// Whether nodes are to be made schedulable again, once.
+    /// Whether a requested uncordon of the nodes is not finished yet.
     uncordoning: bool,
     autoscaler: Autoscaler,
     backup: BackupWork,
@@ -123,7 +124,8 @@ impl ReadClientConfig {
     }
 }
 
-/// Clients get the client configuration of another server, because theirs is about to end.
+/// A hand-over: clients get the client configuration of another server, because the one that they use
+/// is about to end.
 #[derive(Debug)]
 struct HandOver {
     /// The other server.
@@ -138,19 +140,19 @@ struct Jobs {
     reading: bool,
     /// Names of nodes that are being drained, cordoned or removed.
     nodes: BTreeSet<String>,
-    /// The client configuration is not read again before.
+    /// The client configuration is not read again before this time.
     read_after: Option<Instant>,
     /// When to try again to read it.
     read_at: Option<Instant>,
-    /// The orchestrator is not asked again before; `None`: at once.
+    /// When the orchestrator is queried again; `None`: immediately.
     observe_at: Option<Instant>,
 }
 
-/// How many findings wait for the core at most; jobs wait beyond that.
+/// The capacity of the queue of findings. Jobs wait while it is full.
 const FINDINGS: usize = 256;
 
-/// Starts the core; it ends with `token` or with the scheduler. The returned future resolves when
-/// it has ended.
+/// Starts the core. It ends when `token` is cancelled or the scheduler ends; the returned future
+/// resolves when it has ended.
 pub(crate) fn start(
     stored: Stored,
     repository: Repository,
@@ -199,7 +201,8 @@ pub(crate) fn start(
         config,
     };
     core.rebuild();
-    // Requests are answered from now on, and the first turn takes a while.
+    // The view is published now, because requests are answered from now on and the first turn of the
+    // loop takes a while.
     core.show();
     let ended = CancellationToken::new();
     let end = ended.clone().drop_guard();
@@ -236,7 +239,7 @@ pub(crate) fn start(
             core.act().await;
         }
         core.service.delivery.set(None);
-        // The last view stays: it answers requests that arrived before the handles are withdrawn.
+        // The last view stays published for requests that arrive before the handles are withdrawn.
         core.service.metrics.step_down();
     });
     ended.cancelled_owned()
@@ -290,7 +293,7 @@ impl Core {
 
     fn changed(&mut self, record: &Arc<TaskRecord>, launched: bool, now: Timestamp) {
         if record.state == TaskState::Running {
-            // Its script was fetched.
+            // A running task has fetched its script.
             self.service.scripts.remove(record.id.as_str());
         }
         if self.backup.owns(&record.id) {
@@ -298,7 +301,7 @@ impl Core {
         }
         if let Some((kind, _)) = self.members.find(&record.id) {
             if kind == Kind::Datastore {
-                // What the members answered is older than this.
+                // An answer of the members that is under way is older than this change.
                 self.kvstore.task_changed();
             }
             let outcomes = self.members.observe(record, launched, now);
@@ -347,7 +350,7 @@ impl Core {
         }
     }
 
-    /// The wanted configuration of each kind.
+    /// The version of each kind's wanted configuration.
     fn versions(&self) -> PerKind<String> {
         let endpoints = self.endpoints();
         let clustered = self.is_clustered();

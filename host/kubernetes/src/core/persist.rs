@@ -25,11 +25,11 @@ use crate::kind::{Kind, PerKind};
 use crate::kvstore::KvstoreRecord;
 use crate::{Error, Result};
 
-/// The key of what is wanted.
+/// The key of the wanted state.
 pub(crate) const WANTED: &str = "wanted";
 /// The key of the token.
 pub(crate) const TOKEN: &str = "token";
-/// The key of the client configuration.
+/// The key of the client configuration that is served.
 pub(crate) const CLIENT_CONFIG: &str = "client-config";
 /// The key of backups and restores.
 const BACKUP: &str = "backup";
@@ -41,8 +41,8 @@ pub(crate) const KVSTORE: &str = "kvstore";
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub(crate) struct Wanted {
     pub(crate) counts: PerKind<u32>,
-    /// The counts of the configuration when it was last read. A count that differs from it then is
-    /// an operator's change, which replaces the stored count.
+    /// The counts in the configuration when it was last read. If the configuration now has another
+    /// count, an operator has changed it, and it replaces the stored count.
     pub(crate) configured: PerKind<u32>,
     /// The counts before the cluster was stopped.
     #[serde(default)]
@@ -56,8 +56,8 @@ pub(crate) struct Wanted {
     /// Counts the requested restarts of each kind.
     #[serde(default)]
     pub(crate) generations: PerKind<u64>,
-    /// Whether several members of a kvstore were ever wanted. From then on they have a port for each
-    /// other, also a single one.
+    /// Whether several members of a kvstore were ever wanted. From then on each member, even a single
+    /// one, has a port for other members.
     #[serde(default)]
     pub(crate) clustered: bool,
     /// The last change of the count of agents by the autoscaler.
@@ -65,7 +65,7 @@ pub(crate) struct Wanted {
     pub(crate) autoscaled: Option<Autoscaled>,
 }
 
-/// Resources in place of the configured ones.
+/// Resources that replace the configured ones.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(default)]
 pub(crate) struct Adjusted {
@@ -105,7 +105,7 @@ impl Adjusted {
 }
 
 impl Wanted {
-    /// What the configuration wants.
+    /// The wanted state according to the configuration.
     fn configured(config: &Config) -> Self {
         let counts = PerKind::from_fn(|kind| config.kinds.of(kind).count);
         Self {
@@ -116,13 +116,13 @@ impl Wanted {
         }
     }
 
-    /// Notes whether several members of a kvstore are wanted.
+    /// Sets `clustered` if several members of a kvstore are wanted.
     pub(crate) fn note_members(&mut self, config: &Config) {
         let several = config.datastore.engine == Engine::Kvstore && self.counts.datastore > 1;
         self.clustered |= several && !config.datastore.is_command(&config.containers);
     }
 
-    /// Takes over counts that the configuration has changed since it was last read.
+    /// Takes over the counts that have changed in the configuration since it was last read.
     fn reconfigure(&mut self, config: &Config) {
         for kind in Kind::ALL {
             let (count, known) = (config.kinds.of(kind).count, *self.configured.of(kind));
@@ -141,7 +141,8 @@ impl Wanted {
     }
 }
 
-/// The client configuration as the server wrote it, and where clients reach that server.
+/// The client configuration as the server wrote it, and the address at which clients reach that
+/// server.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct StoredClientConfig {
     pub(crate) text: String,
@@ -170,7 +171,8 @@ impl Repository {
         Self(TypedStore::new(store, &config.name).with_timeout(config.store_timeout))
     }
 
-    /// Reads everything; at the first start it is made from the configuration and stored.
+    /// Reads all records. At the first start the wanted state is created from the configuration, and
+    /// the token at random, and both are stored.
     pub(crate) async fn load(&self, config: &Config) -> Result<Stored> {
         let failed = |error| Error::of_store("reading the wanted counts", error);
         let stored = self.0.get::<Wanted>(WANTED).await.map_err(failed)?;
@@ -215,7 +217,7 @@ impl Repository {
         })
     }
 
-    /// Stores what is wanted; it is durable when this returns.
+    /// Stores the wanted state. It is durable when this returns.
     pub(crate) async fn put_wanted(&self, wanted: &Wanted) -> transom_store::typed::Result<()> {
         self.put(WANTED, wanted).await
     }

@@ -1,4 +1,4 @@
-//! Requests: each changes what is wanted, which is stored before anything starts or ends and
+//! Requests. Most of them change the wanted state, which is stored before any task starts or ends and
 //! before the request is answered.
 
 use jiff::Timestamp;
@@ -12,7 +12,7 @@ use crate::kind::{Kind, PerKind};
 
 impl Core {
     pub(super) async fn request(&mut self, command: Command) {
-        // A client that has gone away needs no answer.
+        // Sending a reply fails if the client no longer waits, which is no error.
         match command {
             Command::Scale { kind, count, reply } => {
                 let _ = reply.send(self.scale(kind, count).await);
@@ -176,7 +176,8 @@ impl Core {
         self.want(wanted).await
     }
 
-    /// Drops the framework's id if the master does not list it; a new term subscribes without one.
+    /// Drops the framework's id if the master does not list it, and ends the term. The next term
+    /// subscribes without an id.
     async fn forget_framework(&mut self) -> Result<(), Refusal> {
         let Some(id) = self.scheduler.subscription().framework_id else {
             return Ok(());
@@ -198,7 +199,7 @@ impl Core {
         Ok(())
     }
 
-    /// Stores what is wanted from now on.
+    /// Stores the new wanted state and publishes it in the view.
     async fn want(&mut self, mut wanted: Wanted) -> Result<(), Refusal> {
         wanted.note_members(&self.config);
         if wanted != self.wanted {

@@ -59,7 +59,7 @@ impl Core {
         self.service.views.publish(view);
     }
 
-    /// Why tasks do not start, in sentences.
+    /// The reasons why tasks do not start or changes wait, in sentences.
     fn waiting(&self) -> Vec<Waiting> {
         let mut waiting: Vec<Waiting> = self
             .plan
@@ -110,7 +110,7 @@ impl Core {
         self.scheduler.subscription().connected
     }
 
-    /// Why requested tasks have no offer.
+    /// The reasons why requested tasks wait for an offer.
     fn pending(&self) -> Vec<Waiting> {
         let pending = self.scheduler.pending();
         let described = pending.iter().filter_map(|task| {

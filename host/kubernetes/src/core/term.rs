@@ -44,7 +44,8 @@ pub(crate) struct TermDependencies {
     pub(crate) bootstrap: Arc<dyn Bootstrap>,
     pub(crate) scripts: Arc<Scripts>,
     pub(crate) delivery: Arc<Delivery>,
-    /// Where the cluster's agents reach the service: `http://host:port`, and the path of the instance.
+    /// The URL at which the cluster's agents reach the service: `http://host:port`, and the path of
+    /// the instance.
     pub(crate) script_base: String,
     pub(crate) cluster: Arc<dyn Cluster>,
     pub(crate) connector: Arc<dyn Connector>,
@@ -52,7 +53,7 @@ pub(crate) struct TermDependencies {
 }
 
 impl TermDependencies {
-    /// Reads what is stored and starts the core on it.
+    /// Reads the stored records and starts the core with them.
     pub(crate) async fn start(&self, term: LeaderTerm) -> Result<(Handles, RunningTerm)> {
         let repository = Repository::new(term.store, &self.config);
         let stored = repository.load(&self.config).await?;

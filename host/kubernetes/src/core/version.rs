@@ -1,4 +1,4 @@
-//! The version of a configuration: tasks of another one are replaced.
+//! The version of a configuration. Tasks of other versions are replaced.
 
 use serde_json::json;
 use sha2::{Digest, Sha256};
@@ -11,9 +11,9 @@ use crate::task::Endpoints;
 /// The version of tasks that were imported: they stay until their kind is restarted.
 pub(crate) const IMPORTED: &str = "imported";
 
-/// The version of a kind's present configuration: a digest of everything that a running container
-/// would have to be replaced for. The constraint is judged at the next launch, and the script is
-/// that of the next container. `clustered`: the datastore is a kvstore that may have several
+/// The version of a kind's current configuration: a digest of all settings whose change requires that
+/// running containers are replaced. The constraint and the script are not part of it; changes of
+/// these apply from the next launch on. `clustered`: the datastore is a kvstore that may have several
 /// members.
 pub(super) fn of(
     config: &Config,

@@ -1,6 +1,7 @@
-//! The client of a kvstore: the members of an etcd cluster, asked through etcd's JSON gateway.
+//! The client of a kvstore: calls the members of an etcd cluster through etcd's JSON gateway.
 //!
-//! An answer is bounded in time and size. A member that does not answer is no error of the others.
+//! Answers have limits of time and size. A member that does not answer does not make the answers of
+//! the others unusable.
 
 mod record;
 
@@ -26,7 +27,7 @@ const TIMEOUT: Duration = Duration::from_secs(5);
 /// The maximum size of an answer.
 const MAX_ANSWER_BYTES: usize = 1 << 20;
 
-/// Why a member of the kvstore did not do what was asked.
+/// Why a call of a member of the kvstore failed.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum KvstoreError {
     #[error("{url} cannot be called")]
@@ -47,46 +48,47 @@ pub(crate) enum KvstoreError {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct EtcdMember {
     pub(crate) id: u64,
-    /// Empty until it has started.
+    /// Its name; empty until the member has started for the first time.
     pub(crate) name: String,
-    /// Whether it is only catching up, and has no vote.
+    /// Whether it is a learner, which is catching up and has no vote.
     pub(crate) learner: bool,
 }
 
-/// What a member says about itself.
+/// The status that a member reports about itself.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct MemberStatus {
     pub(crate) id: u64,
-    /// Whether it knows a leader: without a quorum there is none.
+    /// Whether it knows a leader. Without a quorum the cluster has none.
     pub(crate) has_leader: bool,
 }
 
-/// The cluster as its members answered.
+/// The state of the cluster, according to the answers of its members.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct EtcdState {
     /// The members of the etcd cluster.
     pub(crate) members: Vec<EtcdMember>,
-    /// By task: the members that answered.
+    /// The status of each member that answered, by its task.
     pub(crate) answers: BTreeMap<TaskId, MemberStatus>,
 }
 
 /// The API of a kvstore.
 #[async_trait]
 pub(crate) trait Kvstore: Debug + Send + Sync {
-    /// What the member at this address says about itself.
+    /// The status of the member at this address.
     async fn status(&self, address: &HostPort) -> Result<MemberStatus, KvstoreError>;
 
-    /// The members of the cluster, as the one at this address knows them.
+    /// The members of the cluster, according to the member at this address.
     async fn members(&self, address: &HostPort) -> Result<Vec<EtcdMember>, KvstoreError>;
 
-    /// Removes a member from the cluster. It is no error if it is not there.
+    /// Removes a member from the cluster. It is no error if the cluster has no such member.
     async fn remove(&self, address: &HostPort, id: u64) -> Result<(), KvstoreError>;
 }
 
-/// Asks all members at once, and one that knows a leader for the list of members.
+/// Queries the status of all members concurrently, and the list of members from the first one that
+/// knows a leader and returns the list.
 ///
 /// # Errors
-/// That of the last member, if none has the list.
+/// The error of the last call that failed, if no member has returned the list.
 pub(crate) async fn observe(
     kvstore: &dyn Kvstore,
     addresses: &[(TaskId, HostPort)],
@@ -100,7 +102,7 @@ pub(crate) async fn observe(
                 if status.has_leader && !listed {
                     match kvstore.members(address).await {
                         Ok(members) => (seen.members, listed) = (members, true),
-                        // A learner has no list.
+                        // A learner rejects this call.
                         Err(error) => failure = Some(error),
                     }
                 }
@@ -120,9 +122,9 @@ pub(crate) struct EtcdGateway(Client);
 
 impl EtcdGateway {
     /// # Errors
-    /// [`Error::Client`] if no HTTP client can be made.
+    /// [`Error::Client`] if the HTTP client cannot be created.
     pub(crate) fn new() -> Result<Self> {
-        // It fails when a provider is installed already; that one is used then.
+        // This fails if a provider is already installed; then that one is used.
         let _ = rustls::crypto::ring::default_provider().install_default();
         let builder = Client::builder()
             .no_proxy()
@@ -164,7 +166,7 @@ impl EtcdGateway {
     }
 }
 
-/// The gateway writes 64-bit numbers as texts, and leaves out zero and false.
+/// The format of the gateway, which writes 64-bit numbers as strings, and omits zero and false.
 mod wire {
     use serde::{Deserialize, Deserializer, de::Error};
 

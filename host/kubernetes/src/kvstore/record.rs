@@ -1,4 +1,4 @@
-//! The members of a kvstore as the store has them.
+//! The stored record of a kvstore's members.
 
 use std::collections::BTreeMap;
 
@@ -9,9 +9,9 @@ use transom_common::HostPort;
 /// The members of a kvstore, by number.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct KvstoreRecord {
-    /// Those that vote in the etcd cluster, whether their tasks run or not.
+    /// The members that vote in the etcd cluster, whether their tasks run or not.
     pub(crate) voters: BTreeMap<u32, Voter>,
-    /// Where servers reach the members.
+    /// The addresses at which servers reach the members.
     pub(crate) addresses: BTreeMap<u32, HostPort>,
 }
 
@@ -24,13 +24,13 @@ pub(crate) struct Voter {
     pub(crate) etcd: Option<u64>,
     /// The host that has its data.
     pub(crate) host: String,
-    /// Its host ports: the clients' and the members'.
+    /// Its host ports: the one for clients and the one for other members.
     pub(crate) ports: Vec<u16>,
 }
 
 impl KvstoreRecord {
-    /// The record of a cluster that has this member only. Its id changes with its data. `None`: of a
-    /// cluster that starts without data.
+    /// The record of a cluster with this member only. The member's etcd id is removed, because it
+    /// changes with the data. `None`: the record of a cluster that starts without data.
     pub(crate) fn reduced(&self, to: Option<u32>) -> Self {
         let is_kept = |number: &u32| Some(*number) == to;
         let mut reduced = self.clone();

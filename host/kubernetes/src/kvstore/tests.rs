@@ -6,7 +6,7 @@ use axum::routing::post;
 
 use super::*;
 
-/// A member that answers every call with this; returns its address.
+/// Starts a member that answers every call with this status and body. Returns its address.
 async fn member(status: StatusCode, body: String) -> HostPort {
     let answer = move || std::future::ready((status, body.clone()));
     let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
@@ -54,7 +54,7 @@ async fn recorded_answers_are_read() {
 }
 
 #[tokio::test]
-async fn a_member_that_is_not_there_is_removed_already() {
+async fn removing_an_unknown_member_succeeds() {
     let gateway = EtcdGateway::new().unwrap();
     let refusal = |status| member(status, r#"{"message":"etcdserver: no"}"#.to_owned());
     let gone = refusal(StatusCode::NOT_FOUND).await;
@@ -68,7 +68,7 @@ async fn a_member_that_is_not_there_is_removed_already() {
 }
 
 #[tokio::test]
-async fn nonsense_and_too_much_are_errors_with_the_url() {
+async fn invalid_and_too_large_answers_are_errors_with_the_url() {
     let gateway = EtcdGateway::new().unwrap();
     for (body, expected) in [
         ("nonsense".to_owned(), "an invalid document"),
@@ -90,7 +90,7 @@ async fn nonsense_and_too_much_are_errors_with_the_url() {
 #[tokio::test]
 async fn a_silent_member_does_not_hide_the_others() {
     let gateway = EtcdGateway::new().unwrap();
-    // One document that answers both questions.
+    // One document that is valid as the answer to both calls.
     let both = r#"{"header":{"member_id":"7"},"leader":"7","members":[{"ID":"7","name":"a"}]}"#;
     let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
     let closed = HostPort::new("127.0.0.1", listener.local_addr().unwrap().port());

@@ -1,12 +1,12 @@
 //! The client configuration (kubeconfig) that the server writes into its sandbox.
 //!
-//! The server knows neither its agent's host name nor the mapped port, so the file names a loopback
-//! address. [`ClientConfig::served`] is the text for users, with the reachable address;
-//! [`ClientConfig::connect`] makes a client for the daemon itself.
+//! The server knows neither its agent's host name nor the mapped port, so the file contains a loopback
+//! address. [`ClientConfig::served`] returns the text for users, with the reachable address;
+//! [`ClientConfig::connect`] creates a client for the daemon itself.
 //!
-//! A container wrote the file, so it decides nothing on this machine: of its user only a
-//! certificate, a token or a password in the file itself are used. Programs to run, files to read,
-//! a proxy, and the request not to verify certificates are ignored.
+//! The file comes from a container, so it is not trusted on this machine. Only a certificate, a token
+//! or a password in the file itself are used as credentials. Commands to execute, references to other
+//! files, a proxy, and the option to skip the verification of certificates are ignored.
 
 use std::collections::BTreeSet;
 use std::fmt;
@@ -26,7 +26,7 @@ use super::KubeOrchestrator;
 
 /// The maximum size of the file; real ones have a few thousand bytes.
 pub(crate) const MAX_BYTES: usize = 1 << 20;
-/// The address that the original replaces, wherever it stands.
+/// The address that upstream replaces everywhere in the text.
 const USUAL_ADDRESS: &str = "127.0.0.1:6443";
 
 /// Why a client configuration cannot be used.
@@ -35,8 +35,8 @@ pub(crate) enum ClientConfigError {
     /// It is too long.
     #[error("the client configuration has {0} bytes; the maximum is {MAX_BYTES}")]
     TooLarge(usize),
-    /// It is not YAML, or its fields have other types. The parser's text, which may quote a key, is
-    /// left out.
+    /// It is not YAML, or a field has the wrong type. The parser's message is left out, because it may
+    /// quote a key.
     #[error("the client configuration is not a YAML document with the fields of a kubeconfig")]
     Malformed,
     /// A part is missing.
@@ -75,11 +75,11 @@ impl Default for Timeouts {
 pub(crate) struct ClientConfig {
     text: String,
     parsed: Kubeconfig,
-    /// The addresses to replace, each as it stands in the text.
+    /// The addresses to replace, as they are written in the text.
     loopback: BTreeSet<String>,
 }
 
-/// Its content is a key to the whole orchestrator.
+/// Omits the content, whose credentials give access to the whole orchestrator.
 impl fmt::Debug for ClientConfig {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("ClientConfig")
@@ -90,8 +90,8 @@ impl fmt::Debug for ClientConfig {
 }
 
 impl ClientConfig {
-    /// Checks that a text is a client configuration whose clusters have addresses. What a
-    /// connection needs besides is checked by [`ClientConfig::connect`].
+    /// Checks that a text is a client configuration whose clusters have addresses. The other parts
+    /// that a connection needs are checked by [`ClientConfig::connect`].
     pub(crate) fn parse(text: &str) -> Result<Self, ClientConfigError> {
         if text.len() > MAX_BYTES {
             return Err(ClientConfigError::TooLarge(text.len()));
@@ -111,7 +111,7 @@ impl ClientConfig {
             let server = server.ok_or(ClientConfigError::Missing("`server` of a cluster"))?;
             if is_loopback(&api_url(server)?) {
                 let written = authority(server);
-                // Without a port it is an address only where a scheme stands before it.
+                // Without a port, the text is replaced only where it follows the `//` of a URL.
                 let has_port = written.rsplit(']').next().is_some_and(|rest| rest.contains(':'));
                 loopback.insert(if has_port {
                     written.to_owned()
@@ -163,7 +163,7 @@ impl ClientConfig {
         address: &HostPort,
         timeouts: Timeouts,
     ) -> Result<KubeOrchestrator, ClientConfigError> {
-        // Fails when a provider is already installed, which will do.
+        // This fails if a provider is already installed; then that one is used.
         let _ = rustls::crypto::ring::default_provider().install_default();
         let (cluster, user) = self.current()?;
         let url = format!("https://{address}")
@@ -175,7 +175,7 @@ impl ClientConfig {
         config.connect_timeout = Some(timeouts.connect);
         config.read_timeout = Some(timeouts.request);
         config.write_timeout = Some(timeouts.request);
-        // A drain handles 429 itself, and the next observation is soon.
+        // Retries are not needed: a drain handles 429 itself, and the next observation follows soon.
         config.default_retry = false;
         let client = ClientBuilder::try_from(config)
             .map_err(|_| invalid("the user's certificate or key", "it cannot be used for TLS"))?
@@ -228,7 +228,7 @@ fn api_url(server: &str) -> Result<Url, ClientConfigError> {
         .ok_or_else(not_one)
 }
 
-/// Whether only the server's own machine reaches it under this address.
+/// Whether a server can be reached at this address only from its own machine.
 fn is_loopback(url: &Url) -> bool {
     let is_local = |ip: IpAddr| ip.is_loopback() || ip.is_unspecified();
     match url.host() {
@@ -242,7 +242,7 @@ fn is_loopback(url: &Url) -> bool {
     }
 }
 
-/// Host and port of a URL as they are written.
+/// Host and port of a URL, as they are written in it.
 fn authority(server: &str) -> &str {
     let after = server.find("//").map_or(server, |at| &server[at + 2..]);
     let end = after.find(['/', '?', '#']).unwrap_or(after.len());
@@ -254,7 +254,7 @@ fn authority(server: &str) -> &str {
 fn ends_here(after: &str) -> bool {
     let mut next = after.chars();
     match next.next() {
-        // A full stop ends a sentence in a comment.
+        // A full stop may follow the address, at the end of a sentence in a comment.
         Some('.' | '-' | ':') => !next.next().is_some_and(char::is_alphanumeric),
         Some(c) => !c.is_alphanumeric(),
         None => true,
@@ -286,7 +286,7 @@ fn authorities(cluster: &Cluster) -> Result<Vec<Vec<u8>>, ClientConfigError> {
     Ok(certificates.into_iter().map(|one| one.to_vec()).collect())
 }
 
-/// The credentials that stand in the file itself.
+/// The credentials that the file itself contains.
 fn credentials(user: &AuthInfo) -> Result<AuthInfo, ClientConfigError> {
     let certificate = user.client_certificate_data.is_some() && user.client_key_data.is_some();
     if !certificate && user.token.is_none() && user.password.is_none() {
@@ -311,7 +311,7 @@ fn credentials(user: &AuthInfo) -> Result<AuthInfo, ClientConfigError> {
     Ok(allowed)
 }
 
-/// One line for a log or a message.
+/// Shortens a text to one line for a log or a message.
 pub(super) fn bounded(text: &str) -> String {
     text::one_line(&text::clip(text, 400))
 }

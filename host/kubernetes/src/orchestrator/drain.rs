@@ -1,4 +1,4 @@
-//! Draining a node by evictions.
+//! Drains a node with evictions.
 
 use std::collections::{BTreeMap, HashSet};
 use std::sync::atomic::Ordering;
@@ -14,11 +14,11 @@ use super::object_name::is_object_name;
 use super::pods::PodObject;
 use super::{Drained, KubeOrchestrator, OrchestratorError};
 
-/// The wait between two rounds; it begins again with each eviction that is accepted.
+/// The delay between two rounds of evictions. It is reset by each round with an accepted eviction.
 const BACKOFF: Backoff = Backoff::new(Duration::from_millis(250), Duration::from_secs(5));
-/// Evictions in flight.
+/// The maximum number of concurrent evictions.
 const CONCURRENCY: usize = 8;
-/// The versions of `Eviction`: control planes have the first one from 1.22 on, and the second one
+/// The API versions of `Eviction`. Control planes support the first one since 1.22, and the second one
 /// until 1.24.
 const VERSIONS: [&str; 2] = ["policy/v1", "policy/v1beta1"];
 
@@ -28,12 +28,12 @@ pub(super) struct Pod {
     namespace: String,
     name: String,
     uid: String,
-    /// It is ending already.
+    /// Whether it is ending already.
     ending: bool,
 }
 
-/// The pod, unless a drain leaves it where it is: one that belongs to the node, or does nothing any
-/// more.
+/// The pod to evict; `None` if a drain leaves the pod on the node, because it belongs to the node or
+/// has finished.
 pub(super) fn evicted(object: PodObject) -> Option<Pod> {
     if object.belongs_to_node() || object.is_finished() {
         return None;
@@ -51,20 +51,20 @@ pub(super) fn evicted(object: PodObject) -> Option<Pod> {
 enum Evicted {
     /// The pod ends.
     Accepted,
-    /// It is not there any more.
+    /// The pod no longer exists.
     Gone,
-    /// Not now: a disruption budget, or something that may pass.
+    /// It is rejected now and may be accepted later, for example because of a disruption budget.
     Later(String),
 }
 
-/// The state of a drain, as it is when the deadline comes.
+/// The state of a drain, which is also its result at the deadline.
 #[derive(Default)]
 struct Progress {
     /// Whether the pods were listed at least once.
     listed: bool,
     /// The uids of evicted pods.
     evicted: HashSet<String>,
-    /// The pods that are still there, with the reason.
+    /// The pods that remain on the node, with the reasons.
     remaining: BTreeMap<String, String>,
 }
 
@@ -77,7 +77,7 @@ pub(super) async fn drain(
     let mut progress = Progress::default();
     match timeout_at(deadline, until_empty(api, node, &mut progress)).await {
         Ok(ended) => ended?,
-        // Nothing is known about the node's pods, so it must not look drained.
+        // The node's pods are not known, so the node must not be reported as drained.
         Err(_) if !progress.listed => return Err(api.timed_out("the drain's deadline passed first")),
         Err(_) => {}
     }
@@ -143,11 +143,11 @@ async fn until_empty(
     }
 }
 
-/// Asks for one eviction, in the version that the API last understood, and in the other one if it
-/// does not understand that.
+/// Requests one eviction, in the version that the API last accepted, and in the other version if the
+/// API does not support that one.
 ///
-/// A missing version is 400 or 404 by the version of the API, and 404 is also a missing pod; so
-/// only the answer to both versions tells.
+/// An API reports an unsupported version as 400 or 404, depending on its own version. 404 also means
+/// that the pod does not exist, so the answers to both versions are needed to distinguish the cases.
 async fn evict(api: &KubeOrchestrator, pod: &Pod) -> Result<Evicted, OrchestratorError> {
     if !is_object_name(&pod.name) || !is_object_name(&pod.namespace) {
         return Ok(Evicted::Later("its name is invalid".to_owned()));
@@ -174,7 +174,7 @@ async fn evict_in(api: &KubeOrchestrator, pod: &Pod, version: &str) -> Result<()
         namespace, name, uid, ..
     } = pod;
     let path = format!("/api/v1/namespaces/{namespace}/pods/{name}/eviction");
-    // A stateful set may have started a pod of this name on another node meanwhile.
+    // In the meantime a stateful set may have started a pod of this name on another node.
     let options = json!({"preconditions": {"uid": uid}});
     let document = json!({
         "apiVersion": version,
@@ -188,8 +188,8 @@ async fn evict_in(api: &KubeOrchestrator, pod: &Pod, version: &str) -> Result<()
     sent.map(drop)
 }
 
-/// The answer of an API that knows the version of the eviction; else its refusal. Only an API that
-/// does not answer, or rejects the credentials, ends a drain.
+/// The result of an eviction. The inner error means that the API may not support the version. The
+/// outer error ends the drain: the API does not answer, or rejects the credentials.
 fn understood(
     answer: Result<(), OrchestratorError>,
 ) -> Result<Result<Evicted, OrchestratorError>, OrchestratorError> {
@@ -202,7 +202,7 @@ fn understood(
             },
         ) => Ok(Err(refused)),
         Err(OrchestratorError::Refused { status: 429, message }) => Ok(Ok(Evicted::Later(message))),
-        // 500 is the answer to several budgets of one pod.
+        // For example, an API answers 500 if a pod has several disruption budgets.
         Err(refused @ OrchestratorError::Refused { .. }) => Ok(Ok(Evicted::Later(refused.to_string()))),
         Err(error) => Err(error),
     }

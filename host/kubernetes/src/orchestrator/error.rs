@@ -1,4 +1,4 @@
-//! Why the orchestrator's API did not do what it was asked. All texts are bounded.
+//! The errors of calls to the orchestrator's API. The length of all their texts is limited.
 
 use std::error::Error as StdError;
 
@@ -8,21 +8,21 @@ use transom_common::{HostPort, error_chain};
 
 use super::client_config::bounded;
 
-/// Errors of the API.
+/// Why a call to the API failed.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub(crate) enum OrchestratorError {
-    /// No connection, a lost one, or a timeout.
+    /// The connection failed or was lost, or the call timed out.
     #[error("the orchestrator at {address} cannot be reached: {why}")]
     Unreachable {
-        /// Where it was looked for.
+        /// The address that was called.
         address: HostPort,
         /// The cause.
         why: String,
     },
-    /// The TLS handshake failed: mostly a certificate of another authority or for another name.
+    /// The TLS handshake failed, usually because the certificate has another authority or name.
     #[error("the orchestrator at {address} cannot be trusted: {why}")]
     Tls {
-        /// Where it was looked for.
+        /// The address that was called.
         address: HostPort,
         /// The cause.
         why: String,
@@ -35,7 +35,7 @@ pub(crate) enum OrchestratorError {
         /// Its reason.
         message: String,
     },
-    /// Any other status that is no success.
+    /// The API answered with any other status that is not a success.
     #[error("the orchestrator answers {status}: {message}")]
     Refused {
         /// The HTTP status.
@@ -43,7 +43,7 @@ pub(crate) enum OrchestratorError {
         /// Its reason.
         message: String,
     },
-    /// An answer that cannot be decoded, or is too large.
+    /// The answer cannot be decoded, or is too large.
     #[error("the orchestrator's answer to {request} is invalid: {why}")]
     Nonsense {
         /// Method and path.
@@ -53,18 +53,18 @@ pub(crate) enum OrchestratorError {
     },
 }
 
-/// The part of a `Status` object that explains it.
+/// The part of a `Status` object that contains the reason.
 #[derive(Deserialize)]
 struct Reason {
     message: String,
 }
 
 impl OrchestratorError {
-    /// The error of an answer that is no success.
+    /// The error for an answer whose status is not a success.
     pub(super) fn of_status(status: StatusCode, body: &[u8]) -> Self {
         let message = match serde_json::from_slice::<Reason>(body) {
             Ok(reason) => reason.message,
-            // `/readyz` answers text.
+            // The body may be plain text, for example from `/readyz`.
             Err(_) => String::from_utf8_lossy(&body[..body.len().min(1024)]).into_owned(),
         };
         let (status, message) = (status.as_u16(), bounded(&message));
@@ -74,7 +74,7 @@ impl OrchestratorError {
         }
     }
 
-    /// The error of a request that got no answer.
+    /// The error for a request without an answer.
     pub(super) fn of_transport(address: &HostPort, error: &(dyn StdError + 'static)) -> Self {
         let (address, why) = (address.clone(), bounded(&error_chain(error)));
         if is_tls(error) {
@@ -93,8 +93,8 @@ impl OrchestratorError {
     }
 }
 
-/// Whether TLS failed. The source of an I/O error skips the error within it, so that is looked at
-/// too.
+/// Whether TLS failed. The `source` of an I/O error skips the error that it contains, so the contained
+/// error is checked as well.
 fn is_tls(error: &(dyn StdError + 'static)) -> bool {
     let mut next = Some(error);
     while let Some(error) = next {

@@ -1,4 +1,4 @@
-//! The client on the wire: requests, bounded answers, lists in pages.
+//! The HTTP calls of the client: requests, answers of limited size, and lists in pages.
 
 use std::collections::HashSet;
 use std::ops::ControlFlow;
@@ -26,15 +26,16 @@ use super::{Drained, Node, Observation, Orchestrator, OrchestratorError, Pods};
 
 /// The maximum size of one answer: a page of nodes with long lists of images.
 const MAX_ANSWER_BYTES: usize = 16 << 20;
-/// Objects in a page.
+/// The number of objects that are requested per page.
 const PAGE: usize = 200;
-/// The maximum number of pages; a server may return fewer objects than were asked for.
+/// The maximum number of pages. A server may return fewer objects per page than requested.
 const MAX_PAGES: usize = 100;
 /// The maximum number of nodes: what Kubernetes supports in one cluster.
 const MAX_NODES: usize = 5000;
-/// The maximum number of pods of a node, many times what a kubelet runs.
+/// The maximum number of pods of a node, a multiple of what a kubelet runs.
 const MAX_PODS: usize = 5000;
-/// How many pods without a node are read; more would not change a decision.
+/// No further page of pods without a node is read after this many. More pods would not change a
+/// decision.
 const MAX_WAITING: usize = 5000;
 /// The list of all pods.
 const PODS: &str = "/api/v1/pods";
@@ -47,11 +48,11 @@ pub(crate) struct KubeOrchestrator {
     client: Client,
     address: HostPort,
     timeout: Duration,
-    /// Whether the last eviction that the API understood was of the version before `policy/v1`.
+    /// Whether the last eviction that the API accepted was of the version before `policy/v1`.
     pub(super) evicts_in_beta: Arc<AtomicBool>,
 }
 
-/// The client has keys.
+/// Omits the client, which contains keys.
 impl std::fmt::Debug for KubeOrchestrator {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.debug_struct("KubeOrchestrator")
@@ -89,7 +90,7 @@ impl KubeOrchestrator {
         }
     }
 
-    /// Sends a request; an answer that is no success is an error.
+    /// Sends a request. An answer whose status is not a success is an error.
     pub(super) async fn send(
         &self,
         method: Method,
@@ -152,7 +153,7 @@ impl KubeOrchestrator {
         serde_json::from_slice(&bytes).map_err(|error| nonsense(path, &error.to_string()))
     }
 
-    /// All objects of a list; more than `most` are an error.
+    /// Reads all objects of a list. More than `most` objects are an error.
     async fn list<T: DeserializeOwned>(
         &self,
         path: &str,
@@ -171,7 +172,7 @@ impl KubeOrchestrator {
         Ok(items)
     }
 
-    /// Hands the pages of a list over, until `take` has enough or says what is wrong with one.
+    /// Calls `take` with each page of a list, until `take` breaks or returns an error.
     async fn pages<T: DeserializeOwned>(
         &self,
         path: &str,
@@ -190,7 +191,7 @@ impl KubeOrchestrator {
         Err(nonsense(path, &format!("more than {MAX_PAGES} pages")))
     }
 
-    /// Cordons a node, or lifts that, and notes on it whether it is being drained.
+    /// Cordons or uncordons a node, and sets the annotation that shows whether it is being drained.
     pub(super) async fn mark(
         &self,
         node: &str,
@@ -200,7 +201,7 @@ impl KubeOrchestrator {
         if !is_object_name(node) {
             return Ok(());
         }
-        // `null` removes a member, as `kubectl uncordon` does.
+        // `null` removes a field, as `kubectl uncordon` does.
         let change = json!({
             "metadata": {"annotations": {DRAINING: draining.then_some("true")}},
             "spec": {"unschedulable": cordoned.then_some(true)},
@@ -223,7 +224,7 @@ impl KubeOrchestrator {
     }
 }
 
-/// The path of the page after a token; with an empty one, of the first page.
+/// The path of the page after a continue token; with an empty token, of the first page.
 fn page_path(path: &str, selector: Option<&str>, after: &str) -> String {
     let mut query = url::form_urlencoded::Serializer::new(String::new());
     query.append_pair("limit", &PAGE.to_string());
@@ -243,7 +244,7 @@ fn nonsense(path: &str, why: &str) -> OrchestratorError {
     }
 }
 
-/// A missing object is no error.
+/// Ignores the error of a missing object.
 fn unless_missing(result: Result<Bytes, OrchestratorError>) -> Result<(), OrchestratorError> {
     match result {
         Err(error) if error.status() == Some(StatusCode::NOT_FOUND.as_u16()) => Ok(()),
@@ -269,8 +270,9 @@ impl Orchestrator for KubeOrchestrator {
 
     async fn pods(&self) -> Result<Pods, OrchestratorError> {
         let mut pods = Pods::default();
-        // A pod that gets its node between the two lists is in none of them, which makes its node
-        // look idle for a moment; in both it would ask for another agent.
+        // Placed pods are listed first. A pod that gets its node between the two lists is then in
+        // neither of them, and its node may appear idle once. In the opposite order the pod would be in
+        // both lists, and could add an agent without need.
         self.pages(PODS, Some("spec.nodeName!="), |page: Vec<PodObject>| {
             page.iter().try_for_each(|pod| pods.add_placed(pod))?;
             Ok(ControlFlow::Continue(()))

@@ -4,8 +4,8 @@
 //! client, [`Orchestrator`] its interface for the core and its tests.
 //!
 //! Every request has a timeout, every answer and every list has a maximum size. A list that exceeds
-//! its maximum is an error, because a node that is left out would count as lost. Nothing is
-//! repeated here except evictions, up to the deadline of a drain.
+//! its maximum is an error, because a node that is left out would count as lost. The client retries
+//! only evictions, up to the deadline of a drain.
 
 pub(crate) mod client_config;
 mod drain;
@@ -35,28 +35,28 @@ pub(crate) use quantity::Resources;
 /// The orchestrator's API.
 #[async_trait]
 pub(crate) trait Orchestrator: Debug + Send + Sync {
-    /// Its version and its nodes. An API that is not ready is an error.
+    /// The version and the nodes of the orchestrator. An API that is not ready is an error.
     async fn observe(&self) -> Result<Observation, OrchestratorError>;
 
-    /// The pods that wait for a node, and what runs on each node.
+    /// The pods that wait for a node, and the load of each node.
     async fn pods(&self) -> Result<Pods, OrchestratorError>;
 
-    /// Cordons a node, or lifts that; either way no drain is under way any more. A missing node is no
+    /// Cordons or uncordons a node. Either call removes the mark of a drain. A missing node is no
     /// error.
     async fn cordon(&self, node: &str, cordoned: bool) -> Result<(), OrchestratorError>;
 
-    /// Cordons a node, marks it as one that is drained, evicts its pods and waits until they are gone,
-    /// at most until the deadline.
+    /// Cordons a node, marks it as being drained, evicts its pods and waits until they have ended, at
+    /// most until the deadline.
     ///
     /// Pods of daemon sets, mirror pods and finished pods stay. An eviction that a disruption budget
-    /// refuses is tried again.
+    /// rejects is tried again.
     async fn drain(&self, node: &str, deadline: Instant) -> Result<Drained, OrchestratorError>;
 
     /// Removes a node. A missing node is no error.
     async fn remove_node(&self, node: &str) -> Result<(), OrchestratorError>;
 }
 
-/// What the API tells.
+/// The observed state of the orchestrator.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) struct Observation {
     /// `gitVersion`, such as `v1.31.5+k3s1`.
@@ -68,8 +68,8 @@ pub(crate) struct Observation {
 /// The result of a drain.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Drained {
-    /// How many evictions the API accepted.
+    /// The number of evictions that the API accepted.
     pub(crate) evicted: usize,
-    /// The pods that were there at the deadline, each with the reason; empty: the node is drained.
+    /// The pods that remained at the deadline, each with the reason; empty: the node is drained.
     pub(crate) remaining: Vec<String>,
 }

@@ -1,4 +1,4 @@
-//! A node of the orchestrator, and the task that is its machine.
+//! A node of the orchestrator, and the task in which it runs.
 
 use std::collections::BTreeMap;
 
@@ -9,10 +9,10 @@ use serde_json::Value;
 use super::pods::Amounts;
 use super::quantity::Resources;
 
-/// The label with the task's id, which the original's commands set.
+/// The label with the task's id, which upstream's commands set.
 const TASK_LABEL: &str = "m3s.aventer.biz/taskid";
-/// The annotation of a node that is cordoned only because this service drains it. A daemon that
-/// begins to lead goes on with the drain, or lifts it.
+/// The annotation of a node that is cordoned only because this service drains it. A new leader
+/// continues the drain, or cancels it.
 pub(super) const DRAINING: &str = "transom/draining";
 /// The arguments of the node's program as a JSON list.
 const ARGUMENTS: &str = "k3s.io/node-args";
@@ -37,7 +37,7 @@ pub(crate) struct Node {
     pub(crate) cordoned: bool,
     /// Whether this service has cordoned it for a drain.
     pub(crate) draining: bool,
-    /// What it has for pods, if the API tells that.
+    /// Its resources for pods, if the API reports them.
     pub(crate) allocatable: Option<Resources>,
     /// `status.nodeInfo` as the API sent it.
     pub(crate) info: Value,
@@ -46,8 +46,8 @@ pub(crate) struct Node {
 }
 
 impl Node {
-    /// Whether it is the node of a task. A node without the task's id has it at the end of its
-    /// name.
+    /// Whether it is the node of a task. A node without a task id is matched by its name, which ends
+    /// with the id.
     pub(crate) fn is_of(&self, task: &str) -> bool {
         if let Some(own) = &self.task {
             return own == task;
@@ -57,8 +57,8 @@ impl Node {
     }
 }
 
-/// The fields of a `Node` that are read. Unknown fields, and missing ones of a node that has just
-/// been registered, do no harm.
+/// The fields of a `Node` that are read. Unknown fields are ignored, and fields may be missing from a
+/// node that has just been registered.
 #[derive(Deserialize)]
 pub(super) struct NodeObject {
     metadata: Metadata,
@@ -70,7 +70,7 @@ pub(super) struct NodeObject {
 struct Metadata {
     name: String,
     labels: Option<BTreeMap<String, String>>,
-    /// Without a value after a patch that some servers take literally.
+    /// A value may be `null`, because some servers store the `null` of a patch literally.
     annotations: Option<BTreeMap<String, Option<String>>>,
 }
 
@@ -126,8 +126,8 @@ impl From<NodeObject> for Node {
     }
 }
 
-/// The task's id from `["server", "--node-label m3s.aventer.biz/taskid=<id>"]`. The original's
-/// agents write `--kubelet-arg node-labels m3s…`, and a program may split the argument at `=`.
+/// The task's id from `["server", "--node-label m3s.aventer.biz/taskid=<id>"]`. Upstream's agents have
+/// `--kubelet-arg node-labels m3s…` instead, and a program may split the argument at `=`.
 fn task_in_arguments(list: &str) -> Option<String> {
     const NAME: &str = "taskid";
     let arguments: Vec<String> = serde_json::from_str(list).ok()?;

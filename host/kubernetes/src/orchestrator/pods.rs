@@ -1,4 +1,4 @@
-//! Pods as the API describes them, and what autoscaling reads of them.
+//! Pods as the API describes them, and their evaluation for autoscaling.
 
 use std::collections::BTreeMap;
 
@@ -6,7 +6,7 @@ use serde::Deserialize;
 
 use super::quantity::{self, Resources};
 
-/// All pods that autoscaling asks about.
+/// The pods as input of autoscaling.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Pods {
     /// The pods that wait for a node.
@@ -22,14 +22,14 @@ pub(crate) struct WaitingPod {
     /// `namespace/name`
     pub(crate) name: String,
     pub(crate) requests: Resources,
-    /// Whether the orchestrator's scheduler found no node; otherwise it has not looked yet.
+    /// Whether the orchestrator's scheduler found no node; otherwise it has not tried the pod yet.
     pub(crate) unschedulable: bool,
 }
 
-/// What runs on a node.
+/// The load of a node.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct NodeLoad {
-    /// Whether there is a pod that would have to move if the node ended.
+    /// Whether it runs a pod that would have to move if the node ended.
     pub(crate) busy: bool,
     /// The requests of the pods that belong to the node: those of daemon sets and mirror pods.
     pub(crate) own: Resources,
@@ -81,7 +81,7 @@ struct ContainerResources {
     requests: Option<Amounts>,
 }
 
-/// Amounts of resources, as texts.
+/// Amounts of resources in Kubernetes' notation.
 #[derive(Deserialize)]
 pub(super) struct Amounts {
     cpu: Option<String>,
@@ -103,10 +103,10 @@ struct Condition {
 }
 
 impl Amounts {
-    /// The amounts; one that is missing is 0.
+    /// Parses the amounts. A missing amount is 0.
     ///
     /// # Errors
-    /// The text of one that is no amount.
+    /// A message with the first text that is no amount.
     fn parse(&self) -> Result<Resources, String> {
         let read = |text: &Option<String>, parse: fn(&str) -> Option<u64>| match text {
             None => Ok(0),
@@ -119,7 +119,7 @@ impl Amounts {
         })
     }
 
-    /// A node's allocatable resources; `None` if the API does not tell them.
+    /// A node's allocatable resources; `None` if the API does not report all of them.
     pub(super) fn allocatable(&self) -> Option<Resources> {
         let known = self.cpu.is_some() && self.memory.is_some() && self.pods.is_some();
         known.then(|| self.parse().ok()).flatten()
@@ -134,8 +134,8 @@ impl Container {
 }
 
 impl PodObject {
-    /// Whether a drain leaves the pod where it is: a daemon set would start it again, and a kubelet
-    /// runs a mirror pod without the API.
+    /// Whether the pod is bound to its node, so that a drain does not evict it: a daemon set would
+    /// start it again on the node, and a kubelet runs a mirror pod independently of the API.
     pub(super) fn belongs_to_node(&self) -> bool {
         let owners = self.metadata.owner_references.iter().flatten();
         let mut of_daemon_set =
@@ -145,14 +145,15 @@ impl PodObject {
         of_daemon_set.next().is_some() || mirror
     }
 
-    /// Whether it has finished: it does nothing any more.
+    /// Whether all its containers have ended and will not be started again.
     pub(super) fn is_finished(&self) -> bool {
         let phase = self.status.as_ref().and_then(|status| status.phase.as_deref());
         matches!(phase, Some("Succeeded" | "Failed"))
     }
 
-    /// The requests as Kubernetes' scheduler counts them: containers run at once, init containers
-    /// one after the other before them, except those that go on beside them.
+    /// The requests as Kubernetes' scheduler computes them: containers run concurrently, init
+    /// containers before them and one after the other, except sidecars (`restartPolicy: Always`),
+    /// which continue to run.
     fn requests(&self) -> Result<Resources, String> {
         let Some(spec) = &self.spec else {
             return Ok(Resources::default());
@@ -184,7 +185,7 @@ impl Pods {
     /// Adds a pod without a node.
     ///
     /// # Errors
-    /// A request that is no amount.
+    /// A message with a resource request that is no amount.
     pub(super) fn add_waiting(&mut self, pod: &PodObject) -> Result<(), String> {
         let conditions = pod
             .status
@@ -192,7 +193,7 @@ impl Pods {
             .flat_map(|status| status.conditions.iter().flatten());
         let mut refused = conditions.filter(|it| it.r#type == "PodScheduled" && it.status == "False");
         let reason = refused.next().and_then(|refused| refused.reason.as_deref());
-        // A pod with gates waits for something other than a node.
+        // A pod with scheduling gates does not wait for a node yet.
         if pod.metadata.deletion_timestamp.is_some() || reason == Some("SchedulingGated") {
             return Ok(());
         }
@@ -213,7 +214,7 @@ impl Pods {
     /// Adds a pod to the load of its node.
     ///
     /// # Errors
-    /// A request that is no amount.
+    /// A message with a resource request that is no amount.
     pub(super) fn add_placed(&mut self, pod: &PodObject) -> Result<(), String> {
         let node = pod.spec.as_ref().and_then(|spec| spec.node_name.as_ref());
         let Some(node) = node.filter(|_| !pod.is_finished()) else {

@@ -2,7 +2,7 @@
 
 use serde::{Deserialize, Serialize};
 
-/// CPU, memory and the number of pods: requested by a pod, or what a node has for pods.
+/// CPU, memory and the number of pods: the requests of a pod, or the resources of a node for pods.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct Resources {
     /// Thousandths of a CPU.
@@ -30,7 +30,7 @@ impl Resources {
         }
     }
 
-    /// The larger amount of each.
+    /// The larger amount of each resource.
     pub(crate) fn max(self, other: Self) -> Self {
         Self {
             cpu_millis: self.cpu_millis.max(other.cpu_millis),
@@ -44,12 +44,12 @@ impl Resources {
     }
 }
 
-/// Thousandths of CPUs, rounded up; `None` if the text is no amount.
+/// Parses thousandths of CPUs, rounded up; `None` if the text is no amount.
 pub(super) fn cpu_millis(text: &str) -> Option<u64> {
     whole(amount(text)? * 1000.0)
 }
 
-/// Bytes or pods, rounded up; `None` if the text is no amount.
+/// Parses bytes or pods, rounded up; `None` if the text is no amount.
 pub(super) fn count(text: &str) -> Option<u64> {
     whole(amount(text)?)
 }
@@ -76,7 +76,7 @@ fn amount(text: &str) -> Option<f64> {
         .iter()
         .find_map(|(unit, factor)| Some((text.strip_suffix(unit)?, *factor)));
     let (number, factor) = unit.unwrap_or((text, 1.0));
-    // Rust also reads `inf` and `nan`.
+    // Rust's parser also accepts `inf` and `nan`, which must be rejected.
     let plain = |byte: u8| byte.is_ascii_digit() || matches!(byte, b'.' | b'+' | b'-' | b'e' | b'E');
     let amount: f64 = number.bytes().all(plain).then(|| number.parse().ok()).flatten()?;
     Some(amount * factor).filter(|amount| *amount >= 0.0)
@@ -88,7 +88,7 @@ fn amount(text: &str) -> Option<f64> {
     reason = "a cast from f64 saturates, and amounts are not negative"
 )]
 fn whole(amount: f64) -> Option<u64> {
-    // The product may be a little above a whole number.
+    // Rounding errors may make the product slightly larger than a whole number.
     amount.is_finite().then(|| (amount - 1e-6).ceil() as u64)
 }
 

@@ -30,7 +30,7 @@ const LIMITS: Limits = Limits {
     max_requests: None,
 };
 
-/// A small API server. Its certificate is its own authority.
+/// A small API server with a self-signed certificate.
 struct Served {
     port: u16,
     authority: String,
@@ -97,7 +97,7 @@ fn client(host: &str, port: u16, authority: &str, request: Duration) -> KubeOrch
     config.connect(&HostPort::new(host, port), timeouts).unwrap()
 }
 
-/// The server and its client, whose requests last at most one second.
+/// A server and a client of it. The client's requests time out after one second.
 async fn api<F>(host: &str, answer: F) -> (KubeOrchestrator, Served)
 where
     F: Fn(String) -> Response + Clone + Send + Sync + 'static,
@@ -118,7 +118,7 @@ fn pods(present: bool) -> Response {
 }
 
 #[tokio::test]
-async fn drain_repeats_refused_evictions_in_the_older_version() {
+async fn drain_retries_rejected_evictions_and_falls_back_to_the_older_version() {
     let asked = Arc::new(AtomicUsize::new(0));
     let count = Arc::clone(&asked);
     let (api, _guard) = api("localhost", move |asked| {
@@ -164,7 +164,7 @@ async fn drain_ends_at_its_deadline_when_a_budget_never_yields() {
 }
 
 #[tokio::test]
-async fn failures_have_their_kinds() {
+async fn failures_are_reported_as_the_matching_errors() {
     let (wrong_name, _guard) = api("127.0.0.1", |_| status(200)).await;
     let error = wrong_name.observe().await.unwrap_err();
     assert!(matches!(error, OrchestratorError::Tls { .. }), "{error:?}");
@@ -203,7 +203,7 @@ async fn a_certificate_of_another_authority_is_rejected() {
     assert_eq!(right.pods().await.unwrap(), Pods::default());
 }
 
-/// The error of a request whose answer is no sense.
+/// The text of the error of a request whose answer is invalid.
 fn nonsense<T: std::fmt::Debug>(result: Result<T, OrchestratorError>) -> String {
     match result {
         Err(OrchestratorError::Nonsense { request, why }) => format!("{request}: {why}"),
@@ -212,7 +212,7 @@ fn nonsense<T: std::fmt::Debug>(result: Result<T, OrchestratorError>) -> String 
 }
 
 #[tokio::test]
-async fn answers_that_are_no_list_of_pods_are_named() {
+async fn invalid_lists_of_pods_are_rejected_with_the_reason() {
     let pod = |spec: Value| json!({"items": [{"metadata": {"name": "p", "namespace": "d", "uid": "1"}, "spec": spec}]});
     let much = json!({"containers": [{"resources": {"requests": {"cpu": "much"}}}]});
     for (body, why) in [
@@ -239,7 +239,7 @@ async fn answers_that_are_no_list_of_pods_are_named() {
 }
 
 #[tokio::test]
-async fn answers_without_an_end_are_bounded() {
+async fn size_and_number_of_pages_are_limited() {
     let large = "x".repeat((16 << 20) + 1);
     let served = served(move |_| large.clone().into_response()).await;
     let patient = client(
@@ -264,7 +264,7 @@ async fn answers_without_an_end_are_bounded() {
 }
 
 #[tokio::test]
-async fn an_answer_that_does_not_come_to_its_end_is_a_timeout() {
+async fn an_incomplete_answer_times_out() {
     let (api, _served) = api("localhost", |_| {
         let begin = futures::stream::iter([Ok::<_, std::io::Error>("{\"items\": [")]);
         axum::body::Body::from_stream(begin.chain(futures::stream::pending())).into_response()
@@ -307,7 +307,7 @@ async fn pods_are_listed_in_pages_with_and_without_a_node() {
 }
 
 #[tokio::test]
-async fn a_drain_leaves_its_mark_on_the_node_until_it_is_uncordoned() {
+async fn drain_marks_the_node_until_it_is_cordoned_or_uncordoned() {
     let patches = Arc::new(std::sync::Mutex::new(Vec::<Value>::new()));
     let seen = Arc::clone(&patches);
     let (api, _served) = api("localhost", move |asked| {

@@ -2,8 +2,8 @@
 //!
 //! One member at a time joins, and only while the others are healthy. A member leaves the etcd
 //! cluster before its task ends, and only while the others have the quorum without it. Lost members
-//! are removed from etcd as long as there is a quorum. Without one nothing is replaced, because a
-//! member that has ended returns with its data and may bring the quorum back.
+//! are removed from etcd as long as there is a quorum. Without a quorum no member is replaced,
+//! because a member that has ended returns with its data and may restore the quorum.
 
 use jiff::Timestamp;
 use transom_replicas::Condition;
@@ -14,7 +14,7 @@ use crate::kind::Kind;
 /// The etcd cluster as it was last seen.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Kvstore {
-    /// How many members vote.
+    /// The number of voting members.
     pub(crate) voters: usize,
     /// The ids of members whose tasks have ended.
     pub(crate) stale: Vec<u64>,
@@ -41,14 +41,14 @@ pub(crate) struct Absent {
 pub(crate) enum Start {
     /// As the first member of a new cluster.
     New,
-    /// As the voting member that it was, with its data.
+    /// As the same voting member as before, with its data.
     Return,
-    /// As a further member.
+    /// As a further member of the cluster.
     Join,
 }
 
 impl Start {
-    /// As the script knows it.
+    /// The value of `KVSTORE_START` for the script.
     pub(crate) fn as_str(self) -> &'static str {
         match self {
             Self::New => "new",
@@ -67,7 +67,8 @@ impl<'a> Planner<'a> {
         self.members(Kind::Datastore)
     }
 
-    /// Members that are about to end count no more, although they may run for a moment.
+    /// The number of healthy voters. Members that are about to end do not count, although they may
+    /// still run.
     fn healthy_voters(&self) -> usize {
         let members = self.datastores().iter();
         members
@@ -79,14 +80,16 @@ impl<'a> Planner<'a> {
         kvstore.voters > 0 && self.healthy_voters() >= majority(kvstore.voters)
     }
 
-    /// Whether the others have the quorum when a member has left the cluster, and can agree to that.
+    /// Whether a member can leave the cluster: there is a quorum that can agree to the removal, and
+    /// the other members have the quorum afterwards.
     fn can_leave(&self, kvstore: &Kvstore, member_is_healthy: bool) -> bool {
         let others = self.healthy_voters() - usize::from(member_is_healthy);
         self.has_quorum(kvstore) && others >= majority(kvstore.voters - 1)
     }
 
-    /// Removes members from the etcd cluster whose tasks have ended, or are unreachable for long: a
-    /// member that does not return makes the quorum smaller.
+    /// Removes a lost member from the etcd cluster: one whose task has ended, or has been unreachable
+    /// for the node timeout. A lost member that remains counts for the quorum without contributing to
+    /// it.
     pub(super) fn dismiss_lost(&mut self) {
         let Some(kvstore) = &self.observed.kvstore else {
             return;
@@ -104,8 +107,8 @@ impl<'a> Planner<'a> {
         }
     }
 
-    /// Scales the kvstore down by one member: one that does not vote, else one that is not healthy,
-    /// else the one with the highest number, so that the first member is the last one.
+    /// Scales the kvstore down by one member: preferably one that does not vote, then one that is not
+    /// healthy, then the one with the highest number. So the first member is removed last.
     pub(super) fn remove_surplus_member(&mut self) {
         let staying = self.datastores().iter().filter(|member| !member.leaving);
         let next = staying.min_by_key(|member| {
@@ -117,13 +120,14 @@ impl<'a> Planner<'a> {
         }
     }
 
-    /// Ends a member, which leaves the etcd cluster before.
+    /// Ends a member. It leaves the etcd cluster first.
     pub(super) fn remove_member(&mut self, kvstore: &Kvstore, member: &Member, why: Why) {
         let (kind, number) = (Kind::Datastore, member.number);
         let end = Step::Remove { kind, number, why };
-        // A learner counts for no quorum; the data of the only voter stay where they are. A kvstore
-        // without a quorum is stopped as it is, and all members return to their data later. A request
-        // that was not launched is dropped; the member is removed from etcd as one that has ended.
+        // A member ends without leaving first in these cases: a learner, which does not count for the
+        // quorum; the only voter, whose data stay; any member of a kvstore that is stopped without a
+        // quorum, because all members return to their data later; and a request that was not launched,
+        // whose member is removed from etcd later like one that has ended.
         let (stops, has_quorum) = (self.wanted(kind) == 0, self.has_quorum(kvstore));
         let is_requested = member.condition == Condition::Scheduled;
         let may_end = if has_quorum { is_requested } else { stops };
@@ -136,7 +140,8 @@ impl<'a> Planner<'a> {
         }
         let healthy = member.is_healthy();
         if !self.can_leave(kvstore, healthy) {
-            // One that is of no use returns with its data and another configuration.
+            // Without a quorum an unhealthy member ends without leaving the cluster: it returns with
+            // its data and the changed configuration.
             if why == Why::Changed && !healthy && !has_quorum {
                 return self.plan.steps.push(end);
             }
@@ -149,7 +154,7 @@ impl<'a> Planner<'a> {
             (None, Some(etcd)) => self.plan.steps.push(Step::Dismiss { etcd }),
             (None, None) => self.plan.steps.push(end),
             (Some(since), _) => {
-                // It remains a voter without a task, which the others must outnumber.
+                // The member remains a voter without a task, so the others must be a majority with it.
                 let others = self.healthy_voters() - usize::from(healthy);
                 let until = later(since, self.policy.drain_timeout);
                 if others >= majority(kvstore.voters) && until <= self.now {
@@ -166,8 +171,8 @@ impl<'a> Planner<'a> {
         }
     }
 
-    /// Starts the first member alone, further ones one after another, and those that have ended if
-    /// the quorum is lost.
+    /// Starts members: the first one alone, further ones one after another. If the quorum is lost, it
+    /// starts the members again whose tasks have ended.
     pub(super) fn launch_members(&mut self, kvstore: &Kvstore) {
         let (kind, members) = (Kind::Datastore, self.datastores());
         let wanted = self.wanted(kind);
@@ -208,7 +213,7 @@ impl<'a> Planner<'a> {
             );
             return self.wait(kind, text);
         }
-        // The only member may have a configuration without a port for others.
+        // The only member may have a configuration without a port for other members.
         let alone = staying.clone().find(|member| member.old && kvstore.voters == 1);
         if let Some(member) = alone.cloned() {
             return self.remove_member(kvstore, &member, Why::Changed);
@@ -221,7 +226,7 @@ impl<'a> Planner<'a> {
         }
     }
 
-    /// Starts the members again that have ended.
+    /// Starts the members whose tasks have ended again, with their data.
     fn return_members(&mut self, kvstore: &Kvstore) {
         let kind = Kind::Datastore;
         self.explain_lost_quorum(kvstore);
@@ -237,7 +242,7 @@ impl<'a> Planner<'a> {
         }
     }
 
-    /// Says which members must return, and where.
+    /// Adds the reasons that name the members that must return, and their hosts.
     fn explain_lost_quorum(&mut self, kvstore: &Kvstore) {
         let kind = Kind::Datastore;
         let runs = |member: &&Member| member.voter && member.condition == Condition::Running;
@@ -274,8 +279,8 @@ impl<'a> Planner<'a> {
         (waits && self.has_quorum(kvstore)).then_some(member.since)
     }
 
-    /// Whether further members are starting before the first server: a server learns the members'
-    /// addresses when it starts. One that takes long holds up nothing.
+    /// Whether the first server waits for further members that are starting, because a server gets
+    /// the members' addresses when it starts. It waits at most for the grace period.
     pub(super) fn growing(&mut self) -> bool {
         if self.observed.kvstore.is_none() || !self.members(Kind::Server).is_empty() {
             return false;

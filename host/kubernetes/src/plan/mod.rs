@@ -1,15 +1,16 @@
-//! What to do next: the wanted state against the observed one, a pure function.
+//! The plan: a pure function that compares the wanted state with the observed one and returns the
+//! next steps.
 //!
-//! The order is fixed: the datastore is healthy, then a server answers, then agents start. Tasks are
-//! removed in the opposite order. Of running tasks one at a time is replaced, a kind after the
-//! other, and the next one only when every node is ready again; so a change that breaks the first
-//! node reaches no other.
+//! The order is fixed: servers start when the datastore is healthy, and agents start when a server
+//! answers. Tasks are removed in the opposite order. Running tasks are replaced one at a time, one
+//! kind after the other, and the next one only when every node is ready again. So a change that
+//! breaks the first node affects no other.
 //!
-//! The members of a kvstore are one etcd cluster, which must keep its quorum: [`kvstore`] has their
-//! rules. [`servers`] has those for the server that clients use.
+//! The members of a kvstore form one etcd cluster, which must keep its quorum: [`kvstore`] contains
+//! their rules. [`servers`] contains the rules for the server that clients use.
 //!
-//! [`next_steps`] is called after every event and at each heartbeat. Its steps are started, not
-//! waited for: what is under way is part of what is observed.
+//! [`next_steps`] is called after every event and at each heartbeat. The core starts the steps
+//! without waiting for them; steps under way are part of the observed state.
 
 use std::time::Duration;
 
@@ -24,17 +25,17 @@ mod servers;
 
 pub(crate) use kvstore::{Absent, Kvstore, Start};
 
-/// What the service wants.
+/// The wanted state.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Goal {
     pub(crate) counts: PerKind<u32>,
     /// Whether the agents' nodes are to be cordoned.
     pub(crate) cordoned: bool,
-    /// Whether no running task is replaced, because a backup is being restored.
+    /// Whether running tasks must not be replaced, because a backup is being restored.
     pub(crate) paused: bool,
 }
 
-/// What the service sees.
+/// The observed state.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Observed {
     pub(crate) members: PerKind<Vec<Member>>,
@@ -64,13 +65,13 @@ pub(crate) struct Member {
     pub(crate) healthy: Option<bool>,
     /// Whether it is being removed.
     pub(crate) leaving: bool,
-    /// Whether another configuration is wanted.
+    /// Whether its configuration is not the wanted one.
     pub(crate) old: bool,
-    /// How far its node is drained.
+    /// The progress of its node's drain.
     pub(crate) drain: Drain,
-    /// Whether the autoscaler has chosen it as one of those that end.
+    /// Whether the autoscaler has selected it for removal.
     pub(crate) chosen: bool,
-    /// Since when its node is missing or not ready, as the API last said.
+    /// Since when its node is missing or not ready, according to the last answer of the API.
     pub(crate) unready_since: Option<Timestamp>,
     /// Whether it is the server whose client configuration is served.
     pub(crate) serving: bool,
@@ -80,14 +81,14 @@ pub(crate) struct Member {
     pub(crate) etcd: Option<u64>,
 }
 
-/// How far a node is drained.
+/// The progress of a node's drain.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Drain {
     NotStarted,
     UnderWay,
     /// It failed, and is to be tried again.
     Failed,
-    /// Over, whether all pods are gone or not.
+    /// It has ended, with or without pods left on the node.
     Done,
 }
 
@@ -103,18 +104,19 @@ pub(crate) struct Node {
     pub(crate) leaving: bool,
 }
 
-/// The rules.
+/// The time limits of the plan.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Policy {
     /// How long a node may be missing or unready before its task is replaced.
     pub(crate) node_timeout: Duration,
-    /// How long an agent's removal waits for a silent API, which is needed to drain its node.
+    /// How long the removal of an agent waits for an API that does not answer, which is needed to
+    /// drain the agent's node.
     pub(crate) drain_timeout: Duration,
     /// How long something may be missing before it counts as broken.
     pub(crate) grace: Duration,
 }
 
-/// One thing to do.
+/// One step of the plan.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Step {
     /// Starts a task with this number.
@@ -123,17 +125,17 @@ pub(crate) enum Step {
     LaunchMember { number: u32, start: Start },
     /// Removes a member from the etcd cluster.
     Dismiss { etcd: u64 },
-    /// Serves the client configuration of this server, in place of another one's.
+    /// Serves the client configuration of this server instead of another server's.
     HandOver { number: u32 },
     /// Moves the pods away from an agent's node.
     Drain { number: u32, node: String },
     /// Makes a drained node schedulable again, because its task stays.
     CancelDrain { number: u32, node: String },
-    /// Deletes a node whose task is gone or about to be.
+    /// Deletes a node whose task has ended or is about to be ended.
     RemoveNode(String),
     /// Ends a task.
     Remove { kind: Kind, number: u32, why: Why },
-    /// Cordons a node, or lifts that.
+    /// Cordons or uncordons a node.
     Cordon { node: String, cordoned: bool },
 }
 
@@ -148,18 +150,18 @@ pub(crate) enum Why {
     NotReady,
 }
 
-/// The steps, and why others are not made.
+/// The next steps, and the reasons why other steps wait.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Plan {
     pub(crate) steps: Vec<Step>,
     pub(crate) waiting: Vec<(Kind, String)>,
-    /// When to look again, if nothing happens before.
+    /// When to compute the plan again if no event occurs before.
     pub(crate) look_again: Option<Timestamp>,
     /// Whether everything wanted runs and is ready.
     pub(crate) settled: bool,
 }
 
-/// The next steps.
+/// Computes the next steps.
 pub(crate) fn next_steps(goal: &Goal, observed: &Observed, policy: &Policy, now: Timestamp) -> Plan {
     let mut planner = Planner {
         goal,
@@ -212,8 +214,8 @@ impl<'a> Planner<'a> {
         }
     }
 
-    /// Scales down: agents first, then servers, then the datastore, each kind when those that need
-    /// it are gone.
+    /// Scales down: agents first, then servers, then the datastore. A kind that is to end completely
+    /// waits until the tasks that use it have ended.
     fn remove_surplus(&mut self) {
         for kind in [Kind::Agent, Kind::Server, Kind::Datastore] {
             let (wanted, members) = (self.wanted(kind), self.members(kind));
@@ -240,7 +242,7 @@ impl<'a> Planner<'a> {
         }
     }
 
-    /// Whether tasks of the next kind still run, and will not go on without this one.
+    /// Whether tasks that use this kind are about to end and have not ended yet.
     fn is_needed(&self, kind: Kind) -> bool {
         match kind {
             Kind::Datastore => self.wanted(Kind::Server) == 0 && !self.members(Kind::Server).is_empty(),
@@ -249,7 +251,7 @@ impl<'a> Planner<'a> {
         }
     }
 
-    /// Ends a task. The node of an agent is drained before, and deleted.
+    /// Ends a task. The node of an agent is drained and deleted first.
     fn remove(&mut self, kind: Kind, member: &Member, why: Why) {
         let step = Step::Remove {
             kind,
@@ -294,13 +296,13 @@ impl<'a> Planner<'a> {
         }
     }
 
-    /// When a silence of the API has lasted so long; `None`: it has already, or the API answers.
+    /// When the API will have been silent for `limit`; `None`: it has been already, or it answers.
     fn silent_until(&self, limit: Duration) -> Option<Timestamp> {
         let end = later(self.observed.silent_since?, limit);
         (end > self.now).then_some(end)
     }
 
-    /// Scales up, each kind when those that it needs are ready.
+    /// Scales up. Each kind starts when the kinds that it depends on are ready.
     fn launch(&mut self) {
         for kind in Kind::ALL {
             if let (Kind::Datastore, Some(kvstore)) = (kind, &self.observed.kvstore) {
@@ -320,7 +322,7 @@ impl<'a> Planner<'a> {
             if self.is_delayed(kind) {
                 continue;
             }
-            // Servers join the first one, which makes the certificates.
+            // The first server starts alone, because it creates the certificates and the others join it.
             let at_once = match kind {
                 Kind::Server if !self.has_answering_server() => 1usize.saturating_sub(staying),
                 _ => missing,
@@ -360,8 +362,8 @@ impl<'a> Planner<'a> {
         }
     }
 
-    /// Whether as many members of the datastore are healthy as it needs to work. With a count of 0
-    /// it is outside of the framework.
+    /// Whether enough members of the datastore are healthy for it to work. With a count of 0 the
+    /// datastore is outside of the framework and counts as working.
     fn has_datastore(&self) -> bool {
         if let Some(kvstore) = &self.observed.kvstore {
             return self.has_quorum(kvstore);
@@ -403,7 +405,8 @@ impl<'a> Planner<'a> {
         }
     }
 
-    /// Whether a task is of no use, and not only for a moment.
+    /// Whether a task is broken: it does not run, or it has been without a ready node for longer than
+    /// the grace period. A datastore without an etcd cluster is broken as soon as it is unhealthy.
     fn is_broken(&self, kind: Kind, member: &Member) -> bool {
         if member.condition != Condition::Running {
             return true;
@@ -417,21 +420,22 @@ impl<'a> Planner<'a> {
     }
 
     /// Since when the node of a running task is missing or not ready, or a server's API is silent.
+    /// For a pending member of a kvstore: since when it waits for its host.
     fn away_since(&self, kind: Kind, member: &Member) -> Option<Timestamp> {
         if member.condition != Condition::Running {
             return self.homeless_since(member).filter(|_| kind == Kind::Datastore);
         }
         let since = match kind {
-            // Noted for the members of a kvstore.
+            // Set only for members of a clustered kvstore, while they are not healthy.
             Kind::Datastore => member.unready_since,
             Kind::Server => member.unready_since.or(self.observed.silent_since),
-            // A silent API says nothing about agents.
+            // While the API is silent, the state of the agents is unknown.
             Kind::Agent => member.unready_since.filter(|_| self.observed.nodes.is_some()),
         };
         since.map(|since| since.max(member.since))
     }
 
-    /// Replaces one task: a node that stays away, or one of another configuration.
+    /// Replaces one task: one whose node stays away, or one whose configuration is not the wanted one.
     fn replace(&mut self) {
         if self.goal.paused {
             return;
@@ -468,7 +472,7 @@ impl<'a> Planner<'a> {
         if let Some(member) = draining {
             return self.remove(kind, &member, Why::Changed);
         }
-        // An old task that is of no use is replaced whatever the others do.
+        // A broken task of an old configuration is replaced whatever the state of the others is.
         let clustered = kind == Kind::Datastore && self.observed.kvstore.is_some();
         let broken = members
             .iter()
@@ -487,7 +491,7 @@ impl<'a> Planner<'a> {
         let oldest = members
             .iter()
             .filter(|it| it.old)
-            // So clients get another server once, not with each replacement.
+            // The serving one comes last, so that clients change to another server only once.
             .min_by_key(|it| (it.serving, it.since))
             .cloned();
         if let Some(member) = oldest {
@@ -495,9 +499,9 @@ impl<'a> Planner<'a> {
         }
     }
 
-    /// A task whose node is away for too long, or a server whose API is silent for too long. The
-    /// next one of a kind waits until the replacement of the former one is ready or has had as much
-    /// time, so that a fault that every task meets does not replace all of them at once.
+    /// A task whose node has been away for too long, or a server whose API has been silent for too
+    /// long. The next one of a kind waits until the replacement of the former one is ready or has had
+    /// the same time, so that a fault that affects every task does not replace all of them at once.
     fn away_too_long(&mut self) -> Option<(Kind, Member)> {
         let mut found = None;
         let clustered = self.observed.kvstore.is_some().then_some(Kind::Datastore);
@@ -542,8 +546,8 @@ fn later(since: Timestamp, duration: Duration) -> Timestamp {
     since.checked_add(duration).unwrap_or(Timestamp::MAX)
 }
 
-/// Those that are pending before those that run, and the youngest first. The server that clients use
-/// is the last.
+/// The staying members in the order of removal: pending ones before running ones, and the youngest
+/// first. The server that clients use is the last.
 fn in_order_of_removal(members: &[Member]) -> Vec<&Member> {
     let mut order: Vec<&Member> = members.iter().filter(|member| !member.leaving).collect();
     let candidate = |member: &Member| Candidate {
@@ -551,7 +555,7 @@ fn in_order_of_removal(members: &[Member]) -> Vec<&Member> {
         condition: member.condition,
         since: member.since,
         healthy: member.healthy != Some(false),
-        // One that is drained already, or chosen, goes before the others.
+        // A member whose drain has begun, or that the autoscaler has chosen, comes before the others.
         selected: member.drain != Drain::NotStarted || member.chosen,
     };
     order.sort_by(|a, b| {
@@ -563,7 +567,7 @@ fn in_order_of_removal(members: &[Member]) -> Vec<&Member> {
     order
 }
 
-/// Numbers that no task has, the lowest first.
+/// The numbers that no task uses, the lowest first.
 fn free_numbers(members: &[Member]) -> impl Iterator<Item = u32> + '_ {
     (0..).filter(|number| members.iter().all(|member| member.number != *number))
 }

@@ -1,5 +1,5 @@
-//! The steps for nodes: those whose tasks have ended are deleted, those of agents are cordoned, and
-//! those of agents that stay are not drained any more.
+//! The steps for nodes: nodes whose tasks have ended are deleted, nodes of agents are cordoned on
+//! request, and the drains of agents that stay are cancelled.
 
 use super::{Drain, Planner, Step, in_order_of_removal};
 use crate::kind::Kind;
@@ -19,7 +19,7 @@ impl Planner<'_> {
         self.plan.steps.extend(steps);
     }
 
-    /// Cordons the agents' nodes.
+    /// Cordons the agents' nodes, if that is requested.
     pub(super) fn cordon(&mut self) {
         if !self.goal.cordoned {
             return;
@@ -36,7 +36,7 @@ impl Planner<'_> {
         self.plan.steps.extend(steps);
     }
 
-    /// Lifts the drains of tasks that are not to be removed any more.
+    /// Cancels the drains of agents that are no longer to be removed.
     pub(super) fn cancel_drains(&mut self) {
         let steps = &self.plan.steps;
         let removed = |number| {

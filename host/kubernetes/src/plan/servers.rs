@@ -1,10 +1,11 @@
-//! The servers: clients use one of them, whose client configuration is served.
+//! The rules for servers. Clients use one of them: the one whose client configuration is served.
 
 use super::{Kind, Member, Planner, Step, Why, later};
 
 impl Planner<'_> {
-    /// Ends a server that has another configuration than is wanted. If clients use it, they get the
-    /// client configuration of another one before, unless that takes longer than the drain timeout.
+    /// Ends a server whose configuration is not the wanted one. If clients use it, the client
+    /// configuration of another server is served first, unless that takes longer than the drain
+    /// timeout.
     pub(super) fn remove_changed_server(&mut self, member: &Member) {
         if let Some(number) = self.successor(member) {
             let since = self.observed.hand_over_since;
@@ -28,8 +29,8 @@ impl Planner<'_> {
         });
     }
 
-    /// The server that clients use after this one; `None`: they do not use this one, or there is no
-    /// other.
+    /// The server that clients are to use after this one; `None`: clients do not use this one, or
+    /// this one or every other one is not ready.
     fn successor(&self, member: &Member) -> Option<u32> {
         if !member.serving || !self.is_ready(Kind::Server, member) {
             return None;

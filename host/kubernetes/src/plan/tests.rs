@@ -1,4 +1,4 @@
-//! Tables of situations and the steps that follow.
+//! Tables of situations and the expected steps.
 
 use super::*;
 
@@ -12,7 +12,7 @@ pub(super) const POLICY: Policy = Policy {
     grace: Duration::from_secs(30),
 };
 
-/// A running task with a ready node, since `number` seconds.
+/// A task that runs since the second `number`.
 pub(super) fn member(number: u32) -> Member {
     Member {
         number,
@@ -143,13 +143,13 @@ fn datastore_servers_and_agents_start_one_after_the_other() {
 }
 
 #[test]
-fn a_datastore_outside_of_the_framework_holds_nothing_up() {
+fn servers_do_not_wait_for_a_datastore_outside_of_the_framework() {
     let seen = Observed::default();
     assert_eq!(steps(&goal(0, 1, 0), &seen), [launch(Kind::Server, 0)]);
 }
 
 #[test]
-fn nothing_is_done_when_all_is_well() {
+fn a_settled_cluster_needs_no_steps() {
     let plan = plan(&goal(1, 1, 3), &settled(3));
     assert!(
         plan.settled && plan.steps.is_empty() && plan.waiting.is_empty(),
@@ -158,7 +158,7 @@ fn nothing_is_done_when_all_is_well() {
 }
 
 #[test]
-fn the_youngest_agents_leave_drained_and_pending_ones_before() {
+fn the_youngest_agents_are_drained_and_removed_and_pending_ones_come_first() {
     let goal = goal(1, 1, 1);
     let mut seen = settled(3);
     let drain = |number| Step::Drain {
@@ -192,7 +192,7 @@ fn the_youngest_agents_leave_drained_and_pending_ones_before() {
 }
 
 #[test]
-fn a_chosen_agent_leaves_before_younger_ones() {
+fn an_agent_that_the_autoscaler_has_chosen_leaves_before_younger_ones() {
     let mut seen = settled(3);
     seen.members.agent[0].chosen = true;
     let drain = Step::Drain {
@@ -291,7 +291,7 @@ fn agents_are_cordoned_on_request_and_servers_are_not() {
 }
 
 #[test]
-fn a_node_is_replaced_only_after_it_was_away_for_long() {
+fn a_node_is_replaced_only_after_the_node_timeout() {
     let goal = goal(1, 1, 2);
     let mut seen = settled(2);
     seen.nodes
@@ -304,7 +304,7 @@ fn a_node_is_replaced_only_after_it_was_away_for_long() {
     let late = next_steps(&goal, &seen, &POLICY, at(650));
     assert_eq!(late.steps, [remove(Kind::Agent, 1, Why::NotReady)]);
 
-    // A silent API says nothing about the node.
+    // While the API does not answer, the state of the node is unknown.
     let silent = Observed {
         nodes: None,
         silent_since: Some(at(600)),
@@ -314,7 +314,7 @@ fn a_node_is_replaced_only_after_it_was_away_for_long() {
 }
 
 #[test]
-fn nodes_that_are_away_for_long_are_replaced_one_after_the_other() {
+fn nodes_that_exceed_the_node_timeout_are_replaced_one_after_the_other() {
     let goal = goal(1, 1, 2);
     let mut seen = settled(2);
     seen.nodes.as_mut().unwrap().truncate(1);
@@ -327,7 +327,7 @@ fn nodes_that_are_away_for_long_are_replaced_one_after_the_other() {
     let next = next_steps(&goal, &seen, &POLICY, at(700));
     assert_eq!(next.steps, [launch(Kind::Agent, 2)]);
 
-    // The second one waits for the replacement of the first one, but not for ever.
+    // The second one waits for the replacement of the first one, at most for the node timeout.
     let replacement = Member {
         number: 2,
         task: "agent-2".to_owned(),
@@ -344,7 +344,7 @@ fn nodes_that_are_away_for_long_are_replaced_one_after_the_other() {
 }
 
 #[test]
-fn a_running_agent_is_removed_only_when_the_api_answers_or_was_silent_for_long() {
+fn a_running_agent_is_removed_when_the_api_answers_or_after_the_drain_timeout() {
     let goal = goal(1, 1, 1);
     let mut seen = settled(2);
     seen.nodes = None;
@@ -369,14 +369,14 @@ fn a_failed_drain_is_tried_again() {
         node: "node-agent-1".to_owned(),
     };
     assert_eq!(steps(&goal, &seen), [drain]);
-    // The node is gone for good: there is nothing to drain.
+    // A node that is not ready is removed without a drain.
     seen.nodes.as_mut().unwrap()[2].ready = false;
     let expected = [remove_node("node-agent-1"), remove(Kind::Agent, 1, Why::Surplus)];
     assert_eq!(steps(&goal, &seen), expected);
 }
 
 #[test]
-fn a_change_says_that_it_waits_for_a_task_to_end() {
+fn a_change_that_waits_for_a_task_to_end_has_a_reason() {
     let mut seen = settled(2);
     seen.members.agent[0].leaving = true;
     seen.members.agent[1].old = true;
@@ -386,7 +386,7 @@ fn a_change_says_that_it_waits_for_a_task_to_end() {
 }
 
 #[test]
-fn a_server_whose_api_is_silent_for_long_is_replaced() {
+fn a_server_whose_api_does_not_answer_for_the_node_timeout_is_replaced() {
     let goal = goal(1, 1, 1);
     let mut seen = settled(1);
     seen.nodes = None;
@@ -397,7 +397,7 @@ fn a_server_whose_api_is_silent_for_long_is_replaced() {
 }
 
 #[test]
-fn changed_tasks_are_replaced_one_by_one_and_only_while_all_is_well() {
+fn changed_tasks_are_replaced_one_by_one_and_only_while_all_are_ready() {
     let goal = goal(1, 1, 2);
     let mut seen = settled(2);
     for agent in &mut seen.members.agent {
@@ -437,7 +437,11 @@ fn a_changed_task_that_is_broken_does_not_wait_for_the_others() {
     seen.nodes = None;
     seen.members.server[0].old = true;
     seen.silent_since = Some(at(80));
-    assert_eq!(steps(&goal, &seen), [], "it may only be slow");
+    assert_eq!(
+        steps(&goal, &seen),
+        [],
+        "within the grace period it is not broken"
+    );
     let late = next_steps(&goal, &seen, &POLICY, at(110));
     assert_eq!(late.steps, [remove(Kind::Server, 0, Why::Changed)]);
 
@@ -481,7 +485,7 @@ fn changed_kinds_are_replaced_from_the_datastore_to_the_agents() {
 }
 
 #[test]
-fn a_changed_task_that_waits_for_an_offer_is_replaced_at_once() {
+fn a_changed_task_that_waits_for_an_offer_is_replaced_immediately() {
     let mut seen = settled(1);
     let pending = Member {
         condition: Condition::Scheduled,

@@ -1,5 +1,5 @@
-//! The arguments of the bootstrap script: the command of the server or agent, and what the service
-//! adds to it.
+//! The arguments of the bootstrap script: the command of the server or agent, and the options that the
+//! service adds to it.
 
 use transom_scheduler::Placement;
 
@@ -11,7 +11,7 @@ use crate::kind::Kind;
 /// Docker's socket for a kubelet.
 const CRI_SOCKET: &str = "unix:///var/run/cri-dockerd.sock";
 
-/// The arguments before an offer.
+/// The arguments that are known before an offer.
 pub(super) fn of(config: &Config, metadata: Metadata, task: &str) -> Vec<String> {
     let orchestrator = &config.orchestrator;
     let label = format!("{TASK_LABEL}={task}");
@@ -45,15 +45,15 @@ pub(super) fn of(config: &Config, metadata: Metadata, task: &str) -> Vec<String>
             }
             arguments.extend(["--with-node-id".to_owned(), task.to_owned()]);
             arguments.extend(["--node-label".to_owned(), label.clone()]);
-            // The original's images look for these words. k3s stops at the last one, which is no
-            // option, so they come last.
+            // Upstream's images search for these words. They must come last, because k3s stops parsing
+            // at the last one, which is no option.
             arguments.extend(["--kubelet-arg".to_owned(), "node-labels".to_owned(), label]);
         }
     }
     arguments
 }
 
-/// The arguments that the offer decides.
+/// The arguments that depend on the offer.
 pub(super) fn of_placement(config: &Config, metadata: Metadata, placement: &Placement) -> Vec<String> {
     let Metadata { kind, number, .. } = metadata;
     if kind != Kind::Server {

@@ -21,13 +21,13 @@ const SQL_DATA: &str = "/var/lib/mysql";
 /// The kvstore's data in its container.
 pub(super) const KVSTORE_DATA: &str = "/default.etcd";
 
-/// The name of a kind in the container runtime's network.
+/// The network alias of a kind in the container runtime's network.
 pub(super) fn alias(config: &Config, kind: Kind) -> String {
     format!("{}{kind}", config.name)
 }
 
-/// The host name of a container. Agents have names of their own, because a node is named after its
-/// host; so have further servers and datastores.
+/// The host name of a container. Each agent has its own name, because a node is named after its host,
+/// and so do further servers and datastores.
 pub(super) fn hostname(config: &Config, kind: Kind, number: u32) -> String {
     let (alias, domain) = (
         alias(config, kind),
@@ -97,7 +97,8 @@ pub(super) fn datastore_program(config: &Config) -> Program {
     }
 }
 
-/// A network of the cluster manager wins over one of the container runtime.
+/// The network of a container. A network of the cluster manager takes precedence over one of the
+/// container runtime.
 pub(super) fn network(config: &Config) -> Network {
     let containers = &config.containers;
     match (&containers.cluster_network, containers.container_network.as_str()) {
@@ -140,7 +141,7 @@ fn parameters(config: &Config, settings: &KindConfig, kind: Kind) -> Vec<(String
         parameters.add("runtime", runtime);
     }
     if containers.cluster_network.is_none() && containers.container_network != BRIDGE {
-        // The datastore's alias has no prefix, as images and scripts of the original expect.
+        // The datastore's alias has no prefix, because upstream's images and scripts expect this name.
         match kind {
             Kind::Datastore => parameters.add("net-alias", "datastore"),
             Kind::Server | Kind::Agent => parameters.add("net-alias", alias(config, kind)),
@@ -152,8 +153,8 @@ fn parameters(config: &Config, settings: &KindConfig, kind: Kind) -> Vec<(String
     parameters.0
 }
 
-/// The name of a task's volume, or of its folder where there are no containers. Tasks of one kind on
-/// one host must not share it.
+/// The name of a task's volume, or of its directory if containers are disabled. Except for number 0, it
+/// contains the number, because tasks of one kind on one host must not share it.
 pub(super) fn volume_name(config: &Config, kind: Kind, number: u32) -> String {
     let name = match kind {
         Kind::Datastore => &config.datastore.volume,

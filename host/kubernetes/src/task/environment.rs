@@ -10,11 +10,11 @@ use crate::kind::Kind;
 
 /// The name of the orchestrator's database.
 pub(super) const DATABASE: &str = "k3s";
-/// The folder of the certificates for the SQL server.
+/// The directory of the certificates for the SQL server.
 const CERTIFICATES: &str = "/var/lib/rancher/k3s";
 
-/// The addresses that tasks use to reach each other; empty where containers use each other's names
-/// and there is one of the kind.
+/// The addresses that tasks use to reach each other. Empty if containers use each other's names and
+/// the kind has only one.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Endpoints {
     /// The datastore's members.
@@ -52,7 +52,7 @@ pub(super) fn public(
             variables.set("K3S_URL", server_url(config, endpoints));
             variables.set("MESOS_SANDBOX_VAR", "");
             if kind == Kind::Server {
-                // The file holds a client key: only its owner reads it.
+                // The file contains a client key, so only its owner may read it.
                 variables.set("K3S_KUBECONFIG_MODE", "600");
                 variables.set("KUBECONFIG", &orchestrator.kubeconfig);
             }
@@ -66,7 +66,7 @@ pub(super) fn public(
     variables.0
 }
 
-/// The variables that components never see.
+/// The variables with secrets, which are never passed to components.
 pub(super) fn secret(
     config: &Config,
     kind: Kind,

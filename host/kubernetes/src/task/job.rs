@@ -1,5 +1,5 @@
-//! The one-off tasks of backups and restores: a line for the shell, with the datastore's image,
-//! address and credentials, and none of its volumes and ports.
+//! The one-off tasks of backups and restores: a shell command in the datastore's image, with the
+//! datastore's address and credentials, but without its volumes and ports.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -27,7 +27,7 @@ struct JobMetadata {
 pub(crate) enum Work {
     /// Dumps the datastore into its sandbox.
     Dump,
-    /// Loads the dump into a SQL datastore; `again`: an earlier task was lost.
+    /// Loads the dump into a SQL datastore. `again`: an earlier task of the phase was lost.
     Load {
         url: String,
         sha256: String,
@@ -151,21 +151,21 @@ impl BuildTask for Job {
     }
 }
 
-/// What a kvstore does before it starts.
+/// The preparation of a kvstore's data before it starts.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Preparation {
-    /// Takes the data of a backup.
+    /// Replaces the data by those of a backup.
     Restore {
         operation: String,
         url: String,
         sha256: String,
     },
-    /// Takes back the data that it had before a restore.
+    /// Brings back the data that it had before a restore.
     Revert { operation: String },
 }
 
 impl Preparation {
-    /// A line for the shell that is run before the one of the datastore.
+    /// The shell command that runs before the command of the datastore.
     pub(super) fn line(&self, config: &Config, clustered: bool) -> String {
         let data = if config.containers.enabled {
             script::quoted(container::KVSTORE_DATA)
@@ -195,12 +195,12 @@ fn name(config: &Config) -> String {
     format!("{}:backup", config.name)
 }
 
-/// Where a task finds its sandbox.
+/// The path of the sandbox for the task itself.
 fn folder(config: &Config) -> &'static str {
     if config.containers.enabled { SANDBOX } else { "." }
 }
 
-/// A backup as the cluster's fetcher gets it.
+/// The backup as a file for the cluster's fetcher.
 fn dump_uri(url: &str) -> Uri {
     Uri {
         value: url.to_owned(),

@@ -1,5 +1,5 @@
-//! A member of a kvstore that may have several members: an etcd that a script starts, with a port
-//! for clients and one for the other members.
+//! A member of a clustered kvstore: an etcd that is started by a script, with a port for clients and
+//! one for the other members.
 
 use std::net::IpAddr;
 
@@ -15,18 +15,19 @@ use crate::plan::Start;
 
 /// The script.
 const SCRIPT: &str = include_str!("member.sh");
-/// Milliseconds. A single member has the original's times; here an election must not take a minute.
+/// In milliseconds. A single member has upstream's longer times; in a cluster an election must not take
+/// a minute.
 const HEARTBEAT_INTERVAL: &str = "500";
-/// Milliseconds without a heartbeat until another leader is elected.
+/// The milliseconds without a heartbeat after which another leader is elected.
 const ELECTION_TIMEOUT: &str = "5000";
 
 /// How a member starts.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct MemberStart {
     pub(crate) start: Start,
-    /// The clients' addresses of the other members.
+    /// The addresses of the other members for clients.
     pub(crate) others: Vec<HostPort>,
-    /// Where its data are; `None`: it needs none, or finds them everywhere.
+    /// Where its data are; `None`: it needs no data, or they are available on every host.
     pub(crate) home: Option<Home>,
 }
 
@@ -35,7 +36,7 @@ pub(crate) struct MemberStart {
 pub(crate) struct Home {
     /// The host name of its agent.
     pub(crate) host: String,
-    /// Its host ports, at which the other members look for it.
+    /// Its host ports, which the other members know.
     pub(crate) ports: Vec<u16>,
 }
 
@@ -53,7 +54,7 @@ fn mapped(config: &Config) -> bool {
     !config.containers.enabled || config.containers.mapped_addresses
 }
 
-/// Where servers and the other members reach a member.
+/// The address at which servers and the other members reach a member.
 pub(crate) fn client_address(config: &Config, number: u32, host: &str, host_ports: &[u16]) -> HostPort {
     address(config, number, host, host_ports.first(), config.datastore.port)
 }
@@ -74,7 +75,8 @@ fn address(
     }
 }
 
-/// Members on different agents, if there are as many. One that returns goes where its data are.
+/// Constraints that spread members over different agents, if there are enough. A member that returns
+/// is bound to the host with its data.
 pub(super) fn constraints(host: Option<&str>, member: &MemberStart) -> Vec<Constraint> {
     let home = member.home.as_ref().map(|home| home.host.as_str());
     super::pinned_or_spread(home.or(host))
@@ -101,7 +103,7 @@ pub(super) fn variables(
         let data = container::KVSTORE_DATA.to_owned();
         ("0.0.0.0", Some(&datastore.port), Some(&datastore.peer_port), data)
     } else {
-        // A host name is no address to listen on.
+        // etcd can listen only on an IP address, not on a host name.
         let is_address = host.parse::<IpAddr>().is_ok_and(|address| address.is_ipv4());
         let listener = if is_address { host } else { "0.0.0.0" };
         let data = container::volume_name(config, Kind::Datastore, number);

@@ -1,9 +1,10 @@
-//! How a task of the framework becomes a `TaskInfo` (specification, part B; the containers are
-//! those of the original, so that its images run unchanged).
+//! Converts a task of the framework to a `TaskInfo` (specification, part B). The containers are the
+//! same as upstream's, so that its images run unchanged.
 //!
-//! A task is made in two steps. [`Draft`] has everything that is known before an offer: from it the
-//! bootstrap component prepares script, environment and arguments. [`Launch`] adds the secrets,
-//! which no component sees, and what the offer decides: the agent and its ports.
+//! A task is built in two steps. [`Draft`] contains the environment and the arguments that are known
+//! before an offer; the bootstrap component prepares them together with the script. [`Launch`] adds
+//! the secrets, which are never passed to a component, and the values that depend on the offer: the
+//! agent and its ports.
 
 mod arguments;
 mod container;
@@ -32,18 +33,18 @@ pub(crate) use job::{Job, Preparation, Work};
 pub(crate) use kvstore::{Home, MemberStart, client_address, member_name};
 pub(crate) use ports::container_ports;
 
-/// Where containers find their sandbox.
+/// The path of the sandbox in containers.
 const SANDBOX: &str = "/mnt/mesos/sandbox";
 /// The name of the bootstrap script in the sandbox.
 const SCRIPT: &str = "bootstrap";
-/// How long a kvstore may take to find its other members before its health counts.
+/// The time for a kvstore to find its other members, before its health is checked.
 const KVSTORE_DELAY: std::time::Duration = std::time::Duration::from_mins(1);
 
 /// The service's part of a task's record in the scheduler.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct Metadata {
     pub(crate) kind: Kind,
-    /// 0 for the first of its kind; a later task may have the number again.
+    /// 0 for the first of its kind. A number is used again by later tasks.
     pub(crate) number: u32,
     /// Counts the tasks with this number.
     pub(crate) incarnation: u32,
@@ -59,7 +60,7 @@ pub(crate) struct Draft {
 /// The script of a container.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Script {
-    /// Where the cluster's fetcher finds it.
+    /// The URL for the cluster's fetcher.
     pub(crate) url: String,
     pub(crate) draft: Draft,
 }
@@ -68,17 +69,17 @@ pub(crate) struct Script {
 #[derive(Clone, Debug)]
 pub(crate) struct Launch {
     pub(crate) config: Arc<Config>,
-    /// The settings of its kind, as adjusted.
+    /// The settings of its kind, with the resources that requests have changed.
     pub(crate) settings: KindConfig,
     pub(crate) metadata: Metadata,
-    /// With it servers and agents join.
+    /// The token with which servers and agents join.
     pub(crate) token: Secret,
     pub(crate) endpoints: Endpoints,
-    /// As the bootstrap component prepared it; `None`: the datastore, which runs no script.
+    /// The script that the bootstrap component prepared; `None`: the datastore, which runs no script.
     pub(crate) script: Option<Script>,
     /// How a member of a clustered kvstore starts.
     pub(crate) member: Option<MemberStart>,
-    /// What a kvstore does before it starts, while a backup is restored.
+    /// The preparation of a kvstore's data before it starts, while a backup is restored.
     pub(crate) preparation: Option<Preparation>,
 }
 
@@ -102,7 +103,7 @@ impl Launch {
         format!("{}:{kind}", config.name)
     }
 
-    /// The run spec of this launch; `version` tells configurations apart.
+    /// The run spec of this launch; `version` identifies the configuration.
     pub(crate) fn run_spec(self, version: String, wanted: u32) -> RunSpec {
         let Metadata { kind, number, .. } = self.metadata;
         let settings = self.settings.clone();
@@ -161,7 +162,8 @@ impl Launch {
         }
     }
 
-    /// The program of a datastore after its preparation. A kvstore is started by a shell.
+    /// The program of a datastore, preceded by its preparation. Only a kvstore, whose program is a
+    /// shell command, has one.
     fn prepared(&self, program: Program) -> Program {
         match (program, &self.preparation) {
             (Program::Shell(line), Some(preparation)) => Program::Shell(format!(
@@ -276,7 +278,7 @@ impl BuildTask for Launch {
     }
 }
 
-/// The script as the cluster's fetcher gets it.
+/// The script as a file for the cluster's fetcher.
 fn uri(url: &str) -> Uri {
     Uri {
         value: url.to_owned(),
@@ -287,7 +289,8 @@ fn uri(url: &str) -> Uri {
     }
 }
 
-/// A host name without regard to case, which the matcher's `LIKE` can do and its `IS` cannot.
+/// Constraints for this host. The host name is compared case-insensitively, which the matcher's `LIKE`
+/// supports and its `IS` does not.
 fn constraints(host: Option<&str>) -> Vec<Constraint> {
     let pattern = |host: &str| {
         let escaped: String = host
@@ -306,7 +309,8 @@ fn constraints(host: Option<&str>) -> Vec<Constraint> {
     host.map(pattern).into_iter().collect()
 }
 
-/// This host; without one, different agents, if there are as many.
+/// Constraints for this host; without a host, constraints that spread tasks over different agents, if
+/// there are enough.
 fn pinned_or_spread(host: Option<&str>) -> Vec<Constraint> {
     match host {
         Some(host) => constraints(Some(host)),

@@ -1,8 +1,8 @@
-//! Host ports: which a task asks for, and what they lead to.
+//! The host ports that a task requests, and their mapping to ports of the container.
 //!
-//! They come from `PORTRANGE_FROM` to `PORTRANGE_TO`, as far as the offer has them. The first
-//! server's API gets the first port of the range, if the offer has it; everything else begins with
-//! the next one.
+//! The ports are in the range from `PORTRANGE_FROM` to `PORTRANGE_TO`, as far as the offer contains
+//! them. The first server's API gets the first port of the range, if the offer contains it; all other
+//! ports begin with the next one.
 
 use std::collections::BTreeMap;
 
@@ -14,7 +14,7 @@ use crate::kind::Kind;
 
 /// The port of the server's API in its container.
 pub(super) const API_PORT: u16 = 6443;
-/// The port of the server's container for other purposes.
+/// The second mapped port of the server's container, for HTTP.
 const SERVER_HTTP_PORT: u16 = 8080;
 
 /// A port in a container.
@@ -26,7 +26,7 @@ struct ContainerPort {
     protocol: &'static str,
 }
 
-/// The ports of a kind's containers, in order; `clustered`: of a kvstore of several members.
+/// The ports of a kind's containers, in order; `clustered`: of a clustered kvstore.
 fn of(config: &Config, kind: Kind, clustered: bool) -> Vec<ContainerPort> {
     let port = |number, name: &str, protocol| ContainerPort {
         number,
@@ -61,7 +61,7 @@ pub(crate) fn container_ports(config: &Config, kind: Kind) -> impl Iterator<Item
     of(config, kind, false).into_iter().map(|port| port.number)
 }
 
-/// The requested host ports; `former`: those to ask for again.
+/// The requested host ports; `former`: former ports, which are requested again.
 pub(super) fn requests(
     config: &Config,
     kind: Kind,
@@ -72,7 +72,7 @@ pub(super) fn requests(
     let (first, last) = config.port_range;
     let has_first = kind == Kind::Server && number == 0;
     let from = if has_first { first } else { first.saturating_add(1) };
-    // The scheduler gives the lowest ports to overlapping ranges, in order.
+    // The scheduler assigns the lowest free ports to overlapping ranges, in order.
     let mut requests = vec![PortRequest::Range(from, last); of(config, kind, clustered).len()];
     for (request, port) in requests.iter_mut().zip(former) {
         *request = PortRequest::Fixed(*port);
@@ -80,7 +80,7 @@ pub(super) fn requests(
     requests
 }
 
-/// Host ports of the agent that lead to the container's.
+/// The mappings of the agent's host ports to the container's ports.
 pub(super) fn mappings(config: &Config, kind: Kind, clustered: bool, host_ports: &[u16]) -> Vec<PortMapping> {
     of(config, kind, clustered)
         .into_iter()

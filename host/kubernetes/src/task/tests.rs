@@ -1,4 +1,4 @@
-//! Tasks against recorded messages of the original: what decides how a container runs.
+//! Compares tasks with recorded messages of upstream, in the fields that determine how a container runs.
 
 use serde_json::{Value, json};
 
@@ -128,7 +128,7 @@ fn kvstore_runs_etcd_and_checks_it_after_a_minute() {
 }
 
 #[test]
-fn server_runs_the_script_with_its_command_and_what_the_offer_adds() {
+fn server_runs_the_script_with_its_command_and_the_values_of_the_offer() {
     let config = config_with(|_| {});
     let info = info(&config, Kind::Server, 0, &[31000, 31003]);
     let command = &info["command"];
@@ -278,7 +278,7 @@ fn settings_of_the_containers_reach_docker() {
 }
 
 #[test]
-fn only_the_first_server_asks_for_the_first_port() {
+fn only_the_first_server_requests_the_first_port() {
     use transom_scheduler::PortRequest::Range;
     let config = config_with(|_| {});
     for (kind, number, expected) in [
@@ -296,7 +296,7 @@ fn only_the_first_server_asks_for_the_first_port() {
 }
 
 #[test]
-fn constraint_is_a_host_name_without_regard_to_case() {
+fn constraint_matches_a_host_name_case_insensitively() {
     let found = constraints(Some("Agent1.test"));
     let expected = Constraint::Field {
         field: "@hostname".to_owned(),
@@ -308,7 +308,7 @@ fn constraint_is_a_host_name_without_regard_to_case() {
 }
 
 #[test]
-fn without_containers_the_script_is_a_process_and_learns_its_ports() {
+fn without_containers_the_script_is_a_process_with_its_ports_in_variables() {
     let config = config_with(|config| {
         config.containers.enabled = false;
         config.datastore.command = Some("exec etcd".to_owned());

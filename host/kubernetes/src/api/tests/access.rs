@@ -81,7 +81,7 @@ async fn empty_segments_are_redirected_to_the_clean_path() {
 }
 
 #[tokio::test]
-async fn credentials_are_needed_on_loopback_too() {
+async fn credentials_are_required_even_on_loopback() {
     let site = Site::with(&with_credentials());
     site.views.publish(running());
     let (right, reader, wrong) = (authorization("user"), authorization("reader"), authorization("x"));
@@ -106,7 +106,7 @@ async fn credentials_are_needed_on_loopback_too() {
             let answer = site.ask_with(method.clone(), &path, &headers).await;
             answer.is_error(&path, 401);
             assert_eq!(site.got(), [""; 0], "{path}");
-            // The user who may only read does not set a count with GET.
+            // The read-only user cannot set a count with GET.
             let changes = method != Method::GET || path.ends_with("/2");
             let headers = [("authorization", reader.as_str())];
             let answer = site.ask_with(method.clone(), &path, &headers).await;
@@ -129,7 +129,7 @@ async fn credentials_are_needed_on_loopback_too() {
 }
 
 #[tokio::test]
-async fn pages_of_other_sites_set_no_count() {
+async fn pages_of_other_sites_cannot_set_a_count() {
     let site = Site::start();
     let link = [
         ("host", "localhost"),
@@ -148,7 +148,7 @@ async fn pages_of_other_sites_set_no_count() {
                 assert_eq!(answer.status, status, "{headers:?}: {answer:?}");
             }
         }
-        // A link to a page that changes nothing may be followed.
+        // A link on another site may lead to a call that only reads.
         let status = site
             .ask_with(Method::GET, &format!("{prefix}/status/fw"), &link)
             .await;
@@ -181,14 +181,15 @@ impl<'a> MakeWriter<'a> for Log {
 }
 
 #[tokio::test]
-async fn audit_log_has_the_counts_that_are_set_with_get() {
+async fn audit_log_contains_counts_that_are_set_with_get() {
     let log = Log::default();
     let subscriber = tracing_subscriber::fmt()
         .with_writer(log.clone())
         .with_ansi(false);
     let _guard = tracing::subscriber::set_default(subscriber.finish());
-    // While there is only one subscriber, an event is off for all threads if the first thread to emit
-    // it has none, and threads of other tests emit this one.
+    // A second dispatcher keeps the event enabled. While only one exists, `tracing` disables an event
+    // for all threads if the first thread that emits it has no subscriber, and threads of other tests
+    // emit the same event.
     let _second = tracing::Dispatch::new(tracing::subscriber::NoSubscriber::default());
     let site = Site::with(&with_credentials());
     let right = authorization("user");

@@ -1,4 +1,4 @@
-//! `/datastore/backups` over a real directory and a scripted core.
+//! `/datastore/backups` with a real directory and a scripted core.
 
 use std::io::Write;
 use std::path::Path;
@@ -51,7 +51,7 @@ fn states(answer: &Answer) -> Vec<(String, String)> {
 }
 
 #[tokio::test]
-async fn backups_are_listed_with_the_one_that_is_made_and_the_one_that_failed() {
+async fn complete_running_and_failed_backups_are_listed() {
     let folder = tempfile::tempdir().unwrap();
     let (site, _) = site(folder.path());
     let mut view = running();
@@ -81,7 +81,7 @@ async fn backups_are_listed_with_the_one_that_is_made_and_the_one_that_failed() 
 }
 
 #[tokio::test]
-async fn operations_are_accepted_or_refused_with_a_reason() {
+async fn operations_are_accepted_or_rejected_with_a_reason() {
     let folder = tempfile::tempdir().unwrap();
     let (site, directory) = site(folder.path());
     let created = site.ask(Method::POST, BACKUPS).await;
@@ -111,7 +111,7 @@ async fn operations_are_accepted_or_refused_with_a_reason() {
     }
     site.got();
 
-    // The core is not asked about a backup that cannot be restored.
+    // The core gets no request for a backup that cannot be restored.
     let unknown = format!("{BACKUPS}/..%2Ffw-1/restore");
     site.ask(Method::POST, &unknown).await.is_error(&unknown, 404);
     for data in ["dat", "dada"] {
@@ -132,7 +132,7 @@ async fn operations_are_accepted_or_refused_with_a_reason() {
 }
 
 #[tokio::test]
-async fn directory_that_cannot_be_written_refuses_a_backup() {
+async fn backup_is_rejected_if_the_directory_cannot_be_written() {
     let site = Site::with_backups(Directory::new(Path::new("/proc/backups"), "fw"));
     let refused = site.ask(Method::POST, BACKUPS).await;
     refused.is_error(BACKUPS, 507);

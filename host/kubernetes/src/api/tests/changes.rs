@@ -7,7 +7,7 @@ use super::site::{PREFIXES, Site, running};
 use crate::core::command::Refusal;
 
 #[tokio::test]
-async fn scale_answers_the_difference_and_is_shown_at_once() {
+async fn scale_returns_the_difference_and_is_shown_immediately() {
     for prefix in PREFIXES {
         let site = Site::start();
         site.views.publish(running());
@@ -120,7 +120,7 @@ async fn changes_reach_the_core() {
 }
 
 #[tokio::test]
-async fn refusals_have_their_status() {
+async fn rejections_of_the_core_have_the_expected_status() {
     let site = Site::start();
     let above = || Refusal::AboveMaximum {
         count: 50,

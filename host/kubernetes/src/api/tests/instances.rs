@@ -13,7 +13,7 @@ use super::site::{Site, authorization, running, with_credentials};
 use crate::Config;
 use crate::api::instances;
 
-/// `a`, whose router now has the routes of both, and `b`.
+/// Two frameworks: `a`, whose router contains the routes of both, and `b`.
 fn two(port: &PortConfig) -> (Site, Site) {
     let (mut a, b) = (Site::with(port), Site::with(port));
     for site in [&a, &b] {
@@ -30,7 +30,7 @@ fn shared(port: &PortConfig, sites: &[(&str, &Site)]) -> Router {
 }
 
 #[tokio::test]
-async fn each_framework_has_the_requests_below_its_path() {
+async fn each_framework_receives_the_requests_below_its_path() {
     let (a, b) = two(&Config::default_port());
     for prefix in ["/api/fw/v0", "/api/m3s/v0"] {
         assert_eq!(a.put(&format!("/a{prefix}/agent/scale/4")).await.status, 200);
@@ -59,7 +59,7 @@ async fn routes_of_one_instance_are_called_without_its_path() {
 }
 
 #[tokio::test]
-async fn request_to_no_instance_gets_the_list_of_them() {
+async fn request_for_an_unknown_instance_returns_the_list_of_instances() {
     let right = authorization("user");
     let headers = [("authorization", right.as_str())];
     for port in [Config::default_port(), with_credentials()] {
@@ -78,10 +78,10 @@ async fn request_to_no_instance_gets_the_list_of_them() {
             let expected = format!("Not found: {path}. The instances on this port are at /a, /b");
             assert_eq!(answer.json()["message"], expected);
         }
-        // A path that would be a call needs the credentials of one.
+        // If the rest of the path is a call, credentials are required as for the call.
         let status = if port.credentials.is_some() { 401 } else { 404 };
         a.put(call).await.is_error(call, status);
-        // The alias has no bodies of errors here either.
+        // Errors on the alias have no body here either.
         let alias = "/api/m3s/v0/agent/scale";
         let path = format!("/c{alias}");
         let answer = a.ask_with(Method::GET, &path, &headers).await;
@@ -101,7 +101,7 @@ async fn request_to_no_instance_gets_the_list_of_them() {
 }
 
 #[tokio::test]
-async fn rules_of_access_are_those_of_a_port_with_one_framework() {
+async fn access_rules_are_the_same_as_on_a_port_with_one_framework() {
     let (a, b) = two(&with_credentials());
     let (right, reader) = (authorization("user"), authorization("reader"));
     for path in ["/b/api/fw/v0/agent/scale/2", "/b/api/m3s/v0/agent/scale/2"] {

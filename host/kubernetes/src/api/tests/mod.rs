@@ -1,4 +1,4 @@
-//! The API over a scripted core and a view that the test publishes.
+//! Tests of the API with a scripted core and a view that the test publishes.
 
 mod access;
 mod backups;

@@ -1,11 +1,11 @@
-//! The OpenAPI document against the routes and their responses.
+//! Compares the OpenAPI document with the routes and their responses.
 
 use http::Method;
 use serde_json::{Value, json};
 
 use super::site::{Site, authorization, autoscale, running, with_credentials};
 
-/// The problems of a document with the schema of a response.
+/// The differences between a document and the schema of a response.
 fn problems(described: &Value, schema: &Value, document: &Value) -> Vec<String> {
     let mut root = schema.clone();
     root["components"] = json!({"schemas": described["components"]["schemas"]});
@@ -81,7 +81,7 @@ async fn document_describes_exactly_the_served_calls() {
 }
 
 #[tokio::test]
-async fn documents_that_are_not_as_described_are_recognized() {
+async fn documents_that_differ_from_their_schema_are_detected() {
     let site = Site::start();
     site.views.publish(running());
     let described = site.get("/api/fw/v0/openapi.json").await.json();

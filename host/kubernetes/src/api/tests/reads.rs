@@ -8,7 +8,7 @@ use crate::kind::Kind;
 use crate::view::{View, Waiting};
 
 #[tokio::test]
-async fn versions_names_the_own_prefix() {
+async fn versions_returns_the_prefix_of_its_path() {
     let site = Site::start();
     for prefix in ["/api/fw", "/api/m3s"] {
         let answer = site.get(&format!("{prefix}/versions")).await;
@@ -41,7 +41,7 @@ async fn scale_shows_the_wanted_and_the_running_tasks() {
 }
 
 #[tokio::test]
-async fn config_has_the_form_of_its_prefix_while_there_is_none() {
+async fn missing_config_is_reported_in_the_format_of_each_prefix() {
     let site = Site::start();
     site.views.publish(View {
         waiting: vec![Waiting {
@@ -66,7 +66,7 @@ async fn config_has_the_form_of_its_prefix_while_there_is_none() {
 }
 
 #[tokio::test]
-async fn version_has_the_shape_of_its_prefix() {
+async fn version_has_the_format_of_its_prefix() {
     let site = Site::start();
     let own = env!("CARGO_PKG_VERSION");
     for (view, version, nodes) in [
@@ -88,7 +88,7 @@ async fn version_has_the_shape_of_its_prefix() {
 }
 
 #[tokio::test]
-async fn status_has_the_shape_of_its_last_element() {
+async fn status_has_the_format_of_its_last_path_segment() {
     let site = Site::start();
     for prefix in PREFIXES {
         site.views.publish(View::default());

@@ -1,4 +1,4 @@
-//! A router over a scripted core.
+//! A router with a scripted core.
 
 use std::net::SocketAddr;
 use std::sync::{Arc, Mutex};
@@ -30,18 +30,18 @@ use crate::{Config, Kind};
 /// Both prefixes.
 pub(super) const PREFIXES: [&str; 2] = ["/api/fw/v0", "/api/m3s/v0"];
 
-/// What the scripted core has got, and how it answers.
+/// The commands that the scripted core has received, and its next answer.
 #[derive(Default)]
 pub(super) struct Core {
-    /// The commands in words.
+    /// The received commands, in words.
     pub(super) got: Vec<String>,
-    /// Rejects the next command.
+    /// The rejection of the next command.
     pub(super) refusal: Option<Refusal>,
 }
 
 pub(super) struct Site {
     pub(super) router: Router,
-    /// The routes without the checks of the port.
+    /// The routes without the access control of the port.
     pub(super) routes: Router,
     pub(super) views: Arc<Views>,
     pub(super) scripts: Arc<Scripts>,
@@ -130,7 +130,7 @@ impl Site {
         self.ask_with(method, path, &[]).await
     }
 
-    /// Asks from this machine.
+    /// Sends a request from the loopback address.
     pub(super) async fn ask_with(&self, method: Method, path: &str, headers: &[(&str, &str)]) -> Answer {
         let mut request = Request::builder().method(method).uri(path);
         for (name, value) in headers {
@@ -147,7 +147,7 @@ impl Site {
         }
     }
 
-    /// What the core has got since the last call.
+    /// The commands that the core has received since the last call of this function.
     pub(super) fn got(&self) -> Vec<String> {
         std::mem::take(&mut self.core.lock().unwrap().got)
     }
@@ -157,7 +157,7 @@ impl Site {
     }
 }
 
-/// Notes each command and answers it; a count is shown before the answer.
+/// Records each command and answers it. A new count is published in the view before the answer.
 async fn answer(mut received: mpsc::Receiver<Command>, core: Arc<Mutex<Core>>, views: Arc<Views>) {
     while let Some(command) = received.recv().await {
         let mut core = core.lock().unwrap();
@@ -266,7 +266,7 @@ pub(super) fn task(kind: Kind, number: u32, state: Option<&str>) -> TaskView {
     }
 }
 
-/// A view of a running cluster, with an agent that waits.
+/// A view of a running cluster with a pending agent.
 pub(super) fn running() -> View {
     let mut view = View {
         ready: true,
@@ -289,7 +289,7 @@ pub(super) fn running() -> View {
     view
 }
 
-/// An autoscaler that has added an agent and wants another one.
+/// An autoscaler that has added an agent and needs another one.
 pub(super) fn autoscale() -> AutoscaleView {
     AutoscaleView {
         min: 1,
@@ -323,7 +323,7 @@ impl Answer {
         self.headers.get(name).map(|value| value.to_str().unwrap())
     }
 
-    /// Fails unless it is a success with this body and content type.
+    /// Asserts that it is a success with this body and content type.
     pub(super) fn is(&self, content_type: &str, text: &str) {
         assert_eq!(
             (self.status, self.text.as_str()),
@@ -335,7 +335,7 @@ impl Answer {
         assert_eq!(self.header("content-type"), Some(expected.as_str()), "{self:?}");
     }
 
-    /// Fails unless it is an error to a request for a path, in the form of its prefix.
+    /// Asserts that it is an error to a request for a path, in the format of the path's prefix.
     pub(super) fn is_error(&self, path: &str, status: u16) {
         assert_eq!(self.status.as_u16(), status, "{path}: {self:?}");
         assert_eq!(self.header("api-service"), None, "{path}: {self:?}");

@@ -10,8 +10,8 @@ use super::site::Site;
 use crate::Config;
 
 #[tokio::test]
-async fn standby_forwards_what_the_leader_knows() {
-    // A leader that names the path of each request.
+async fn standby_forwards_all_but_local_calls_to_the_leader() {
+    // A leader whose responses contain the method and the path of the request.
     let leader = Router::new().fallback(async |request: axum::extract::Request| {
         format!("{} {}", request.method(), request.uri().path())
     });

@@ -1,4 +1,4 @@
-//! A real directory.
+//! Tests with a real directory.
 
 use std::os::unix::fs::PermissionsExt;
 
@@ -52,7 +52,7 @@ fn backups_are_listed_when_they_are_complete_and_only_their_owner_reads_them() {
         let mode = file.metadata().unwrap().permissions().mode() & 0o777;
         assert_eq!(mode, 0o600, "{:?}", file.path());
     }
-    // Another framework's, one without a manifest, and one whose manifest is none.
+    // A backup of another framework, data without a manifest, and data with an invalid manifest.
     let other = Directory::new(&path, "other");
     let mut theirs = other.receive().unwrap();
     theirs.write_all(b"x").unwrap();

@@ -1,4 +1,4 @@
-//! Tables of situations and what follows.
+//! Tables of situations and the expected next steps.
 
 use std::time::Duration;
 
@@ -57,7 +57,7 @@ fn backup_dumps_then_reads() {
             fails("its task did not end within the timeout"),
         ),
         (Phase::Dump, done(), 1, Next::Enter(Phase::Read)),
-        // A result counts, also when it comes late.
+        // A result counts even after the deadline.
         (Phase::Dump, done(), 200, Next::Enter(Phase::Read)),
         (Phase::Dump, ended(Ending::Failed(problem())), 1, fails("why")),
         (Phase::Dump, ended(Ending::Lost(problem())), 1, Next::StartAgain),
@@ -107,7 +107,7 @@ fn backup_dumps_then_reads() {
 }
 
 #[test]
-fn restore_waits_until_what_uses_the_data_has_ended() {
+fn restore_waits_until_all_tasks_that_use_the_data_have_ended() {
     let observed = |servers, datastores| Observed {
         servers,
         datastores,
@@ -137,7 +137,7 @@ fn restore_waits_until_what_uses_the_data_has_ended() {
 }
 
 #[test]
-fn sql_restore_ends_with_the_new_data_the_former_data_or_stopped_servers() {
+fn sql_restore_ends_with_new_data_or_former_data_or_stopped_servers() {
     let stuck = |text: &str| Next::Fail(Phase::Held, text.to_owned());
     let unhealthy = Observed::default();
     for (lost, observed, second, expected) in [

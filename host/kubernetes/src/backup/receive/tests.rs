@@ -11,7 +11,7 @@ use crate::testing::{agent, config};
 #[derive(Debug)]
 struct Sandbox {
     dump: Option<Vec<u8>>,
-    /// Bytes by which the dump grows with each byte that is read.
+    /// How many bytes the dump grows for each byte that is read.
     growth: u64,
 }
 

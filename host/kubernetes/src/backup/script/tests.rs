@@ -1,4 +1,4 @@
-//! The lines, run by a shell with programs that stand for the clients.
+//! Runs the commands in a shell, with fake programs instead of the real clients.
 
 use std::fs;
 use std::os::unix::fs::PermissionsExt;
@@ -9,7 +9,7 @@ use sha2::{Digest, Sha256};
 
 use super::*;
 
-/// Runs a line in a folder, with these programs before those of the system.
+/// Runs a command in a folder. These programs come before those of the system in `PATH`.
 fn run(folder: &Path, line: &str, programs: &[(&str, &str)]) -> bool {
     let bin = folder.join("bin");
     fs::create_dir_all(&bin).unwrap();
@@ -80,7 +80,7 @@ const SQL: Sql<'_> = Sql {
     database: "k3s",
 };
 
-/// A server whose data is the file `data`; loading `bad` destroys it and fails.
+/// A client of a fake server whose data are the file `data`. Loading `bad` destroys them and fails.
 const CLIENT: &str = "for word; do case $word in -e) exit 0;; esac; done\n\
                       read -r line; echo \"$line\" >data; [ \"$line\" != bad ] || { echo refused >&2; exit 1; }";
 
@@ -127,7 +127,7 @@ fn sql_dump_with_another_digest_changes_nothing() {
     assert_eq!(fs::read_to_string(folder.path().join("data")).unwrap(), "old");
 }
 
-/// Unpacks a snapshot: its text becomes the data.
+/// A fake `etcdctl` that restores a snapshot: the text of the snapshot becomes the data.
 const RESTORE: &str = "[ \"$1 $2\" = 'snapshot restore' ] && [ \"$4\" = --data-dir ] || exit 2\n\
                        grep -q bad \"$3\" && exit 1\nmkdir -p \"$5/member\" && cp \"$3\" \"$5/member/data\"";
 
@@ -154,7 +154,7 @@ fn kvstore_starts_with_the_backup_and_with_its_former_data_again() {
     assert!(run(path, &line, &[("etcdctl", RESTORE)]));
     assert_eq!(fs::read_to_string(path.join("started")).unwrap(), "new");
     assert!(!path.join("data/before-other").exists());
-    // The same again, as after a crash: the former data is still the first one.
+    // A second run, as after a crash, keeps the first former data.
     fs::write(path.join("backup"), "new").unwrap();
     assert!(run(path, &restore, &[("etcdctl", RESTORE)]));
     let kept = fs::read_to_string(path.join("data/before-op/member/data")).unwrap();
@@ -172,7 +172,7 @@ fn kvstore_starts_with_the_backup_and_with_its_former_data_again() {
 #[test]
 fn crash_between_any_two_steps_of_a_restore_loses_nothing() {
     let revert = revert_kvstore("$PWD/data", "op");
-    // Each step of the exchange fails in turn, as if the machine stopped there.
+    // Each step of the exchange fails in turn, as if the machine had stopped at this step.
     for step in 1..=6 {
         let folder = kvstore("new");
         let path = folder.path();

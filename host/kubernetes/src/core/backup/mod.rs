@@ -1,4 +1,4 @@
-//! The backup or restore under way: what is in memory about it, and what the rest of the core asks.
+//! The state of the backup or restore under way, and its queries for the rest of the core.
 
 mod one_off;
 mod requests;
@@ -25,7 +25,7 @@ use one_off::OneOff;
 /// The minimum wait for the end of a phase.
 const MIN_WAIT: Duration = Duration::from_secs(1);
 
-/// The operation under way, and what is in memory about it.
+/// The stored state of backups and restores, and the state of the operation under way in memory.
 #[derive(Debug, Default)]
 pub(super) struct BackupWork {
     pub(super) state: State,
@@ -36,9 +36,9 @@ pub(super) struct BackupWork {
     read: Option<Result<u64, String>>,
     /// Whether a job reads from a sandbox.
     reading: bool,
-    /// A sandbox is not read before.
+    /// When to read from the sandbox again; `None`: immediately.
     pub(super) read_at: Option<Instant>,
-    /// How many tasks of the datastore have failed in this phase.
+    /// The number of tasks of the datastore that have ended in this phase.
     failures: u32,
 }
 
@@ -61,7 +61,7 @@ impl BackupWork {
         known == Some(task.as_str())
     }
 
-    /// Takes over the one-off task of the operation from the scheduler.
+    /// Takes over the one-off task of the operation after a restart of the daemon.
     pub(super) fn adopt(&mut self, record: &Arc<TaskRecord>) {
         self.job = Some(OneOff {
             task: record.id.clone(),
@@ -77,14 +77,14 @@ impl Core {
         self.backup.operation().is_some_and(Operation::stops_servers)
     }
 
-    /// The counts that the plan gets.
+    /// The wanted counts as input of the plan. They depend on the operation under way.
     pub(super) fn planned_counts(&self) -> PerKind<u32> {
         let (wanted, engine) = (self.wanted.counts, self.config.datastore.engine);
         let operation = self.backup.operation();
         operation.map_or(wanted, |operation| phase::counts(operation, engine, wanted))
     }
 
-    /// What a member of a kvstore that starts now does before.
+    /// What a member of a kvstore that is launched now must do before it starts.
     pub(super) fn preparation(&self, number: u32) -> Option<Preparation> {
         let operation = self.backup.operation()?;
         if self.config.datastore.engine != Engine::Kvstore {
@@ -96,7 +96,7 @@ impl Core {
                 url: self.delivery_url(operation)?,
                 sha256: operation.sha256.clone()?,
             }),
-            // The other members of a cluster have changed nothing.
+            // Only this member of a cluster has changed its data.
             Phase::Revert if number == operation.member.unwrap_or_default() => Some(Preparation::Revert {
                 operation: operation.aside().to_owned(),
             }),
@@ -104,8 +104,8 @@ impl Core {
         }
     }
 
-    /// The host that has the kvstore's former data, while a backup is restored. The members of a
-    /// cluster have hosts of their own.
+    /// The host that has the kvstore's former data, while a backup is restored. `None` for a clustered
+    /// kvstore, whose members each have their own host.
     pub(super) fn pinned_host(&self) -> Option<String> {
         self.preparation(0).filter(|_| !self.is_clustered())?;
         self.backup.operation()?.host.clone()
@@ -122,13 +122,13 @@ impl Core {
         })
     }
 
-    /// Where the fetcher gets the backup.
+    /// The URL from which the fetcher downloads the backup.
     fn delivery_url(&self, operation: &Operation) -> Option<String> {
         let path = self.delivered(operation)?.path();
         Some(format!("{}{path}", self.service.script_base))
     }
 
-    /// When to go on at the latest.
+    /// When the core must check the operation again: at its deadline, or at the next attempt to read.
     pub(super) fn backup_due(&self) -> Option<Instant> {
         let until = self
             .backup

@@ -1,4 +1,4 @@
-//! The one-off tasks of backups and restores, and what is read from their sandboxes.
+//! The one-off tasks of backups and restores, and the reading of their sandboxes.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -78,7 +78,7 @@ impl Core {
         Ok(())
     }
 
-    /// Ends the one-off task, which is not needed any more.
+    /// Ends the one-off task, which is no longer needed.
     pub(super) fn drop_job(&mut self) {
         let Some(job) = self.backup.job.take() else { return };
         if job.record.as_ref().is_some_and(|record| record.is_terminal()) {
@@ -89,7 +89,7 @@ impl Core {
         }
     }
 
-    /// The record of a one-off task has changed.
+    /// Handles a changed record of a one-off task.
     pub(in crate::core) fn job_changed(&mut self, record: &Arc<TaskRecord>) {
         if let Some(job) = &mut self.backup.job
             && job.task == record.id
@@ -98,7 +98,7 @@ impl Core {
         }
     }
 
-    /// The scheduler has dropped the request of a one-off task.
+    /// Handles a request of a one-off task that the scheduler has dropped.
     pub(in crate::core) fn job_dropped(&mut self, task: &TaskId, reason: &str) {
         if let Some(job) = &mut self.backup.job
             && job.task == *task
@@ -107,7 +107,8 @@ impl Core {
         }
     }
 
-    /// A task of the datastore has ended by itself.
+    /// Counts a task of the datastore that has ended. In the phases that start a kvstore, each such
+    /// end is a failure.
     pub(in crate::core) fn datastore_failed(&mut self) {
         self.backup.failures += 1;
     }
@@ -171,7 +172,7 @@ impl Core {
         });
     }
 
-    /// The result in the sandbox of a one-off task was read, or not.
+    /// Handles the result that was read from the sandbox of a one-off task, or the error.
     pub(in crate::core) fn job_result(
         &mut self,
         task: &TaskId,
@@ -205,7 +206,7 @@ impl Core {
         }
     }
 
-    /// The dump was received, or not.
+    /// Handles the end of the transfer of a dump.
     pub(in crate::core) fn received(&mut self, operation: &str, received: Result<u64, ReceiveError>) {
         self.backup.reading = false;
         let current = self.backup.operation().is_some_and(|it| it.id == operation);

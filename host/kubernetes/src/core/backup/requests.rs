@@ -1,4 +1,4 @@
-//! Requests for backups and restores: what is refused, and what begins.
+//! Requests for backups and restores: their checks, and the beginning of operations.
 
 use jiff::Timestamp;
 use transom_framework::ActorError;
@@ -12,7 +12,7 @@ use crate::core::members::Member;
 use crate::kind::Kind;
 
 impl Core {
-    /// Begins a backup; its name.
+    /// Begins a backup. Returns its name.
     pub(in crate::core) async fn back_up(&mut self) -> Result<String, Refusal> {
         self.may_begin(What::Backup)?;
         if !self.has_healthy_datastore() {
@@ -54,7 +54,7 @@ impl Core {
             member: running.map(|(number, _)| *number),
             ..new
         };
-        // The former data of a restore that is stuck are where it has put them.
+        // If the previous restore is stuck, the former data are where that restore has put them.
         if let Some(held) = self.backup.operation() {
             operation = Operation {
                 host: held.host.clone(),
@@ -75,7 +75,7 @@ impl Core {
             return Err(Refusal::NoBackupDirectory);
         }
         match self.backup.operation() {
-            // Another restore is the way out.
+            // A restore that is stuck can be replaced by another restore.
             Some(operation) if operation.phase == Phase::Held && what == What::Restore => Ok(()),
             Some(operation) => Err(Refusal::OperationUnderWay(operation.describe())),
             None => Ok(()),
@@ -115,8 +115,8 @@ impl Core {
         Ok(())
     }
 
-    /// Ends a restore that is stuck; servers start with the data as it is. Returns whether there
-    /// was one.
+    /// Ends a restore that is stuck, so that servers start with the data as it is. Returns whether a
+    /// restore was stuck.
     pub(in crate::core) async fn release(&mut self) -> Result<bool, Refusal> {
         let held = self
             .backup

@@ -1,4 +1,4 @@
-//! Carries out what [`phase::next`] says. Each step is stored before it begins.
+//! Carries out the steps that [`phase::next`] returns. Each step is stored before it begins.
 
 use jiff::Timestamp;
 use transom_cluster::TaskId;
@@ -12,12 +12,12 @@ use crate::core::Core;
 use crate::kind::Kind;
 use crate::kvstore::KvstoreRecord;
 
-/// The most steps that follow each other at once.
+/// The maximum number of consecutive steps in one call of `advance`.
 const MAX_STEPS: usize = 8;
 
 impl Core {
-    /// Whether a member of the datastore runs and is not known to be unhealthy; of a clustered
-    /// kvstore, whether a voting member answers where it is looked for.
+    /// Whether a member of the datastore runs and is not known to be unhealthy. Of a clustered
+    /// kvstore: whether a healthy voter runs at its recorded address.
     pub(super) fn has_healthy_datastore(&self) -> bool {
         let clustered = self.is_clustered();
         self.members.of(Kind::Datastore).iter().any(|(number, member)| {
@@ -29,9 +29,9 @@ impl Core {
         })
     }
 
-    /// Goes on with the operation, as far as it can at once.
+    /// Continues the operation as far as possible without waiting.
     pub(in crate::core) async fn advance(&mut self) {
-        // The former daemon may have ended between two changes.
+        // A former leader may have stored the phase without the reduced record.
         let mut stored = self.reduce_kvstore().await;
         for _ in 0..MAX_STEPS {
             if let Err(error) = &stored {
@@ -100,7 +100,7 @@ impl Core {
                 "the restore has failed"
             );
         }
-        // The dump is in the sandbox of the former phase's task.
+        // The phase `Read` still needs the task of the phase `Dump`, whose sandbox contains the dump.
         let keeps_task = phase == Phase::Read;
         let sha256 = match self.backup.job.as_ref().and_then(|job| job.ending.as_ref()) {
             Some(Ending::Done(sha256)) if keeps_task => Some(sha256.clone()),
@@ -138,7 +138,7 @@ impl Core {
         Ok(())
     }
 
-    /// Notes the members of a clustered kvstore before one of them gets the backup.
+    /// Records the members of a clustered kvstore before one of them gets the backup.
     fn former_members_known(&self, operation: Operation, phase: Phase) -> Operation {
         if phase != Phase::Load || !self.is_clustered() {
             return operation;
@@ -147,7 +147,8 @@ impl Core {
         let first = present.voters.keys().next().copied();
         let is_left = |number: &u32| present.voters.contains_key(number);
         Operation {
-            // None ran when the restore began: the agents with their data may be gone for good.
+            // If none ran when the restore began, `member` stays `None`: the agents with the former
+            // data may never return.
             member: operation
                 .member
                 .and_then(|number| Some(number).filter(is_left).or(first)),
@@ -156,7 +157,7 @@ impl Core {
         }
     }
 
-    /// Makes the member that gets the backup the only one. The others join it later.
+    /// Reduces the record to the member that gets the backup. The other members join it later.
     async fn reduce_kvstore(&mut self) -> transom_store::typed::Result<()> {
         let loading = self
             .backup
@@ -243,7 +244,7 @@ impl Core {
     }
 }
 
-/// The state after an operation.
+/// The stored state after the end of an operation.
 pub(super) fn ended(
     state: &State,
     what: What,

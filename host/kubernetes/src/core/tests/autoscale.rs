@@ -1,4 +1,4 @@
-//! The count of agents follows the pods. Each pod needs an agent of its own.
+//! The autoscaler with a scripted cluster, in which each pod needs its own agent.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -23,7 +23,7 @@ fn at_once(config: &mut Config) {
     });
 }
 
-/// The same, but idle agents stay.
+/// As [`at_once`], but idle agents stay.
 fn up_only(config: &mut Config) {
     at_once(config);
     change(config, |autoscale| {
@@ -48,7 +48,7 @@ async fn until_agents(site: &Site, count: u32) {
 }
 
 #[tokio::test]
-async fn agents_come_for_unschedulable_pods_and_idle_ones_go() {
+async fn agents_are_added_for_unschedulable_pods_and_idle_ones_removed() {
     let site = Site::start(at_once).await;
     until_agents(&site, 1).await;
     *site.world.pods.lock().unwrap() = vec![1, 1, 1];
@@ -60,7 +60,7 @@ async fn agents_come_for_unschedulable_pods_and_idle_ones_go() {
         last.reason,
         "pods unschedulable for 0ns: default/pod-1, default/pod-2"
     );
-    site.until("no pod to wait", |view| {
+    site.until("the end of all waits of pods", |view| {
         view.autoscale
             .as_ref()
             .is_some_and(|it| it.unschedulable_pods == 0)
@@ -68,7 +68,7 @@ async fn agents_come_for_unschedulable_pods_and_idle_ones_go() {
     .await;
     assert_eq!(site.views.get().wanted.agent, 3);
 
-    // The pods are on the nodes whose names come first.
+    // The remaining pod is on the node whose name comes first.
     *site.world.pods.lock().unwrap() = vec![1];
     until_agents(&site, 1).await;
     let busy = site
@@ -92,7 +92,7 @@ async fn pods_that_no_agent_can_hold_are_named_and_change_nothing() {
     let site = Site::start(up_only).await;
     until_agents(&site, 1).await;
     *site.world.pods.lock().unwrap() = vec![2];
-    site.until("its name", |view| {
+    site.until("the note that names the pod", |view| {
         note(
             view,
             "left out, because no agent can hold their requests: default/pod-0",
@@ -104,7 +104,7 @@ async fn pods_that_no_agent_can_hold_are_named_and_change_nothing() {
 }
 
 #[tokio::test]
-async fn an_agent_that_somebody_has_cordoned_is_no_room_for_pods() {
+async fn an_agent_that_another_party_has_cordoned_does_not_count_for_pods() {
     let site = Site::start(up_only).await;
     until_agents(&site, 1).await;
     for node in site.world.nodes.lock().unwrap().values_mut() {
@@ -134,14 +134,14 @@ async fn the_count_stays_within_its_limits() {
         };
         assert_eq!(format!("{:?}", refused.unwrap_err()), format!("{expected:?}"));
     }
-    // The cluster may be stopped all the same.
+    // The cluster can be stopped although 0 is below `min`.
     site.ask(|reply| Command::Stop { reply }).await.unwrap();
     wait_for("all agents to end", async || site.tasks(Kind::Agent).is_empty()).await;
     assert_eq!(site.views.get().wanted.agent, 0);
 }
 
 #[tokio::test]
-async fn a_count_by_request_pauses_nothing() {
+async fn the_autoscaler_corrects_a_count_that_was_set_by_request() {
     let site = Site::start(at_once).await;
     until_agents(&site, 1).await;
     *site.world.pods.lock().unwrap() = vec![1];
@@ -162,7 +162,7 @@ async fn a_count_by_request_pauses_nothing() {
 }
 
 #[tokio::test]
-async fn a_decision_is_stored_and_the_delays_begin_anew_after_a_restart() {
+async fn a_decision_is_stored_and_the_delays_restart_with_a_new_leader() {
     let site = Site::start(up_only).await;
     until_agents(&site, 1).await;
     *site.world.pods.lock().unwrap() = vec![1, 1];
@@ -172,12 +172,12 @@ async fn a_decision_is_stored_and_the_delays_begin_anew_after_a_restart() {
     let site = site
         .restarted(|config| change(config, |autoscale| autoscale.cooldown = Duration::from_hours(1)))
         .await;
-    site.until("the cooldown", |view| note(view, "the cooldown has not passed"))
+    site.until("the note", |view| note(view, "the cooldown has not passed"))
         .await;
     let view = site.views.get();
     assert_eq!((view.wanted.agent, site.tasks(Kind::Agent)), (2, before.clone()));
     assert_eq!(view.autoscale.as_ref().unwrap().last.as_ref().unwrap().to, 2);
-    // Without autoscaling the count stays, and requests are free.
+    // Without autoscaling the count stays, and requests may set any count.
     let site = site.restarted(|config| config.autoscale = None).await;
     site.until_settled().await;
     let view = site.views.get();
@@ -213,13 +213,13 @@ async fn a_decision_starts_nothing_before_it_is_stored() {
 }
 
 #[tokio::test]
-async fn the_chosen_agent_ends_even_if_the_daemon_is_restarted_before() {
+async fn the_chosen_agent_ends_even_if_the_daemon_restarts_first() {
     let site = Site::start(at_once).await;
     until_agents(&site, 1).await;
     let old = site.tasks(Kind::Agent);
     *site.world.pods.lock().unwrap() = vec![1, 1];
     until_agents(&site, 2).await;
-    // Only the older agent becomes idle: the younger one gets the only pod.
+    // The older agent becomes idle, because the only pod runs on the younger one.
     *site.world.stuck_drains.lock().unwrap() = true;
     site.world
         .reserved
@@ -228,7 +228,10 @@ async fn the_chosen_agent_ends_even_if_the_daemon_is_restarted_before() {
         .extend(old.iter().map(|task| format!("node-{task}")));
     *site.world.pods.lock().unwrap() = vec![1];
     let node = format!("drain node-{}", old[0]);
-    wait_for("its drain", async || site.world.done().contains(&node)).await;
+    wait_for("the drain of the older agent", async || {
+        site.world.done().contains(&node)
+    })
+    .await;
     *site.world.stuck_drains.lock().unwrap() = false;
     let site = site.restarted(|_| {}).await;
     until_agents(&site, 1).await;
@@ -251,7 +254,7 @@ async fn while_the_pods_are_not_known_nothing_changes_and_the_reason_is_shown() 
 }
 
 #[tokio::test]
-async fn an_agent_that_does_not_become_ready_is_not_followed_by_others() {
+async fn no_further_agent_is_added_while_one_does_not_become_ready() {
     let site = Site::start(up_only).await;
     until_agents(&site, 1).await;
     site.world

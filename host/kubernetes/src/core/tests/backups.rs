@@ -58,7 +58,7 @@ pub(super) async fn job(site: &Site) -> String {
     .await
 }
 
-/// The one-off task ends with this result.
+/// Ends the running one-off task with this result.
 pub(super) async fn finish(site: &Site, result: &str) {
     let task = job(site).await;
     for (name, text) in [("result", result), ("backup", DATA)] {
@@ -101,8 +101,8 @@ pub(super) async fn restore(site: &Site, folder: &Path, name: &str) {
         .unwrap();
 }
 
-/// The next request of these tasks, before it is launched. Launches are held by the caller before
-/// what leads to the request.
+/// Waits for the next request of these tasks, and then launches it. The caller must have paused
+/// launches before it triggers the request.
 pub(super) async fn requested(site: &Site, run_spec: &str) -> TaskRequest {
     let request = eventually(run_spec, || async {
         let requests = site.scheduler.submitted();
@@ -160,7 +160,7 @@ async fn backup_is_read_from_the_sandbox_of_its_task() {
 }
 
 #[tokio::test]
-async fn backup_that_fails_says_why_and_leaves_nothing() {
+async fn failed_backup_reports_the_reason_and_leaves_no_files() {
     let folder = tempfile::tempdir().unwrap();
     let site = start(folder.path(), Engine::Sql, |_| {}).await;
     for (result, expected) in [
@@ -208,7 +208,7 @@ async fn lost_tasks_are_replaced_and_a_backup_that_takes_too_long_fails() {
 }
 
 #[tokio::test]
-async fn sql_restore_stops_servers_and_leaves_agents_and_datastore_alone() {
+async fn sql_restore_stops_servers_and_keeps_agents_and_datastore_running() {
     let folder = tempfile::tempdir().unwrap();
     let site = start(folder.path(), Engine::Sql, |config| config.kinds.agent.count = 2).await;
     let name = back_up(&site).await;
@@ -237,7 +237,7 @@ async fn sql_restore_stops_servers_and_leaves_agents_and_datastore_alone() {
 }
 
 #[tokio::test]
-async fn failed_sql_restore_starts_servers_only_with_whole_data() {
+async fn failed_sql_restore_starts_servers_only_with_complete_data() {
     let folder = tempfile::tempdir().unwrap();
     let site = start(folder.path(), Engine::Sql, |_| {}).await;
     let name = back_up(&site).await;
@@ -259,7 +259,7 @@ async fn failed_sql_restore_starts_servers_only_with_whole_data() {
         matches!(refused, Err(Refusal::OperationUnderWay(_))),
         "{refused:?}"
     );
-    // Also for the next daemon.
+    // The servers stay stopped under a new leader.
     let site = site.restarted(|_| {}).await;
     site.until("the reason", |view| {
         let mut reasons = view.waiting.iter().map(|waiting| &waiting.reason);
@@ -267,7 +267,7 @@ async fn failed_sql_restore_starts_servers_only_with_whole_data() {
     })
     .await;
     assert_eq!(site.tasks(Kind::Server), [""; 0]);
-    // Another restore is a way out.
+    // Another restore is allowed.
     restore(&site, folder.path(), &name).await;
     finish(&site, "broken again").await;
     until_phase(&site, Some(Phase::Held)).await;
@@ -315,7 +315,11 @@ async fn kvstore_starts_again_with_the_backup() {
     let datastore = site.tasks(Kind::Datastore);
     let site = site.restarted(|_| {}).await;
     site.until_settled().await;
-    assert_eq!(site.tasks(Kind::Datastore), datastore, "it is not replaced");
+    assert_eq!(
+        site.tasks(Kind::Datastore),
+        datastore,
+        "the datastore is not replaced"
+    );
 }
 
 #[tokio::test]
@@ -360,7 +364,7 @@ async fn kvstore_that_does_not_start_from_a_backup_gets_its_former_data_back() {
 }
 
 #[tokio::test]
-async fn operations_go_on_with_the_next_daemon_in_each_phase() {
+async fn operations_continue_under_a_new_leader_in_each_phase() {
     for engine in [Engine::Sql, Engine::Kvstore] {
         let folder = tempfile::tempdir().unwrap();
         let site = start(folder.path(), engine, |_| {}).await;
@@ -406,7 +410,7 @@ async fn operations_go_on_with_the_next_daemon_in_each_phase() {
 }
 
 #[tokio::test]
-async fn operations_that_are_not_possible_are_refused() {
+async fn operations_that_are_not_possible_are_rejected() {
     let site = Site::start(|_| {}).await;
     site.until_settled().await;
     let refused = site.ask(|reply| Command::BackUp { reply }).await;
@@ -417,12 +421,12 @@ async fn operations_that_are_not_possible_are_refused() {
     let name = back_up(&site).await;
     let datastore = site.tasks(Kind::Datastore).remove(0);
     site.scheduler.report_health(&datastore, false);
-    wait_for("the datastore to be known as unhealthy", async || {
+    wait_for("a backup to be rejected as unhealthy", async || {
         let refused = site.ask(|reply| Command::BackUp { reply }).await;
         if matches!(refused, Err(Refusal::DatastoreNotHealthy)) {
             return true;
         }
-        // It was asked before that.
+        // The backup began before the failed health check was processed.
         if phase(&site).is_some() {
             finish(&site, "failed").await;
         }

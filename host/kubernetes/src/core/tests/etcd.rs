@@ -1,5 +1,5 @@
-//! A scripted etcd cluster: its members are the running tasks of the datastore, as their script
-//! would start them.
+//! A scripted etcd cluster. Its members are the running tasks of the datastore, and start as their
+//! script would start them.
 
 use std::collections::BTreeSet;
 
@@ -12,22 +12,22 @@ use transom_scheduler::SchedulerApi;
 use super::site::{Outside, World};
 use crate::kvstore::{EtcdMember, Kvstore, KvstoreError, MemberStatus};
 
-/// The name of a member without a name.
+/// The name of a member that was started without a name.
 const SINGLE: &str = "default";
 
 #[derive(Debug, Default)]
 pub(super) struct Etcd {
     members: Vec<Member>,
-    /// The members in the data that a restore has set aside.
+    /// The members in the former data, which a restore has moved away.
     aside: Vec<Member>,
     /// Tasks that have been started.
     started: BTreeSet<TaskId>,
     next: u64,
-    /// Whether the API answers the daemon.
+    /// Whether the API does not answer the daemon.
     pub(super) silent: bool,
     /// Whether learners do not catch up.
     pub(super) slow: bool,
-    /// What happened, in words.
+    /// The events, in words.
     pub(super) done: Vec<String>,
     /// Whether several members ever had no quorum.
     pub(super) lost_quorum: bool,
@@ -52,7 +52,7 @@ impl Etcd {
         }
         if start == "return" || start == "revert" {
             let mut members = self.members.iter_mut();
-            // A single member in the original's form has etcd's own name.
+            // A single member in upstream's form has etcd's default name.
             let member = members.find(|member| member.name == name || member.name == SINGLE);
             let member = member.unwrap();
             (member.task, member.name) = (task.clone(), name.to_owned());
@@ -83,7 +83,7 @@ fn variable(task: &transom_cluster::v1::TaskInfo, name: &str) -> Option<String> 
 }
 
 impl World {
-    /// Brings the cluster to where the running tasks have brought it; returns those tasks.
+    /// Updates the cluster from the running tasks. Returns these tasks and their client ports.
     fn run_etcd(&self) -> Vec<(TaskId, u16)> {
         let scheduler = self.scheduler.lock().unwrap().clone().unwrap();
         let (launched, tasks) = (scheduler.launched(), scheduler.tasks());
@@ -106,7 +106,7 @@ impl World {
                 let line = info.command.as_ref().and_then(|command| command.value.as_deref());
                 let start = match line.unwrap_or_default() {
                     line if line.contains("snapshot restore") => "restore",
-                    // The data that a restore has set aside.
+                    // This command brings the former data back.
                     line if line.contains("former data") => "revert",
                     _ => &*start,
                 };
@@ -115,7 +115,7 @@ impl World {
         }
         let voters = etcd.members.iter().filter(|member| !member.learner);
         let alive = voters.clone().filter(|member| runs(&member.task)).count();
-        // A single member ends when the cluster is stopped.
+        // A single member may end without an error: the cluster is being stopped.
         let several = voters.clone().count() > 1;
         etcd.lost_quorum |= several && alive <= voters.count() / 2;
         running
@@ -184,7 +184,7 @@ impl Kvstore for Outside {
             .0
             .etcd_status(address)
             .ok_or_else(|| refused(503, "silent"))?;
-        assert_ne!(asked.id, id, "a member is not asked to remove itself");
+        assert_ne!(asked.id, id, "a member must not be called to remove itself");
         if !has_leader {
             return Err(refused(503, "no leader"));
         }

@@ -1,4 +1,4 @@
-//! Where a member that waits may run.
+//! Explanations of where a pending member may run.
 
 use http::StatusCode;
 use transom_framework::Placements;
@@ -6,7 +6,7 @@ use transom_framework::Placements;
 use super::Site;
 use crate::kind::Kind;
 
-/// Fails unless the explanation of a member is refused so.
+/// Asserts that the explanation of a member is rejected with this status and this part of the message.
 async fn is_refused(site: &Site, id: &str, status: StatusCode, part: &str) {
     let error = site.explainer.explain(id).await.expect_err(id);
     assert_eq!(error.status(), status, "{id}: {}", error.message());
@@ -14,7 +14,7 @@ async fn is_refused(site: &Site, id: &str, status: StatusCode, part: &str) {
 }
 
 #[tokio::test]
-async fn member_that_waits_is_explained_with_the_run_spec_of_its_request() {
+async fn pending_member_is_explained_with_the_run_spec_of_its_request() {
     let site = Site::start(|_| {}).await;
     site.until_settled().await;
     site.scheduler.set_immediate_launches(false);
@@ -41,7 +41,7 @@ async fn member_that_waits_is_explained_with_the_run_spec_of_its_request() {
 }
 
 #[tokio::test]
-async fn member_that_waits_for_no_agent_is_refused_with_the_reason() {
+async fn member_that_is_not_requested_is_rejected_with_the_reason() {
     let site = Site::start(|config| config.kinds.agent.count = 0).await;
     site.until("a server", |view| view.running(Kind::Server) == 1)
         .await;
@@ -57,7 +57,7 @@ async fn member_that_waits_for_no_agent_is_refused_with_the_reason() {
 }
 
 #[tokio::test]
-async fn check_of_a_member_is_not_made_here() {
+async fn checks_of_members_cannot_be_executed_for_operators() {
     let site = Site::start(|_| {}).await;
     site.until_settled().await;
     let view = site.views.get();

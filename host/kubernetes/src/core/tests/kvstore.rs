@@ -27,14 +27,14 @@ async fn start(count: u32) -> Site {
 
 const NAMES: [&str; 3] = ["m3sdatastore", "m3sdatastore-1", "m3sdatastore-2"];
 
-/// What happened to the etcd cluster, and whether it always had a quorum.
+/// The events of the etcd cluster since the last call. Asserts that it always had a quorum.
 fn done(site: &Site) -> Vec<String> {
     let mut etcd = site.world.etcd.lock().unwrap();
     assert!(!etcd.lost_quorum, "{etcd:?}");
     std::mem::take(&mut etcd.done)
 }
 
-/// The addresses of the datastore that the running server was given.
+/// The addresses of the datastore in the environment of the running server.
 fn server_endpoint(site: &Site) -> String {
     let server = site.tasks(Kind::Server).remove(0);
     let launched = site.scheduler.launched();
@@ -127,7 +127,7 @@ async fn a_kvstore_grows_from_one_member_and_shrinks_to_it() {
         view.ready && view.tasks.datastore.len() == 3
     })
     .await;
-    // The single member had no port for others: its only restart.
+    // The single member had no port for other members, so it is restarted once.
     let expected = [
         "single default",
         "return m3sdatastore",
@@ -145,12 +145,12 @@ async fn a_kvstore_grows_from_one_member_and_shrinks_to_it() {
     assert_eq!(
         site.views.get().tasks.datastore[0].id,
         grown[0].id,
-        "the first one stays"
+        "the first member stays"
     );
 }
 
 #[tokio::test]
-async fn a_silent_api_delays_a_removal_only_while_the_quorum_stays() {
+async fn without_an_answer_of_the_api_members_are_removed_only_while_the_quorum_remains() {
     let site = Site::start(|config| {
         kvstore(3)(config);
         config.orchestrator.drain_timeout = Duration::from_millis(200);
@@ -167,7 +167,7 @@ async fn a_silent_api_delays_a_removal_only_while_the_quorum_stays() {
         view.tasks.datastore.len() == 2 && view.waiting.iter().any(|it| it.reason == reason)
     })
     .await;
-    // The task that has ended is still a member.
+    // The member whose task has ended is still in the etcd cluster.
     assert_eq!(site.world.etcd_names().len(), 3);
     site.world.etcd.lock().unwrap().silent = false;
     site.until("one member", |view| view.ready && view.tasks.datastore.len() == 1)
@@ -177,7 +177,7 @@ async fn a_silent_api_delays_a_removal_only_while_the_quorum_stays() {
 }
 
 #[tokio::test]
-async fn members_that_all_ended_return_to_their_data() {
+async fn if_all_members_have_ended_they_return_to_their_data() {
     let site = start(3).await;
     done(&site);
     site.scheduler.set_immediate_launches(false);
@@ -249,7 +249,7 @@ async fn a_stopped_kvstore_starts_again_from_its_first_member() {
 }
 
 #[tokio::test]
-async fn a_kvstore_without_a_quorum_ends_on_request_and_returns_as_it_was() {
+async fn a_kvstore_without_a_quorum_can_be_stopped_and_started_with_all_members() {
     let site = start(3).await;
     done(&site);
     site.scheduler.set_immediate_launches(false);
@@ -275,7 +275,7 @@ async fn a_kvstore_without_a_quorum_ends_on_request_and_returns_as_it_was() {
 }
 
 #[tokio::test]
-async fn a_member_whose_host_stays_away_is_replaced_when_the_quorum_is_back() {
+async fn a_member_whose_host_does_not_return_is_replaced_when_the_quorum_is_restored() {
     let site = Site::start(|config| {
         kvstore(3)(config);
         config.orchestrator.node_timeout = Duration::from_millis(500);
@@ -310,7 +310,7 @@ async fn a_member_whose_host_stays_away_is_replaced_when_the_quorum_is_back() {
 }
 
 #[tokio::test]
-async fn a_member_that_does_not_catch_up_holds_the_next_one_up() {
+async fn the_next_member_waits_until_the_last_one_has_caught_up() {
     let site = Site::start(kvstore(5)).await;
     site.world.etcd.lock().unwrap().slow = true;
     site.until("the reason", |view| {
@@ -329,7 +329,7 @@ async fn a_member_that_does_not_catch_up_holds_the_next_one_up() {
 }
 
 #[tokio::test]
-async fn a_command_of_the_configuration_runs_one_datastore() {
+async fn a_datastore_with_a_configured_command_cannot_have_several_members() {
     let site = Site::start(|config| {
         kvstore(1)(config);
         config.containers.enabled = false;

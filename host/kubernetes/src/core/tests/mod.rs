@@ -56,7 +56,7 @@ async fn scaled_counts_survive_a_restart_unless_the_configured_count_changes() {
     let before = site.tasks(Kind::Agent);
     let former = Arc::clone(&site.views);
     let site = site.restarted(|_| {}).await;
-    // No request sees other counts, neither while a daemon stops leading nor when one begins to.
+    // The views of the former leader and of the new one never show other counts.
     assert_eq!(former.get().wanted, counts(1, 1, 3));
     assert_eq!(site.views.get().wanted, counts(1, 1, 3));
     site.until_settled().await;
@@ -86,7 +86,7 @@ async fn agents_are_drained_and_their_nodes_removed_before_they_end() {
 }
 
 #[tokio::test]
-async fn counts_that_cannot_be_are_rejected() {
+async fn impossible_counts_are_rejected() {
     let site = Site::start(|_| {}).await;
     let rejected = site.scale(Kind::Agent, 101).await;
     assert!(
@@ -161,14 +161,14 @@ async fn a_rejected_script_starts_nothing_and_the_reason_is_shown() {
     .await;
     assert_eq!(site.tasks(Kind::Agent).len(), 1);
     *site.world.rejection.lock().unwrap() = None;
-    // Another component serves.
+    // Another component enters service.
     site.world.script.send_replace("#!/bin/sh\nexec \"$@\"\n");
     site.until("two agents", |view| view.ready && view.running(Kind::Agent) == 2)
         .await;
 }
 
 #[tokio::test]
-async fn a_pending_task_gets_the_script_of_the_component_that_serves() {
+async fn a_pending_task_gets_the_script_of_the_component_in_service() {
     let site = Site::start(|_| {}).await;
     site.until_settled().await;
     site.scheduler.set_immediate_launches(false);
@@ -181,11 +181,14 @@ async fn a_pending_task_gets_the_script_of_the_component_that_serves() {
     // Without a component the request is withdrawn.
     *site.world.rejection.lock().unwrap() = Some("no plugin".to_owned());
     site.world.script.send_replace("#!/bin/sh\n# gone\n");
-    wait_for("the withdrawal", async || site.scheduler.submitted().is_empty()).await;
+    wait_for("the withdrawal of the request", async || {
+        site.scheduler.submitted().is_empty()
+    })
+    .await;
 }
 
 #[tokio::test]
-async fn a_component_that_is_replaced_while_it_prepares_a_script_does_not_decide() {
+async fn the_result_of_a_component_that_was_replaced_in_the_meantime_is_discarded() {
     let site = Site::start(|_| {}).await;
     site.until_settled().await;
     site.scheduler.set_immediate_launches(false);
@@ -199,7 +202,7 @@ async fn a_component_that_is_replaced_while_it_prepares_a_script_does_not_decide
     };
     let before = prepared(&site);
     site.scale(Kind::Agent, 2).await.unwrap();
-    wait_for("the former component", async || prepared(&site) > before).await;
+    wait_for("the call of the former one", async || prepared(&site) > before).await;
     *site.world.rejection.lock().unwrap() = None;
     site.world.script.send_replace("#!/bin/sh\n# another\n");
     // The core handles the request after the change of the component.
@@ -278,7 +281,7 @@ async fn nodes_are_cordoned_and_uncordoned_on_request() {
         site.ask(|reply| Command::Cordon { cordoned, reply })
             .await
             .unwrap();
-        wait_for("the nodes", async || {
+        wait_for("the nodes to change", async || {
             let nodes = site.world.nodes.lock().unwrap();
             let agents = site.tasks(Kind::Agent);
             let mut nodes = nodes
@@ -364,7 +367,7 @@ async fn the_framework_id_is_dropped_only_if_the_master_does_not_list_it() {
 }
 
 #[tokio::test]
-async fn while_the_api_is_silent_no_agent_is_replaced() {
+async fn no_agent_is_replaced_while_the_api_does_not_answer() {
     let site = Site::start(|config| {
         config.kinds.agent.count = 2;
         config.orchestrator.node_timeout = Duration::from_hours(1);
@@ -383,7 +386,7 @@ async fn while_the_api_is_silent_no_agent_is_replaced() {
 }
 
 #[tokio::test]
-async fn short_silences_of_the_api_do_not_keep_an_agent_whose_node_is_away() {
+async fn an_agent_without_a_node_is_replaced_despite_short_outages_of_the_api() {
     let site = Site::start(|config| {
         config.kinds.agent.count = 2;
         config.orchestrator.node_timeout = Duration::from_secs(1);

@@ -1,4 +1,4 @@
-//! Restores into a kvstore of several members, and after a restore that is stuck.
+//! Restores into a kvstore of several members, and restores after one that is stuck.
 
 use std::path::Path;
 
@@ -19,14 +19,14 @@ async fn three_members(folder: &Path) -> (Site, String) {
     (site, name)
 }
 
-/// One member gets the backup, and the others join it.
+/// The events of a restore: one member gets the backup, and the others join it.
 const RESTORED: [&str; 3] = [
     "restore m3sdatastore",
     "join m3sdatastore-1",
     "join m3sdatastore-2",
 ];
 
-/// The datastore is healthy, and the restore ends.
+/// Reports the datastore as healthy, and waits until the restore has ended.
 async fn finish_restore(site: &Site) {
     finish(site, "done").await;
     until_phase(site, None).await;
@@ -37,7 +37,7 @@ fn happened(site: &Site) -> Vec<String> {
     std::mem::take(&mut site.world.etcd.lock().unwrap().done)
 }
 
-/// Both other members are lost with their agents, which have no room for others.
+/// Ends both other members, and launches no replacements.
 async fn lose_quorum(site: &Site) {
     site.scheduler.set_immediate_launches(false);
     for member in &site.views.get().tasks.datastore[1..] {
@@ -68,24 +68,24 @@ async fn first_member_gets_the_backup_and_the_others_join_it() {
     let members = site.tasks(Kind::Datastore);
     let site = site.restarted(|_| {}).await;
     site.until_settled().await;
-    assert_eq!(site.tasks(Kind::Datastore), members, "none is replaced");
+    assert_eq!(site.tasks(Kind::Datastore), members, "no member is replaced");
 }
 
 #[tokio::test]
-async fn a_kvstore_that_has_lost_its_quorum_is_restored_from_the_member_that_is_left() {
+async fn a_kvstore_without_a_quorum_is_restored_on_the_host_of_the_remaining_member() {
     let folder = tempfile::tempdir().unwrap();
     let (site, name) = three_members(folder.path()).await;
     lose_quorum(&site).await;
     restore(&site, folder.path(), &name).await;
     let request = requested(&site, "m3s:datastore").await;
     let constraints = format!("{:?}", request.spec.constraints);
-    assert!(constraints.contains("LIKE"), "it has former data: {constraints}");
+    assert!(constraints.contains("LIKE"), "bound to its host: {constraints}");
     finish_restore(&site).await;
     assert_eq!(happened(&site), RESTORED);
 }
 
 #[tokio::test]
-async fn a_kvstore_without_a_member_is_restored_on_any_agent() {
+async fn a_kvstore_without_running_members_is_restored_on_any_agent() {
     let folder = tempfile::tempdir().unwrap();
     let (site, name) = three_members(folder.path()).await;
     lose_quorum(&site).await;
@@ -103,7 +103,7 @@ async fn a_kvstore_without_a_member_is_restored_on_any_agent() {
     let request = requested(&site, "m3s:datastore").await;
     let constraints = format!("{:?}", request.spec.constraints);
     assert!(!constraints.contains("LIKE"), "{constraints}");
-    // The next daemon goes on with the same member.
+    // A new leader continues with the same member.
     let site = site.restarted(|_| {}).await;
     finish_restore(&site).await;
     assert_eq!(happened(&site), RESTORED);

@@ -1,4 +1,4 @@
-//! Changes of image or command, one node after the other.
+//! Rolling changes of image or command, one node after the other.
 
 use std::sync::atomic::Ordering;
 use std::time::Duration;
@@ -8,7 +8,8 @@ use transom_testkit::wait_for;
 use super::site::Site;
 use crate::kind::Kind;
 
-/// Three agents, and a change of their command.
+/// Starts three agents and then changes their command. Returns their tasks before the change. `broken`:
+/// the nodes of new tasks do not register.
 async fn changed(broken: bool) -> (Site, Vec<String>) {
     let site = Site::start(|config| config.kinds.agent.count = 3).await;
     site.until_settled().await;
@@ -17,13 +18,13 @@ async fn changed(broken: bool) -> (Site, Vec<String>) {
     (with_other_command(site).await, before)
 }
 
-/// The agents' command has changed.
+/// Restarts the daemon with another command for agents.
 async fn with_other_command(site: Site) -> Site {
     site.restarted(|config| config.orchestrator.agent_command += " --debug")
         .await
 }
 
-/// The former command is back.
+/// Restarts the daemon with the former command for agents.
 async fn with_former_command(site: Site) -> Site {
     site.restarted(|config| {
         let command = &mut config.orchestrator.agent_command;
@@ -38,7 +39,7 @@ fn kept(site: &Site, before: &[String]) -> usize {
 }
 
 #[tokio::test]
-async fn a_change_that_breaks_agents_takes_one_and_its_revocation_mends_it() {
+async fn a_change_that_breaks_agents_affects_only_one_and_can_be_reverted() {
     let (site, before) = changed(true).await;
     site.until("the reason of the halt", |view| {
         let mut reasons = view.waiting.iter().map(|waiting| &waiting.reason);
@@ -46,7 +47,7 @@ async fn a_change_that_breaks_agents_takes_one_and_its_revocation_mends_it() {
     })
     .await;
     assert_eq!(kept(&site, &before), 2);
-    // More turns change nothing.
+    // Further turns of the core change nothing.
     site.scale(Kind::Server, 1).await.unwrap();
     assert_eq!(kept(&site, &before), 2);
 
@@ -77,7 +78,7 @@ async fn a_halted_change_resumes_when_the_node_is_ready() {
 }
 
 #[tokio::test]
-async fn a_drain_that_another_daemon_began_is_finished() {
+async fn a_drain_that_a_former_leader_began_is_finished() {
     let site = Site::start(|config| config.kinds.agent.count = 3).await;
     site.until_settled().await;
     *site.world.stuck_drains.lock().unwrap() = true;
@@ -88,12 +89,16 @@ async fn a_drain_that_another_daemon_began_is_finished() {
     let site = site.restarted(|_| {}).await;
     site.until_settled().await;
     wait_for("all drains", async || site.world.drains().len() == 4).await;
-    assert_eq!(site.world.drains()[1], first[0], "the same node goes on");
+    assert_eq!(
+        site.world.drains()[1],
+        first[0],
+        "the drain of the same node continues"
+    );
     site.until_settled().await;
 }
 
 #[tokio::test]
-async fn a_drain_that_another_daemon_began_is_lifted_if_the_agent_stays() {
+async fn a_drain_that_a_former_leader_began_is_cancelled_if_the_agent_stays() {
     let site = Site::start(|config| config.kinds.agent.count = 2).await;
     site.until_settled().await;
     let before = site.tasks(Kind::Agent);
@@ -120,19 +125,19 @@ async fn a_drain_that_another_daemon_began_is_lifted_if_the_agent_stays() {
     .await;
     assert!(
         site.world.nodes.lock().unwrap()[by_hand].cordoned,
-        "it was no drain"
+        "a node that was cordoned by hand stays cordoned"
     );
     assert_eq!(site.tasks(Kind::Agent), before);
 }
 
 #[tokio::test]
-async fn counts_that_change_during_the_start_apply() {
+async fn counts_that_change_while_the_cluster_starts_are_applied() {
     let site = Site::start(|config| {
         config.kinds.agent.count = 2;
         config.heartbeat_interval = Duration::from_millis(20);
     })
     .await;
-    // No server answers yet.
+    // At this time no server answers yet.
     site.scale(Kind::Agent, 4).await.unwrap();
     site.scale(Kind::Server, 2).await.unwrap();
     site.scale(Kind::Agent, 1).await.unwrap();

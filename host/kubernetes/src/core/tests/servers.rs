@@ -1,4 +1,4 @@
-//! Two servers, of which clients use one.
+//! Two servers, one of which clients use.
 
 use std::sync::atomic::Ordering;
 use std::time::Duration;
@@ -16,8 +16,8 @@ fn serving(view: &View) -> Option<String> {
     Some(task.trim().to_owned())
 }
 
-/// Two servers that are being replaced, and that write no client configuration from then on; the one
-/// that clients use, and the other one.
+/// Starts two servers and requests their replacement; new servers write no client configuration.
+/// Returns the server that clients use, and the other one.
 async fn replaced(drain_timeout: Duration) -> (Site, String, String) {
     let site = Site::start(|config| {
         config.kinds.server.count = 2;
@@ -39,7 +39,7 @@ async fn replaced(drain_timeout: Duration) -> (Site, String, String) {
 }
 
 #[tokio::test]
-async fn a_server_that_clients_use_ends_when_another_one_s_configuration_is_served() {
+async fn a_server_that_clients_use_ends_when_the_configuration_of_another_one_is_served() {
     let (site, used, other) = replaced(Duration::from_mins(5)).await;
     site.until("the reason", |view| {
         let mut reasons = view.waiting.iter().map(|waiting| &waiting.reason);
@@ -58,26 +58,26 @@ async fn a_server_that_clients_use_ends_when_another_one_s_configuration_is_serv
     let now = serving(&site.views.get()).unwrap();
     assert!(
         tasks.contains(&now),
-        "the one that was there before the last one: {now}"
+        "clients use the first replacement, which existed before: {now}"
     );
 }
 
 #[tokio::test]
-async fn a_server_that_clients_use_waits_for_another_one_no_longer_than_a_drain() {
+async fn a_server_that_clients_use_waits_for_another_one_at_most_the_drain_timeout() {
     let (site, used, _) = replaced(Duration::from_millis(200)).await;
-    site.until("its end", |view| {
+    site.until("the server's end", |view| {
         view.tasks.server.iter().all(|task| task.id != used)
     })
     .await;
     site.world.unwritten.store(false, Ordering::SeqCst);
-    site.until("another one", |view| {
+    site.until("the configuration of another server", |view| {
         view.ready && serving(view).is_some_and(|now| now != used)
     })
     .await;
 }
 
 #[tokio::test]
-async fn a_server_on_an_unreachable_agent_is_replaced_and_holds_up_nothing() {
+async fn a_server_on_an_unreachable_agent_is_replaced_and_ends_when_the_agent_returns() {
     let site = Site::start(|config| {
         config.kinds.server.count = 2;
         config.orchestrator.node_timeout = Duration::from_millis(500);
@@ -86,7 +86,7 @@ async fn a_server_on_an_unreachable_agent_is_replaced_and_holds_up_nothing() {
     site.until_settled().await;
     let used = serving(&site.views.get()).unwrap();
     site.scheduler.update(&used, TaskState::Unreachable, None);
-    site.until("another one", |view| {
+    site.until("the configuration of another server", |view| {
         let others = view.tasks.server.iter().all(|task| task.id != used);
         view.ready && others && serving(view).is_some_and(|now| now != used)
     })
@@ -95,7 +95,7 @@ async fn a_server_on_an_unreachable_agent_is_replaced_and_holds_up_nothing() {
 
     // Its agent returns.
     site.scheduler.update(&used, TaskState::Running, None);
-    site.until("its end", |_| !site.tasks(Kind::Server).contains(&used))
+    site.until("the server's end", |_| !site.tasks(Kind::Server).contains(&used))
         .await;
     assert_eq!(site.tasks(Kind::Server).len(), 2);
 }

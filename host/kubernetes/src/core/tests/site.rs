@@ -42,7 +42,7 @@ use crate::view::{View, Views};
 pub(super) const CLIENT_CONFIG: &str =
     "clusters:\n- cluster:\n    server: https://127.0.0.1:6443\n  name: default\nkind: Config\n";
 
-/// What each agent has for pods.
+/// The resources of each agent for pods.
 const ALLOCATABLE: Resources = Resources {
     cpu_millis: 1000,
     memory: 1 << 30,
@@ -56,19 +56,19 @@ pub(super) struct World {
     /// Tasks whose nodes do not register.
     pub(super) without_node: Mutex<BTreeSet<String>>,
     pub(super) scheduler: Mutex<Option<Arc<ScriptedScheduler>>>,
-    /// What happened to nodes, in words.
+    /// The events of nodes, in words.
     pub(super) done: Mutex<Vec<String>>,
-    /// The requests of the pods, in CPUs: each runs alone on an agent, while there is one without.
+    /// The requests of the pods, in CPUs. Each pod runs on a free agent, if there is one.
     pub(super) pods: Mutex<Vec<u64>>,
     /// Why the pods are not listed.
     pub(super) unlisted: Mutex<Option<&'static str>>,
-    /// Nodes that take no pods.
+    /// Nodes that accept no pods.
     pub(super) reserved: Mutex<BTreeSet<String>>,
     /// Whether further nodes do not register.
     pub(super) no_new_nodes: AtomicBool,
     /// Whether drains do not end.
     pub(super) stuck_drains: Mutex<bool>,
-    /// Whether the API answers.
+    /// Whether the API does not answer.
     pub(super) silent: Mutex<bool>,
     /// Why the component rejects scripts.
     pub(super) rejection: Mutex<Option<String>>,
@@ -89,7 +89,7 @@ pub(super) struct World {
 }
 
 impl World {
-    /// Every running server and agent is a ready node.
+    /// Registers a ready node for every running server and agent.
     pub(super) fn register(&self) {
         let scheduler = self.scheduler.lock().unwrap().clone();
         let Some(scheduler) = scheduler else { return };
@@ -119,7 +119,7 @@ impl World {
         }
     }
 
-    /// Each pod on an agent's node of its own, by name; the others wait.
+    /// Places each pod on a separate node of an agent, in the order of names. The remaining pods wait.
     fn placed(&self) -> Pods {
         let agents: Vec<String> = {
             let scheduler = self.scheduler.lock().unwrap().clone().unwrap();
@@ -248,7 +248,7 @@ fn no_answer(request: &str) -> OrchestratorError {
     }
 }
 
-/// The parts that a core is given.
+/// The dependencies of a core, implemented by the world.
 #[derive(Clone, Debug)]
 pub(super) struct Outside(pub(super) Arc<World>);
 
@@ -278,7 +278,7 @@ impl Cluster for Outside {
         Ok(files
             .get(&(file.task.to_string(), file.path.to_owned()))
             .map(|data| FileBytes {
-                // Agents return less than they are asked for.
+                // Agents may return less than requested.
                 data: data
                     .iter()
                     .skip(usize::try_from(offset).unwrap())
@@ -410,7 +410,7 @@ impl Site {
         }
     }
 
-    /// Another core on the same store and tasks, as after a restart of the daemon.
+    /// Starts another core with the same store and tasks, as after a restart of the daemon.
     pub(super) async fn restarted(self, change: impl FnOnce(&mut Config)) -> Self {
         self.token.cancel();
         self.running.await.unwrap();

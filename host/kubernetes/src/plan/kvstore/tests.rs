@@ -1,4 +1,4 @@
-//! Tables of etcd clusters and the steps that follow.
+//! Tables of etcd clusters and the expected steps.
 
 use super::super::tests::{POLICY, at, goal, member, observed};
 use super::super::{Observed, Plan, next_steps};
@@ -37,7 +37,7 @@ fn old(member: Member) -> Member {
     Member { old: true, ..member }
 }
 
-/// It is about to end and runs still.
+/// The member, about to end and still running.
 fn ending(member: Member) -> Member {
     Member {
         leaving: true,
@@ -93,8 +93,8 @@ fn end(number: u32, why: Why) -> Step {
     }
 }
 
-/// A situation: the wanted count, the etcd cluster, the members; the steps, and a part of the reason
-/// why there are no others.
+/// A name, the situation (wanted count, etcd cluster, members), and the expected plan: the steps, and a
+/// part of the reason why other steps wait.
 type Case = (&'static str, u32, Kvstore, Vec<Member>, Vec<Step>, &'static str);
 
 fn check(cases: Vec<Case>) {
@@ -159,7 +159,7 @@ fn members_start_one_after_the_other() {
             vec![],
             "joins the kvstore when member 2 is healthy",
         ),
-        // The single member had no port for others.
+        // The single member has no port for other members.
         (
             "one of the former form",
             3,
@@ -168,7 +168,7 @@ fn members_start_one_after_the_other() {
             vec![end(0, Why::Changed)],
             "",
         ),
-        // Another one that joined now would not find it.
+        // A member that joined now could not reach it.
         (
             "the former form ends",
             3,
@@ -210,7 +210,7 @@ fn a_lost_member_leaves_etcd_before_another_one_joins() {
 }
 
 #[test]
-fn without_a_quorum_nothing_is_moved_and_members_return_to_their_data() {
+fn without_a_quorum_no_member_is_replaced_and_ended_members_return_to_their_data() {
     let lost = |numbers: &[u32]| Kvstore {
         stale: numbers.iter().map(|number| etcd(*number)).collect(),
         absent: absent(numbers),
@@ -269,7 +269,7 @@ fn without_a_quorum_nothing_is_moved_and_members_return_to_their_data() {
             3,
             kvstore(3),
             vec![voter(0), old(sick(1)), sick(2)],
-            // It may be of no use for a moment only.
+            // It may be unhealthy only temporarily.
             vec![],
             sick_reason,
         ),
@@ -393,14 +393,18 @@ fn members_leave_one_at_a_time_and_keep_the_quorum() {
         ),
     ]);
     let late = plan_at(350, 1, silent(50), three());
-    assert_eq!(late.steps, [end(2, Why::Surplus)], "two of three are left");
+    assert_eq!(
+        late.steps,
+        [end(2, Why::Surplus)],
+        "two of three voters remain healthy"
+    );
     let one_ends = vec![voter(0), voter(1), ending(voter(2))];
     let next = plan_at(350, 1, silent(50), one_ends);
-    assert_eq!(next.steps, [], "one of three would be left");
+    assert_eq!(next.steps, [], "only one of three voters would remain healthy");
 }
 
 #[test]
-fn changed_members_are_replaced_one_by_one_while_all_are_well() {
+fn changed_members_are_replaced_one_by_one_while_all_are_healthy() {
     let all_old = || vec![old(voter(0)), old(voter(1)), old(voter(2))];
     let mut one_starts = all_old();
     one_starts[0] = learner(0);

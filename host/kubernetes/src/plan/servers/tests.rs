@@ -1,4 +1,4 @@
-//! Situations of the server that clients use, and the steps that follow.
+//! Situations of the server that clients use, and the expected steps.
 
 use super::super::tests::{POLICY, at, goal, member, observed};
 use super::super::{Condition, Observed, Plan, next_steps};
@@ -30,12 +30,12 @@ fn remove(number: u32, why: Why) -> Step {
 }
 
 #[test]
-fn the_server_that_clients_use_is_replaced_last_and_after_another_one_serves_them() {
+fn the_server_that_clients_use_is_replaced_last_and_after_a_hand_over() {
     let both = servers(vec![old(serving(0)), old(member(1))]);
     assert_eq!(
         plan(2, &both).steps,
         [remove(1, Why::Changed)],
-        "though it is younger"
+        "the other server, although it is younger"
     );
 
     let last = servers(vec![old(serving(0)), member(2)]);
@@ -49,7 +49,7 @@ fn the_server_that_clients_use_is_replaced_last_and_after_another_one_serves_the
 }
 
 #[test]
-fn clients_go_to_a_server_that_stays() {
+fn clients_are_handed_over_to_a_server_that_stays() {
     let three = servers(vec![old(serving(0)), old(member(1)), member(2)]);
     assert_eq!(plan(3, &three).steps, [remove(1, Why::Changed)]);
     let successor = |observed: &Observed| {
@@ -63,7 +63,11 @@ fn clients_go_to_a_server_that_stays() {
         };
         planner.successor(&observed.members.server[0])
     };
-    assert_eq!(successor(&three), Some(2), "not the one that is replaced as well");
+    assert_eq!(
+        successor(&three),
+        Some(2),
+        "not the server that is replaced as well"
+    );
 
     let staging = Member {
         condition: Condition::Staging,
@@ -77,7 +81,7 @@ fn clients_go_to_a_server_that_stays() {
 }
 
 #[test]
-fn a_server_waits_for_another_one_no_longer_than_a_drain_takes() {
+fn a_server_waits_for_the_hand_over_at_most_the_drain_timeout() {
     let mut seen = servers(vec![old(serving(0)), member(1)]);
     seen.hand_over_since = Some(at(701));
     let waiting = plan(2, &seen);
@@ -88,7 +92,7 @@ fn a_server_waits_for_another_one_no_longer_than_a_drain_takes() {
 }
 
 #[test]
-fn a_server_that_is_alone_or_does_not_answer_is_not_waited_for() {
+fn a_server_that_is_alone_or_does_not_answer_is_replaced_without_a_hand_over() {
     let alone = servers(vec![old(serving(0))]);
     assert_eq!(plan(1, &alone).steps, [remove(0, Why::Changed)]);
     let silent = Member {
@@ -103,7 +107,7 @@ fn a_server_that_is_alone_or_does_not_answer_is_not_waited_for() {
 }
 
 #[test]
-fn of_servers_that_are_too_many_the_one_that_clients_use_stays() {
+fn the_server_that_clients_use_is_not_removed_as_surplus() {
     let seen = servers(vec![member(0), member(1), serving(2)]);
     assert_eq!(
         plan(1, &seen).steps,
@@ -112,6 +116,6 @@ fn of_servers_that_are_too_many_the_one_that_clients_use_stays() {
     assert_eq!(
         plan(0, &seen).steps.len(),
         3,
-        "all end, and none waits for another"
+        "all servers end without a hand-over"
     );
 }

@@ -1,4 +1,4 @@
-//! The script, with programs in the place of etcd's.
+//! The script, with fake programs instead of etcd's.
 
 use std::fs;
 use std::os::unix::fs::PermissionsExt;
@@ -7,7 +7,7 @@ use std::process::{Command, Output};
 
 use super::SCRIPT;
 
-/// Answers as etcd 3.4 does, and notes which member is promoted.
+/// A fake `etcdctl` that answers like etcd 3.4, and records which member is promoted.
 const ETCDCTL: &str = r#"#!/bin/sh
 case "$*" in
 *"member list"*) echo "e932a1d24e29e0d0, started, kv, http://h0:1, http://h0:2, false" ;;
@@ -22,7 +22,7 @@ case "$*" in
 *) echo "unexpected: $*" >&2 && exit 1 ;;
 esac
 "#;
-/// Runs until the member is promoted, but not for ever.
+/// A fake `etcd` that runs until the member is promoted, with a limit.
 const ETCD: &str = r#"#!/bin/sh
 left=100
 until [ -e promoted ] || [ "$left" = 0 ]; do
