@@ -53,8 +53,8 @@ impl From<ActorError> for ApiError {
 /// Sends a request to an actor and waits for its reply.
 ///
 /// # Errors
-/// The actor's own error, [`ActorError::Stopped`] when it has ended, [`ActorError::TimedOut`] after
-/// `timeout`.
+/// The error that the actor replied with, [`ActorError::Stopped`] if the actor has ended, or
+/// [`ActorError::TimedOut`] after `timeout`.
 pub async fn ask<C, T, E: From<ActorError>>(
     actor: &mpsc::Sender<C>,
     timeout: Duration,
@@ -80,7 +80,7 @@ mod tests {
     const TIMEOUT: Duration = Duration::from_secs(20);
 
     #[tokio::test(start_paused = true)]
-    async fn ask_returns_the_reply_or_why_there_is_none() {
+    async fn ask_returns_the_reply_or_an_error() {
         let (actor, mut requests) = mpsc::channel::<Request>(1);
         let (answer, ()) = tokio::join!(ask(&actor, TIMEOUT, |reply| reply), async {
             let _ = requests.recv().await.unwrap().send(Ok(7));

@@ -1,8 +1,9 @@
 //! Explanations of placements for operators: which agents may run a task of a service, and why
-//! others may not. Only the leader knows agents and tasks, so only it explains.
+//! others may not. Only the leader knows agents and tasks, so only the leader can explain.
 //!
-//! Nothing here decides: the scheduler makes the question that it would ask in a round, and the
-//! matchers that serve answer it. Nothing changes, either: no call counts for a plugin.
+//! This module makes no decision of its own. The scheduler builds the query that it would send in a
+//! matching round, and the matchers in service evaluate it. An explanation has no side effects: its
+//! calls count neither in a plugin's metrics nor for its health.
 
 use std::fmt;
 use std::sync::Arc;
@@ -18,7 +19,7 @@ use transom_web::ApiError;
 
 use crate::Leader;
 
-/// Timeout of a question to the scheduler.
+/// Timeout of a query to the scheduler.
 const SCHEDULER_TIMEOUT: Duration = Duration::from_secs(10);
 /// Timeout of the matchers.
 const MATCHER_TIMEOUT: Duration = Duration::from_secs(30);
@@ -35,22 +36,23 @@ pub struct PlacementExplanation {
     pub matchers: MatcherExplanation,
 }
 
-/// What a service explains of its tasks.
+/// Explains where the tasks of a service may run.
 #[async_trait]
 pub trait Placements: fmt::Debug + Send + Sync {
-    /// Which agents may run what the service calls `id`.
+    /// Explains which agents may run the app, job or member with this id.
     ///
     /// # Errors
     /// 400 for an invalid id, 404 for an unknown one, 409 for a task that is not pending where the
     /// service explains pending ones only, 503 while this daemon does not lead or is busy.
     async fn explain(&self, id: &str) -> Result<PlacementExplanation, ApiError>;
 
-    /// Why no attempt of a check of this task can be made for an operator; `None`: it is not a task
-    /// of this service, or the service makes them.
+    /// The reason why an operator cannot have a check of this task executed; `None`: the task is not
+    /// of this service, or the service itself executes its checks.
     fn without_probe(&self, task: &str) -> Option<String>;
 }
 
-/// Which agents may run one more instance of a run spec, whose id the service calls it by.
+/// Explains which agents may run one more instance of a run spec. The explanation has the run
+/// spec's id.
 ///
 /// # Errors
 /// 503 if the scheduler or the matchers do not answer.
@@ -63,8 +65,8 @@ pub async fn explain_run_spec(
     explained.ok_or_else(no_answer)
 }
 
-/// Which agents may run a task that is requested and not launched yet; `None`: it is not pending.
-/// `id`: what the service calls it.
+/// Explains which agents may run a task that is requested and not launched yet; `None`: it is not
+/// pending. `id`: the service's id for the task.
 ///
 /// # Errors
 /// 503 if the scheduler or the matchers do not answer.
@@ -107,8 +109,7 @@ fn no_answer() -> ApiError {
 }
 
 impl<H> Leader<H> {
-    /// The handles of the leader, for an operator at the admin port, whose requests are not
-    /// forwarded.
+    /// The handles of the leader, for a request at the admin port, which is never forwarded.
     ///
     /// # Errors
     /// 503 with the leader's address, if there is a leader.

@@ -1,12 +1,12 @@
 //! Requests to a daemon that does not lead.
 //!
 //! The policy of a service decides by method and path: a standby answers a request itself
-//! ([`Route::Local`]), redirects it ([`Route::Redirect`]) or forwards it ([`Route::Forward`]). A
-//! read that only the leader can answer completely is answered with what this daemon knows while no
-//! leader answers ([`Route::ForwardOrLocal`]), with its age. While there is no leader, a request
-//! waits for one, and is then rejected: 503 while the store is unavailable, otherwise 502. A
-//! request that did not reach a leader is sent to the next one; a request whose outcome is unknown
-//! is not repeated.
+//! ([`Route::Local`]), redirects it ([`Route::Redirect`]) or forwards it ([`Route::Forward`]). Some
+//! reads can be answered completely only by the leader; while no leader answers, the standby
+//! responds with the data that it has and their age ([`Route::ForwardOrLocal`]). A request to be
+//! redirected or forwarded waits for a leader if there is none, and is rejected if none is elected in
+//! time: with 503 while the store is unavailable, otherwise with 502. A request that did not reach a
+//! leader is sent to the next one; a request whose outcome is unknown is not repeated.
 
 use std::pin::Pin;
 use std::sync::Arc;
@@ -32,17 +32,18 @@ const ELECTION_TIMEOUT: Duration = Duration::from_secs(10);
 /// How long the response to a forwarded write waits for the hook.
 const AFTER_WRITE_TIMEOUT: Duration = Duration::from_secs(2);
 
-/// Where a standby has a request answered.
+/// How a standby handles a request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Route {
-    /// By this daemon.
+    /// The standby answers it.
     Local,
-    /// By the leader, to which the client is redirected: for streams, which stay open.
+    /// The standby redirects the client to the leader: for streams, which stay open.
     Redirect,
-    /// By the leader, to which this daemon forwards the request.
+    /// The standby forwards it to the leader.
     Forward,
-    /// By the leader; while none answers, by this daemon, with the header `Age`: the seconds since
-    /// a leader last answered here. For reads without a body.
+    /// The standby forwards it to the leader; while no leader answers, the standby answers it, with
+    /// the header `Age`: the seconds since a leader last answered a read of this daemon. For reads
+    /// without a body.
     ForwardOrLocal,
 }
 
@@ -53,7 +54,7 @@ pub struct RequestedUri(pub Uri);
 /// A hook that runs after a forwarded write.
 type AfterWrite = dyn Fn() -> Pin<Box<dyn Future<Output = ()> + Send>> + Send + Sync;
 
-/// The middleware of a service. Clones share everything.
+/// The middleware of a service. Clones share their state.
 pub struct Forwarding<H> {
     leader: Leader<H>,
     forwarder: Forwarder,
@@ -67,7 +68,7 @@ pub struct Forwarding<H> {
 struct LastAnswer {
     /// When this daemon started to forward.
     began: Instant,
-    /// Milliseconds from then.
+    /// Milliseconds from `began` to the last answer.
     millis: AtomicU64,
 }
 
@@ -99,13 +100,13 @@ impl<H> Forwarding<H> {
         }
     }
 
-    /// Forwards with this daemon's credentials, so that the leader accepts what was accepted here
-    /// even if it does not trust this daemon's address. A request of the user who may only read
-    /// keeps that user's credentials.
+    /// Forwards with this daemon's credentials, so that the leader accepts a request that this
+    /// daemon has accepted, even if the leader does not trust this daemon's address. A request of
+    /// the read-only user keeps that user's credentials.
     #[must_use]
     pub fn with_credentials(mut self, credentials: Option<&Credentials>) -> Self {
         self.authorization = credentials.and_then(|credentials| {
-            // Base64 is always a valid value.
+            // Base64 is always a valid header value.
             let mut value = HeaderValue::from_str(&credentials.authorization()).ok()?;
             value.set_sensitive(true);
             Some(value)
@@ -113,8 +114,8 @@ impl<H> Forwarding<H> {
         self
     }
 
-    /// Waits for `hook` before the response to a successful write is returned, for example until
-    /// the change is visible here; at most two seconds.
+    /// Waits for `hook`, at most two seconds, before the response to a successful write is returned:
+    /// for example until the change is visible on this daemon.
     #[must_use]
     pub fn after_write<F>(mut self, hook: impl Fn() -> F + Send + Sync + 'static) -> Self
     where
@@ -139,7 +140,7 @@ impl<H: Send + Sync + 'static> Forwarding<H> {
             return Ok(next.run(request).await);
         }
         let (head, body) = request.into_parts();
-        // The request may have to be sent twice.
+        // The body is buffered, because the request may have to be sent twice.
         let body: Bytes = Request::from_parts(head.clone(), body)
             .extract()
             .await
@@ -147,7 +148,7 @@ impl<H: Send + Sync + 'static> Forwarding<H> {
         let outward = self.outward(&head);
         loop {
             let LeaderAddress::Other(address) = leader else {
-                // This daemon was elected meanwhile.
+                // This daemon was elected in the meantime.
                 return Ok(next.run(Request::from_parts(head, body.into())).await);
             };
             match self.forwarder.forward(&address, &outward, body.clone()).await {
@@ -170,7 +171,7 @@ impl<H: Send + Sync + 'static> Forwarding<H> {
         }
     }
 
-    /// The head of a request as it is sent to the leader.
+    /// The head of a request as the standby sends it to the leader.
     fn outward(&self, head: &Parts) -> Parts {
         let mut outward = head.clone();
         if let Some(RequestedUri(uri)) = head.extensions.get() {
@@ -187,13 +188,13 @@ impl<H: Send + Sync + 'static> Forwarding<H> {
         outward
     }
 
-    /// Never waits for an election: this daemon has an answer.
+    /// Never waits for an election, because this daemon can answer the request as well.
     async fn forward_or_local(&self, request: Request, next: Next) -> Response {
         let (head, body) = request.into_parts();
         if let Some(address) = self.leader.address() {
             let outward = self.outward(&head);
             match self.forwarder.forward(&address, &outward, Bytes::new()).await {
-                // A daemon that stops leading answers so.
+                // A daemon that stops leading responds with 503.
                 Ok(answer) if answer.status() == StatusCode::SERVICE_UNAVAILABLE => {}
                 Ok(answer) => {
                     self.last_answer.set();

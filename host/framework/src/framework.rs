@@ -1,11 +1,11 @@
 //! Runs a framework while this daemon is its leader: the holder of the lease `<framework>/leader`,
 //! of the daemons that share a store.
 //!
-//! The others stand by. The elected daemon starts a scheduler on the stored state and takes the
-//! framework and its tasks over. Its actions depend on the lease in three ways: services are
-//! stopped when it ends, calls to the cluster manager need remaining time by this machine's clock,
-//! and the store refuses later writes. So a daemon that was paused does nothing before it holds the
-//! lease again.
+//! The other daemons stand by. The elected daemon starts a scheduler on the stored state and takes
+//! over the framework and its tasks. Its actions depend on the lease in three ways: services are
+//! stopped when the lease ends, calls to the cluster manager are sent only while the lease has time
+//! left by this machine's clock, and the store rejects writes of a former leader (fencing). So a
+//! daemon that was paused acts only after it has acquired the lease again.
 
 use std::convert::Infallible;
 use std::fmt;
@@ -32,13 +32,13 @@ pub trait FrameworkService: Send + 'static {
     /// Why the service cannot lead.
     type Error: ServiceError;
 
-    /// Runs while another daemon is the leader; until dropped.
+    /// Runs until dropped, while another daemon is the leader.
     fn stand_by(&mut self) -> impl Future<Output = Infallible> + Send;
 
     /// Leads until `term.token` is cancelled or the scheduler ends.
     ///
     /// # Errors
-    /// The stored state cannot be read; nothing has started then.
+    /// If the stored state cannot be read. In that case nothing has been started.
     fn lead(&mut self, term: LeaderTerm)
     -> impl Future<Output = std::result::Result<(), Self::Error>> + Send;
 }
@@ -49,7 +49,7 @@ pub struct LeaderTerm {
     pub scheduler: Arc<dyn SchedulerApi>,
     /// Its events, in order.
     pub events: Events,
-    /// A store that refuses writes when another daemon leads.
+    /// A store that rejects writes when another daemon leads.
     pub store: Arc<dyn Store>,
     /// Cancelled when the term ends.
     pub token: CancellationToken,
@@ -57,19 +57,19 @@ pub struct LeaderTerm {
     pub abdication: Abdication,
 }
 
-/// Gives the lease of a term back, so that another daemon can lead; the service then stands by.
-/// Clones are the same.
+/// Releases the lease of a term, so that another daemon can lead; the service then stands by. Clones
+/// refer to the same term.
 #[derive(Clone, Debug, Default)]
 pub struct Abdication(CancellationToken);
 
 impl Abdication {
-    /// Ends the term. Returns immediately; the lease is released when everything that acts for the
-    /// framework has stopped.
+    /// Ends the term. Returns immediately; the lease is released when all tasks that act for the
+    /// framework have stopped.
     pub fn abdicate(&self) {
         self.0.cancel();
     }
 
-    /// Whether the term was given up.
+    /// Whether [`abdicate`](Self::abdicate) was called in this term.
     pub fn is_requested(&self) -> bool {
         self.0.is_cancelled()
     }
@@ -89,7 +89,8 @@ pub struct RunningTerm {
 }
 
 impl RunningTerm {
-    /// `core` resolves when the core has ended; then the tasks of `tracker` are to end by `token`.
+    /// `core` resolves when the core has ended; then `token` is cancelled to end the tasks of
+    /// `tracker`.
     pub fn new(
         core: impl Future<Output = ()> + Send + 'static,
         tracker: TaskTracker,
@@ -121,7 +122,7 @@ impl fmt::Debug for RunningTerm {
 /// A framework with everything needed to run it.
 #[derive(Debug)]
 pub struct Framework {
-    /// This daemon's candidature.
+    /// The election in which this daemon is a candidate.
     pub election: Election,
     /// The framework as the master knows it.
     pub info: v1::FrameworkInfo,
@@ -129,14 +130,14 @@ pub struct Framework {
     pub prefix: String,
     /// The cluster manager.
     pub cluster: Client,
-    /// The plugin host, which has the matcher.
+    /// The plugin host, which runs the matchers.
     pub plugins: Plugins,
     /// The minimum interval of REVIVE calls.
     pub revive_interval: Duration,
     /// How long the unused rest of an accepted offer is not offered again; `None`: the scheduler's
     /// default.
     pub refuse_rest: Option<Duration>,
-    /// What it does about agents for which maintenance is scheduled.
+    /// How the scheduler treats agents for which maintenance is scheduled.
     pub maintenance: MaintenanceMode,
     /// The metrics of the scheduler, kept across terms.
     pub metrics: Metrics,
@@ -144,11 +145,11 @@ pub struct Framework {
 
 /// How a term ended.
 enum End {
-    /// The lease is gone, or the daemon stops.
+    /// The lease has ended, or the daemon stops.
     Over,
-    /// The service gave the lease back.
+    /// The service released the lease.
     Abdicated,
-    /// The store could not be read; worth a retry.
+    /// The term could not start, for an error that a retry may resolve.
     NotStarted,
 }
 
@@ -169,11 +170,11 @@ impl Framework {
     }
 
     /// Campaigns, runs the framework while leader, and campaigns again; until `token` is cancelled.
-    /// After an abdication it leaves the lease to others for as long as a lease lasts, in which
-    /// each of them campaigns several times.
+    /// After an abdication this daemon does not campaign for the duration of one lease, in which the
+    /// other candidates campaign several times.
     ///
     /// # Errors
-    /// Invalid data in the store, or a service that ended unexpectedly.
+    /// If the store contains invalid data, or the service ends unexpectedly.
     pub async fn run<S: FrameworkService>(mut self, mut service: S, token: CancellationToken) -> Result<()> {
         let mut left_to_others = Duration::ZERO;
         loop {
@@ -188,7 +189,7 @@ impl Framework {
                 never = service.stand_by() => match never {},
             };
             let outcome = self.serve(&mut service, &term, &token).await;
-            // Everything that acted for the framework has stopped.
+            // All tasks that acted for the framework have stopped.
             term.resign().await;
             left_to_others = match outcome? {
                 End::Over => Duration::ZERO,
@@ -243,7 +244,7 @@ impl Framework {
         }
     }
 
-    /// Scheduler and service, until `stop` is cancelled; both have ended when it returns.
+    /// Runs the scheduler and the service until `stop` is cancelled. Both have ended when it returns.
     async fn lead<S: FrameworkService>(
         &self,
         service: &mut S,

@@ -48,11 +48,11 @@ impl From<NoLeader> for ApiError {
     }
 }
 
-/// Which daemon leads, and the handles `H` if it is this one. Clones share them.
+/// The current leader, and the handles `H` if this daemon leads. Clones share their state.
 pub struct Leader<H>(Arc<State<H>>);
 
 struct State<H> {
-    /// Host and port of this daemon for others.
+    /// Host and port at which other daemons reach this one.
     own: String,
     handles: ArcSwapOption<H>,
     /// Notified when `handles` change.
@@ -61,7 +61,8 @@ struct State<H> {
 }
 
 impl<H> Leader<H> {
-    /// `own`: host and port of this daemon for others; `election`: the outcome of the election.
+    /// `own`: host and port at which other daemons reach this one; `election`: the outcome of the
+    /// election.
     pub fn new(own: impl Into<String>, election: watch::Receiver<Leadership>) -> Self {
         Self(Arc::new(State {
             own: own.into(),
@@ -107,7 +108,7 @@ impl<H> Leader<H> {
     /// Waits until `deadline` for a leader other than `except`, which could not be reached.
     ///
     /// # Errors
-    /// Why there is none.
+    /// [`NoLeader`] if there is none at the deadline.
     pub async fn wait(&self, deadline: Instant, except: Option<&str>) -> Result<LeaderAddress, NoLeader> {
         let (mut election, mut handles) = (self.0.election.clone(), self.0.changed.subscribe());
         loop {
@@ -130,7 +131,7 @@ impl<H> Leader<H> {
         }
     }
 
-    /// Why there is no leader, while there is none.
+    /// The reason why there is no leader. Meaningful only while there is none.
     pub fn no_leader(&self) -> NoLeader {
         match *self.0.election.borrow() {
             Leadership::StoreUnavailable => NoLeader::StoreUnavailable,
@@ -144,7 +145,7 @@ impl<H> Leader<H> {
         }
         match &*self.0.election.borrow() {
             Leadership::Follower(address) => Some(LeaderAddress::Other(address.clone())),
-            // An elected daemon leads only when its service runs.
+            // An elected daemon counts as the leader only when its service runs.
             Leadership::Leader | Leadership::Unknown | Leadership::StoreUnavailable => None,
         }
     }
@@ -211,7 +212,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn the_address_is_that_of_the_daemon_whose_service_runs() {
+    async fn an_elected_daemon_is_the_leader_only_while_its_service_runs() {
         for (standing, installed, expected) in [
             (other("b:2"), false, Some("b:2")),
             (Leadership::Leader, false, None),

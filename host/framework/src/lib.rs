@@ -4,20 +4,20 @@
 //! * [`Leader`]: which daemon leads, and the handles that only the leader has.
 //! * [`Forwarding`]: a middleware that serves a request, redirects it or forwards it to the leader.
 //! * [`Framework`] runs a scheduler and a [`FrameworkService`] while this daemon leads.
-//!   [`Abdication`] gives the lease back.
-//! * [`ServiceHandle`]: the running service for the rest of the daemon; [`serve`] starts its port,
-//!   [`Listening`] one that several services share.
+//!   [`Abdication`] releases the lease.
+//! * [`ServiceHandle`]: the running service, as the rest of the daemon uses it. [`serve`] serves a
+//!   port for one service, [`Listening`] a port that several services share.
 //! * [`ask`] sends a request to an actor and waits for the [`Reply`].
 //! * [`Placements`] explains to operators where tasks may run.
 //!
-//! A service implements [`FrameworkService`] and wires these together in its `start.rs`; its rules,
-//! records and routes are its own.
+//! A service implements [`FrameworkService`] and wires these together in its `start.rs`. The rules,
+//! records and routes of a service are in its own crate.
 //!
 //! # Failures
 //!
-//! A service whose stored state cannot be read for lack of a store campaigns again. A record that
-//! cannot be decoded ends the service ([`ServiceError::is_permanent`]). A part of a service that
-//! ends unexpectedly ends the whole service, which [`ServiceHandle::stopped`] reports.
+//! If the stored state cannot be read because the store is unavailable, the daemon campaigns again.
+//! A record that cannot be decoded ends the service ([`ServiceError::is_permanent`]). If a part of a
+//! service ends unexpectedly, the whole service ends, and [`ServiceHandle::stopped`] returns.
 
 #![forbid(unsafe_code)]
 #![cfg_attr(

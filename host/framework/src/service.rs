@@ -1,4 +1,4 @@
-//! A running service for the rest of the daemon: the state of its port and its framework.
+//! The handle of a running service for the rest of the daemon: the state of its port and framework.
 
 use std::fmt;
 use std::net::SocketAddr;
@@ -25,7 +25,7 @@ pub struct FrameworkStatus {
     pub subscribed: Option<bool>,
 }
 
-/// Cheap to clone.
+/// The handle of a running service. Cheap to clone.
 #[derive(Clone)]
 pub struct ServiceHandle {
     name: &'static str,
@@ -36,13 +36,13 @@ pub struct ServiceHandle {
     routes: Routes,
 }
 
-/// The routes of a service for callers within the daemon, which check access themselves. Cheap to
-/// clone.
+/// The routes of a service for callers within the daemon, which authorize their requests themselves.
+/// Cheap to clone.
 #[derive(Clone, Debug)]
 pub struct Routes {
-    /// The routes, behind the limits of the service's port but not behind its checks of access.
+    /// The routes, with the limits of the service's port but without its access control.
     pub router: Router,
-    /// What the port knows about the routes.
+    /// The access rules of the port for these routes.
     pub rules: AccessRules,
 }
 
@@ -61,8 +61,8 @@ pub fn serve<H: LeaderHandles>(
     listening.service(listening.port, leader, framework, all)
 }
 
-/// A port that is served, for one service or for several. These end together: by the token, when
-/// the port ends, and when one of their frameworks ends.
+/// A port that is served for one or several services. They all end together: when the token is
+/// cancelled, when the port ends, or when one of their frameworks ends.
 #[derive(Debug)]
 pub struct Listening {
     port: &'static str,
@@ -102,7 +102,7 @@ impl Listening {
         &self.routes
     }
 
-    /// The handle of a service; `routes` are those of the port that belong to it.
+    /// The handle of a service; `routes` are the routes of the port that belong to the service.
     pub fn service<H: LeaderHandles>(
         &self,
         name: &'static str,
@@ -174,8 +174,8 @@ impl ServiceHandle {
         served && !self.token.is_cancelled()
     }
 
-    /// Returns when the port and the frameworks of its services have ended: after the token given at
-    /// the start was cancelled, or one of them ended unexpectedly, which is logged.
+    /// Waits until the port and the frameworks of its services have ended. They end when the token
+    /// given at the start is cancelled, or when one of them ends unexpectedly, which is logged.
     pub async fn stopped(&self) {
         self.tracker.wait().await;
     }

@@ -1,5 +1,5 @@
-//! A framework with a scripted service: an embedded store, a plugin host without plugins, and a
-//! master that nobody runs.
+//! A framework with a scripted service: an embedded store, a plugin host without plugins, and the
+//! address of a master that does not exist.
 #![allow(
     clippy::unwrap_used,
     clippy::expect_used,
@@ -21,13 +21,13 @@ use transom_plugin_host::Plugins;
 use transom_scheduler::Metrics;
 use transom_store::{Election, Store};
 
-/// For everything that a test waits for.
+/// The timeout of each wait in a test.
 const TIMEOUT: Duration = Duration::from_secs(20);
 
 /// How a term ends.
 #[derive(Debug)]
 enum Script {
-    /// As a service that runs until the term ends.
+    /// The service runs until the term ends.
     UntilStopped,
     Abdicates,
     Unexpectedly,
@@ -134,7 +134,9 @@ async fn run(terms: Vec<Script>) -> transom_framework::Result<()> {
         stop.cancel();
     };
     let both = Box::pin(async { tokio::join!(running, stopping).0 });
-    let outcome = tokio::time::timeout(TIMEOUT, both).await.expect("it ends");
+    let outcome = tokio::time::timeout(TIMEOUT, both)
+        .await
+        .expect("the framework ends");
     token.cancel();
     plugins.stopped().await;
     outcome
@@ -171,13 +173,13 @@ async fn an_abdicated_lease_is_left_to_another_candidate() {
             starts.is_empty(),
             "the first daemon leads again before the second one could"
         );
-        // When the other one is gone, the first one leads again.
+        // When the other candidate has resigned, the first one leads again.
         other.resign().await;
         starts.recv().await.unwrap();
     };
     tokio::time::timeout(TIMEOUT, changes)
         .await
-        .expect("it leads again");
+        .expect("the first daemon leads again");
     stop.cancel();
     running.await.unwrap().unwrap();
     token.cancel();
@@ -195,7 +197,7 @@ async fn a_permanent_error_ends_the_framework() {
 
 #[tokio::test]
 async fn a_service_that_ends_while_it_leads_ends_the_framework() {
-    // The second term never starts, so that only the service's end ends the framework.
+    // The second term never starts, so the framework can end only because the service ends.
     let outcome = run(vec![Script::Unexpectedly, Script::UntilStopped]);
     let outcome = outcome.await;
     assert!(matches!(outcome, Err(Error::Stopped { .. })), "{outcome:?}");

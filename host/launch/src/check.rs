@@ -8,17 +8,17 @@ use transom_cluster::v1::{
 
 use crate::{Container, Program};
 
-/// What a check does.
+/// The probe of a check.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Probe {
-    /// A GET; the result is the status code.
+    /// A GET request; the result is the status code.
     Http {
         /// A port of the agent, or of the container if that has ports of its own.
         port: u16,
         /// The path; `None`: `/`.
         path: Option<String>,
     },
-    /// A connection; the result is whether it was accepted.
+    /// A TCP connection; the result is whether it was accepted.
     Tcp {
         /// As in `Http`.
         port: u16,
@@ -27,7 +27,7 @@ pub enum Probe {
     Command(Program),
 }
 
-/// The times of a check; `None`: the master's default.
+/// The timing of a check; `None`: the master's default.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct ProbeTimes {
     /// From the start of the task to the first attempt.
@@ -41,18 +41,18 @@ pub struct ProbeTimes {
 /// A check whose result is only reported.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Check {
-    /// What it does.
+    /// The probe.
     pub probe: Probe,
-    /// When it does that.
+    /// The timing of the probe.
     pub times: ProbeTimes,
 }
 
 /// A check that ends the task after enough failures. HTTP statuses from 200 to 399 are healthy.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct HealthCheck {
-    /// What it does.
+    /// The probe.
     pub probe: Probe,
-    /// When it does that.
+    /// The timing of the probe.
     pub times: ProbeTimes,
     /// Failures do not count for this time after the start; `None`: the master's default.
     pub grace_period: Option<Duration>,
@@ -65,7 +65,7 @@ pub struct HealthCheck {
 }
 
 impl Check {
-    /// The message for a task in this container; `None`: a process without one.
+    /// The message for a task in this container; `None`: a process without a container.
     pub(crate) fn into_info(self, container: Option<&Container>) -> CheckInfo {
         let mut info = CheckInfo {
             delay_seconds: seconds(self.times.delay),
@@ -99,7 +99,7 @@ impl Check {
 }
 
 impl HealthCheck {
-    /// The message for a task in this container; `None`: a process without one.
+    /// The message for a task in this container; `None`: a process without a container.
     pub(crate) fn into_info(self, container: Option<&Container>) -> v1::HealthCheck {
         let protocol = self.ipv6.then(|| "IPV6".to_owned());
         let mut info = v1::HealthCheck {

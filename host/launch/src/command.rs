@@ -1,4 +1,4 @@
-//! What a task runs: the program, its variables, the files that the agent fetches before.
+//! The command of a task: the program, its variables, and the files that the agent fetches first.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -19,13 +19,13 @@ pub enum Program {
 }
 
 impl Program {
-    /// The message for this container; `None`: a process without one.
+    /// The message for this container; `None`: a process without a container.
     pub(crate) fn to_info(&self, container: Option<&Container>) -> CommandInfo {
         let (shell, value, arguments) = match self {
             Self::Shell(line) => (true, Some(line.clone()), Vec::new()),
             Self::Argv(argv) => {
-                // Docker's containerizer puts `value` before the arguments. The others take
-                // `value` as the program, and the arguments begin with its name.
+                // Docker's containerizer puts `value` before the arguments. Without it `value` is
+                // only the program, and the arguments must begin with its name (`argv[0]`).
                 let docker =
                     container.is_some_and(|it| matches!(it.containerizer, Containerizer::Docker { .. }));
                 let arguments = argv.iter().skip(usize::from(docker)).cloned().collect();
@@ -67,7 +67,7 @@ impl Command {
         }
     }
 
-    /// The message for this container; `None`: a process without one.
+    /// The message for this container; `None`: a process without a container.
     pub(crate) fn into_info(self, container: Option<&Container>) -> CommandInfo {
         CommandInfo {
             environment: Some(self.environment.into()),
@@ -86,7 +86,7 @@ pub struct Environment(BTreeMap<String, Setting>);
 #[derive(Clone, PartialEq, Eq)]
 enum Setting {
     Plain(String),
-    /// A name in the cluster's secret store.
+    /// The name of a secret in the cluster's secret store.
     Secret(String),
 }
 

@@ -20,59 +20,59 @@ pub struct Container {
     pub hostname: Option<String>,
     /// Its network.
     pub network: Network,
-    /// Ports of the agent that lead to ports of the container. Ignored in networks where a
+    /// Mappings of the agent's ports to the container's ports. Ignored in networks where a
     /// container has no ports of its own.
     pub port_mappings: Vec<PortMapping>,
     /// Mounts.
     pub volumes: Vec<Volume>,
     /// The size of `/dev/shm` in megabytes; `None`: the containerizer's default.
     pub shm_size_mb: Option<u32>,
-    /// Whose IPC namespace it has; `None`: the agent's default. For the Mesos containerizer.
+    /// The IPC namespace; `None`: the agent's default. For the Mesos containerizer.
     pub ipc: Option<IpcMode>,
     /// The filter of system calls; `None`: the agent's default. For the Mesos containerizer.
     pub seccomp: Option<Seccomp>,
-    /// Whether a task of a group is limited together with its executor and the group's other tasks;
-    /// `None`: the agent's default. For the Mesos containerizer.
+    /// Whether a task of a group shares the cgroup, and so the limits, of its executor and the
+    /// group's other tasks; `None`: the agent's default. For the Mesos containerizer.
     pub share_cgroups: Option<bool>,
     /// Whether its program gets a terminal.
     pub tty: bool,
 }
 
-/// Whose IPC namespace and `/dev/shm` a container has.
+/// The IPC namespace and `/dev/shm` of a container.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum IpcMode {
-    /// Its own.
+    /// Private ones.
     Private,
-    /// Those of its parent: for a task, the agent.
+    /// Those of its parent, which for a task is the agent.
     ShareParent,
 }
 
 /// A filter of system calls.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Seccomp {
-    /// None.
+    /// No filter.
     Unconfined,
-    /// A profile of the agent.
+    /// A profile on the agent, by name.
     Profile(String),
 }
 
 /// Which of the agent's containerizers runs a container.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Containerizer {
-    /// Docker's.
+    /// Docker's containerizer.
     Docker {
         /// Whether the container has the rights of the agent's root user.
         privileged: bool,
-        /// Options of `docker run` (`("cap-add", "NET_ADMIN")`), in order. A key may come more than
-        /// once.
+        /// Options of `docker run` (`("cap-add", "NET_ADMIN")`), in order. A key may occur
+        /// several times.
         parameters: Vec<(String, String)>,
     },
-    /// The cluster manager's own.
+    /// The cluster manager's own containerizer.
     Mesos,
 }
 
 impl Containerizer {
-    /// Docker's without options.
+    /// Docker's containerizer without options.
     pub fn docker() -> Self {
         Self::Docker {
             privileged: false,
@@ -84,12 +84,12 @@ impl Containerizer {
 /// An image in a Docker registry.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Image {
-    /// Its name, with registry and tag as far as the definition has them.
+    /// Its name, with registry and tag if the definition contains them.
     pub name: String,
-    /// Whether the agent asks the registry although it has the image.
+    /// Whether the agent pulls the image again even if it has a copy.
     pub force_pull: bool,
-    /// The registry's credentials: a name in the cluster's secret store. For the Mesos
-    /// containerizer.
+    /// The registry's credentials: the name of a secret in the cluster's secret store. For the
+    /// Mesos containerizer.
     pub pull_secret: Option<String>,
 }
 
@@ -112,7 +112,7 @@ impl Container {
     }
 
     /// The Linux options of the Mesos containerizer; `None`: the defaults. A size of `/dev/shm`
-    /// needs an IPC namespace of its own.
+    /// requires a private IPC namespace, which is therefore the default if a size is set.
     fn linux_info(&self) -> Option<Value> {
         let mut info = serde_json::Map::new();
         let ipc = self.ipc.or(self.shm_size_mb.map(|_| IpcMode::Private));

@@ -1,10 +1,10 @@
-//! What DNS and other programs learn about a task.
+//! The discovery information of a task, for DNS and other programs.
 
 use std::collections::BTreeMap;
 
 use transom_cluster::v1::{self, DiscoveryInfo, Labels, Ports, Visibility};
 
-/// What other programs learn about a task.
+/// The discovery information of a task.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Discovery {
     /// The name; for DNS the name of the service.

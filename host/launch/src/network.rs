@@ -1,4 +1,4 @@
-//! The network of a container, and the ports that lead into it.
+//! The network of a container, and its port mappings.
 
 use std::collections::BTreeMap;
 
@@ -9,13 +9,13 @@ use crate::discovery::labels;
 /// The network of a container.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub enum Network {
-    /// That of the agent.
+    /// The network of the agent.
     #[default]
     Host,
-    /// None but loopback.
+    /// No network except loopback.
     None,
     /// A bridge on the agent. `name`: the CNI network that the cluster manager's own containerizer
-    /// takes for it.
+    /// uses as the bridge.
     Bridge {
         /// The name of the network.
         name: Option<String>,
@@ -44,7 +44,7 @@ impl From<String> for ContainerNetwork {
     }
 }
 
-/// A port of the agent that leads to a port of the container.
+/// A mapping of a port of the agent to a port of the container.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct PortMapping {
     /// The port of the agent.
@@ -73,7 +73,7 @@ impl Network {
         }
     }
 
-    /// The named networks, each with these mappings.
+    /// The messages for the named networks, each with the mappings that apply to it.
     pub(crate) fn into_infos(self, mappings: &[PortMapping]) -> Vec<NetworkInfo> {
         let networks = match self {
             Self::Host | Self::None => Vec::new(),

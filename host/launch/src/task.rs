@@ -8,12 +8,12 @@ use transom_cluster::v1::{ExecutorInfo, ExecutorType, KillPolicy, Scalar, TaskIn
 use crate::discovery::labels;
 use crate::{Check, Command, Container, Discovery, HealthCheck};
 
-/// A task. [`TaskInfo`] is made from it; the scheduler adds id, agent and resources.
+/// A task. It is converted to a [`TaskInfo`]; the scheduler adds id, agent and resources.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Task {
     /// The name, which the cluster and DNS show.
     pub name: String,
-    /// What it runs.
+    /// The command that it runs.
     pub command: Command,
     /// The id of its own executor, which `command` starts; `None`: the agent's command executor
     /// starts `command`.
@@ -22,7 +22,7 @@ pub struct Task {
     pub container: Option<Container>,
     /// Labels.
     pub labels: BTreeMap<String, String>,
-    /// What other programs learn about it.
+    /// The discovery information.
     pub discovery: Option<Discovery>,
     /// A check of the agent whose result is only reported.
     pub check: Option<Check>,
@@ -32,11 +32,11 @@ pub struct Task {
     pub kill_grace: Option<Duration>,
     /// The agent ends the task after this time; `None`: never.
     pub max_runtime: Option<Duration>,
-    /// The most that it may use, beyond what it was given.
+    /// Limits of its use of resources, which may exceed the allocated amounts.
     pub limits: Limits,
 }
 
-/// The most that a task may use; `None`: what it was given.
+/// Limits of a task's use of resources; `None`: the allocated amount is the limit.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct Limits {
     /// CPUs.
@@ -50,7 +50,7 @@ pub struct Limits {
 pub enum Limit {
     /// This amount.
     Amount(f64),
-    /// None.
+    /// No limit.
     Unlimited,
 }
 

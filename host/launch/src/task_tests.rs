@@ -37,7 +37,7 @@ fn with_placeholders(mut task: Value) -> Value {
 }
 
 #[test]
-fn process_has_only_what_it_was_given() {
+fn process_without_options_has_only_name_and_command() {
     let task = Task::new("a", Command::new(Program::Shell("true".to_owned())));
     let expected = json!({"name": "a", "command": {"shell": true, "value": "true", "environment": {}}});
     assert_eq!(info(task), with_placeholders(expected));
@@ -189,7 +189,7 @@ fn docker_container_has_volumes_health_check_and_limits() {
 }
 
 #[test]
-fn task_with_an_executor_has_its_command_and_container_there() {
+fn executor_gets_the_command_and_container_of_its_task() {
     let task = Task {
         executor: Some("mine".to_owned()),
         container: Some(Container::new(Containerizer::Mesos)),

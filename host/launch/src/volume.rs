@@ -34,7 +34,7 @@ pub enum VolumeSource {
         /// Options of the driver.
         options: BTreeMap<String, String>,
     },
-    /// A file with a secret, by its name in the cluster's secret store.
+    /// A file with a secret. The value is the name of the secret in the cluster's secret store.
     Secret(String),
     /// A volume of a CSI plugin.
     Csi(CsiVolume),
@@ -43,7 +43,7 @@ pub enum VolumeSource {
     Group(String),
 }
 
-/// A volume of a CSI plugin that exists already.
+/// An existing volume of a CSI plugin.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct CsiVolume {
     /// The name of the plugin.
@@ -52,17 +52,18 @@ pub struct CsiVolume {
     pub id: String,
     /// Its access mode in the CSI specification, such as `SINGLE_NODE_WRITER`.
     pub access_mode: String,
-    /// How it appears in the container.
+    /// The form in which the container sees it.
     pub access: CsiAccess,
-    /// Names in the cluster's secret store, for staging and for publishing.
+    /// The secrets for staging the volume: by the plugin's key, the name of the secret in the
+    /// cluster's secret store.
     pub stage_secrets: BTreeMap<String, String>,
-    /// As `stage_secrets`, for publishing.
+    /// The secrets for publishing the volume, in the same form.
     pub publish_secrets: BTreeMap<String, String>,
-    /// What the plugin is told.
+    /// The volume context that the plugin receives.
     pub context: BTreeMap<String, String>,
 }
 
-/// How a CSI volume appears in the container.
+/// The form in which a container sees a CSI volume.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum CsiAccess {
     /// As a block device.
@@ -106,7 +107,7 @@ impl CsiVolume {
 }
 
 impl Volume {
-    /// The volume for Docker's containerizer, which takes host paths in a field of their own.
+    /// The volume for Docker's containerizer. Its message has a separate field for host paths.
     pub(crate) fn into_docker(self) -> v1::Volume {
         match self.source {
             VolumeSource::HostPath(path) => v1::Volume {

@@ -1,8 +1,8 @@
 //! Backoff of a run spec whose tasks keep ending: the delay before its next launch.
 //!
 //! The first failure delays by `initial`; each further failure multiplies the delay by `factor`, up
-//! to `max`. The delay is reset after `max` without a failure, counted from its end, and by every
-//! new configuration.
+//! to `max`. The delay is reset if no failure follows for longer than `max` after it has ended, and by
+//! every new configuration.
 
 use std::time::Duration;
 
@@ -75,7 +75,11 @@ mod tests {
         }
         assert_eq!(backoff.until(at(5000)), None, "the delay is over");
         backoff.failed(&policy, at(9_000));
-        assert_eq!(backoff.until(start), Some(at(14_000)), "still remembered");
+        assert_eq!(
+            backoff.until(start),
+            Some(at(14_000)),
+            "the earlier delay still counts"
+        );
         backoff.failed(&policy, at(14_000 + 5_001));
         assert_eq!(
             backoff.until(start),
@@ -85,7 +89,7 @@ mod tests {
     }
 
     #[test]
-    fn delay_without_end_does_not_overflow() {
+    fn maximum_delay_does_not_overflow() {
         let policy = BackoffPolicy {
             initial: Duration::MAX,
             factor: 10.0,

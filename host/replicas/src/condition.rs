@@ -18,7 +18,7 @@ pub enum Condition {
     Running,
     /// Its agent does not answer; the task may run.
     Unreachable,
-    /// The same for so long that another replica takes its place. It may still return.
+    /// Its agent has not answered for so long that another replica replaces it. It may still return.
     UnreachableInactive,
     /// It is being killed.
     Killing,
@@ -26,11 +26,11 @@ pub enum Condition {
     Killed,
     /// It ended with exit code 0.
     Finished,
-    /// It ended otherwise.
+    /// It ended with another exit code, or for another reason.
     Failed,
     /// The master rejected it.
     Error,
-    /// Its agent is gone for good.
+    /// It is lost permanently, for example because its agent was removed from the cluster.
     Gone,
     /// It never started.
     Dropped,
@@ -61,7 +61,7 @@ impl Condition {
     }
 
     fn of_lost(reason: Option<&str>, message: Option<&str>) -> Self {
-        // The only message that is ever parsed: masters before 1.1 report this in no other way.
+        // This is the only message that is ever parsed: masters before 1.1 give no other indication.
         if message.is_some_and(|message| message.starts_with("Reconciliation: Task is unknown to the")) {
             return Self::Unknown;
         }
@@ -74,7 +74,7 @@ impl Condition {
         }
     }
 
-    /// The name, as Marathon's events have it.
+    /// The name that Marathon's events use.
     pub fn as_str(self) -> &'static str {
         match self {
             Self::Scheduled => "Scheduled",
@@ -189,7 +189,7 @@ mod tests {
     }
 
     #[test]
-    fn state_that_is_not_known_is_not_terminal() {
+    fn unrecognized_task_state_is_not_terminal() {
         let new = Condition::of(&TaskState::Other("TASK_NEW".to_owned()), None, None);
         assert!(!new.is_terminal(), "{new:?}");
         assert!(Condition::of(&TaskState::Unknown, None, None).is_terminal());

@@ -1,31 +1,32 @@
-//! The life of replicas: the equal copies of one run spec, kept at their number while tasks end,
-//! agents disappear and definitions change.
+//! The lifecycle of replicas, the equal copies of one run spec. Their number is maintained while
+//! tasks end, agents disappear and definitions change.
 //!
 //! * [`Replica`], [`Goal`], [`Condition`]: one replica and its current task
-//! * [`step`], with [`Input`], [`Effect`] and [`Policy`]: what changes when something happens to it
+//! * [`step`], with [`Input`], [`Effect`] and [`Policy`]: the state transitions of one replica
 //! * [`UnreachableStrategy`]: when an unreachable replica is replaced and expunged
 //! * [`LaunchBackoff`], [`BackoffPolicy`]: the delay before a run spec whose tasks keep ending is
 //!   launched again
-//! * [`Fitness`]: what health and readiness checks say of a running replica
+//! * [`Fitness`]: the results of health and readiness checks of a running replica
 //! * [`advance`], with [`Member`], [`Action`], [`ScalingPolicy`] and [`Directive`]: which replicas
 //!   to remove and how many to start, for scaling, rolling restarts and stopping
-//! * [`propose`] and [`allow`]: the arithmetic of these, on their own
+//! * [`propose`] and [`allow`]: the calculations that [`advance`] uses, for separate use
 //!
-//! A service keeps its replicas in a map by its own ids, together with what it adds to each. On
+//! A service keeps its replicas in a map by its own ids, together with its own data about each. On
 //! every event it calls [`step`], executes the effects, and calls [`advance`] until the directive
-//! is done. Apps do so with instances; a version is whatever tells one definition from another.
+//! is done. The apps service does this with its instances. A version is any value that
+//! distinguishes one definition from another.
 //!
 //! # Guarantees
 //!
 //! Everything here is pure. There is no clock: the time is an argument. Nothing is stored; a
 //! replica is rebuilt from the scheduler's record of its task ([`Replica::of_task`]).
 //!
-//! A task in a state that this version does not know is alive, so that nothing is launched in its
-//! place.
+//! A task in a state that this version of the daemon does not recognize counts as alive, so that
+//! nothing is launched in its place.
 //!
 //! # Not here
 //!
-//! Placement, the making of health checks, deployments with several steps, and everything that
+//! Placement, the execution of health checks, deployments with several steps, and everything that
 //! clients see.
 
 #![forbid(unsafe_code)]

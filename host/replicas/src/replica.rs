@@ -5,9 +5,10 @@ use transom_cluster::v1::{TaskState, TaskStatus};
 
 use crate::Condition;
 
-/// One of the equal copies of a run spec. A succession of tasks fills it, one at a time.
+/// One of the equal copies of a run spec. Its tasks succeed each other, one at a time.
 ///
-/// `V` tells the definition from which a task is launched; this crate only stores it.
+/// `V` identifies the definition from which a task is launched; this crate only stores and compares
+/// it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Replica<V> {
     /// The definition from which the current task is launched.
@@ -16,7 +17,7 @@ pub struct Replica<V> {
     pub incarnation: u32,
     /// The state that the service wants it to reach.
     pub goal: Goal,
-    /// Its condition, that of the current task.
+    /// Its condition, derived from the current task.
     pub condition: Condition,
     /// The time of the last change of the condition.
     pub since: Timestamp,
@@ -34,12 +35,12 @@ pub struct Replica<V> {
     pub has_been_fit: bool,
 }
 
-/// What health and readiness checks say of a replica, as far as it runs.
+/// The result of the health and readiness checks of a running replica.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Fitness {
     /// There are no such checks: a running replica is healthy.
     Unchecked,
-    /// It is unhealthy or not ready, or that is not known yet.
+    /// It is unhealthy or not ready, or its checks have no result yet.
     Unfit,
     /// It is healthy and ready.
     Fit,
@@ -65,11 +66,11 @@ pub struct TaskView<'a> {
     pub terminal: bool,
     /// When it was first seen running.
     pub started_at: Option<Timestamp>,
-    /// When anything of this last changed.
+    /// When the task last changed.
     pub updated_at: Timestamp,
-    /// Whether the service had it killed.
+    /// Whether the service has requested its kill.
     pub killing: bool,
-    /// Whether the service had it killed so that the next one takes its place.
+    /// Whether the service has requested its kill so that the next task takes its place.
     pub restarting: bool,
 }
 
@@ -90,9 +91,9 @@ impl<V> Replica<V> {
         }
     }
 
-    /// The replica of a stored task, after a restart of the daemon. A task that was being killed, by
-    /// the service or because its agent is drained, belongs to a decommissioned replica, unless the
-    /// next one takes its place.
+    /// Rebuilds the replica of a stored task after a restart of the daemon. If the task was being
+    /// killed, by the service or because its agent is drained, the replica is decommissioned, unless
+    /// the kill was part of a restart of the replica.
     pub fn of_task(version: V, incarnation: u32, task: &TaskView<'_>) -> Self {
         let condition = task.condition();
         let unreachable_since = (condition == Condition::Unreachable).then(|| task.lost_at());
@@ -119,7 +120,7 @@ impl<V> Replica<V> {
         }
     }
 
-    /// Takes note of what its checks say: a replica that was fit once does not hold up scaling.
+    /// Records the result of its checks. Scaling does not wait for a replica that was fit once.
     pub fn judged(&mut self, fitness: Fitness) {
         self.has_been_fit |= fitness == Fitness::Fit && self.condition == Condition::Running;
     }
@@ -129,15 +130,15 @@ impl<V> Replica<V> {
         self.goal == Goal::Running
     }
 
-    /// Its age for the kill selection: that of its task while it runs, so that of two replicas the
-    /// one that was unreachable for a while is older than its replacement.
+    /// The start of its age for the kill selection. While its task runs, this is the start of the
+    /// task. So a replica that was unreachable for a while is still older than its replacement.
     pub fn active_since(&self) -> Timestamp {
         self.started_at
             .filter(|_| self.condition == Condition::Running)
             .unwrap_or(self.since)
     }
 
-    /// Takes on the condition of the task. Returns whether that is a change.
+    /// Updates the condition from the task. Returns whether the condition has changed.
     pub(crate) fn observe(&mut self, task: &TaskView<'_>, now: Timestamp) -> bool {
         self.started_at = task.started_at;
         let condition = task.condition();
@@ -172,7 +173,7 @@ impl TaskView<'_> {
     /// The condition of a replica with this task.
     pub fn condition(&self) -> Condition {
         let Some(status) = self.status else {
-            // An intent, or a launch without a status update so far.
+            // The task is stored as an intent, or it is launched and has sent no status update.
             return if self.terminal {
                 Condition::Dropped
             } else {
@@ -191,7 +192,7 @@ impl TaskView<'_> {
         *self.state == TaskState::Killing && self.status.is_some_and(TaskStatus::is_agent_draining)
     }
 
-    /// When an unreachable task's agent stopped to answer.
+    /// When the agent of an unreachable task stopped answering.
     fn lost_at(&self) -> Timestamp {
         self.status
             .and_then(|status| status.unreachable_time.as_ref())
@@ -260,7 +261,7 @@ mod tests {
             (TaskState::Staging, &plain, None, at(50), None),
             (TaskState::Killing, &plain, started, at(50), None),
             (TaskState::Unreachable, &lost, started, at(40), Some(at(40))),
-            // Old agents do not send the time.
+            // Old versions of the cluster manager do not send the time.
             (TaskState::Unreachable, &plain, started, at(50), Some(at(50))),
         ] {
             let task = TaskView {

@@ -1,4 +1,4 @@
-//! What happens to one replica, and what follows.
+//! The state transitions of one replica.
 
 use std::time::Duration;
 
@@ -7,27 +7,27 @@ use jiff::Timestamp;
 use crate::unreachable::waited;
 use crate::{Condition, Goal, Replica, TaskView, UnreachableStrategy};
 
-/// What happens to a replica.
+/// An event or a request that affects a replica.
 #[derive(Clone, Copy, Debug)]
 pub enum Input<'a> {
     /// The scheduler launched the current task.
     Launched(TaskView<'a>),
-    /// The scheduler has a status update of the current task.
+    /// The scheduler received a status update of the current task.
     Updated(TaskView<'a>),
     /// The current task is to be killed; the next one takes its place.
     Restart,
-    /// The replica is to end for good.
+    /// The replica is to be removed.
     Decommission,
     /// Time has passed.
     Tick,
 }
 
-/// What the service has to do, in this order.
+/// An action for the service. The service executes the effects of a step in their order.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Effect {
-    /// The condition is now this one.
+    /// The condition has changed to this one.
     Changed(Condition),
-    /// Have the task of this incarnation killed, or its request withdrawn.
+    /// Kill the task of this incarnation, or withdraw its request if it is not launched.
     Kill {
         /// The number of the task.
         incarnation: u32,
@@ -41,22 +41,22 @@ pub enum Effect {
         /// Whether it was killed so that the next one takes its place.
         restarting: bool,
     },
-    /// Request the current task, with a backoff counted before if the last one failed.
+    /// Request the current task. If the last one failed, count its failure for the backoff first.
     Launch {
         /// Whether the last task failed.
         after_failure: bool,
     },
 }
 
-/// What the service wants of a replica.
+/// The settings of the service for a replica.
 #[derive(Clone, Copy, Debug)]
 pub struct Policy<V> {
     /// The definition from which the next task is launched.
     pub version: V,
     /// The strategy for an unreachable agent.
     pub unreachable: UnreachableStrategy,
-    /// How long a launched task may stay in one condition until it runs; then it is killed, and the
-    /// next one takes its place.
+    /// How long a launched task that does not run yet may stay in one condition. A task that exceeds
+    /// this is killed, and the next one takes its place.
     pub launch_timeout: Duration,
     /// Whether a task that ended is replaced; false while the run spec is being deleted.
     pub replace: bool,
@@ -64,8 +64,8 @@ pub struct Policy<V> {
     pub resident: bool,
 }
 
-/// What happens to a replica, and what follows: the replica afterwards (`None`: there is none any
-/// more) and the effects.
+/// Applies an input to a replica. Returns the replica afterwards (`None`: it is removed) and the
+/// effects.
 pub fn step<V: Clone + PartialEq>(
     replica: &Replica<V>,
     input: Input<'_>,
@@ -84,14 +84,14 @@ pub fn step<V: Clone + PartialEq>(
             let changed = next.observe(&task, now);
             let mut effects = effects(changed, next.condition);
             if next.condition.is_unreachable() && (!next.is_wanted() || next.restarting) {
-                // Being killed already: its end may never be reported.
+                // The task is being killed already, and its end may never be reported.
                 let (next, given_up) = give_up(&next, policy, now);
                 effects.extend(given_up);
                 return (next, effects);
             }
             if !next.condition.is_terminal() {
                 if task.is_ending_on_drained_agent() && !policy.resident && !next.restarting {
-                    // Another takes its place elsewhere while it ends.
+                    // Another replica replaces it on another agent while it ends.
                     next.goal = Goal::Decommissioned;
                 }
                 return (Some(next), effects);
@@ -122,9 +122,9 @@ pub fn step<V: Clone + PartialEq>(
         Input::Decommission => {
             next.goal = Goal::Decommissioned;
             let kill = kill(&next);
-            // Without a task there is nothing to wait for, and an unreachable one may never end. If
-            // the launch is under way or the agent returns, the task is an orphan, and the service
-            // has it killed when it appears.
+            // A scheduled replica has no task to wait for, and an unreachable task may never end. If
+            // its launch is under way or its agent returns, the task is an orphan, and the service
+            // kills it when it appears.
             let waits = next.condition != Condition::Scheduled && !next.condition.is_unreachable();
             (waits.then_some(next), vec![kill])
         }
@@ -132,8 +132,8 @@ pub fn step<V: Clone + PartialEq>(
     }
 }
 
-/// Does not wait for the end of a killed task on an unreachable agent: its place is free, or taken
-/// by the next task.
+/// Stops waiting for the end of a killed task on an unreachable agent. The replica is removed, or it
+/// continues with its next task.
 fn give_up<V: Clone + PartialEq>(
     replica: &Replica<V>,
     policy: &Policy<V>,

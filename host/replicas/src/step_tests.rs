@@ -81,7 +81,7 @@ fn view<'a>(state: &'a TaskState, status: &'a TaskStatus) -> TaskView<'a> {
 }
 
 #[test]
-fn update_takes_every_condition_to_that_of_the_task() {
+fn update_sets_the_condition_to_that_of_the_task() {
     let status = TaskStatus::default();
     for condition in CONDITIONS {
         for state in &STATES {
@@ -155,7 +155,7 @@ fn ended_task_is_not_replaced_when_the_replica_is_not_wanted() {
 }
 
 #[test]
-fn restart_is_not_a_failure_whatever_the_task_ends_with() {
+fn end_of_a_restarting_task_is_never_a_failure() {
     let status = TaskStatus::default();
     let running = replica(Condition::Running);
     let (killed, effects) = step(&running, Input::Restart, &policy(), at(150));
@@ -176,7 +176,7 @@ fn restart_is_not_a_failure_whatever_the_task_ends_with() {
 }
 
 #[test]
-fn launch_is_noted_while_the_task_is_awaited() {
+fn launch_changes_only_a_scheduled_replica() {
     let status = TaskStatus::default();
     for condition in CONDITIONS {
         let task = TaskView {
@@ -210,7 +210,7 @@ fn decommissioned_replica_remains_until_its_task_has_ended() {
 }
 
 #[test]
-fn killed_replica_is_not_awaited_on_an_unreachable_agent() {
+fn killed_replica_on_an_unreachable_agent_is_given_up() {
     let status = TaskStatus::default();
     let lost = Input::Updated(view(&TaskState::Unreachable, &status));
     let launch = Effect::Launch { after_failure: false };
@@ -337,7 +337,7 @@ fn task_on_a_drained_agent_is_replaced_before_it_has_ended() {
     for (replica, status, policy, wanted) in [
         (replica(Condition::Running), &draining, policy(), false),
         (replica(Condition::Running), &plain, policy(), true),
-        // Its next task waits for the agent.
+        // A resident replica stays wanted: its next task waits for the same agent.
         (replica(Condition::Running), &draining, bound, true),
         (restarting, &draining, policy(), true),
     ] {
@@ -354,7 +354,8 @@ fn task_on_a_drained_agent_is_replaced_before_it_has_ended() {
         let after = after.unwrap();
         assert_eq!(after.is_wanted(), wanted, "{replica:?} {status:?}");
         assert_eq!(effects, [Effect::Changed(Condition::Killing)]);
-        // The same after a restart of the daemon, which gives residents their goal itself.
+        // A replica that is rebuilt after a restart of the daemon has the same goal. The service
+        // corrects the goal of a resident one from its reservation.
         let rebuilt = Replica::of_task(1, 3, &task);
         assert_eq!(rebuilt.is_wanted(), status.reason.is_none());
     }

@@ -4,22 +4,22 @@ use std::time::Duration;
 
 use jiff::{SignedDuration, Timestamp};
 
-/// An inactive replica is kept at least this much longer than from its replacement to its
-/// expunging: upstream looks for such replicas only periodically, first after five minutes, and a
-/// restarted agent gets its tasks back.
+/// An unreachable replica is kept for at least this time plus the difference between `expunge_after`
+/// and `inactive_after`. Upstream searches for such replicas only periodically, for the first time
+/// after five minutes, and an agent that restarts in the meantime recovers its tasks.
 const EXPUNGE_GRACE: Duration = Duration::from_mins(5);
 
 /// The strategy for replicas on unreachable agents. Times count from the moment at which the
 /// replica became unreachable.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum UnreachableStrategy {
-    /// Wait forever.
+    /// The replica is neither replaced nor expunged.
     Disabled,
-    /// Replace the replica after one time and expunge it after another.
+    /// The replica is replaced after one period and expunged after another.
     Enabled {
-        /// Then it is inactive: another replica takes its place. It may still return.
+        /// After this time it is inactive: another replica replaces it. It may still return.
         inactive_after: Duration,
-        /// Then it is expunged: its task is killed if it ever returns.
+        /// After this time it is expunged: its task is killed if it ever returns.
         expunge_after: Duration,
     },
 }
@@ -46,7 +46,7 @@ impl UnreachableStrategy {
     }
 }
 
-/// Zero if the clock was set back.
+/// The time since `since`; zero if the clock was set back.
 pub(crate) fn waited(since: Timestamp, now: Timestamp) -> Duration {
     let waited: SignedDuration = now.duration_since(since);
     Duration::try_from(waited).unwrap_or_default()
@@ -85,7 +85,7 @@ mod tests {
         }
         let disabled = UnreachableStrategy::Disabled;
         assert!(!disabled.is_inactive(at(0), at(1_000_000)) && !disabled.is_expunged(at(0), at(1_000_000)));
-        // A clock that was set back makes nobody overdue.
+        // If the clock is set back, no replica becomes inactive.
         assert!(!enabled(10, 30).is_inactive(at(1000), at(0)));
     }
 }

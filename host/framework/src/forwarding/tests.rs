@@ -112,7 +112,7 @@ async fn requests_go_where_the_policy_sends_them() {
     let location = format!("http://{address}/stream?a=1");
     assert_eq!(headers[header::LOCATION], location);
 
-    // A leader does everything itself.
+    // A leader answers every request itself.
     let installed = standby.leader.install(());
     let (_, _, text) = standby.ask(Method::POST, "/x").await;
     assert_eq!(text, "own POST /x -");
@@ -154,7 +154,7 @@ async fn requests_are_forwarded_with_the_credentials_of_this_daemon() {
     assert_eq!(text, format!("leader GET /x {}", credentials.authorization()));
     let (_, _, text) = standby.ask(Method::GET, "/local").await;
     assert_eq!(text, "own GET /local -");
-    // The user who may only read gets no more rights at the leader.
+    // The read-only user gets no further permissions at the leader.
     let mut request = Request::new(Body::empty());
     *request.uri_mut() = "/x".parse().unwrap();
     let shown = HeaderValue::from_static("Basic cmVhZGVy");
@@ -172,7 +172,7 @@ async fn requests_are_forwarded_with_the_credentials_of_this_daemon() {
 async fn request_to_an_unreachable_leader_is_sent_to_the_next_one() {
     let token = CancellationToken::new();
     let address = leader(&token).await;
-    // Nobody listens there, and nobody else may.
+    // The port is bound and not listening: connections are refused, and no other process can bind it.
     let unused = tokio::net::TcpSocket::new_v4().unwrap();
     unused.bind(SocketAddr::from(([127, 0, 0, 1], 0))).unwrap();
     let unreachable = unused.local_addr().unwrap().to_string();

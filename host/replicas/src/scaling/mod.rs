@@ -1,6 +1,6 @@
-//! The next actions that take replicas to what their definition wants: to another number, to
-//! another configuration, or to none. Computed from the replicas alone and evaluated after every
-//! change until the directive is done, so a restart of the daemon does not affect it.
+//! The next actions that bring replicas to their target: another number, another configuration, or
+//! none at all. They are computed from the current replicas alone, again after every change until
+//! the directive is done, so a restart of the daemon loses nothing.
 
 pub(crate) mod restart;
 pub(crate) mod selection;
@@ -16,16 +16,17 @@ use selection::{Candidate, KillSelection};
 pub enum Action {
     /// No replicas.
     Stop,
-    /// The number of the definition, whatever the configuration.
+    /// The number in the definition, of any configuration.
     Scale,
-    /// The number of the definition, all of the current configuration.
+    /// The number in the definition, all of the current configuration.
     Restart,
-    /// The beginning of a restart: this many replicas of the current configuration replace earlier
-    /// ones, and then no more. Never done, unless all replicas are of the current configuration.
+    /// The first part of a restart: this many replicas of the current configuration replace earlier
+    /// ones, and the others stay. The action is never done unless all replicas have the current
+    /// configuration.
     Canary(u32),
 }
 
-/// The definition's rules on the number of replicas.
+/// The rules of the definition for the number of replicas.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct ScalingPolicy {
     /// The number of replicas.
@@ -38,7 +39,7 @@ pub struct ScalingPolicy {
     pub resident: bool,
 }
 
-/// A replica as scaling and restarts see it.
+/// The properties of a replica that scaling and restarts use.
 #[derive(Clone, Debug)]
 #[expect(
     clippy::struct_excessive_bools,
@@ -61,15 +62,16 @@ pub struct Member<I> {
     pub restarting: bool,
     /// Whether it was selected to be removed before the others when there are too many.
     pub selected: bool,
-    /// Whether it runs, and its health and readiness checks say that it can be counted on.
+    /// Whether it runs and no health or readiness check says otherwise; see [`Fitness`].
     pub healthy: bool,
-    /// Whether it is healthy or was once; a replica that ended and is launched again does not hold
-    /// up scaling.
+    /// Whether it is healthy or was once. Scaling does not wait for a replica that was healthy, has
+    /// ended and is launched again.
     pub has_been_healthy: bool,
 }
 
 impl<V> Replica<V> {
-    /// The replica as scaling and restarts see it. `old`: its configuration is not the current one.
+    /// The properties of the replica for scaling and restarts. `old`: its configuration is not the
+    /// current one.
     pub fn member<I>(&self, id: I, old: bool, fitness: Fitness) -> Member<I> {
         let healthy = self.condition == Condition::Running && fitness != Fitness::Unfit;
         let before = match fitness {
@@ -92,8 +94,8 @@ impl<V> Replica<V> {
 }
 
 impl<I: Clone + PartialEq> Member<I> {
-    /// Whether it counts towards the number of replicas. An inactive one does not: another has its
-    /// place.
+    /// Whether it counts towards the number of replicas. An inactive one does not, because another
+    /// replica replaces it.
     fn counts(&self) -> bool {
         self.wanted && self.condition != Condition::UnreachableInactive
     }
@@ -114,16 +116,16 @@ impl<I: Clone + PartialEq> Member<I> {
 pub struct Directive<I> {
     /// Replicas to remove, in this order.
     pub decommission: Vec<I>,
-    /// The replicas of which `decommission` is a part, in the order of removal, if any of them could
-    /// be removed instead: more run than are wanted.
+    /// All replicas from which `decommission` was selected, in the order of removal. Empty unless
+    /// others could be removed instead, which is so if there are more replicas than wanted.
     pub choice: Vec<I>,
-    /// Replicas whose tasks to replace in place, because volumes bind them to their agents.
+    /// Replicas whose tasks are to be replaced in place, because volumes bind them to their agents.
     pub restart: Vec<I>,
     /// Number of replicas to start.
     pub start: u32,
     /// Whether the goal of the action is reached.
     pub done: bool,
-    /// Whether a canary has all its replicas, and they are healthy.
+    /// Whether all replicas of a canary exist and are healthy.
     pub held: bool,
 }
 
@@ -150,7 +152,7 @@ impl<I> Default for Directive<I> {
     }
 }
 
-/// The next actions. Execute them and call this again, until nothing is left to do.
+/// Computes the next actions. Execute them and call this again, until nothing is left to do.
 pub fn advance<I: Clone + PartialEq>(
     action: Action,
     policy: &ScalingPolicy,
@@ -186,7 +188,8 @@ fn scale<I: Clone + PartialEq>(policy: &ScalingPolicy, members: &[Member<I>]) ->
     let candidates: Vec<_> = counted.iter().map(|seen| seen.candidate()).collect();
     let proposal = selection::propose(&candidates, &[], policy.replicas, policy.kill_selection);
     let settled = proposal.decommission.is_empty() && proposal.start == 0;
-    // Reached once, not at one moment: a replica that keeps ending would hold up the deployment.
+    // Each replica must have been healthy once, but not all at the same time: otherwise a replica that
+    // keeps ending would block the deployment.
     let reached = members
         .iter()
         .all(|seen| seen.wanted && (seen.has_been_healthy || !seen.counts()));
@@ -204,13 +207,14 @@ fn scale<I: Clone + PartialEq>(policy: &ScalingPolicy, members: &[Member<I>]) ->
     }
 }
 
-/// Replaces the replicas on agents that are about to go, as fast as the upgrade strategy allows.
+/// Replaces the replicas on agents that are about to go into maintenance, as fast as the upgrade
+/// strategy allows.
 fn leave<I: Clone + PartialEq>(policy: &ScalingPolicy, members: &[Member<I>]) -> Directive<I> {
     let (leaving, staying): (Vec<&Member<I>>, Vec<&Member<I>>) = members
         .iter()
         .filter(|seen| seen.counts())
         .partition(|seen| seen.leaving);
-    // As long as they run, they are as good as their replacements, for which there may be no room.
+    // Leaving replicas count as well, because the cluster may have no room for their replacements.
     let count = |seen: &&&Member<I>| seen.has_been_healthy;
     let reached = leaving.iter().chain(&staying).filter(count).count() >= policy.replicas as usize;
     Directive {
@@ -249,8 +253,8 @@ fn exchange<I: Clone + PartialEq>(
     };
     let allowance = restart::allow(now, policy.upgrade);
 
-    // Replicas that are not healthy, unlaunched ones among them, are replaced before the healthy
-    // ones, and of these first those whose agents are about to go.
+    // Unhealthy replicas, including unlaunched ones, are replaced before healthy ones. Within each
+    // group those whose agents are about to go into maintenance are replaced first.
     let mut order = old.to_vec();
     order.sort_by(|a, b| {
         let by_health = a.healthy.cmp(&b.healthy).then(b.leaving.cmp(&a.leaving));
@@ -272,7 +276,7 @@ fn exchange<I: Clone + PartialEq>(
         kill = usize::from(order.first().is_some_and(|seen| !seen.healthy));
     }
     let decommission: Vec<I> = order.iter().take(kill).map(|seen| seen.id.clone()).collect();
-    // A killed replica takes its place until it has ended; an unlaunched one does not.
+    // A killed replica counts towards the capacity until it has ended; an unlaunched one does not.
     let launched_kills = order
         .iter()
         .take(kill)
@@ -295,7 +299,7 @@ fn replace_in_place<I: Clone + PartialEq>(
 ) -> Directive<I> {
     let count = old.len() + new.len();
     if count != policy.replicas as usize {
-        // The number first: a surplus replica is not replaced.
+        // The number is adjusted first, so that no surplus replica is restarted.
         return Directive {
             done: false,
             ..scale(policy, members)
@@ -314,8 +318,8 @@ fn replace_in_place<I: Clone + PartialEq>(
         let by_health = a.healthy.cmp(&b.healthy);
         by_health.then_with(|| selection::kill_order(&a.candidate(), &b.candidate(), policy.kill_selection))
     });
-    // Those that do not run can be replaced at once: that loses no capacity. As upstream, those
-    // that run and are unhealthy count.
+    // Replicas that do not run can be replaced immediately without a loss of capacity. Replicas that
+    // run and are unhealthy are limited by the strategy, as in upstream.
     order.sort_by_key(|seen| seen.condition == Condition::Running);
     let idle = order
         .iter()
@@ -332,8 +336,8 @@ fn replace_in_place<I: Clone + PartialEq>(
     }
 }
 
-/// A restart that replaces only as many replicas. The others keep running, as many as are wanted
-/// beside those.
+/// A restart that replaces only this many replicas. Of the others, as many keep running as are needed
+/// to reach the wanted number.
 fn canary<I: Clone + PartialEq>(
     replicas: u32,
     policy: &ScalingPolicy,

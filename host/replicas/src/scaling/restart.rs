@@ -4,7 +4,7 @@
 /// How many replicas a restart may remove and add, as fractions of their number.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct UpgradeStrategy {
-    /// The fraction that may exist in addition; 0 is none, 1 as many again.
+    /// The fraction that may exist in addition: 0 for none, 1 for twice the number in total.
     pub maximum_over_capacity: f64,
     /// The fraction that stays running, from 0 to 1.
     pub minimum_health_capacity: f64,
@@ -32,8 +32,8 @@ pub struct Allowance {
     pub capacity: u32,
 }
 
-/// Applies the upgrade strategy. The result of a check is none of health: a running replica without
-/// health checks is healthy, whatever its check returns.
+/// Applies the upgrade strategy. A Mesos check (as opposed to a health check) does not affect health:
+/// a running replica without health checks is healthy, whatever its check returns.
 pub fn allow(now: Progress, strategy: UpgradeStrategy) -> Allowance {
     let wanted = f64::from(now.wanted);
     let least = (wanted * strategy.minimum_health_capacity).ceil() as u32;
@@ -60,7 +60,7 @@ mod tests {
     use serde_json::{Value, json};
 
     #[test]
-    fn allowance_is_upstreams_in_the_recorded_cases() {
+    fn allowance_matches_upstream_in_the_recorded_cases() {
         let suite: Value =
             serde_json::from_str(include_str!("../../tests/fixtures/restart-strategy.json")).unwrap();
         for case in suite["cases"].as_array().unwrap() {
@@ -70,7 +70,7 @@ mod tests {
                 maximum_over_capacity: input["maximumOverCapacity"].as_f64().unwrap(),
                 minimum_health_capacity: input["minimumHealthCapacity"].as_f64().unwrap(),
             };
-            // A check does not make a replica unhealthy here: running replicas are healthy.
+            // In this crate a Mesos check does not make a replica unhealthy: running replicas are healthy.
             let check_only = input.get("why").is_some();
             let healthy = if check_only {
                 number("running")

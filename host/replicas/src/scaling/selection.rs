@@ -22,7 +22,7 @@ pub struct Candidate<I> {
     pub condition: Condition,
     /// The time since which it is running, staging or in its current condition.
     pub since: Timestamp,
-    /// Whether it is healthy; of running replicas those that are not are removed first.
+    /// Whether it is healthy. Of running replicas the unhealthy ones are removed first.
     pub healthy: bool,
     /// Whether it was selected to be removed first.
     pub selected: bool,
@@ -37,8 +37,8 @@ pub struct Proposal<I> {
     pub start: u32,
 }
 
-/// Scales from `replicas` to `wanted` replicas. `sentenced` ones are removed first; unknown ids
-/// among them are ignored.
+/// Scales from `replicas` to `wanted` replicas. The replicas in `sentenced` are removed in any case;
+/// unknown ids in it are ignored.
 pub fn propose<I: Clone + PartialEq>(
     replicas: &[Candidate<I>],
     sentenced: &[I],
@@ -125,7 +125,7 @@ mod tests {
     }
 
     #[test]
-    fn selection_is_upstreams_in_the_recorded_cases() {
+    fn selection_matches_upstream_in_the_recorded_cases() {
         let suite: Value = serde_json::from_str(include_str!("../../tests/fixtures/scaling.json")).unwrap();
         for case in suite["cases"].as_array().unwrap() {
             let input = &case["input"];

@@ -4,14 +4,14 @@ use jiff::SignedDuration;
 
 use super::*;
 
-/// Numbers of replicas by state, and the extremes during a run.
+/// Simulated replicas, and the extremes of their numbers during a run.
 struct World {
     policy: ScalingPolicy,
     members: Vec<Member<u32>>,
     next_id: u32,
     least_running: usize,
     most: usize,
-    /// Whether started replicas run and never become healthy.
+    /// Whether started replicas run without becoming healthy.
     sick: bool,
 }
 
@@ -64,8 +64,8 @@ impl World {
         self.most = self.most.max(self.members.len());
     }
 
-    /// Executes directives until the action is done: first ending replicas end, then started ones
-    /// run. Bounded.
+    /// Executes directives until the action is done, at most 200 times. After each one, either the
+    /// ending replicas end or one started replica begins to run. Returns whether the action is done.
     fn run(&mut self, action: Action) -> bool {
         for _ in 0..200 {
             let directive = advance(action, &self.policy, &self.members);
@@ -127,7 +127,7 @@ fn upgrading(replicas: u32, health: f64, over: f64) -> ScalingPolicy {
 }
 
 #[test]
-fn restart_keeps_its_bounds() {
+fn restart_stays_within_the_bounds_of_the_upgrade_strategy() {
     for (instances, health, over, least, most) in [
         (4, 0.5, 0.0, 2, 4),
         (1, 0.5, 0.0, 1, 2),
@@ -144,7 +144,7 @@ fn restart_keeps_its_bounds() {
         );
         assert!(
             world.members.iter().all(|seen| !seen.old),
-            "{instances} {health} {over}: an old one stays"
+            "{instances} {health} {over}: an old replica remains"
         );
         assert_eq!(world.running(), instances as usize);
         assert!(
@@ -173,7 +173,7 @@ fn restart_may_change_the_number() {
 }
 
 #[test]
-fn broken_version_is_replaced_without_room() {
+fn replicas_that_do_not_run_are_replaced_without_spare_capacity() {
     for condition in [Condition::Scheduled, Condition::Staging] {
         let mut world = World::new(upgrading(3, 1.0, 0.0), 3, condition);
         assert!(world.run(Action::Restart), "{condition:?}");
@@ -203,7 +203,7 @@ fn scaling_is_done_when_every_replica_has_been_healthy_once() {
     world.members[2].condition = Condition::Running;
     assert!(!done(&world), "the third runs and is not healthy yet");
     world.members[2].has_been_healthy = true;
-    assert!(done(&world), "the first runs again later, the second may return");
+    assert!(done(&world), "every replica has been healthy once");
 }
 
 #[test]
@@ -240,7 +240,7 @@ fn restart_keeps_healthy_replicas_while_new_ones_are_not_healthy() {
 }
 
 #[test]
-fn restart_replaces_unhealthy_replicas_first_and_without_room() {
+fn restart_replaces_unhealthy_replicas_first_and_without_spare_capacity() {
     let mut world = World::new(upgrading(3, 1.0, 0.0), 3, Condition::Running);
     world.members[0].since -= SignedDuration::from_secs(60);
     world.members[0].healthy = false;
@@ -248,7 +248,7 @@ fn restart_replaces_unhealthy_replicas_first_and_without_room() {
     assert_eq!(
         directive.decommission,
         [world.members[0].id],
-        "although it is the oldest"
+        "the unhealthy one, although it is the oldest"
     );
     assert!(world.run(Action::Restart));
     assert_eq!(world.healthy(), 3);
@@ -284,21 +284,25 @@ fn resident_replicas_are_replaced_in_place() {
     assert!(directive.restart.is_empty(), "too few are healthy");
     world.members[4].condition = Condition::Staging;
     let directive = advance(Action::Restart, &world.policy, &world.members);
-    assert_eq!(directive.restart, [5], "one that does not run loses no capacity");
+    assert_eq!(
+        directive.restart,
+        [5],
+        "replacing one that does not run loses no capacity"
+    );
     let mut policy = upgrading(2, 0.5, 0.0);
     policy.resident = true;
     let mut world = World::new(policy, 3, Condition::Running);
     assert!(world.run(Action::Restart));
-    assert_eq!(world.members.len(), 2, "the number is reached, too");
+    assert_eq!(world.members.len(), 2, "the surplus replica is removed");
 }
 
 #[test]
-fn canary_replaces_as_many_replicas_and_holds_until_the_restart_goes_on() {
+fn canary_replaces_the_given_number_of_replicas_and_holds_until_the_restart_continues() {
     for (instances, health, over, canaries) in [(4, 1.0, 1.0, 1), (4, 0.5, 0.0, 2), (10, 1.0, 0.1, 3)] {
         let mut world = World::new(upgrading(instances, health, over), instances, Condition::Running);
         let held = |world: &World| advance(Action::Canary(canaries), &world.policy, &world.members).held;
         assert!(!held(&world));
-        assert!(!world.run(Action::Canary(canaries)), "it is never done");
+        assert!(!world.run(Action::Canary(canaries)), "a canary is never done");
         let new = world.members.iter().filter(|seen| !seen.old).count();
         assert_eq!(
             (new, world.members.len()),
@@ -363,7 +367,7 @@ fn replicas_on_leaving_agents_are_replaced_within_the_bounds_of_the_upgrade_stra
         (world.least_running, world.most) = (usize::MAX, 0);
         let left = |world: &World| world.members.iter().any(|seen| seen.leaving);
         for _ in 0..50 {
-            // The number is right all the time, so no deployment waits.
+            // The directive may be done from the start, because no deployment waits for the replacement.
             world.run(Action::Scale);
             let directive = advance(Action::Scale, &world.policy, &world.members);
             for seen in &mut world.members {
@@ -392,7 +396,7 @@ fn replicas_on_leaving_agents_are_replaced_within_the_bounds_of_the_upgrade_stra
 }
 
 #[test]
-fn leaving_replica_stays_while_its_replacement_does_not_run_and_holds_up_no_deployment() {
+fn leaving_replica_stays_until_its_replacement_runs_and_delays_no_deployment() {
     let mut world = World::new(upgrading(2, 1.0, 1.0), 0, Condition::Running);
     world.add(Condition::Running, false);
     world.add(Condition::Running, false);
@@ -424,7 +428,7 @@ fn resident_replica_does_not_leave_its_agent() {
 }
 
 #[test]
-fn restart_replaces_leaving_replicas_first_those_of_the_current_configuration_too() {
+fn restart_replaces_leaving_replicas_first_even_those_of_the_current_configuration() {
     let mut world = World::new(upgrading(3, 0.5, 0.0), 2, Condition::Running);
     world.add(Condition::Running, false);
     world.members[2].leaving = true;
