@@ -79,10 +79,10 @@ class Settings:
         if isinstance(address, str):
             return address
         if address is not None:
-            raise self._fail("`address` in [master] is no text")
+            raise self._fail("`address` in [master] is not a string")
         zookeeper = section["zookeeper"]
         if not isinstance(zookeeper, dict):
-            raise self._fail("`zookeeper` in [master] is no section")
+            raise self._fail("`zookeeper` in [master] is not a table")
         addresses, path = zookeeper.get("addresses"), zookeeper.get("path")
         if not isinstance(addresses, list) or not addresses or not isinstance(path, str):
             raise self._fail("[master.zookeeper] needs `addresses`, a list of HOST:PORT, and `path`")
@@ -125,7 +125,7 @@ class Settings:
             return None
         for name in ("principal", "secret"):
             if not isinstance(found.get(name), str):
-                raise self._fail(f"[{section}] needs `principal` and `secret`, two texts; `{name}` is missing or none")
+                raise self._fail(f"[{section}] needs `principal` and `secret`; `{name}` is missing or not a string")
         return found["principal"], found["secret"]
 
     def _switch(self, table: dict[str, Any], section: str) -> bool | None:

@@ -70,7 +70,9 @@ class Cluster:
             listed = json.loads(answer.text)["frameworks"]
             entries = [entry for entry in listed if isinstance(entry, dict) and isinstance(entry.get("id"), str)]
         except (ValueError, KeyError, TypeError):
-            raise CommandError(f"{url} is no list of frameworks: is `address` in [master] a master?") from None
+            raise CommandError(
+                f"{url} did not return a list of frameworks: is `address` in [master] a master?"
+            ) from None
         return [
             Framework(
                 entry["id"],
@@ -112,7 +114,7 @@ class Cluster:
         if urlsplit(framework.webui_url).scheme not in ("http", "https"):
             raise CommandError(
                 f"the framework '{shown(framework.name)}' has registered '{shown(framework.webui_url)}' as its"
-                " webui_url, which is no address of an API"
+                " webui_url, which is not an http(s) URL"
             )
         return Api(self, framework, self.settings.login(framework.name))
 

@@ -107,7 +107,7 @@ class Fw(PluginBase):  # type: ignore[misc]
         agent = settings.data.get("agent")
         timeout = agent.get("timeout", TIMEOUT) if isinstance(agent, dict) else TIMEOUT
         if isinstance(timeout, bool) or not isinstance(timeout, (int, float)) or not timeout > 0:
-            raise CommandError(f"{settings.path}: `timeout` in [agent] is no number of seconds")
+            raise CommandError(f"{settings.path}: `timeout` in [agent] is not a positive number of seconds")
         return Cluster(settings, timeout)
 
     def list(self, argv: dict[str, Any]) -> None:

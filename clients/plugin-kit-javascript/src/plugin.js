@@ -39,7 +39,7 @@ export function described(plugin) {
   let configured;
   for (const key of ["name", "version", "summary"]) {
     if (typeof plugin.about?.[key] !== "string") {
-      throw new TypeError(`${plugin.name} has no \`about.${key}\`: expected a text`);
+      throw new TypeError(`${plugin.name} has no \`about.${key}\`: expected a string`);
     }
   }
   const about = {

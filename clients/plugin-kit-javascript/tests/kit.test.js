@@ -45,7 +45,7 @@ test("results that the interface forbids are faults", async () => {
   }
   const agents = { agents: [{ hostname: "a" }], placed: ["a", "a"] };
   assert.match(await reason(Places, agents), /constraint 3 of 0/);
-  assert.match(await reason(Places, { ...agents, place: 1 }), /no candidate/);
+  assert.match(await reason(Places, { ...agents, place: 1 }), /is not a candidate/);
   assert.match(await reason(Places, { ...agents, kill: 2 }), /twice/);
 
   class Looks extends Probe {
@@ -57,7 +57,7 @@ test("results that the interface forbids are faults", async () => {
       return "no outcome";
     }
   }
-  assert.match(await reason(Looks, { path: "/status" }), /99 as an HTTP status/);
+  assert.match(await reason(Looks, { path: "/status" }), /99 is not a valid HTTP status/);
   assert.match(await reason(Looks, {}), /not a JSON object/);
   const asked = { endpoint: "a:80", path: "/headers", answers: [{ http: { status: 200 } }] };
   assert.match(await reason(Looks, asked), /header host/);

@@ -61,7 +61,7 @@ class Harness(unittest.TestCase):
 
         agents = {"agents": [{"hostname": "a"}], "placed": ["a", "a"]}
         self.assertIn("constraint 3 of 0", self.reason(Places, agents))
-        self.assertIn("no candidate", self.reason(Places, {**agents, "place": 1}))
+        self.assertIn("is not a candidate", self.reason(Places, {**agents, "place": 1}))
         self.assertIn("twice", self.reason(Places, {**agents, "kill": 2}))
 
         class Looks(Nothing, Probe):
@@ -72,7 +72,7 @@ class Harness(unittest.TestCase):
                     yield Http(request.endpoint, headers=[("Host", "x")])
                 return "no outcome"
 
-        self.assertIn("99 as an HTTP status", self.reason(Looks, {"path": "/status"}))
+        self.assertIn("99 is not a valid HTTP status", self.reason(Looks, {"path": "/status"}))
         self.assertIn("expected a step or an outcome", self.reason(Looks, {}))
         asked = {"endpoint": "a:80", "path": "/headers", "answers": [{"http": {"status": 200}}]}
         self.assertIn("header host", self.reason(Looks, asked))

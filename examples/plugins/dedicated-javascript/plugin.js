@@ -1,11 +1,11 @@
-// Agents with the attribute `dedicated:/group` take tasks of that group only, as `dedicated` in Rust does it.
+// Restricts agents with the attribute `dedicated:/group` to that group's tasks, like `dedicated` in Rust.
 import { component, Matcher, OWN_RULE } from "transom-plugin/matcher";
 
 export class Dedicated extends Matcher {
   static about = {
     name: "dedicated-javascript",
     version: "0.1.0",
-    summary: "agents that are dedicated to a group take its apps only",
+    summary: "restricts dedicated agents to the apps of their group",
   };
 
   refusal(task, agent) {

@@ -1,4 +1,4 @@
-// Makes a component of plugin.js: `node build.mjs OUT.wasm`, which `transom plugin build` runs.
+// Builds a component from plugin.js. `transom plugin build` runs `node build.mjs OUT.wasm`.
 import { build } from "transom-plugin/build";
 
 await build({ source: "plugin.js", world: "bootstrap-handler", out: process.argv[2] });

@@ -3,7 +3,7 @@
 import { Bootstrap, component, Refused } from "transom-plugin/bootstrap";
 import * as log from "transom-plugin/log";
 
-// What the operator may write under [config]: JSON Schema 2020-12.
+// JSON Schema 2020-12 of the manifest's [config].
 const schema = {
   type: "object",
   properties: {

@@ -9,7 +9,7 @@ import { component, connect, Failed, Probe, receive, send, text } from "transom-
 const MOST = 512;
 
 export class RedisPing extends Probe {
-  static about = { name: "redis-ping-javascript", version: "0.1.0", summary: "whether a Redis answers PING" };
+  static about = { name: "redis-ping-javascript", version: "0.1.0", summary: "checks whether a Redis answers PING" };
 
   *attempt(request) {
     yield connect(request.endpoint);
@@ -29,6 +29,6 @@ export class RedisPing extends Probe {
   }
 }
 
-const noRedis = () => new Failed("invalid", "what answers there is no Redis");
+const noRedis = () => new Failed("invalid", "the server is not a Redis");
 
 export const { about, probe } = component(RedisPing);

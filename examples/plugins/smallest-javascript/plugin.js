@@ -1,11 +1,11 @@
-// Keeps what load tests do out of the event stream: as little as a plugin can be.
+// Keeps the events of load tests out of the event stream. This is the smallest possible plugin.
 import { component, Filter } from "transom-plugin/events";
 
 export class Quiet extends Filter {
   static about = {
     name: "smallest-javascript",
     version: "0.1.0",
-    summary: "keeps what load tests do out of the event stream",
+    summary: "keeps the events of load tests out of the event stream",
   };
 
   open(query) {

@@ -1,4 +1,4 @@
-// Makes a component of plugin.js: `node build.mjs OUT.wasm`, which `transom plugin build` runs.
+// Builds a component from plugin.js. `transom plugin build` runs `node build.mjs OUT.wasm`.
 
 import { writeFile } from "node:fs/promises";
 import { fileURLToPath } from "node:url";
@@ -11,7 +11,7 @@ const { component } = await componentize({
   // Has to be absolute; the packages that the world needs are in its deps/.
   witPath: here("wit"),
   worldName: "attribute-matcher",
-  // A plugin is given a log and nothing else, so nothing else is asked for.
+  // Without these features the component imports only the log.
   disableFeatures: ["clocks", "fetch-event", "http", "random", "stdio"],
 });
 await writeFile(process.argv[2], component);

@@ -1,6 +1,6 @@
-// Keeps a task's instances apart: one more goes to where the fewest are, rack by rack.
+// Spreads a task's instances over racks: the next instance goes to a rack with the fewest.
 
-// What the operator may write under [config]: JSON Schema 2020-12.
+// JSON Schema 2020-12 of the manifest's [config].
 const SCHEMA = {
   type: "object",
   properties: { over: { type: "string", minLength: 1 } },
@@ -10,13 +10,13 @@ const SCHEMA = {
 
 let over = "";
 
-// What the host asks of every plugin.
+// The interface that every plugin exports.
 export const about = {
   describe() {
     return {
       name: "spread",
       version: "0.1.0",
-      summary: "keeps a task's instances apart, rack by rack",
+      summary: "spreads a task's instances over racks",
       configSchema: JSON.stringify(SCHEMA),
     };
   },
@@ -51,7 +51,7 @@ class AgentSet {
     const fewest = Math.min(...counts.values());
     return candidates.map((it, at) => {
       if (refusals[at] !== undefined) return { tag: "refused", val: refusals[at] };
-      // An index after the last constraint stands for a rule of this matcher and not for a constraint.
+      // An index after the last constraint stands for a rule of the matcher itself.
       if (counts.get(this.group(it)) > fewest) return { tag: "refused", val: task.constraints.length };
       return { tag: "fits" };
     });

@@ -18,8 +18,8 @@
 //!
 //! # Example
 //!
-//! A probe that looks for a word in a task's response. `Cargo.toml` has `crate-type = ["cdylib",
-//! "rlib"]`: `cdylib` for the component, and `rlib` so that unit tests run natively with
+//! A probe that checks whether a task's greeting contains a word. `Cargo.toml` has `crate-type =
+//! ["cdylib", "rlib"]`: `cdylib` for the component, and `rlib` so that unit tests run natively with
 //! [`testing`].
 //!
 //! ```
@@ -33,18 +33,18 @@
 //!     word: String,
 //! }
 //!
-//! struct LooksFor {
+//! struct WordProbe {
 //!     word: String,
 //! }
 //!
-//! impl Plugin for LooksFor {
+//! impl Plugin for WordProbe {
 //!     type Config = Config;
 //!
 //!     fn describe() -> Description {
 //!         Description {
-//!             name: "looks-for",
+//!             name: "word-probe",
 //!             version: "1.0.0",
-//!             summary: "whether a task greets with the right word",
+//!             summary: "checks whether a task's greeting contains a word",
 //!             config_schema: Some(r#"{"type": "object", "properties": {"word": {"type": "string"}}, "required": ["word"]}"#),
 //!         }
 //!     }
@@ -57,20 +57,20 @@
 //!     }
 //! }
 //!
-//! impl Probe for LooksFor {
-//!     type Attempt = Look;
+//! impl Probe for WordProbe {
+//!     type Attempt = WordAttempt;
 //!
-//!     fn attempt(&self, request: Request) -> Look {
-//!         Look { word: self.word.clone(), request }
+//!     fn attempt(&self, request: Request) -> WordAttempt {
+//!         WordAttempt { word: self.word.clone(), request }
 //!     }
 //! }
 //!
-//! struct Look {
+//! struct WordAttempt {
 //!     word: String,
 //!     request: Request,
 //! }
 //!
-//! impl Attempt for Look {
+//! impl Attempt for WordAttempt {
 //!     fn next(&mut self, last: Option<Answer>) -> Step {
 //!         match last {
 //!             None => match self.request.endpoint.take() {
@@ -84,25 +84,25 @@
 //!                 Step::Done(Outcome::Custom(format!(r#"{{"found": {found}}}"#)))
 //!             }
 //!             Some(Answer::Connected(Err(error)) | Answer::Received(Err(error))) => {
-//!                 Step::Failed(Failure::of(&error, "listening to the task"))
+//!                 Step::Failed(Failure::of(&error, "reading the greeting"))
 //!             }
-//!             Some(_) => failed(Reason::Internal, "an answer to something that was not asked"),
+//!             Some(_) => failed(Reason::Internal, "the answer does not match the last step"),
 //!         }
 //!     }
 //! }
 //!
-//! export_probe!(LooksFor);
+//! export_probe!(WordProbe);
 //!
 //! // And its test:
 //! # fn main() {
-//! let plugin = testing::plugin::<LooksFor>(r#"{"word": "hello"}"#).ok().unwrap();
+//! let plugin = testing::plugin::<WordProbe>(r#"{"word": "hello"}"#).ok().unwrap();
 //! let (end, steps) = testing::drive(&*plugin, testing::request(), 10, |step| match step {
 //!     Step::Connect(_) => Answer::Connected(Ok(1)),
 //!     _ => Answer::Received(Ok(b"hello, world".to_vec())),
 //! });
 //! assert_eq!(end, testing::End::Done(Outcome::Custom(r#"{"found": true}"#.to_owned())));
 //! assert_eq!(steps.len(), 3);
-//! assert!(testing::plugin::<LooksFor>(r#"{"word": ""}"#).is_err());
+//! assert!(testing::plugin::<WordProbe>(r#"{"word": ""}"#).is_err());
 //! # }
 //! ```
 

@@ -49,7 +49,7 @@ function event(value, path) {
 
 function textOrTable(value, path) {
   if (typeof value !== "string" && !isObject(value)) {
-    throw new CaseError(`${path}: found ${show(value)}, expected a table or a text`);
+    throw new CaseError(`${path}: found ${show(value)}, expected a table or a string`);
   }
   return value;
 }

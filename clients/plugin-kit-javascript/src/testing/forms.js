@@ -56,7 +56,7 @@ export function oneOf(value, path) {
 }
 
 export function text(value, path) {
-  if (typeof value !== "string") throw wrong(value, path, "a text");
+  if (typeof value !== "string") throw wrong(value, path, "a string");
   return value;
 }
 
@@ -115,7 +115,7 @@ export function byBytes(one, other) {
 /** Bytes: a text, or `{ hex = "…" }`. */
 export function data(value, path) {
   if (typeof value === "string") return new TextEncoder().encode(value);
-  if (!isObject(value) || Object.keys(value).join() !== "hex") throw wrong(value, path, "a text or { hex = … }");
+  if (!isObject(value) || Object.keys(value).join() !== "hex") throw wrong(value, path, "a string or { hex = … }");
   const digits = text(value.hex, `${path}.hex`);
   if (!/^([0-9a-fA-F]{2})*$/.test(digits)) {
     throw new CaseError(`\`hex\` is ${JSON.stringify(digits)}; expected two hexadecimal digits for each byte`);

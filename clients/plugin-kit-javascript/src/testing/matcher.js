@@ -167,7 +167,7 @@ function attribute(value, path) {
     return list(pair(u64, u64))(value, path);
   }
   if (isObject(value) && Array.isArray(value.set) && value.set.length === 0) return new Set();
-  throw new CaseError(`${path}: found ${show(value)}, expected a text, a number, ranges or a set`);
+  throw new CaseError(`${path}: found ${show(value)}, expected a string, a number, ranges or a set`);
 }
 
 function constraint(value, path) {
@@ -202,7 +202,7 @@ function checkPlaces(chosen, candidates, count) {
   const capacity = new Map();
   for (const it of candidates) capacity.set(it.agent, (capacity.get(it.agent) ?? 0) + it.capacity);
   for (const handle of chosen) {
-    if (!capacity.has(handle)) throw new Fault(`agent ${handle} was chosen and is no candidate`);
+    if (!capacity.has(handle)) throw new Fault(`agent ${handle} was chosen but is not a candidate`);
     if (capacity.get(handle) === 0) throw new Fault(`agent ${handle} was chosen more often than its capacity`);
     capacity.set(handle, capacity.get(handle) - 1);
   }

@@ -88,7 +88,7 @@ export function prepare(value) {
     let step = running.first();
     for (const [at, { kind, it }] of answers.entries()) {
       const found = end(step);
-      if (found !== undefined) throw new Fault(`it ended with ${JSON.stringify(found)} before it used all answers`);
+      if (found !== undefined) throw new Fault(`the attempt ended with ${JSON.stringify(found)} and left answers unused`);
       if (steps !== undefined) checkStep(step, steps[at], at);
       step = running.next(answerTo(step, kind, it));
     }
@@ -103,10 +103,10 @@ export function prepare(value) {
 function end(step) {
   if (step instanceof Failed) return { failed: step.reason };
   if (step instanceof Step) return undefined;
-  if (!(step instanceof Outcome)) throw new Fault(`the attempt gives ${show(step)}: expected a step or an outcome`);
+  if (!(step instanceof Outcome)) throw new Fault(`the attempt returned ${show(step)}; expected a step or an outcome`);
   const { tag, val } = step;
   if (tag === "http" && !(val >= 100 && val <= 599)) {
-    throw new Fault(`${val} as an HTTP status code: expected one from 100 to 599`);
+    throw new Fault(`${val} is not a valid HTTP status code: expected one from 100 to 599`);
   }
   if (tag !== "custom") return { [tag]: val };
   // The host reports the same failure.
@@ -121,7 +121,7 @@ function answerTo(step, kind, it) {
     const own = step.val.headers.map(([name]) => name.toLowerCase()).find((name) => OWN_HEADERS.includes(name));
     if (own !== undefined) {
       throw new Fault(
-        `it asks for an HTTP exchange with the header ${own}, which is the host's to set: in service the answer to that is the error \`protocol\``,
+        `it asks for an HTTP exchange with the header ${own}, which only the host may set; in service this step fails with \`protocol\``,
       );
     }
   }

@@ -33,7 +33,7 @@ def export(plugin: type[Plugin]) -> None:
         )
     for attribute in ("name", "version", "summary"):
         if not isinstance(getattr(plugin, attribute, None), str):
-            raise TypeError(f"{plugin.__name__} has no `{attribute}`: expected a text")
+            raise TypeError(f"{plugin.__name__} has no `{attribute}`: expected a string")
     if importlib.util.find_spec("wit_world") is None:
         return
     module = sys._getframe(1).f_globals

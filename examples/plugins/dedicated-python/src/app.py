@@ -1,4 +1,4 @@
-"""Agents with the attribute `dedicated:/group` take tasks of that group only, as `dedicated` in Rust does it."""
+"""Restricts agents with the attribute `dedicated:/group` to that group's tasks, like `dedicated` in Rust."""
 
 from transom_plugin import export
 from transom_plugin.matcher import OWN_RULE, Matcher
@@ -6,7 +6,7 @@ from transom_plugin.matcher import OWN_RULE, Matcher
 
 class Dedicated(Matcher):
     name, version = "dedicated-python", "0.1.0"
-    summary = "agents that are dedicated to a group take its apps only"
+    summary = "restricts dedicated agents to the apps of their group"
 
     def refusal(self, task, agent):
         for name, group in agent.attributes:

@@ -1,4 +1,4 @@
-//! Agents with the attribute `dedicated:/group` take tasks of that group only.
+//! Restricts agents with the attribute `dedicated:/group` to the tasks of that group.
 //!
 //! It is one matcher of a chain, after a matcher that evaluates constraints: this one accepts every
 //! constraint.
@@ -47,8 +47,7 @@ impl AgentSet for Agents {
     }
 
     fn evaluate(&mut self, task: &Task, candidates: &[Candidate]) -> Vec<Verdict> {
-        // An index after the last constraint stands for a rule of this matcher and not for a
-        // constraint.
+        // An index after the last constraint stands for a rule of the matcher itself.
         let refused = Verdict::Refused(task.constraints.len() as u32);
         let verdict = |it: &Candidate| {
             if self.takes(it.agent, task) {

@@ -9,7 +9,7 @@ URL = {"type": "string", "pattern": "^https?://[^/]+/?$"}
 
 class Proxy(Bootstrap):
     name, version, summary = "proxy-python", "0.1.0", "sets the variables of an HTTP proxy"
-    # What the operator may write under [config]: JSON Schema 2020-12.
+    # JSON Schema 2020-12 of the manifest's [config].
     schema = {
         "type": "object",
         "properties": {"url": URL, "except": {"type": "array", "items": {"type": "string", "minLength": 1}}},

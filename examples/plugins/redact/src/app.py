@@ -1,4 +1,4 @@
-"""Hides secrets in apps' environments from subscribers of the event stream. filter.py has the decisions."""
+"""Hides secrets in apps' environments from event subscribers. The decisions are in filter.py."""
 
 import json
 
@@ -7,7 +7,7 @@ from wit_world.exports import about
 
 TEXTS = {"type": "array", "items": {"type": "string", "minLength": 1}}
 
-# What the operator may write under [config]: JSON Schema 2020-12.
+# JSON Schema 2020-12 of the manifest's [config].
 SCHEMA = {
     "type": "object",
     "properties": {"secrets": TEXTS, "opt-in": TEXTS},
@@ -17,13 +17,13 @@ SCHEMA = {
 
 
 class About:
-    """What the host asks of every plugin."""
+    """The interface that every plugin exports."""
 
     def describe(self):
         return about.Description(
             name="redact",
             version="0.1.0",
-            summary="hides the secrets in apps' environments from those who watch events",
+            summary="hides the secrets in apps' environments from subscribers",
             config_schema=json.dumps(SCHEMA),
         )
 
@@ -35,4 +35,4 @@ class About:
 
 
 class Filter:
-    """The interface has no functions of its own."""
+    """The interface has no functions outside its resource, which is in filter.py."""

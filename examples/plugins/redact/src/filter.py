@@ -1,4 +1,4 @@
-"""What a subscriber of the event stream sees."""
+"""Decides which events a subscriber of the event stream receives, and hides secrets in them."""
 
 import json
 from fnmatch import fnmatchcase
@@ -12,14 +12,14 @@ opt_in = []
 
 
 class View:
-    """An open query. It gives equal decisions for equal events."""
+    """An open query. Equal events get equal decisions."""
 
     def __init__(self, query):
         self.kinds = set(query.event_types)
 
     @classmethod
     def open(cls, query):
-        """Called once for each distinct query. The subscriber receives the text of a refusal."""
+        """Called once for each distinct query. The subscriber receives the text of a rejection."""
         if query.expression is not None:
             raise Err("this filter takes no expressions")
         return cls(query)

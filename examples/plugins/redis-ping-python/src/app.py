@@ -12,7 +12,7 @@ MOST = 512
 
 
 class RedisPing(Probe):
-    name, version, summary = "redis-ping-python", "0.1.0", "whether a Redis answers PING"
+    name, version, summary = "redis-ping-python", "0.1.0", "checks whether a Redis answers PING"
 
     def attempt(self, request):
         yield Connect(request.endpoint)
@@ -34,7 +34,7 @@ class RedisPing(Probe):
 
 
 def no_redis():
-    return Failed("invalid", "what answers there is no Redis")
+    return Failed("invalid", "the server is not a Redis")
 
 
 export(RedisPing)

@@ -1,4 +1,4 @@
-//! Whether a Redis answers PING.
+//! Checks whether a Redis answers PING.
 //!
 //! A Redis that is loading its data accepts connections but answers every command with an error. A
 //! tcp check reports it as healthy, this check does not. The result is `{"pong": true}` or
@@ -51,9 +51,9 @@ impl Attempt for Ping {
                 self.answered()
             }
             Some(Answer::Connected(Err(error)) | Answer::Sent(Err(error)) | Answer::Received(Err(error))) => {
-                Step::Failed(Failure::of(&error, "asking for PONG"))
+                Step::Failed(Failure::of(&error, "PING"))
             }
-            Some(_) => failed(Reason::Internal, "an answer to something that was not asked"),
+            Some(_) => failed(Reason::Internal, "the answer does not match the last step"),
         }
     }
 }
@@ -63,7 +63,7 @@ impl Ping {
     fn answered(&self) -> Step {
         let Some(end) = self.line.iter().position(|byte| *byte == b'\r') else {
             if self.line.len() >= MOST {
-                return failed(Reason::Invalid, "what answers there is no Redis");
+                return failed(Reason::Invalid, "the server is not a Redis");
             }
             return Step::Receive((MOST - self.line.len()) as u32);
         };
@@ -75,7 +75,7 @@ impl Ping {
                 let kind = error.split_whitespace().next().unwrap_or_default();
                 serde_json::json!({"pong": kind == "NOAUTH", "error": kind})
             }
-            _ => return failed(Reason::Invalid, "what answers there is no Redis"),
+            _ => return failed(Reason::Invalid, "the server is not a Redis"),
         };
         Step::Done(Outcome::Custom(result.to_string()))
     }

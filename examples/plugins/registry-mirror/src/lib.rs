@@ -2,7 +2,7 @@
 //!
 //! Before anything else the script then writes the file in which k3s looks for mirrors
 //! (`registries.yaml`), with the mirrors of the configuration. The rest of the script stays as it
-//! is. A script that no shell interprets is refused.
+//! is. A script whose interpreter is not a shell is rejected.
 
 #![forbid(unsafe_code)]
 
@@ -75,7 +75,7 @@ impl Bootstrap for RegistryMirror {
     fn prepare(&self, context: Context, script: Vec<u8>) -> Result<Prepared, Refusal> {
         let text = String::from_utf8(script).map_err(|error| {
             let at = error.utf8_error().valid_up_to();
-            refused(format!("the script is no text: byte {at} is not UTF-8"))
+            refused(format!("the script is not text: byte {at} is not valid UTF-8"))
         })?;
         let (first, rest) = text.split_once('\n').unwrap_or((&text, ""));
         check_interpreter(first)?;
@@ -100,7 +100,7 @@ fn wrong(url: &str) -> Option<String> {
     if host_and_port.contains('@') {
         // The URL is left out of the message because it contains credentials.
         return Some(
-            "the URL has a user or a password, which belongs into the orchestrator's own file".to_owned(),
+            "the URL has a user or a password, which belong in the orchestrator's own file".to_owned(),
         );
     }
     let allowed = |char: char| char.is_ascii_alphanumeric() || "-._~:/%[]".contains(char);
@@ -158,12 +158,12 @@ fn check_interpreter(first: &str) -> Result<(), Refusal> {
         return Ok(());
     }
     Err(refused(format!(
-        "line 1 of the script names the interpreter {:?}, which is no shell; the lines with the mirrors are for a shell",
+        "line 1 of the script names the interpreter {:?}, which is not a shell; the lines with the mirrors are for a shell",
         command.trim()
     )))
 }
 
-/// The same script is refused again, so that a retry is useless.
+/// A rejection without a retry, because the same script would be rejected again.
 fn refused(message: String) -> Refusal {
     Refusal {
         message,
@@ -223,7 +223,7 @@ mod tests {
         assert_eq!(
             plugin::<RegistryMirror>(&two).unwrap_err().len(),
             2,
-            "all at once"
+            "every malformed URL is reported"
         );
         assert!(plugin::<RegistryMirror>("{}").is_err(), "no mirrors");
     }

@@ -1,11 +1,12 @@
-"""Keeps what load tests do out of the event stream: as little as a plugin can be."""
+"""Keeps the events of load tests out of the event stream. This is the smallest possible plugin."""
 
 from transom_plugin import export
 from transom_plugin.events import DROP, PASS, Filter
 
 
 class Quiet(Filter):
-    name, version, summary = "smallest-python", "0.1.0", "keeps what load tests do out of the event stream"
+    name, version = "smallest-python", "0.1.0"
+    summary = "keeps the events of load tests out of the event stream"
 
     def open(self, query):
         def decide(event):

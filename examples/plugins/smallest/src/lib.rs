@@ -1,4 +1,4 @@
-//! Keeps what load tests do out of the event stream: as little as a plugin can be.
+//! Keeps the events of load tests out of the event stream. This is the smallest possible plugin.
 use transom_sdk::events::{Decision, Event, Filter, Query};
 
 /// The plugin.

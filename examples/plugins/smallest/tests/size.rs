@@ -1,4 +1,4 @@
-//! What the documentation says of the smallest plugin.
+//! Checks that the smallest plugin is as small as the documentation states.
 
 #[test]
 fn the_smallest_plugin_is_under_twenty_lines() {

@@ -73,7 +73,7 @@ def _event(value: Any, path: str) -> tuple[int | None, str, str | None, str]:
 
 def _body(value: Any, path: str) -> Any:
     if not isinstance(value, dict | str):
-        raise CaseError(f"{path}: found {show(value)}, expected a table or a text")
+        raise CaseError(f"{path}: found {show(value)}, expected a table or a string")
     return value
 
 

@@ -86,7 +86,7 @@ def one_of(value: Any, path: str) -> tuple[str, Any]:
 
 def text(value: Any, path: str) -> str:
     if not isinstance(value, str):
-        raise CaseError(f"{path}: found {show(value)}, expected a text")
+        raise CaseError(f"{path}: found {show(value)}, expected a string")
     return value
 
 
@@ -162,7 +162,7 @@ def data(value: Any, path: str) -> bytes:
         if len(digits) % 2 == 0 and all(it in "0123456789abcdefABCDEF" for it in digits):
             return bytes.fromhex(digits)
         raise CaseError(f"`hex` is {json.dumps(digits)}; expected two hexadecimal digits for each byte")
-    raise CaseError(f"{path}: found {show(value)}, expected a text or {{ hex = … }}")
+    raise CaseError(f"{path}: found {show(value)}, expected a string or {{ hex = … }}")
 
 
 def written(found: bytes) -> Any:

@@ -190,7 +190,7 @@ def _value(value: Any, path: str) -> Value:
         return tuple(items(pair(U64, U64))(value, path))
     if value == {"set": []}:
         return frozenset()
-    raise CaseError(f"{path}: found {show(value)}, expected a text, a number, ranges or a set")
+    raise CaseError(f"{path}: found {show(value)}, expected a string, a number, ranges or a set")
 
 
 def _constraint(value: Any, path: str) -> Constraint:
@@ -231,7 +231,7 @@ def _check_places(chosen: list[int], candidates: list[Candidate], count: int) ->
         capacity[it.agent] = capacity.get(it.agent, 0) + it.capacity
     for agent in chosen:
         if agent not in capacity:
-            raise Fault(f"agent {agent} was chosen and is no candidate")
+            raise Fault(f"agent {agent} was chosen but is not a candidate")
         if capacity[agent] == 0:
             raise Fault(f"agent {agent} was chosen more often than its capacity")
         capacity[agent] -= 1

@@ -98,7 +98,7 @@ def prepare(case: Any) -> Prepared:
         for at, (kind, value) in enumerate(answers):
             found = _end(step)
             if found is not None:
-                raise Fault(f"it ended with {json.dumps(found)} before it used all answers")
+                raise Fault(f"the attempt ended with {json.dumps(found)} and left answers unused")
             if steps is not None:
                 _check_step(step, steps[at], at)
             step = running.next(_answer_to(step, kind, value))
@@ -115,7 +115,7 @@ def _end(step: Any) -> dict[str, Any] | None:
     match step:
         case kit.HttpStatus():
             if not 100 <= step.status <= 599:
-                raise Fault(f"{step.status} as an HTTP status code: expected one from 100 to 599")
+                raise Fault(f"{step.status} is not a valid HTTP status code: expected one from 100 to 599")
             return {"http": step.status}
         case kit.Tcp():
             return {"tcp": step.succeeded}
@@ -126,7 +126,7 @@ def _end(step: Any) -> dict[str, Any] | None:
         case kit.Http() | kit.Connect() | kit.Send() | kit.Receive() | kit.Shell() | kit.Run():
             return None
     if not isinstance(step, Mapping):
-        raise Fault(f"the attempt gives {type(step).__name__}: expected a step or an outcome")
+        raise Fault(f"the attempt returned {type(step).__name__}; expected a step or an outcome")
     written = json.dumps(step)
     if len(written.encode()) > _MAX_OUTCOME:
         # The host reports the same failure.
@@ -144,8 +144,8 @@ def _answer_to(step: Any, kind: str, value: Any) -> kit.Answer:
         for name, _ in step.headers:
             if name.lower() in _OWN_HEADERS:
                 raise Fault(
-                    f"it asks for an HTTP exchange with the header {name.lower()}, which is the host's to "
-                    "set: in service the answer to that is the error `protocol`"
+                    f"it asks for an HTTP exchange with the header {name.lower()}, which only the host "
+                    "may set; in service this step fails with `protocol`"
                 )
     kinds = {
         kit.Http: "http",

@@ -1,11 +1,11 @@
-// Has every container say where it runs before it runs anything.
+// Makes every container print its host before it runs anything.
 import { Bootstrap, component, Refused } from "transom-plugin/bootstrap";
 
-export class Prepares extends Bootstrap {
-  // Without a schema it takes no configuration.
+export class HostPrinter extends Bootstrap {
+  // It has no schema, so it takes no configuration.
   static about = { name: "{{name}}", version: "0.1.0", summary: "{{summary}}" };
 
-  // Pure: the same arguments give the same result.
+  // A pure function: the same arguments always give the same result.
   prepare(context, script) {
     if (script.length === 0) throw new Refused("there is no script to run");
     const { role, number, host, environment } = context;
@@ -18,4 +18,4 @@ export class Prepares extends Bootstrap {
   }
 }
 
-export const { about, bootstrap } = component(Prepares);
+export const { about, bootstrap } = component(HostPrinter);

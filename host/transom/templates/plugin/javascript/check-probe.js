@@ -1,7 +1,7 @@
-// Whether a task's answer contains a word.
+// Checks whether a task's response contains a word.
 import { component, http, Probe, text } from "transom-plugin/probe";
 
-// What the operator may write under [config]: JSON Schema 2020-12.
+// JSON Schema 2020-12 of the manifest's [config].
 const schema = {
   type: "object",
   properties: { word: { type: "string", minLength: 1 } },
@@ -9,21 +9,21 @@ const schema = {
   additionalProperties: false,
 };
 
-export class LooksFor extends Probe {
+export class WordProbe extends Probe {
   static about = { name: "{{name}}", version: "0.1.0", summary: "{{summary}}", schema };
 
-  // Called once in every instance. The document has passed the schema.
+  // Called once for every instance. The document matches the schema.
   constructor({ word }) {
     super();
     this.word = word;
   }
 
-  // One look at one task. It does nothing itself: the host performs each step that it yields. A step that fails throws
-  // IoError, which ends the attempt with the reason that fits.
+  // One attempt at one task. It performs no I/O: it yields steps, and the host performs them. A failed step throws an
+  // IoError. Unless it is caught, it ends the attempt with the corresponding reason.
   *attempt({ endpoint, path }) {
     const { status, body } = yield http({ endpoint, path });
     return { found: text(body).includes(this.word), status };
   }
 }
 
-export const { about, probe } = component(LooksFor);
+export const { about, probe } = component(WordProbe);

@@ -1,23 +1,23 @@
 // Hides the events of some apps.
 import { component, Filter, Refused } from "transom-plugin/events";
 
-// What the operator may write under [config]: JSON Schema 2020-12.
+// JSON Schema 2020-12 of the manifest's [config].
 const schema = {
   type: "object",
   properties: { hide: { type: "array", items: { type: "string", pattern: "^/" } } },
   additionalProperties: false,
 };
 
-export class Hides extends Filter {
+export class AppFilter extends Filter {
   static about = { name: "{{name}}", version: "0.1.0", summary: "{{summary}}", schema };
 
-  // Called once in every instance. The document has passed the schema.
+  // Called once for every instance. The document matches the schema.
   constructor({ hide = [] }) {
     super();
     this.hide = hide;
   }
 
-  // Called once for each distinct query. The subscriber receives the text of a refusal.
+  // Called once for each distinct query. The subscriber receives the text of a rejection.
   open(query) {
     if (query.expression !== undefined) throw new Refused("this filter takes no expressions");
     return ({ kind, subject }) => {
@@ -27,9 +27,9 @@ export class Hides extends Filter {
   }
 }
 
-// Whether an app is this one, or in this group.
+// Whether an app is the given app or belongs to the given group.
 function below(app, group) {
   return app !== undefined && (app === group || app.startsWith(group + "/"));
 }
 
-export const { about, filter } = component(Hides);
+export const { about, filter } = component(AppFilter);

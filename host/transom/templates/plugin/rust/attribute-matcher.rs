@@ -7,19 +7,19 @@ use std::rc::Rc;
 
 use transom_sdk::export_matcher;
 use transom_sdk::matcher::{
-    Agent, Candidate, Constraint, ConstraintError, AgentSet, Matcher, Task, Value, Verdict,
+    Agent, AgentSet, Candidate, Constraint, ConstraintError, Matcher, Task, Value, Verdict,
 };
 
 /// The plugin. It takes no configuration.
 #[derive(Debug)]
-pub struct Places;
+pub struct AttributeMatcher;
 
-transom_sdk::plugin!(Places);
+transom_sdk::plugin!(AttributeMatcher);
 
-impl Matcher for Places {
+impl Matcher for AttributeMatcher {
     type AgentSet = Agents;
 
-    /// Called when a definition is posted: the errors of its constraints.
+    /// Called when a definition is posted. Returns the errors in its constraints.
     fn validate(&self, constraints: &[Constraint]) -> Vec<ConstraintError> {
         let wrong = |(at, constraint): (u32, &Constraint)| match constraint {
             Constraint::Field(it) if it.operator == "IS" && it.operand.is_some() => None,
@@ -36,7 +36,7 @@ impl Matcher for Places {
     }
 }
 
-/// The cluster's agents by the host's indexes.
+/// The cluster's agents by their handles.
 #[derive(Debug, Default)]
 pub struct Agents(HashMap<u32, Agent>);
 
@@ -51,7 +51,7 @@ impl AgentSet for Agents {
         candidates.iter().map(|it| self.one(task, it)).collect()
     }
 
-    /// Takes them in the host's order of preference: running tasks do not matter here.
+    /// Chooses agents in the host's order of preference. Where instances run already does not matter.
     fn place(&mut self, task: &Task, candidates: &[Candidate], count: u32) -> Vec<u32> {
         let fit = candidates
             .iter()
@@ -80,14 +80,14 @@ impl Agents {
             return Verdict::Refused(at as u32);
         }
         if attribute("maintenance").as_deref() == Some("true") {
-            // As many as there are constraints: none of them, a rule of this matcher's own.
+            // An index after the last constraint stands for a rule of the matcher itself.
             return Verdict::Refused(task.constraints.len() as u32);
         }
         Verdict::Fits
     }
 }
 
-export_matcher!(Places);
+export_matcher!(AttributeMatcher);
 
 #[cfg(test)]
 mod tests {
@@ -97,7 +97,7 @@ mod tests {
 
     #[test]
     fn unknown_operators_are_reported_by_validate() {
-        let matcher = plugin::<Places>("{}").unwrap();
+        let matcher = plugin::<AttributeMatcher>("{}").unwrap();
         let errors = matcher.validate(&[
             constraint("disk", "IS", Some("ssd")),
             constraint("rack", "NEAR", None),

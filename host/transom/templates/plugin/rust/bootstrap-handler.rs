@@ -7,12 +7,12 @@ use transom_sdk::export_bootstrap;
 
 /// The plugin. It takes no configuration.
 #[derive(Debug)]
-pub struct Prepares;
+pub struct HostPrinter;
 
-transom_sdk::plugin!(Prepares);
+transom_sdk::plugin!(HostPrinter);
 
-impl Bootstrap for Prepares {
-    /// Pure: the same arguments give the same result.
+impl Bootstrap for HostPrinter {
+    /// A pure function: the same arguments always give the same result.
     fn prepare(&self, context: Context, script: Vec<u8>) -> Result<Prepared, Refusal> {
         if script.is_empty() {
             return Err(refused("there is no script to run"));
@@ -35,7 +35,7 @@ impl Bootstrap for Prepares {
     }
 }
 
-/// Shown in the framework's status; the container is not started.
+/// A rejection. The framework's status shows the message, and the container is not started.
 fn refused(message: &str) -> Refusal {
     Refusal {
         message: message.to_owned(),
@@ -43,7 +43,7 @@ fn refused(message: &str) -> Refusal {
     }
 }
 
-export_bootstrap!(Prepares);
+export_bootstrap!(HostPrinter);
 
 #[cfg(test)]
 mod tests {
@@ -51,7 +51,7 @@ mod tests {
 
     #[test]
     fn plugin_takes_no_configuration() {
-        assert!(plugin::<super::Prepares>("{}").is_ok());
-        assert!(plugin::<super::Prepares>(r#"{"a": 1}"#).is_err());
+        assert!(plugin::<super::HostPrinter>("{}").is_ok());
+        assert!(plugin::<super::HostPrinter>(r#"{"a": 1}"#).is_err());
     }
 }

@@ -1,4 +1,4 @@
-//! Checks whether a task's answer contains a word.
+//! Checks whether a task's response contains a word.
 
 #![forbid(unsafe_code)]
 
@@ -16,9 +16,9 @@ pub struct Config {
 
 /// The plugin, built from its configuration.
 #[derive(Debug)]
-pub struct LooksFor(Config);
+pub struct WordProbe(Config);
 
-impl Plugin for LooksFor {
+impl Plugin for WordProbe {
     type Config = Config;
 
     fn describe() -> Description {
@@ -30,42 +30,39 @@ impl Plugin for LooksFor {
     }
 }
 
-impl Probe for LooksFor {
-    type Attempt = Look;
+impl Probe for WordProbe {
+    type Attempt = WordAttempt;
 
-    fn attempt(&self, request: Request) -> Look {
+    fn attempt(&self, request: Request) -> WordAttempt {
         let word = self.0.word.clone();
-        Look { word, request }
+        WordAttempt { word, request }
     }
 }
 
-/// One attempt at one task. It does no I/O: it returns the next step, and the host performs it.
+/// One attempt at one task. It performs no I/O: it returns steps, and the host performs them.
 #[derive(Debug)]
-pub struct Look {
+pub struct WordAttempt {
     word: String,
     request: Request,
 }
 
-impl Attempt for Look {
+impl Attempt for WordAttempt {
     fn next(&mut self, last: Option<Answer>) -> Step {
         match last {
-            None => self.ask(),
+            None => self.first_step(),
             Some(Answer::Http(Ok(response))) => {
                 let found = String::from_utf8_lossy(&response.body).contains(&self.word);
                 let result = serde_json::json!({"found": found, "status": response.status});
                 Step::Done(Outcome::Custom(result.to_string()))
             }
-            Some(Answer::Http(Err(error))) => Step::Failed(Failure::of(&error, "asking the task")),
-            Some(_) => failed(
-                Reason::Internal,
-                "an answer to something that was not asked",
-            ),
+            Some(Answer::Http(Err(error))) => Step::Failed(Failure::of(&error, "HTTP request")),
+            Some(_) => failed(Reason::Internal, "the answer does not match the last step"),
         }
     }
 }
 
-impl Look {
-    fn ask(&self) -> Step {
+impl WordAttempt {
+    fn first_step(&self) -> Step {
         let Some(endpoint) = self.request.endpoint.clone() else {
             return failed(Reason::Invalid, "the check names no port");
         };
@@ -82,7 +79,7 @@ impl Look {
     }
 }
 
-export_probe!(LooksFor);
+export_probe!(WordProbe);
 
 #[cfg(test)]
 mod tests {
@@ -92,11 +89,12 @@ mod tests {
 
     #[test]
     fn probe_requests_the_path_of_the_check() {
-        let probe = plugin::<LooksFor>(r#"{"word": "well"}"#).unwrap();
-        let mut look = probe.attempt(Request {
+        let probe = plugin::<WordProbe>(r#"{"word": "well"}"#).unwrap();
+        let mut attempt = probe.attempt(Request {
             path: "/health".to_owned(),
             ..request()
         });
-        assert!(matches!(look.next(None), Step::Http(asked) if asked.path == "/health"));
+        let step = attempt.next(None);
+        assert!(matches!(step, Step::Http(http) if http.path == "/health"));
     }
 }

@@ -15,9 +15,9 @@ pub struct Config {
 
 /// The plugin, built from its configuration.
 #[derive(Debug)]
-pub struct Hides(Config);
+pub struct AppFilter(Config);
 
-impl Plugin for Hides {
+impl Plugin for AppFilter {
     type Config = Config;
 
     fn describe() -> Description {
@@ -29,7 +29,7 @@ impl Plugin for Hides {
     }
 }
 
-impl Filter for Hides {
+impl Filter for AppFilter {
     type View = Box<dyn FnMut(&Event) -> Decision>;
 
     /// Called once for each distinct query. The subscriber receives the text of a rejection.
@@ -52,13 +52,13 @@ impl Filter for Hides {
     }
 }
 
-/// Whether an app is this one, or in this group.
+/// Whether an app is the given app or belongs to the given group.
 fn below(app: &str, group: &str) -> bool {
     app.strip_prefix(group)
         .is_some_and(|rest| rest.is_empty() || rest.starts_with('/'))
 }
 
-export_filter!(Hides);
+export_filter!(AppFilter);
 
 #[cfg(test)]
 mod tests {

@@ -1,15 +1,15 @@
-"""Has every container say where it runs before it runs anything."""
+"""Makes every container print its host before it runs anything."""
 
 from transom_plugin import Refused, export
 from transom_plugin.bootstrap import Bootstrap, Prepared
 
 
-class Prepares(Bootstrap):
-    # Without a schema it takes no configuration.
+class HostPrinter(Bootstrap):
+    # It has no schema, so it takes no configuration.
     name, version, summary = "{{name}}", "0.1.0", "{{summary}}"
 
     def prepare(self, context, script):
-        """Pure: the same arguments give the same result."""
+        """A pure function: the same arguments always give the same result."""
         if not script:
             raise Refused("there is no script to run")
         greeting = f"echo '{context.role} {context.number} on {context.host}'\n"
@@ -20,4 +20,4 @@ class Prepares(Bootstrap):
         )
 
 
-export(Prepares)
+export(HostPrinter)

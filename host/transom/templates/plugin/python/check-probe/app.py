@@ -1,12 +1,12 @@
-"""Whether a task's answer contains a word."""
+"""Checks whether a task's response contains a word."""
 
 from transom_plugin import export
 from transom_plugin.probe import Http, Probe
 
 
-class LooksFor(Probe):
+class WordProbe(Probe):
     name, version, summary = "{{name}}", "0.1.0", "{{summary}}"
-    # What the operator may write under [config]: JSON Schema 2020-12.
+    # JSON Schema 2020-12 of the manifest's [config].
     schema = {
         "type": "object",
         "properties": {"word": {"type": "string", "minLength": 1}},
@@ -15,17 +15,17 @@ class LooksFor(Probe):
     }
 
     def __init__(self, config):
-        """Called once in every instance. The document has passed the schema."""
+        """Called once for every instance. The document matches the schema."""
         self.word = config["word"]
 
     def attempt(self, request):
-        """One look at one task. It does nothing itself: the host performs each step that it yields.
+        """One attempt at one task. It performs no I/O: it yields steps, and the host performs them.
 
-        A step that fails raises IoError, which ends the attempt with the reason that fits.
+        A failed step raises an IoError. Unless it is caught, it ends the attempt with the corresponding reason.
         """
         response = yield Http(request.endpoint, request.path)
         found = self.word in response.body.decode("utf-8", "replace")
         return {"found": found, "status": response.status}
 
 
-export(LooksFor)
+export(WordProbe)

@@ -4,9 +4,9 @@ from transom_plugin import Refused, export
 from transom_plugin.events import DROP, PASS, Filter
 
 
-class Hides(Filter):
+class AppFilter(Filter):
     name, version, summary = "{{name}}", "0.1.0", "{{summary}}"
-    # What the operator may write under [config]: JSON Schema 2020-12.
+    # JSON Schema 2020-12 of the manifest's [config].
     schema = {
         "type": "object",
         "properties": {"hide": {"type": "array", "items": {"type": "string", "pattern": "^/"}}},
@@ -14,11 +14,11 @@ class Hides(Filter):
     }
 
     def __init__(self, config):
-        """Called once in every instance. The document has passed the schema."""
+        """Called once for every instance. The document matches the schema."""
         self.hide = config.get("hide", [])
 
     def open(self, query):
-        """Called once for each distinct query. The subscriber receives the text of a refusal."""
+        """Called once for each distinct query. The subscriber receives the text of a rejection."""
         if query.expression is not None:
             raise Refused("this filter takes no expressions")
 
@@ -30,8 +30,8 @@ class Hides(Filter):
 
 
 def below(app, group):
-    """Whether an app is this one, or in this group."""
+    """Whether an app is the given app or belongs to the given group."""
     return app is not None and (app == group or app.startswith(group + "/"))
 
 
-export(Hides)
+export(AppFilter)
