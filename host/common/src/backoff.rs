@@ -50,10 +50,12 @@ mod tests {
     #[test]
     fn jitter_takes_away_at_most_half_and_varies() {
         for (attempts, seconds) in [(0, 1), (2, 4), (u32::MAX, 60)] {
-            let whole = Duration::from_secs(seconds);
+            let full_wait = Duration::from_secs(seconds);
             let waits: Vec<_> = (0..50).map(|_| BACKOFF.jittered(attempts)).collect();
             assert!(
-                waits.iter().all(|wait| (whole / 2..=whole).contains(wait)),
+                waits
+                    .iter()
+                    .all(|wait| (full_wait / 2..=full_wait).contains(wait)),
                 "{attempts}: {waits:?}"
             );
             assert!(

@@ -23,19 +23,19 @@ pub fn is_hidden(c: char) -> bool {
 
 /// Text for a terminal or a log line: hidden characters, including line breaks, are escaped, as in
 /// `\u{1b}`.
-pub fn shown(text: &str) -> Cow<'_, str> {
+pub fn printable(text: &str) -> Cow<'_, str> {
     if !text.contains(is_hidden) {
         return Cow::Borrowed(text);
     }
     let mut line = String::with_capacity(text.len() + 16);
     for c in text.chars() {
-        push_shown(&mut line, c);
+        push_printable(&mut line, c);
     }
     Cow::Owned(line)
 }
 
-/// Appends one character, escaped as in [`shown`].
-pub fn push_shown(line: &mut String, c: char) {
+/// Appends one character, escaped as in [`printable`].
+pub fn push_printable(line: &mut String, c: char) {
     if is_hidden(c) {
         // Writing into a String does not fail.
         let _ = write!(line, "\\u{{{:x}}}", u32::from(c));
@@ -47,7 +47,7 @@ pub fn push_shown(line: &mut String, c: char) {
 /// JSON text with every hidden character written as a `\uXXXX` escape: a parser reads the same
 /// document, and a terminal interprets none of it. JSON itself requires that only for characters
 /// below U+0020.
-pub fn shown_json(json: &str) -> Cow<'_, str> {
+pub fn printable_json(json: &str) -> Cow<'_, str> {
     // White space between the members of a document stays; within a string, JSON has escaped
     // these characters already.
     let hidden = |c: char| is_hidden(c) && !matches!(c, '\n' | '\r' | '\t');
@@ -72,7 +72,7 @@ pub fn one_line(text: &str) -> String {
     const MAX: usize = 500;
     let mut line = String::new();
     for word in text.split_whitespace() {
-        let word = shown(word);
+        let word = printable(word);
         if line.len() + word.len() > MAX {
             line.push_str(" ...");
             break;
@@ -85,14 +85,14 @@ pub fn one_line(text: &str) -> String {
     line
 }
 
-/// The beginning of a text, at most `most` bytes including the mark `…` of a cut. Cuts at a
+/// The beginning of a text, at most `max_bytes` bytes including the mark `…` of a cut. Cuts at a
 /// character boundary.
-pub fn clip(text: &str, most: usize) -> String {
+pub fn clip(text: &str, max_bytes: usize) -> String {
     const MARK: &str = "…";
-    if text.len() <= most {
+    if text.len() <= max_bytes {
         return text.to_owned();
     }
-    let mut end = most.saturating_sub(MARK.len());
+    let mut end = max_bytes.saturating_sub(MARK.len());
     while !text.is_char_boundary(end) {
         end -= 1;
     }
@@ -131,14 +131,14 @@ mod tests {
 
     #[test]
     fn a_text_is_cut_between_characters() {
-        for (text, most, expected) in [
+        for (text, max_bytes, expected) in [
             ("", 3, ""),
             ("abcdef", 6, "abcdef"),
             ("abcdefg", 6, "abc…"),
             ("äöüäöü", 8, "äö…"),
             ("abcdefg", 3, "…"),
         ] {
-            assert_eq!(clip(text, most), expected, "{text:?} {most}");
+            assert_eq!(clip(text, max_bytes), expected, "{text:?} {max_bytes}");
         }
         assert!(clip(&"ä".repeat(1 << 20), 4096).len() <= 4096);
     }
@@ -152,7 +152,7 @@ mod tests {
             ("\u{2067}x\u{2069}", "\\u{2067}x\\u{2069}"),
             ("\u{200b}\u{feff}\u{e0041}", "\\u{200b}\\u{feff}\\u{e0041}"),
         ] {
-            assert_eq!(shown(text), expected, "{text:?}");
+            assert_eq!(printable(text), expected, "{text:?}");
         }
     }
 
@@ -160,7 +160,7 @@ mod tests {
     fn escaped_json_is_the_same_document() {
         let document = serde_json::json!({"a\u{202e}": ["\u{9b}2J", "\n\u{7f}", "\u{e0041}", "ä"]});
         let text = serde_json::to_string_pretty(&document).unwrap();
-        let escaped = shown_json(&text);
+        let escaped = printable_json(&text);
         assert!(
             !escaped.contains(|c: char| is_hidden(c) && c != '\n'),
             "{escaped}"

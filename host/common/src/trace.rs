@@ -16,16 +16,16 @@ use tracing_opentelemetry::OpenTelemetrySpanExt;
 /// log.
 pub const TARGET: &str = "transom_trace";
 
-static ON: AtomicBool = AtomicBool::new(false);
+static ENABLED: AtomicBool = AtomicBool::new(false);
 
 /// Turns traces on, for the rest of the process; called when their exporter is set up.
 pub fn turn_on() {
-    ON.store(true, Relaxed);
+    ENABLED.store(true, Relaxed);
 }
 
 /// Whether traces are on.
 pub fn is_on() -> bool {
-    ON.load(Relaxed)
+    ENABLED.load(Relaxed)
 }
 
 /// The context of a span in its trace, which may outlive the span. Empty while traces are off and
@@ -49,8 +49,8 @@ impl TraceContext {
             return Self::default();
         }
         let context = span.context();
-        let place = context.span().span_context().clone();
-        Self((place.is_valid() && place.is_sampled()).then(|| Arc::new(place)))
+        let span_context = context.span().span_context().clone();
+        Self((span_context.is_valid() && span_context.is_sampled()).then(|| Arc::new(span_context)))
     }
 
     /// Whether child spans are exported.
@@ -60,17 +60,17 @@ impl TraceContext {
 
     /// A child span, created by `span`; a disabled span if nothing is exported.
     pub fn child(&self, span: impl FnOnce() -> Span) -> Span {
-        let Some(place) = &self.0 else {
+        let Some(span_context) = &self.0 else {
             return Span::none();
         };
-        let parent = Context::new().with_remote_span_context(SpanContext::clone(place));
-        below(&parent, span())
+        let parent = Context::new().with_remote_span_context(SpanContext::clone(span_context));
+        with_parent(&parent, span())
     }
 
     /// Links a span that also does the work of this context.
     pub fn link(&self, span: &Span) {
-        if let Some(place) = &self.0 {
-            span.add_link(SpanContext::clone(place));
+        if let Some(span_context) = &self.0 {
+            span.add_link(SpanContext::clone(span_context));
         }
     }
 }
@@ -79,13 +79,13 @@ impl TraceContext {
 /// request carried one.
 pub fn root(parent: &Context, span: impl FnOnce() -> Span) -> Span {
     if is_on() {
-        below(parent, span())
+        with_parent(parent, span())
     } else {
         Span::none()
     }
 }
 
-fn below(parent: &Context, span: Span) -> Span {
+fn with_parent(parent: &Context, span: Span) -> Span {
     // Fails only for a span that has been entered; this one is new.
     let _ = span.set_parent(parent.clone());
     let id = span.context().span().span_context().trace_id();

@@ -9,9 +9,9 @@ use std::process::{Command, Output};
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
-static LEFT_OUT: AtomicUsize = AtomicUsize::new(0);
+static SKIPPED_TESTS: AtomicUsize = AtomicUsize::new(0);
 /// Locked while the image is imported, because tests run at the same time.
-static MAKING: Mutex<()> = Mutex::new(());
+static IMPORT_LOCK: Mutex<()> = Mutex::new(());
 
 /// The image of the tests: a static busybox with a shell, a web server and other programs.
 pub const IMAGE: &str = "localhost/transom-test:1";
@@ -33,15 +33,16 @@ impl Runtime {
     pub fn for_test(test: &str, found: Result<String, String>) -> Option<Self> {
         let runtime = found.and_then(|found| {
             let program = found.split(' ').next().unwrap_or_default().to_owned();
-            make_image(&program).map(|()| Self { program })
+            import_image(&program).map(|()| Self { program })
         });
         match runtime {
             Ok(runtime) => Some(runtime),
             Err(why) => {
-                let required = std::env::var_os("TRANSOM_CONTAINERS").is_some_and(|it| it == "required");
+                let required =
+                    std::env::var_os("TRANSOM_CONTAINERS").is_some_and(|value| value == "required");
                 assert!(!required, "{test}: {why}");
-                let count = LEFT_OUT.fetch_add(1, Ordering::Relaxed) + 1;
-                println!("left out ({count} so far): {test}: {why}");
+                let count = SKIPPED_TESTS.fetch_add(1, Ordering::Relaxed) + 1;
+                println!("skipped ({count} so far): {test}: {why}");
                 None
             }
         }
@@ -72,10 +73,12 @@ fn busybox() -> Option<PathBuf> {
 }
 
 /// Imports the image, unless it exists.
-fn make_image(program: &str) -> Result<(), String> {
-    let _making = MAKING.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
-    let present = Command::new(program).args(["image", "inspect", IMAGE]).output();
-    if present.is_ok_and(|output| output.status.success()) {
+fn import_image(program: &str) -> Result<(), String> {
+    let _import_lock = IMPORT_LOCK
+        .lock()
+        .unwrap_or_else(std::sync::PoisonError::into_inner);
+    let inspected = Command::new(program).args(["image", "inspect", IMAGE]).output();
+    if inspected.is_ok_and(|output| output.status.success()) {
         return Ok(());
     }
     let busybox = busybox().ok_or("there is no busybox: apt-get install busybox-static")?;

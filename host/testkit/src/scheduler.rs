@@ -22,7 +22,7 @@ use crate::WAIT_TIMEOUT;
 /// Capacity of the event queue: events that a test may send before the service reads them.
 const MAX_EVENTS: usize = 65_536;
 /// The first host port of the first task.
-const FIRST_PORT: u16 = 31_000;
+const FIRST_HOST_PORT: u16 = 31_000;
 /// The framework's id.
 const FRAMEWORK_ID: &str = "fw-1";
 
@@ -30,7 +30,7 @@ const FRAMEWORK_ID: &str = "fw-1";
 #[derive(Debug)]
 pub struct ScriptedScheduler {
     agent: Arc<AgentLocation>,
-    inner: Mutex<Inner>,
+    scripted: Mutex<ScriptedState>,
     events: Mutex<mpsc::Sender<Event>>,
     changed: watch::Sender<()>,
     immediate_launches: AtomicBool,
@@ -40,7 +40,7 @@ pub struct ScriptedScheduler {
 }
 
 #[derive(Debug, Default)]
-struct Inner {
+struct ScriptedState {
     submitted: BTreeMap<TaskId, TaskRequest>,
     tasks: Tasks,
     launched: Vec<TaskInfo>,
@@ -56,7 +56,7 @@ impl ScriptedScheduler {
     pub fn new(agent: AgentLocation) -> Arc<Self> {
         Arc::new(Self {
             agent: Arc::new(agent),
-            inner: Mutex::default(),
+            scripted: Mutex::default(),
             events: Mutex::new(mpsc::channel(1).0),
             changed: watch::Sender::new(()),
             immediate_launches: AtomicBool::new(false),
@@ -86,14 +86,14 @@ impl ScriptedScheduler {
     pub async fn until_kill_choice(&self, run_spec: &str) -> Arc<KillChoice> {
         self.until(
             &format!("the question which instances of {run_spec} to kill"),
-            |inner| inner.kill_choices.get(run_spec).cloned(),
+            |scripted| scripted.kill_choices.get(run_spec).cloned(),
         )
         .await
     }
 
     /// Answers a kill selection.
     pub fn answer_kills(&self, choice: Arc<KillChoice>, kills: Vec<TaskId>) {
-        self.inner().kill_choices.remove(&choice.spec.id);
+        self.lock().kill_choices.remove(&choice.spec.id);
         self.send(Event::KillsSelected { choice, kills });
     }
 
@@ -107,10 +107,10 @@ impl ScriptedScheduler {
     pub fn attach(&self) -> Events {
         let (events, receiver) = mpsc::channel(MAX_EVENTS);
         *self.events.lock().unwrap() = events;
-        let mut inner = self.inner();
-        inner.submitted.clear();
-        inner.kill_choices.clear();
-        drop(inner);
+        let mut scripted = self.lock();
+        scripted.submitted.clear();
+        scripted.kill_choices.clear();
+        drop(scripted);
         receiver.into()
     }
 
@@ -121,13 +121,13 @@ impl ScriptedScheduler {
 
     /// The tasks that are pending.
     pub fn submitted(&self) -> Vec<TaskRequest> {
-        self.inner().submitted.values().cloned().collect()
+        self.lock().submitted.values().cloned().collect()
     }
 
     /// Waits until `count` tasks are pending. Returns their ids.
     pub async fn until_submitted(&self, count: usize) -> Vec<TaskId> {
-        self.until(&format!("{count} pending tasks"), |inner| {
-            let ids: Vec<TaskId> = inner.submitted.keys().cloned().collect();
+        self.until(&format!("{count} pending tasks"), |scripted| {
+            let ids: Vec<TaskId> = scripted.submitted.keys().cloned().collect();
             (ids.len() == count).then_some(ids)
         })
         .await
@@ -138,8 +138,8 @@ impl ScriptedScheduler {
     pub async fn launch(&self, task: &str) -> TaskInfo {
         let task = TaskId::from(task);
         let request = self
-            .until(&format!("the pending task {task}"), |inner| {
-                inner.submitted.remove(&task)
+            .until(&format!("the pending task {task}"), |scripted| {
+                scripted.submitted.remove(&task)
             })
             .await;
         self.launch_request(&request)
@@ -147,7 +147,7 @@ impl ScriptedScheduler {
 
     /// Launches all pending tasks; they run.
     pub fn launch_all(&self) {
-        let submitted = std::mem::take(&mut self.inner().submitted);
+        let submitted = std::mem::take(&mut self.lock().submitted);
         for request in submitted.values() {
             self.launch_request(request);
             self.update(request.id.as_str(), TaskState::Running, None);
@@ -157,15 +157,15 @@ impl ScriptedScheduler {
     /// Sends a status update of a task, or of all tasks of a group. An unknown task is ignored.
     #[expect(clippy::needless_pass_by_value, reason = "tests name the state in the call")]
     pub fn update(&self, task: &str, state: TaskState, message: Option<&str>) {
-        let members = self.inner().members(&TaskId::from(task));
+        let members = self.lock().members(&TaskId::from(task));
         for member in members {
-            self.update_one(&member, &state, message);
+            self.update_task(&member, &state, message);
         }
     }
 
-    fn update_one(&self, task: &TaskId, state: &TaskState, message: Option<&str>) {
-        let mut inner = self.inner();
-        let Some(record) = inner.tasks.get_mut(task) else {
+    fn update_task(&self, task: &TaskId, state: &TaskState, message: Option<&str>) {
+        let mut scripted = self.lock();
+        let Some(record) = scripted.tasks.get_mut(task) else {
             return;
         };
         let changed = Arc::make_mut(record);
@@ -192,14 +192,14 @@ impl ScriptedScheduler {
         }
         changed.state = state.clone();
         let record = Arc::clone(record);
-        drop(inner);
+        drop(scripted);
         self.send(Event::Updated(record));
     }
 
     /// Sends the update of a running task whose agent an operator drains: the task is being killed.
     pub fn drain(&self, task: &str) {
-        let mut inner = self.inner();
-        let Some(record) = inner.tasks.get_mut(&TaskId::from(task)) else {
+        let mut scripted = self.lock();
+        let Some(record) = scripted.tasks.get_mut(&TaskId::from(task)) else {
             return;
         };
         let changed = Arc::make_mut(record);
@@ -210,14 +210,14 @@ impl ScriptedScheduler {
             status.reason = Some("REASON_AGENT_DRAINING".to_owned());
         }
         let record = Arc::clone(record);
-        drop(inner);
+        drop(scripted);
         self.send(Event::Updated(record));
     }
 
     /// Sends a result of the agent's health check of a running task.
     pub fn report_health(&self, task: &str, healthy: bool) {
-        let mut inner = self.inner();
-        let Some(record) = inner.tasks.get_mut(&TaskId::from(task)) else {
+        let mut scripted = self.lock();
+        let Some(record) = scripted.tasks.get_mut(&TaskId::from(task)) else {
             return;
         };
         let changed = Arc::make_mut(record);
@@ -227,14 +227,14 @@ impl ScriptedScheduler {
             status.reason = Some("REASON_TASK_HEALTH_CHECK_STATUS_UPDATED".to_owned());
         }
         let record = Arc::clone(record);
-        drop(inner);
+        drop(scripted);
         self.send(Event::Updated(record));
     }
 
     /// The ids of the running tasks.
     pub fn running(&self) -> Vec<TaskId> {
-        let inner = self.inner();
-        let running = inner
+        let scripted = self.lock();
+        let running = scripted
             .tasks
             .values()
             .filter(|record| record.state == TaskState::Running);
@@ -244,8 +244,8 @@ impl ScriptedScheduler {
     /// Adds or changes a reservation.
     pub fn set_reservation(&self, reservation: Reservation) {
         let (key, reservation) = (reservation.key.clone(), Arc::new(reservation));
-        let known = Arc::clone(&reservation);
-        self.inner().reservations.insert(key.clone(), known);
+        let stored = Arc::clone(&reservation);
+        self.lock().reservations.insert(key.clone(), stored);
         self.send(Event::ReservationChanged {
             key,
             reservation: Some(reservation),
@@ -254,30 +254,30 @@ impl ScriptedScheduler {
 
     /// Adds the task record of a task that another scheduler launched.
     pub fn take_over(&self, record: TaskRecord) {
-        self.inner().tasks.insert(record.id.clone(), Arc::new(record));
+        self.lock().tasks.insert(record.id.clone(), Arc::new(record));
     }
 
     /// The roles that the service added to the framework, including those of submitted specs.
     pub fn roles(&self) -> BTreeSet<String> {
-        self.inner().roles.clone()
+        self.lock().roles.clone()
     }
 
     /// The tasks as they were launched, in order.
     pub fn launched(&self) -> Vec<TaskInfo> {
-        self.inner().launched.clone()
+        self.lock().launched.clone()
     }
 
     /// How many tasks were launched.
     pub fn launches(&self) -> usize {
-        self.inner().launched.len()
+        self.lock().launched.len()
     }
 
     /// Waits until the service kills a launched task or group.
     pub async fn until_killed(&self, task: &str) {
         let task = TaskId::from(task);
-        self.until(&format!("the kill of {task}"), |inner| {
-            let first = inner.members(&task).into_iter().next()?;
-            inner.tasks[&first].killing.then_some(())
+        self.until(&format!("the kill of {task}"), |scripted| {
+            let first = scripted.members(&task).into_iter().next()?;
+            scripted.tasks[&first].killing.then_some(())
         })
         .await;
     }
@@ -285,24 +285,24 @@ impl ScriptedScheduler {
     /// Waits until the service purges a task or group.
     pub async fn until_purged(&self, task: &str) {
         let task = TaskId::from(task);
-        self.until(&format!("the purge of {task}"), |inner| {
-            inner.purged.contains(&task).then_some(())
+        self.until(&format!("the purge of {task}"), |scripted| {
+            scripted.purged.contains(&task).then_some(())
         })
         .await;
     }
 
-    async fn until<T>(&self, what: &str, mut look: impl FnMut(&mut Inner) -> Option<T>) -> T {
+    async fn until<T>(&self, what: &str, mut condition: impl FnMut(&mut ScriptedState) -> Option<T>) -> T {
         let mut changed = self.changed.subscribe();
         let waiting = async {
             loop {
-                if let Some(found) = look(&mut self.inner()) {
-                    return found;
+                if let Some(value) = condition(&mut self.lock()) {
+                    return value;
                 }
                 changed.changed().await.unwrap();
             }
         };
-        let waited = tokio::time::timeout(WAIT_TIMEOUT, waiting).await;
-        waited.unwrap_or_else(|_| panic!("waited for {what}; {:?}", self.inner()))
+        let result = tokio::time::timeout(WAIT_TIMEOUT, waiting).await;
+        result.unwrap_or_else(|_| panic!("timed out waiting for {what}; {:?}", self.lock()))
     }
 
     fn launch_request(&self, request: &TaskRequest) -> TaskInfo {
@@ -311,11 +311,11 @@ impl ScriptedScheduler {
                 let placement = Placement {
                     task: request.id.clone(),
                     agent: AgentLocation::clone(&self.agent),
-                    host_ports: self.inner().take_ports(request.spec.ports.len()),
+                    host_ports: self.lock().take_ports(request.spec.ports.len()),
                 };
                 let task = build.build(&placement).unwrap();
                 let metadata = build.metadata(&placement);
-                vec![self.launch_one(request, None, &request.id, task, placement.host_ports, metadata)]
+                vec![self.launch_task(request, None, &request.id, task, placement.host_ports, metadata)]
             }
             Build::Group(group) => self.launch_group(request, group),
         };
@@ -323,21 +323,21 @@ impl ScriptedScheduler {
     }
 
     fn launch_group(&self, request: &TaskRequest, group: &Group) -> Vec<TaskInfo> {
-        let numbered = group.members.iter().enumerate();
-        let place = |(index, member): (usize, &Member)| MemberPlacement {
+        let indexed_members = group.members.iter().enumerate();
+        let member_placement = |(index, member): (usize, &Member)| MemberPlacement {
             task: group.build.task_id(&request.id, index),
-            host_ports: self.inner().take_ports(member.ports.len()),
+            host_ports: self.lock().take_ports(member.ports.len()),
         };
-        let members = numbered.map(place).collect();
+        let members = indexed_members.map(member_placement).collect();
         let placement = GroupPlacement {
             group: request.id.clone(),
             agent: AgentLocation::clone(&self.agent),
-            host_ports: self.inner().take_ports(request.spec.ports.len()),
+            host_ports: self.lock().take_ports(request.spec.ports.len()),
             members,
         };
         let executor = group.build.executor(&placement);
         let launch = |index: usize| {
-            let within = InGroup {
+            let membership = InGroup {
                 id: request.id.clone(),
                 executor: executor.executor_id.clone(),
                 member: group.members[index].name.clone(),
@@ -346,12 +346,12 @@ impl ScriptedScheduler {
             let metadata = group.build.metadata(&placement, index);
             let member = &placement.members[index];
             let ports = member.host_ports.clone();
-            self.launch_one(request, Some(within), &member.task, task, ports, metadata)
+            self.launch_task(request, Some(membership), &member.task, task, ports, metadata)
         };
         (0..group.members.len()).map(launch).collect()
     }
 
-    fn launch_one(
+    fn launch_task(
         &self,
         request: &TaskRequest,
         group: Option<InGroup>,
@@ -381,36 +381,36 @@ impl ScriptedScheduler {
             kill_grace: None,
             restarting: false,
         });
-        let mut inner = self.inner();
-        inner.tasks.insert(id.clone(), Arc::clone(&record));
-        inner.launched.push(task.clone());
-        drop(inner);
+        let mut scripted = self.lock();
+        scripted.tasks.insert(id.clone(), Arc::clone(&record));
+        scripted.launched.push(task.clone());
+        drop(scripted);
         self.send(Event::Launched(record));
         task
     }
 
-    fn inner(&self) -> MutexGuard<'_, Inner> {
-        self.inner.lock().unwrap()
+    fn lock(&self) -> MutexGuard<'_, ScriptedState> {
+        self.scripted.lock().unwrap()
     }
 }
 
 impl ScriptedScheduler {
     fn kill_all(&self, tasks: Vec<TaskId>, grace: Option<Duration>, restarting: bool) {
         for task in tasks {
-            let mut inner = self.inner();
-            if inner.submitted.remove(&task).is_some() {
-                drop(inner);
+            let mut scripted = self.lock();
+            if scripted.submitted.remove(&task).is_some() {
+                drop(scripted);
                 self.send(Event::NeverLaunched(task));
                 continue;
             }
-            for member in inner.members(&task) {
-                if let Some(record) = inner.tasks.get_mut(&member) {
+            for member in scripted.members(&task) {
+                if let Some(record) = scripted.tasks.get_mut(&member) {
                     let record = Arc::make_mut(record);
                     (record.killing, record.kill_grace) = (true, grace);
                     record.restarting = restarting;
                 }
             }
-            drop(inner);
+            drop(scripted);
             if self.immediate_kills.load(Ordering::SeqCst) {
                 self.update(task.as_str(), TaskState::Killed, None);
             }
@@ -419,17 +419,17 @@ impl ScriptedScheduler {
     }
 }
 
-impl Inner {
+impl ScriptedState {
     /// The tasks that a request launched.
     fn members(&self, request: &TaskId) -> Vec<TaskId> {
         let records = self.tasks.values();
-        let of_request = records.filter(|record| record.id == *request || record.request_id() == request);
-        of_request.map(|record| record.id.clone()).collect()
+        let matching = records.filter(|record| record.id == *request || record.request_id() == request);
+        matching.map(|record| record.id.clone()).collect()
     }
 
     /// The next ports of the agent.
     fn take_ports(&mut self, count: usize) -> Vec<u16> {
-        let (first, count) = (FIRST_PORT + self.used_ports, count as u16);
+        let (first, count) = (FIRST_HOST_PORT + self.used_ports, count as u16);
         self.used_ports += count;
         (first..first + count).collect()
     }
@@ -437,14 +437,14 @@ impl Inner {
 
 impl SchedulerApi for ScriptedScheduler {
     fn submit(&self, tasks: Vec<TaskRequest>) {
-        let mut inner = self.inner();
+        let mut scripted = self.lock();
         for request in tasks {
-            inner.roles.extend(request.spec.role.clone());
-            if inner.members(&request.id).is_empty() {
-                inner.submitted.insert(request.id.clone(), request);
+            scripted.roles.extend(request.spec.role.clone());
+            if scripted.members(&request.id).is_empty() {
+                scripted.submitted.insert(request.id.clone(), request);
             }
         }
-        drop(inner);
+        drop(scripted);
         if self.immediate_launches.load(Ordering::SeqCst) {
             self.launch_all();
         }
@@ -464,8 +464,8 @@ impl SchedulerApi for ScriptedScheduler {
         let spec = match placement {
             PlacementOf::RunSpec(spec) => Some(spec),
             PlacementOf::Pending(task) => {
-                let inner = self.inner();
-                inner
+                let scripted = self.lock();
+                scripted
                     .submitted
                     .get(&task)
                     .map(|request| Arc::clone(&request.spec))
@@ -478,16 +478,16 @@ impl SchedulerApi for ScriptedScheduler {
                 ..MatcherExplanation::default()
             }))
         });
-        let (answer, explained) = oneshot::channel();
-        let _ = answer.send(explanation);
-        explained
+        let (sender, explanation_receiver) = oneshot::channel();
+        let _ = sender.send(explanation);
+        explanation_receiver
     }
 
     fn select_kills(&self, choice: KillChoice) {
         let choice = Arc::new(choice);
         if self.holds_kill_choices.load(Ordering::SeqCst) {
             let id = choice.spec.id.clone();
-            self.inner().kill_choices.insert(id, choice);
+            self.lock().kill_choices.insert(id, choice);
             self.changed.send_replace(());
         } else {
             self.answer_kills(choice, Vec::new());
@@ -495,24 +495,24 @@ impl SchedulerApi for ScriptedScheduler {
     }
 
     fn purge(&self, tasks: Vec<TaskId>) {
-        let mut inner = self.inner();
+        let mut scripted = self.lock();
         for task in tasks {
-            for member in inner.members(&task) {
-                let record = inner.tasks.remove(&member).unwrap();
+            for member in scripted.members(&task) {
+                let record = scripted.tasks.remove(&member).unwrap();
                 assert!(record.is_terminal(), "{member} is purged while it runs");
             }
-            inner.purged.push(task);
+            scripted.purged.push(task);
         }
-        drop(inner);
+        drop(scripted);
         self.changed.send_replace(());
     }
 
     fn add_role(&self, role: &str) {
-        self.inner().roles.insert(role.to_owned());
+        self.lock().roles.insert(role.to_owned());
     }
 
     fn release_reservation(&self, key: &str) {
-        self.inner().reservations.remove(key);
+        self.lock().reservations.remove(key);
         self.send(Event::ReservationChanged {
             key: key.to_owned(),
             reservation: None,
@@ -521,11 +521,11 @@ impl SchedulerApi for ScriptedScheduler {
     }
 
     fn reservations(&self) -> Arc<Reservations> {
-        Arc::new(self.inner().reservations.clone())
+        Arc::new(self.lock().reservations.clone())
     }
 
     fn tasks(&self) -> Arc<Tasks> {
-        Arc::new(self.inner().tasks.clone())
+        Arc::new(self.lock().tasks.clone())
     }
 
     fn pending(&self) -> Vec<PendingTask> {

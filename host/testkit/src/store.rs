@@ -14,9 +14,9 @@ use crate::WAIT_TIMEOUT;
 pub struct HeldStore {
     inner: Arc<dyn Store>,
     /// Number of commits that still pass; `None`: all of them.
-    passing: watch::Sender<Option<usize>>,
-    waiting: watch::Sender<usize>,
-    turn: Arc<Mutex<()>>,
+    passes_left: watch::Sender<Option<usize>>,
+    held_commits: watch::Sender<usize>,
+    commit_order: Arc<Mutex<()>>,
 }
 
 impl HeldStore {
@@ -24,36 +24,39 @@ impl HeldStore {
     pub fn new(inner: Arc<dyn Store>) -> Arc<Self> {
         Arc::new(Self {
             inner,
-            passing: watch::Sender::new(None),
-            waiting: watch::Sender::new(0),
-            turn: Arc::default(),
+            passes_left: watch::Sender::new(None),
+            held_commits: watch::Sender::new(0),
+            commit_order: Arc::default(),
         })
     }
 
     /// Passes the next `commits` commits and holds all later ones.
     pub fn hold_after(&self, commits: usize) {
-        self.waiting.send_replace(0);
-        self.passing.send_replace(Some(commits));
+        self.held_commits.send_replace(0);
+        self.passes_left.send_replace(Some(commits));
     }
 
     /// Commits everything that was held, and passes later commits.
     pub fn release(&self) {
-        self.passing.send_replace(None);
+        self.passes_left.send_replace(None);
     }
 
     /// Waits until a commit is held.
     pub async fn until_held(&self) {
-        let mut waiting = self.waiting.subscribe();
-        let held = waiting.wait_for(|waiting| *waiting > 0);
-        tokio::time::timeout(WAIT_TIMEOUT, held).await.unwrap().unwrap();
+        let mut held_commits = self.held_commits.subscribe();
+        let is_held = held_commits.wait_for(|held_commits| *held_commits > 0);
+        tokio::time::timeout(WAIT_TIMEOUT, is_held)
+            .await
+            .unwrap()
+            .unwrap();
     }
 
     /// Counts a commit, and returns whether it passes.
-    fn pass(&self) -> bool {
+    fn count_pass(&self) -> bool {
         let mut passes = true;
-        self.passing.send_modify(|passing| match passing {
+        self.passes_left.send_modify(|passes_left| match passes_left {
             Some(0) => passes = false,
-            Some(left) => *left -= 1,
+            Some(count) => *count -= 1,
             None => {}
         });
         passes
@@ -71,17 +74,17 @@ impl Store for HeldStore {
     }
 
     async fn commit(&self, batch: Batch) -> Result<Vec<u64>> {
-        let passes = self.pass();
-        let (inner, turn) = (Arc::clone(&self.inner), Arc::clone(&self.turn));
-        let mut passing = self.passing.subscribe();
+        let passes = self.count_pass();
+        let (inner, commit_order) = (Arc::clone(&self.inner), Arc::clone(&self.commit_order));
+        let mut passes_left = self.passes_left.subscribe();
         if !passes {
-            self.waiting.send_modify(|waiting| *waiting += 1);
+            self.held_commits.send_modify(|held_commits| *held_commits += 1);
         }
         // Spawned, so that the commit continues if the caller drops its future.
         let commit = tokio::spawn(async move {
-            let _turn = turn.lock().await;
+            let _commit_order = commit_order.lock().await;
             if !passes {
-                passing.wait_for(Option::is_none).await.unwrap();
+                passes_left.wait_for(Option::is_none).await.unwrap();
             }
             inner.commit(batch).await
         });

@@ -11,31 +11,31 @@ pub const WAIT_TIMEOUT: Duration = Duration::from_mins(1);
 /// How often a condition is checked.
 const POLL_INTERVAL: Duration = Duration::from_millis(20);
 
-/// Calls `look` until it returns `Ok`, and returns that value. After [`WAIT_TIMEOUT`] the test
+/// Calls `attempt` until it returns `Ok`, and returns that value. After [`WAIT_TIMEOUT`] the test
 /// fails with `what` and the last error.
-pub async fn eventually<T>(what: &str, look: impl AsyncFnMut() -> Result<T, String>) -> T {
-    retry_until(Instant::now() + WAIT_TIMEOUT, POLL_INTERVAL, what, look)
+pub async fn eventually<T>(what: &str, attempt: impl AsyncFnMut() -> Result<T, String>) -> T {
+    retry_until(Instant::now() + WAIT_TIMEOUT, POLL_INTERVAL, what, attempt)
         .await
         .unwrap_or_else(|error| panic!("{error}"))
 }
 
-/// Calls `look` every `pause` until it returns `Ok`. After `deadline` the error contains `what` and
-/// the last error of `look`.
+/// Calls `attempt` every `poll_interval` until it returns `Ok`. After `deadline` the error contains
+/// `what` and the last error of `attempt`.
 pub async fn retry_until<T>(
     deadline: Instant,
-    pause: Duration,
+    poll_interval: Duration,
     what: &str,
-    mut look: impl AsyncFnMut() -> Result<T, String>,
+    mut attempt: impl AsyncFnMut() -> Result<T, String>,
 ) -> Result<T, String> {
-    let mut tick = interval(pause);
+    let mut tick = interval(poll_interval);
     // Missed ticks are not made up for, so that a slow server does not get a burst of calls.
     tick.set_missed_tick_behavior(MissedTickBehavior::Delay);
     loop {
         tick.tick().await;
-        match look().await {
-            Ok(found) => return Ok(found),
-            Err(seen) if Instant::now() >= deadline => {
-                return Err(format!("waited for {what}; last seen: {seen}"));
+        match attempt().await {
+            Ok(value) => return Ok(value),
+            Err(error) if Instant::now() >= deadline => {
+                return Err(format!("timed out waiting for {what}; last seen: {error}"));
             }
             Err(_) => {}
         }
@@ -53,7 +53,7 @@ pub async fn wait_for(what: &str, mut condition: impl AsyncFnMut() -> bool) {
     };
     assert!(
         timeout(WAIT_TIMEOUT, waiting).await.is_ok(),
-        "waited for {what} in vain"
+        "timed out waiting for {what}"
     );
 }
 
@@ -91,7 +91,7 @@ mod tests {
         .await;
         assert_eq!(
             error,
-            Err("waited for a success; last seen: failure 1".to_owned())
+            Err("timed out waiting for a success; last seen: failure 1".to_owned())
         );
     }
 
