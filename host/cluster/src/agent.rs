@@ -9,7 +9,7 @@ mod session;
 pub use session::CommandResult;
 
 use crate::error::{Error, Result};
-use crate::http::{AGENT, Http, Request, answer};
+use crate::http::{AGENT, Http, Request, answer_name};
 use crate::ids::{ContainerId, ExecutorId, FrameworkId};
 use crate::v1::CommandInfo;
 use crate::v1::Offer;
@@ -120,10 +120,10 @@ impl Agents {
         let place = json!({"path": path, "offset": offset, "length": length});
         let body = json!({"type": READ_FILE, "read_file": place});
         let request = Request::post(url.clone(), AGENT, READ_FILE, &body)?;
-        let ReadFile { read_file } = self.http.ask(&request).await?;
+        let ReadFile { read_file } = self.http.fetch_json(&request).await?;
         let data = STANDARD.decode(&read_file.data).map_err(|_| {
             let what = <serde_json::Error as serde::de::Error>::custom("`data` is not base64");
-            Error::decode(answer(&url, READ_FILE), what)
+            Error::decode(answer_name(&url, READ_FILE), what)
         })?;
         Ok(FileBytes {
             data,
@@ -156,8 +156,8 @@ impl Agents {
             // An empty chunk before the end or a changed size means that the file is being written.
             if size != first_size || read == offset || read > size {
                 return Err(Error::Incomplete {
-                    what: format!("{path} at {agent}, which changed while it was read,"),
-                    missing: "its end",
+                    what: format!("{path} at {agent}"),
+                    missing: "its end: the file changed while it was read",
                 });
             }
         }
@@ -195,13 +195,13 @@ impl Agents {
         query: &[(&str, &str)],
     ) -> Result<T> {
         let url = self.url(agent, path, query)?;
-        self.http.ask(&Request::get(url, AGENT, path)).await
+        self.http.fetch_json(&Request::get(url, AGENT, path)).await
     }
 
     fn url(&self, agent: &HostPort, path: &str, query: &[(&str, &str)]) -> Result<Url> {
         let base = format!("{}://{agent}{path}", self.http.config().scheme());
         let mut url = Url::parse(&base).map_err(|error| Error::Config {
-            what: format!("the agent's address {agent} is not one: {error}"),
+            what: format!("the agent's address {agent} is invalid: {error}"),
         })?;
         if !query.is_empty() {
             url.query_pairs_mut().extend_pairs(query);

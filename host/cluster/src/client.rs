@@ -14,11 +14,11 @@ use crate::agent::Agents;
 use crate::config::Config;
 use crate::detector::Master;
 use crate::error::{Error, Result};
-use crate::http::{Http, MASTER, Request, address, answer};
+use crate::http::{Http, MASTER, Request, address, answer_name};
 use crate::leadership_guard::LeadershipGuard;
 use crate::lenient;
 use crate::masters::{Candidates, LeaderChanges, MasterChanges, Masters, Order};
-use crate::operator::Answer;
+use crate::operator::OperatorAnswer;
 use crate::stream::{Opened, RecordStream};
 use crate::v1::FrameworkInfo;
 use crate::{operator, scheduler};
@@ -61,7 +61,7 @@ pub struct Client {
 }
 
 /// A result, and the URL that it came from.
-struct Found<T> {
+struct LeaderResponse<T> {
     url: Url,
     value: T,
     candidates: Candidates,
@@ -142,7 +142,7 @@ impl Client {
         let body = scheduler::subscribe_body(&info);
         let request = |url| {
             let request = Request::post(url, MASTER, "SUBSCRIBE", &body)?;
-            Ok(request.acting().logged_in_anew())
+            Ok(request.for_framework().with_new_login())
         };
         let opened = self
             .open("/api/v1/scheduler", &request, VersionCheck::First)
@@ -153,22 +153,23 @@ impl Client {
     /// Subscribes to the cluster's events. The first event contains the initial state.
     pub async fn watch(&self) -> Result<operator::Stream> {
         let body = json!({"type": "SUBSCRIBE"});
-        let request = |url| Ok(Request::post(url, MASTER, "SUBSCRIBE", &body)?.logged_in_anew());
+        let request = |url| Ok(Request::post(url, MASTER, "SUBSCRIBE", &body)?.with_new_login());
         let opened = self.open("/api/v1", &request, VersionCheck::None).await?;
-        let records = RecordStream::new(opened, operator::MAX_RECORD);
+        let records = RecordStream::new(opened, operator::MAX_RECORD_BYTES);
         Ok(operator::Stream::new(records))
     }
 
     /// Tasks, executors, frameworks and agents.
     pub async fn get_state(&self) -> Result<operator::GetState> {
-        self.call("GET_STATE", |answer: Answer| answer.get_state).await
+        self.call("GET_STATE", |answer: OperatorAnswer| answer.get_state)
+            .await
     }
 
     /// The agents as [`Client::get_agents`] returns them, and host and port of the master that
     /// answered, which leads.
     pub async fn get_agents_of_leader(&self) -> Result<(String, operator::GetAgents)> {
         let (url, agents) = self
-            .call_at("GET_AGENTS", |answer: Answer| answer.get_agents)
+            .call_at("GET_AGENTS", |answer: OperatorAnswer| answer.get_agents)
             .await?;
         let host = url.host_str().unwrap_or_default();
         let port = url.port_or_known_default().unwrap_or_default();
@@ -177,12 +178,14 @@ impl Client {
 
     /// Agents, and those that the master remembers but has not seen since its restart.
     pub async fn get_agents(&self) -> Result<operator::GetAgents> {
-        self.call("GET_AGENTS", |answer: Answer| answer.get_agents).await
+        self.call("GET_AGENTS", |answer: OperatorAnswer| answer.get_agents)
+            .await
     }
 
     /// Tasks: running, unreachable and, for a while, completed ones.
     pub async fn get_tasks(&self) -> Result<operator::GetTasks> {
-        self.call("GET_TASKS", |answer: Answer| answer.get_tasks).await
+        self.call("GET_TASKS", |answer: OperatorAnswer| answer.get_tasks)
+            .await
     }
 
     /// The version of a master (a follower answers as well), such as `1.11.0`.
@@ -207,18 +210,22 @@ impl Client {
 
     /// Makes a call of the operator API; `part` selects the field of the answer that is named like the
     /// call.
-    async fn call<T>(&self, call: &'static str, part: fn(Answer) -> Option<T>) -> Result<T> {
+    async fn call<T>(&self, call: &'static str, part: fn(OperatorAnswer) -> Option<T>) -> Result<T> {
         self.call_at(call, part).await.map(|(_, value)| value)
     }
 
     /// As [`Self::call`], and returns the URL that the answer came from.
-    async fn call_at<T>(&self, call: &'static str, part: fn(Answer) -> Option<T>) -> Result<(Url, T)> {
+    async fn call_at<T>(
+        &self,
+        call: &'static str,
+        part: fn(OperatorAnswer) -> Option<T>,
+    ) -> Result<(Url, T)> {
         let request = |url| Request::post(url, MASTER, call, &json!({"type": call}));
         let send: Exchange<Bytes> = |http, request| Box::pin(http.fetch(request));
         let found = self
             .at_leader("/api/v1", &request, send, VersionCheck::None)
             .await?;
-        let what = || answer(&found.url, call);
+        let what = || answer_name(&found.url, call);
         let value = part(lenient::read(&found.value, what)?);
         let value = value.ok_or_else(|| Error::Incomplete {
             what: what(),
@@ -246,11 +253,14 @@ impl Client {
         request: Prepare<'_>,
         send: Exchange<T>,
         version_check: VersionCheck,
-    ) -> Result<Found<T>> {
+    ) -> Result<LeaderResponse<T>> {
         loop {
-            let candidates = self.masters.candidates(self.config(), Order::ByLuck).await?;
+            let candidates = self
+                .masters
+                .candidates(self.config(), Order::LastWorkingFirst)
+                .await?;
             let mut changes = candidates.changes.clone();
-            let elsewhere = async {
+            let next_leader = async {
                 match &mut changes {
                     Some(changes) => changes.next().await,
                     None => std::future::pending().await,
@@ -258,10 +268,10 @@ impl Client {
             };
             tokio::select! {
                 biased;
-                asked = self.ask(&candidates, path, request, send, version_check) => {
-                    return asked.map(|(url, value)| Found { url, value, candidates });
+                result = self.try_candidates(&candidates, path, request, send, version_check) => {
+                    return result.map(|(url, value)| LeaderResponse { url, value, candidates });
                 }
-                leader = elsewhere => {
+                leader = next_leader => {
                     tracing::debug!(%leader, path, "the leader changed; connecting to the new one");
                 }
             }
@@ -270,7 +280,7 @@ impl Client {
 
     /// Tries the masters in turn until one works. If all fail, the error that a master answered
     /// with is preferred to a connection error.
-    async fn ask<T>(
+    async fn try_candidates<T>(
         &self,
         candidates: &Candidates,
         path: &str,
@@ -285,13 +295,13 @@ impl Client {
             };
             match self.follow(url, request, send, version_check).await {
                 Ok(found) => {
-                    self.masters.worked(*number);
+                    self.masters.set_preferred(*number);
                     return Ok(found);
                 }
                 Err(error) if error.is_transient() => {
                     tracing::debug!(error = &error as &dyn std::error::Error, "trying the next master");
-                    let said = |error: &Error| (error.is_not_ready(), error.is_not_found());
-                    if failed.as_ref().is_none_or(|before| said(&error) >= said(before)) {
+                    let rank = |error: &Error| (error.is_not_ready(), error.is_not_found());
+                    if failed.as_ref().is_none_or(|before| rank(&error) >= rank(before)) {
                         failed = Some(error);
                     }
                 }
@@ -333,7 +343,7 @@ impl Client {
         }
         Err(Error::NotReady {
             address: address(&url),
-            body: "the masters point to each other as leader".to_owned(),
+            body: format!("more than {MAX_REDIRECTS} redirects: the masters name each other as leader"),
         })
     }
 
@@ -370,8 +380,8 @@ fn read_version(url: &Url, document: &[u8]) -> Result<String> {
     struct Version {
         version: String,
     }
-    let version: Version =
-        serde_json::from_slice(document).map_err(|source| Error::decode(answer(url, "/version"), source))?;
+    let version: Version = serde_json::from_slice(document)
+        .map_err(|source| Error::decode(answer_name(url, "/version"), source))?;
     Ok(version.version)
 }
 

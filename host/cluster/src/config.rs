@@ -167,7 +167,7 @@ impl Config {
     pub(crate) fn source(&self) -> Result<Source> {
         if self.masters.is_empty() {
             return Err(Error::Config {
-                what: "no master is named; expected host:port".to_owned(),
+                what: "no master is configured; expected host:port".to_owned(),
             });
         }
         if self
@@ -186,24 +186,24 @@ impl Config {
     }
 
     fn url(&self, master: &str) -> Result<Url> {
-        let wrong = |why: &str| Error::Config {
+        let invalid = |why: &str| Error::Config {
             what: format!("master {:?}: {why}", masked(master)),
         };
         let scheme = self.scheme();
         let authority = match master.split_once("://") {
             Some((written, rest)) if written == scheme => rest.trim_end_matches('/'),
-            Some(("https", _)) => return Err(wrong("https:// needs TLS to be configured")),
-            Some(("http", _)) => return Err(wrong("http:// contradicts the configured TLS")),
-            Some(_) => return Err(wrong("expected host:port")),
+            Some(("https", _)) => return Err(invalid("https:// needs TLS to be configured")),
+            Some(("http", _)) => return Err(invalid("http:// contradicts the configured TLS")),
+            Some(_) => return Err(invalid("expected host:port")),
             None => master,
         };
         let has_port = authority
             .rsplit_once(':')
             .is_some_and(|(host, port)| !host.is_empty() && port.parse::<u16>().is_ok_and(|port| port != 0));
         if !has_port || authority.contains(['/', '@', '?', '#']) {
-            return Err(wrong("expected host:port, such as 127.0.0.1:5050"));
+            return Err(invalid("expected host:port, such as 127.0.0.1:5050"));
         }
-        Url::parse(&format!("{scheme}://{authority}/")).map_err(|error| wrong(&error.to_string()))
+        Url::parse(&format!("{scheme}://{authority}/")).map_err(|error| invalid(&error.to_string()))
     }
 }
 

@@ -34,14 +34,14 @@ pub(crate) struct View {
     /// The masters with a valid registration, in the order of their numbers.
     pub(crate) masters: Vec<Arc<Master>>,
     /// Whether the first of them leads: not when an earlier registration is invalid.
-    pub(crate) first_leads: bool,
+    pub(crate) has_leader: bool,
     /// Why this may be outdated, or why no master is known.
-    pub(crate) trouble: Option<String>,
+    pub(crate) problem: Option<String>,
 }
 
 impl View {
     pub(crate) fn leader(&self) -> Option<&Arc<Master>> {
-        self.masters.first().filter(|_| self.first_leads)
+        self.masters.first().filter(|_| self.has_leader)
     }
 }
 
@@ -75,7 +75,7 @@ impl Detector {
         let zookeeper = Arc::new(zookeeper);
         let (views, token) = (watch::Sender::default(), CancellationToken::new());
         let receiver = views.subscribe();
-        let task = runtime.spawn(session::keep(
+        let task = runtime.spawn(session::maintain(
             Arc::clone(&zookeeper),
             timeout,
             views,
@@ -115,16 +115,16 @@ impl Detector {
     /// The view as soon as any master is known, or the reason why none is after `limit`.
     pub(crate) async fn masters(&self, limit: Duration) -> Result<Arc<View>> {
         let mut views = self.views.clone();
-        let known = views.wait_for(|view| !view.masters.is_empty());
+        let any_master = views.wait_for(|view| !view.masters.is_empty());
         // Otherwise the time has passed, or the detector is closed.
-        if let Ok(Ok(view)) = tokio::time::timeout(limit, known).await {
+        if let Ok(Ok(view)) = tokio::time::timeout(limit, any_master).await {
             return Ok(Arc::clone(&view));
         }
         Err(Error::NoLeader {
             zookeeper: self.zookeeper.to_string(),
             why: self
                 .view()
-                .trouble
+                .problem
                 .clone()
                 .unwrap_or_else(|| "ZooKeeper has not answered yet".to_owned()),
         })
@@ -133,8 +133,8 @@ impl Detector {
     /// Later changes of the registered masters.
     pub(crate) fn registrations(&self) -> Registrations {
         let mut views = self.views.clone();
-        let known = views.borrow_and_update().masters.clone();
-        Registrations { views, known }
+        let last_masters = views.borrow_and_update().masters.clone();
+        Registrations { views, last_masters }
     }
 
     /// Changes of the leader since `view` was current.
@@ -171,7 +171,7 @@ impl Changes {
     }
 
     /// The next leader that is not at `url`.
-    pub(crate) async fn away_from(&mut self, url: &Url) -> Arc<Master> {
+    pub(crate) async fn next_not_at(&mut self, url: &Url) -> Arc<Master> {
         loop {
             let leader = self.next().await;
             if !leader.is_at(url) {
@@ -186,7 +186,7 @@ impl Changes {
 pub(crate) struct Registrations {
     views: watch::Receiver<Arc<View>>,
     /// The masters returned last.
-    known: Vec<Arc<Master>>,
+    last_masters: Vec<Arc<Master>>,
 }
 
 impl Registrations {
@@ -195,8 +195,8 @@ impl Registrations {
     pub(crate) async fn next(&mut self) -> Vec<Arc<Master>> {
         loop {
             let masters = self.views.borrow_and_update().masters.clone();
-            if !masters.is_empty() && masters != self.known {
-                self.known.clone_from(&masters);
+            if !masters.is_empty() && masters != self.last_masters {
+                self.last_masters.clone_from(&masters);
                 return masters;
             }
             if self.views.changed().await.is_err() {
@@ -224,14 +224,14 @@ mod tests {
     fn view(masters: &[Arc<Master>]) -> Arc<View> {
         Arc::new(View {
             masters: masters.to_vec(),
-            first_leads: true,
-            trouble: None,
+            has_leader: true,
+            problem: None,
         })
     }
 
     /// Returns the pending change without waiting.
-    fn told(changes: &mut Changes, url: &Url) -> Option<u16> {
-        let mut next = std::pin::pin!(changes.away_from(url));
+    fn next_port(changes: &mut Changes, url: &Url) -> Option<u16> {
+        let mut next = std::pin::pin!(changes.next_not_at(url));
         let mut context = std::task::Context::from_waker(std::task::Waker::noop());
         match next.as_mut().poll(&mut context) {
             std::task::Poll::Ready(leader) => Some(leader.port),
@@ -242,29 +242,29 @@ mod tests {
     #[test]
     fn changes_reports_only_a_leader_at_another_address() {
         let (a, b) = (master("info_1", 1), master("info_2", 2));
-        let again = master("info_3", 1);
+        let moved = master("info_3", 1);
         let at_a = Url::parse("http://127.0.0.1:1/master/api").unwrap();
         let sender = watch::Sender::new(view(&[a.clone(), b.clone()]));
         let mut changes = Changes {
             views: sender.subscribe(),
             node: Some(a.node.clone()),
         };
-        assert_eq!(told(&mut changes, &at_a), None);
+        assert_eq!(next_port(&mut changes, &at_a), None);
         for (masters, news) in [
             (vec![a.clone()], None),
             (vec![], None),
             (vec![a.clone()], None),
-            (vec![again.clone(), b.clone()], None),
+            (vec![moved.clone(), b.clone()], None),
             (vec![b.clone()], Some(2)),
             (vec![b.clone(), a.clone()], None),
             (vec![], None),
             (vec![b.clone()], None),
         ] {
             sender.send_replace(view(&masters));
-            assert_eq!(told(&mut changes, &at_a), news, "{masters:?}");
+            assert_eq!(next_port(&mut changes, &at_a), news, "{masters:?}");
         }
         drop(sender);
-        assert_eq!(told(&mut changes, &at_a), None);
+        assert_eq!(next_port(&mut changes, &at_a), None);
     }
 
     #[test]
@@ -273,14 +273,14 @@ mod tests {
         let sender = watch::Sender::new(view(std::slice::from_ref(&a)));
         let mut registrations = Registrations {
             views: sender.subscribe(),
-            known: vec![a.clone()],
+            last_masters: vec![a.clone()],
         };
-        let mut told = || {
+        let mut next_masters = || {
             let mut next = std::pin::pin!(registrations.next());
             let mut context = std::task::Context::from_waker(std::task::Waker::noop());
             next.as_mut().poll(&mut context)
         };
-        assert!(told().is_pending());
+        assert!(next_masters().is_pending());
         for (masters, news) in [
             (vec![a.clone(), b.clone()], true),
             (vec![], false),
@@ -288,7 +288,7 @@ mod tests {
             (vec![b.clone()], true),
         ] {
             sender.send_replace(view(&masters));
-            let now = told();
+            let now = next_masters();
             assert_eq!(now.is_ready(), news, "{now:?}");
         }
     }
@@ -296,7 +296,7 @@ mod tests {
     #[test]
     fn leader_is_unknown_while_the_first_registration_is_unreadable() {
         let unread = View {
-            first_leads: false,
+            has_leader: false,
             ..View::clone(&view(&[master("info_2", 2)]))
         };
         assert_eq!(unread.leader(), None);

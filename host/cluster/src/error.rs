@@ -116,7 +116,7 @@ pub enum Error {
     },
 
     /// The call was refused.
-    #[error("{call} was refused with {status}: {body}")]
+    #[error("{call} was rejected with {status}: {body}")]
     Refused {
         /// The call's type (`ACCEPT`) or the path.
         call: String,
@@ -148,7 +148,7 @@ pub enum Error {
 
     /// This process is not, or no longer, the leader of its framework. A call in flight may have
     /// arrived.
-    #[error("{call} was not sent or cancelled: this daemon is not the leader of its framework")]
+    #[error("{call} was cancelled or never sent: this daemon is not the leader of its framework")]
     NotFrameworkLeader {
         /// The call's type.
         call: String,

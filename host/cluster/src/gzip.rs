@@ -37,16 +37,16 @@ impl BodyDecoder {
     }
 
     /// Adds the next chunk.
-    pub(crate) fn take(&mut self, part: &[u8]) -> Result<(), DecodeError> {
-        let taken = match &mut self.0 {
+    pub(crate) fn push(&mut self, part: &[u8]) -> Result<(), DecodeError> {
+        let result = match &mut self.0 {
             Encoding::Plain(bounded) => bounded.write_all(part),
             Encoding::Gzip(decoder) => decoder.write_all(part),
         };
-        taken.map_err(|error| self.failed(error))
+        result.map_err(|error| self.failed(error))
     }
 
     /// Returns the whole body.
-    pub(crate) fn end(mut self) -> Result<Bytes, DecodeError> {
+    pub(crate) fn finish(mut self) -> Result<Bytes, DecodeError> {
         if let Encoding::Gzip(decoder) = &mut self.0
             && let Err(error) = decoder.try_finish()
         {
@@ -109,9 +109,9 @@ mod tests {
     fn received(gzip: bool, limit: u64, body: &[u8], size: usize) -> Result<Bytes, DecodeError> {
         let mut received = BodyDecoder::new(gzip, limit);
         for part in body.chunks(size) {
-            received.take(part)?;
+            received.push(part)?;
         }
-        received.end()
+        received.finish()
     }
 
     #[test]
@@ -135,8 +135,8 @@ mod tests {
 
     #[test]
     fn truncated_or_invalid_gzip_is_an_error() {
-        let whole = zipped(b"a state document");
-        for body in [&b"{}"[..], &whole[..whole.len() - 3], &whole[..5], b""] {
+        let complete = zipped(b"a state document");
+        for body in [&b"{}"[..], &complete[..complete.len() - 3], &complete[..5], b""] {
             let failed = received(true, 1000, body, 4).unwrap_err();
             assert!(matches!(failed, DecodeError::Corrupt(_)), "{failed:?}");
         }

@@ -7,7 +7,7 @@ use crate::config::{Config, Tls};
 use crate::error::{Error, Result, TransportError};
 use crate::gzip::{self, BodyDecoder};
 use crate::leadership_guard::LeadershipGuard;
-use crate::login::{Login, Token};
+use crate::login::{Login, TokenChoice};
 use bytes::{Bytes, BytesMut};
 use reqwest::header::{
     ACCEPT, ACCEPT_ENCODING, AUTHORIZATION, CONTENT_ENCODING, CONTENT_TYPE, HeaderMap, HeaderValue, LOCATION,
@@ -42,13 +42,13 @@ pub(crate) struct Request {
     pub(crate) body: Option<Bytes>,
     pub(crate) headers: HeaderMap,
     /// Whether it acts for a framework, so that it is sent only while the [`LeadershipGuard`] allows it.
-    pub(crate) acts: bool,
+    pub(crate) acts_for_framework: bool,
     /// The timeout, if it differs from that of calls.
-    pub(crate) within: Option<Duration>,
+    pub(crate) timeout: Option<Duration>,
     /// Whether a service account logs in again for it, or uses the present token.
-    pub(crate) token: Token,
+    pub(crate) token: TokenChoice,
     /// Whether it is sent on a new connection.
-    pub(crate) afresh: bool,
+    pub(crate) on_new_connection: bool,
 }
 
 impl Request {
@@ -64,10 +64,10 @@ impl Request {
             call: call.into(),
             body: None,
             headers,
-            acts: false,
-            within: None,
-            token: Token::Anew,
-            afresh: false,
+            acts_for_framework: false,
+            timeout: None,
+            token: TokenChoice::New,
+            on_new_connection: false,
         }
     }
 
@@ -83,40 +83,40 @@ impl Request {
             call: call.to_owned(),
             body: Some(body.into()),
             headers,
-            acts: false,
-            within: None,
-            token: Token::AsItIs,
-            afresh: false,
+            acts_for_framework: false,
+            timeout: None,
+            token: TokenChoice::Current,
+            on_new_connection: false,
         })
     }
 
     /// Marks the request as acting for a framework.
-    pub(crate) fn acting(mut self) -> Self {
-        self.acts = true;
+    pub(crate) fn for_framework(mut self) -> Self {
+        self.acts_for_framework = true;
         self
     }
 
     /// Sets a timeout that differs from that of calls.
-    pub(crate) fn within(mut self, limit: Duration) -> Self {
-        self.within = Some(limit);
+    pub(crate) fn with_timeout(mut self, limit: Duration) -> Self {
+        self.timeout = Some(limit);
         self
     }
 
     /// Sends the request on a new connection: a rare request must reach the process that listens now,
     /// and not an earlier process whose connection is still open.
-    pub(crate) fn afresh(mut self) -> Self {
-        self.afresh = true;
+    pub(crate) fn on_new_connection(mut self) -> Self {
+        self.on_new_connection = true;
         self
     }
 
     /// Requires a new login of the service account for the request.
-    pub(crate) fn logged_in_anew(mut self) -> Self {
-        self.token = Token::Anew;
+    pub(crate) fn with_new_login(mut self) -> Self {
+        self.token = TokenChoice::New;
         self
     }
 
     fn limit(&self, config: &Config) -> Duration {
-        self.within.unwrap_or(config.call_timeout)
+        self.timeout.unwrap_or(config.call_timeout)
     }
 
     pub(crate) fn address(&self) -> String {
@@ -130,18 +130,18 @@ pub(crate) fn address(url: &Url) -> String {
 }
 
 /// The deadline of a request that acts for a framework; checked last before it is sent.
-fn end_of(guard: &dyn LeadershipGuard, request: &Request) -> Result<Instant> {
-    let left = guard.left();
-    if left.is_zero() {
+fn guard_deadline(guard: &dyn LeadershipGuard, request: &Request) -> Result<Instant> {
+    let remaining = guard.remaining();
+    if remaining.is_zero() {
         return Err(Error::NotFrameworkLeader {
             call: request.call.clone(),
         });
     }
-    Ok(Instant::now() + left)
+    Ok(Instant::now() + remaining)
 }
 
 /// The name of an answer in messages.
-pub(crate) fn answer(url: &Url, call: &str) -> String {
+pub(crate) fn answer_name(url: &Url, call: &str) -> String {
     format!("the answer of {} to {call}", address(url))
 }
 
@@ -194,7 +194,9 @@ impl Http {
             sending = sending.basic_auth(&credentials.username, Some(credentials.password.reveal()));
         }
         let deadline = match &self.guard {
-            Some(guard) if request.acts => deadline.min(end_of(guard.as_ref(), request)?),
+            Some(guard) if request.acts_for_framework => {
+                deadline.min(guard_deadline(guard.as_ref(), request)?)
+            }
             _ => deadline,
         };
         match tokio::time::timeout_at(deadline, sending.send()).await {
@@ -212,8 +214,8 @@ impl Http {
     }
 
     fn guard_expired(&self, request: &Request) -> bool {
-        let guard = self.guard.as_ref().filter(|_| request.acts);
-        guard.is_some_and(|guard| guard.left().is_zero())
+        let guard = self.guard.as_ref().filter(|_| request.acts_for_framework);
+        guard.is_some_and(|guard| guard.remaining().is_zero())
     }
 
     fn timed_out(&self, request: &Request) -> Error {
@@ -225,46 +227,46 @@ impl Http {
     }
 
     /// Sends a request whose answer has no relevant content: only success matters (202, 200).
-    pub(crate) async fn tell(&self, request: &Request) -> Result<()> {
+    pub(crate) async fn execute(&self, request: &Request) -> Result<()> {
         let deadline = Instant::now() + request.limit(&self.config);
         let response = self.send(&self.calls, request, deadline).await?;
-        let body = self.accepted(request, response, deadline).await?;
+        let body = self.check_status(request, response, deadline).await?;
         body.read(deadline).await.map(drop)
     }
 
     /// Sends a request for a document and returns the whole document.
     pub(crate) async fn fetch(&self, request: &Request) -> Result<Bytes> {
         let deadline = Instant::now() + request.limit(&self.config);
-        let client = if request.afresh {
+        let client = if request.on_new_connection {
             &self.streams
         } else {
             &self.calls
         };
         let response = self.send(client, request, deadline).await?;
-        self.accepted(request, response, deadline)
+        self.check_status(request, response, deadline)
             .await?
             .read(deadline)
             .await
     }
 
     /// Sends a request for a JSON document and parses it.
-    pub(crate) async fn ask<T: DeserializeOwned>(&self, request: &Request) -> Result<T> {
+    pub(crate) async fn fetch_json<T: DeserializeOwned>(&self, request: &Request) -> Result<T> {
         let bytes = self.fetch(request).await?;
         serde_json::from_slice(&bytes)
-            .map_err(|source| Error::decode(answer(&request.url, &request.call), source))
+            .map_err(|source| Error::decode(answer_name(&request.url, &request.call), source))
     }
 
     /// Sends a request for a stream and returns when the answer's head has arrived.
     pub(crate) async fn open(&self, request: &Request) -> Result<Response> {
         let deadline = Instant::now() + request.limit(&self.config);
         let response = self.send(&self.streams, request, deadline).await?;
-        self.accepted(request, response, deadline)
+        self.check_status(request, response, deadline)
             .await
             .map(|body| body.response)
     }
 
     /// Turns every status that is not a success into its error.
-    async fn accepted<'a>(
+    async fn check_status<'a>(
         &'a self,
         request: &'a Request,
         response: Response,
@@ -323,7 +325,7 @@ fn redirect(request: &Request, location: String) -> Error {
         address: request.address(),
         call: request.call.clone(),
         location,
-        why: "this request goes to the address it was given for",
+        why: "redirects are not followed for this request",
     }
 }
 
@@ -342,19 +344,23 @@ fn builder(config: &Config, tls: Option<&Tls>) -> Result<reqwest::ClientBuilder>
 }
 
 fn with_tls(mut builder: reqwest::ClientBuilder, tls: &Tls) -> Result<reqwest::ClientBuilder> {
-    let wrong = |what: String| Error::Config { what };
+    let invalid_setting = |what: String| Error::Config { what };
     if let Some(pem) = &tls.identity {
-        let identity = reqwest::Identity::from_pem(pem)
-            .map_err(|error| wrong(format!("the certificate or its key cannot be read: {error}")))?;
+        let identity = reqwest::Identity::from_pem(pem).map_err(|error| {
+            invalid_setting(format!(
+                "the client certificate or its key cannot be read: {error}"
+            ))
+        })?;
         builder = builder.identity(identity);
     }
     let authorities = match &tls.authorities {
         Some(pem) => {
-            let authorities = reqwest::Certificate::from_pem_bundle(pem)
-                .map_err(|error| wrong(format!("the authorities' certificates cannot be read: {error}")))?;
+            let authorities = reqwest::Certificate::from_pem_bundle(pem).map_err(|error| {
+                invalid_setting(format!("the certificates in the CA file cannot be read: {error}"))
+            })?;
             if authorities.is_empty() {
-                return Err(wrong(
-                    "the file of authorities holds no PEM certificate".to_owned(),
+                return Err(invalid_setting(
+                    "the CA file contains no PEM certificate".to_owned(),
                 ));
             }
             Some(authorities)
@@ -407,13 +413,13 @@ impl Body<'_> {
             source: TransportError::new(error),
         };
         loop {
-            let taken = match tokio::time::timeout_at(deadline, self.response.chunk()).await {
-                Ok(Ok(Some(chunk))) => received.take(&chunk),
-                Ok(Ok(None)) => return received.end().map_err(|failed| self.unreadable(failed)),
+            let received_chunk = match tokio::time::timeout_at(deadline, self.response.chunk()).await {
+                Ok(Ok(Some(chunk))) => received.push(&chunk),
+                Ok(Ok(None)) => return received.finish().map_err(|failed| self.unreadable(failed)),
                 Ok(Err(error)) => return Err(broken(error)),
                 Err(_) => return Err(self.http.timed_out(self.request)),
             };
-            taken.map_err(|failed| self.unreadable(failed))?;
+            received_chunk.map_err(|failed| self.unreadable(failed))?;
         }
     }
 
@@ -424,7 +430,7 @@ impl Body<'_> {
                 limit: MAX_DOCUMENT_BYTES,
             },
             gzip::DecodeError::Corrupt(source) => Error::Corrupt {
-                what: answer(&self.request.url, &self.request.call),
+                what: answer_name(&self.request.url, &self.request.call),
                 source,
             },
         }

@@ -10,5 +10,5 @@ use std::time::Duration;
 pub trait LeadershipGuard: Debug + Send + Sync {
     /// The remaining time of leadership, by a clock that runs while the process is paused; zero:
     /// expired.
-    fn left(&self) -> Duration;
+    fn remaining(&self) -> Duration;
 }

@@ -14,7 +14,7 @@ pub(crate) trait Lenient: DeserializeOwned {
     fn prune(document: &mut Value) -> u64;
 
     /// Sets the number of removed entries.
-    fn set_left_out(&mut self, count: u64);
+    fn set_invalid_entries(&mut self, count: u64);
 }
 
 /// Parses a document; `what` names it in the error.
@@ -35,7 +35,7 @@ pub(crate) fn parse<T: Lenient>(bytes: &[u8]) -> serde_json::Result<T> {
     let Ok(mut document) = T::deserialize(value) else {
         return Err(strict);
     };
-    document.set_left_out(count);
+    document.set_invalid_entries(count);
     Ok(document)
 }
 

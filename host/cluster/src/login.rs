@@ -26,17 +26,17 @@ use url::{Position, Url};
 /// The expiry of a login.
 const TOKEN_LIFETIME: Duration = Duration::from_hours(1);
 /// The maximum size of an answer.
-const MAX_ANSWER: usize = 64 << 10;
+const MAX_ANSWER_BYTES: usize = 64 << 10;
 const CALL: &str = "the login";
 const ROLE: &str = "the login service";
 
 /// The choice of the token for a request.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
-pub(crate) enum Token {
+pub(crate) enum TokenChoice {
     /// A new token.
-    Anew,
+    New,
     /// The last token, or a new one if there is none or a master has rejected it.
-    AsItIs,
+    Current,
 }
 
 /// Logs in, and keeps the last token.
@@ -61,7 +61,7 @@ impl fmt::Debug for Login {
 }
 
 #[derive(Deserialize)]
-struct Answer {
+struct LoginAnswer {
     #[serde(default)]
     token: String,
 }
@@ -69,23 +69,23 @@ struct Answer {
 impl Login {
     /// Parses the account. Fails with [`Error::Config`].
     pub(crate) fn new(account: &ServiceAccount, client: reqwest::Client, limit: Duration) -> Result<Self> {
-        let wrong = |what: &str| Error::Config {
+        let invalid = |what: &str| Error::Config {
             what: format!("service account {:?}: {what}", account.uid),
         };
         let endpoint = Url::parse(&account.login_endpoint)
             .ok()
             .filter(|url| matches!(url.scheme(), "http" | "https") && url.has_host())
-            .ok_or_else(|| wrong("the login endpoint must be an http or https URL"))?;
+            .ok_or_else(|| invalid("the login endpoint must be an http or https URL"))?;
         let key = PrivateKeyDer::from_pem_slice(&account.private_key)
-            .map_err(|_| wrong("the private key is no PEM key"))?;
+            .map_err(|_| invalid("the private key is not in PEM format"))?;
         let key = match &key {
             PrivateKeyDer::Pkcs1(der) => RsaKeyPair::from_der(der.secret_pkcs1_der()),
             PrivateKeyDer::Pkcs8(der) => RsaKeyPair::from_pkcs8(der.secret_pkcs8_der()),
-            _ => return Err(wrong("the private key is no RSA key")),
+            _ => return Err(invalid("the private key is not an RSA key")),
         };
         let key = key.map_err(|error| {
-            wrong(&format!(
-                "the private key is no RSA key of 2048 bits or more ({error})"
+            invalid(&format!(
+                "the private key is not an RSA key of 2048 bits or more ({error})"
             ))
         })?;
         Ok(Self {
@@ -99,10 +99,10 @@ impl Login {
     }
 
     /// The header with the token for a request. Logs in if necessary.
-    pub(crate) async fn header(&self, token: Token, deadline: Instant) -> Result<HeaderValue> {
+    pub(crate) async fn header(&self, token: TokenChoice, deadline: Instant) -> Result<HeaderValue> {
         let last = match token {
-            Token::Anew => None,
-            Token::AsItIs => self.last().clone(),
+            TokenChoice::New => None,
+            TokenChoice::Current => self.last().clone(),
         };
         if let Some(last) = last {
             return Ok(last);
@@ -147,10 +147,10 @@ impl Login {
         let status = response.status();
         let mut answer = Vec::new();
         while let Some(part) = response.chunk().await.map_err(unreachable)? {
-            if answer.len() + part.len() > MAX_ANSWER {
+            if answer.len() + part.len() > MAX_ANSWER_BYTES {
                 return Err(Error::BodyTooLarge {
                     call: CALL.to_owned(),
-                    limit: MAX_ANSWER as u64,
+                    limit: MAX_ANSWER_BYTES as u64,
                 });
             }
             answer.extend_from_slice(&part);
@@ -163,12 +163,12 @@ impl Login {
             });
         }
         let what = || format!("the answer of {} to {CALL}", self.address());
-        let answer: Answer =
+        let answer: LoginAnswer =
             serde_json::from_slice(&answer).map_err(|source| Error::decode(what(), source))?;
         let mut header =
             HeaderValue::try_from(format!("token={}", answer.token)).map_err(|_| Error::Incomplete {
                 what: what(),
-                missing: "a token that a header can carry",
+                missing: "a token that is valid in an HTTP header",
             })?;
         header.set_sensitive(true);
         Ok(header)
@@ -176,26 +176,29 @@ impl Login {
 
     /// The signed JWT: account name, expiry, signature.
     fn signed(&self, now: SystemTime) -> Result<String> {
-        let until = (now + TOKEN_LIFETIME)
+        let expires = (now + TOKEN_LIFETIME)
             .duration_since(UNIX_EPOCH)
             .unwrap_or_default();
         let part = |value: serde_json::Value| BASE64_URL_SAFE_NO_PAD.encode(value.to_string());
-        let said = format!(
+        let signing_input = format!(
             "{}.{}",
             part(json!({"alg": "RS256", "typ": "JWT"})),
-            part(json!({"exp": until.as_secs(), "uid": self.uid}))
+            part(json!({"exp": expires.as_secs(), "uid": self.uid}))
         );
         let mut signature = vec![0; self.key.public().modulus_len()];
         self.key
             .sign(
                 &RSA_PKCS1_SHA256,
                 &SystemRandom::new(),
-                said.as_bytes(),
+                signing_input.as_bytes(),
                 &mut signature,
             )
             .map_err(|_| Error::Config {
-                what: format!("service account {:?}: its key does not sign", self.uid),
+                what: format!("service account {:?}: signing with its key failed", self.uid),
             })?;
-        Ok(format!("{said}.{}", BASE64_URL_SAFE_NO_PAD.encode(signature)))
+        Ok(format!(
+            "{signing_input}.{}",
+            BASE64_URL_SAFE_NO_PAD.encode(signature)
+        ))
     }
 }

@@ -12,13 +12,13 @@ use url::Url;
 /// The masters to try. Cloning is cheap; clones share their state.
 #[derive(Clone, Debug)]
 pub(crate) struct Masters {
-    from: From,
+    source: MasterSource,
     /// The index of the one that worked last: within the list, or among the leader's own addresses.
     preferred: Arc<AtomicUsize>,
 }
 
 #[derive(Clone, Debug)]
-enum From {
+enum MasterSource {
     List(Arc<[Url]>),
     /// ZooKeeper, and the masters to try until it has named one.
     ZooKeeper(Detector, Arc<[Url]>),
@@ -30,7 +30,7 @@ const FIRST_LEADER_TIMEOUT: Duration = Duration::from_millis(500);
 /// The masters to try now.
 #[derive(Debug)]
 pub(crate) struct Candidates {
-    /// The URLs in order, each with its number for [`Masters::worked`].
+    /// The URLs in order, each with its number for [`Masters::set_preferred`].
     pub(crate) urls: Vec<(usize, Url)>,
     /// Changes of the leader since this list was made.
     pub(crate) changes: Option<Changes>,
@@ -40,7 +40,7 @@ pub(crate) struct Candidates {
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub(crate) enum Order {
     /// The master that worked last comes first.
-    ByLuck,
+    LastWorkingFirst,
     /// As listed: the first master is expected to lead.
     AsListed,
 }
@@ -48,23 +48,23 @@ pub(crate) enum Order {
 impl Masters {
     /// Checks the configuration; starts the detector if it names ZooKeeper.
     pub(crate) fn new(config: &Config) -> Result<Self> {
-        let from = match config.source()? {
-            Source::Listed(urls) => From::List(urls.into()),
-            Source::ZooKeeper(zookeeper, until) => From::ZooKeeper(
+        let source = match config.source()? {
+            Source::Listed(urls) => MasterSource::List(urls.into()),
+            Source::ZooKeeper(zookeeper, fallback) => MasterSource::ZooKeeper(
                 Detector::start(zookeeper, config.zookeeper_timeout)?,
-                until.into(),
+                fallback.into(),
             ),
         };
         Ok(Self {
-            from,
+            source,
             preferred: Arc::default(),
         })
     }
 
     fn detector(&self) -> Option<&Detector> {
-        match &self.from {
-            From::List(_) => None,
-            From::ZooKeeper(detector, _) => Some(detector),
+        match &self.source {
+            MasterSource::List(_) => None,
+            MasterSource::ZooKeeper(detector, _) => Some(detector),
         }
     }
 
@@ -72,35 +72,35 @@ impl Masters {
     /// earlier. While none is known, waits for the first one, for at most the connection timeout.
     pub(crate) async fn candidates(&self, config: &Config, order: Order) -> Result<Candidates> {
         let preferred = match order {
-            Order::ByLuck => self.preferred.load(Ordering::Relaxed),
+            Order::LastWorkingFirst => self.preferred.load(Ordering::Relaxed),
             Order::AsListed => 0,
         };
-        match &self.from {
-            From::List(urls) => {
-                let urls = beginning_with(preferred, urls.to_vec());
+        match &self.source {
+            MasterSource::List(urls) => {
+                let urls = rotated_to(preferred, urls.to_vec());
                 Ok(Candidates { urls, changes: None })
             }
-            From::ZooKeeper(detector, until) => {
-                let patience = if until.is_empty() {
+            MasterSource::ZooKeeper(detector, fallback) => {
+                let timeout = if fallback.is_empty() {
                     config.connect_timeout
                 } else {
                     FIRST_LEADER_TIMEOUT
                 };
-                let view = match detector.masters(patience).await {
+                let view = match detector.masters(timeout).await {
                     Ok(view) => view,
-                    Err(error) if until.is_empty() => return Err(error),
+                    Err(error) if fallback.is_empty() => return Err(error),
                     Err(_) => {
                         return Ok(Candidates {
-                            urls: beginning_with(preferred, until.to_vec()),
+                            urls: rotated_to(preferred, fallback.to_vec()),
                             changes: Some(detector.changes_since(&detector.view())),
                         });
                     }
                 };
                 let mut masters = view.masters.iter();
-                let own = masters.next().map(|first| first.urls(config.scheme()));
-                let mut urls = beginning_with(preferred, own.unwrap_or_default());
-                let others = masters.flat_map(|master| master.urls(config.scheme()));
-                urls.extend(others.map(|url| (0, url)));
+                let leader_urls = masters.next().map(|first| first.urls(config.scheme()));
+                let mut urls = rotated_to(preferred, leader_urls.unwrap_or_default());
+                let other_urls = masters.flat_map(|master| master.urls(config.scheme()));
+                urls.extend(other_urls.map(|url| (0, url)));
                 Ok(Candidates {
                     urls,
                     changes: Some(detector.changes_since(&view)),
@@ -110,7 +110,7 @@ impl Masters {
     }
 
     /// Makes this master the first to try next time.
-    pub(crate) fn worked(&self, number: usize) {
+    pub(crate) fn set_preferred(&self, number: usize) {
         self.preferred.store(number, Ordering::Relaxed);
     }
 
@@ -147,7 +147,7 @@ impl Masters {
 }
 
 /// Numbers the URLs and rotates them so that this number comes first.
-fn beginning_with(number: usize, urls: Vec<Url>) -> Vec<(usize, Url)> {
+fn rotated_to(number: usize, urls: Vec<Url>) -> Vec<(usize, Url)> {
     let mut urls: Vec<_> = urls.into_iter().enumerate().collect();
     let first = number.checked_rem(urls.len()).unwrap_or_default();
     urls.rotate_left(first);
@@ -167,7 +167,7 @@ impl Candidates {
             }
             Some(error) => error,
             None => Error::Config {
-                what: "no master is named; expected host:port".to_owned(),
+                what: "no master is configured; expected host:port".to_owned(),
             },
         }
     }

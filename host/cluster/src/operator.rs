@@ -13,14 +13,14 @@ pub use types::{
     GetState, GetTasks, TaskUpdated,
 };
 
-pub(crate) use types::Answer;
+pub(crate) use types::OperatorAnswer;
 
 use crate::error::Result;
 use crate::scheduler::interval;
 use crate::stream::RecordStream;
 
 /// The maximum size of an event: SUBSCRIBED contains the whole state, about 1.5 KiB for each task.
-pub(crate) const MAX_RECORD: u64 = 4 << 30;
+pub(crate) const MAX_RECORD_BYTES: u64 = 4 << 30;
 
 /// The events of the cluster.
 #[derive(Debug)]
@@ -41,21 +41,21 @@ impl Stream {
     pub async fn snapshot<S: Snapshot + Send + 'static>(&mut self, mut into: S) -> Result<Option<S>> {
         while let Some(record) = self.records.next().await? {
             let reading = tokio::task::spawn_blocking(move || {
-                let told = snapshot::read(&record, &mut into)?;
-                Ok((into, told))
+                let header = snapshot::read(&record, &mut into)?;
+                Ok((into, header))
             });
-            let told;
+            let header;
             // A panic is propagated. Otherwise the task fails only when the runtime shuts down.
-            (into, told) = match reading.await {
+            (into, header) = match reading.await {
                 Ok(read) => read?,
                 Err(error) => match error.try_into_panic() {
                     Ok(panic) => std::panic::resume_unwind(panic),
                     Err(_) => return Ok(None),
                 },
             };
-            if let Some(told) = told {
-                if let Some(interval) = interval(told.interval) {
-                    self.records.expect_every(interval);
+            if let Some(header) = header {
+                if let Some(interval) = interval(header.interval) {
+                    self.records.set_heartbeat_interval(interval);
                 }
                 return Ok(Some(into));
             }
@@ -71,7 +71,7 @@ impl Stream {
         };
         let (event, seconds) = Event::decode_with_interval(&record)?;
         if let Some(interval) = interval(seconds) {
-            self.records.expect_every(interval);
+            self.records.set_heartbeat_interval(interval);
         }
         Ok(Some(event))
     }

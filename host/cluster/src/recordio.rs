@@ -12,7 +12,7 @@ use bytes::{Buf, Bytes, BytesMut};
 const LENGTH_DIGITS: usize = 20;
 
 /// The size above which a record's memory is not kept for the next ones.
-const LARGE: usize = 64 << 10;
+const LARGE_RECORD_BYTES: usize = 64 << 10;
 
 /// Splits a stream of bytes into records.
 #[derive(Debug)]
@@ -66,7 +66,7 @@ impl Decoder {
         }
         self.expected = None;
         let record = self.buffer.split_to(length).freeze();
-        if length > LARGE {
+        if length > LARGE_RECORD_BYTES {
             // The remaining bytes are copied: otherwise they would keep the record's memory for as
             // long as the stream lives.
             self.buffer = BytesMut::from(&self.buffer[..]);
@@ -78,16 +78,16 @@ impl Decoder {
     fn take_length(&mut self) -> Result<Option<usize>> {
         let head = &self.buffer[..self.buffer.len().min(LENGTH_DIGITS + 1)];
         let digits = head.iter().take_while(|byte| byte.is_ascii_digit()).count();
-        let bad = || Error::BadRecordLength {
+        let invalid_length = || Error::BadRecordLength {
             found: head.escape_ascii().to_string(),
         };
         match head.get(digits) {
             None if digits <= LENGTH_DIGITS => return Ok(None),
             Some(b'\n') if digits > 0 => {}
-            _ => return Err(bad()),
+            _ => return Err(invalid_length()),
         }
-        let text = std::str::from_utf8(&head[..digits]).map_err(|_| bad())?;
-        let length: u64 = text.parse().map_err(|_| bad())?;
+        let text = std::str::from_utf8(&head[..digits]).map_err(|_| invalid_length())?;
+        let length: u64 = text.parse().map_err(|_| invalid_length())?;
         if length > self.limit {
             return Err(Error::RecordTooLarge {
                 length,
@@ -169,20 +169,20 @@ mod tests {
             encode("grüße".as_bytes()),
         ]
         .concat();
-        let whole = decode(100, &[&stream]);
-        assert_eq!(whole.0, ["one", "", "3\nxyz", "grüße"]);
+        let expected = decode(100, &[&stream]);
+        assert_eq!(expected.0, ["one", "", "3\nxyz", "grüße"]);
         for cut in 0..=stream.len() {
             let (records, error, finished) = decode(100, &[&stream[..cut], &stream[cut..]]);
-            assert_eq!(records, whole.0, "cut at {cut}");
+            assert_eq!(records, expected.0, "cut at {cut}");
             assert!(error.is_none() && finished.is_ok(), "cut at {cut}");
         }
         let bytes: Vec<&[u8]> = stream.chunks(1).collect();
-        assert_eq!(decode(100, &bytes).0, whole.0);
+        assert_eq!(decode(100, &bytes).0, expected.0);
     }
 
     #[test]
     fn bad_lengths_are_errors() {
-        for bad in [
+        for invalid_stream in [
             &b"x\n"[..],
             b"\n",
             b"-1\nx",
@@ -194,12 +194,12 @@ mod tests {
             b"123456789012345678901",
             b"99999999999999999999\n",
         ] {
-            let (records, error, _) = decode(100, &[bad]);
+            let (records, error, _) = decode(100, &[invalid_stream]);
             assert!(records.is_empty());
             assert!(
                 matches!(error, Some(Error::BadRecordLength { .. })),
                 "{}: {error:?}",
-                bad.escape_ascii()
+                invalid_stream.escape_ascii()
             );
         }
     }
@@ -230,7 +230,11 @@ mod tests {
         let stream = [encode(&vec![b'x'; 4 << 20]), encode(b"two"), b"5\nthr".to_vec()].concat();
         let records: Vec<_> = decoder.push(&stream).map(Result::unwrap).collect();
         assert_eq!(records[1], "two");
-        assert!(decoder.buffer.capacity() < LARGE, "{}", decoder.buffer.capacity());
+        assert!(
+            decoder.buffer.capacity() < LARGE_RECORD_BYTES,
+            "{}",
+            decoder.buffer.capacity()
+        );
         assert_eq!(
             decoder.push(b"ee").map(Result::unwrap).collect::<Vec<_>>(),
             ["three"]

@@ -21,7 +21,7 @@ use reqwest::header::{HeaderName, HeaderValue};
 use serde_json::{Value, json};
 
 /// The maximum size of an event: OFFERS of a very large cluster, about 1 KiB for each agent.
-const MAX_RECORD: u64 = 512 << 20;
+const MAX_RECORD_BYTES: u64 = 512 << 20;
 
 const STREAM_ID: HeaderName = HeaderName::from_static("mesos-stream-id");
 
@@ -47,7 +47,7 @@ impl Subscription {
                     missing: "the header Mesos-Stream-Id",
                 })?;
         let caller = Caller::new(http, opened.url.clone(), stream_id);
-        let records = RecordStream::new(opened, MAX_RECORD);
+        let records = RecordStream::new(opened, MAX_RECORD_BYTES);
         if let Some(id) = id {
             caller.set_framework_id(id);
         }
@@ -87,7 +87,7 @@ impl Stream {
         if let Event::Subscribed(subscribed) = &event {
             self.caller.set_framework_id(subscribed.framework_id.clone());
             if let Some(interval) = subscribed.heartbeat_interval() {
-                self.records.expect_every(interval);
+                self.records.set_heartbeat_interval(interval);
             }
         }
         Ok(Some(event))

@@ -15,7 +15,7 @@ use std::collections::BTreeMap;
 
 messages! {
     /// The state of one master. `leader` and `pid` are `master@ip:port`; `leader` is missing while
-    /// none leads. `flags` are the master's command line. Times are seconds since 1970. `left_out`
+    /// none leads. `flags` are the master's command line. Times are seconds since 1970. `invalid_entries`
     /// counts invalid agents, frameworks and tasks.
     State {
         must {
@@ -26,7 +26,7 @@ messages! {
             #[serde(default)] activated_slaves: f64,
             #[serde(default)] deactivated_slaves: f64,
             #[serde(default)] unreachable_slaves: f64,
-            #[serde(skip)] left_out: u64,
+            #[serde(skip)] invalid_entries: u64,
         }
         may {
             leader: Option<String>,
@@ -176,8 +176,8 @@ impl Lenient for State {
             + prune_list::<Task>(document, "/orphan_tasks")
     }
 
-    fn set_left_out(&mut self, count: u64) {
-        self.left_out = count;
+    fn set_invalid_entries(&mut self, count: u64) {
+        self.invalid_entries = count;
     }
 }
 
@@ -238,7 +238,10 @@ mod tests {
         let document = br#"{"leader":null,"flags":null,"slaves":null,"frameworks":[
             {"id":"f","tasks":null,"completed_tasks":[{"id":"t","state":"TASK_FAILED","statuses":null,"labels":null}]}]}"#;
         let state = State::decode(document).unwrap();
-        assert_eq!((state.left_out, state.slaves.len(), state.flags.len()), (0, 0, 0));
+        assert_eq!(
+            (state.invalid_entries, state.slaves.len(), state.flags.len()),
+            (0, 0, 0)
+        );
         assert!(state.frameworks[0].tasks.is_empty());
         assert!(state.frameworks[0].completed_tasks[0].statuses.is_empty());
     }

@@ -15,7 +15,7 @@ use url::Url;
 /// The assumed interval until the stream advertises its own.
 pub(crate) const DEFAULT_INTERVAL: Duration = Duration::from_secs(15);
 /// The maximum margin beyond two intervals.
-const MAX_GRACE: Duration = Duration::from_secs(5);
+const MAX_HEARTBEAT_MARGIN: Duration = Duration::from_secs(5);
 
 /// A stream, its master's URL, and the changes of the leader that end it.
 #[derive(Debug)]
@@ -31,9 +31,9 @@ pub(crate) struct RecordStream {
     opened: Opened,
     decoder: Decoder,
     ready: VecDeque<Result<Bytes>>,
-    silence: Duration,
+    heartbeat_timeout: Duration,
     /// When data last arrived, or reading began.
-    heard: Instant,
+    last_received: Instant,
     ended: bool,
 }
 
@@ -43,15 +43,15 @@ impl RecordStream {
             opened,
             decoder: Decoder::new(limit),
             ready: VecDeque::new(),
-            silence: silence(DEFAULT_INTERVAL),
-            heard: Instant::now(),
+            heartbeat_timeout: heartbeat_timeout(DEFAULT_INTERVAL),
+            last_received: Instant::now(),
             ended: false,
         }
     }
 
     /// Sets the advertised heartbeat interval.
-    pub(crate) fn expect_every(&mut self, interval: Duration) {
-        self.silence = silence(interval);
+    pub(crate) fn set_heartbeat_interval(&mut self, interval: Duration) {
+        self.heartbeat_timeout = heartbeat_timeout(interval);
     }
 
     /// The next record; none when the server has ended the stream properly. After an error or the
@@ -66,20 +66,23 @@ impl RecordStream {
                 return Ok(None);
             }
             // Data that arrived between two reads counts before the timeout is checked.
-            let deadline = self.heard.checked_add(self.silence).unwrap_or_else(far);
+            let deadline = self
+                .last_received
+                .checked_add(self.heartbeat_timeout)
+                .unwrap_or_else(far_future);
             let Opened {
                 url,
                 response,
                 changes,
             } = &mut self.opened;
             let error = tokio::select! {
-                leader = elsewhere(changes.as_mut(), url) => Error::LeaderMoved {
+                leader = leader_elsewhere(changes.as_mut(), url) => Error::LeaderMoved {
                     address: address(url),
                     leader: leader.to_string(),
                 },
                 chunk = timeout_at(deadline, response.chunk()) => match chunk {
                     Ok(Ok(Some(bytes))) => {
-                        self.heard = Instant::now();
+                        self.last_received = Instant::now();
                         self.ready.extend(self.decoder.push(&bytes));
                         continue;
                     }
@@ -94,7 +97,7 @@ impl RecordStream {
                     },
                     Err(_) => Error::Silent {
                         address: address(url),
-                        for_: self.silence,
+                        for_: self.heartbeat_timeout,
                     },
                 },
             };
@@ -105,23 +108,23 @@ impl RecordStream {
 }
 
 /// The next leader that is not at `url`; never returns without a source of changes.
-async fn elsewhere(changes: Option<&mut Changes>, url: &Url) -> Arc<Master> {
+async fn leader_elsewhere(changes: Option<&mut Changes>, url: &Url) -> Arc<Master> {
     match changes {
-        Some(changes) => changes.away_from(url).await,
+        Some(changes) => changes.next_not_at(url).await,
         None => std::future::pending().await,
     }
 }
 
 /// A deadline in the far future.
-fn far() -> Instant {
+fn far_future() -> Instant {
     Instant::now() + Duration::from_hours(24 * 365)
 }
 
 /// The heartbeat timeout: two intervals, and a margin for a late heartbeat.
-fn silence(interval: Duration) -> Duration {
+fn heartbeat_timeout(interval: Duration) -> Duration {
     interval
         .saturating_mul(2)
-        .saturating_add((interval / 2).min(MAX_GRACE))
+        .saturating_add((interval / 2).min(MAX_HEARTBEAT_MARGIN))
 }
 
 #[cfg(test)]
@@ -132,10 +135,10 @@ mod tests {
     fn two_heartbeats_may_be_missed() {
         for (interval, expected) in [(15.0, 35.0), (1.0, 2.5), (0.2, 0.5), (60.0, 125.0)] {
             assert_eq!(
-                silence(Duration::from_secs_f64(interval)),
+                heartbeat_timeout(Duration::from_secs_f64(interval)),
                 Duration::from_secs_f64(expected)
             );
         }
-        assert_eq!(silence(Duration::MAX), Duration::MAX);
+        assert_eq!(heartbeat_timeout(Duration::MAX), Duration::MAX);
     }
 }

@@ -48,7 +48,7 @@ fn output(stream: &str, base64: &str) -> Value {
 
 /// An agent whose session sends all of these records, and whose container ended with this status.
 async fn agent(records: Vec<Value>, exit_status: Value) -> Server {
-    Server::start(move |asked: &ReceivedRequest| match asked.json()["type"].as_str().unwrap() {
+    Server::start(move |request: &ReceivedRequest| match request.json()["type"].as_str().unwrap() {
         "LAUNCH_NESTED_CONTAINER_SESSION" => {
             let head = b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\nContent-Type: application/recordio\r\n\
                          Message-Content-Type: application/json\r\n\r\n";
@@ -86,8 +86,11 @@ async fn command_returns_its_exit_code_and_output() {
         (3, &b"output"[..], &b"err"[..])
     );
 
-    let asked = server.asked();
-    let calls: Vec<_> = asked.iter().map(|asked| asked.json()["type"].clone()).collect();
+    let requests = server.requests();
+    let calls: Vec<_> = requests
+        .iter()
+        .map(|request| request.json()["type"].clone())
+        .collect();
     assert_eq!(
         calls,
         [
@@ -96,18 +99,21 @@ async fn command_returns_its_exit_code_and_output() {
             "REMOVE_NESTED_CONTAINER"
         ]
     );
-    assert!(asked.iter().all(|asked| asked.line == "POST /api/v1"));
-    assert_eq!(asked[0].header("accept"), Some("application/recordio"));
-    assert_eq!(asked[0].header("message-accept"), Some("application/json"));
-    assert_eq!(asked[0].header("content-type"), Some("application/json"));
-    let launch = asked[0].json()["launch_nested_container_session"].clone();
+    assert!(requests.iter().all(|request| request.line == "POST /api/v1"));
+    assert_eq!(requests[0].header("accept"), Some("application/recordio"));
+    assert_eq!(requests[0].header("message-accept"), Some("application/json"));
+    assert_eq!(requests[0].header("content-type"), Some("application/json"));
+    let launch = requests[0].json()["launch_nested_container_session"].clone();
     assert_eq!(launch["command"], json!({"value": "test -f ok"}));
     assert_eq!(
         launch["container_id"]["parent"],
         json!({"value": "task", "parent": {"value": "top"}})
     );
     for (call, part) in [(1, "wait_nested_container"), (2, "remove_nested_container")] {
-        assert_eq!(asked[call].json()[part]["container_id"], launch["container_id"]);
+        assert_eq!(
+            requests[call].json()[part]["container_id"],
+            launch["container_id"]
+        );
     }
 }
 
@@ -121,7 +127,7 @@ async fn every_command_has_its_own_container() {
         );
     }
     let launch =
-        |at: usize| server.asked()[at].json()["launch_nested_container_session"]["container_id"].clone();
+        |at: usize| server.requests()[at].json()["launch_nested_container_session"]["container_id"].clone();
     assert_ne!(launch(0)["value"], launch(3)["value"]);
 }
 
@@ -143,11 +149,11 @@ async fn only_the_end_of_a_long_output_is_kept() {
 
 #[tokio::test]
 async fn a_command_that_takes_too_long_is_ended() {
-    let server = Server::start(|asked| match asked.json()["type"].as_str().unwrap() {
+    let server = Server::start(|request| match request.json()["type"].as_str().unwrap() {
         "LAUNCH_NESTED_CONTAINER_SESSION" => {
             let head = b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n";
             vec![
-                Step::Say([head.to_vec(), record_chunk(&output("STDOUT", "b3V0"))].concat()),
+                Step::Send([head.to_vec(), record_chunk(&output("STDOUT", "b3V0"))].concat()),
                 Step::Silence,
             ]
         }
@@ -162,7 +168,7 @@ async fn a_command_that_takes_too_long_is_ended() {
     // The session's connection is closed, and the agent gets a kill call as well.
     server.closed(1).await;
     assert_eq!(
-        server.asked().last().unwrap().json()["type"],
+        server.requests().last().unwrap().json()["type"],
         "KILL_NESTED_CONTAINER"
     );
 }
@@ -177,7 +183,7 @@ async fn refused_command_returns_status_and_reason() {
         "{error:?}"
     );
     assert_eq!(
-        server.asked().len(),
+        server.requests().len(),
         1,
         "nothing was launched, so nothing is removed"
     );
@@ -185,10 +191,10 @@ async fn refused_command_returns_status_and_reason() {
 
 #[tokio::test]
 async fn a_session_that_breaks_is_an_error() {
-    let server = Server::start(|asked| match asked.json()["type"].as_str().unwrap() {
+    let server = Server::start(|request| match request.json()["type"].as_str().unwrap() {
         "LAUNCH_NESTED_CONTAINER_SESSION" => {
             vec![
-                Step::Say(b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n5\r\n40\n{\"\r\n".to_vec()),
+                Step::Send(b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n5\r\n40\n{\"\r\n".to_vec()),
                 Step::Close,
             ]
         }
@@ -211,8 +217,8 @@ async fn an_end_without_exit_status_is_an_error() {
 
 #[tokio::test]
 async fn files_are_listed_and_read_as_recorded() {
-    let server = Server::start(|asked| {
-        let file = match asked.line.as_str() {
+    let server = Server::start(|request| {
+        let file = match request.line.as_str() {
             "GET /files/browse?path=%2Fa+b%2F%26c" => "1-main/06-agent-files-browse-ok.raw",
             "GET /files/read?path=%2Fstdout&offset=0&length=1000" => "1-main/06-agent-files-read-ok.raw",
             "GET /files/read?path=%2Fstdout&offset=100000&length=10" => {
@@ -223,7 +229,7 @@ async fn files_are_listed_and_read_as_recorded() {
             "POST /api/v1" => "1-main/06-agent-v1-READ_FILE.raw",
             other => panic!("unexpected request: {other}"),
         };
-        vec![Step::Say(recorded(file))]
+        vec![Step::Send(recorded(file))]
     })
     .await;
     let (agents, at) = (agents(), &endpoint(&server));

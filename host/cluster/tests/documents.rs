@@ -42,39 +42,43 @@ async fn each_document_is_requested_on_a_new_connection() {
     for _ in 0..3 {
         client.state().await.unwrap();
     }
-    let mut connections: Vec<_> = server.asked().iter().map(|asked| asked.connection).collect();
+    let mut connections: Vec<_> = server
+        .requests()
+        .iter()
+        .map(|request| request.connection)
+        .collect();
     connections.dedup();
     assert_eq!(connections.len(), 3, "each has its own connection");
 }
 
 #[tokio::test]
 async fn masters_are_tried_in_listed_order_for_every_document() {
-    let good = master("good").await;
-    for odd in [
+    let valid = master("good").await;
+    for invalid in [
         "503 Service Unavailable",
         "500 Internal Server Error",
         "404 Not Found",
         "401 Unauthorized",
     ] {
-        let odd =
-            Server::start(move |_| text_answer(odd, r#"{"id": "odd", "leader": "master@127.0.0.1:1"}"#))
+        let invalid =
+            Server::start(move |_| text_answer(invalid, r#"{"id": "odd", "leader": "master@127.0.0.1:1"}"#))
                 .await;
-        let client = client(&[&odd, &good]);
-        for asked in 1..=2 {
+        let client = client(&[&invalid, &valid]);
+        for count in 1..=2 {
             assert_eq!(client.state().await.unwrap().id, "good");
             assert_eq!(
-                odd.asked().len(),
-                asked,
+                invalid.requests().len(),
+                count,
                 "the first master is tried first every time"
             );
         }
     }
-    for odd in ["{\"leader\": ", "", "[]", "{}", r#"{"leader": ""}"#] {
-        let odd = Server::start(move |_| text_answer("200 OK", odd)).await;
-        assert_eq!(client(&[&odd, &good]).state().await.unwrap().id, "good");
+    for invalid in ["{\"leader\": ", "", "[]", "{}", r#"{"leader": ""}"#] {
+        let invalid = Server::start(move |_| text_answer("200 OK", invalid)).await;
+        assert_eq!(client(&[&invalid, &valid]).state().await.unwrap().id, "good");
     }
-    let nobody = Server::start(|_| json_answer(&json!({"slaves": []}))).await;
-    let error = client(&[&nobody]).state().await.unwrap_err();
+    let leaderless = Server::start(|_| json_answer(&json!({"slaves": []}))).await;
+    let error = client(&[&leaderless]).state().await.unwrap_err();
     assert!(
         matches!(&error, Error::NotReady { body, .. } if body.contains("names no leader")),
         "{error:?}"
@@ -87,7 +91,7 @@ fn zipped(document: &Value) -> Vec<u8> {
     encoder.finish().unwrap()
 }
 
-fn said_zipped(body: &[u8]) -> Vec<Step> {
+fn zipped_answer(body: &[u8]) -> Vec<Step> {
     let head = format!(
         "HTTP/1.1 200 OK\r\nContent-Encoding: gzip\r\nContent-Length: {}\r\n\r\n",
         body.len()
@@ -98,10 +102,10 @@ fn said_zipped(body: &[u8]) -> Vec<Step> {
 #[tokio::test]
 async fn document_may_be_compressed() {
     let body = zipped(&json!({"id": "z", "leader": LEADER, "hostname": "h".repeat(10_000)}));
-    let server = Server::start(move |_| said_zipped(&body)).await;
+    let server = Server::start(move |_| zipped_answer(&body)).await;
     assert_eq!(client(&[&server]).state().await.unwrap().hostname.len(), 10_000);
-    assert_eq!(server.asked()[0].header("accept-encoding"), Some("gzip"));
-    let server = Server::start(|_| said_zipped(b"no gzip")).await;
+    assert_eq!(server.requests()[0].header("accept-encoding"), Some("gzip"));
+    let server = Server::start(|_| zipped_answer(b"no gzip")).await;
     let error = client(&[&server]).state().await.unwrap_err();
     assert!(matches!(&error, Error::Corrupt { .. }), "{error:?}");
 }
@@ -123,11 +127,11 @@ const PUBLIC: &[u8] = include_bytes!("login/public.der");
 fn login_of(body: &Value) -> Value {
     assert_eq!(body["uid"], "dns");
     let token = body["token"].as_str().unwrap();
-    let (said, signature) = token.rsplit_once('.').unwrap();
+    let (signing_input, signature) = token.rsplit_once('.').unwrap();
     let signature = BASE64_URL_SAFE_NO_PAD.decode(signature).unwrap();
     let key = UnparsedPublicKey::new(&RSA_PKCS1_2048_8192_SHA256, PUBLIC);
-    key.verify(said.as_bytes(), &signature).unwrap();
-    let (head, claims) = said.split_once('.').unwrap();
+    key.verify(signing_input.as_bytes(), &signature).unwrap();
+    let (head, claims) = signing_input.split_once('.').unwrap();
     let read =
         |part| -> Value { serde_json::from_slice(&BASE64_URL_SAFE_NO_PAD.decode(part).unwrap()).unwrap() };
     assert_eq!(read(head)["alg"], "RS256");
@@ -153,13 +157,13 @@ async fn a_service_account_logs_in_for_each_document() {
         for token in ["token=t0", "token=t1"] {
             client.state().await.unwrap();
             assert_eq!(
-                server.asked().last().unwrap().header("authorization"),
+                server.requests().last().unwrap().header("authorization"),
                 Some(token)
             );
         }
-        let asked = &login.asked()[0];
-        assert_eq!(asked.line, "POST /acs/login");
-        let claims = login_of(&asked.json());
+        let request = &login.requests()[0];
+        assert_eq!(request.line, "POST /acs/login");
+        let claims = login_of(&request.json());
         let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap().as_secs();
         assert_eq!(claims["uid"], "dns");
         assert!(
@@ -169,7 +173,7 @@ async fn a_service_account_logs_in_for_each_document() {
         // A call uses the present token.
         drop(client.get_tasks().await);
         assert_eq!(
-            server.asked().last().unwrap().header("authorization"),
+            server.requests().last().unwrap().header("authorization"),
             Some("token=t1")
         );
         assert_eq!(count.load(Ordering::Relaxed), 2);
@@ -189,7 +193,7 @@ async fn refused_login_is_an_error_and_no_master_is_contacted() {
         matches!(&error, Error::Refused { call, status: 401, body } if call.contains("the login of \"dns\"") && body == "who are you"),
         "{error:?}"
     );
-    assert!(server.asked().is_empty());
+    assert!(server.requests().is_empty());
 }
 
 #[tokio::test]
@@ -197,8 +201,8 @@ async fn client_creation_fails_for_an_invalid_service_account() {
     let login = Server::start(|_| json_answer(&json!({}))).await;
     let server = master("m").await;
     for (key, endpoint, expected) in [
-        (&b"nothing"[..], "http://h/", "no PEM key"),
-        (include_bytes!("tls/key.pem"), "http://h/", "no RSA key"),
+        (&b"nothing"[..], "http://h/", "not in PEM format"),
+        (include_bytes!("tls/key.pem"), "http://h/", "not an RSA key"),
         (KEY, "h", "must be an http or https URL"),
         (KEY, "ftp://h/", "must be an http or https URL"),
     ] {

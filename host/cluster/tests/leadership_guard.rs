@@ -24,9 +24,9 @@ const CALL_TIMEOUT: Duration = Duration::from_mins(5);
 
 /// A guard that lasts until a time that the test sets.
 #[derive(Debug)]
-struct Until(Mutex<Instant>);
+struct ScriptedGuard(Mutex<Instant>);
 
-impl Until {
+impl ScriptedGuard {
     fn after(time: Duration) -> Arc<Self> {
         Arc::new(Self(Mutex::new(Instant::now() + time)))
     }
@@ -36,8 +36,8 @@ impl Until {
     }
 }
 
-impl LeadershipGuard for Until {
-    fn left(&self) -> Duration {
+impl LeadershipGuard for ScriptedGuard {
+    fn remaining(&self) -> Duration {
         self.0.lock().unwrap().saturating_duration_since(Instant::now())
     }
 }
@@ -48,9 +48,9 @@ async fn master() -> Server {
         "framework_id": {"value": "f-1"}, "heartbeat_interval_seconds": 15.0, "master_info": {"id": "m"},
     }});
     Server::master(
-        move |asked: &ReceivedRequest| match asked.json()["type"].as_str().unwrap() {
+        move |request: &ReceivedRequest| match request.json()["type"].as_str().unwrap() {
             "SUBSCRIBE" => vec![
-                Step::Say([stream_head(), record_chunk(&subscribed)].concat()),
+                Step::Send([stream_head(), record_chunk(&subscribed)].concat()),
                 Step::Silence,
             ],
             "KILL" => vec![Step::Silence],
@@ -82,14 +82,14 @@ fn client(server: &Server) -> Client {
 #[tokio::test]
 async fn calls_are_refused_without_leadership_but_queries_are_sent() {
     let server = master().await;
-    let guard = Until::after(Duration::from_mins(1));
+    let guard = ScriptedGuard::after(Duration::from_mins(1));
     let client = client(&server).with_guard(guard.clone());
     let caller = {
         let mut subscription = subscribe(&client).await.unwrap();
         subscription.events.next().await.unwrap();
         subscription.caller
     };
-    let before = server.asked().len();
+    let before = server.requests().len();
     guard.set(Duration::ZERO);
     for error in [
         subscribe(&client).await.unwrap_err(),
@@ -98,7 +98,7 @@ async fn calls_are_refused_without_leadership_but_queries_are_sent() {
     ] {
         assert!(matches!(error, Error::NotFrameworkLeader { .. }), "{error:?}");
     }
-    assert_eq!(server.asked().len(), before, "a request reached the master");
+    assert_eq!(server.requests().len(), before, "a request reached the master");
     assert!(client.get_agents().await.unwrap().agents.is_empty());
     // With leadership again, calls are sent again.
     guard.set(Duration::from_mins(1));
@@ -108,7 +108,7 @@ async fn calls_are_refused_without_leadership_but_queries_are_sent() {
 #[tokio::test]
 async fn call_in_flight_is_cancelled_when_leadership_expires() {
     let server = master().await;
-    let guard = Until::after(Duration::from_mins(1));
+    let guard = ScriptedGuard::after(Duration::from_mins(1));
     let client = client(&server).with_guard(guard.clone());
     let mut subscription = subscribe(&client).await.unwrap();
     subscription.events.next().await.unwrap();
@@ -121,7 +121,7 @@ async fn call_in_flight_is_cancelled_when_leadership_expires() {
     assert!(matches!(error, Error::NotFrameworkLeader { .. }), "{error:?}");
     assert!(error.to_string().contains("KILL"), "{error}");
     assert_eq!(
-        server.asked().last().unwrap().json()["type"],
+        server.requests().last().unwrap().json()["type"],
         "KILL",
         "the master has not received the call"
     );

@@ -28,13 +28,13 @@ fn client(masters: &[String]) -> Client {
 }
 
 /// An address without a listener.
-async fn nobody() -> String {
+async fn unused_address() -> String {
     let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
     listener.local_addr().unwrap().to_string()
 }
 
 /// The text of an error and all its sources.
-fn told(error: &Error) -> String {
+fn error_text(error: &Error) -> String {
     let mut text = error.to_string();
     let mut source = std::error::Error::source(error);
     while let Some(error) = source {
@@ -46,17 +46,20 @@ fn told(error: &Error) -> String {
 
 #[tokio::test]
 async fn unreachable_master_is_reported_with_its_address_and_a_hint() {
-    let nobody = nobody().await;
-    let error = client(std::slice::from_ref(&nobody)).version().await.unwrap_err();
+    let unused_address = unused_address().await;
+    let error = client(std::slice::from_ref(&unused_address))
+        .version()
+        .await
+        .unwrap_err();
     assert!(
         matches!(&error, Error::Unreachable { source, .. } if source.is_connect()),
         "{error:?}"
     );
     assert!(error.is_transient());
-    let text = told(&error);
+    let text = error_text(&error);
     assert!(
         text.starts_with(&format!(
-            "http://{nobody} cannot be reached; check that the address is right"
+            "http://{unused_address} cannot be reached; check that the address is right"
         )),
         "{text}"
     );
@@ -66,19 +69,19 @@ async fn unreachable_master_is_reported_with_its_address_and_a_hint() {
 #[tokio::test]
 async fn masters_are_tried_in_turn_and_the_working_one_first_next_time() {
     let server = Server::start(|_| json_answer(&json!({"version": "1.11.0"}))).await;
-    let busy = Server::saying(recorded("10-zookeeper/noleader-POST_api_v1.raw")).await;
-    let client = client(&[nobody().await, busy.name(), server.name()]);
+    let busy = Server::with_answer(recorded("10-zookeeper/noleader-POST_api_v1.raw")).await;
+    let client = client(&[unused_address().await, busy.name(), server.name()]);
     assert_eq!(client.version().await.unwrap(), "1.11.0");
     assert_eq!(client.clone().version().await.unwrap(), "1.11.0");
-    assert_eq!((busy.asked().len(), server.asked().len()), (1, 2));
+    assert_eq!((busy.requests().len(), server.requests().len()), (1, 2));
 }
 
 #[tokio::test]
 async fn error_names_all_masters_when_none_is_reachable() {
-    let masters = [nobody().await, nobody().await];
+    let masters = [unused_address().await, unused_address().await];
     let error = client(&masters).get_agents().await.unwrap_err();
     assert!(error.is_transient());
-    let text = told(&error);
+    let text = error_text(&error);
     for master in &masters {
         assert!(text.contains(master.as_str()), "{text}");
     }
@@ -94,7 +97,7 @@ async fn missing_leader_and_recovery_are_transient_errors() {
             "Master has not finished recovery",
         ),
     ] {
-        let server = Server::saying(recorded(file)).await;
+        let server = Server::with_answer(recorded(file)).await;
         let error = client(&[server.name()]).get_state().await.unwrap_err();
         assert!(
             matches!(&error, Error::NotReady { body, .. } if body.contains(text)),
@@ -106,7 +109,7 @@ async fn missing_leader_and_recovery_are_transient_errors() {
 
 #[tokio::test]
 async fn response_404_is_a_transient_error_and_the_next_master_is_tried() {
-    let starting = Server::saying(recorded("1-main/07-err-unknown-path.raw")).await;
+    let starting = Server::with_answer(recorded("1-main/07-err-unknown-path.raw")).await;
     let alone = client(&[starting.name()]);
     let info = transom_cluster::v1::FrameworkInfo::default();
     let errors = [
@@ -116,7 +119,7 @@ async fn response_404_is_a_transient_error_and_the_next_master_is_tried() {
     ];
     for error in errors {
         assert!(error.is_transient() && error.is_not_found(), "{error:?}");
-        let text = told(&error);
+        let text = error_text(&error);
         let named = format!("http://{} answers 404 to ", starting.name());
         assert!(
             text.starts_with(&named) && text.contains("still starting"),
@@ -130,13 +133,13 @@ async fn response_404_is_a_transient_error_and_the_next_master_is_tried() {
 
 #[tokio::test]
 async fn error_of_several_masters_prefers_not_ready_over_not_found() {
-    let starting = Server::saying(recorded("1-main/07-err-unknown-path.raw")).await;
-    let recovering = Server::saying(recorded("10-zookeeper/recovering-POST_api_v1.raw")).await;
-    let (nobody, starting, recovering) = (nobody().await, starting.name(), recovering.name());
+    let starting = Server::with_answer(recorded("1-main/07-err-unknown-path.raw")).await;
+    let recovering = Server::with_answer(recorded("10-zookeeper/recovering-POST_api_v1.raw")).await;
+    let (unused_address, starting, recovering) = (unused_address().await, starting.name(), recovering.name());
     for (masters, not_ready, not_found) in [
-        ([&starting, &nobody], false, true),
-        ([&nobody, &starting], false, true),
-        ([&recovering, &nobody], true, false),
+        ([&starting, &unused_address], false, true),
+        ([&unused_address, &starting], false, true),
+        ([&recovering, &unused_address], true, false),
         ([&recovering, &starting], true, false),
         ([&starting, &recovering], true, false),
     ] {
@@ -152,11 +155,11 @@ async fn error_of_several_masters_prefers_not_ready_over_not_found() {
 
 #[tokio::test]
 async fn documents_are_read_as_recorded() {
-    let server = Server::start(|asked| {
-        let file = match (asked.line.as_str(), asked.body.is_empty()) {
+    let server = Server::start(|request| {
+        let file = match (request.line.as_str(), request.body.is_empty()) {
             ("GET /state", _) => "1-main/05-2fw_state.raw",
             ("GET /version", _) => "1-main/01-0fw_version.raw",
-            ("POST /api/v1", false) => match asked.json()["type"].as_str().unwrap() {
+            ("POST /api/v1", false) => match request.json()["type"].as_str().unwrap() {
                 "GET_STATE" => "1-main/05-2fw-v1-GET_STATE.raw",
                 "GET_AGENTS" => "1-main/05-2fw-v1-GET_AGENTS.raw",
                 "GET_TASKS" => "1-main/05-2fw-v1-GET_TASKS.raw",
@@ -211,7 +214,12 @@ async fn old_masters_are_refused() {
     assert_eq!(error.to_string(), expected);
     assert!(!error.is_transient());
     // The leader has received no request except for its version.
-    assert!(leader.asked().iter().all(|asked| asked.line == "GET /version"));
+    assert!(
+        leader
+            .requests()
+            .iter()
+            .all(|request| request.line == "GET /version")
+    );
 }
 
 #[tokio::test]
@@ -223,7 +231,7 @@ async fn version_of_a_master_is_requested_once() {
     for _ in 0..3 {
         assert!(client.clone().subscribe(&info).await.unwrap_err().is_transient());
     }
-    assert_eq!((server.asked().len(), server.asked_version()), (3, 1));
+    assert_eq!((server.requests().len(), server.version_requests()), (3, 1));
 }
 
 #[tokio::test]
@@ -241,18 +249,21 @@ async fn a_redirect_is_followed_with_credentials() {
     })
     .unwrap();
     assert_eq!(client.state().await.unwrap().id, "m");
-    let asked = leader.asked();
-    assert_eq!(asked[0].line, "GET /master/state");
-    assert_eq!(asked[0].header("authorization"), Some("Basic b3BzOnMzY3JldA=="));
+    let requests = leader.requests();
+    assert_eq!(requests[0].line, "GET /master/state");
+    assert_eq!(
+        requests[0].header("authorization"),
+        Some("Basic b3BzOnMzY3JldA==")
+    );
 }
 
 #[tokio::test]
 async fn recorded_redirect_is_followed_to_its_location() {
     // The recorded leader is on another port without a listener, which the error names.
     let raw = String::from_utf8(recorded("10-zookeeper/nonleader-GET_state.raw")).unwrap();
-    let leader = nobody().await;
+    let leader = unused_address().await;
     assert!(raw.contains("//localhost:5060/"));
-    let server = Server::saying(raw.replace("localhost:5060", &leader).into_bytes()).await;
+    let server = Server::with_answer(raw.replace("localhost:5060", &leader).into_bytes()).await;
     let error = client(&[server.name()]).state().await.unwrap_err();
     let expected = format!("http://{leader}");
     assert!(
@@ -281,10 +292,10 @@ async fn redirect_loop_ends_with_an_error() {
     let server = Server::start(|_| redirect("/state")).await;
     let error = client(&[server.name()]).state().await.unwrap_err();
     assert!(
-        matches!(&error, Error::NotReady { body, .. } if body.contains("point to each other")),
+        matches!(&error, Error::NotReady { body, .. } if body.contains("name each other")),
         "{error:?}"
     );
-    assert_eq!(server.asked().len(), 6);
+    assert_eq!(server.requests().len(), 6);
 }
 
 #[tokio::test]
@@ -298,9 +309,9 @@ async fn refusal_returns_status_and_text_and_no_other_master_is_tried() {
         .unwrap_err();
     assert_eq!(
         error.to_string(),
-        "GET_TASKS was refused with 415: Expecting 'Content-Type'"
+        "GET_TASKS was rejected with 415: Expecting 'Content-Type'"
     );
-    assert!(other.asked().is_empty());
+    assert!(other.requests().is_empty());
 }
 
 #[tokio::test]
@@ -316,7 +327,7 @@ async fn text_of_a_long_refusal_is_truncated() {
 
 #[tokio::test]
 async fn missing_credentials_are_reported_with_the_keys_to_set() {
-    let server = Server::saying(recorded("3-auth/get_state-noauth.raw")).await;
+    let server = Server::with_answer(recorded("3-auth/get_state-noauth.raw")).await;
     let error = client(&[server.name()]).state().await.unwrap_err();
     assert!(
         matches!(&error, Error::Unauthorized { sent: false, .. }),
@@ -337,7 +348,7 @@ async fn missing_credentials_are_reported_with_the_keys_to_set() {
 
 #[tokio::test]
 async fn rejected_credentials_are_reported_with_their_configuration_keys() {
-    let server = Server::saying(recorded("3-auth/get_state-noauth.raw")).await;
+    let server = Server::with_answer(recorded("3-auth/get_state-noauth.raw")).await;
     let client = Client::new(Config {
         credentials: Some(Credentials {
             username: "ops".into(),
@@ -361,7 +372,7 @@ async fn rejected_credentials_are_reported_with_their_configuration_keys() {
 async fn invalid_or_incomplete_response_is_an_error() {
     let server = Server::start(|_| json_answer(&json!({"version": 7}))).await;
     let error = client(&[server.name()]).version().await.unwrap_err();
-    let text = told(&error);
+    let text = error_text(&error);
     assert!(
         text.contains(&format!(
             "the answer of http://{} to /version is invalid",
@@ -384,7 +395,7 @@ async fn request_to_a_silent_master_times_out() {
         let server = Server::start(move |_| match steps {
             "no head" => vec![Step::Silence],
             _ => vec![
-                Step::Say(b"HTTP/1.1 200 OK\r\nContent-Length: 100\r\n\r\n{".to_vec()),
+                Step::Send(b"HTTP/1.1 200 OK\r\nContent-Length: 100\r\n\r\n{".to_vec()),
                 Step::Silence,
             ],
         })
@@ -409,7 +420,7 @@ async fn connection_closed_early_is_an_error() {
     let error = client(&[server.name()]).state().await.unwrap_err();
     assert!(matches!(&error, Error::Unreachable { .. }), "{error:?}");
     let half = b"HTTP/1.1 200 OK\r\nContent-Length: 100\r\n\r\n{".to_vec();
-    let server = Server::start(move |_| vec![Step::Say(half.clone()), Step::Close]).await;
+    let server = Server::start(move |_| vec![Step::Send(half.clone()), Step::Close]).await;
     let error = client(&[server.name()]).state().await.unwrap_err();
     assert!(matches!(&error, Error::Broken { .. }), "{error:?}");
 }
@@ -451,7 +462,11 @@ async fn master_with_an_untrusted_certificate_is_refused() {
         matches!(&error, Error::Unreachable { address, .. } if *address == format!("https://{name}")),
         "{error:?}"
     );
-    assert!(told(&error).contains("certificate"), "{}", told(&error));
+    assert!(
+        error_text(&error).contains("certificate"),
+        "{}",
+        error_text(&error)
+    );
 }
 
 #[tokio::test]
@@ -463,7 +478,7 @@ async fn verification_can_be_switched_off() {
 }
 
 /// A client with credentials that reaches the server by this host name.
-fn secretive(server: &Server, host: &str, tls: Tls) -> Client {
+fn client_with_credentials(server: &Server, host: &str, tls: Tls) -> Client {
     let credentials = Some(Credentials {
         username: "ops".into(),
         password: "s3cret".into(),
@@ -487,7 +502,7 @@ async fn certificate_for_another_name_is_refused_before_credentials_are_sent() {
         authorities: Some(CERTIFICATE.to_vec()),
         ..Tls::default()
     };
-    let client = secretive(&server, "localhost", trusting(true));
+    let client = client_with_credentials(&server, "localhost", trusting(true));
     let info = transom_cluster::v1::FrameworkInfo::default();
     for error in [
         client.state().await.unwrap_err(),
@@ -495,23 +510,27 @@ async fn certificate_for_another_name_is_refused_before_credentials_are_sent() {
         client.watch().await.unwrap_err(),
     ] {
         assert!(matches!(&error, Error::Unreachable { .. }), "{error:?}");
-        assert!(told(&error).contains("certificate"), "{}", told(&error));
+        assert!(
+            error_text(&error).contains("certificate"),
+            "{}",
+            error_text(&error)
+        );
         assert!(error.is_transient(), "certificates may be renewed");
     }
-    assert!(server.asked().is_empty(), "{:?}", server.asked().len());
+    assert!(server.requests().is_empty(), "{:?}", server.requests().len());
     // The request succeeds with the right name, and with the wrong one without verification.
     for client in [
-        secretive(&server, "127.0.0.1", trusting(true)),
-        secretive(&server, "localhost", trusting(false)),
+        client_with_credentials(&server, "127.0.0.1", trusting(true)),
+        client_with_credentials(&server, "localhost", trusting(false)),
     ] {
         client.state().await.unwrap();
     }
-    let heard = server.asked();
-    assert_eq!(heard.len(), 2);
+    let requests = server.requests();
+    assert_eq!(requests.len(), 2);
     assert!(
-        heard
+        requests
             .iter()
-            .all(|asked| asked.header("authorization") == Some("Basic b3BzOnMzY3JldA=="))
+            .all(|request| request.header("authorization") == Some("Basic b3BzOnMzY3JldA=="))
     );
 }
 
@@ -533,7 +552,7 @@ async fn verification_is_on_unless_it_is_switched_off() {
         matches!(&error, Error::Unreachable { .. } | Error::Config { .. }),
         "{error:?}"
     );
-    assert!(server.asked().is_empty());
+    assert!(server.requests().is_empty());
 }
 
 #[tokio::test]
@@ -554,9 +573,9 @@ async fn subscription_carries_credentials_and_the_principal() {
         .await
         .unwrap_err();
     assert!(matches!(&error, Error::Unauthorized { .. }), "{error:?}");
-    let asked = &server.asked()[0];
-    assert_eq!(asked.header("authorization"), Some("Basic b3BzOnMzY3JldA=="));
-    assert_eq!(asked.json()["subscribe"]["framework_info"]["principal"], "ops");
+    let request = &server.requests()[0];
+    assert_eq!(request.header("authorization"), Some("Basic b3BzOnMzY3JldA=="));
+    assert_eq!(request.json()["subscribe"]["framework_info"]["principal"], "ops");
 }
 
 #[tokio::test]
@@ -580,7 +599,7 @@ async fn futures_can_move_between_threads() {
     fn movable<T: Send>(future: T) -> T {
         future
     }
-    let client = client(&[nobody().await]);
+    let client = client(&[unused_address().await]);
     let info = transom_cluster::v1::FrameworkInfo::default();
     assert!(movable(client.subscribe(&info)).await.is_err());
     assert!(movable(client.watch()).await.is_err());

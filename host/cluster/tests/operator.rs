@@ -24,9 +24,9 @@ fn client(masters: &[&str]) -> Client {
 
 #[tokio::test]
 async fn operator_stream_needs_no_stream_id_and_times_out_by_its_interval() {
-    let server = Server::master(|asked| {
+    let server = Server::master(|request| {
         assert_eq!(
-            (asked.line.as_str(), asked.json()),
+            (request.line.as_str(), request.json()),
             ("POST /api/v1", json!({"type": "SUBSCRIBE"}))
         );
         let head = b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\nContent-Type: application/json\r\n\r\n";
@@ -34,7 +34,7 @@ async fn operator_stream_needs_no_stream_id_and_times_out_by_its_interval() {
             "get_state": {"get_agents": {}}, "heartbeat_interval_seconds": 0.1,
         }});
         vec![
-            Step::Say([head.to_vec(), record_chunk(&event)].concat()),
+            Step::Send([head.to_vec(), record_chunk(&event)].concat()),
             Step::Silence,
         ]
     })
@@ -61,12 +61,12 @@ async fn the_recorded_operator_stream_is_read() {
     })
     .await;
     let mut events = client(&[&server.name()]).watch().await.unwrap();
-    let mut seen = 0;
+    let mut count = 0;
     while let Ok(Some(_)) = events.next().await {
-        seen += 1;
+        count += 1;
     }
     let path = support::recordings().join("1-main/15-operator-subscribe.events.json");
-    assert_eq!(seen, document(&path).as_array().unwrap().len());
+    assert_eq!(count, document(&path).as_array().unwrap().len());
 }
 
 /// The entries of a snapshot.
@@ -100,7 +100,10 @@ impl operator::Snapshot for Snapshot {
 async fn beginning_with(record: Vec<u8>) -> Server {
     Server::master(move |_| {
         let record = transom_cluster::recordio::encode(&record);
-        vec![Step::Say([stream_head(), chunk(&record)].concat()), Step::Silence]
+        vec![
+            Step::Send([stream_head(), chunk(&record)].concat()),
+            Step::Silence,
+        ]
     })
     .await
 }
@@ -129,17 +132,17 @@ async fn snapshot_is_read_by_entry_and_unreadable_entries_are_counted() {
         .collect();
     let server = beginning_with(record).await;
     let mut events = client(&[&server.name()]).watch().await.unwrap();
-    let seen = events.snapshot(Snapshot::default()).await.unwrap().unwrap();
-    assert_eq!(seen.agents, [Some(AgentId::from("a"))]);
-    assert_eq!(seen.frameworks, ["fw"]);
+    let snapshot = events.snapshot(Snapshot::default()).await.unwrap().unwrap();
+    assert_eq!(snapshot.agents, [Some(AgentId::from("a"))]);
+    assert_eq!(snapshot.frameworks, ["fw"]);
     assert_eq!(
-        seen.tasks,
+        snapshot.tasks,
         [
             (TaskId::from("t-1"), "one".to_owned()),
             (TaskId::from("t-2"), "\u{fffd}".to_owned())
         ]
     );
-    assert_eq!(seen.unreadable, 2);
+    assert_eq!(snapshot.unreadable, 2);
     // The heartbeat interval in the snapshot applies.
     let error = events.next().await.unwrap_err();
     assert!(
@@ -171,7 +174,7 @@ async fn snapshot_equals_the_first_event_of_a_recorded_stream() {
     let Some(operator::Event::Subscribed(state)) = client.watch().await.unwrap().next().await.unwrap() else {
         panic!("not subscribed")
     };
-    let seen = client
+    let snapshot = client
         .watch()
         .await
         .unwrap()
@@ -191,7 +194,12 @@ async fn snapshot_equals_the_first_event_of_a_recorded_stream() {
     let tasks: Vec<_> = tasks.map(|it| (it.task_id.clone(), it.name.clone())).collect();
     assert_eq!((agents.len(), frameworks.len(), tasks.len()), (1, 1, 1));
     assert_eq!(
-        (seen.agents, seen.frameworks, seen.tasks, seen.unreadable),
+        (
+            snapshot.agents,
+            snapshot.frameworks,
+            snapshot.tasks,
+            snapshot.unreadable
+        ),
         (agents, frameworks, tasks, 0)
     );
 }

@@ -37,13 +37,13 @@ const NOT_IN_STATE: &[&str] = &[
 ];
 
 /// Collects the paths at which `after` lacks a value of `before` or has another one.
-fn lost(before: &Value, after: &Value, path: &str, found: &mut BTreeSet<String>) {
+fn collect_lost(before: &Value, after: &Value, path: &str, found: &mut BTreeSet<String>) {
     match (before, after) {
         (Value::Object(before), Value::Object(after)) => {
             for (key, value) in before {
                 let path = format!("{path}.{key}");
                 match after.get(key) {
-                    Some(after) => lost(value, after, &path, found),
+                    Some(after) => collect_lost(value, after, &path, found),
                     // An empty list means the same as none.
                     None if value.as_array().is_some_and(Vec::is_empty) => {}
                     None => {
@@ -54,7 +54,7 @@ fn lost(before: &Value, after: &Value, path: &str, found: &mut BTreeSet<String>)
         }
         (Value::Array(before), Value::Array(after)) if before.len() == after.len() => {
             for (before, after) in before.iter().zip(after) {
-                lost(before, after, &format!("{path}[]"), found);
+                collect_lost(before, after, &format!("{path}[]"), found);
             }
         }
         (Value::Number(before), Value::Number(after)) if before.as_f64() == after.as_f64() => {}
@@ -68,7 +68,7 @@ fn lost(before: &Value, after: &Value, path: &str, found: &mut BTreeSet<String>)
 /// Checks one document and returns the keys of `allowed` that are missing.
 fn check(path: &Path, before: &Value, after: &Value, allowed: &[&'static str]) -> BTreeSet<&'static str> {
     let mut found = BTreeSet::new();
-    lost(before, after, "", &mut found);
+    collect_lost(before, after, "", &mut found);
     let key = |path: &String| {
         allowed
             .iter()
@@ -226,13 +226,13 @@ fn recorded_operator_responses_round_trip() {
         if path.to_str().unwrap().contains("agent-v1") {
             continue;
         }
-        let again = match kind {
-            "GET_STATE" => again::<operator::GetState>(&answer["get_state"]),
-            "GET_TASKS" => again::<operator::GetTasks>(&answer["get_tasks"]),
-            "GET_AGENTS" => again::<operator::GetAgents>(&answer["get_agents"]),
+        let round_trip = match kind {
+            "GET_STATE" => round_trip::<operator::GetState>(&answer["get_state"]),
+            "GET_TASKS" => round_trip::<operator::GetTasks>(&answer["get_tasks"]),
+            "GET_AGENTS" => round_trip::<operator::GetAgents>(&answer["get_agents"]),
             _ => continue,
         };
-        check(&path, &answer[kind.to_lowercase()], &again, NOT_MODELLED);
+        check(&path, &answer[kind.to_lowercase()], &round_trip, NOT_MODELLED);
         count += 1;
     }
     assert!(count >= 15, "only {count} answers were found");
@@ -248,7 +248,7 @@ fn recorded_offers_round_trip() {
     ] {
         let path = support::recordings().join(format!("{name}.json"));
         let offer = document(&path);
-        check(&path, &offer, &again::<Offer>(&offer), ALL);
+        check(&path, &offer, &round_trip::<Offer>(&offer), ALL);
     }
 }
 
@@ -259,7 +259,7 @@ fn recorded_accept_operations_round_trip() {
         let call = document(&path);
         let operations = &call["accept"]["operations"];
         if operations.is_array() {
-            check(&path, operations, &again::<Vec<Operation>>(operations), ALL);
+            check(&path, operations, &round_trip::<Vec<Operation>>(operations), ALL);
             count += 1;
         }
     }
@@ -302,7 +302,7 @@ fn every_recorded_state_document_is_read() {
 }
 
 /// Reads and writes a value.
-fn again<T: serde::de::DeserializeOwned + serde::Serialize>(value: &Value) -> Value {
+fn round_trip<T: serde::de::DeserializeOwned + serde::Serialize>(value: &Value) -> Value {
     let typed: T = serde_json::from_value(value.clone()).unwrap_or_else(|error| panic!("{error}: {value}"));
     serde_json::to_value(typed).unwrap()
 }
@@ -361,8 +361,8 @@ fn invalid_entries_of_a_state_document_do_not_hide_others() {
             .sum();
         (state.slaves.len(), state.frameworks.len(), tasks)
     };
-    let whole = state::State::decode(document.to_string().as_bytes()).unwrap();
-    assert_eq!(whole.left_out, 0);
+    let complete = state::State::decode(document.to_string().as_bytes()).unwrap();
+    assert_eq!(complete.invalid_entries, 0);
     document["slaves"]
         .as_array_mut()
         .unwrap()
@@ -372,8 +372,8 @@ fn invalid_entries_of_a_state_document_do_not_hide_others() {
         .as_array_mut()
         .unwrap()
         .push(json!({"id": 7, "state": "TASK_RUNNING"}));
-    let odd = state::State::decode(document.to_string().as_bytes()).unwrap();
-    assert_eq!((count(&odd), odd.left_out), (count(&whole), 3));
+    let pruned = state::State::decode(document.to_string().as_bytes()).unwrap();
+    assert_eq!((count(&pruned), pruned.invalid_entries), (count(&complete), 3));
     document["frameworks"] = json!(7);
     assert!(state::State::decode(document.to_string().as_bytes()).is_err());
     assert!(state::State::decode(b"{").is_err());
@@ -396,7 +396,7 @@ fn invalid_entries_of_a_subscription_do_not_hide_others() {
     else {
         panic!("not subscribed")
     };
-    assert_eq!(read.left_out, 2);
+    assert_eq!(read.invalid_entries, 2);
     assert_eq!(read.get_agents.unwrap().agents.len(), 1);
     let tasks = state["get_tasks"]["tasks"].as_array().unwrap().len();
     assert_eq!(read.get_tasks.unwrap().tasks.len(), tasks - 1);

@@ -43,7 +43,7 @@ fn with_events(path: &Path) -> (PathBuf, Vec<u8>, Vec<Value>) {
     (path.to_owned(), std::fs::read(path).unwrap(), events)
 }
 
-fn all(decoder: &mut Decoder, bytes: &[u8]) -> Vec<Bytes> {
+fn decode_all(decoder: &mut Decoder, bytes: &[u8]) -> Vec<Bytes> {
     decoder.push(bytes).collect::<Result<_, _>>().unwrap()
 }
 
@@ -62,16 +62,20 @@ fn ends(stream: &[u8]) -> Vec<usize> {
 
 /// Whether two values are equal, except for the last bit of numbers, which may have been written with
 /// different numbers of digits.
-fn same(left: &Value, right: &Value) -> bool {
+fn json_equal(left: &Value, right: &Value) -> bool {
     match (left, right) {
         (Value::Object(left), Value::Object(right)) => {
             left.len() == right.len()
                 && left
                     .iter()
-                    .all(|(key, left)| right.get(key).is_some_and(|right| same(left, right)))
+                    .all(|(key, left)| right.get(key).is_some_and(|right| json_equal(left, right)))
         }
         (Value::Array(left), Value::Array(right)) => {
-            left.len() == right.len() && left.iter().zip(right).all(|(left, right)| same(left, right))
+            left.len() == right.len()
+                && left
+                    .iter()
+                    .zip(right)
+                    .all(|(left, right)| json_equal(left, right))
         }
         (Value::Number(left), Value::Number(right)) if left.is_f64() && right.is_f64() => {
             let (left, right) = (left.as_f64().unwrap(), right.as_f64().unwrap());
@@ -85,7 +89,7 @@ fn same(left: &Value, right: &Value) -> bool {
 fn whole_streams_contain_the_recorded_events() {
     for (path, bytes, events) in streams() {
         let mut decoder = Decoder::new(LIMIT);
-        let records = all(&mut decoder, &bytes);
+        let records = decode_all(&mut decoder, &bytes);
         decoder.finish().unwrap();
         let found: Vec<Value> = records
             .iter()
@@ -94,7 +98,7 @@ fn whole_streams_contain_the_recorded_events() {
         assert_eq!(found.len(), events.len(), "{}", path.display());
         for (at, (found, event)) in found.iter().zip(&events).enumerate() {
             assert!(
-                same(found, event),
+                json_equal(found, event),
                 "{} event {at}: {found} is not {event}",
                 path.display()
             );
@@ -106,13 +110,13 @@ fn whole_streams_contain_the_recorded_events() {
 fn each_record_is_returned_with_its_last_byte() {
     for (path, bytes, _) in streams() {
         let mut decoder = Decoder::new(LIMIT);
-        let mut came = Vec::new();
+        let mut offsets = Vec::new();
         for (at, byte) in bytes.iter().enumerate() {
-            for _ in all(&mut decoder, &[*byte]) {
-                came.push(at + 1);
+            for _ in decode_all(&mut decoder, &[*byte]) {
+                offsets.push(at + 1);
             }
         }
-        assert_eq!(came, ends(&bytes), "{}", path.display());
+        assert_eq!(offsets, ends(&bytes), "{}", path.display());
     }
 }
 
@@ -126,12 +130,12 @@ fn split_at_any_byte_returns_the_same_records() {
             .last()
             .unwrap_or(bytes.len());
         let bytes = &bytes[..end];
-        let whole = all(&mut Decoder::new(LIMIT), bytes);
+        let expected = decode_all(&mut Decoder::new(LIMIT), bytes);
         for cut in 0..=bytes.len() {
             let mut decoder = Decoder::new(LIMIT);
-            let mut records = all(&mut decoder, &bytes[..cut]);
-            records.extend(all(&mut decoder, &bytes[cut..]));
-            assert_eq!(records, whole, "{} cut at {cut}", path.display());
+            let mut records = decode_all(&mut decoder, &bytes[..cut]);
+            records.extend(decode_all(&mut decoder, &bytes[cut..]));
+            assert_eq!(records, expected, "{} cut at {cut}", path.display());
         }
     }
 }
@@ -145,7 +149,7 @@ fn split_at_random_returns_the_same_records() {
             let (mut rest, mut count) = (bytes.as_slice(), 0);
             while !rest.is_empty() {
                 let (piece, later) = rest.split_at(random.random_range(1..=rest.len().min(3000)));
-                count += all(&mut decoder, piece).len();
+                count += decode_all(&mut decoder, piece).len();
                 rest = later;
             }
             decoder.finish().unwrap();
@@ -160,7 +164,7 @@ fn truncation_is_detected_except_between_records() {
         let ends = ends(&bytes);
         let mut decoder = Decoder::new(LIMIT);
         for (at, byte) in bytes.iter().enumerate() {
-            all(&mut decoder, &[*byte]);
+            decode_all(&mut decoder, &[*byte]);
             let between = ends.contains(&(at + 1));
             assert_eq!(
                 decoder.finish().is_ok(),

@@ -57,9 +57,9 @@ fn heartbeat() -> Value {
 
 /// A server that accepts a subscription with these bytes after the head, and every call.
 async fn master(after_head: impl Fn() -> Vec<Step> + Send + Sync + 'static) -> Server {
-    Server::master(move |asked: &ReceivedRequest| {
-        if asked.json()["type"] == "SUBSCRIBE" {
-            let mut steps = vec![Step::Say(stream_head())];
+    Server::master(move |request: &ReceivedRequest| {
+        if request.json()["type"] == "SUBSCRIBE" {
+            let mut steps = vec![Step::Send(stream_head())];
             steps.extend(after_head());
             steps
         } else {
@@ -69,17 +69,17 @@ async fn master(after_head: impl Fn() -> Vec<Step> + Send + Sync + 'static) -> S
     .await
 }
 
-async fn all(events: &mut transom_cluster::scheduler::Stream) -> Vec<Event> {
-    let mut all = Vec::new();
+async fn all_events(events: &mut transom_cluster::scheduler::Stream) -> Vec<Event> {
+    let mut received = Vec::new();
     while let Some(event) = events.next().await.unwrap() {
-        all.push(event);
+        received.push(event);
     }
-    all
+    received
 }
 
 #[tokio::test]
 async fn subscribe_sends_headers_principal_and_framework_id() {
-    let server = master(|| vec![Step::Say(record_chunk(&subscribed(15.0))), Step::Silence]).await;
+    let server = master(|| vec![Step::Send(record_chunk(&subscribed(15.0))), Step::Silence]).await;
     let credentials = Some(Credentials {
         username: "ops".into(),
         password: "s3cret".into(),
@@ -96,17 +96,17 @@ async fn subscribe_sends_headers_principal_and_framework_id() {
     };
     let subscription = Client::new(config).unwrap().subscribe(&info).await.unwrap();
 
-    let asked = &server.asked()[0];
-    assert_eq!(asked.line, "POST /api/v1/scheduler");
-    assert_eq!(asked.header("accept"), Some("application/json"));
-    assert_eq!(asked.header("content-type"), Some("application/json"));
-    assert_eq!(asked.header("authorization"), Some("Basic b3BzOnMzY3JldA=="));
-    assert_eq!(asked.header("mesos-stream-id"), None);
+    let request = &server.requests()[0];
+    assert_eq!(request.line, "POST /api/v1/scheduler");
+    assert_eq!(request.header("accept"), Some("application/json"));
+    assert_eq!(request.header("content-type"), Some("application/json"));
+    assert_eq!(request.header("authorization"), Some("Basic b3BzOnMzY3JldA=="));
+    assert_eq!(request.header("mesos-stream-id"), None);
     let expected = json!({"type": "SUBSCRIBE", "framework_id": {"value": "f-1"}, "subscribe": {"framework_info": {
         "user": "root", "name": "alpha", "id": {"value": "f-1"}, "roles": ["alpha"], "principal": "ops",
         "capabilities": [{"type": "MULTI_ROLE"}],
     }}});
-    assert_eq!(asked.json(), expected);
+    assert_eq!(request.json(), expected);
     assert_eq!(
         subscription.caller.framework_id(),
         Some(&FrameworkId::from("f-1"))
@@ -175,13 +175,13 @@ async fn records_may_share_a_chunk_or_span_several() {
         ]
         .concat();
         let (begin, end) = bytes.split_at(bytes.len() - 10);
-        vec![Step::Say(
+        vec![Step::Send(
             [chunk(begin), chunk(end), LAST_CHUNK.to_vec()].concat(),
         )]
     })
     .await;
     let mut subscription = client(&[&server.name()]).subscribe(&info()).await.unwrap();
-    let events = all(&mut subscription.events).await;
+    let events = all_events(&mut subscription.events).await;
     assert_eq!(events.len(), 3);
     assert_eq!(events[2], Event::Heartbeat);
     // After the end further calls return none.
@@ -190,7 +190,7 @@ async fn records_may_share_a_chunk_or_span_several() {
 
 #[tokio::test]
 async fn silence_beyond_the_advertised_interval_is_an_error() {
-    let server = master(|| vec![Step::Say(record_chunk(&subscribed(0.1))), Step::Silence]).await;
+    let server = master(|| vec![Step::Send(record_chunk(&subscribed(0.1))), Step::Silence]).await;
     let mut events = client(&[&server.name()]).subscribe(&info()).await.unwrap().events;
     events.next().await.unwrap();
     let error = events.next().await.unwrap_err();
@@ -211,10 +211,10 @@ async fn silence_beyond_the_advertised_interval_is_an_error() {
 
 #[tokio::test]
 async fn silence_is_detected_by_repeated_short_polls() {
-    let server = master(|| vec![Step::Say(record_chunk(&subscribed(0.1))), Step::Silence]).await;
+    let server = master(|| vec![Step::Send(record_chunk(&subscribed(0.1))), Step::Silence]).await;
     let mut events = client(&[&server.name()]).subscribe(&info()).await.unwrap().events;
     events.next().await.unwrap();
-    let looking = async {
+    let polling = async {
         loop {
             // Each poll is shorter than the heartbeat timeout.
             if let Ok(outcome) = tokio::time::timeout(Duration::from_millis(20), events.next()).await {
@@ -222,7 +222,7 @@ async fn silence_is_detected_by_repeated_short_polls() {
             }
         }
     };
-    let outcome = tokio::time::timeout(Duration::from_secs(10), looking)
+    let outcome = tokio::time::timeout(Duration::from_secs(10), polling)
         .await
         .unwrap();
     assert!(matches!(outcome, Err(Error::Silent { .. })), "{outcome:?}");
@@ -231,30 +231,30 @@ async fn silence_is_detected_by_repeated_short_polls() {
 #[tokio::test]
 async fn heartbeats_keep_a_stream_alive() {
     let server = master(|| {
-        let mut steps = vec![Step::Say(record_chunk(&subscribed(0.4)))];
+        let mut steps = vec![Step::Send(record_chunk(&subscribed(0.4)))];
         for _ in 0..8 {
             steps.extend([
                 Step::Wait(Duration::from_millis(150)),
-                Step::Say(record_chunk(&heartbeat())),
+                Step::Send(record_chunk(&heartbeat())),
             ]);
         }
-        steps.push(Step::Say(LAST_CHUNK.to_vec()));
+        steps.push(Step::Send(LAST_CHUNK.to_vec()));
         steps
     })
     .await;
     // The stream lasts 1,200 ms, longer than the heartbeat timeout of 1,000 ms.
     let mut events = client(&[&server.name()]).subscribe(&info()).await.unwrap().events;
-    assert_eq!(all(&mut events).await.len(), 9);
+    assert_eq!(all_events(&mut events).await.len(), 9);
 }
 
 #[tokio::test]
 async fn truncated_stream_is_an_error() {
     let half = record_chunk(&heartbeat());
-    for (rest, within_record) in [(Vec::new(), false), (half[..half.len() / 2].to_vec(), true)] {
+    for (last_bytes, within_record) in [(Vec::new(), false), (half[..half.len() / 2].to_vec(), true)] {
         let server = master(move || {
             vec![
-                Step::Say(record_chunk(&subscribed(15.0))),
-                Step::Say(rest.clone()),
+                Step::Send(record_chunk(&subscribed(15.0))),
+                Step::Send(last_bytes.clone()),
                 Step::Close,
             ]
         })
@@ -272,7 +272,12 @@ async fn truncated_stream_is_an_error() {
 
 #[tokio::test]
 async fn an_end_within_a_record_is_an_error() {
-    let server = master(|| vec![Step::Say([chunk(b"20\n{\"type\""), LAST_CHUNK.to_vec()].concat())]).await;
+    let server = master(|| {
+        vec![Step::Send(
+            [chunk(b"20\n{\"type\""), LAST_CHUNK.to_vec()].concat(),
+        )]
+    })
+    .await;
     let mut events = client(&[&server.name()]).subscribe(&info()).await.unwrap().events;
     assert!(matches!(events.next().await, Err(Error::Truncated { have: 7 })));
 }
@@ -280,7 +285,7 @@ async fn an_end_within_a_record_is_an_error() {
 #[tokio::test]
 async fn stream_without_recordio_framing_ends_with_an_error() {
     let server = master(|| {
-        vec![Step::Say(
+        vec![Step::Send(
             [chunk(b"<html>"), record_chunk(&heartbeat()), LAST_CHUNK.to_vec()].concat(),
         )]
     })
@@ -294,7 +299,7 @@ async fn stream_without_recordio_framing_ends_with_an_error() {
 async fn invalid_event_does_not_end_the_stream() {
     let server = master(|| {
         let events = [subscribed(15.0), json!({"type": "UPDATE"}), heartbeat()];
-        vec![Step::Say(
+        vec![Step::Send(
             [
                 events.iter().flat_map(record_chunk).collect(),
                 LAST_CHUNK.to_vec(),
@@ -313,10 +318,10 @@ async fn invalid_event_does_not_end_the_stream() {
 #[tokio::test]
 async fn refused_framework_gets_an_error_event_with_the_reason() {
     let server =
-        Server::master(|_| vec![Step::Say(recorded("1-main/13-resubscribe-removed.http.bin"))]).await;
+        Server::master(|_| vec![Step::Send(recorded("1-main/13-resubscribe-removed.http.bin"))]).await;
     let mut events = client(&[&server.name()]).subscribe(&info()).await.unwrap().events;
     assert_eq!(
-        all(&mut events).await,
+        all_events(&mut events).await,
         [Event::Error("Framework has been removed".into())]
     );
 }
@@ -324,7 +329,7 @@ async fn refused_framework_gets_an_error_event_with_the_reason() {
 #[tokio::test]
 async fn subscription_without_a_stream_id_is_an_error() {
     let server = Server::master(|_| {
-        vec![Step::Say(
+        vec![Step::Send(
             b"HTTP/1.1 200 OK\r\nContent-Length: 0\r\n\r\n".to_vec(),
         )]
     })
@@ -338,7 +343,7 @@ async fn subscription_without_a_stream_id_is_an_error() {
 
 #[tokio::test]
 async fn calls_carry_the_stream_id_on_separate_connections() {
-    let server = master(|| vec![Step::Say(record_chunk(&subscribed(15.0))), Step::Silence]).await;
+    let server = master(|| vec![Step::Send(record_chunk(&subscribed(15.0))), Step::Silence]).await;
     let mut subscription = client(&[&server.name()]).subscribe(&info()).await.unwrap();
     let caller = subscription.caller.clone();
     let early = caller.revive().await.unwrap_err();
@@ -426,17 +431,17 @@ async fn calls_carry_the_stream_id_on_separate_connections() {
         json!({"type": "RECONCILE", "reconcile": {"tasks": []}}),
         json!({"type": "TEARDOWN"}),
     ];
-    let asked = server.asked();
-    assert_eq!(asked.len(), 1 + expected.len());
-    let stream = asked[0].connection;
-    for (asked, mut expected) in asked[1..].iter().zip(expected) {
+    let requests = server.requests();
+    assert_eq!(requests.len(), 1 + expected.len());
+    let stream = requests[0].connection;
+    for (request, mut expected) in requests[1..].iter().zip(expected) {
         expected["framework_id"] = json!({"value": "f-1"});
-        assert_eq!(asked.json(), expected);
-        assert_eq!(asked.line, "POST /api/v1/scheduler");
-        assert_eq!(asked.header("mesos-stream-id"), Some("stream-7"));
-        assert_eq!(asked.header("content-type"), Some("application/json"));
+        assert_eq!(request.json(), expected);
+        assert_eq!(request.line, "POST /api/v1/scheduler");
+        assert_eq!(request.header("mesos-stream-id"), Some("stream-7"));
+        assert_eq!(request.header("content-type"), Some("application/json"));
         assert_ne!(
-            asked.connection, stream,
+            request.connection, stream,
             "a call used the subscription's connection"
         );
     }
@@ -444,7 +449,7 @@ async fn calls_carry_the_stream_id_on_separate_connections() {
 
 #[tokio::test]
 async fn dropping_a_subscription_closes_its_connection() {
-    let server = master(|| vec![Step::Say(record_chunk(&subscribed(15.0))), Step::Silence]).await;
+    let server = master(|| vec![Step::Send(record_chunk(&subscribed(15.0))), Step::Silence]).await;
     let mut subscription = client(&[&server.name()]).subscribe(&info()).await.unwrap();
     subscription.events.next().await.unwrap();
     drop(subscription);
@@ -467,14 +472,14 @@ async fn refused_call_returns_status_and_text() {
         ),
     ] {
         let refusal = recorded(file);
-        let server = Server::master(move |asked| {
-            if asked.json()["type"] == "SUBSCRIBE" {
+        let server = Server::master(move |request| {
+            if request.json()["type"] == "SUBSCRIBE" {
                 return vec![
-                    Step::Say([stream_head(), record_chunk(&subscribed(15.0))].concat()),
+                    Step::Send([stream_head(), record_chunk(&subscribed(15.0))].concat()),
                     Step::Silence,
                 ];
             }
-            vec![Step::Say(refusal.clone())]
+            vec![Step::Send(refusal.clone())]
         })
         .await;
         let mut subscription = client(&[&server.name()]).subscribe(&info()).await.unwrap();
@@ -496,10 +501,10 @@ async fn refused_call_returns_status_and_text() {
 
 #[tokio::test]
 async fn call_to_a_former_leader_returns_not_leader() {
-    let server = Server::master(|asked| {
-        if asked.json()["type"] == "SUBSCRIBE" {
+    let server = Server::master(|request| {
+        if request.json()["type"] == "SUBSCRIBE" {
             return vec![
-                Step::Say([stream_head(), record_chunk(&subscribed(15.0))].concat()),
+                Step::Send([stream_head(), record_chunk(&subscribed(15.0))].concat()),
                 Step::Silence,
             ];
         }
@@ -518,10 +523,10 @@ async fn call_to_a_former_leader_returns_not_leader() {
 
 #[tokio::test]
 async fn the_leader_is_found_by_redirect_and_gets_the_calls() {
-    let leader = Server::master(|asked| {
-        if asked.json()["type"] == "SUBSCRIBE" {
+    let leader = Server::master(|request| {
+        if request.json()["type"] == "SUBSCRIBE" {
             return vec![
-                Step::Say([stream_head(), record_chunk(&subscribed(15.0))].concat()),
+                Step::Send([stream_head(), record_chunk(&subscribed(15.0))].concat()),
                 Step::Silence,
             ];
         }
@@ -533,8 +538,12 @@ async fn the_leader_is_found_by_redirect_and_gets_the_calls() {
     let mut subscription = client(&[&follower.name()]).subscribe(&info()).await.unwrap();
     subscription.events.next().await.unwrap();
     subscription.caller.revive().await.unwrap();
-    assert_eq!(follower.asked().len(), 1);
-    let lines: Vec<_> = leader.asked().into_iter().map(|asked| asked.line).collect();
+    assert_eq!(follower.requests().len(), 1);
+    let lines: Vec<_> = leader
+        .requests()
+        .into_iter()
+        .map(|request| request.line)
+        .collect();
     assert_eq!(
         lines,
         ["POST /master/api/v1/scheduler", "POST /master/api/v1/scheduler"]

@@ -21,7 +21,7 @@ use transom_testkit::zookeeper::{ZooKeeper, create, create_path, register};
 use zookeeper_client::{Acl, Acls, AuthId, Permission};
 
 /// The maximum time for a change to be reported before a test fails; the actual time is printed.
-const PATIENCE: Duration = Duration::from_secs(30);
+const WAIT_TIMEOUT: Duration = Duration::from_secs(30);
 
 fn config(masters: String) -> Config {
     Config {
@@ -37,17 +37,17 @@ fn client(server: &ZooKeeper, path: &str) -> Client {
     Client::new(config(format!("zk://{}{path}", server.address()))).unwrap()
 }
 
-async fn within<T>(what: &str, future: impl Future<Output = T>) -> T {
+async fn finish_in_time<T>(what: &str, future: impl Future<Output = T>) -> T {
     let began = Instant::now();
-    let Ok(done) = timeout(PATIENCE, future).await else {
-        panic!("{what}: not within {} s", PATIENCE.as_secs());
+    let Ok(done) = timeout(WAIT_TIMEOUT, future).await else {
+        panic!("{what}: not within {} s", WAIT_TIMEOUT.as_secs());
     };
     println!("{what}: {:.1} ms", began.elapsed().as_secs_f64() * 1000.0);
     done
 }
 
 async fn next_leader(what: &str, changes: &mut LeaderChanges) -> Arc<Master> {
-    within(what, changes.next()).await
+    finish_in_time(what, changes.next()).await
 }
 
 #[tokio::test]
@@ -79,7 +79,7 @@ async fn lowest_registration_leads_in_both_formats_and_changes_are_reported() {
     let protobuf = b"\x0a\x01m\x10\xff\x80\x80\x08\x18\xba\x27\x2a\x09localhost";
     let second = create(&masters, "/a/mesos/info_", protobuf, Acls::anyone_all()).await;
     let third = register(&masters, "/a/mesos", 5070).await;
-    within("all masters are known", async {
+    finish_in_time("all masters are known", async {
         while client.registered_masters().len() != 3 {
             tokio::task::yield_now().await;
         }
@@ -98,7 +98,7 @@ async fn lowest_registration_leads_in_both_formats_and_changes_are_reported() {
 
     // No leader, then a leader again.
     masters.delete(&format!("/a/mesos/{third}"), None).await.unwrap();
-    within("no master leads", async {
+    finish_in_time("no master leads", async {
         while client.leader().is_some() {
             tokio::task::yield_now().await;
         }
@@ -116,7 +116,7 @@ async fn lowest_registration_leads_in_both_formats_and_changes_are_reported() {
     masters.delete(&format!("/a/mesos/{fourth}"), None).await.unwrap();
     create(&masters, "/a/mesos/json.info_", b"{}", Acls::anyone_all()).await;
     register(&masters, "/a/mesos", 5090).await;
-    within("the next master is known", async {
+    finish_in_time("the next master is known", async {
         while client.registered_masters().is_empty() || client.leader().is_some() {
             tokio::task::yield_now().await;
         }
@@ -124,7 +124,7 @@ async fn lowest_registration_leads_in_both_formats_and_changes_are_reported() {
     .await;
     assert_eq!(client.registered_masters()[0].port, 5090);
 
-    within("the client closes", client.close()).await;
+    finish_in_time("the client closes", client.close()).await;
     assert!(timeout(Duration::from_millis(50), changes.next()).await.is_err());
 }
 
@@ -153,7 +153,7 @@ async fn last_leader_is_kept_during_an_outage_and_expired_session_reopened() {
     assert_eq!(client.leader().unwrap().node, first);
     server.start_again().await;
     register(&masters, "/mesos", 5070).await;
-    within("a change is seen after ZooKeeper was away", async {
+    finish_in_time("a change is seen after ZooKeeper was away", async {
         while client.registered_masters().len() != 2 {
             tokio::time::sleep(Duration::from_millis(5)).await;
         }
@@ -170,9 +170,9 @@ async fn last_leader_is_kept_during_an_outage_and_expired_session_reopened() {
     create_path(&masters, "/mesos", Acls::anyone_all()).await;
     // Another master registers with a number that an earlier registration had.
     create(&masters, "/mesos/x_", b"", Acls::anyone_all()).await;
-    let again = register(&masters, "/mesos", 5090).await;
-    assert_ne!(again, first);
-    within("the leader is found in a new session", async {
+    let registered_again = register(&masters, "/mesos", 5090).await;
+    assert_ne!(registered_again, first);
+    finish_in_time("the leader is found in a new session", async {
         while client.leader().is_none_or(|leader| leader.port != 5090) {
             changes.next().await;
         }
@@ -186,8 +186,8 @@ async fn last_leader_is_kept_during_an_outage_and_expired_session_reopened() {
         matches!(&error, Error::Unreachable { .. } | Error::NoMaster { .. }),
         "{error:?}"
     );
-    assert_eq!(client.leader().unwrap().node, again);
-    within("the client closes", client.close()).await;
+    assert_eq!(client.leader().unwrap().node, registered_again);
+    finish_in_time("the client closes", client.close()).await;
 }
 
 #[tokio::test]
@@ -217,8 +217,11 @@ async fn credentials_in_the_address_give_access_to_nodes_with_an_acl() {
         None => next_leader("the leader is found", &mut client.leader_changes()).await,
     };
     assert_eq!(leader.node, node);
-    let shown = format!("{client:?} {:?}", client.config());
-    assert!(shown.contains("ops:***@") && !shown.contains("s3cret"), "{shown}");
+    let debug_text = format!("{client:?} {:?}", client.config());
+    assert!(
+        debug_text.contains("ops:***@") && !debug_text.contains("s3cret"),
+        "{debug_text}"
+    );
     client.close().await;
 
     for credentials in ["", "ops:wr0ng@"] {
@@ -226,7 +229,7 @@ async fn credentials_in_the_address_give_access_to_nodes_with_an_acl() {
         let error = client.version().await.unwrap_err();
         let text = format!("{error} {error:?} {client:?}");
         assert!(
-            text.contains("does not let /mesos be read; check user and password"),
+            text.contains("denies reading /mesos; check user and password"),
             "{text}"
         );
         assert!(!text.contains("wr0ng"), "{text}");
@@ -236,7 +239,7 @@ async fn credentials_in_the_address_give_access_to_nodes_with_an_acl() {
 
 /// A leading master: it accepts every subscription and sends nothing more.
 async fn leading() -> Server {
-    Server::master(|asked| match asked.line.as_str() {
+    Server::master(|request| match request.line.as_str() {
         "POST /api/v1/scheduler" | "POST /master/api/v1/scheduler" => {
             let subscribed = json!({"type": "SUBSCRIBED", "subscribed": {
                 "framework_id": {"value": "f-1"}, "heartbeat_interval_seconds": 15.0, "master_info": {"id": "m"}}});
@@ -253,8 +256,8 @@ async fn leading() -> Server {
 
 fn accept(subscribed: &Value) -> Vec<Step> {
     vec![
-        Step::Say(stream_head()),
-        Step::Say(record_chunk(subscribed)),
+        Step::Send(stream_head()),
+        Step::Send(record_chunk(subscribed)),
         Step::Silence,
     ]
 }
@@ -288,10 +291,10 @@ async fn subscriptions_end_when_the_leader_moves_and_find_the_new_one() {
     register(&masters, "/mesos", second.address.port()).await;
     let client = client(&server, "/mesos");
     let (mut events, mut watched) = subscribe(&client).await;
-    assert_eq!((first.asked().len(), second.asked().len()), (2, 0));
+    assert_eq!((first.requests().len(), second.requests().len()), (2, 0));
 
     masters.delete(&format!("/mesos/{node}"), None).await.unwrap();
-    let error = within("the scheduler stream ends", events.next())
+    let error = finish_in_time("the scheduler stream ends", events.next())
         .await
         .unwrap_err();
     let expected = format!(
@@ -301,7 +304,7 @@ async fn subscriptions_end_when_the_leader_moves_and_find_the_new_one() {
     assert!(matches!(error, Error::LeaderMoved { .. }), "{error:?}");
     assert_eq!(error.to_string(), expected);
     assert!(error.is_transient());
-    let error = within("the operator stream ends", watched.next())
+    let error = finish_in_time("the operator stream ends", watched.next())
         .await
         .unwrap_err();
     assert_eq!(error.to_string(), expected);
@@ -309,9 +312,9 @@ async fn subscriptions_end_when_the_leader_moves_and_find_the_new_one() {
     drop((events, watched));
 
     let (mut events, _watched) = subscribe(&client).await;
-    assert_eq!((first.asked().len(), second.asked().len()), (2, 2));
+    assert_eq!((first.requests().len(), second.requests().len()), (2, 2));
     // The version of each master was requested once.
-    assert_eq!((first.asked_version(), second.asked_version()), (1, 1));
+    assert_eq!((first.version_requests(), second.version_requests()), (1, 1));
 
     // A new registration of the same master does not end the streams.
     let lowest = client.leader().unwrap().node.clone();
@@ -331,15 +334,15 @@ async fn a_master_named_by_zookeeper_may_redirect() {
     let leader = leading().await;
     let location = format!("//localhost:{}/master", leader.address.port());
     // This master is no longer the leader, and ZooKeeper has not reported that yet.
-    let follower = Server::master(move |asked| {
-        let path = asked.line.split(' ').nth(1).unwrap_or_default();
+    let follower = Server::master(move |request| {
+        let path = request.line.split(' ').nth(1).unwrap_or_default();
         redirect(&format!("{location}{path}"))
     })
     .await;
     let stale = register(&masters, "/mesos", follower.address.port()).await;
     let client = client(&server, "/mesos");
     let (mut events, _watched) = subscribe(&client).await;
-    assert_eq!((follower.asked().len(), leader.asked().len()), (2, 2));
+    assert_eq!((follower.requests().len(), leader.requests().len()), (2, 2));
 
     // ZooKeeper reports the new leader, to which the streams are already connected.
     register(&masters, "/mesos", leader.address.port()).await;
@@ -358,19 +361,19 @@ async fn request_to_a_hanging_master_is_sent_to_the_next_leader() {
     let (hanging, leader) = (Server::start(|_| vec![Step::Silence]).await, leading().await);
     let node = register(&masters, "/mesos", hanging.address.port()).await;
     let client = client(&server, "/mesos");
-    let asking = {
+    let version = {
         let client = client.clone();
         tokio::spawn(async move { client.state().await.map(|state| state.id) })
     };
-    within("the master receives the request", async {
-        while hanging.asked().is_empty() {
+    finish_in_time("the master receives the request", async {
+        while hanging.requests().is_empty() {
             tokio::time::sleep(Duration::from_millis(5)).await;
         }
     })
     .await;
     register(&masters, "/mesos", leader.address.port()).await;
     masters.delete(&format!("/mesos/{node}"), None).await.unwrap();
-    let answer = within("the next leader answers", asking).await.unwrap();
+    let answer = finish_in_time("the next leader answers", version).await.unwrap();
     assert_eq!(answer.unwrap(), "m");
     client.close().await;
 }

@@ -21,7 +21,7 @@ use url::Url;
 /// The number of bytes that are kept from the end of each output.
 const MAX_OUTPUT_BYTES: usize = 4096;
 /// The maximum size of one chunk of output.
-const MAX_RECORD: u64 = 4 << 20;
+const MAX_RECORD_BYTES: u64 = 4 << 20;
 /// The timeout of the cleanup.
 const CLEANUP_TIMEOUT: Duration = Duration::from_secs(1);
 
@@ -72,7 +72,7 @@ pub(super) async fn run(
 ) -> Result<CommandResult> {
     let container = parent.child(uuid::Uuid::new_v4().to_string());
     let outcome = timeout(limit, session(http, &url, &container, command, limit)).await;
-    let tidy = if outcome.is_ok() {
+    let cleanup_call = if outcome.is_ok() {
         "REMOVE_NESTED_CONTAINER"
     } else {
         "KILL_NESTED_CONTAINER"
@@ -84,9 +84,13 @@ pub(super) async fn run(
             | Error::Unauthorized { .. }
             | Error::Unreachable { .. }))
     ) {
-        let told = timeout(CLEANUP_TIMEOUT, tell(http, &url, tidy, &container)).await;
-        if !matches!(told, Ok(Ok(()))) {
-            tracing::debug!(%container, call = tidy, "cleaning up after a command failed on the agent");
+        let cleanup = timeout(
+            CLEANUP_TIMEOUT,
+            call_container(http, &url, cleanup_call, &container),
+        )
+        .await;
+        if !matches!(cleanup, Ok(Ok(()))) {
+            tracing::debug!(%container, call = cleanup_call, "cannot remove the container of a command from the agent");
         }
     }
     outcome.unwrap_or_else(|_| {
@@ -120,16 +124,16 @@ async fn session(
         response: http.open(&request).await?,
         changes: None,
     };
-    let mut records = RecordStream::new(opened, MAX_RECORD);
+    let mut records = RecordStream::new(opened, MAX_RECORD_BYTES);
     // A command may be silent until its deadline, and not every agent sends heartbeats here.
-    records.expect_every(limit);
+    records.set_heartbeat_interval(limit);
 
     let mut result = CommandResult::default();
     while let Some(record) = records.next().await? {
         let io: ProcessIo =
             serde_json::from_slice(&record).map_err(|source| Error::decode("a command's output", source))?;
         let Some(data) = io.data else { continue };
-        let kept = match data.r#type.as_str() {
+        let output = match data.r#type.as_str() {
             "STDOUT" => &mut result.stdout,
             "STDERR" => &mut result.stderr,
             _ => continue,
@@ -138,9 +142,11 @@ async fn session(
             what: "a piece of a command's output".to_owned(),
             missing: "data in base64",
         })?;
-        keep_end(kept, &bytes);
+        append_bounded(output, &bytes);
     }
-    let waited: WaitResult = http.ask(&named(url, "WAIT_NESTED_CONTAINER", container)?).await?;
+    let waited: WaitResult = http
+        .fetch_json(&container_request(url, "WAIT_NESTED_CONTAINER", container)?)
+        .await?;
     let status = waited
         .wait_nested_container
         .exit_status
@@ -152,20 +158,20 @@ async fn session(
     Ok(result)
 }
 
-async fn tell(http: &Http, url: &Url, call: &str, container: &ContainerId) -> Result<()> {
-    http.tell(&named(url, call, container)?).await
+async fn call_container(http: &Http, url: &Url, call: &str, container: &ContainerId) -> Result<()> {
+    http.execute(&container_request(url, call, container)?).await
 }
 
 /// A call about one container; its field is named like its type, in lower case.
-fn named(url: &Url, call: &str, container: &ContainerId) -> Result<Request> {
+fn container_request(url: &Url, call: &str, container: &ContainerId) -> Result<Request> {
     let body = json!({"type": call, call.to_lowercase(): {"container_id": container}});
     Request::post(url.clone(), AGENT, call, &body)
 }
 
 /// Appends bytes and keeps only the last [`MAX_OUTPUT_BYTES`].
-fn keep_end(kept: &mut Vec<u8>, bytes: &[u8]) {
-    kept.extend_from_slice(&bytes[bytes.len().saturating_sub(MAX_OUTPUT_BYTES)..]);
-    kept.drain(..kept.len().saturating_sub(MAX_OUTPUT_BYTES));
+fn append_bounded(output: &mut Vec<u8>, bytes: &[u8]) {
+    output.extend_from_slice(&bytes[bytes.len().saturating_sub(MAX_OUTPUT_BYTES)..]);
+    output.drain(..output.len().saturating_sub(MAX_OUTPUT_BYTES));
 }
 
 /// A wait status as a shell's exit code.
@@ -197,14 +203,14 @@ mod tests {
 
     #[test]
     fn the_end_of_output_is_kept() {
-        let mut kept = Vec::new();
-        keep_end(&mut kept, b"abc");
-        assert_eq!(kept, b"abc");
-        keep_end(&mut kept, &[b'x'; MAX_OUTPUT_BYTES - 1]);
-        assert_eq!((kept.len(), kept[0]), (MAX_OUTPUT_BYTES, b'c'));
-        keep_end(&mut kept, &[[b'y'; MAX_OUTPUT_BYTES].as_slice(), b"z"].concat());
+        let mut output = Vec::new();
+        append_bounded(&mut output, b"abc");
+        assert_eq!(output, b"abc");
+        append_bounded(&mut output, &[b'x'; MAX_OUTPUT_BYTES - 1]);
+        assert_eq!((output.len(), output[0]), (MAX_OUTPUT_BYTES, b'c'));
+        append_bounded(&mut output, &[[b'y'; MAX_OUTPUT_BYTES].as_slice(), b"z"].concat());
         assert_eq!(
-            (kept.len(), kept[0], kept[MAX_OUTPUT_BYTES - 1]),
+            (output.len(), output[0], output[MAX_OUTPUT_BYTES - 1]),
             (MAX_OUTPUT_BYTES, b'y', b'z')
         );
     }

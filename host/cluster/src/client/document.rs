@@ -7,7 +7,7 @@
 
 use super::Client;
 use crate::error::{Error, Result};
-use crate::http::{Http, MASTER, Request, address, answer};
+use crate::http::{Http, MASTER, Request, address, answer_name};
 use crate::lenient;
 use crate::masters::{Candidates, Order};
 use crate::state::{Document, State, pid_address};
@@ -29,7 +29,7 @@ impl Client {
         loop {
             let candidates = self.masters.candidates(self.config(), Order::AsListed).await?;
             let mut changes = candidates.changes.clone();
-            let elsewhere = async {
+            let next_leader = async {
                 match &mut changes {
                     Some(changes) => changes.next().await,
                     None => std::future::pending().await,
@@ -38,7 +38,7 @@ impl Client {
             tokio::select! {
                 biased;
                 document = self.first_document(&candidates) => return document,
-                leader = elsewhere => {
+                leader = next_leader => {
                     tracing::debug!(%leader, "the leader changed; reading the state of the new one");
                 }
             }
@@ -50,13 +50,13 @@ impl Client {
         for (number, master) in &candidates.urls {
             match self.leaders_document(master).await {
                 Ok(document) => {
-                    self.masters.worked(*number);
+                    self.masters.set_preferred(*number);
                     return Ok(document);
                 }
                 Err(error) => {
                     tracing::debug!(
                         error = &error as &dyn std::error::Error,
-                        "this master is not the leader"
+                        "cannot read the state document from this master; trying the next one"
                     );
                     last = Some(error);
                 }
@@ -71,7 +71,7 @@ impl Client {
             what: format!("master {master}: expected host:port"),
         })?;
         let (url, document) = self.document_at::<T>(url).await?;
-        let (url, document) = match elsewhere(&document, &url) {
+        let (url, document) = match other_leader(&document, &url) {
             None => (url, document),
             Some(leader) => {
                 tracing::debug!(
@@ -94,18 +94,22 @@ impl Client {
     /// Requests a document and returns it with the URL that it came from.
     async fn document_at<T: Document>(&self, url: Url) -> Result<(Url, T)> {
         let limit = self.config().state_timeout;
-        let request = |url| Ok(Request::get(url, MASTER, PATH).within(limit).afresh());
+        let request = |url| {
+            Ok(Request::get(url, MASTER, PATH)
+                .with_timeout(limit)
+                .on_new_connection())
+        };
         let send: super::Exchange<Bytes> = |http: &Http, request| Box::pin(http.fetch(request));
         let (url, bytes) = self
             .follow(url, &request, send, super::VersionCheck::None)
             .await?;
         // A large document takes seconds to parse, which must not block this thread.
         let document = match tokio::task::spawn_blocking(move || T::read(&bytes)).await {
-            Ok(document) => document.map_err(|source| Error::decode(answer(&url, PATH), source))?,
+            Ok(document) => document.map_err(|source| Error::decode(answer_name(&url, PATH), source))?,
             Err(_) => {
                 return Err(Error::Incomplete {
-                    what: answer(&url, PATH),
-                    missing: "an end: its reading was broken off",
+                    what: answer_name(&url, PATH),
+                    missing: "a parsed document: parsing panicked or was cancelled",
                 });
             }
         };
@@ -131,20 +135,20 @@ impl Document for State {
 /// addresses are compared: the port in a leader's id may differ from the reachable one. A host name
 /// may stand for any address, and a master that names itself as the leader is not tried again,
 /// whatever its address.
-fn elsewhere(document: &impl Document, from: &Url) -> Option<Url> {
+fn other_leader(document: &impl Document, from: &Url) -> Option<Url> {
     let leader = document.leader()?;
     if document.pid() == Some(leader) {
         return None;
     }
     let (host, _) = pid_address(leader)?;
     let leader = host.parse::<IpAddr>().ok()?.to_canonical();
-    let asked = match from.host()? {
+    let requested_host = match from.host()? {
         Host::Ipv4(ip) => IpAddr::from(ip),
         Host::Ipv6(ip) => IpAddr::from(ip).to_canonical(),
         Host::Domain(_) => return None,
     };
     let mut url = from.clone();
-    (leader != asked && url.set_ip_host(leader).is_ok()).then_some(url)
+    (leader != requested_host && url.set_ip_host(leader).is_ok()).then_some(url)
 }
 
 #[cfg(test)]
@@ -196,7 +200,7 @@ mod tests {
                 pid: pid.to_owned(),
                 ..State::default()
             };
-            let found = elsewhere(&state, &Url::parse(from).unwrap());
+            let found = other_leader(&state, &Url::parse(from).unwrap());
             assert_eq!(
                 found.as_ref().map(Url::as_str),
                 expected,

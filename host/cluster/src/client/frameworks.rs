@@ -2,7 +2,7 @@
 
 use super::{Client, Exchange, VersionCheck};
 use crate::error::Result;
-use crate::http::{MASTER, Request, answer};
+use crate::http::{MASTER, Request, answer_name};
 use crate::ids::FrameworkId;
 use crate::lenient::{self, Lenient, prune_list};
 use bytes::Bytes;
@@ -33,7 +33,7 @@ pub struct ListedFramework {
 struct Frameworks {
     frameworks: Vec<ListedFramework>,
     #[serde(skip)]
-    left_out: u64,
+    invalid_entries: u64,
 }
 
 impl Lenient for Frameworks {
@@ -41,8 +41,8 @@ impl Lenient for Frameworks {
         prune_list::<ListedFramework>(document, "/frameworks")
     }
 
-    fn set_left_out(&mut self, count: u64) {
-        self.left_out = count;
+    fn set_invalid_entries(&mut self, count: u64) {
+        self.invalid_entries = count;
     }
 }
 
@@ -52,12 +52,12 @@ impl Client {
         let request = |url| Ok(Request::get(url, MASTER, PATH));
         let send: Exchange<Bytes> = |http, request| Box::pin(http.fetch(request));
         let found = self.at_leader(PATH, &request, send, VersionCheck::None).await?;
-        let what = || answer(&found.url, PATH);
+        let what = || answer_name(&found.url, PATH);
         let list: Frameworks = lenient::read(&found.value, what)?;
-        if list.left_out > 0 {
+        if list.invalid_entries > 0 {
             tracing::warn!(
-                count = list.left_out,
-                "frameworks with invalid fields are left out"
+                count = list.invalid_entries,
+                "frameworks with invalid fields skipped"
             );
         }
         Ok(list.frameworks)
@@ -78,7 +78,7 @@ mod tests {
         ]}"#;
         let list: Frameworks = lenient::parse(document).unwrap();
         let ids: Vec<_> = list.frameworks.iter().map(|one| one.id.as_ref()).collect();
-        assert_eq!((ids, list.left_out), (vec!["a-0001", "a-0003"], 2));
+        assert_eq!((ids, list.invalid_entries), (vec!["a-0001", "a-0003"], 2));
         assert_eq!(list.frameworks[0].webui_url, "http://a:1");
         assert!(!list.frameworks[1].active);
         assert!(lenient::parse::<Frameworks>(b"{}").is_err());

@@ -22,7 +22,7 @@ impl ZooKeeper {
     /// Parses an address. Fails with [`Error::Config`], which names the expected form and omits the
     /// password.
     pub(crate) fn parse(text: &str) -> Result<Self> {
-        let wrong = |why: &str| Error::Config {
+        let invalid = |why: &str| Error::Config {
             what: format!(
                 "master {:?}: {why}; expected zk://[user:password@]host:port,host:port/path",
                 masked(text)
@@ -30,17 +30,17 @@ impl ZooKeeper {
         };
         let rest = text
             .strip_prefix(SCHEME)
-            .ok_or_else(|| wrong("this is not a ZooKeeper address"))?;
+            .ok_or_else(|| invalid("this is not a ZooKeeper address"))?;
         let slash = rest
             .find('/')
-            .ok_or_else(|| wrong("the path is missing under which masters register"))?;
+            .ok_or_else(|| invalid("the path is missing under which masters register"))?;
         let (authority, path) = rest.split_at(slash);
         let path = path.trim_end_matches('/');
         if path.is_empty() {
-            return Err(wrong("masters do not register at the root of ZooKeeper"));
+            return Err(invalid("masters do not register at the root of ZooKeeper"));
         }
         if path.contains([',', '?', '#']) || path.contains("//") || path.split('/').any(is_relative) {
-            return Err(wrong("the path is not one"));
+            return Err(invalid("the path is invalid"));
         }
         // The last at sign: a password may contain others.
         let (digest, servers) = match authority.rsplit_once('@') {
@@ -48,14 +48,12 @@ impl ZooKeeper {
             None => (None, authority),
         };
         if digest.is_some_and(|digest| !is_digest(digest)) {
-            return Err(wrong(
-                "the credentials are not a user and a password with a colon between",
-            ));
+            return Err(invalid("the credentials are not of the form user:password"));
         }
         let servers: Vec<_> = servers.split(',').map(str::trim).collect();
         if !servers.iter().all(|server| is_server(server)) {
             // The error omits the port's text: it may be half a password.
-            return Err(wrong("a server is not host:port"));
+            return Err(invalid("a server is not host:port"));
         }
         Ok(Self {
             servers: servers.join(","),
@@ -146,9 +144,9 @@ mod tests {
             ("zk://h/m", "a server is not host:port"),
             ("zk://h:0/m", "is not host:port"),
             ("zk://h:1,/m", "a server is not host:port"),
-            ("zk://h:1/m,zk://i:1/m", "the path is not one"),
-            ("zk://h:1/a//b", "the path is not one"),
-            ("zk://h:1/../b", "the path is not one"),
+            ("zk://h:1/m,zk://i:1/m", "the path is invalid"),
+            ("zk://h:1/a//b", "the path is invalid"),
+            ("zk://h:1/../b", "the path is invalid"),
             ("zk://s3cret@h:1/m", "the credentials"),
             ("zk://ops:@h:1/m", "the credentials"),
             ("zk://ops:s3/cret@h:1/m", "is not host:port"),
@@ -164,14 +162,14 @@ mod tests {
 
     #[test]
     fn passwords_are_masked() {
-        for (text, shown) in [
+        for (text, expected) in [
             ("zk://ops:s3cret@h:1/m", "zk://ops:***@h:1/m"),
             ("zk://ops:a@b@h:1/m", "zk://ops:***@h:1/m"),
             ("zk://s3cret@h:1/m", "zk://:***@h:1/m"),
             ("zk://h:1/m", "zk://h:1/m"),
             ("h:5050", "h:5050"),
         ] {
-            assert_eq!(masked(text), shown);
+            assert_eq!(masked(text), expected);
         }
         let parsed = ZooKeeper::parse("zk://ops:s3cret@h:1/m").unwrap();
         assert_eq!(

@@ -36,7 +36,7 @@ fn field<'a>(rest: &mut &'a [u8]) -> Result<(u64, Value<'a>), String> {
             Value::Bytes(take(rest, length)?)
         }
         5 => take(rest, 4).map(|_| Value::Fixed)?,
-        kind => return Err(format!("field {} is of the unknown kind {kind}", key >> 3)),
+        kind => return Err(format!("field {} has the unknown wire type {kind}", key >> 3)),
     };
     Ok((key >> 3, value))
 }
@@ -88,7 +88,7 @@ mod tests {
         let cases: [(&[u8], &str); 5] = [
             (b"\x08", "ends within a number"),
             (b"\x12\x05hi", "ends within a field of 5 bytes"),
-            (b"\x0b", "field 1 is of the unknown kind 3"),
+            (b"\x0b", "field 1 has the unknown wire type 3"),
             (b"\x08\xff\xff\xff\xff\xff\xff\xff\xff\xff\xff\x01", "too long"),
             (
                 b"\x12\xff\xff\xff\xff\xff\xff\xff\xff\xff\x01",

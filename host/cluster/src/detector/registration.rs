@@ -206,8 +206,8 @@ mod tests {
                 Master::read(name, *form, data.as_bytes()).unwrap()
             })
             .collect();
-        let shown: Vec<_> = masters.iter().map(ToString::to_string).collect();
-        assert_eq!(shown, ["127.0.0.1:5060", "127.0.0.1:5050", "127.0.0.1:5070"]);
+        let displayed: Vec<_> = masters.iter().map(ToString::to_string).collect();
+        assert_eq!(displayed, ["127.0.0.1:5060", "127.0.0.1:5050", "127.0.0.1:5070"]);
         let first = &masters[0];
         assert_eq!(first.node, "json.info_0000000001");
         assert_eq!(first.id, "b88cddd3-74e0-443e-9345-75a7e65283ec");
@@ -341,12 +341,12 @@ mod tests {
             urls("https"),
             ["https://leader.example:5050/", "https://127.0.0.1:5050/"]
         );
-        for (url, own) in [
+        for (url, is_own) in [
             ("http://LEADER.example:5050/master/api", true),
             ("http://127.0.0.1:5051/", false),
             ("http://other.example:5050/", false),
         ] {
-            assert_eq!(master.is_at(&Url::parse(url).unwrap()), own, "{url}");
+            assert_eq!(master.is_at(&Url::parse(url).unwrap()), is_own, "{url}");
         }
     }
 }

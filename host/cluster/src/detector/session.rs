@@ -24,7 +24,7 @@ const CLOSE_TIMEOUT: Duration = Duration::from_secs(1);
 type Lost = String;
 
 /// Keeps a session open until cancelled.
-pub(super) async fn keep(
+pub(super) async fn maintain(
     zookeeper: Arc<ZooKeeper>,
     session_timeout: Duration,
     views: watch::Sender<Arc<View>>,
@@ -36,7 +36,7 @@ pub(super) async fn keep(
             zookeeper: Arc::clone(&zookeeper),
             timeout: session_timeout,
             views: views.clone(),
-            known: HashMap::new(),
+            registrations: HashMap::new(),
         };
         let began = Instant::now();
         // In its own task, so that a panic within the client library counts as a lost session.
@@ -45,12 +45,12 @@ pub(super) async fn keep(
         let lost = match running.join_next().await {
             Some(Ok(Some(lost))) => lost,
             Some(Ok(None)) | None => return,
-            Some(Err(error)) => format!("its client failed: {error}"),
+            Some(Err(error)) => format!("the ZooKeeper client panicked: {error}"),
         };
         if began.elapsed() > session_timeout {
             failures = 0;
         }
-        tell_lost(&zookeeper, &lost, &views);
+        report_lost(&zookeeper, &lost, &views);
         let wait = BACKOFF.jittered(failures);
         failures = failures.saturating_add(1);
         tokio::select! {
@@ -61,9 +61,9 @@ pub(super) async fn keep(
 }
 
 /// Logs the end of a session and its consequences: repetitions of a reason only at debug level.
-fn tell_lost(zookeeper: &ZooKeeper, lost: &str, views: &watch::Sender<Arc<View>>) {
-    let news = doubt(views, lost);
-    match (news, views.borrow().leader()) {
+fn report_lost(zookeeper: &ZooKeeper, lost: &str, views: &watch::Sender<Arc<View>>) {
+    let is_new = mark_outdated(views, lost);
+    match (is_new, views.borrow().leader()) {
         (true, Some(leader)) => {
             tracing::warn!(%zookeeper, %leader, "{lost}; keeping the last known leader");
         }
@@ -73,13 +73,13 @@ fn tell_lost(zookeeper: &ZooKeeper, lost: &str, views: &watch::Sender<Arc<View>>
 }
 
 /// Marks the view as possibly outdated; returns whether it was not marked before.
-fn doubt(views: &watch::Sender<Arc<View>>, why: &str) -> bool {
+fn mark_outdated(views: &watch::Sender<Arc<View>>, why: &str) -> bool {
     views.send_if_modified(|view| {
-        let news = view.trouble.as_deref() != Some(why);
-        if news {
-            Arc::make_mut(view).trouble = Some(why.to_owned());
+        let is_new = view.problem.as_deref() != Some(why);
+        if is_new {
+            Arc::make_mut(view).problem = Some(why.to_owned());
         }
-        news
+        is_new
     })
 }
 
@@ -88,7 +88,7 @@ struct Session {
     timeout: Duration,
     views: watch::Sender<Arc<View>>,
     /// Registrations read before, which never change, with the error of the invalid ones.
-    known: HashMap<String, Result<Arc<Master>, String>>,
+    registrations: HashMap<String, Result<Arc<Master>, String>>,
 }
 
 impl Session {
@@ -137,7 +137,7 @@ impl Session {
     fn lost(&self, error: &Error) -> Lost {
         match error {
             Error::NoAuth | Error::AuthFailed => format!(
-                "ZooKeeper does not let {} be read; check user and password in [cluster] master",
+                "ZooKeeper denies reading {}; check user and password in [cluster] master",
                 self.zookeeper.path
             ),
             Error::SessionExpired => "the session with ZooKeeper has expired".to_owned(),
@@ -177,7 +177,7 @@ impl Session {
                 event = &mut change => event.session_state,
                 state = states.changed() => match state {
                     SessionState::Disconnected => {
-                        tell_lost(&self.zookeeper, "ZooKeeper is away", &self.views);
+                        report_lost(&self.zookeeper, "the connection to ZooKeeper is lost", &self.views);
                         continue;
                     }
                     SessionState::SyncConnected | SessionState::ConnectedReadOnly => {
@@ -215,7 +215,7 @@ impl Session {
         };
         let mut nodes = registration::in_order(children);
         nodes.truncate(MAX_MASTERS);
-        self.known
+        self.registrations
             .retain(|node, _| nodes.iter().any(|(listed, _)| listed == node));
         let mut read = Vec::with_capacity(nodes.len());
         for (node, form) in nodes {
@@ -223,10 +223,10 @@ impl Session {
                 read.push(master);
             }
         }
-        let nobody = read
+        let no_master = read
             .is_empty()
             .then(|| format!("no master is registered at {path}"));
-        self.publish(read, nobody);
+        self.publish(read, no_master);
         Ok(watcher)
     }
 
@@ -239,8 +239,8 @@ impl Session {
         node: &str,
         form: Format,
     ) -> Result<Option<Result<Arc<Master>, String>>, Error> {
-        if let Some(known) = self.known.get(node) {
-            return Ok(Some(known.clone()));
+        if let Some(registration) = self.registrations.get(node) {
+            return Ok(Some(registration.clone()));
         }
         let data = match client.get_data(&format!("{path}/{node}")).await {
             Ok((data, _)) => data,
@@ -251,18 +251,18 @@ impl Session {
             tracing::error!(zookeeper = %self.zookeeper, node, "ignoring an invalid registration of a master: {why}");
             format!("the registration {node} is invalid: {why}")
         });
-        self.known.insert(node.to_owned(), master.clone());
+        self.registrations.insert(node.to_owned(), master.clone());
         Ok(Some(master))
     }
 
     /// Publishes the view if it is different.
-    fn publish(&self, read: Vec<Result<Arc<Master>, String>>, trouble: Option<String>) {
-        let first_leads = read.first().is_some_and(Result::is_ok);
+    fn publish(&self, read: Vec<Result<Arc<Master>, String>>, problem: Option<String>) {
+        let has_leader = read.first().is_some_and(Result::is_ok);
         let unread = read.first().and_then(|first| first.as_ref().err().cloned());
         let view = View {
             masters: read.into_iter().flatten().collect(),
-            first_leads,
-            trouble: trouble.or(unread),
+            has_leader,
+            problem: problem.or(unread),
         };
         let before = Arc::clone(&self.views.borrow());
         if *before == view {
@@ -270,7 +270,7 @@ impl Session {
         }
         match (view.leader(), before.leader()) {
             (Some(now), Some(then)) if now.node == then.node => {
-                if before.trouble.is_some() {
+                if before.problem.is_some() {
                     tracing::info!(zookeeper = %self.zookeeper, leader = %now, "reconnected to ZooKeeper; the leader is unchanged");
                 }
             }
@@ -281,7 +281,7 @@ impl Session {
                 tracing::info!(zookeeper = %self.zookeeper, leader = %now, node = now.node, "leading master found");
             }
             (None, _) => {
-                let why = view.trouble.as_deref().unwrap_or("no master is registered");
+                let why = view.problem.as_deref().unwrap_or("no master is registered");
                 tracing::warn!(zookeeper = %self.zookeeper, "no master leads: {why}");
             }
         }

@@ -84,19 +84,19 @@ pub(super) fn read<S: Snapshot>(record: &[u8], into: &mut S) -> Result<Option<Sn
     else {
         return Ok(None);
     };
-    each(get_state.get_agents.and_then(|it| it.agents), into, S::agent);
-    each(
+    add_each(get_state.get_agents.and_then(|it| it.agents), into, S::agent);
+    add_each(
         get_state.get_frameworks.and_then(|it| it.frameworks),
         into,
         S::framework,
     );
-    each(get_state.get_tasks.and_then(|it| it.tasks), into, S::task);
+    add_each(get_state.get_tasks.and_then(|it| it.tasks), into, S::task);
     Ok(Some(SnapshotHeader {
         interval: heartbeat_interval_seconds,
     }))
 }
 
-fn each<S: Snapshot, T: DeserializeOwned>(entries: Entries<'_>, into: &mut S, add: fn(&mut S, &T)) {
+fn add_each<S: Snapshot, T: DeserializeOwned>(entries: Entries<'_>, into: &mut S, add: fn(&mut S, &T)) {
     for entry in entries.into_iter().flatten() {
         match serde_json::from_str(entry.get()) {
             Ok(entry) => add(into, &entry),

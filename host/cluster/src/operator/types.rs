@@ -38,9 +38,9 @@ pub enum Event {
 }
 
 messages! {
-    /// The state of the cluster. `left_out` counts invalid entries of lists.
+    /// The state of the cluster. `invalid_entries` counts invalid entries of lists.
     GetState {
-        must { #[serde(skip)] left_out: u64 }
+        must { #[serde(skip)] invalid_entries: u64 }
         may {
             get_tasks: Option<GetTasks>,
             get_executors: Option<GetExecutors>,
@@ -48,9 +48,9 @@ messages! {
             get_agents: Option<GetAgents>,
         }
     }
-    /// Tasks by their state at the master. `left_out` counts invalid ones.
+    /// Tasks by their state at the master. `invalid_entries` counts invalid ones.
     GetTasks {
-        must { #[serde(skip)] left_out: u64 }
+        must { #[serde(skip)] invalid_entries: u64 }
         may {
             pending_tasks: Vec<Task>,
             tasks: Vec<Task>,
@@ -87,8 +87,8 @@ messages! {
         }
     }
     /// Agents, and those that the master remembers from before its restart but has not seen since.
-    /// `left_out` counts invalid ones.
-    GetAgents { must { #[serde(skip)] left_out: u64 } may { agents: Vec<Agent>, recovered_agents: Vec<AgentInfo> } }
+    /// `invalid_entries` counts invalid ones.
+    GetAgents { must { #[serde(skip)] invalid_entries: u64 } may { agents: Vec<Agent>, recovered_agents: Vec<AgentInfo> } }
     /// An agent and its state. `active` is false while it is disconnected; `deactivated` while an
     /// operator excludes it from offers.
     Agent {
@@ -128,8 +128,8 @@ impl Lenient for GetState {
             + prune_list::<FrameworkInfo>(document, "/get_frameworks/recovered_frameworks")
     }
 
-    fn set_left_out(&mut self, count: u64) {
-        self.left_out = count;
+    fn set_invalid_entries(&mut self, count: u64) {
+        self.invalid_entries = count;
     }
 }
 
@@ -145,8 +145,8 @@ impl Lenient for GetTasks {
         lists.iter().map(|list| prune_list::<Task>(document, list)).sum()
     }
 
-    fn set_left_out(&mut self, count: u64) {
-        self.left_out = count;
+    fn set_invalid_entries(&mut self, count: u64) {
+        self.invalid_entries = count;
     }
 }
 
@@ -155,32 +155,38 @@ impl Lenient for GetAgents {
         prune_list::<Agent>(document, "/agents") + prune_list::<AgentInfo>(document, "/recovered_agents")
     }
 
-    fn set_left_out(&mut self, count: u64) {
-        self.left_out = count;
+    fn set_invalid_entries(&mut self, count: u64) {
+        self.invalid_entries = count;
     }
 }
 
 /// The answer to a GET call: a type, and the field named like it.
 #[derive(Deserialize)]
 #[allow(clippy::struct_field_names, reason = "fields are named as on the wire")]
-pub(crate) struct Answer {
+pub(crate) struct OperatorAnswer {
     pub(crate) get_state: Option<GetState>,
     pub(crate) get_agents: Option<GetAgents>,
     pub(crate) get_tasks: Option<GetTasks>,
 }
 
-impl Lenient for Answer {
+impl Lenient for OperatorAnswer {
     fn prune(document: &mut Value) -> u64 {
         document.get_mut("get_state").map_or(0, GetState::prune)
             + document.get_mut("get_agents").map_or(0, GetAgents::prune)
             + document.get_mut("get_tasks").map_or(0, GetTasks::prune)
     }
 
-    fn set_left_out(&mut self, count: u64) {
+    fn set_invalid_entries(&mut self, count: u64) {
         // An answer has one of these.
-        self.get_state.iter_mut().for_each(|part| part.left_out = count);
-        self.get_agents.iter_mut().for_each(|part| part.left_out = count);
-        self.get_tasks.iter_mut().for_each(|part| part.left_out = count);
+        self.get_state
+            .iter_mut()
+            .for_each(|part| part.invalid_entries = count);
+        self.get_agents
+            .iter_mut()
+            .for_each(|part| part.invalid_entries = count);
+        self.get_tasks
+            .iter_mut()
+            .for_each(|part| part.invalid_entries = count);
     }
 }
 
@@ -237,10 +243,10 @@ impl Lenient for Wire {
             .map_or(0, GetState::prune)
     }
 
-    fn set_left_out(&mut self, count: u64) {
+    fn set_invalid_entries(&mut self, count: u64) {
         self.subscribed
             .iter_mut()
-            .for_each(|body| body.get_state.left_out = count);
+            .for_each(|body| body.get_state.invalid_entries = count);
     }
 }
 

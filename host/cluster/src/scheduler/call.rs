@@ -194,9 +194,9 @@ impl Caller {
         let framework = self.framework.get().ok_or(Error::NotSubscribed { call })?;
         body["type"] = json!(call);
         body["framework_id"] = json!(framework);
-        let mut request = Request::post(self.url.clone(), MASTER, call, &body)?.acting();
+        let mut request = Request::post(self.url.clone(), MASTER, call, &body)?.for_framework();
         request.headers.insert(STREAM_ID, self.stream_id.clone());
-        self.http.tell(&request).await.map_err(|error| match error {
+        self.http.execute(&request).await.map_err(|error| match error {
             Error::Redirect {
                 address, location, ..
             } => Error::NotLeader {

@@ -87,7 +87,7 @@ impl ReceivedRequest {
 /// A step of the server in answer to a request.
 pub enum Step {
     /// Sends bytes in one write.
-    Say(Vec<u8>),
+    Send(Vec<u8>),
     /// Sends bytes in chunks of this size, each in its own packet.
     Trickle(Vec<u8>, usize),
     /// Sends nothing for this time.
@@ -104,8 +104,8 @@ const VERSION: &str = "GET /version";
 /// A server on a free port of the loopback interface; it ends when it is dropped.
 pub struct Server {
     pub address: SocketAddr,
-    asked: Arc<Mutex<Vec<ReceivedRequest>>>,
-    tells_version: bool,
+    requests: Arc<Mutex<Vec<ReceivedRequest>>>,
+    answers_version: bool,
     closed: tokio::sync::watch::Receiver<usize>,
     _tasks: JoinSet<()>,
 }
@@ -117,17 +117,17 @@ impl Server {
     }
 
     /// As [`Server::start`], for a master to which frameworks subscribe. It also answers the request
-    /// for its version that precedes a subscription, and [`Server::asked`] omits that request.
+    /// for its version that precedes a subscription, and [`Server::requests`] omits that request.
     pub async fn master(answer: impl Fn(&ReceivedRequest) -> Vec<Step> + Send + Sync + 'static) -> Self {
-        let server = Self::start(move |asked| {
-            if asked.line == VERSION {
+        let server = Self::start(move |request| {
+            if request.line == VERSION {
                 json_answer(&serde_json::json!({"version": "1.11.0"}))
             } else {
-                answer(asked)
+                answer(request)
             }
         });
         Self {
-            tells_version: true,
+            answers_version: true,
             ..server.await
         }
     }
@@ -152,10 +152,10 @@ impl Server {
     ) -> Self {
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let address = listener.local_addr().unwrap();
-        let asked = Arc::new(Mutex::new(Vec::new()));
+        let requests = Arc::new(Mutex::new(Vec::new()));
         let (closing, closed) = tokio::sync::watch::channel(0);
         let mut tasks = JoinSet::new();
-        let (record, answer) = (Arc::clone(&asked), Arc::new(answer));
+        let (record, answer) = (Arc::clone(&requests), Arc::new(answer));
         tasks.spawn(async move {
             let mut connections = JoinSet::new();
             for number in 0.. {
@@ -178,16 +178,16 @@ impl Server {
         });
         Self {
             address,
-            asked,
-            tells_version: false,
+            requests,
+            answers_version: false,
             closed,
             _tasks: tasks,
         }
     }
 
     /// Answers every request with the same bytes.
-    pub async fn saying(bytes: Vec<u8>) -> Self {
-        Self::start(move |_| vec![Step::Say(bytes.clone())]).await
+    pub async fn with_answer(bytes: Vec<u8>) -> Self {
+        Self::start(move |_| vec![Step::Send(bytes.clone())]).await
     }
 
     /// `host:port`.
@@ -196,16 +196,16 @@ impl Server {
     }
 
     /// Every request so far, except those that [`Server::master`] answers automatically.
-    pub fn asked(&self) -> Vec<ReceivedRequest> {
-        let asked = self.asked.lock().unwrap();
-        let hidden = |asked: &&ReceivedRequest| !(self.tells_version && asked.line == VERSION);
-        asked.iter().filter(hidden).cloned().collect()
+    pub fn requests(&self) -> Vec<ReceivedRequest> {
+        let requests = self.requests.lock().unwrap();
+        let hidden = |request: &&ReceivedRequest| !(self.answers_version && request.line == VERSION);
+        requests.iter().filter(hidden).cloned().collect()
     }
 
     /// The number of requests for the version of the master.
-    pub fn asked_version(&self) -> usize {
-        let asked = self.asked.lock().unwrap();
-        asked.iter().filter(|asked| asked.line == VERSION).count()
+    pub fn version_requests(&self) -> usize {
+        let requests = self.requests.lock().unwrap();
+        requests.iter().filter(|request| request.line == VERSION).count()
     }
 
     /// Waits until this number of connections has been closed.
@@ -231,11 +231,11 @@ async fn serve(
     answer: &(dyn Fn(&ReceivedRequest) -> Vec<Step> + Send + Sync),
 ) {
     let mut buffer = Vec::new();
-    while let Some(asked) = request(&mut stream, &mut buffer, connection).await {
-        record.lock().unwrap().push(asked.clone());
-        for step in answer(&asked) {
+    while let Some(request) = request(&mut stream, &mut buffer, connection).await {
+        record.lock().unwrap().push(request.clone());
+        for step in answer(&request) {
             let done = match step {
-                Step::Say(bytes) => stream.write_all(&bytes).await,
+                Step::Send(bytes) => stream.write_all(&bytes).await,
                 Step::Trickle(bytes, size) => trickle(&mut stream, &bytes, size).await,
                 Step::Wait(time) => {
                     tokio::time::sleep(time).await;
@@ -280,22 +280,22 @@ async fn request(stream: &mut impl Pipe, buffer: &mut Vec<u8>, connection: usize
                 .map_or(line.into(), |(key, value)| key.to_lowercase() + ":" + value)
         })
         .collect();
-    let mut asked = ReceivedRequest {
+    let mut request = ReceivedRequest {
         connection,
         line,
         headers,
         body: Vec::new(),
     };
-    let length: usize = asked
+    let length: usize = request
         .header("content-length")
         .map_or(0, |length| length.parse().unwrap());
     let body = head_end + 4;
     while buffer.len() < body + length {
         (stream.read_buf(buffer).await.ok()? > 0).then_some(())?;
     }
-    asked.body = buffer[body..body + length].to_vec();
+    request.body = buffer[body..body + length].to_vec();
     buffer.drain(..body + length);
-    Some(asked)
+    Some(request)
 }
 
 /// A successful answer with a JSON document.
@@ -304,13 +304,13 @@ pub fn json_answer(document: &Value) -> Vec<Step> {
     let length = body.len();
     let head =
         format!("HTTP/1.1 200 OK\r\nContent-Type: application/json\r\nContent-Length: {length}\r\n\r\n");
-    vec![Step::Say([head.as_bytes(), body.as_bytes()].concat())]
+    vec![Step::Send([head.as_bytes(), body.as_bytes()].concat())]
 }
 
 /// A status with a text.
 pub fn text_answer(status: &str, body: &str) -> Vec<Step> {
     let length = body.len();
-    vec![Step::Say(
+    vec![Step::Send(
         format!("HTTP/1.1 {status}\r\nContent-Length: {length}\r\n\r\n{body}").into_bytes(),
     )]
 }
@@ -318,7 +318,7 @@ pub fn text_answer(status: &str, body: &str) -> Vec<Step> {
 /// A redirect to a scheme-relative location, as masters write it.
 pub fn redirect(location: &str) -> Vec<Step> {
     let head = "HTTP/1.1 307 Temporary Redirect\r\nContent-Length: 0\r\nLocation: ";
-    vec![Step::Say(format!("{head}{location}\r\n\r\n").into_bytes())]
+    vec![Step::Send(format!("{head}{location}\r\n\r\n").into_bytes())]
 }
 
 /// The head of an accepted subscription.
