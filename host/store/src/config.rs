@@ -90,9 +90,9 @@ impl Config {
     /// [`Error::Locked`] when another process has it open, and the other errors of
     /// [`FileStore::open`].
     pub async fn open(self) -> Result<Arc<dyn Store>> {
-        match self.place()? {
-            Place::File(dir) => Ok(Arc::new(FileStore::open(dir).await?)),
-            Place::Redis(server) => Ok(Arc::new(RedisStore::open(
+        match self.backend()? {
+            Backend::File(dir) => Ok(Arc::new(FileStore::open(dir).await?)),
+            Backend::Redis(server) => Ok(Arc::new(RedisStore::open(
                 *server,
                 self.tls.and_then(|tls| tls.authorities),
                 self.call_timeout,
@@ -107,9 +107,9 @@ impl Config {
     /// # Errors
     /// [`Error::Unsupported`] when the address is invalid.
     pub fn exists(&self) -> Result<bool> {
-        Ok(match self.place()? {
-            Place::File(dir) => FileStore::exists(&dir),
-            Place::Redis(_) => true,
+        Ok(match self.backend()? {
+            Backend::File(dir) => FileStore::exists(&dir),
+            Backend::Redis(_) => true,
         })
     }
 
@@ -118,9 +118,9 @@ impl Config {
     /// # Errors
     /// [`Error::Unsupported`] when the address is invalid.
     pub fn address(&self) -> Result<Option<(String, u16)>> {
-        Ok(match self.place()? {
-            Place::File(_) => None,
-            Place::Redis(info) => match info.addr() {
+        Ok(match self.backend()? {
+            Backend::File(_) => None,
+            Backend::Redis(info) => match info.addr() {
                 ConnectionAddr::Tcp(host, port) | ConnectionAddr::TcpTls { host, port, .. } => {
                     Some((host.clone(), *port))
                 }
@@ -135,13 +135,13 @@ impl Config {
     }
 
     /// The parsed address, without any connection.
-    pub(crate) fn place(&self) -> Result<Place> {
+    pub(crate) fn backend(&self) -> Result<Backend> {
         let server = self.server.trim();
         if let Some(dir) = server.strip_prefix("file:") {
             if dir.trim().is_empty() {
-                return Err(self.unsupported("no directory is named"));
+                return Err(self.unsupported("the directory name is missing"));
             }
-            return Ok(Place::File(PathBuf::from(dir)));
+            return Ok(Backend::File(PathBuf::from(dir)));
         }
         let (addr, from_url) = if server.contains("://") {
             let info = server
@@ -157,7 +157,7 @@ impl Config {
             .into_connection_info()
             .map_err(|source| self.unsupported(&source.to_string()))?
             .set_redis_settings(self.settings(from_url)?);
-        Ok(Place::Redis(Box::new(info)))
+        Ok(Backend::Redis(Box::new(info)))
     }
 
     /// The address, with TLS if configured.
@@ -204,7 +204,7 @@ impl Config {
 }
 
 /// The kind of store that an address names.
-pub(crate) enum Place {
+pub(crate) enum Backend {
     File(PathBuf),
     Redis(Box<ConnectionInfo>),
 }
@@ -216,14 +216,14 @@ fn host_and_port(server: &str) -> std::result::Result<(String, u16), &'static st
         .parse()
         .ok()
         .filter(|port| *port != 0)
-        .ok_or("what follows the last colon is no port")?;
+        .ok_or("the text after the last colon is not a valid port")?;
     let bracketed = host.strip_prefix('[').and_then(|host| host.strip_suffix(']'));
     let host = match bracketed {
         Some(host) if host.parse::<std::net::Ipv6Addr>().is_ok() => host,
-        Some(_) => return Err("what is in the brackets is no IPv6 address"),
+        Some(_) => return Err("the text in brackets is not a valid IPv6 address"),
         None if host.is_empty() => return Err("the host is missing"),
         None if host.chars().all(|c| c.is_alphanumeric() || "-._".contains(c)) => host,
-        None => return Err("what precedes the last colon is no host"),
+        None => return Err("the text before the last colon is not a valid host"),
     };
     Ok((host.to_owned(), port))
 }
@@ -247,9 +247,9 @@ mod tests {
     use super::*;
 
     fn redis(config: &Config) -> ConnectionInfo {
-        match config.place() {
-            Ok(Place::Redis(info)) => *info,
-            Ok(Place::File(dir)) => panic!("{} is no directory", dir.display()),
+        match config.backend() {
+            Ok(Backend::Redis(info)) => *info,
+            Ok(Backend::File(dir)) => panic!("{} is no directory", dir.display()),
             Err(refused) => panic!("{refused}"),
         }
     }
@@ -320,15 +320,15 @@ mod tests {
     fn invalid_addresses_are_refused_with_reason() {
         for (server, reason) in [
             ("", "port is missing"),
-            ("file:", "no directory"),
-            ("file: ", "no directory"),
+            ("file:", "directory name is missing"),
+            ("file: ", "directory name is missing"),
             ("localhost", "port is missing"),
-            ("localhost:0", "no port"),
-            ("localhost:65536", "no port"),
+            ("localhost:0", "not a valid port"),
+            ("localhost:65536", "not a valid port"),
             (":6379", "host is missing"),
-            ("a b:6379", "no host"),
-            ("::1:6379", "no host"),
-            ("[::g]:6379", "no IPv6 address"),
+            ("a b:6379", "not a valid host"),
+            ("::1:6379", "not a valid host"),
+            ("[::g]:6379", "not a valid IPv6 address"),
             ("http://h:1", "did not parse"),
             ("unix:///run/redis.sock", "socket file"),
             ("redis://h:1/x", "database number"),
@@ -336,12 +336,12 @@ mod tests {
             ("redis://h:1/70000", "out of range"),
             ("redis://me@h:1", "without a password"),
         ] {
-            let Err(refused) = Config::new(server).place() else {
+            let Err(refused) = Config::new(server).backend() else {
                 panic!("`{server}` is an address")
             };
             assert!(
-                matches!(&refused, Error::Unsupported { reason: told, .. }
-                    if told.to_lowercase().contains(&reason.to_lowercase())),
+                matches!(&refused, Error::Unsupported { reason: found, .. }
+                    if found.to_lowercase().contains(&reason.to_lowercase())),
                 "`{server}`: {refused}"
             );
             assert!(refused.to_string().contains("file:DIR"), "{refused}");
@@ -351,7 +351,7 @@ mod tests {
     #[test]
     fn passwords_are_never_shown() {
         for server in ["redis://me:secret@h:1/x", "http://:secret@h", "me:secret@h"] {
-            let Err(refused) = Config::new(server).place() else {
+            let Err(refused) = Config::new(server).backend() else {
                 panic!("`{server}` is an address")
             };
             assert!(!format!("{refused} {refused:?}").contains("secret"), "{refused}");

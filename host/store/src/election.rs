@@ -5,7 +5,7 @@
 //! observe the leader ([`Leadership`]) and keep campaigning.
 //!
 //! Three mechanisms stop a former leader from acting, even one that was paused:
-//! * [`LeaseTerm::left`] uses this process's clock and never exceeds the store's lease;
+//! * [`LeaseTerm::remaining`] uses this process's clock and never exceeds the store's lease;
 //! * [`Term::ended`] stops the services of the term;
 //! * a store from [`Term::fenced_store`] rejects writes after another process was elected.
 //!
@@ -90,17 +90,19 @@ impl Election {
         loop {
             let pause = match self.store.acquire(&self.name, &self.holder, self.ttl).await {
                 // The answer arrived after the lease had expired.
-                Ok(lease) if lease.left().is_zero() => Duration::ZERO,
+                Ok(lease) if lease.remaining().is_zero() => Duration::ZERO,
                 Ok(lease) => {
                     self.warned = false;
                     tracing::info!(election = self.name, term = lease.fencing, "elected leader");
                     self.leadership.send_replace(Leadership::Leader);
                     return Term::serve(Arc::clone(&self.store), lease, self.leadership.clone());
                 }
-                Err(Error::Held { holder, left, .. }) => {
+                Err(Error::Held {
+                    holder, remaining, ..
+                }) => {
                     self.warned = false;
                     self.set_follower(&holder);
-                    left.min(self.ttl / POLLS_PER_LEASE)
+                    remaining.min(self.ttl / POLLS_PER_LEASE)
                 }
                 Err(error) => {
                     if !std::mem::replace(&mut self.warned, true) {
@@ -126,9 +128,9 @@ impl Election {
         } else {
             Leadership::Follower(address.to_owned())
         };
-        let changed = self.leadership.send_if_modified(|known| {
-            let changed = *known != leadership;
-            *known = leadership;
+        let changed = self.leadership.send_if_modified(|current| {
+            let changed = *current != leadership;
+            *current = leadership;
             changed
         });
         if changed && address != self.address {
@@ -147,8 +149,8 @@ pub struct LeaseTerm(Arc<ArcSwap<Lease>>);
 
 impl LeaseTerm {
     /// The remaining time; once zero, it stays zero.
-    pub fn left(&self) -> Duration {
-        self.0.load().left()
+    pub fn remaining(&self) -> Duration {
+        self.0.load().remaining()
     }
 }
 
@@ -202,7 +204,7 @@ impl Term {
     pub async fn resign(self) {
         self.ended.cancel();
         let lease = Lease::clone(&self.validity.0.load());
-        if lease.left().is_zero() {
+        if lease.remaining().is_zero() {
             return;
         }
         if let Err(error) = self.store.release(&lease).await {
@@ -239,7 +241,7 @@ async fn keep_lease(
         tracing::warn!(
             election = lease.name,
             term = lease.fencing,
-            why = loss.why(),
+            why = loss.reason(),
             "leadership lost"
         );
     }
@@ -259,7 +261,7 @@ enum Loss {
 }
 
 impl Loss {
-    fn why(&self) -> &'static str {
+    fn reason(&self) -> &'static str {
         match self {
             Self::Replaced => "another process holds the lease, or it expired",
             Self::Expired => "the lease expired before the store renewed it",
@@ -272,14 +274,14 @@ async fn renew(store: &Arc<dyn Store>, lease_term: &LeaseTerm) -> Loss {
     let mut warned = false;
     loop {
         let lease = lease_term.0.load_full();
-        let end = Instant::now() + lease.left();
+        let end = Instant::now() + lease.remaining();
         tokio::time::sleep(
             if warned {
                 retry_delay(&lease)
             } else {
                 lease.ttl / RENEWALS_PER_LEASE
             }
-            .min(lease.left()),
+            .min(lease.remaining()),
         )
         .await;
         match tokio::time::timeout_at(end, store.renew(&lease)).await {
@@ -300,7 +302,7 @@ async fn renew(store: &Arc<dyn Store>, lease_term: &LeaseTerm) -> Loss {
             }
             Err(_) => {}
         }
-        if lease_term.left().is_zero() {
+        if lease_term.remaining().is_zero() {
             return Loss::Expired;
         }
     }

@@ -39,7 +39,7 @@ pub enum Error {
         /// The name of the holder.
         holder: String,
         /// The remaining time, unless the holder renews the lease.
-        left: Duration,
+        remaining: Duration,
     },
     /// A size exceeds a limit of all stores; see [`limits`](crate::limits). Nothing was changed.
     #[error("{what} is too large for the store: {size}, at most {limit}")]

@@ -33,16 +33,16 @@ use tokio::sync::{mpsc, oneshot};
 
 use crate::watch::Feed;
 use crate::{Batch, Durability, Entry, Error, Lease, Result, Store, Watch, limits};
-use leases::{Held, Leases, Work};
+use leases::{HeldLease, LeaseOperation, Leases};
 use writer::{Request, Writer};
 
 /// The maximum number of batches in the writer's queue; then [`Store::commit`] waits.
-const WAITING: usize = 1024;
+const MAX_WAITING_REQUESTS: usize = 1024;
 /// The size of the database's page cache. Records are read once, at the start of a term, and a write
 /// needs few pages: the operating system's cache serves the rest.
 const CACHE_BYTES: usize = 16 << 20;
 /// The name of the database file.
-const FILE: &str = "store.redb";
+const FILE_NAME: &str = "store.redb";
 
 /// The embedded store. Dropping it finishes the submitted batches and releases the directory.
 #[derive(Debug)]
@@ -71,7 +71,7 @@ impl FileStore {
         })
         .await?;
         let feed = Feed::new();
-        let (requests, waiting) = mpsc::channel(WAITING);
+        let (requests, waiting) = mpsc::channel(MAX_WAITING_REQUESTS);
         let writer = Writer {
             database: Arc::clone(&database),
             leases: Leases::new(fencing),
@@ -100,7 +100,7 @@ impl FileStore {
 
     /// Whether `dir` contains a store.
     pub fn exists(dir: &Path) -> bool {
-        dir.join(FILE).exists()
+        dir.join(FILE_NAME).exists()
     }
 
     /// Sends a request to the writer and waits for the result.
@@ -111,9 +111,14 @@ impl FileStore {
         answer.await.map_err(|_| Error::Closed)?
     }
 
-    async fn lease_work(&self, name: &str, work: Work) -> Result<Option<Held>> {
+    async fn lease_operation(&self, name: &str, operation: LeaseOperation) -> Result<Option<HeldLease>> {
         let name = name.to_owned();
-        self.ask(|reply| Request::Lease { name, work, reply }).await
+        self.ask(|reply| Request::Lease {
+            name,
+            operation,
+            reply,
+        })
+        .await
     }
 }
 
@@ -143,7 +148,9 @@ impl Store for FileStore {
         limits::acquire(name, holder, ttl)?;
         let expires = Instant::now() + ttl;
         let holder = holder.to_owned();
-        let held = self.lease_work(name, Work::Acquire { holder, ttl }).await?;
+        let held = self
+            .lease_operation(name, LeaseOperation::Acquire { holder, ttl })
+            .await?;
         let held = held.ok_or(Error::Closed)?;
         Ok(Lease {
             name: name.to_owned(),
@@ -158,7 +165,8 @@ impl Store for FileStore {
         limits::acquire(&lease.name, &lease.holder, lease.ttl)?;
         let (fencing, ttl) = (lease.fencing, lease.ttl);
         let expires = Instant::now() + ttl;
-        self.lease_work(&lease.name, Work::Renew { fencing, ttl }).await?;
+        self.lease_operation(&lease.name, LeaseOperation::Renew { fencing, ttl })
+            .await?;
         Ok(Lease {
             expires,
             ..lease.clone()
@@ -168,20 +176,20 @@ impl Store for FileStore {
     async fn release(&self, lease: &Lease) -> Result<()> {
         limits::lease(&lease.name)?;
         let fencing = lease.fencing;
-        self.lease_work(&lease.name, Work::Release { fencing })
+        self.lease_operation(&lease.name, LeaseOperation::Release { fencing })
             .await
             .map(drop)
     }
 
     async fn lease(&self, name: &str) -> Result<Option<Lease>> {
         limits::lease(name)?;
-        let held = self.lease_work(name, Work::Look).await?;
+        let held = self.lease_operation(name, LeaseOperation::Read).await?;
         Ok(held.map(|held| Lease {
             name: name.to_owned(),
             holder: held.holder,
             fencing: held.fencing,
-            ttl: held.until.saturating_duration_since(Instant::now()),
-            expires: held.until,
+            ttl: held.expires.saturating_duration_since(Instant::now()),
+            expires: held.expires,
         }))
     }
 
@@ -231,7 +239,7 @@ fn open_database(dir: &Path) -> Result<Database> {
         .mode(0o700)
         .create(dir)
         .map_err(unusable)?;
-    let path = dir.join(FILE);
+    let path = dir.join(FILE_NAME);
     let file = fs::OpenOptions::new()
         .read(true)
         .write(true)

@@ -8,7 +8,7 @@ use ::redis::aio::MultiplexedConnection;
 use ::redis::{AsyncConnectionConfig, RedisError};
 use tokio::time::timeout;
 
-use crate::config::{Config, Place};
+use crate::config::{Backend, Config};
 use crate::redis::client;
 use crate::{Cause, Error, Result};
 
@@ -46,9 +46,9 @@ impl Config {
     /// [`Error::Unsupported`] when the address is invalid, [`Error::Unavailable`] when the server
     /// cannot be reached or rejects the credentials.
     pub async fn inspect(&self) -> Result<Inspection> {
-        let server = match self.place()? {
-            Place::File(dir) => return Ok(Inspection::File(dir)),
-            Place::Redis(server) => *server,
+        let server = match self.backend()? {
+            Backend::File(dir) => return Ok(Inspection::File(dir)),
+            Backend::Redis(server) => *server,
         };
         let unavailable = |source| Error::Unavailable {
             what: "inspect its server",
@@ -141,7 +141,7 @@ mod tests {
             .unwrap()
             .local_addr()
             .unwrap();
-        let gone = Config::new(free.to_string()).inspect().await;
-        assert!(matches!(gone, Err(Error::Unavailable { .. })), "{gone:?}");
+        let result = Config::new(free.to_string()).inspect().await;
+        assert!(matches!(result, Err(Error::Unavailable { .. })), "{result:?}");
     }
 }

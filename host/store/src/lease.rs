@@ -25,7 +25,7 @@ pub struct Lease {
 
 impl Lease {
     /// The remaining time for which the lease is certainly held; zero after that.
-    pub fn left(&self) -> Duration {
+    pub fn remaining(&self) -> Duration {
         self.expires.saturating_duration_since(Instant::now())
     }
 }

@@ -35,19 +35,19 @@ fn at_most(size: usize, limit: usize, what: impl FnOnce() -> String) -> Result<(
 }
 
 /// The first characters of a text, for a message.
-fn start(text: &str) -> String {
+fn abbreviated(text: &str) -> String {
     text.chars().take(40).chain("…".chars()).collect()
 }
 
 pub(crate) fn key(key: &str) -> Result<()> {
     at_most(key.len(), MAX_KEY, || {
-        format!("the key `{}`, in bytes,", start(key))
+        format!("the key `{}`, in bytes,", abbreviated(key))
     })
 }
 
 pub(crate) fn prefix(prefix: &str) -> Result<()> {
     at_most(prefix.len(), MAX_KEY, || {
-        format!("the key prefix `{}`, in bytes,", start(prefix))
+        format!("the key prefix `{}`, in bytes,", abbreviated(prefix))
     })
 }
 
@@ -73,14 +73,14 @@ pub(crate) fn batch(batch: &Batch) -> Result<()> {
 
 pub(crate) fn lease(name: &str) -> Result<()> {
     at_most(name.len(), MAX_LEASE_NAME, || {
-        format!("the lease name `{}`, in bytes,", start(name))
+        format!("the lease name `{}`, in bytes,", abbreviated(name))
     })
 }
 
 pub(crate) fn acquire(name: &str, holder: &str, ttl: Duration) -> Result<()> {
     lease(name)?;
     at_most(holder.len(), MAX_HOLDER, || {
-        format!("the lease holder's name `{}`, in bytes,", start(holder))
+        format!("the lease holder's name `{}`, in bytes,", abbreviated(holder))
     })?;
     if (MIN_TTL..=MAX_TTL).contains(&ttl) {
         Ok(())

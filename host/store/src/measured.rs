@@ -130,10 +130,10 @@ mod tests {
 
     /// A store that is unavailable.
     #[derive(Debug)]
-    struct Down;
+    struct UnavailableStore;
 
     #[async_trait]
-    impl Store for Down {
+    impl Store for UnavailableStore {
         async fn get(&self, _: &str) -> Result<Option<Entry>> {
             Err(Error::Closed)
         }
@@ -176,7 +176,7 @@ mod tests {
     #[tokio::test]
     async fn operations_of_an_unavailable_store_are_errors() {
         let mut registry = Registry::default();
-        let store = Measured::new(Arc::new(Down), &mut registry);
+        let store = Measured::new(Arc::new(UnavailableStore), &mut registry);
         assert!(store.put("a", Bytes::new(), Expect::Any).await.is_err());
         let text = text(&registry);
         assert!(

@@ -106,7 +106,7 @@ impl RedisStore {
             let mut connection = self.link.connection().await?;
             let reply = script.invoke_async::<::redis::Value>(&mut connection).await;
             reply.map_err(|source| {
-                self.link.failed(&source);
+                self.link.report_error(&source);
                 Cause::from(source)
             })
         };
@@ -114,7 +114,7 @@ impl RedisStore {
             Ok(Ok(value)) => Reply::new(value),
             Ok(Err(source)) => Err(Error::Unavailable { what, source }),
             Err(_) => {
-                self.link.silent();
+                self.link.report_silence();
                 let source = Outage::Silent {
                     address: self.link.address(),
                     after: self.call_timeout,
@@ -163,7 +163,7 @@ impl Store for RedisStore {
 
     async fn scan(&self, prefix: &str) -> Result<Vec<Entry>> {
         limits::prefix(prefix)?;
-        scan::scan(self, prefix, scan::PAGE).await
+        scan::scan(self, prefix, scan::PAGE_LIMITS).await
     }
 
     async fn commit(&self, batch: Batch) -> Result<Vec<u64>> {
@@ -176,19 +176,20 @@ impl Store for RedisStore {
             "ok" => batch.changes().iter().map(|_| reply.number()).collect(),
             "conflict" => Err(Error::Conflict {
                 key: reply.text()?,
-                found: reply.perhaps_number()?,
+                found: reply.optional_number()?,
             }),
             "fenced" => {
                 let at = reply.number()?;
                 let fence = usize::try_from(at).ok().and_then(|at| batch.fences().get(at - 1));
-                let fence = fence.ok_or_else(|| scripts::unreadable("which fence does not hold"))?;
+                let fence =
+                    fence.ok_or_else(|| scripts::unreadable("the fence number in the reply of a commit"))?;
                 Err(Error::Fenced {
                     lease: fence.lease.clone(),
                     fencing: fence.fencing,
-                    current: reply.perhaps_number()?,
+                    current: reply.optional_number()?,
                 })
             }
-            _ => Err(scripts::unreadable("the outcome of a commit")),
+            _ => Err(scripts::unreadable("the outcome in the reply of a commit")),
         }
     }
 
@@ -198,7 +199,7 @@ impl Store for RedisStore {
         script.key(lease_key(name)).key(FENCING);
         script.arg(holder).arg(milliseconds(ttl));
         let expires = Instant::now() + ttl;
-        let mut reply = self.run("give out a lease", &script).await?;
+        let mut reply = self.run("grant a lease", &script).await?;
         match reply.text()?.as_str() {
             "ok" => Ok(Lease {
                 name: name.to_owned(),
@@ -210,9 +211,9 @@ impl Store for RedisStore {
             "held" => Err(Error::Held {
                 lease: name.to_owned(),
                 holder: reply.text()?,
-                left: Duration::from_millis(reply.number()?),
+                remaining: Duration::from_millis(reply.number()?),
             }),
-            _ => Err(scripts::unreadable("the outcome of an acquisition")),
+            _ => Err(scripts::unreadable("the outcome in the reply of an acquisition")),
         }
     }
 
@@ -231,9 +232,9 @@ impl Store for RedisStore {
             "fenced" => Err(Error::Fenced {
                 lease: lease.name.clone(),
                 fencing: lease.fencing,
-                current: reply.perhaps_number()?,
+                current: reply.optional_number()?,
             }),
-            _ => Err(scripts::unreadable("the outcome of a renewal")),
+            _ => Err(scripts::unreadable("the outcome in the reply of a renewal")),
         }
     }
 
@@ -241,15 +242,15 @@ impl Store for RedisStore {
         limits::lease(&lease.name)?;
         let mut script = SCRIPTS.release.prepare_invoke();
         script.key(lease_key(&lease.name)).arg(lease.fencing);
-        self.run("take back a lease", &script).await.map(drop)
+        self.run("release a lease", &script).await.map(drop)
     }
 
     async fn lease(&self, name: &str) -> Result<Option<Lease>> {
         limits::lease(name)?;
-        let mut script = SCRIPTS.look.prepare_invoke();
+        let mut script = SCRIPTS.read_lease.prepare_invoke();
         script.key(lease_key(name));
-        let mut reply = self.run("look at a lease", &script).await?;
-        let Some(holder) = reply.perhaps_text()? else {
+        let mut reply = self.run("read a lease", &script).await?;
+        let Some(holder) = reply.optional_text()? else {
             return Ok(None);
         };
         let fencing = reply.number()?;
@@ -288,7 +289,7 @@ pub(crate) fn client(
     let certificates =
         CertificateDer::pem_slice_iter(&authorities).collect::<std::result::Result<Vec<_>, _>>()?;
     if certificates.is_empty() {
-        return Err("the authorities to trust hold no certificate".into());
+        return Err("the CA file contains no PEM certificate".into());
     }
     let trust = TlsCertificates {
         client_tls: None,

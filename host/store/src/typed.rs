@@ -58,7 +58,7 @@ pub enum Error {
     #[error(transparent)]
     Store(#[from] crate::Error),
     /// A record cannot be decoded, or encoded.
-    #[error("record `{key}` in the store is not as expected; it is damaged or of another version")]
+    #[error("record `{key}` in the store cannot be decoded; it is damaged or of another version")]
     Record {
         /// The whole key.
         key: String,
@@ -326,7 +326,7 @@ impl TypedStore {
     }
 
     async fn call<T>(&self, call: impl Future<Output = crate::Result<T>>) -> Result<T> {
-        within(self.timeout, call).await
+        with_timeout(self.timeout, call).await
     }
 }
 
@@ -334,7 +334,7 @@ impl TypedStore {
 ///
 /// # Errors
 /// [`Error::Store`] and [`Error::Timeout`].
-pub async fn within<T>(timeout: Duration, call: impl Future<Output = crate::Result<T>>) -> Result<T> {
+pub async fn with_timeout<T>(timeout: Duration, call: impl Future<Output = crate::Result<T>>) -> Result<T> {
     match tokio::time::timeout(timeout, call).await {
         Ok(outcome) => Ok(outcome?),
         Err(_) => Err(Error::Timeout { timeout }),

@@ -29,7 +29,7 @@ pub enum Notice {
 #[derive(Debug)]
 pub struct Watch {
     prefix: String,
-    waiting: broadcast::Receiver<Arc<[Notice]>>,
+    receiver: broadcast::Receiver<Arc<[Notice]>>,
     batch: Arc<[Notice]>,
     next: usize,
 }
@@ -46,7 +46,7 @@ impl Watch {
                     notice => return Some(notice.clone()),
                 }
             }
-            match self.waiting.recv().await {
+            match self.receiver.recv().await {
                 Ok(batch) => (self.batch, self.next) = (batch, 0),
                 Err(RecvError::Lagged(_)) => return Some(Notice::Lagged),
                 Err(RecvError::Closed) => return None,
@@ -75,7 +75,7 @@ impl Feed {
     pub(crate) fn watch(&self, prefix: &str) -> Watch {
         Watch {
             prefix: prefix.to_owned(),
-            waiting: self.0.subscribe(),
+            receiver: self.0.subscribe(),
             batch: Arc::new([]),
             next: 0,
         }
@@ -86,7 +86,7 @@ impl Feed {
 mod tests {
     use super::*;
 
-    fn put(key: &str, version: u64) -> Notice {
+    fn changed(key: &str, version: u64) -> Notice {
         let (key, version) = (key.to_owned(), Some(version));
         Notice::Changed { key, version }
     }
@@ -95,15 +95,20 @@ mod tests {
     async fn watch_reports_changes_in_order_by_prefix() {
         let feed = Feed::new();
         let (mut all, mut some) = (feed.watch(""), feed.watch("b/"));
-        feed.publish([put("a/1", 1), put("b/1", 2)]);
-        feed.publish([put("b", 3), put("b/2", 4)]);
+        feed.publish([changed("a/1", 1), changed("b/1", 2)]);
+        feed.publish([changed("b", 3), changed("b/2", 4)]);
         drop(feed);
-        for expected in [put("a/1", 1), put("b/1", 2), put("b", 3), put("b/2", 4)] {
+        for expected in [
+            changed("a/1", 1),
+            changed("b/1", 2),
+            changed("b", 3),
+            changed("b/2", 4),
+        ] {
             assert_eq!(all.next().await, Some(expected));
         }
         assert_eq!(all.next().await, None);
-        assert_eq!(some.next().await, Some(put("b/1", 2)));
-        assert_eq!(some.next().await, Some(put("b/2", 4)));
+        assert_eq!(some.next().await, Some(changed("b/1", 2)));
+        assert_eq!(some.next().await, Some(changed("b/2", 4)));
         assert_eq!(some.next().await, None);
     }
 
@@ -112,12 +117,12 @@ mod tests {
         let feed = Feed::new();
         let mut watch = feed.watch("b/");
         let last = MAX_PENDING_BATCHES as u64 + 10;
-        (1..=last).for_each(|n| feed.publish([put("b/1", n)]));
+        (1..=last).for_each(|n| feed.publish([changed("b/1", n)]));
         assert_eq!(watch.next().await, Some(Notice::Lagged));
         for expected in 11..=last {
             assert_eq!(
                 watch.next().await,
-                Some(put("b/1", expected)),
+                Some(changed("b/1", expected)),
                 "what still waits follows"
             );
         }

@@ -90,13 +90,25 @@ fn kill_a_writer(dir: &Path, round: usize, after: usize, acknowledged: &mut BTre
 
 async fn check(dir: &Path, acknowledged: &BTreeMap<String, u64>) {
     let store = open(&format!("file:{}", dir.display())).await.unwrap();
-    let left = by_name(&store, "left/").await;
-    let right = by_name(&store, "right/").await;
+    let first_keys = by_name(&store, "left/").await;
+    let second_keys = by_name(&store, "right/").await;
     for (name, version) in acknowledged {
-        assert_eq!(left.get(name), Some(version), "acknowledged but lost: {name}");
+        assert_eq!(
+            first_keys.get(name),
+            Some(version),
+            "acknowledged but lost: {name}"
+        );
     }
-    assert!(left.keys().eq(right.keys()), "a batch was applied in part");
-    let newest = left.values().chain(right.values()).max().copied().unwrap_or(0);
+    assert!(
+        first_keys.keys().eq(second_keys.keys()),
+        "a batch was applied in part"
+    );
+    let newest = first_keys
+        .values()
+        .chain(second_keys.values())
+        .max()
+        .copied()
+        .unwrap_or(0);
     let next = store.put("probe", Vec::new().into(), Expect::Any).await.unwrap();
     assert!(next > newest, "version {next} after {newest}");
 }

@@ -57,10 +57,10 @@ async fn batches(store: &Arc<dyn Store>) {
     let entries = store.scan("conformance/bounds/").await.unwrap();
     assert!(entries.iter().map(|entry| entry.version).eq(versions));
     assert!(entries.is_sorted_by(|a, b| a.key < b.key));
-    let gone = entries.into_iter().fold(Batch::new(), |batch, entry| {
+    let deletions = entries.into_iter().fold(Batch::new(), |batch, entry| {
         batch.delete(entry.key, Expect::Version(entry.version))
     });
-    store.commit(gone).await.unwrap();
+    store.commit(deletions).await.unwrap();
     assert!(store.scan("conformance/bounds/").await.unwrap().is_empty());
 
     let value = Bytes::from(vec![7; MAX_VALUE]);
@@ -84,7 +84,7 @@ async fn leases(store: &Arc<dyn Store>) {
     for ttl in [Duration::ZERO, MAX_TTL + second] {
         let refused = store.acquire("conformance/bounds", "a", ttl).await;
         assert!(
-            matches!(refused, Err(Error::TimeToLive { ttl: told }) if told == ttl),
+            matches!(refused, Err(Error::TimeToLive { ttl: found }) if found == ttl),
             "{refused:?}"
         );
     }

@@ -6,9 +6,9 @@ use std::time::{Duration, Instant};
 use crate::{Batch, Error, Expect, Fenced, Lease, Store};
 
 /// Longer than the duration of any case.
-const LONG: Duration = Duration::from_mins(10);
+const LONG_TTL: Duration = Duration::from_mins(10);
 /// A lease that expires soon.
-const SHORT: Duration = Duration::from_millis(200);
+const SHORT_TTL: Duration = Duration::from_millis(200);
 
 pub(super) async fn run(store: &Arc<dyn Store>) {
     is_held_by_one(store).await;
@@ -35,35 +35,39 @@ fn fenced<T: std::fmt::Debug>(result: Result<T, Error>, of: &Lease, now: Option<
 async fn is_held_by_one(store: &Arc<dyn Store>) {
     let name = "conformance/one";
     assert_eq!(store.lease(name).await.unwrap(), None);
-    let asked = Instant::now();
-    let lease = store.acquire(name, "a", LONG).await.unwrap();
+    let started = Instant::now();
+    let lease = store.acquire(name, "a", LONG_TTL).await.unwrap();
     assert_eq!(
         (lease.name.as_str(), lease.holder.as_str(), lease.ttl),
-        (name, "a", LONG)
+        (name, "a", LONG_TTL)
     );
     assert!(lease.fencing > 0);
-    assert!(asked + LONG <= lease.expires && lease.left() <= LONG);
-    match store.acquire(name, "b", LONG).await {
-        Err(Error::Held { lease, holder, left }) => {
+    assert!(started + LONG_TTL <= lease.expires && lease.remaining() <= LONG_TTL);
+    match store.acquire(name, "b", LONG_TTL).await {
+        Err(Error::Held {
+            lease,
+            holder,
+            remaining,
+        }) => {
             assert_eq!((lease.as_str(), holder.as_str()), (name, "a"));
-            assert!(left > LONG / 2 && left <= LONG, "{left:?}");
+            assert!(remaining > LONG_TTL / 2 && remaining <= LONG_TTL, "{remaining:?}");
         }
         other => panic!("expected Held, got {other:?}"),
     }
     let seen = store.lease(name).await.unwrap().unwrap();
     assert_eq!((seen.holder.as_str(), seen.fencing), ("a", lease.fencing));
-    assert!(seen.left() > LONG / 2);
-    let other = store.acquire("conformance/other", "b", LONG).await.unwrap();
+    assert!(seen.remaining() > LONG_TTL / 2);
+    let other = store.acquire("conformance/other", "b", LONG_TTL).await.unwrap();
     assert!(other.fencing > lease.fencing, "the leases are independent");
 }
 
 async fn is_released(store: &Arc<dyn Store>) {
     let name = "conformance/back";
-    let first = store.acquire(name, "a", LONG).await.unwrap();
+    let first = store.acquire(name, "a", LONG_TTL).await.unwrap();
     store.release(&first).await.unwrap();
     assert_eq!(store.lease(name).await.unwrap(), None);
     fenced(store.renew(&first).await, &first, None);
-    let second = store.acquire(name, "b", LONG).await.unwrap();
+    let second = store.acquire(name, "b", LONG_TTL).await.unwrap();
     assert!(second.fencing > first.fencing);
     store.release(&first).await.unwrap();
     fenced(store.renew(&first).await, &first, Some(second.fencing));
@@ -74,14 +78,14 @@ async fn is_released(store: &Arc<dyn Store>) {
 /// Acquires a lease that is about to expire.
 async fn acquired_after(store: &Arc<dyn Store>, before: &Lease, holder: &str) -> Lease {
     loop {
-        match store.acquire(&before.name, holder, LONG).await {
+        match store.acquire(&before.name, holder, LONG_TTL).await {
             Ok(lease) => {
-                assert_eq!(before.left(), Duration::ZERO, "it was granted too early");
+                assert_eq!(before.remaining(), Duration::ZERO, "it was granted too early");
                 return lease;
             }
-            Err(Error::Held { left, .. }) => {
-                assert!(left <= before.ttl, "{left:?}");
-                tokio::time::sleep(left.max(Duration::from_millis(1))).await;
+            Err(Error::Held { remaining, .. }) => {
+                assert!(remaining <= before.ttl, "{remaining:?}");
+                tokio::time::sleep(remaining.max(Duration::from_millis(1))).await;
             }
             Err(other) => panic!("{other:?}"),
         }
@@ -89,12 +93,12 @@ async fn acquired_after(store: &Arc<dyn Store>, before: &Lease, holder: &str) ->
 }
 
 async fn expires_without_renewal(store: &Arc<dyn Store>) {
-    let first = store.acquire("conformance/out", "a", SHORT).await.unwrap();
+    let first = store.acquire("conformance/out", "a", SHORT_TTL).await.unwrap();
     let second = acquired_after(store, &first, "b").await;
     assert!(second.fencing > first.fencing);
     fenced(store.renew(&first).await, &first, Some(second.fencing));
 
-    let short = store.acquire("conformance/gone", "a", SHORT).await.unwrap();
+    let short = store.acquire("conformance/gone", "a", SHORT_TTL).await.unwrap();
     while store.lease(&short.name).await.unwrap().is_some() {
         tokio::time::sleep(Duration::from_millis(5)).await;
     }
@@ -109,22 +113,22 @@ async fn expires_without_renewal(store: &Arc<dyn Store>) {
 }
 
 async fn stays_held_while_renewed(store: &Arc<dyn Store>) {
-    let first = store.acquire("conformance/on", "a", SHORT * 3).await.unwrap();
+    let first = store.acquire("conformance/on", "a", SHORT_TTL * 3).await.unwrap();
     let mut lease = first.clone();
-    while first.left() > Duration::ZERO {
+    while first.remaining() > Duration::ZERO {
         lease = store.renew(&lease).await.unwrap();
         assert_eq!(lease.fencing, first.fencing, "a renewal keeps the number");
-        tokio::time::sleep(SHORT / 4).await;
+        tokio::time::sleep(SHORT_TTL / 4).await;
     }
     assert!(lease.expires > first.expires);
-    let refused = store.acquire(&lease.name, "b", LONG).await;
+    let refused = store.acquire(&lease.name, "b", LONG_TTL).await;
     assert!(matches!(refused, Err(Error::Held { .. })), "{refused:?}");
 }
 
 async fn can_be_acquired_again_by_its_holder(store: &Arc<dyn Store>) {
     let name = "conformance/again";
-    let first = store.acquire(name, "a", LONG).await.unwrap();
-    let second = store.acquire(name, "a", LONG).await.unwrap();
+    let first = store.acquire(name, "a", LONG_TTL).await.unwrap();
+    let second = store.acquire(name, "a", LONG_TTL).await.unwrap();
     assert!(second.fencing > first.fencing);
     fenced(store.renew(&first).await, &first, Some(second.fencing));
     store.renew(&second).await.unwrap();
@@ -139,11 +143,11 @@ async fn fences_batches(store: &Arc<dyn Store>) {
             .put(other, value, Expect::Any)
             .fenced(&lease.name, lease.fencing)
     };
-    let first = store.acquire("conformance/fence", "a", LONG).await.unwrap();
+    let first = store.acquire("conformance/fence", "a", LONG_TTL).await.unwrap();
     let versions = store.commit(put(&first)).await.unwrap();
     store.release(&first).await.unwrap();
     fenced(store.commit(put(&first)).await, &first, None);
-    let second = store.acquire("conformance/fence", "b", LONG).await.unwrap();
+    let second = store.acquire("conformance/fence", "b", LONG_TTL).await.unwrap();
     fenced(store.commit(put(&first)).await, &first, Some(second.fencing));
     for (key, version) in [key, other].into_iter().zip(versions) {
         let entry = store.get(key).await.unwrap().unwrap();
@@ -154,12 +158,12 @@ async fn fences_batches(store: &Arc<dyn Store>) {
     }
     // The fence is checked before the conditions, and an outdated fence is enough to reject the
     // batch.
-    let both = put(&first).put(key, "x", Expect::Absent);
-    fenced(store.commit(both).await, &first, Some(second.fencing));
+    let conflicting = put(&first).put(key, "x", Expect::Absent);
+    fenced(store.commit(conflicting).await, &first, Some(second.fencing));
     let only = Batch::new().fenced(&first.name, first.fencing);
     fenced(store.commit(only).await, &first, Some(second.fencing));
     // All fences must hold.
-    let third = store.acquire("conformance/fence/3", "b", LONG).await.unwrap();
+    let third = store.acquire("conformance/fence/3", "b", LONG_TTL).await.unwrap();
     store
         .commit(put(&second).fenced(&third.name, third.fencing))
         .await
@@ -178,7 +182,7 @@ async fn fences_batches(store: &Arc<dyn Store>) {
 
 async fn fences_a_whole_view(store: &Arc<dyn Store>) {
     let key = "conformance/lease/view";
-    let lease = store.acquire("conformance/view", "a", LONG).await.unwrap();
+    let lease = store.acquire("conformance/view", "a", LONG_TTL).await.unwrap();
     let view = Fenced::new(Arc::clone(store), &lease);
     let version = view.put(key, "x".into(), Expect::Absent).await.unwrap();
     assert_eq!(view.get(key).await.unwrap().unwrap().version, version);
@@ -193,7 +197,11 @@ async fn is_granted_to_one_of_many_candidates(store: &Arc<dyn Store>) {
         let racers: Vec<_> = (0..16)
             .map(|racer| {
                 let store = Arc::clone(store);
-                tokio::spawn(async move { store.acquire("conformance/race", &racer.to_string(), LONG).await })
+                tokio::spawn(async move {
+                    store
+                        .acquire("conformance/race", &racer.to_string(), LONG_TTL)
+                        .await
+                })
             })
             .collect();
         let mut won = Vec::new();

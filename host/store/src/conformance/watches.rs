@@ -6,7 +6,7 @@ use std::time::Duration;
 use crate::{Batch, Entry, Expect, Notice, Store, Watch};
 
 /// The timeout of a notice; only a broken store reaches it.
-const PATIENCE: Duration = Duration::from_secs(10);
+const WAIT_TIMEOUT: Duration = Duration::from_secs(10);
 
 pub(super) async fn run(store: &Arc<dyn Store>) {
     tells_what_changed(store).await;
@@ -15,7 +15,7 @@ pub(super) async fn run(store: &Arc<dyn Store>) {
 }
 
 async fn next(watch: &mut Watch) -> Notice {
-    tokio::time::timeout(PATIENCE, watch.next())
+    tokio::time::timeout(WAIT_TIMEOUT, watch.next())
         .await
         .unwrap()
         .unwrap()
@@ -40,25 +40,29 @@ fn changed(key: &str, version: u64) -> Notice {
 async fn tells_what_changed(store: &Arc<dyn Store>) {
     let key = |name: &str| format!("conformance/watch/{name}");
     let mut watch = settled(store, "conformance/watch/").await;
-    let (a, odd) = (key("a"), key("b \n\u{0}\u{10FFFF}"));
+    let (a, unusual) = (key("a"), key("b \n\u{0}\u{10FFFF}"));
     let batch = Batch::new()
         .put(&a, "1", Expect::Absent)
         .put("conformance/elsewhere", "x", Expect::Any)
-        .put(&odd, "1", Expect::Absent);
+        .put(&unusual, "1", Expect::Absent);
     let versions = store.commit(batch).await.unwrap();
     let refused = Batch::new()
         .put(key("c"), "x", Expect::Any)
         .put(&a, "x", Expect::Absent);
     store.commit(refused).await.unwrap_err();
     let second = store
-        .commit(Batch::new().delete(&a, Expect::Any).put(&odd, "2", Expect::Any))
+        .commit(
+            Batch::new()
+                .delete(&a, Expect::Any)
+                .put(&unusual, "2", Expect::Any),
+        )
         .await
         .unwrap();
     for expected in [
         changed(&a, versions[0]),
-        changed(&odd, versions[2]),
+        changed(&unusual, versions[2]),
         changed(&a, 0),
-        changed(&odd, second[1]),
+        changed(&unusual, second[1]),
     ] {
         assert_eq!(next(&mut watch).await, expected);
     }
@@ -99,8 +103,9 @@ async fn a_follower_ends_with_the_contents_of_the_store(store: &Arc<dyn Store>) 
             })
         })
         .collect();
-    let known = |entries: Vec<Entry>| entries.into_iter().map(|entry| (entry.key, entry.version));
-    let mut follower: std::collections::BTreeMap<_, _> = known(store.scan(prefix).await.unwrap()).collect();
+    let versions = |entries: Vec<Entry>| entries.into_iter().map(|entry| (entry.key, entry.version));
+    let mut follower: std::collections::BTreeMap<_, _> =
+        versions(store.scan(prefix).await.unwrap()).collect();
     for writer in writers {
         writer.await.unwrap();
     }
@@ -108,7 +113,7 @@ async fn a_follower_ends_with_the_contents_of_the_store(store: &Arc<dyn Store>) 
     let last = store.put(&end, "".into(), Expect::Any).await.unwrap();
     while follower.get(&end) != Some(&last) {
         match next(&mut watch).await {
-            Notice::Lagged => follower = known(store.scan(prefix).await.unwrap()).collect(),
+            Notice::Lagged => follower = versions(store.scan(prefix).await.unwrap()).collect(),
             Notice::Changed { key, version: None } => drop(follower.remove(&key)),
             Notice::Changed {
                 key,
@@ -116,6 +121,6 @@ async fn a_follower_ends_with_the_contents_of_the_store(store: &Arc<dyn Store>) 
             } => drop(follower.insert(key, version)),
         }
     }
-    let there: std::collections::BTreeMap<_, _> = known(store.scan(prefix).await.unwrap()).collect();
-    assert_eq!(follower, there);
+    let stored: std::collections::BTreeMap<_, _> = versions(store.scan(prefix).await.unwrap()).collect();
+    assert_eq!(follower, stored);
 }

@@ -11,25 +11,25 @@ use crate::{Error, Fence, Result};
 
 /// An operation on a lease.
 #[derive(Debug)]
-pub(super) enum Work {
+pub(super) enum LeaseOperation {
     Acquire { holder: String, ttl: Duration },
     Renew { fencing: u64, ttl: Duration },
     Release { fencing: u64 },
-    Look,
+    Read,
 }
 
 /// A held lease.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) struct Held {
+pub(super) struct HeldLease {
     pub(super) holder: String,
     pub(super) fencing: u64,
-    pub(super) until: Instant,
+    pub(super) expires: Instant,
 }
 
 /// All held leases, and the last granted number.
 #[derive(Clone, Debug)]
 pub(super) struct Leases {
-    held: BTreeMap<String, Held>,
+    held: BTreeMap<String, HeldLease>,
     last: u64,
 }
 
@@ -47,47 +47,52 @@ impl Leases {
     }
 
     /// Performs the operation and returns the resulting lease.
-    pub(super) fn apply(&mut self, name: &str, work: &Work, now: Instant) -> Result<Option<Held>> {
-        self.held.retain(|_, held| held.until > now);
+    pub(super) fn apply(
+        &mut self,
+        name: &str,
+        operation: &LeaseOperation,
+        now: Instant,
+    ) -> Result<Option<HeldLease>> {
+        self.held.retain(|_, held| held.expires > now);
         let held = self.held.get_mut(name);
-        match (work, held) {
-            (Work::Acquire { holder, .. }, Some(held)) if held.holder != *holder => {
+        match (operation, held) {
+            (LeaseOperation::Acquire { holder, .. }, Some(held)) if held.holder != *holder => {
                 return Err(Error::Held {
                     lease: name.to_owned(),
                     holder: held.holder.clone(),
-                    left: held.until.saturating_duration_since(now),
+                    remaining: held.expires.saturating_duration_since(now),
                 });
             }
-            (Work::Acquire { holder, ttl }, _) => {
+            (LeaseOperation::Acquire { holder, ttl }, _) => {
                 self.last += 1;
-                let held = Held {
+                let held = HeldLease {
                     holder: holder.clone(),
                     fencing: self.last,
-                    until: now + *ttl,
+                    expires: now + *ttl,
                 };
                 self.held.insert(name.to_owned(), held);
             }
-            (Work::Renew { fencing, ttl }, Some(held)) if held.fencing == *fencing => {
-                held.until = now + *ttl;
+            (LeaseOperation::Renew { fencing, ttl }, Some(held)) if held.fencing == *fencing => {
+                held.expires = now + *ttl;
             }
-            (Work::Renew { fencing, .. }, held) => {
+            (LeaseOperation::Renew { fencing, .. }, held) => {
                 return Err(Error::Fenced {
                     lease: name.to_owned(),
                     fencing: *fencing,
                     current: held.map(|held| held.fencing),
                 });
             }
-            (Work::Release { fencing }, Some(held)) if held.fencing == *fencing => {
+            (LeaseOperation::Release { fencing }, Some(held)) if held.fencing == *fencing => {
                 self.held.remove(name);
             }
-            (Work::Release { .. } | Work::Look, _) => {}
+            (LeaseOperation::Release { .. } | LeaseOperation::Read, _) => {}
         }
         Ok(self.held.get(name).cloned())
     }
 
     /// Whether the fence holds.
     pub(super) fn check(&self, fence: &Fence, now: Instant) -> Result<()> {
-        let held = self.held.get(&fence.lease).filter(|held| held.until > now);
+        let held = self.held.get(&fence.lease).filter(|held| held.expires > now);
         let current = held.map(|held| held.fencing);
         if current == Some(fence.fencing) {
             return Ok(());
@@ -115,7 +120,7 @@ mod tests {
         Fenced(Option<u64>),
     }
 
-    fn answer(result: Result<Option<Held>>) -> Answer {
+    fn answer(result: Result<Option<HeldLease>>) -> Answer {
         match result {
             Ok(Some(held)) => Answer::Number(held.fencing),
             Ok(None) => Answer::Nobody,
@@ -128,21 +133,21 @@ mod tests {
     #[test]
     fn lease_has_one_holder_at_a_time() {
         use Answer::{Fenced, HeldBy, Nobody, Number};
-        let acquire = |holder: &str| Work::Acquire {
+        let acquire = |holder: &str| LeaseOperation::Acquire {
             holder: holder.to_owned(),
             ttl: TTL,
         };
-        let renew = |fencing| Work::Renew { fencing, ttl: TTL };
-        let release = |fencing| Work::Release { fencing };
+        let renew = |fencing| LeaseOperation::Renew { fencing, ttl: TTL };
+        let release = |fencing| LeaseOperation::Release { fencing };
         let (start, mut leases) = (Instant::now(), Leases::new(7));
-        for (second, work, expected) in [
-            (0, Work::Look, Nobody),
+        for (second, operation, expected) in [
+            (0, LeaseOperation::Read, Nobody),
             (0, acquire("a"), Number(8)),
             (1, acquire("b"), HeldBy("a")),
             (9, renew(8), Number(8)),
             (18, acquire("b"), HeldBy("a")),
             (19, renew(8), Fenced(None)),
-            (19, Work::Look, Nobody),
+            (19, LeaseOperation::Read, Nobody),
             (19, acquire("b"), Number(9)),
             (20, renew(8), Fenced(Some(9))),
             (20, release(8), Number(9)),
@@ -153,8 +158,8 @@ mod tests {
             (22, renew(10), Fenced(None)),
             (22, acquire("a"), Number(11)),
         ] {
-            let told = answer(leases.apply("l", &work, start + Duration::from_secs(second)));
-            assert_eq!(told, expected, "second {second}: {work:?}");
+            let found = answer(leases.apply("l", &operation, start + Duration::from_secs(second)));
+            assert_eq!(found, expected, "second {second}: {operation:?}");
         }
         assert_eq!(leases.last(), 11);
     }
@@ -162,11 +167,11 @@ mod tests {
     #[test]
     fn a_fence_holds_while_the_lease_is_held() {
         let (now, mut leases) = (Instant::now(), Leases::new(0));
-        let work = Work::Acquire {
+        let operation = LeaseOperation::Acquire {
             holder: "a".to_owned(),
             ttl: TTL,
         };
-        leases.apply("l", &work, now).unwrap();
+        leases.apply("l", &operation, now).unwrap();
         for (lease, fencing, at, holds) in [
             ("l", 1, now, true),
             ("l", 1, now + TTL / 2, true),
@@ -176,8 +181,8 @@ mod tests {
             ("m", 1, now, false),
         ] {
             let lease = lease.to_owned();
-            let told = leases.check(&Fence { lease, fencing }, at);
-            assert_eq!(told.is_ok(), holds, "{told:?}");
+            let result = leases.check(&Fence { lease, fencing }, at);
+            assert_eq!(result.is_ok(), holds, "{result:?}");
         }
     }
 }

@@ -72,12 +72,12 @@ pub(super) fn last_fencing(database: &Database) -> Result<u64> {
 }
 
 /// The tables within one write transaction.
-pub(super) struct Open<'t> {
+pub(super) struct OpenTables<'t> {
     entries: Table<'t, &'static str, &'static [u8]>,
     counters: Table<'t, &'static str, u64>,
 }
 
-impl<'t> Open<'t> {
+impl<'t> OpenTables<'t> {
     pub(super) fn new(transaction: &'t WriteTransaction) -> std::result::Result<Self, redb::Error> {
         Ok(Self {
             entries: transaction.open_table(ENTRIES)?,

@@ -26,7 +26,7 @@ async fn entries_and_versions_are_kept_over_a_restart() {
         .await
         .unwrap();
     store.delete("a", Expect::Version(version)).await.unwrap();
-    let kept = store
+    let version = store
         .put("b", Bytes::from_static(b"2"), Expect::Absent)
         .await
         .unwrap();
@@ -34,8 +34,8 @@ async fn entries_and_versions_are_kept_over_a_restart() {
 
     let store = open(&address(&dir)).await.unwrap();
     assert_eq!(store.get("a").await.unwrap(), None);
-    assert_eq!(store.get("b").await.unwrap().unwrap().version, kept);
-    assert!(store.put("a", Bytes::new(), Expect::Absent).await.unwrap() > kept);
+    assert_eq!(store.get("b").await.unwrap().unwrap().version, version);
+    assert!(store.put("a", Bytes::new(), Expect::Absent).await.unwrap() > version);
 }
 
 #[tokio::test]

@@ -9,13 +9,13 @@ use redb::Database;
 use tokio::sync::{mpsc, oneshot};
 use transom_common::error_chain;
 
-use super::leases::{Held, Leases, Work};
-use super::table::Open;
+use super::leases::{HeldLease, LeaseOperation, Leases};
+use super::table::OpenTables;
 use crate::watch::Feed;
 use crate::{Batch, Change, Error, Notice, Result};
 
 /// The maximum number of requests in one transaction, which bounds the latency of the first one.
-const GROUP: usize = 256;
+const MAX_GROUP_REQUESTS: usize = 256;
 
 /// A request to the writer, and the channel for its reply.
 pub(super) enum Request {
@@ -25,8 +25,8 @@ pub(super) enum Request {
     },
     Lease {
         name: String,
-        work: Work,
-        reply: oneshot::Sender<Result<Option<Held>>>,
+        operation: LeaseOperation,
+        reply: oneshot::Sender<Result<Option<HeldLease>>>,
     },
 }
 
@@ -45,9 +45,9 @@ impl Request {
 }
 
 /// The result of a request.
-enum Outcome {
+enum RequestOutcome {
     Commit(Result<Vec<u64>>),
-    Lease(Result<Option<Held>>),
+    Lease(Result<Option<HeldLease>>),
 }
 
 /// The state of the writer's thread.
@@ -60,8 +60,8 @@ pub(super) struct Writer {
 impl Writer {
     /// Serves requests until every sender is dropped.
     pub(super) fn run(mut self, mut waiting: mpsc::Receiver<Request>) {
-        let mut group = Vec::with_capacity(GROUP);
-        while waiting.blocking_recv_many(&mut group, GROUP) > 0 {
+        let mut group = Vec::with_capacity(MAX_GROUP_REQUESTS);
+        while waiting.blocking_recv_many(&mut group, MAX_GROUP_REQUESTS) > 0 {
             let mut leases = self.leases.clone();
             match commit(&self.database, &mut leases, &group) {
                 Ok(outcomes) => {
@@ -85,20 +85,21 @@ impl Writer {
     }
 
     /// Notifies watchers and callers.
-    fn settle(&self, request: Request, outcome: Outcome) {
+    fn settle(&self, request: Request, outcome: RequestOutcome) {
         // If the caller no longer waits, its request was applied nevertheless, and the reply is
         // dropped.
         match (request, outcome) {
-            (Request::Commit { batch, reply }, Outcome::Commit(outcome)) => {
+            (Request::Commit { batch, reply }, RequestOutcome::Commit(outcome)) => {
                 if let Ok(versions) = &outcome {
                     self.feed.publish(notices(batch, versions));
                 }
                 let _ = reply.send(outcome);
             }
-            (Request::Lease { reply, .. }, Outcome::Lease(outcome)) => drop(reply.send(outcome)),
+            (Request::Lease { reply, .. }, RequestOutcome::Lease(outcome)) => drop(reply.send(outcome)),
             // Each outcome belongs to one request; a dropped sender reports to its caller that the
             // store is closed.
-            (Request::Commit { .. }, Outcome::Lease(_)) | (Request::Lease { .. }, Outcome::Commit(_)) => {}
+            (Request::Commit { .. }, RequestOutcome::Lease(_))
+            | (Request::Lease { .. }, RequestOutcome::Commit(_)) => {}
         }
     }
 }
@@ -118,20 +119,22 @@ fn commit(
     database: &Database,
     leases: &mut Leases,
     group: &[Request],
-) -> std::result::Result<Vec<Outcome>, redb::Error> {
+) -> std::result::Result<Vec<RequestOutcome>, redb::Error> {
     let transaction = database.begin_write()?;
     let mut outcomes = Vec::with_capacity(group.len());
     let (fencing, changed);
     {
-        let mut tables = Open::new(&transaction)?;
+        let mut tables = OpenTables::new(&transaction)?;
         let before = tables.last_version()?;
         let (mut last, mut deleted) = (before, false);
         fencing = leases.last();
         for request in group {
             outcomes.push(match request {
-                Request::Lease { name, work, .. } => Outcome::Lease(leases.apply(name, work, Instant::now())),
+                Request::Lease { name, operation, .. } => {
+                    RequestOutcome::Lease(leases.apply(name, operation, Instant::now()))
+                }
                 Request::Commit { batch, .. } => {
-                    Outcome::Commit(match check(&tables, leases, batch, last)? {
+                    RequestOutcome::Commit(match check(&tables, leases, batch, last)? {
                         Ok(versions) => {
                             apply(&mut tables, batch.changes(), &versions)?;
                             last = versions.iter().copied().max().unwrap_or(0).max(last);
@@ -164,7 +167,7 @@ fn commit(
 /// each change would get. It changes nothing, so a rejected batch leaves no trace in the shared
 /// transaction.
 fn check(
-    tables: &Open<'_>,
+    tables: &OpenTables<'_>,
     leases: &Leases,
     batch: &Batch,
     last: u64,
@@ -205,7 +208,7 @@ fn check(
 }
 
 fn apply(
-    tables: &mut Open<'_>,
+    tables: &mut OpenTables<'_>,
     changes: &[Change],
     versions: &[u64],
 ) -> std::result::Result<(), redb::Error> {

@@ -56,7 +56,7 @@ enum State {
 
 /// A report of a call to the task that maintains the connection.
 #[derive(Debug)]
-enum Doubt {
+enum Report {
     /// A call received no reply: the task probes the server.
     Silent,
     /// The server has become a replica: the task reconnects, to find the server that accepts
@@ -69,7 +69,7 @@ enum Doubt {
 pub(super) struct Link {
     address: Arc<str>,
     state: watch::Receiver<State>,
-    doubts: mpsc::Sender<Doubt>,
+    reports: mpsc::Sender<Report>,
     durability: watch::Receiver<Durability>,
     reconnector: JoinHandle<()>,
 }
@@ -92,27 +92,27 @@ impl Link {
         feed: Feed,
         connect_timeout: Duration,
     ) -> Self {
-        let (state, told) = watch::channel(State::Connecting);
+        let (state, state_receiver) = watch::channel(State::Connecting);
         // One pending report is enough.
-        let (doubts, doubted) = mpsc::channel(1);
-        let (durability_in, durability) = watch::channel(Durability::Unknown);
-        let reconnector = Keeper {
+        let (reports, reported) = mpsc::channel(1);
+        let (durability_sender, durability) = watch::channel(Durability::Unknown);
+        let reconnector = Reconnector {
             client,
             address: Arc::clone(&address),
             channel,
             feed,
             connect_timeout,
             state,
-            doubted,
-            durability: durability_in,
+            reported,
+            durability: durability_sender,
             warned: false,
         };
         Self {
             address,
-            state: told,
-            doubts,
+            state: state_receiver,
+            reports,
             durability,
-            reconnector: tokio::spawn(reconnector.keep()),
+            reconnector: tokio::spawn(reconnector.run()),
         }
     }
 
@@ -140,15 +140,15 @@ impl Link {
     }
 
     /// Reports that a call received no reply.
-    pub(super) fn silent(&self) {
+    pub(super) fn report_silence(&self) {
         // A full channel means that a probe is already pending.
-        let _ = self.doubts.try_send(Doubt::Silent);
+        let _ = self.reports.try_send(Report::Silent);
     }
 
     /// Reports an error reply. The task notices a broken connection without a report.
-    pub(super) fn failed(&self, error: &RedisError) {
+    pub(super) fn report_error(&self, error: &RedisError) {
         if error.kind() == ErrorKind::Server(ServerErrorKind::ReadOnly) {
-            let _ = self.doubts.try_send(Doubt::Demoted);
+            let _ = self.reports.try_send(Report::Demoted);
         }
     }
 }
@@ -160,25 +160,25 @@ impl Drop for Link {
 }
 
 /// The state of the task.
-struct Keeper {
+struct Reconnector {
     client: Client,
     address: Arc<str>,
     channel: Arc<str>,
     feed: Feed,
     connect_timeout: Duration,
     state: watch::Sender<State>,
-    doubted: mpsc::Receiver<Doubt>,
+    reported: mpsc::Receiver<Report>,
     durability: watch::Sender<Durability>,
     /// Whether warnings about the server's configuration have been logged.
     warned: bool,
 }
 
-impl Keeper {
-    async fn keep(mut self) {
+impl Reconnector {
+    async fn run(mut self) {
         let mut failures = 0_u32;
         loop {
-            let ear = Arc::new(Ear::new(self.feed.clone()));
-            match self.connect(Arc::clone(&ear)).await {
+            let push_receiver = Arc::new(PushReceiver::new(self.feed.clone()));
+            match self.connect(Arc::clone(&push_receiver)).await {
                 Ok(connection) => {
                     tracing::info!(address = %self.address, "connected to the store");
                     let since = Instant::now();
@@ -187,9 +187,9 @@ impl Keeper {
                     // begins afterwards receives no notice of earlier changes.
                     self.feed.publish([Notice::Lagged]);
                     self.state.send_replace(State::Up(connection.clone()));
-                    let why = self.tend(connection, &ear.lost).await;
+                    let why = self.monitor(connection, &push_receiver.lost).await;
                     tracing::warn!(address = %self.address, why, "lost the connection to the store");
-                    ear.deaf.store(true, Ordering::Release);
+                    push_receiver.is_closed.store(true, Ordering::Release);
                     self.state.send_replace(State::Connecting);
                     failures = if since.elapsed() < STABLE_AFTER {
                         failures + 1
@@ -213,12 +213,12 @@ impl Keeper {
     }
 
     /// One attempt: connect, authenticate, subscribe, check the server.
-    async fn connect(&mut self, ear: Arc<Ear>) -> Result<MultiplexedConnection, Outage> {
+    async fn connect(&mut self, push_receiver: Arc<PushReceiver>) -> Result<MultiplexedConnection, Outage> {
         let config = AsyncConnectionConfig::new()
             .set_connection_timeout(Some(self.connect_timeout))
             .set_response_timeout(None)
             .set_push_sender(move |push: PushInfo| {
-                ear.hear(&push);
+                push_receiver.receive(&push);
                 Ok::<(), std::convert::Infallible>(())
             });
         let attempt = async {
@@ -227,10 +227,10 @@ impl Keeper {
                 .get_multiplexed_async_connection_with_config(&config)
                 .await?;
             connection.subscribe(&*self.channel).await?;
-            let about = ::redis::cmd("INFO").query_async::<String>(&mut connection).await;
-            Ok((connection, about))
+            let info = ::redis::cmd("INFO").query_async::<String>(&mut connection).await;
+            Ok((connection, info))
         };
-        let (connection, about) = timeout(self.connect_timeout, attempt)
+        let (connection, info) = timeout(self.connect_timeout, attempt)
             .await
             .map_err(|_| Outage::Silent {
                 address: Arc::clone(&self.address),
@@ -240,8 +240,8 @@ impl Keeper {
                 address: Arc::clone(&self.address),
                 source,
             })?;
-        match about {
-            Ok(about) => self.look_over(&about)?,
+        match info {
+            Ok(info) => self.check_server(&info)?,
             // The user may lack the permission. The settings are then unknown, which is not an
             // error.
             Err(error) => tracing::debug!(
@@ -253,14 +253,14 @@ impl Keeper {
     }
 
     /// Reads the server's settings: rejects an unsuitable server, and logs risky settings once.
-    fn look_over(&mut self, about: &str) -> Result<(), Outage> {
-        let has = |line: &str| about.lines().any(|told| told == line);
+    fn check_server(&mut self, info: &str) -> Result<(), Outage> {
+        let has = |line: &str| info.lines().any(|info_line| info_line == line);
         let unfit = |why| Outage::Unfit {
             address: Arc::clone(&self.address),
             why,
         };
         if has("loading:1") {
-            return Err(unfit("is still reading its data"));
+            return Err(unfit("is still loading its dataset"));
         }
         if has("role:slave") {
             return Err(unfit("is a replica, which cannot be written to"));
@@ -285,11 +285,11 @@ impl Keeper {
     }
 
     /// Monitors a connection until it is unusable; returns why.
-    async fn tend(&mut self, mut connection: MultiplexedConnection, lost: &Notify) -> &'static str {
+    async fn monitor(&mut self, mut connection: MultiplexedConnection, lost: &Notify) -> &'static str {
         loop {
             tokio::select! {
-                () = lost.notified() => return "it was closed",
-                doubt = self.doubted.recv() => if let Some(Doubt::Demoted) = doubt {
+                () = lost.notified() => return "the connection was closed",
+                report = self.reported.recv() => if let Some(Report::Demoted) = report {
                     return "the server is a replica now";
                 },
                 () = sleep(HEALTH_CHECK_INTERVAL) => {}
@@ -297,33 +297,33 @@ impl Keeper {
             let ping = ::redis::cmd("PING");
             match timeout(self.connect_timeout, ping.query_async::<Value>(&mut connection)).await {
                 Ok(Ok(_)) => {}
-                Ok(Err(_)) => return "the server refuses to talk",
-                Err(_) => return "the server does not answer",
+                Ok(Err(_)) => return "PING failed",
+                Err(_) => return "PING timed out",
             }
         }
     }
 }
 
 /// Receives the messages that the server pushes.
-struct Ear {
+struct PushReceiver {
     feed: Feed,
     lost: Notify,
     /// Set when the connection is closed: its remaining messages must not follow changes from a
     /// later connection.
-    deaf: AtomicBool,
+    is_closed: AtomicBool,
 }
 
-impl Ear {
+impl PushReceiver {
     fn new(feed: Feed) -> Self {
         Self {
             feed,
             lost: Notify::new(),
-            deaf: AtomicBool::new(false),
+            is_closed: AtomicBool::new(false),
         }
     }
 
-    fn hear(&self, push: &PushInfo) {
-        if self.deaf.load(Ordering::Acquire) {
+    fn receive(&self, push: &PushInfo) {
+        if self.is_closed.load(Ordering::Acquire) {
             return;
         }
         match (&push.kind, push.data.as_slice()) {

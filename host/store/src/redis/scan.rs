@@ -15,19 +15,19 @@ use crate::{Entry, Result};
 
 /// The limits of one page.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Page {
+pub(super) struct PageLimits {
     pub(super) entries: usize,
     /// Bytes after which a page is full; the value that exceeds it is still included.
     pub(super) bytes: usize,
 }
 
 /// Small enough that the server can serve other calls between pages.
-pub(super) const PAGE: Page = Page {
+pub(super) const PAGE_LIMITS: PageLimits = PageLimits {
     entries: 512,
     bytes: 1 << 20,
 };
 
-pub(super) async fn scan(store: &RedisStore, prefix: &str, size: Page) -> Result<Vec<Entry>> {
+pub(super) async fn scan(store: &RedisStore, prefix: &str, size: PageLimits) -> Result<Vec<Entry>> {
     // UTF-8 never contains the byte 0xFF, so this sorts after every key with the prefix and before
     // all others.
     let to = [b"(", prefix.as_bytes(), b"\xFF"].concat();
@@ -46,13 +46,13 @@ pub(super) async fn scan(store: &RedisStore, prefix: &str, size: Page) -> Result
     }
 }
 
-struct Read {
+struct PageEntries {
     counter: u64,
     more: bool,
     entries: Vec<Entry>,
 }
 
-async fn page(store: &RedisStore, from: &[u8], to: &[u8], size: Page) -> Result<Read> {
+async fn page(store: &RedisStore, from: &[u8], to: &[u8], size: PageLimits) -> Result<PageEntries> {
     let mut script = SCRIPTS.page.prepare_invoke();
     script.key(VERSIONS).key(INDEX).key(COUNTER);
     script.arg(from).arg(to).arg(size.entries).arg(size.bytes);
@@ -65,7 +65,7 @@ async fn page(store: &RedisStore, from: &[u8], to: &[u8], size: Page) -> Result<
         let entry = scripts::entry(key.clone(), reply.next()?, reply.next()?)?;
         entries.push(entry.ok_or_else(|| scripts::unreadable(key))?);
     }
-    Ok(Read {
+    Ok(PageEntries {
         counter,
         more,
         entries,

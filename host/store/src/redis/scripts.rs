@@ -14,7 +14,7 @@ pub(super) struct Scripts {
     pub(super) acquire: Script,
     pub(super) commit: Script,
     pub(super) get: Script,
-    pub(super) look: Script,
+    pub(super) read_lease: Script,
     pub(super) page: Script,
     pub(super) recheck: Script,
     pub(super) release: Script,
@@ -25,7 +25,7 @@ pub(super) static SCRIPTS: LazyLock<Scripts> = LazyLock::new(|| Scripts {
     acquire: Script::new(include_str!("lua/acquire.lua")),
     commit: Script::new(include_str!("lua/commit.lua")),
     get: Script::new(include_str!("lua/get.lua")),
-    look: Script::new(include_str!("lua/look.lua")),
+    read_lease: Script::new(include_str!("lua/read_lease.lua")),
     page: Script::new(include_str!("lua/page.lua")),
     recheck: Script::new(include_str!("lua/recheck.lua")),
     release: Script::new(include_str!("lua/release.lua")),
@@ -40,7 +40,7 @@ impl Reply {
     pub(super) fn new(value: Value) -> Result<Self> {
         match value {
             Value::Array(parts) => Ok(Self(parts.into_iter())),
-            _ => Err(unreadable("what a script answered")),
+            _ => Err(unreadable("the reply of a Redis script")),
         }
     }
 
@@ -54,34 +54,34 @@ impl Reply {
         match self.0.next() {
             Some(Value::BulkString(bytes)) => Ok(Some(bytes.into())),
             Some(Value::Nil) => Ok(None),
-            _ => Err(unreadable("what a script answered")),
+            _ => Err(unreadable("the reply of a Redis script")),
         }
     }
 
     pub(super) fn text(&mut self) -> Result<String> {
-        self.perhaps_text()?
-            .ok_or_else(|| unreadable("a text that a script answered"))
+        self.optional_text()?
+            .ok_or_else(|| unreadable("a string in the reply of a Redis script"))
     }
 
-    pub(super) fn perhaps_text(&mut self) -> Result<Option<String>> {
+    pub(super) fn optional_text(&mut self) -> Result<Option<String>> {
         let text = self.next()?.map(|bytes| String::from_utf8(bytes.into()));
         text.transpose()
-            .map_err(|_| unreadable("a text that a script answered"))
+            .map_err(|_| unreadable("a string in the reply of a Redis script"))
     }
 
     pub(super) fn number(&mut self) -> Result<u64> {
-        self.perhaps_number()?
-            .ok_or_else(|| unreadable("a number that a script answered"))
+        self.optional_number()?
+            .ok_or_else(|| unreadable("a number in the reply of a Redis script"))
     }
 
     /// The next number; `None` for an empty text.
-    pub(super) fn perhaps_number(&mut self) -> Result<Option<u64>> {
+    pub(super) fn optional_number(&mut self) -> Result<Option<u64>> {
         match self.text()?.as_str() {
             "" => Ok(None),
             number => number
                 .parse()
                 .map(Some)
-                .map_err(|_| unreadable("a number that a script answered")),
+                .map_err(|_| unreadable("a number in the reply of a Redis script")),
         }
     }
 }

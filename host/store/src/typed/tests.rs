@@ -19,14 +19,14 @@ fn note(text: &str) -> Note {
 
 /// An embedded store that records the sizes of batches, and hangs on request.
 #[derive(Debug)]
-struct Watched {
+struct RecordingStore {
     inner: Arc<dyn Store>,
     sizes: Mutex<Vec<usize>>,
     hangs: AtomicBool,
     _dir: tempfile::TempDir,
 }
 
-impl Watched {
+impl RecordingStore {
     async fn new() -> Arc<Self> {
         let dir = tempfile::tempdir().unwrap();
         let inner = crate::open(&format!("file:{}", dir.path().display()))
@@ -40,7 +40,7 @@ impl Watched {
         })
     }
 
-    async fn answer(&self) {
+    async fn hang_if_requested(&self) {
         if self.hangs.load(Ordering::SeqCst) {
             std::future::pending::<()>().await;
         }
@@ -48,19 +48,19 @@ impl Watched {
 }
 
 #[async_trait]
-impl Store for Watched {
+impl Store for RecordingStore {
     async fn get(&self, key: &str) -> crate::Result<Option<Entry>> {
-        self.answer().await;
+        self.hang_if_requested().await;
         self.inner.get(key).await
     }
 
     async fn scan(&self, prefix: &str) -> crate::Result<Vec<Entry>> {
-        self.answer().await;
+        self.hang_if_requested().await;
         self.inner.scan(prefix).await
     }
 
     async fn commit(&self, batch: Batch) -> crate::Result<Vec<u64>> {
-        self.answer().await;
+        self.hang_if_requested().await;
         self.sizes.lock().unwrap().push(batch.changes().len());
         self.inner.commit(batch).await
     }
@@ -68,7 +68,7 @@ impl Store for Watched {
 
 #[tokio::test]
 async fn records_are_loaded_as_they_were_put() {
-    let store = Watched::new().await;
+    let store = RecordingStore::new().await;
     let notes = TypedStore::new(store.clone(), "fw");
     let all = ["b", "a"].map(|key| (format!("notes/{key}"), note(key)));
     notes.put_all(all).await.unwrap();
@@ -90,13 +90,13 @@ async fn records_are_loaded_as_they_were_put() {
         .await
         .unwrap();
     assert_eq!(notes.get::<Note>("notes/a").await.unwrap(), None);
-    let left = notes.get::<Note>("notes/b").await.unwrap().unwrap();
-    assert_eq!(left.value, note("b"));
+    let remaining = notes.get::<Note>("notes/b").await.unwrap().unwrap();
+    assert_eq!(remaining.value, note("b"));
 }
 
 #[tokio::test]
 async fn changes_are_applied_as_a_whole_or_not_at_all() {
-    let notes = TypedStore::new(Watched::new().await, "fw");
+    let notes = TypedStore::new(RecordingStore::new().await, "fw");
     let mut changes = Changes::default();
     changes.put("a", &note("1"), Expect::Absent).unwrap();
     let versions = notes.commit(changes).await.unwrap();
@@ -106,14 +106,14 @@ async fn changes_are_applied_as_a_whole_or_not_at_all() {
     let error = notes.commit(changes).await.unwrap_err();
     assert!(error.is_conflict(), "{error}");
     assert_eq!(notes.get::<Note>("b").await.unwrap(), None);
-    let kept = notes.get::<Note>("a").await.unwrap().unwrap();
-    assert_eq!((kept.value, kept.version), (note("1"), versions[0]));
+    let stored = notes.get::<Note>("a").await.unwrap().unwrap();
+    assert_eq!((stored.value, stored.version), (note("1"), versions[0]));
     assert_eq!(notes.commit(Changes::default()).await.unwrap(), Vec::<u64>::new());
 }
 
 #[tokio::test]
 async fn many_records_are_split_into_batches_by_count_and_size() {
-    let store = Watched::new().await;
+    let store = RecordingStore::new().await;
     let notes = TypedStore::new(store.clone(), "fw");
     let keys = || (0..2500).map(|number| format!("notes/{number}"));
     notes.put_all(keys().map(|key| (key, note("x")))).await.unwrap();
@@ -129,7 +129,7 @@ async fn many_records_are_split_into_batches_by_count_and_size() {
 
 #[tokio::test]
 async fn damaged_record_is_an_error_with_its_key() {
-    let store = Watched::new().await;
+    let store = RecordingStore::new().await;
     store.put("fw/notes/a", "{".into(), Expect::Any).await.unwrap();
     let notes = TypedStore::new(store, "fw");
     for error in [
@@ -152,7 +152,7 @@ async fn damaged_record_is_an_error_with_its_key() {
 
 #[tokio::test]
 async fn every_call_of_a_hanging_store_ends_with_a_timeout() {
-    let store = Watched::new().await;
+    let store = RecordingStore::new().await;
     let timeout = Duration::from_millis(20);
     let notes = TypedStore::new(store.clone(), "fw").with_timeout(timeout);
     store.hangs.store(true, Ordering::SeqCst);
@@ -176,7 +176,7 @@ async fn every_call_of_a_hanging_store_ends_with_a_timeout() {
 
 #[tokio::test]
 async fn term_numbers_count_from_one_for_each_prefix() {
-    let store = Watched::new().await;
+    let store = RecordingStore::new().await;
     let (one, other) = (
         TypedStore::new(store.clone(), "one"),
         TypedStore::new(store, "other"),

@@ -1,6 +1,6 @@
 #![allow(clippy::unwrap_used, clippy::panic)] // Tests may panic.
 
-mod trouble;
+mod failures;
 
 use std::collections::BTreeSet;
 use std::error::Error as _;
@@ -11,11 +11,11 @@ use std::time::{Duration, Instant};
 use bytes::Bytes;
 use transom_testkit::redis::{PASSWORD, RedisServer};
 
-use super::scan::{self, Page};
+use super::scan::{self, PageLimits};
 use crate::{Batch, Config, Error, Expect, Notice, Store, Tls, conformance};
 
 /// The timeout of a recovery; only a lasting failure reaches it.
-const PATIENCE: Duration = Duration::from_secs(20);
+const WAIT_TIMEOUT: Duration = Duration::from_secs(20);
 
 /// A server that keeps its data over a restart.
 fn start_redis() -> RedisServer {
@@ -34,7 +34,7 @@ async fn open(server: &RedisServer) -> Arc<dyn Store> {
 }
 
 /// The concrete type, for functions that the trait does not have.
-fn own(server: &RedisServer) -> super::RedisStore {
+fn redis_store(server: &RedisServer) -> super::RedisStore {
     let settings = ::redis::RedisConnectionInfo::default().set_password(PASSWORD);
     let info = ::redis::IntoConnectionInfo::into_connection_info(format!("redis://{}", server.address()));
     let (call, connect) = (Duration::from_secs(5), Duration::from_secs(2));
@@ -42,14 +42,14 @@ fn own(server: &RedisServer) -> super::RedisStore {
 }
 
 /// An error with all its causes.
-fn whole(error: &Error) -> String {
-    let mut told = error.to_string();
+fn error_text(error: &Error) -> String {
+    let mut message = error.to_string();
     let mut source = error.source();
     while let Some(cause) = source {
-        told = format!("{told}: {cause}");
+        message = format!("{message}: {cause}");
         source = cause.source();
     }
-    told
+    message
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -101,8 +101,12 @@ async fn tls_certificate_is_verified_unless_switched_off() {
     }
 
     // An unknown authority, and no TLS at all.
-    let stranger = self::certificate().2;
-    for config in [with(true, None), with(true, Some(&stranger)), config(&server)] {
+    let other_authority = self::certificate().2;
+    for config in [
+        with(true, None),
+        with(true, Some(&other_authority)),
+        config(&server),
+    ] {
         let refused = config.open().await.unwrap().get("a").await.unwrap_err();
         assert!(matches!(refused, Error::Unavailable { .. }), "{refused:?}");
     }
@@ -135,7 +139,7 @@ async fn databases_share_no_entries_notices_or_leases() {
     let version = two.put("b", "2".into(), Expect::Any).await.unwrap();
     let first = watch.next().await.unwrap();
     assert!(
-        matches!(&first, Notice::Changed { key, version: Some(told) } if key == "b" && *told == version),
+        matches!(&first, Notice::Changed { key, version: Some(found) } if key == "b" && *found == version),
         "{first:?}"
     );
     let hour = Duration::from_hours(1);
@@ -157,7 +161,7 @@ async fn two_daemons_share_entries_notices_and_leases() {
     };
     while watch.next().await.unwrap() != expected {}
     let refused = two.put("a", "2".into(), Expect::Absent).await.unwrap_err();
-    assert!(matches!(refused, Error::Conflict { found: Some(told), .. } if told == version));
+    assert!(matches!(refused, Error::Conflict { found: Some(found), .. } if found == version));
     let lease = one.acquire("l", "one", Duration::from_hours(1)).await.unwrap();
     let refused = two
         .acquire("l", "two", Duration::from_hours(1))
@@ -177,15 +181,15 @@ async fn two_daemons_share_entries_notices_and_leases() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn scan_of_many_pages_is_consistent() {
     let server = start_redis();
-    let store = Arc::new(own(&server));
+    let store = Arc::new(redis_store(&server));
     let put_all = |n: u32| {
         let batch = (0..20).fold(Batch::new(), |batch, key| {
             batch.put(format!("s/{key:02}"), n.to_string(), Expect::Any)
         });
-        let odd = format!("s/{:02}x", n % 20);
+        let repeated_key = format!("s/{:02}x", n % 20);
         let earlier = format!("s/{:02}x", (n + 19) % 20);
         batch
-            .put(odd, n.to_string(), Expect::Any)
+            .put(repeated_key, n.to_string(), Expect::Any)
             .delete(earlier, Expect::Any)
     };
     store.commit(put_all(0)).await.unwrap();
@@ -207,8 +211,11 @@ async fn scan_of_many_pages_is_consistent() {
         if n >= 200 && seen.len() > 10 {
             break;
         }
-        assert!(start.elapsed() < PATIENCE, "the writer wrote during the scans");
-        let page = Page {
+        assert!(
+            start.elapsed() < WAIT_TIMEOUT,
+            "the writer wrote during the scans"
+        );
+        let page = PageLimits {
             entries: 1 + n % 7,
             bytes: 1 + n % 50,
         };
@@ -221,7 +228,7 @@ async fn scan_of_many_pages_is_consistent() {
     }
     done.store(true, Ordering::Relaxed);
     writer.await.unwrap();
-    let big = Page {
+    let big = PageLimits {
         entries: 4,
         bytes: 1 << 20,
     };
@@ -243,15 +250,15 @@ async fn watchers_of_a_huge_batch_get_lagged() {
     });
     store.commit(batch).await.unwrap();
     let version = store.put("k", "".into(), Expect::Any).await.unwrap();
-    let mut told = Vec::new();
+    let mut notices = Vec::new();
     loop {
         match watch.next().await.unwrap() {
             Notice::Changed {
                 key,
-                version: Some(told),
-            } if key == "k" && told == version => break,
-            notice => told.push(notice),
+                version: Some(changed),
+            } if key == "k" && changed == version => break,
+            notice => notices.push(notice),
         }
     }
-    assert_eq!(told, [Notice::Lagged]);
+    assert_eq!(notices, [Notice::Lagged]);
 }
