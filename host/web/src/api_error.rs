@@ -19,10 +19,10 @@ use crate::Problems;
 /// assert_eq!(locked.status(), StatusCode::CONFLICT);
 /// ```
 #[derive(Clone, Debug)]
-pub struct ApiError(Box<Inner>); // Boxed to keep the results of handlers small.
+pub struct ApiError(Box<ErrorParts>); // Boxed to keep the results of handlers small.
 
 #[derive(Clone, Debug)]
-struct Inner {
+struct ErrorParts {
     status: StatusCode,
     headers: Vec<(HeaderName, HeaderValue)>,
     body: Body,
@@ -45,7 +45,7 @@ impl ApiError {
             details: None,
             fields: Map::new(),
         };
-        Self(Box::new(Inner {
+        Self(Box::new(ErrorParts {
             status,
             headers: Vec::new(),
             body,
@@ -130,7 +130,7 @@ impl ApiError {
 
 impl IntoResponse for ApiError {
     fn into_response(self) -> Response {
-        let Inner {
+        let ErrorParts {
             status,
             headers,
             body,

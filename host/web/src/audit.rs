@@ -80,12 +80,12 @@ impl Audit {
             user = self.caller.user.as_deref().unwrap_or("-"),
             client = client.as_deref().unwrap_or("-"),
             method = self.method.as_str(),
-            path = cut(self.uri.path()),
-            query = query.as_deref().map(cut),
+            path = truncated(self.uri.path()),
+            query = query.as_deref().map(truncated),
             status,
-            deployment = started.map(cut),
+            deployment = started.map(truncated),
             milliseconds = self.began.elapsed().as_millis() as u64,
-            "request that may change something"
+            "mutating request"
         );
     }
 }
@@ -98,7 +98,7 @@ impl Drop for Audit {
     }
 }
 
-fn cut(text: &str) -> &str {
+fn truncated(text: &str) -> &str {
     text.char_indices()
         .nth(MAX_CHARS)
         .map_or(text, |(at, _)| &text[..at])
@@ -107,18 +107,18 @@ fn cut(text: &str) -> &str {
 /// Masks the values of a query's parameters that may be secret: those with a suspicious name, and
 /// URLs with credentials.
 fn masked(query: &str) -> String {
-    let mut shown = String::new();
+    let mut parts = String::new();
     for parameter in query.split('&') {
-        if !shown.is_empty() {
-            shown.push('&');
+        if !parts.is_empty() {
+            parts.push('&');
         }
         // Writing into a String does not fail.
         let _ = match parameter.split_once('=') {
-            Some((name, value)) if is_secret(name, value) => write!(shown, "{name}={MASK}"),
-            _ => write!(shown, "{parameter}"),
+            Some((name, value)) if is_secret(name, value) => write!(parts, "{name}={MASK}"),
+            _ => write!(parts, "{parameter}"),
         };
     }
-    shown
+    parts
 }
 
 fn is_secret(name: &str, value: &str) -> bool {
@@ -170,6 +170,6 @@ mod tests {
         ] {
             assert_eq!(masked(query), expected, "{query}");
         }
-        assert_eq!(cut(&"ä".repeat(5000)), "ä".repeat(MAX_CHARS));
+        assert_eq!(truncated(&"ä".repeat(5000)), "ä".repeat(MAX_CHARS));
     }
 }

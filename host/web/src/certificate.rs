@@ -42,19 +42,19 @@ impl TlsPem {
         let key = key(&texts, &names).err();
         let faults: Vec<Error> = chain.into_iter().chain(key).collect();
         if faults.is_empty() {
-            let whole = parsed(&texts, &names, &ring::default_provider());
-            return whole.err().into_iter().collect();
+            let certified_key = parse_certified_key(&texts, &names, &ring::default_provider());
+            return certified_key.err().into_iter().collect();
         }
         faults
     }
 
-    fn parts(&self) -> (Texts, Names) {
+    fn parts(&self) -> (PemTexts, ErrorNames) {
         let [certificate, key] = self.settings;
-        let texts = Texts {
+        let texts = PemTexts {
             certificate: self.certificate.as_bytes().to_vec(),
             key: self.key.reveal().as_bytes().to_vec(),
         };
-        let names = Names {
+        let names = ErrorNames {
             certificate: (certificate, String::new()),
             key: (key, String::new()),
             chain: "the certificate".to_owned(),
@@ -68,8 +68,8 @@ impl TlsPem {
 pub struct Certificate {
     source: Source,
     /// The digest of the files when they were last read.
-    seen: u64,
-    shown: Arc<CurrentCertificate>,
+    digest: u64,
+    current: Arc<CurrentCertificate>,
     config: Arc<ServerConfig>,
 }
 
@@ -111,9 +111,9 @@ impl Certificate {
             key: key.to_owned(),
             hasher: RandomState::new(),
         };
-        let (seen, texts) = files.texts().await?;
+        let (digest, texts) = files.texts().await?;
         let names = files.names();
-        Self::new(Source::Files(files), seen, &texts, &names, protocol)
+        Self::new(Source::Files(files), digest, &texts, &names, protocol)
     }
 
     /// A certificate in memory. `protocol`: as in [`read`](Self::read).
@@ -126,20 +126,26 @@ impl Certificate {
         Self::new(source, 0, &texts, &names, protocol)
     }
 
-    fn new(source: Source, seen: u64, texts: &Texts, names: &Names, protocol: &[u8]) -> Result<Self> {
+    fn new(
+        source: Source,
+        digest: u64,
+        texts: &PemTexts,
+        names: &ErrorNames,
+        protocol: &[u8],
+    ) -> Result<Self> {
         let provider = Arc::new(ring::default_provider());
-        let certified = parsed(texts, names, &provider)?;
-        let shown = Arc::new(CurrentCertificate(ArcSwap::from_pointee(certified)));
+        let certified = parse_certified_key(texts, names, &provider)?;
+        let current = Arc::new(CurrentCertificate(ArcSwap::from_pointee(certified)));
         let versions = ServerConfig::builder_with_provider(provider).with_safe_default_protocol_versions();
-        let versions = versions.map_err(|error| wrong(names.certificate.0, error.to_string()))?;
+        let versions = versions.map_err(|error| invalid_setting(names.certificate.0, error.to_string()))?;
         let mut config = versions
             .with_no_client_auth()
-            .with_cert_resolver(Arc::clone(&shown) as _);
+            .with_cert_resolver(Arc::clone(&current) as _);
         config.alpn_protocols = vec![protocol.to_vec()];
         Ok(Self {
             source,
-            seen,
-            shown,
+            digest,
+            current,
             config: Arc::new(config),
         })
     }
@@ -166,23 +172,23 @@ impl Certificate {
         let Source::Files(files) = &self.source else {
             return;
         };
-        let looked = match files.texts().await {
-            Ok((seen, _)) if seen == self.seen => return,
-            Ok((seen, texts)) => {
-                self.seen = seen;
-                parsed(&texts, &files.names(), self.config.crypto_provider())
+        let reloaded = match files.texts().await {
+            Ok((digest, _)) if digest == self.digest => return,
+            Ok((digest, texts)) => {
+                self.digest = digest;
+                parse_certified_key(&texts, &files.names(), self.config.crypto_provider())
             }
             // 0 differs from the digest of any files, so that they are read again once they are
             // readable.
-            Err(_) if self.seen == 0 => return,
+            Err(_) if self.digest == 0 => return,
             Err(error) => {
-                self.seen = 0;
+                self.digest = 0;
                 Err(error)
             }
         };
-        match looked {
+        match reloaded {
             Ok(certified) => {
-                self.shown.0.store(Arc::new(certified));
+                self.current.0.store(Arc::new(certified));
                 tracing::info!(file = %files.certificate.display(), "certificate reloaded");
             }
             Err(error) => {
@@ -196,13 +202,13 @@ impl Certificate {
 }
 
 /// The texts of the certificate chain and the key, in PEM.
-struct Texts {
+struct PemTexts {
     certificate: Vec<u8>,
     key: Vec<u8>,
 }
 
 /// How errors name the certificate and the key: the setting, and a prefix of the fault.
-struct Names {
+struct ErrorNames {
     certificate: (&'static str, String),
     key: (&'static str, String),
     /// The name of the certificate that the key has to match.
@@ -211,17 +217,17 @@ struct Names {
 
 impl Files {
     /// Reads the texts of the files, with a digest that detects changes without keeping the key.
-    async fn texts(&self) -> Result<(u64, Texts)> {
-        let texts = Texts {
+    async fn texts(&self) -> Result<(u64, PemTexts)> {
+        let texts = PemTexts {
             certificate: read("tls_certificate", &self.certificate).await?,
             key: read("tls_key", &self.key).await?,
         };
-        let seen = self.hasher.hash_one((&texts.certificate, &texts.key)) | 1;
-        Ok((seen, texts))
+        let digest = self.hasher.hash_one((&texts.certificate, &texts.key)) | 1;
+        Ok((digest, texts))
     }
 
-    fn names(&self) -> Names {
-        Names {
+    fn names(&self) -> ErrorNames {
+        ErrorNames {
             certificate: ("tls_certificate", format!("{}: ", self.certificate.display())),
             key: ("tls_key", format!("{}: ", self.key.display())),
             chain: self.certificate.display().to_string(),
@@ -229,7 +235,7 @@ impl Files {
     }
 }
 
-fn chain(texts: &Texts, names: &Names) -> Result<Vec<CertificateDer<'static>>> {
+fn chain(texts: &PemTexts, names: &ErrorNames) -> Result<Vec<CertificateDer<'static>>> {
     let unusable = |what: String| unusable(&names.certificate, &what);
     let chain: std::result::Result<Vec<_>, _> = CertificateDer::pem_slice_iter(&texts.certificate).collect();
     let chain = chain.map_err(|error| unusable(format!("is not PEM: {error}")))?;
@@ -240,7 +246,7 @@ fn chain(texts: &Texts, names: &Names) -> Result<Vec<CertificateDer<'static>>> {
     Ok(chain)
 }
 
-fn key(texts: &Texts, names: &Names) -> Result<PrivateKeyDer<'static>> {
+fn key(texts: &PemTexts, names: &ErrorNames) -> Result<PrivateKeyDer<'static>> {
     // The error omits the text: it may be part of the key.
     PrivateKeyDer::from_pem_slice(&texts.key).map_err(|_| {
         let what = "has no private key; expected one in PEM, not encrypted";
@@ -248,7 +254,11 @@ fn key(texts: &Texts, names: &Names) -> Result<PrivateKeyDer<'static>> {
     })
 }
 
-fn parsed(texts: &Texts, names: &Names, provider: &CryptoProvider) -> Result<CertifiedKey> {
+fn parse_certified_key(
+    texts: &PemTexts,
+    names: &ErrorNames,
+    provider: &CryptoProvider,
+) -> Result<CertifiedKey> {
     let (chain, key) = (chain(texts, names)?, key(texts, names)?);
     CertifiedKey::from_der(chain, key, provider).map_err(|error| match error {
         rustls::Error::InconsistentKeys(_) => {
@@ -259,22 +269,22 @@ fn parsed(texts: &Texts, names: &Names, provider: &CryptoProvider) -> Result<Cer
 }
 
 fn unusable((setting, prefix): &(&'static str, String), what: &str) -> Error {
-    wrong(setting, format!("{prefix}{what}"))
+    invalid_setting(setting, format!("{prefix}{what}"))
 }
 
 async fn read(key: &'static str, file: &Path) -> Result<Vec<u8>> {
-    let unreadable = |error| wrong(key, format!("{} cannot be read: {error}", file.display()));
+    let unreadable = |error| invalid_setting(key, format!("{} cannot be read: {error}", file.display()));
     let size = tokio::fs::metadata(file).await.map_err(unreadable)?.len();
     if size > MAX_FILE_BYTES {
         let what = format!(
             "{} has {size} bytes; expected a PEM file of less than {MAX_FILE_BYTES}",
             file.display()
         );
-        return Err(wrong(key, what));
+        return Err(invalid_setting(key, what));
     }
     tokio::fs::read(file).await.map_err(unreadable)
 }
 
-fn wrong(key: &'static str, what: String) -> Error {
+fn invalid_setting(key: &'static str, what: String) -> Error {
     Error::Certificate { key, what }
 }

@@ -54,7 +54,7 @@ impl From<ForwardError> for ApiError {
 pub struct Forwarder {
     http: reqwest::Client,
     via: HeaderName,
-    own: HeaderValue,
+    own_name: HeaderValue,
     scheme: &'static str,
 }
 
@@ -64,29 +64,29 @@ impl Forwarder {
     /// The timeout of the head of the leader's answer; longer than any wait of a handler.
     pub const ANSWER_TIMEOUT: Duration = Duration::from_mins(1);
 
-    /// Forwards as `own`, this daemon's host and port, which is added to the header `via`.
+    /// Forwards as `own_name`, this daemon's host and port, which is added to the header `via`.
     ///
     /// # Errors
-    /// [`Error::Forwarder`] when `own` is no valid header value.
-    pub fn new(via: HeaderName, own: &str) -> Result<Self> {
-        Self::trusting(via, own, None)
+    /// [`Error::Forwarder`] when `own_name` is no valid header value.
+    pub fn new(via: HeaderName, own_name: &str) -> Result<Self> {
+        Self::with_issuers(via, own_name, None)
     }
 
     /// Like [`new`](Self::new), but over TLS, to daemons whose certificates are one of `issuers`
     /// (PEM) or issued by one.
     ///
     /// # Errors
-    /// [`Error::Forwarder`] when `own` is no valid header value, or `issuers` contains no
+    /// [`Error::Forwarder`] when `own_name` is no valid header value, or `issuers` contains no
     /// certificates.
-    pub fn secured(via: HeaderName, own: &str, issuers: &[u8]) -> Result<Self> {
-        Self::trusting(via, own, Some(issuers))
+    pub fn secured(via: HeaderName, own_name: &str, issuers: &[u8]) -> Result<Self> {
+        Self::with_issuers(via, own_name, Some(issuers))
     }
 
-    fn trusting(via: HeaderName, own: &str, issuers: Option<&[u8]>) -> Result<Self> {
+    fn with_issuers(via: HeaderName, own_name: &str, issuers: Option<&[u8]>) -> Result<Self> {
         // Fails if a provider is already installed, which is then used.
         let _ = rustls::crypto::ring::default_provider().install_default();
         let failed = |source: Box<dyn std::error::Error + Send + Sync>| Error::Forwarder {
-            own: own.to_owned(),
+            own: own_name.to_owned(),
             source,
         };
         let trusted = issuers.map_or(Ok(Vec::new()), reqwest::Certificate::from_pem_bundle);
@@ -98,12 +98,12 @@ impl Forwarder {
             .tls_certs_only(trusted)
             .build()
             .map_err(|error| failed(error.into()))?;
-        let own = HeaderValue::from_str(own).map_err(|error| failed(error.into()))?;
+        let own_name = HeaderValue::from_str(own_name).map_err(|error| failed(error.into()))?;
         let scheme = if issuers.is_some() { "https" } else { "http" };
         Ok(Self {
             http,
             via,
-            own,
+            own_name,
             scheme,
         })
     }
@@ -124,7 +124,7 @@ impl Forwarder {
         body: Bytes,
     ) -> std::result::Result<Response, ForwardError> {
         let hops: Vec<&HeaderValue> = head.headers.get_all(&self.via).iter().collect();
-        if hops.len() >= MAX_HOPS || hops.contains(&&self.own) {
+        if hops.len() >= MAX_HOPS || hops.contains(&&self.own_name) {
             return Err(ForwardError::Loop);
         }
         let path = head.uri.path_and_query().map_or("/", |path| path.as_str());
@@ -142,7 +142,7 @@ impl Forwarder {
                 headers.insert(name, value);
             }
         }
-        headers.append(self.via.clone(), self.own.clone());
+        headers.append(self.via.clone(), self.own_name.clone());
         request_trace::pass_on(&mut headers);
         let sending = self
             .http
@@ -171,7 +171,9 @@ impl Forwarder {
         let mut response = Response::new(Body::empty());
         *response.status_mut() = answer.status();
         *response.headers_mut() = end_to_end(answer.headers());
-        response.headers_mut().append(self.via.clone(), self.own.clone());
+        response
+            .headers_mut()
+            .append(self.via.clone(), self.own_name.clone());
         *response.body_mut() = Body::from_stream(answer.bytes_stream());
         response.extensions_mut().insert(Forwarded);
         Ok(response)

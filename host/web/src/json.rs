@@ -52,9 +52,9 @@ fn shape<'de, T: Deserialize<'de>, D: Deserializer<'de>>(from: D) -> Result<T, A
 where
     D::Error: std::fmt::Display,
 {
-    serde_path_to_error::deserialize(from).map_err(|wrong| {
-        let path = written(wrong.path());
-        ApiError::invalid_json(&Problems::one(path, wrong.inner().to_string()))
+    serde_path_to_error::deserialize(from).map_err(|error| {
+        let path = format_path(error.path());
+        ApiError::invalid_json(&Problems::one(path, error.inner().to_string()))
     })
 }
 
@@ -71,7 +71,7 @@ pub(crate) fn too_large(limit: Option<MaxBody>) -> String {
 }
 
 /// A path as the app API writes it: names after slashes, indexes in parentheses.
-fn written(path: &Path) -> String {
+fn format_path(path: &Path) -> String {
     let mut text = String::new();
     for segment in path {
         match segment {

@@ -8,7 +8,7 @@ use futures::stream;
 use http::{HeaderValue, header};
 
 /// A part of a list is sent when it has grown to this size.
-const CHUNK: usize = 64 << 10;
+const CHUNK_BYTES: usize = 64 << 10;
 
 /// The document `{"<name>":[…]}`. `next` appends the next element to its argument and returns
 /// whether there was one.
@@ -16,17 +16,17 @@ const CHUNK: usize = 64 << 10;
 /// A document that fits into one part has a `Content-Length`. A larger one is never in memory as a
 /// whole: each part is created when the client has received the parts before it.
 pub fn json_list(name: &str, next: impl FnMut(&mut Vec<u8>) -> bool + Send + 'static) -> Response {
-    let mut parts = Parts {
+    let mut chunks = JsonChunks {
         opening: Some(format!("{{\"{name}\":[")),
         first: true,
         next,
         ended: false,
     };
-    let begin = parts.part().unwrap_or_default();
-    let body = if parts.ended {
+    let begin = chunks.next_chunk().unwrap_or_default();
+    let body = if chunks.ended {
         Body::from(begin)
     } else {
-        let rest = std::iter::from_fn(move || parts.part());
+        let rest = std::iter::from_fn(move || chunks.next_chunk());
         let all = std::iter::once(begin).chain(rest);
         Body::from_stream(stream::iter(all.map(Ok::<_, Infallible>)))
     };
@@ -37,34 +37,34 @@ pub fn json_list(name: &str, next: impl FnMut(&mut Vec<u8>) -> bool + Send + 'st
     response
 }
 
-struct Parts<F> {
+struct JsonChunks<F> {
     opening: Option<String>,
     first: bool,
     next: F,
     ended: bool,
 }
 
-impl<F: FnMut(&mut Vec<u8>) -> bool> Parts<F> {
+impl<F: FnMut(&mut Vec<u8>) -> bool> JsonChunks<F> {
     /// The next part; none after the end.
-    fn part(&mut self) -> Option<Bytes> {
+    fn next_chunk(&mut self) -> Option<Bytes> {
         if self.ended {
             return None;
         }
-        let mut part = self.opening.take().map(String::into_bytes).unwrap_or_default();
-        while part.len() < CHUNK {
-            let before = part.len();
+        let mut chunk = self.opening.take().map(String::into_bytes).unwrap_or_default();
+        while chunk.len() < CHUNK_BYTES {
+            let before = chunk.len();
             if !self.first {
-                part.push(b',');
+                chunk.push(b',');
             }
-            if !(self.next)(&mut part) {
-                part.truncate(before);
-                part.extend_from_slice(b"]}");
+            if !(self.next)(&mut chunk) {
+                chunk.truncate(before);
+                chunk.extend_from_slice(b"]}");
                 self.ended = true;
                 break;
             }
             self.first = false;
         }
-        Some(part.into())
+        Some(chunk.into())
     }
 }
 
@@ -101,16 +101,16 @@ mod tests {
             let body = response.into_body();
             let sized = http_body::Body::size_hint(&body).exact().is_some();
             assert_eq!(sized, parts == 1, "{count}");
-            let (mut seen, mut whole) = (0, Vec::new());
+            let (mut count, mut received) = (0, Vec::new());
             let mut sent = body.into_data_stream();
             while let Some(part) = sent.next().await {
                 let part = part.unwrap();
-                assert!(part.len() < CHUNK + 2000, "{}", part.len());
-                whole.extend_from_slice(&part);
-                seen += 1;
+                assert!(part.len() < CHUNK_BYTES + 2000, "{}", part.len());
+                received.extend_from_slice(&part);
+                count += 1;
             }
-            assert_eq!(seen, parts, "{count}");
-            let document: Value = serde_json::from_slice(&whole).unwrap();
+            assert_eq!(count, parts, "{count}");
+            let document: Value = serde_json::from_slice(&received).unwrap();
             let elements = document["all"].as_array().unwrap();
             assert_eq!(elements.len(), count);
             assert!(elements.iter().enumerate().all(|(n, one)| one[0] == n));

@@ -32,20 +32,20 @@ fn text(registry: &Registry) -> Result<String, std::fmt::Error> {
 /// several frameworks: the format requires one description, followed by all samples.
 fn one_family_each(text: &str) -> String {
     let mut families: Vec<Vec<&str>> = Vec::new();
-    let mut places = HashMap::new();
-    let (mut place, mut described) = (None, false);
+    let mut indices = HashMap::new();
+    let (mut index, mut described) = (None, false);
     for line in text.lines() {
         if let Some(help) = line.strip_prefix("# HELP ") {
             let name = help.split(' ').next();
-            let found = *places.entry(name).or_insert(families.len());
+            let found = *indices.entry(name).or_insert(families.len());
             described = found < families.len();
             if !described {
                 families.push(Vec::new());
             }
-            place = Some(found);
+            index = Some(found);
         }
         let repeated = described && line.starts_with("# ");
-        if let Some(family) = place.and_then(|place| families.get_mut(place))
+        if let Some(family) = index.and_then(|index| families.get_mut(index))
             && !repeated
             && line != END
         {

@@ -41,7 +41,7 @@ pub(crate) fn span(method: &Method, route: &str, headers: &HeaderMap) -> Span {
 pub(crate) fn answered(span: &Span, status: u16) {
     span.record("http.response.status_code", status);
     if status >= 500 {
-        trace::failed(span, "error of the server");
+        trace::failed(span, "server error");
     }
 }
 
@@ -99,10 +99,10 @@ mod tests {
         assert_eq!((parts[1], parts[3]), (TRACE, "01"));
         assert_ne!(parts[2], PARENT);
         assert_eq!(passed[&tracestate], "vendor=1");
-        let begun = passed_on(HeaderMap::new());
+        let new_trace = passed_on(HeaderMap::new());
         assert!(
-            begun[&traceparent].to_str().unwrap().ends_with("-01"),
-            "{begun:?}"
+            new_trace[&traceparent].to_str().unwrap().ends_with("-01"),
+            "{new_trace:?}"
         );
     }
 

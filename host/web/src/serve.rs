@@ -29,7 +29,7 @@ use tokio_util::sync::CancellationToken;
 use tower::ServiceExt;
 use transom_common::error_chain;
 
-use self::refusals::{Refusals, Turn};
+use self::refusals::{Refusals, RequestActivity};
 use self::streams::{Budgets, Slot};
 use self::write_deadline::WriteDeadline;
 use crate::json::{self, MaxBody};
@@ -83,19 +83,19 @@ pub struct Disconnect(CancellationToken);
 
 impl Disconnect {
     /// Closes the connection in two seconds, in which the client can still read the end of the body.
-    pub fn soon(&self) {
+    pub fn schedule(&self) {
         self.0.cancel();
     }
 
     /// Returns when the connection has to be closed.
-    async fn due(&self) {
+    async fn elapsed(&self) {
         self.0.cancelled().await;
-        tokio::time::sleep(LAST_WRITES).await;
+        tokio::time::sleep(LAST_WRITES_TIMEOUT).await;
     }
 }
 
 /// How long a client that is being disconnected can read what was already written.
-const LAST_WRITES: Duration = Duration::from_secs(2);
+const LAST_WRITES_TIMEOUT: Duration = Duration::from_secs(2);
 /// The minimum size of hyper's buffer for heads.
 const MIN_HEAD_BYTES: usize = 8192;
 /// The timeout of a TLS handshake.
@@ -121,8 +121,8 @@ pub async fn serve(
     let (name, addr) = (listener.name, listener.local_addr());
     let mut certificate = listener.certificate;
     let acceptor = certificate.as_ref().map(Certificate::acceptor);
-    let mut look = interval(CERTIFICATE_CHECK_INTERVAL);
-    look.set_missed_tick_behavior(MissedTickBehavior::Delay);
+    let mut certificate_check = interval(CERTIFICATE_CHECK_INTERVAL);
+    certificate_check.set_missed_tick_behavior(MissedTickBehavior::Delay);
     let listener =
         TcpListener::from_std(listener.socket).map_err(|source| Error::Bind { name, addr, source })?;
     tracing::info!(listener = name, %addr, tls = acceptor.is_some(), "listening");
@@ -134,7 +134,7 @@ pub async fn serve(
         let accepted = tokio::select! {
             () = token.cancelled() => break,
             Some(_) = connections.join_next(), if !connections.is_empty() => continue,
-            _ = look.tick(), if certificate.is_some() => {
+            _ = certificate_check.tick(), if certificate.is_some() => {
                 if let Some(certificate) = &mut certificate {
                     certificate.reload_if_changed().await;
                 }
@@ -146,25 +146,25 @@ pub async fn serve(
             Ok((stream, client, slot)) => {
                 let (router, acceptor, token) = (router.clone(), acceptor.clone(), token.clone());
                 connections.spawn(async move {
-                    let Some(stream) = spoken_to(stream, client, limits, &token).await else {
+                    let Some(stream) = wait_for_first_byte(stream, client, limits, &token).await else {
                         return;
                     };
-                    let ends = Ends {
+                    let addresses = ConnectionAddresses {
                         client,
                         local: stream.local_addr().unwrap_or(addr),
                     };
                     match acceptor {
-                        None => connection(stream, ends, slot, router, limits, token).await,
+                        None => connection(stream, addresses, slot, router, limits, token).await,
                         Some(acceptor) => {
                             if let Some(stream) = shake_hands(stream, client, acceptor, limits, &token).await
                             {
-                                connection(stream, ends, slot, router, limits, token).await;
+                                connection(stream, addresses, slot, router, limits, token).await;
                             }
                         }
                     }
                 });
             }
-            Err(error) if is_the_clients(&error) => {}
+            Err(error) if is_client_error(&error) => {}
             Err(error) => {
                 tracing::warn!(listener = name, %error, "accepting connections failed; retrying");
                 tokio::time::sleep(ACCEPT_RETRY_INTERVAL).await;
@@ -173,8 +173,8 @@ pub async fn serve(
     }
     drop(listener);
 
-    let all = async { while connections.join_next().await.is_some() {} };
-    if timeout(grace, all).await.is_err() {
+    let closing = async { while connections.join_next().await.is_some() {} };
+    if timeout(grace, closing).await.is_err() {
         tracing::info!(
             listener = name,
             left = connections.len(),
@@ -193,7 +193,7 @@ async fn accept(listener: &TcpListener, budgets: &Budgets) -> io::Result<(TcpStr
 }
 
 /// Whether the connection broke before it was accepted, which is not an error of the listener.
-fn is_the_clients(error: &io::Error) -> bool {
+fn is_client_error(error: &io::Error) -> bool {
     use io::ErrorKind::{ConnectionAborted, ConnectionRefused, ConnectionReset, Interrupted};
     matches!(
         error.kind(),
@@ -202,15 +202,15 @@ fn is_the_clients(error: &io::Error) -> bool {
 }
 
 /// Waits for the first byte with a timeout, because hyper's own timer starts only then.
-async fn spoken_to(
+async fn wait_for_first_byte(
     stream: TcpStream,
     client: SocketAddr,
     limits: Limits,
     token: &CancellationToken,
 ) -> Option<TcpStream> {
     let mut first = [0];
-    let spoke = timeout(limits.header_timeout, stream.peek(&mut first));
-    if !matches!(token.run_until_cancelled(spoke).await?, Ok(Ok(1..))) {
+    let first_byte = timeout(limits.header_timeout, stream.peek(&mut first));
+    if !matches!(token.run_until_cancelled(first_byte).await?, Ok(Ok(1..))) {
         return None;
     }
     if let Err(error) = stream.set_nodelay(true) {
@@ -227,8 +227,8 @@ async fn shake_hands(
     limits: Limits,
     token: &CancellationToken,
 ) -> Option<BufReader<TlsStream<TcpStream>>> {
-    let shaken = timeout(HANDSHAKE_TIMEOUT, acceptor.accept(stream));
-    let stream = match token.run_until_cancelled(shaken).await? {
+    let handshake = timeout(HANDSHAKE_TIMEOUT, acceptor.accept(stream));
+    let stream = match token.run_until_cancelled(handshake).await? {
         Ok(Ok(stream)) => stream,
         Ok(Err(error)) => {
             tracing::debug!(%client, %error, "TLS handshake failed");
@@ -240,21 +240,21 @@ async fn shake_hands(
         }
     };
     let mut stream = BufReader::new(stream);
-    let spoke = timeout(limits.header_timeout, stream.fill_buf());
-    let spoke = matches!(token.run_until_cancelled(spoke).await?, Ok(Ok([_, ..])));
-    spoke.then_some(stream)
+    let first_byte = timeout(limits.header_timeout, stream.fill_buf());
+    let first_byte = matches!(token.run_until_cancelled(first_byte).await?, Ok(Ok([_, ..])));
+    first_byte.then_some(stream)
 }
 
 /// The local and the remote address of a connection.
 #[derive(Clone, Copy, Debug)]
-struct Ends {
+struct ConnectionAddresses {
     client: SocketAddr,
     local: SocketAddr,
 }
 
 async fn connection<S>(
     stream: S,
-    Ends { client, local }: Ends,
+    ConnectionAddresses { client, local }: ConnectionAddresses,
     slot: Slot,
     router: Router,
     limits: Limits,
@@ -262,20 +262,20 @@ async fn connection<S>(
 ) where
     S: AsyncRead + AsyncWrite + Unpin + Send + 'static,
 {
-    let (stopping, turn) = (token.clone(), Turn::default());
+    let (stopping, activity) = (token.clone(), RequestActivity::default());
     let disconnect = Disconnect::default();
-    let of_requests = disconnect.clone();
+    let request_disconnect = disconnect.clone();
     let max_head = limits.max_head.max(MIN_HEAD_BYTES);
     let stream = WriteDeadline::new(TokioIo::new(stream), limits.write_timeout);
-    let stream = Refusals::new(stream, turn.clone(), max_head);
+    let stream = Refusals::new(stream, activity.clone(), max_head);
     let service = service_fn(move |request: hyper::Request<Incoming>| {
         let mut request = request.map(Body::new);
         let extensions = request.extensions_mut();
         extensions.insert(ConnectInfo(client));
         extensions.insert(LocalAddr(local));
-        extensions.insert(of_requests.clone());
-        let (router, token, turn, slot) = (router.clone(), token.clone(), turn.clone(), slot.clone());
-        turn.take();
+        extensions.insert(request_disconnect.clone());
+        let (router, token, activity, slot) = (router.clone(), token.clone(), activity.clone(), slot.clone());
+        activity.begin();
         async move {
             let response = match slot.begin_request() {
                 Ok(()) => {
@@ -284,7 +284,7 @@ async fn connection<S>(
                 }
                 Err(rejection) => rejection.into_response(),
             };
-            Ok::<_, Infallible>(turn.until_written(response))
+            Ok::<_, Infallible>(activity.end_with(response))
         }
     });
     let mut connection = std::pin::pin!(
@@ -302,10 +302,10 @@ async fn connection<S>(
             connection.as_mut().graceful_shutdown();
             tokio::select! {
                 ended = connection.as_mut() => ended,
-                () = disconnect.due() => return,
+                () = disconnect.elapsed() => return,
             }
         }
-        () = disconnect.due() => return,
+        () = disconnect.elapsed() => return,
     };
     if let Err(error) = ended {
         tracing::debug!(%client, error = error_chain(&error), "connection lost");

@@ -13,7 +13,7 @@ use tokio_util::sync::CancellationToken;
 use transom_web::{Access, ApiError, Forwarder, Limits, Listener, guarded, serve};
 
 const VIA: HeaderName = HeaderName::from_static("x-marathon-via");
-const GRACE: Duration = Duration::from_secs(5);
+const SHUTDOWN_GRACE: Duration = Duration::from_secs(5);
 
 struct Server {
     addr: SocketAddr,
@@ -26,13 +26,19 @@ impl Server {
         let listener = Listener::bind("apps", ([127, 0, 0, 1], 0).into()).unwrap();
         let (addr, token) = (listener.local_addr(), CancellationToken::new());
         let router = make(addr);
-        let task = tokio::spawn(serve(listener, router, Limits::default(), token.clone(), GRACE));
+        let task = tokio::spawn(serve(
+            listener,
+            router,
+            Limits::default(),
+            token.clone(),
+            SHUTDOWN_GRACE,
+        ));
         Self { addr, token, task }
     }
 
     /// Forwards everything to `leader`.
     fn standby(leader: SocketAddr) -> Self {
-        Self::start(|own| passing_on(&own.to_string(), leader.to_string()))
+        Self::start(|own| forwarding_router(&own.to_string(), leader.to_string()))
     }
 
     async fn stop(self) {
@@ -41,7 +47,7 @@ impl Server {
     }
 }
 
-fn passing_on(own: &str, leader: String) -> Router {
+fn forwarding_router(own: &str, leader: String) -> Router {
     let forwarder = Forwarder::new(VIA, own).unwrap();
     Router::new().fallback(async move |request: Request| -> Response {
         let (head, body) = request.into_parts();
@@ -128,7 +134,7 @@ async fn origin_of_a_forwarded_request_is_checked_by_the_standby_only() {
     };
     let leader = Server::start(|own| guard(leader(own), "leader.test"));
     let address = leader.addr.to_string();
-    let standby = Server::start(|own| guard(passing_on(&own.to_string(), address), "standby.test"));
+    let standby = Server::start(|own| guard(forwarding_router(&own.to_string(), address), "standby.test"));
     for (origin, site, expected) in [
         ("http://standby.test", "same-origin", 409),
         ("http://evil.test", "cross-site", 403),
@@ -156,9 +162,15 @@ async fn forwarding_loop_is_answered_with_502() {
     let second = Server::standby(first);
     let (token, router) = (
         CancellationToken::new(),
-        passing_on(&first.to_string(), second.addr.to_string()),
+        forwarding_router(&first.to_string(), second.addr.to_string()),
     );
-    let task = tokio::spawn(serve(listener, router, Limits::default(), token.clone(), GRACE));
+    let task = tokio::spawn(serve(
+        listener,
+        router,
+        Limits::default(),
+        token.clone(),
+        SHUTDOWN_GRACE,
+    ));
     for start in [first, second.addr] {
         let answer = client()
             .post(format!("http://{start}/v2/apps"))
@@ -176,10 +188,10 @@ async fn forwarding_loop_is_answered_with_502() {
 
 #[tokio::test]
 async fn unreachable_leader_is_answered_with_502_and_its_address() {
-    let gone = Listener::bind("apps", ([127, 0, 0, 1], 0).into())
+    let unused = Listener::bind("apps", ([127, 0, 0, 1], 0).into())
         .unwrap()
         .local_addr();
-    let standby = Server::standby(gone);
+    let standby = Server::standby(unused);
     let answer = client()
         .get(format!("http://{}/v2/queue", standby.addr))
         .send()
@@ -188,7 +200,7 @@ async fn unreachable_leader_is_answered_with_502_and_its_address() {
     assert_eq!(answer.status().as_u16(), 502);
     let text = answer.text().await.unwrap();
     assert!(
-        text.contains(&gone.to_string()) && text.contains("cannot be reached"),
+        text.contains(&unused.to_string()) && text.contains("cannot be reached"),
         "{text}"
     );
     standby.stop().await;

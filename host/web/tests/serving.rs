@@ -17,7 +17,7 @@ use tokio::task::JoinHandle;
 use tokio_util::sync::CancellationToken;
 use transom_web::{Json, Limits, Listener, serve, with_fallbacks};
 
-const LONG: Duration = Duration::from_secs(20);
+const WAIT_TIMEOUT: Duration = Duration::from_secs(20);
 
 struct Server {
     addr: SocketAddr,
@@ -39,7 +39,7 @@ impl Server {
         Self { addr, token, task }
     }
 
-    async fn say(&self, text: &str) -> TcpStream {
+    async fn send_text(&self, text: &str) -> TcpStream {
         let mut stream = TcpStream::connect(self.addr).await.unwrap();
         stream.write_all(text.as_bytes()).await.unwrap();
         stream
@@ -51,12 +51,12 @@ impl Server {
             "{method} {path} HTTP/1.1\r\nHost: x\r\nConnection: close\r\nContent-Length: {}\r\n\r\n",
             body.len()
         );
-        rest(&mut self.say(&(head + body)).await).await
+        read_to_end(&mut self.send_text(&(head + body)).await).await
     }
 
     async fn stop(self) {
         self.token.cancel();
-        tokio::time::timeout(LONG, self.task)
+        tokio::time::timeout(WAIT_TIMEOUT, self.task)
             .await
             .unwrap()
             .unwrap()
@@ -65,28 +65,28 @@ impl Server {
 }
 
 /// Reads until the server closes the connection.
-async fn rest(stream: &mut TcpStream) -> String {
+async fn read_to_end(stream: &mut TcpStream) -> String {
     let mut bytes = Vec::new();
     // A reset after the answer also counts as a close.
-    let _ = tokio::time::timeout(LONG, stream.read_to_end(&mut bytes))
+    let _ = tokio::time::timeout(WAIT_TIMEOUT, stream.read_to_end(&mut bytes))
         .await
         .unwrap();
     String::from_utf8(bytes).unwrap()
 }
 
 /// Reads until `text` has arrived.
-async fn until(stream: &mut TcpStream, text: &str) -> String {
-    let mut seen = String::new();
-    while !seen.contains(text) {
+async fn read_until(stream: &mut TcpStream, text: &str) -> String {
+    let mut received = String::new();
+    while !received.contains(text) {
         let mut bytes = [0; 1024];
-        let n = tokio::time::timeout(LONG, stream.read(&mut bytes))
+        let n = tokio::time::timeout(WAIT_TIMEOUT, stream.read(&mut bytes))
             .await
             .unwrap()
             .unwrap();
-        assert!(n > 0, "closed after {seen:?}");
-        seen.push_str(std::str::from_utf8(&bytes[..n]).unwrap());
+        assert!(n > 0, "closed after {received:?}");
+        received.push_str(std::str::from_utf8(&bytes[..n]).unwrap());
     }
-    seen
+    received
 }
 
 fn plain() -> Router {
@@ -107,7 +107,7 @@ async fn errors_are_answered_with_status_and_json_message() {
         max_body: 64,
         ..Limits::default()
     };
-    let server = Server::start(plain(), limits, LONG);
+    let server = Server::start(plain(), limits, WAIT_TIMEOUT);
     let cases = [
         ("GET", "/hello", "", "200", "127.0.0.1"),
         ("POST", "/numbers", "[1, 2]", "200", "3"),
@@ -169,11 +169,11 @@ async fn chunked_body_is_limited_in_size() {
             max_body: 64,
             ..Limits::default()
         },
-        LONG,
+        WAIT_TIMEOUT,
     );
     let chunk = format!("32\r\n{}\r\n", "1".repeat(50));
     let head = "POST /numbers HTTP/1.1\r\nHost: x\r\nConnection: close\r\nTransfer-Encoding: chunked\r\n\r\n";
-    let answer = rest(&mut server.say(&format!("{head}{chunk}{chunk}0\r\n\r\n")).await).await;
+    let answer = read_to_end(&mut server.send_text(&format!("{head}{chunk}{chunk}0\r\n\r\n")).await).await;
     assert!(answer.starts_with("HTTP/1.1 413 "), "{answer}");
     assert!(answer.contains(r#"{"message":"#), "{answer}");
     server.stop().await;
@@ -187,11 +187,11 @@ async fn oversized_request_head_is_refused() {
             max_head: 8192,
             ..Limits::default()
         },
-        LONG,
+        WAIT_TIMEOUT,
     );
-    let answer = rest(
+    let answer = read_to_end(
         &mut server
-            .say(&format!(
+            .send_text(&format!(
                 "GET /hello HTTP/1.1\r\nX: {}\r\n\r\n",
                 "x".repeat(20_000)
             ))
@@ -204,15 +204,15 @@ async fn oversized_request_head_is_refused() {
 
 /// Reads one answer to its end.
 async fn answer(stream: &mut TcpStream) -> String {
-    let head = until(stream, "\r\n\r\n").await;
+    let head = read_until(stream, "\r\n\r\n").await;
     let length = head
         .lines()
         .find_map(|line| line.strip_prefix("Content-Length: ")?.parse::<usize>().ok())
         .unwrap();
     let (_, body) = head.split_once("\r\n\r\n").unwrap();
-    let mut rest = vec![0; length - body.len()];
-    stream.read_exact(&mut rest).await.unwrap();
-    head.clone() + std::str::from_utf8(&rest).unwrap()
+    let mut remaining = vec![0; length - body.len()];
+    stream.read_exact(&mut remaining).await.unwrap();
+    head.clone() + std::str::from_utf8(&remaining).unwrap()
 }
 
 #[tokio::test]
@@ -221,7 +221,7 @@ async fn requests_rejected_before_the_router_get_json_errors() {
         max_head: 8192,
         ..Limits::default()
     };
-    let server = Server::start(plain(), limits, LONG);
+    let server = Server::start(plain(), limits, WAIT_TIMEOUT);
     let long = "x".repeat(20_000);
     for (request, status, expected) in [
         (
@@ -238,7 +238,7 @@ async fn requests_rejected_before_the_router_get_json_errors() {
     ] {
         // First on a new connection, then after requests that the router has answered.
         for before in 0..3 {
-            let mut stream = server.say("").await;
+            let mut stream = server.send_text("").await;
             for _ in 0..before {
                 stream
                     .write_all(b"GET /hello HTTP/1.1\r\nHost: x\r\n\r\n")
@@ -264,17 +264,17 @@ async fn silent_client_is_disconnected_after_the_header_timeout() {
         header_timeout: Duration::from_millis(150),
         ..Limits::default()
     };
-    let server = Server::start(plain(), limits, LONG);
+    let server = Server::start(plain(), limits, WAIT_TIMEOUT);
     // Three silent clients: one sends nothing, one sends half a head, one sends nothing after an
     // answer.
     for text in ["", "GET /hello HT", "GET /hello HTTP/1.1\r\nHost: x\r\n\r\n"] {
         let began = Instant::now();
-        rest(&mut server.say(text).await).await;
+        read_to_end(&mut server.send_text(text).await).await;
         assert!(
             began.elapsed() >= Duration::from_millis(140),
             "{text:?}: closed before the timeout"
         );
-        assert!(began.elapsed() < LONG / 2, "{text:?}: closed late");
+        assert!(began.elapsed() < WAIT_TIMEOUT / 2, "{text:?}: closed late");
     }
     server.stop().await;
 }
@@ -287,17 +287,17 @@ async fn connections_over_the_limit_wait_for_a_free_slot() {
             max_connections: 1,
             ..Limits::default()
         },
-        LONG,
+        WAIT_TIMEOUT,
     );
-    let mut first = server.say("GET /hello HTTP/1.1\r\nHost: x\r\n\r\n").await;
-    until(&mut first, "127.0.0.1").await;
+    let mut first = server.send_text("GET /hello HTTP/1.1\r\nHost: x\r\n\r\n").await;
+    read_until(&mut first, "127.0.0.1").await;
     let mut second = server
-        .say("GET /hello HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n")
+        .send_text("GET /hello HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n")
         .await;
     let early = tokio::time::timeout(Duration::from_millis(100), second.readable()).await;
     assert!(early.is_err(), "the first connection still holds the only slot");
     drop(first);
-    assert!(rest(&mut second).await.contains("127.0.0.1"));
+    assert!(read_to_end(&mut second).await.contains("127.0.0.1"));
     server.stop().await;
 }
 
@@ -308,22 +308,26 @@ async fn stopping_ends_streams_cleanly_and_closes_idle_connections() {
         let body = axum::body::Body::from_stream(first.chain(stream::pending()));
         ([("content-type", "text/event-stream")], body).into_response()
     };
-    let server = Server::start(plain().route("/events", get(events)), Limits::default(), LONG);
-    let mut idle = server.say("GET /hello HTTP/1.1\r\nHost: x\r\n\r\n").await;
-    until(&mut idle, "127.0.0.1").await;
+    let server = Server::start(
+        plain().route("/events", get(events)),
+        Limits::default(),
+        WAIT_TIMEOUT,
+    );
+    let mut idle = server.send_text("GET /hello HTTP/1.1\r\nHost: x\r\n\r\n").await;
+    read_until(&mut idle, "127.0.0.1").await;
     let mut silent = TcpStream::connect(server.addr).await.unwrap();
-    let mut open = server.say("GET /events HTTP/1.1\r\nHost: x\r\n\r\n").await;
-    until(&mut open, "data: 1").await;
+    let mut open = server.send_text("GET /events HTTP/1.1\r\nHost: x\r\n\r\n").await;
+    read_until(&mut open, "data: 1").await;
     let began = Instant::now();
     let addr = server.addr;
     server.stop().await;
-    assert!(began.elapsed() < LONG / 4, "shutdown waits for nothing");
+    assert!(began.elapsed() < WAIT_TIMEOUT / 4, "shutdown waits for nothing");
     assert!(
-        rest(&mut open).await.ends_with("0\r\n\r\n"),
+        read_to_end(&mut open).await.ends_with("0\r\n\r\n"),
         "the stream ends with its last chunk"
     );
-    assert_eq!(rest(&mut idle).await, "");
-    assert_eq!(rest(&mut silent).await, "");
+    assert_eq!(read_to_end(&mut idle).await, "");
+    assert_eq!(read_to_end(&mut silent).await, "");
     assert!(TcpStream::connect(addr).await.is_err(), "the port is closed");
 }
 
@@ -336,12 +340,16 @@ async fn stopping_lets_answers_finish_within_the_grace() {
         released.clone().wait_for(|released| *released).await.unwrap();
         "done"
     };
-    let server = Server::start(Router::new().route("/slow", get(slow)), Limits::default(), LONG);
-    let mut client = server.say("GET /slow HTTP/1.1\r\nHost: x\r\n\r\n").await;
+    let server = Server::start(
+        Router::new().route("/slow", get(slow)),
+        Limits::default(),
+        WAIT_TIMEOUT,
+    );
+    let mut client = server.send_text("GET /slow HTTP/1.1\r\nHost: x\r\n\r\n").await;
     entries.recv().await.unwrap();
     server.token.cancel();
     release.send(true).unwrap();
-    assert!(rest(&mut client).await.contains("done"));
+    assert!(read_to_end(&mut client).await.contains("done"));
     server.stop().await;
 }
 
@@ -357,10 +365,10 @@ async fn stopping_closes_connections_after_the_grace_period() {
         Limits::default(),
         Duration::from_millis(50),
     );
-    let mut client = server.say("GET /stuck HTTP/1.1\r\nHost: x\r\n\r\n").await;
+    let mut client = server.send_text("GET /stuck HTTP/1.1\r\nHost: x\r\n\r\n").await;
     entries.recv().await.unwrap();
     server.stop().await;
-    assert_eq!(rest(&mut client).await, "");
+    assert_eq!(read_to_end(&mut client).await, "");
 }
 
 #[test]
@@ -392,7 +400,7 @@ async fn metrics_are_open_metrics() {
     registry.register("transom_web_test", "A count", counter.clone());
     counter.inc();
     let router = transom_web::metrics::router(std::sync::Arc::new(registry));
-    let server = Server::start(router, Limits::default(), LONG);
+    let server = Server::start(router, Limits::default(), WAIT_TIMEOUT);
     let answer = server.ask("GET", "/metrics", "").await;
     assert!(
         answer.contains("transom_web_test_total 1\n") && answer.ends_with("# EOF\n"),
@@ -430,12 +438,12 @@ async fn streams_over_their_budget_do_not_block_requests() {
         max_streams: 2,
         ..Limits::default()
     };
-    let server = Server::start(streams(), limits, LONG);
+    let server = Server::start(streams(), limits, WAIT_TIMEOUT);
     let request = "GET /events HTTP/1.1\r\nHost: x\r\n\r\n";
-    let mut first = server.say(request).await;
-    until(&mut first, "data: 1").await;
-    let mut second = server.say(request).await;
-    until(&mut second, "data: 1").await;
+    let mut first = server.send_text(request).await;
+    read_until(&mut first, "data: 1").await;
+    let mut second = server.send_text(request).await;
+    read_until(&mut second, "data: 1").await;
 
     let rejected = server.ask("GET", "/events", "").await;
     assert!(rejected.starts_with("HTTP/1.1 503"), "{rejected}");
@@ -448,10 +456,13 @@ async fn streams_over_their_budget_do_not_block_requests() {
 
     // The end of a stream makes room for the next one.
     drop(first);
-    let deadline = Instant::now() + LONG;
+    let deadline = Instant::now() + WAIT_TIMEOUT;
     loop {
-        let mut third = server.say(request).await;
-        if until(&mut third, "\r\n\r\n").await.starts_with("HTTP/1.1 200") {
+        let mut third = server.send_text(request).await;
+        if read_until(&mut third, "\r\n\r\n")
+            .await
+            .starts_with("HTTP/1.1 200")
+        {
             break;
         }
         assert!(
@@ -470,14 +481,17 @@ async fn a_client_that_stops_reading_is_disconnected_and_its_slot_freed() {
         write_timeout: Duration::from_millis(200),
         ..Limits::default()
     };
-    let server = Server::start(streams(), limits, LONG);
-    let stalled = server.say("GET /flood HTTP/1.1\r\nHost: x\r\n\r\n").await;
+    let server = Server::start(streams(), limits, WAIT_TIMEOUT);
+    let stalled = server.send_text("GET /flood HTTP/1.1\r\nHost: x\r\n\r\n").await;
     stalled.readable().await.unwrap();
 
-    let deadline = Instant::now() + LONG;
+    let deadline = Instant::now() + WAIT_TIMEOUT;
     loop {
-        let mut next = server.say("GET /events HTTP/1.1\r\nHost: x\r\n\r\n").await;
-        if until(&mut next, "\r\n\r\n").await.starts_with("HTTP/1.1 200") {
+        let mut next = server.send_text("GET /events HTTP/1.1\r\nHost: x\r\n\r\n").await;
+        if read_until(&mut next, "\r\n\r\n")
+            .await
+            .starts_with("HTTP/1.1 200")
+        {
             break;
         }
         assert!(Instant::now() < deadline, "the stalled client still has its slot");

@@ -16,7 +16,7 @@ use tokio::task::JoinHandle;
 use tokio_util::sync::CancellationToken;
 use transom_web::{ApiError, Certificate, Error, Forwarder, Limits, Listener, TlsPem, serve};
 
-const GRACE: Duration = Duration::from_secs(5);
+const SHUTDOWN_GRACE: Duration = Duration::from_secs(5);
 const LIMITS: Limits = Limits {
     max_body: 1 << 20,
     max_head: 64 << 10,
@@ -57,7 +57,7 @@ impl Server {
         let listener = Listener::bind("secured", ([127, 0, 0, 1], 0).into()).unwrap();
         let (addr, token) = (listener.local_addr(), CancellationToken::new());
         let listener = listener.with_certificate(certificate);
-        let task = tokio::spawn(serve(listener, router, LIMITS, token.clone(), GRACE));
+        let task = tokio::spawn(serve(listener, router, LIMITS, token.clone(), SHUTDOWN_GRACE));
         Self { addr, token, task }
     }
 
@@ -102,8 +102,8 @@ async fn port_with_a_certificate_accepts_tls_only() {
     // A silent connection is closed.
     let mut silent = TcpStream::connect(server.addr).await.unwrap();
     let mut rest = Vec::new();
-    let shown_out = tokio::time::timeout(Duration::from_secs(10), silent.read_to_end(&mut rest)).await;
-    assert_eq!(shown_out.unwrap().unwrap(), 0);
+    let closed = tokio::time::timeout(Duration::from_secs(10), silent.read_to_end(&mut rest)).await;
+    assert_eq!(closed.unwrap().unwrap(), 0);
     server.stop().await;
 }
 
@@ -114,7 +114,7 @@ async fn requests_are_passed_on_within_tls() {
     let certificate = read(&dir).await.unwrap();
     let issuers = certificate.issuers().await.unwrap();
     let via = HeaderName::from_static("x-via");
-    let passing_on = |forwarder: Forwarder, leader: SocketAddr| {
+    let forwarding_router = |forwarder: Forwarder, leader: SocketAddr| {
         Router::new().fallback(async move |request: Request| -> Response {
             let (head, _) = request.into_parts();
             match forwarder
@@ -127,7 +127,7 @@ async fn requests_are_passed_on_within_tls() {
         })
     };
     let secured = Forwarder::secured(via.clone(), "own:1", &issuers).unwrap();
-    let standby = Server::start(certificate, passing_on(secured, leader.addr));
+    let standby = Server::start(certificate, forwarding_router(secured, leader.addr));
     let url = format!("https://{}/", standby.addr);
     let answer = client(Some(&pem)).get(&url).send().await.unwrap();
     assert_eq!(
@@ -138,9 +138,12 @@ async fn requests_are_passed_on_within_tls() {
 
     // A client sends nothing to a server with another certificate.
     let (other, _) = certify();
-    let strangers = read(&other).await.unwrap().issuers().await.unwrap();
-    let wary = Forwarder::secured(via.clone(), "own:1", &strangers).unwrap();
-    let standby = Server::start(read(&dir).await.unwrap(), passing_on(wary, leader.addr));
+    let other_issuers = read(&other).await.unwrap().issuers().await.unwrap();
+    let distrusting = Forwarder::secured(via.clone(), "own:1", &other_issuers).unwrap();
+    let standby = Server::start(
+        read(&dir).await.unwrap(),
+        forwarding_router(distrusting, leader.addr),
+    );
     let url = format!("https://{}/", standby.addr);
     let answer = client(Some(&pem)).get(&url).send().await.unwrap();
     assert_eq!(answer.status().as_u16(), 502);
@@ -159,16 +162,16 @@ async fn certificate_errors_name_the_cause() {
     let replace = |file: &str, with: &std::path::Path| {
         std::fs::copy(with, dir.path().join(file)).unwrap();
     };
-    let told = async |expected: &str| {
+    let assert_served = async |expected: &str| {
         let error = read(&dir).await.unwrap_err().to_string();
         assert!(error.contains(expected), "{error}");
     };
     replace("key.pem", &other.path().join("key.pem"));
-    told("is not the key of").await;
+    assert_served("is not the key of").await;
     replace("key.pem", &dir.path().join("cert.pem"));
-    told("`tls_key`").await;
+    assert_served("`tls_key`").await;
     std::fs::remove_file(dir.path().join("cert.pem")).unwrap();
-    told("cannot be read").await;
+    assert_served("cannot be read").await;
 }
 
 #[tokio::test]
@@ -181,10 +184,10 @@ async fn certificate_in_memory_is_served_and_its_faults_are_named() {
         key: key.into(),
     };
     let (certificate, key) = (text(&dir, "cert.pem"), text(&dir, "key.pem"));
-    let good = with(&certificate, &key);
-    assert!(good.problems().is_empty());
-    assert!(!format!("{good:?}").contains("PRIVATE KEY"));
-    for (bad, expected) in [
+    let valid = with(&certificate, &key);
+    assert!(valid.problems().is_empty());
+    assert!(!format!("{valid:?}").contains("PRIVATE KEY"));
+    for (invalid, expected) in [
         (
             with(&certificate, &text(&other, "key.pem")),
             "`key`: is not the key of the certificate",
@@ -195,16 +198,16 @@ async fn certificate_in_memory_is_served_and_its_faults_are_named() {
             "`crt`: has no certificate\n`key`: has no private key",
         ),
     ] {
-        let problems: Vec<String> = bad.problems().iter().map(ToString::to_string).collect();
+        let problems: Vec<String> = invalid.problems().iter().map(ToString::to_string).collect();
         let all: Vec<&str> = problems.iter().map(|it| it.split(';').next().unwrap()).collect();
         assert_eq!(all.join("\n"), expected);
-        assert!(Certificate::from_pem(&bad, b"http/1.1").is_err());
+        assert!(Certificate::from_pem(&invalid, b"http/1.1").is_err());
     }
-    let server = Server::start(Certificate::from_pem(&good, b"http/1.1").unwrap(), hello());
+    let server = Server::start(Certificate::from_pem(&valid, b"http/1.1").unwrap(), hello());
     let url = format!("https://{}/", server.addr);
     let answer = client(Some(&pem)).get(&url).send().await.unwrap();
     assert_eq!(answer.text().await.unwrap(), "hello 127.0.0.1");
-    let stranger = text(&other, "cert.pem");
-    assert!(client(Some(&stranger)).get(&url).send().await.is_err());
+    let other_certificate = text(&other, "cert.pem");
+    assert!(client(Some(&other_certificate)).get(&url).send().await.is_err());
     server.stop().await;
 }

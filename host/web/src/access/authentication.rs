@@ -10,9 +10,9 @@ pub(super) enum Authentication<'a> {
     /// The port has no credentials.
     NoneConfigured,
     /// The request has no credentials.
-    Nothing,
+    Missing,
     /// The request's credentials match no user.
-    Wrong,
+    Invalid,
     /// This user may only read.
     Reader(&'a str),
     /// This user may do everything.

@@ -38,14 +38,14 @@ pub struct Caller {
 
 impl Caller {
     /// The client of a request that the port allows. `trusted`: it comes from a trusted network.
-    pub(super) fn of(shown: Authentication<'_>, trusted: bool, request: &Request) -> Self {
-        let from_daemon = match shown {
+    pub(super) fn of(authentication: Authentication<'_>, trusted: bool, request: &Request) -> Self {
+        let from_daemon = match authentication {
             Authentication::Full(_) => true,
             Authentication::NoneConfigured => trusted,
-            Authentication::Nothing | Authentication::Wrong | Authentication::Reader(_) => false,
+            Authentication::Missing | Authentication::Invalid | Authentication::Reader(_) => false,
         };
         if from_daemon && let Some(client) = named_client(request.headers()) {
-            let user = only(request.headers(), &USER);
+            let user = single_header(request.headers(), &USER);
             return Self {
                 client: Some(client),
                 user: user.map(|user| String::from_utf8_lossy(user).into_owned()),
@@ -54,23 +54,26 @@ impl Caller {
         }
         Self {
             client: peer(request).map(|peer| peer.ip().to_canonical()),
-            user: match shown {
+            user: match authentication {
                 Authentication::Full(user) | Authentication::Reader(user) => Some(user.to_owned()),
-                Authentication::NoneConfigured | Authentication::Nothing | Authentication::Wrong => None,
+                Authentication::NoneConfigured | Authentication::Missing | Authentication::Invalid => None,
             },
-            read_only: matches!(shown, Authentication::Reader(_)),
+            read_only: matches!(authentication, Authentication::Reader(_)),
         }
     }
 }
 
 fn named_client(headers: &HeaderMap) -> Option<IpAddr> {
-    let client: IpAddr = std::str::from_utf8(only(headers, &CLIENT)?).ok()?.parse().ok()?;
+    let client: IpAddr = std::str::from_utf8(single_header(headers, &CLIENT)?)
+        .ok()?
+        .parse()
+        .ok()?;
     Some(client.to_canonical())
 }
 
 /// Returns the value of a header that occurs exactly once. A repeated header is ignored, because
 /// daemons never repeat it.
-fn only<'a>(headers: &'a HeaderMap, name: &HeaderName) -> Option<&'a [u8]> {
+fn single_header<'a>(headers: &'a HeaderMap, name: &HeaderName) -> Option<&'a [u8]> {
     let mut values = headers.get_all(name).iter();
     match (values.next(), values.next()) {
         (Some(value), None) => Some(value.as_bytes()),
@@ -101,30 +104,30 @@ mod tests {
     #[test]
     fn client_headers_are_accepted_from_other_daemons_only() {
         let (full, reader) = (user("full").authorization(), user("reader").authorization());
-        let (here, far) = ("127.0.0.1", "192.0.2.1");
+        let (loopback, remote) = ("127.0.0.1", "192.0.2.1");
         let named = &["203.0.113.7"][..];
         // With credentials; peer, authorization, clients named; expected client and user.
         for (with, peer, authorization, clients, client, user) in [
-            (true, far, Some(&full), named, "203.0.113.7", Some("ann")),
-            (true, here, Some(&full), named, "203.0.113.7", Some("ann")),
+            (true, remote, Some(&full), named, "203.0.113.7", Some("ann")),
+            (true, loopback, Some(&full), named, "203.0.113.7", Some("ann")),
             // On a port with credentials, a trusted network is not enough to recognise a daemon.
-            (true, here, None, named, here, None),
-            (true, far, Some(&reader), named, far, Some("reader")),
-            (false, here, None, named, "203.0.113.7", Some("ann")),
-            (false, far, None, named, far, None),
-            (true, far, Some(&full), &[], far, Some("full")),
-            (true, far, Some(&full), &["nobody"], far, Some("full")),
+            (true, loopback, None, named, loopback, None),
+            (true, remote, Some(&reader), named, remote, Some("reader")),
+            (false, loopback, None, named, "203.0.113.7", Some("ann")),
+            (false, remote, None, named, remote, None),
+            (true, remote, Some(&full), &[], remote, Some("full")),
+            (true, remote, Some(&full), &["nobody"], remote, Some("full")),
             (
                 true,
-                far,
+                remote,
                 Some(&full),
                 &["203.0.113.7", "203.0.113.8"],
-                far,
+                remote,
                 Some("full"),
             ),
             (
                 true,
-                far,
+                remote,
                 Some(&full),
                 &["::ffff:203.0.113.7"],
                 "203.0.113.7",
@@ -147,8 +150,9 @@ mod tests {
                 request = request.header(header::AUTHORIZATION, authorization);
             }
             let (policy, request) = (port.policy(), request.body(Body::empty()).unwrap());
-            let (shown, trusted) = (policy.shown(&request), policy.trusts_network_of(&request));
-            let caller = Caller::of(shown, trusted, &request);
+            let (authentication, trusted) =
+                (policy.authenticate(&request), policy.trusts_network_of(&request));
+            let caller = Caller::of(authentication, trusted, &request);
             let case = format!("credentials: {with}, {peer} {authorization:?} {clients:?}");
             assert_eq!(caller.client, Some(client.parse().unwrap()), "{case}");
             assert_eq!(caller.user.as_deref(), user, "{case}");

@@ -19,7 +19,7 @@ pub struct Credentials {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Presented {
     /// There is no `Authorization` header.
-    Nothing,
+    Missing,
     /// User and password are right.
     Valid,
     /// They are wrong, or the header has another scheme.
@@ -31,10 +31,10 @@ impl Credentials {
     /// credentials is right.
     pub fn presented(&self, headers: &HeaderMap) -> Presented {
         if !headers.contains_key(header::AUTHORIZATION) {
-            return Presented::Nothing;
+            return Presented::Missing;
         }
         match decoded(headers) {
-            Some(shown) if self.is(&shown) => Presented::Valid,
+            Some(presented) if self.matches(&presented) => Presented::Valid,
             _ => Presented::Invalid,
         }
     }
@@ -48,10 +48,10 @@ impl Credentials {
         format!("{}:{}", self.username, self.password.reveal())
     }
 
-    fn is(&self, shown: &[u8]) -> bool {
+    fn matches(&self, presented: &[u8]) -> bool {
         let of = |text: &[u8]| digest::digest(&digest::SHA256, text);
-        let (shown, expected) = (of(shown), of(self.text().as_bytes()));
-        let pairs = shown.as_ref().iter().zip(expected.as_ref());
+        let (presented, expected) = (of(presented), of(self.text().as_bytes()));
+        let pairs = presented.as_ref().iter().zip(expected.as_ref());
         pairs.fold(0, |differing, (a, b)| differing | (a ^ b)) == 0
     }
 }
@@ -60,10 +60,10 @@ impl Credentials {
 /// never valid.
 fn decoded(headers: &HeaderMap) -> Option<Vec<u8>> {
     let mut all = headers.get_all(header::AUTHORIZATION).iter();
-    let (Some(only), None) = (all.next(), all.next()) else {
+    let (Some(value), None) = (all.next(), all.next()) else {
         return None;
     };
-    let (scheme, rest) = only.to_str().ok()?.trim().split_once(' ')?;
+    let (scheme, rest) = value.to_str().ok()?.trim().split_once(' ')?;
     scheme
         .eq_ignore_ascii_case("basic")
         .then(|| STANDARD.decode(rest.trim()).ok())
@@ -90,14 +90,14 @@ mod tests {
             credentials.presented(&headers)
         };
         let basic = |text: &str| format!("Basic {}", STANDARD.encode(text));
-        let right = credentials.authorization();
-        assert_eq!(with(&[]), Presented::Nothing);
-        assert_eq!(with(std::slice::from_ref(&right)), Presented::Valid);
+        let valid = credentials.authorization();
+        assert_eq!(with(&[]), Presented::Missing);
+        assert_eq!(with(std::slice::from_ref(&valid)), Presented::Valid);
         assert_eq!(
             with(&[basic("user:pass:word").replace("Basic", "basic")]),
             Presented::Valid
         );
-        for wrong in [
+        for invalid in [
             basic("user:pass"),
             basic("user:pass:wordy"),
             basic("User:pass:word"),
@@ -107,9 +107,13 @@ mod tests {
             "Bearer x".to_owned(),
             "Basic".to_owned(),
         ] {
-            assert_eq!(with(std::slice::from_ref(&wrong)), Presented::Invalid, "{wrong}");
+            assert_eq!(
+                with(std::slice::from_ref(&invalid)),
+                Presented::Invalid,
+                "{invalid}"
+            );
         }
-        assert_eq!(with(&[right.clone(), right]), Presented::Invalid);
+        assert_eq!(with(&[valid.clone(), valid]), Presented::Invalid);
         assert!(!format!("{credentials:?}").contains("pass:word"));
     }
 }

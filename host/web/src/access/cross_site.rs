@@ -99,16 +99,16 @@ impl Access {
     }
 
     /// Checks a request. `Ok(Some(_))`: it comes from an allowed page of another site.
-    fn judge(&self, request: &Request) -> Result<Option<Origin>, ApiError> {
-        let authority = self.judge_host(request)?;
-        let origin = self.judge_origin(request, authority.as_ref())?;
-        judge_content_type(request)?;
+    fn check(&self, request: &Request) -> Result<Option<Origin>, ApiError> {
+        let authority = self.check_host(request)?;
+        let origin = self.check_origin(request, authority.as_ref())?;
+        check_content_type(request)?;
         Ok(origin)
     }
 
     /// Checks every host name that the request contains, in `Host` and in its target, and returns
     /// the last one.
-    fn judge_host(&self, request: &Request) -> Result<Option<Authority>, ApiError> {
+    fn check_host(&self, request: &Request) -> Result<Option<Authority>, ApiError> {
         let local = request.extensions().get::<LocalAddr>().map(|local| local.0);
         let in_headers = request.headers().get_all(header::HOST).iter();
         let texts = in_headers.map(|value| String::from_utf8_lossy(value.as_bytes()).into_owned());
@@ -118,13 +118,13 @@ impl Access {
         for text in texts.chain(in_target).filter(|text| !text.is_empty()) {
             match Authority::parse(&text) {
                 Some(authority) if self.knows(&authority.host, local) => last = Some(authority),
-                _ => return Err(self.unknown_host(&text)),
+                _ => return Err(self.unknown_host_error(&text)),
             }
         }
         Ok(last)
     }
 
-    fn judge_origin(
+    fn check_origin(
         &self,
         request: &Request,
         authority: Option<&Authority>,
@@ -136,7 +136,7 @@ impl Access {
             match text.parse::<Origin>() {
                 Ok(origin) if authority.is_some_and(|authority| origin.is_of(authority)) => {}
                 Ok(origin) if self.origins.contains(&origin) => allowed = Some(origin),
-                _ => return Err(self.foreign(&format!("Origin: {text}"))),
+                _ => return Err(self.foreign_origin_error(&format!("Origin: {text}"))),
             }
         }
         let changes = (self.changes)(request.method(), request.uri().path());
@@ -146,13 +146,13 @@ impl Access {
         for value in headers.get_all(SEC_FETCH_SITE) {
             if !matches!(value.as_bytes(), b"same-origin" | b"none") {
                 let text = String::from_utf8_lossy(value.as_bytes());
-                return Err(self.foreign(&format!("{SEC_FETCH_SITE}: {text}")));
+                return Err(self.foreign_origin_error(&format!("{SEC_FETCH_SITE}: {text}")));
             }
         }
         Ok(None)
     }
 
-    fn unknown_host(&self, host: &str) -> ApiError {
+    fn unknown_host_error(&self, host: &str) -> ApiError {
         let section = self.section;
         let text = format!(
             "{host:?} is not a host name of this port, so a web page may have sent the request (DNS rebinding). If clients \
@@ -161,7 +161,7 @@ impl Access {
         ApiError::new(StatusCode::MISDIRECTED_REQUEST, text)
     }
 
-    fn foreign(&self, header: &str) -> ApiError {
+    fn foreign_origin_error(&self, header: &str) -> ApiError {
         let section = self.section;
         let text = format!(
             "A web page of another site sent this request ({header:?}). If pages of that site may use this port, add its \
@@ -183,7 +183,7 @@ fn is_followed_link(request: &Request) -> bool {
 }
 
 /// Rejects bodies that are not JSON: a page can post forms and plain text without a preflight.
-fn judge_content_type(request: &Request) -> Result<(), ApiError> {
+fn check_content_type(request: &Request) -> Result<(), ApiError> {
     let reads = matches!(*request.method(), Method::GET | Method::HEAD | Method::OPTIONS);
     if reads || request.body().is_end_stream() {
         return Ok(());
@@ -218,7 +218,7 @@ pub fn guarded(router: Router, access: Access) -> Router {
 }
 
 async fn guard(access: &Access, request: Request, next: Next) -> Response {
-    let origin = match access.judge(&request) {
+    let origin = match access.check(&request) {
         Ok(None) => return next.run(request).await,
         Ok(Some(origin)) => origin,
         Err(refused) => {
@@ -228,7 +228,7 @@ async fn guard(access: &Access, request: Request, next: Next) -> Response {
                 peer = ?peer.map(|peer| peer.0),
                 status = refused.status().as_u16(),
                 reason = refused.message(),
-                "request refused"
+                "request rejected"
             );
             return refused.into_response();
         }
@@ -244,15 +244,17 @@ async fn guard(access: &Access, request: Request, next: Next) -> Response {
 
 /// The answer to a preflight.
 fn preflight(request: &Request) -> Option<Response> {
-    let asked = request.headers();
-    if request.method() != Method::OPTIONS || !asked.contains_key(header::ACCESS_CONTROL_REQUEST_METHOD) {
+    let request_headers = request.headers();
+    if request.method() != Method::OPTIONS
+        || !request_headers.contains_key(header::ACCESS_CONTROL_REQUEST_METHOD)
+    {
         return None;
     }
     let mut response = StatusCode::NO_CONTENT.into_response();
     let headers = response.headers_mut();
     headers.insert(header::ACCESS_CONTROL_ALLOW_METHODS, METHODS);
     headers.insert(header::ACCESS_CONTROL_MAX_AGE, PREFLIGHT_AGE);
-    if let Some(wanted) = asked.get(header::ACCESS_CONTROL_REQUEST_HEADERS) {
+    if let Some(wanted) = request_headers.get(header::ACCESS_CONTROL_REQUEST_HEADERS) {
         headers.insert(header::ACCESS_CONTROL_ALLOW_HEADERS, wanted.clone());
     }
     Some(response)

@@ -111,24 +111,24 @@ impl AccessPolicy {
     /// # Errors
     /// Why the request is rejected.
     pub fn check(&self, requirement: Requirement, changes: bool, request: &Request) -> Result<(), Denial> {
-        match (requirement, self.shown(request)) {
+        match (requirement, self.authenticate(request)) {
             (_, Authentication::Reader(_)) if changes => Err(Denial::ReadOnly),
             (Requirement::Nothing, _) | (_, Authentication::Full(_) | Authentication::Reader(_)) => Ok(()),
-            (_, Authentication::Wrong) => Err(Denial::Unauthorized),
+            (_, Authentication::Invalid) => Err(Denial::Unauthorized),
             (Requirement::NetworkOrCredentials, _)
             | (Requirement::Credentials, Authentication::NoneConfigured)
                 if self.trusts_network_of(request) =>
             {
                 Ok(())
             }
-            (_, Authentication::Nothing) => Err(Denial::Unauthorized),
+            (_, Authentication::Missing) => Err(Denial::Unauthorized),
             (_, Authentication::NoneConfigured) => Err(Denial::UntrustedNetwork),
         }
     }
 
     /// Compares the request with both pairs of credentials, even if the first one matches, so that
     /// the time does not reveal which one did.
-    pub(super) fn shown(&self, request: &Request) -> Authentication<'_> {
+    pub(super) fn authenticate(&self, request: &Request) -> Authentication<'_> {
         let compared = |credentials: &Option<Credentials>| {
             let credentials = credentials.as_ref();
             credentials.map(|credentials| credentials.presented(request.headers()))
@@ -141,8 +141,8 @@ impl AccessPolicy {
             (_, Some(Presented::Valid)) => {
                 Authentication::Reader(self.reader.as_ref().map_or("", |it| &it.username))
             }
-            (Some(Presented::Nothing), _) | (_, Some(Presented::Nothing)) => Authentication::Nothing,
-            _ => Authentication::Wrong,
+            (Some(Presented::Missing), _) | (_, Some(Presented::Missing)) => Authentication::Missing,
+            _ => Authentication::Invalid,
         }
     }
 
@@ -198,7 +198,7 @@ impl AccessPolicy {
                     );
                     return (rules.rejection)(&policy, denial, request.uri().path());
                 }
-                let authentication = policy.shown(&request);
+                let authentication = policy.authenticate(&request);
                 let trusted = policy.trusts_network_of(&request);
                 let caller = Caller::of(authentication, trusted, &request);
                 request.extensions_mut().insert(caller.clone());
@@ -256,7 +256,7 @@ mod tests {
             username: "r".to_owned(),
             password: "q".into(),
         };
-        let shown = reader.authorization();
+        let authorization = reader.authorization();
         let port = PortConfig {
             credentials: Some(credentials()),
             reader: Some(reader),
@@ -288,7 +288,7 @@ mod tests {
                     ("DELETE", Err(Denial::ReadOnly)),
                     ("get", Err(Denial::ReadOnly)),
                 ] {
-                    let request = ask(method, peer, &shown);
+                    let request = ask(method, peer, &authorization);
                     let changes = (AccessRules::DEFAULT.changes)(request.method(), "/");
                     let found = policy.check(requirement, changes, &request);
                     assert_eq!(found, expected, "{requirement:?} {method} {peer}");
@@ -297,8 +297,8 @@ mod tests {
                 assert_eq!(policy.check(requirement, true, &full), Ok(()));
             }
         }
-        let wrong = ask("GET", "192.0.2.1", "Basic cjpw");
-        let found = policy.check(Requirement::NetworkOrCredentials, false, &wrong);
+        let invalid = ask("GET", "192.0.2.1", "Basic cjpw");
+        let found = policy.check(Requirement::NetworkOrCredentials, false, &invalid);
         assert_eq!(
             found,
             Err(Denial::Unauthorized),
@@ -346,21 +346,21 @@ mod tests {
     #[tokio::test]
     async fn requests_are_answered_by_credentials_and_network() {
         use LoopbackTrust::{UnlessBoth, UnlessCredentials, UnlessNetworks};
-        let right = credentials().authorization();
-        let (right, wrong) = (Some(right.as_str()), Some("Basic dTp4"));
-        let (here, near, far) = ("127.0.0.1", "::ffff:10.0.0.1", "192.0.2.1");
+        let valid = credentials().authorization();
+        let (valid, invalid) = (Some(valid.as_str()), Some("Basic dTp4"));
+        let (local, lan, remote) = ("127.0.0.1", "::ffff:10.0.0.1", "192.0.2.1");
         let some = &["10.0.0.0/8"][..];
-        // Trust in loopback, credentials, networks; peer, credentials of the request: status.
+        // Trust in local, credentials, networks; peer, credentials of the request: status.
         for (trust, with, networks, cases) in [
             (
                 UnlessCredentials,
                 false,
                 &[][..],
                 &[
-                    (here, None, 200),
-                    (near, None, 403),
-                    (far, right, 403),
-                    (here, wrong, 200),
+                    (local, None, 200),
+                    (lan, None, 403),
+                    (remote, valid, 403),
+                    (local, invalid, 200),
                 ][..],
             ),
             (
@@ -368,10 +368,10 @@ mod tests {
                 false,
                 some,
                 &[
-                    (here, None, 200),
-                    (near, None, 200),
-                    (far, None, 403),
-                    (far, right, 403),
+                    (local, None, 200),
+                    (lan, None, 200),
+                    (remote, None, 403),
+                    (remote, valid, 403),
                 ],
             ),
             (
@@ -379,10 +379,10 @@ mod tests {
                 true,
                 &[],
                 &[
-                    (here, None, 401),
-                    (here, right, 200),
-                    (far, right, 200),
-                    (far, wrong, 401),
+                    (local, None, 401),
+                    (local, valid, 200),
+                    (remote, valid, 200),
+                    (remote, invalid, 401),
                 ],
             ),
             (
@@ -390,10 +390,10 @@ mod tests {
                 true,
                 some,
                 &[
-                    (here, None, 401),
-                    (near, None, 200),
-                    (near, wrong, 401),
-                    (far, right, 200),
+                    (local, None, 401),
+                    (lan, None, 200),
+                    (lan, invalid, 401),
+                    (remote, valid, 200),
                 ],
             ),
             (
@@ -401,43 +401,43 @@ mod tests {
                 true,
                 &[],
                 &[
-                    (here, None, 200),
-                    (here, wrong, 401),
-                    (near, None, 401),
-                    (near, right, 200),
+                    (local, None, 200),
+                    (local, invalid, 401),
+                    (lan, None, 401),
+                    (lan, valid, 200),
                 ],
             ),
             (
                 UnlessBoth,
                 false,
                 some,
-                &[(here, None, 200), (near, None, 200), (far, right, 403)],
+                &[(local, None, 200), (lan, None, 200), (remote, valid, 403)],
             ),
             (
                 UnlessBoth,
                 true,
                 some,
                 &[
-                    (here, None, 401),
-                    (near, None, 200),
-                    (near, wrong, 401),
-                    (here, right, 200),
+                    (local, None, 401),
+                    (lan, None, 200),
+                    (lan, invalid, 401),
+                    (local, valid, 200),
                 ],
             ),
             (
                 UnlessNetworks,
                 false,
                 some,
-                &[(here, None, 403), (near, None, 200)],
+                &[(local, None, 403), (lan, None, 200)],
             ),
-            (UnlessNetworks, true, &[], &[(here, None, 200), (near, None, 401)]),
+            (UnlessNetworks, true, &[], &[(local, None, 200), (lan, None, 401)]),
         ] {
             let policy = policy(trust, with, networks);
-            for (peer, shown, expected) in cases {
+            for (peer, authorization, expected) in cases {
                 assert_eq!(
-                    status(&policy, Some(peer), *shown).await,
+                    status(&policy, Some(peer), *authorization).await,
                     *expected,
-                    "{trust:?}, credentials: {with}, {networks:?}, {peer}, {shown:?}"
+                    "{trust:?}, credentials: {with}, {networks:?}, {peer}, {authorization:?}"
                 );
             }
         }
@@ -445,7 +445,7 @@ mod tests {
 
     #[test]
     fn requirement_of_a_path_determines_the_needed_credentials() {
-        let here = || {
+        let loopback = || {
             let mut request = Request::new(Body::empty());
             let peer = SocketAddr::from(([127, 0, 0, 1], 1));
             request.extensions_mut().insert(ConnectInfo(peer));
@@ -464,7 +464,7 @@ mod tests {
             ),
         ] {
             let policy = policy(LoopbackTrust::UnlessBoth, with, &[]);
-            let found = policy.check(requirement, true, &here());
+            let found = policy.check(requirement, true, &loopback());
             assert_eq!(found, expected, "{requirement:?}, credentials: {with}");
         }
     }

@@ -17,7 +17,7 @@ use crate::serve::body_limited;
 use crate::{Certificate, Error, Forwarder, Limits, Listener, Result, TlsPem, serve};
 
 /// The ALPN protocol.
-const HTTP: &[u8] = b"http/1.1";
+const HTTP_ALPN: &[u8] = b"http/1.1";
 
 /// The files of a port's certificate.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -135,8 +135,8 @@ impl PortConfig {
         let (mut certificate, mut issuers) = (None, None);
         if let Some(tls) = &self.tls {
             let read = match tls {
-                Tls::Files(files) => Certificate::read(&files.certificate, &files.key, HTTP).await?,
-                Tls::Pem(pem) => Certificate::from_pem(pem, HTTP)?,
+                Tls::Files(files) => Certificate::read(&files.certificate, &files.key, HTTP_ALPN).await?,
+                Tls::Pem(pem) => Certificate::from_pem(pem, HTTP_ALPN)?,
             };
             issuers = Some(read.issuers().await?);
             certificate = Some(read);

@@ -4,7 +4,7 @@
 //! answers 400, 414 or 431 with an empty body and has no hook for it. [`Refusals`] sits between
 //! hyper and the connection and adds the body of an [`ApiError`](crate::ApiError) to these answers.
 //! The router's answers stay unchanged: hyper sends an answer itself only while the router handles
-//! no request, which [`Turn`] tracks.
+//! no request, which [`RequestActivity`] tracks.
 
 use std::io::{self, IoSlice};
 use std::pin::Pin;
@@ -22,64 +22,64 @@ use crate::guarded_body::guarded;
 
 /// Whether the router handles a request of this connection. Cheap to clone.
 #[derive(Clone, Debug, Default)]
-pub(super) struct Turn(Arc<State>);
+pub(super) struct RequestActivity(Arc<State>);
 
 #[derive(Debug, Default)]
 struct State {
     /// True from a request's arrival until its answer has been sent.
-    taken: AtomicBool,
+    in_progress: AtomicBool,
     /// Whether the answer is complete; the next flush sends it.
-    over: AtomicBool,
+    is_answered: AtomicBool,
 }
 
-impl Turn {
+impl RequestActivity {
     /// Marks that the router receives a request.
-    pub(super) fn take(&self) {
-        self.0.over.store(false, Ordering::Relaxed);
-        self.0.taken.store(true, Ordering::Relaxed);
+    pub(super) fn begin(&self) {
+        self.0.is_answered.store(false, Ordering::Relaxed);
+        self.0.in_progress.store(true, Ordering::Relaxed);
     }
 
     /// Ends the turn when the answer's body is dropped.
-    pub(super) fn until_written(&self, response: Response<Body>) -> Response<Body> {
+    pub(super) fn end_with(&self, response: Response<Body>) -> Response<Body> {
         let end = EndOfAnswer(self.clone());
         response.map(|body| guarded(body, end))
     }
 
-    fn is_taken(&self) -> bool {
-        self.0.taken.load(Ordering::Relaxed)
+    fn is_in_progress(&self) -> bool {
+        self.0.in_progress.load(Ordering::Relaxed)
     }
 
     /// Marks that everything written has been sent.
     fn flushed(&self) {
-        if self.0.over.load(Ordering::Relaxed) {
-            self.0.taken.store(false, Ordering::Relaxed);
+        if self.0.is_answered.load(Ordering::Relaxed) {
+            self.0.in_progress.store(false, Ordering::Relaxed);
         }
     }
 }
 
 /// Marks the answer complete when it is dropped.
-struct EndOfAnswer(Turn);
+struct EndOfAnswer(RequestActivity);
 
 impl Drop for EndOfAnswer {
     fn drop(&mut self) {
-        self.0.0.over.store(true, Ordering::Relaxed);
+        self.0.0.is_answered.store(true, Ordering::Relaxed);
     }
 }
 
 /// A connection that adds a body to hyper's rejections.
 pub(super) struct Refusals<S> {
     inner: S,
-    turn: Turn,
+    activity: RequestActivity,
     max_head: usize,
     /// The unwritten rest of the replacement, and the length of the original answer.
     pending: Option<(Bytes, usize)>,
 }
 
 impl<S> Refusals<S> {
-    pub(super) fn new(inner: S, turn: Turn, max_head: usize) -> Self {
+    pub(super) fn new(inner: S, activity: RequestActivity, max_head: usize) -> Self {
         Self {
             inner,
-            turn,
+            activity,
             max_head,
             pending: None,
         }
@@ -89,16 +89,16 @@ impl<S> Refusals<S> {
 impl<S: Write + Unpin> Refusals<S> {
     /// Writes the replacement if `text` is a rejection; `None` otherwise.
     fn poll_refusal(&mut self, context: &mut Context<'_>, text: &[u8]) -> Poll<Option<io::Result<usize>>> {
-        if self.pending.is_none() && !self.turn.is_taken() {
-            self.pending = with_body(text, self.max_head).map(|whole| (whole, text.len()));
+        if self.pending.is_none() && !self.activity.is_in_progress() {
+            self.pending = with_body(text, self.max_head).map(|replacement| (replacement, text.len()));
         }
-        let Some((left, length)) = &mut self.pending else {
+        let Some((replacement, length)) = &mut self.pending else {
             return Poll::Ready(None);
         };
-        while left.has_remaining() {
-            match ready!(Pin::new(&mut self.inner).poll_write(context, left)) {
+        while replacement.has_remaining() {
+            match ready!(Pin::new(&mut self.inner).poll_write(context, replacement)) {
                 Ok(0) => return Poll::Ready(Some(Err(io::ErrorKind::WriteZero.into()))),
-                Ok(written) => left.advance(written),
+                Ok(written) => replacement.advance(written),
                 Err(error) => return Poll::Ready(Some(Err(error))),
             }
         }
@@ -170,7 +170,7 @@ impl<S: Write + Unpin> Write for Refusals<S> {
 
     fn poll_flush(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<io::Result<()>> {
         // hyper flushes when it has nothing left to write.
-        self.turn.flushed();
+        self.activity.flushed();
         Pin::new(&mut self.inner).poll_flush(context)
     }
 
@@ -188,14 +188,17 @@ mod tests {
     #[test]
     fn only_empty_refusals_get_a_body() {
         let refusal = "HTTP/1.1 431 Request Header Fields Too Large\r\nContent-Length: 0\r\nDate: x\r\n\r\n";
-        let whole = String::from_utf8(with_body(refusal.as_bytes(), 9000).unwrap().into()).unwrap();
-        let (head, body) = whole.split_once("\r\n\r\n").unwrap();
+        let rewritten = String::from_utf8(with_body(refusal.as_bytes(), 9000).unwrap().into()).unwrap();
+        let (head, body) = rewritten.split_once("\r\n\r\n").unwrap();
         assert!(
             head.contains(&format!("\r\nContent-Length: {}\r\n", body.len())),
-            "{whole}"
+            "{rewritten}"
         );
-        assert!(head.contains("\r\nContent-Type: application/json\r\n"), "{whole}");
-        assert!(body.contains("larger than the 9000 bytes"), "{whole}");
+        assert!(
+            head.contains("\r\nContent-Type: application/json\r\n"),
+            "{rewritten}"
+        );
+        assert!(body.contains("larger than the 9000 bytes"), "{rewritten}");
         for other in [
             "HTTP/1.1 404 Not Found\r\nContent-Length: 0\r\n\r\n",
             "HTTP/1.1 400 Bad Request\r\nContent-Length: 2\r\n\r\n{}",

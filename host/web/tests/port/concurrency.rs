@@ -20,7 +20,7 @@ async fn requests_beyond_the_maximum_get_503_and_streams_do_not_count() {
     // `/slow` reports that it has begun, then waits until the test opens the gate.
     let (began, mut starts) = mpsc::unbounded_channel();
     let gate = Arc::new(Semaphore::new(0));
-    let slow = {
+    let gated = {
         let gate = Arc::clone(&gate);
         move || {
             let (began, gate) = (began.clone(), Arc::clone(&gate));
@@ -37,7 +37,7 @@ async fn requests_beyond_the_maximum_get_503_and_streams_do_not_count() {
         ([("content-type", "text/event-stream")], Body::from_stream(events)).into_response()
     };
     let router = Router::new()
-        .route("/slow", get(slow))
+        .route("/slow", get(gated))
         .route("/fast", get(async || "fast"))
         .route("/events", get(events));
     let mut config = PortConfig::new("apps", 0);
@@ -91,7 +91,7 @@ async fn requests_beyond_the_maximum_get_503_and_streams_do_not_count() {
 #[tokio::test]
 async fn callers_of_a_limited_router_share_the_limits_of_the_port() {
     let (began, mut starts) = mpsc::unbounded_channel();
-    let slow = move || {
+    let gated = move || {
         let began = began.clone();
         async move {
             began.send(()).unwrap();
@@ -99,7 +99,7 @@ async fn callers_of_a_limited_router_share_the_limits_of_the_port() {
         }
     };
     let router = Router::new()
-        .route("/slow", get(slow))
+        .route("/slow", get(gated))
         .route("/echo", post(async |body: Bytes| body));
     let mut config = PortConfig::new("apps", 0);
     config.limits.max_requests = Some(1);

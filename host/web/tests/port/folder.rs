@@ -78,7 +78,7 @@ async fn paths_that_leave_the_folder_and_folders_are_not_found() {
         "/socket",
     ] {
         // Sent as raw text, because an HTTP client would resolve the dots first.
-        let answer = port.say(&format!("GET {path} HTTP/1.1")).await;
+        let answer = port.send_line(&format!("GET {path} HTTP/1.1")).await;
         assert!(answer.starts_with("HTTP/1.1 404"), "{path}: {answer}");
         assert!(answer.contains(r#"{"message":"Not found: /"#), "{path}: {answer}");
     }

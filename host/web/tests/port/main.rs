@@ -25,7 +25,7 @@ use transom_web::{AccessRules, ApiError, BoundPort, Credentials, PortConfig};
 const VIA: HeaderName = HeaderName::from_static("x-via");
 
 /// The timeout of everything that a test waits for.
-const LONG: Duration = Duration::from_secs(20);
+const WAIT_TIMEOUT: Duration = Duration::from_secs(20);
 
 /// A served port.
 struct Port {
@@ -42,7 +42,10 @@ impl Port {
 
     fn serve(port: BoundPort, router: Router, rules: AccessRules) -> Self {
         let _ = rustls::crypto::ring::default_provider().install_default();
-        let client = Client::builder().no_proxy().tls_certs_only([]).timeout(LONG);
+        let client = Client::builder()
+            .no_proxy()
+            .tls_certs_only([])
+            .timeout(WAIT_TIMEOUT);
         let (addr, token) = (port.addr(), CancellationToken::new());
         Self {
             addr,
@@ -58,19 +61,19 @@ impl Port {
     }
 
     /// Sends the head of a request as it is and returns the whole answer.
-    async fn say(&self, line: &str) -> String {
+    async fn send_line(&self, line: &str) -> String {
         let mut stream = TcpStream::connect(self.addr).await.unwrap();
         let head = format!("{line}\r\nHost: localhost\r\nConnection: close\r\n\r\n");
         stream.write_all(head.as_bytes()).await.unwrap();
         let mut answer = String::new();
         let read = stream.read_to_string(&mut answer);
-        tokio::time::timeout(LONG, read).await.unwrap().unwrap();
+        tokio::time::timeout(WAIT_TIMEOUT, read).await.unwrap().unwrap();
         answer
     }
 
     async fn stop(self) {
         self.token.cancel();
-        let ended = tokio::time::timeout(LONG, self.task).await;
+        let ended = tokio::time::timeout(WAIT_TIMEOUT, self.task).await;
         ended.unwrap().unwrap().unwrap();
     }
 }

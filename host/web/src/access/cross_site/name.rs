@@ -104,7 +104,7 @@ impl FromStr for AllowedHost {
     type Err = String;
 
     fn from_str(text: &str) -> Result<Self, String> {
-        let wrong = || {
+        let invalid = || {
             format!(
                 "{text:?} is not a host name; expected a name such as \"transom.example.com\" or \"*.example.com\", or an \
                  address such as \"10.0.0.5\", without scheme and port"
@@ -113,7 +113,7 @@ impl FromStr for AllowedHost {
         if let Some(parent) = text.strip_prefix("*.") {
             return match Host::parse(parent) {
                 Some(Host::Name(name)) => Ok(Self(Pattern::Below(format!(".{name}")))),
-                _ => Err(wrong()),
+                _ => Err(invalid()),
             };
         }
         // An IPv6 address is accepted with and without brackets.
@@ -121,7 +121,7 @@ impl FromStr for AllowedHost {
             Ok(address) => Some(Host::Address(address.to_canonical())),
             Err(_) => Host::parse(text),
         };
-        host.map(|host| Self(Pattern::Exactly(host))).ok_or_else(wrong)
+        host.map(|host| Self(Pattern::Exactly(host))).ok_or_else(invalid)
     }
 }
 
@@ -149,12 +149,12 @@ impl Origin {
     /// Whether a page of this origin was loaded from `authority`. The scheme is ignored: behind a
     /// proxy that terminates TLS the schemes of page and request differ.
     pub(super) fn is_of(&self, authority: &Authority) -> bool {
-        self.host == authority.host && self.port == beyond_default(&self.scheme, authority.port)
+        self.host == authority.host && self.port == non_default_port(&self.scheme, authority.port)
     }
 }
 
 /// Returns the port, or `None` if it is the scheme's default.
-fn beyond_default(scheme: &str, port: Option<u16>) -> Option<u16> {
+fn non_default_port(scheme: &str, port: Option<u16>) -> Option<u16> {
     let default = match scheme {
         "http" => Some(80),
         "https" => Some(443),
@@ -167,20 +167,20 @@ impl FromStr for Origin {
     type Err = String;
 
     fn from_str(text: &str) -> Result<Self, String> {
-        let wrong = || {
+        let invalid = || {
             format!(
                 "{text:?} is not an origin; expected scheme, host and port as browsers send them, such as \
                  \"https://ui.example.com\" or \"http://10.0.0.5:3000\", without a path"
             )
         };
-        let (scheme, authority) = text.split_once("://").ok_or_else(wrong)?;
+        let (scheme, authority) = text.split_once("://").ok_or_else(invalid)?;
         let is_scheme = |char: char| char.is_ascii_alphanumeric() || matches!(char, '+' | '-' | '.');
         if scheme.is_empty() || !scheme.chars().all(is_scheme) {
-            return Err(wrong());
+            return Err(invalid());
         }
         let scheme = scheme.to_ascii_lowercase();
-        let Authority { host, port } = Authority::parse(authority).ok_or_else(wrong)?;
-        let port = beyond_default(&scheme, port);
+        let Authority { host, port } = Authority::parse(authority).ok_or_else(invalid)?;
+        let port = non_default_port(&scheme, port);
         Ok(Self { scheme, host, port })
     }
 }
@@ -307,18 +307,18 @@ mod tests {
             let error = text.parse::<AllowedHost>().unwrap_err();
             assert!(error.contains("without scheme and port"), "{error}");
         }
-        let shown = ["A.b", "*.X.y", "::1"].map(|text| text.parse::<AllowedHost>().unwrap().to_string());
-        assert_eq!(shown, ["a.b", "*.x.y", "[::1]"]);
+        let displayed = ["A.b", "*.X.y", "::1"].map(|text| text.parse::<AllowedHost>().unwrap().to_string());
+        assert_eq!(displayed, ["a.b", "*.x.y", "[::1]"]);
     }
 
     #[test]
     fn origins_are_scheme_host_and_port() {
-        for (text, shown) in [
+        for (text, displayed) in [
             ("http://ui.example.com", "http://ui.example.com"),
             ("HTTPS://UI.example.com:443", "https://ui.example.com"),
             ("http://[::1]:3000", "http://[::1]:3000"),
         ] {
-            assert_eq!(text.parse::<Origin>().unwrap().to_string(), shown);
+            assert_eq!(text.parse::<Origin>().unwrap().to_string(), displayed);
         }
         for text in [
             "null",

@@ -245,12 +245,12 @@ async fn pages_of_allowed_origins_may_read_answers() {
     assert!(header("access-control-expose-headers").contains("transom-next-offset"));
     assert_eq!(header("vary"), "origin");
 
-    let asks = [
+    let preflight_headers = [
         origin,
         ("access-control-request-method", "PUT"),
         ("access-control-request-headers", "content-type"),
     ];
-    let answer = ask("OPTIONS", &asks, "").await;
+    let answer = ask("OPTIONS", &preflight_headers, "").await;
     assert_eq!(answer.status().as_u16(), 204);
     let header = |name: &str| answer.headers()[name].to_str().unwrap().to_owned();
     assert_eq!(header("access-control-allow-origin"), origin.1);
@@ -258,11 +258,11 @@ async fn pages_of_allowed_origins_may_read_answers() {
     assert!(header("access-control-allow-methods").contains("PUT"));
 
     // Answers to the port's own pages have no CORS headers.
-    let own = ask(
+    let same_origin = ask(
         "GET",
         &[("host", "localhost"), ("origin", "http://localhost")],
         "",
     )
     .await;
-    assert!(!own.headers().contains_key("access-control-allow-origin"));
+    assert!(!same_origin.headers().contains_key("access-control-allow-origin"));
 }
