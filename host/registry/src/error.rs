@@ -19,5 +19,5 @@ pub enum Error {
     },
     /// The runtime is shutting down, or a task panicked.
     #[error("the registry client failed during startup")]
-    Broke,
+    Panicked,
 }

@@ -10,7 +10,7 @@ pub struct Registries {
     /// Interval at which tags are resolved again, and maximum delay of a retry.
     pub refresh: Duration,
     /// Timeout of connecting, and of the time between two reads.
-    pub silence: Duration,
+    pub idle_timeout: Duration,
     /// Timeout of a whole fetch.
     pub timeout: Duration,
     /// Registries and redirect targets that may be contacted without TLS: `host` or `host:port`, as
@@ -26,7 +26,7 @@ impl Default for Registries {
     fn default() -> Self {
         Registries {
             refresh: Duration::from_mins(5),
-            silence: Duration::from_secs(10),
+            idle_timeout: Duration::from_secs(10),
             timeout: Duration::from_mins(2),
             plain_http: Vec::new(),
             authorities: Vec::new(),

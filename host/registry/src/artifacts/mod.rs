@@ -238,10 +238,10 @@ mod tests {
             store.save(kind, &content).unwrap();
             assert_eq!(store.load(kind, &name).unwrap(), Some(content), "written again");
         }
-        let again = ArtifactStore::open(Some(&private));
+        let reopened = ArtifactStore::open(Some(&private));
         let name = digest(b"Component");
-        assert!(again.load(Kind::Component, &name).unwrap().is_some());
-        assert!(again.load(Kind::Manifest, &name).unwrap().is_none());
+        assert!(reopened.load(Kind::Component, &name).unwrap().is_some());
+        assert!(reopened.load(Kind::Manifest, &name).unwrap().is_none());
     }
 
     #[test]

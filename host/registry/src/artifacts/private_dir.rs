@@ -21,7 +21,7 @@ use std::{
 use nix::{fcntl::OFlag, unistd::geteuid};
 
 /// Age at which temporary files of a killed writer are removed.
-const ABANDONED: Duration = Duration::from_hours(1);
+const ABANDONED_AGE: Duration = Duration::from_hours(1);
 
 /// The directory. It is checked again for each file.
 #[derive(Debug)]
@@ -39,7 +39,7 @@ impl PrivateDir {
         builder.recursive(true).mode(0o700).create(dir)?;
         // A user who can write to the parent could replace the directory. Links are not followed.
         for dir in [Some(dir), dir.parent()].into_iter().flatten() {
-            private(dir, &fs::symlink_metadata(dir)?, fs::Metadata::is_dir)?;
+            check_private(dir, &fs::symlink_metadata(dir)?, fs::Metadata::is_dir)?;
         }
         Ok(PrivateDir {
             dir: dir.to_owned(),
@@ -55,23 +55,26 @@ impl PrivateDir {
         max_files: usize,
         max_total_bytes: u64,
     ) -> io::Result<PrivateDir> {
-        let opened = PrivateDir::open(dir, max_files, max_total_bytes)?;
-        for above in fs::canonicalize(dir)?.ancestors().skip(2) {
-            let meta = fs::metadata(above)?;
+        let private_dir = PrivateDir::open(dir, max_files, max_total_bytes)?;
+        for ancestor in fs::canonicalize(dir)?.ancestors().skip(2) {
+            let meta = fs::metadata(ancestor)?;
             let (owner, mode) = (meta.uid(), meta.mode());
             if owner != 0 && owner != geteuid().as_raw() {
-                return Err(wrong(format!("{} belongs to user {owner}", above.display())));
+                return Err(permission_error(format!(
+                    "{} belongs to user {owner}",
+                    ancestor.display()
+                )));
             }
             // In a sticky directory such as /tmp only the owner of a file may rename it.
             if mode & 0o002 != 0 && mode & 0o1000 == 0 {
-                return Err(wrong(format!(
+                return Err(permission_error(format!(
                     "every user can write to {} (mode {:03o}; run chmod o-w on it)",
-                    above.display(),
+                    ancestor.display(),
                     mode & 0o777
                 )));
             }
         }
-        Ok(opened)
+        Ok(private_dir)
     }
 
     pub(super) fn path(&self, name: &str) -> PathBuf {
@@ -89,11 +92,11 @@ impl PrivateDir {
             Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
             other => other?,
         };
-        private(&path, &file.metadata()?, fs::Metadata::is_file)?;
+        check_private(&path, &file.metadata()?, fs::Metadata::is_file)?;
         let mut content = Vec::new();
         (&file).take(max_bytes + 1).read_to_end(&mut content)?;
         if content.len() as u64 > max_bytes {
-            return Err(wrong(format!(
+            return Err(permission_error(format!(
                 "{} has more than {max_bytes} bytes",
                 path.display()
             )));
@@ -104,8 +107,8 @@ impl PrivateDir {
 
     /// Writes the parts as one file, which replaces the previous one.
     pub(super) fn write(&self, name: &str, parts: &[&[u8]]) -> io::Result<()> {
-        static NEXT: AtomicU64 = AtomicU64::new(0);
-        let number = NEXT.fetch_add(1, Relaxed);
+        static NEXT_TEMPORARY: AtomicU64 = AtomicU64::new(0);
+        let number = NEXT_TEMPORARY.fetch_add(1, Relaxed);
         let temporary = self.path(&format!(".{name}.{}.{number}", std::process::id()));
         let written = write_new(&temporary, parts).and_then(|()| fs::rename(&temporary, self.path(name)));
         if written.is_err() {
@@ -134,7 +137,7 @@ impl PrivateDir {
             let modified = meta.modified().unwrap_or(SystemTime::UNIX_EPOCH);
             if entry.file_name().to_string_lossy().starts_with('.') {
                 let age = SystemTime::now().duration_since(modified).unwrap_or_default();
-                if age > ABANDONED {
+                if age > ABANDONED_AGE {
                     let _ = fs::remove_file(entry.path());
                 }
             } else {
@@ -144,12 +147,12 @@ impl PrivateDir {
         // Keeps the youngest files, as many as both limits allow.
         files.sort_unstable_by(|a, b| b.cmp(a));
         let mut total = 0_u64;
-        let kept = files.iter().take(self.max_files).take_while(|(.., size)| {
+        let newest = files.iter().take(self.max_files).take_while(|(.., size)| {
             total = total.saturating_add(*size);
             total <= self.max_total_bytes
         });
-        let kept = kept.count();
-        for (_, path, _) in &files[kept..] {
+        let kept_count = newest.count();
+        for (_, path, _) in &files[kept_count..] {
             match fs::remove_file(path) {
                 Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error),
                 _ => {}
@@ -172,12 +175,15 @@ fn write_new(path: &Path, parts: &[&[u8]]) -> io::Result<()> {
 }
 
 /// Checks the file type, the owner and the mode.
-fn private(path: &Path, meta: &fs::Metadata, kind: fn(&fs::Metadata) -> bool) -> io::Result<()> {
+fn check_private(path: &Path, meta: &fs::Metadata, kind: fn(&fs::Metadata) -> bool) -> io::Result<()> {
     if !kind(meta) {
-        return Err(wrong(format!("{} has an unexpected file type", path.display())));
+        return Err(permission_error(format!(
+            "{} has an unexpected file type",
+            path.display()
+        )));
     }
     if meta.uid() != geteuid().as_raw() {
-        return Err(wrong(format!(
+        return Err(permission_error(format!(
             "{} belongs to user {}",
             path.display(),
             meta.uid()
@@ -185,7 +191,7 @@ fn private(path: &Path, meta: &fs::Metadata, kind: fn(&fs::Metadata) -> bool) ->
     }
     if meta.mode() & 0o077 != 0 {
         let mode = meta.mode() & 0o777;
-        return Err(wrong(format!(
+        return Err(permission_error(format!(
             "{} is accessible to other users (mode {mode:03o}; run chmod go= on it)",
             path.display()
         )));
@@ -193,7 +199,7 @@ fn private(path: &Path, meta: &fs::Metadata, kind: fn(&fs::Metadata) -> bool) ->
     Ok(())
 }
 
-fn wrong(message: String) -> io::Error {
+fn permission_error(message: String) -> io::Error {
     io::Error::new(io::ErrorKind::PermissionDenied, message)
 }
 
@@ -293,9 +299,9 @@ mod tests {
         PrivateDir::open_below_own(&dir, 9, 100).unwrap();
         for (mode, refused) in [(0o777, true), (0o1777, false), (0o775, false)] {
             fs::set_permissions(&shared, fs::Permissions::from_mode(mode)).unwrap();
-            let opened = PrivateDir::open_below_own(&dir, 9, 100);
-            assert_eq!(opened.is_err(), refused, "{mode:o}");
-            if let Err(error) = opened {
+            let private_dir = PrivateDir::open_below_own(&dir, 9, 100);
+            assert_eq!(private_dir.is_err(), refused, "{mode:o}");
+            if let Err(error) = private_dir {
                 let error = error.to_string();
                 assert!(
                     error.contains("every user can write to") && error.contains("shared"),

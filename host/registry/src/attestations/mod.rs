@@ -152,7 +152,7 @@ pub(crate) fn statement(envelope: &Envelope) -> Result<Value, AttestationError> 
 
 fn payload(envelope: &Envelope) -> Result<Vec<u8>, AttestationError> {
     if envelope.payload_type != STATEMENT {
-        return Err(AttestationError::Payload(text(&envelope.payload_type)));
+        return Err(AttestationError::Payload(bounded_line(&envelope.payload_type)));
     }
     BASE64_STANDARD
         .decode(&envelope.payload)
@@ -180,14 +180,14 @@ fn pre_authentication_encoding(payload_type: &str, payload: &[u8]) -> Vec<u8> {
 fn summary(kind: &str, predicate: &Value) -> Attestation {
     let first = |pointers: &[&str]| {
         let found = pointers.iter().find_map(|it| predicate.pointer(it)?.as_str());
-        found.map(text)
+        found.map(bounded_line)
     };
     let packages = ["packages", "components"]
         .iter()
         .find_map(|it| predicate.get(it)?.as_array())
         .map(|it| it.len() as u64);
     Attestation {
-        kind: text(kind),
+        kind: bounded_line(kind),
         signed_by: None,
         builder: first(&["/runDetails/builder/id", "/builder/id"]),
         source: first(&[
@@ -201,7 +201,7 @@ fn summary(kind: &str, predicate: &Value) -> Attestation {
 }
 
 /// Puts a text on one line and bounds its length, because the registry controls it.
-pub(crate) fn text(of: &str) -> String {
+pub(crate) fn bounded_line(of: &str) -> String {
     one_line(of).chars().take(MAX_TEXT).collect()
 }
 

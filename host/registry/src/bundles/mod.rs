@@ -80,7 +80,9 @@ impl Bundle {
         let malformed = |error: &dyn std::fmt::Display| BundleError::Malformed(one_line(&error.to_string()));
         let document: Document = serde_json::from_slice(bytes).map_err(|error| malformed(&error))?;
         if document.media_type != BUNDLE {
-            return Err(BundleError::Type(attestations::text(&document.media_type)));
+            return Err(BundleError::Type(attestations::bounded_line(
+                &document.media_type,
+            )));
         }
         let content = match (document.dsse_envelope, document.message_signature) {
             (Some(envelope), None) => Content::Statement(envelope),
@@ -160,7 +162,7 @@ fn not_verified(material: &Value) -> Vec<String> {
         (has("/tlogEntries"), "transparency log"),
         (has("/timestampVerificationData/rfc3161Timestamps"), "timestamp"),
     ];
-    let found = parts.into_iter().filter(|(there, _)| *there);
+    let found = parts.into_iter().filter(|(is_present, _)| *is_present);
     found.map(|(_, name)| name.to_owned()).collect()
 }
 

@@ -121,7 +121,7 @@ fn bundle_written_by_sigstores_library_is_verified() {
 #[test]
 fn bundle_with_another_key_image_or_kind_is_rejected() {
     let own = image(Vec::new()).digest();
-    let elsewhere = digest_of(b"another");
+    let other_digest = digest_of(b"another");
     let mut changed = statement(file!("p256.key"), &own, SIGNED);
     let other = statement(file!("p256.key"), &own, "https://slsa.dev/provenance/v1");
     changed["dsseEnvelope"]["signatures"] = other["dsseEnvelope"]["signatures"].clone();
@@ -133,7 +133,10 @@ fn bundle_with_another_key_image_or_kind_is_rejected() {
             statement(file!("other.key"), &own, SIGNED),
             "none of the configured keys",
         ),
-        (statement(file!("p256.key"), &elsewhere, SIGNED), "another image"),
+        (
+            statement(file!("p256.key"), &other_digest, SIGNED),
+            "another image",
+        ),
         (message(file!("other.key"), "{}"), "none of the configured keys"),
         (message(file!("p256.key"), "another"), "another image"),
         (changed, "none of the configured keys"),
@@ -144,7 +147,7 @@ fn bundle_with_another_key_image_or_kind_is_rejected() {
         let error = check(&[&bundle]).unwrap_err().to_string();
         assert!(error.contains(expected), "{bundle}: {error}");
     }
-    assert_eq!(check(&[]), Err(SignatureError::NoneThere));
+    assert_eq!(check(&[]), Err(SignatureError::NoSignature));
 }
 
 #[test]

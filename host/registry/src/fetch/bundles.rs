@@ -15,7 +15,7 @@ use transom_common::text::one_line;
 use super::pull::Puller;
 use crate::{
     bundles::BUNDLE,
-    oci::{self, FetchError, MAX_IMAGE_MANIFEST, NextPage, Source, Wanted},
+    oci::{self, FetchError, FileRequest, MAX_IMAGE_MANIFEST, NextPage, Source},
 };
 
 /// Maximum number of bundles of an image that are read: the newest ones.
@@ -43,18 +43,18 @@ struct Referrer {
 }
 
 /// The request for a list, or for a page of it.
-fn wanted(path: &str, most: u64) -> Wanted<'_> {
-    Wanted {
+fn list_request(path: &str, max_bytes: u64) -> FileRequest<'_> {
+    FileRequest {
         what: LIST,
         path,
         accept: INDEX,
-        most,
+        max_bytes,
     }
 }
 
 /// Returns the entries of a list that are bundles.
 fn entries(source: &Source, list: &[u8]) -> Result<Vec<Referrer>, FetchError> {
-    let invalid = |message: &str| FetchError::Answer {
+    let invalid = |message: &str| FetchError::InvalidAnswer {
         what: LIST,
         host: source.registry().to_owned(),
         message: one_line(message),
@@ -79,15 +79,18 @@ impl Puller {
     ) -> Result<Vec<String>, FetchError> {
         let listed = match self.referrers(source, image).await {
             // Registries without the API answer with various errors.
-            Err(error) if !error.passes() => {
+            Err(error) if !error.is_temporary() => {
                 let tag = format!("manifests/{}", image.replace(':', "-"));
-                let list = self.client().get(source, wanted(&tag, MAX_IMAGE_MANIFEST)).await;
+                let list = self
+                    .client()
+                    .get(source, list_request(&tag, MAX_IMAGE_MANIFEST))
+                    .await;
                 list.and_then(|list| entries(source, &list))
             }
             other => other,
         };
         let mut found = match listed {
-            Err(FetchError::NotThere { .. }) => Vec::new(),
+            Err(FetchError::NotFound { .. }) => Vec::new(),
             other => other?,
         };
         // Bundles without a time are the oldest.
@@ -104,42 +107,45 @@ impl Puller {
         let first = self.client().address(source, &path)?;
         let list = self
             .client()
-            .page(source, &first, wanted(&path, MAX_IMAGE_MANIFEST));
+            .page(source, &first, list_request(&path, MAX_IMAGE_MANIFEST));
         let (list, mut next) = list.await?;
         let mut found = entries(source, &list)?;
-        let left_out = |page: &str, why: &str| tracing::warn!(%source, page, "further referrers of an image are left out: {why}");
-        let mut read = BTreeSet::from([first]);
+        let warn_incomplete = |page: &str, why: &str| tracing::warn!(%source, page, "the list of an image's referrers is incomplete: {why}");
+        let mut read_pages = BTreeSet::from([first]);
         let mut bytes = list.len() as u64;
         loop {
             let page = match next {
                 NextPage::None => return Ok(found),
                 NextPage::At(page) => page,
                 NextPage::Elsewhere(link) => {
-                    left_out(&link, "the next page is not at the registry of the source");
+                    warn_incomplete(&link, "the next page is not at the registry of the source");
                     return Ok(found);
                 }
             };
-            if read.contains(&page) {
-                left_out(page.as_str(), "the list leads to a page that was read");
+            if read_pages.contains(&page) {
+                warn_incomplete(page.as_str(), "the list links to a page that was already read");
                 return Ok(found);
             }
-            if read.len() >= MAX_PAGES || bytes >= MAX_LIST {
+            if read_pages.len() >= MAX_PAGES || bytes >= MAX_LIST {
                 let limit = format!("it has more than {MAX_PAGES} pages or {MAX_LIST} bytes");
-                left_out(page.as_str(), &limit);
+                warn_incomplete(page.as_str(), &limit);
                 return Ok(found);
             }
-            let most = MAX_IMAGE_MANIFEST.min(MAX_LIST - bytes);
-            let answer = self.client().page(source, &page, wanted(&path, most)).await;
-            read.insert(page.clone());
+            let max_bytes = MAX_IMAGE_MANIFEST.min(MAX_LIST - bytes);
+            let answer = self
+                .client()
+                .page(source, &page, list_request(&path, max_bytes))
+                .await;
+            read_pages.insert(page.clone());
             match answer.and_then(|(list, next)| Ok((entries(source, &list)?, list.len(), next))) {
                 Ok((more, length, following)) => {
                     found.extend(more);
                     bytes += length as u64;
                     next = following;
                 }
-                Err(error) if error.passes() => return Err(error),
+                Err(error) if error.is_temporary() => return Err(error),
                 Err(error) => {
-                    left_out(page.as_str(), &error.to_string());
+                    warn_incomplete(page.as_str(), &error.to_string());
                     return Ok(found);
                 }
             }
@@ -158,8 +164,8 @@ impl Puller {
         for manifest in manifests {
             match self.bundle(source, image, manifest).await {
                 Ok(bundle) => bundles.push(bundle),
-                Err(error) if error.passes() => return Err(error),
-                Err(error) => tracing::warn!(%source, manifest, "a sigstore bundle is left out: {error}"),
+                Err(error) if error.is_temporary() => return Err(error),
+                Err(error) => tracing::warn!(%source, manifest, "sigstore bundle ignored: {error}"),
             }
         }
         Ok(bundles)
@@ -167,7 +173,7 @@ impl Puller {
 
     async fn bundle(&self, source: &Source, image: &str, digest: &str) -> Result<String, FetchError> {
         let what = "a sigstore bundle";
-        let unusable = |message: String| FetchError::Answer {
+        let unusable = |message: String| FetchError::InvalidAnswer {
             what,
             host: source.registry().to_owned(),
             message: one_line(&message),
@@ -190,7 +196,7 @@ impl Puller {
                 "its layers are of types {types:?}, expected one of {BUNDLE}"
             )));
         };
-        let layer = oci::described(&manifest.layers[0])?;
+        let layer = oci::layer_of(&manifest.layers[0])?;
         if layer.size > MAX_BUNDLE {
             return Err(FetchError::TooLong {
                 what,

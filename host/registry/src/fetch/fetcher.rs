@@ -41,7 +41,7 @@ struct Shared {
     refresh: Duration,
     timeout: Duration,
     /// Wakes the fetcher when a fetch is due.
-    due: Notify,
+    fetch_due: Notify,
     /// Wakes the task of the plugin directory when a fetch has succeeded or failed.
     updated: Notify,
 }
@@ -62,7 +62,7 @@ impl Sources {
                 Puller::new(Arc::new(registries), reserved, image_cache, trust)
             })
             .await
-            .map_err(|_| Error::Broke)??
+            .map_err(|_| Error::Panicked)??
         };
         Ok(Sources(Arc::new(Shared {
             schedule: Mutex::default(),
@@ -71,27 +71,27 @@ impl Sources {
             metrics,
             refresh,
             timeout,
-            due: Notify::new(),
+            fetch_due: Notify::new(),
             updated: Notify::new(),
         })))
     }
 
     /// Returns the state of a plugin's component. For a new request, it loads an earlier image from
     /// the cache and schedules a fetch. It never waits for a registry.
-    pub async fn want(&self, name: &str, request: FetchRequest) -> FetchState {
-        if !self.schedule().has(name, &request) {
-            let known = self.schedule().fetched_from(name, &request);
-            let have = match known {
-                Some(known) => Some(known),
+    pub async fn request(&self, name: &str, request: FetchRequest) -> FetchState {
+        if !self.schedule().is_current(name, &request) {
+            let scheduled = self.schedule().fetched_from(name, &request);
+            let previous = match scheduled {
+                Some(scheduled) => Some(scheduled),
                 None => self.0.puller.image_cache().last_admitted(&request.source).await,
             };
-            let settled = request.source.digest().is_some()
-                && have
-                    .as_ref()
-                    .is_some_and(|it| self.complete(it) && it.component.len() as u64 <= request.limit);
-            let due = (!settled).then(Instant::now);
-            self.schedule().set_request(name, request, have, due);
-            self.0.due.notify_one();
+            let is_settled = request.source.digest().is_some()
+                && previous.as_ref().is_some_and(|it| {
+                    self.has_valid_signature(it) && it.component.len() as u64 <= request.limit
+                });
+            let due = (!is_settled).then(Instant::now);
+            self.schedule().set_request(name, request, previous, due);
+            self.0.fetch_due.notify_one();
         }
         self.schedule().state(name)
     }
@@ -102,7 +102,7 @@ impl Sources {
     }
 
     /// Whether the image has a valid signature, or needs none.
-    fn complete(&self, fetched: &Fetched) -> bool {
+    fn has_valid_signature(&self, fetched: &Fetched) -> bool {
         !self.0.trust.is_enabled() || self.0.trust.of_image(&fetched.image).is_ok()
     }
 
@@ -125,7 +125,7 @@ impl Sources {
     /// Schedules all tags and failed fetches again. Does not wait.
     pub fn refresh(&self) {
         self.schedule().refresh(Instant::now());
-        self.0.due.notify_one();
+        self.0.fetch_due.notify_one();
     }
 
     /// The state of a plugin's source; none if it has none.
@@ -156,7 +156,7 @@ impl Sources {
                 }
                 let next = next.unwrap_or(now + self.0.refresh);
                 tokio::select! {
-                    () = self.0.due.notified() => {}
+                    () = self.0.fetch_due.notified() => {}
                     () = tokio::time::sleep_until(next.into()) => {}
                     // A fetch records its own result.
                     Some(_) = running.join_next() => {}
@@ -170,25 +170,26 @@ impl Sources {
     async fn fetch(self, task: FetchTask) {
         // Spawned separately, so that a panic ends only this fetch.
         let pulled = {
-            let (puller, request, have) = (self.0.puller.clone(), task.request.clone(), task.have.clone());
-            let mut one = JoinSet::new();
-            one.spawn(async move { puller.pull(&request, have).await });
-            match tokio::time::timeout(self.0.timeout, one.join_next()).await {
+            let (puller, request, previous) =
+                (self.0.puller.clone(), task.request.clone(), task.previous.clone());
+            let mut fetches = JoinSet::new();
+            fetches.spawn(async move { puller.pull(&request, previous).await });
+            match tokio::time::timeout(self.0.timeout, fetches.join_next()).await {
                 Err(_elapsed) => Err(FetchError::TimedOut(self.0.timeout)),
                 Ok(Some(Ok(result))) => result,
-                Ok(_) => Err(FetchError::Broke),
+                Ok(_) => Err(FetchError::Panicked),
             }
         };
-        self.settle(&task, pulled);
+        self.record_result(&task, pulled);
     }
 
-    fn settle(&self, task: &FetchTask, pulled: Result<Fetched, FetchError>) {
+    fn record_result(&self, task: &FetchTask, pulled: Result<Fetched, FetchError>) {
         let name = task.name.as_str();
         let source = task.request.source.to_string();
         self.0.metrics.fetched(name, pulled.is_ok());
         let result = pulled.map(|it| {
-            let complete = self.complete(&it);
-            (it, complete)
+            let is_complete = self.has_valid_signature(&it);
+            (it, is_complete)
         });
         let policy = RetryPolicy {
             refresh: self.0.refresh,
@@ -196,13 +197,13 @@ impl Sources {
         };
         let outcome = self
             .schedule()
-            .done(task, result, &policy, Instant::now(), seconds_now());
+            .finish(task, result, &policy, Instant::now(), seconds_now());
         match &outcome {
             FetchOutcome::Changed { digest } => {
                 tracing::info!(plugin = name, source, digest, "component fetched");
             }
             FetchOutcome::Recovered => tracing::info!(plugin = name, source, "source available again"),
-            FetchOutcome::Failed(error) if task.have.is_some() => {
+            FetchOutcome::Failed(error) if task.previous.is_some() => {
                 tracing::warn!(
                     plugin = name,
                     source,

@@ -160,14 +160,17 @@ mod tests {
             image_cache.save(it).await;
             image_cache.admitted(&it.image).await;
         }
-        let again = open(Some(private.as_path()));
-        assert_eq!(again.last_admitted(&tag).await.unwrap().component, two.component);
-        let first = again.image(&tag, &one.image.digest()).await.unwrap();
+        let reopened = open(Some(private.as_path()));
+        assert_eq!(
+            reopened.last_admitted(&tag).await.unwrap().component,
+            two.component
+        );
+        let first = reopened.image(&tag, &one.image.digest()).await.unwrap();
         assert_eq!((&first.image, &first.component), (&one.image, &one.component));
         let other = Source::parse("oci://r.example/probe:2").unwrap();
-        assert!(again.last_admitted(&other).await.is_none());
+        assert!(reopened.last_admitted(&other).await.is_none());
         assert!(
-            again.image(&other, &one.image.digest()).await.is_none(),
+            reopened.image(&other, &one.image.digest()).await.is_none(),
             "another source's"
         );
 
@@ -182,15 +185,15 @@ mod tests {
                 let mut spoilt = whole.clone();
                 spoilt[at] ^= 1;
                 std::fs::write(&file, spoilt).unwrap();
-                assert!(again.last_admitted(&tag).await.is_none(), "byte {at}");
+                assert!(reopened.last_admitted(&tag).await.is_none(), "byte {at}");
             }
             std::fs::write(&file, &whole[..whole.len() / 2]).unwrap();
-            assert!(again.last_admitted(&tag).await.is_none());
+            assert!(reopened.last_admitted(&tag).await.is_none());
             std::fs::remove_file(&file).unwrap();
-            assert!(again.last_admitted(&tag).await.is_none());
-            again.save(&two).await;
+            assert!(reopened.last_admitted(&tag).await.is_none());
+            reopened.save(&two).await;
             assert_eq!(std::fs::read(&file).unwrap(), whole);
-            assert!(again.last_admitted(&tag).await.is_some());
+            assert!(reopened.last_admitted(&tag).await.is_some());
         }
         assert!(open(None).last_admitted(&tag).await.is_none());
     }

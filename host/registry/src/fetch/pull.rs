@@ -15,8 +15,8 @@ use crate::{
     error::Error,
     network::Reserved,
     oci::{
-        self, FetchError, Fetched, Image, Layer, MAX_IMAGE_MANIFEST, NoComponent, RegistryClient,
-        SIGNATURE_ANNOTATION, SIMPLE_SIGNING, Signature, Source, Wanted,
+        self, FetchError, Fetched, FileRequest, Image, Layer, MAX_IMAGE_MANIFEST, NoComponent,
+        RegistryClient, SIGNATURE_ANNOTATION, SIMPLE_SIGNING, Signature, Source,
     },
     settings::Registries,
     signatures::Trust,
@@ -81,24 +81,24 @@ impl Puller {
         &self.image_cache
     }
 
-    /// Fetches the current image of a source; returns `have` if it is unchanged.
+    /// Fetches the current image of a source; returns `previous` if it is unchanged.
     pub(super) async fn pull(
         &self,
         request: &FetchRequest,
-        have: Option<Fetched>,
+        previous: Option<Fetched>,
     ) -> Result<Fetched, FetchError> {
         let source = &request.source;
         let manifest = self
             .manifest(source, source.version(), "the image manifest")
             .await?;
         let digest = oci::digest_of(manifest.as_bytes());
-        let have = match have.filter(|it| it.image.manifest == manifest) {
-            Some(have) => Some(have),
+        let previous = match previous.filter(|it| it.image.manifest == manifest) {
+            Some(previous) => Some(previous),
             None => self.image_cache.image(source, &digest).await,
         };
-        let had = have.as_ref().map(|it| Arc::clone(&it.image));
-        let mut fetched = match have {
-            Some(have) => have,
+        let previous_image = previous.as_ref().map(|it| Arc::clone(&it.image));
+        let mut fetched = match previous {
+            Some(previous) => previous,
             None => self.component(request, manifest).await?,
         };
         let bundles = tokio::time::timeout(ATTESTATIONS_TIMEOUT, self.bundle_manifests(source, &digest));
@@ -112,7 +112,7 @@ impl Puller {
             if self.trust.of_image(&image).is_err() {
                 let manifests = match &bundles {
                     Ok(manifests) => manifests.as_slice(),
-                    Err(error) if error.passes() => return Err(error.clone()),
+                    Err(error) if error.is_temporary() => return Err(error.clone()),
                     // The registry has no list of bundles.
                     Err(_) => &[],
                 };
@@ -129,7 +129,7 @@ impl Puller {
             image.attestations = attestations;
             fetched.image = Arc::new(image);
         }
-        if had.as_ref() != Some(&fetched.image) {
+        if previous_image.as_ref() != Some(&fetched.image) {
             self.image_cache.save(&fetched).await;
         }
         Ok(fetched)
@@ -145,13 +145,13 @@ impl Puller {
         version: &str,
         what: &'static str,
     ) -> Result<String, FetchError> {
-        let wanted = Wanted {
+        let file = FileRequest {
             what,
             path: &format!("manifests/{version}"),
             accept: MANIFESTS,
-            most: MAX_IMAGE_MANIFEST,
+            max_bytes: MAX_IMAGE_MANIFEST,
         };
-        let bytes = self.client.get(source, wanted).await?;
+        let bytes = self.client.get(source, file).await?;
         let found = oci::digest_of(&bytes);
         if version.starts_with("sha256:") && version != found {
             return Err(FetchError::Digest {
@@ -201,19 +201,19 @@ impl Puller {
         what: &'static str,
         accept: &'static str,
     ) -> Result<bytes::Bytes, FetchError> {
-        let wanted = Wanted {
+        let file = FileRequest {
             what,
             path: &format!("blobs/sha256:{}", layer.digest),
             accept,
-            most: layer.size,
+            max_bytes: layer.size,
         };
-        let bytes = self.client.get(source, wanted).await?;
+        let bytes = self.client.get(source, file).await?;
         let (bytes, found) = tokio::task::spawn_blocking(move || {
             let found = hex(&Sha256::digest(&bytes));
             (bytes, found)
         })
         .await
-        .map_err(|_| FetchError::Broke)?;
+        .map_err(|_| FetchError::Panicked)?;
         if found == layer.digest {
             Ok(bytes)
         } else {
@@ -241,7 +241,7 @@ impl Puller {
         let newest = layers.len().saturating_sub(MAX_SIGNATURES);
         let mut signatures = Vec::new();
         for (descriptor, signature) in &layers[newest..] {
-            let layer = oci::described(descriptor)?;
+            let layer = oci::layer_of(descriptor)?;
             if layer.size > MAX_PAYLOAD {
                 return Err(FetchError::TooLarge {
                     found: layer.size,
@@ -272,7 +272,7 @@ impl Puller {
     ) -> Result<Option<String>, FetchError> {
         let tag = format!("{}.{kind}", digest.replace(':', "-"));
         match self.manifest(source, &tag, what).await {
-            Err(FetchError::NotThere { .. }) => Ok(None),
+            Err(FetchError::NotFound { .. }) => Ok(None),
             other => other.map(Some),
         }
     }
@@ -286,8 +286,8 @@ impl Puller {
         image: &Image,
         bundles: &Result<Vec<String>, FetchError>,
     ) -> Attestations {
-        let (digest, have) = (&image.digest(), &image.attestations);
-        let read = async {
+        let (digest, known) = (&image.digest(), &image.attestations);
+        let result = async {
             let mut manifests = Vec::new();
             let bundles = bundles.as_deref().unwrap_or_else(|error| {
                 tracing::warn!(%source, "the sigstore bundles of a component could not be listed: {error}");
@@ -301,8 +301,8 @@ impl Puller {
             let read_from = manifests.iter().chain(bundles).cloned();
             let read_from: Vec<String> = read_from.chain(keys).collect();
             let read_from = oci::digest_of(read_from.join("\n").as_bytes());
-            if read_from == have.read_from {
-                return Ok(have.clone());
+            if read_from == known.read_from {
+                return Ok(known.clone());
             }
             let mut list = Vec::new();
             for manifest in &manifests {
@@ -314,11 +314,11 @@ impl Puller {
             list.drain(..list.len().saturating_sub(MAX_ATTESTATIONS));
             Ok::<_, FetchError>(Attestations { read_from, list })
         };
-        let read = tokio::time::timeout(ATTESTATIONS_TIMEOUT, read).await;
-        let read = read.unwrap_or(Err(FetchError::TimedOut(ATTESTATIONS_TIMEOUT)));
-        read.unwrap_or_else(|error| {
+        let result = tokio::time::timeout(ATTESTATIONS_TIMEOUT, result).await;
+        let result = result.unwrap_or(Err(FetchError::TimedOut(ATTESTATIONS_TIMEOUT)));
+        result.unwrap_or_else(|error| {
             tracing::warn!(%source, "the attestations of a component could not be fetched: {error}");
-            have.clone()
+            known.clone()
         })
     }
 
@@ -337,7 +337,7 @@ impl Puller {
             )) => None,
             Ok((_, attestation)) => Some(attestation),
             Err(error) => {
-                tracing::warn!(%source, "a sigstore bundle is not shown: {error}");
+                tracing::warn!(%source, "sigstore bundle ignored: {error}");
                 None
             }
         }
@@ -359,11 +359,11 @@ impl Puller {
             if !is_envelope && !attestations::is_sbom(media_type) {
                 continue;
             }
-            let layer = oci::described(descriptor)?;
+            let layer = oci::layer_of(descriptor)?;
             if layer.size > MAX_ATTESTATION {
                 tracing::warn!(
                     %source, size = layer.size, limit = MAX_ATTESTATION,
-                    "an attestation is too large to be read"
+                    "attestation ignored: it is too large"
                 );
                 continue;
             }
@@ -375,7 +375,7 @@ impl Puller {
             let signer = |message: &[u8], signature: &[u8]| self.trust.signer(message, signature);
             match attestations::from_envelope(&content, digest, signer) {
                 Ok(attestation) => list.push(attestation),
-                Err(error) => tracing::warn!(%source, "an attestation is not shown: {error}"),
+                Err(error) => tracing::warn!(%source, "attestation ignored: {error}"),
             }
         }
         Ok(list)

@@ -22,27 +22,27 @@ use super::{
 pub type Server = (String, u16);
 
 /// Returns the servers of one kind that are known now.
-type Find = Arc<dyn Fn() -> Vec<Server> + Send + Sync>;
+type FindServers = Arc<dyn Fn() -> Vec<Server> + Send + Sync>;
 
 /// The daemon's own destinations. Cheap to clone; clones share them, and the daemon may add to them
 /// while the plugin host runs.
 #[derive(Clone, Default)]
-pub struct Reserved(Arc<Mutex<Inner>>);
+pub struct Reserved(Arc<Mutex<State>>);
 
 #[derive(Default)]
-struct Inner {
+struct State {
     listeners: Vec<(String, SocketAddr)>,
-    servers: Vec<(String, Find)>,
+    servers: Vec<(String, FindServers)>,
     /// The last known addresses of servers, by name.
-    known: HashMap<String, Vec<IpAddr>>,
+    last_addresses: HashMap<String, Vec<IpAddr>>,
 }
 
 impl fmt::Debug for Reserved {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let inner = self.inner();
-        let servers: Vec<&String> = inner.servers.iter().map(|(what, _)| what).collect();
+        let state = self.state();
+        let servers: Vec<&String> = state.servers.iter().map(|(what, _)| what).collect();
         f.debug_struct("Reserved")
-            .field("listeners", &inner.listeners)
+            .field("listeners", &state.listeners)
             .field("servers", &servers)
             .finish_non_exhaustive()
     }
@@ -52,13 +52,13 @@ impl Reserved {
     /// Adds an address on which the daemon listens. `what` names the port in messages: "the admin
     /// port of this daemon".
     pub fn listener(&self, what: &str, address: SocketAddr) {
-        self.inner().listeners.push((what.to_owned(), address));
+        self.state().listeners.push((what.to_owned(), address));
     }
 
     /// Adds servers on which the daemon depends. `find` returns them; it is called whenever a
     /// connection is checked.
     pub fn servers(&self, what: &str, find: impl Fn() -> Vec<Server> + Send + Sync + 'static) {
-        self.inner().servers.push((what.to_owned(), Arc::new(find)));
+        self.state().servers.push((what.to_owned(), Arc::new(find)));
     }
 
     /// The guard of this address and port, if any.
@@ -68,23 +68,23 @@ impl Reserved {
             addresses.extend(embedded(v6).map(IpAddr::V4));
         }
         for address in addresses {
-            if let Some(what) = self.holder(address, port, names).await {
+            if let Some(what) = self.name_of_owner(address, port, names).await {
                 return Some(Guard::Daemon(what));
             }
         }
         Guard::of_address(ip)
     }
 
-    async fn holder(&self, ip: IpAddr, port: u16, names: &dyn Resolver) -> Option<String> {
+    async fn name_of_owner(&self, ip: IpAddr, port: u16, names: &dyn Resolver) -> Option<String> {
         let (listeners, servers) = {
-            let inner = self.inner();
-            let listeners: Vec<_> = inner
+            let state = self.state();
+            let listeners: Vec<_> = state
                 .listeners
                 .iter()
                 .filter(|it| it.1.port() == port)
                 .cloned()
                 .collect();
-            (listeners, inner.servers.clone())
+            (listeners, state.servers.clone())
         };
         for (what, address) in listeners {
             let own = address.ip().to_canonical();
@@ -110,14 +110,14 @@ impl Reserved {
         }
         match names.addresses(host).await {
             Ok(found) => {
-                self.inner().known.insert(host.to_owned(), found.clone());
+                self.state().last_addresses.insert(host.to_owned(), found.clone());
                 found
             }
-            Err(_) => self.inner().known.get(host).cloned().unwrap_or_default(),
+            Err(_) => self.state().last_addresses.get(host).cloned().unwrap_or_default(),
         }
     }
 
-    fn inner(&self) -> MutexGuard<'_, Inner> {
+    fn state(&self) -> MutexGuard<'_, State> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
@@ -137,16 +137,16 @@ mod tests {
     use super::*;
     use crate::network::Unresolved;
 
-    /// Resolves one name, unless `away` is set.
+    /// Resolves one name, unless `is_unavailable` is set.
     #[derive(Default)]
     struct OneName {
-        away: AtomicBool,
+        is_unavailable: AtomicBool,
     }
 
     #[async_trait]
     impl Resolver for OneName {
         async fn addresses(&self, host: &str) -> Result<Vec<IpAddr>, Unresolved> {
-            if host == "store.test" && !self.away.load(Relaxed) {
+            if host == "store.test" && !self.is_unavailable.load(Relaxed) {
                 Ok(vec!["10.0.0.5".parse().unwrap(), "fd00::5".parse().unwrap()])
             } else {
                 Err(Unresolved)
@@ -195,7 +195,7 @@ mod tests {
         let found = (at("10.0.0.7").await, at("10.0.0.8").await);
         assert_eq!(found, (None, daemon("master")));
         // While the name server is unreachable, the last addresses stay guarded.
-        names.away.store(true, Relaxed);
+        names.is_unavailable.store(true, Relaxed);
         let found = reserved.guard("10.0.0.5".parse().unwrap(), 6379, &names).await;
         assert_eq!(found, daemon("store"));
     }

@@ -58,7 +58,7 @@ pub(super) fn authority(url: &Url) -> String {
 
 /// Whether a request may be sent to this URL: over TLS to any server, without TLS only to a
 /// configured one.
-pub(super) fn may_be_asked(url: &Url, registries: &Registries) -> bool {
+pub(super) fn is_contact_allowed(url: &Url, registries: &Registries) -> bool {
     match url.scheme() {
         "https" => true,
         "http" => registries.is_plain(&authority(url)),
@@ -77,8 +77,8 @@ pub(super) fn token_server(realm: &str, registry: &str, registries: &Registries)
         realm: one_line(realm),
         expected,
     };
-    let url = Url::parse(realm).map_err(|_| refused("expected the address of a server"))?;
-    if !may_be_asked(&url, registries) {
+    let url = Url::parse(realm).map_err(|_| refused("expected a valid URL"))?;
+    if !is_contact_allowed(&url, registries) {
         return Err(refused(
             "it has no TLS and is not in plugins.oci.insecure_registries",
         ));
@@ -86,13 +86,13 @@ pub(super) fn token_server(realm: &str, registry: &str, registries: &Registries)
     let Some(login) = registries.login(registry) else {
         return Ok(url);
     };
-    let there = authority(&url);
-    let named = login.token_server.as_deref() == Some(there.as_str());
-    if named || same_authority(&there, registry) {
+    let realm_authority = authority(&url);
+    let is_configured = login.token_server.as_deref() == Some(realm_authority.as_str());
+    if is_configured || same_authority(&realm_authority, registry) {
         Ok(url)
     } else {
         Err(refused(
-            "set auth_server of the registry's credentials if it is trusted",
+            "it is not allowed to receive the password; set auth_server of the credentials if it is trusted",
         ))
     }
 }

@@ -16,32 +16,30 @@ pub enum FetchError {
     #[error("{host} denies access: {message}")]
     Denied { host: String, message: String },
     #[error("not found on {host}: {message}")]
-    NotThere { host: String, message: String },
+    NotFound { host: String, message: String },
     #[error("unexpected status {status} from {host}: {message}")]
     Status {
         host: String,
         status: u16,
         message: String,
     },
-    #[error("{host} names the token server {realm}, which gets no password: {expected}")]
+    #[error("{host} names the token server {realm}, which is not contacted: {expected}")]
     Realm {
         host: String,
         realm: String,
         expected: &'static str,
     },
-    #[error(
-        "{host} is not asked for what {registry} has: {address} is {what}, which only a source or an entry of plugins.oci \
-         (insecure_registries, credentials) with exactly that address and port leads to"
-    )]
+    #[error("{host} is not contacted for {registry}: {address} is {what}")]
     Guarded {
         registry: String,
         /// The server, as the source, a redirect or a token challenge names it.
         host: String,
         address: SocketAddr,
+        /// Why the address is guarded, and what allows it if anything does.
         what: String,
     },
     #[error("invalid {what} from {host}: {message}")]
-    Answer {
+    InvalidAnswer {
         what: &'static str,
         host: String,
         message: String,
@@ -63,14 +61,14 @@ pub enum FetchError {
         expected: String,
     },
     #[error("internal error in the plugin host (fetch panicked); please report it")]
-    Broke,
+    Panicked,
 }
 
 impl FetchError {
     /// Whether the error is temporary: a retry soon may succeed without a change on either side.
-    pub fn passes(&self) -> bool {
+    pub fn is_temporary(&self) -> bool {
         match self {
-            FetchError::Unreachable { .. } | FetchError::TimedOut(_) | FetchError::Broke => true,
+            FetchError::Unreachable { .. } | FetchError::TimedOut(_) | FetchError::Panicked => true,
             FetchError::Status { status, .. } => *status == 429 || *status >= 500,
             _ => false,
         }

@@ -54,7 +54,7 @@ impl Image {
     }
 
     /// The source with the digest of the image manifest.
-    pub fn at(&self) -> String {
+    pub fn pinned_source(&self) -> String {
         if self.source.contains('@') {
             self.source.clone()
         } else {
@@ -63,7 +63,7 @@ impl Image {
     }
 
     /// Whether the image manifest describes this component. `component`: hexadecimal SHA-256.
-    pub fn is_of(&self, component: &str) -> bool {
+    pub fn has_component(&self, component: &str) -> bool {
         image_manifest::image_manifest(self.manifest.as_bytes())
             .and_then(|it| image_manifest::component_layer(&it))
             .is_ok_and(|layer| layer.digest == component)

@@ -58,12 +58,12 @@ pub(crate) fn image_manifest(bytes: &[u8]) -> Result<OciImageManifest, NoCompone
         return Err(NoComponent::Index);
     }
     if let Some(other) = media_type.filter(|it| *it != OCI_IMAGE_MEDIA_TYPE) {
-        let said = format!("it is of type {}", one_line(other));
-        return Err(NoComponent::Manifest(said));
+        let message = format!("it is of type {}", one_line(other));
+        return Err(NoComponent::Manifest(message));
     }
     if document["schemaVersion"] != 2 {
-        let said = format!("its schemaVersion is {}, expected 2", document["schemaVersion"]);
-        return Err(NoComponent::Manifest(one_line(&said)));
+        let message = format!("its schemaVersion is {}, expected 2", document["schemaVersion"]);
+        return Err(NoComponent::Manifest(one_line(&message)));
     }
     serde_json::from_value(document).map_err(|error| wrong(&error))
 }
@@ -79,11 +79,11 @@ pub(crate) fn component_layer(manifest: &OciImageManifest) -> Result<Layer, NoCo
     if layer.media_type != LAYER {
         return Err(NoComponent::Layer(one_line(&layer.media_type)));
     }
-    described(layer)
+    layer_of(layer)
 }
 
 /// Digest and size of the content that a descriptor describes.
-pub(crate) fn described(descriptor: &OciDescriptor) -> Result<Layer, NoComponent> {
+pub(crate) fn layer_of(descriptor: &OciDescriptor) -> Result<Layer, NoComponent> {
     let digest = parse_digest(&descriptor.digest)
         .ok_or_else(|| NoComponent::LayerDigest(one_line(&descriptor.digest)))?;
     let size = u64::try_from(descriptor.size).map_err(|_| NoComponent::LayerSize(descriptor.size))?;

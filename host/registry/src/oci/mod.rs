@@ -18,9 +18,9 @@ pub(crate) use image::text;
 pub use image::{Fetched, Image, MAX_COMPONENT_SIZE, Signature};
 pub use image_manifest::{CONFIG, LAYER, Layer, NoComponent, digest_of};
 pub(crate) use image_manifest::{
-    MAX_IMAGE_MANIFEST, component_layer, described, image_manifest, parse_digest,
+    MAX_IMAGE_MANIFEST, component_layer, image_manifest, layer_of, parse_digest,
 };
-pub(crate) use registry_client::{NextPage, RegistryClient, Wanted};
+pub(crate) use registry_client::{FileRequest, NextPage, RegistryClient};
 pub use source::Source;
 
 /// Media type of the layers of cosign's signatures.

@@ -43,11 +43,11 @@ use crate::{
 /// Maximum number of redirects of one request.
 const MAX_REDIRECTS: usize = 5;
 /// Maximum bytes of an error response or a token response.
-const MAX_WORDS: u64 = 64 << 10;
+const MAX_MESSAGE_BYTES: u64 = 64 << 10;
 /// Maximum number of repositories whose tokens are remembered.
-const TOKENS: usize = 256;
+const MAX_TOKENS: usize = 256;
 /// Maximum number of servers with open connections.
-const CLIENTS: usize = 32;
+const MAX_CLIENTS: usize = 32;
 
 /// The HTTP client for registries. Cheap to clone.
 #[derive(Clone, Debug)]
@@ -56,7 +56,7 @@ pub(crate) struct RegistryClient {
     registries: Arc<Registries>,
     reserved: Reserved,
     /// Authorization headers by registry and repository.
-    known: Arc<Mutex<BTreeMap<(String, String), HeaderValue>>>,
+    authorizations: Arc<Mutex<BTreeMap<(String, String), HeaderValue>>>,
     /// A client for each server, which connects only to checked addresses.
     clients: Arc<Mutex<Clients>>,
 }
@@ -66,13 +66,13 @@ type Clients = BTreeMap<(String, Vec<SocketAddr>), Client>;
 
 /// A file to fetch.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Wanted<'a> {
+pub(crate) struct FileRequest<'a> {
     pub(crate) what: &'static str,
     /// The path after `/v2/REPOSITORY/`.
     pub(crate) path: &'a str,
     pub(crate) accept: &'static str,
     /// Maximum bytes.
-    pub(crate) most: u64,
+    pub(crate) max_bytes: u64,
 }
 
 /// The link to the next page of a list that a registry sends in pages.
@@ -95,7 +95,7 @@ impl RegistryClient {
             tls: tls(&registries.authorities).map_err(failed)?,
             registries,
             reserved,
-            known: Arc::default(),
+            authorizations: Arc::default(),
             clients: Arc::default(),
         };
         // An invalid setting would fail for every server, so it is reported at startup.
@@ -110,8 +110,8 @@ impl RegistryClient {
         let builder = Client::builder()
             .tls_backend_preconfigured(self.tls.clone())
             .user_agent(concat!("transom/", env!("CARGO_PKG_VERSION")))
-            .connect_timeout(self.registries.silence)
-            .read_timeout(self.registries.silence)
+            .connect_timeout(self.registries.idle_timeout)
+            .read_timeout(self.registries.idle_timeout)
             // `send` checks each redirect before it follows it.
             .redirect(redirect::Policy::none());
         if addresses.is_empty() {
@@ -141,31 +141,31 @@ impl RegistryClient {
                 host: authority(url),
                 message: causes(&error),
             })?;
-        if clients.len() >= CLIENTS {
+        if clients.len() >= MAX_CLIENTS {
             clients.clear();
         }
         clients.insert((host, addresses), client.clone());
         Ok(client)
     }
 
-    /// Fetches a file; fails if it is longer than `wanted` allows.
-    pub(crate) async fn get(&self, source: &Source, wanted: Wanted<'_>) -> Result<Bytes, FetchError> {
-        let url = self.address(source, wanted.path)?;
-        let response = self.ask(source, &url, wanted.accept).await?;
-        body(response, wanted.what, wanted.most).await
+    /// Fetches a file; fails if it is longer than `request` allows.
+    pub(crate) async fn get(&self, source: &Source, request: FileRequest<'_>) -> Result<Bytes, FetchError> {
+        let url = self.address(source, request.path)?;
+        let response = self.get_authorized(source, &url, request.accept).await?;
+        body(response, request.what, request.max_bytes).await
     }
 
-    /// Fetches one page of a list, of at most `most` bytes, with the link to the next one. `page`:
+    /// Fetches one page of a list, of at most `max_bytes` bytes, with the link to the next one. `page`:
     /// the [`address`](Self::address) of the list, or an earlier [`NextPage`].
     pub(crate) async fn page(
         &self,
         source: &Source,
         page: &Url,
-        list: Wanted<'_>,
+        list: FileRequest<'_>,
     ) -> Result<(Bytes, NextPage), FetchError> {
-        let response = self.ask(source, page, list.accept).await?;
+        let response = self.get_authorized(source, page, list.accept).await?;
         let next = next_page(page, &response);
-        let body = body(response, list.what, list.most).await?;
+        let body = body(response, list.what, list.max_bytes).await?;
         Ok((body, next))
     }
 
@@ -178,26 +178,31 @@ impl RegistryClient {
             "https"
         };
         let text = format!("{scheme}://{registry}/v2/{}/{path}", source.repository());
-        Url::parse(&text).map_err(|error| FetchError::Answer {
+        Url::parse(&text).map_err(|error| FetchError::InvalidAnswer {
             what: "the address",
             host: registry.to_owned(),
             message: error.to_string(),
         })
     }
 
-    async fn ask(&self, source: &Source, url: &Url, accept: &'static str) -> Result<Response, FetchError> {
+    async fn get_authorized(
+        &self,
+        source: &Source,
+        url: &Url,
+        accept: &'static str,
+    ) -> Result<Response, FetchError> {
         let registry = source.registry();
-        let place = (registry.to_owned(), source.repository().to_owned());
-        let known = self.known().get(&place).cloned();
-        let mut response = self.send(source, url, accept, known).await?;
+        let repository = (registry.to_owned(), source.repository().to_owned());
+        let authorizations = self.authorizations().get(&repository).cloned();
+        let mut response = self.send(source, url, accept, authorizations).await?;
         if response.status() == StatusCode::UNAUTHORIZED
-            && let Some(authorization) = self.introduce(source, &response).await?
+            && let Some(authorization) = self.authenticate(source, &response).await?
         {
             response = self
                 .send(source, url, accept, Some(authorization.clone()))
                 .await?;
             if response.status() != StatusCode::UNAUTHORIZED {
-                self.remember(place, authorization);
+                self.remember_authorization(repository, authorization);
             }
         }
         if response.status() == StatusCode::OK {
@@ -228,10 +233,10 @@ impl RegistryClient {
                 request = request.header(AUTHORIZATION, authorization);
             }
             let response = request.send().await.map_err(|error| failed(causes(&error)))?;
-            let Some(next) = sends_on(&response) else {
+            let Some(next) = redirect_target(&response) else {
                 return Ok(response);
             };
-            if !auth::may_be_asked(&next, &self.registries) {
+            if !auth::is_contact_allowed(&next, &self.registries) {
                 return Err(failed(
                     "it redirects to a server without TLS, which is not in plugins.oci.insecure_registries"
                         .to_owned(),
@@ -244,7 +249,7 @@ impl RegistryClient {
 
     /// Returns the authorization header for a challenge, after requesting a token if necessary;
     /// `None` without credentials.
-    async fn introduce(
+    async fn authenticate(
         &self,
         source: &Source,
         refused: &Response,
@@ -260,7 +265,7 @@ impl RegistryClient {
         let challenge = header.and_then(|it| it.to_str().ok()).and_then(Challenge::parse);
         let login = self.registries.login(registry);
         match (challenge, login) {
-            (Some(Challenge::Basic), Some(login)) => Ok(basic(login)),
+            (Some(Challenge::Basic), Some(login)) => Ok(basic_auth(login)),
             (Some(Challenge::Bearer { realm, service }), _) => {
                 let realm = auth::token_server(&realm, registry, &self.registries)?;
                 self.token(source, realm, service).await.map(Some)
@@ -286,17 +291,17 @@ impl RegistryClient {
         }
         let login = self.registries.login(source.registry());
         let response = self
-            .send(source, &url, "application/json", login.and_then(basic))
+            .send(source, &url, "application/json", login.and_then(basic_auth))
             .await?;
         if response.status() != StatusCode::OK {
             return Err(refusal(&host, response).await);
         }
-        let answer = body(response, "the token", MAX_WORDS).await?;
+        let answer = body(response, "the token", MAX_MESSAGE_BYTES).await?;
         let answer: Value = serde_json::from_slice(&answer).unwrap_or_default();
         let token = answer["token"].as_str().or(answer["access_token"].as_str());
         let mut header = token
             .and_then(|token| HeaderValue::from_str(&format!("Bearer {token}")).ok())
-            .ok_or_else(|| FetchError::Answer {
+            .ok_or_else(|| FetchError::InvalidAnswer {
                 what: "the token",
                 host,
                 message: "expected a JSON object with `token`".to_owned(),
@@ -305,22 +310,22 @@ impl RegistryClient {
         Ok(header)
     }
 
-    fn remember(&self, place: (String, String), authorization: HeaderValue) {
-        let mut known = self.known();
-        if known.len() >= TOKENS {
+    fn remember_authorization(&self, repository: (String, String), authorization: HeaderValue) {
+        let mut authorizations = self.authorizations();
+        if authorizations.len() >= MAX_TOKENS {
             // Tokens are requested again when needed.
-            known.clear();
+            authorizations.clear();
         }
-        known.insert(place, authorization);
+        authorizations.insert(repository, authorization);
     }
 
-    fn known(&self) -> std::sync::MutexGuard<'_, BTreeMap<(String, String), HeaderValue>> {
-        self.known.lock().unwrap_or_else(PoisonError::into_inner)
+    fn authorizations(&self) -> std::sync::MutexGuard<'_, BTreeMap<(String, String), HeaderValue>> {
+        self.authorizations.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
 /// User and password as a header.
-fn basic(login: &Login) -> Option<HeaderValue> {
+fn basic_auth(login: &Login) -> Option<HeaderValue> {
     let text = BASE64_STANDARD.encode(format!("{}:{}", login.user, login.password));
     let mut header = HeaderValue::from_str(&format!("Basic {text}")).ok()?;
     header.set_sensitive(true);
@@ -328,7 +333,7 @@ fn basic(login: &Login) -> Option<HeaderValue> {
 }
 
 /// The target of a redirect; none for other responses.
-fn sends_on(response: &Response) -> Option<Url> {
+fn redirect_target(response: &Response) -> Option<Url> {
     if !matches!(response.status().as_u16(), 301 | 302 | 303 | 307 | 308) {
         return None;
     }
@@ -358,14 +363,14 @@ fn without_default_port(registry: &str) -> &str {
     plain.or_else(|| registry.strip_suffix(":80")).unwrap_or(registry)
 }
 
-async fn body(mut response: Response, what: &'static str, most: u64) -> Result<Bytes, FetchError> {
+async fn body(mut response: Response, what: &'static str, max_bytes: u64) -> Result<Bytes, FetchError> {
     let host = authority(response.url());
     let too_long = || FetchError::TooLong {
         what,
         host: host.clone(),
-        limit: most,
+        limit: max_bytes,
     };
-    if response.content_length().is_some_and(|it| it > most) {
+    if response.content_length().is_some_and(|it| it > max_bytes) {
         return Err(too_long());
     }
     let mut body = BytesMut::new();
@@ -377,7 +382,7 @@ async fn body(mut response: Response, what: &'static str, most: u64) -> Result<B
         let Some(chunk) = chunk else {
             return Ok(body.freeze());
         };
-        if (body.len() + chunk.len()) as u64 > most {
+        if (body.len() + chunk.len()) as u64 > max_bytes {
             return Err(too_long());
         }
         body.extend_from_slice(&chunk);
@@ -387,8 +392,10 @@ async fn body(mut response: Response, what: &'static str, most: u64) -> Result<B
 /// The error text of a registry.
 async fn refusal(host: &str, response: Response) -> FetchError {
     let status = response.status();
-    let words = body(response, "the error", MAX_WORDS).await.unwrap_or_default();
-    let message = match serde_json::from_slice::<OciEnvelope>(&words) {
+    let text = body(response, "the error", MAX_MESSAGE_BYTES)
+        .await
+        .unwrap_or_default();
+    let message = match serde_json::from_slice::<OciEnvelope>(&text) {
         Ok(envelope) => envelope
             .errors
             .iter()
@@ -405,7 +412,7 @@ async fn refusal(host: &str, response: Response) -> FetchError {
     let host = host.to_owned();
     match status {
         StatusCode::UNAUTHORIZED | StatusCode::FORBIDDEN => FetchError::Denied { host, message },
-        StatusCode::NOT_FOUND => FetchError::NotThere { host, message },
+        StatusCode::NOT_FOUND => FetchError::NotFound { host, message },
         _ => FetchError::Status {
             host,
             status: status.as_u16(),

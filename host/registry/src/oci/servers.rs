@@ -54,7 +54,7 @@ impl Destinations<'_> {
             },
             None => return Err(unreachable("the address has no server name".to_owned())),
         };
-        let configured = self.named(source);
+        let configured = self.configured_servers(source);
         let endpoint = HostPort { host, port };
         let mut allowed = Vec::new();
         let mut refused = None;
@@ -69,7 +69,9 @@ impl Destinations<'_> {
             }
             match self.reserved.guard(ip, port, names).await {
                 Some(guard) if !configured.iter().any(|it| it.names(&endpoint, ip, &guard)) => {
-                    refused = Some((address, guard.to_string()));
+                    let hint = "to allow it, name exactly that address and port in the source or in plugins.oci \
+                                (insecure_registries, credentials)";
+                    refused = Some((address, format!("{guard}; {hint}")));
                 }
                 _ => allowed.push(address),
             }
@@ -87,7 +89,7 @@ impl Destinations<'_> {
     }
 
     /// The servers that the operator's configuration names, with explicit ports.
-    fn named(&self, source: &Source) -> Vec<Destination> {
+    fn configured_servers(&self, source: &Source) -> Vec<Destination> {
         let logins = self.registries.logins.iter();
         let servers = [source.registry()]
             .into_iter()
@@ -172,29 +174,33 @@ mod tests {
 
     #[tokio::test]
     async fn guarded_servers_are_contacted_only_if_the_configuration_names_them() {
-        let elsewhere = "oci://registry.test/a:1";
+        let other_source = "oci://registry.test/a:1";
         for (source, url, expected) in [
-            (elsewhere, "https://registry.test/v2/", Some("198.51.100.1:443")),
-            (elsewhere, "https://198.51.100.9/v2/", Some("198.51.100.9:443")),
+            (
+                other_source,
+                "https://registry.test/v2/",
+                Some("198.51.100.1:443"),
+            ),
+            (other_source, "https://198.51.100.9/v2/", Some("198.51.100.9:443")),
             // Servers of redirects and token challenges.
-            (elsewhere, "https://127.0.0.1/", None),
-            (elsewhere, "http://127.0.0.1:8081/", None),
-            (elsewhere, "https://[::1]/", None),
-            (elsewhere, "https://[::ffff:127.0.0.1]/", None),
-            (elsewhere, "https://localhost/", None),
-            (elsewhere, "https://0.0.0.0/", None),
-            (elsewhere, "https://rebound.test/", None),
-            (elsewhere, "https://linked.test/", None),
-            (elsewhere, "https://169.254.169.254/", None),
-            (elsewhere, "https://mixed.test/", Some("198.51.100.2:443")),
-            (elsewhere, "https://own.test/", Some("10.0.0.1:443")),
-            (elsewhere, "https://own.test:8081/", None),
-            (elsewhere, "https://10.0.0.1:8081/", None),
+            (other_source, "https://127.0.0.1/", None),
+            (other_source, "http://127.0.0.1:8081/", None),
+            (other_source, "https://[::1]/", None),
+            (other_source, "https://[::ffff:127.0.0.1]/", None),
+            (other_source, "https://localhost/", None),
+            (other_source, "https://0.0.0.0/", None),
+            (other_source, "https://rebound.test/", None),
+            (other_source, "https://linked.test/", None),
+            (other_source, "https://169.254.169.254/", None),
+            (other_source, "https://mixed.test/", Some("198.51.100.2:443")),
+            (other_source, "https://own.test/", Some("10.0.0.1:443")),
+            (other_source, "https://own.test:8081/", None),
+            (other_source, "https://10.0.0.1:8081/", None),
             // Servers in `[plugins.oci]`.
-            (elsewhere, "http://127.0.0.1:5001/", Some("127.0.0.1:5001")),
-            (elsewhere, "http://127.0.0.1:5002/", None),
-            (elsewhere, "http://[::1]:5002/", Some("[::1]:5002")),
-            (elsewhere, "https://127.0.0.1:5003/", Some("127.0.0.1:5003")),
+            (other_source, "http://127.0.0.1:5001/", Some("127.0.0.1:5001")),
+            (other_source, "http://127.0.0.1:5002/", None),
+            (other_source, "http://[::1]:5002/", Some("[::1]:5002")),
+            (other_source, "https://127.0.0.1:5003/", Some("127.0.0.1:5003")),
             // The server in the source, and no other port of it.
             (
                 "oci://127.0.0.1:5000/a:1",

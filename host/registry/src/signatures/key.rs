@@ -62,7 +62,7 @@ impl Key {
     }
 
     /// Whether this key signed the message. `signature`: DER for ECDSA, 64 bytes for Ed25519.
-    pub(super) fn signed(&self, message: &[u8], signature: &[u8]) -> bool {
+    pub(super) fn verifies(&self, message: &[u8], signature: &[u8]) -> bool {
         let algorithm: &dyn VerificationAlgorithm = match self.kind {
             Kind::EcdsaP256 => &ECDSA_P256_SHA256_ASN1,
             Kind::Ed25519 => &ED25519,

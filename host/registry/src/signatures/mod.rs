@@ -64,9 +64,9 @@ pub enum SignatureError {
     #[error("it is not signed: {0} is missing (plugins.signatures)")]
     NoFile(String),
     #[error("it is not signed: the registry has no signature (plugins.signatures)")]
-    NoneThere,
+    NoSignature,
     #[error("invalid signature: {0}")]
-    Wrong(&'static str),
+    Invalid(&'static str),
 }
 
 /// The configured rule and its keys.
@@ -115,8 +115,8 @@ impl Trust {
             Origin::File {
                 signature: Some(signature),
             } => self.of_file(component, signature).map(Some),
-            Origin::Image(image) if image.is_of(digest) => self.of_image(image),
-            Origin::Image(_) => Err(SignatureError::Wrong(
+            Origin::Image(image) if image.has_component(digest) => self.of_image(image),
+            Origin::Image(_) => Err(SignatureError::Invalid(
                 "the image manifest names another component",
             )),
         }
@@ -125,16 +125,16 @@ impl Trust {
     /// Returns the key that signed an image, as [`Trust::check`] does for its component.
     pub fn of_image(&self, image: &Image) -> Result<Option<String>, SignatureError> {
         if image.signatures.is_empty() && image.bundles.is_empty() {
-            return self.unsigned(SignatureError::NoneThere);
+            return self.unsigned(SignatureError::NoSignature);
         }
         let digest = digest_of(image.manifest.as_bytes());
-        let mut why = SignatureError::Wrong("none of the configured keys signed it");
-        for it in &image.signatures {
-            let signer = decode(it.signature.as_bytes())
-                .and_then(|signature| self.signer(it.payload.as_bytes(), &signature));
+        let mut why = SignatureError::Invalid("none of the configured keys signed it");
+        for entry in &image.signatures {
+            let signer = decode(entry.signature.as_bytes())
+                .and_then(|signature| self.signer(entry.payload.as_bytes(), &signature));
             match signer {
-                Some(signer) if names(&it.payload, &digest) => return Ok(Some(signer)),
-                Some(_) => why = SignatureError::Wrong("it signs another image"),
+                Some(signer) if names_image(&entry.payload, &digest) => return Ok(Some(signer)),
+                Some(_) => why = SignatureError::Invalid("the signature is for another image"),
                 None => {}
             }
         }
@@ -148,7 +148,7 @@ impl Trust {
                     ..
                 }) => return Ok(Some(signer)),
                 Ok(_) => {}
-                Err(_) => why = SignatureError::Wrong("it signs another image"),
+                Err(_) => why = SignatureError::Invalid("the signature is for another image"),
             }
         }
         Err(why)
@@ -165,14 +165,14 @@ impl Trust {
             .into_iter()
             .flatten()
             .find_map(|it| self.signer(component, it))
-            .ok_or(SignatureError::Wrong(
+            .ok_or(SignatureError::Invalid(
                 "none of the configured keys signed these bytes",
             ))
     }
 
     /// The name and digest of the key that signed a message.
     pub(crate) fn signer(&self, message: &[u8], signature: &[u8]) -> Option<String> {
-        let key = self.keys.iter().find(|key| key.signed(message, signature))?;
+        let key = self.keys.iter().find(|key| key.verifies(message, signature))?;
         Some(key.label.clone())
     }
 
@@ -194,7 +194,7 @@ fn decode(text: &[u8]) -> Option<Vec<u8>> {
 
 /// Whether the signed document names this image manifest. The name in the document is ignored,
 /// because images are copied between registries.
-fn names(payload: &str, digest: &str) -> bool {
+fn names_image(payload: &str, digest: &str) -> bool {
     let document: Value = serde_json::from_str(payload).unwrap_or_default();
     let critical = &document["critical"];
     critical["type"] == "cosign container image signature"

@@ -159,11 +159,11 @@ fn an_image_needs_a_signature_that_names_it() {
     for signatures in [vec![good.clone()], vec![wrong.clone(), good.clone()]] {
         assert!(check(&trust, &image(component, signatures)).unwrap().is_some());
     }
-    let elsewhere = signed(&p256, &payload(kind, &digest_of(b"another")));
+    let other_image = signed(&p256, &payload(kind, &digest_of(b"another")));
     let other_kind = signed(&p256, &payload("something", &digest_of(manifest.as_bytes())));
     let moved = Signature {
         payload: own.clone(),
-        ..elsewhere.clone()
+        ..other_image.clone()
     };
     let plain = Signature {
         payload: own.clone(),
@@ -176,14 +176,14 @@ fn an_image_needs_a_signature_that_names_it() {
         (
             "of another image",
             component,
-            vec![elsewhere],
-            "it signs another image",
+            vec![other_image],
+            "the signature is for another image",
         ),
         (
             "of another kind",
             component,
             vec![other_kind],
-            "it signs another image",
+            "the signature is for another image",
         ),
         ("of another document", component, vec![moved], "invalid signature"),
         ("no base64", component, vec![plain], "invalid signature"),
@@ -191,7 +191,7 @@ fn an_image_needs_a_signature_that_names_it() {
             "of a file's kind",
             component,
             vec![of_component],
-            "it signs another image",
+            "the signature is for another image",
         ),
         (
             "another component",
@@ -249,6 +249,6 @@ fn signature_by_cosign_is_valid() {
     );
     let document = std::str::from_utf8(payload).unwrap();
     let digest = "sha256:f3cfc9d0dbf931d3db4685ec659b7ac68e2a578219da4aae65427886e649b06b";
-    assert!(names(document, digest));
-    assert!(!names(document, &digest.replace('f', "0")));
+    assert!(names_image(document, digest));
+    assert!(!names_image(document, &digest.replace('f', "0")));
 }

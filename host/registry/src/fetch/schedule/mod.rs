@@ -16,7 +16,7 @@ use super::{
 use crate::oci::{FetchError, Fetched};
 
 /// Delays after temporary failures.
-const RETRY: Backoff = Backoff::new(Duration::from_secs(1), Duration::from_mins(1));
+const RETRY_BACKOFF: Backoff = Backoff::new(Duration::from_secs(1), Duration::from_mins(1));
 
 /// The state of a source.
 #[derive(Clone, Debug)]
@@ -40,7 +40,7 @@ pub(super) struct FetchSchedule {
 struct Entry {
     request: FetchRequest,
     number: u64,
-    have: Option<Fetched>,
+    fetched: Option<Fetched>,
     error: Option<FetchError>,
     failures: u32,
     /// When to fetch next; `None` during a fetch, and for a digest that was fetched completely.
@@ -48,7 +48,7 @@ struct Entry {
     /// The number of the request that is being fetched.
     running: Option<u64>,
     /// Whether a refresh was requested during the running fetch, so that another fetch follows it.
-    again: bool,
+    refresh_requested: bool,
     /// Seconds since 1970.
     checked_at: Option<u64>,
 }
@@ -58,7 +58,7 @@ struct Entry {
 pub(super) struct FetchTask {
     pub(super) name: String,
     pub(super) request: FetchRequest,
-    pub(super) have: Option<Fetched>,
+    pub(super) previous: Option<Fetched>,
     number: u64,
 }
 
@@ -78,23 +78,23 @@ pub(super) enum FetchOutcome {
 
 impl FetchSchedule {
     /// Whether this is the plugin's current request.
-    pub(super) fn has(&self, name: &str, request: &FetchRequest) -> bool {
+    pub(super) fn is_current(&self, name: &str, request: &FetchRequest) -> bool {
         self.entries.get(name).is_some_and(|it| it.request == *request)
     }
 
     /// The fetched image, if it is of the same source as the request.
     pub(super) fn fetched_from(&self, name: &str, request: &FetchRequest) -> Option<Fetched> {
         let entry = self.entries.get(name)?;
-        (entry.request.source == request.source).then(|| entry.have.clone())?
+        (entry.request.source == request.source).then(|| entry.fetched.clone())?
     }
 
-    /// Sets a plugin's request. `have`: an image fetched earlier from the same source. `due`: none
+    /// Sets a plugin's request. `previous`: an image fetched earlier from the same source. `due`: none
     /// if nothing is left to fetch.
     pub(super) fn set_request(
         &mut self,
         name: &str,
         request: FetchRequest,
-        have: Option<Fetched>,
+        previous: Option<Fetched>,
         due: Option<Instant>,
     ) {
         self.requests += 1;
@@ -103,12 +103,12 @@ impl FetchSchedule {
         let entry = Entry {
             request,
             number: self.requests,
-            have,
+            fetched: previous,
             error: None,
             failures: 0,
             due,
             running,
-            again: false,
+            refresh_requested: false,
             checked_at: None,
         };
         self.entries.insert(name.to_owned(), entry);
@@ -124,7 +124,10 @@ impl FetchSchedule {
 
     pub(super) fn state(&self, name: &str) -> FetchState {
         match self.entries.get(name) {
-            Some(Entry { have: Some(have), .. }) => FetchState::Fetched(have.clone()),
+            Some(Entry {
+                fetched: Some(fetched),
+                ..
+            }) => FetchState::Fetched(fetched.clone()),
             Some(Entry {
                 error: Some(error), ..
             }) => FetchState::Failed(error.clone()),
@@ -134,11 +137,11 @@ impl FetchSchedule {
 
     pub(super) fn status(&self, name: &str) -> Option<SourceStatus> {
         let entry = self.entries.get(name)?;
-        let image = entry.have.as_ref().map(|it| &it.image);
+        let image = entry.fetched.as_ref().map(|it| &it.image);
         Some(SourceStatus {
             reference: entry.request.source.to_string(),
             digest: image.map(|it| it.digest()),
-            state: match (&entry.error, &entry.have, entry.checked_at) {
+            state: match (&entry.error, &entry.fetched, entry.checked_at) {
                 (Some(_), _, _) => FetchStatus::Failed,
                 (None, Some(_), Some(_)) => FetchStatus::Current,
                 // The content of a digest never changes, so the registry is not contacted.
@@ -159,22 +162,22 @@ impl FetchSchedule {
     /// Makes all tags and failed fetches due now.
     pub(super) fn refresh(&mut self, now: Instant) {
         for entry in self.entries.values_mut() {
-            let settled =
+            let is_settled =
                 entry.request.source.digest().is_some() && entry.due.is_none() && entry.running.is_none();
-            if settled {
+            if is_settled {
                 continue;
             }
             if entry.running.is_some() {
-                entry.again = true;
+                entry.refresh_requested = true;
             } else {
                 entry.due = Some(now);
             }
         }
     }
 
-    /// Starts at most `places` due fetches, and returns them with the time at which the next one is
+    /// Starts at most `max_tasks` due fetches, and returns them with the time at which the next one is
     /// due.
-    pub(super) fn due(&mut self, now: Instant, places: usize) -> (Vec<FetchTask>, Option<Instant>) {
+    pub(super) fn due(&mut self, now: Instant, max_tasks: usize) -> (Vec<FetchTask>, Option<Instant>) {
         let mut tasks = Vec::new();
         let mut next: Option<Instant> = None;
         for (name, entry) in &mut self.entries {
@@ -183,13 +186,13 @@ impl FetchSchedule {
             };
             if due > now {
                 next = Some(next.map_or(due, |next| next.min(due)));
-            } else if tasks.len() < places {
+            } else if tasks.len() < max_tasks {
                 entry.running = Some(entry.number);
                 entry.due = None;
                 tasks.push(FetchTask {
                     name: name.clone(),
                     request: entry.request.clone(),
-                    have: entry.have.clone(),
+                    previous: entry.fetched.clone(),
                     number: entry.number,
                 });
             }
@@ -199,7 +202,7 @@ impl FetchSchedule {
 
     /// Records the result of a fetch. The `bool` in `result`: whether the image is complete, so
     /// that no signature has to be fetched later. `checked_at`: seconds since 1970.
-    pub(super) fn done(
+    pub(super) fn finish(
         &mut self,
         task: &FetchTask,
         result: Result<(Fetched, bool), FetchError>,
@@ -217,36 +220,36 @@ impl FetchSchedule {
             // The result of an outdated request.
             return FetchOutcome::Unchanged;
         }
-        let again = std::mem::take(&mut entry.again);
+        let refresh_requested = std::mem::take(&mut entry.refresh_requested);
         entry.checked_at = Some(checked_at);
         let (outcome, due) = match result {
             Ok((fetched, complete)) => {
                 let error = entry.error.take();
                 entry.failures = 0;
-                let same = entry.have.as_ref().is_some_and(|it| it.image == fetched.image);
+                let is_same = entry.fetched.as_ref().is_some_and(|it| it.image == fetched.image);
                 let digest = fetched.image.digest();
-                entry.have = Some(fetched);
-                let outcome = match (same, error) {
+                entry.fetched = Some(fetched);
+                let outcome = match (is_same, error) {
                     (false, _) => FetchOutcome::Changed { digest },
                     (true, Some(_)) => FetchOutcome::Recovered,
                     (true, None) => FetchOutcome::Unchanged,
                 };
-                let settled = complete && entry.request.source.digest().is_some();
-                (outcome, (!settled).then(|| now + policy.refresh))
+                let is_settled = complete && entry.request.source.digest().is_some();
+                (outcome, (!is_settled).then(|| now + policy.refresh))
             }
             Err(error) => {
                 entry.failures = entry.failures.saturating_add(1);
-                let pause = policy.after(&error, entry.failures);
+                let delay = policy.delay_after(&error, entry.failures);
                 let outcome = if entry.error.as_ref() == Some(&error) {
                     FetchOutcome::Unchanged
                 } else {
                     FetchOutcome::Failed(error.clone())
                 };
                 entry.error = Some(error);
-                (outcome, Some(now + pause))
+                (outcome, Some(now + delay))
             }
         };
-        entry.due = if again { Some(now) } else { due };
+        entry.due = if refresh_requested { Some(now) } else { due };
         outcome
     }
 }
@@ -260,11 +263,11 @@ pub(super) struct RetryPolicy {
 }
 
 impl RetryPolicy {
-    fn after(&self, error: &FetchError, failures: u32) -> Duration {
-        if !error.passes() {
+    fn delay_after(&self, error: &FetchError, failures: u32) -> Duration {
+        if !error.is_temporary() {
             return self.refresh;
         }
-        RETRY
+        RETRY_BACKOFF
             .after(failures.saturating_sub(1))
             .min(self.refresh)
             .mul_f64(self.spread)

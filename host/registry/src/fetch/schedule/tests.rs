@@ -40,15 +40,15 @@ fn fetched(mark: &str) -> Fetched {
     }
 }
 
-fn away() -> FetchError {
+fn unreachable() -> FetchError {
     FetchError::Unreachable {
         host: "r.example".to_owned(),
         message: "away".to_owned(),
     }
 }
 
-fn not_there() -> FetchError {
-    FetchError::NotThere {
+fn not_found() -> FetchError {
+    FetchError::NotFound {
         host: "r.example".to_owned(),
         message: "x".to_owned(),
     }
@@ -62,7 +62,7 @@ fn take(schedule: &mut FetchSchedule, now: Instant) -> FetchTask {
 }
 
 /// Checks that no fetch is due, and returns the time until the next one.
-fn pause(schedule: &mut FetchSchedule, now: Instant) -> Option<Duration> {
+fn delay(schedule: &mut FetchSchedule, now: Instant) -> Option<Duration> {
     let (tasks, next) = schedule.due(now, 4);
     assert!(tasks.is_empty());
     next.map(|next| next - now)
@@ -73,13 +73,13 @@ fn tag_is_fetched_again_and_digest_is_not() {
     for (request, expected) in [(tag(), Some(POLICY.refresh)), (pinned(), None)] {
         let (mut schedule, now) = (FetchSchedule::default(), Instant::now());
         schedule.set_request("p", request.clone(), None, Some(now));
-        assert!(schedule.has("p", &request) && matches!(schedule.state("p"), FetchState::Pending));
+        assert!(schedule.is_current("p", &request) && matches!(schedule.state("p"), FetchState::Pending));
         let task = take(&mut schedule, now);
-        assert_eq!(pause(&mut schedule, now), None, "the fetch is running");
-        let outcome = schedule.done(&task, Ok((fetched("a"), true)), &POLICY, now, 1);
+        assert_eq!(delay(&mut schedule, now), None, "the fetch is running");
+        let outcome = schedule.finish(&task, Ok((fetched("a"), true)), &POLICY, now, 1);
         assert!(matches!(outcome, FetchOutcome::Changed { .. }));
         assert!(matches!(schedule.state("p"), FetchState::Fetched(_)));
-        assert_eq!(pause(&mut schedule, now), expected);
+        assert_eq!(delay(&mut schedule, now), expected);
         schedule.refresh(now);
         let (tasks, _) = schedule.due(now, 4);
         assert_eq!(tasks.len(), usize::from(expected.is_some()));
@@ -87,14 +87,14 @@ fn tag_is_fetched_again_and_digest_is_not() {
     // A digest that was fetched before the daemon started is not fetched again.
     let (mut schedule, now) = (FetchSchedule::default(), Instant::now());
     schedule.set_request("p", pinned(), Some(fetched("a")), None);
-    assert_eq!(pause(&mut schedule, now), None);
+    assert_eq!(delay(&mut schedule, now), None);
     assert_eq!(schedule.status("p").unwrap().state, FetchStatus::Current);
     // A digest whose signature is missing is fetched again.
     let (mut schedule, now) = (FetchSchedule::default(), Instant::now());
     schedule.set_request("p", pinned(), None, Some(now));
     let task = take(&mut schedule, now);
-    schedule.done(&task, Ok((fetched("a"), false)), &POLICY, now, 1);
-    assert_eq!(pause(&mut schedule, now), Some(POLICY.refresh));
+    schedule.finish(&task, Ok((fetched("a"), false)), &POLICY, now, 1);
+    assert_eq!(delay(&mut schedule, now), Some(POLICY.refresh));
 }
 
 #[test]
@@ -103,21 +103,21 @@ fn temporary_failures_are_retried_sooner() {
     schedule.set_request("p", tag(), None, Some(now));
     for seconds in [1, 2, 4, 8, 16, 32, 60, 60] {
         let task = take(&mut schedule, now);
-        schedule.done(&task, Err(away()), &POLICY, now, 1);
-        assert_eq!(pause(&mut schedule, now), Some(Duration::from_secs(seconds)));
+        schedule.finish(&task, Err(unreachable()), &POLICY, now, 1);
+        assert_eq!(delay(&mut schedule, now), Some(Duration::from_secs(seconds)));
         now += Duration::from_secs(seconds);
     }
     let task = take(&mut schedule, now);
-    schedule.done(&task, Err(not_there()), &POLICY, now, 1);
-    assert_eq!(pause(&mut schedule, now), Some(POLICY.refresh));
+    schedule.finish(&task, Err(not_found()), &POLICY, now, 1);
+    assert_eq!(delay(&mut schedule, now), Some(POLICY.refresh));
     now += POLICY.refresh;
     let task = take(&mut schedule, now);
-    schedule.done(&task, Ok((fetched("a"), true)), &POLICY, now, 1);
+    schedule.finish(&task, Ok((fetched("a"), true)), &POLICY, now, 1);
     now += POLICY.refresh;
     let task = take(&mut schedule, now);
-    schedule.done(&task, Err(away()), &POLICY, now, 1);
+    schedule.finish(&task, Err(unreachable()), &POLICY, now, 1);
     assert_eq!(
-        pause(&mut schedule, now),
+        delay(&mut schedule, now),
         Some(Duration::from_secs(1)),
         "the first of a new row"
     );
@@ -132,14 +132,14 @@ fn fetched_image_stays_after_later_failures() {
         "the image was fetched earlier"
     );
     for (error, expected) in [
-        (away(), FetchOutcome::Failed(away())),
-        (away(), FetchOutcome::Unchanged),
-        (not_there(), FetchOutcome::Failed(not_there())),
+        (unreachable(), FetchOutcome::Failed(unreachable())),
+        (unreachable(), FetchOutcome::Unchanged),
+        (not_found(), FetchOutcome::Failed(not_found())),
     ] {
         schedule.refresh(now);
         let task = take(&mut schedule, now);
-        assert!(task.have.is_some());
-        assert_eq!(schedule.done(&task, Err(error), &POLICY, now, 1), expected);
+        assert!(task.previous.is_some());
+        assert_eq!(schedule.finish(&task, Err(error), &POLICY, now, 1), expected);
         let status = schedule.status("p").unwrap();
         assert_eq!(status.state, FetchStatus::Failed);
         assert!(status.error.is_some() && status.digest.is_some() && status.checked_at.is_some());
@@ -147,7 +147,7 @@ fn fetched_image_stays_after_later_failures() {
     }
     schedule.refresh(now);
     let task = take(&mut schedule, now);
-    let outcome = schedule.done(&task, Ok((fetched("old"), true)), &POLICY, now, 1);
+    let outcome = schedule.finish(&task, Ok((fetched("old"), true)), &POLICY, now, 1);
     assert_eq!(outcome, FetchOutcome::Recovered);
     assert_eq!(schedule.status("p").unwrap().state, FetchStatus::Current);
     assert_eq!(schedule.fetched_from("p", &tag()).unwrap().image.manifest, "old");
@@ -156,8 +156,8 @@ fn fetched_image_stays_after_later_failures() {
     // Without a fetched image the state is the failure.
     schedule.set_request("q", pinned(), None, Some(now));
     let task = take(&mut schedule, now);
-    schedule.done(&task, Err(not_there()), &POLICY, now, 1);
-    assert!(matches!(schedule.state("q"), FetchState::Failed(error) if error == not_there()));
+    schedule.finish(&task, Err(not_found()), &POLICY, now, 1);
+    assert!(matches!(schedule.state("q"), FetchState::Failed(error) if error == not_found()));
 }
 
 #[test]
@@ -167,12 +167,12 @@ fn result_of_an_outdated_request_is_ignored() {
     let old = take(&mut schedule, now);
     schedule.set_request("p", pinned(), None, Some(now));
     assert_eq!(
-        pause(&mut schedule, now),
+        delay(&mut schedule, now),
         None,
         "the second fetch waits for the first"
     );
     assert_eq!(
-        schedule.done(&old, Ok((fetched("old"), true)), &POLICY, now, 1),
+        schedule.finish(&old, Ok((fetched("old"), true)), &POLICY, now, 1),
         FetchOutcome::Unchanged
     );
     assert!(matches!(schedule.state("p"), FetchState::Pending));
@@ -183,13 +183,13 @@ fn result_of_an_outdated_request_is_ignored() {
     schedule.forget("p");
     schedule.set_request("p", tag(), None, Some(now));
     let newest = take(&mut schedule, now);
-    schedule.done(&new, Err(away()), &POLICY, now, 1);
-    assert_eq!(pause(&mut schedule, now), None);
-    schedule.done(&newest, Ok((fetched("a"), true)), &POLICY, now, 1);
+    schedule.finish(&new, Err(unreachable()), &POLICY, now, 1);
+    assert_eq!(delay(&mut schedule, now), None);
+    schedule.finish(&newest, Ok((fetched("a"), true)), &POLICY, now, 1);
     assert!(matches!(schedule.state("p"), FetchState::Fetched(_)));
     schedule.keep_only(|_| false);
     assert_eq!(
-        schedule.done(&newest, Err(away()), &POLICY, now, 1),
+        schedule.finish(&newest, Err(unreachable()), &POLICY, now, 1),
         FetchOutcome::Unchanged
     );
     assert!(schedule.status("p").is_none());
@@ -201,7 +201,7 @@ fn refresh_during_a_fetch_fetches_again() {
     schedule.set_request("p", tag(), None, Some(now));
     let task = take(&mut schedule, now);
     schedule.refresh(now);
-    schedule.done(&task, Ok((fetched("a"), true)), &POLICY, now, 1);
+    schedule.finish(&task, Ok((fetched("a"), true)), &POLICY, now, 1);
     take(&mut schedule, now);
 
     let (mut schedule, now) = (FetchSchedule::default(), Instant::now());
