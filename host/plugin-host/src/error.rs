@@ -101,7 +101,7 @@ pub enum CallError {
     },
     /// The plugin is disabled after repeated faults.
     #[error(
-        "plugin `{name}` is disabled and {point} runs without it until a new {name}.wasm or {name}.toml is admitted: {reason}"
+        "plugin `{name}` is disabled and calls of {point} fail until a new {name}.wasm or {name}.toml is admitted: {reason}"
     )]
     Disabled {
         /// The extension point, as in `Missing`.
@@ -166,7 +166,7 @@ pub enum UploadError {
     },
     /// The manifest in the plugin directory is invalid or cannot be read.
     #[error(
-        "the plugin directory's {name}.toml: {message}; expected a valid one, there or with the component"
+        "the plugin directory's {name}.toml: {message}; correct it, or upload a valid one with the component"
     )]
     Present {
         /// The plugin.
@@ -256,7 +256,7 @@ pub enum CommandError {
         name: String,
     },
     /// The version was refused.
-    #[error("plugin `{name}` was refused: {reason}")]
+    #[error("plugin `{name}` was rejected: {reason}")]
     Refused {
         /// The plugin.
         name: String,

@@ -68,12 +68,12 @@ pub use observe::{
 };
 pub use runtime::engine::compile_standard_input;
 pub use storage::{
-    admission_record::{AdmissionRecord, Outcome},
+    admission_record::{AdmissionOutcome, AdmissionRecord},
     call_log::{CallRecord, RecordedCalls},
     history::Durability,
     staged_files::{PluginFiles, StagedFiles},
 };
-pub use transom_common::text::{shown, shown_json};
+pub use transom_common::text::{printable, printable_json};
 pub use transom_registry::{
     Attestation, FetchStatus, Login, PublicKey, Registries, Signatures, SourceStatus,
     network::{Reserved, Server},
@@ -86,7 +86,9 @@ pub mod explain {
 
     pub use crate::api::explain::{
         CanaryAnswer, CanaryVersion, PluginFailure,
-        filter::{Ending, EventExample, FilterExplainer, FilterExplanation, KindOutcomes, Outcome},
+        filter::{
+            EventExample, EventOutcome, FilterExplainer, FilterExplanation, KindOutcomes, OutcomeExamples,
+        },
         matcher::{MatcherExplanation, Refusals, ValueCount},
         probe::{ProbeTranscript, TranscriptStep},
     };

@@ -36,7 +36,7 @@ pub struct Push {
 pub enum PushError {
     /// The destination is missing or incomplete.
     #[error("{found:?} is not a push destination; expected \"oci://registry/repository:tag\"")]
-    Place {
+    Destination {
         /// The destination as it was given.
         found: String,
     },
@@ -67,11 +67,11 @@ pub enum PushError {
 impl Push {
     /// Pushes to `oci://registry/repository:tag`. Returns the source with the digest of the image
     /// manifest, in the form of a plugin's manifest.
-    pub async fn to(self, place: &str, registries: &Registries) -> Result<String, PushError> {
-        let source = Source::parse(place)
+    pub async fn to(self, destination: &str, registries: &Registries) -> Result<String, PushError> {
+        let source = Source::parse(destination)
             .filter(|it| it.digest().is_none())
-            .ok_or_else(|| PushError::Place {
-                found: place.to_owned(),
+            .ok_or_else(|| PushError::Destination {
+                found: destination.to_owned(),
             })?;
         let signer = self.key.as_deref().map(Signer::parse).transpose();
         let signer = signer.map_err(|message| PushError::Key { message })?;
@@ -97,7 +97,7 @@ impl Push {
         registries: &Registries,
         signer: Option<&Signer>,
     ) -> Result<String, OciDistributionError> {
-        let client = Client::try_from(config(registries))?;
+        let client = Client::try_from(client_config(registries))?;
         let auth = match registries.login(source.registry()) {
             Some(login) => RegistryAuth::Basic(login.user.clone(), login.password.clone()),
             None => RegistryAuth::Anonymous,
@@ -107,12 +107,12 @@ impl Push {
         let layer = digest_of(&self.component);
         let config = json!({"architecture": "wasm", "os": "wasip2", "layerDigests": [layer]}).to_string();
         let manifest = OciImageManifest {
-            config: put(&client, to, CONFIG, config.into()).await?,
-            layers: vec![put(&client, to, LAYER, self.component).await?],
+            config: push_blob(&client, to, CONFIG, config.into()).await?,
+            layers: vec![push_blob(&client, to, LAYER, self.component).await?],
             annotations: Some(self.annotations).filter(|it| !it.is_empty()),
-            ..empty()
+            ..empty_manifest()
         };
-        let digest = put_manifest(&client, to, &manifest).await?;
+        let digest = push_manifest(&client, to, &manifest).await?;
         if let Some(signer) = signer {
             sign(&client, &auth, source, &digest, signer).await?;
         }
@@ -140,26 +140,28 @@ async fn sign(
     .to_string();
     let signature = signer.sign(payload.as_bytes());
     let to = source.reference();
-    let beside = Reference::with_tag(
+    let signature_reference = Reference::with_tag(
         to.registry().to_owned(),
         to.repository().to_owned(),
         format!("{}.sig", digest.replace(':', "-")),
     );
-    let mut manifest = match client.pull_image_manifest(&beside, auth).await {
+    let mut manifest = match client.pull_image_manifest(&signature_reference, auth).await {
         Ok((manifest, _)) => manifest,
         // There is no signature manifest, or it cannot be extended.
         Err(_) => OciImageManifest {
-            config: put(client, to, IMAGE_CONFIG_MEDIA_TYPE, b"{}".to_vec()).await?,
-            ..empty()
+            config: push_blob(client, to, IMAGE_CONFIG_MEDIA_TYPE, b"{}".to_vec()).await?,
+            ..empty_manifest()
         },
     };
-    let mut layer = put(client, to, SIMPLE_SIGNING, payload.into()).await?;
+    let mut layer = push_blob(client, to, SIMPLE_SIGNING, payload.into()).await?;
     layer.annotations = Some(BTreeMap::from([(SIGNATURE_ANNOTATION.to_owned(), signature)]));
     manifest.layers.push(layer);
-    put_manifest(client, &beside, &manifest).await.map(drop)
+    push_manifest(client, &signature_reference, &manifest)
+        .await
+        .map(drop)
 }
 
-async fn put(
+async fn push_blob(
     client: &Client,
     to: &Reference,
     media_type: &str,
@@ -178,7 +180,7 @@ async fn put(
     })
 }
 
-async fn put_manifest(
+async fn push_manifest(
     client: &Client,
     to: &Reference,
     manifest: &OciImageManifest,
@@ -190,14 +192,14 @@ async fn put_manifest(
     Ok(digest)
 }
 
-fn empty() -> OciImageManifest {
+fn empty_manifest() -> OciImageManifest {
     OciImageManifest {
         media_type: Some(OCI_IMAGE_MEDIA_TYPE.to_owned()),
         ..OciImageManifest::default()
     }
 }
 
-fn config(registries: &Registries) -> ClientConfig {
+fn client_config(registries: &Registries) -> ClientConfig {
     let authorities = CertificateDer::pem_slice_iter(&registries.authorities).flatten();
     ClientConfig {
         protocol: ClientProtocol::HttpsExcept(registries.plain_http.clone()),
@@ -207,8 +209,8 @@ fn config(registries: &Registries) -> ClientConfig {
                 data: it.to_vec(),
             })
             .collect(),
-        connect_timeout: Some(registries.silence),
-        read_timeout: Some(registries.silence),
+        connect_timeout: Some(registries.idle_timeout),
+        read_timeout: Some(registries.idle_timeout),
         user_agent: concat!("transom/", env!("CARGO_PKG_VERSION")),
         ..ClientConfig::default()
     }

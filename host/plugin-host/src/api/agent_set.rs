@@ -9,7 +9,7 @@ use std::sync::Arc;
 use super::{
     explain::{self, matcher::MatcherExplanation},
     extension_points::ExtensionPoints,
-    matcher_chain::{Judge, judge, question},
+    matcher_chain::{CandidateEvaluator, evaluate_chain, question},
 };
 use crate::{
     error::CallError,
@@ -28,7 +28,7 @@ use crate::{
 #[derive(Debug)]
 pub struct AgentSet {
     extension_points: Arc<ExtensionPoints>,
-    copy: Arc<AgentMirror>,
+    mirror: Arc<AgentMirror>,
     refusals: Vec<(String, u32)>,
 }
 
@@ -38,20 +38,20 @@ impl AgentSet {
     pub(crate) fn new(extension_points: Arc<ExtensionPoints>, home_region: Option<String>) -> AgentSet {
         AgentSet {
             extension_points,
-            copy: Arc::new(AgentMirror::new(home_region)),
+            mirror: Arc::new(AgentMirror::new(home_region)),
             refusals: Vec::new(),
         }
     }
 
-    /// Adds agents or replaces those with the same handle, and removes `gone`. The components
+    /// Adds agents or replaces those with the same handle, and removes `removed`. The components
     /// receive the changes with the next call.
-    pub fn update(&mut self, changed: Vec<Agent>, gone: Vec<u32>) {
-        self.copy.update(changed, gone);
+    pub fn update(&mut self, changed: Vec<Agent>, removed: Vec<u32>) {
+        self.mirror.update(changed, removed);
     }
 
     /// Number of agents.
     pub fn len(&self) -> usize {
-        self.copy.len()
+        self.mirror.len()
     }
 
     /// Whether there are no agents.
@@ -77,7 +77,7 @@ impl AgentSet {
         if let [(_, only)] = &*matchers {
             return only.ask(Evaluate(self.question(task, candidates))).await;
         }
-        let (verdicts, refusals) = self.judge(&matchers, task, candidates).await?;
+        let (verdicts, refusals) = self.evaluate_chain(&matchers, task, candidates).await?;
         self.refusals = refusals;
         Ok(verdicts)
     }
@@ -100,18 +100,18 @@ impl AgentSet {
         // One instance at a time, because the verdict on the next one may depend on the last one,
         // and because the other matchers could only reject a choice for several instances as a
         // whole.
-        let (mut task, mut left) = (task.clone(), candidates.to_vec());
+        let (mut task, mut remaining) = (task.clone(), candidates.to_vec());
         let mut chosen = Vec::new();
         while chosen.len() < count as usize {
-            left.retain(|candidate| candidate.capacity > 0);
-            let accepted = self.accepted(&matchers, &task, &left).await?;
+            remaining.retain(|candidate| candidate.capacity > 0);
+            let accepted = self.accepted(&matchers, &task, &remaining).await?;
             if accepted.is_empty() {
                 break;
             }
             let Some(agent) = self.choose(first, &task, &accepted, 1).await?.pop() else {
                 break;
             };
-            for candidate in left.iter_mut().filter(|candidate| candidate.agent == agent) {
+            for candidate in remaining.iter_mut().filter(|candidate| candidate.agent == agent) {
                 candidate.capacity -= 1;
             }
             task.placed.push(agent);
@@ -133,13 +133,13 @@ impl AgentSet {
     }
 
     /// Returns the verdicts, and the number of candidates that each matcher refused.
-    async fn judge(
+    async fn evaluate_chain(
         &self,
         matchers: &Matchers<'_>,
         task: &Task,
         candidates: &[Candidate],
     ) -> Result<(Vec<Verdict>, Vec<(String, u32)>), CallError> {
-        let judged = judge(matchers, &self.copy, task, candidates).await?;
+        let judged = evaluate_chain(matchers, &self.mirror, task, candidates).await?;
         let mut refusals = Vec::new();
         for (at, (name, _)) in matchers.iter().enumerate() {
             let refused = judged.iter().filter(|it| it.refused_by == Some(at)).count();
@@ -157,7 +157,7 @@ impl AgentSet {
         task: &Task,
         candidates: &[Candidate],
     ) -> Result<Vec<Candidate>, CallError> {
-        let (verdicts, _) = self.judge(matchers, task, candidates).await?;
+        let (verdicts, _) = self.evaluate_chain(matchers, task, candidates).await?;
         let judged = verdicts.into_iter().zip(candidates);
         let accepted = judged.filter(|(verdict, _)| *verdict == Verdict::Fits);
         Ok(accepted.map(|(_, candidate)| *candidate).collect())
@@ -175,18 +175,18 @@ impl AgentSet {
     }
 
     fn question(&self, task: &Task, candidates: &[Candidate]) -> Question {
-        question(&self.copy, task, candidates)
+        question(&self.mirror, task, candidates)
     }
 
     /// Explains which of the current agents may run one more instance. Agents in `task.placed` that
     /// are not in the set are left out.
     pub fn explain(&self, task: Task) -> impl Future<Output = MatcherExplanation> + Send + use<> {
-        let (extension_points, agents) = (Arc::clone(&self.extension_points), self.copy.snapshot());
+        let (extension_points, agents) = (Arc::clone(&self.extension_points), self.mirror.snapshot());
         async move { explain::matcher::explain(&extension_points, &agents, task).await }
     }
 }
 
-impl Judge for (&str, ActiveVersion<Matcher>) {
+impl CandidateEvaluator for (&str, ActiveVersion<Matcher>) {
     fn evaluate(&self, question: Question) -> impl Future<Output = Result<Vec<Verdict>, CallError>> + Send {
         self.1.ask(Evaluate(question))
     }

@@ -41,7 +41,7 @@ pub(crate) struct LoggedStep {
     pub(crate) run: u32,
     /// Start of the step, since the beginning of the attempt.
     pub(crate) at: Duration,
-    pub(crate) took: Duration,
+    pub(crate) duration: Duration,
     pub(crate) step: Step,
     pub(crate) answer: Answer,
     /// Why the host denied the step.
@@ -57,17 +57,17 @@ impl AttemptLog {
         }
     }
 
-    pub(crate) fn run_begins(&self) {
+    pub(crate) fn begin_run(&self) {
         self.lock().runs += 1;
     }
 
     /// Records that the step in progress is denied.
-    pub(crate) fn denied(&self, why: &str) {
+    pub(crate) fn set_denial(&self, why: &str) {
         self.lock().denial = Some(why.to_owned());
     }
 
     /// Records a step that began at `began` and has been answered.
-    pub(crate) fn note(&self, began: Instant, step: Step, answer: &Answer) {
+    pub(crate) fn log_step(&self, began: Instant, step: Step, answer: &Answer) {
         let mut log = self.lock();
         let denial = log.denial.take();
         log.bytes += step.bytes() + answer.bytes();
@@ -79,7 +79,7 @@ impl AttemptLog {
         log.steps.push(LoggedStep {
             run,
             at: began.duration_since(self.began),
-            took: began.elapsed(),
+            duration: began.elapsed(),
             step,
             answer: answer.clone(),
             denial,
@@ -88,9 +88,9 @@ impl AttemptLog {
 
     /// Returns the collected steps, and the time since the beginning.
     pub(crate) fn finish(self) -> (LoggedSteps, Duration) {
-        let took = self.began.elapsed();
+        let duration = self.began.elapsed();
         let steps = self.steps.into_inner().unwrap_or_else(PoisonError::into_inner);
-        (steps, took)
+        (steps, duration)
     }
 
     fn lock(&self) -> MutexGuard<'_, LoggedSteps> {
@@ -107,17 +107,17 @@ mod tests {
         let step = |bytes: usize| Step::Send(vec![b'x'; bytes]);
         let sent = Answer::Sent(Ok(()));
         let log = AttemptLog::new();
-        log.run_begins();
+        log.begin_run();
         for _ in 0..MAX_STEPS + 3 {
-            log.note(Instant::now(), step(1), &sent);
+            log.log_step(Instant::now(), step(1), &sent);
         }
         let (logged, _) = log.finish();
         assert_eq!((logged.steps.len(), logged.omitted), (MAX_STEPS, 3));
 
         let log = AttemptLog::new();
-        log.run_begins();
-        log.note(Instant::now(), step(MAX_BYTES), &sent);
-        log.note(Instant::now(), step(1), &sent);
+        log.begin_run();
+        log.log_step(Instant::now(), step(MAX_BYTES), &sent);
+        log.log_step(Instant::now(), step(1), &sent);
         let (logged, _) = log.finish();
         assert_eq!((logged.steps.len(), logged.omitted), (1, 1));
     }
@@ -125,11 +125,11 @@ mod tests {
     #[test]
     fn denial_belongs_to_its_step() {
         let log = AttemptLog::new();
-        log.run_begins();
-        log.denied("grants.command is missing");
-        log.note(Instant::now(), Step::Receive(1), &Answer::Sent(Ok(())));
-        log.run_begins();
-        log.note(Instant::now(), Step::Receive(1), &Answer::Sent(Ok(())));
+        log.begin_run();
+        log.set_denial("grants.command is missing");
+        log.log_step(Instant::now(), Step::Receive(1), &Answer::Sent(Ok(())));
+        log.begin_run();
+        log.log_step(Instant::now(), Step::Receive(1), &Answer::Sent(Ok(())));
         let (logged, _) = log.finish();
         let found: Vec<_> = logged
             .steps

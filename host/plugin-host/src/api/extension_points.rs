@@ -33,13 +33,13 @@ impl std::fmt::Debug for ExtensionPoints {
     }
 }
 
-type Found<W> = Result<ActiveVersion<W>, CallError>;
+type ActiveResult<W> = Result<ActiveVersion<W>, CallError>;
 /// The plugins of an extension point, with their names.
-type Chain<'a, W> = Result<Vec<(&'a str, ActiveVersion<W>)>, CallError>;
+type ChainResult<'a, W> = Result<Vec<(&'a str, ActiveVersion<W>)>, CallError>;
 
 impl ExtensionPoints {
     /// The matchers in order. All of them must serve.
-    pub(crate) fn matchers(&self) -> Chain<'_, Matcher> {
+    pub(crate) fn matchers(&self) -> ChainResult<'_, Matcher> {
         self.chain("matcher", &self.config.bindings.matchers, |it| match it {
             Serving::Matcher(version) => Some(version.clone()),
             _ => None,
@@ -47,14 +47,14 @@ impl ExtensionPoints {
     }
 
     /// The filters in order. All of them must serve.
-    pub(crate) fn filters(&self) -> Chain<'_, Filter> {
+    pub(crate) fn filters(&self) -> ChainResult<'_, Filter> {
         self.chain("filter", &self.config.bindings.filters, |it| match it {
             Serving::Filter(version) => Some(version.clone()),
             _ => None,
         })
     }
 
-    pub(crate) fn bootstrap(&self) -> Found<Bootstrap> {
+    pub(crate) fn bootstrap(&self) -> ActiveResult<Bootstrap> {
         self.find("bootstrap", &self.config.bindings.bootstrap, |it| match it {
             Serving::Bootstrap(version) => Some(version.clone()),
             _ => None,
@@ -62,7 +62,7 @@ impl ExtensionPoints {
     }
 
     /// Returns the extension point, and the name of the plugin bound to it.
-    pub(crate) fn prober_of<'a>(&'a self, kind: &'a Kind) -> (&'static str, &'a str) {
+    pub(crate) fn bound_prober<'a>(&'a self, kind: &'a Kind) -> (&'static str, &'a str) {
         let bindings = &self.config.bindings;
         match kind {
             Kind::Http => ("http checks", &bindings.http),
@@ -72,8 +72,8 @@ impl ExtensionPoints {
         }
     }
 
-    pub(crate) fn prober(&self, kind: &Kind) -> Found<Probe> {
-        let (point, name) = self.prober_of(kind);
+    pub(crate) fn prober(&self, kind: &Kind) -> ActiveResult<Probe> {
+        let (point, name) = self.bound_prober(kind);
         self.find(point, name, |it| match it {
             Serving::Probe(version) => Some(version.clone()),
             _ => None,
@@ -85,7 +85,7 @@ impl ExtensionPoints {
         point: &'static str,
         names: &'a [String],
         of_world: impl Fn(&Serving) -> Option<ActiveVersion<W>>,
-    ) -> Chain<'a, W> {
+    ) -> ChainResult<'a, W> {
         let found = |name: &'a String| Ok((&**name, self.find(point, name, &of_world)?));
         names.iter().map(found).collect()
     }
@@ -104,9 +104,9 @@ impl ExtensionPoints {
             return Ok(version);
         }
         let Some(disabled) = table.disabled.get(name) else {
-            return Err(self.missing(point, name));
+            return Err(self.missing_error(point, name));
         };
-        disabled.context.metrics.called(CallOutcome::Disabled);
+        disabled.context.metrics.count_call(CallOutcome::Disabled);
         Err(CallError::Disabled {
             point,
             name: name.to_owned(),
@@ -114,7 +114,7 @@ impl ExtensionPoints {
         })
     }
 
-    fn missing(&self, point: &'static str, name: &str) -> CallError {
+    fn missing_error(&self, point: &'static str, name: &str) -> CallError {
         CallError::Missing {
             point,
             name: name.to_owned(),

@@ -20,48 +20,50 @@ pub(super) fn question(agents: &Arc<AgentMirror>, task: &Task, candidates: &[Can
 }
 
 /// A matcher that evaluates candidates.
-pub(crate) trait Judge: Sync {
+pub(crate) trait CandidateEvaluator: Sync {
     fn evaluate(&self, question: Question) -> impl Future<Output = Result<Vec<Verdict>, CallError>> + Send;
 }
 
 /// The verdict of a chain of matchers on one candidate.
 #[derive(Clone, Copy, Debug, PartialEq)]
-pub(crate) struct Judgement {
+pub(crate) struct ChainVerdict {
     pub(crate) verdict: Verdict,
     /// Index in the chain of the matcher that refused it.
     pub(crate) refused_by: Option<usize>,
 }
 
 /// Calls one matcher after the other, each with the candidates that the matchers before it accept.
-pub(crate) async fn judge<J: Judge>(
+pub(crate) async fn evaluate_chain<J: CandidateEvaluator>(
     matchers: &[J],
     agents: &Arc<AgentMirror>,
     task: &Task,
     candidates: &[Candidate],
-) -> Result<Vec<Judgement>, CallError> {
-    let mut judged = vec![
-        Judgement {
+) -> Result<Vec<ChainVerdict>, CallError> {
+    let mut verdicts_so_far = vec![
+        ChainVerdict {
             verdict: Verdict::Fits,
             refused_by: None,
         };
         candidates.len()
     ];
     for (at, matcher) in matchers.iter().enumerate() {
-        let left: Vec<usize> = (0..candidates.len())
-            .filter(|index| judged[*index].refused_by.is_none())
+        let remaining: Vec<usize> = (0..candidates.len())
+            .filter(|index| verdicts_so_far[*index].refused_by.is_none())
             .collect();
         // The first matcher is called even without candidates, so that its faults are noticed.
-        if left.is_empty() && at > 0 {
+        if remaining.is_empty() && at > 0 {
             break;
         }
-        let asked: Vec<Candidate> = left.iter().map(|index| candidates[*index]).collect();
-        let verdicts = matcher.evaluate(question(agents, task, &asked)).await?;
-        for (index, verdict) in left.into_iter().zip(verdicts) {
-            judged[index] = Judgement {
+        let asked_candidates: Vec<Candidate> = remaining.iter().map(|index| candidates[*index]).collect();
+        let verdicts = matcher
+            .evaluate(question(agents, task, &asked_candidates))
+            .await?;
+        for (index, verdict) in remaining.into_iter().zip(verdicts) {
+            verdicts_so_far[index] = ChainVerdict {
                 verdict,
                 refused_by: (verdict != Verdict::Fits).then_some(at),
             };
         }
     }
-    Ok(judged)
+    Ok(verdicts_so_far)
 }

@@ -114,7 +114,7 @@ impl Config {
             metrics.clone(),
         )
         .await?;
-        let inner = Inner {
+        let inner = HostState {
             extension_points: Arc::new(ExtensionPoints {
                 config,
                 table: Arc::clone(&handle.table),
@@ -139,9 +139,9 @@ impl Config {
 
 /// The plugin host's handle. Cheap to clone.
 #[derive(Clone)]
-pub struct Plugins(Arc<Inner>);
+pub struct Plugins(Arc<HostState>);
 
-struct Inner {
+struct HostState {
     extension_points: Arc<ExtensionPoints>,
     metrics: Metrics,
     sources: Sources,
@@ -212,7 +212,7 @@ impl Plugins {
     /// The records of a plugin, newest first, and where they are stored. A removed plugin still has
     /// records.
     pub fn history(&self, name: &str) -> (Vec<AdmissionRecord>, Durability) {
-        (self.0.history.of(name), self.0.history.durability())
+        (self.0.history.records(name), self.0.history.durability())
     }
 
     /// Rolls back to `record`, or to the newest other version. The current files in the directory
@@ -320,11 +320,13 @@ impl Plugins {
         }
         let table = self.0.extension_points.table.load();
         match table.serving.get(name) {
-            Some(serving) if serving.parts().0.recorder().is_none() => Err(CommandError::NotRecorded {
-                name: owned(),
-                setting: "record = false in its manifest",
-            }),
-            None if self.0.history.of(name).is_empty() => Err(CommandError::Unknown { name: owned() }),
+            Some(serving) if serving.context_and_info().0.recorder().is_none() => {
+                Err(CommandError::NotRecorded {
+                    name: owned(),
+                    setting: "record = false in its manifest",
+                })
+            }
+            None if self.0.history.records(name).is_empty() => Err(CommandError::Unknown { name: owned() }),
             _ => Ok(calls),
         }
     }
@@ -358,7 +360,7 @@ impl Plugins {
     /// Opens a view of a query in each filter. Equal queries share one guest resource.
     pub async fn open_view(&self, query: events::Query) -> Result<View, OpenError> {
         let filters = self.0.extension_points.filters()?;
-        let opened = self.opened(query);
+        let opened = self.shared_query(query);
         for (name, filter) in &filters {
             let answer = filter.ask(Open(Arc::clone(&opened))).await?;
             answer.map_err(|refusal| match filters.len() {
@@ -381,7 +383,7 @@ impl Plugins {
 
     /// The name of the probe plugin.
     pub fn prober<'a>(&'a self, kind: &'a probe::Kind) -> &'a str {
-        self.0.extension_points.prober_of(kind).1
+        self.0.extension_points.bound_prober(kind).1
     }
 
     /// Probes a task once. `runner` runs commands for components with the grant `command`.
@@ -430,7 +432,7 @@ impl Plugins {
         self.0.tracker.wait().await;
     }
 
-    fn opened(&self, query: events::Query) -> Arc<SharedQuery> {
+    fn shared_query(&self, query: events::Query) -> Arc<SharedQuery> {
         let mut views = self.0.views.lock().unwrap_or_else(PoisonError::into_inner);
         views.get_or_insert(query, || self.0.next_view.fetch_add(1, Relaxed))
     }

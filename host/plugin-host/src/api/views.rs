@@ -43,12 +43,12 @@ impl View {
         };
         let mut decisions = self.ask(first, events.into()).await?;
         for (_, filter) in others {
-            let (left, passed): (Vec<usize>, Vec<Event>) = left(events, &decisions).unzip();
-            if left.is_empty() {
+            let (remaining, passed): (Vec<usize>, Vec<Event>) = remaining_events(events, &decisions).unzip();
+            if remaining.is_empty() {
                 break;
             }
             let next = self.ask(filter, passed.into()).await?;
-            for (index, decision) in left.into_iter().zip(next) {
+            for (index, decision) in remaining.into_iter().zip(next) {
                 // A replacement by an earlier filter remains if this filter passes the event.
                 if decision != Decision::Pass {
                     decisions[index] = decision;
@@ -70,7 +70,10 @@ impl View {
 }
 
 /// Returns the events that the next filter receives, with their indices.
-fn left<'a>(events: &'a [Event], decisions: &'a [Decision]) -> impl Iterator<Item = (usize, Event)> {
+fn remaining_events<'a>(
+    events: &'a [Event],
+    decisions: &'a [Decision],
+) -> impl Iterator<Item = (usize, Event)> {
     let decided = events.iter().zip(decisions).enumerate();
     decided.filter_map(|(index, (event, decision))| match decision {
         Decision::Drop => None,

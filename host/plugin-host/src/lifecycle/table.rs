@@ -52,7 +52,7 @@ pub(crate) struct Table {
 }
 
 impl Serving {
-    pub(crate) fn parts(&self) -> (&Arc<VersionContext>, &ComponentInfo) {
+    pub(crate) fn context_and_info(&self) -> (&Arc<VersionContext>, &ComponentInfo) {
         fn of<W: Comparable>(active: &ActiveVersion<W>) -> (&Arc<VersionContext>, &ComponentInfo) {
             (&active.primary().context, &active.primary().info)
         }
@@ -65,16 +65,16 @@ impl Serving {
     }
 
     pub(crate) fn info(&self) -> &ComponentInfo {
-        self.parts().1
+        self.context_and_info().1
     }
 
     /// Returns the same version with a candidate. `None` if the candidate is of another world.
-    pub(crate) fn with_candidate(&self, new: &Serving, beside: &Beside<'_>) -> Option<Serving> {
+    pub(crate) fn with_candidate(&self, new: &Serving, setup: &CandidateSetup<'_>) -> Option<Serving> {
         Some(match (self, new) {
-            (Serving::Probe(old), Serving::Probe(new)) => Serving::Probe(beside.start(old, new)),
-            (Serving::Matcher(old), Serving::Matcher(new)) => Serving::Matcher(beside.start(old, new)),
-            (Serving::Filter(old), Serving::Filter(new)) => Serving::Filter(beside.start(old, new)),
-            (Serving::Bootstrap(old), Serving::Bootstrap(new)) => Serving::Bootstrap(beside.start(old, new)),
+            (Serving::Probe(old), Serving::Probe(new)) => Serving::Probe(setup.start(old, new)),
+            (Serving::Matcher(old), Serving::Matcher(new)) => Serving::Matcher(setup.start(old, new)),
+            (Serving::Filter(old), Serving::Filter(new)) => Serving::Filter(setup.start(old, new)),
+            (Serving::Bootstrap(old), Serving::Bootstrap(new)) => Serving::Bootstrap(setup.start(old, new)),
             _ => return None,
         })
     }
@@ -104,20 +104,20 @@ impl Serving {
 }
 
 /// What is needed to run a candidate alongside the serving version.
-pub(crate) struct Beside<'a> {
+pub(crate) struct CandidateSetup<'a> {
     pub(crate) runtime: &'a Runtime,
     pub(crate) stats: Arc<CandidateStats>,
-    pub(crate) judged: mpsc::Sender<CandidateJudged>,
+    pub(crate) judgements: mpsc::Sender<CandidateJudged>,
 }
 
-impl Beside<'_> {
+impl CandidateSetup<'_> {
     fn start<W: Comparable>(&self, old: &ActiveVersion<W>, new: &ActiveVersion<W>) -> ActiveVersion<W> {
         old.with_candidate(Some(Candidate::start(
             self.runtime,
             Arc::clone(new.primary()),
             old.primary(),
             Arc::clone(&self.stats),
-            self.judged.clone(),
+            self.judgements.clone(),
         )))
     }
 }
@@ -125,7 +125,7 @@ impl Beside<'_> {
 impl Table {
     /// Returns the newest log lines of the serving or disabled version, after this number.
     pub(crate) fn log(&self, name: &str, after: u64) -> Option<Vec<LogLine>> {
-        let serving = self.serving.get(name).map(|it| it.parts().0);
+        let serving = self.serving.get(name).map(|it| it.context_and_info().0);
         let context = serving.or_else(|| self.disabled.get(name).map(|it| &it.context))?;
         Some(context.metrics.recent_log().after(after))
     }
@@ -150,7 +150,7 @@ impl Table {
 
     fn status_of(&self, name: &str, metrics: &Metrics, source: Option<SourceStatus>) -> Status {
         let disabled = self.disabled.get(name);
-        let version = self.serving.get(name).map(Serving::parts);
+        let version = self.serving.get(name).map(Serving::context_and_info);
         let version = version.or_else(|| disabled.map(|it| (&it.context, &it.info)));
         let info = version.map(|(_, info)| info);
         let context = version.map(|(context, _)| context);
@@ -160,7 +160,7 @@ impl Table {
             let time = of(measured?).at(per_mille)?;
             u64::try_from(time.as_micros()).ok()
         };
-        let (in_flight, instances) = metrics.present(name);
+        let (in_flight, instances) = metrics.in_flight_and_instances(name);
         Status {
             name: name.to_owned(),
             world: info.map(|it| it.world.short().to_owned()),
@@ -181,7 +181,7 @@ impl Table {
             probation: context
                 .filter(|_| disabled.is_none())
                 .and_then(|it| it.health.probation_left())
-                .map(|left| left.as_secs()),
+                .map(|remaining| remaining.as_secs()),
             in_flight,
             in_flight_now: context.map_or(0, |it| it.in_flight()),
             instances,

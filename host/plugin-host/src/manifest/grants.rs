@@ -87,17 +87,17 @@ impl Grants {
         if names_no_peer(ip) {
             return Err(Refusal::NoPeer);
         }
-        let is_own = || {
-            task.iter().any(|(own, ips)| {
-                own.port == endpoint.port
-                    && (own.host.eq_ignore_ascii_case(&endpoint.host)
-                        || ips.iter().any(|own| own.to_canonical() == ip))
+        let is_of_task = || {
+            task.iter().any(|(task_endpoint, ips)| {
+                task_endpoint.port == endpoint.port
+                    && (task_endpoint.host.eq_ignore_ascii_case(&endpoint.host)
+                        || ips.iter().any(|task_ip| task_ip.to_canonical() == ip))
             })
         };
         let allowed = |it: &Destination| match (guard, it) {
             // An agent may run on this machine and be known by a loopback address. The daemon's own
             // ports never belong to a task.
-            (None | Some(Guard::Loopback), Destination::Task) => is_own(),
+            (None | Some(Guard::Loopback), Destination::Task) => is_of_task(),
             (Some(guard), _) => it.names(endpoint, ip, guard),
             (None, Destination::Name { host, port }) => {
                 port.is_none_or(|port| port == endpoint.port) && host.eq_ignore_ascii_case(&endpoint.host)
@@ -276,9 +276,9 @@ mod tests {
 
     #[test]
     fn the_task_is_reached_where_its_agent_is_on_loopback() {
-        let own = endpoint("agent1", 31000);
+        let task_endpoint = endpoint("agent1", 31000);
         let ip: IpAddr = "127.0.0.2".parse().unwrap();
-        let task = [(own.clone(), vec![ip])];
+        let task = [(task_endpoint.clone(), vec![ip])];
         let grants = granted(&["task"]);
         for (host, port, ip, allowed) in [
             ("agent1", 31000, "127.0.0.2", true),
@@ -317,9 +317,14 @@ mod tests {
             network: vec![Destination::Task],
             ..Grants::default()
         };
-        let own = endpoint("169.254.169.254", 80);
+        let task_endpoint = endpoint("169.254.169.254", 80);
         let ip: IpAddr = "169.254.169.254".parse().unwrap();
-        let judged = grants.judge(&own, ip, Some(&Guard::LinkLocal), &[(own.clone(), vec![ip])]);
+        let judged = grants.judge(
+            &task_endpoint,
+            ip,
+            Some(&Guard::LinkLocal),
+            &[(task_endpoint.clone(), vec![ip])],
+        );
         assert_eq!(judged, Err(Refusal::Guarded(Guard::LinkLocal)));
     }
 }

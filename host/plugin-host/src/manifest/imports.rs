@@ -8,7 +8,7 @@
 use crate::manifest::grants::Grants;
 
 /// The package that every world may import: the log, whose volume is limited.
-const OWN: &str = "transom:plugin";
+const OWN_PACKAGE: &str = "transom:plugin";
 
 /// Why a component's imports are refused. Display is for an operator.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
@@ -17,13 +17,13 @@ pub(crate) enum ImportError {
     Withdrawn { import: String, grant: &'static str },
     #[error(
         "it imports {}, which the serving version does not: grant them with grants.imports{}",
-        list(.0),
+        quoted_list(.0),
         profile_for(.0)
     )]
     New(Vec<String>),
 }
 
-fn list(imports: &[String]) -> String {
+fn quoted_list(imports: &[String]) -> String {
     let quoted: Vec<String> = imports.iter().map(|it| format!("`{it}`")).collect();
     quoted.join(", ")
 }
@@ -87,7 +87,7 @@ pub(crate) fn check(
 /// Returns the interfaces that need a grant when a version with the imports `before` is upgraded.
 pub(crate) fn added(imports: &[String], before: &[String]) -> Vec<String> {
     let mut new = interfaces(imports);
-    new.retain(|it| package(it) != OWN && !before.contains(it));
+    new.retain(|it| package(it) != OWN_PACKAGE && !before.contains(it));
     new
 }
 
@@ -247,7 +247,7 @@ mod tests {
 
     #[test]
     fn import_patterns_have_a_package_and_no_version() {
-        for (text, fine) in [
+        for (text, is_valid) in [
             ("wasi:clocks", true),
             ("wasi:clocks/wall-clock", true),
             ("wasi:clocks/wall-clock@0.2.0", false),
@@ -256,7 +256,7 @@ mod tests {
             ("wasi:clocks/", false),
             ("*", false),
         ] {
-            assert_eq!(is_pattern(text), fine, "{text}");
+            assert_eq!(is_pattern(text), is_valid, "{text}");
         }
     }
 }

@@ -9,11 +9,11 @@ pub(crate) const MAX_MEMORY: u64 = 512 << 20;
 pub(crate) const MAX_TABLE: u64 = 50_000;
 
 /// Maximum duration of a call that a manifest may grant.
-pub(crate) const MAX_CALL: Duration = Duration::from_hours(1);
+pub(crate) const MAX_CALL_DURATION: Duration = Duration::from_hours(1);
 /// Maximum duration of an attempt that a manifest may grant.
-pub(crate) const MAX_ATTEMPT: Duration = Duration::from_hours(24);
+pub(crate) const MAX_ATTEMPT_DURATION: Duration = Duration::from_hours(24);
 /// Maximum size of a component; larger files are not read.
-pub(crate) const MAX_SIZE: u64 = transom_registry::MAX_COMPONENT_SIZE;
+pub(crate) const MAX_COMPONENT_SIZE: u64 = transom_registry::MAX_COMPONENT_SIZE;
 /// Maximum size of a manifest.
 pub(crate) const MAX_MANIFEST: u64 = 1 << 20;
 

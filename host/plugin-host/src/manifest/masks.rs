@@ -16,7 +16,7 @@ pub(crate) const MASK: &str = "********";
 const CREDENTIALS: [&str; 3] = ["authorization", "proxy-authorization", "cookie"];
 /// Minimum length in bytes of a secret that is also masked inside longer texts. A shorter one would
 /// occur by chance.
-const MIN_PART: usize = 4;
+const MIN_PARTIAL_SECRET: usize = 4;
 /// Maximum size in bytes of a schema that is searched. Admission rejects a larger one anyway.
 const MAX_SCHEMA: usize = 64 << 10;
 /// Maximum depth of nested schemas that are searched.
@@ -105,7 +105,7 @@ impl Masks {
                 MASK.clone_into(text);
                 return true;
             }
-            if value.len() >= MIN_PART && text.contains(value.as_str()) {
+            if value.len() >= MIN_PARTIAL_SECRET && text.contains(value.as_str()) {
                 *text = text.replace(value.as_str(), MASK);
                 masked = true;
             }
@@ -155,7 +155,9 @@ fn mask(value: &mut Value) -> bool {
 pub(crate) fn equal_but_for_masks(recorded: &Value, found: &Value) -> bool {
     match (recorded, found) {
         (Value::String(recorded), _) if recorded == MASK => true,
-        (Value::String(recorded), Value::String(found)) if recorded.contains(MASK) => fits(recorded, found),
+        (Value::String(recorded), Value::String(found)) if recorded.contains(MASK) => {
+            matches_masked(recorded, found)
+        }
         (Value::Object(recorded), Value::Object(found)) => {
             recorded.len() == found.len()
                 && recorded.iter().all(|(name, value)| {
@@ -173,7 +175,7 @@ pub(crate) fn equal_but_for_masks(recorded: &Value, found: &Value) -> bool {
 }
 
 /// Whether `found` contains the parts of `recorded` between its masks, in their order.
-fn fits(recorded: &str, found: &str) -> bool {
+fn matches_masked(recorded: &str, found: &str) -> bool {
     let parts: Vec<&str> = recorded.split(MASK).collect();
     let [first, middle @ .., last] = parts.as_slice() else {
         return recorded == found;

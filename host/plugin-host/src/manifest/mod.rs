@@ -74,7 +74,10 @@ use transom_registry::{Source, network::Destination};
 use crate::{
     manifest::{
         grants::Grants,
-        limits::{Instances, Limits, MAX_ATTEMPT, MAX_CALL, MAX_INSTANCES, MAX_MEMORY, MAX_SIZE, MAX_TABLE},
+        limits::{
+            Instances, Limits, MAX_ATTEMPT_DURATION, MAX_CALL_DURATION, MAX_COMPONENT_SIZE, MAX_INSTANCES,
+            MAX_MEMORY, MAX_TABLE,
+        },
         rollout::Rollout,
     },
     observe::health::Probation,
@@ -114,7 +117,7 @@ impl Manifest {
         check_version(&mut top)?;
         let world = top.string("world")?.ok_or(ManifestError::Missing("world"))?;
         let world = WorldName::parse(&world).ok_or_else(|| {
-            top.wrong(
+            top.invalid_value(
                 "world",
                 &world,
                 "check-probe, attribute-matcher, bootstrap-handler or event-filter",
@@ -134,7 +137,7 @@ impl Manifest {
         let tests = top.tables("self-test")?;
         if tests.len() > MAX_SELF_TESTS {
             let expected = format!("at most {MAX_SELF_TESTS} of them");
-            return Err(top.wrong("self-test", tests.len(), expected));
+            return Err(top.invalid_value("self-test", tests.len(), expected));
         }
         top.finish(&[
             "world",
@@ -189,12 +192,12 @@ const VERSION: i64 = 1;
 fn check_version(top: &mut Section) -> Result<(), ManifestError> {
     match top.take("manifest-version") {
         None | Some(Value::Integer(VERSION)) => Ok(()),
-        Some(Value::Integer(found)) => Err(top.wrong(
+        Some(Value::Integer(found)) => Err(top.invalid_value(
             "manifest-version",
             found,
             format!("{VERSION}, which is what this daemon reads; a higher one needs a newer transom"),
         )),
-        Some(other) => Err(top.mistyped("manifest-version", &other, "a whole number")),
+        Some(other) => Err(top.invalid_type("manifest-version", &other, "a whole number")),
     }
 }
 
@@ -204,18 +207,23 @@ fn table(text: &str) -> Result<Table, ManifestError> {
         let line = error
             .span()
             .map(|span| text[..span.start.min(text.len())].matches('\n').count() + 1);
-        let place = line.map(|line| format!("line {line}: ")).unwrap_or_default();
-        ManifestError::Syntax(format!("{place}{}", error.message()))
+        let location = line.map(|line| format!("line {line}: ")).unwrap_or_default();
+        ManifestError::Syntax(format!("{location}{}", error.message()))
     })
 }
 
-fn parse_probation(mut it: Section, defaults: Probation) -> Result<Probation, ManifestError> {
+fn parse_probation(mut section: Section, defaults: Probation) -> Result<Probation, ManifestError> {
     let probation = Probation {
-        window: it.duration("window", defaults.window, rollout::MAX_WATCH)?,
-        max_faults: u32::try_from(it.number_from("max-faults", 0, defaults.max_faults.into(), 1_000_000)?)
-            .unwrap_or(u32::MAX),
+        window: section.duration("window", defaults.window, rollout::MAX_OBSERVATION)?,
+        max_faults: u32::try_from(section.number_from(
+            "max-faults",
+            0,
+            defaults.max_faults.into(),
+            1_000_000,
+        )?)
+        .unwrap_or(u32::MAX),
     };
-    it.finish(&["window", "max-faults"])?;
+    section.finish(&["window", "max-faults"])?;
     Ok(probation)
 }
 
@@ -223,7 +231,7 @@ fn source(top: &mut Section) -> Result<Option<Source>, ManifestError> {
     let Some(text) = top.string("source")? else {
         return Ok(None);
     };
-    let source = Source::parse(&text).ok_or_else(|| top.wrong("source", &text, Source::EXPECTED))?;
+    let source = Source::parse(&text).ok_or_else(|| top.invalid_value("source", &text, Source::EXPECTED))?;
     Ok(Some(source))
 }
 
@@ -232,20 +240,20 @@ fn parse_digest(top: &Section, text: &str) -> Result<String, ManifestError> {
         Some(hex) if hex.len() == 64 && hex.bytes().all(|c| c.is_ascii_hexdigit()) => {
             Ok(hex.to_ascii_lowercase())
         }
-        _ => Err(top.wrong("digest", text, "\"sha256:\" and 64 hexadecimal digits")),
+        _ => Err(top.invalid_value("digest", text, "\"sha256:\" and 64 hexadecimal digits")),
     }
 }
 
-fn grants(mut it: Section, world: WorldName) -> Result<Grants, ManifestError> {
+fn grants(mut section: Section, world: WorldName) -> Result<Grants, ManifestError> {
     let mut network = Vec::new();
-    match it.optional_strings("network")? {
+    match section.optional_strings("network")? {
         // The default grant of probes.
         None if world == WorldName::CheckProbe => network.push(Destination::Task),
         None => {}
         Some(texts) => {
             for text in texts {
                 let destination = Destination::parse(&text).ok_or_else(|| {
-                    it.wrong(
+                    section.invalid_value(
                         "network",
                         &text,
                         "\"task\", \"host:port\", \"host:*\", \"address/bits\" or \"address/bits:port\"",
@@ -255,24 +263,24 @@ fn grants(mut it: Section, world: WorldName) -> Result<Grants, ManifestError> {
             }
         }
     }
-    let environment = it.strings("environment")?;
-    if let Some(wrong) = environment
+    let environment = section.strings("environment")?;
+    if let Some(invalid_name) = environment
         .iter()
         .find(|it| it.is_empty() || it.contains(['=', '\0']))
     {
-        return Err(it.wrong("environment", wrong, "names of variables"));
+        return Err(section.invalid_value("environment", invalid_name, "names of variables"));
     }
-    let imports = granted_imports(&mut it)?;
+    let imports = granted_imports(&mut section)?;
     let grants = Grants {
         network,
-        command: it.flag("command", false)?,
-        tls_unverified: it.flag("tls-unverified", false)?,
-        clock: it.flag("clock", true)?,
-        random: it.flag("random", true)?,
+        command: section.flag("command", false)?,
+        tls_unverified: section.flag("tls-unverified", false)?,
+        clock: section.flag("clock", true)?,
+        random: section.flag("random", true)?,
         environment,
         imports,
     };
-    it.finish(&[
+    section.finish(&[
         "network",
         "command",
         "tls-unverified",
@@ -285,25 +293,27 @@ fn grants(mut it: Section, world: WorldName) -> Result<Grants, ManifestError> {
 }
 
 /// A list, whose entries may also be profiles, or the name of one profile.
-fn granted_imports(it: &mut Section) -> Result<Vec<String>, ManifestError> {
-    const KEY: &str = "imports";
+fn granted_imports(section: &mut Section) -> Result<Vec<String>, ManifestError> {
+    const IMPORTS_KEY: &str = "imports";
     let owned = |packages: &[&str]| packages.iter().map(|it| (*it).to_owned()).collect();
-    let listed = match it.take(KEY) {
+    let listed = match section.take(IMPORTS_KEY) {
         None => return Ok(Vec::new()),
         Some(Value::String(profile)) => {
             let expected = || format!("a list, or one of the profiles {}", imports::profiles());
             let packages = imports::profile(&profile);
             return packages
                 .map(owned)
-                .ok_or_else(|| it.wrong(KEY, &profile, expected()));
+                .ok_or_else(|| section.invalid_value(IMPORTS_KEY, &profile, expected()));
         }
         Some(Value::Array(list)) => list,
-        Some(other) => return Err(it.mistyped(KEY, &other, "a list of strings, or a profile")),
+        Some(other) => {
+            return Err(section.invalid_type(IMPORTS_KEY, &other, "a list of strings, or a profile"));
+        }
     };
     let mut granted: Vec<String> = Vec::new();
     for entry in listed {
         let Value::String(entry) = entry else {
-            return Err(it.mistyped(KEY, &entry, "a list of strings, or a profile"));
+            return Err(section.invalid_type(IMPORTS_KEY, &entry, "a list of strings, or a profile"));
         };
         if let Some(packages) = imports::profile(&entry) {
             granted.extend::<Vec<String>>(owned(packages));
@@ -314,36 +324,36 @@ fn granted_imports(it: &mut Section) -> Result<Vec<String>, ManifestError> {
                 "a package or an interface without version, such as \"wasi:clocks\", or one of the profiles {}",
                 imports::profiles()
             );
-            return Err(it.wrong(KEY, entry, expected));
+            return Err(section.invalid_value(IMPORTS_KEY, entry, expected));
         }
     }
     Ok(granted)
 }
 
-fn limits(mut it: Section, defaults: &Limits) -> Result<Limits, ManifestError> {
+fn limits(mut section: Section, defaults: &Limits) -> Result<Limits, ManifestError> {
     let limits = Limits {
-        wall_clock: it.duration("wall-clock", defaults.wall_clock, MAX_CALL)?,
-        cpu: it.duration("cpu", defaults.cpu, MAX_CALL)?,
-        memory: it.size("memory", defaults.memory, MAX_MEMORY)?,
-        table: it.number("table", defaults.table, MAX_TABLE)?,
-        output: it.size("output", defaults.output, 1 << 30)?,
-        instances: instances(&mut it, defaults.instances)?,
-        max_calls_per_instance: it.number(
+        wall_clock: section.duration("wall-clock", defaults.wall_clock, MAX_CALL_DURATION)?,
+        cpu: section.duration("cpu", defaults.cpu, MAX_CALL_DURATION)?,
+        memory: section.size("memory", defaults.memory, MAX_MEMORY)?,
+        table: section.number("table", defaults.table, MAX_TABLE)?,
+        output: section.size("output", defaults.output, 1 << 30)?,
+        instances: instances(&mut section, defaults.instances)?,
+        max_calls_per_instance: section.number(
             "max-calls-per-instance",
             defaults.max_calls_per_instance,
             u64::MAX,
         )?,
-        concurrency: it.number("concurrency", defaults.concurrency as u64, 1_000_000)? as usize,
-        steps: u32::try_from(it.number("steps", defaults.steps.into(), 1_000_000)?).unwrap_or(u32::MAX),
-        attempt_time: it.duration("attempt-time", defaults.attempt_time, MAX_ATTEMPT)?,
-        attempt_input: it.size("attempt-input", defaults.attempt_input, 1 << 30)?,
-        attempt_output: it.size("attempt-output", defaults.attempt_output, 1 << 30)?,
-        log_lines: u32::try_from(it.number("log-lines", defaults.log_lines.into(), 1_000_000)?)
+        concurrency: section.number("concurrency", defaults.concurrency as u64, 1_000_000)? as usize,
+        steps: u32::try_from(section.number("steps", defaults.steps.into(), 1_000_000)?).unwrap_or(u32::MAX),
+        attempt_time: section.duration("attempt-time", defaults.attempt_time, MAX_ATTEMPT_DURATION)?,
+        attempt_input: section.size("attempt-input", defaults.attempt_input, 1 << 30)?,
+        attempt_output: section.size("attempt-output", defaults.attempt_output, 1 << 30)?,
+        log_lines: u32::try_from(section.number("log-lines", defaults.log_lines.into(), 1_000_000)?)
             .unwrap_or(u32::MAX),
-        log_line: it.size("log-line", defaults.log_line as u64, 1 << 20)? as usize,
-        size: it.size("size", defaults.size, MAX_SIZE)?,
+        log_line: section.size("log-line", defaults.log_line as u64, 1 << 20)? as usize,
+        size: section.size("size", defaults.size, MAX_COMPONENT_SIZE)?,
     };
-    it.finish(&[
+    section.finish(&[
         "wall-clock",
         "cpu",
         "memory",
@@ -363,24 +373,24 @@ fn limits(mut it: Section, defaults: &Limits) -> Result<Limits, ManifestError> {
     Ok(limits)
 }
 
-fn instances(it: &mut Section, default: Instances) -> Result<Instances, ManifestError> {
+fn instances(section: &mut Section, default: Instances) -> Result<Instances, ManifestError> {
     let expected = format!("1 to {MAX_INSTANCES}, or \"per-call\"");
-    match it.take("instances") {
+    match section.take("instances") {
         None => Ok(default),
         Some(Value::Integer(count)) => match usize::try_from(count) {
             Ok(count) if (1..=MAX_INSTANCES).contains(&count) => Ok(Instances::Kept(count)),
-            _ => Err(it.wrong("instances", count, expected)),
+            _ => Err(section.invalid_value("instances", count, expected)),
         },
-        Some(Value::String(text)) if text == "per-call" => match it.take("max-calls-per-instance") {
+        Some(Value::String(text)) if text == "per-call" => match section.take("max-calls-per-instance") {
             None => Ok(Instances::PerCall),
-            Some(calls) => Err(it.mistyped(
+            Some(calls) => Err(section.invalid_type(
                 "max-calls-per-instance",
                 &calls,
                 "nothing: with instances = \"per-call\" it is 1",
             )),
         },
-        Some(Value::String(text)) => Err(it.wrong("instances", text, expected)),
-        Some(other) => Err(it.mistyped("instances", &other, &expected)),
+        Some(Value::String(text)) => Err(section.invalid_value("instances", text, expected)),
+        Some(other) => Err(section.invalid_type("instances", &other, &expected)),
     }
 }
 

@@ -6,11 +6,11 @@ use std::time::Duration;
 use super::{ManifestError, section::Section};
 
 /// Maximum duration of a shadow or a canary, and age of replayed calls.
-pub(super) const MAX_WATCH: Duration = Duration::from_hours(7 * 24);
+pub(super) const MAX_OBSERVATION: Duration = Duration::from_hours(7 * 24);
 /// Maximum duration of a replay.
-const MAX_REPLAY: Duration = Duration::from_hours(1);
+const MAX_REPLAY_DURATION: Duration = Duration::from_hours(1);
 /// Maximum number of replayed calls.
-pub(crate) const MAX_REPLAYED: u64 = 10_000;
+pub(crate) const MAX_REPLAYED_CALLS: u64 = 10_000;
 /// Maximum `canary.max-latency-ratio`.
 const MAX_RATIO: f64 = 1000.0;
 
@@ -20,7 +20,7 @@ pub(crate) enum Rollout {
     Immediate,
     /// It first runs alongside the serving version, and then the host (`automatic`) or an operator
     /// promotes it.
-    Beside {
+    WithCandidate {
         plan: Plan,
         automatic: bool,
     },
@@ -41,7 +41,7 @@ impl Rollout {
     /// How the version runs alongside the serving one. `None` if it does not.
     pub(crate) fn plan(self) -> Option<Plan> {
         match self {
-            Rollout::Beside { plan, .. } => Some(plan),
+            Rollout::WithCandidate { plan, .. } => Some(plan),
             Rollout::Immediate | Rollout::Replay(_) => None,
         }
     }
@@ -50,7 +50,7 @@ impl Rollout {
     pub(crate) fn replay(self) -> Option<ReplayPlan> {
         match self {
             Rollout::Replay(plan) => Some(plan),
-            Rollout::Immediate | Rollout::Beside { .. } => None,
+            Rollout::Immediate | Rollout::WithCandidate { .. } => None,
         }
     }
 }
@@ -126,63 +126,66 @@ const ROLLOUTS: [(&str, Option<&str>); 6] = [
 ];
 
 pub(super) fn rollout(top: &mut Section) -> Result<Rollout, ManifestError> {
-    let how = top.string("rollout")?;
-    let how = how.as_deref().unwrap_or("immediate");
-    let given = ["shadow", "canary", "replay"].map(|key| (key, top.has(key)));
+    let chosen = top.string("rollout")?;
+    let chosen = chosen.as_deref().unwrap_or("immediate");
+    let present = ["shadow", "canary", "replay"].map(|key| (key, top.has(key)));
     let shadow = shadow_plan(top.section("shadow")?)?;
     let canary = canary_plan(top.section("canary")?)?;
     let replay = replay_plan(top.section("replay")?)?;
-    let Some((_, table)) = ROLLOUTS.iter().find(|(value, _)| *value == how) else {
+    let Some((_, table)) = ROLLOUTS.iter().find(|(value, _)| *value == chosen) else {
         let expected =
             "\"immediate\", \"shadow\", \"shadow-manual\", \"canary\", \"canary-manual\" or \"replay\"";
-        return Err(top.wrong("rollout", how, expected));
+        return Err(top.invalid_value("rollout", chosen, expected));
     };
     // Without this check, a forgotten `rollout` would put the version into service for every call.
-    if let Some((key, _)) = given.iter().find(|(key, given)| *given && Some(*key) != *table) {
+    if let Some((key, _)) = present
+        .iter()
+        .find(|(key, present)| *present && Some(*key) != *table)
+    {
         let values: Vec<String> = ROLLOUTS
             .iter()
             .filter(|(_, table)| *table == Some(*key))
             .map(|(value, _)| format!("{value:?}"))
             .collect();
         let expected = format!("{}, because there is a table [{key}]", values.join(" or "));
-        return Err(top.wrong("rollout", how, expected));
+        return Err(top.invalid_value("rollout", chosen, expected));
     }
-    let beside = |plan| Rollout::Beside {
+    let with_candidate = |plan| Rollout::WithCandidate {
         plan,
-        automatic: !how.ends_with("-manual"),
+        automatic: !chosen.ends_with("-manual"),
     };
-    Ok(match how {
-        "shadow" | "shadow-manual" => beside(Plan::Shadow(shadow)),
-        "canary" | "canary-manual" => beside(Plan::Canary(canary)),
+    Ok(match chosen {
+        "shadow" | "shadow-manual" => with_candidate(Plan::Shadow(shadow)),
+        "canary" | "canary-manual" => with_candidate(Plan::Canary(canary)),
         "replay" => Rollout::Replay(replay),
         _ => Rollout::Immediate,
     })
 }
 
-fn shadow_plan(mut it: Section) -> Result<ShadowPlan, ManifestError> {
+fn shadow_plan(mut section: Section) -> Result<ShadowPlan, ManifestError> {
     let plan = ShadowPlan {
-        min_duration: it.duration("min-duration", Duration::from_mins(10), MAX_WATCH)?,
-        min_calls: it.number("min-calls", 100, 1_000_000_000)?,
-        sample_percent: it.number("sample-percent", 100, 100)?,
-        max_differences: it.number_from("max-differences", 0, 0, 1_000_000_000)?,
+        min_duration: section.duration("min-duration", Duration::from_mins(10), MAX_OBSERVATION)?,
+        min_calls: section.number("min-calls", 100, 1_000_000_000)?,
+        sample_percent: section.number("sample-percent", 100, 100)?,
+        max_differences: section.number_from("max-differences", 0, 0, 1_000_000_000)?,
     };
-    it.finish(&["min-duration", "min-calls", "sample-percent", "max-differences"])?;
+    section.finish(&["min-duration", "min-calls", "sample-percent", "max-differences"])?;
     Ok(plan)
 }
 
-fn canary_plan(mut it: Section) -> Result<CanaryPlan, ManifestError> {
+fn canary_plan(mut section: Section) -> Result<CanaryPlan, ManifestError> {
     let plan = CanaryPlan {
-        percent: it.number("percent", 10, 99)?,
-        min_duration: it.duration("min-duration", Duration::from_mins(10), MAX_WATCH)?,
-        min_calls: it.number("min-calls", 100, 1_000_000_000)?,
-        max_faults: it.number_from("max-faults", 0, 0, 1_000_000)?,
-        compare_percent: it.number_from("compare-percent", 0, 100, 100)?,
+        percent: section.number("percent", 10, 99)?,
+        min_duration: section.duration("min-duration", Duration::from_mins(10), MAX_OBSERVATION)?,
+        min_calls: section.number("min-calls", 100, 1_000_000_000)?,
+        max_faults: section.number_from("max-faults", 0, 0, 1_000_000)?,
+        compare_percent: section.number_from("compare-percent", 0, 100, 100)?,
         // A new version may be intended to answer differently.
-        max_differences_percent: it.percent("max-differences-percent", 100.0)?,
-        max_latency_ratio: it.ratio("max-latency-ratio", 2.0, MAX_RATIO)?,
-        latency_floor: it.duration("latency-floor", Duration::from_millis(10), MAX_REPLAY)?,
+        max_differences_percent: section.percent("max-differences-percent", 100.0)?,
+        max_latency_ratio: section.ratio("max-latency-ratio", 2.0, MAX_RATIO)?,
+        latency_floor: section.duration("latency-floor", Duration::from_millis(10), MAX_REPLAY_DURATION)?,
     };
-    it.finish(&[
+    section.finish(&[
         "percent",
         "min-duration",
         "min-calls",
@@ -194,25 +197,25 @@ fn canary_plan(mut it: Section) -> Result<CanaryPlan, ManifestError> {
     ])?;
     if plan.compare_percent == 0 && plan.max_differences_percent < 100.0 {
         let expected = "1 to 100, because max-differences-percent is below 100";
-        return Err(it.wrong("compare-percent", 0, expected));
+        return Err(section.invalid_value("compare-percent", 0, expected));
     }
     Ok(plan)
 }
 
-fn replay_plan(mut it: Section) -> Result<ReplayPlan, ManifestError> {
-    let without_calls = match it.string("without-calls")?.as_deref() {
+fn replay_plan(mut section: Section) -> Result<ReplayPlan, ManifestError> {
+    let without_calls = match section.string("without-calls")?.as_deref() {
         None | Some("reject") => WithoutCalls::Reject,
         Some("admit") => WithoutCalls::Admit,
-        Some(other) => return Err(it.wrong("without-calls", other, "\"reject\" or \"admit\"")),
+        Some(other) => return Err(section.invalid_value("without-calls", other, "\"reject\" or \"admit\"")),
     };
     let plan = ReplayPlan {
-        since: it.duration("since", Duration::from_hours(24), MAX_WATCH)?,
-        max_calls: it.number("max-calls", 1000, MAX_REPLAYED)?,
-        max_differences_percent: it.percent("max-differences-percent", 0.0)?,
+        since: section.duration("since", Duration::from_hours(24), MAX_OBSERVATION)?,
+        max_calls: section.number("max-calls", 1000, MAX_REPLAYED_CALLS)?,
+        max_differences_percent: section.percent("max-differences-percent", 0.0)?,
         without_calls,
-        timeout: it.duration("timeout", Duration::from_mins(1), MAX_REPLAY)?,
+        timeout: section.duration("timeout", Duration::from_mins(1), MAX_REPLAY_DURATION)?,
     };
-    it.finish(&[
+    section.finish(&[
         "since",
         "max-calls",
         "max-differences-percent",

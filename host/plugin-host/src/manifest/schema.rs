@@ -41,7 +41,7 @@ fn names(keys: &[String]) -> String {
 pub(crate) fn check(schema: Option<&str>, config: &Value) -> Result<(), SchemaError> {
     let Some(schema) = schema else {
         return match config.as_object().filter(|it| !it.is_empty()) {
-            Some(given) => Err(SchemaError::NotTaken(given.keys().cloned().collect())),
+            Some(members) => Err(SchemaError::NotTaken(members.keys().cloned().collect())),
             None => Ok(()),
         };
     };
@@ -76,13 +76,13 @@ fn validator(schema: &str) -> Result<Validator, String> {
         .offline()
         .build(&schema)
         .map_err(|error| {
-            let place = error.instance_path().to_string();
-            let place = if place.is_empty() {
-                "the whole of it"
+            let location = error.instance_path().to_string();
+            let location = if location.is_empty() {
+                "the schema as a whole"
             } else {
-                &place
+                &location
             };
-            format!("{place}: {error}")
+            format!("{location}: {error}")
         })
 }
 
@@ -133,11 +133,11 @@ mod tests {
             ),
             (
                 json!({}),
-                &["the whole of [config]: \"retries\" is a required property"],
+                &["[config] as a whole: \"retries\" is a required property"],
             ),
             (
                 json!({"retries": 1, "rteries": 1}),
-                &["the whole of [config]", "'rteries'"],
+                &["[config] as a whole", "'rteries'"],
             ),
         ] {
             let found = check(Some(SCHEMA), &config).map_err(|error| error.to_string());
@@ -173,7 +173,7 @@ mod tests {
         let many = json!({"allOf": vec![json!({"$ref": "#/$defs/a"}); 33], "$defs": {"a": true}}).to_string();
         for (schema, reason) in [
             ("{", "not JSON"),
-            ("1", "the whole of it"),
+            ("1", "the schema as a whole"),
             (r#"{"type": "objekt"}"#, "/type"),
             (r##"{"$ref": "#/$defs/none"}"##, "none"),
             (r#"{"$ref": "https://example.com/schema.json"}"#, "example.com"),

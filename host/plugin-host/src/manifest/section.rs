@@ -65,7 +65,7 @@ impl Section {
         }
     }
 
-    pub(super) fn wrong(
+    pub(super) fn invalid_value(
         &self,
         key: &str,
         found: impl std::fmt::Debug,
@@ -78,7 +78,7 @@ impl Section {
         }
     }
 
-    pub(super) fn mistyped(&self, key: &str, found: &Value, expected: &str) -> ManifestError {
+    pub(super) fn invalid_type(&self, key: &str, found: &Value, expected: &str) -> ManifestError {
         ManifestError::Value {
             key: self.key(key),
             found: format!("of type {}", found.type_str()),
@@ -99,7 +99,7 @@ impl Section {
         match self.table.remove(key) {
             None => Ok(None),
             Some(Value::String(text)) => Ok(Some(text)),
-            Some(other) => Err(self.mistyped(key, &other, "a string")),
+            Some(other) => Err(self.invalid_type(key, &other, "a string")),
         }
     }
 
@@ -114,12 +114,12 @@ impl Section {
         let list = match self.table.remove(key) {
             None => return Ok(None),
             Some(Value::Array(list)) => list,
-            Some(other) => return Err(self.mistyped(key, &other, "a list of strings")),
+            Some(other) => return Err(self.invalid_type(key, &other, "a list of strings")),
         };
         list.into_iter()
             .map(|item| match item {
                 Value::String(text) => Ok(text),
-                other => Err(self.mistyped(key, &other, "a list of strings")),
+                other => Err(self.invalid_type(key, &other, "a list of strings")),
             })
             .collect::<Result<_, _>>()
             .map(Some)
@@ -130,12 +130,12 @@ impl Section {
         let list = match self.table.remove(key) {
             None => return Ok(Vec::new()),
             Some(Value::Array(list)) => list,
-            Some(other) => return Err(self.mistyped(key, &other, "tables")),
+            Some(other) => return Err(self.invalid_type(key, &other, "tables")),
         };
         list.into_iter()
             .map(|item| match item {
                 Value::Table(table) => Ok(table),
-                other => Err(self.mistyped(key, &other, "tables")),
+                other => Err(self.invalid_type(key, &other, "tables")),
             })
             .collect()
     }
@@ -144,7 +144,7 @@ impl Section {
         match self.table.remove(key) {
             None => Ok(default),
             Some(Value::Boolean(flag)) => Ok(flag),
-            Some(other) => Err(self.mistyped(key, &other, "true or false")),
+            Some(other) => Err(self.invalid_type(key, &other, "true or false")),
         }
     }
 
@@ -152,7 +152,7 @@ impl Section {
         match self.table.remove(key) {
             None => Ok(Table::new()),
             Some(Value::Table(table)) => Ok(table),
-            Some(other) => Err(self.mistyped(key, &other, "a table")),
+            Some(other) => Err(self.invalid_type(key, &other, "a table")),
         }
     }
 
@@ -160,29 +160,24 @@ impl Section {
         Ok(Section::new(key, self.table(key)?))
     }
 
-    pub(super) fn number(
-        &mut self,
-        key: &'static str,
-        default: u64,
-        most: u64,
-    ) -> Result<u64, ManifestError> {
-        self.number_from(key, 1, default, most)
+    pub(super) fn number(&mut self, key: &'static str, default: u64, max: u64) -> Result<u64, ManifestError> {
+        self.number_from(key, 1, default, max)
     }
 
     pub(super) fn number_from(
         &mut self,
         key: &'static str,
-        least: u64,
+        min: u64,
         default: u64,
-        most: u64,
+        max: u64,
     ) -> Result<u64, ManifestError> {
         match self.table.remove(key) {
             None => Ok(default),
             Some(Value::Integer(number)) => match u64::try_from(number) {
-                Ok(number) if (least..=most).contains(&number) => Ok(number),
-                _ => Err(self.wrong(key, number, format!("{least} to {most}"))),
+                Ok(number) if (min..=max).contains(&number) => Ok(number),
+                _ => Err(self.invalid_value(key, number, format!("{min} to {max}"))),
             },
-            Some(other) => Err(self.mistyped(key, &other, "a whole number")),
+            Some(other) => Err(self.invalid_type(key, &other, "a whole number")),
         }
     }
 
@@ -190,39 +185,39 @@ impl Section {
         self.fraction(key, default, 0.0, 100.0)
     }
 
-    pub(super) fn ratio(&mut self, key: &'static str, default: f64, most: f64) -> Result<f64, ManifestError> {
-        self.fraction(key, default, 1.0, most)
+    pub(super) fn ratio(&mut self, key: &'static str, default: f64, max: f64) -> Result<f64, ManifestError> {
+        self.fraction(key, default, 1.0, max)
     }
 
     fn fraction(
         &mut self,
         key: &'static str,
         default: f64,
-        least: f64,
-        most: f64,
+        min: f64,
+        max: f64,
     ) -> Result<f64, ManifestError> {
         let found = match self.table.remove(key) {
             None => return Ok(default),
             Some(Value::Integer(number)) => number as f64,
             Some(Value::Float(number)) => number,
-            Some(other) => return Err(self.mistyped(key, &other, "a number")),
+            Some(other) => return Err(self.invalid_type(key, &other, "a number")),
         };
-        if (least..=most).contains(&found) {
+        if (min..=max).contains(&found) {
             Ok(found)
         } else {
-            Err(self.wrong(key, found, format!("{least} to {most}")))
+            Err(self.invalid_value(key, found, format!("{min} to {max}")))
         }
     }
 
-    pub(super) fn size(&mut self, key: &'static str, default: u64, most: u64) -> Result<u64, ManifestError> {
+    pub(super) fn size(&mut self, key: &'static str, default: u64, max: u64) -> Result<u64, ManifestError> {
         if !matches!(self.table.get(key), Some(Value::String(_))) {
-            return self.number(key, default, most);
+            return self.number(key, default, max);
         }
         let text = self.string(key)?.unwrap_or_default();
         match parse_size(&text) {
-            Some(size) if (1..=most).contains(&size) => Ok(size),
-            Some(_) => Err(self.wrong(key, text, format!("at most {most} bytes"))),
-            None => Err(self.wrong(key, text, "a size such as \"64MiB\", or bytes")),
+            Some(size) if (1..=max).contains(&size) => Ok(size),
+            Some(_) => Err(self.invalid_value(key, text, format!("at most {max} bytes"))),
+            None => Err(self.invalid_value(key, text, "a size such as \"64MiB\", or bytes")),
         }
     }
 
@@ -230,19 +225,19 @@ impl Section {
         &mut self,
         key: &'static str,
         default: Duration,
-        most: Duration,
+        max: Duration,
     ) -> Result<Duration, ManifestError> {
         let Some(text) = self.string(key)? else {
             return Ok(default);
         };
         match parse_duration(&text).filter(|it| !it.is_zero()) {
-            Some(duration) if duration <= most => Ok(duration),
-            Some(_) => Err(self.wrong(key, text, format!("at most {}s", most.as_secs()))),
-            None => Err(self.wrong(key, text, "a duration such as \"50ms\", \"5s\" or \"1m\"")),
+            Some(duration) if duration <= max => Ok(duration),
+            Some(_) => Err(self.invalid_value(key, text, format!("at most {}s", max.as_secs()))),
+            None => Err(self.invalid_value(key, text, "a duration such as \"50ms\", \"5s\" or \"1m\"")),
         }
     }
 
-    pub(super) fn finish(&self, known: &[&'static str]) -> Result<(), ManifestError> {
+    pub(super) fn finish(&self, known_keys: &[&'static str]) -> Result<(), ManifestError> {
         let Some(key) = self.table.keys().next() else {
             return Ok(());
         };
@@ -258,7 +253,7 @@ impl Section {
         {
             return Err(ManifestError::RemovedKey(key));
         }
-        let nearest = known
+        let nearest = known_keys
             .iter()
             .map(|it| (strsim::jaro_winkler(key, it), *it))
             .filter(|(score, _)| *score > 0.7)

@@ -128,7 +128,7 @@ fn manifest_parses_rollout() {
         sample_percent: 5,
         max_differences: 0,
     };
-    let expected = Rollout::Beside {
+    let expected = Rollout::WithCandidate {
         plan: Plan::Shadow(plan),
         automatic: true,
     };
@@ -167,7 +167,7 @@ fn manifest_parses_canary() {
         ("canary", table, changed, true),
     ] {
         let text = format!("world = \"event-filter\"\nrollout = \"{rollout}\"\n{table}");
-        let expected = Rollout::Beside {
+        let expected = Rollout::WithCandidate {
             plan: Plan::Canary(plan),
             automatic,
         };

@@ -28,20 +28,20 @@ pub(super) async fn exchange(
     network: &mut Network<'_>,
     request: HttpRequest,
 ) -> Result<HttpResponse, IoError> {
-    let mut hop = Hop::first(&request)?;
-    let mut left = request.redirects.min(MAX_REDIRECTS);
+    let mut hop = Hop::from_request(&request)?;
+    let mut redirects_left = request.redirects.min(MAX_REDIRECTS);
     let start = Instant::now();
     loop {
-        let sent = hop.body.len() + hop.target.as_str().len() + head_bytes(&hop.headers);
+        let sent = hop.body.len() + hop.target.as_str().len() + header_bytes(&hop.headers);
         network.output = charge(network.output, sent)?;
         let connection = network.open(&hop.endpoint, hop.tls.as_ref()).await?;
         let (response, driver) = hop.send(connection).await?;
         let elapsed = start.elapsed();
-        network.input = charge(network.input, head_bytes(response.headers()))?;
-        if left > 0
+        network.input = charge(network.input, header_bytes(response.headers()))?;
+        if redirects_left > 0
             && let Some(next) = hop.redirected(&response)?
         {
-            left -= 1;
+            redirects_left -= 1;
             hop = next;
             continue;
         }
@@ -68,7 +68,7 @@ pub(super) async fn exchange(
 }
 
 /// Shortens a text of a guest or a peer for a message.
-fn shown(text: &str) -> String {
+fn clipped(text: &str) -> String {
     clip(text, 200)
 }
 
@@ -92,16 +92,16 @@ impl Drop for Driver {
 }
 
 impl Hop {
-    fn first(request: &HttpRequest) -> Result<Hop, IoError> {
+    fn from_request(request: &HttpRequest) -> Result<Hop, IoError> {
         let method = Method::from_bytes(request.method.as_bytes())
-            .map_err(|_| IoError::Protocol(format!("{:?} is not a method", shown(&request.method))))?;
+            .map_err(|_| IoError::Protocol(format!("{:?} is not a method", clipped(&request.method))))?;
         if method == Method::CONNECT {
             return Err(IoError::Protocol("CONNECT is not allowed".into()));
         }
         if !request.path.starts_with('/') {
             return Err(IoError::Protocol(format!(
                 "the path {:?} does not start with /",
-                shown(&request.path)
+                clipped(&request.path)
             )));
         }
         let endpoint = request.endpoint.clone();
@@ -163,7 +163,7 @@ impl Hop {
             other => {
                 return Err(IoError::Protocol(format!(
                     "a redirect to the scheme {:?}",
-                    shown(other)
+                    clipped(other)
                 )));
             }
         };
@@ -175,22 +175,22 @@ impl Hop {
                 .to_owned(),
             port: target.port_or_known_default().unwrap_or(80),
         };
-        let elsewhere = endpoint != self.endpoint || encrypted != self.tls.is_some();
+        let is_other_server = endpoint != self.endpoint || encrypted != self.tls.is_some();
         let verify = self.tls.as_ref().is_none_or(|tls| tls.verify);
         let tls = match &self.tls {
-            Some(tls) if !elsewhere => Some(tls.clone()),
+            Some(tls) if !is_other_server => Some(tls.clone()),
             _ => encrypted.then(|| Tls {
                 server_name: String::new(),
                 verify,
             }),
         };
         let mut headers = self.headers.clone();
-        if elsewhere {
+        if is_other_server {
             for name in [header::AUTHORIZATION, header::COOKIE, header::PROXY_AUTHORIZATION] {
                 headers.remove(name);
             }
         }
-        let (method, body) = self.repeated(status, &mut headers);
+        let (method, body) = self.method_and_body_after(status, &mut headers);
         Ok(Some(Hop {
             method,
             endpoint,
@@ -203,10 +203,10 @@ impl Hop {
 
     /// Returns the method and the body after a redirect. As in browsers, a 303 becomes a GET, and
     /// so does a POST that is answered with 301 or 302.
-    fn repeated(&self, status: StatusCode, headers: &mut HeaderMap) -> (Method, Bytes) {
-        let to_get = status == StatusCode::SEE_OTHER
+    fn method_and_body_after(&self, status: StatusCode, headers: &mut HeaderMap) -> (Method, Bytes) {
+        let becomes_get = status == StatusCode::SEE_OTHER
             || (matches!(status.as_u16(), 301 | 302) && self.method == Method::POST);
-        if !to_get || self.method == Method::HEAD {
+        if !becomes_get || self.method == Method::HEAD {
             return (self.method.clone(), self.body.clone());
         }
         headers.remove(header::CONTENT_TYPE);
@@ -214,16 +214,20 @@ impl Hop {
     }
 }
 
-/// Reads at most `most` bytes of the body; the rest is not read.
-async fn read_body(network: &mut Network<'_>, mut body: Incoming, most: u32) -> Result<Vec<u8>, IoError> {
-    let most = most as usize;
+/// Reads at most `max_bytes` bytes of the body; the rest is not read.
+async fn read_body(
+    network: &mut Network<'_>,
+    mut body: Incoming,
+    max_bytes: u32,
+) -> Result<Vec<u8>, IoError> {
+    let max_bytes = max_bytes as usize;
     let mut read = Vec::new();
-    while read.len() < most {
+    while read.len() < max_bytes {
         let Some(frame) = body.frame().await else { break };
         let frame = frame.map_err(|error| http_error(&error))?;
         if let Some(data) = frame.data_ref() {
             network.input = charge(network.input, data.len())?;
-            read.extend_from_slice(&data[..data.len().min(most - read.len())]);
+            read.extend_from_slice(&data[..data.len().min(max_bytes - read.len())]);
         }
     }
     Ok(read)
@@ -231,18 +235,18 @@ async fn read_body(network: &mut Network<'_>, mut body: Incoming, most: u32) -> 
 
 /// Converts a probe's headers. It must not set those for framing and for the connection, which the
 /// host sets.
-fn headers(given: &[(String, String)]) -> Result<HeaderMap, IoError> {
-    if given.len() > MAX_HEADERS {
+fn headers(pairs: &[(String, String)]) -> Result<HeaderMap, IoError> {
+    if pairs.len() > MAX_HEADERS {
         return Err(IoError::Protocol(format!(
             "{} headers, {MAX_HEADERS} are allowed",
-            given.len()
+            pairs.len()
         )));
     }
     let mut headers = HeaderMap::new();
-    for (name, value) in given {
+    for (name, value) in pairs {
         let name = HeaderName::from_bytes(name.as_bytes())
-            .map_err(|_| IoError::Protocol(format!("{:?} is not a header name", shown(name))))?;
-        if is_own(&name) {
+            .map_err(|_| IoError::Protocol(format!("{:?} is not a header name", clipped(name))))?;
+        if is_host_header(&name) {
             return Err(IoError::Protocol(format!(
                 "the host sets the header {name}: remove it"
             )));
@@ -257,7 +261,7 @@ fn headers(given: &[(String, String)]) -> Result<HeaderMap, IoError> {
 /// Whether only the host may set this header. These headers name the receiver of a request or
 /// decide how the request and its connection are framed: with them a guest could reach another
 /// virtual host than the granted one, or smuggle a second request behind the first.
-fn is_own(name: &HeaderName) -> bool {
+fn is_host_header(name: &HeaderName) -> bool {
     let own = [
         header::HOST,
         header::CONNECTION,
@@ -271,14 +275,14 @@ fn is_own(name: &HeaderName) -> bool {
 }
 
 /// Returns the first header of a request that only the host may set.
-pub(crate) fn own_header(request: &HttpRequest) -> Option<HeaderName> {
+pub(crate) fn first_host_header(request: &HttpRequest) -> Option<HeaderName> {
     let names = request.headers.iter();
     names
         .filter_map(|(name, _)| HeaderName::from_bytes(name.as_bytes()).ok())
-        .find(is_own)
+        .find(is_host_header)
 }
 
-fn head_bytes(headers: &HeaderMap) -> usize {
+fn header_bytes(headers: &HeaderMap) -> usize {
     headers
         .iter()
         .map(|(name, value)| name.as_str().len() + value.len() + 4)
@@ -295,7 +299,7 @@ fn url(endpoint: &Endpoint, encrypted: bool, path: &str) -> Result<Url, IoError>
     };
     Url::parse(&format!("{scheme}://{host}:{}{path}", endpoint.port)).map_err(|error| {
         let text = format!("{host}:{}{path}", endpoint.port);
-        IoError::Protocol(format!("{} is not an address: {error}", shown(&text)))
+        IoError::Protocol(format!("{} is not an address: {error}", clipped(&text)))
     })
 }
 
@@ -311,7 +315,7 @@ fn path_and_query(url: &Url) -> Result<http::Uri, IoError> {
         |query| format!("{}?{query}", url.path()),
     );
     text.parse()
-        .map_err(|_| IoError::Protocol(format!("{:?} is not a path", shown(&text))))
+        .map_err(|_| IoError::Protocol(format!("{:?} is not a path", clipped(&text))))
 }
 
 fn http_error(error: &hyper::Error) -> IoError {

@@ -27,7 +27,7 @@ use crate::{
     },
 };
 
-pub(crate) use self::http::own_header;
+pub(crate) use self::http::first_host_header;
 
 /// A connection, encrypted or not.
 pub(crate) trait Stream: AsyncRead + AsyncWrite + Unpin + Send + Sync {}
@@ -35,7 +35,7 @@ impl<T: AsyncRead + AsyncWrite + Unpin + Send + Sync> Stream for T {}
 pub(crate) type Connection = Box<dyn Stream>;
 
 /// Maximum number of bytes of a destination in the log. The guest chooses its name.
-const MAX_SHOWN: usize = 300;
+const MAX_HOST_BYTES: usize = 300;
 
 /// A denied connection: the destination and the reason.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -65,7 +65,7 @@ pub(crate) struct Network<'a> {
 
 impl Network<'_> {
     /// Runs `operation` with a deadline.
-    async fn in_time<T>(
+    async fn with_deadline<T>(
         deadline: tokio::time::Instant,
         operation: impl Future<Output = Result<T, IoError>>,
     ) -> Result<T, IoError> {
@@ -78,7 +78,7 @@ impl Network<'_> {
     pub(crate) async fn connect(&mut self, to: &Endpoint, tls: Option<&Tls>) -> Result<Duration, IoError> {
         self.connection = None;
         let start = Instant::now();
-        self.connection = Some(Self::in_time(self.deadline, self.open(to, tls)).await?);
+        self.connection = Some(Self::with_deadline(self.deadline, self.open(to, tls)).await?);
         Ok(start.elapsed())
     }
 
@@ -92,13 +92,13 @@ impl Network<'_> {
                 .map_err(|error| io_error(&error))?;
             connection.flush().await.map_err(|error| io_error(&error))
         };
-        Self::in_time(self.deadline, write).await
+        Self::with_deadline(self.deadline, write).await
     }
 
-    /// Receives at most `most` bytes, and at least one.
-    pub(crate) async fn receive(&mut self, most: u32) -> Result<Vec<u8>, IoError> {
+    /// Receives at most `max_bytes` bytes, and at least one.
+    pub(crate) async fn receive(&mut self, max_bytes: u32) -> Result<Vec<u8>, IoError> {
         let connection = self.connection.as_mut().ok_or(IoError::Closed)?;
-        let room = u64::from(most.max(1)).min(self.input).min(64 << 10) as usize;
+        let room = u64::from(max_bytes.max(1)).min(self.input).min(64 << 10) as usize;
         if room == 0 {
             return Err(over_limit());
         }
@@ -109,7 +109,7 @@ impl Network<'_> {
                 .await
                 .map_err(|error| io_error(&error))
         };
-        let count = Self::in_time(self.deadline, read).await?;
+        let count = Self::with_deadline(self.deadline, read).await?;
         if count == 0 {
             self.connection = None;
             return Err(IoError::Closed);
@@ -121,7 +121,7 @@ impl Network<'_> {
 
     /// Makes one HTTP exchange. It follows redirects as far as the request and the grants allow.
     pub(crate) async fn http(&mut self, request: HttpRequest) -> Result<HttpResponse, IoError> {
-        Self::in_time(self.deadline, http::exchange(self, request)).await
+        Self::with_deadline(self.deadline, http::exchange(self, request)).await
     }
 
     async fn open(&mut self, to: &Endpoint, tls: Option<&Tls>) -> Result<Connection, IoError> {
@@ -152,7 +152,7 @@ impl Network<'_> {
     /// Resolves `to` and returns the allowed addresses. The host connects only to these, even if
     /// the name resolves to others a moment later.
     async fn resolve(&mut self, to: &Endpoint) -> Result<Vec<SocketAddr>, IoError> {
-        if !self.worth_resolving(to) {
+        if !self.may_be_granted(to) {
             return Err(self.deny(to, Refusal::NotGranted.to_string()));
         }
         let found = self.lookup(to).await?;
@@ -174,16 +174,19 @@ impl Network<'_> {
     }
 
     fn deny(&mut self, to: &Endpoint, why: String) -> IoError {
-        let wanted = format!("{}:{}", clip(&to.host, MAX_SHOWN), to.port);
+        let wanted = format!("{}:{}", clip(&to.host, MAX_HOST_BYTES), to.port);
         self.denial = Some(Denial { wanted, why });
         IoError::Denied
     }
 
     /// Whether any grant could allow the destination. Otherwise the host does not resolve the name,
     /// so that a plugin cannot make it query name servers.
-    fn worth_resolving(&self, to: &Endpoint) -> bool {
+    fn may_be_granted(&self, to: &Endpoint) -> bool {
         self.grants.network.iter().any(|it| match it {
-            Destination::Task => self.task.iter().any(|own| own.port == to.port),
+            Destination::Task => self
+                .task
+                .iter()
+                .any(|task_endpoint| task_endpoint.port == to.port),
             Destination::Name { host, port } => {
                 port.is_none_or(|port| port == to.port) && host.eq_ignore_ascii_case(&to.host)
             }
@@ -198,14 +201,18 @@ impl Network<'_> {
         if !self.grants.network.contains(&Destination::Task) {
             return found;
         }
-        for own in self.task.iter().filter(|own| own.port == to.port) {
-            let same = own.host.eq_ignore_ascii_case(&to.host);
+        for task_endpoint in self
+            .task
+            .iter()
+            .filter(|task_endpoint| task_endpoint.port == to.port)
+        {
+            let same = task_endpoint.host.eq_ignore_ascii_case(&to.host);
             let ips = if same {
                 Vec::new()
             } else {
-                self.lookup(own).await.unwrap_or_default()
+                self.lookup(task_endpoint).await.unwrap_or_default()
             };
-            found.push((own.clone(), ips));
+            found.push((task_endpoint.clone(), ips));
         }
         found
     }
@@ -228,8 +235,8 @@ impl Network<'_> {
     }
 }
 
-fn charge(left: u64, bytes: usize) -> Result<u64, IoError> {
-    left.checked_sub(bytes as u64).ok_or_else(over_limit)
+fn charge(budget: u64, bytes: usize) -> Result<u64, IoError> {
+    budget.checked_sub(bytes as u64).ok_or_else(over_limit)
 }
 
 fn over_limit() -> IoError {

@@ -134,7 +134,7 @@ async fn certificates_are_verified_unless_that_is_granted() {
 /// A resolver whose answer changes with every query. The last answer is repeated.
 struct Fickle {
     answers: Vec<Vec<IpAddr>>,
-    asked: AtomicUsize,
+    lookups: AtomicUsize,
 }
 
 impl Fickle {
@@ -144,7 +144,7 @@ impl Fickle {
             .map(|it| it.iter().map(|ip| ip.parse().unwrap()).collect());
         Fickle {
             answers: answers.collect(),
-            asked: AtomicUsize::new(0),
+            lookups: AtomicUsize::new(0),
         }
     }
 }
@@ -152,8 +152,8 @@ impl Fickle {
 #[async_trait]
 impl Resolver for Fickle {
     async fn addresses(&self, _host: &str) -> Result<Vec<IpAddr>, Unresolved> {
-        let asked = self.asked.fetch_add(1, Relaxed);
-        Ok(self.answers[asked.min(self.answers.len() - 1)].clone())
+        let lookups = self.lookups.fetch_add(1, Relaxed);
+        Ok(self.answers[lookups.min(self.answers.len() - 1)].clone())
     }
 }
 
@@ -199,7 +199,7 @@ async fn the_host_connects_to_the_address_that_was_checked() {
         .connect(&to("a.test"), None)
         .await
         .unwrap();
-    assert_eq!(names.asked.load(Relaxed), 1, "resolved once");
+    assert_eq!(names.lookups.load(Relaxed), 1, "resolved once");
     assert_eq!(
         network_with(&grants, &names).connect(&to("a.test"), None).await,
         Err(IoError::Denied)
@@ -245,7 +245,7 @@ async fn the_target_of_a_redirect_is_checked() {
     let grants = reach(&["a.test:*", "other.test:*", "127.0.0.0/8"]);
     let found = network_with(&grants, &names).http(request).await;
     assert_eq!(found.map(|it| it.status), Err(IoError::Denied));
-    assert_eq!((taken.load(Relaxed), names.asked.load(Relaxed)), (1, 2));
+    assert_eq!((taken.load(Relaxed), names.lookups.load(Relaxed)), (1, 2));
     task.abort();
 }
 

@@ -9,7 +9,7 @@ use std::{
     time::Instant,
 };
 
-use transom_common::text::push_shown;
+use transom_common::text::push_printable;
 
 use crate::observe::version_metrics::VersionMetrics;
 
@@ -69,7 +69,7 @@ impl GuestLog {
 
     /// Whether the host may log a denial. Returns the number of denials that were not logged since
     /// the last one, or `None` if this one must not be logged either.
-    pub(crate) fn may_say_denial(&self) -> Option<u64> {
+    pub(crate) fn try_log_denial(&self) -> Option<u64> {
         let mut bucket = self.denials.lock().unwrap_or_else(PoisonError::into_inner);
         bucket.take(Instant::now())
     }
@@ -86,7 +86,7 @@ impl GuestLog {
             .unwrap_or_else(PoisonError::into_inner)
             .take(Instant::now());
         let Some(dropped) = outcome else {
-            self.metrics.log_dropped();
+            self.metrics.count_log_drop();
             return;
         };
         let version = self
@@ -122,7 +122,7 @@ fn clean(message: &str, max: usize) -> String {
     let mut line = String::with_capacity(message.len().min(max));
     for c in message.chars() {
         let before = line.len();
-        push_shown(&mut line, if c.is_whitespace() { ' ' } else { c });
+        push_printable(&mut line, if c.is_whitespace() { ' ' } else { c });
         if line.len() > max {
             line.truncate(before);
             line.push('…');

@@ -46,8 +46,8 @@ pub(crate) struct Generation(pub(crate) u64);
 
 impl Generation {
     pub(crate) fn next() -> Generation {
-        static NEXT: AtomicU64 = AtomicU64::new(1);
-        Generation(NEXT.fetch_add(1, Relaxed))
+        static NEXT_GENERATION: AtomicU64 = AtomicU64::new(1);
+        Generation(NEXT_GENERATION.fetch_add(1, Relaxed))
     }
 }
 
@@ -100,7 +100,7 @@ pub(crate) struct Health {
     watch: OnceLock<HealthWatch>,
     faults: AtomicU32,
     consecutive_faults: AtomicU32,
-    raised: AtomicBool,
+    has_sent_event: AtomicBool,
 }
 
 /// What is needed to react to the faults of an activated version.
@@ -170,7 +170,7 @@ impl Health {
             watch: OnceLock::new(),
             faults: AtomicU32::new(0),
             consecutive_faults: AtomicU32::new(0),
-            raised: AtomicBool::new(false),
+            has_sent_event: AtomicBool::new(false),
         }
     }
 
@@ -192,14 +192,14 @@ impl Health {
     }
 
     /// Resets the consecutive faults, because a call succeeded.
-    pub(crate) fn answered(&self) {
+    pub(crate) fn record_answer(&self) {
         if self.consecutive_faults.load(Relaxed) != 0 {
             self.consecutive_faults.store(0, Relaxed);
         }
     }
 
     /// Counts a fault and reports the version if it has too many. `last` describes the fault.
-    pub(crate) fn faulted(&self, plugin: &str, last: &str) {
+    pub(crate) fn record_fault(&self, plugin: &str, last: &str) {
         let Some(watch) = self.watch.get() else {
             return;
         };
@@ -218,7 +218,7 @@ impl Health {
         let Some(action) = action else {
             return;
         };
-        if self.raised.swap(true, Relaxed) {
+        if self.has_sent_event.swap(true, Relaxed) {
             return;
         }
         let reason = match (action, watch.role) {
@@ -243,7 +243,7 @@ impl Health {
         };
         if watch.events.try_send(event).is_err() {
             // The queue is full, so the next fault sends the event again.
-            self.raised.store(false, Relaxed);
+            self.has_sent_event.store(false, Relaxed);
         }
     }
 }
@@ -289,17 +289,17 @@ mod tests {
             window: Duration::from_mins(1),
             max_faults: 1,
         };
-        let (health_events, mut raised) = mpsc::channel(4);
+        let (health_events, mut events) = mpsc::channel(4);
         let health = watched(rule, false, health_events);
         for _ in 0..3 {
-            health.faulted("p", "x");
-            health.answered();
+            health.record_fault("p", "x");
+            health.record_answer();
         }
-        assert!(raised.try_recv().is_err());
+        assert!(events.try_recv().is_err());
         for _ in 0..3 {
-            health.faulted("p", "x");
+            health.record_fault("p", "x");
         }
-        let event = raised.try_recv().unwrap();
+        let event = events.try_recv().unwrap();
         assert_eq!(
             (event.action, event.generation),
             (HealthAction::Disable, Generation(1))
@@ -309,7 +309,7 @@ mod tests {
             "{}",
             event.reason
         );
-        assert!(raised.try_recv().is_err());
+        assert!(events.try_recv().is_err());
     }
 
     #[test]
@@ -319,17 +319,17 @@ mod tests {
             max_faults: 1000,
         };
         for max_faults in [0, 2] {
-            let (health_events, mut raised) = mpsc::channel(4);
+            let (health_events, mut events) = mpsc::channel(4);
             let health = Health::new(lenient);
             health.watch(HealthWatch::canary(Generation(7), max_faults, health_events));
             assert_eq!(health.probation_left(), None);
             for _ in 0..max_faults {
-                health.faulted("p", "x");
-                health.answered();
+                health.record_fault("p", "x");
+                health.record_answer();
             }
-            assert!(raised.try_recv().is_err(), "{max_faults}");
-            health.faulted("p", "last");
-            let event = raised.try_recv().unwrap();
+            assert!(events.try_recv().is_err(), "{max_faults}");
+            health.record_fault("p", "last");
+            let event = events.try_recv().unwrap();
             assert_eq!(
                 (event.generation, event.action),
                 (Generation(7), HealthAction::Revert)
@@ -348,15 +348,15 @@ mod tests {
             window: Duration::from_mins(1),
             max_faults: 0,
         };
-        let (health_events, mut raised) = mpsc::channel(1);
+        let (health_events, mut events) = mpsc::channel(1);
         let (first, second) = (
             watched(rule, true, health_events.clone()),
             watched(rule, true, health_events),
         );
-        first.faulted("a", "x");
-        second.faulted("b", "x");
-        assert_eq!(raised.try_recv().unwrap().plugin, "a");
-        second.faulted("b", "x");
-        assert_eq!(raised.try_recv().unwrap().plugin, "b");
+        first.record_fault("a", "x");
+        second.record_fault("b", "x");
+        assert_eq!(events.try_recv().unwrap().plugin, "a");
+        second.record_fault("b", "x");
+        assert_eq!(events.try_recv().unwrap().plugin, "b");
     }
 }

@@ -15,29 +15,31 @@ const BOUND_STEP: usize = 2;
 /// Number of bounds of a metric: 8.192 us, 32.768 us and so on, up to 8.6 s.
 const BOUNDS: usize = 11;
 
-/// A histogram with `PARTS` buckets for each power of two. A quantile is too long by at most one
-/// part in `PARTS`.
+/// A histogram with `BUCKETS_PER_DOUBLING` buckets for each power of two. A quantile is too long by
+/// at most one part in `BUCKETS_PER_DOUBLING`.
 #[derive(Debug)]
-pub struct LatencyHistogram<const PARTS: usize> {
+pub struct LatencyHistogram<const BUCKETS_PER_DOUBLING: usize> {
     counts: Box<[AtomicU64]>,
     /// Sum of all durations in nanoseconds.
     sum: AtomicU64,
 }
 
-impl<const PARTS: usize> Default for LatencyHistogram<PARTS> {
+impl<const BUCKETS_PER_DOUBLING: usize> Default for LatencyHistogram<BUCKETS_PER_DOUBLING> {
     fn default() -> Self {
         LatencyHistogram {
-            counts: (0..DOUBLINGS * PARTS).map(|_| AtomicU64::new(0)).collect(),
+            counts: (0..DOUBLINGS * BUCKETS_PER_DOUBLING)
+                .map(|_| AtomicU64::new(0))
+                .collect(),
             sum: AtomicU64::new(0),
         }
     }
 }
 
-impl<const PARTS: usize> LatencyHistogram<PARTS> {
+impl<const BUCKETS_PER_DOUBLING: usize> LatencyHistogram<BUCKETS_PER_DOUBLING> {
     /// Adds a duration.
     pub fn add(&self, time: Duration) {
         let nanos = nanos(time);
-        self.counts[Self::place(nanos)].fetch_add(1, Relaxed);
+        self.counts[Self::bucket(nanos)].fetch_add(1, Relaxed);
         self.sum.fetch_add(nanos, Relaxed);
     }
 
@@ -47,7 +49,7 @@ impl<const PARTS: usize> LatencyHistogram<PARTS> {
     }
 
     /// Returns a copy of the counts.
-    pub(crate) fn counts(&self) -> Counts<PARTS> {
+    pub(crate) fn counts(&self) -> Counts<BUCKETS_PER_DOUBLING> {
         Counts(self.counts.iter().map(|it| it.load(Relaxed)).collect())
     }
 
@@ -57,48 +59,48 @@ impl<const PARTS: usize> LatencyHistogram<PARTS> {
             sum: self.sum.load(Relaxed),
             ..Buckets::default()
         };
-        for (place, count) in self.counts.iter().enumerate() {
-            let doubling = place / PARTS;
+        for (bucket, count) in self.counts.iter().enumerate() {
+            let doubling = bucket / BUCKETS_PER_DOUBLING;
             let bucket = (doubling + BOUND_STEP).saturating_sub(FIRST_BOUND) / BOUND_STEP;
             buckets.counts[bucket.min(BOUNDS)] += count.load(Relaxed);
         }
         buckets
     }
 
-    fn place(nanos: u64) -> usize {
+    fn bucket(nanos: u64) -> usize {
         // A bucket includes its upper bound, as the buckets of a metric do.
         let nanos = nanos.saturating_sub(1).max(1);
         let doubling = nanos.ilog2() as usize;
-        let part = (u128::from(nanos - (1 << doubling)) * PARTS as u128) >> doubling;
-        doubling * PARTS + part as usize
+        let part = (u128::from(nanos - (1 << doubling)) * BUCKETS_PER_DOUBLING as u128) >> doubling;
+        doubling * BUCKETS_PER_DOUBLING + part as usize
     }
 
-    fn upper_end(place: usize) -> Duration {
-        let (doubling, part) = (place / PARTS, place % PARTS);
+    fn upper_end(bucket: usize) -> Duration {
+        let (doubling, part) = (bucket / BUCKETS_PER_DOUBLING, bucket % BUCKETS_PER_DOUBLING);
         let base = 1_u128 << doubling;
-        let nanos = base + base * (part as u128 + 1) / PARTS as u128;
+        let nanos = base + base * (part as u128 + 1) / BUCKETS_PER_DOUBLING as u128;
         Duration::from_nanos(u64::try_from(nanos).unwrap_or(u64::MAX))
     }
 }
 
 /// The counts of a histogram at one moment.
 #[derive(Clone, Debug)]
-pub(crate) struct Counts<const PARTS: usize>(Vec<u64>);
+pub(crate) struct Counts<const BUCKETS_PER_DOUBLING: usize>(Vec<u64>);
 
-impl<const PARTS: usize> Counts<PARTS> {
+impl<const BUCKETS_PER_DOUBLING: usize> Counts<BUCKETS_PER_DOUBLING> {
     /// Returns the counts that were added since `earlier`.
-    pub(crate) fn since(&self, earlier: &Counts<PARTS>) -> Counts<PARTS> {
+    pub(crate) fn since(&self, earlier: &Counts<BUCKETS_PER_DOUBLING>) -> Counts<BUCKETS_PER_DOUBLING> {
         let counts = self.0.iter().zip(&earlier.0);
         Counts(counts.map(|(now, then)| now.saturating_sub(*then)).collect())
     }
 
-    /// Returns the counts without the `most` longest durations.
-    pub(crate) fn without_longest(mut self, most: u64) -> Counts<PARTS> {
-        let mut left = most;
+    /// Returns the counts without the `max_removed` longest durations.
+    pub(crate) fn without_longest(mut self, max_removed: u64) -> Counts<BUCKETS_PER_DOUBLING> {
+        let mut remaining = max_removed;
         for count in self.0.iter_mut().rev() {
-            let removed = left.min(*count);
+            let removed = remaining.min(*count);
             *count -= removed;
-            left -= removed;
+            remaining -= removed;
         }
         self
     }
@@ -111,15 +113,15 @@ impl<const PARTS: usize> Counts<PARTS> {
     /// Returns the quantile in per mille. `None` if there are no values.
     pub(crate) fn at(&self, per_mille: u64) -> Option<Duration> {
         let total = self.total();
-        let wanted = (total * per_mille).div_ceil(1000).max(1);
-        let mut seen = 0;
+        let rank = (total * per_mille).div_ceil(1000).max(1);
+        let mut cumulative = 0;
         let found = self.0.iter().position(|count| {
-            seen += count;
-            seen >= wanted
+            cumulative += count;
+            cumulative >= rank
         });
         found
             .filter(|_| total > 0)
-            .map(LatencyHistogram::<PARTS>::upper_end)
+            .map(LatencyHistogram::<BUCKETS_PER_DOUBLING>::upper_end)
     }
 }
 
@@ -170,8 +172,8 @@ impl Buckets {
 mod tests {
     use super::*;
 
-    fn near<const PARTS: usize>(off: f64) {
-        let times = LatencyHistogram::<PARTS>::default();
+    fn near<const BUCKETS_PER_DOUBLING: usize>(off: f64) {
+        let times = LatencyHistogram::<BUCKETS_PER_DOUBLING>::default();
         assert_eq!(times.at(500), None);
         for micros in 1..=1000 {
             times.add(Duration::from_micros(micros));
@@ -180,7 +182,7 @@ mod tests {
             let found = times.at(per_mille).unwrap().as_nanos() as f64 / 1000.0;
             assert!(
                 (exact..=exact * (1.0 + off)).contains(&found),
-                "{PARTS} parts, {per_mille}: {found}"
+                "{BUCKETS_PER_DOUBLING} parts, {per_mille}: {found}"
             );
         }
     }

@@ -95,7 +95,7 @@ fn label(plugin: &str) -> Label {
 impl Metrics {
     pub(crate) fn register(registry: &mut Registry) -> Metrics {
         let registry = registry.sub_registry_with_prefix("transom_plugins");
-        let it = Metrics {
+        let metrics = Metrics {
             versions: Versions::default(),
             refusals: Family::default(),
             cache: Family::default(),
@@ -109,63 +109,63 @@ impl Metrics {
             canary: Family::default(),
             recording: Family::default(),
         };
-        registry.register_collector(Box::new(it.versions.clone()));
+        registry.register_collector(Box::new(metrics.versions.clone()));
         registry.register(
             "refusals",
-            "Components refused at admission",
-            Described(it.refusals.clone()),
+            "Components rejected at admission",
+            Described(metrics.refusals.clone()),
         );
         registry.register(
             "admissions",
             "Versions activated",
-            Described(it.admissions.clone()),
+            Described(metrics.admissions.clone()),
         );
         registry.register(
             "swaps",
             "Versions that replaced another one, rollbacks included",
-            Described(it.swaps.clone()),
+            Described(metrics.swaps.clone()),
         );
         registry.register(
             "rollbacks",
             "Rollbacks to an earlier version, by probation or by an operator",
-            Described(it.rollbacks.clone()),
+            Described(metrics.rollbacks.clone()),
         );
         registry.register(
             "promotions",
             "Shadows and canaries that took the place of the serving version",
-            Described(it.promotions.clone()),
+            Described(metrics.promotions.clone()),
         );
         registry.register(
             "returns",
             "Shadows and canaries that were stopped, by the host or by an operator",
-            Described(it.returns.clone()),
+            Described(metrics.returns.clone()),
         );
         registry.register(
             "disabled",
             "1 while the plugin is disabled after repeated faults",
-            Described(it.disabled.clone()),
+            Described(metrics.disabled.clone()),
         );
         registry.register(
             "shadow_answers",
             "Answers of a shadow version: same, different, failed, or dropped before the comparison",
-            Described(it.shadow.clone()),
+            Described(metrics.shadow.clone()),
         );
         registry.register(
             "canary_answers",
             "Calls of a canary: failed, or repeated on the serving version: same, different, or dropped before the comparison",
-            Described(it.canary.clone()),
+            Described(metrics.canary.clone()),
         );
         registry.register(
             "recorded_calls",
             "Calls chosen for the call log: recorded, dropped (the queue was full), too-large, or failed (not written)",
-            Described(it.recording.clone()),
+            Described(metrics.recording.clone()),
         );
         registry.register(
             "compiled_cache",
             "Lookups of compiled components on disk: hit, miss, or rejected as untrusted (also a miss)",
-            Described(it.cache.clone()),
+            Described(metrics.cache.clone()),
         );
-        it
+        metrics
     }
 
     pub(crate) fn cache(&self) -> CacheStats {
@@ -178,13 +178,13 @@ impl Metrics {
     }
 
     /// Sums the calls in progress and the instances over all versions of a plugin.
-    pub(crate) fn present(&self, plugin: &str) -> (u64, u64) {
-        self.versions.present(plugin)
+    pub(crate) fn in_flight_and_instances(&self, plugin: &str) -> (u64, u64) {
+        self.versions.in_flight_and_instances(plugin)
     }
 
     /// Creates the measurements of a component in admission, and of the version that it becomes.
-    pub(crate) fn trial(&self, plugin: &str) -> VersionMetrics {
-        self.versions.trial(plugin)
+    pub(crate) fn create_version(&self, plugin: &str) -> VersionMetrics {
+        self.versions.create_version(plugin)
     }
 
     pub(crate) fn candidate(&self, plugin: &str, kind: RolloutKind) -> CandidateMetrics {
@@ -229,12 +229,12 @@ impl Metrics {
         }
     }
 
-    pub(crate) fn refused(&self, plugin: &str) {
+    pub(crate) fn count_refusal(&self, plugin: &str) {
         self.refusals.get_or_create_owned(&label(plugin)).inc();
     }
 
     /// Counts a version that began to serve. `swapped`: it replaced another version.
-    pub(crate) fn admitted(&self, plugin: &str, swapped: bool) {
+    pub(crate) fn count_admission(&self, plugin: &str, swapped: bool) {
         self.admissions.get_or_create_owned(&label(plugin)).inc();
         let swaps = self.swaps.get_or_create_owned(&label(plugin));
         if swapped {
@@ -242,15 +242,15 @@ impl Metrics {
         }
     }
 
-    pub(crate) fn rolled_back(&self, plugin: &str) {
+    pub(crate) fn count_rollback(&self, plugin: &str) {
         self.rollbacks.get_or_create_owned(&label(plugin)).inc();
     }
 
-    pub(crate) fn promoted(&self, plugin: &str) {
+    pub(crate) fn count_promotion(&self, plugin: &str) {
         self.promotions.get_or_create_owned(&label(plugin)).inc();
     }
 
-    pub(crate) fn returned(&self, plugin: &str) {
+    pub(crate) fn count_return(&self, plugin: &str) {
         self.returns.get_or_create_owned(&label(plugin)).inc();
     }
 
@@ -281,7 +281,7 @@ impl Metrics {
         }
     }
 
-    pub(crate) fn disabled(&self, plugin: &str, disabled: bool) {
+    pub(crate) fn set_disabled(&self, plugin: &str, disabled: bool) {
         self.disabled
             .get_or_create_owned(&label(plugin))
             .set(i64::from(disabled));

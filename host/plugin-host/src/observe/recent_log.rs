@@ -35,7 +35,7 @@ pub(crate) struct RecentLog(Mutex<VecDeque<LogLine>>);
 
 impl RecentLog {
     pub(crate) fn add(&self, level: &'static str, message: &str) {
-        let (sequence, at) = next();
+        let (sequence, at) = next_sequence();
         let line = LogLine {
             sequence,
             at,
@@ -63,11 +63,11 @@ impl RecentLog {
 
 /// Returns a new sequence number and the time in seconds since 1970. The sequence number is the
 /// time in microseconds, or the previous number plus one if that is higher.
-fn next() -> (u64, u64) {
-    static LAST: AtomicU64 = AtomicU64::new(0);
+fn next_sequence() -> (u64, u64) {
+    static LAST_SEQUENCE: AtomicU64 = AtomicU64::new(0);
     let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
     let micros = u64::try_from(now.as_micros()).unwrap_or(0);
-    let previous = LAST.fetch_update(Relaxed, Relaxed, |last| Some(micros.max(last + 1)));
+    let previous = LAST_SEQUENCE.fetch_update(Relaxed, Relaxed, |last| Some(micros.max(last + 1)));
     let previous = previous.unwrap_or_else(|last| last);
     (micros.max(previous + 1), now.as_secs())
 }
@@ -89,8 +89,8 @@ mod tests {
         assert_eq!(log.after(lines[MAX_LINES - 2].sequence), lines[MAX_LINES - 1..]);
 
         log.add("warn", &"x".repeat(MAX_BYTES - 3));
-        let kept: Vec<usize> = log.after(0).iter().map(|it| it.message.len()).collect();
-        assert_eq!(kept, [3, MAX_BYTES - 3]);
+        let lengths: Vec<usize> = log.after(0).iter().map(|it| it.message.len()).collect();
+        assert_eq!(lengths, [3, MAX_BYTES - 3]);
         log.add("warn", &"y".repeat(MAX_BYTES + 1));
         assert_eq!(
             log.after(0).len(),

@@ -26,7 +26,7 @@ impl<W: Comparable> Clone for ActiveVersion<W> {
 }
 
 impl<W: Comparable> ActiveVersion<W> {
-    pub(crate) fn alone(version: Version<W>) -> ActiveVersion<W> {
+    pub(crate) fn new(version: Version<W>) -> ActiveVersion<W> {
         ActiveVersion {
             primary: Arc::new(version),
             candidate: None,
@@ -51,14 +51,14 @@ impl<W: Comparable> ActiveVersion<W> {
 
     /// Returns the canary, if it answers the calls with this key.
     pub(crate) fn canary(&self, key: impl FnOnce(&mut KeyHash)) -> Option<&Arc<Candidate<W>>> {
-        self.candidate.as_ref().filter(|it| it.answers(key))
+        self.candidate.as_ref().filter(|it| it.is_in_share(key))
     }
 
     /// Counts the call. Returns the shadow, if this call is in its sample.
     pub(crate) fn shadow(&self) -> Option<&Arc<Candidate<W>>> {
         self.candidate
             .as_ref()
-            .filter(|it| it.is_shadow() && it.samples())
+            .filter(|it| it.is_shadow() && it.should_sample())
     }
 
     /// Runs a call on the serving version, or on the canary if the call is in its share. A call
@@ -67,42 +67,48 @@ impl<W: Comparable> ActiveVersion<W> {
     /// recorded; the caller waits for neither.
     pub(crate) async fn ask<C: RepeatableCall<W>>(&self, call: C) -> Result<C::Answer, CallError> {
         if let Some(canary) = self.canary(|hash| call.key(hash)) {
-            match compared(&canary.version, call.clone(), canary.samples().then_some(canary)).await {
+            match call_and_compare(
+                &canary.version,
+                call.clone(),
+                canary.should_sample().then_some(canary),
+            )
+            .await
+            {
                 Ok(answer) => {
-                    canary.stats.answered();
+                    canary.stats.count_answer();
                     return Ok(answer);
                 }
-                Err(error) if is_fault(&error) => canary.stats.failed(),
+                Err(error) if is_fault(&error) => canary.stats.count_failure(),
                 // The canary did not execute the call.
                 Err(_) => {}
             }
         }
-        compared(&self.primary, call, self.shadow()).await
+        call_and_compare(&self.primary, call, self.shadow()).await
     }
 }
 
 /// Runs a call on a version. A `candidate` receives the answer for comparison.
-async fn compared<W: Comparable, C: RepeatableCall<W>>(
+async fn call_and_compare<W: Comparable, C: RepeatableCall<W>>(
     version: &Arc<Version<W>>,
     call: C,
     candidate: Option<&Arc<Candidate<W>>>,
 ) -> Result<C::Answer, CallError> {
     let Some(candidate) = candidate else {
-        return recorded(version, call).await;
+        return call_and_record(version, call).await;
     };
-    let sampled = call.clone();
-    let answer = recorded(version, call).await?;
-    candidate.submit(sampled.sample(answer.clone()));
+    let sampled_call = call.clone();
+    let answer = call_and_record(version, call).await?;
+    candidate.submit(sampled_call.sample(answer.clone()));
     Ok(answer)
 }
 
 /// Runs a call on a version, and records it if it is in the sample of the log.
-async fn recorded<W: Comparable, C: RepeatableCall<W>>(
+async fn call_and_record<W: Comparable, C: RepeatableCall<W>>(
     version: &Arc<Version<W>>,
     call: C,
 ) -> Result<C::Answer, CallError> {
     let context = &version.context;
-    let _in_flight = context.enter()?;
+    let _in_flight = context.begin_call()?;
     let Some((recorder, began)) = context.recorder().and_then(|it| Some((it, it.begin()?))) else {
         return repeat(version, call).await;
     };

@@ -30,14 +30,13 @@ pub(crate) const CPU_BUDGET_BEFORE_DEMOTION: Duration = Duration::from_millis(2)
 const QUICK_POLLS_BEFORE_RETURN: u32 = 16;
 
 thread_local! {
-    /// Whether the guest that is being polled has used more than [`CPU_BUDGET_BEFORE_DEMOTION`] in
-    /// its call.
-    static DEMOTE: Cell<bool> = const { Cell::new(false) };
+    /// Whether the task that is being polled should continue at low priority.
+    static SHOULD_DEMOTE: Cell<bool> = const { Cell::new(false) };
 }
 
-/// Called from within a poll by the call meter.
+/// Requests, from within a poll, that the current task continues at low priority.
 pub(crate) fn demote_current_task() {
-    DEMOTE.set(true);
+    SHOULD_DEMOTE.set(true);
 }
 
 /// Why [`run_blocking`] has no result. Display is for an operator.
@@ -54,7 +53,7 @@ pub(crate) async fn run_blocking<T: Send + 'static>(
     work: impl FnOnce() -> T + Send + 'static,
 ) -> Result<T, BlockingTaskError> {
     let done = tokio::task::spawn_blocking(work).await;
-    // The runtime drops work when it shuts down.
+    // The runtime drops queued work when it shuts down.
     done.map_err(|error| {
         if error.is_panic() {
             BlockingTaskError::Panicked
@@ -67,9 +66,9 @@ pub(crate) async fn run_blocking<T: Send + 'static>(
 /// Whether admissions take precedence over other work of the daemon.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Priority {
-    /// Beside calls: they and their compilations run at low priority.
+    /// The daemon already serves calls: admissions and their compilations run at low priority.
     Background,
-    /// For an operator who waits, or a daemon that does not serve yet.
+    /// An operator waits for the admission, or the daemon does not serve calls yet.
     Interactive,
 }
 
@@ -86,7 +85,7 @@ struct LowPriorityRuntime(Option<Runtime>);
 
 impl Drop for LowPriorityRuntime {
     fn drop(&mut self) {
-        // Without waiting: this may run within a task.
+        // This may run within a task, which must not block: `shutdown_background` does not wait.
         if let Some(runtime) = self.0.take() {
             runtime.shutdown_background();
         }
@@ -100,12 +99,12 @@ struct RuntimeHandles {
     low_priority: Handle,
 }
 
-type Work = Pin<Box<dyn Future<Output = ()> + Send>>;
+type BoxedTask = Pin<Box<dyn Future<Output = ()> + Send>>;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Step {
+enum PollOutcome {
     Done,
-    /// It continues at the other priority.
+    /// The task continues at the other priority.
     ChangePriority,
 }
 
@@ -140,7 +139,7 @@ impl GuestExecutor {
         }
     }
 
-    /// Runs a task at low priority throughout, with what it runs on blocking threads.
+    /// Runs a task, including its blocking work, at low priority until it ends.
     pub(crate) fn spawn_low(&self, tracker: &TaskTracker, work: impl Future<Output = ()> + Send + 'static) {
         if let Some(low_priority) = &self.low_priority.0 {
             tracker.spawn_on(work, low_priority.handle());
@@ -149,51 +148,51 @@ impl GuestExecutor {
 }
 
 impl RuntimeHandles {
-    fn run_at_normal_priority(self, mut work: Work) {
+    fn run_at_normal_priority(self, mut work: BoxedTask) {
         let normal = self.normal.clone();
         normal.spawn(async move {
-            let demoted = poll_fn(|context| match poll(&mut work, context) {
-                (Poll::Ready(()), _) => Poll::Ready(Step::Done),
-                (Poll::Pending, true) => Poll::Ready(Step::ChangePriority),
+            let demoted = poll_fn(|context| match poll_once(&mut work, context) {
+                (Poll::Ready(()), _) => Poll::Ready(PollOutcome::Done),
+                (Poll::Pending, true) => Poll::Ready(PollOutcome::ChangePriority),
                 (Poll::Pending, false) => Poll::Pending,
             });
-            if demoted.await == Step::ChangePriority {
+            if demoted.await == PollOutcome::ChangePriority {
                 self.run_at_low_priority(work);
             }
         });
     }
 
-    fn run_at_low_priority(self, mut work: Work) {
+    fn run_at_low_priority(self, mut work: BoxedTask) {
         let low_priority = self.low_priority.clone();
         low_priority.spawn(async move {
-            let mut quick = 0;
-            let restored = poll_fn(|context| match poll(&mut work, context) {
-                (Poll::Ready(()), _) => Poll::Ready(Step::Done),
+            let mut quick_polls = 0;
+            let restored = poll_fn(|context| match poll_once(&mut work, context) {
+                (Poll::Ready(()), _) => Poll::Ready(PollOutcome::Done),
                 (Poll::Pending, true) => {
-                    quick = 0;
+                    quick_polls = 0;
                     Poll::Pending
                 }
                 (Poll::Pending, false) => {
-                    quick += 1;
-                    if quick < QUICK_POLLS_BEFORE_RETURN {
+                    quick_polls += 1;
+                    if quick_polls < QUICK_POLLS_BEFORE_RETURN {
                         Poll::Pending
                     } else {
-                        Poll::Ready(Step::ChangePriority)
+                        Poll::Ready(PollOutcome::ChangePriority)
                     }
                 }
             });
-            if restored.await == Step::ChangePriority {
+            if restored.await == PollOutcome::ChangePriority {
                 self.run_at_normal_priority(work);
             }
         });
     }
 }
 
-/// Polls once, and returns whether the guest exceeded its budget.
-fn poll(work: &mut Work, context: &mut std::task::Context<'_>) -> (Poll<()>, bool) {
-    DEMOTE.set(false);
+/// Polls once, and returns whether the task should continue at low priority.
+fn poll_once(work: &mut BoxedTask, context: &mut std::task::Context<'_>) -> (Poll<()>, bool) {
+    SHOULD_DEMOTE.set(false);
     let poll = work.as_mut().poll(context);
-    (poll, DEMOTE.get())
+    (poll, SHOULD_DEMOTE.get())
 }
 
 #[cfg(test)]
@@ -203,7 +202,7 @@ mod tests {
     use super::{super::thread_priority::NICENESS, *};
 
     /// Name and priority of the current thread.
-    fn lane() -> String {
+    fn thread_name_and_priority() -> String {
         let name = thread::current().name().unwrap_or_default().to_owned();
         let priority = rustix::process::getpriority_process(Some(rustix::thread::gettid())).unwrap();
         format!("{name} {priority}")
@@ -217,35 +216,38 @@ mod tests {
             .enable_all()
             .build()
             .unwrap();
-        let own = rustix::process::getpriority_process(None).unwrap();
-        let (normal, low_priority) = (format!("normal {own}"), format!("plugin-low {}", own + NICENESS));
-        let (seen, reports) = mpsc::channel();
+        let process_priority = rustix::process::getpriority_process(None).unwrap();
+        let (normal, low_priority) = (
+            format!("normal {process_priority}"),
+            format!("plugin-low {}", process_priority + NICENESS),
+        );
+        let (sender, reports) = mpsc::channel();
         let tracker = TaskTracker::new();
         let executor = runtime.block_on(async { GuestExecutor::new().unwrap() });
         executor.spawn(&tracker, async move {
-            seen.send(lane()).unwrap();
+            sender.send(thread_name_and_priority()).unwrap();
             // A task stays at normal priority by default.
             tokio::task::yield_now().await;
-            seen.send(lane()).unwrap();
+            sender.send(thread_name_and_priority()).unwrap();
             demote_current_task();
             tokio::task::yield_now().await;
-            seen.send(lane()).unwrap();
+            sender.send(thread_name_and_priority()).unwrap();
             for _ in 1..QUICK_POLLS_BEFORE_RETURN {
                 tokio::task::yield_now().await;
             }
-            seen.send(lane()).unwrap();
+            sender.send(thread_name_and_priority()).unwrap();
             tokio::task::yield_now().await;
-            seen.send(lane()).unwrap();
+            sender.send(thread_name_and_priority()).unwrap();
         });
         tracker.close();
         runtime.block_on(async {
             tokio::time::timeout(Duration::from_secs(20), tracker.wait())
                 .await
-                .expect("it ends, wherever it is");
+                .expect("the task ends at either priority");
         });
-        let seen: Vec<String> = reports.iter().collect();
+        let lanes: Vec<String> = reports.iter().collect();
         assert_eq!(
-            seen,
+            lanes,
             [
                 normal.clone(),
                 normal.clone(),
@@ -259,19 +261,21 @@ mod tests {
     #[test]
     fn blocking_work_of_low_priority_has_the_priority_of_its_runtime() {
         let runtime = Builder::new_multi_thread().worker_threads(1).build().unwrap();
-        let own = rustix::process::getpriority_process(None).unwrap();
-        let (seen, reports) = mpsc::channel();
+        let process_priority = rustix::process::getpriority_process(None).unwrap();
+        let (sender, reports) = mpsc::channel();
         runtime.block_on(async {
             let executor = GuestExecutor::new().unwrap();
             let tracker = TaskTracker::new();
             executor.spawn_low(&tracker, async move {
-                run_blocking(move || seen.send(lane()).unwrap()).await.unwrap();
+                run_blocking(move || sender.send(thread_name_and_priority()).unwrap())
+                    .await
+                    .unwrap();
             });
             tracker.close();
             tracker.wait().await;
         });
-        let seen: Vec<String> = reports.iter().collect();
-        assert_eq!(seen, [format!("plugin-low {}", own + NICENESS)]);
+        let lanes: Vec<String> = reports.iter().collect();
+        assert_eq!(lanes, [format!("plugin-low {}", process_priority + NICENESS)]);
     }
 
     #[test]
@@ -281,11 +285,11 @@ mod tests {
             let executor = GuestExecutor::new().unwrap();
             let tracker = TaskTracker::new();
             executor.spawn(&tracker, std::future::pending());
-            let held = executor.clone();
+            let task_executor = executor.clone();
             executor.spawn(&tracker, async move {
                 demote_current_task();
                 tokio::task::yield_now().await;
-                drop(held);
+                drop(task_executor);
             });
             drop(executor);
         });

@@ -30,7 +30,7 @@ use crate::{
 };
 
 /// Minimum size in bytes of an agent in a set.
-const AGENT: usize = 32;
+const MIN_AGENT_BYTES: usize = 32;
 
 /// A call with its answer. The answer is `None` if the call ended in a fault.
 #[derive(Debug)]
@@ -110,7 +110,7 @@ impl ObservedCall {
         match self {
             ObservedCall::Validate { .. } | ObservedCall::Open { .. } | ObservedCall::SelectKills { .. } => 0,
             ObservedCall::Evaluate { candidates, .. } | ObservedCall::Place { candidates, .. } => {
-                candidates.len() * AGENT
+                candidates.len() * MIN_AGENT_BYTES
             }
             ObservedCall::Decide {
                 events, decisions, ..
@@ -156,7 +156,7 @@ pub(crate) struct Observation {
     pub(crate) call: ObservedCall,
     pub(crate) fault: Option<String>,
     /// Duration for the caller, including the wait for an instance.
-    pub(crate) took: Duration,
+    pub(crate) duration: Duration,
     /// Peak linear memory of the version's largest instance: bytes.
     pub(crate) memory: u64,
     pub(crate) metrics: RecordingMetrics,
@@ -240,7 +240,7 @@ impl Recorder {
             at: millis_now(),
             call,
             fault: fault.map(CallError::to_string),
-            took: began.elapsed(),
+            duration: began.elapsed(),
             memory,
             metrics: self.metrics.clone(),
         };

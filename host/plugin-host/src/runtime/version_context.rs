@@ -39,28 +39,28 @@ pub(crate) struct VersionContext {
     /// Set by the activation, if calls are recorded.
     recorder: OnceLock<Recorder>,
     /// One permit for each call or attempt that may be in progress.
-    places: Arc<Semaphore>,
+    call_permits: Arc<Semaphore>,
 }
 
 /// A call or attempt in progress.
 #[derive(Debug)]
 pub(crate) struct InFlight {
     _counted: GaugeGuard,
-    _place: OwnedSemaphorePermit,
+    _permit: OwnedSemaphorePermit,
 }
 
 /// A call waiting for an instance.
 #[derive(Debug)]
-pub(crate) struct Queued {
+pub(crate) struct QueueWait {
     context: Arc<VersionContext>,
     since: Instant,
     _counted: GaugeGuard,
 }
 
-impl Queued {
+impl QueueWait {
     /// Records the wait, because the call has got an instance.
-    pub(crate) fn served(self) {
-        self.context.metrics.waited(self.since.elapsed());
+    pub(crate) fn record_wait(self) {
+        self.context.metrics.record_wait(self.since.elapsed());
     }
 }
 
@@ -78,7 +78,7 @@ impl VersionContext {
             label: OnceLock::new(),
             recorder: OnceLock::new(),
             world: manifest.world,
-            places: Arc::new(Semaphore::new(limits.concurrency)),
+            call_permits: Arc::new(Semaphore::new(limits.concurrency)),
             grants: manifest.grants.clone(),
             config: manifest.config.to_string(),
             environment,
@@ -91,18 +91,18 @@ impl VersionContext {
 
     /// Returns the same context for calls that do not count: it has separate metrics, and its
     /// faults have no consequences.
-    pub(crate) fn aside(&self) -> VersionContext {
+    pub(crate) fn detached(&self) -> VersionContext {
         VersionContext {
             name: self.name.clone(),
             label: self.label.clone(),
             recorder: OnceLock::new(),
             world: self.world,
-            places: Arc::new(Semaphore::new(self.limits.concurrency)),
+            call_permits: Arc::new(Semaphore::new(self.limits.concurrency)),
             grants: self.grants.clone(),
             config: self.config.clone(),
             environment: self.environment.clone(),
             log: Arc::clone(&self.log),
-            metrics: VersionMetrics::unseen(),
+            metrics: VersionMetrics::unexported(),
             health: Health::new(Probation::default()),
             limits: self.limits.clone(),
         }
@@ -111,7 +111,7 @@ impl VersionContext {
     /// Marks the version as serving: its series are shown from now on, and too many faults replace
     /// it.
     pub(crate) fn activate(&self, label: &str, watch: HealthWatch, recorder: Option<Recorder>) {
-        self.metrics.show(label);
+        self.metrics.export_as(label);
         self.health.watch(watch);
         if let Some(recorder) = recorder {
             // A context is activated once.
@@ -137,8 +137,8 @@ impl VersionContext {
     }
 
     /// Registers a call in progress, or fails if the limit is reached.
-    pub(crate) fn enter(self: &Arc<Self>) -> Result<InFlight, CallError> {
-        let place = Arc::clone(&self.places)
+    pub(crate) fn begin_call(self: &Arc<Self>) -> Result<InFlight, CallError> {
+        let permit = Arc::clone(&self.call_permits)
             .try_acquire_owned()
             .map_err(|_| CallError::Busy {
                 name: self.name.clone(),
@@ -147,16 +147,16 @@ impl VersionContext {
                     self.limits.concurrency
                 ),
             })
-            .inspect_err(|_| self.metrics.called(CallOutcome::Busy))?;
+            .inspect_err(|_| self.metrics.count_call(CallOutcome::Busy))?;
         Ok(InFlight {
             _counted: self.metrics.in_flight(),
-            _place: place,
+            _permit: permit,
         })
     }
 
     /// Registers a call that waits for an instance.
-    pub(crate) fn queued(self: &Arc<Self>) -> Queued {
-        Queued {
+    pub(crate) fn start_wait(self: &Arc<Self>) -> QueueWait {
+        QueueWait {
             context: Arc::clone(self),
             since: Instant::now(),
             _counted: self.metrics.queued(),
@@ -167,12 +167,12 @@ impl VersionContext {
     pub(crate) fn in_flight(&self) -> u64 {
         self.limits
             .concurrency
-            .saturating_sub(self.places.available_permits()) as u64
+            .saturating_sub(self.call_permits.available_permits()) as u64
     }
 
     /// Counts and logs a fault. Returns the error for the caller.
-    pub(crate) fn fault(&self, fault: &Fault) -> CallError {
-        self.count(fault);
+    pub(crate) fn record_fault(&self, fault: &Fault) -> CallError {
+        self.count_fault(fault);
         let error = fault.to_error(&self.name);
         tracing::warn!(
             plugin = self.name,
@@ -181,11 +181,11 @@ impl VersionContext {
         error
     }
 
-    pub(crate) fn count(&self, fault: &Fault) {
-        self.metrics.called(fault.into());
+    pub(crate) fn count_fault(&self, fault: &Fault) {
+        self.metrics.count_call(fault.into());
         let fault_text = fault.to_error(&self.name).to_string();
-        self.health.faulted(&self.name, &fault_text);
-        self.metrics.faulted(Trap {
+        self.health.record_fault(&self.name, &fault_text);
+        self.metrics.set_last_fault(Trap {
             at: seconds_now(),
             fault: fault_text,
             backtrace: fault.frames().to_vec(),
@@ -193,11 +193,11 @@ impl VersionContext {
     }
 
     /// Counts an attempt that the component did not finish. It counts as a timeout.
-    pub(crate) fn unfinished(&self, what: &str) {
+    pub(crate) fn count_unfinished(&self, what: &str) {
         tracing::warn!(plugin = self.name, "{what}");
-        self.metrics.unfinished();
-        self.health.faulted(&self.name, what);
-        self.metrics.faulted(Trap {
+        self.metrics.count_unfinished();
+        self.health.record_fault(&self.name, what);
+        self.metrics.set_last_fault(Trap {
             at: seconds_now(),
             fault: what.to_owned(),
             backtrace: Vec::new(),
@@ -205,9 +205,9 @@ impl VersionContext {
     }
 
     /// Counts a denied access and logs it, up to a rate limit.
-    pub(crate) fn denied(&self, wanted: &str, why: Option<&str>, run_spec: Option<&str>) {
-        self.metrics.denied();
-        let Some(unsaid) = self.log.may_say_denial() else {
+    pub(crate) fn record_denial(&self, wanted: &str, why: Option<&str>, run_spec: Option<&str>) {
+        self.metrics.count_denial();
+        let Some(suppressed) = self.log.try_log_denial() else {
             return;
         };
         tracing::warn!(
@@ -215,7 +215,7 @@ impl VersionContext {
             run_spec,
             wanted,
             why,
-            unsaid,
+            suppressed,
             "plugin access denied: not granted"
         );
     }

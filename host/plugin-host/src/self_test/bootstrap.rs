@@ -19,7 +19,7 @@ use sha2::{Digest, Sha256};
 use transom_common::text::hex;
 
 use super::{
-    Answer, CaseAgents, PreparedCase, Testable, answer, ask,
+    CaseAgents, CaseAnswer, PreparedCase, Testable, ask, case_answer,
     forms::{Bytes, Pairs},
 };
 use crate::{
@@ -123,19 +123,19 @@ pub(crate) struct Question {
     context: Context,
     script: Vec<u8>,
     /// Whether `retry` of a refusal is compared.
-    exact: bool,
+    is_exact: bool,
 }
 
 impl Testable for Bootstrap {
     type Case = Case;
     type Question = Question;
-    type Found = Result<Prepared, Refusal>;
+    type Output = Result<Prepared, Refusal>;
 
     fn prepare_case(case: Case, _: Option<&Arc<CaseAgents>>) -> Result<PreparedCase<Self>, String> {
         let expected = if case.refused.is_none() {
-            answer("expect", &case.expect)
+            case_answer("expect", &case.expect)
         } else {
-            answer("refused", case.refused)
+            case_answer("refused", case.refused)
         };
         let text = |given: Option<String>, default: &str| given.unwrap_or_else(|| default.to_owned());
         let script = case.script.into_bytes();
@@ -158,12 +158,12 @@ impl Testable for Bootstrap {
             arguments: case.arguments,
             extensions: case.extensions,
         };
-        let exact = matches!(case.refused, Refused::Exactly { .. });
+        let is_exact = matches!(case.refused, Refused::Exactly { .. });
         Ok(PreparedCase {
             question: Question {
                 context,
                 script,
-                exact,
+                is_exact,
             },
             expected: Some(expected),
         })
@@ -173,7 +173,7 @@ impl Testable for Bootstrap {
         instance: &mut Instance<Self>,
         shared: &Arc<()>,
         question: &Question,
-    ) -> Result<Self::Found, String> {
+    ) -> Result<Self::Output, String> {
         let (context, script) = (question.context.clone(), question.script.clone());
         ask(instance, shared, |reply| Call {
             context,
@@ -183,15 +183,17 @@ impl Testable for Bootstrap {
         .await
     }
 
-    fn to_answer(question: &Question, found: Self::Found) -> Answer {
+    fn to_answer(question: &Question, found: Self::Output) -> CaseAnswer {
         match found {
-            Ok(prepared) => answer("expect", Expected::of(&prepared)),
-            Err(Refusal { retry, .. }) if question.exact => answer("refused", Refused::Exactly { retry }),
-            Err(_) => answer("refused", true),
+            Ok(prepared) => case_answer("expect", Expected::of(&prepared)),
+            Err(Refusal { retry, .. }) if question.is_exact => {
+                case_answer("refused", Refused::Exactly { retry })
+            }
+            Err(_) => case_answer("refused", true),
         }
     }
 
-    fn project(mut found: Answer, expected: &Answer) -> Answer {
+    fn project(mut found: CaseAnswer, expected: &CaseAnswer) -> CaseAnswer {
         if let Some(found) = found.get_mut("expect").and_then(|it| it.as_object_mut())
             && let Some(expected) = expected.get("expect").and_then(|it| it.as_object())
         {

@@ -18,7 +18,7 @@ use std::sync::{
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
 
-use super::{Answer, CaseAgents, PreparedCase, Testable, answer, ask};
+use super::{CaseAgents, CaseAnswer, PreparedCase, Testable, ask, case_answer};
 use crate::{
     runtime::engine::{
         Instance,
@@ -74,14 +74,16 @@ impl Default for Body {
 }
 
 /// Members that are added if they are missing.
-const COMMON: [&str; 2] = ["eventType", "timestamp"];
+const COMMON_MEMBERS: [&str; 2] = ["eventType", "timestamp"];
 
 impl Body {
     /// Converts a recorded body. It becomes a table if it has the common members, so that none
     /// would be added.
     fn of(text: &str) -> Body {
         match serde_json::from_str::<Map<String, Value>>(text) {
-            Ok(members) if COMMON.iter().all(|name| members.contains_key(*name)) => Body::Members(members),
+            Ok(members) if COMMON_MEMBERS.iter().all(|name| members.contains_key(*name)) => {
+                Body::Members(members)
+            }
             _ => Body::Text(text.to_owned()),
         }
     }
@@ -102,21 +104,21 @@ pub(crate) struct Question {
 }
 
 /// Numbers the views, which have to be unique within an instance.
-static NEXT: AtomicU64 = AtomicU64::new(0);
+static NEXT_VIEW_ID: AtomicU64 = AtomicU64::new(0);
 
 impl Testable for Filter {
     type Case = Case;
     type Question = Question;
     /// The error is the text with which the component refused the query.
-    type Found = Result<Vec<Decision>, String>;
+    type Output = Result<Vec<Decision>, String>;
 
     fn prepare_case(case: Case, _: Option<&Arc<CaseAgents>>) -> Result<PreparedCase<Self>, String> {
         let expected = match case.expect {
-            _ if case.refused => Some(answer("refused", true)),
+            _ if case.refused => Some(case_answer("refused", true)),
             // A case without events expects that the query is accepted.
-            None if case.events.is_empty() => Some(answer("expect", [(); 0])),
+            None if case.events.is_empty() => Some(case_answer("expect", [(); 0])),
             None => None,
-            Some(decisions) => Some(answer("expect", decisions)),
+            Some(decisions) => Some(case_answer("expect", decisions)),
         };
         let query = Query {
             event_types: case.event_types,
@@ -124,7 +126,7 @@ impl Testable for Filter {
             principal: case.principal,
             extensions: case.extensions,
         };
-        let id = NEXT.fetch_add(1, Relaxed);
+        let id = NEXT_VIEW_ID.fetch_add(1, Relaxed);
         let question = Question {
             view: Arc::new(SharedQuery { id, query }),
             events: case.events.into_iter().zip(1..).map(event).collect(),
@@ -136,18 +138,18 @@ impl Testable for Filter {
         instance: &mut Instance<Self>,
         shared: &Arc<()>,
         question: &Question,
-    ) -> Result<Self::Found, String> {
+    ) -> Result<Self::Output, String> {
         let (view, events) = (Arc::clone(&question.view), Arc::clone(&question.events));
         ask(instance, shared, |reply| Call::Decide { view, events, reply }).await
     }
 
-    fn to_answer(_question: &Question, found: Self::Found) -> Answer {
+    fn to_answer(_question: &Question, found: Self::Output) -> CaseAnswer {
         match found {
             Ok(decisions) => {
                 let decisions: Vec<Expected> = decisions.into_iter().map(decision).collect();
-                answer("expect", decisions)
+                case_answer("expect", decisions)
             }
-            Err(_) => answer("refused", true),
+            Err(_) => case_answer("refused", true),
         }
     }
 }
@@ -156,7 +158,7 @@ fn event((it, sequence): (GivenEvent, u64)) -> Event {
     let body = match it.body {
         Body::Text(text) => text,
         Body::Members(mut members) => {
-            let [kind, timestamp] = COMMON;
+            let [kind, timestamp] = COMMON_MEMBERS;
             members.entry(kind).or_insert_with(|| it.kind.clone().into());
             members
                 .entry(timestamp)
@@ -172,8 +174,8 @@ fn event((it, sequence): (GivenEvent, u64)) -> Event {
     }
 }
 
-fn decision(it: Decision) -> Expected {
-    match it {
+fn decision(decision: Decision) -> Expected {
+    match decision {
         Decision::Pass => Expected::Pass,
         Decision::Drop => Expected::Drop,
         // The engine lets only JSON objects through.

@@ -84,10 +84,10 @@ impl TryFrom<String> for HexDigits {
     type Error = String;
 
     fn try_from(text: String) -> Result<HexDigits, String> {
-        let wrong = || format!("`hex` is {text:?}; expected two hexadecimal digits for each byte");
+        let invalid = || format!("`hex` is {text:?}; expected two hexadecimal digits for each byte");
         let digits = text.as_bytes();
         if !digits.len().is_multiple_of(2) || !digits.iter().all(u8::is_ascii_hexdigit) {
-            return Err(wrong());
+            return Err(invalid());
         }
         let byte = |pair: &[u8]| {
             std::str::from_utf8(pair)
@@ -95,13 +95,13 @@ impl TryFrom<String> for HexDigits {
                 .and_then(|pair| u8::from_str_radix(pair, 16).ok())
         };
         let bytes: Option<Vec<u8>> = digits.chunks(2).map(byte).collect();
-        bytes.map(HexDigits).ok_or_else(wrong)
+        bytes.map(HexDigits).ok_or_else(invalid)
     }
 }
 
 impl From<HexDigits> for String {
-    fn from(it: HexDigits) -> String {
-        transom_common::text::hex(&it.0)
+    fn from(digits: HexDigits) -> String {
+        transom_common::text::hex(&digits.0)
     }
 }
 

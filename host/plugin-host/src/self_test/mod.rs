@@ -16,7 +16,7 @@ mod forms;
 mod matcher;
 mod probe;
 mod recorded;
-mod running;
+mod test_instance;
 
 use std::sync::Arc;
 
@@ -28,17 +28,17 @@ use transom_common::text::one_line;
 use crate::runtime::engine::{Instance, Reply, World};
 
 pub(crate) use matcher::CaseAgents;
-pub use probe::Awaited;
-pub(crate) use probe::awaited;
+pub use probe::RequestedStep;
 pub(crate) use probe::recorded::{answer_form, outcome_form, step_form};
+pub(crate) use probe::requested_step;
 pub(crate) use recorded::{agents_of, case_of};
-pub(crate) use running::Running;
+pub(crate) use test_instance::TestInstance;
 
 /// The keys of a case that contain its expected answer.
 pub const ANSWER_KEYS: [&str; 2] = ["expect", "refused"];
 
 /// An expected or found answer: the keys `expect` and `refused`.
-pub type Answer = Map<String, Value>;
+pub type CaseAnswer = Map<String, Value>;
 
 /// A world that can be tested.
 pub(crate) trait Testable: World {
@@ -47,7 +47,7 @@ pub(crate) trait Testable: World {
     /// The parsed case.
     type Question: Send + Sync;
     /// The instance's result.
-    type Found: Send;
+    type Output: Send;
 
     /// Parses a case. `agents`: the agents of a recorded call, if the case does not list them. The
     /// error names the mistake in the case.
@@ -60,13 +60,13 @@ pub(crate) trait Testable: World {
         instance: &mut Instance<Self>,
         shared: &Arc<Self::Shared>,
         question: &Self::Question,
-    ) -> impl Future<Output = Result<Self::Found, String>> + Send;
+    ) -> impl Future<Output = Result<Self::Output, String>> + Send;
 
     /// Converts a result into the form of the expected keys.
-    fn to_answer(question: &Self::Question, found: Self::Found) -> Answer;
+    fn to_answer(question: &Self::Question, found: Self::Output) -> CaseAnswer;
 
     /// Reduces an answer to the expected keys.
-    fn project(found: Answer, _expected: &Answer) -> Answer {
+    fn project(found: CaseAnswer, _expected: &CaseAnswer) -> CaseAnswer {
         found
     }
 }
@@ -75,13 +75,13 @@ pub(crate) trait Testable: World {
 pub(crate) struct PreparedCase<W: Testable> {
     pub(crate) question: W::Question,
     /// The expected answer. `None` if the case has no expectation.
-    pub(crate) expected: Option<Answer>,
+    pub(crate) expected: Option<CaseAnswer>,
 }
 
 impl<W: Testable> PreparedCase<W> {
     /// Parses a case, without its `name`.
-    pub(crate) fn read(case: &Value) -> Result<PreparedCase<W>, String> {
-        PreparedCase::read_with(case, None)
+    pub(crate) fn parse(case: &Value) -> Result<PreparedCase<W>, String> {
+        PreparedCase::parse_with(case, None)
     }
 
     /// Parses a recorded call, whose agents are not part of the case.
@@ -89,10 +89,10 @@ impl<W: Testable> PreparedCase<W> {
         case: &Map<String, Value>,
         agents: Option<&Arc<CaseAgents>>,
     ) -> Result<PreparedCase<W>, String> {
-        PreparedCase::read_with(case, agents)
+        PreparedCase::parse_with(case, agents)
     }
 
-    fn read_with<'a>(
+    fn parse_with<'a>(
         case: impl Deserializer<'a, Error = serde_json::Error>,
         agents: Option<&Arc<CaseAgents>>,
     ) -> Result<PreparedCase<W>, String> {
@@ -117,7 +117,7 @@ impl<W: Testable> PreparedCase<W> {
         &self,
         instance: &mut Instance<W>,
         shared: &Arc<W::Shared>,
-    ) -> Result<Answer, String> {
+    ) -> Result<CaseAnswer, String> {
         let found = W::execute(instance, shared, &self.question).await?;
         let found = W::to_answer(&self.question, found);
         Ok(match &self.expected {
@@ -130,7 +130,7 @@ impl<W: Testable> PreparedCase<W> {
 /// Why a test failed. Display is for an operator.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("self-test {number} of {of}{}: {message}", .name.as_ref().map(|it| format!(" ({it})")).unwrap_or_default())]
-pub(crate) struct Failed {
+pub(crate) struct SelfTestFailure {
     number: usize,
     of: usize,
     name: Option<String>,
@@ -138,26 +138,31 @@ pub(crate) struct Failed {
 }
 
 /// Runs all tests, in order, until one fails.
-pub(crate) async fn run<W: Testable>(instance: &mut Instance<W>, tests: &[Value]) -> Result<(), Failed> {
+pub(crate) async fn run<W: Testable>(
+    instance: &mut Instance<W>,
+    tests: &[Value],
+) -> Result<(), SelfTestFailure> {
     let shared = Arc::default();
     for (index, test) in tests.iter().enumerate() {
-        let (name, test) = named(test);
-        one(instance, &shared, &test).await.map_err(|message| Failed {
-            number: index + 1,
-            of: tests.len(),
-            name,
-            message: one_line(&message),
-        })?;
+        let (name, test) = split_name(test);
+        run_one(instance, &shared, &test)
+            .await
+            .map_err(|message| SelfTestFailure {
+                number: index + 1,
+                of: tests.len(),
+                name,
+                message: one_line(&message),
+            })?;
     }
     Ok(())
 }
 
-async fn one<W: Testable>(
+async fn run_one<W: Testable>(
     instance: &mut Instance<W>,
     shared: &Arc<W::Shared>,
     test: &Value,
 ) -> Result<(), String> {
-    let prepared = PreparedCase::<W>::read(test)?;
+    let prepared = PreparedCase::<W>::parse(test)?;
     let found = prepared.execute(instance, shared).await?;
     let PreparedCase { question, expected } = prepared;
     // The guest resources of this test are dropped before the next test.
@@ -167,13 +172,16 @@ async fn one<W: Testable>(
         .map_err(|fault| fault.to_error("it").to_string())?;
     match expected {
         Some(expected) if found == expected => Ok(()),
-        Some(expected) => Err(differs(&found, &expected)),
-        None => Err(format!("the case has no expectation; found {}", text(&found))),
+        Some(expected) => Err(describe_difference(&found, &expected)),
+        None => Err(format!(
+            "the case has no expectation; found {}",
+            format_answer(&found)
+        )),
     }
 }
 
 /// Splits off a case's name.
-pub fn named(case: &Value) -> (Option<String>, Value) {
+pub fn split_name(case: &Value) -> (Option<String>, Value) {
     let mut case = case.clone();
     let name = match case.as_object_mut().map(|it| it.remove("name")) {
         Some(Some(Value::String(name))) => Some(one_line(&name)),
@@ -183,12 +191,16 @@ pub fn named(case: &Value) -> (Option<String>, Value) {
 }
 
 /// Describes a difference.
-pub fn differs(found: &Answer, expected: &Answer) -> String {
-    format!("found {}, expected {}", text(found), text(expected))
+pub fn describe_difference(found: &CaseAnswer, expected: &CaseAnswer) -> String {
+    format!(
+        "found {}, expected {}",
+        format_answer(found),
+        format_answer(expected)
+    )
 }
 
 /// Formats an answer: only the value of `expect` if there is no other key.
-pub fn text(answer: &Answer) -> String {
+pub fn format_answer(answer: &CaseAnswer) -> String {
     match answer.get("expect") {
         Some(expect) if answer.len() == 1 => expect.to_string(),
         _ => Value::Object(answer.clone()).to_string(),
@@ -196,7 +208,7 @@ pub fn text(answer: &Answer) -> String {
 }
 
 /// Creates an answer with one key.
-fn answer(key: &str, value: impl Serialize) -> Answer {
+fn case_answer(key: &str, value: impl Serialize) -> CaseAnswer {
     // These values can always be converted to JSON.
     let value = serde_json::to_value(value).unwrap_or_default();
     Map::from_iter([(key.to_owned(), value)])

@@ -18,7 +18,7 @@ use crate::{
 /// The outcome of an admission.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
-pub enum Outcome {
+pub enum AdmissionOutcome {
     /// It was activated.
     Admitted,
     /// It was refused.
@@ -50,7 +50,7 @@ pub struct AdmissionRecord {
     /// name.
     pub by: String,
     /// The outcome of an admission.
-    pub outcome: Outcome,
+    pub outcome: AdmissionOutcome,
     /// Why it was refused, disabled, promoted, returned or rolled back.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub reason: Option<String>,
@@ -97,7 +97,7 @@ pub struct AdmissionRecord {
 }
 
 impl AdmissionRecord {
-    pub(crate) fn new(outcome: Outcome, by: &str) -> AdmissionRecord {
+    pub(crate) fn new(outcome: AdmissionOutcome, by: &str) -> AdmissionRecord {
         AdmissionRecord {
             sequence: 0,
             at: seconds_now(),
@@ -119,8 +119,8 @@ impl AdmissionRecord {
         }
     }
 
-    pub(crate) fn of(
-        outcome: Outcome,
+    pub(crate) fn for_version(
+        outcome: AdmissionOutcome,
         by: &str,
         info: &ComponentInfo,
         manifest: &Manifest,
@@ -142,7 +142,7 @@ impl AdmissionRecord {
         }
     }
 
-    pub(crate) fn because(mut self, reason: Option<&str>) -> AdmissionRecord {
+    pub(crate) fn with_reason(mut self, reason: Option<&str>) -> AdmissionRecord {
         self.reason = reason.map(str::to_owned);
         self
     }
@@ -153,61 +153,61 @@ impl AdmissionRecord {
     }
 
     /// Whether it activates a version.
-    pub(crate) fn serves(&self) -> bool {
+    pub(crate) fn activates(&self) -> bool {
         matches!(
             self.outcome,
-            Outcome::Admitted | Outcome::Promoted | Outcome::RolledBack
+            AdmissionOutcome::Admitted | AdmissionOutcome::Promoted | AdmissionOutcome::RolledBack
         )
     }
 
     /// Whether it describes a shadow or a canary: its start or its return.
-    pub(crate) fn is_beside(&self) -> bool {
+    pub(crate) fn is_of_candidate(&self) -> bool {
         matches!(
             self.outcome,
-            Outcome::Shadowing | Outcome::Canary | Outcome::Returned
+            AdmissionOutcome::Shadowing | AdmissionOutcome::Canary | AdmissionOutcome::Returned
         )
     }
 
     /// Whether it describes this version.
-    pub(crate) fn is_of(&self, info: &ComponentInfo) -> bool {
+    pub(crate) fn describes(&self, info: &ComponentInfo) -> bool {
         self.digest.as_ref() == Some(&info.digest) && self.manifest.as_ref() == Some(&info.manifest)
     }
 }
 
-pub(crate) fn grants(it: &Grants) -> Value {
-    let network: Vec<String> = it.network.iter().map(ToString::to_string).collect();
+pub(crate) fn grants(grants: &Grants) -> Value {
+    let network: Vec<String> = grants.network.iter().map(ToString::to_string).collect();
     json!({
         "network": network,
-        "command": it.command,
-        "tls-unverified": it.tls_unverified,
-        "clock": it.clock,
-        "random": it.random,
-        "environment": it.environment,
-        "imports": it.imports,
+        "command": grants.command,
+        "tls-unverified": grants.tls_unverified,
+        "clock": grants.clock,
+        "random": grants.random,
+        "environment": grants.environment,
+        "imports": grants.imports,
     })
 }
 
-pub(crate) fn limits(it: &Limits) -> Value {
+pub(crate) fn limits(limits: &Limits) -> Value {
     let millis = |time: std::time::Duration| u64::try_from(time.as_millis()).unwrap_or(u64::MAX);
     json!({
-        "wall-clock": millis(it.wall_clock),
-        "cpu": millis(it.cpu),
-        "memory": it.memory,
-        "table": it.table,
-        "output": it.output,
-        "instances": match it.instances {
+        "wall-clock": millis(limits.wall_clock),
+        "cpu": millis(limits.cpu),
+        "memory": limits.memory,
+        "table": limits.table,
+        "output": limits.output,
+        "instances": match limits.instances {
             Instances::Kept(count) => json!(count),
             Instances::PerCall => json!("per-call"),
         },
-        "max-calls-per-instance": it.max_calls_per_instance,
-        "concurrency": it.concurrency,
-        "steps": it.steps,
-        "attempt-time": millis(it.attempt_time),
-        "attempt-input": it.attempt_input,
-        "attempt-output": it.attempt_output,
-        "log-lines": it.log_lines,
-        "log-line": it.log_line,
-        "size": it.size,
+        "max-calls-per-instance": limits.max_calls_per_instance,
+        "concurrency": limits.concurrency,
+        "steps": limits.steps,
+        "attempt-time": millis(limits.attempt_time),
+        "attempt-input": limits.attempt_input,
+        "attempt-output": limits.attempt_output,
+        "log-lines": limits.log_lines,
+        "log-line": limits.log_line,
+        "size": limits.size,
     })
 }
 
@@ -217,8 +217,8 @@ mod tests {
 
     #[test]
     fn records_are_read_as_they_were_written() {
-        let record = AdmissionRecord::new(Outcome::RolledBack, "probation")
-            .because(Some("x"))
+        let record = AdmissionRecord::new(AdmissionOutcome::RolledBack, "probation")
+            .with_reason(Some("x"))
             .with_files(Some("sha256:00".to_owned()));
         let text = serde_json::to_string(&record).unwrap();
         assert_eq!(serde_json::from_str::<AdmissionRecord>(&text).unwrap(), record);

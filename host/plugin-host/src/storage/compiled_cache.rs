@@ -61,7 +61,7 @@ impl CompiledCache {
     }
 
     /// Returns the compiled component from the cache or from the compiler. `digest` is its SHA-256.
-    pub(crate) async fn compiled(
+    pub(crate) async fn get_or_compile(
         &self,
         engine: &Engine,
         component: &Arc<Vec<u8>>,
@@ -73,7 +73,7 @@ impl CompiledCache {
         };
         let found = run_blocking({
             let (cache, engine, key) = (self.clone(), engine.clone(), key.clone());
-            move || cache.recall(&engine, &key)
+            move || cache.load(&engine, &key)
         });
         let rejected = match found.await? {
             Ok(Some(compiled)) => {
@@ -88,14 +88,14 @@ impl CompiledCache {
         let (cache, engine) = (self.clone(), engine.clone());
         let loaded = run_blocking(move || {
             let loaded = engine.load(&artifact)?;
-            cache.keep(&key, &artifact);
+            cache.save(&key, &artifact);
             Ok::<_, CompileError>(loaded)
         });
         Ok((loaded.await??, CompiledFrom::Compiler(rejected)))
     }
 
     /// Returns the same cache with other compilers.
-    pub(crate) fn with(&self, compilers: Compilers) -> CompiledCache {
+    pub(crate) fn with_compilers(&self, compilers: Compilers) -> CompiledCache {
         CompiledCache {
             compilers,
             ..self.clone()
@@ -103,7 +103,7 @@ impl CompiledCache {
     }
 
     /// Returns the same cache with another directory.
-    pub(crate) fn kept_in(&self, artifacts: ArtifactStore) -> CompiledCache {
+    pub(crate) fn with_artifacts(&self, artifacts: ArtifactStore) -> CompiledCache {
         CompiledCache {
             artifacts,
             ..self.clone()
@@ -112,7 +112,7 @@ impl CompiledCache {
 
     /// Loads a cached file. `None` if there is no file. The error is the reason why the file is
     /// rejected.
-    fn recall(&self, engine: &Engine, key: &ArtifactKey) -> Result<Option<Compiled>, String> {
+    fn load(&self, engine: &Engine, key: &ArtifactKey) -> Result<Option<Compiled>, String> {
         let loaded = match self.artifacts.read(Kind::Compiled, &key.name()) {
             Ok(None) => return Ok(None),
             Ok(Some(file)) => CompiledArtifact::verified(file, key)
@@ -129,8 +129,8 @@ impl CompiledCache {
         })
     }
 
-    fn keep(&self, key: &ArtifactKey, artifact: &CompiledArtifact) {
-        let parts = [&artifact.head(key), artifact.code()];
+    fn save(&self, key: &ArtifactKey, artifact: &CompiledArtifact) {
+        let parts = [&artifact.header(key), artifact.code()];
         if let Err(error) = self.artifacts.write(Kind::Compiled, &key.name(), &parts) {
             tracing::warn!(
                 file = %self.artifacts.path(Kind::Compiled, &key.name()).display(),
@@ -184,7 +184,7 @@ mod tests {
             let before = now();
             let digest = Sha256::digest(component).into();
             let component = Arc::new(component.to_vec());
-            let compiled = self.cache.compiled(&self.engine, &component, digest).await;
+            let compiled = self.cache.get_or_compile(&self.engine, &component, digest).await;
             compiled.map(drop).unwrap();
             let after = now();
             (after.0 - before.0, after.1 - before.1, after.2 - before.2)
@@ -243,9 +243,9 @@ mod tests {
         assert_eq!(rig.ask(COMPONENT).await, REJECTED);
 
         // A file for another engine: the engine's hash follows the component's digest.
-        let mut elsewhere = fs::read(&own).unwrap();
-        elsewhere[50] ^= 1;
-        fs::write(&own, elsewhere).unwrap();
+        let mut for_other_engine = fs::read(&own).unwrap();
+        for_other_engine[50] ^= 1;
+        fs::write(&own, for_other_engine).unwrap();
         assert_eq!(rig.ask(COMPONENT).await, REJECTED);
         assert_eq!(rig.ask(COMPONENT).await, HIT);
     }
@@ -262,16 +262,19 @@ mod tests {
         let dir = rig.root.path().join("private/compiled");
         fs::set_permissions(dir, fs::Permissions::from_mode(0o777)).unwrap();
         let private = rig.root.path().join("private");
-        let again = CompiledCache::new(
+        let without_cache = CompiledCache::new(
             ArtifactStore::open(Some(&private)),
             compilers(),
             rig.cache.stats.clone(),
         );
-        assert!(!again.artifacts.is_open());
+        assert!(!without_cache.artifacts.is_open());
         let digest = Sha256::digest(COMPONENT).into();
         let component = Arc::new(COMPONENT.to_vec());
         assert!(
-            again.compiled(&rig.engine, &component, digest).await.is_ok(),
+            without_cache
+                .get_or_compile(&rig.engine, &component, digest)
+                .await
+                .is_ok(),
             "a component compiles without a cache"
         );
     }

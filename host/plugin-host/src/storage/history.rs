@@ -17,14 +17,14 @@ use transom_common::error_chain;
 use transom_store::typed::{self, Changes, Stored, TypedStore};
 use transom_store::{Expect, Store};
 
-use crate::storage::admission_record::{AdmissionRecord, Outcome};
+use crate::storage::admission_record::{AdmissionOutcome, AdmissionRecord};
 
 /// Maximum number of records of a plugin.
-const RECORDS: usize = 50;
+const MAX_RECORDS: usize = 50;
 /// Maximum number of plugins with records. The least recently changed ones are evicted.
-const PLUGINS: usize = 1024;
+const MAX_PLUGINS: usize = 1024;
 /// Maximum number of records in the queue for the store.
-const WAITING: usize = 256;
+const MAX_QUEUED: usize = 256;
 /// Timeout of one store operation.
 const STORE_TIMEOUT: Duration = Duration::from_secs(5);
 
@@ -44,14 +44,14 @@ pub enum Durability {
 pub(crate) struct History {
     /// The records under `PREFIX/plugins`.
     store: Option<TypedStore>,
-    inner: Mutex<Inner>,
+    state: Mutex<State>,
 }
 
 #[derive(Debug, Default)]
-struct Inner {
+struct State {
     /// The records of each plugin, oldest first.
     records: BTreeMap<String, VecDeque<AdmissionRecord>>,
-    waiting: VecDeque<(String, AdmissionRecord)>,
+    queue: VecDeque<(String, AdmissionRecord)>,
 }
 
 impl History {
@@ -60,7 +60,7 @@ impl History {
         let typed = |store| TypedStore::new(store, &format!("{prefix}/plugins")).with_timeout(STORE_TIMEOUT);
         let history = History {
             store: store.map(typed),
-            inner: Mutex::default(),
+            state: Mutex::default(),
         };
         if let Some(store) = &history.store {
             match store.load_valid("").await {
@@ -78,10 +78,10 @@ impl History {
         for error in invalid {
             tracing::warn!(error = error_chain(error), "invalid admission record skipped");
         }
-        let mut inner = self.inner();
+        let mut state = self.state();
         for Stored { key, value, .. } in records {
             if let Some(name) = plugin_of(&key) {
-                inner.records.entry(name).or_default().push_back(value);
+                state.records.entry(name).or_default().push_back(value);
             } else {
                 tracing::warn!(key, "admission record under an unknown key skipped");
             }
@@ -89,18 +89,18 @@ impl History {
     }
 
     /// The records of a plugin, newest first.
-    pub(crate) fn of(&self, name: &str) -> Vec<AdmissionRecord> {
-        let inner = self.inner();
-        let records = inner.records.get(name).into_iter().flatten();
+    pub(crate) fn records(&self, name: &str) -> Vec<AdmissionRecord> {
+        let state = self.state();
+        let records = state.records.get(name).into_iter().flatten();
         records.rev().cloned().collect()
     }
 
     pub(crate) fn newest(&self, name: &str) -> Option<AdmissionRecord> {
-        self.inner().records.get(name)?.back().cloned()
+        self.state().records.get(name)?.back().cloned()
     }
 
     pub(crate) fn durability(&self) -> Durability {
-        match (&self.store, self.inner().waiting.is_empty()) {
+        match (&self.store, self.state().queue.is_empty()) {
             (None, _) => Durability::Memory,
             (Some(_), true) => Durability::Store,
             (Some(_), false) => Durability::Waiting,
@@ -109,30 +109,30 @@ impl History {
 
     /// The record of the serving version. `None` after its files were removed.
     pub(crate) fn active_record(&self, name: &str) -> Option<AdmissionRecord> {
-        let records = self.of(name);
+        let records = self.records(name);
         let newest = records
             .iter()
-            .find(|it| it.serves() || it.outcome == Outcome::Removed)?;
-        newest.serves().then(|| newest.clone())
+            .find(|it| it.activates() || it.outcome == AdmissionOutcome::Removed)?;
+        newest.activates().then(|| newest.clone())
     }
 
     /// Adds a record. Only one task may call this.
     pub(crate) async fn add(&self, name: &str, mut record: AdmissionRecord) {
         {
-            let mut inner = self.inner();
-            inner.forget_someone(name);
-            let records = inner.records.entry(name.to_owned()).or_default();
+            let mut state = self.state();
+            state.make_room_for(name);
+            let records = state.records.entry(name.to_owned()).or_default();
             record.sequence = records.back().map_or(1, |it| it.sequence + 1);
             records.push_back(record.clone());
-            while records.len() > RECORDS {
+            while records.len() > MAX_RECORDS {
                 records.pop_front();
             }
             if self.store.is_none() {
                 return;
             }
-            inner.waiting.push_back((name.to_owned(), record));
-            if inner.waiting.len() > WAITING {
-                inner.waiting.pop_front();
+            state.queue.push_back((name.to_owned(), record));
+            if state.queue.len() > MAX_QUEUED {
+                state.queue.pop_front();
             }
         }
         self.flush().await;
@@ -142,14 +142,14 @@ impl History {
     pub(crate) async fn flush(&self) {
         let Some(store) = &self.store else { return };
         // The number of attempts is bounded, in case another daemon keeps using the numbers.
-        for _ in 0..WAITING * 2 {
-            let Some((name, record)) = self.inner().waiting.front().cloned() else {
+        for _ in 0..MAX_QUEUED * 2 {
+            let Some((name, record)) = self.state().queue.front().cloned() else {
                 return;
             };
             let written = match write(store, &name, &record).await {
                 Err(error) if error.is_conflict() => self.renumber(store, &name).await,
                 Ok(()) => {
-                    self.inner().waiting.pop_front();
+                    self.state().queue.pop_front();
                     Ok(())
                 }
                 failed => failed,
@@ -178,32 +178,32 @@ impl History {
         });
         let in_use = stored.iter().map(|it| it.sequence).chain(of_invalid);
         let mut last = in_use.max().unwrap_or_default();
-        let mut inner = self.inner();
-        let Inner { records, waiting } = &mut *inner;
+        let mut state = self.state();
+        let State { records, queue } = &mut *state;
         // A queued record that is already in the store: its response was lost.
-        waiting.retain(|(plugin, record)| plugin != name || !stored.contains(record));
-        let mut known: VecDeque<AdmissionRecord> = stored.into();
-        for (_, record) in waiting.iter_mut().filter(|(plugin, _)| plugin == name) {
+        queue.retain(|(plugin, record)| plugin != name || !stored.contains(record));
+        let mut merged: VecDeque<AdmissionRecord> = stored.into();
+        for (_, record) in queue.iter_mut().filter(|(plugin, _)| plugin == name) {
             last = (last + 1).max(record.sequence);
             record.sequence = last;
-            known.push_back(record.clone());
+            merged.push_back(record.clone());
         }
-        while known.len() > RECORDS {
-            known.pop_front();
+        while merged.len() > MAX_RECORDS {
+            merged.pop_front();
         }
-        records.insert(name.to_owned(), known);
+        records.insert(name.to_owned(), merged);
         Ok(())
     }
 
-    fn inner(&self) -> MutexGuard<'_, Inner> {
-        self.inner.lock().unwrap_or_else(PoisonError::into_inner)
+    fn state(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
-impl Inner {
+impl State {
     /// Evicts the records of the least recently changed plugin, if `name` needs the space.
-    fn forget_someone(&mut self, name: &str) {
-        if self.records.len() < PLUGINS || self.records.contains_key(name) {
+    fn make_room_for(&mut self, name: &str) {
+        if self.records.len() < MAX_PLUGINS || self.records.contains_key(name) {
             return;
         }
         let last = |records: &VecDeque<AdmissionRecord>| records.back().map_or(0, |it| it.at);
@@ -218,8 +218,8 @@ impl Inner {
 async fn write(store: &TypedStore, name: &str, record: &AdmissionRecord) -> typed::Result<()> {
     let mut changes = Changes::default();
     changes.put(key(name, record.sequence), record, Expect::Absent)?;
-    if let Some(old) = record.sequence.checked_sub(RECORDS as u64) {
-        changes.delete(key(name, old), Expect::Any);
+    if let Some(exceeding) = record.sequence.checked_sub(MAX_RECORDS as u64) {
+        changes.delete(key(name, exceeding), Expect::Any);
     }
     store.commit(changes).await.map(drop)
 }
@@ -245,12 +245,12 @@ mod tests {
     #[derive(Debug, Default)]
     struct Flaky {
         entries: Mutex<BTreeMap<String, Vec<u8>>>,
-        away: AtomicBool,
+        is_unavailable: AtomicBool,
         /// The next commit takes effect, but its response is lost.
-        mute: AtomicBool,
+        loses_response: AtomicBool,
     }
 
-    fn away() -> StoreError {
+    fn unavailable() -> StoreError {
         StoreError::Unavailable {
             what: "answer",
             source: "away".into(),
@@ -260,12 +260,12 @@ mod tests {
     #[async_trait::async_trait]
     impl Store for Flaky {
         async fn get(&self, _key: &str) -> transom_store::Result<Option<Entry>> {
-            Err(away())
+            Err(unavailable())
         }
 
         async fn scan(&self, prefix: &str) -> transom_store::Result<Vec<Entry>> {
-            if self.away.load(Relaxed) {
-                return Err(away());
+            if self.is_unavailable.load(Relaxed) {
+                return Err(unavailable());
             }
             let entries = self.entries.lock().unwrap();
             Ok(entries
@@ -280,8 +280,8 @@ mod tests {
         }
 
         async fn commit(&self, batch: Batch) -> transom_store::Result<Vec<u64>> {
-            if self.away.load(Relaxed) {
-                return Err(away());
+            if self.is_unavailable.load(Relaxed) {
+                return Err(unavailable());
             }
             let mut entries = self.entries.lock().unwrap();
             for change in batch.changes() {
@@ -295,8 +295,8 @@ mod tests {
                     None => entries.remove(&change.key),
                 };
             }
-            if self.mute.swap(false, Relaxed) {
-                return Err(away());
+            if self.loses_response.swap(false, Relaxed) {
+                return Err(unavailable());
             }
             Ok(vec![1; batch.changes().len()])
         }
@@ -308,36 +308,36 @@ mod tests {
     }
 
     fn record(reason: &str) -> AdmissionRecord {
-        AdmissionRecord::new(Outcome::Refused, "test").because(Some(reason))
+        AdmissionRecord::new(AdmissionOutcome::Refused, "test").with_reason(Some(reason))
     }
 
-    fn told(records: &[AdmissionRecord]) -> Vec<(u64, String)> {
-        let told = records.iter().map(|it| (it.sequence, it.reason.clone().unwrap()));
-        told.collect()
+    fn reasons_by_sequence(records: &[AdmissionRecord]) -> Vec<(u64, String)> {
+        let pairs = records.iter().map(|it| (it.sequence, it.reason.clone().unwrap()));
+        pairs.collect()
     }
 
     #[tokio::test]
     async fn records_wait_while_the_store_is_unavailable() {
         let store = Arc::new(Flaky::default());
         let one = history(&store).await;
-        store.away.store(true, Relaxed);
+        store.is_unavailable.store(true, Relaxed);
         one.add("p", record("a")).await;
         one.add("p", record("b")).await;
         assert_eq!(one.durability(), Durability::Waiting);
-        assert_eq!(one.of("p").len(), 2, "it is in memory immediately");
-        store.away.store(false, Relaxed);
+        assert_eq!(one.records("p").len(), 2, "it is in memory immediately");
+        store.is_unavailable.store(false, Relaxed);
         one.flush().await;
         assert_eq!(one.durability(), Durability::Store);
         // A lost response does not duplicate the record.
-        store.mute.store(true, Relaxed);
+        store.loses_response.store(true, Relaxed);
         one.add("p", record("c")).await;
         assert_eq!(one.durability(), Durability::Waiting);
         one.add("p", record("d")).await;
         assert_eq!(one.durability(), Durability::Store);
-        let stored = history(&store).await.of("p");
-        assert_eq!(stored, one.of("p"));
+        let stored = history(&store).await.records("p");
+        assert_eq!(stored, one.records("p"));
         assert_eq!(
-            told(&stored),
+            reasons_by_sequence(&stored),
             [4, 3, 2, 1]
                 .into_iter()
                 .zip(["d", "c", "b", "a"].map(String::from))
@@ -353,10 +353,10 @@ mod tests {
         two.add("p", record("b")).await;
         one.add("p", record("c")).await;
         one.add("q", record("d")).await;
-        let found = told(&history(&store).await.of("p"));
+        let found = reasons_by_sequence(&history(&store).await.records("p"));
         assert_eq!(found, [(3, "c".into()), (2, "b".into()), (1, "a".into())]);
-        assert_eq!(told(&one.of("p")), found);
-        assert_eq!(history(&store).await.of("q").len(), 1);
+        assert_eq!(reasons_by_sequence(&one.records("p")), found);
+        assert_eq!(history(&store).await.records("q").len(), 1);
     }
 
     #[tokio::test]
@@ -366,29 +366,32 @@ mod tests {
         for n in 0..60 {
             one.add("p", record(&n.to_string())).await;
         }
-        assert_eq!((one.of("p").len(), one.of("p")[0].sequence), (RECORDS, 60));
-        assert_eq!(store.entries.lock().unwrap().len(), RECORDS);
+        assert_eq!(
+            (one.records("p").len(), one.records("p")[0].sequence),
+            (MAX_RECORDS, 60)
+        );
+        assert_eq!(store.entries.lock().unwrap().len(), MAX_RECORDS);
         let odd = "x/plugins/p/00000000000000000099".to_owned();
         store.entries.lock().unwrap().insert(odd, b"nonsense".to_vec());
-        let again = history(&store).await;
-        assert_eq!(again.of("p"), one.of("p"));
-        again.add("p", record("next")).await;
-        assert_eq!(again.of("p")[0].sequence, 61);
+        let reloaded = history(&store).await;
+        assert_eq!(reloaded.records("p"), one.records("p"));
+        reloaded.add("p", record("next")).await;
+        assert_eq!(reloaded.records("p")[0].sequence, 61);
         let odd = "x/plugins/p/00000000000000000062".to_owned();
         store.entries.lock().unwrap().insert(odd, b"nonsense".to_vec());
-        again.add("p", record("after")).await;
-        assert_eq!(again.durability(), Durability::Store);
+        reloaded.add("p", record("after")).await;
+        assert_eq!(reloaded.durability(), Durability::Store);
         assert_eq!(
-            again.of("p")[0].sequence,
+            reloaded.records("p")[0].sequence,
             100,
             "numbers of invalid records are skipped"
         );
 
         let memory = History::load(None, "x").await;
-        for n in 0..PLUGINS + 10 {
+        for n in 0..MAX_PLUGINS + 10 {
             memory.add(&format!("p{n:05}"), record("a")).await;
         }
-        assert_eq!(memory.inner().records.len(), PLUGINS);
+        assert_eq!(memory.state().records.len(), MAX_PLUGINS);
         assert_eq!(memory.durability(), Durability::Memory);
     }
 
@@ -396,15 +399,15 @@ mod tests {
     async fn active_record_is_the_newest_that_serves() {
         let memory = History::load(None, "x").await;
         for (outcome, expected) in [
-            (Outcome::Refused, None),
-            (Outcome::Admitted, Some(2)),
-            (Outcome::Disabled, Some(2)),
-            (Outcome::Shadowing, Some(2)),
-            (Outcome::Canary, Some(2)),
-            (Outcome::Returned, Some(2)),
-            (Outcome::RolledBack, Some(7)),
-            (Outcome::Promoted, Some(8)),
-            (Outcome::Removed, None),
+            (AdmissionOutcome::Refused, None),
+            (AdmissionOutcome::Admitted, Some(2)),
+            (AdmissionOutcome::Disabled, Some(2)),
+            (AdmissionOutcome::Shadowing, Some(2)),
+            (AdmissionOutcome::Canary, Some(2)),
+            (AdmissionOutcome::Returned, Some(2)),
+            (AdmissionOutcome::RolledBack, Some(7)),
+            (AdmissionOutcome::Promoted, Some(8)),
+            (AdmissionOutcome::Removed, None),
         ] {
             memory.add("p", AdmissionRecord::new(outcome, "test")).await;
             assert_eq!(

@@ -15,7 +15,7 @@ use std::{
 use tempfile::TempPath;
 use transom_registry::signatures::MAX_SIGNATURE;
 
-use crate::manifest::limits::{MAX_MANIFEST, MAX_SIZE};
+use crate::manifest::limits::{MAX_COMPONENT_SIZE, MAX_MANIFEST};
 
 /// The files of a plugin, or some of them.
 #[derive(Clone, Debug, Default)]
@@ -39,7 +39,7 @@ impl PluginFiles {
     /// Maximum size in bytes of a signature that is read.
     pub const MAX_SIGNATURE: u64 = MAX_SIGNATURE;
     /// Maximum size in bytes of all files together.
-    pub const MAX_BYTES: u64 = MAX_SIZE + MAX_MANIFEST + MAX_SIGNATURE;
+    pub const MAX_BYTES: u64 = MAX_COMPONENT_SIZE + MAX_MANIFEST + MAX_SIGNATURE;
 
     /// Writes the files to `dir` under temporary names, which a plugin directory ignores.
     ///
@@ -54,7 +54,7 @@ impl PluginFiles {
         ] {
             let Some(content) = content else { continue };
             let path = dir.join(format!("{name}.{kind}"));
-            let temporary = write_temporary(dir, content).map_err(|error| named(&path, &error))?;
+            let temporary = write_temporary(dir, content).map_err(|error| write_error(&path, &error))?;
             staged.push((temporary, path));
         }
         Ok(StagedFiles(staged))
@@ -76,7 +76,7 @@ impl StagedFiles {
         for (temporary, path) in self.0 {
             temporary
                 .persist(&path)
-                .map_err(|error| named(&path, &error.error))?;
+                .map_err(|error| write_error(&path, &error.error))?;
             let name = path.file_name().unwrap_or_default();
             placed.push(name.to_string_lossy().into_owned());
         }
@@ -94,7 +94,7 @@ fn write_temporary(dir: &Path, content: &[u8]) -> io::Result<TempPath> {
     Ok(file.into_temp_path())
 }
 
-fn named(path: &Path, error: &io::Error) -> io::Error {
+fn write_error(path: &Path, error: &io::Error) -> io::Error {
     io::Error::new(error.kind(), format!("cannot write {}: {error}", path.display()))
 }
 
@@ -126,8 +126,8 @@ mod tests {
         assert_eq!(mode & 0o777, 0o644);
 
         drop(files.stage(dir, "y").unwrap());
-        let left: Vec<_> = fs::read_dir(dir).unwrap().flatten().collect();
-        assert_eq!(left.len(), 2, "{left:?}");
+        let entries: Vec<_> = fs::read_dir(dir).unwrap().flatten().collect();
+        assert_eq!(entries.len(), 2, "{entries:?}");
         let error = files.stage(&dir.join("absent"), "x").unwrap_err();
         assert!(error.to_string().contains("absent/x.toml"), "{error}");
     }

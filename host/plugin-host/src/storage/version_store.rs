@@ -62,7 +62,7 @@ impl VersionStore {
         if !self.0.is_open() {
             return Err("versions are not kept for rollbacks: the host has no private directory".to_owned());
         }
-        let (component_digest, manifest_digest) = (plain(component)?, plain(manifest)?);
+        let (component_digest, manifest_digest) = (digest_hex(component)?, digest_hex(manifest)?);
         let component = self.find(Kind::Component, component_digest)?;
         let manifest = self.find(Kind::Manifest, manifest_digest)?;
         Ok(StoredFiles {
@@ -76,7 +76,7 @@ impl VersionStore {
         let found = self.0.load(kind, digest).map_err(|error| error.to_string())?;
         found.ok_or_else(|| {
             format!(
-                "{} is gone: the {} newest are kept",
+                "{} no longer exists: only the {} newest are kept",
                 self.0.path(kind, digest).display(),
                 kind.max_files()
             )
@@ -101,7 +101,7 @@ fn origin_name(component: &str, manifest: &str) -> String {
 }
 
 /// The hexadecimal part of `sha256:…`.
-fn plain(digest: &str) -> Result<&str, String> {
+fn digest_hex(digest: &str) -> Result<&str, String> {
     let name = digest.strip_prefix("sha256:").unwrap_or_default();
     if name.len() == 64 && name.bytes().all(|c| c.is_ascii_hexdigit()) {
         Ok(name)
@@ -142,7 +142,7 @@ mod tests {
                 .load(&component, &manifest)
                 .err()
                 .unwrap()
-                .contains("is gone")
+                .contains("no longer exists")
         );
         store.save(&files);
         let found = store.load(&component, &manifest).unwrap();

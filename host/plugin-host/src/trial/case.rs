@@ -4,7 +4,7 @@ use std::{sync::Arc, time::Duration};
 
 use serde_json::Value;
 
-use super::{OfWorld, TrialComponent, in_world};
+use super::{AnyTrialInstance, TrialComponent, in_world};
 use crate::{
     lifecycle::admission::TrialInstance,
     manifest::schema,
@@ -16,13 +16,13 @@ use crate::{
         },
         version_context::VersionContext,
     },
-    self_test::{Answer, Awaited, PreparedCase, Running, Testable, awaited},
+    self_test::{CaseAnswer, PreparedCase, RequestedStep, TestInstance, Testable, requested_step},
 };
 
 /// A case of a component's world, parsed once. It has the keys of a manifest's `[[self-test]]`.
-pub struct Case(CaseOf);
+pub struct Case(AnyCase);
 
-enum CaseOf {
+enum AnyCase {
     Probe(PreparedCase<Probe>),
     Matcher(PreparedCase<Matcher>),
     Filter(PreparedCase<Filter>),
@@ -30,13 +30,13 @@ enum CaseOf {
 }
 
 /// An instance that runs cases.
-pub struct CaseInstance(InstanceOf);
+pub struct CaseInstance(AnyInstance);
 
-enum InstanceOf {
-    Probe(Box<Running<Probe>>),
-    Matcher(Box<Running<Matcher>>),
-    Filter(Box<Running<Filter>>),
-    Bootstrap(Box<Running<Bootstrap>>),
+enum AnyInstance {
+    Probe(Box<TestInstance<Probe>>),
+    Matcher(Box<TestInstance<Matcher>>),
+    Filter(Box<TestInstance<Filter>>),
+    Bootstrap(Box<TestInstance<Bootstrap>>),
 }
 
 /// The resources that an instance has used, including its creation.
@@ -52,12 +52,12 @@ pub struct Usage {
 
 /// Runs the same code for a case and an instance of one world. Different worlds are an error.
 macro_rules! with_case {
-    ($instance:expr, $case:expr, ($running:ident, $prepared:ident) => $work:expr) => {
+    ($instance:expr, $case:expr, ($test_instance:ident, $prepared:ident) => $work:expr) => {
         match ($instance, $case) {
-            (InstanceOf::Probe($running), CaseOf::Probe($prepared)) => $work,
-            (InstanceOf::Matcher($running), CaseOf::Matcher($prepared)) => $work,
-            (InstanceOf::Filter($running), CaseOf::Filter($prepared)) => $work,
-            (InstanceOf::Bootstrap($running), CaseOf::Bootstrap($prepared)) => $work,
+            (AnyInstance::Probe($test_instance), AnyCase::Probe($prepared)) => $work,
+            (AnyInstance::Matcher($test_instance), AnyCase::Matcher($prepared)) => $work,
+            (AnyInstance::Filter($test_instance), AnyCase::Filter($prepared)) => $work,
+            (AnyInstance::Bootstrap($test_instance), AnyCase::Bootstrap($prepared)) => $work,
             _ => Err("the case is of another world".to_owned()),
         }
     };
@@ -65,12 +65,12 @@ macro_rules! with_case {
 
 /// Runs the same code for an instance of each world.
 macro_rules! in_instance {
-    ($instance:expr, $running:ident => $work:expr) => {
+    ($instance:expr, $test_instance:ident => $work:expr) => {
         match $instance {
-            InstanceOf::Probe($running) => $work,
-            InstanceOf::Matcher($running) => $work,
-            InstanceOf::Filter($running) => $work,
-            InstanceOf::Bootstrap($running) => $work,
+            AnyInstance::Probe($test_instance) => $work,
+            AnyInstance::Matcher($test_instance) => $work,
+            AnyInstance::Filter($test_instance) => $work,
+            AnyInstance::Bootstrap($test_instance) => $work,
         }
     };
 }
@@ -78,59 +78,61 @@ macro_rules! in_instance {
 impl TrialComponent {
     /// Parses a case, without its `name`. The error names the mistake in it.
     pub fn case(&self, case: &Value) -> Result<Case, String> {
-        Ok(Case(match &self.inner {
-            OfWorld::Probe(_) => CaseOf::Probe(PreparedCase::read(case)?),
-            OfWorld::Matcher(_) => CaseOf::Matcher(PreparedCase::read(case)?),
-            OfWorld::Filter(_) => CaseOf::Filter(PreparedCase::read(case)?),
-            OfWorld::Bootstrap(_) => CaseOf::Bootstrap(PreparedCase::read(case)?),
+        Ok(Case(match &self.trial_instance {
+            AnyTrialInstance::Probe(_) => AnyCase::Probe(PreparedCase::parse(case)?),
+            AnyTrialInstance::Matcher(_) => AnyCase::Matcher(PreparedCase::parse(case)?),
+            AnyTrialInstance::Filter(_) => AnyCase::Filter(PreparedCase::parse(case)?),
+            AnyTrialInstance::Bootstrap(_) => AnyCase::Bootstrap(PreparedCase::parse(case)?),
         }))
     }
 
     /// Creates a configured instance with its own measurements. The error is the reason of a
     /// failure.
     pub async fn instance(&self) -> Result<CaseInstance, String> {
-        let context = in_world!(&self.inner, trial => trial.new_context());
+        let context = in_world!(&self.trial_instance, trial => trial.new_context());
         self.instance_of(&context).await
     }
 
     /// Creates another instance that continues the measurements of an earlier one.
     pub async fn successor(&self, earlier: &CaseInstance) -> Result<CaseInstance, String> {
-        let context = in_instance!(&earlier.0, running => Arc::clone(&running.context));
+        let context = in_instance!(&earlier.0, test_instance => Arc::clone(&test_instance.context));
         self.instance_of(&context).await
     }
 
     /// Configures a separate instance with another document, after a check against the component's
     /// schema, as admission does. `Ok(false)`: the document is rejected. The error is a fault.
     pub async fn configure(&self, document: &Value) -> Result<bool, String> {
-        async fn with<W: Testable>(
+        async fn configure_trial<W: Testable>(
             trial: &TrialInstance<W>,
             engine: &Engine,
             document: &Value,
         ) -> Result<bool, String> {
             let context = trial.context_with(document.to_string());
-            let mut running = Running::<W>::unconfigured(engine, &trial.pre, &context).await?;
-            let schema = running.schema().await?;
+            let mut test_instance = TestInstance::<W>::unconfigured(engine, &trial.pre, &context).await?;
+            let schema = test_instance.schema().await?;
             if schema::check(schema.as_deref(), document).is_err() {
                 return Ok(false);
             }
-            let configured = running.instance.configure().await;
+            let configured = test_instance.instance.configure().await;
             Ok(configured.map_err(|error| error.to_string())?.is_ok())
         }
-        in_world!(&self.inner, trial => with(trial, &self.engine, document).await)
+        in_world!(&self.trial_instance, trial => configure_trial(trial, &self.engine, document).await)
     }
 
     async fn instance_of(&self, context: &Arc<VersionContext>) -> Result<CaseInstance, String> {
         let engine = &self.engine;
-        Ok(CaseInstance(match &self.inner {
-            OfWorld::Probe(it) => InstanceOf::Probe(Box::new(Running::new(engine, &it.pre, context).await?)),
-            OfWorld::Matcher(it) => {
-                InstanceOf::Matcher(Box::new(Running::new(engine, &it.pre, context).await?))
+        Ok(CaseInstance(match &self.trial_instance {
+            AnyTrialInstance::Probe(it) => {
+                AnyInstance::Probe(Box::new(TestInstance::new(engine, &it.pre, context).await?))
             }
-            OfWorld::Filter(it) => {
-                InstanceOf::Filter(Box::new(Running::new(engine, &it.pre, context).await?))
+            AnyTrialInstance::Matcher(it) => {
+                AnyInstance::Matcher(Box::new(TestInstance::new(engine, &it.pre, context).await?))
             }
-            OfWorld::Bootstrap(it) => {
-                InstanceOf::Bootstrap(Box::new(Running::new(engine, &it.pre, context).await?))
+            AnyTrialInstance::Filter(it) => {
+                AnyInstance::Filter(Box::new(TestInstance::new(engine, &it.pre, context).await?))
+            }
+            AnyTrialInstance::Bootstrap(it) => {
+                AnyInstance::Bootstrap(Box::new(TestInstance::new(engine, &it.pre, context).await?))
             }
         }))
     }
@@ -138,12 +140,12 @@ impl TrialComponent {
 
 impl Case {
     /// The expected answer. `None` if the case has no expectation.
-    pub fn expected(&self) -> Option<&Answer> {
+    pub fn expected(&self) -> Option<&CaseAnswer> {
         match &self.0 {
-            CaseOf::Probe(it) => it.expected.as_ref(),
-            CaseOf::Matcher(it) => it.expected.as_ref(),
-            CaseOf::Filter(it) => it.expected.as_ref(),
-            CaseOf::Bootstrap(it) => it.expected.as_ref(),
+            AnyCase::Probe(it) => it.expected.as_ref(),
+            AnyCase::Matcher(it) => it.expected.as_ref(),
+            AnyCase::Filter(it) => it.expected.as_ref(),
+            AnyCase::Bootstrap(it) => it.expected.as_ref(),
         }
     }
 }
@@ -151,18 +153,23 @@ impl Case {
 impl CaseInstance {
     /// Executes a case, and returns the answer reduced to the expected keys. The error is the
     /// reason why there is no answer.
-    pub async fn execute(&mut self, case: &Case) -> Result<Answer, String> {
-        with_case!(&mut self.0, &case.0, (running, prepared) => {
-            prepared.execute(&mut running.instance, &running.shared).await
+    pub async fn execute(&mut self, case: &Case) -> Result<CaseAnswer, String> {
+        with_case!(&mut self.0, &case.0, (test_instance, prepared) => {
+            prepared.execute(&mut test_instance.instance, &test_instance.shared).await
         })
     }
 
     /// Returns what a probe requests after the last answer of a case. `None` if the attempt is
     /// over, or if the world has no steps.
-    pub async fn awaited(&mut self, case: &Case) -> Result<Option<Awaited>, String> {
+    pub async fn requested_step(&mut self, case: &Case) -> Result<Option<RequestedStep>, String> {
         match (&mut self.0, &case.0) {
-            (InstanceOf::Probe(running), CaseOf::Probe(prepared)) => {
-                awaited(&mut running.instance, &running.shared, &prepared.question).await
+            (AnyInstance::Probe(test_instance), AnyCase::Probe(prepared)) => {
+                requested_step(
+                    &mut test_instance.instance,
+                    &test_instance.shared,
+                    &prepared.question,
+                )
+                .await
             }
             _ => Ok(None),
         }
@@ -170,39 +177,39 @@ impl CaseInstance {
 
     /// The component's configuration schema. `None` if it takes no configuration.
     pub async fn schema(&mut self) -> Result<Option<String>, String> {
-        in_instance!(&mut self.0, running => running.schema().await)
+        in_instance!(&mut self.0, test_instance => test_instance.schema().await)
     }
 
     /// Executes a case and discards the answer, for measurements.
     pub async fn run(&mut self, case: &Case) -> Result<(), String> {
-        with_case!(&mut self.0, &case.0, (running, prepared) => {
-            prepared.run(&mut running.instance, &running.shared).await
+        with_case!(&mut self.0, &case.0, (test_instance, prepared) => {
+            prepared.run(&mut test_instance.instance, &test_instance.shared).await
         })
     }
 
     /// Drops the guest resources of dropped cases. This calls the component.
     pub async fn drop_resources(&mut self) -> Result<(), String> {
-        in_instance!(&mut self.0, running => running.drop_resources().await)
+        in_instance!(&mut self.0, test_instance => test_instance.drop_resources().await)
     }
 
     /// Counts one run. Returns true if the instance has to be replaced now
     /// (`limits.max-calls-per-instance`).
     pub fn should_recycle(&mut self) -> bool {
-        in_instance!(&mut self.0, running => running.instance.should_recycle())
+        in_instance!(&mut self.0, test_instance => test_instance.instance.should_recycle())
     }
 
     /// The resources that it has used so far.
     pub fn usage(&self) -> Usage {
-        let (calls, cpu) = in_instance!(&self.0, running => running.instance.usage());
+        let (calls, cpu) = in_instance!(&self.0, test_instance => test_instance.instance.usage());
         Usage {
             calls,
             cpu,
-            memory: in_instance!(&self.0, running => running.context.metrics.memory_peak()),
+            memory: in_instance!(&self.0, test_instance => test_instance.context.metrics.memory_peak()),
         }
     }
 
     /// Its last fault.
     pub fn last_trap(&self) -> Option<Trap> {
-        in_instance!(&self.0, running => running.context.metrics.last_fault())
+        in_instance!(&self.0, test_instance => test_instance.context.metrics.last_fault())
     }
 }

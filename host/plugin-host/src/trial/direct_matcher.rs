@@ -5,7 +5,7 @@ use std::{sync::Arc, time::Duration};
 
 use tokio::sync::oneshot;
 
-use super::{OfWorld, TrialComponent};
+use super::{AnyTrialInstance, TrialComponent};
 use crate::{
     runtime::{
         engine::{
@@ -32,12 +32,12 @@ pub struct DirectMatcher {
 impl TrialComponent {
     /// Creates a warm instance of a matcher. The error is the reason of a failure.
     pub async fn direct_matcher(self) -> Result<DirectMatcher, String> {
-        let OfWorld::Matcher(trial) = self.inner else {
+        let AnyTrialInstance::Matcher(trial) = self.trial_instance else {
             return Err("the component is not an attribute-matcher".to_owned());
         };
         let (pre, context) = (trial.pre.clone(), trial.new_context());
         drop(trial);
-        let instance = configured(&self.engine, &pre, &context).await?;
+        let instance = configured_instance(&self.engine, &pre, &context).await?;
         Ok(DirectMatcher {
             engine: self.engine,
             pre,
@@ -67,14 +67,14 @@ impl DirectMatcher {
     /// Makes one call on a new instance: instantiates it, configures it, validates the constraints
     /// and drops it. Returns the number of errors.
     pub async fn validate_once(&mut self, constraints: &[Constraint]) -> Result<usize, String> {
-        let mut instance = configured(&self.engine, &self.pre, &self.context).await?;
+        let mut instance = configured_instance(&self.engine, &self.pre, &self.context).await?;
         let constraints = constraints.to_vec();
         let errors = ask(&mut instance, |reply| Call::Validate { constraints, reply }).await?;
         Ok(errors.len())
     }
 }
 
-async fn configured(
+async fn configured_instance(
     engine: &Engine,
     pre: &<Matcher as World>::Pre,
     context: &Arc<VersionContext>,

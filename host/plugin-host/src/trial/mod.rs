@@ -21,7 +21,7 @@ use crate::{
     config::Config,
     error::Error,
     lifecycle::{
-        admission::{AdmissionContext, AdmissionError, Step, Steps, TrialInstance},
+        admission::{AdmissionContext, AdmissionError, StageLog, StageRecord, TrialInstance},
         replay::replay,
     },
     manifest::{
@@ -49,14 +49,14 @@ pub use crate::{
         replay::{DifferenceExample, DifferenceGroup, ReplayReport, Sides, Skipped},
     },
     observe::latency_histogram::LatencyHistogram,
-    self_test::{ANSWER_KEYS, Answer, Awaited, differs, named, text},
+    self_test::{ANSWER_KEYS, CaseAnswer, RequestedStep, describe_difference, format_answer, split_name},
 };
 pub use case::{Case, CaseInstance, Usage};
 pub use compile_cache::CompileCache;
 pub use direct_matcher::DirectMatcher;
 
 /// Maximum number of instances at a time. They are created one after the other.
-const INSTANCES: u32 = 4;
+const MAX_INSTANCES: u32 = 4;
 
 /// A plugin host without serving plugins. Needs a Tokio runtime, like all methods here.
 #[derive(Debug)]
@@ -75,13 +75,13 @@ pub struct ComponentFiles {
 
 /// A component that passed all stages of admission except for its self-tests.
 pub struct TrialComponent {
-    inner: OfWorld,
+    trial_instance: AnyTrialInstance,
     engine: Engine,
-    steps: Steps,
+    stage_log: StageLog,
 }
 
 /// A trial instance of any world.
-enum OfWorld {
+enum AnyTrialInstance {
     Probe(Box<TrialInstance<Probe>>),
     Matcher(Box<TrialInstance<Matcher>>),
     Filter(Box<TrialInstance<Filter>>),
@@ -92,10 +92,10 @@ enum OfWorld {
 macro_rules! in_world {
     ($of:expr, $trial:ident => $work:expr) => {
         match $of {
-            OfWorld::Probe($trial) => $work,
-            OfWorld::Matcher($trial) => $work,
-            OfWorld::Filter($trial) => $work,
-            OfWorld::Bootstrap($trial) => $work,
+            AnyTrialInstance::Probe($trial) => $work,
+            AnyTrialInstance::Matcher($trial) => $work,
+            AnyTrialInstance::Filter($trial) => $work,
+            AnyTrialInstance::Bootstrap($trial) => $work,
         }
     };
 }
@@ -182,7 +182,7 @@ impl TrialHost {
     pub fn new(signatures: &Signatures) -> Result<TrialHost, Error> {
         let metrics = Metrics::register(&mut Registry::default());
         let runtime = Runtime {
-            engine: Engine::new(INSTANCES)?,
+            engine: Engine::new(MAX_INSTANCES)?,
             tracker: TaskTracker::new(),
             token: CancellationToken::new(),
             executor: GuestExecutor::new().map_err(Error::Thread)?,
@@ -210,49 +210,63 @@ impl TrialHost {
     /// Returns the same host with a cache of compiled components.
     pub fn caching(mut self, cache: CompileCache) -> TrialHost {
         let context = &mut self.admission_context;
-        context.cache = context.cache.kept_in(cache.into_artifacts());
+        context.cache = context.cache.with_artifacts(cache.into_artifacts());
         self
     }
 
     /// Runs the stages of admission, except for the manifest's self-tests.
     pub async fn admit(&self, files: &ComponentFiles) -> Result<TrialComponent, Refused> {
-        let mut steps = Steps::default();
-        match self.instantiate(files, &mut steps).await {
-            Ok(inner) => Ok(TrialComponent {
-                inner,
+        let mut stage_log = StageLog::default();
+        match self.instantiate(files, &mut stage_log).await {
+            Ok(trial_instance) => Ok(TrialComponent {
+                trial_instance,
                 engine: self.admission_context.runtime.engine.clone(),
-                steps,
+                stage_log,
             }),
-            Err(error) => Err(Refused::new(steps, &error)),
+            Err(error) => Err(Refused::new(stage_log, &error)),
         }
     }
 
-    async fn instantiate(&self, it: &ComponentFiles, steps: &mut Steps) -> Result<OfWorld, AdmissionError> {
+    async fn instantiate(
+        &self,
+        component_files: &ComponentFiles,
+        stage_log: &mut StageLog,
+    ) -> Result<AnyTrialInstance, AdmissionError> {
         let config = &self.admission_context.config;
         let files = Files {
-            component: Arc::clone(&it.component),
+            component: Arc::clone(&component_files.component),
             manifest: Some(ManifestFile::parse(
-                it.manifest.clone(),
+                component_files.manifest.clone(),
                 &config.limits,
                 config.probation,
             )),
             origin: Origin::File {
-                signature: it.signature.clone(),
+                signature: component_files.signature.clone(),
             },
         };
         // No version serves, so there are no imports to compare.
         let component = self
             .admission_context
-            .examine(&it.name, &files, None, VersionMetrics::unseen(), steps)
+            .examine(
+                &component_files.name,
+                &files,
+                None,
+                VersionMetrics::unexported(),
+                stage_log,
+            )
             .await?;
         Ok(match component.world() {
-            WorldName::CheckProbe => OfWorld::Probe(Box::new(component.instantiate_trial(steps).await?)),
-            WorldName::AttributeMatcher => {
-                OfWorld::Matcher(Box::new(component.instantiate_trial(steps).await?))
+            WorldName::CheckProbe => {
+                AnyTrialInstance::Probe(Box::new(component.instantiate_trial(stage_log).await?))
             }
-            WorldName::EventFilter => OfWorld::Filter(Box::new(component.instantiate_trial(steps).await?)),
+            WorldName::AttributeMatcher => {
+                AnyTrialInstance::Matcher(Box::new(component.instantiate_trial(stage_log).await?))
+            }
+            WorldName::EventFilter => {
+                AnyTrialInstance::Filter(Box::new(component.instantiate_trial(stage_log).await?))
+            }
             WorldName::BootstrapHandler => {
-                OfWorld::Bootstrap(Box::new(component.instantiate_trial(steps).await?))
+                AnyTrialInstance::Bootstrap(Box::new(component.instantiate_trial(stage_log).await?))
             }
         })
     }
@@ -261,37 +275,38 @@ impl TrialHost {
 impl TrialComponent {
     /// Runs the manifest's self-tests, which are the last stage of admission. Returns all stages.
     pub async fn self_tests(&mut self) -> Result<Vec<StageResult>, Refused> {
-        let tested = in_world!(&mut self.inner, trial => trial.self_tests(&mut self.steps).await);
-        let steps = std::mem::take(&mut self.steps);
+        let tested =
+            in_world!(&mut self.trial_instance, trial => trial.self_tests(&mut self.stage_log).await);
+        let stage_log = std::mem::take(&mut self.stage_log);
         match tested {
-            Ok(()) => Ok(stages(steps, None)),
-            Err(error) => Err(Refused::new(steps, &error)),
+            Ok(()) => Ok(stages(stage_log, None)),
+            Err(error) => Err(Refused::new(stage_log, &error)),
         }
     }
 
     /// The configuration in the manifest.
     pub fn config(&self) -> &serde_json::Value {
-        in_world!(&self.inner, trial => &trial.manifest.config)
+        in_world!(&self.trial_instance, trial => &trial.manifest.config)
     }
 
     /// The cases of the manifest.
     pub fn given_self_tests(&self) -> &[serde_json::Value] {
-        in_world!(&self.inner, trial => &trial.manifest.self_tests)
+        in_world!(&self.trial_instance, trial => &trial.manifest.self_tests)
     }
 
     /// The limit on the steps of an attempt.
     pub fn max_steps(&self) -> usize {
-        in_world!(&self.inner, trial => usize::try_from(trial.manifest.limits.steps).unwrap_or(usize::MAX))
+        in_world!(&self.trial_instance, trial => usize::try_from(trial.manifest.limits.steps).unwrap_or(usize::MAX))
     }
 
     /// The stages so far.
     pub fn stages(&self) -> Vec<StageResult> {
-        stages(self.steps.clone(), None)
+        stages(self.stage_log.clone(), None)
     }
 
     /// Replays the recorded calls of another version and compares the answers.
     pub async fn replay(&self, recorded: &RecordedCalls) -> ReplayReport {
-        in_world!(&self.inner, trial => replay(trial.candidate(&self.engine), recorded, None).await)
+        in_world!(&self.trial_instance, trial => replay(trial.replay_target(&self.engine), recorded, None).await)
     }
 
     /// Its description.
@@ -309,32 +324,36 @@ impl TrialComponent {
                 manifest: Arc::clone(manifest),
             }
         }
-        in_world!(&self.inner, trial => of(trial))
+        in_world!(&self.trial_instance, trial => of(trial))
     }
 }
 
 impl Refused {
-    fn new(steps: Steps, error: &AdmissionError) -> Refused {
+    fn new(stage_log: StageLog, error: &AdmissionError) -> Refused {
         let reason = error.to_string();
         Refused {
-            stages: stages(steps, Some(&reason)),
+            stages: stages(stage_log, Some(&reason)),
             reason,
         }
     }
 }
 
 /// `refusal`: why the last stage refused the component.
-fn stages(steps: Steps, refusal: Option<&str>) -> Vec<StageResult> {
-    let steps = steps.into_steps();
-    let last = steps.len();
-    let results = steps.into_iter().zip(1..).map(|(step, number)| {
-        let Step { stage, note, took } = step;
+fn stages(stage_log: StageLog, refusal: Option<&str>) -> Vec<StageResult> {
+    let records = stage_log.into_records();
+    let last = records.len();
+    let results = records.into_iter().zip(1..).map(|(record, number)| {
+        let StageRecord {
+            stage,
+            note,
+            duration,
+        } = record;
         let refusal = refusal.filter(|_| number == last);
         StageResult {
             stage,
             ok: refusal.is_none(),
             detail: refusal.map_or(note, str::to_owned),
-            millis: micros(took) / 1000.0,
+            millis: micros(duration) / 1000.0,
         }
     });
     results.collect()

@@ -31,12 +31,12 @@ impl ConfigError {
             .iter()
             .take(MAX_ERRORS)
             .map(|error| {
-                let place = if error.pointer.is_empty() {
-                    "the whole of [config]"
+                let location = if error.pointer.is_empty() {
+                    "[config] as a whole"
                 } else {
                     &error.pointer
                 };
-                format!("{}: {}", one_line(place), one_line(&error.message))
+                format!("{}: {}", one_line(location), one_line(&error.message))
             })
             .collect();
         if lines.is_empty() {

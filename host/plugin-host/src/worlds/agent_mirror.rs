@@ -14,7 +14,7 @@ use crate::worlds::matcher::Agent;
 
 /// Maximum number of removals that are remembered for updates, or twice the number of agents if that
 /// is more. Beyond it all removals are dropped, and outdated instances load the whole set again.
-const DEPARTURES_KEPT: usize = 1024;
+const MIN_REMEMBERED_REMOVALS: usize = 1024;
 
 static NEXT_ID: AtomicU64 = AtomicU64::new(1);
 
@@ -23,7 +23,7 @@ static NEXT_ID: AtomicU64 = AtomicU64::new(1);
 pub(crate) enum Changes {
     Since {
         changed: Vec<Arc<Agent>>,
-        gone: Vec<u32>,
+        removed: Vec<u32>,
     },
     Everything(Vec<Arc<Agent>>),
 }
@@ -78,11 +78,11 @@ struct State {
     /// The number of changes so far.
     revision: u64,
     agents: Agents,
-    departed: HashMap<u32, u64>,
+    removed_at: HashMap<u32, u64>,
     /// Agents and removals by the revision of their last change.
     by_revision: BTreeMap<u64, u32>,
     /// Instances at an older revision have to load the whole set again.
-    floor: u64,
+    oldest_known_revision: u64,
 }
 
 impl AgentMirror {
@@ -95,12 +95,12 @@ impl AgentMirror {
     }
 
     /// Creates a separate set with the agents of a snapshot.
-    pub(crate) fn of(snapshot: &AgentSnapshot) -> AgentMirror {
+    pub(crate) fn from_snapshot(snapshot: &AgentSnapshot) -> AgentMirror {
         let copy = AgentMirror::new(snapshot.home_region.clone());
         {
             let mut state = copy.state();
             state.revision = snapshot.revision;
-            state.floor = snapshot.revision;
+            state.oldest_known_revision = snapshot.revision;
             state.agents = snapshot.agents.clone();
         }
         copy
@@ -134,24 +134,24 @@ impl AgentMirror {
         }
     }
 
-    pub(crate) fn update(&self, changed: Vec<Agent>, gone: Vec<u32>) {
+    pub(crate) fn update(&self, changed: Vec<Agent>, removed: Vec<u32>) {
         let mut state = self.state();
         for agent in changed {
-            state.put(agent);
+            state.insert(agent);
         }
-        for handle in gone {
-            state.take(handle);
+        for handle in removed {
+            state.remove(handle);
         }
         state.prune();
     }
 
-    /// Returns the current revision, and the update for an instance at revision `known` (`None`: a
+    /// Returns the current revision, and the update for an instance at revision `revision` (`None`: a
     /// new instance).
-    pub(crate) fn changes_since(&self, known: Option<u64>) -> (u64, Changes) {
+    pub(crate) fn changes_since(&self, revision: Option<u64>) -> (u64, Changes) {
         let state = self.state();
-        let changes = match known {
-            Some(known) if known >= state.floor => state.since(known),
-            _ => Changes::Everything(state.everything()),
+        let changes = match revision {
+            Some(revision) if revision >= state.oldest_known_revision => state.since(revision),
+            _ => Changes::Everything(state.all_agents()),
         };
         (state.revision, changes)
     }
@@ -162,61 +162,61 @@ impl AgentMirror {
 }
 
 impl State {
-    fn put(&mut self, agent: Agent) {
+    fn insert(&mut self, agent: Agent) {
         let handle = agent.handle;
         if self
             .agents
             .get(&handle)
-            .is_some_and(|(_, known)| **known == agent)
+            .is_some_and(|(_, current)| **current == agent)
         {
             return;
         }
-        self.forget(handle);
+        self.remove_entry(handle);
         self.revision += 1;
         self.by_revision.insert(self.revision, handle);
         self.agents.insert(handle, (self.revision, Arc::new(agent)));
     }
 
-    fn take(&mut self, handle: u32) {
+    fn remove(&mut self, handle: u32) {
         if !self.agents.contains_key(&handle) {
             return;
         }
-        self.forget(handle);
+        self.remove_entry(handle);
         self.revision += 1;
         self.by_revision.insert(self.revision, handle);
-        self.departed.insert(handle, self.revision);
+        self.removed_at.insert(handle, self.revision);
     }
 
-    fn forget(&mut self, handle: u32) {
+    fn remove_entry(&mut self, handle: u32) {
         let agent = self.agents.remove(&handle).map(|(revision, _)| revision);
-        let departure = self.departed.remove(&handle);
-        for revision in agent.into_iter().chain(departure) {
+        let removal = self.removed_at.remove(&handle);
+        for revision in agent.into_iter().chain(removal) {
             self.by_revision.remove(&revision);
         }
     }
 
     fn prune(&mut self) {
-        if self.departed.len() <= DEPARTURES_KEPT.max(self.agents.len() * 2) {
+        if self.removed_at.len() <= MIN_REMEMBERED_REMOVALS.max(self.agents.len() * 2) {
             return;
         }
-        for (_, revision) in self.departed.drain() {
+        for (_, revision) in self.removed_at.drain() {
             self.by_revision.remove(&revision);
         }
-        self.floor = self.revision;
+        self.oldest_known_revision = self.revision;
     }
 
-    fn since(&self, known: u64) -> Changes {
-        let (mut changed, mut gone) = (Vec::new(), Vec::new());
-        for (_, handle) in self.by_revision.range(known + 1..) {
+    fn since(&self, since_revision: u64) -> Changes {
+        let (mut changed, mut removed) = (Vec::new(), Vec::new());
+        for (_, handle) in self.by_revision.range(since_revision + 1..) {
             match self.agents.get(handle) {
                 Some((_, agent)) => changed.push(Arc::clone(agent)),
-                None => gone.push(*handle),
+                None => removed.push(*handle),
             }
         }
-        Changes::Since { changed, gone }
+        Changes::Since { changed, removed }
     }
 
-    fn everything(&self) -> Vec<Arc<Agent>> {
+    fn all_agents(&self) -> Vec<Arc<Agent>> {
         self.agents.values().map(|(_, agent)| Arc::clone(agent)).collect()
     }
 }
@@ -239,10 +239,10 @@ mod tests {
 
     fn names(changes: &Changes) -> (bool, Vec<String>, Vec<u32>) {
         match changes {
-            Changes::Since { changed, gone } => (
+            Changes::Since { changed, removed } => (
                 false,
                 changed.iter().map(|it| it.hostname.clone()).collect(),
-                gone.clone(),
+                removed.clone(),
             ),
             Changes::Everything(agents) => (
                 true,

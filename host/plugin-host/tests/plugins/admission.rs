@@ -2,7 +2,7 @@
 
 use transom_plugin_host::{CallError, Change, State, matcher::Task, probe::Outcome};
 
-use crate::support::{Site, component, custom, put};
+use crate::support::{Site, component, custom, write_file};
 
 const MANIFEST: &str = "world = \"check-probe\"\n[limits]\nmemory = \"16MiB\"\n[config]\nmark = \"v1\"\n";
 
@@ -17,7 +17,7 @@ async fn refused(site: &Site, change: &Change, reason: &str) {
     let status = site.plugins.list().remove(0);
     assert_eq!(status.state, State::Serving);
     assert_eq!(status.refusal.as_ref(), Some(found));
-    let found = site.look("odd", "{}", None).await;
+    let found = site.probe("odd", "{}", None).await;
     assert!(
         matches!(&found, Ok(Outcome::Custom(json)) if json.contains("\"v1\"")),
         "{found:?}"
@@ -26,7 +26,7 @@ async fn refused(site: &Site, change: &Change, reason: &str) {
 
 /// The odd probe with an invalid schema.
 fn with_bad_schema() -> Vec<u8> {
-    let mut bytes = std::fs::read(component("tests/odd-probe")).unwrap();
+    let mut bytes = std::fs::read(component("tests/faulty-probe")).unwrap();
     let (schema, none) = (br#"{"type": "object"}"#, br#"{"type": "objekt"}"#);
     let places: Vec<usize> = (0..bytes.len())
         .filter(|at| bytes[*at..].starts_with(schema))
@@ -40,13 +40,13 @@ fn with_bad_schema() -> Vec<u8> {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn rejected_component_leaves_old_version_serving() {
-    let site = Site::with(&[("tests/odd-probe", "odd", Some(MANIFEST))]).await;
-    let odd = "tests/odd-probe";
+    let site = Site::with(&[("tests/faulty-probe", "odd", Some(MANIFEST))]).await;
+    let odd = "tests/faulty-probe";
     for (source, manifest, reason) in [
         (
             "check-http",
             "world = \"check-probe\"\n[config]\nredirect = 1\n",
-            "does not match the plugin's config-schema: the whole of [config]: Additional properties are not allowed \
+            "does not match the plugin's config-schema: [config] as a whole: Additional properties are not allowed \
              ('redirect' was unexpected)",
         ),
         (
@@ -70,9 +70,9 @@ async fn rejected_component_leaves_old_version_serving() {
             "does not export `transom:events/filter@0.1.0`",
         ),
         (
-            "tests/greedy",
+            "tests/forbidden-import",
             "world = \"check-probe\"",
-            "it imports `greedy:greedy/files",
+            "it imports `test:forbidden/files",
         ),
         (
             odd,
@@ -125,7 +125,7 @@ async fn rejected_component_leaves_old_version_serving() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn bad_component_with_a_good_manifest_is_refused() {
-    let site = Site::with(&[("tests/odd-probe", "odd", Some(MANIFEST))]).await;
+    let site = Site::with(&[("tests/faulty-probe", "odd", Some(MANIFEST))]).await;
     let bad_schema = with_bad_schema();
     for (bytes, reason) in [
         (&bad_schema[..], "invalid config-schema: /type: "),
@@ -133,7 +133,9 @@ async fn bad_component_with_a_good_manifest_is_refused() {
         (b"", "does not compile"),
         (b"\0asm\x01\0\0\0", "does not compile"),
     ] {
-        let change = site.change(|| put(site.dir.path(), "odd.wasm", bytes)).await;
+        let change = site
+            .change_files(|| write_file(site.dir.path(), "odd.wasm", bytes))
+            .await;
         refused(&site, &change, reason).await;
     }
     let metrics = site.metrics();
@@ -143,14 +145,14 @@ async fn bad_component_with_a_good_manifest_is_refused() {
     assert!(line.unwrap().parse::<u32>().unwrap() >= 4, "{metrics}");
 
     let change = site
-        .replace("tests/odd-probe", "odd", &MANIFEST.replace("v1", "v2"))
+        .replace("tests/faulty-probe", "odd", &MANIFEST.replace("v1", "v2"))
         .await;
     assert!(matches!(change, Change::Admitted { .. }), "{change:?}");
     let status = site.plugins.list().remove(0);
     assert_eq!(status.refusal, None);
     assert_eq!(status.world.as_deref(), Some("check-probe"));
     assert_eq!(
-        site.look("odd", "{}", None).await,
+        site.probe("odd", "{}", None).await,
         Ok(custom(r#"{"mark": "v2", "attempt": 1}"#))
     );
     site.stop().await;
@@ -159,15 +161,17 @@ async fn bad_component_with_a_good_manifest_is_refused() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn component_without_manifest_is_refused() {
     let site = Site::with(&[]).await;
-    let bytes = std::fs::read(component("tests/odd-probe")).unwrap();
-    let change = site.change(|| put(site.dir.path(), "odd.wasm", &bytes)).await;
+    let bytes = std::fs::read(component("tests/faulty-probe")).unwrap();
+    let change = site
+        .change_files(|| write_file(site.dir.path(), "odd.wasm", &bytes))
+        .await;
     assert!(
         matches!(&change, Change::Refused { reason, .. } if reason.contains("odd.toml")),
         "{change:?}"
     );
     assert_eq!(site.plugins.list()[0].state, State::Refused);
     assert!(
-        site.look("odd", "{}", None)
+        site.probe("odd", "{}", None)
             .await
             .unwrap_err()
             .message
@@ -175,7 +179,7 @@ async fn component_without_manifest_is_refused() {
     );
 
     let change = site
-        .change(|| put(site.dir.path(), "odd.toml", MANIFEST.as_bytes()))
+        .change_files(|| write_file(site.dir.path(), "odd.toml", MANIFEST.as_bytes()))
         .await;
     assert!(matches!(change, Change::Admitted { .. }), "{change:?}");
     assert!(site.plugins.rescan().await.is_empty(), "nothing changed");
@@ -183,20 +187,20 @@ async fn component_without_manifest_is_refused() {
     // Removing the manifest removes the grants, so that the plugin is removed.
     let mut changes = site.plugins.changes();
     let change = site
-        .change(|| std::fs::remove_file(site.dir.path().join("odd.toml")).unwrap())
+        .change_files(|| std::fs::remove_file(site.dir.path().join("odd.toml")).unwrap())
         .await;
     assert!(matches!(change, Change::Refused { .. }), "{change:?}");
     assert_eq!(changes.try_recv(), Ok(Change::Removed { name: "odd".into() }));
-    assert!(site.look("odd", "{}", None).await.is_err());
+    assert!(site.probe("odd", "{}", None).await.is_err());
     site.stop().await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_pinned_digest_admits_that_component() {
-    let site = Site::with(&[("tests/odd-probe", "odd", Some(MANIFEST))]).await;
+    let site = Site::with(&[("tests/faulty-probe", "odd", Some(MANIFEST))]).await;
     let digest = site.plugins.list().remove(0).digest.unwrap();
     let pinned = format!("digest = \"{digest}\"\n{MANIFEST}");
-    let change = site.replace("tests/odd-probe", "odd", &pinned).await;
+    let change = site.replace("tests/faulty-probe", "odd", &pinned).await;
     assert!(matches!(change, Change::Admitted { .. }), "{change:?}");
     site.stop().await;
 }
@@ -219,9 +223,9 @@ async fn calls_after_stop_return_stopped() {
 /// not displaced.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn components_over_the_maximum_are_refused() {
-    let site = Site::with(&[("tests/odd-probe", "odd", Some(MANIFEST))]).await;
+    let site = Site::with(&[("tests/faulty-probe", "odd", Some(MANIFEST))]).await;
     for n in 0..256 {
-        put(site.dir.path(), &format!("a{n:03}.wasm"), b"");
+        write_file(site.dir.path(), &format!("a{n:03}.wasm"), b"");
     }
     site.plugins.rescan().await;
     let refused = |name: &str| {
@@ -238,13 +242,13 @@ async fn components_over_the_maximum_are_refused() {
     );
 
     std::fs::remove_file(site.dir.path().join("a000.wasm")).unwrap();
-    put(site.dir.path(), "a255.toml", &vec![b'#'; (1 << 20) + 1]);
+    write_file(site.dir.path(), "a255.toml", &vec![b'#'; (1 << 20) + 1]);
     site.plugins.rescan().await;
     let reason = refused("a255");
     assert!(
         reason.contains("1048577 bytes, at most 1048576 are read"),
         "{reason}"
     );
-    assert!(site.look("odd", "{}", None).await.is_ok());
+    assert!(site.probe("odd", "{}", None).await.is_ok());
     site.stop().await;
 }

@@ -15,8 +15,8 @@ use transom_plugin_host::{Attestation, Config, PublicKey, Registries, Signatures
 use crate::{
     registry::DockerRegistry,
     signatures::sign,
-    sources::{CONFIG, LAYER, manifest, push_variant, serving, sha256, site, until, variant},
-    support::{Server, Site, put, read_head},
+    sources::{CONFIG, LAYER, manifest, push_variant, serving, sha256, site, variant, wait_for_status},
+    support::{Server, Site, read_head, write_file},
 };
 
 const ENVELOPE: &str = "application/vnd.dsse.envelope.v1+json";
@@ -136,7 +136,7 @@ async fn provenance_and_sboms_are_shown_at_admission() {
             }],
             required: true,
         };
-        put(&config.dir, "odd.toml", text.as_bytes());
+        write_file(&config.dir, "odd.toml", text.as_bytes());
     })
     .await;
     let status = serving(&site).await;
@@ -159,7 +159,7 @@ async fn provenance_and_sboms_are_shown_at_admission() {
     // The next image has no attestations.
     let next = push_variant(&registry, 2, "latest", Some(file!("p256.key"))).await;
     site.plugins.rescan().await;
-    let status = until(&site, "the next image", |it| {
+    let status = wait_for_status(&site, "the next image", |it| {
         it.source
             .as_ref()
             .is_some_and(|it| it.digest.as_ref() == Some(&next))
@@ -203,7 +203,7 @@ async fn registry_that_withholds_attestations_does_not_prevent_an_admission() {
     let address = format!("127.0.0.1:{}", server.endpoint.port);
     let settings = Registries {
         plain_http: vec![address.clone()],
-        silence: Duration::from_secs(2),
+        idle_timeout: Duration::from_secs(2),
         ..Registries::default()
     };
     let site = site(&manifest(&format!("oci://{address}/team/odd:v1"), ""), settings).await;

@@ -20,8 +20,8 @@ use transom_plugin_host::{Config, PublicKey, Registries, Signatures, State};
 use crate::{
     registry::DockerRegistry,
     signatures::sign,
-    sources::{CONFIG, LAYER, manifest, push_variant, refused, serving, sha256, until, variant},
-    support::{Server, Site, put, read_head},
+    sources::{CONFIG, LAYER, manifest, push_variant, refused, serving, sha256, variant, wait_for_status},
+    support::{Server, Site, read_head, write_file},
 };
 
 const BUNDLE: &str = "application/vnd.dev.sigstore.bundle.v0.3+json";
@@ -98,7 +98,7 @@ async fn trusting(registries: Registries, text: String) -> Site {
             }],
             required: true,
         };
-        put(&config.dir, "odd.toml", text.as_bytes());
+        write_file(&config.dir, "odd.toml", text.as_bytes());
     })
     .await
 }
@@ -166,12 +166,12 @@ async fn bundles_under_the_fallback_tag_are_verified_and_shown() {
     assert!(signer.starts_with("team.pub (sha256:"), "{signer}");
     // The bundle of another key is shown as not verified. The valid one is shown as the component's
     // signature.
-    let shown: Vec<(&str, bool)> = status
+    let attestations: Vec<(&str, bool)> = status
         .attestations
         .iter()
         .map(|it| (it.kind.as_str(), it.signed_by.is_some()))
         .collect();
-    assert_eq!(shown, [(SIGNED, false), (SLSA, true)]);
+    assert_eq!(attestations, [(SIGNED, false), (SLSA, true)]);
     let built = &status.attestations[1];
     assert_eq!(built.builder.as_deref(), Some("https://example.com/builder"));
     assert_eq!(built.not_verified, ["transparency log"]);
@@ -180,9 +180,12 @@ async fn bundles_under_the_fallback_tag_are_verified_and_shown() {
     let next = push_variant(&registry, 2, "latest", None).await;
     attach(&registry, &next, &[bundle(file!("p256.key"), &image, SIGNED)]).await;
     site.plugins.rescan().await;
-    let status = until(&site, "the refusal", |it| it.refusal.is_some()).await;
+    let status = wait_for_status(&site, "the refusal", |it| it.refusal.is_some()).await;
     let refusal = status.refusal.unwrap();
-    assert!(refusal.contains("it signs another image"), "{refusal}");
+    assert!(
+        refusal.contains("the signature is for another image"),
+        "{refusal}"
+    );
     assert_eq!(status.state, State::Serving);
     site.stop().await;
 }
@@ -253,15 +256,19 @@ impl Referrers {
         }
         let (answers, links) = (Arc::new(answers), Arc::new(links));
         let lists = Arc::<Mutex<Vec<String>>>::default();
-        let asked = Arc::clone(&lists);
+        let list_requests = Arc::clone(&lists);
         let server = Server::new(move |mut stream: TcpStream| {
-            let (answers, links, asked) = (Arc::clone(&answers), Arc::clone(&links), Arc::clone(&asked));
+            let (answers, links, list_requests) = (
+                Arc::clone(&answers),
+                Arc::clone(&links),
+                Arc::clone(&list_requests),
+            );
             async move {
                 let head = read_head(&mut stream).await;
                 let path = head.split(' ').nth(1).unwrap_or_default();
                 let end = path.strip_prefix("/v2/team/odd/").unwrap_or(path);
                 if end.starts_with("referrers/") {
-                    asked.lock().unwrap().push(end.to_owned());
+                    list_requests.lock().unwrap().push(end.to_owned());
                 }
                 let (status, body) = match answers.get(end) {
                     Some(body) => ("200 OK", body.as_slice()),
@@ -288,14 +295,14 @@ impl Referrers {
         let address = format!("127.0.0.1:{}", self.server.endpoint.port);
         let settings = Registries {
             plain_http: vec![address.clone()],
-            silence: Duration::from_secs(5),
+            idle_timeout: Duration::from_secs(5),
             ..Registries::default()
         };
         trusting(settings, manifest(&format!("oci://{address}/team/odd:v1"), "")).await
     }
 }
 
-fn with_content(image: &str, content: Vec<u8>) -> (Vec<u8>, Vec<u8>) {
+fn manifest_and_content(image: &str, content: Vec<u8>) -> (Vec<u8>, Vec<u8>) {
     (artefact(image, BUNDLE, &content), content)
 }
 
@@ -306,16 +313,16 @@ async fn unusable_bundles_are_left_out_and_a_good_one_is_found() {
         let mut huge = good.clone();
         huge.resize(5 << 20, b' ');
         let another = bundle(file!("p256.key"), image, SIGNED).to_string().into_bytes();
-        let mut cut = with_content(image, another);
+        let mut cut = manifest_and_content(image, another);
         cut.1.truncate(100);
         vec![
-            with_content(image, good[..good.len() / 2].to_vec()),
+            manifest_and_content(image, good[..good.len() / 2].to_vec()),
             cut,
-            with_content(image, huge),
+            manifest_and_content(image, huge),
             (artefact(image, "application/json", &good), good.clone()),
             (artefact(&sha256(b"another"), BUNDLE, &good), good.clone()),
-            with_content(image, b"\xff\xfe".to_vec()),
-            with_content(image, good),
+            manifest_and_content(image, b"\xff\xfe".to_vec()),
+            manifest_and_content(image, good),
         ]
     })
     .await;
@@ -347,7 +354,10 @@ async fn component_without_a_bundle_signed_by_a_configured_key_is_refused() {
     ] {
         let referrers = Referrers::start(|image| {
             let bundles = content.map(|(key, kind)| bundle(key, image, kind).to_string().into_bytes());
-            bundles.map(|it| with_content(image, it)).into_iter().collect()
+            bundles
+                .map(|it| manifest_and_content(image, it))
+                .into_iter()
+                .collect()
         })
         .await;
         let site = referrers.site().await;
@@ -361,8 +371,8 @@ async fn component_without_a_bundle_signed_by_a_configured_key_is_refused() {
 fn other_and_good(image: &str) -> Vec<(Vec<u8>, Vec<u8>)> {
     let content = |key| bundle(key, image, SIGNED).to_string().into_bytes();
     vec![
-        with_content(image, content(file!("other.key"))),
-        with_content(image, content(file!("p256.key"))),
+        manifest_and_content(image, content(file!("other.key"))),
+        manifest_and_content(image, content(file!("p256.key"))),
     ]
 }
 
@@ -428,7 +438,7 @@ async fn list_of_referrers_ends_at_an_unusable_page() {
             32,
         ),
     ];
-    for (name, pages, asked) in cases {
+    for (name, pages, list_requests) in cases {
         let referrers = Referrers::in_pages(other_and_good, pages).await;
         let site = referrers.site().await;
         let refusal = refused(&site).await;
@@ -438,7 +448,7 @@ async fn list_of_referrers_ends_at_an_unusable_page() {
         );
         let lists = referrers.lists.lock().unwrap().clone();
         let rounds = lists.iter().filter(|path| !path.contains('?')).count();
-        assert_eq!(lists.len(), asked * rounds, "{name}: {lists:?}");
+        assert_eq!(lists.len(), list_requests * rounds, "{name}: {lists:?}");
         site.stop().await;
     }
     assert_eq!(other.lists.lock().unwrap().len(), 0);

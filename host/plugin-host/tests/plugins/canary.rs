@@ -4,16 +4,16 @@ use std::sync::Arc;
 
 use tempfile::TempDir;
 use transom_plugin_host::{
-    Change, CommandError, Config, Outcome as Came, Rollout, RolloutKind,
+    AdmissionOutcome, Change, CommandError, Config, Rollout, RolloutKind,
     bootstrap::{Context, Role},
     events::{Decision, Event, Query, View},
     matcher::{Agent, Candidate, Constraint, Task, Verdict},
     probe::{Kind, Outcome},
 };
 
-use crate::support::{Site, TIMEOUT, component, put, request, stamped, until};
+use crate::support::{Site, TIMEOUT, component, request, stamped, wait_until, write_file};
 
-pub(crate) const ODD: &str = "tests/odd-probe";
+pub(crate) const ODD: &str = "tests/faulty-probe";
 
 /// A manifest of the hostile probe.
 pub(crate) fn probe(rollout: &str, config: &str) -> String {
@@ -26,10 +26,13 @@ pub(crate) fn probe(rollout: &str, config: &str) -> String {
 pub(crate) const MANUAL: &str = "rollout = \"canary-manual\"\ncanary = { percent = 50 }";
 
 /// With 50 %, the canary of the plugin `odd` answers for these tasks.
-pub(crate) const CANARYS: [&str; 7] = ["t0", "t2", "t4", "t6", "t7", "t8", "t9"];
-pub(crate) const OTHERS: [&str; 3] = ["t1", "t3", "t5"];
+pub(crate) const CANARY_TASKS: [&str; 7] = ["t0", "t2", "t4", "t6", "t7", "t8", "t9"];
+pub(crate) const OTHER_TASKS: [&str; 3] = ["t1", "t3", "t5"];
 
-pub(crate) async fn look(site: &Site, task: &str) -> Result<Outcome, transom_plugin_host::probe::Failure> {
+pub(crate) async fn probe_task(
+    site: &Site,
+    task: &str,
+) -> Result<Outcome, transom_plugin_host::probe::Failure> {
     let mut request = request(None);
     request.task = task.to_owned();
     site.plugins
@@ -39,7 +42,7 @@ pub(crate) async fn look(site: &Site, task: &str) -> Result<Outcome, transom_plu
 
 /// The mark of the version that probes this task.
 async fn mark(site: &Site, task: &str) -> String {
-    let Ok(Outcome::Custom(report)) = look(site, task).await else {
+    let Ok(Outcome::Custom(report)) = probe_task(site, task).await else {
         panic!("{task}");
     };
     let report: serde_json::Value = serde_json::from_str(&report).unwrap();
@@ -47,11 +50,11 @@ async fn mark(site: &Site, task: &str) -> String {
 }
 
 /// Checks that this version probes the canary's tasks, and "v1" the others.
-async fn marks_are(site: &Site, canary: &str) {
-    for task in CANARYS {
+async fn assert_marks(site: &Site, canary: &str) {
+    for task in CANARY_TASKS {
         assert_eq!(mark(site, task).await, canary, "{task}");
     }
-    for task in OTHERS {
+    for task in OTHER_TASKS {
         assert_eq!(mark(site, task).await, "v1", "{task}");
     }
 }
@@ -62,26 +65,26 @@ pub(crate) fn canary(site: &Site, name: &str) -> Option<Rollout> {
     Some(rollout)
 }
 
-pub(crate) async fn started(site: &Site, source: &str, name: &str, manifest: &str) {
+pub(crate) async fn start_canary(site: &Site, source: &str, name: &str, manifest: &str) {
     let change = site.replace(source, name, manifest).await;
     assert!(matches!(change, Change::Canary { .. }), "{change:?}");
 }
 
 /// The next change of any plugin.
-pub(crate) async fn next(changes: &mut tokio::sync::broadcast::Receiver<Change>) -> Change {
+pub(crate) async fn next_change(changes: &mut tokio::sync::broadcast::Receiver<Change>) -> Change {
     let change = tokio::time::timeout(TIMEOUT, changes.recv()).await;
     change.expect("a change").unwrap()
 }
 
-pub(crate) fn outcomes(site: &Site, name: &str) -> Vec<(Came, String)> {
+pub(crate) fn outcomes(site: &Site, name: &str) -> Vec<(AdmissionOutcome, String)> {
     let (records, _) = site.plugins.history(name);
     records.into_iter().map(|it| (it.outcome, it.by)).collect()
 }
 
-fn came(expected: &[(Came, &str)]) -> Vec<(Came, String)> {
+fn outcomes_by(expected: &[(AdmissionOutcome, &str)]) -> Vec<(AdmissionOutcome, String)> {
     expected
         .iter()
-        .map(|(came, by)| (*came, (*by).to_owned()))
+        .map(|(outcome, by)| (*outcome, (*by).to_owned()))
         .collect()
 }
 
@@ -91,41 +94,41 @@ async fn canary_answers_its_share_of_the_tasks() {
     // Another component, so that the two versions have separate series.
     let other = stamped(&std::fs::read(component(ODD)).unwrap(), 1);
     let change = site
-        .change(|| {
-            put(
+        .change_files(|| {
+            write_file(
                 site.dir.path(),
                 "odd.toml",
                 probe(MANUAL, "mark = \"v2\"").as_bytes(),
             );
-            put(site.dir.path(), "odd.wasm", &other);
+            write_file(site.dir.path(), "odd.wasm", &other);
         })
         .await;
     let Change::Canary { digest, .. } = &change else {
         panic!("{change:?}");
     };
-    marks_are(&site, "v2").await;
-    marks_are(&site, "v2").await;
-    until("its calls to be compared", || {
+    assert_marks(&site, "v2").await;
+    assert_marks(&site, "v2").await;
+    wait_until("its calls to be compared", || {
         canary(&site, "odd").unwrap().compared == 14
     })
     .await;
-    let shown = canary(&site, "odd").unwrap();
+    let rollout = canary(&site, "odd").unwrap();
     assert_eq!(
-        (&shown.digest, shown.percent, shown.automatic, shown.calls),
+        (&rollout.digest, rollout.percent, rollout.automatic, rollout.calls),
         (digest, 50, false, 14)
     );
-    assert_eq!((shown.differences, shown.faults, shown.dropped), (14, 0, 0));
-    let sample = &shown.samples[0];
+    assert_eq!((rollout.differences, rollout.faults, rollout.dropped), (14, 0, 0));
+    let sample = &rollout.samples[0];
     assert!(
         sample.serving.contains("v1") && sample.candidate.contains("v2"),
         "{sample:?}"
     );
-    assert!(shown.p99_micros.is_some() && shown.serving_p99_micros.is_some());
+    assert!(rollout.p99_micros.is_some() && rollout.serving_p99_micros.is_some());
     assert_eq!(
-        shown.missing[1..],
+        rollout.missing[1..],
         [
             "86 more calls that it answers (canary.min-calls)",
-            "an operator's order (transom plugin promote odd)"
+            "promotion by an operator (transom plugin promote odd)"
         ]
     );
     // Repeated calls do not count as calls of the serving version.
@@ -134,11 +137,11 @@ async fn canary_answers_its_share_of_the_tasks() {
     let label = |digest: &str| {
         format!(
             "version=\"{}+{}\"",
-            shown.version,
+            rollout.version,
             &digest["sha256:".len()..][..8]
         )
     };
-    for (digest, calls) in [(&shown.digest, 14), (status.digest.as_ref().unwrap(), 6)] {
+    for (digest, calls) in [(&rollout.digest, 14), (status.digest.as_ref().unwrap(), 6)] {
         let labels = ["plugin=\"odd\"", "outcome=\"ok\"", &label(digest)];
         assert_eq!(
             site.sum("transom_plugins_calls_total", &labels),
@@ -157,13 +160,16 @@ async fn canary_answers_its_share_of_the_tasks() {
         "{change:?}"
     );
     assert_eq!(canary(&site, "odd"), None);
-    for task in CANARYS.iter().chain(&OTHERS) {
+    for task in CANARY_TASKS.iter().chain(&OTHER_TASKS) {
         assert_eq!(mark(&site, task).await, "v2", "{task}");
     }
     assert!(site.status("odd").probation.is_some(), "v1 can still be restored");
     assert_eq!(
         outcomes(&site, "odd")[..2],
-        came(&[(Came::Promoted, "grace"), (Came::Canary, "directory")])
+        outcomes_by(&[
+            (AdmissionOutcome::Promoted, "grace"),
+            (AdmissionOutcome::Canary, "directory")
+        ])
     );
     assert_eq!(site.metric("transom_plugins_promotions_total{plugin=\"odd\"}"), 1);
     site.stop().await;
@@ -176,23 +182,23 @@ async fn canary_that_met_its_plan_is_promoted() {
                 canary = { percent = 50, min-duration = \"1ms\", min-calls = 5, max-differences-percent = 0 }";
     // Both versions give equal answers: each instance counts its attempts, and each task is probed
     // once.
-    started(&site, ODD, "odd", &probe(plan, "mark = \"v1\"\n# new")).await;
+    start_canary(&site, ODD, "odd", &probe(plan, "mark = \"v1\"\n# new")).await;
     let mut changes = site.plugins.changes();
-    for task in &CANARYS[..4] {
+    for task in &CANARY_TASKS[..4] {
         mark(&site, task).await;
     }
-    until("4 calls to be compared", || {
+    wait_until("4 calls to be compared", || {
         canary(&site, "odd").is_some_and(|it| it.compared == 4)
     })
     .await;
-    let shown = canary(&site, "odd").unwrap();
-    assert_eq!(shown.differences, 0, "{shown:?}");
+    let rollout = canary(&site, "odd").unwrap();
+    assert_eq!(rollout.differences, 0, "{rollout:?}");
     assert!(
-        shown.missing.iter().any(|it| it.starts_with("1 more calls")),
-        "{shown:?}"
+        rollout.missing.iter().any(|it| it.starts_with("1 more calls")),
+        "{rollout:?}"
     );
-    mark(&site, CANARYS[4]).await;
-    let change = next(&mut changes).await;
+    mark(&site, CANARY_TASKS[4]).await;
+    let change = next_change(&mut changes).await;
     let Change::Promoted { reason, .. } = &change else {
         panic!("{change:?}");
     };
@@ -200,7 +206,10 @@ async fn canary_that_met_its_plan_is_promoted() {
         reason,
         "it answered 5 calls with 0 faults; 0 of 5 compared answers differ"
     );
-    assert_eq!(outcomes(&site, "odd")[0], (Came::Promoted, "canary".to_owned()));
+    assert_eq!(
+        outcomes(&site, "odd")[0],
+        (AdmissionOutcome::Promoted, "canary".to_owned())
+    );
     site.stop().await;
 }
 
@@ -213,10 +222,10 @@ async fn calls_keep_their_version_after_a_restart_and_returned_files_are_ignored
     let with_store = |config: &mut Config| config.store = Some(Arc::clone(&store));
     let first = probe("", "mark = \"v1\"");
     let site = Site::with_config(&[(ODD, "odd", Some(&first))], with_store).await;
-    started(&site, ODD, "odd", &probe(MANUAL, "mark = \"v2\"")).await;
-    marks_are(&site, "v2").await;
-    let site = site.again(|_| (), with_store).await;
-    marks_are(&site, "v2").await;
+    start_canary(&site, ODD, "odd", &probe(MANUAL, "mark = \"v2\"")).await;
+    assert_marks(&site, "v2").await;
+    let site = site.restart(|_| (), with_store).await;
+    assert_marks(&site, "v2").await;
     assert_eq!(outcomes(&site, "odd").len(), 2, "a restart adds no record");
 
     let change = site.plugins.return_candidate("odd", "grace").await.unwrap();
@@ -225,7 +234,7 @@ async fn calls_keep_their_version_after_a_restart_and_returned_files_are_ignored
         "{change:?}"
     );
     assert_eq!(canary(&site, "odd"), None);
-    marks_are(&site, "v1").await;
+    assert_marks(&site, "v1").await;
     assert_eq!(
         site.plugins.rescan().await,
         [],
@@ -233,7 +242,10 @@ async fn calls_keep_their_version_after_a_restart_and_returned_files_are_ignored
     );
     assert_eq!(
         outcomes(&site, "odd")[..2],
-        came(&[(Came::Returned, "grace"), (Came::Canary, "directory")])
+        outcomes_by(&[
+            (AdmissionOutcome::Returned, "grace"),
+            (AdmissionOutcome::Canary, "directory")
+        ])
     );
     for (name, what, error) in [
         (
@@ -260,23 +272,26 @@ async fn calls_keep_their_version_after_a_restart_and_returned_files_are_ignored
         };
         assert_eq!(found, Err(error));
     }
-    let site = site.again(|_| (), with_store).await;
+    let site = site.restart(|_| (), with_store).await;
     assert_eq!(canary(&site, "odd"), None);
-    marks_are(&site, "v1").await;
+    assert_marks(&site, "v1").await;
 
     // Changed files run as a canary again. A rollback to the record of the returned files serves
     // immediately.
-    started(&site, ODD, "odd", &probe(MANUAL, "mark = \"v3\"")).await;
-    marks_are(&site, "v3").await;
+    start_canary(&site, ODD, "odd", &probe(MANUAL, "mark = \"v3\"")).await;
+    assert_marks(&site, "v3").await;
     let (records, _) = site.plugins.history("odd");
-    let returned = records.iter().find(|it| it.outcome == Came::Returned).unwrap();
+    let returned = records
+        .iter()
+        .find(|it| it.outcome == AdmissionOutcome::Returned)
+        .unwrap();
     let change = site
         .plugins
         .rollback("odd", Some(returned.sequence), "grace")
         .await;
     assert!(matches!(change, Ok(Change::RolledBack { .. })), "{change:?}");
     assert_eq!(canary(&site, "odd"), None);
-    for task in CANARYS.iter().chain(&OTHERS) {
+    for task in CANARY_TASKS.iter().chain(&OTHER_TASKS) {
         assert_eq!(mark(&site, task).await, "v2", "{task}");
     }
     site.stop().await;
@@ -285,9 +300,9 @@ async fn calls_keep_their_version_after_a_restart_and_returned_files_are_ignored
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn changed_or_removed_files_end_the_canary() {
     let site = Site::with(&[(ODD, "odd", Some(&probe("", "mark = \"v1\"")))]).await;
-    started(&site, ODD, "odd", &probe(MANUAL, "mark = \"v2\"")).await;
-    started(&site, ODD, "odd", &probe(MANUAL, "mark = \"v3\"")).await;
-    marks_are(&site, "v3").await;
+    start_canary(&site, ODD, "odd", &probe(MANUAL, "mark = \"v2\"")).await;
+    start_canary(&site, ODD, "odd", &probe(MANUAL, "mark = \"v3\"")).await;
+    assert_marks(&site, "v3").await;
     // Refused files do not affect the canary.
     let refused = site
         .replace(
@@ -300,20 +315,20 @@ async fn changed_or_removed_files_end_the_canary() {
         matches!(&refused, Change::Refused { reason, .. } if reason.contains("`canary.percent` is 0; expected 1 to 99")),
         "{refused:?}"
     );
-    marks_are(&site, "v3").await;
+    assert_marks(&site, "v3").await;
     let other_world = format!("world = \"event-filter\"\n{MANUAL}\n");
-    let refused = site.replace("tests/odd-events", "odd", &other_world).await;
+    let refused = site.replace("tests/faulty-events", "odd", &other_world).await;
     assert!(
         matches!(&refused, Change::Refused { reason, .. } if reason.contains("its world differs")),
         "{refused:?}"
     );
-    marks_are(&site, "v3").await;
+    assert_marks(&site, "v3").await;
     let change = site.replace(ODD, "odd", &probe("", "mark = \"v4\"")).await;
     assert!(matches!(change, Change::Admitted { .. }), "{change:?}");
     assert_eq!(canary(&site, "odd"), None);
-    started(&site, ODD, "odd", &probe(MANUAL, "mark = \"v5\"")).await;
+    start_canary(&site, ODD, "odd", &probe(MANUAL, "mark = \"v5\"")).await;
     let change = site
-        .change(|| std::fs::remove_file(site.dir.path().join("odd.wasm")).unwrap())
+        .change_files(|| std::fs::remove_file(site.dir.path().join("odd.wasm")).unwrap())
         .await;
     assert!(matches!(change, Change::Removed { .. }), "{change:?}");
     assert!(site.plugins.list().iter().all(|it| it.name != "odd"));
@@ -352,8 +367,8 @@ async fn marks(views: &[View]) -> Vec<String> {
 async fn filter_in_a_chain_may_have_a_canary() {
     let (first, second) = (filter("", ""), filter("", "mark = \"v1\""));
     let installed = [
-        ("tests/odd-events", "first", Some(&*first)),
-        ("tests/odd-events", "second", Some(&*second)),
+        ("tests/faulty-events", "first", Some(&*first)),
+        ("tests/faulty-events", "second", Some(&*second)),
     ];
     let site = Site::with_config(&installed, |config| {
         config.bindings.filters = vec!["first".to_owned(), "second".to_owned()];
@@ -368,9 +383,9 @@ async fn filter_in_a_chain_may_have_a_canary() {
         };
         views.push(site.plugins.open_view(query).await.unwrap());
     }
-    started(
+    start_canary(
         &site,
-        "tests/odd-events",
+        "tests/faulty-events",
         "second",
         &filter(MANUAL, "mark = \"v2\""),
     )
@@ -385,10 +400,10 @@ async fn filter_in_a_chain_may_have_a_canary() {
         "rollout = \"canary\"\ncanary = { percent = 50 }",
         "fault = \"trap\"",
     );
-    started(&site, "tests/odd-events", "second", &trapping).await;
+    start_canary(&site, "tests/faulty-events", "second", &trapping).await;
     assert_eq!(marks(&views).await, ["v1", "v1"]);
-    assert!(matches!(next(&mut changes).await, Change::Canary { .. }));
-    let change = next(&mut changes).await;
+    assert!(matches!(next_change(&mut changes).await, Change::Canary { .. }));
+    let change = next_change(&mut changes).await;
     assert!(
         matches!(&change, Change::Returned { name, .. } if name == "second"),
         "{change:?}"
@@ -420,8 +435,8 @@ async fn canary_of_matcher_and_bootstrap_is_chosen_by_app_and_container() {
         extensions: vec![],
     });
     agent_set.update(agents.collect(), vec![]);
-    started(&site, "attributes", "attributes", &matcher(MANUAL)).await;
-    started(&site, "bootstrap", "bootstrap", &bootstrap(MANUAL)).await;
+    start_canary(&site, "attributes", "attributes", &matcher(MANUAL)).await;
+    start_canary(&site, "bootstrap", "bootstrap", &bootstrap(MANUAL)).await;
 
     let candidates = [1, 2].map(|agent| Candidate { agent, capacity: 1 });
     let on = |host: &str| Constraint::Field {
@@ -450,9 +465,9 @@ async fn canary_of_matcher_and_bootstrap_is_chosen_by_app_and_container() {
         assert_eq!(wrong, Ok(vec![]));
         assert_eq!(canary(&site, "attributes").unwrap().calls, calls);
     }
-    until("its calls to be compared", || {
-        let shown = canary(&site, "attributes").unwrap();
-        shown.compared + shown.dropped == 7
+    wait_until("its calls to be compared", || {
+        let rollout = canary(&site, "attributes").unwrap();
+        rollout.compared + rollout.dropped == 7
     })
     .await;
     assert_eq!(canary(&site, "attributes").unwrap().differences, 0);

@@ -3,13 +3,15 @@
 use std::time::Duration;
 
 use transom_plugin_host::{
-    Change, Outcome as Came,
+    AdmissionOutcome, Change,
     events::{Decision, Event, Query},
     probe::{Failure, Kind, Outcome, Reason},
 };
 
-use crate::canary::{CANARYS, MANUAL, ODD, OTHERS, canary, look, next, outcomes, probe, started};
-use crate::support::{Server, Site, request, until};
+use crate::canary::{
+    CANARY_TASKS, MANUAL, ODD, OTHER_TASKS, canary, next_change, outcomes, probe, probe_task, start_canary,
+};
+use crate::support::{Server, Site, request, wait_until};
 
 const AUTO: &str = "rollout = \"canary\"\ncanary = { percent = 50 }";
 
@@ -19,7 +21,7 @@ async fn odd_site() -> Site {
 
 /// Expects that the next change is the canary's return, and returns its reason.
 async fn returned(changes: &mut tokio::sync::broadcast::Receiver<Change>) -> String {
-    match next(changes).await {
+    match next_change(changes).await {
         Change::Returned { reason, .. } => reason,
         other => panic!("{other:?}"),
     }
@@ -28,10 +30,10 @@ async fn returned(changes: &mut tokio::sync::broadcast::Receiver<Change>) -> Str
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn trapping_canary_is_returned_and_no_attempt_is_lost() {
     let site = odd_site().await;
-    started(&site, ODD, "odd", &probe(AUTO, "attempt = { do = \"trap\" }")).await;
+    start_canary(&site, ODD, "odd", &probe(AUTO, "attempt = { do = \"trap\" }")).await;
     let mut changes = site.plugins.changes();
-    for task in CANARYS.iter().chain(&OTHERS) {
-        let found = look(&site, task).await;
+    for task in CANARY_TASKS.iter().chain(&OTHER_TASKS) {
+        let found = probe_task(&site, task).await;
         assert!(
             matches!(&found, Ok(Outcome::Custom(report)) if report.contains("v1")),
             "{task}: {found:?}"
@@ -51,7 +53,10 @@ async fn trapping_canary_is_returned_and_no_attempt_is_lost() {
         (10, 0, None),
         "the canary's faults do not count for the serving version"
     );
-    assert_eq!(outcomes(&site, "odd")[0], (Came::Returned, "canary".to_owned()));
+    assert_eq!(
+        outcomes(&site, "odd")[0],
+        (AdmissionOutcome::Returned, "canary".to_owned())
+    );
     let failed = site.metric("transom_plugins_canary_answers_total{plugin=\"odd\",result=\"failed\"}");
     assert!((1..=7).contains(&failed), "{failed}");
     assert_eq!(site.metric("transom_plugins_returns_total{plugin=\"odd\"}"), 1);
@@ -63,15 +68,15 @@ async fn trapping_canary_is_returned_and_no_attempt_is_lost() {
 async fn canary_may_have_as_many_faults_as_the_manifest_says() {
     let site = odd_site().await;
     let plan = "rollout = \"canary-manual\"\ncanary = { percent = 50, max-faults = 2 }";
-    started(&site, ODD, "odd", &probe(plan, "attempt = { do = \"trap\" }")).await;
+    start_canary(&site, ODD, "odd", &probe(plan, "attempt = { do = \"trap\" }")).await;
     let mut changes = site.plugins.changes();
     for _ in 0..2 {
-        assert!(look(&site, CANARYS[0]).await.is_ok());
+        assert!(probe_task(&site, CANARY_TASKS[0]).await.is_ok());
     }
-    let shown = canary(&site, "odd").unwrap();
-    assert_eq!((shown.faults, shown.calls), (2, 0));
+    let rollout = canary(&site, "odd").unwrap();
+    assert_eq!((rollout.faults, rollout.calls), (2, 0));
     assert!(changes.try_recv().is_err());
-    assert!(look(&site, CANARYS[0]).await.is_ok());
+    assert!(probe_task(&site, CANARY_TASKS[0]).await.is_ok());
     let reason = returned(&mut changes).await;
     assert!(reason.starts_with("3 faults, at most 2 are allowed"), "{reason}");
     site.stop().await;
@@ -82,10 +87,10 @@ async fn canary_may_have_as_many_faults_as_the_manifest_says() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn canary_that_never_finishes_is_returned() {
     let site = odd_site().await;
-    started(&site, ODD, "odd", &probe(AUTO, "attempt = { do = \"steps\" }")).await;
+    start_canary(&site, ODD, "odd", &probe(AUTO, "attempt = { do = \"steps\" }")).await;
     let mut changes = site.plugins.changes();
     let mut request = request(Some(&Server::closed().await));
-    request.task = CANARYS[0].to_owned();
+    request.task = CANARY_TASKS[0].to_owned();
     let found = site.plugins.probe(Kind::Named("odd".into()), request, None).await;
     assert!(
         matches!(&found, Err(Failure { reason: Reason::Plugin, message }) if message.contains("limits.steps")),
@@ -93,7 +98,7 @@ async fn canary_that_never_finishes_is_returned() {
     );
     let reason = returned(&mut changes).await;
     assert!(reason.contains("did not finish within 64 steps"), "{reason}");
-    assert!(look(&site, CANARYS[0]).await.is_ok());
+    assert!(probe_task(&site, CANARY_TASKS[0]).await.is_ok());
     site.stop().await;
 }
 
@@ -106,9 +111,9 @@ async fn hanging_canary_is_not_a_failure_of_the_task() {
         "world = \"check-probe\"\n{MANUAL}\n[limits]\nmemory = \"16MiB\"\ninstances = 1\ncpu = \"20s\"\nwall-clock = \"20s\"\n\
          [config]\nattempt = {{ do = \"loop\" }}\n"
     );
-    started(&site, ODD, "odd", &slow).await;
+    start_canary(&site, ODD, "odd", &slow).await;
     let mut request = request(None);
-    request.task = CANARYS[0].to_owned();
+    request.task = CANARY_TASKS[0].to_owned();
     request.timeout = Duration::from_millis(200);
     let began = std::time::Instant::now();
     let found = site.plugins.probe(Kind::Named("odd".into()), request, None).await;
@@ -119,7 +124,7 @@ async fn hanging_canary_is_not_a_failure_of_the_task() {
     // Its caller waits only a second longer than the timeout, and would then report a failure of
     // the task.
     assert!(began.elapsed() < Duration::from_secs(4), "{:?}", began.elapsed());
-    assert!(look(&site, OTHERS[0]).await.is_ok());
+    assert!(probe_task(&site, OTHER_TASKS[0]).await.is_ok());
     site.stop().await;
 }
 
@@ -130,12 +135,12 @@ async fn slower_canary_is_returned() {
                 canary = { percent = 50, min-calls = 30, compare-percent = 0, max-latency-ratio = 3, latency-floor = \"1us\" }";
     // Hundreds of log lines make an attempt slow, although the rate limit drops most of them.
     let slow = "attempt = { do = \"log\", lines = 400, bytes = 1000 }";
-    started(&site, ODD, "odd", &probe(plan, slow)).await;
+    start_canary(&site, ODD, "odd", &probe(plan, slow)).await;
     let mut changes = site.plugins.changes();
     let asking = async {
         loop {
-            assert!(look(&site, CANARYS[0]).await.is_ok());
-            assert!(look(&site, OTHERS[0]).await.is_ok());
+            assert!(probe_task(&site, CANARY_TASKS[0]).await.is_ok());
+            assert!(probe_task(&site, OTHER_TASKS[0]).await.is_ok());
         }
     };
     let reason = tokio::select! {
@@ -155,17 +160,17 @@ async fn canary_that_answers_differently_is_returned_if_so_configured() {
     let site = odd_site().await;
     let plan = "rollout = \"canary\"\n\
                 canary = { percent = 50, min-calls = 10, max-differences-percent = 20 }";
-    started(&site, ODD, "odd", &probe(plan, "mark = \"v2\"")).await;
+    start_canary(&site, ODD, "odd", &probe(plan, "mark = \"v2\"")).await;
     let mut changes = site.plugins.changes();
     for compared in 1..=2 {
-        assert!(look(&site, CANARYS[0]).await.is_ok());
-        until("it to be compared", || {
+        assert!(probe_task(&site, CANARY_TASKS[0]).await.is_ok());
+        wait_until("it to be compared", || {
             canary(&site, "odd").is_some_and(|it| it.compared == compared)
         })
         .await;
     }
     assert!(changes.try_recv().is_err(), "2 of 10 may differ");
-    assert!(look(&site, CANARYS[0]).await.is_ok());
+    assert!(probe_task(&site, CANARY_TASKS[0]).await.is_ok());
     assert_eq!(
         returned(&mut changes).await,
         "3 of 3 compared answers differ, at most 20 % may (canary.max-differences-percent)"
@@ -182,7 +187,7 @@ async fn subscribers_do_not_notice_a_failing_canary() {
              [config]\nfault = \"{fault}\"\n"
         )
     };
-    let installed = [("tests/odd-events", "odd-events", Some(&*filter("", "none")))];
+    let installed = [("tests/faulty-events", "faulty-events", Some(&*filter("", "none")))];
     let site = Site::with(&installed).await;
     // The key of this query has place 11 of 100, so that the canary answers it.
     let query = Query {
@@ -204,7 +209,13 @@ async fn subscribers_do_not_notice_a_failing_canary() {
         "short",
         "bad-json",
     ] {
-        started(&site, "tests/odd-events", "odd-events", &filter(AUTO, fault)).await;
+        start_canary(
+            &site,
+            "tests/faulty-events",
+            "faulty-events",
+            &filter(AUTO, fault),
+        )
+        .await;
         let mut changes = site.plugins.changes();
         let view = site.plugins.open_view(query.clone()).await.unwrap();
         assert_eq!(
@@ -215,7 +226,7 @@ async fn subscribers_do_not_notice_a_failing_canary() {
         let reason = returned(&mut changes).await;
         assert!(reason.contains("canary.max-faults"), "{fault}: {reason}");
     }
-    assert_eq!(site.status("odd-events").traps, 0);
+    assert_eq!(site.status("faulty-events").traps, 0);
     site.stop().await;
 }
 
@@ -225,24 +236,27 @@ async fn serving_version_that_fails_ends_the_canary() {
     let failing = "[probation]\nmax-faults = 1\n";
     let serving = format!("{}{failing}", probe("", "attempt = { do = \"trap\" }"));
     let site = Site::with(&[(ODD, "odd", Some(&serving))]).await;
-    started(&site, ODD, "odd", &probe(MANUAL, "mark = \"v2\"")).await;
+    start_canary(&site, ODD, "odd", &probe(MANUAL, "mark = \"v2\"")).await;
     let mut changes = site.plugins.changes();
     for _ in 0..2 {
-        assert!(look(&site, OTHERS[0]).await.is_err());
+        assert!(probe_task(&site, OTHER_TASKS[0]).await.is_err());
     }
-    let change = next(&mut changes).await;
+    let change = next_change(&mut changes).await;
     assert!(matches!(change, Change::Disabled { .. }), "{change:?}");
     assert_eq!(canary(&site, "odd"), None);
-    let found = look(&site, CANARYS[0]).await;
+    let found = probe_task(&site, CANARY_TASKS[0]).await;
     assert!(
         matches!(&found, Err(Failure { message, .. }) if message.contains("is disabled")),
         "{found:?}"
     );
     // An operator can roll back to the canary's record.
     let (records, _) = site.plugins.history("odd");
-    let canary = records.iter().find(|it| it.outcome == Came::Canary).unwrap();
+    let canary = records
+        .iter()
+        .find(|it| it.outcome == AdmissionOutcome::Canary)
+        .unwrap();
     let change = site.plugins.rollback("odd", Some(canary.sequence), "grace").await;
     assert!(matches!(change, Ok(Change::RolledBack { .. })), "{change:?}");
-    assert!(look(&site, CANARYS[0]).await.is_ok());
+    assert!(probe_task(&site, CANARY_TASKS[0]).await.is_ok());
     site.stop().await;
 }

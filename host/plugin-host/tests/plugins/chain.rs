@@ -38,8 +38,8 @@ async fn each_filter_receives_the_events_that_the_one_before_it_passes() {
     let first = filter("mark = \"first\"\ndrop = [\"a\"]");
     let second = filter("drop = [\"b\"]\ntrap_on = [\"a\"]");
     let installed = [
-        ("tests/odd-events", "first", Some(&*first)),
-        ("tests/odd-events", "second", Some(&*second)),
+        ("tests/faulty-events", "first", Some(&*first)),
+        ("tests/faulty-events", "second", Some(&*second)),
     ];
     let names = |names: &[&str]| names.iter().map(|name| (*name).to_owned()).collect();
     let site = Site::with_config(&installed, |config| {
@@ -54,7 +54,7 @@ async fn each_filter_receives_the_events_that_the_one_before_it_passes() {
 
     // One filter is replaced while the view is open. The other one is not affected.
     let manifest = filter("mark = \"second\"");
-    let change = site.replace("tests/odd-events", "second", &manifest).await;
+    let change = site.replace("tests/faulty-events", "second", &manifest).await;
     assert!(matches!(change, Change::Admitted { .. }), "{change:?}");
     let decisions = view.decide(&events).await.unwrap();
     let marked = |kind: &str| json!({"eventType": kind, "mark": "second"});
@@ -62,7 +62,7 @@ async fn each_filter_receives_the_events_that_the_one_before_it_passes() {
 
     // A refusal names the filter.
     let manifest = filter("fault = \"refuse\"");
-    site.replace("tests/odd-events", "second", &manifest).await;
+    site.replace("tests/faulty-events", "second", &manifest).await;
     let refused = site.plugins.open_view(Query::default()).await.unwrap_err();
     assert_eq!(
         refused,
@@ -74,7 +74,7 @@ async fn each_filter_receives_the_events_that_the_one_before_it_passes() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_chain_with_a_missing_plugin_fails() {
     let first = filter("");
-    let installed = [("tests/odd-events", "first", Some(&*first))];
+    let installed = [("tests/faulty-events", "first", Some(&*first))];
     let site = Site::with_config(&installed, |config| {
         config.bindings.filters = vec!["first".to_owned(), "absent".to_owned()];
         config.bindings.matchers = vec!["absent".to_owned()];

@@ -2,10 +2,10 @@
 
 use std::{fs, time::Duration};
 
-use transom_plugin_host::{Change, CommandError, CompileProcess, Compiler, Outcome as Came, State};
+use transom_plugin_host::{AdmissionOutcome, Change, CommandError, CompileProcess, Compiler, State};
 
 use crate::support::{
-    Site, TIMEOUT, compile_process, component, custom, put, slow_to_compile, stamped, until,
+    Site, TIMEOUT, compile_process, component, custom, slow_to_compile, stamped, wait_until, write_file,
 };
 
 /// Compiling this number of functions takes minutes on any machine.
@@ -25,9 +25,9 @@ fn report(mark: &str) -> transom_plugin_host::probe::Outcome {
 /// Installs a component that compiles slowly, and waits until its compilation is in progress.
 async fn begin_slow(site: &Site, name: &str) {
     let dir = site.dir.path();
-    put(dir, &format!("{name}.toml"), marked("slow", "report").as_bytes());
-    put(dir, &format!("{name}.wasm"), &slow_to_compile(FUNCTIONS));
-    until("the slow one to be compiled", || is_admitting(site, name)).await;
+    write_file(dir, &format!("{name}.toml"), marked("slow", "report").as_bytes());
+    write_file(dir, &format!("{name}.wasm"), &slow_to_compile(FUNCTIONS));
+    wait_until("the slow one to be compiled", || is_admitting(site, name)).await;
 }
 
 fn is_admitting(site: &Site, name: &str) -> bool {
@@ -39,13 +39,13 @@ fn is_admitting(site: &Site, name: &str) -> bool {
 async fn commands_and_probation_do_not_wait_for_a_compilation() {
     let first = marked("v1", "report");
     let site = Site::with(&[
-        ("tests/odd-probe", "ordered", Some(&first)),
-        ("tests/odd-probe", "failing", Some(&first)),
+        ("tests/faulty-probe", "ordered", Some(&first)),
+        ("tests/faulty-probe", "failing", Some(&first)),
     ])
     .await;
-    site.replace("tests/odd-probe", "ordered", &marked("v2", "report"))
+    site.replace("tests/faulty-probe", "ordered", &marked("v2", "report"))
         .await;
-    site.replace("tests/odd-probe", "failing", &marked("v2", "trap"))
+    site.replace("tests/faulty-probe", "failing", &marked("v2", "trap"))
         .await;
     begin_slow(&site, "slow").await;
     let slow = site.status("slow");
@@ -56,28 +56,28 @@ async fn commands_and_probation_do_not_wait_for_a_compilation() {
         .await
         .expect("the rollback does not wait for the compilation");
     assert!(matches!(change, Ok(Change::RolledBack { .. })), "{change:?}");
-    assert_eq!(site.look("ordered", "{}", None).await, Ok(report("v1")));
+    assert_eq!(site.probe("ordered", "{}", None).await, Ok(report("v1")));
     assert!(is_admitting(&site, "slow"), "the rollback waited for it");
 
     // A version on probation is rolled back without delay.
-    assert!(site.look("failing", "{}", None).await.is_err());
-    until("the version before to return", || {
-        site.plugins.history("failing").0[0].outcome == Came::RolledBack
+    assert!(site.probe("failing", "{}", None).await.is_err());
+    wait_until("the version before to return", || {
+        site.plugins.history("failing").0[0].outcome == AdmissionOutcome::RolledBack
     })
     .await;
-    assert_eq!(site.look("failing", "{}", None).await, Ok(report("v1")));
+    assert_eq!(site.probe("failing", "{}", None).await, Ok(report("v1")));
     assert!(is_admitting(&site, "slow"), "probation waited for it");
 
     // Other admissions and the removal of files are not delayed either.
-    put(site.dir.path(), "ordered.toml", marked("v3", "report").as_bytes());
-    until("the third version to be admitted", || {
-        site.plugins.history("ordered").0[0].outcome == Came::Admitted
+    write_file(site.dir.path(), "ordered.toml", marked("v3", "report").as_bytes());
+    wait_until("the third version to be admitted", || {
+        site.plugins.history("ordered").0[0].outcome == AdmissionOutcome::Admitted
     })
     .await;
-    assert_eq!(site.look("ordered", "{}", None).await, Ok(report("v3")));
+    assert_eq!(site.probe("ordered", "{}", None).await, Ok(report("v3")));
     fs::remove_file(site.dir.path().join("ordered.wasm")).unwrap();
     fs::remove_file(site.dir.path().join("ordered.toml")).unwrap();
-    until("it to be taken out of service", || {
+    wait_until("it to be taken out of service", || {
         site.plugins.list().iter().all(|it| it.name != "ordered")
     })
     .await;
@@ -91,9 +91,9 @@ async fn commands_and_probation_do_not_wait_for_a_compilation() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_promotion_does_not_wait_for_a_compilation() {
-    let site = Site::with(&[("tests/odd-probe", "beside", Some(&marked("v1", "report")))]).await;
+    let site = Site::with(&[("tests/faulty-probe", "beside", Some(&marked("v1", "report")))]).await;
     let manual = format!("rollout = \"shadow-manual\"\n{}", marked("v2", "report"));
-    let change = site.replace("tests/odd-probe", "beside", &manual).await;
+    let change = site.replace("tests/faulty-probe", "beside", &manual).await;
     assert!(matches!(change, Change::Shadowing { .. }), "{change:?}");
     begin_slow(&site, "slow").await;
     let change = site.plugins.promote("beside", "x").await;
@@ -104,7 +104,7 @@ async fn a_promotion_does_not_wait_for_a_compilation() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_compilation_that_takes_too_long_is_refused_with_the_limit() {
-    let site = Site::with(&[("tests/odd-probe", "odd", Some(&marked("v1", "report")))]).await;
+    let site = Site::with(&[("tests/faulty-probe", "odd", Some(&marked("v1", "report")))]).await;
     // `odd` was compiled without that limit before, and its compiled form is in the cache.
     let mark = "a compilation with a time limit";
     let limited = CompileProcess {
@@ -112,7 +112,7 @@ async fn a_compilation_that_takes_too_long_is_refused_with_the_limit() {
         ..compile_process()
     };
     let site = site
-        .again(
+        .restart(
             |_| (),
             |config| {
                 config.compile_timeout = Duration::from_secs(2);
@@ -121,7 +121,7 @@ async fn a_compilation_that_takes_too_long_is_refused_with_the_limit() {
         )
         .await;
     let change = site
-        .change(|| put(site.dir.path(), "odd.wasm", &slow_to_compile(FUNCTIONS)))
+        .change_files(|| write_file(site.dir.path(), "odd.wasm", &slow_to_compile(FUNCTIONS)))
         .await;
     let Change::Refused { reason, .. } = &change else {
         panic!("{change:?}")
@@ -132,9 +132,9 @@ async fn a_compilation_that_takes_too_long_is_refused_with_the_limit() {
     );
     let status = site.status("odd");
     assert_eq!((status.state, status.admitting), (State::Serving, None));
-    assert_eq!(site.look("odd", "{}", None).await, Ok(report("v1")));
+    assert_eq!(site.probe("odd", "{}", None).await, Ok(report("v1")));
     // The compilation does not continue in the background.
-    until("the process that compiled to end", || !is_running(mark)).await;
+    wait_until("the process that compiled to end", || !is_running(mark)).await;
     site.stop().await;
 }
 
@@ -158,29 +158,29 @@ async fn compilation_is_cancelled_by_killing_its_process() {
     };
     let site = Site::with_config(&[], |config| config.compiler = Compiler::Process(marked)).await;
     begin_slow(&site, "slow").await;
-    until("a process to compile", || is_running(mark)).await;
+    wait_until("a process to compile", || is_running(mark)).await;
     fs::remove_file(site.dir.path().join("slow.wasm")).unwrap();
     fs::remove_file(site.dir.path().join("slow.toml")).unwrap();
-    until("the process to end", || !is_running(mark)).await;
+    wait_until("the process to end", || !is_running(mark)).await;
     // The same happens when the host stops.
     begin_slow(&site, "slow").await;
-    until("a process to compile", || is_running(mark)).await;
+    wait_until("a process to compile", || is_running(mark)).await;
     site.stop().await;
-    until("the process to end", || !is_running(mark)).await;
+    wait_until("the process to end", || !is_running(mark)).await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn compilation_that_needs_too_much_memory_is_refused_with_the_limit() {
-    let site = Site::with(&[("tests/odd-probe", "odd", Some(&marked("v1", "report")))]).await;
+    let site = Site::with(&[("tests/faulty-probe", "odd", Some(&marked("v1", "report")))]).await;
     let small = CompileProcess {
         memory: 64 << 20,
         ..compile_process()
     };
     let site = site
-        .again(|_| (), |config| config.compiler = Compiler::Process(small))
+        .restart(|_| (), |config| config.compiler = Compiler::Process(small))
         .await;
     let change = site
-        .change(|| put(site.dir.path(), "odd.wasm", &slow_to_compile(FUNCTIONS)))
+        .change_files(|| write_file(site.dir.path(), "odd.wasm", &slow_to_compile(FUNCTIONS)))
         .await;
     let Change::Refused { reason, .. } = &change else {
         panic!("{change:?}")
@@ -189,7 +189,7 @@ async fn compilation_that_needs_too_much_memory_is_refused_with_the_limit() {
         reason.contains("more than 64 MiB (plugins.compile_memory_bytes)"),
         "{reason}"
     );
-    assert_eq!(site.look("odd", "{}", None).await, Ok(report("v1")));
+    assert_eq!(site.probe("odd", "{}", None).await, Ok(report("v1")));
     site.stop().await;
 }
 
@@ -208,7 +208,7 @@ async fn program_that_cannot_compile_is_reported() {
             ..compile_process()
         };
         let site = Site::with_config(
-            &[("tests/odd-probe", "odd", Some(&marked("v1", "report")))],
+            &[("tests/faulty-probe", "odd", Some(&marked("v1", "report")))],
             |config| config.compiler = Compiler::Process(other),
         )
         .await;
@@ -222,8 +222,8 @@ async fn program_that_cannot_compile_is_reported() {
 /// files cancel an admission in progress.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn newer_files_cancel_an_admission() {
-    let site = Site::with(&[("tests/odd-probe", "odd", Some(&marked("v1", "report")))]).await;
-    site.replace("tests/odd-probe", "odd", &marked("v2", "report"))
+    let site = Site::with(&[("tests/faulty-probe", "odd", Some(&marked("v1", "report")))]).await;
+    site.replace("tests/faulty-probe", "odd", &marked("v2", "report"))
         .await;
     begin_slow(&site, "odd").await;
     let change = site.plugins.rollback("odd", Some(1), "x").await;
@@ -234,20 +234,20 @@ async fn newer_files_cancel_an_admission() {
         [],
         "the files of the slow component stay ignored"
     );
-    assert_eq!(site.look("odd", "{}", None).await, Ok(report("v1")));
+    assert_eq!(site.probe("odd", "{}", None).await, Ok(report("v1")));
 
-    put(site.dir.path(), "odd.wasm", &slow_to_compile(FUNCTIONS + 1));
-    until("the other slow one to be compiled", || is_admitting(&site, "odd")).await;
+    write_file(site.dir.path(), "odd.wasm", &slow_to_compile(FUNCTIONS + 1));
+    wait_until("the other slow one to be compiled", || is_admitting(&site, "odd")).await;
     let change = site
-        .replace("tests/odd-probe", "odd", &marked("v3", "report"))
+        .replace("tests/faulty-probe", "odd", &marked("v3", "report"))
         .await;
     assert!(matches!(change, Change::Admitted { .. }), "{change:?}");
-    assert_eq!(site.look("odd", "{}", None).await, Ok(report("v3")));
+    assert_eq!(site.probe("odd", "{}", None).await, Ok(report("v3")));
 
-    put(site.dir.path(), "odd.wasm", &slow_to_compile(FUNCTIONS));
-    until("the slow one to be compiled again", || is_admitting(&site, "odd")).await;
+    write_file(site.dir.path(), "odd.wasm", &slow_to_compile(FUNCTIONS));
+    wait_until("the slow one to be compiled again", || is_admitting(&site, "odd")).await;
     let change = site
-        .change(|| fs::remove_file(site.dir.path().join("odd.wasm")).unwrap())
+        .change_files(|| fs::remove_file(site.dir.path().join("odd.wasm")).unwrap())
         .await;
     // The remaining manifest names no source.
     assert_eq!(change, Change::Removed { name: "odd".into() });
@@ -260,15 +260,15 @@ async fn newer_files_cancel_an_admission() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn rescan_waits_for_all_found_admissions() {
     let site = Site::with(&[]).await;
-    let original = fs::read(component("tests/odd-probe")).unwrap();
+    let original = fs::read(component("tests/faulty-probe")).unwrap();
     for number in 0..9 {
         let name = format!("many-{number}");
-        put(
+        write_file(
             site.dir.path(),
             &format!("{name}.toml"),
             marked(&name, "report").as_bytes(),
         );
-        put(
+        write_file(
             site.dir.path(),
             &format!("{name}.wasm"),
             &stamped(&original, number),
@@ -283,9 +283,9 @@ async fn rescan_waits_for_all_found_admissions() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn later_rollback_supersedes_an_earlier_one() {
-    let site = Site::with(&[("tests/odd-probe", "odd", Some(&marked("v1", "report")))]).await;
+    let site = Site::with(&[("tests/faulty-probe", "odd", Some(&marked("v1", "report")))]).await;
     for mark in ["v2", "v3"] {
-        site.replace("tests/odd-probe", "odd", &marked(mark, "report"))
+        site.replace("tests/faulty-probe", "odd", &marked(mark, "report"))
             .await;
     }
     let (first, second) = tokio::join!(
@@ -301,6 +301,6 @@ async fn later_rollback_supersedes_an_earlier_one() {
         "{first:?}"
     );
     assert!(matches!(second, Ok(Change::RolledBack { .. })), "{second:?}");
-    assert_eq!(site.look("odd", "{}", None).await, Ok(report("v2")));
+    assert_eq!(site.probe("odd", "{}", None).await, Ok(report("v2")));
     site.stop().await;
 }

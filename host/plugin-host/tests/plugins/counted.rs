@@ -2,7 +2,9 @@
 
 use transom_plugin_host::{Change, State};
 
-use crate::support::{Server, Site, Waiting, component, custom, logged, put, response, stamped, until};
+use crate::support::{
+    Server, Site, Waiting, component, custom, logged, response, stamped, wait_until, write_file,
+};
 
 const MANIFEST: &str = "world = \"check-probe\"\n[grants]\nnetwork = [\"task\"]\n[limits]\nmemory = \"16MiB\"\n\
                         cpu = \"300ms\"\nwall-clock = \"50s\"\nlog-lines = 1\n[probation]\nmax-faults = 1000\n";
@@ -17,7 +19,7 @@ fn label(site: &Site, name: &str) -> String {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn calls_of_a_version_are_counted_under_its_label() {
-    let site = Site::with(&[("tests/odd-probe", "counts", Some(MANIFEST))]).await;
+    let site = Site::with(&[("tests/faulty-probe", "counts", Some(MANIFEST))]).await;
     let version = label(&site, "counts");
     let labels = ["plugin=\"counts\"", version.as_str()];
     let server = Server::http(|_| async { response(200, "", "") }).await;
@@ -30,10 +32,10 @@ async fn calls_of_a_version_are_counted_under_its_label() {
         (r#"{"do":"connect","host":"192.0.2.1","port":1}"#, true),
         (r#"{"do":"log","lines":100,"bytes":10}"#, true),
     ] {
-        let found = site.look("counts", settings, at).await;
+        let found = site.probe("counts", settings, at).await;
         assert_eq!(found.is_ok(), answers, "{settings}: {found:?}");
     }
-    let found = site.look("counts", r#"{"do":"http","path":"/"}"#, at).await;
+    let found = site.probe("counts", r#"{"do":"http","path":"/"}"#, at).await;
     assert_eq!(found, Ok(custom(r#"{"status": 200, "bytes": 0}"#)));
 
     let count = |name: &str| site.sum(&format!("transom_plugins_{name}"), &labels);
@@ -79,12 +81,14 @@ async fn calls_of_a_version_are_counted_under_its_label() {
 /// Swaps leave neither series nor measurements of previous versions.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn series_are_removed_with_their_version() {
-    let site = Site::with(&[("tests/odd-probe", "swapped", Some(MANIFEST))]).await;
-    let original = std::fs::read(component("tests/odd-probe")).unwrap();
-    assert!(site.look("swapped", r#"{"do":"trap"}"#, None).await.is_err());
+    let site = Site::with(&[("tests/faulty-probe", "swapped", Some(MANIFEST))]).await;
+    let original = std::fs::read(component("tests/faulty-probe")).unwrap();
+    assert!(site.probe("swapped", r#"{"do":"trap"}"#, None).await.is_err());
     for stamp in 0..4 {
         let bytes = stamped(&original, stamp);
-        let change = site.change(|| put(site.dir.path(), "swapped.wasm", &bytes)).await;
+        let change = site
+            .change_files(|| write_file(site.dir.path(), "swapped.wasm", &bytes))
+            .await;
         assert!(matches!(change, Change::Admitted { .. }), "{change:?}");
         let status = site.status("swapped");
         assert_eq!(
@@ -93,14 +97,14 @@ async fn series_are_removed_with_their_version() {
             "this version has answered no call yet"
         );
         assert_eq!(status.last_trap, None);
-        assert!(site.look("swapped", "{}", None).await.is_ok());
+        assert!(site.probe("swapped", "{}", None).await.is_ok());
         let status = site.status("swapped");
         assert!(status.p50_micros.is_some() && status.cpu_p99_micros.is_some());
         assert!(status.queue_p99_micros.is_some() && status.memory_peak > 0);
     }
     let version = label(&site, "swapped");
     // The series of a previous version disappears when its task has ended.
-    until("the versions before to leave nothing behind", || {
+    wait_until("the versions before to leave nothing behind", || {
         let text = site.metrics();
         let mut lines = text
             .lines()
@@ -121,7 +125,7 @@ async fn series_are_removed_with_their_version() {
 
     std::fs::remove_file(site.dir.path().join("swapped.wasm")).unwrap();
     site.plugins.rescan().await;
-    until("what was taken away to leave nothing behind", || {
+    wait_until("what was taken away to leave nothing behind", || {
         !site.metrics().contains("plugin=\"swapped\"")
     })
     .await;
@@ -131,19 +135,19 @@ async fn series_are_removed_with_their_version() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn waiting_calls_are_counted() {
     let manifest = MANIFEST.replace("cpu = \"300ms\"", "cpu = \"2s\"\ninstances = 1");
-    let site = Site::with(&[("tests/odd-probe", "waits", Some(&manifest))]).await;
-    let looping = site.look("waits", r#"{"do":"loop"}"#, None);
+    let site = Site::with(&[("tests/faulty-probe", "waits", Some(&manifest))]).await;
+    let looping = site.probe("waits", r#"{"do":"loop"}"#, None);
     let waiting = async {
         // This call is queued behind the loop, which occupies the only instance.
-        until("the loop to run", || {
+        wait_until("the loop to run", || {
             let status = site.status("waits");
             (status.in_flight, status.instances, status.queue) == (1, 1, 0)
         })
         .await;
-        site.look("waits", "{}", None).await
+        site.probe("waits", "{}", None).await
     };
     let watching = async {
-        until("the other to wait", || {
+        wait_until("the other to wait", || {
             let status = site.status("waits");
             (status.in_flight, status.queue) == (2, 1)
         })
@@ -167,20 +171,21 @@ async fn waiting_calls_are_counted() {
 /// the new version.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn in_flight_attempts_are_counted_per_version() {
-    let site = Site::with(&[("tests/odd-probe", "flies", Some(MANIFEST))]).await;
+    let site = Site::with(&[("tests/faulty-probe", "flies", Some(MANIFEST))]).await;
     let old = label(&site, "flies");
     let (server, mut waiting) = Waiting::server().await;
-    let attempt = site.look("flies", r#"{"do":"http","path":"/"}"#, Some(&server.endpoint));
+    let attempt = site.probe("flies", r#"{"do":"http","path":"/"}"#, Some(&server.endpoint));
     let swap = async {
         waiting.arrived().await;
-        let bytes = stamped(&std::fs::read(component("tests/odd-probe")).unwrap(), 7);
-        site.change(|| put(site.dir.path(), "flies.wasm", &bytes)).await;
+        let bytes = stamped(&std::fs::read(component("tests/faulty-probe")).unwrap(), 7);
+        site.change_files(|| write_file(site.dir.path(), "flies.wasm", &bytes))
+            .await;
         let new = label(&site, "flies");
         assert_ne!(old, new);
         let status = site.status("flies");
         assert_eq!((status.in_flight, status.in_flight_now), (1, 0));
-        for (version, flying) in [(&old, 1), (&new, 0)] {
-            assert_eq!(site.sum("transom_plugins_in_flight", &[version]), flying);
+        for (version, in_flight) in [(&old, 1), (&new, 0)] {
+            assert_eq!(site.sum("transom_plugins_in_flight", &[version]), in_flight);
         }
         waiting.release();
     };

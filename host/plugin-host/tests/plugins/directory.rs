@@ -5,7 +5,7 @@ use std::os::unix::{fs::symlink, net::UnixListener};
 use nix::{sys::stat::Mode, unistd::mkfifo};
 use transom_plugin_host::{Change, State};
 
-use crate::support::{Site, component, custom, install, put};
+use crate::support::{Site, component, custom, install, write_file};
 
 const MANIFEST: &str = "world = \"check-probe\"\n[limits]\nmemory = \"16MiB\"\n[config]\nmark = \"v1\"\n";
 
@@ -29,23 +29,23 @@ async fn invalid_names_are_refused_and_shown_escaped() {
         (&"x".repeat(65), &"x".repeat(65)),
     ];
     for (name, _) in names {
-        install(site.dir.path(), "tests/odd-probe", name, Some(MANIFEST));
+        install(site.dir.path(), "tests/faulty-probe", name, Some(MANIFEST));
     }
     install(
         site.dir.path(),
-        "tests/odd-probe",
+        "tests/faulty-probe",
         "A.good_1-name",
         Some(MANIFEST),
     );
     let changes = site.plugins.rescan().await;
-    for (_, shown) in names {
-        let reason = refusal(&site, shown);
+    for (_, escaped_name) in names {
+        let reason = refusal(&site, escaped_name);
         assert!(
             reason.contains("invalid plugin name: expected 1 to 64"),
             "{reason}"
         );
-        let refused = |it: &Change| matches!(it, Change::Refused { name, .. } if name == shown);
-        assert!(changes.iter().any(refused), "{shown}: {changes:?}");
+        let refused = |it: &Change| matches!(it, Change::Refused { name, .. } if name == escaped_name);
+        assert!(changes.iter().any(refused), "{escaped_name}: {changes:?}");
     }
     assert_eq!(site.status("A.good_1-name").state, State::Serving);
     assert_eq!(site.plugins.rescan().await, [], "a refusal is published once");
@@ -71,7 +71,7 @@ async fn links_within_the_directory_are_followed() {
     let version = |number: &str, mark: &str| {
         let place = dir.join(format!("..{number}"));
         std::fs::create_dir(&place).unwrap();
-        std::fs::copy(component("tests/odd-probe"), place.join("odd.wasm")).unwrap();
+        std::fs::copy(component("tests/faulty-probe"), place.join("odd.wasm")).unwrap();
         std::fs::write(place.join("odd.toml"), MANIFEST.replace("v1", mark)).unwrap();
         symlink(format!("..{number}"), dir.join("..new")).unwrap();
         std::fs::rename(dir.join("..new"), dir.join("..data")).unwrap();
@@ -82,22 +82,22 @@ async fn links_within_the_directory_are_followed() {
     }
     site.plugins.rescan().await;
     let report = |mark: &str| Ok(custom(&format!(r#"{{"mark": "{mark}", "attempt": 1}}"#)));
-    assert_eq!(site.look("odd", "{}", None).await, report("v1"));
+    assert_eq!(site.probe("odd", "{}", None).await, report("v1"));
     version("2", "v2");
     site.plugins.rescan().await;
-    assert_eq!(site.look("odd", "{}", None).await, report("v2"));
+    assert_eq!(site.probe("odd", "{}", None).await, report("v2"));
     site.stop().await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn special_files_are_refused_with_their_type() {
     let elsewhere = tempfile::tempdir().unwrap();
-    install(elsewhere.path(), "tests/odd-probe", "odd", Some(MANIFEST));
-    let site = Site::with(&[("tests/odd-probe", "good", Some(MANIFEST))]).await;
+    install(elsewhere.path(), "tests/faulty-probe", "odd", Some(MANIFEST));
+    let site = Site::with(&[("tests/faulty-probe", "good", Some(MANIFEST))]).await;
     let at = |name: &str| site.dir.path().join(name);
     let manifests = ["away", "nowhere", "pipe", "socket", "device", "looped"];
     for name in manifests {
-        put(site.dir.path(), &format!("{name}.toml"), MANIFEST.as_bytes());
+        write_file(site.dir.path(), &format!("{name}.toml"), MANIFEST.as_bytes());
     }
     symlink(elsewhere.path().join("odd.wasm"), at("away.wasm")).unwrap();
     symlink("missing", at("nowhere.wasm")).unwrap();
@@ -106,7 +106,7 @@ async fn special_files_are_refused_with_their_type() {
     let _socket = UnixListener::bind(at("socket.wasm")).unwrap();
     symlink("/dev/zero", at("device.wasm")).unwrap();
     // The component is valid, but the manifest is a link to a file outside the directory.
-    std::fs::copy(component("tests/odd-probe"), at("granted.wasm")).unwrap();
+    std::fs::copy(component("tests/faulty-probe"), at("granted.wasm")).unwrap();
     symlink(elsewhere.path().join("odd.toml"), at("granted.toml")).unwrap();
     std::fs::create_dir(at("folder.wasm")).unwrap();
     site.plugins.rescan().await;

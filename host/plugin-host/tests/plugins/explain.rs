@@ -11,10 +11,10 @@ use transom_plugin_host::{
 };
 
 use crate::{
-    canary::{CANARYS, MANUAL, OTHERS, probe, started},
+    canary::{CANARY_TASKS, MANUAL, OTHER_TASKS, probe, start_canary},
     chain::agent,
     recording::record,
-    support::{Server, Site, request, response, until},
+    support::{Server, Site, request, response, wait_until},
 };
 
 fn filter(config: &str) -> String {
@@ -35,8 +35,8 @@ fn event(sequence: u64, kind: &str, body: &Value) -> Event {
 async fn filters(first: &str, second: &str) -> Site {
     let (first, second) = (filter(first), filter(second));
     let installed = [
-        ("tests/odd-events", "first", Some(&*first)),
-        ("tests/odd-events", "second", Some(&*second)),
+        ("tests/faulty-events", "first", Some(&*first)),
+        ("tests/faulty-events", "second", Some(&*second)),
     ];
     Site::with_config(&installed, |config| {
         record(config);
@@ -152,14 +152,14 @@ async fn refused_query_and_failing_filter_are_the_explanation() {
     let events: Vec<Event> = (1..=20).map(|at| event(at, "a", &json!({}))).collect();
 
     // The filter fails on every event, so that it is no longer called after a few events.
-    site.replace("tests/odd-events", "second", &filter("fault = \"trap\""))
+    site.replace("tests/faulty-events", "second", &filter("fault = \"trap\""))
         .await;
     let explanation = explain(&site, &events).await;
     let failure = explanation.failure.clone().unwrap();
     assert_eq!(failure.plugin.as_deref(), Some("second"));
     assert!((1..20).contains(&explanation.failed), "{explanation:?}");
 
-    site.replace("tests/odd-events", "second", &filter("fault = \"trap-open\""))
+    site.replace("tests/faulty-events", "second", &filter("fault = \"trap-open\""))
         .await;
     let explanation = explain(&site, &events).await;
     assert!(explanation.failure.unwrap().message.contains("trapped"));
@@ -173,7 +173,7 @@ async fn disabled_filter_is_the_explanation() {
     let site = filters("", "fault = \"trap-open\"").await;
     let opened = site.plugins.open_view(Query::default()).await;
     assert!(opened.is_err(), "{opened:?}");
-    until("second is disabled", || {
+    wait_until("second is disabled", || {
         site.status("second").disabled_reason.is_some()
     })
     .await;
@@ -266,7 +266,7 @@ async fn probes(grants: &str) -> Site {
         "world = \"check-probe\"\n[grants]\n{grants}\n[limits]\nmemory = \"16MiB\"\n[probation]\nmax-faults = 0\n"
     );
     let installed = [
-        ("tests/odd-probe", "odd", Some(&*manifest)),
+        ("tests/faulty-probe", "odd", Some(&*manifest)),
         ("check-http", "check-http", None),
     ];
     Site::with_config(&installed, record).await
@@ -277,24 +277,24 @@ async fn attempt_is_shown_step_by_step_and_not_counted() {
     let site = probes("network = [\"task\"]").await;
     let before = counts(&site, "odd");
     let server = Server::http(|_| async { response(503, "Set-Cookie: a\r\n", "no") }).await;
-    let shown = site
+    let transcript = site
         .plugins
         .explain_probe(&Kind::Http, request(Some(&server.endpoint)), None)
         .await;
-    assert_eq!(shown.result, Ok(Outcome::Http(503)));
+    assert_eq!(transcript.result, Ok(Outcome::Http(503)));
     assert_eq!(
-        (&shown.outcome, shown.runs, shown.omitted_steps),
+        (&transcript.outcome, transcript.runs, transcript.omitted_steps),
         (&Some(json!({"http": 503})), 1, 0)
     );
-    let step = &shown.steps[0];
+    let step = &transcript.steps[0];
     assert_eq!(
         (&step.step["http"]["method"], &step.step["http"]["path"]),
         (&json!("GET"), &json!("/"))
     );
     assert_eq!(step.answer["http"]["status"], 503, "{step:?}");
     assert!(
-        shown.cpu_micros > 0 && shown.took_micros >= step.at_micros + step.took_micros,
-        "{shown:?}"
+        transcript.cpu_micros > 0 && transcript.took_micros >= step.at_micros + step.took_micros,
+        "{transcript:?}"
     );
 
     // Credentials in headers are masked, and a denial has a reason.
@@ -304,30 +304,30 @@ async fn attempt_is_shown_step_by_step_and_not_counted() {
         request.settings = settings.to_owned();
         site.plugins.explain_probe(&kind, request, None).await
     };
-    let shown =
+    let transcript =
         explain(r#"{"do": "http", "path": "/", "headers": [["Authorization", "Basic hunter2"]]}"#).await;
     assert_eq!(
-        shown.steps[0].step["http"]["headers"],
+        transcript.steps[0].step["http"]["headers"],
         json!([["Authorization", "********"]])
     );
-    let shown = explain(r#"{"do": "connect", "host": "10.0.0.1", "port": 1}"#).await;
-    assert_eq!(shown.steps[0].answer, json!({"error": "denied"}));
-    let denied = shown.steps[0].denied.as_deref().unwrap();
+    let transcript = explain(r#"{"do": "connect", "host": "10.0.0.1", "port": 1}"#).await;
+    assert_eq!(transcript.steps[0].answer, json!({"error": "denied"}));
+    let denied = transcript.steps[0].denied.as_deref().unwrap();
     assert!(denied.contains("10.0.0.1:1"), "{denied}");
-    let shown = explain(r#"{"do": "run", "command": "true"}"#).await;
+    let transcript = explain(r#"{"do": "run", "command": "true"}"#).await;
     assert!(
-        shown.steps[0]
+        transcript.steps[0]
             .denied
             .as_deref()
             .unwrap()
             .contains("grants.command"),
-        "{shown:?}"
+        "{transcript:?}"
     );
 
     // The plugin's limits apply, and the fault is reported as the failure.
-    let shown = explain(r#"{"do": "steps"}"#).await;
-    assert_eq!(shown.steps.len(), 64);
-    let failure = shown.failure.unwrap();
+    let transcript = explain(r#"{"do": "steps"}"#).await;
+    assert_eq!(transcript.steps.len(), 64);
+    let failure = transcript.failure.unwrap();
     assert!(failure.message.contains("limits.steps"), "{failure:?}");
     for (settings, part) in [
         (r#"{"do": "trap"}"#, "trapped"),
@@ -340,7 +340,7 @@ async fn attempt_is_shown_step_by_step_and_not_counted() {
 
     // With `max-faults = 0` each of these faults would have disabled the plugin in service.
     assert_eq!(counts(&site, "odd"), before);
-    let found = site.look("odd", "{}", None).await;
+    let found = site.probe("odd", "{}", None).await;
     assert!(found.is_ok(), "{found:?}");
     assert_eq!(
         recorded(&site, "odd").await,
@@ -349,20 +349,24 @@ async fn attempt_is_shown_step_by_step_and_not_counted() {
     );
 
     let absent = Kind::Named("absent".to_owned());
-    let shown = site.plugins.explain_probe(&absent, request(None), None).await;
+    let transcript = site.plugins.explain_probe(&absent, request(None), None).await;
     assert_eq!(
-        (shown.plugin.as_str(), &shown.version, shown.steps.len()),
+        (
+            transcript.plugin.as_str(),
+            &transcript.version,
+            transcript.steps.len()
+        ),
         ("absent", &None, 0)
     );
-    assert!(shown.failure.unwrap().message.contains("absent"));
+    assert!(transcript.failure.unwrap().message.contains("absent"));
     site.stop().await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn explanation_has_the_answers_of_the_canary_and_of_the_serving_version() {
-    let source = "tests/odd-probe";
+    let source = "tests/faulty-probe";
     let site = Site::with(&[(source, "odd", Some(&probe("", "mark = \"v1\"")))]).await;
-    started(&site, source, "odd", &probe(MANUAL, "mark = \"v2\"")).await;
+    start_canary(&site, source, "odd", &probe(MANUAL, "mark = \"v2\"")).await;
     let explain = async |task: &str| {
         let mut request = request(None);
         request.task = task.to_owned();
@@ -371,41 +375,41 @@ async fn explanation_has_the_answers_of_the_canary_and_of_the_serving_version() 
     };
     let mark = |outcome: &Option<Value>| outcome.as_ref().unwrap()["custom"]["mark"].clone();
     let before = counts(&site, "odd");
-    let shown = explain(CANARYS[0]).await;
-    let canary = shown.canary.unwrap();
+    let transcript = explain(CANARY_TASKS[0]).await;
+    let canary = transcript.canary.unwrap();
     assert_eq!(
-        (mark(&shown.outcome), mark(&canary.answer.outcome)),
+        (mark(&transcript.outcome), mark(&canary.answer.outcome)),
         (json!("v1"), json!("v2"))
     );
     assert_eq!(canary.versions[0].plugin, "odd");
-    assert_eq!(explain(OTHERS[0]).await.canary, None);
+    assert_eq!(explain(OTHER_TASKS[0]).await.canary, None);
     assert_eq!(counts(&site, "odd"), before);
     site.stop().await;
 }
 
 /// A canary with nearly all calls. Its share includes the app `/web` and the default query.
-const MOST: &str = "rollout = \"canary-manual\"\ncanary = { percent = 99 }\n";
+const CANARY_99_PERCENT: &str = "rollout = \"canary-manual\"\ncanary = { percent = 99 }\n";
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn explanations_of_events_and_agents_include_the_canary() {
     let odd = filter("mark = \"v1\"");
     let installed = [
-        ("tests/odd-events", "first", Some(&*odd)),
+        ("tests/faulty-events", "first", Some(&*odd)),
         ("attributes", "attributes", None),
     ];
     let site = Site::with_config(&installed, |config| {
         config.bindings.filters = vec!["first".to_owned()];
     })
     .await;
-    let next = filter("mark = \"v1\"\ndrop = [\"a\"]").replacen('\n', &format!("\n{MOST}"), 1);
-    started(&site, "tests/odd-events", "first", &next).await;
+    let next = filter("mark = \"v1\"\ndrop = [\"a\"]").replacen('\n', &format!("\n{CANARY_99_PERCENT}"), 1);
+    start_canary(&site, "tests/faulty-events", "first", &next).await;
     let explanation = explain(&site, &[event(1, "a", &json!({})), event(2, "b", &json!({}))]).await;
     let canary = explanation.canary.unwrap();
     assert_eq!((explanation.events, explanation.dropped), (2, 0));
     assert_eq!((canary.answer.events, canary.answer.dropped), (2, 1));
 
-    let manifest = format!("world = \"attribute-matcher\"\n{MOST}");
-    started(&site, "attributes", "attributes", &manifest).await;
+    let manifest = format!("world = \"attribute-matcher\"\n{CANARY_99_PERCENT}");
+    start_canary(&site, "attributes", "attributes", &manifest).await;
     let mut agents = site.plugins.agent_set(None);
     agents.update(vec![agent(1, "a")], vec![]);
     let explanation = agents.explain(task(&[])).await;

@@ -16,8 +16,8 @@ use transom_plugin_host::{
 };
 
 use crate::support::{
-    Server, Site, TIMEOUT, component, custom, logged, put, request, response, section, sections_of,
-    with_sections,
+    Server, Site, TIMEOUT, component, custom, logged, request, response, section, sections_of, with_sections,
+    write_file,
 };
 
 fn manifest(limits: &str) -> String {
@@ -29,7 +29,7 @@ fn manifest(limits: &str) -> String {
 
 async fn odd(limits: &str) -> Site {
     Site::with(&[
-        ("tests/odd-probe", "odd", Some(&manifest(limits))),
+        ("tests/faulty-probe", "odd", Some(&manifest(limits))),
         ("check-tcp", "check-tcp", None),
     ])
     .await
@@ -42,7 +42,7 @@ struct Spinning {
 }
 
 impl Spinning {
-    fn everywhere() -> Spinning {
+    fn on_all_cores() -> Spinning {
         let stop = Arc::new(AtomicBool::new(false));
         let cores = std::thread::available_parallelism().map_or(2, std::num::NonZero::get);
         let threads = (0..cores).map(|_| {
@@ -65,13 +65,13 @@ impl Drop for Spinning {
     }
 }
 
-/// Makes at least `times` calls of another plugin, which all succeed, until `enough` is true.
-async fn others_answer(site: &Site, times: u32, enough: impl Fn() -> bool) {
+/// Makes at least `times` calls of another plugin, which all succeed, until `is_done` is true.
+async fn others_answer(site: &Site, times: u32, is_done: impl Fn() -> bool) {
     let server = Server::new(|_| async {}).await;
     let mut answered = 0;
-    while answered < times || !enough() {
-        let asked = request(Some(&server.endpoint));
-        let found = site.plugins.probe(Kind::Tcp, asked, None).await;
+    while answered < times || !is_done() {
+        let probe_request = request(Some(&server.endpoint));
+        let found = site.plugins.probe(Kind::Tcp, probe_request, None).await;
         assert_eq!(found, Ok(Outcome::Tcp(true)));
         answered += 1;
     }
@@ -83,7 +83,7 @@ async fn other_plugins_are_not_affected(site: &Site, settings: &str, what: &str)
     let ended = AtomicU32::new(0);
     let hostile = async {
         loop {
-            let found = site.look("odd", settings, None).await;
+            let found = site.probe("odd", settings, None).await;
             let failure = found.expect_err(settings);
             assert_eq!(failure.reason, Reason::Plugin, "{settings}: {failure}");
             assert!(failure.message.contains(what), "{settings}: {failure}");
@@ -129,7 +129,7 @@ async fn other_plugins_answer_during_every_attack() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_spinning_guest_is_stopped_while_every_core_is_busy() {
     let site = odd("cpu = \"100ms\"").await;
-    let spinning = Spinning::everywhere();
+    let spinning = Spinning::on_all_cores();
     other_plugins_are_not_affected(&site, r#"{"do":"loop"}"#, "limits.cpu").await;
     drop(spinning);
     site.stop().await;
@@ -144,7 +144,7 @@ async fn waiting_for_io_uses_no_cpu_budget() {
     })
     .await;
     let at = Some(&server.endpoint);
-    let found = site.look("odd", r#"{"do":"http","path":"/"}"#, at).await;
+    let found = site.probe("odd", r#"{"do":"http","path":"/"}"#, at).await;
     assert_eq!(found, Ok(custom(r#"{"status": 200, "bytes": 0}"#)));
     let used = site.status("odd").cpu_p99_micros.unwrap();
     assert!(used <= 65_536, "{used}");
@@ -155,11 +155,11 @@ async fn waiting_for_io_uses_no_cpu_budget() {
 async fn guest_text_stays_on_one_line() {
     let filter = "world = \"event-filter\"\n[limits]\nmemory = \"16MiB\"\n";
     let site = Site::with(&[
-        ("tests/odd-probe", "odd", Some(&manifest(""))),
-        ("tests/odd-events", "odd-events", Some(filter)),
+        ("tests/faulty-probe", "odd", Some(&manifest(""))),
+        ("tests/faulty-events", "faulty-events", Some(filter)),
     ])
     .await;
-    let failure = site.look("odd", r#"{"do":"forge"}"#, None).await.unwrap_err();
+    let failure = site.probe("odd", r#"{"do":"forge"}"#, None).await.unwrap_err();
     assert_eq!(failure.reason, Reason::Unreachable);
     let query = Query {
         expression: Some("forge".into()),
@@ -180,11 +180,11 @@ async fn guest_text_stays_on_one_line() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn oversized_result_fails_the_check_and_is_no_fault() {
     let manifest = "world = \"check-probe\"\n[limits]\nmemory = \"64MiB\"\noutput = \"16MiB\"\ncpu = \"5s\"\nwall-clock = \"50s\"\n";
-    let site = Site::with(&[("tests/odd-probe", "odd", Some(manifest))]).await;
+    let site = Site::with(&[("tests/faulty-probe", "odd", Some(manifest))]).await;
     // `{"output": "xxx"}` is 14 bytes longer than the requested text.
     for (bytes, fits) in [(4096 - 14, true), (4096 - 13, false), (8 << 20, false)] {
         let found = site
-            .look("odd", &format!(r#"{{"do":"output","bytes":{bytes}}}"#), None)
+            .probe("odd", &format!(r#"{{"do":"output","bytes":{bytes}}}"#), None)
             .await;
         if fits {
             assert_eq!(found.map(|_| ()), Ok(()), "{bytes}");
@@ -198,32 +198,35 @@ async fn oversized_result_fails_the_check_and_is_no_fault() {
     }
     let status = site.status("odd");
     assert_eq!((status.traps, status.timeouts), (0, 0), "{status:?}");
-    assert_eq!(site.ended("odd", "error"), 2);
+    assert_eq!(site.calls_with_outcome("odd", "error"), 2);
     site.stop().await;
 }
 
 /// Returns the component with another summary of the same length.
 fn with_summary(summary: &str) -> Vec<u8> {
-    let mut bytes = std::fs::read(component("tests/odd-probe")).unwrap();
-    let own = b"misbehaves on demand";
-    assert_eq!(summary.len(), own.len());
-    let at = (0..bytes.len()).find(|at| bytes[*at..].starts_with(own)).unwrap();
-    bytes[at..at + own.len()].copy_from_slice(summary.as_bytes());
+    let mut bytes = std::fs::read(component("tests/faulty-probe")).unwrap();
+    let original_summary = b"misbehaves on demand";
+    assert_eq!(summary.len(), original_summary.len());
+    let at = (0..bytes.len())
+        .find(|at| bytes[*at..].starts_with(original_summary))
+        .unwrap();
+    bytes[at..at + original_summary.len()].copy_from_slice(summary.as_bytes());
     bytes
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn guest_text_cannot_control_a_terminal() {
-    let site = Site::with(&[("tests/odd-probe", "drives", Some(&manifest("")))]).await;
+    let site = Site::with(&[("tests/faulty-probe", "drives", Some(&manifest("")))]).await;
     let bytes = with_summary("\u{202e}\u{2066}\u{1b}]0;x\u{7}\u{9b}2J...\u{7f}");
-    site.change(|| put(site.dir.path(), "drives.wasm", &bytes)).await;
+    site.change_files(|| write_file(site.dir.path(), "drives.wasm", &bytes))
+        .await;
     let summary = site.status("drives").summary.unwrap();
     assert_eq!(summary, "\\u{202e}\\u{2066}\\u{1b}]0;x\\u{7}\\u{9b}2J...\\u{7f}");
 
     let settings = r#"{"do":"say","text":"drives\u202e a\u001b[31m\n2026 INFO all is well\u2069"}"#;
-    assert!(site.look("drives", settings, None).await.is_ok());
-    let said = ["drives\\u{202e} a\\u{1b}[31m 2026 INFO all is well\\u{2069}"];
-    assert!(logged(&said), "the escaped line is missing from the log");
+    assert!(site.probe("drives", settings, None).await.is_ok());
+    let expected = ["drives\\u{202e} a\\u{1b}[31m 2026 INFO all is well\\u{2069}"];
+    assert!(logged(&expected), "the escaped line is missing from the log");
     site.stop().await;
 }
 
@@ -231,16 +234,19 @@ async fn guest_text_cannot_control_a_terminal() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn guest_cannot_make_the_host_allocate() {
     let manifest = manifest("");
-    let site = Site::with(&[("tests/worldly", "worldly", Some(&manifest))]).await;
+    let site = Site::with(&[("tests/wasi-everything", "wasi-everything", Some(&manifest))]).await;
     for count in [u64::MAX, 1 << 40] {
         let settings = format!(r#"{{"use":"bytes","count":{count}}}"#);
-        let failure = site.look("worldly", &settings, None).await.unwrap_err();
+        let failure = site.probe("wasi-everything", &settings, None).await.unwrap_err();
         assert!(
-            failure.message.contains("`worldly` trapped") && failure.message.contains("exceeds limit"),
+            failure.message.contains("`wasi-everything` trapped")
+                && failure.message.contains("exceeds limit"),
             "{failure}"
         );
     }
-    let found = site.look("worldly", r#"{"use":"bytes","count":100}"#, None).await;
+    let found = site
+        .probe("wasi-everything", r#"{"use":"bytes","count":100}"#, None)
+        .await;
     assert_eq!(found, Ok(custom(r#"{"bytes":100}"#)));
     site.stop().await;
 }
@@ -266,7 +272,7 @@ fn with_table_bomb() -> Vec<u8> {
         section(10, &[&[1, endless.len() as u8][..], &endless].concat()),
     ]
     .concat();
-    let probe = std::fs::read(component("tests/odd-probe")).unwrap();
+    let probe = std::fs::read(component("tests/faulty-probe")).unwrap();
     let number = u8::try_from(sections_of(&probe, 1)).unwrap();
     with_sections(&probe, &[section(1, &module), section(2, &[1, 0, number, 0])])
 }
@@ -274,10 +280,10 @@ fn with_table_bomb() -> Vec<u8> {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn component_with_an_oversized_table_is_refused() {
     let site = odd("table = 5000").await;
-    let bomb = with_table_bomb();
-    let armed = site.change(|| put(site.dir.path(), "odd.wasm", &bomb));
+    let oversized = with_table_bomb();
+    let replacement = site.change_files(|| write_file(site.dir.path(), "odd.wasm", &oversized));
     let others = others_answer(&site, 10, || true);
-    let (change, ()) = tokio::join!(armed, others);
+    let (change, ()) = tokio::join!(replacement, others);
     let Change::Refused { reason, .. } = &change else {
         panic!("{change:?}")
     };
@@ -287,7 +293,7 @@ async fn component_with_an_oversized_table_is_refused() {
         "{reason}"
     );
     assert!(
-        site.look("odd", "{}", None).await.is_ok(),
+        site.probe("odd", "{}", None).await.is_ok(),
         "the previous version still serves"
     );
     site.stop().await;

@@ -8,7 +8,7 @@ use transom_plugin_host::{Change, FetchStatus, Registries, State};
 
 use crate::{
     sources::{CONFIG, LAYER, manifest, refused, serving, sha256, site, variant},
-    support::{Server, Site, TIMEOUT, put, read_head},
+    support::{Server, Site, TIMEOUT, read_head, write_file},
 };
 
 /// A registry refers to a token server. The password is only sent there if the settings name that
@@ -16,18 +16,19 @@ use crate::{
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn password_is_not_sent_to_an_unnamed_token_server() {
     let (image, blob) = small_image();
-    let (told, mut at_tokens) = mpsc::unbounded_channel();
+    let (sender, mut token_requests) = mpsc::unbounded_channel();
     let tokens = Server::new(move |mut stream: TcpStream| {
-        let told = told.clone();
+        let sender = sender.clone();
         async move {
-            let _ = told.send(read_head(&mut stream).await.to_lowercase());
+            let _ = sender.send(read_head(&mut stream).await.to_lowercase());
             let answer = crate::support::response(200, "", r#"{"token": "sesame"}"#);
             let _ = stream.write_all(answer.as_bytes()).await;
         }
     })
     .await;
-    let maker = format!("127.0.0.1:{}", tokens.endpoint.port);
-    let realm = format!("WWW-Authenticate: Bearer realm=\"http://{maker}/token\",service=\"s\"\r\n");
+    let token_authority = format!("127.0.0.1:{}", tokens.endpoint.port);
+    let realm =
+        format!("WWW-Authenticate: Bearer realm=\"http://{token_authority}/token\",service=\"s\"\r\n");
     let server = Server::new(move |mut stream: TcpStream| {
         let (realm, image, blob) = (realm.clone(), image.clone(), blob.clone());
         async move {
@@ -60,31 +61,31 @@ async fn password_is_not_sent_to_an_unnamed_token_server() {
         ..Registries::default()
     };
     for (settings, expected) in [
-        (settings(Some(None), &[&address, &maker]), "auth_server"),
+        (settings(Some(None), &[&address, &token_authority]), "auth_server"),
         (
-            settings(Some(Some("auth.example")), &[&address, &maker]),
+            settings(Some(Some("auth.example")), &[&address, &token_authority]),
             "auth_server",
         ),
-        (settings(Some(Some(&maker)), &[&address]), "has no TLS"),
+        (settings(Some(Some(&token_authority)), &[&address]), "has no TLS"),
     ] {
         let site = site(&text, settings).await;
         let why = refused(&site).await;
-        assert!(why.contains(expected) && why.contains(&maker), "{why}");
+        assert!(why.contains(expected) && why.contains(&token_authority), "{why}");
         assert!(
-            at_tokens.try_recv().is_err(),
+            token_requests.try_recv().is_err(),
             "no request reaches the token server"
         );
         site.stop().await;
     }
-    for (login, says) in [(Some(Some(maker.as_str())), true), (None, false)] {
-        let site = site(&text, settings(login, &[&address, &maker])).await;
+    for (login, has_password) in [(Some(Some(token_authority.as_str())), true), (None, false)] {
+        let site = site(&text, settings(login, &[&address, &token_authority])).await;
         serving(&site).await;
-        let head = at_tokens.recv().await.unwrap();
+        let head = token_requests.recv().await.unwrap();
         assert!(
             head.starts_with("get /token?scope=repository%3ateam%2fodd%3apull&service=s"),
             "{head}"
         );
-        assert_eq!(head.contains("authorization: basic"), says, "{head}");
+        assert_eq!(head.contains("authorization: basic"), has_password, "{head}");
         site.stop().await;
     }
 }
@@ -104,9 +105,9 @@ async fn hostile<A>(answers: A) -> (Server, mpsc::UnboundedReceiver<String>)
 where
     A: Fn(&str) -> (u16, String, Vec<u8>) + Clone + Send + 'static,
 {
-    let (told, heads) = mpsc::unbounded_channel();
+    let (sender, heads) = mpsc::unbounded_channel();
     let server = Server::new(move |mut stream: TcpStream| {
-        let (answers, told) = (answers.clone(), told.clone());
+        let (answers, sender) = (answers.clone(), sender.clone());
         async move {
             let head = read_head(&mut stream).await;
             let path = head.split(' ').nth(1).unwrap_or_default().to_owned();
@@ -116,7 +117,7 @@ where
             } else {
                 (401, "WWW-Authenticate: Basic realm=\"x\"\r\n".to_owned())
             };
-            let _ = told.send(head);
+            let _ = sender.send(head);
             answer(&mut stream, status, &headers, &body).await;
         }
     })
@@ -139,19 +140,19 @@ fn small_image() -> (Vec<u8>, Vec<u8>) {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn password_is_not_sent_to_a_redirect_target() {
     let (image, blob) = small_image();
-    let (told, mut at_elsewhere) = mpsc::unbounded_channel();
-    let elsewhere = Server::new(move |mut stream: TcpStream| {
-        let (told, blob) = (told.clone(), blob.clone());
+    let (sender, mut target_requests) = mpsc::unbounded_channel();
+    let target_server = Server::new(move |mut stream: TcpStream| {
+        let (sender, blob) = (sender.clone(), blob.clone());
         async move {
             let head = read_head(&mut stream).await;
-            let _ = told.send(head);
+            let _ = sender.send(head);
             answer(&mut stream, 200, "", &blob).await;
         }
     })
     .await;
-    let target = format!("127.0.0.1:{}", elsewhere.endpoint.port);
+    let target = format!("127.0.0.1:{}", target_server.endpoint.port);
     let location = format!("Location: http://{target}/somewhere\r\n");
-    let (server, mut told) = hostile(move |path| {
+    let (server, mut registry_requests) = hostile(move |path| {
         if path.contains("/blobs/") {
             (307, location.clone(), Vec::new())
         } else {
@@ -176,23 +177,23 @@ async fn password_is_not_sent_to_a_redirect_target() {
     let why = refused(&strict).await;
     assert!(why.contains("redirects to a server without TLS"), "{why}");
     assert!(
-        at_elsewhere.try_recv().is_err(),
+        target_requests.try_recv().is_err(),
         "no request reaches the redirect's target"
     );
     strict.stop().await;
 
     let site = site(&text, settings(&[&address, &target])).await;
     serving(&site).await;
-    let head = at_elsewhere.recv().await.unwrap().to_lowercase();
+    let head = target_requests.recv().await.unwrap().to_lowercase();
     assert!(
         head.starts_with("get /somewhere") && !head.contains("authorization"),
         "{head}"
     );
-    let mut asked = 0;
-    while let Ok(head) = told.try_recv() {
-        asked += usize::from(head.to_lowercase().contains("authorization: basic"));
+    let mut with_password = 0;
+    while let Ok(head) = registry_requests.try_recv() {
+        with_password += usize::from(head.to_lowercase().contains("authorization: basic"));
     }
-    assert!(asked >= 2, "the registry itself receives the password");
+    assert!(with_password >= 2, "the registry itself receives the password");
     site.stop().await;
 }
 
@@ -212,7 +213,7 @@ async fn registry_redirect_to_a_guarded_server_is_refused() {
     .await;
     let port = admin.endpoint.port;
     // TLS makes no difference: the address is checked before anything is sent.
-    for (place, at, expected) in [
+    for (guarded_url, at, expected) in [
         (
             format!("https://127.0.0.1:{port}/"),
             "redirect",
@@ -245,16 +246,16 @@ async fn registry_redirect_to_a_guarded_server_is_refused() {
         ),
     ] {
         let token = at == "token";
-        let (image, leading) = (image.clone(), place.clone());
+        let (image, url) = (image.clone(), guarded_url.clone());
         let server = Server::new(move |mut stream: TcpStream| {
-            let (image, place) = (image.clone(), leading.clone());
+            let (image, guarded_url) = (image.clone(), url.clone());
             async move {
                 let head = read_head(&mut stream).await;
                 let (status, headers, body) = if token {
-                    let realm = format!("WWW-Authenticate: Bearer realm=\"{place}\"\r\n");
+                    let realm = format!("WWW-Authenticate: Bearer realm=\"{guarded_url}\"\r\n");
                     (401, realm, Vec::new())
                 } else if head.contains("/blobs/") {
-                    (307, format!("Location: {place}\r\n"), Vec::new())
+                    (307, format!("Location: {guarded_url}\r\n"), Vec::new())
                 } else {
                     (200, String::new(), image)
                 };
@@ -270,15 +271,15 @@ async fn registry_redirect_to_a_guarded_server_is_refused() {
                 let admin = ([127, 0, 0, 1], port).into();
                 config.reserved.listener("the admin port of this daemon", admin);
             }
-            put(&config.dir, "odd.toml", text.as_bytes());
+            write_file(&config.dir, "odd.toml", text.as_bytes());
         })
         .await;
         let why = refused(&site).await;
         assert!(
             why.contains(expected) && why.contains("plugins.oci"),
-            "{place}: {why}"
+            "{guarded_url}: {why}"
         );
-        assert!(arrivals.try_recv().is_err(), "a request reached {place}");
+        assert!(arrivals.try_recv().is_err(), "a request reached {guarded_url}");
         site.stop().await;
     }
 }
@@ -291,7 +292,7 @@ async fn oversized_responses_are_not_read() {
     blob.extend_from_slice(&[0; 100]);
     for (long_manifest, expected) in [(true, "the image manifest from"), (false, "the component from")] {
         let (image, blob) = (image.clone(), blob.clone());
-        let (server, _told) = hostile(move |path| match (path.contains("/blobs/"), long_manifest) {
+        let (server, _requests) = hostile(move |path| match (path.contains("/blobs/"), long_manifest) {
             (true, _) => (200, String::new(), blob.clone()),
             (false, true) => (200, String::new(), vec![b' '; 3 << 20]),
             (false, false) => (200, String::new(), image.clone()),
@@ -331,7 +332,7 @@ async fn fetching_blocks_no_other_plugin() {
     let address = format!("127.0.0.1:{}", silent.endpoint.port);
     let settings = Registries {
         plain_http: vec![address.clone()],
-        silence: TIMEOUT,
+        idle_timeout: TIMEOUT,
         timeout: Duration::from_millis(500),
         refresh: Duration::from_hours(1),
         ..Registries::default()
@@ -347,9 +348,9 @@ async fn fetching_blocks_no_other_plugin() {
     assert_eq!((status.state, status.refusal), (State::Fetching, None));
     assert_eq!(status.source.unwrap().state, FetchStatus::Pending);
     let plain = "world = \"check-probe\"\n[limits]\nmemory = \"16MiB\"\n[config]\nmark = \"p\"\n";
-    let change = waiting.replace("tests/odd-probe", "other", plain).await;
+    let change = waiting.replace("tests/faulty-probe", "other", plain).await;
     assert!(matches!(change, Change::Admitted { .. }), "{change:?}");
-    assert!(waiting.look("other", "{}", None).await.is_ok());
+    assert!(waiting.probe("other", "{}", None).await.is_ok());
     assert!(waiting.plugins.rollback("odd", None, "x").await.is_err());
     let stop = tokio::time::timeout(TIMEOUT / 2, waiting.stop());
     stop.await.expect("stopping the host cancels the fetch");

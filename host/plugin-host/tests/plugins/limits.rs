@@ -16,7 +16,7 @@ fn manifest(limits: &str) -> String {
 
 async fn odd(limits: &str) -> Site {
     Site::with(&[
-        ("tests/odd-probe", "odd", Some(&manifest(limits))),
+        ("tests/faulty-probe", "odd", Some(&manifest(limits))),
         ("check-tcp", "check-tcp", None),
     ])
     .await
@@ -33,16 +33,16 @@ fn status(site: &Site, name: &str) -> Status {
 /// Checks that the call fails as the plugin's fault, that the message names the plugin and contains
 /// `what`, and that the next call succeeds.
 async fn stopped(site: &Site, settings: &str, what: &str) -> Failure {
-    let failure = site.look("odd", settings, None).await.unwrap_err();
+    let failure = site.probe("odd", settings, None).await.unwrap_err();
     assert_eq!(failure.reason, Reason::Plugin, "{failure}");
     assert!(
         failure.message.contains("`odd`") && failure.message.contains(what),
         "{settings}: {failure}"
     );
-    let again = site.look("odd", "{}", None).await;
+    let report = site.probe("odd", "{}", None).await;
     assert!(
-        matches!(again, Ok(Outcome::Custom(_))),
-        "after {settings}: {again:?}"
+        matches!(report, Ok(Outcome::Custom(_))),
+        "after {settings}: {report:?}"
     );
     failure
 }
@@ -63,7 +63,7 @@ async fn endless_loop_is_stopped_and_other_plugins_answer_meanwhile() {
         answered
     };
     // The number of loops equals the number of worker threads of the runtime.
-    let looping = || site.look("odd", r#"{"do":"loop"}"#, None);
+    let looping = || site.probe("odd", r#"{"do":"loop"}"#, None);
     let mut loops = Box::pin(async { tokio::join!(looping(), looping()) });
     let answered = tokio::select! {
         answered = others => answered,
@@ -78,7 +78,7 @@ async fn endless_loop_is_stopped_and_other_plugins_answer_meanwhile() {
     }
     assert_eq!(status(&site, "odd").timeouts, 2);
     assert_eq!(status(&site, "check-tcp").timeouts, 0);
-    assert_eq!(site.ended("odd", "timeout"), 2, "{}", site.metrics());
+    assert_eq!(site.calls_with_outcome("odd", "timeout"), 2, "{}", site.metrics());
     site.stop().await;
 }
 
@@ -110,14 +110,14 @@ async fn trap_exhausted_limit_or_invalid_output_ends_the_call() {
         stopped(&site, &format!(r#"{{"do":"status","status":{status}}}"#), code).await;
     }
     assert_eq!(status(&site, "odd").traps, 11);
-    assert_eq!(site.ended("odd", "trap"), 11);
+    assert_eq!(site.calls_with_outcome("odd", "trap"), 11);
     for status in [100, 599] {
         let found = site
-            .look("odd", &format!(r#"{{"do":"status","status":{status}}}"#), None)
+            .probe("odd", &format!(r#"{{"do":"status","status":{status}}}"#), None)
             .await;
         assert_eq!(found, Ok(Outcome::Http(status)));
     }
-    let fine = site.look("odd", r#"{"do":"output","bytes":1000}"#, None).await;
+    let fine = site.probe("odd", r#"{"do":"output","bytes":1000}"#, None).await;
     assert!(fine.is_ok(), "{fine:?}");
     site.stop().await;
 }
@@ -127,7 +127,7 @@ async fn attempt_beyond_the_step_limit_fails() {
     let site = odd("steps = 5").await;
     let server = Server::new(|_| async {}).await;
     let failure = site
-        .look("odd", r#"{"do":"steps"}"#, Some(&server.endpoint))
+        .probe("odd", r#"{"do":"steps"}"#, Some(&server.endpoint))
         .await
         .unwrap_err();
     assert_eq!(failure.reason, Reason::Plugin);
@@ -141,7 +141,7 @@ async fn steps_after_the_first_sixteen_are_delayed() {
     let server = Server::new(|_| async {}).await;
     let start = std::time::Instant::now();
     let failure = site
-        .look("odd", r#"{"do":"steps"}"#, Some(&server.endpoint))
+        .probe("odd", r#"{"do":"steps"}"#, Some(&server.endpoint))
         .await
         .unwrap_err();
     assert!(failure.message.contains("within 116 steps"), "{failure}");
@@ -153,7 +153,7 @@ async fn steps_after_the_first_sixteen_are_delayed() {
 async fn log_lines_over_the_limit_are_dropped_and_counted() {
     let site = odd("log-lines = 5").await;
     let found = site
-        .look("odd", r#"{"do":"log","lines":1000,"bytes":10}"#, None)
+        .probe("odd", r#"{"do":"log","lines":1000,"bytes":10}"#, None)
         .await;
     assert!(found.is_ok(), "{found:?}");
     let drops = status(&site, "odd").log_drops;
@@ -176,11 +176,11 @@ async fn bytes_of_an_attempt_are_limited_in_both_directions() {
     })
     .await;
     let at = Some(&server.endpoint);
-    let found = site.look("odd", r#"{"do":"receive"}"#, at).await;
+    let found = site.probe("odd", r#"{"do":"receive"}"#, at).await;
     assert_eq!(found, Ok(custom(r#"{"receive": "protocol"}"#)));
-    let found = site.look("odd", r#"{"do":"send","bytes":20000}"#, at).await;
+    let found = site.probe("odd", r#"{"do":"send","bytes":20000}"#, at).await;
     assert_eq!(found, Ok(custom(r#"{"send": "protocol"}"#)));
-    let found = site.look("odd", r#"{"do":"send","bytes":2000}"#, at).await;
+    let found = site.probe("odd", r#"{"do":"send","bytes":2000}"#, at).await;
     assert_eq!(found, Ok(custom(r#"{"send": "ok"}"#)));
     site.stop().await;
 }
@@ -190,18 +190,21 @@ async fn io_times_out_at_the_attempt_time_or_request_timeout() {
     let site = odd("attempt-time = \"400ms\"").await;
     let server = Server::http(|_| std::future::pending()).await;
     let found = site
-        .look("odd", r#"{"do":"http","path":"/"}"#, Some(&server.endpoint))
+        .probe("odd", r#"{"do":"http","path":"/"}"#, Some(&server.endpoint))
         .await;
     assert_eq!(
         found,
         Ok(custom(r#"{"http": "timed-out"}"#)),
         "the component receives the timeout and decides the result"
     );
-    let mut asked = request(Some(&server.endpoint));
-    asked.settings = r#"{"do":"http","path":"/"}"#.into();
-    asked.timeout = Duration::from_millis(100);
+    let mut probe_request = request(Some(&server.endpoint));
+    probe_request.settings = r#"{"do":"http","path":"/"}"#.into();
+    probe_request.timeout = Duration::from_millis(100);
     let start = std::time::Instant::now();
-    let found = site.plugins.probe(Kind::Named("odd".into()), asked, None).await;
+    let found = site
+        .plugins
+        .probe(Kind::Named("odd".into()), probe_request, None)
+        .await;
     assert_eq!(found, Ok(custom(r#"{"http": "timed-out"}"#)));
     assert!(start.elapsed() >= Duration::from_millis(100));
     site.stop().await;
@@ -212,7 +215,7 @@ async fn attempt_fails_when_steps_continue_after_its_time_limit() {
     let site = odd("steps = 1000000\nattempt-time = \"300ms\"").await;
     let server = Server::new(|_| async {}).await;
     let failure = site
-        .look("odd", r#"{"do":"steps"}"#, Some(&server.endpoint))
+        .probe("odd", r#"{"do":"steps"}"#, Some(&server.endpoint))
         .await
         .unwrap_err();
     assert_eq!(failure.reason, Reason::TimedOut, "{failure}");
@@ -223,10 +226,10 @@ async fn attempt_fails_when_steps_continue_after_its_time_limit() {
 async fn attempt_beyond_the_concurrency_limit_is_refused() {
     let site = odd("concurrency = 1").await;
     let (server, mut waiting) = Waiting::server().await;
-    let slow = site.look("odd", r#"{"do":"http","path":"/"}"#, Some(&server.endpoint));
+    let slow = site.probe("odd", r#"{"do":"http","path":"/"}"#, Some(&server.endpoint));
     let meanwhile = async {
         waiting.arrived().await;
-        let refused = site.look("odd", "{}", None).await.unwrap_err();
+        let refused = site.probe("odd", "{}", None).await.unwrap_err();
         assert!(refused.message.contains("limits.concurrency"), "{refused}");
         assert_eq!(status(&site, "odd").in_flight, 1);
         waiting.release();
@@ -240,7 +243,7 @@ async fn attempt_beyond_the_concurrency_limit_is_refused() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn queued_call_fails_when_no_instance_is_free_in_time() {
     let site = odd("instances = 1\ncpu = \"30s\"\nwall-clock = \"1s\"").await;
-    let looping = || site.look("odd", r#"{"do":"loop"}"#, None);
+    let looping = || site.probe("odd", r#"{"do":"loop"}"#, None);
     // The first call uses up its wall-clock limit. The last one waits longer than that for an
     // instance.
     let (first, second, third) = tokio::join!(looping(), looping(), looping());
@@ -259,7 +262,7 @@ async fn instance_is_replaced_after_its_maximum_of_calls() {
     let site = odd("instances = 1\nmax-calls-per-instance = 3").await;
     let mut numbers = Vec::new();
     for _ in 0..7 {
-        let Ok(Outcome::Custom(json)) = site.look("odd", "{}", None).await else {
+        let Ok(Outcome::Custom(json)) = site.probe("odd", "{}", None).await else {
             panic!("no report")
         };
         let json: serde_json::Value = serde_json::from_str(&json).unwrap();
@@ -270,7 +273,7 @@ async fn instance_is_replaced_after_its_maximum_of_calls() {
     let server = Server::http(|_| async { response(204, "", "") }).await;
     for _ in 0..5 {
         let found = site
-            .look("odd", r#"{"do":"http","path":"/"}"#, Some(&server.endpoint))
+            .probe("odd", r#"{"do":"http","path":"/"}"#, Some(&server.endpoint))
             .await;
         assert_eq!(found, Ok(custom(r#"{"status": 204, "bytes": 0}"#)));
     }
@@ -281,15 +284,15 @@ async fn instance_is_replaced_after_its_maximum_of_calls() {
 async fn attempts_that_lose_their_instance_restart() {
     let site = odd("instances = 1").await;
     let (server, mut waiting) = Waiting::server().await;
-    let innocent = site.look("odd", r#"{"do":"http","path":"/"}"#, Some(&server.endpoint));
-    let culprit = async {
+    let waiting_attempt = site.probe("odd", r#"{"do":"http","path":"/"}"#, Some(&server.endpoint));
+    let trap = async {
         waiting.arrived().await;
         stopped(&site, r#"{"do":"trap"}"#, "trapped").await;
         waiting.release();
         waiting.arrived().await;
         waiting.release();
     };
-    let (found, ()) = tokio::join!(innocent, culprit);
+    let (found, ()) = tokio::join!(waiting_attempt, trap);
     assert_eq!(found, Ok(custom(r#"{"status": 200, "bytes": 0}"#)));
     site.stop().await;
 }
@@ -297,7 +300,7 @@ async fn attempts_that_lose_their_instance_restart() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn fault_of_an_event_filter_view_leaves_other_views_working() {
     let manifest = "world = \"event-filter\"\n[limits]\nmemory = \"16MiB\"\ncpu = \"1s\"\nwall-clock = \"50s\"\noutput = \"1MiB\"\n";
-    let site = Site::with(&[("tests/odd-events", "odd-events", Some(manifest))]).await;
+    let site = Site::with(&[("tests/faulty-events", "faulty-events", Some(manifest))]).await;
     let events = [1, 2].map(|sequence| Event {
         sequence,
         kind: "a".into(),

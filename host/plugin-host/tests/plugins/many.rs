@@ -34,9 +34,9 @@ async fn a_thousand_concurrent_requests_use_two_instances() {
     .await;
     let mut attempts = JoinSet::new();
     for _ in 0..ATTEMPTS {
-        let (plugins, mut asked) = (site.plugins.clone(), request(Some(&server.endpoint)));
-        asked.timeout = TIMEOUT;
-        attempts.spawn(async move { plugins.probe(Kind::Http, asked, None).await });
+        let (plugins, mut probe_request) = (site.plugins.clone(), request(Some(&server.endpoint)));
+        probe_request.timeout = TIMEOUT;
+        attempts.spawn(async move { plugins.probe(Kind::Http, probe_request, None).await });
     }
     // The first failed attempt is reported immediately, because the server would never respond to
     // the others.
@@ -54,15 +54,15 @@ async fn a_thousand_concurrent_requests_use_two_instances() {
 
 /// Commands that run until they are released.
 struct CallMeter {
-    arrived: mpsc::UnboundedSender<()>,
-    leave: Semaphore,
+    started: mpsc::UnboundedSender<()>,
+    release: Semaphore,
 }
 
 #[async_trait]
 impl Runner for CallMeter {
     async fn run(&self, _: CommandLine, _: Duration) -> Result<CommandOutput, IoError> {
-        self.arrived.send(()).unwrap();
-        self.leave.acquire().await.unwrap().forget();
+        self.started.send(()).unwrap();
+        self.release.acquire().await.unwrap().forget();
         Ok(CommandOutput {
             exit_code: 0,
             stdout: vec![],
@@ -77,22 +77,22 @@ async fn seven_thousand_concurrent_attempts_use_two_instances() {
     const ATTEMPTS: usize = 7000;
     let manifest = "world = \"check-probe\"\n[grants]\ncommand = true\n[limits]\nmemory = \"16MiB\"\nwall-clock = \"1m\"\n";
     let site = Site::with(&[("check-command", "check-command", Some(manifest))]).await;
-    let (arrived, mut arrivals) = mpsc::unbounded_channel();
-    let gate = Arc::new(CallMeter {
-        arrived,
-        leave: Semaphore::new(0),
+    let (started, mut started_runs) = mpsc::unbounded_channel();
+    let runner_gate = Arc::new(CallMeter {
+        started,
+        release: Semaphore::new(0),
     });
     let mut attempts = JoinSet::new();
     for _ in 0..ATTEMPTS {
-        let (plugins, mut asked) = (site.plugins.clone(), request(None));
-        asked.command = Some("true".into());
-        asked.timeout = TIMEOUT * 2;
-        let runner: Arc<dyn Runner> = Arc::<CallMeter>::clone(&gate);
-        attempts.spawn(async move { plugins.probe(Kind::Exec, asked, Some(runner)).await });
+        let (plugins, mut probe_request) = (site.plugins.clone(), request(None));
+        probe_request.command = Some("true".into());
+        probe_request.timeout = TIMEOUT * 2;
+        let runner: Arc<dyn Runner> = Arc::<CallMeter>::clone(&runner_gate);
+        attempts.spawn(async move { plugins.probe(Kind::Exec, probe_request, Some(runner)).await });
     }
     tokio::time::timeout(TIMEOUT, async {
         for _ in 0..ATTEMPTS {
-            arrivals.recv().await.unwrap();
+            started_runs.recv().await.unwrap();
         }
     })
     .await
@@ -101,7 +101,7 @@ async fn seven_thousand_concurrent_attempts_use_two_instances() {
     assert_eq!(status.in_flight, ATTEMPTS as u64);
     assert!((1..=2).contains(&status.instances), "{status:?}");
     assert!(status.memory_peak <= 16 << 20, "{status:?}");
-    gate.leave.add_permits(ATTEMPTS);
+    runner_gate.release.add_permits(ATTEMPTS);
     let found = tokio::time::timeout(TIMEOUT, attempts.join_all())
         .await
         .expect("all attempts end");

@@ -23,28 +23,28 @@ fn manifest(limits: &str) -> String {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn no_state_of_one_call_reaches_the_next() {
     let site = Site::with(&[(
-        "tests/odd-probe",
+        "tests/faulty-probe",
         "odd",
         Some(&manifest("instances = \"per-call\"")),
     )])
     .await;
     for _ in 0..5 {
-        let found = site.look("odd", "{}", None).await;
+        let found = site.probe("odd", "{}", None).await;
         assert_eq!(found, Ok(custom(r#"{"mark": "x", "attempt": 1}"#)));
         assert_eq!(site.status("odd").instances, 0);
     }
     let (server, mut waiting) = Waiting::server().await;
-    let innocent = site.look("odd", HTTP, Some(&server.endpoint));
-    let culprit = async {
+    let waiting_attempt = site.probe("odd", HTTP, Some(&server.endpoint));
+    let trap = async {
         waiting.arrived().await;
         assert_eq!(site.status("odd").instances, 1);
-        let failure = site.look("odd", r#"{"do":"trap"}"#, None).await.unwrap_err();
+        let failure = site.probe("odd", r#"{"do":"trap"}"#, None).await.unwrap_err();
         assert!(failure.message.contains("trapped"), "{failure}");
         assert_eq!(site.status("odd").instances, 1);
         waiting.release();
     };
     // If this attempt restarted, it would wait for the release of a second request.
-    let (found, ()) = tokio::join!(innocent, culprit);
+    let (found, ()) = tokio::join!(waiting_attempt, trap);
     assert_eq!(found, Ok(custom(r#"{"status": 200, "bytes": 0}"#)));
     let status = site.status("odd");
     assert_eq!((status.instances, status.in_flight, status.traps), (0, 0, 1));
@@ -57,7 +57,7 @@ async fn agent_sets_and_views_are_loaded_with_each_call() {
     let filter = format!("world = \"event-filter\"\n{limits}[config]\nmark = \"x\"\ndrop = [\"b\"]\n");
     let matcher = format!("world = \"attribute-matcher\"\n{limits}");
     let site = Site::with(&[
-        ("tests/odd-events", "odd-events", Some(&filter)),
+        ("tests/faulty-events", "faulty-events", Some(&filter)),
         ("attributes", "attributes", Some(&matcher)),
     ])
     .await;
@@ -88,7 +88,7 @@ async fn agent_sets_and_views_are_loaded_with_each_call() {
         let verdicts = agent_set.evaluate(&Task::default(), &candidates).await.unwrap();
         assert_eq!(verdicts, vec![Verdict::Fits; handle as usize]);
     }
-    for name in ["odd-events", "attributes"] {
+    for name in ["faulty-events", "attributes"] {
         assert_eq!(site.status(name).instances, 0, "{name}");
     }
     site.stop().await;
@@ -103,25 +103,29 @@ async fn thousands_of_calls_use_no_more_instances_than_allowed() {
     // The limits are generous, because the machine may be busy and only the answer matters.
     let patient = "world = \"check-probe\"\n[grants]\nnetwork = [\"task\"]\n[limits]\nwall-clock = \"50s\"\ncpu = \"1s\"\n";
     let site = Site::with(&[
-        ("tests/odd-probe", "odd", Some(&odd)),
+        ("tests/faulty-probe", "odd", Some(&odd)),
         ("check-tcp", "check-tcp", Some(patient)),
     ])
     .await;
     let mut calls = JoinSet::new();
     for n in 0..CALLS {
-        let (plugins, mut asked) = (site.plugins.clone(), request(None));
-        asked.settings = if n % 10 == 0 { r#"{"do":"trap"}"# } else { "{}" }.into();
-        asked.timeout = TIMEOUT;
-        calls.spawn(async move { plugins.probe(Kind::Named("odd".into()), asked, None).await });
+        let (plugins, mut probe_request) = (site.plugins.clone(), request(None));
+        probe_request.settings = if n % 10 == 0 { r#"{"do":"trap"}"# } else { "{}" }.into();
+        probe_request.timeout = TIMEOUT;
+        calls.spawn(async move {
+            plugins
+                .probe(Kind::Named("odd".into()), probe_request, None)
+                .await
+        });
     }
     let server = Server::new(|_| async {}).await;
     let most = AtomicU64::new(0);
     let watch = async {
         loop {
             most.fetch_max(site.status("odd").instances, Relaxed);
-            let mut asked = request(Some(&server.endpoint));
-            asked.timeout = TIMEOUT;
-            let found = site.plugins.probe(Kind::Tcp, asked, None).await;
+            let mut probe_request = request(Some(&server.endpoint));
+            probe_request.timeout = TIMEOUT;
+            let found = site.plugins.probe(Kind::Tcp, probe_request, None).await;
             assert_eq!(found, Ok(Outcome::Tcp(true)));
         }
     };
@@ -134,25 +138,29 @@ async fn thousands_of_calls_use_no_more_instances_than_allowed() {
     let most = most.load(Relaxed);
     assert!((1..=32).contains(&most), "{most}");
     assert_eq!(site.status("odd").instances, 0);
-    assert_eq!(site.ended("odd", "trap"), CALLS as u64 / 10);
+    assert_eq!(site.calls_with_outcome("odd", "trap"), CALLS as u64 / 10);
     site.stop().await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn call_without_a_free_instance_fails_as_busy() {
     let odd = manifest("instances = \"per-call\"\nwall-clock = \"300ms\"\ncpu = \"10s\"");
-    let site = Site::with(&[("tests/odd-probe", "odd", Some(&odd))]).await;
+    let site = Site::with(&[("tests/faulty-probe", "odd", Some(&odd))]).await;
     let (server, mut waiting) = Waiting::server().await;
     let mut calls = JoinSet::new();
     for _ in 0..32 {
-        let (plugins, mut asked) = (site.plugins.clone(), request(Some(&server.endpoint)));
-        asked.settings = HTTP.into();
-        calls.spawn(async move { plugins.probe(Kind::Named("odd".into()), asked, None).await });
+        let (plugins, mut probe_request) = (site.plugins.clone(), request(Some(&server.endpoint)));
+        probe_request.settings = HTTP.into();
+        calls.spawn(async move {
+            plugins
+                .probe(Kind::Named("odd".into()), probe_request, None)
+                .await
+        });
     }
     for _ in 0..32 {
         waiting.arrived().await;
     }
-    let refused = site.look("odd", "{}", None).await.unwrap_err();
+    let refused = site.probe("odd", "{}", None).await.unwrap_err();
     assert_eq!(refused.reason, Reason::Plugin);
     assert!(
         refused
@@ -160,13 +168,13 @@ async fn call_without_a_free_instance_fails_as_busy() {
             .contains("`odd` is busy: no instance was free within 300ms"),
         "{refused}"
     );
-    assert_eq!(site.ended("odd", "busy"), 1);
+    assert_eq!(site.calls_with_outcome("odd", "busy"), 1);
     for _ in 0..32 {
         waiting.release();
     }
     let found = calls.join_all().await;
     assert!(found.iter().all(Result::is_ok), "{found:?}");
-    assert!(site.look("odd", "{}", None).await.is_ok());
+    assert!(site.probe("odd", "{}", None).await.is_ok());
     site.stop().await;
 }
 
@@ -180,30 +188,40 @@ async fn exhausted_pool_returns_busy() {
         manifest("wall-clock = \"50s\""),
     );
     let installed = [
-        ("tests/odd-probe", "greedy", Some(greedy.as_str())),
-        ("tests/odd-probe", "hasty", Some(&hasty)),
-        ("tests/odd-probe", "patient", Some(&patient)),
+        ("tests/faulty-probe", "greedy", Some(greedy.as_str())),
+        ("tests/faulty-probe", "hasty", Some(&hasty)),
+        ("tests/faulty-probe", "patient", Some(&patient)),
     ];
     let site = Site::with_config(&installed, |config| config.instances = 4).await;
     let (server, mut waiting) = Waiting::server().await;
     let mut calls = JoinSet::new();
     for _ in 0..4 {
-        let (plugins, mut asked) = (site.plugins.clone(), request(Some(&server.endpoint)));
-        asked.settings = HTTP.into();
-        calls.spawn(async move { plugins.probe(Kind::Named("greedy".into()), asked, None).await });
+        let (plugins, mut probe_request) = (site.plugins.clone(), request(Some(&server.endpoint)));
+        probe_request.settings = HTTP.into();
+        calls.spawn(async move {
+            plugins
+                .probe(Kind::Named("greedy".into()), probe_request, None)
+                .await
+        });
     }
     for _ in 0..4 {
         waiting.arrived().await;
     }
-    let refused = site.look("hasty", "{}", None).await.unwrap_err();
+    let refused = site.probe("hasty", "{}", None).await.unwrap_err();
     assert!(
         refused
             .message
             .contains("`hasty` is busy: all 4 instance slots are in use"),
         "{refused}"
     );
-    assert_eq!((site.ended("hasty", "busy"), site.status("hasty").traps), (1, 0));
-    let patient = site.look("patient", "{}", None);
+    assert_eq!(
+        (
+            site.calls_with_outcome("hasty", "busy"),
+            site.status("hasty").traps
+        ),
+        (1, 0)
+    );
+    let patient = site.probe("patient", "{}", None);
     let release = async {
         // The patient call already waits now, or it finds a free slot immediately.
         waiting.release();
@@ -214,7 +232,7 @@ async fn exhausted_pool_returns_busy() {
         waiting.release();
     }
     assert!(calls.join_all().await.iter().all(Result::is_ok));
-    assert!(site.look("hasty", "{}", None).await.is_ok());
+    assert!(site.probe("hasty", "{}", None).await.is_ok());
     site.stop().await;
 }
 
@@ -223,11 +241,11 @@ async fn exhausted_pool_returns_busy() {
 async fn idle_instances_are_dropped_for_other_plugins() {
     let kept = manifest("instances = 1\nwall-clock = \"50s\"\ncpu = \"1s\"");
     let names = ["one", "two", "three"];
-    let installed = names.map(|name| ("tests/odd-probe", name, Some(kept.as_str())));
+    let installed = names.map(|name| ("tests/faulty-probe", name, Some(kept.as_str())));
     let site = Site::with_config(&installed, |config| config.instances = 2).await;
     for _ in 0..3 {
         for name in names {
-            let found = site.look(name, "{}", None).await;
+            let found = site.probe(name, "{}", None).await;
             assert!(matches!(found, Ok(Outcome::Custom(_))), "{name}: {found:?}");
         }
     }

@@ -9,13 +9,13 @@ use crate::support::{Server, Site, custom, logged, read_head, request, response}
 
 async fn odd(grants: &str) -> Site {
     let manifest = format!("world = \"check-probe\"\n[grants]\n{grants}\n[limits]\nmemory = \"16MiB\"\n");
-    Site::with(&[("tests/odd-probe", "odd", Some(&manifest))]).await
+    Site::with(&[("tests/faulty-probe", "odd", Some(&manifest))]).await
 }
 
 /// The same plugin in a daemon with reserved destinations.
 async fn odd_beside(grants: &str, reserved: &Reserved) -> Site {
     let manifest = format!("world = \"check-probe\"\n[grants]\n{grants}\n[limits]\nmemory = \"16MiB\"\n");
-    Site::with_config(&[("tests/odd-probe", "odd", Some(&manifest))], |config| {
+    Site::with_config(&[("tests/faulty-probe", "odd", Some(&manifest))], |config| {
         config.reserved = reserved.clone();
     })
     .await
@@ -37,7 +37,7 @@ async fn task_grant_allows_only_the_ports_of_the_task() {
         ("127.0.0.2", port, "denied"),
         ("169.254.169.254", 80, "denied"),
     ] {
-        let found = site.look("odd", &connect(host, port), Some(&own.endpoint)).await;
+        let found = site.probe("odd", &connect(host, port), Some(&own.endpoint)).await;
         assert_eq!(
             found,
             Ok(custom(&format!(r#"{{"connect": "{result}"}}"#))),
@@ -46,11 +46,11 @@ async fn task_grant_allows_only_the_ports_of_the_task() {
     }
     assert_eq!(site.plugins.list()[0].denials, 3);
     assert_eq!(site.sum("transom_plugins_denials_total", &["plugin=\"odd\""]), 3);
-    let wanted = format!("wanted=\"127.0.0.1:{other}\"");
+    let log_field = format!("wanted=\"127.0.0.1:{other}\"");
     assert!(logged(&[
         "plugin=\"odd\"",
         "run_spec=\"/shop/web\"",
-        &wanted,
+        &log_field,
         "not granted"
     ]));
     site.stop().await;
@@ -72,7 +72,7 @@ async fn grants_default_to_the_task_and_resolve_names() {
     ] {
         let site = odd(grants).await;
         let found = site
-            .look("odd", &connect(host, port), Some(&server.endpoint))
+            .probe("odd", &connect(host, port), Some(&server.endpoint))
             .await;
         let expected = Ok(custom(&format!(r#"{{"connect": "{result}"}}"#)));
         assert_eq!(found, expected, "{grants:?} {host}");
@@ -91,7 +91,7 @@ async fn network_patterns_grant_destinations_and_an_empty_list_none() {
         ("network = []".to_owned(), "denied"),
     ] {
         let site = odd(&grants).await;
-        let found = site.look("odd", &connect("127.0.0.1", port), None).await;
+        let found = site.probe("odd", &connect("127.0.0.1", port), None).await;
         assert_eq!(
             found,
             Ok(custom(&format!(r#"{{"connect": "{result}"}}"#))),
@@ -119,15 +119,15 @@ async fn a_broad_grant_does_not_allow_loopback() {
         "0.0.0.0",
         "::",
     ] {
-        let found = site.look("odd", &connect(host, port), None).await;
+        let found = site.probe("odd", &connect(host, port), None).await;
         assert_eq!(found, Ok(custom(r#"{"connect": "denied"}"#)), "{host}");
     }
-    let wanted = format!("wanted=\"127.0.0.1:{port}\"");
+    let log_field = format!("wanted=\"127.0.0.1:{port}\"");
     let why = "127.0.0.1: it is a loopback address, which only an entry of grants.network";
-    assert!(logged(&["plugin=\"odd\"", &wanted, why]));
+    assert!(logged(&["plugin=\"odd\"", &log_field, why]));
     // The task's own port on loopback is allowed, because agents may run on this machine.
     let found = site
-        .look("odd", &connect("127.0.0.1", port), Some(&server.endpoint))
+        .probe("odd", &connect("127.0.0.1", port), Some(&server.endpoint))
         .await;
     assert_eq!(found, Ok(custom(r#"{"connect": "ok"}"#)));
     site.stop().await;
@@ -168,12 +168,12 @@ async fn ports_of_the_daemon_its_store_and_masters_need_exact_grants() {
             let port = port(server);
             // The grant "task" does not allow it, although the task claims the port.
             let at = Some(&server.endpoint);
-            let found = site.look("odd", &connect("127.0.0.1", port), at).await;
+            let found = site.probe("odd", &connect("127.0.0.1", port), at).await;
             let expected = Ok(custom(&format!(r#"{{"connect": "{result}"}}"#)));
             assert_eq!(found, expected, "{grants} {what}");
-            let wanted = format!("wanted=\"127.0.0.1:{port}\"");
-            let said = logged(&["plugin=\"odd\"", &wanted, what]);
-            assert!(said, "{what}");
+            let log_field = format!("wanted=\"127.0.0.1:{port}\"");
+            let is_logged = logged(&["plugin=\"odd\"", &log_field, what]);
+            assert!(is_logged, "{what}");
         }
         let denied = if result == "denied" { all.len() as u64 } else { 0 };
         assert_eq!(site.status("odd").denials, denied, "{grants}");
@@ -185,7 +185,7 @@ async fn ports_of_the_daemon_its_store_and_masters_need_exact_grants() {
 /// redirects.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_redirect_does_not_lead_to_a_port_of_the_daemon() {
-    let (arrived, mut arrivals) = tokio::sync::mpsc::unbounded_channel();
+    let (arrived, mut admin_requests) = tokio::sync::mpsc::unbounded_channel();
     let admin = Server::http(move |line| {
         let arrived = arrived.clone();
         async move {
@@ -206,14 +206,17 @@ async fn a_redirect_does_not_lead_to_a_port_of_the_daemon() {
     for host in ["127.0.0.1", "2130706433", "0x7f.1", "localhost"] {
         let settings =
             format!(r#"{{"do":"http","method":"POST","path":"/{host}","redirects":3,"max_body":9}}"#);
-        let found = site.look("odd", &settings, Some(&own.endpoint)).await;
+        let found = site.probe("odd", &settings, Some(&own.endpoint)).await;
         assert_eq!(found, Ok(custom(r#"{"http": "denied"}"#)), "{host}");
     }
-    assert!(arrivals.try_recv().is_err(), "no request reaches the admin port");
-    let wanted = format!("wanted=\"127.0.0.1:{port}\"");
+    assert!(
+        admin_requests.try_recv().is_err(),
+        "no request reaches the admin port"
+    );
+    let log_field = format!("wanted=\"127.0.0.1:{port}\"");
     assert!(logged(&[
         "plugin=\"odd\"",
-        &wanted,
+        &log_field,
         "the admin port of this daemon"
     ]));
     site.stop().await;
@@ -243,7 +246,7 @@ async fn redirects_are_checked_again() {
         ("/file", 3, r#"{"http": "protocol"}"#),
     ] {
         let settings = format!(r#"{{"do":"http","path":"{path}","redirects":{redirects},"max_body":5}}"#);
-        let found = site.look("odd", &settings, Some(&own.endpoint)).await;
+        let found = site.probe("odd", &settings, Some(&own.endpoint)).await;
         assert_eq!(found, Ok(custom(result)), "{path} {redirects}");
     }
     site.stop().await;
@@ -267,7 +270,7 @@ async fn invalid_requests_and_responses_are_io_errors() {
             "protocol",
         ),
     ] {
-        let found = site.look("odd", settings, Some(&server.endpoint)).await;
+        let found = site.probe("odd", settings, Some(&server.endpoint)).await;
         assert_eq!(
             found,
             Ok(custom(&format!(r#"{{"http": "{result}"}}"#))),
@@ -280,18 +283,21 @@ async fn invalid_requests_and_responses_are_io_errors() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn commands_need_their_own_grant() {
     let site = odd("network = [\"task\"]").await;
-    let mut asked = request(None);
-    asked.settings = r#"{"do":"run","command":"true"}"#.into();
+    let mut probe_request = request(None);
+    probe_request.settings = r#"{"do":"run","command":"true"}"#.into();
     let found = site
         .plugins
-        .probe(Kind::Named("odd".into()), asked.clone(), None)
+        .probe(Kind::Named("odd".into()), probe_request.clone(), None)
         .await;
     assert_eq!(found, Ok(custom(r#"{"run": "denied"}"#)));
     assert_eq!(site.status("odd").denials, 1);
     assert!(logged(&["plugin=\"odd\"", "wanted=\"a command\"", "not granted"]));
     site.stop().await;
     let site = odd("command = true").await;
-    let found = site.plugins.probe(Kind::Named("odd".into()), asked, None).await;
+    let found = site
+        .plugins
+        .probe(Kind::Named("odd".into()), probe_request, None)
+        .await;
     assert_eq!(found, Ok(custom(r#"{"run": "unavailable"}"#)));
     site.stop().await;
 }
@@ -328,11 +334,11 @@ async fn framing_headers_are_refused() {
         ("Trailer", "x"),
         ("Upgrade", "websocket"),
     ] {
-        let found = site.look("odd", &ask(name, value), at).await;
+        let found = site.probe("odd", &ask(name, value), at).await;
         assert_eq!(found, Ok(custom(r#"{"http": "protocol"}"#)), "{name}");
     }
     assert_eq!(*heads.lock().unwrap(), Vec::<String>::new(), "nothing was sent");
-    let found = site.look("odd", &ask("X-Other", "fine"), at).await;
+    let found = site.probe("odd", &ask("X-Other", "fine"), at).await;
     assert_eq!(found, Ok(custom(r#"{"status": 200, "bytes": 0}"#)));
     let heads = heads.lock().unwrap().clone();
     let head = heads[0].to_ascii_lowercase();

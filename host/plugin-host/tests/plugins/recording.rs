@@ -25,8 +25,8 @@ pub(crate) fn manifest(more: &str) -> String {
     format!("world = \"event-filter\"\n{more}\n[limits]\nmemory = \"16MiB\"\ninstances = 1\n")
 }
 
-pub(crate) const NAME: &str = "odd-events";
-pub(crate) const SOURCE: &str = "tests/odd-events";
+pub(crate) const NAME: &str = "faulty-events";
+pub(crate) const SOURCE: &str = "tests/faulty-events";
 
 /// A plugin host with a recorded filter.
 pub(crate) async fn filter(more: &str, change: impl FnOnce(&mut Config)) -> Site {
@@ -122,11 +122,11 @@ async fn calls_are_recorded_with_their_answers_and_faults() {
     assert_eq!(results(&site, "recorded"), 5);
 
     // After a restart the records still exist. Calls of another name do not include them.
-    let site = site.again(|_| (), record).await;
+    let site = site.restart(|_| (), record).await;
     assert_eq!(calls(&site).await.calls.len(), 5);
     let unknown = site
         .plugins
-        .recorded_calls("../odd-events", Duration::from_hours(1), 9)
+        .recorded_calls("../faulty-events", Duration::from_hours(1), 9)
         .await;
     assert!(
         matches!(unknown, Err(CommandError::Unknown { .. })),
@@ -190,7 +190,7 @@ async fn recording_can_be_off_for_a_plugin_and_for_all() {
     site.replace(SOURCE, NAME, &manifest("record = true")).await;
     decide(&site, &["a"]).await.unwrap();
     assert_eq!(calls(&site).await.calls.len(), 2);
-    let site = site.again(|_| (), |config| config.recording = None).await;
+    let site = site.restart(|_| (), |config| config.recording = None).await;
     let refused = site.plugins.recorded_calls(NAME, hour, 10).await.unwrap_err();
     assert!(
         refused.to_string().contains("plugins.recording.enabled"),

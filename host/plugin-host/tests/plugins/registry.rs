@@ -69,7 +69,7 @@ impl DockerRegistry {
     }
 
     /// Starts the registry again, on the same port and with the same content.
-    pub(crate) async fn again(&mut self) {
+    pub(crate) async fn restart(&mut self) {
         assert!(self.begin().await, "docker-registry does not start again");
     }
 
@@ -140,7 +140,7 @@ impl DockerRegistry {
     pub(crate) fn settings(&self) -> Registries {
         Registries {
             plain_http: vec![self.address.to_string()],
-            silence: Duration::from_secs(5),
+            idle_timeout: Duration::from_secs(5),
             ..Registries::default()
         }
     }
@@ -171,10 +171,10 @@ impl DockerRegistry {
             annotations: [("org.opencontainers.image.title".to_owned(), name.to_owned())].into(),
             key: key.map(<[u8]>::to_vec),
         };
-        let place = self.source(&format!(":{tag}"));
-        let pushed = push.to(&place, settings).await.unwrap();
+        let destination = self.source(&format!(":{tag}"));
+        let pushed = push.to(&destination, settings).await.unwrap();
         let (at, digest) = pushed.split_once('@').unwrap();
-        assert_eq!(at, place);
+        assert_eq!(at, destination);
         digest.to_owned()
     }
 

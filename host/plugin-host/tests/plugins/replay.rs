@@ -161,7 +161,7 @@ async fn truncated_and_foreign_records_are_left_out() {
     let reason = skipped.invalid_reason.as_ref().unwrap();
     assert!(reason.contains("unknown field `unheard-of`"), "{reason}");
     // New records are written to another file.
-    let site = site.again(|_| (), record).await;
+    let site = site.restart(|_| (), record).await;
     decide(&site, &["a"]).await.unwrap();
     assert_eq!(calls(&site).await.calls.len(), 7);
     site.stop().await;
@@ -242,10 +242,10 @@ async fn first_version_needs_no_recorded_calls() {
     assert_eq!(site.status(NAME).refusal, None);
     decide(&site, &["a"]).await.unwrap();
     // The same holds after a restart.
-    let site = site.again(|_| (), record).await;
+    let site = site.restart(|_| (), record).await;
     assert_eq!(site.status(NAME).refusal, None);
     // Without a call log there are no recorded calls of the serving version.
-    let site = site.again(|_| (), |_| ()).await;
+    let site = site.restart(|_| (), |_| ()).await;
     let change = site
         .replace(SOURCE, NAME, &with_replay("config = { mark = \"x\" }"))
         .await;

@@ -69,7 +69,7 @@ async fn self_test_failures_name_the_found_answer() {
             r#"self-test 1 of 2: found ["a"], expected ["b"]"#,
         ),
         (
-            "tests/odd-events",
+            "tests/faulty-events",
             FILTER,
             "DECIDED",
             "\"pass\"",
@@ -88,7 +88,7 @@ async fn self_test_failures_name_the_found_answer() {
             .replace(source, "tested", &manifest.replace(hole, right))
             .await;
         assert!(matches!(change, Change::Admitted { .. }), "{change:?}");
-        site.change(|| std::fs::remove_file(site.dir.path().join("tested.wasm")).unwrap())
+        site.change_files(|| std::fs::remove_file(site.dir.path().join("tested.wasm")).unwrap())
             .await;
     }
     site.stop().await;
@@ -118,7 +118,7 @@ async fn invalid_self_tests_are_named() {
         ),
         (
             "endpoint = \"h:80\"\nexpect = { http = 200 }\nanswers = [{ http = { status = 200 } }, { sent = true }]",
-            r#"it ended with {"http":200} before it used all answers"#,
+            r#"the attempt ended with {"http":200} and left answers unused"#,
         ),
     ] {
         let manifest =
@@ -131,7 +131,7 @@ async fn invalid_self_tests_are_named() {
     }
     // A trap in a self-test refuses the component and does not affect the host.
     let manifest = "world = \"check-probe\"\n[limits]\nmemory = \"16MiB\"\n[[self-test]]\nsettings = { do = \"trap\" }\nexpect = { tcp = true }\n";
-    let change = site.replace("tests/odd-probe", "wrong", manifest).await;
+    let change = site.replace("tests/faulty-probe", "wrong", manifest).await;
     assert!(
         matches!(&change, Change::Refused { reason, .. } if reason.contains("trapped")),
         "{change:?}"

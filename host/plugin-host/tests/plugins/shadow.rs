@@ -7,7 +7,7 @@ use std::sync::{
 
 use tempfile::TempDir;
 use transom_plugin_host::{
-    Change, CommandError, Config, Outcome as Came, Rollout, RolloutKind,
+    AdmissionOutcome, Change, CommandError, Config, Rollout, RolloutKind,
     events::{Decision, Event, Query},
     matcher::{Agent, Candidate, Constraint, Task},
     probe::{Endpoint, Outcome},
@@ -32,7 +32,7 @@ fn shadow(site: &Site, name: &str) -> Option<Rollout> {
 }
 
 /// Waits until this number of answers was compared or dropped.
-async fn compared(site: &Site, name: &str, calls: u64) -> Rollout {
+async fn await_compared(site: &Site, name: &str, calls: u64) -> Rollout {
     let done = async {
         loop {
             match shadow(site, name) {
@@ -44,15 +44,15 @@ async fn compared(site: &Site, name: &str, calls: u64) -> Rollout {
     tokio::time::timeout(TIMEOUT, done).await.expect("compared")
 }
 
-async fn replaced(site: &Site, source: &str, name: &str, manifest: &str) {
+async fn start_shadow(site: &Site, source: &str, name: &str, manifest: &str) {
     let change = site.replace(source, name, manifest).await;
     assert!(matches!(change, Change::Shadowing { .. }), "{change:?}");
 }
 
 /// A server, and the number of requests that it has received.
 async fn server() -> (Server, Arc<AtomicU32>) {
-    let asked = Arc::new(AtomicU32::new(0));
-    let count = Arc::clone(&asked);
+    let request_count = Arc::new(AtomicU32::new(0));
+    let count = Arc::clone(&request_count);
     let server = Server::http(move |_| {
         let count = Arc::clone(&count);
         async move {
@@ -61,43 +61,52 @@ async fn server() -> (Server, Arc<AtomicU32>) {
         }
     })
     .await;
-    (server, asked)
+    (server, request_count)
 }
 
-async fn look(site: &Site, settings: &str, at: &Endpoint) -> Outcome {
-    site.look("odd", settings, Some(at)).await.unwrap()
+async fn probe_odd(site: &Site, settings: &str, at: &Endpoint) -> Outcome {
+    site.probe("odd", settings, Some(at)).await.unwrap()
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn differences_are_counted_while_the_old_version_answers() {
-    let site = Site::with(&[("tests/odd-probe", "odd", Some(&probe("", "mark = \"v1\"")))]).await;
-    replaced(&site, "tests/odd-probe", "odd", &probe(MANUAL, "mark = \"v2\"")).await;
-    let (server, asked) = server().await;
+    let site = Site::with(&[("tests/faulty-probe", "odd", Some(&probe("", "mark = \"v1\"")))]).await;
+    start_shadow(
+        &site,
+        "tests/faulty-probe",
+        "odd",
+        &probe(MANUAL, "mark = \"v2\""),
+    )
+    .await;
+    let (server, request_count) = server().await;
     let at = &server.endpoint;
     let fetch = r#"{"do":"http","path":"/","max_body":4}"#;
     for _ in 0..3 {
         assert_eq!(
-            look(&site, fetch, at).await,
+            probe_odd(&site, fetch, at).await,
             custom(r#"{"status": 200, "bytes": 4}"#)
         );
     }
-    let agreed = compared(&site, "odd", 3).await;
-    assert_eq!((agreed.compared, agreed.differences, agreed.faults), (3, 0, 0));
+    let agreeing = await_compared(&site, "odd", 3).await;
     assert_eq!(
-        asked.load(Relaxed),
+        (agreeing.compared, agreeing.differences, agreeing.faults),
+        (3, 0, 0)
+    );
+    assert_eq!(
+        request_count.load(Relaxed),
         3,
         "the host only performs the steps of the serving version"
     );
 
     assert_eq!(
-        look(&site, "{}", at).await,
+        probe_odd(&site, "{}", at).await,
         custom(r#"{"mark": "v1", "attempt": 4}"#)
     );
-    let parted = compared(&site, "odd", 4).await;
-    assert_eq!((parted.differences, parted.automatic), (1, false));
-    let sample = &parted.samples[0];
+    let differing = await_compared(&site, "odd", 4).await;
+    assert_eq!((differing.differences, differing.automatic), (1, false));
+    let sample = &differing.samples[0];
     assert!(
-        sample.question.contains("step 1 of a look at /shop/web"),
+        sample.question.contains("step 1 of an attempt on /shop/web"),
         "{sample:?}"
     );
     assert!(
@@ -112,13 +121,13 @@ async fn differences_are_counted_while_the_old_version_answers() {
     let status = site.status("odd");
     assert_eq!((status.calls, status.traps, status.instances), (7, 0, 1));
 
-    assert!(parted.missing[0].ends_with(" more (shadow.min-duration)"));
+    assert!(differing.missing[0].ends_with(" more (shadow.min-duration)"));
     assert_eq!(
-        parted.missing[1..],
+        differing.missing[1..],
         [
             "96 more compared answers (shadow.min-calls)",
             "1 answers differ, at most 0 may (shadow.max-differences)",
-            "an operator's order (transom plugin promote odd)"
+            "promotion by an operator (transom plugin promote odd)"
         ]
     );
 
@@ -128,7 +137,7 @@ async fn differences_are_counted_while_the_old_version_answers() {
         "{change:?}"
     );
     assert_eq!(
-        look(&site, "{}", at).await,
+        probe_odd(&site, "{}", at).await,
         custom(r#"{"mark": "v2", "attempt": 1}"#)
     );
     assert_eq!(shadow(&site, "odd"), None);
@@ -141,9 +150,9 @@ async fn differences_are_counted_while_the_old_version_answers() {
     assert_eq!(
         told,
         [
-            (Came::Promoted, "operator"),
-            (Came::Shadowing, "directory"),
-            (Came::Admitted, "directory")
+            (AdmissionOutcome::Promoted, "operator"),
+            (AdmissionOutcome::Shadowing, "directory"),
+            (AdmissionOutcome::Admitted, "directory")
         ]
     );
     for (name, error) in [
@@ -163,16 +172,16 @@ async fn differences_are_counted_while_the_old_version_answers() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn agreeing_shadow_is_promoted_and_failing_one_is_not() {
-    let site = Site::with(&[("tests/odd-probe", "odd", Some(&probe("", "mark = \"v1\"")))]).await;
+    let site = Site::with(&[("tests/faulty-probe", "odd", Some(&probe("", "mark = \"v1\"")))]).await;
     // The shadow makes one attempt for each attempt of the serving version, so that both count the
     // same number.
-    replaced(&site, "tests/odd-probe", "odd", &probe(AUTO, "mark = \"v1\"")).await;
+    start_shadow(&site, "tests/faulty-probe", "odd", &probe(AUTO, "mark = \"v1\"")).await;
     let digest = |site: &Site| site.plugins.history("odd").0[0].manifest.clone();
     let new = digest(&site);
     let mut changes = site.plugins.changes();
     let asking = async {
         loop {
-            assert!(site.look("odd", "{}", None).await.is_ok());
+            assert!(site.probe("odd", "{}", None).await.is_ok());
         }
     };
     let change = tokio::select! {
@@ -183,17 +192,23 @@ async fn agreeing_shadow_is_promoted_and_failing_one_is_not() {
     let (records, _) = site.plugins.history("odd");
     assert_eq!(
         (records[0].outcome, records[0].by.as_str()),
-        (Came::Promoted, "shadow")
+        (AdmissionOutcome::Promoted, "shadow")
     );
     assert_eq!(records[0].manifest, new);
-    assert!(records[0].reason.as_deref().unwrap().contains("it agreed in"));
+    assert!(
+        records[0]
+            .reason
+            .as_deref()
+            .unwrap()
+            .contains("compared answers differ")
+    );
 
     let failing = probe(AUTO, "mark = \"v1\"\nattempt = { do = \"trap\" }");
-    replaced(&site, "tests/odd-probe", "odd", &failing).await;
+    start_shadow(&site, "tests/faulty-probe", "odd", &failing).await;
     for _ in 0..10 {
-        assert!(site.look("odd", "{}", None).await.is_ok());
+        assert!(site.probe("odd", "{}", None).await.is_ok());
     }
-    let failed = compared(&site, "odd", 10).await;
+    let failed = await_compared(&site, "odd", 10).await;
     assert_eq!((failed.faults, failed.automatic), (failed.compared, true));
     assert!(
         failed.samples[0].candidate.contains("trapped"),
@@ -207,11 +222,17 @@ async fn agreeing_shadow_is_promoted_and_failing_one_is_not() {
         "the shadow's faults do not count for the serving version"
     );
     // The next files also run as a shadow of the serving version.
-    replaced(&site, "tests/odd-probe", "odd", &probe(MANUAL, "mark = \"v9\"")).await;
+    start_shadow(
+        &site,
+        "tests/faulty-probe",
+        "odd",
+        &probe(MANUAL, "mark = \"v9\""),
+    )
+    .await;
     assert_eq!(shadow(&site, "odd").unwrap().faults, 0);
     let other_world = site
         .replace(
-            "tests/odd-events",
+            "tests/faulty-events",
             "odd",
             &format!("world = \"event-filter\"\n{MANUAL}\n"),
         )
@@ -229,11 +250,11 @@ async fn agreeing_shadow_is_promoted_and_failing_one_is_not() {
 async fn slow_shadow_does_not_slow_the_serving_version() {
     let slow = "world = \"check-probe\"\nrollout = \"shadow-manual\"\n[limits]\nmemory = \"16MiB\"\ninstances = 1\ncpu = \"20s\"\n\
                 wall-clock = \"20s\"\n[config]\nattempt = { do = \"loop\" }\n";
-    let site = Site::with(&[("tests/odd-probe", "odd", Some(&probe("", "")))]).await;
-    replaced(&site, "tests/odd-probe", "odd", slow).await;
+    let site = Site::with(&[("tests/faulty-probe", "odd", Some(&probe("", "")))]).await;
+    start_shadow(&site, "tests/faulty-probe", "odd", slow).await;
     let asking = async {
         for _ in 0..500 {
-            assert!(site.look("odd", "{}", None).await.is_ok());
+            assert!(site.probe("odd", "{}", None).await.is_ok());
         }
     };
     tokio::time::timeout(TIMEOUT, asking)
@@ -242,7 +263,7 @@ async fn slow_shadow_does_not_slow_the_serving_version() {
     let beside = shadow(&site, "odd").unwrap();
     assert!(beside.dropped >= 400, "{beside:?}");
     let change = site
-        .replace("tests/odd-probe", "odd", &probe("", "mark = \"v3\""))
+        .replace("tests/faulty-probe", "odd", &probe("", "mark = \"v3\""))
         .await;
     assert!(matches!(change, Change::Admitted { .. }), "{change:?}");
     assert_eq!(shadow(&site, "odd"), None);
@@ -259,12 +280,18 @@ async fn shadows_of_filters_and_matchers_are_compared() {
     let matcher =
         |promote: &str| format!("world = \"attribute-matcher\"\n{promote}\n[limits]\nmemory = \"64MiB\"\n");
     let site = Site::with(&[
-        ("tests/odd-events", "odd-events", Some(&filter("", ""))),
+        ("tests/faulty-events", "faulty-events", Some(&filter("", ""))),
         ("attributes", "attributes", Some(&matcher(""))),
     ])
     .await;
-    replaced(&site, "tests/odd-events", "odd-events", &filter(MANUAL, "\"b\"")).await;
-    replaced(&site, "attributes", "attributes", &matcher(MANUAL)).await;
+    start_shadow(
+        &site,
+        "tests/faulty-events",
+        "faulty-events",
+        &filter(MANUAL, "\"b\""),
+    )
+    .await;
+    start_shadow(&site, "attributes", "attributes", &matcher(MANUAL)).await;
 
     let events = ["a", "b"].map(|kind| Event {
         sequence: 1,
@@ -277,9 +304,9 @@ async fn shadows_of_filters_and_matchers_are_compared() {
         view.decide(&events).await.unwrap(),
         [Decision::Pass, Decision::Pass]
     );
-    let parted = compared(&site, "odd-events", 2).await;
-    assert_eq!((parted.compared, parted.differences), (2, 1));
-    let sample = &parted.samples[0];
+    let differing = await_compared(&site, "faulty-events", 2).await;
+    assert_eq!((differing.compared, differing.differences), (2, 1));
+    let sample = &differing.samples[0];
     assert!(sample.question.starts_with("b to "), "{sample:?}");
     assert_eq!(
         (sample.serving.as_str(), sample.candidate.as_str()),
@@ -313,8 +340,11 @@ async fn shadows_of_filters_and_matchers_are_compared() {
         .unwrap();
     agent_set.evaluate(&task, &candidates).await.unwrap();
     agent_set.place(&task, &candidates, 1).await.unwrap();
-    let agreed = compared(&site, "attributes", 3).await;
-    assert_eq!((agreed.compared, agreed.differences, agreed.faults), (3, 0, 0));
+    let agreeing = await_compared(&site, "attributes", 3).await;
+    assert_eq!(
+        (agreeing.compared, agreeing.differences, agreeing.faults),
+        (3, 0, 0)
+    );
     site.stop().await;
 }
 
@@ -327,21 +357,27 @@ async fn shadow_is_restored_after_a_restart() {
     let store = transom_store::open(&server).await.unwrap();
     let with_store = |config: &mut Config| config.store = Some(Arc::clone(&store));
     let first = probe("", "mark = \"v1\"");
-    let site = Site::with_config(&[("tests/odd-probe", "odd", Some(&first))], with_store).await;
-    replaced(&site, "tests/odd-probe", "odd", &probe(MANUAL, "mark = \"v2\"")).await;
-    let site = site.again(|_| (), with_store).await;
+    let site = Site::with_config(&[("tests/faulty-probe", "odd", Some(&first))], with_store).await;
+    start_shadow(
+        &site,
+        "tests/faulty-probe",
+        "odd",
+        &probe(MANUAL, "mark = \"v2\""),
+    )
+    .await;
+    let site = site.restart(|_| (), with_store).await;
     assert!(shadow(&site, "odd").is_some());
     assert_eq!(
-        site.look("odd", "{}", None).await,
+        site.probe("odd", "{}", None).await,
         Ok(custom(r#"{"mark": "v1", "attempt": 1}"#))
     );
     let (records, _) = site.plugins.history("odd");
     assert_eq!(records.len(), 2, "a restart adds no record: {records:?}");
     site.plugins.promote("odd", "x").await.unwrap();
-    let site = site.again(|_| (), with_store).await;
+    let site = site.restart(|_| (), with_store).await;
     assert_eq!(shadow(&site, "odd"), None);
     assert_eq!(
-        site.look("odd", "{}", None).await,
+        site.probe("odd", "{}", None).await,
         Ok(custom(r#"{"mark": "v2", "attempt": 1}"#))
     );
     site.stop().await;

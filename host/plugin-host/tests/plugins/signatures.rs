@@ -9,8 +9,8 @@ use transom_plugin_host::{Change, CommandError, Config, PublicKey, Registries, S
 
 use crate::{
     registry::DockerRegistry,
-    sources::{push_variant, serving, until, variant},
-    support::{Site, put},
+    sources::{push_variant, serving, variant, wait_for_status},
+    support::{Site, write_file},
 };
 
 macro_rules! file {
@@ -48,14 +48,14 @@ const PLAIN: &str = "world = \"check-probe\"\n[limits]\nmemory = \"16MiB\"\n[con
 /// Puts a version into the directory. The signature comes first, so that a scan that finds the
 /// component finds its signature, too.
 fn install(dir: &Path, component: &[u8], signature: Option<&[u8]>) {
-    let beside = dir.join("odd.wasm.sig");
+    let signature_file = dir.join("odd.wasm.sig");
     match signature {
-        Some(signature) => put(dir, "odd.wasm.sig", signature),
-        None if beside.exists() => fs::remove_file(beside).unwrap(),
+        Some(signature) => write_file(dir, "odd.wasm.sig", signature),
+        None if signature_file.exists() => fs::remove_file(signature_file).unwrap(),
         None => {}
     }
-    put(dir, "odd.toml", PLAIN.as_bytes());
-    put(dir, "odd.wasm", component);
+    write_file(dir, "odd.toml", PLAIN.as_bytes());
+    write_file(dir, "odd.wasm", component);
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -90,42 +90,44 @@ async fn file_without_a_valid_signature_is_refused() {
             "invalid signature",
         ),
     ] {
-        let change = site.change(|| install(site.dir.path(), &two, signature)).await;
+        let change = site
+            .change_files(|| install(site.dir.path(), &two, signature))
+            .await;
         let Change::Refused { reason, .. } = &change else {
             panic!("{what}: {change:?}")
         };
         assert!(reason.contains(expected), "{what}: {reason}");
         let status = site.status("odd");
         assert_eq!((status.state, &status.digest), (State::Serving, &first), "{what}");
-        assert!(site.look("odd", "{}", None).await.is_ok());
+        assert!(site.probe("odd", "{}", None).await.is_ok());
     }
     // The missing signature is added later, without other changes.
     let signature = sign(file!("p256.key"), &two);
     let change = site
-        .change(|| put(site.dir.path(), "odd.wasm.sig", &signature))
+        .change_files(|| write_file(site.dir.path(), "odd.wasm.sig", &signature))
         .await;
     assert!(matches!(change, Change::Admitted { .. }), "{change:?}");
     // When the signature is removed, the component is refused, even after a restart.
     let change = site
-        .change(|| fs::remove_file(site.dir.path().join("odd.wasm.sig")).unwrap())
+        .change_files(|| fs::remove_file(site.dir.path().join("odd.wasm.sig")).unwrap())
         .await;
     assert!(matches!(change, Change::Refused { .. }), "{change:?}");
     // A manifest cannot turn the check off.
     let more = format!("signatures = false\n{PLAIN}");
     let change = site
-        .change(|| put(site.dir.path(), "odd.toml", more.as_bytes()))
+        .change_files(|| write_file(site.dir.path(), "odd.toml", more.as_bytes()))
         .await;
     assert!(
         matches!(&change, Change::Refused { reason, .. } if reason.contains("unknown key")),
         "{change:?}"
     );
-    put(site.dir.path(), "odd.toml", PLAIN.as_bytes());
+    write_file(site.dir.path(), "odd.toml", PLAIN.as_bytes());
     let strict = |config: &mut Config| config.signatures = signatures(file!("p256.pub"), true);
-    let site = site.again(|_| (), strict).await;
+    let site = site.restart(|_| (), strict).await;
     assert_eq!(site.status("odd").state, State::Refused);
-    assert!(site.look("odd", "{}", None).await.is_err());
+    assert!(site.probe("odd", "{}", None).await.is_err());
     let lax = |config: &mut Config| config.signatures = signatures(file!("p256.pub"), false);
-    let site = site.again(|_| (), lax).await;
+    let site = site.restart(|_| (), lax).await;
     let status = site.status("odd");
     assert_eq!((status.state, status.signed_by), (State::Serving, None));
     site.stop().await;
@@ -156,7 +158,7 @@ async fn rollback_verifies_the_signature_again() {
     assert_eq!(site.status("odd").state, State::Serving);
     let signature = sign(file!("p256.key"), &signed);
     let next = |dir: &Path| install(dir, &signed, Some(&signature));
-    let site = site.again(next, with(Some(file!("p256.pub")))).await;
+    let site = site.restart(next, with(Some(file!("p256.pub")))).await;
     assert_eq!(site.status("odd").state, State::Serving);
     let first = site.plugins.rollback("odd", Some(1), "x").await;
     let Err(CommandError::Refused { reason, .. }) = &first else {
@@ -166,7 +168,7 @@ async fn rollback_verifies_the_signature_again() {
     let third = variant(3);
     let of_third = sign(file!("p256.key"), &third);
     let change = site
-        .change(|| install(site.dir.path(), &third, Some(&of_third)))
+        .change_files(|| install(site.dir.path(), &third, Some(&of_third)))
         .await;
     assert!(matches!(change, Change::Admitted { .. }), "{change:?}");
     let back = site.plugins.rollback("odd", Some(2), "x").await;
@@ -179,7 +181,7 @@ async fn rollback_verifies_the_signature_again() {
 
     // With another key, neither the version of the rollback nor the files in the directory are
     // admitted.
-    let site = site.again(|_| (), with(Some(file!("other.pub")))).await;
+    let site = site.restart(|_| (), with(Some(file!("other.pub")))).await;
     assert_eq!(site.status("odd").state, State::Refused);
     let back = site.plugins.rollback("odd", Some(2), "x").await;
     assert!(matches!(back, Err(CommandError::Refused { .. })), "{back:?}");
@@ -200,7 +202,7 @@ async fn image_without_a_valid_signature_is_refused() {
     };
     let text = format!("source = \"{}\"\n{PLAIN}", registry.source(":latest"));
     let site = Site::with_config(&[], |config: &mut Config| {
-        put(&config.dir, "odd.toml", text.as_bytes());
+        write_file(&config.dir, "odd.toml", text.as_bytes());
         with(file!("p256.pub"))(config);
     })
     .await;
@@ -216,28 +218,28 @@ async fn image_without_a_valid_signature_is_refused() {
         } else {
             "the registry has no signature"
         };
-        let status = until(&site, expected, |it| {
+        let status = wait_for_status(&site, expected, |it| {
             it.refusal.as_ref().is_some_and(|it| it.contains(expected))
         })
         .await;
         assert_eq!((status.state, &status.digest), (State::Serving, &first.digest));
-        assert!(site.look("odd", "{}", None).await.is_ok());
+        assert!(site.probe("odd", "{}", None).await.is_ok());
     }
     // A valid signature is added next to the invalid one. The image does not change.
     push_variant(&registry, 3, "latest", Some(file!("p256.key"))).await;
     site.plugins.rescan().await;
-    let status = until(&site, "signed afterwards", |it| it.digest != first.digest).await;
+    let status = wait_for_status(&site, "signed afterwards", |it| it.digest != first.digest).await;
     assert!(status.signed_by.is_some() && status.refusal.is_none());
 
     // A component fetched earlier is verified with the current keys.
     registry.stop();
-    let site = site.again(|_| (), with(file!("p256.pub"))).await;
+    let site = site.restart(|_| (), with(file!("p256.pub"))).await;
     assert_eq!(site.status("odd").digest, status.digest);
-    let site = site.again(|_| (), with(file!("other.pub"))).await;
+    let site = site.restart(|_| (), with(file!("other.pub"))).await;
     let status = site.status("odd");
     // The image is signed with both keys.
     assert_eq!(status.state, State::Serving, "{:?}", status.refusal);
-    let site = site.again(|_| (), with(file!("ed25519.pub"))).await;
+    let site = site.restart(|_| (), with(file!("ed25519.pub"))).await;
     let status = site.status("odd");
     assert_eq!(status.state, State::Refused);
     assert!(status.refusal.unwrap().contains("invalid signature"));
@@ -263,13 +265,13 @@ async fn signature_of_another_image_is_refused() {
         config.registries = registry.settings();
         config.signatures = signatures(file!("ed25519.pub"), true);
         let text = format!("source = \"{}\"\n{PLAIN}", registry.source(":two"));
-        put(&config.dir, "odd.toml", text.as_bytes());
+        write_file(&config.dir, "odd.toml", text.as_bytes());
     })
     .await;
-    let status = until(&site, "refused", |it| it.refusal.is_some()).await;
+    let status = wait_for_status(&site, "refused", |it| it.refusal.is_some()).await;
     let why = status.refusal.unwrap();
-    assert!(why.contains("it signs another image"), "{why}");
-    put(
+    assert!(why.contains("the signature is for another image"), "{why}");
+    write_file(
         site.dir.path(),
         "odd.toml",
         format!("source = \"{}\"\n{PLAIN}", registry.source(":one")).as_bytes(),

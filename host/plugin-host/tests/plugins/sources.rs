@@ -11,7 +11,7 @@ use transom_plugin_tools::Push;
 
 use crate::{
     registry::{DockerRegistry, Setup},
-    support::{Site, TIMEOUT, component, custom, logged, put, request},
+    support::{Site, TIMEOUT, component, custom, logged, request, write_file},
 };
 
 pub(crate) const CONFIG: &str = "application/vnd.wasm.config.v0+json";
@@ -25,7 +25,7 @@ pub(crate) fn manifest(source: &str, more: &str) -> String {
 
 /// The component with another digest and the same behaviour: a custom section is appended.
 pub(crate) fn variant(mark: u8) -> Vec<u8> {
-    let mut bytes = fs::read(component("tests/odd-probe")).unwrap();
+    let mut bytes = fs::read(component("tests/faulty-probe")).unwrap();
     bytes.extend([0, 2, 1, mark]);
     bytes
 }
@@ -41,8 +41,8 @@ pub(crate) async fn push_variant(
         key: key.map(<[u8]>::to_vec),
         ..Push::default()
     };
-    let place = registry.source(&format!(":{tag}"));
-    let pushed = push.to(&place, &registry.settings()).await.unwrap();
+    let destination = registry.source(&format!(":{tag}"));
+    let pushed = push.to(&destination, &registry.settings()).await.unwrap();
     pushed.split_once('@').unwrap().1.to_owned()
 }
 
@@ -50,13 +50,13 @@ pub(crate) async fn push_variant(
 pub(crate) async fn site(manifest: &str, settings: Registries) -> Site {
     Site::with_config(&[], |config: &mut Config| {
         config.registries = settings;
-        put(&config.dir, "odd.toml", manifest.as_bytes());
+        write_file(&config.dir, "odd.toml", manifest.as_bytes());
     })
     .await
 }
 
 /// Waits until the plugin's status satisfies `holds`.
-pub(crate) async fn until(site: &Site, what: &str, holds: impl Fn(&Status) -> bool) -> Status {
+pub(crate) async fn wait_for_status(site: &Site, what: &str, holds: impl Fn(&Status) -> bool) -> Status {
     let wait = async {
         loop {
             let list = site.plugins.list();
@@ -73,24 +73,24 @@ pub(crate) async fn until(site: &Site, what: &str, holds: impl Fn(&Status) -> bo
 /// Waits until the plugin serves and its admission record exists, which is added afterwards.
 pub(crate) async fn serving(site: &Site) -> Status {
     let recorded = || !site.plugins.history("odd").0.is_empty();
-    until(site, "it serves", |it| it.state == State::Serving && recorded()).await
+    wait_for_status(site, "it serves", |it| it.state == State::Serving && recorded()).await
 }
 
 pub(crate) async fn refused(site: &Site) -> String {
-    let status = until(site, "it is refused", |it| it.refusal.is_some()).await;
+    let status = wait_for_status(site, "it is refused", |it| it.refusal.is_some()).await;
     status.refusal.unwrap()
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_component_is_pulled_by_tag_and_by_digest() {
     let registry = DockerRegistry::start().await;
-    let digest = registry.push("tests/odd-probe", "v1").await;
+    let digest = registry.push("tests/faulty-probe", "v1").await;
     for version in [":v1".to_owned(), format!("@{digest}"), format!(":v0@{digest}")] {
         let source = registry.source(&version);
         let site = site(&manifest(&source, ""), registry.settings()).await;
         let status = serving(&site).await;
         assert_eq!(
-            site.look("odd", "{}", None).await,
+            site.probe("odd", "{}", None).await,
             Ok(custom(r#"{"mark": "v1", "attempt": 1}"#))
         );
         let from = status.source.unwrap();
@@ -112,8 +112,8 @@ async fn a_component_is_pulled_by_tag_and_by_digest() {
         // A change of the manifest alone makes another version of the same component, which is not
         // fetched again.
         let change = site
-            .change(|| {
-                put(
+            .change_files(|| {
+                write_file(
                     site.dir.path(),
                     "odd.toml",
                     manifest(&source, "# more").as_bytes(),
@@ -121,10 +121,10 @@ async fn a_component_is_pulled_by_tag_and_by_digest() {
             })
             .await;
         assert!(matches!(change, Change::Admitted { .. }), "{change:?}");
-        let gone = site
-            .change(|| fs::remove_file(site.dir.path().join("odd.toml")).unwrap())
+        let change = site
+            .change_files(|| fs::remove_file(site.dir.path().join("odd.toml")).unwrap())
             .await;
-        assert!(matches!(gone, Change::Removed { .. }), "{gone:?}");
+        assert!(matches!(change, Change::Removed { .. }), "{change:?}");
         assert!(site.plugins.list().is_empty());
         site.stop().await;
     }
@@ -160,7 +160,7 @@ async fn moved_tag_swaps_the_version_without_a_failed_call() {
     for mark in 2..5 {
         let image = push_variant(&registry, mark, "latest", None).await;
         let digest = Some(sha256(&variant(mark)));
-        let now = until(&site, "it was swapped", |it| it.digest == digest).await;
+        let now = wait_for_status(&site, "it was swapped", |it| it.digest == digest).await;
         assert_eq!(now.state, State::Serving);
         assert_eq!(now.source.unwrap().digest, Some(image));
     }
@@ -222,7 +222,7 @@ pub(crate) fn sha256(content: &[u8]) -> String {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn unsupported_images_are_refused_with_the_reason() {
     let registry = DockerRegistry::start().await;
-    let digest = registry.push("tests/odd-probe", "good").await;
+    let digest = registry.push("tests/faulty-probe", "good").await;
     push_odd(&registry, "config", |it| {
         it["config"]["mediaType"] = json!("application/vnd.oci.image.config.v1+json");
     })
@@ -240,7 +240,7 @@ async fn unsupported_images_are_refused_with_the_reason() {
     push_odd(&registry, "small", |it| it["layers"][0]["size"] = json!(100)).await;
     let unknown = format!("@sha256:{}", "0".repeat(64));
     let pin = format!("digest = \"sha256:{}\"", "0".repeat(64));
-    let good = component("tests/odd-probe");
+    let good = component("tests/faulty-probe");
     let length = fs::metadata(&good).unwrap().len();
     for (version, more, expected) in [
         (
@@ -278,7 +278,7 @@ async fn unsupported_images_are_refused_with_the_reason() {
         assert_eq!(records[0].reason.as_deref(), Some(why.as_str()));
         // An unchanged refusal adds no record.
         site.plugins.rescan().await;
-        until(&site, "asked again", |_| {
+        wait_for_status(&site, "asked again", |_| {
             site.metric("transom_plugins_fetches_total{plugin=\"odd\",result=\"failed\"}") > 1
         })
         .await;
@@ -292,33 +292,33 @@ async fn unsupported_images_are_refused_with_the_reason() {
     let site = site(&manifest(&registry.source(":good"), ""), registry.settings()).await;
     serving(&site).await;
     let change = site
-        .change(|| put(site.dir.path(), "odd.wasm", &fs::read(&good).unwrap()))
+        .change_files(|| write_file(site.dir.path(), "odd.wasm", &fs::read(&good).unwrap()))
         .await;
     let Change::Refused { reason, .. } = &change else {
         panic!("{change:?}")
     };
     assert!(reason.contains("both odd.wasm and a `source`"), "{reason}");
-    assert!(site.look("odd", "{}", None).await.is_ok());
+    assert!(site.probe("odd", "{}", None).await.is_ok());
     fs::remove_file(site.dir.path().join("odd.wasm")).unwrap();
     site.plugins.rescan().await;
-    until(&site, "fetched again", |it| {
+    wait_for_status(&site, "fetched again", |it| {
         it.refusal.is_none() && it.source.is_some()
     })
     .await;
     // An unreadable manifest is refused with the reason, although there is no component file.
     let change = site
-        .change(|| put(site.dir.path(), "odd.toml", b"source = "))
+        .change_files(|| write_file(site.dir.path(), "odd.toml", b"source = "))
         .await;
     assert!(matches!(change, Change::Refused { .. }), "{change:?}");
-    assert!(site.look("odd", "{}", None).await.is_ok());
+    assert!(site.probe("odd", "{}", None).await.is_ok());
     site.stop().await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn changed_blob_in_the_registry_is_refused() {
     let registry = DockerRegistry::start().await;
-    let digest = registry.push("tests/odd-probe", "v1").await;
-    let whole = fs::read(component("tests/odd-probe")).unwrap();
+    let digest = registry.push("tests/faulty-probe", "v1").await;
+    let whole = fs::read(component("tests/faulty-probe")).unwrap();
     let component = registry.blob(&sha256(&whole));
     let mut spoilt = whole.clone();
     spoilt[whole.len() / 2] ^= 1;
@@ -334,7 +334,7 @@ async fn changed_blob_in_the_registry_is_refused() {
     // The same with a changed image manifest, whose digest the source pins.
     let file = registry.blob(&digest);
     let text = fs::read_to_string(&file).unwrap();
-    fs::write(&file, text.replace("odd-probe", "odd-prube")).unwrap();
+    fs::write(&file, text.replace("faulty-probe", "faulty-prube")).unwrap();
     let source = registry.source(&format!("@{digest}"));
     let pinned = site(&manifest(&source, ""), registry.settings()).await;
     let why = refused(&pinned).await;
@@ -360,23 +360,23 @@ async fn unavailable_registry_keeps_the_serving_version() {
     let first = serving(&site).await;
     registry.stop();
     site.plugins.rescan().await;
-    let status = until(&site, "it says so", |it| {
+    let status = wait_for_status(&site, "it says so", |it| {
         it.source
             .as_ref()
             .is_some_and(|it| it.state == FetchStatus::Failed)
     })
     .await;
-    let trouble = status.source.unwrap().error.unwrap();
+    let source_error = status.source.unwrap().error.unwrap();
     // A connection of the previous pull may still have been open and be closed during this one.
     let why = ["refused", "closed", "reset"]
         .iter()
-        .any(|it| trouble.contains(it));
-    assert!(trouble.contains("cannot reach") && why, "{trouble}");
+        .any(|it| source_error.contains(it));
+    assert!(source_error.contains("cannot reach") && why, "{source_error}");
     assert_eq!((status.state, status.refusal), (State::Serving, None));
-    assert!(site.look("odd", "{}", None).await.is_ok());
+    assert!(site.probe("odd", "{}", None).await.is_ok());
 
     // The host starts while the registry is unavailable.
-    let site = site.again(|_| (), with_settings).await;
+    let site = site.restart(|_| (), with_settings).await;
     let status = site.status("odd");
     assert_eq!(
         (status.state, &status.digest),
@@ -384,17 +384,17 @@ async fn unavailable_registry_keeps_the_serving_version() {
         "the fetched version serves immediately"
     );
     let asked = |it: &Status| it.source.as_ref().is_some_and(|it| it.error.is_some());
-    until(&site, "it says so", asked).await;
+    wait_for_status(&site, "it says so", asked).await;
     assert!(logged(&[
         &registry.address.to_string(),
         "keeping the fetched one"
     ]));
-    assert!(site.look("odd", "{}", None).await.is_ok());
+    assert!(site.probe("odd", "{}", None).await.is_ok());
 
     // The registry returns with a new image, which is fetched without a command.
-    registry.again().await;
+    registry.restart().await;
     push_variant(&registry, 2, "latest", None).await;
-    until(&site, "the new one serves", |it| it.digest != first.digest).await;
+    wait_for_status(&site, "the new one serves", |it| it.digest != first.digest).await;
 
     // A stored file that has changed on the disk is not trusted.
     registry.stop();
@@ -406,11 +406,11 @@ async fn unavailable_registry_keeps_the_serving_version() {
             fs::write(&path, content).unwrap();
         }
     };
-    let site = site.again(spoil, with_settings).await;
+    let site = site.restart(spoil, with_settings).await;
     let why = refused(&site).await;
     assert!(why.contains("cannot reach"), "{why}");
-    assert!(site.look("odd", "{}", None).await.is_err());
-    registry.again().await;
+    assert!(site.probe("odd", "{}", None).await.is_err());
+    registry.restart().await;
     serving(&site).await;
     site.stop().await;
 }
@@ -427,7 +427,7 @@ async fn password_authenticates_to_its_registry() {
         ..registry.settings()
     };
     let right = with("correct horse");
-    registry.push_with("tests/odd-probe", "v1", None, &right).await;
+    registry.push_with("tests/faulty-probe", "v1", None, &right).await;
     let text = manifest(&registry.source(":v1"), "");
     for wrong in [with("battery staple"), registry.settings()] {
         let site = site(&text, wrong).await;
@@ -445,7 +445,7 @@ async fn password_authenticates_to_its_registry() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn plain_http_needs_a_setting() {
     let registry = DockerRegistry::start().await;
-    registry.push("tests/odd-probe", "v1").await;
+    registry.push("tests/faulty-probe", "v1").await;
     let text = manifest(&registry.source(":v1"), "");
     let site = site(&text, Registries::default()).await;
     let why = refused(&site).await;
@@ -474,7 +474,9 @@ async fn custom_authority_needs_a_setting() {
         authorities: certificate.into_bytes(),
         ..registry.settings()
     };
-    registry.push_with("tests/odd-probe", "v1", None, &secure).await;
+    registry
+        .push_with("tests/faulty-probe", "v1", None, &secure)
+        .await;
     let text = manifest(&registry.source(":v1"), "");
     let unknown = Registries {
         authorities: Vec::new(),
@@ -506,14 +508,14 @@ async fn custom_authority_needs_a_setting() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_digest_is_fetched_once() {
     let mut registry = DockerRegistry::start().await;
-    let digest = registry.push("tests/odd-probe", "v1").await;
+    let digest = registry.push("tests/faulty-probe", "v1").await;
     let settings = registry.settings();
     let with_settings = |config: &mut Config| config.registries = settings.clone();
     let source = registry.source(&format!("@{digest}"));
     let site = site(&manifest(&source, ""), settings.clone()).await;
     serving(&site).await;
     registry.stop();
-    let site = site.again(|_| (), with_settings).await;
+    let site = site.restart(|_| (), with_settings).await;
     let status = site.status("odd");
     let from = status.source.unwrap();
     assert_eq!(
@@ -524,8 +526,8 @@ async fn a_digest_is_fetched_once() {
     // resolved again, which fails now.
     let tagged = registry.source(&format!(":v9@{digest}"));
     let change = site
-        .change(|| {
-            put(
+        .change_files(|| {
+            write_file(
                 site.dir.path(),
                 "odd.toml",
                 manifest(&source, "# more").as_bytes(),
@@ -533,16 +535,16 @@ async fn a_digest_is_fetched_once() {
         })
         .await;
     assert!(matches!(change, Change::Admitted { .. }), "{change:?}");
-    put(site.dir.path(), "odd.toml", manifest(&tagged, "").as_bytes());
+    write_file(site.dir.path(), "odd.toml", manifest(&tagged, "").as_bytes());
     site.plugins.rescan().await;
     let why = refused(&site).await;
     assert!(why.contains("cannot reach"), "another source is fetched: {why}");
     assert!(
-        site.look("odd", "{}", None).await.is_ok(),
+        site.probe("odd", "{}", None).await.is_ok(),
         "the previous version still serves"
     );
-    registry.again().await;
-    until(&site, "the component is admitted at a later attempt", |it| {
+    registry.restart().await;
+    wait_for_status(&site, "the component is admitted at a later attempt", |it| {
         it.refusal.is_none()
     })
     .await;
@@ -567,10 +569,10 @@ async fn daemon_starts_with_the_last_admitted_image() {
     site.plugins.rescan().await;
     let why = refused(&site).await;
     assert!(why.contains("does not export"), "{why}");
-    let site = site.again(|_| (), with_settings).await;
+    let site = site.restart(|_| (), with_settings).await;
     let status = site.status("odd");
     assert_eq!((status.state, &status.digest), (State::Serving, &first.digest));
     refused(&site).await;
-    assert!(site.look("odd", "{}", None).await.is_ok());
+    assert!(site.probe("odd", "{}", None).await.is_ok());
     site.stop().await;
 }

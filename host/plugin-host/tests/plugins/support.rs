@@ -80,7 +80,7 @@ impl Site {
         let mut registry = Registry::default();
         let token = CancellationToken::new();
         let mut config = Config::new(dir.path());
-        config.bindings.filters = vec!["odd-events".into()];
+        config.bindings.filters = vec!["faulty-events".into()];
         config.compiler = Compiler::Process(compile_process());
         change(&mut config);
         let plugins = config.start(&mut registry, token.clone()).await.unwrap();
@@ -93,7 +93,11 @@ impl Site {
     }
 
     /// Stops the host, calls `meanwhile`, and starts another host on the same directory.
-    pub(crate) async fn again(self, meanwhile: impl FnOnce(&Path), change: impl FnOnce(&mut Config)) -> Site {
+    pub(crate) async fn restart(
+        self,
+        meanwhile: impl FnOnce(&Path),
+        change: impl FnOnce(&mut Config),
+    ) -> Site {
         self.token.cancel();
         tokio::time::timeout(TIMEOUT, self.plugins.stopped())
             .await
@@ -134,7 +138,7 @@ impl Site {
     }
 
     /// Number of calls of a plugin with this outcome, over all of its versions.
-    pub(crate) fn ended(&self, plugin: &str, outcome: &str) -> u64 {
+    pub(crate) fn calls_with_outcome(&self, plugin: &str, outcome: &str) -> u64 {
         let labels = [format!("plugin=\"{plugin}\""), format!("outcome=\"{outcome}\"")];
         self.sum(
             "transom_plugins_calls_total",
@@ -145,13 +149,13 @@ impl Site {
     /// Replaces files and waits until the host has admitted or refused them. Returns the last
     /// change.
     pub(crate) async fn replace(&self, source: &str, name: &str, manifest: &str) -> Change {
-        self.change(|| install(self.dir.path(), source, name, Some(manifest)))
+        self.change_files(|| install(self.dir.path(), source, name, Some(manifest)))
             .await
     }
 
     /// Returns the last change that `act` on the directory causes. There may be more than one,
     /// because the directory is also watched and may be scanned between two files.
-    pub(crate) async fn change(&self, act: impl FnOnce()) -> Change {
+    pub(crate) async fn change_files(&self, act: impl FnOnce()) -> Change {
         let mut changes = self.plugins.changes();
         act();
         self.plugins.rescan().await;
@@ -162,7 +166,7 @@ impl Site {
         last.expect("a change")
     }
 
-    pub(crate) async fn look(
+    pub(crate) async fn probe(
         &self,
         name: &str,
         settings: &str,
@@ -194,11 +198,11 @@ pub(crate) fn install(dir: &Path, source: &str, name: &str, manifest: Option<&st
         || std::fs::read_to_string(source.with_extension("toml")).unwrap(),
         str::to_owned,
     );
-    put(dir, &format!("{name}.toml"), manifest.as_bytes());
-    put(dir, &format!("{name}.wasm"), &std::fs::read(source).unwrap());
+    write_file(dir, &format!("{name}.toml"), manifest.as_bytes());
+    write_file(dir, &format!("{name}.wasm"), &std::fs::read(source).unwrap());
 }
 
-pub(crate) fn put(dir: &Path, name: &str, content: &[u8]) {
+pub(crate) fn write_file(dir: &Path, name: &str, content: &[u8]) {
     let temporary = dir.join(format!(".{name}.new"));
     std::fs::write(&temporary, content).unwrap();
     std::fs::rename(temporary, dir.join(name)).unwrap();
@@ -211,11 +215,11 @@ pub(crate) fn with_sections(component: &[u8], sections: &[Vec<u8>]) -> Vec<u8> {
 
 /// Encodes a section of a component or of a module.
 pub(crate) fn section(id: u8, content: &[u8]) -> Vec<u8> {
-    [&[id][..], &number(content.len()), content].concat()
+    [&[id][..], &leb128(content.len()), content].concat()
 }
 
 /// Encodes a number in LEB128, as in the binary format.
-pub(crate) fn number(mut value: usize) -> Vec<u8> {
+pub(crate) fn leb128(mut value: usize) -> Vec<u8> {
     let mut bytes = Vec::new();
     while value >= 0x80 {
         bytes.push((value & 0x7f) as u8 | 0x80);
@@ -237,21 +241,21 @@ pub(crate) fn slow_to_compile(functions: usize) -> Vec<u8> {
     // local.get 0, local.get 0, i32.mul, local.get 0, i32.add, local.set 0
     let work = [0x20, 0, 0x20, 0, 0x6c, 0x20, 0, 0x6a, 0x21, 0].repeat(50);
     let body = [&[0][..], &work, &[0x20, 0, 0x0b]].concat();
-    let code = [number(body.len()), body].concat();
+    let code = [leb128(body.len()), body].concat();
     let module = [
         b"\0asm\x01\0\0\0".to_vec(),
         section(1, &[1, 0x60, 1, 0x7f, 1, 0x7f]),
-        section(3, &[number(functions), vec![0; functions]].concat()),
-        section(10, &[number(functions), code.repeat(functions)].concat()),
+        section(3, &[leb128(functions), vec![0; functions]].concat()),
+        section(10, &[leb128(functions), code.repeat(functions)].concat()),
     ]
     .concat();
     [b"\0asm\x0d\0\x01\0".to_vec(), section(1, &module)].concat()
 }
 
 /// Waits until a condition holds. Fails after [`TIMEOUT`].
-pub(crate) async fn until(what: &str, is: impl Fn() -> bool) {
+pub(crate) async fn wait_until(what: &str, condition: impl Fn() -> bool) {
     let done = async {
-        while !is() {
+        while !condition() {
             tokio::time::sleep(Duration::from_millis(1)).await;
         }
     };
@@ -328,7 +332,7 @@ fn capture_logs() {
     static ONCE: Once = Once::new();
     ONCE.call_once(|| {
         // A span appears as the line that is written when it is closed.
-        let wanted = filter_fn(|it| {
+        let captured = filter_fn(|it| {
             *it.level() <= tracing::Level::WARN
                 || it.target() == "transom_plugin_host::guest"
                 || it.is_span() && it.name() == "plugin_call"
@@ -338,7 +342,7 @@ fn capture_logs() {
             .with_span_events(FmtSpan::CLOSE)
             .with_writer(|| Capture);
         tracing_subscriber::registry()
-            .with(lines.with_filter(wanted))
+            .with(lines.with_filter(captured))
             .init();
     });
 }

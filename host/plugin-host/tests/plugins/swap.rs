@@ -16,7 +16,7 @@ fn probe(network: &str) -> String {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn calls_in_flight_finish_on_the_version_they_began_with() {
-    let site = Site::with(&[("tests/odd-probe", "odd", Some(&probe("\"task\"")))]).await;
+    let site = Site::with(&[("tests/faulty-probe", "odd", Some(&probe("\"task\"")))]).await;
     let (arrived, mut arrivals) = mpsc::unbounded_channel();
     let release = Arc::new(Notify::new());
     let gate = release.clone();
@@ -35,12 +35,12 @@ async fn calls_in_flight_finish_on_the_version_they_began_with() {
     })
     .await;
     let settings = r#"{"do":"http","path":"/before","redirects":2,"max_body":100}"#;
-    let old = site.look("odd", settings, Some(&server.endpoint));
+    let old = site.probe("odd", settings, Some(&server.endpoint));
     let swap = async {
         arrivals.recv().await.unwrap();
-        let change = site.replace("tests/odd-probe", "odd", &probe("")).await;
+        let change = site.replace("tests/faulty-probe", "odd", &probe("")).await;
         assert!(matches!(change, Change::Admitted { .. }), "{change:?}");
-        let new = site.look("odd", settings, Some(&server.endpoint)).await;
+        let new = site.probe("odd", settings, Some(&server.endpoint)).await;
         assert_eq!(new, Ok(custom(r#"{"http": "denied"}"#)));
         release.notify_one();
     };
@@ -69,20 +69,20 @@ async fn trial_instance_becomes_the_first_instance_unless_it_ran_self_tests() {
     let self_test = "[[self-test]]\nexpect = { custom = { mark = \"m\", attempt = 1 } }\n";
     for (name, more, before, made) in [("untested", "", 1, 1), ("self-tested", self_test, 0, 2)] {
         let text = manifest(more);
-        let site = Site::with(&[("tests/odd-probe", name, Some(&text))]).await;
+        let site = Site::with(&[("tests/faulty-probe", name, Some(&text))]).await;
         let configured = || times_logged(&[&format!("plugin=\"{name}\""), "xxxxxxxxx"]);
         assert_eq!(site.status(name).instances, before, "{name}");
         // The attempt of the self-test does not count in this instance.
         let first = Ok(custom(r#"{"mark": "m", "attempt": 1}"#));
-        assert_eq!(site.look(name, "{}", None).await, first, "{name}");
+        assert_eq!(site.probe(name, "{}", None).await, first, "{name}");
         assert_eq!((site.status(name).instances, configured()), (1, made), "{name}");
 
         // After a swap the same number of instances is configured again.
         let change = site
-            .replace("tests/odd-probe", name, &manifest(&format!("{more}# 2")))
+            .replace("tests/faulty-probe", name, &manifest(&format!("{more}# 2")))
             .await;
         assert!(matches!(change, Change::Admitted { .. }), "{change:?}");
-        assert_eq!(site.look(name, "{}", None).await, first, "{name}");
+        assert_eq!(site.probe(name, "{}", None).await, first, "{name}");
         assert_eq!(configured(), made * 2, "{name}");
         site.stop().await;
     }
@@ -94,7 +94,12 @@ fn filter(config: &str) -> String {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn views_reopen_on_the_new_version() {
-    let site = Site::with(&[("tests/odd-events", "odd-events", Some(&filter("mark = \"v1\"")))]).await;
+    let site = Site::with(&[(
+        "tests/faulty-events",
+        "faulty-events",
+        Some(&filter("mark = \"v1\"")),
+    )])
+    .await;
     let view = site.plugins.open_view(Query::default()).await.unwrap();
     let same = site.plugins.open_view(Query::default()).await.unwrap();
     let events = [Event {
@@ -120,18 +125,22 @@ async fn views_reopen_on_the_new_version() {
         }
     };
     let second = filter("mark = \"v2\"");
-    let swapping = site.replace("tests/odd-events", "odd-events", &second);
+    let swapping = site.replace("tests/faulty-events", "faulty-events", &second);
     tokio::time::timeout(TIMEOUT, async { tokio::join!(asking, swapping) })
         .await
         .unwrap();
     assert_eq!(view.decide(&events).await.unwrap(), marked("v2"));
 
-    site.replace("tests/odd-events", "odd-events", &filter("fault = \"refuse\""))
-        .await;
+    site.replace(
+        "tests/faulty-events",
+        "faulty-events",
+        &filter("fault = \"refuse\""),
+    )
+    .await;
     let refused = view.decide(&events).await;
     assert_eq!(refused, Err(OpenError::Refused("refused, as asked".into())));
 
-    site.replace("tests/odd-events", "odd-events", &filter("mark = \"v3\""))
+    site.replace("tests/faulty-events", "faulty-events", &filter("mark = \"v3\""))
         .await;
     assert_eq!(view.decide(&events).await.unwrap(), marked("v3"));
     site.stop().await;
@@ -142,7 +151,7 @@ async fn removed_component_stops_its_function() {
     let site = Site::with(&[("attributes", "attributes", None)]).await;
     assert_eq!(site.plugins.validate_constraints(&[]).await, Ok(vec![]));
     let change = site
-        .change(|| std::fs::remove_file(site.dir.path().join("attributes.wasm")).unwrap())
+        .change_files(|| std::fs::remove_file(site.dir.path().join("attributes.wasm")).unwrap())
         .await;
     assert_eq!(
         change,
@@ -178,12 +187,12 @@ async fn the_directory_is_watched() {
             .unwrap()
     };
     // The manifest is written just before the component, and no refusal is published in between.
-    install(site.dir.path(), "tests/odd-probe", "odd", Some(&probe("")));
+    install(site.dir.path(), "tests/faulty-probe", "odd", Some(&probe("")));
     assert!(matches!(next().await, Change::Admitted { .. }));
     let before = site.plugins.list().remove(0).admitted_at.unwrap();
     install(
         site.dir.path(),
-        "tests/odd-probe",
+        "tests/faulty-probe",
         "odd",
         Some(&probe("\"task\"")),
     );
@@ -212,7 +221,7 @@ async fn a_replaced_directory_is_read_again() {
     let mut changes = plugins.changes();
     let other = root.path().join("other");
     std::fs::create_dir(&other).unwrap();
-    install(&other, "tests/odd-probe", "odd", Some(&probe("")));
+    install(&other, "tests/faulty-probe", "odd", Some(&probe("")));
     std::fs::rename(&dir, root.path().join("old")).unwrap();
     std::fs::rename(&other, &dir).unwrap();
     let change = tokio::time::timeout(TIMEOUT, changes.recv())

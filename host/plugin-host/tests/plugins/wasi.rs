@@ -18,7 +18,7 @@ fn environment(config: &mut Config) {
 }
 
 async fn report(site: &Site, name: &str, settings: &str) -> serde_json::Value {
-    match site.look(name, settings, None).await {
+    match site.probe(name, settings, None).await {
         Ok(Outcome::Custom(json)) => serde_json::from_str(&json).unwrap(),
         other => panic!("{settings}: {other:?}"),
     }
@@ -34,15 +34,15 @@ async fn guest_has_clocks_randomness_and_granted_variables() {
         ),
     ] {
         let grants = manifest(grants);
-        let installed = [("tests/worldly", "worldly", Some(grants.as_str()))];
+        let installed = [("tests/wasi-everything", "wasi-everything", Some(grants.as_str()))];
         let site = Site::with_config(&installed, environment).await;
         assert_eq!(
-            report(&site, "worldly", r#"{"use":"environment"}"#).await,
+            report(&site, "wasi-everything", r#"{"use":"environment"}"#).await,
             expected
         );
-        let seconds = report(&site, "worldly", r#"{"use":"clock"}"#).await["seconds"].as_u64();
+        let seconds = report(&site, "wasi-everything", r#"{"use":"clock"}"#).await["seconds"].as_u64();
         assert!(seconds.unwrap() > 1_600_000_000, "{seconds:?}");
-        let numbers = report(&site, "worldly", r#"{"use":"random"}"#).await;
+        let numbers = report(&site, "wasi-everything", r#"{"use":"random"}"#).await;
         assert_ne!(numbers["numbers"][0], numbers["numbers"][1]);
         site.stop().await;
     }
@@ -62,7 +62,7 @@ async fn denied_import_is_refused_by_name() {
         ),
     ] {
         let change = site
-            .replace("tests/worldly", "withdrawn", &manifest(grants))
+            .replace("tests/wasi-everything", "withdrawn", &manifest(grants))
             .await;
         assert!(
             matches!(&change, Change::Refused { reason: it, .. } if it == reason),
@@ -82,7 +82,7 @@ async fn denied_import_is_refused_by_name() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn guest_has_no_direct_network_access() {
     let grants = manifest("network = [\"0.0.0.0/0\", \"localhost:*\"]\ncommand = true");
-    let site = Site::with(&[("tests/worldly", "reaching", Some(&grants))]).await;
+    let site = Site::with(&[("tests/wasi-everything", "reaching", Some(&grants))]).await;
     let (arrived, mut arrivals) = tokio::sync::mpsc::unbounded_channel();
     let server = Server::new(move |_| {
         let arrived = arrived.clone();
@@ -124,8 +124,10 @@ async fn guest_has_no_direct_network_access() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn upgrade_cannot_import_more_than_granted() {
-    let site = Site::with(&[("tests/odd-probe", "grows", Some(&manifest("")))]).await;
-    let change = site.replace("tests/worldly", "grows", &manifest("")).await;
+    let site = Site::with(&[("tests/faulty-probe", "grows", Some(&manifest("")))]).await;
+    let change = site
+        .replace("tests/wasi-everything", "grows", &manifest(""))
+        .await;
     let Change::Refused { reason, .. } = &change else {
         panic!("{change:?}")
     };
@@ -134,11 +136,13 @@ async fn upgrade_cannot_import_more_than_granted() {
         "{reason}"
     );
     assert!(
-        site.look("grows", "{}", None).await.is_ok(),
+        site.probe("grows", "{}", None).await.is_ok(),
         "the old version still serves"
     );
     let some = "imports = [\"wasi:clocks\", \"wasi:random\", \"wasi:cli/environment\"]";
-    let change = site.replace("tests/worldly", "grows", &manifest(some)).await;
+    let change = site
+        .replace("tests/wasi-everything", "grows", &manifest(some))
+        .await;
     let Change::Refused { reason, .. } = &change else {
         panic!("{change:?}")
     };
@@ -147,18 +151,22 @@ async fn upgrade_cannot_import_more_than_granted() {
         "{reason}"
     );
     let all = "imports = [\"wasi:clocks\", \"wasi:random\", \"wasi:cli/environment\", \"wasi:sockets\"]";
-    let change = site.replace("tests/worldly", "grows", &manifest(all)).await;
+    let change = site
+        .replace("tests/wasi-everything", "grows", &manifest(all))
+        .await;
     assert!(matches!(change, Change::Admitted { .. }), "{change:?}");
     // These are now the imports of the serving version, so that they need no grant any more.
     let change = site
-        .replace("tests/worldly", "grows", &manifest("command = true"))
+        .replace("tests/wasi-everything", "grows", &manifest("command = true"))
         .await;
     assert!(matches!(change, Change::Admitted { .. }), "{change:?}");
     // The imports of a removed plugin do not count for a new plugin of the same name.
-    site.change(|| std::fs::remove_file(site.dir.path().join("grows.wasm")).unwrap())
+    site.change_files(|| std::fs::remove_file(site.dir.path().join("grows.wasm")).unwrap())
         .await;
-    site.replace("tests/odd-probe", "grows", &manifest("")).await;
-    let change = site.replace("tests/worldly", "grows", &manifest("")).await;
+    site.replace("tests/faulty-probe", "grows", &manifest("")).await;
+    let change = site
+        .replace("tests/wasi-everything", "grows", &manifest(""))
+        .await;
     assert!(matches!(change, Change::Refused { .. }), "{change:?}");
     site.stop().await;
 }

@@ -8,15 +8,15 @@ use transom_plugin_tools::workbench::{
 
 use crate::support::component;
 
-fn work(name: &str, manifest: &str) -> ComponentFiles {
+fn component_files(name: &str, manifest: &str) -> ComponentFiles {
     let bytes = fs::read(component(name)).unwrap();
     ComponentFiles::new("mine", bytes, manifest.to_owned())
 }
 
-fn filter(more: &str) -> ComponentFiles {
-    work(
-        "tests/odd-events",
-        &format!("world = \"event-filter\"\n[limits]\nmemory = \"16MiB\"\n{more}"),
+fn filter(keys: &str) -> ComponentFiles {
+    component_files(
+        "tests/faulty-events",
+        &format!("world = \"event-filter\"\n[limits]\nmemory = \"16MiB\"\n{keys}"),
     )
 }
 
@@ -37,18 +37,18 @@ async fn examination_lists_stages_up_to_the_refusing_one() {
         Stage::Configure,
         Stage::SelfTests,
     ];
-    let fine = bench.examine(&filter("")).await;
-    let stages: Vec<Stage> = fine.stages.iter().map(|it| it.stage).collect();
+    let admitted = bench.examine(&filter("")).await;
+    let stages: Vec<Stage> = admitted.stages.iter().map(|it| it.stage).collect();
     // There may be further stages between these.
     let found: Vec<Stage> = stages.into_iter().filter(|it| all.contains(it)).collect();
-    assert_eq!(found, all, "{fine:?}");
+    assert_eq!(found, all, "{admitted:?}");
     assert!(
-        fine.refusal.is_none() && fine.stages.iter().all(|it| it.ok),
-        "{fine:?}"
+        admitted.refusal.is_none() && admitted.stages.iter().all(|it| it.ok),
+        "{admitted:?}"
     );
-    let facts = fine.component.unwrap();
-    assert_eq!(facts.world, "event-filter");
-    assert!(facts.digest.starts_with("sha256:"), "{facts:?}");
+    let summary = admitted.component.unwrap();
+    assert_eq!(summary.world, "event-filter");
+    assert!(summary.digest.starts_with("sha256:"), "{summary:?}");
 
     let pinned = format!(
         "world = \"event-filter\"\ndigest = \"sha256:{}\"\n",
@@ -59,23 +59,27 @@ async fn examination_lists_stages_up_to_the_refusing_one() {
         b"no component".to_vec(),
         "world = \"event-filter\"\n".to_owned(),
     );
-    for (work, stage, words) in [
-        (work("tests/odd-events", "wrold = 1\n"), Stage::Manifest, "world"),
+    for (files, stage, words) in [
+        (
+            component_files("tests/faulty-events", "wrold = 1\n"),
+            Stage::Manifest,
+            "world",
+        ),
         (filter("size = 10\n"), Stage::Size, "limits.size"),
         (
-            work("tests/odd-events", &pinned),
+            component_files("tests/faulty-events", &pinned),
             Stage::Digest,
             "the manifest pins sha256:0000",
         ),
         (text, Stage::Compile, "does not compile"),
         (
-            work("tests/odd-probe", "world = \"event-filter\"\n"),
+            component_files("tests/faulty-probe", "world = \"event-filter\"\n"),
             Stage::World,
             "does not export",
         ),
         (
-            work(
-                "tests/worldly",
+            component_files(
+                "tests/wasi-everything",
                 "world = \"check-probe\"\n[grants]\nclock = false\n",
             ),
             Stage::Imports,
@@ -92,7 +96,7 @@ async fn examination_lists_stages_up_to_the_refusing_one() {
             "trapped",
         ),
         (
-            work("check-tcp", "world = \"check-probe\"\n[config]\na = 1\n"),
+            component_files("check-tcp", "world = \"check-probe\"\n[config]\na = 1\n"),
             Stage::Schema,
             "takes no configuration",
         ),
@@ -102,13 +106,16 @@ async fn examination_lists_stages_up_to_the_refusing_one() {
             r#"self-test 1 of 1 (first): found ["pass"], expected ["drop"]"#,
         ),
     ] {
-        let told = bench.examine(&work).await;
-        let last = told.stages.last().unwrap();
-        assert_eq!(last.stage, stage, "{told:?}");
-        assert!(!last.ok && last.detail.contains(words), "{told:?}");
-        assert_eq!(told.refusal.as_ref(), Some(&last.detail));
-        assert!(told.stages.iter().rev().skip(1).all(|it| it.ok), "{told:?}");
-        assert!(told.component.is_none());
+        let examination = bench.examine(&files).await;
+        let last = examination.stages.last().unwrap();
+        assert_eq!(last.stage, stage, "{examination:?}");
+        assert!(!last.ok && last.detail.contains(words), "{examination:?}");
+        assert_eq!(examination.refusal.as_ref(), Some(&last.detail));
+        assert!(
+            examination.stages.iter().rev().skip(1).all(|it| it.ok),
+            "{examination:?}"
+        );
+        assert!(examination.component.is_none());
     }
 }
 
@@ -195,9 +202,9 @@ async fn bench_measures_over_replaced_instances() {
     let probe = "world = \"check-probe\"\n[limits]\nmemory = \"16MiB\"\n";
     let cases =
         "[[case]]\nendpoint = \"10.0.0.1:80\"\nanswers = [{ connected = 1 }]\nexpect = { tcp = true }\n";
-    for (work, cases, calls) in [
+    for (files, cases, calls) in [
         // An attempt makes four calls: its creation, two steps and its drop.
-        (work("check-tcp", probe), cases, 4),
+        (component_files("check-tcp", probe), cases, 4),
         (
             filter("max-calls-per-instance = 7\n"),
             "[[case]]\nevents = [{ kind = \"a\" }]\nexpect = [\"pass\"]\n",
@@ -205,7 +212,7 @@ async fn bench_measures_over_replaced_instances() {
         ),
     ] {
         let cases = Cases::from_toml(cases).unwrap();
-        let component = bench.admit(&work).await.unwrap();
+        let component = bench.admit(&files).await.unwrap();
         let figures = component.bench(&cases, Duration::from_millis(200)).await.unwrap();
         let it = &figures[0];
         assert!(it.runs > 7, "{it:?}");
@@ -247,8 +254,8 @@ async fn bench_measures_over_replaced_instances() {
 /// A case with an answer that cannot occur in service fails with the reason.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn case_with_framing_headers_is_refused() {
-    let work = work(
-        "tests/odd-probe",
+    let files = component_files(
+        "tests/faulty-probe",
         "world = \"check-probe\"\n[limits]\nmemory = \"16MiB\"\n",
     );
     let case = |answer: &str, expect: &str| {
@@ -266,12 +273,12 @@ async fn case_with_framing_headers_is_refused() {
         case("{ error = \"protocol\" }", "{ custom = { http = \"protocol\" } }"),
     ];
     let cases = Cases::from_toml(&cases.concat()).unwrap();
-    let component = Workbench::new().unwrap().admit(&work).await.unwrap();
+    let component = Workbench::new().unwrap().admit(&files).await.unwrap();
     let reports = component.test(&cases).await;
     assert_eq!(reports[0].verdict, Verdict::Failed, "{reports:?}");
     let reason = reports[0].reason.as_deref().unwrap();
     assert!(
-        reason.contains("the header host, which is the host's to set"),
+        reason.contains("the header host, which only the host may set"),
         "{reason}"
     );
     assert_eq!(reports[1].verdict, Verdict::Passed, "{reports:?}");

@@ -4,18 +4,18 @@ use std::time::{Duration, Instant};
 
 use serde::Serialize;
 use transom_plugin_host::trial::{
-    Case, CaseInstance, LatencyHistogram, TrialComponent, Usage, differs, micros,
+    Case, CaseInstance, LatencyHistogram, TrialComponent, Usage, describe_difference, micros,
 };
 
 use super::{
     NotAdmitted,
-    cases::{Cases, Named},
+    cases::{Cases, NamedCase},
 };
 
 /// The warm-up takes this fraction of a case's time.
-const WARM_UP: u32 = 10;
+const WARM_UP_DIVISOR: u32 = 10;
 /// Buckets for each power of two: quantiles are exact to 3 %.
-const PARTS: usize = 32;
+const BUCKETS_PER_DOUBLING: usize = 32;
 
 /// The measurements of one case. A run executes the case once: an attempt with all its steps, or
 /// one call; it takes one or more calls into the instance.
@@ -77,41 +77,44 @@ pub(super) async fn run(
 }
 
 impl Bench<'_> {
-    async fn measure(&mut self, named: &Named, share: Duration) -> Result<BenchResult, String> {
-        let case = self.component.case(&named.case)?;
+    async fn measure(&mut self, named_case: &NamedCase, share: Duration) -> Result<BenchResult, String> {
+        let case = self.component.case(&named_case.case)?;
         let found = self.instance.execute(&case).await?;
         if let Some(expected) = case.expected().filter(|it| **it != found) {
-            return Err(differs(&found, expected));
+            return Err(describe_difference(&found, expected));
         }
-        let warm = Instant::now();
-        while warm.elapsed() < share / WARM_UP {
+        let warm_up_start = Instant::now();
+        while warm_up_start.elapsed() < share / WARM_UP_DIVISOR {
             self.run(&case).await?;
         }
-        let (times, mut max) = (LatencyHistogram::<PARTS>::default(), Duration::ZERO);
+        let (times, mut max) = (
+            LatencyHistogram::<BUCKETS_PER_DOUBLING>::default(),
+            Duration::ZERO,
+        );
         let mut runs = 0;
         let before = self.usage();
-        let begun = Instant::now();
+        let start = Instant::now();
         // There is at least one run.
-        while runs == 0 || begun.elapsed() < share {
-            let took = self.run(&case).await?;
-            times.add(took);
-            max = max.max(took);
+        while runs == 0 || start.elapsed() < share {
+            let duration = self.run(&case).await?;
+            times.add(duration);
+            max = max.max(duration);
             runs += 1;
         }
-        let time = begun.elapsed().as_secs_f64();
+        let time = start.elapsed().as_secs_f64();
         let usage = self.usage();
         let calls = usage.0 - before.0;
         // The upper end of a bucket may exceed the maximum, so it is clamped.
-        let within = |per_mille| micros(times.at(per_mille).unwrap_or_default().min(max));
+        let quantile_micros = |per_mille| micros(times.at(per_mille).unwrap_or_default().min(max));
         Ok(BenchResult {
-            name: named.name.clone(),
+            name: named_case.name.clone(),
             runs,
             calls,
             runs_per_second: runs as f64 / time,
             calls_per_second: calls as f64 / time,
-            p50_micros: within(500),
-            p90_micros: within(900),
-            p99_micros: within(990),
+            p50_micros: quantile_micros(500),
+            p90_micros: quantile_micros(900),
+            p99_micros: quantile_micros(990),
             max_micros: micros(max),
             cpu_micros_per_call: micros(usage.1.saturating_sub(before.1)) / calls.max(1) as f64,
             memory: self.instance.usage().memory,
@@ -121,9 +124,9 @@ impl Bench<'_> {
     /// Executes the case once and returns its duration, without the time to drop its guest
     /// resources.
     async fn run(&mut self, case: &Case) -> Result<Duration, String> {
-        let begun = Instant::now();
+        let start = Instant::now();
         self.instance.run(case).await?;
-        let took = begun.elapsed();
+        let duration = start.elapsed();
         self.instance.drop_resources().await?;
         if self.instance.should_recycle() {
             let before = self.usage();
@@ -132,7 +135,7 @@ impl Bench<'_> {
             let Usage { calls, cpu, .. } = self.instance.usage();
             self.before = (before.0.saturating_sub(calls), before.1.saturating_sub(cpu));
         }
-        Ok(took)
+        Ok(duration)
     }
 
     /// Total calls and processor time.

@@ -4,17 +4,19 @@ use std::time::Instant;
 
 use serde::Serialize;
 use serde_json::{Map, Value};
-use transom_plugin_host::trial::{CaseInstance, TrialComponent, differs, micros, named, text, toml_to_json};
+use transom_plugin_host::trial::{
+    CaseInstance, TrialComponent, describe_difference, format_answer, micros, split_name, toml_to_json,
+};
 
 /// Maximum number of cases in one file.
 const MAX_CASES: usize = 1000;
 
 /// The cases of a file, in its order. The world parses them when they run.
 #[derive(Clone, Debug, PartialEq)]
-pub struct Cases(pub(super) Vec<Named>);
+pub struct Cases(pub(super) Vec<NamedCase>);
 
 #[derive(Clone, Debug, PartialEq)]
-pub(super) struct Named {
+pub(super) struct NamedCase {
     pub(super) name: String,
     pub(super) case: Value,
 }
@@ -48,16 +50,16 @@ impl Cases {
         let value = toml_to_json(table).map_err(CasesError::Syntax)?;
         let expected = "[[case]] tables and nothing else";
         let Value::Object(mut members) = value else {
-            return Err(shape("something else", expected));
+            return Err(shape_error("something else", expected));
         };
         let cases = members.remove("case");
         if !members.is_empty() {
             let keys: Vec<String> = members.keys().map(|key| format!("`{key}`")).collect();
-            return Err(shape(keys.join(", "), expected));
+            return Err(shape_error(keys.join(", "), expected));
         }
         match cases {
             Some(Value::Array(cases)) => Cases::of(&cases),
-            Some(_) | None => Err(shape("none of them", expected)),
+            Some(_) | None => Err(shape_error("none of them", expected)),
         }
     }
 
@@ -65,7 +67,7 @@ impl Cases {
     pub fn from_json(document: &str) -> Result<Cases, CasesError> {
         match serde_json::from_str(document) {
             Ok(Value::Array(cases)) => Cases::of(&cases),
-            Ok(_) => Err(shape("another document", "a list of objects")),
+            Ok(_) => Err(shape_error("another document", "a list of objects")),
             Err(error) => Err(CasesError::Syntax(error.to_string())),
         }
     }
@@ -75,18 +77,18 @@ impl Cases {
             return Err(CasesError::Number(cases.len()));
         }
         if let Some(other) = cases.iter().find(|it| !it.is_object()) {
-            return Err(shape(other.to_string(), "an object for each case"));
+            return Err(shape_error(other.to_string(), "an object for each case"));
         }
         let named = cases.iter().zip(1..).map(|(case, number)| {
-            let (name, case) = named(case);
+            let (name, case) = split_name(case);
             let name = name.unwrap_or_else(|| format!("case {number}"));
-            Named { name, case }
+            NamedCase { name, case }
         });
         Ok(Cases(named.collect()))
     }
 }
 
-fn shape(found: impl Into<String>, expected: &'static str) -> CasesError {
+fn shape_error(found: impl Into<String>, expected: &'static str) -> CasesError {
     let found = found.into();
     CasesError::Shape { found, expected }
 }
@@ -131,7 +133,7 @@ pub struct Report {
 }
 
 impl Report {
-    fn begun(name: &str) -> Report {
+    fn unfinished(name: &str) -> Report {
         Report {
             name: name.to_owned(),
             verdict: Verdict::Failed,
@@ -150,8 +152,8 @@ impl Report {
 pub(super) async fn run(component: &TrialComponent, cases: &Cases) -> Vec<Report> {
     let mut reports = Vec::with_capacity(cases.0.len());
     for case in &cases.0 {
-        let mut report = Report::begun(&case.name);
-        if let Err(reason) = one(component, &case.case, &mut report).await {
+        let mut report = Report::unfinished(&case.name);
+        if let Err(reason) = run_case(component, &case.case, &mut report).await {
             report.reason = Some(reason);
         }
         reports.push(report);
@@ -160,12 +162,12 @@ pub(super) async fn run(component: &TrialComponent, cases: &Cases) -> Vec<Report
 }
 
 /// Runs one case. The error is the reason of a failure.
-async fn one(component: &TrialComponent, case: &Value, report: &mut Report) -> Result<(), String> {
+async fn run_case(component: &TrialComponent, case: &Value, report: &mut Report) -> Result<(), String> {
     let case = component.case(case)?;
     report.expected = case.expected().cloned();
     let mut instance = component.instance().await?;
     let before = instance.usage();
-    let begun = Instant::now();
+    let start = Instant::now();
     let found = instance.execute(&case).await;
     // The guest resources of the case are dropped below, which also calls the component.
     drop(case);
@@ -173,7 +175,7 @@ async fn one(component: &TrialComponent, case: &Value, report: &mut Report) -> R
         Ok(_) => instance.drop_resources().await,
         Err(_) => Ok(()),
     };
-    report.wall_micros = micros(begun.elapsed());
+    report.wall_micros = micros(start.elapsed());
     let usage = instance.usage();
     report.calls = usage.calls - before.calls;
     report.cpu_micros = micros(usage.cpu.saturating_sub(before.cpu));
@@ -200,11 +202,14 @@ fn judge(
         }
         Some(expected) => {
             report.verdict = Verdict::Differs;
-            Err(differs(&found, expected))
+            Err(describe_difference(&found, expected))
         }
         None => {
             report.verdict = Verdict::Differs;
-            Err(format!("found {}, but the case has no expectation", text(&found)))
+            Err(format!(
+                "found {}, but the case has no expectation",
+                format_answer(&found)
+            ))
         }
     }
 }
@@ -231,7 +236,7 @@ mod tests {
 
     #[test]
     fn cases_reject_invalid_files() {
-        let many = format!("[{}]", vec!["{}"; MAX_CASES + 1].join(","));
+        let too_many = format!("[{}]", vec!["{}"; MAX_CASES + 1].join(","));
         for (found, expected) in [
             (Cases::from_toml("x ="), "line 1"),
             (Cases::from_toml(""), "expected [[case]] tables"),
@@ -241,7 +246,7 @@ mod tests {
             (Cases::from_json("{}"), "expected a list"),
             (Cases::from_json("[1]"), "an object for each case, found 1"),
             (Cases::from_json("["), "line 1"),
-            (Cases::from_json(&many), "1001 cases; expected 1 to 1000"),
+            (Cases::from_json(&too_many), "1001 cases; expected 1 to 1000"),
         ] {
             let error = found.unwrap_err().to_string();
             assert!(error.contains(expected), "{error}");

@@ -53,7 +53,7 @@ pub struct Examination {
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum NotAdmitted {
     /// It would not be admitted; `Workbench::examine` gives the details.
-    #[error("a daemon would refuse it: {reason}")]
+    #[error("a daemon would reject it: {reason}")]
     Refused {
         /// The stage that refused it.
         stage: Stage,
@@ -88,7 +88,7 @@ impl Workbench {
 
     /// Runs all stages of admission, including the manifest's self-tests.
     pub async fn examine(&self, files: &ComponentFiles) -> Examination {
-        match self.examined(files).await {
+        match self.run_stages(files).await {
             Ok((stages, component)) => Examination {
                 stages,
                 refusal: None,
@@ -102,7 +102,7 @@ impl Workbench {
         }
     }
 
-    async fn examined(
+    async fn run_stages(
         &self,
         files: &ComponentFiles,
     ) -> Result<(Vec<StageResult>, ComponentSummary), Refused> {
@@ -135,8 +135,8 @@ impl Candidate {
 
     /// Runs the manifest's self-tests, the last stage of admission.
     pub async fn self_tests(&mut self) -> Result<(), NotAdmitted> {
-        let tested = self.0.self_tests().await;
-        tested.map(drop).map_err(not_admitted)
+        let result = self.0.self_tests().await;
+        result.map(drop).map_err(not_admitted)
     }
 
     /// Runs each case on its own instance.
@@ -152,8 +152,8 @@ impl Candidate {
 
     /// Runs the component with generated calls and configurations, and searches for faults.
     pub async fn fuzz(&self, plan: FuzzPlan) -> Result<FuzzReport, NotAdmitted> {
-        let fuzzed = fuzz::run(&self.0, plan).await;
-        fuzzed.map_err(|reason| NotAdmitted::Refused {
+        let result = fuzz::run(&self.0, plan).await;
+        result.map_err(|reason| NotAdmitted::Refused {
             stage: Stage::Trial,
             reason,
         })

@@ -23,14 +23,14 @@ pub struct Exported {
 /// Converts recorded calls to cases, in their order.
 pub fn export(recorded: &RecordedCalls) -> Exported {
     let mut exported = Exported::default();
-    let mut known = HashSet::new();
+    let mut unique = HashSet::new();
     for call in &recorded.calls {
         if call.masked_call || call.masked_answer {
             exported.masked += 1;
         } else if call.fault.is_some() || !ANSWER_KEYS.iter().any(|key| call.case.contains_key(*key)) {
             exported.failed += 1;
         } else if let Some(mut case) = call.full_case(&recorded.agents) {
-            if known.insert(case.to_string()) {
+            if unique.insert(case.to_string()) {
                 case["name"] = name(call).into();
                 exported.cases.push(case);
             } else {

@@ -23,7 +23,7 @@ use crate::{
     runtime::{
         active_version::ActiveVersion,
         candidate::Candidate,
-        engine::worlds::probe::{AttemptHandle, Call, LAST_WORD, Next, Probe},
+        engine::worlds::probe::{AttemptHandle, Call, LATE_CALL_TIMEOUT, Next, Probe},
         pool::Version,
         recording::is_fault,
         shadow::calls::ProbeSample,
@@ -33,25 +33,25 @@ use crate::{
         step::{Answer, Step},
     },
 };
-use transcript::{Recording, Transcript};
+use transcript::{AttemptRecording, Transcript};
 
 /// Maximum number of restarts of an attempt after the loss of its instance.
-const RESTARTS: u32 = 3;
+const MAX_RESTARTS: u32 = 3;
 /// Number of steps without a delay. Probes of common protocols need fewer.
 const PROMPT_STEPS: u32 = 16;
 /// Minimum delay of a further step. A component that connects again and again would otherwise keep a
 /// processor busy with the host's work, which its own limits do not cover.
 const STEP_DELAY: Duration = Duration::from_millis(1);
 /// Maximum number of bytes of a command's output that a component receives, from the end.
-const COMMAND_TAIL: usize = 4096;
+const MAX_COMMAND_OUTPUT: usize = 4096;
 
 /// Maximum duration of an attempt that fails on a canary before its first step and is then repeated
 /// on the serving version. It bounds how long the caller waits beyond the attempt's timeout.
-const REPEATED_WITHIN: Duration = Duration::from_millis(500);
+const MAX_CANARY_TIME_BEFORE_RETRY: Duration = Duration::from_millis(500);
 /// Grace period of a canary's attempt after its deadline. It is shorter than that of the serving
 /// version, so that the attempt ends before its caller's timeout, which would count as a failure of
 /// the task.
-const LAST_WORD_OF_CANARY: Duration = Duration::from_millis(500);
+const LATE_CANARY_CALL_TIMEOUT: Duration = Duration::from_millis(500);
 
 /// Runs an attempt to its end on one version of a plugin.
 pub(crate) async fn run_probe(
@@ -63,33 +63,33 @@ pub(crate) async fn run_probe(
 ) -> Result<Outcome, Failure> {
     let began = Instant::now();
     let request = Arc::new(request);
-    let on = |version, canary, compared: Option<&Arc<Candidate<Probe>>>| {
+    let new_attempt = |version, canary, compared: Option<&Arc<Candidate<Probe>>>| {
         let (request, runner) = (Arc::clone(&request), runner.clone());
         Attempt::new(version, canary, compared.cloned(), request, runner, reserved)
     };
     if let Some(canary) = active.canary(|key| key.part(&request.task)) {
-        let attempt = on(&canary.version, true, canary.samples().then_some(canary));
-        match attempt.bounded(token).await {
-            AttemptResult::Found(result) => {
-                canary.stats.answered();
+        let attempt = new_attempt(&canary.version, true, canary.should_sample().then_some(canary));
+        match attempt.run_to_deadline(token).await {
+            AttemptResult::Answered(result) => {
+                canary.stats.count_answer();
                 return result;
             }
             AttemptResult::Unanswered {
                 failure,
-                stepped,
+                has_stepped,
                 fault,
             } => {
                 if fault {
-                    canary.stats.failed();
+                    canary.stats.count_failure();
                 }
-                if stepped || began.elapsed() > REPEATED_WITHIN {
+                if has_stepped || began.elapsed() > MAX_CANARY_TIME_BEFORE_RETRY {
                     return Err(failure);
                 }
             }
         }
     }
-    let attempt = on(active.primary(), false, active.shadow());
-    attempt.bounded(token).await.into_result()
+    let attempt = new_attempt(active.primary(), false, active.shadow());
+    attempt.run_to_deadline(token).await.into_result()
 }
 
 /// Makes an attempt on a version whose calls do not count, and logs each step.
@@ -105,25 +105,25 @@ pub(crate) async fn run_logged(
         log: Some(log),
         ..Attempt::new(version, false, None, Arc::new(request), runner, reserved)
     };
-    attempt.bounded(token).await.into_result()
+    attempt.run_to_deadline(token).await.into_result()
 }
 
 struct Attempt<'a> {
     version: &'a Version<Probe>,
-    canary: bool,
+    is_canary: bool,
     /// Records each step for an operator.
     log: Option<&'a AttemptLog>,
     /// The recording of this attempt and its start time, if it is recorded.
-    recording: Option<Recording<'a>>,
+    recording: Option<AttemptRecording<'a>>,
     /// Receives the transcript at the end, for comparison.
     compared: Option<Arc<Candidate<Probe>>>,
     runner: Option<Arc<dyn Runner>>,
     reserved: &'a Reserved,
     /// Time from the beginning of the attempt to its deadline.
-    time: Duration,
+    max_duration: Duration,
     deadline: Instant,
     /// The deadline including the grace period.
-    until: Instant,
+    call_deadline: Instant,
     request: Arc<Request>,
 }
 
@@ -135,12 +135,12 @@ enum AttemptEnd {
 
 enum AttemptResult {
     /// The component's result.
-    Found(Result<Outcome, Failure>),
+    Answered(Result<Outcome, Failure>),
     /// The component did not execute the call, or the call failed.
     Unanswered {
         failure: Failure,
         /// Whether the host performed a step.
-        stepped: bool,
+        has_stepped: bool,
         /// Whether it is the component's fault.
         fault: bool,
     },
@@ -155,7 +155,7 @@ impl AttemptEnd {
 impl AttemptResult {
     fn into_result(self) -> Result<Outcome, Failure> {
         match self {
-            AttemptResult::Found(result) => result,
+            AttemptResult::Answered(result) => result,
             AttemptResult::Unanswered { failure, .. } => Err(failure),
         }
     }
@@ -164,16 +164,16 @@ impl AttemptResult {
     fn unfinished(failure: Failure) -> AttemptResult {
         AttemptResult::Unanswered {
             failure,
-            stepped: true,
+            has_stepped: true,
             fault: true,
         }
     }
 
-    /// A call failed. `stepped`: the host had performed a step before.
-    fn failed(error: &CallError, stepped: bool) -> AttemptResult {
+    /// A call failed. `has_stepped`: the host had performed a step before.
+    fn failed(error: &CallError, has_stepped: bool) -> AttemptResult {
         AttemptResult::Unanswered {
             failure: failure(error),
-            stepped,
+            has_stepped,
             fault: is_fault(error),
         }
     }
@@ -182,65 +182,65 @@ impl AttemptResult {
 impl<'a> Attempt<'a> {
     fn new(
         version: &'a Version<Probe>,
-        canary: bool,
+        is_canary: bool,
         compared: Option<Arc<Candidate<Probe>>>,
         request: Arc<Request>,
         runner: Option<Arc<dyn Runner>>,
         reserved: &'a Reserved,
     ) -> Attempt<'a> {
-        let time = request.timeout.min(version.context.limits.attempt_time);
-        let deadline = Instant::now() + time;
+        let max_duration = request.timeout.min(version.context.limits.attempt_time);
+        let deadline = Instant::now() + max_duration;
         Attempt {
             version,
-            canary,
+            is_canary,
             log: None,
             recording: None,
             compared,
             runner,
             reserved,
-            time,
+            max_duration,
             deadline,
-            until: deadline + LAST_WORD,
+            call_deadline: deadline + LATE_CALL_TIMEOUT,
             request,
         }
     }
 
-    async fn bounded(mut self, token: &CancellationToken) -> AttemptResult {
-        let _in_flight = match self.version.context.enter() {
+    async fn run_to_deadline(mut self, token: &CancellationToken) -> AttemptResult {
+        let _in_flight = match self.version.context.begin_call() {
             Ok(in_flight) => in_flight,
             Err(error) => return AttemptResult::failed(&error, false),
         };
         if self.log.is_none() {
-            self.recording = Recording::begin(&self.version.context);
+            self.recording = AttemptRecording::begin(&self.version.context);
         }
         // The component's last call after the deadline is bounded, too.
-        let grace = if self.canary {
-            LAST_WORD_OF_CANARY
+        let grace = if self.is_canary {
+            LATE_CANARY_CALL_TIMEOUT
         } else {
-            LAST_WORD
+            LATE_CALL_TIMEOUT
         };
-        let last_word = self.deadline + self.version.context.limits.wall_clock.min(grace);
+        let latest_end = self.deadline + self.version.context.limits.wall_clock.min(grace);
         tokio::select! {
-            found = tokio::time::timeout_at(last_word, self.run()) => {
-                found.unwrap_or_else(|_| AttemptResult::unfinished(self.late(self.time)))
+            result = tokio::time::timeout_at(latest_end, self.run()) => {
+                result.unwrap_or_else(|_| AttemptResult::unfinished(self.timeout_failure(self.max_duration)))
             }
             () = token.cancelled() => AttemptResult::failed(&CallError::Stopped, true),
         }
     }
 
     async fn run(&self) -> AttemptResult {
-        for run in 0..=RESTARTS {
+        for run in 0..=MAX_RESTARTS {
             if let AttemptEnd::Result(mut result) = self.run_once().await {
-                if let AttemptResult::Unanswered { stepped, .. } = &mut result {
-                    *stepped |= run > 0;
+                if let AttemptResult::Unanswered { has_stepped, .. } = &mut result {
+                    *has_stepped |= run > 0;
                 }
                 return result;
             }
         }
         let name = &self.version.context.name;
         let message = format!(
-            "plugin `{name}` lost the attempt {} times: its instances fail repeatedly",
-            RESTARTS + 1
+            "the attempt was interrupted {} times: instances of plugin `{name}` fail repeatedly",
+            MAX_RESTARTS + 1
         );
         AttemptResult::unfinished(Failure {
             reason: Reason::Plugin,
@@ -250,7 +250,7 @@ impl<'a> Attempt<'a> {
 
     async fn run_once(&self) -> AttemptEnd {
         if let Some(log) = self.log {
-            log.run_begins();
+            log.begin_run();
         }
         let mut instance = self.version.least_loaded();
         let request = Arc::clone(&self.request);
@@ -258,7 +258,7 @@ impl<'a> Attempt<'a> {
             .version
             .ask(&mut instance, |reply| Call::Begin {
                 request,
-                until: Some(self.until),
+                deadline: Some(self.call_deadline),
                 reply,
             })
             .await
@@ -280,40 +280,42 @@ impl<'a> Attempt<'a> {
         };
         let mut transcript = self.transcript();
         let mut late_steps = 0;
-        for taken in 0u32.. {
+        for step_count in 0u32.. {
             if let Step::Done(_) | Step::Failed(_) = &step
                 && let Some(transcript) = transcript.take()
             {
                 self.submit(transcript, &step);
             }
             match step {
-                Step::Done(outcome) => return AttemptEnd::Result(AttemptResult::Found(Ok(outcome))),
-                Step::Failed(why) => return AttemptEnd::Result(AttemptResult::Found(Err(why))),
-                _ if taken >= limits.steps => return AttemptEnd::unfinished(self.endless(limits.steps)),
+                Step::Done(outcome) => return AttemptEnd::Result(AttemptResult::Answered(Ok(outcome))),
+                Step::Failed(why) => return AttemptEnd::Result(AttemptResult::Answered(Err(why))),
+                _ if step_count >= limits.steps => {
+                    return AttemptEnd::unfinished(self.fail_after_max_steps(limits.steps));
+                }
                 _ if Instant::now() >= self.deadline => late_steps += 1,
                 _ => {}
             }
             if late_steps > 1 {
                 let time = self.request.timeout;
-                self.version.context.unfinished(&format!(
+                self.version.context.count_unfinished(&format!(
                     "plugin `{}` requested another step after its attempt timed out ({time:?})",
                     self.version.context.name
                 ));
                 break;
             }
-            if taken >= PROMPT_STEPS {
+            if step_count >= PROMPT_STEPS {
                 tokio::time::sleep(STEP_DELAY).await;
             }
-            let asked = (transcript.is_some() || self.log.is_some()).then(|| step.clone());
+            let requested = (transcript.is_some() || self.log.is_some()).then(|| step.clone());
             let began = Instant::now();
             let Some(answer) = self.perform(&mut network, step).await else {
                 break;
             };
-            if let (Some(log), Some(step)) = (self.log, &asked) {
-                log.note(began, step.clone(), &answer);
+            if let (Some(log), Some(step)) = (self.log, &requested) {
+                log.log_step(began, step.clone(), &answer);
             }
-            if let (Some(transcript), Some(step)) = (&mut transcript, asked) {
-                transcript.note(step, &answer);
+            if let (Some(transcript), Some(step)) = (&mut transcript, requested) {
+                transcript.add_step(step, &answer);
             }
             let key = handle.key;
             step = match self
@@ -321,7 +323,7 @@ impl<'a> Attempt<'a> {
                 .ask(&mut instance, |reply| Call::Next {
                     key,
                     answer,
-                    until: Some(self.until),
+                    deadline: Some(self.call_deadline),
                     reply,
                 })
                 .await
@@ -331,17 +333,17 @@ impl<'a> Attempt<'a> {
                 Err(error) => return self.failed(&error, transcript, true),
             };
         }
-        AttemptEnd::unfinished(self.late(self.request.timeout))
+        AttemptEnd::unfinished(self.timeout_failure(self.request.timeout))
     }
 
     /// The failure of an attempt that did not end in time. A canary that hangs does not count as a
     /// failure of the task.
-    fn late(&self, limit: Duration) -> Failure {
+    fn timeout_failure(&self, limit: Duration) -> Failure {
         let name = &self.version.context.name;
-        if self.canary {
+        if self.is_canary {
             return Failure {
                 reason: Reason::Plugin,
-                message: format!("no result of plugin `{name}`, whose canary looked, within {limit:?}"),
+                message: format!("the canary of plugin `{name}` returned no result within {limit:?}"),
             };
         }
         Failure {
@@ -351,7 +353,7 @@ impl<'a> Attempt<'a> {
     }
 
     /// Peak linear memory of the version in bytes.
-    fn memory(&self) -> u64 {
+    fn memory_peak(&self) -> u64 {
         self.version.context.metrics.memory_peak()
     }
 
@@ -371,7 +373,7 @@ impl<'a> Attempt<'a> {
         if let Some(recording) = &self.recording {
             recording.end(
                 &self.request,
-                self.memory(),
+                self.memory_peak(),
                 transcript.steps.clone(),
                 Some(end.clone()),
                 None,
@@ -387,20 +389,26 @@ impl<'a> Attempt<'a> {
     }
 
     /// Ends the attempt after a failed call.
-    fn failed(&self, error: &CallError, transcript: Option<Transcript>, stepped: bool) -> AttemptEnd {
+    fn failed(&self, error: &CallError, transcript: Option<Transcript>, has_stepped: bool) -> AttemptEnd {
         if let Some((recording, transcript)) = self.recording.as_ref().zip(transcript)
             && is_fault(error)
             && !transcript.is_too_large()
         {
-            recording.end(&self.request, self.memory(), transcript.steps, None, Some(error));
+            recording.end(
+                &self.request,
+                self.memory_peak(),
+                transcript.steps,
+                None,
+                Some(error),
+            );
         }
-        AttemptEnd::Result(AttemptResult::failed(error, stepped))
+        AttemptEnd::Result(AttemptResult::failed(error, has_stepped))
     }
 
-    fn endless(&self, steps: u32) -> Failure {
+    fn fail_after_max_steps(&self, steps: u32) -> Failure {
         let name = &self.version.context.name;
         let message = format!("plugin `{name}` did not finish within {steps} steps (limits.steps)");
-        self.version.context.unfinished(&message);
+        self.version.context.count_unfinished(&message);
         Failure {
             reason: Reason::Plugin,
             message,
@@ -426,7 +434,7 @@ impl<'a> Attempt<'a> {
                 Answer::Connected(result)
             }
             Step::Send(bytes) => Answer::Sent(network.send(&bytes).await),
-            Step::Receive(most) => Answer::Received(network.receive(most).await),
+            Step::Receive(max_bytes) => Answer::Received(network.receive(max_bytes).await),
             Step::Run(command) => {
                 if self.version.context.grants.command {
                     Answer::Ran(self.run_command(command).await)
@@ -448,13 +456,13 @@ impl<'a> Attempt<'a> {
                 "this host cannot run commands in tasks".into(),
             ));
         };
-        let left = self.deadline.saturating_duration_since(Instant::now());
-        let run = runner.run(command, left);
-        let mut output = tokio::time::timeout(left, run)
+        let remaining = self.deadline.saturating_duration_since(Instant::now());
+        let run = runner.run(command, remaining);
+        let mut output = tokio::time::timeout(remaining, run)
             .await
             .unwrap_or(Err(IoError::TimedOut))?;
         for stream in [&mut output.stdout, &mut output.stderr] {
-            stream.drain(..stream.len().saturating_sub(COMMAND_TAIL));
+            stream.drain(..stream.len().saturating_sub(MAX_COMMAND_OUTPUT));
         }
         Ok(output)
     }
@@ -462,10 +470,10 @@ impl<'a> Attempt<'a> {
     fn note_denial(&self, denial: Option<Denial>) {
         if let Some(Denial { wanted, why }) = denial {
             if let Some(log) = self.log {
-                log.denied(&format!("{wanted}: {why}"));
+                log.set_denial(&format!("{wanted}: {why}"));
             }
             let run_spec = Some(self.request.run_spec.as_str());
-            self.version.context.denied(&wanted, Some(&why), run_spec);
+            self.version.context.record_denial(&wanted, Some(&why), run_spec);
         }
     }
 }

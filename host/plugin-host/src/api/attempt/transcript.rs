@@ -15,17 +15,17 @@ use crate::{
 };
 
 /// An attempt that is recorded.
-pub(super) struct Recording<'a> {
+pub(super) struct AttemptRecording<'a> {
     pub(super) recorder: &'a Recorder,
     began: std::time::Instant,
 }
 
-impl<'a> Recording<'a> {
+impl<'a> AttemptRecording<'a> {
     /// Starts a recording. `None` if the attempt is not recorded.
-    pub(super) fn begin(context: &'a VersionContext) -> Option<Recording<'a>> {
+    pub(super) fn begin(context: &'a VersionContext) -> Option<AttemptRecording<'a>> {
         let recorder = context.recorder()?;
         let began = recorder.begin()?;
-        Some(Recording { recorder, began })
+        Some(AttemptRecording { recorder, began })
     }
 
     pub(super) fn end(
@@ -56,7 +56,7 @@ pub(super) struct Transcript {
 }
 
 impl Transcript {
-    pub(super) fn note(&mut self, step: Step, answer: &Answer) {
+    pub(super) fn add_step(&mut self, step: Step, answer: &Answer) {
         self.bytes += step.bytes() + answer.bytes();
         if self.is_too_large() {
             self.steps = Vec::new();

@@ -63,14 +63,14 @@ pub struct KindOutcomes {
     /// Number of events.
     pub events: u64,
     /// The outcomes, the most frequent one first.
-    pub outcomes: Vec<Outcome>,
+    pub outcomes: Vec<OutcomeExamples>,
 }
 
 /// Events of one kind with the same outcome.
 #[derive(Clone, Debug, PartialEq, Serialize)]
-pub struct Outcome {
+pub struct OutcomeExamples {
     /// The outcome.
-    pub outcome: Ending,
+    pub outcome: EventOutcome,
     /// The filter that decided. `None` if the events passed all filters.
     pub plugin: Option<String>,
     /// Number of events.
@@ -82,7 +82,7 @@ pub struct Outcome {
 /// The outcome for an event.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize)]
 #[serde(rename_all = "kebab-case")]
-pub enum Ending {
+pub enum EventOutcome {
     /// Sent as it is.
     Passed,
     /// Sent as another document.
@@ -119,14 +119,14 @@ pub struct FilterExplainer {
 
 /// A chain of filters, and their decisions so far.
 struct FilterChain {
-    filters: Vec<AsideFilter>,
+    filters: Vec<DetachedFilter>,
     view: Arc<SharedQuery>,
     explanation: FilterExplanation,
-    kinds: BTreeMap<String, Endings>,
+    kinds: BTreeMap<String, OutcomeCounts>,
 }
 
 /// Events of one kind by their outcome and the index of the filter: their number, and examples.
-type Endings = BTreeMap<(Ending, Option<usize>), (u64, Vec<EventExample>)>;
+type OutcomeCounts = BTreeMap<(EventOutcome, Option<usize>), (u64, Vec<EventExample>)>;
 
 impl std::fmt::Debug for FilterExplainer {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
@@ -137,29 +137,29 @@ impl std::fmt::Debug for FilterExplainer {
 }
 
 /// A filter that runs on a separate instance for explanations.
-struct AsideFilter {
+struct DetachedFilter {
     name: String,
     version: Version<Filter>,
     instance: InstanceHandle<Filter>,
 }
 
 /// The state of an event in the chain of filters.
-struct Way<'a> {
+struct EventState<'a> {
     event: &'a Event,
     /// The document that replaces the event's, and the index of the filter that replaced it last.
     replaced: Option<(usize, String)>,
-    end: Option<End>,
+    removal: Option<Removal>,
 }
 
-enum End {
+enum Removal {
     Dropped(usize),
     Failed(usize, String),
 }
 
-impl AsideFilter {
-    fn of(name: &str, version: &Version<Filter>) -> AsideFilter {
-        let version = version.aside_per_call();
-        AsideFilter {
+impl DetachedFilter {
+    fn of(name: &str, version: &Version<Filter>) -> DetachedFilter {
+        let version = version.detached_per_call();
+        DetachedFilter {
             name: name.to_owned(),
             instance: version.least_loaded(),
             version,
@@ -208,10 +208,10 @@ impl FilterExplainer {
             failure = Some(PluginFailure::from(&error));
             Vec::new()
         });
-        let aside = filters
+        let detached = filters
             .iter()
-            .map(|(name, active)| AsideFilter::of(name, active.primary()));
-        let mut serving = FilterChain::new(names, aside.collect(), query.clone());
+            .map(|(name, active)| DetachedFilter::of(name, active.primary()));
+        let mut serving = FilterChain::new(names, detached.collect(), query.clone());
         serving.explanation.failure = failure;
         // A refusal ends the explanation before any event, as it ends a subscription.
         if let Some((filter, refusal)) = serving.open().await {
@@ -231,10 +231,10 @@ impl FilterExplainer {
             canary: None,
         };
         if !versions.is_empty() {
-            let beside = filters.iter().zip(&canaries).map(|((name, active), canary)| {
-                AsideFilter::of(name, canary.map_or(active.primary(), |it| &it.version))
+            let detached = filters.iter().zip(&canaries).map(|((name, active), canary)| {
+                DetachedFilter::of(name, canary.map_or(active.primary(), |it| &it.version))
             });
-            let mut chain = FilterChain::new(names, beside.collect(), query);
+            let mut chain = FilterChain::new(names, detached.collect(), query);
             if let Some((plugin, refusal)) = chain.open().await {
                 chain.explanation.failure = Some(PluginFailure {
                     plugin: Some(plugin),
@@ -274,7 +274,7 @@ impl FilterExplainer {
 }
 
 impl FilterChain {
-    fn new(names: &[String], filters: Vec<AsideFilter>, query: Query) -> FilterChain {
+    fn new(names: &[String], filters: Vec<DetachedFilter>, query: Query) -> FilterChain {
         FilterChain {
             filters,
             // No other view exists in these instances.
@@ -311,20 +311,20 @@ impl FilterChain {
         if self.has_failed() {
             return;
         }
-        let ways = events.iter().map(|event| Way {
+        let states = events.iter().map(|event| EventState {
             event,
             replaced: None,
-            end: None,
+            removal: None,
         });
-        let mut ways: Vec<Way<'_>> = ways.collect();
-        for at in 0..self.filters.len() {
-            if let Err(failure) = self.ask(at, &mut ways).await {
+        let mut states: Vec<EventState<'_>> = states.collect();
+        for filter_index in 0..self.filters.len() {
+            if let Err(failure) = self.ask(filter_index, &mut states).await {
                 self.explanation.failure = Some(failure);
                 return;
             }
         }
-        for way in &ways {
-            self.count(way);
+        for state in &states {
+            self.count(state);
         }
     }
 
@@ -334,13 +334,13 @@ impl FilterChain {
         let kinds = self.kinds.into_iter().map(|(kind, outcomes)| {
             let outcomes = outcomes
                 .into_iter()
-                .map(|((outcome, filter), (events, examples))| Outcome {
+                .map(|((outcome, filter), (events, examples))| OutcomeExamples {
                     outcome,
                     plugin: filter.and_then(|at| names.get(at).cloned()),
                     events,
                     examples,
                 });
-            let mut outcomes: Vec<Outcome> = outcomes.collect();
+            let mut outcomes: Vec<OutcomeExamples> = outcomes.collect();
             outcomes.sort_by_key(|it| std::cmp::Reverse(it.events));
             KindOutcomes {
                 kind,
@@ -354,19 +354,22 @@ impl FilterChain {
 
     /// Calls one filter with the events that are still in the chain. After a fault it calls the
     /// filter with one event at a time, as the event bus does.
-    async fn ask(&mut self, at: usize, ways: &mut [Way<'_>]) -> Result<(), PluginFailure> {
-        let filter = &mut self.filters[at];
-        let left: Vec<usize> = (0..ways.len())
-            .filter(|index| ways[*index].end.is_none())
+    async fn ask(&mut self, filter_index: usize, states: &mut [EventState<'_>]) -> Result<(), PluginFailure> {
+        let filter = &mut self.filters[filter_index];
+        let remaining: Vec<usize> = (0..states.len())
+            .filter(|index| states[*index].removal.is_none())
             .collect();
-        if left.is_empty() {
+        if remaining.is_empty() {
             return Ok(());
         }
-        let events = left.iter().map(|index| ways[*index].present()).collect();
+        let events = remaining
+            .iter()
+            .map(|index| states[*index].current_event())
+            .collect();
         let error = match filter.decide(&self.view, events).await {
             Ok(Ok(decisions)) => {
-                for (index, decision) in left.into_iter().zip(decisions) {
-                    ways[index].apply(at, decision);
+                for (index, decision) in remaining.into_iter().zip(decisions) {
+                    states[index].apply(filter_index, decision);
                 }
                 return Ok(());
             }
@@ -377,17 +380,20 @@ impl FilterChain {
             return Err(filter.failure(&error));
         }
         let mut failed = self.explanation.failed as usize;
-        for index in left {
-            match filter.decide(&self.view, vec![ways[index].present()]).await {
+        for index in remaining {
+            match filter
+                .decide(&self.view, vec![states[index].current_event()])
+                .await
+            {
                 Ok(Ok(decisions)) => {
                     for decision in decisions {
-                        ways[index].apply(at, decision);
+                        states[index].apply(filter_index, decision);
                     }
                 }
                 Ok(Err(refusal)) => return Err(refused(filter, &refusal)),
                 Err(error) if is_fault(&error) && failed < MAX_FAILED => {
                     failed += 1;
-                    ways[index].end = Some(End::Failed(at, error.to_string()));
+                    states[index].removal = Some(Removal::Failed(filter_index, error.to_string()));
                 }
                 Err(error) => return Err(filter.failure(&error)),
             }
@@ -395,36 +401,36 @@ impl FilterChain {
         Ok(())
     }
 
-    fn count(&mut self, way: &Way<'_>) {
+    fn count(&mut self, state: &EventState<'_>) {
         let counts = &mut self.explanation;
-        let (ending, filter, count) = match (&way.end, &way.replaced) {
-            (Some(End::Dropped(at)), _) => (Ending::Dropped, Some(*at), &mut counts.dropped),
-            (Some(End::Failed(at, _)), _) => (Ending::Failed, Some(*at), &mut counts.failed),
-            (None, Some((at, _))) => (Ending::Replaced, Some(*at), &mut counts.replaced),
-            (None, None) => (Ending::Passed, None, &mut counts.passed),
+        let (outcome, filter, count) = match (&state.removal, &state.replaced) {
+            (Some(Removal::Dropped(at)), _) => (EventOutcome::Dropped, Some(*at), &mut counts.dropped),
+            (Some(Removal::Failed(at, _)), _) => (EventOutcome::Failed, Some(*at), &mut counts.failed),
+            (None, Some((at, _))) => (EventOutcome::Replaced, Some(*at), &mut counts.replaced),
+            (None, None) => (EventOutcome::Passed, None, &mut counts.passed),
         };
         *count += 1;
         counts.events += 1;
-        let kind = self.kinds.entry(way.event.kind.clone()).or_default();
-        let (events, examples) = kind.entry((ending, filter)).or_default();
+        let kind = self.kinds.entry(state.event.kind.clone()).or_default();
+        let (events, examples) = kind.entry((outcome, filter)).or_default();
         *events += 1;
         if examples.len() < MAX_EXAMPLES {
             let masks: Vec<&Masks> = self.filters.iter().map(|it| &*it.version.masks).collect();
-            examples.push(way.example(&masks));
+            examples.push(state.example(&masks));
         }
     }
 }
 
-fn refused(filter: &AsideFilter, refusal: &str) -> PluginFailure {
+fn refused(filter: &DetachedFilter, refusal: &str) -> PluginFailure {
     PluginFailure {
         plugin: Some(filter.name.clone()),
         message: format!("the query is rejected: {refusal}"),
     }
 }
 
-impl Way<'_> {
+impl EventState<'_> {
     /// Returns the event as the next filter receives it.
-    fn present(&self) -> Event {
+    fn current_event(&self) -> Event {
         let mut event = self.event.clone();
         if let Some((_, body)) = &self.replaced {
             event.body.clone_from(body);
@@ -432,11 +438,11 @@ impl Way<'_> {
         event
     }
 
-    fn apply(&mut self, at: usize, decision: Decision) {
+    fn apply(&mut self, filter_index: usize, decision: Decision) {
         match decision {
             Decision::Pass => {}
-            Decision::Drop => self.end = Some(End::Dropped(at)),
-            Decision::Replace(body) => self.replaced = Some((at, body)),
+            Decision::Drop => self.removal = Some(Removal::Dropped(filter_index)),
+            Decision::Replace(body) => self.replaced = Some((filter_index, body)),
         }
     }
 
@@ -445,8 +451,8 @@ impl Way<'_> {
             let document: Value = serde_json::from_str(body).unwrap_or_default();
             clip(&masked(document, masks).to_string(), MAX_BODY)
         };
-        let message = match &self.end {
-            Some(End::Failed(_, message)) => Some(masked_text(message.clone(), masks)),
+        let message = match &self.removal {
+            Some(Removal::Failed(_, message)) => Some(masked_text(message.clone(), masks)),
             _ => None,
         };
         EventExample {

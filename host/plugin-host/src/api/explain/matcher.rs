@@ -13,7 +13,7 @@ use super::{CanaryAnswer, CanaryVersion, MAX_TEXT, PluginFailure};
 use crate::{
     api::{
         extension_points::ExtensionPoints,
-        matcher_chain::{Judge, Judgement, judge},
+        matcher_chain::{CandidateEvaluator, ChainVerdict, evaluate_chain},
     },
     error::CallError,
     runtime::{
@@ -92,21 +92,21 @@ pub struct ValueCount {
 }
 
 /// A matcher that runs on separate instances for explanations.
-struct AsideMatcher {
+struct DetachedMatcher {
     name: String,
     version: Version<Matcher>,
 }
 
-impl AsideMatcher {
-    fn of(name: &str, version: &Version<Matcher>) -> AsideMatcher {
-        AsideMatcher {
+impl DetachedMatcher {
+    fn of(name: &str, version: &Version<Matcher>) -> DetachedMatcher {
+        DetachedMatcher {
             name: name.to_owned(),
-            version: version.aside_per_call(),
+            version: version.detached_per_call(),
         }
     }
 }
 
-impl Judge for AsideMatcher {
+impl CandidateEvaluator for DetachedMatcher {
     fn evaluate(&self, question: Question) -> impl Future<Output = Result<Vec<Verdict>, CallError>> + Send {
         repeat(&self.version, Evaluate(question))
     }
@@ -118,7 +118,7 @@ pub(crate) async fn explain(
     mut task: Task,
 ) -> MatcherExplanation {
     task.placed.retain(|agent| agents.get(*agent).is_some());
-    let question = MatcherExplanation {
+    let partial = MatcherExplanation {
         matchers: extension_points.config.bindings.matchers.clone(),
         constraints: task.constraints.iter().map(condition).collect(),
         agents: agents.len(),
@@ -131,14 +131,14 @@ pub(crate) async fn explain(
         Err(error) => {
             return MatcherExplanation {
                 failure: Some(PluginFailure::from(&error)),
-                ..question
+                ..partial
             };
         }
     };
     let serving = matchers
         .iter()
-        .map(|(name, active)| AsideMatcher::of(name, active.primary()));
-    let explanation = asked(question.clone(), &serving.collect::<Vec<_>>(), agents, &task).await;
+        .map(|(name, active)| DetachedMatcher::of(name, active.primary()));
+    let explanation = fill_in(partial.clone(), &serving.collect::<Vec<_>>(), agents, &task).await;
     let in_share = |hash: &mut KeyHash| evaluate_key(&task, hash);
     let canaries = matchers.iter().map(|(_, active)| active.canary(in_share));
     let canaries: Vec<_> = canaries.collect();
@@ -150,10 +150,10 @@ pub(crate) async fn explain(
     if versions.is_empty() {
         return explanation;
     }
-    let beside = matchers.iter().zip(&canaries).map(|((name, active), canary)| {
-        AsideMatcher::of(name, canary.map_or(active.primary(), |it| &it.version))
+    let detached = matchers.iter().zip(&canaries).map(|((name, active), canary)| {
+        DetachedMatcher::of(name, canary.map_or(active.primary(), |it| &it.version))
     });
-    let answer = asked(question, &beside.collect::<Vec<_>>(), agents, &task).await;
+    let answer = fill_in(partial, &detached.collect::<Vec<_>>(), agents, &task).await;
     MatcherExplanation {
         canary: Some(CanaryAnswer {
             versions,
@@ -164,26 +164,26 @@ pub(crate) async fn explain(
 }
 
 /// Calls these matchers and fills in the explanation.
-async fn asked(
+async fn fill_in(
     mut explanation: MatcherExplanation,
-    aside: &[AsideMatcher],
+    matchers: &[DetachedMatcher],
     agents: &AgentSnapshot,
     task: &Task,
 ) -> MatcherExplanation {
-    let asked: Vec<&Agent> = agents.iter().collect();
-    let candidates: Vec<Candidate> = asked
+    let agents_in_order: Vec<&Agent> = agents.iter().collect();
+    let candidates: Vec<Candidate> = agents_in_order
         .iter()
         .map(|agent| Candidate {
             agent: agent.handle,
             capacity: 1,
         })
         .collect();
-    let copy = Arc::new(AgentMirror::of(agents));
-    match judge(aside, &copy, task, &candidates).await {
+    let mirror = Arc::new(AgentMirror::from_snapshot(agents));
+    match evaluate_chain(matchers, &mirror, task, &candidates).await {
         Ok(judged) => {
-            let names: Vec<&str> = aside.iter().map(|it| it.name.as_str()).collect();
+            let names: Vec<&str> = matchers.iter().map(|it| it.name.as_str()).collect();
             explanation.accepted = judged.iter().filter(|it| it.refused_by.is_none()).count();
-            explanation.refusals = group(&names, task, &asked, &judged);
+            explanation.refusals = group(&names, task, &agents_in_order, &judged);
         }
         Err(error) => explanation.failure = Some(PluginFailure::from(&error)),
     }
@@ -191,7 +191,7 @@ async fn asked(
 }
 
 /// Groups the refused agents by matcher and constraint.
-fn group(matchers: &[&str], task: &Task, agents: &[&Agent], judged: &[Judgement]) -> Vec<Refusals> {
+fn group(matchers: &[&str], task: &Task, agents: &[&Agent], judged: &[ChainVerdict]) -> Vec<Refusals> {
     let mut groups: BTreeMap<(usize, u32), Vec<&Agent>> = BTreeMap::new();
     for (agent, judgement) in agents.iter().zip(judged) {
         if let (Some(matcher), Verdict::Refused(constraint)) = (judgement.refused_by, judgement.verdict) {
@@ -341,11 +341,11 @@ mod tests {
             constraints: vec![rack("CLUSTER", Some("r1")), rack("UNIQUE", None)],
             ..Task::default()
         };
-        let refused = |matcher, constraint| Judgement {
+        let refused = |matcher, constraint| ChainVerdict {
             verdict: Verdict::Refused(constraint),
             refused_by: Some(matcher),
         };
-        let fits = Judgement {
+        let fits = ChainVerdict {
             verdict: Verdict::Fits,
             refused_by: None,
         };
@@ -393,8 +393,8 @@ mod tests {
         let (listed, others) = values(&rack("UNIQUE", None), &agents);
         assert_eq!(listed.len(), MAX_VALUES);
         assert_eq!(listed[0], count(Some("r50"), 50));
-        let shown: usize = listed.iter().map(|it| it.agents).sum();
-        assert_eq!(shown + others, 100);
+        let listed_agents: usize = listed.iter().map(|it| it.agents).sum();
+        assert_eq!(listed_agents + others, 100);
         assert_eq!(
             values(&Constraint::Expression("gpu:true".to_owned()), &agents),
             (vec![], 0)

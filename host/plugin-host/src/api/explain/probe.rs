@@ -77,11 +77,17 @@ pub(crate) async fn explain(
     let active = match extension_points.prober(kind) {
         Ok(active) => active,
         // No version serves: this failure is the explanation.
-        Err(error) => return ProbeTranscript::unanswered(extension_points.prober_of(kind).1, &error),
+        Err(error) => return ProbeTranscript::unanswered(extension_points.bound_prober(kind).1, &error),
     };
     let canary = active.canary(|key| key.part(&request.task));
-    let own = (request.clone(), runner.clone());
-    let mut transcript = attempt_on(extension_points, active.primary(), own.0, own.1).await;
+    let serving_arguments = (request.clone(), runner.clone());
+    let mut transcript = attempt_on(
+        extension_points,
+        active.primary(),
+        serving_arguments.0,
+        serving_arguments.1,
+    )
+    .await;
     if let Some(canary) = canary {
         let answer = attempt_on(extension_points, &canary.version, request, runner).await;
         transcript.canary = Some(CanaryAnswer {
@@ -99,7 +105,7 @@ async fn attempt_on(
     request: Request,
     runner: Option<Arc<dyn Runner>>,
 ) -> ProbeTranscript {
-    let version = version.aside_per_call();
+    let version = version.detached_per_call();
     let log = AttemptLog::new();
     let result = attempt::run_logged(
         &version,
@@ -110,14 +116,14 @@ async fn attempt_on(
         &log,
     )
     .await;
-    let (logged, took) = log.finish();
+    let (logged, duration) = log.finish();
     let masks = version.masks.with_credentials();
     let metrics = &version.context.metrics;
     let text = |text: String| masked_text(text, &[&masks]);
     let step = |it: LoggedStep| TranscriptStep {
         run: it.run,
         at_micros: micros(it.at),
-        took_micros: micros(it.took),
+        took_micros: micros(it.duration),
         step: masked(step_form(&it.step), &[&masks]),
         answer: masked(answer_form(&it.answer), &[&masks]),
         denied: it.denial.map(text),
@@ -137,7 +143,7 @@ async fn attempt_on(
         outcome: outcome.map(|outcome| masked(outcome_form(outcome), &[&masks])),
         failure,
         result,
-        took_micros: micros(took),
+        took_micros: micros(duration),
         cpu_micros: micros(metrics.cpu()),
         memory: metrics.memory_peak(),
         canary: None,

@@ -10,7 +10,7 @@ use crate::{
         engine::{CompileError, ExceedsPool, WorldMismatch},
         executor::BlockingTaskError,
     },
-    self_test::Failed,
+    self_test::SelfTestFailure,
     storage::{call_log::LogError, compiled_cache::NotCompiled},
     worlds::about::ConfigError,
 };
@@ -51,7 +51,7 @@ pub(crate) enum AdmissionError {
     #[error("it rejects its configuration: {}", ConfigError::list(.0))]
     Config(Vec<ConfigError>),
     #[error("{0}")]
-    SelfTest(#[from] Failed),
+    SelfTest(#[from] SelfTestFailure),
     #[error("{0}")]
     Replay(#[from] ReplayRefusal),
     #[error("{0}")]
@@ -68,26 +68,28 @@ pub(crate) enum AdmissionError {
 
 /// When a refused component is retried although its files have not changed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Again {
+pub(crate) enum Retry {
     /// At the next scan.
-    Soon,
+    AtNextScan,
     /// When an operator requests a scan.
-    Asked,
+    OnRescan,
 }
 
 impl AdmissionError {
     /// When the component is retried. `None`: only when its files change.
-    pub(crate) fn again(&self) -> Option<Again> {
+    pub(crate) fn retry(&self) -> Option<Retry> {
         match self {
-            AdmissionError::Compile(NotCompiled::Compile(error)) if error.passes() => Some(Again::Soon),
+            AdmissionError::Compile(NotCompiled::Compile(error)) if error.is_temporary() => {
+                Some(Retry::AtNextScan)
+            }
             // A compilation may succeed when the machine is less busy, and a replay when there are
             // other calls.
             AdmissionError::BlockingTaskError(_)
             | AdmissionError::Compile(
-                NotCompiled::BlockingTaskError(_) | NotCompiled::Compile(CompileError::TooLong(_)),
+                NotCompiled::BlockingTaskError(_) | NotCompiled::Compile(CompileError::TimedOut(_)),
             )
             | AdmissionError::Replay(_)
-            | AdmissionError::CallLog(_) => Some(Again::Asked),
+            | AdmissionError::CallLog(_) => Some(Retry::OnRescan),
             _ => None,
         }
     }

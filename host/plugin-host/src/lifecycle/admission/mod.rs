@@ -7,7 +7,7 @@
 
 mod error;
 mod replayed;
-mod steps;
+mod stage_log;
 mod trial_instance;
 
 use std::sync::Arc;
@@ -44,9 +44,9 @@ use crate::{
     worlds::WorldName,
 };
 
-pub(crate) use error::{AdmissionError, Again};
-pub use steps::Stage;
-pub(crate) use steps::{Step, Steps};
+pub(crate) use error::{AdmissionError, Retry};
+pub use stage_log::Stage;
+pub(crate) use stage_log::{StageLog, StageRecord};
 pub(crate) use trial_instance::{Activation, Admitted, TrialInstance};
 
 /// The dependencies of admission. Cheap to clone.
@@ -95,14 +95,27 @@ impl AdmissionContext {
         serving: Option<&ServingVersion>,
         metrics: VersionMetrics,
     ) -> Result<Admitted, AdmissionError> {
-        let mut steps = Steps::default();
-        let case = self.examine(name, files, before, metrics, &mut steps).await?;
-        match case.world() {
-            WorldName::CheckProbe => case.admit::<Probe>(Serving::Probe, serving, &mut steps).await,
-            WorldName::AttributeMatcher => case.admit::<Matcher>(Serving::Matcher, serving, &mut steps).await,
-            WorldName::EventFilter => case.admit::<Filter>(Serving::Filter, serving, &mut steps).await,
+        let mut stage_log = StageLog::default();
+        let validated = self.examine(name, files, before, metrics, &mut stage_log).await?;
+        match validated.world() {
+            WorldName::CheckProbe => {
+                validated
+                    .admit::<Probe>(Serving::Probe, serving, &mut stage_log)
+                    .await
+            }
+            WorldName::AttributeMatcher => {
+                validated
+                    .admit::<Matcher>(Serving::Matcher, serving, &mut stage_log)
+                    .await
+            }
+            WorldName::EventFilter => {
+                validated
+                    .admit::<Filter>(Serving::Filter, serving, &mut stage_log)
+                    .await
+            }
             WorldName::BootstrapHandler => {
-                case.admit::<Bootstrap>(Serving::Bootstrap, serving, &mut steps)
+                validated
+                    .admit::<Bootstrap>(Serving::Bootstrap, serving, &mut stage_log)
                     .await
             }
         }
@@ -115,9 +128,9 @@ impl AdmissionContext {
         files: &Files,
         before: Option<&[String]>,
         metrics: VersionMetrics,
-        steps: &mut Steps,
+        stage_log: &mut StageLog,
     ) -> Result<ValidatedComponent<'a>, AdmissionError> {
-        steps.begin(Stage::Manifest);
+        stage_log.begin(Stage::Manifest);
         if !is_name(name) {
             return Err(AdmissionError::Name);
         }
@@ -129,14 +142,14 @@ impl AdmissionContext {
         if manifest.source.is_some() && matches!(files.origin, Origin::File { .. }) {
             return Err(AdmissionError::TwoSources(name.to_owned()));
         }
-        steps.begin(Stage::Size);
+        stage_log.begin(Stage::Size);
         let found = files.component.len() as u64;
         let limit = manifest.limits.size;
         if found > limit {
             return Err(AdmissionError::TooLarge { found, limit });
         }
-        steps.note(format!("{found} bytes of {limit}"));
-        steps.begin(Stage::Digest);
+        stage_log.note(format!("{found} bytes of {limit}"));
+        stage_log.begin(Stage::Digest);
         let digest = Sha256::digest(files.component.as_slice());
         let found = hex(&digest);
         if let Some(pinned) = manifest.digest.as_ref().filter(|pinned| **pinned != found) {
@@ -150,17 +163,17 @@ impl AdmissionContext {
         } else {
             ", not pinned"
         };
-        steps.note(format!("sha256:{found}{pinned}"));
-        steps.begin(Stage::Signature);
+        stage_log.note(format!("sha256:{found}{pinned}"));
+        stage_log.begin(Stage::Signature);
         let signed_by = self.trust.check(name, &files.component, &files.origin, &found)?;
-        steps.note(match &signed_by {
+        stage_log.note(match &signed_by {
             Some(key) => format!("by {key}"),
             None => "not required".to_owned(),
         });
         let provenance = Provenance {
             source: match &files.origin {
                 Origin::File { .. } => None,
-                Origin::Image(image) => Some(image.at()),
+                Origin::Image(image) => Some(image.pinned_source()),
             },
             signed_by,
             attestations: match &files.origin {
@@ -168,19 +181,21 @@ impl AdmissionContext {
                 Origin::Image(image) => image.attestations.list.clone(),
             },
         };
-        steps.begin(Stage::Compile);
+        stage_log.begin(Stage::Compile);
         let (cache, engine) = (&self.cache, &self.runtime.engine);
-        let (compiled, from) = cache.compiled(engine, &files.component, digest.into()).await?;
-        steps.note(from.to_string());
-        steps.begin(Stage::World);
+        let (compiled, from) = cache
+            .get_or_compile(engine, &files.component, digest.into())
+            .await?;
+        stage_log.note(from.to_string());
+        stage_log.begin(Stage::World);
         let world = manifest.world;
         let imports = check_types(&self.runtime.engine, &compiled, world)?;
-        steps.note(world.short());
-        steps.begin(Stage::Imports);
+        stage_log.note(world.short());
+        stage_log.begin(Stage::Imports);
         imports::check(&imports, before, &manifest.grants)?;
         let imported = imports::interfaces(&imports);
-        steps.note(imported.join(", "));
-        steps.begin(Stage::Resources);
+        stage_log.note(imported.join(", "));
+        stage_log.begin(Stage::Resources);
         compiled.fits(&manifest.limits)?;
         Ok(ValidatedComponent {
             admission_context: self,
@@ -204,14 +219,14 @@ impl ValidatedComponent<'_> {
         self,
         of_world: fn(ActiveVersion<W>) -> Serving,
         serving: Option<&ServingVersion>,
-        steps: &mut Steps,
+        stage_log: &mut StageLog,
     ) -> Result<Admitted, AdmissionError> {
         let AdmissionContext { runtime, calls, .. } = self.admission_context.clone();
-        let mut trial = self.instantiate_trial::<W>(steps).await?;
-        trial.self_tests(steps).await?;
+        let mut trial = self.instantiate_trial::<W>(stage_log).await?;
+        trial.self_tests(stage_log).await?;
         if let Some(serving) = serving {
             trial
-                .replay(&runtime.engine, calls.as_ref(), serving, steps)
+                .replay(&runtime.engine, calls.as_ref(), serving, stage_log)
                 .await?;
         }
         Ok(trial.admitted(runtime, of_world))
@@ -220,10 +235,10 @@ impl ValidatedComponent<'_> {
     /// Links the component and configures a trial instance.
     pub(crate) async fn instantiate_trial<W: Testable>(
         self,
-        steps: &mut Steps,
+        stage_log: &mut StageLog,
     ) -> Result<TrialInstance<W>, AdmissionError> {
         let AdmissionContext { runtime, config, .. } = self.admission_context;
-        steps.begin(Stage::Link);
+        stage_log.begin(Stage::Link);
         let pre = link::<W>(&runtime.engine, &self.compiled).map_err(AdmissionError::Link)?;
         let environment: Vec<(String, String)> = self
             .manifest
@@ -232,7 +247,7 @@ impl ValidatedComponent<'_> {
             .iter()
             .filter_map(|name| Some((name.clone(), (config.environment)(name)?)))
             .collect();
-        steps.begin(Stage::Trial);
+        stage_log.begin(Stage::Trial);
         let context = Arc::new(VersionContext::new(
             self.name,
             &self.manifest,
@@ -240,25 +255,25 @@ impl ValidatedComponent<'_> {
             self.metrics,
         ));
         let mut instance = Instance::<W>::instantiate(&runtime.engine, &pre, &context, 0).await?;
-        steps.begin(Stage::Describe);
-        let said = instance.describe().await?;
-        let (version, calls_itself) = (one_line(&said.version), one_line(&said.name));
+        stage_log.begin(Stage::Describe);
+        let description = instance.describe().await?;
+        let (version, calls_itself) = (one_line(&description.version), one_line(&description.name));
         tracing::debug!(plugin = context.name, version, calls_itself, "trial instance");
         context.log.set_version(&version);
-        let summary = one_line(&said.summary);
-        steps.note(format!("{calls_itself} {version}: {summary}"));
-        steps.begin(Stage::Schema);
+        let summary = one_line(&description.summary);
+        stage_log.note(format!("{calls_itself} {version}: {summary}"));
+        stage_log.begin(Stage::Schema);
         let manifest = Arc::clone(&self.manifest);
-        if said.config_schema.is_none() {
-            steps.note("no config-schema");
+        if description.config_schema.is_none() {
+            stage_log.note("no config-schema");
         }
         let checked = run_blocking(move || {
-            let schema = said.config_schema.as_deref();
+            let schema = description.config_schema.as_deref();
             schema::check(schema, &manifest.config)?;
             Ok::<_, SchemaError>(Masks::of(schema, &manifest.config))
         });
         let masks = Arc::new(checked.await??);
-        steps.begin(Stage::Configure);
+        stage_log.begin(Stage::Configure);
         instance.configure().await?.map_err(AdmissionError::Config)?;
         let (component, text) = self.digests;
         let info = ComponentInfo {

@@ -20,9 +20,7 @@ pub(crate) enum ReplayRefusal {
         allowed: f64,
         example: String,
     },
-    #[error(
-        "there are no recorded calls of the serving version that it could be asked (replay.without-calls){0}"
-    )]
+    #[error("there are no recorded calls of the serving version to replay (replay.without-calls){0}")]
     NoCalls(String),
     #[error(
         "it answered {compared} recorded calls within {timeout:?}, and {late} were left (replay.timeout)"

@@ -10,10 +10,10 @@ use std::{
     time::Instant,
 };
 
-use super::{AdmissionError, ServingVersion, Stage, Steps, replayed::judge};
+use super::{AdmissionError, ServingVersion, Stage, StageLog, replayed::judge};
 use crate::{
     lifecycle::{
-        replay::{Candidate, replay},
+        replay::{ReplayTarget, replay},
         table::Serving,
     },
     manifest::{Manifest, masks::Masks},
@@ -86,9 +86,9 @@ impl Admitted {
 }
 
 impl<W: Testable> TrialInstance<W> {
-    pub(crate) async fn self_tests(&mut self, steps: &mut Steps) -> Result<(), AdmissionError> {
-        steps.begin(Stage::SelfTests);
-        steps.note(match self.manifest.self_tests.len() {
+    pub(crate) async fn self_tests(&mut self, stage_log: &mut StageLog) -> Result<(), AdmissionError> {
+        stage_log.begin(Stage::SelfTests);
+        stage_log.note(match self.manifest.self_tests.len() {
             0 => "none".to_owned(),
             number => format!("{number} passed"),
         });
@@ -103,7 +103,7 @@ impl<W: Testable> TrialInstance<W> {
         engine: &Engine,
         log: Option<&CallLog>,
         serving: &ServingVersion,
-        steps: &mut Steps,
+        stage_log: &mut StageLog,
     ) -> Result<(), AdmissionError> {
         let Some(plan) = self.manifest.rollout.replay() else {
             return Ok(());
@@ -111,7 +111,7 @@ impl<W: Testable> TrialInstance<W> {
         if serving.world != self.info.world {
             return Err(AdmissionError::OtherWorld);
         }
-        steps.begin(Stage::Replay);
+        stage_log.begin(Stage::Replay);
         let recorded = match log {
             Some(log) => {
                 let version = (serving.digest.clone(), serving.manifest.clone());
@@ -122,14 +122,14 @@ impl<W: Testable> TrialInstance<W> {
             None => RecordedCalls::default(),
         };
         let deadline = Instant::now() + plan.timeout;
-        let report = replay(self.candidate(engine), &recorded, Some(deadline)).await;
-        steps.note(judge(&plan, &report, log.is_some())?);
+        let report = replay(self.replay_target(engine), &recorded, Some(deadline)).await;
+        stage_log.note(judge(&plan, &report, log.is_some())?);
         Ok(())
     }
 
     /// Returns the component for a replay on further instances.
-    pub(crate) fn candidate<'a>(&'a self, engine: &'a Engine) -> Candidate<'a, W> {
-        Candidate {
+    pub(crate) fn replay_target<'a>(&'a self, engine: &'a Engine) -> ReplayTarget<'a, W> {
+        ReplayTarget {
             engine,
             pre: &self.pre,
             context: self.new_context(),
@@ -178,14 +178,14 @@ impl<W: Testable> TrialInstance<W> {
                     }
                     // The calls of the trial instance count for the plugin, so it is not used here.
                     Activation::Shadow => {
-                        let context = new_context(VersionMetrics::unseen());
+                        let context = new_context(VersionMetrics::unexported());
                         context.set_label(&info.label());
                         (context, None)
                     }
                 };
                 let mut info = info.clone();
                 info.admitted_at = seconds_now();
-                of_world(ActiveVersion::alone(Version::start(
+                of_world(ActiveVersion::new(Version::start(
                     &runtime,
                     &pre,
                     &context,
@@ -214,7 +214,7 @@ impl<W: Testable> TrialInstance<W> {
             &self.context.name,
             &self.manifest,
             self.environment.clone(),
-            VersionMetrics::unseen(),
+            VersionMetrics::unexported(),
         );
         context.config = config;
         context.log.set_version(&self.info.version);

@@ -8,7 +8,7 @@ use super::{
     Directory, ScanMode,
     background::{Admission, Completion, FinishedTask, MAX_ADMISSIONS, PendingRollback},
     files::{Fingerprint, fingerprint},
-    pending_admission::{ActiveRecord, AdmissionResult, PendingAdmission, RecordedVersion, admit_record},
+    pending_admission::{ActiveRecord, AdmissionResult, PendingAdmission, RestoreResult, admit_record},
 };
 use crate::{
     error::CommandError,
@@ -22,7 +22,7 @@ use crate::{
         executor::{BlockingTaskError, Priority},
         version_context::seconds_now,
     },
-    storage::admission_record::{AdmissionRecord, Outcome},
+    storage::admission_record::{AdmissionOutcome, AdmissionRecord},
 };
 
 impl Directory {
@@ -38,13 +38,13 @@ impl Directory {
 
     /// Cancels the admission of a plugin's files. Returns whether there was one.
     pub(super) fn cancel_pending(&mut self, name: &str) -> bool {
-        let there = self.is_pending(name);
-        if there {
+        let was_pending = self.is_pending(name);
+        if was_pending {
             self.admissions.remove(name);
             self.waiting.remove(name);
-            self.not_admitting(name);
+            self.hide_admitting(name);
         }
-        there
+        was_pending
     }
 
     /// Starts the admission of the files in the directory. Files that a rollback replaced stay
@@ -52,14 +52,14 @@ impl Directory {
     pub(super) fn admit(&mut self, name: &str, files: Files, found: Fingerprint) {
         let plugin = self.plugins.entry(name.to_owned()).or_default();
         plugin.fingerprint = Some(found);
-        plugin.again = None;
-        let before = self.imports_before(name);
+        plugin.retry = None;
+        let previous_imports = self.previous_imports(name);
         let origin = match &files.origin {
             // The signature is left out because it may be long.
             Origin::File { .. } => Origin::File { signature: None },
             image @ Origin::Image(_) => image.clone(),
         };
-        let (admission_context, priority) = if self.starting {
+        let (admission_context, priority) = if self.is_starting {
             (&self.interactive_context, Priority::Interactive)
         } else {
             (&self.admission_context, Priority::Background)
@@ -69,10 +69,13 @@ impl Directory {
             version_store: self.version_store.clone(),
             name: name.to_owned(),
             files,
-            before: before.clone(),
+            previous_imports: previous_imports.clone(),
             serving: self.serving_version(name),
             active_record: self.active_record(name, found),
-            metrics: [self.metrics.trial(name), self.metrics.trial(name)],
+            metrics: [
+                self.metrics.create_version(name),
+                self.metrics.create_version(name),
+            ],
         };
         let work = async { Completion::Admission(pending.run().await) };
         let task = self
@@ -82,7 +85,7 @@ impl Directory {
             task,
             files: found,
             origin,
-            before,
+            previous_imports,
         };
         self.admissions.insert(name.to_owned(), admission);
         self.show_admitting(name);
@@ -103,7 +106,7 @@ impl Directory {
         });
     }
 
-    fn not_admitting(&self, name: &str) {
+    fn hide_admitting(&self, name: &str) {
         self.change_table(|table| {
             table.admitting.remove(name);
         });
@@ -121,7 +124,7 @@ impl Directory {
                 continue;
             }
             if let Some(mode) = self.waiting.remove(&name) {
-                self.not_admitting(&name);
+                self.hide_admitting(&name);
                 let found = self.read(&name).await;
                 self.check_plugin(&name, found, mode).await;
             }
@@ -140,7 +143,7 @@ impl Directory {
         }
         if self.admissions.get(&name).is_some_and(|it| it.task.is(number)) {
             let admission = self.admissions.remove(&name);
-            self.not_admitting(&name);
+            self.hide_admitting(&name);
             if let Some(admission) = admission {
                 let result = match completion {
                     Some(Completion::Admission(result)) => result,
@@ -166,7 +169,7 @@ impl Directory {
     }
 
     async fn finish_admission(&mut self, name: &str, admission: Admission, result: AdmissionResult) {
-        if self.imports_before(name) != admission.before {
+        if self.previous_imports(name) != admission.previous_imports {
             // The serving version has changed since its imports were compared. The admission is
             // repeated, with the compiled component from the cache.
             self.defer(name, ScanMode::Immediate);
@@ -186,13 +189,23 @@ impl Directory {
         }
         let admitted = match result.files {
             Some(Ok(version)) => {
-                let beside = version.manifest.rollout.plan().map(|it| it.kind());
+                let candidate_kind = version.manifest.rollout.plan().map(|it| it.kind());
                 let serving = self.plugins.get(name).and_then(|it| it.state.serving());
-                if beside.is_some() && serving.is_some_and(|it| it.version.info.world != version.info.world) {
+                if candidate_kind.is_some()
+                    && serving.is_some_and(|it| it.version.info.world != version.info.world)
+                {
                     Err(AdmissionError::OtherWorld)
                 } else {
                     let by = self.files_from(name);
-                    self.apply(name, Event::Admitted { version, beside, by }).await;
+                    self.apply(
+                        name,
+                        Event::Admitted {
+                            version,
+                            candidate_kind,
+                            by,
+                        },
+                    )
+                    .await;
                     Ok(())
                 }
             }
@@ -202,7 +215,7 @@ impl Directory {
         match (admitted, &admission.origin) {
             (Err(refused), _) => {
                 if let Some(plugin) = self.plugins.get_mut(name) {
-                    plugin.again = refused.again();
+                    plugin.retry = refused.retry();
                 }
                 self.refuse(name, &refused, false).await;
             }
@@ -235,21 +248,21 @@ impl Directory {
         {
             return None;
         }
-        let records = self.history.of(name);
+        let records = self.history.records(name);
         let record = self.history.active_record(name)?;
         let files = Some(format!("sha256:{}", hex(&found)));
-        let rolled_back = record.outcome == Outcome::RolledBack && record.files == files;
+        let rolled_back = record.outcome == AdmissionOutcome::RolledBack && record.files == files;
         // The newest later record of a candidate with these files.
-        let beside = records
+        let candidate_record = records
             .iter()
             .take_while(|it| it.sequence > record.sequence)
-            .find(|it| it.is_beside() && it.files == files);
-        let returned = beside.is_some_and(|it| it.outcome == Outcome::Returned);
+            .find(|it| it.is_of_candidate() && it.files == files);
+        let returned = candidate_record.is_some_and(|it| it.outcome == AdmissionOutcome::Returned);
         let newest = records.first()?;
-        let files_are_beside = !returned && newest.is_beside() && newest.files == files;
-        (rolled_back || returned || files_are_beside).then_some(ActiveRecord {
+        let files_are_candidate = !returned && newest.is_of_candidate() && newest.files == files;
+        (rolled_back || returned || files_are_candidate).then_some(ActiveRecord {
             record,
-            files_are_beside,
+            files_are_candidate,
         })
     }
 
@@ -266,7 +279,7 @@ impl Directory {
 
     /// The imports of the previous version: the one that serves, that is disabled, or that served
     /// before the restart.
-    fn imports_before(&self, name: &str) -> Option<Vec<String>> {
+    fn previous_imports(&self, name: &str) -> Option<Vec<String>> {
         let current = self.plugins.get(name).and_then(|plugin| plugin.state.current());
         let now = current.map(|it| it.info.imports.clone());
         now.or_else(|| self.history.active_record(name).map(|it| it.imports))
@@ -280,7 +293,7 @@ impl Directory {
         by: String,
         answer: oneshot::Sender<Result<Change, CommandError>>,
     ) {
-        let record = match self.record_of(name, record) {
+        let record = match self.rollback_record(name, record) {
             Ok(record) => record,
             Err(error) => {
                 drop(answer.send(Err(error)));
@@ -288,9 +301,9 @@ impl Directory {
             }
         };
         // The current files are ignored, even if their admission is in progress or queued.
-        let waits = self.waiting.contains_key(name);
+        let was_queued = self.waiting.contains_key(name);
         let mut interrupted = self.cancel_pending(name);
-        if waits {
+        if was_queued {
             let files = match self.read(name).await {
                 Ok(found) => self.with_component(name, found).await.ok().flatten(),
                 Err(_) => None,
@@ -307,7 +320,7 @@ impl Directory {
         let sequence = record.sequence;
         let (admission_context, version_store) =
             (self.interactive_context.clone(), self.version_store.clone());
-        let (owned, metrics) = (name.to_owned(), self.metrics.trial(name));
+        let (owned, metrics) = (name.to_owned(), self.metrics.create_version(name));
         let work = async move {
             Completion::Rollback(
                 admit_record(&admission_context, &version_store, &owned, &record, metrics).await,
@@ -326,17 +339,17 @@ impl Directory {
     }
 
     /// The record of the version to roll back to.
-    fn record_of(&self, name: &str, record: Option<u64>) -> Result<AdmissionRecord, CommandError> {
-        let records = self.history.of(name);
+    fn rollback_record(&self, name: &str, record: Option<u64>) -> Result<AdmissionRecord, CommandError> {
+        let records = self.history.records(name);
         let owned = || name.to_owned();
         let plugin = self.plugins.get(name);
         if records.is_empty() && plugin.is_none() {
             return Err(CommandError::Unknown { name: owned() });
         }
         let serving = plugin.and_then(|it| it.state.serving());
-        let mut served = records.iter().filter(|it| it.serves());
+        let mut served = records.iter().filter(|it| it.activates());
         // An explicit record may belong to a shadow or a canary, because these were admitted, too.
-        let admitted = |it: &&AdmissionRecord| it.serves() || it.is_beside();
+        let admitted = |it: &&AdmissionRecord| it.activates() || it.is_of_candidate();
         let found = match record {
             Some(sequence) => records
                 .iter()
@@ -347,13 +360,13 @@ impl Directory {
                     record: sequence,
                 })?,
             None => served
-                .find(|it| !serving.is_some_and(|serving| it.is_of(&serving.version.info)))
+                .find(|it| !serving.is_some_and(|serving| it.describes(&serving.version.info)))
                 .ok_or_else(|| CommandError::NothingBefore { name: owned() })?,
         };
         Ok(found.clone())
     }
 
-    async fn finish_rollback(&mut self, name: &str, rollback: PendingRollback, admitted: RecordedVersion) {
+    async fn finish_rollback(&mut self, name: &str, rollback: PendingRollback, admitted: RestoreResult) {
         let PendingRollback {
             record,
             by,

@@ -12,7 +12,7 @@ use transom_registry::Origin;
 
 use super::{
     files::Fingerprint,
-    pending_admission::{AdmissionResult, RecordedVersion},
+    pending_admission::{AdmissionResult, RestoreResult},
 };
 use crate::{
     error::CommandError,
@@ -39,7 +39,7 @@ pub(super) struct Admission {
     pub(super) files: Fingerprint,
     pub(super) origin: Origin,
     /// The imports of the previous version at the start of the admission.
-    pub(super) before: Option<Vec<String>>,
+    pub(super) previous_imports: Option<Vec<String>>,
 }
 
 /// A rollback in progress.
@@ -59,7 +59,7 @@ pub(super) struct PendingRollback {
 )]
 pub(super) enum Completion {
     Admission(AdmissionResult),
-    Rollback(RecordedVersion),
+    Rollback(RestoreResult),
 }
 
 /// A finished background task. It has no completion if it was cancelled or panicked.

@@ -16,25 +16,25 @@ use notify_debouncer_full::{DebounceEventResult, Debouncer, RecommendedCache, ne
 use tokio::sync::mpsc;
 
 /// Debounce interval: changes of a component and its manifest come together.
-const QUIET: Duration = Duration::from_millis(200);
+const DEBOUNCE_INTERVAL: Duration = Duration::from_millis(200);
 
-pub(super) struct Watch {
+pub(super) struct DirWatcher {
     dir: PathBuf,
-    touched: mpsc::Receiver<()>,
-    notice: mpsc::Sender<()>,
+    changes: mpsc::Receiver<()>,
+    notifier: mpsc::Sender<()>,
     watcher: Option<Debouncer<RecommendedWatcher, RecommendedCache>>,
     /// Device and inode of the watched directory.
     identity: Option<(u64, u64)>,
 }
 
-impl Watch {
-    pub(super) fn new(dir: &Path) -> Watch {
+impl DirWatcher {
+    pub(super) fn new(dir: &Path) -> DirWatcher {
         // One queued notification is enough.
-        let (notice, touched) = mpsc::channel(1);
-        let mut watch = Watch {
+        let (notifier, changes) = mpsc::channel(1);
+        let mut watch = DirWatcher {
             dir: dir.to_owned(),
-            touched,
-            notice,
+            changes,
+            notifier,
             watcher: None,
             identity: None,
         };
@@ -43,15 +43,15 @@ impl Watch {
     }
 
     /// Returns after a change in the directory.
-    pub(super) async fn touched(&mut self) {
-        // The channel is never closed, because `notice` is kept here.
-        let _ = self.touched.recv().await;
+    pub(super) async fn changed(&mut self) {
+        // The channel is never closed, because `notifier` is kept here.
+        let _ = self.changes.recv().await;
     }
 
-    /// Makes [`Watch::touched`] return once more.
-    pub(super) fn again(&self) {
+    /// Makes [`Watch::changed`] return once more.
+    pub(super) fn notify(&self) {
         // Full: a notification is already queued.
-        let _ = self.notice.try_send(());
+        let _ = self.notifier.try_send(());
     }
 
     /// Watches the directory that has the name now, if it is not the watched one.
@@ -62,20 +62,20 @@ impl Watch {
         }
         self.watcher = None;
         self.identity = identity;
-        let notice = self.notice.clone();
-        let react = move |result: DebounceEventResult| {
-            let worth_a_look = match result {
+        let notifier = self.notifier.clone();
+        let on_events = move |result: DebounceEventResult| {
+            let needs_scan = match result {
                 Ok(events) => events
                     .iter()
-                    .any(|event| event.need_rescan() || changes_something(event.kind)),
+                    .any(|event| event.need_rescan() || is_change(event.kind)),
                 Err(_) => true,
             };
-            if worth_a_look {
+            if needs_scan {
                 // Full: a notification is already queued.
-                let _ = notice.try_send(());
+                let _ = notifier.try_send(());
             }
         };
-        let started = new_debouncer(QUIET, None, react).and_then(|mut watcher| {
+        let started = new_debouncer(DEBOUNCE_INTERVAL, None, on_events).and_then(|mut watcher| {
             watcher.watch(&self.dir, RecursiveMode::NonRecursive)?;
             Ok(watcher)
         });
@@ -89,27 +89,27 @@ impl Watch {
 }
 
 /// Maximum number of debounce rounds; afterwards the directory is read as it is.
-const LOOKS: u32 = 10;
+const MAX_DEBOUNCE_ROUNDS: u32 = 10;
 
 /// Returns when no file in the directory was modified for the debounce interval: a component and
 /// its manifest are written one after the other.
-pub(super) async fn settled(dir: &Path) {
-    for _ in 0..LOOKS {
-        let rest = youngest(dir)
+pub(super) async fn wait_until_settled(dir: &Path) {
+    for _ in 0..MAX_DEBOUNCE_ROUNDS {
+        let remaining = youngest_age(dir)
             .await
-            .map_or(Duration::ZERO, |age| QUIET.saturating_sub(age));
-        if rest.is_zero() {
+            .map_or(Duration::ZERO, |age| DEBOUNCE_INTERVAL.saturating_sub(age));
+        if remaining.is_zero() {
             return;
         }
-        tokio::time::sleep(rest).await;
+        tokio::time::sleep(remaining).await;
     }
 }
 
 /// Whether a file of the plugin was modified within the debounce interval.
-pub(super) async fn in_motion(dir: &Path, name: &str) -> bool {
+pub(super) async fn is_recently_modified(dir: &Path, name: &str) -> bool {
     for kind in ["wasm", "toml", "wasm.sig"] {
         let age = age(&dir.join(format!("{name}.{kind}"))).await;
-        if age.is_some_and(|age| age < QUIET) {
+        if age.is_some_and(|age| age < DEBOUNCE_INTERVAL) {
             return true;
         }
     }
@@ -117,7 +117,7 @@ pub(super) async fn in_motion(dir: &Path, name: &str) -> bool {
 }
 
 /// The time since the last file was written or renamed.
-async fn youngest(dir: &Path) -> Option<Duration> {
+async fn youngest_age(dir: &Path) -> Option<Duration> {
     let mut entries = tokio::fs::read_dir(dir).await.ok()?;
     let mut youngest = None;
     while let Ok(Some(entry)) = entries.next_entry().await {
@@ -130,12 +130,12 @@ async fn youngest(dir: &Path) -> Option<Duration> {
 /// counts as long ago.
 async fn age(path: &Path) -> Option<Duration> {
     let meta = tokio::fs::metadata(path).await.ok()?;
-    SystemTime::now().duration_since(touched_at(&meta)?).ok()
+    SystemTime::now().duration_since(changed_at(&meta)?).ok()
 }
 
 /// Returns the time of the last inode change, which a rename updates, too.
 #[cfg(unix)]
-fn touched_at(meta: &std::fs::Metadata) -> Option<SystemTime> {
+fn changed_at(meta: &std::fs::Metadata) -> Option<SystemTime> {
     use std::os::unix::fs::MetadataExt;
     let (seconds, nanos) = (
         u64::try_from(meta.ctime()).ok()?,
@@ -145,12 +145,12 @@ fn touched_at(meta: &std::fs::Metadata) -> Option<SystemTime> {
 }
 
 #[cfg(not(unix))]
-fn touched_at(meta: &std::fs::Metadata) -> Option<SystemTime> {
+fn changed_at(meta: &std::fs::Metadata) -> Option<SystemTime> {
     meta.modified().ok()
 }
 
 /// Reads do not count as changes; otherwise a scan would trigger itself.
-fn changes_something(kind: EventKind) -> bool {
+fn is_change(kind: EventKind) -> bool {
     !matches!(kind, EventKind::Access(access) if access != AccessKind::Close(AccessMode::Write))
 }
 

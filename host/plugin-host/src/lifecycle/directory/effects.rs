@@ -6,14 +6,14 @@ use std::{
     time::{Duration, Instant},
 };
 
-use transom_common::text::{hex, shown};
+use transom_common::text::{hex, printable};
 
 use super::Directory;
 use crate::{
     lifecycle::{
         admission::{Activation, AdmissionError, Admitted},
-        state::{Effect, Event, FilesFrom, Report, Running, transition},
-        table::{Beside, Disabled, Serving, Table},
+        state::{ChangeReport, Effect, Event, FilesFrom, Running, transition},
+        table::{CandidateSetup, Disabled, Serving, Table},
     },
     manifest::rollout::{Plan, Rollout},
     observe::{
@@ -24,7 +24,7 @@ use crate::{
         candidate::{CandidateStats, Terms},
         recording::Recorder,
     },
-    storage::admission_record::{AdmissionRecord, Outcome},
+    storage::admission_record::{AdmissionOutcome, AdmissionRecord},
 };
 
 /// Added to the window of a probation, so that a health event in the queue still finds the
@@ -55,7 +55,7 @@ impl Directory {
                 Effect::CandidateDropped(kind) => tracing::warn!(
                     plugin = name,
                     ?kind,
-                    "version beside the serving one dropped: another version serves now"
+                    "shadow or canary dropped: another version serves now"
                 ),
                 Effect::Disable { reason } => self.take_out_of_service(name, &reason),
                 Effect::ShowRefusal { reason } => self.change_table(|table| {
@@ -73,7 +73,7 @@ impl Directory {
     /// repeated refusal is not published.
     pub(super) async fn refuse(&mut self, name: &str, refused: &AdmissionError, unreadable: bool) {
         // The reason may quote the files.
-        let reason = shown(&refused.to_string()).into_owned();
+        let reason = printable(&refused.to_string()).into_owned();
         if unreadable && self.table.load().refusals.get(name) == Some(&reason) {
             return;
         }
@@ -115,7 +115,7 @@ impl Directory {
             generation,
         } = running;
         let serving = admitted.start(Activation::Serving {
-            metrics: self.metrics.trial(name),
+            metrics: self.metrics.create_version(name),
             watch: HealthWatch::new(generation, on_probation, self.health_events.clone()),
             recorder: self.recorder(name, &admitted),
         });
@@ -125,8 +125,8 @@ impl Directory {
             table.disabled.remove(name);
             before = table.serving.insert(name.to_owned(), serving);
         });
-        self.metrics.admitted(name, before.is_some());
-        self.metrics.disabled(name, false);
+        self.metrics.count_admission(name, before.is_some());
+        self.metrics.set_disabled(name, false);
         if let Some(plugin) = self.plugins.get_mut(name) {
             let window = admitted.manifest.probation.window;
             plugin.probation_until = on_probation.then(|| Instant::now() + window + PROBATION_GRACE);
@@ -145,7 +145,7 @@ impl Directory {
     /// Starts a version alongside the serving one.
     fn start_candidate(&mut self, name: &str, running: &Running<Admitted>) {
         let Running { version, generation } = running;
-        let Rollout::Beside { plan, automatic } = version.manifest.rollout else {
+        let Rollout::WithCandidate { plan, automatic } = version.manifest.rollout else {
             return;
         };
         let terms = Terms {
@@ -158,7 +158,7 @@ impl Directory {
             Plan::Canary(plan) => {
                 let events = self.health_events.clone();
                 version.start(Activation::Serving {
-                    metrics: self.metrics.trial(name),
+                    metrics: self.metrics.create_version(name),
                     watch: HealthWatch::canary(*generation, plan.max_faults, events),
                     recorder: self.recorder(name, version),
                 })
@@ -167,14 +167,14 @@ impl Directory {
         let metrics = self.metrics.candidate(name, plan.kind());
         let table = self.table.load();
         let active = table.serving.get(name).and_then(|serving| {
-            let context = Arc::clone(candidate.parts().0);
-            let measured = serving.parts().0.metrics.clone();
-            let beside = Beside {
+            let context = Arc::clone(candidate.context_and_info().0);
+            let measured = serving.context_and_info().0.metrics.clone();
+            let setup = CandidateSetup {
                 runtime: self.runtime(),
                 stats: Arc::new(CandidateStats::new(terms, context, measured, metrics)),
-                judged: self.judgements.clone(),
+                judgements: self.judgements.clone(),
             };
-            serving.with_candidate(&candidate, &beside)
+            serving.with_candidate(&candidate, &setup)
         });
         self.change_table(|table| {
             table.refusals.remove(name);
@@ -187,7 +187,7 @@ impl Directory {
     fn take_out_of_service(&mut self, name: &str, reason: &str) {
         self.change_table(|table| {
             if let Some(serving) = table.serving.remove(name) {
-                let (context, info) = serving.parts();
+                let (context, info) = serving.context_and_info();
                 let disabled = Disabled {
                     info: info.clone(),
                     reason: reason.to_owned(),
@@ -196,7 +196,7 @@ impl Directory {
                 table.disabled.insert(name.to_owned(), Arc::new(disabled));
             }
         });
-        self.metrics.disabled(name, true);
+        self.metrics.set_disabled(name, true);
     }
 
     fn forget(&mut self, name: &str) {
@@ -210,28 +210,28 @@ impl Directory {
         self.sources.removed(name);
     }
 
-    async fn record(&mut self, name: &str, report: Report<Admitted>) {
+    async fn record(&mut self, name: &str, report: ChangeReport<Admitted>) {
         let record = match &report.version {
-            Some(it) => AdmissionRecord::of(report.outcome, &report.by, &it.info, &it.manifest),
+            Some(it) => AdmissionRecord::for_version(report.outcome, &report.by, &it.info, &it.manifest),
             None => AdmissionRecord::new(report.outcome, &report.by),
         };
         let record = record
-            .because(report.reason.as_deref())
+            .with_reason(report.reason.as_deref())
             .with_files(self.files_of(name));
         match report.outcome {
-            Outcome::Refused => self.metrics.refused(name),
-            Outcome::RolledBack => self.metrics.rolled_back(name),
-            Outcome::Promoted => self.metrics.promoted(name),
-            Outcome::Returned => self.metrics.returned(name),
+            AdmissionOutcome::Refused => self.metrics.count_refusal(name),
+            AdmissionOutcome::RolledBack => self.metrics.count_rollback(name),
+            AdmissionOutcome::Promoted => self.metrics.count_promotion(name),
+            AdmissionOutcome::Returned => self.metrics.count_return(name),
             _ => {}
         }
         // A restart with unchanged files adds no record.
         let newest = self.history.newest(name);
         let is_new = newest.is_none_or(|newest| match (report.outcome, &report.version) {
-            (Outcome::Admitted, Some(it)) => {
-                !newest.serves() || !newest.is_of(&it.info) || newest.files != record.files
+            (AdmissionOutcome::Admitted, Some(it)) => {
+                !newest.activates() || !newest.describes(&it.info) || newest.files != record.files
             }
-            (Outcome::Shadowing | Outcome::Canary, _) => {
+            (AdmissionOutcome::Shadowing | AdmissionOutcome::Canary, _) => {
                 newest.outcome != report.outcome || newest.files != record.files
             }
             _ => true,
@@ -252,53 +252,53 @@ impl Directory {
         Some(format!("sha256:{}", hex(&fingerprint)))
     }
 
-    fn publish_report(&mut self, name: &str, report: Report<Admitted>) -> Option<Change> {
+    fn publish_report(&mut self, name: &str, report: ChangeReport<Admitted>) -> Option<Change> {
         let name = name.to_owned();
         let info = report.version.map(|it| it.info);
         let reason = report.reason.unwrap_or_default();
         let change = match (report.outcome, info) {
-            (Outcome::Admitted, Some(info)) => Change::Admitted {
+            (AdmissionOutcome::Admitted, Some(info)) => Change::Admitted {
                 name,
                 version: info.version,
                 digest: info.digest,
             },
-            (Outcome::Shadowing, Some(info)) => Change::Shadowing {
+            (AdmissionOutcome::Shadowing, Some(info)) => Change::Shadowing {
                 name,
                 version: info.version,
                 digest: info.digest,
             },
-            (Outcome::Canary, Some(info)) => Change::Canary {
+            (AdmissionOutcome::Canary, Some(info)) => Change::Canary {
                 name,
                 version: info.version,
                 digest: info.digest,
             },
-            (Outcome::Promoted, Some(info)) => Change::Promoted {
+            (AdmissionOutcome::Promoted, Some(info)) => Change::Promoted {
                 name,
                 version: info.version,
                 digest: info.digest,
                 from: report.from.map(|it| it.info.digest).unwrap_or_default(),
                 reason,
             },
-            (Outcome::Returned, Some(info)) => Change::Returned {
+            (AdmissionOutcome::Returned, Some(info)) => Change::Returned {
                 name,
                 version: info.version,
                 digest: info.digest,
                 reason,
             },
-            (Outcome::RolledBack, Some(info)) => Change::RolledBack {
+            (AdmissionOutcome::RolledBack, Some(info)) => Change::RolledBack {
                 name,
                 version: info.version,
                 digest: info.digest,
                 from: report.from.map(|it| it.info.digest),
                 reason,
             },
-            (Outcome::Disabled, Some(info)) => Change::Disabled {
+            (AdmissionOutcome::Disabled, Some(info)) => Change::Disabled {
                 name,
                 digest: info.digest,
                 reason,
             },
-            (Outcome::Refused, _) => Change::Refused { name, reason },
-            (Outcome::Removed, _) => Change::Removed { name },
+            (AdmissionOutcome::Refused, _) => Change::Refused { name, reason },
+            (AdmissionOutcome::Removed, _) => Change::Removed { name },
             // All other outcomes have a version.
             (_, None) => return None,
         };
@@ -322,12 +322,12 @@ impl Directory {
             }
             Change::Refused { name, reason } => {
                 let table = self.table.load();
-                let still = table
+                let serving_version = table
                     .serving
                     .get(name)
                     .map(|it: &Serving| it.info().version.as_str());
-                let serving = still.unwrap_or("none");
-                tracing::error!(plugin = name, serving, "plugin refused: {reason}");
+                let serving = serving_version.unwrap_or("none");
+                tracing::error!(plugin = name, serving, "plugin rejected: {reason}");
             }
             Change::Shadowing {
                 name,
@@ -368,7 +368,7 @@ impl Directory {
                     plugin = name,
                     version,
                     digest,
-                    "plugin version returned: {reason}"
+                    "shadow or canary returned: {reason}"
                 );
             }
             Change::Removed { name } => tracing::warn!(plugin = name, "plugin removed"),
@@ -395,7 +395,7 @@ impl Directory {
         // Sending fails if there are no subscribers.
         drop(self.changes.send(change.clone()));
         for waiter in &mut self.waiters {
-            waiter.note(&change);
+            waiter.record_change(&change);
         }
         change
     }

@@ -12,7 +12,7 @@ use std::{
 use nix::fcntl::OFlag;
 use sha2::{Digest, Sha256};
 use tokio::io::AsyncReadExt;
-use transom_common::text::shown;
+use transom_common::text::printable;
 use transom_registry::{Origin, signatures::MAX_SIGNATURE};
 
 use crate::{
@@ -20,7 +20,7 @@ use crate::{
     lifecycle::admission::AdmissionError,
     manifest::{
         files::{Files, ManifestFile},
-        limits::{MAX_MANIFEST, MAX_SIZE},
+        limits::{MAX_COMPONENT_SIZE, MAX_MANIFEST},
         name::is_name,
     },
     runtime::executor::run_blocking,
@@ -74,7 +74,7 @@ pub(super) async fn names(dir: &Path) -> io::Result<Names> {
         if is_name(&name) {
             names.insert(name.into_owned());
         } else if found.misnamed.len() < MAX_COMPONENTS {
-            found.misnamed.insert(shown(&name).into_owned());
+            found.misnamed.insert(printable(&name).into_owned());
         }
     }
     found.manifests.retain(|name| !found.components.contains(name));
@@ -89,17 +89,17 @@ pub(super) async fn read(
 ) -> Result<FoundFiles, AdmissionError> {
     let dir = &config.dir;
     let component = dir.join(format!("{name}.wasm"));
-    if !is_there(&component).await {
+    if !file_exists(&component).await {
         return read_manifest(config, name).await.map(FoundFiles::Manifest);
     }
-    let component = read_file(&component, MAX_SIZE).await?;
-    let manifest = if is_there(&dir.join(format!("{name}.toml"))).await {
+    let component = read_file(&component, MAX_COMPONENT_SIZE).await?;
+    let manifest = if file_exists(&dir.join(format!("{name}.toml"))).await {
         Some(read_manifest(config, name).await?)
     } else {
         None
     };
     let signature = dir.join(format!("{name}.wasm.sig"));
-    let signature = if signatures && is_there(&signature).await {
+    let signature = if signatures && file_exists(&signature).await {
         Some(read_file(&signature, MAX_SIGNATURE).await?)
     } else {
         None
@@ -113,7 +113,7 @@ pub(super) async fn read(
 
 /// Whether the name exists. True for a dangling link, which has to be refused and not treated as a
 /// missing file.
-pub(super) async fn is_there(path: &Path) -> bool {
+pub(super) async fn file_exists(path: &Path) -> bool {
     match tokio::fs::symlink_metadata(path).await {
         Err(error) => error.kind() != io::ErrorKind::NotFound,
         Ok(_) => true,
@@ -130,16 +130,16 @@ pub(super) async fn read_manifest(config: &Config, name: &str) -> Result<Manifes
 
 /// Reads a file in the directory. The name may be a link to a file below the directory, as in an
 /// orchestrator's volumes. Special files are not opened, because opening a pipe would block.
-async fn read_file(path: &Path, most: u64) -> Result<Vec<u8>, AdmissionError> {
+async fn read_file(path: &Path, max_bytes: u64) -> Result<Vec<u8>, AdmissionError> {
     let failed = |error: io::Error| unreadable(path, &error.to_string());
-    let place = place(path).await?;
+    let resolved = resolve_path(path).await?;
     let open = move || {
         // All links in the path are resolved. If the file has been replaced by a link or a pipe
         // since, `open` does not follow the link or block.
         std::fs::OpenOptions::new()
             .read(true)
             .custom_flags((OFlag::O_NOFOLLOW | OFlag::O_NONBLOCK).bits())
-            .open(place)
+            .open(resolved)
     };
     let file = run_blocking(open)
         .await
@@ -151,32 +151,32 @@ async fn read_file(path: &Path, most: u64) -> Result<Vec<u8>, AdmissionError> {
     }
     let found = meta.len();
     let mut bytes = Vec::new();
-    if found <= most {
+    if found <= max_bytes {
         // The file may grow while it is read.
         tokio::fs::File::from_std(file)
-            .take(most + 1)
+            .take(max_bytes + 1)
             .read_to_end(&mut bytes)
             .await
             .map_err(failed)?;
     }
     let found = found.max(bytes.len() as u64);
-    if found > most {
+    if found > max_bytes {
         return Err(unreadable(
             path,
-            &format!("it has {found} bytes, at most {most} are read"),
+            &format!("it has {found} bytes, at most {max_bytes} are read"),
         ));
     }
     Ok(bytes)
 }
 
 /// Resolves all links of a path. The result has to be inside the directory.
-async fn place(path: &Path) -> Result<PathBuf, AdmissionError> {
+async fn resolve_path(path: &Path) -> Result<PathBuf, AdmissionError> {
     let failed = |error: io::Error| unreadable(path, &error.to_string());
     let linked = tokio::fs::symlink_metadata(path)
         .await
         .map_err(failed)?
         .is_symlink();
-    let place = tokio::fs::canonicalize(path).await.map_err(|error| {
+    let resolved = tokio::fs::canonicalize(path).await.map_err(|error| {
         if linked && error.kind() == io::ErrorKind::NotFound {
             unreadable(path, "it is a dangling link")
         } else {
@@ -186,19 +186,19 @@ async fn place(path: &Path) -> Result<PathBuf, AdmissionError> {
     let dir = path.parent().filter(|it| !it.as_os_str().is_empty());
     let dir = dir.unwrap_or(Path::new("."));
     let dir = tokio::fs::canonicalize(dir).await.map_err(failed)?;
-    if !place.starts_with(&dir) {
-        let place = place.display().to_string();
+    if !resolved.starts_with(&dir) {
+        let resolved = resolved.display().to_string();
         let message = format!(
             "it is a link to {}, outside the plugin directory: expected a file, or a link to one in the directory or below it",
-            shown(&place)
+            printable(&resolved)
         );
         return Err(unreadable(path, &message));
     }
-    let meta = tokio::fs::symlink_metadata(&place).await.map_err(failed)?;
+    let meta = tokio::fs::symlink_metadata(&resolved).await.map_err(failed)?;
     if !meta.is_file() {
         return Err(no_file(path, &meta));
     }
-    Ok(place)
+    Ok(resolved)
 }
 
 fn no_file(path: &Path, meta: &Metadata) -> AdmissionError {
@@ -225,7 +225,7 @@ pub(super) fn kind(meta: &Metadata) -> &'static str {
 
 fn unreadable(path: &Path, message: &str) -> AdmissionError {
     AdmissionError::Unreadable {
-        what: shown(&path.display().to_string()).into_owned(),
+        what: printable(&path.display().to_string()).into_owned(),
         message: message.to_owned(),
     }
 }

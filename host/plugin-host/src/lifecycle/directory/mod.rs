@@ -40,7 +40,7 @@ use tokio::{
 use transom_registry::{Sources, artifacts::ArtifactStore};
 
 use super::{
-    admission::{AdmissionContext, Admitted, Again},
+    admission::{AdmissionContext, Admitted, Retry},
     state::{Event, PluginState},
     table::Table,
 };
@@ -49,7 +49,7 @@ use crate::{
     error::{CommandError, Error, UploadError},
     observe::{health::HealthEvent, metrics::Metrics, status::Change},
     runtime::{
-        candidate::{CandidateJudged, Verdict},
+        candidate::{CandidateJudged, CandidateVerdict},
         engine::Compilers,
         executor::Priority,
         pool::Runtime,
@@ -57,7 +57,7 @@ use crate::{
     storage::{history::History, staged_files::StagedFiles, version_store::VersionStore},
 };
 use background::{Admission, BackgroundTasks, PendingRollback};
-use dir_watcher::Watch;
+use dir_watcher::DirWatcher;
 use files::Fingerprint;
 use upload::Uploaded;
 
@@ -115,7 +115,7 @@ pub(crate) struct Directory {
     /// priority.
     interactive_context: AdmissionContext,
     /// Whether the first scan is in progress, so that no version serves yet.
-    starting: bool,
+    is_starting: bool,
     /// Components from registries.
     sources: Sources,
     table: Arc<ArcSwap<Table>>,
@@ -139,7 +139,7 @@ pub(crate) struct Directory {
     tasks: BackgroundTasks,
     waiters: Vec<RescanWaiter>,
     /// Whether a file was left for the next scan.
-    skipped: bool,
+    has_skipped_files: bool,
 }
 
 struct Inbox {
@@ -162,7 +162,7 @@ struct Plugin {
     /// Digest of the files that an operator uploaded last.
     uploaded: Option<Fingerprint>,
     /// When to retry unchanged files.
-    again: Option<Again>,
+    retry: Option<Retry>,
 }
 
 /// A caller of a rescan, which waits until all found files are admitted or refused.
@@ -200,14 +200,14 @@ impl Directory {
             Priority::Interactive,
         );
         let interactive_context = AdmissionContext {
-            cache: admission_context.cache.with(compilers),
+            cache: admission_context.cache.with_compilers(compilers),
             ..admission_context.clone()
         };
         let mut directory = Directory {
             config,
             admission_context,
             interactive_context,
-            starting: true,
+            is_starting: true,
             sources,
             table: Arc::default(),
             metrics,
@@ -228,13 +228,13 @@ impl Directory {
             waiting: BTreeMap::new(),
             tasks: BackgroundTasks::default(),
             waiters: Vec::new(),
-            skipped: false,
+            has_skipped_files: false,
         };
         directory.scan(ScanMode::Immediate).await?;
         while let Some(finished) = directory.tasks.next().await {
             directory.on_task_finished(finished).await;
         }
-        directory.starting = false;
+        directory.is_starting = false;
         let handle = DirectoryHandle {
             table: Arc::clone(&directory.table),
             commands: command_sender,
@@ -250,14 +250,14 @@ impl Directory {
     /// Runs until the daemon stops.
     pub(crate) async fn run(mut self) {
         let token = self.runtime().token.clone();
-        let mut watch = Watch::new(&self.config.dir);
+        let mut watch = DirWatcher::new(&self.config.dir);
         let sources = self.sources.clone();
         let mut rescan = interval(self.config.rescan);
         rescan.set_missed_tick_behavior(MissedTickBehavior::Delay);
         rescan.reset();
         // No caller waits for these scans, so they are debounced: a manifest may be written after
         // its component.
-        let mut rest = Debounce::default();
+        let mut debounce = Debounce::default();
         let work = async {
             loop {
                 tokio::select! {
@@ -270,19 +270,19 @@ impl Directory {
                         None => break,
                     },
                     Some(finished) = self.tasks.next(), if !self.tasks.is_empty() => self.on_task_finished(finished).await,
-                    () = rest.over(), if rest.is_awaited() => self.scan_or_log(ScanMode::Debounced).await,
-                    () = watch.touched(), if !rest.is_awaited() => rest.wait(&self.config.dir),
-                    () = sources.updated(), if !rest.is_awaited() => rest.wait(&self.config.dir),
+                    () = debounce.finished(), if debounce.is_started() => self.scan_or_log(ScanMode::Debounced).await,
+                    () = watch.changed(), if !debounce.is_started() => debounce.start(&self.config.dir),
+                    () = sources.updated(), if !debounce.is_started() => debounce.start(&self.config.dir),
                     _ = rescan.tick() => {
                         watch.renew();
                         self.drop_predecessors().await;
                         self.history.flush().await;
-                        rest.wait(&self.config.dir);
+                        debounce.start(&self.config.dir);
                     }
                 }
                 self.answer_waiters();
-                if std::mem::take(&mut self.skipped) {
-                    watch.again();
+                if std::mem::take(&mut self.has_skipped_files) {
+                    watch.notify();
                 }
             }
         };
@@ -321,8 +321,8 @@ impl Directory {
         } = judged;
         if self.plugins.contains_key(&plugin) {
             let event = match verdict {
-                Verdict::Agreed => Event::CandidateAgreed { generation, reason },
-                Verdict::Failed => Event::CandidateFailed { generation, reason },
+                CandidateVerdict::Agreed => Event::CandidateAgreed { generation, reason },
+                CandidateVerdict::Failed => Event::CandidateFailed { generation, reason },
             };
             self.apply(&plugin, event).await;
         }
@@ -333,7 +333,7 @@ impl Directory {
         match command {
             Command::Rescan(answer) => {
                 self.sources.refresh();
-                self.retry_refused(Again::Asked);
+                self.retry_refused(Retry::OnRescan);
                 self.waiters.push(RescanWaiter {
                     answer,
                     changes: Vec::new(),
@@ -399,7 +399,7 @@ impl Directory {
 }
 
 impl RescanWaiter {
-    fn note(&mut self, change: &Change) {
+    fn record_change(&mut self, change: &Change) {
         let pending = self.pending.as_ref();
         if pending.is_none_or(|it| it.contains(change.plugin())) {
             self.changes.push(change.clone());
@@ -412,19 +412,19 @@ impl RescanWaiter {
 struct Debounce(Option<Pin<Box<dyn Future<Output = ()> + Send>>>);
 
 impl Debounce {
-    fn is_awaited(&self) -> bool {
+    fn is_started(&self) -> bool {
         self.0.is_some()
     }
 
-    fn wait(&mut self, dir: &Path) {
+    fn start(&mut self, dir: &Path) {
         let dir = dir.to_owned();
         self.0
-            .get_or_insert_with(|| Box::pin(async move { dir_watcher::settled(&dir).await }));
+            .get_or_insert_with(|| Box::pin(async move { dir_watcher::wait_until_settled(&dir).await }));
     }
 
-    async fn over(&mut self) {
+    async fn finished(&mut self) {
         match &mut self.0 {
-            Some(rest) => rest.await,
+            Some(delay) => delay.await,
             None => pending().await,
         }
         self.0 = None;

@@ -13,12 +13,12 @@ use crate::{
 };
 
 /// A recorded version that is admitted again.
-pub(super) type RecordedVersion = Result<Admitted, CommandError>;
+pub(super) type RestoreResult = Result<Admitted, CommandError>;
 
 /// The result of an admission.
 pub(super) struct AdmissionResult {
     /// After a restart: the recorded version that serves instead of the files in the directory.
-    pub(super) restored: Option<RecordedVersion>,
+    pub(super) restored: Option<RestoreResult>,
     /// `None`: the files are ignored, because the restored version serves.
     pub(super) files: Option<Result<Admitted, AdmissionError>>,
 }
@@ -27,7 +27,7 @@ pub(super) struct AdmissionResult {
 pub(super) struct ActiveRecord {
     pub(super) record: AdmissionRecord,
     /// Whether the files then run alongside it, as a shadow or a canary.
-    pub(super) files_are_beside: bool,
+    pub(super) files_are_candidate: bool,
 }
 
 /// An admission, executed in a background task.
@@ -37,7 +37,7 @@ pub(super) struct PendingAdmission {
     pub(super) name: String,
     pub(super) files: Files,
     /// The imports of the previous version.
-    pub(super) before: Option<Vec<String>>,
+    pub(super) previous_imports: Option<Vec<String>>,
     /// The serving version, whose recorded calls are replayed on the files.
     pub(super) serving: Option<ServingVersion>,
     pub(super) active_record: Option<ActiveRecord>,
@@ -51,7 +51,7 @@ impl PendingAdmission {
         let restored = match &self.active_record {
             Some(ActiveRecord {
                 record,
-                files_are_beside,
+                files_are_candidate,
             }) => {
                 let admitted = admit_record(
                     &self.admission_context,
@@ -61,7 +61,7 @@ impl PendingAdmission {
                     of_record,
                 )
                 .await;
-                if admitted.is_ok() && !files_are_beside {
+                if admitted.is_ok() && !files_are_candidate {
                     return AdmissionResult {
                         restored: Some(admitted),
                         files: None,
@@ -76,7 +76,7 @@ impl PendingAdmission {
             .admit(
                 &self.name,
                 &self.files,
-                self.before.as_deref(),
+                self.previous_imports.as_deref(),
                 self.serving.as_ref(),
                 of_files,
             )
@@ -100,8 +100,8 @@ pub(super) async fn admit_record(
     name: &str,
     record: &AdmissionRecord,
     metrics: VersionMetrics,
-) -> RecordedVersion {
-    let not_kept = |message: String| CommandError::NotKept {
+) -> RestoreResult {
+    let cannot_restore = |message: String| CommandError::NotKept {
         name: name.to_owned(),
         record: record.sequence,
         message,
@@ -115,11 +115,11 @@ pub(super) async fn admit_record(
     let stored = stored
         .await
         .map_err(|_| CommandError::Stopped)?
-        .map_err(not_kept)?;
+        .map_err(cannot_restore)?;
     let config = &admission_context.config;
     let manifest = ManifestFile::parse(stored.manifest, &config.limits, config.probation);
     if stored.origin.is_none() && manifest.names_source() {
-        return Err(not_kept(
+        return Err(cannot_restore(
             "the source that it was fetched from is unknown".to_owned(),
         ));
     }

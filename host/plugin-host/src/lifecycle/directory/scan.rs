@@ -11,7 +11,7 @@ use super::{
 };
 use crate::{
     error::Error,
-    lifecycle::admission::{AdmissionError, Again},
+    lifecycle::admission::{AdmissionError, Retry},
     manifest::files::{Files, ManifestFile},
     observe::status::Change,
 };
@@ -31,21 +31,21 @@ impl Directory {
             path: dir.clone(),
             source,
         })?;
-        self.retry_refused(Again::Soon);
+        self.retry_refused(Retry::AtNextScan);
         let mut manifests = self.manifests_with_source(found.manifests).await;
         let names: BTreeSet<String> = found
             .components
             .into_iter()
             .chain(manifests.keys().cloned())
             .collect();
-        let gone: Vec<String> = self
+        let removed: Vec<String> = self
             .plugins
             .keys()
             // A plugin with a rollback in progress is removed afterwards.
             .filter(|name| !names.contains(*name) && !self.rollbacks.contains_key(*name))
             .cloned()
             .collect();
-        for name in gone {
+        for name in removed {
             self.remove(&name).await;
         }
         self.sources.keep_only(&names);
@@ -56,8 +56,8 @@ impl Directory {
                 .get(name)
                 .is_some_and(|plugin| plugin.fingerprint.is_some())
         });
-        for (place, name) in known.into_iter().chain(new).enumerate() {
-            if place >= MAX_COMPONENTS {
+        for (position, name) in known.into_iter().chain(new).enumerate() {
+            if position >= MAX_COMPONENTS {
                 let refused = Err(AdmissionError::TooMany(MAX_COMPONENTS));
                 self.check_files(&name, refused, mode).await;
                 continue;
@@ -133,7 +133,7 @@ impl Directory {
             limit: manifest.limits.size,
             pinned: manifest.digest.clone(),
         };
-        match self.sources.want(name, request).await {
+        match self.sources.request(name, request).await {
             FetchState::Fetched(fetched) => Ok(Some(Files {
                 component: fetched.component,
                 manifest: Some(file),
@@ -156,20 +156,20 @@ impl Directory {
 
     async fn check_files(&mut self, name: &str, files: Result<Files, AdmissionError>, mode: ScanMode) {
         let found = files.as_ref().ok().map(fingerprint);
-        let known = self.plugins.get(name);
-        if known.is_some_and(|plugin| plugin.fingerprint == found) && found.is_some() {
+        let plugin = self.plugins.get(name);
+        if plugin.is_some_and(|plugin| plugin.fingerprint == found) && found.is_some() {
             return;
         }
         // This check follows the reading, so that files that pass it were complete when they were
         // read.
-        if mode == ScanMode::Debounced && dir_watcher::in_motion(&self.config.dir, name).await {
-            self.skipped = true;
+        if mode == ScanMode::Debounced && dir_watcher::is_recently_modified(&self.config.dir, name).await {
+            self.has_skipped_files = true;
             return;
         }
         // Removing the manifest removes its grants.
-        let withdrawn = matches!(&files, Ok(Files { manifest: None, .. }))
-            && known.is_some_and(|plugin| plugin.state.current().is_some());
-        if withdrawn {
+        let is_manifest_removed = matches!(&files, Ok(Files { manifest: None, .. }))
+            && plugin.is_some_and(|plugin| plugin.state.current().is_some());
+        if is_manifest_removed {
             self.remove(name).await;
         }
         // The admission in progress has outdated files.
@@ -191,9 +191,9 @@ impl Directory {
     }
 
     /// Retries components that were refused for temporary reasons.
-    pub(super) fn retry_refused(&mut self, when: Again) {
+    pub(super) fn retry_refused(&mut self, when: Retry) {
         for plugin in self.plugins.values_mut() {
-            let due = plugin.again.take_if(|it| *it == Again::Soon || *it == when);
+            let due = plugin.retry.take_if(|it| *it == Retry::AtNextScan || *it == when);
             if due.is_some() {
                 plugin.fingerprint = None;
             }
@@ -210,7 +210,7 @@ impl Directory {
         for name in found.difference(&self.misnamed).cloned().collect::<Vec<_>>() {
             let reason = AdmissionError::Name.to_string();
             self.change_table(|table| drop(table.refusals.insert(name.clone(), reason.clone())));
-            self.metrics.refused(&name);
+            self.metrics.count_refusal(&name);
             self.publish(Change::Refused { name, reason });
         }
         self.misnamed = found;

@@ -14,15 +14,15 @@ use transom_common::text::hex;
 
 use super::{
     Directory, ScanMode,
-    files::{Fingerprint, FoundFiles, MAX_COMPONENTS, fingerprint, is_there, kind, read_manifest},
+    files::{Fingerprint, FoundFiles, MAX_COMPONENTS, file_exists, fingerprint, kind, read_manifest},
 };
 use crate::{
     config::Config,
     error::UploadError,
-    manifest::{Manifest, files::ManifestFile, limits::MAX_SIZE, name::is_name},
+    manifest::{Manifest, files::ManifestFile, limits::MAX_COMPONENT_SIZE, name::is_name},
     runtime::executor::run_blocking,
     storage::{
-        admission_record::Outcome,
+        admission_record::AdmissionOutcome,
         staged_files::{PluginFiles, StagedFiles},
     },
 };
@@ -54,7 +54,9 @@ pub(crate) async fn component_limit(
     match manifest_of(config, name, manifest).await {
         Ok(manifest) => Ok(size_limit(&manifest)),
         // The manifest may be uploaded after the component.
-        Err(UploadError::NoManifest(_) | UploadError::Present { .. }) => Ok(config.limits.size.min(MAX_SIZE)),
+        Err(UploadError::NoManifest(_) | UploadError::Present { .. }) => {
+            Ok(config.limits.size.min(MAX_COMPONENT_SIZE))
+        }
         Err(error) => Err(error),
     }
 }
@@ -69,7 +71,7 @@ pub(crate) async fn check(config: &Config, name: &str, files: &PluginFiles) -> R
         return Err(UploadError::Nothing(owned()));
     }
     let manifest = manifest_of(config, name, files.manifest.as_deref()).await?;
-    let is_present = files.component.is_some() || is_there(&config.dir.join(format!("{name}.wasm"))).await;
+    let is_present = files.component.is_some() || file_exists(&config.dir.join(format!("{name}.wasm"))).await;
     match (&manifest.source, is_present) {
         (Some(_), true) => return Err(UploadError::TwoSources(owned())),
         (None, false) => return Err(UploadError::NoComponent(owned())),
@@ -102,7 +104,7 @@ pub(crate) async fn check(config: &Config, name: &str, files: &PluginFiles) -> R
 }
 
 fn size_limit(manifest: &Manifest) -> u64 {
-    manifest.limits.size.min(MAX_SIZE)
+    manifest.limits.size.min(MAX_COMPONENT_SIZE)
 }
 
 fn too_large(file: String, limit: u64, setting: &'static str) -> UploadError {
@@ -121,7 +123,7 @@ async fn manifest_of(
         message,
     };
     let Some(bytes) = uploaded else {
-        if !is_there(&config.dir.join(format!("{name}.toml"))).await {
+        if !file_exists(&config.dir.join(format!("{name}.toml"))).await {
             return Err(UploadError::NoManifest(owned()));
         }
         let present = |message: String| UploadError::Present {
@@ -152,13 +154,15 @@ impl Directory {
         if !self.plugins.contains_key(name) && self.plugins.len() >= MAX_COMPONENTS {
             return Err(UploadError::TooMany(MAX_COMPONENTS));
         }
-        let place = move || {
+        let rename_files = move || {
             files.targets().try_for_each(replaceable)?;
             files.place().map_err(UploadError::Unwritable)
         };
-        let written = run_blocking(place).await.map_err(|_| UploadError::Stopped)??;
+        let written = run_blocking(rename_files)
+            .await
+            .map_err(|_| UploadError::Stopped)??;
         if let Some(plugin) = self.plugins.get_mut(name)
-            && plugin.again.take().is_some()
+            && plugin.retry.take().is_some()
         {
             // The same files were refused for a temporary reason, so they are admitted again.
             plugin.fingerprint = None;
@@ -187,9 +191,14 @@ impl Directory {
     /// Whether a rollback or a return replaced these files.
     fn is_replaced(&self, name: &str, files: Fingerprint) -> bool {
         let files = Some(format!("sha256:{}", hex(&files)));
-        let records = self.history.of(name);
+        let records = self.history.records(name);
         let newest = records.iter().find(|record| record.files == files);
-        newest.is_some_and(|record| matches!(record.outcome, Outcome::RolledBack | Outcome::Returned))
+        newest.is_some_and(|record| {
+            matches!(
+                record.outcome,
+                AdmissionOutcome::RolledBack | AdmissionOutcome::Returned
+            )
+        })
     }
 }
 

@@ -4,10 +4,10 @@
 use serde_json::Value;
 use transom_common::text::{clip, one_line};
 
-use crate::{manifest::masks::equal_but_for_masks, self_test::Answer, storage::call_log::CallRecord};
+use crate::{manifest::masks::equal_but_for_masks, self_test::CaseAnswer, storage::call_log::CallRecord};
 
 /// Maximum number of bytes of a text that is shown.
-const SHOWN: usize = 200;
+const MAX_TEXT_BYTES: usize = 200;
 
 /// The place of a difference in an answer, and both values.
 #[derive(Debug, PartialEq)]
@@ -22,11 +22,11 @@ pub(super) struct Difference {
 
 impl Difference {
     /// `None` if the answers are equal.
-    pub(super) fn between(call: &str, recorded: &Answer, found: &Answer) -> Option<Difference> {
+    pub(super) fn between(call: &str, recorded: &CaseAnswer, found: &CaseAnswer) -> Option<Difference> {
         let sides = (Value::Object(recorded.clone()), Value::Object(found.clone()));
         let mut path = Vec::new();
-        let (recorded, found) = first(Some(&sides.0), Some(&sides.1), &mut path)?;
-        let labels = (label(&path, recorded), label(&path, found));
+        let (recorded, found) = first_difference(Some(&sides.0), Some(&sides.1), &mut path)?;
+        let labels = (describe_value(&path, recorded), describe_value(&path, found));
         let kind = if labels.0 == labels.1 {
             format!("{call}: another {}", labels.0)
         } else {
@@ -55,7 +55,10 @@ impl Difference {
         if members.is_empty() {
             question
         } else {
-            clip(&one_line(&format!("{question} ({})", members.join("/"))), SHOWN)
+            clip(
+                &one_line(&format!("{question} ({})", members.join("/"))),
+                MAX_TEXT_BYTES,
+            )
         }
     }
 }
@@ -79,7 +82,7 @@ pub(super) fn question(record: &CallRecord) -> String {
         _ => text("run-spec").to_owned(),
     };
     let what = what.trim();
-    clip(&one_line(&format!("{} {what}", record.call)), SHOWN)
+    clip(&one_line(&format!("{} {what}", record.call)), MAX_TEXT_BYTES)
         .trim_end()
         .to_owned()
 }
@@ -94,17 +97,17 @@ fn event(record: &CallRecord, at: usize) -> Option<String> {
     Some(event.get("kind")?.as_str()?.to_owned())
 }
 
-type Sides<'a> = (Option<&'a Value>, Option<&'a Value>);
+type ValuePair<'a> = (Option<&'a Value>, Option<&'a Value>);
 
 /// Finds the first difference. A member that only one side has is a difference.
-fn first<'a>(
+fn first_difference<'a>(
     recorded: Option<&'a Value>,
     found: Option<&'a Value>,
     path: &mut Vec<String>,
-) -> Option<Sides<'a>> {
-    let mut inside = |key: String, sides: Sides<'a>| {
+) -> Option<ValuePair<'a>> {
+    let mut compare_member = |key: String, sides: ValuePair<'a>| {
         path.push(key);
-        let difference = first(sides.0, sides.1, path);
+        let difference = first_difference(sides.0, sides.1, path);
         if difference.is_none() {
             path.pop();
         }
@@ -119,18 +122,18 @@ fn first<'a>(
         {
             let more = found.keys().filter(|it| !recorded.contains_key(*it));
             let mut keys = recorded.keys().chain(more);
-            keys.find_map(|key| inside(key.clone(), (recorded.get(key), found.get(key))))
+            keys.find_map(|key| compare_member(key.clone(), (recorded.get(key), found.get(key))))
         }
         (Some(Value::Array(recorded)), Some(Value::Array(found))) => {
-            let mut places = 0..recorded.len().max(found.len());
-            places.find_map(|at| inside(at.to_string(), (recorded.get(at), found.get(at))))
+            let mut indices = 0..recorded.len().max(found.len());
+            indices.find_map(|at| compare_member(at.to_string(), (recorded.get(at), found.get(at))))
         }
         sides => Some(sides),
     }
 }
 
 /// Describes a value for the kind of a difference. There are few possible descriptions.
-fn label(path: &[String], value: Option<&Value>) -> String {
+fn describe_value(path: &[String], value: Option<&Value>) -> String {
     // The members of the first level have fixed names, such as the script of a container.
     let named = match path {
         [_, name, ..] if ["script", "environment", "arguments", "custom"].contains(&name.as_str()) => {
@@ -167,7 +170,7 @@ fn label(path: &[String], value: Option<&Value>) -> String {
 fn text(value: Option<&Value>) -> String {
     value.map_or_else(
         || "nothing".to_owned(),
-        |value| clip(&one_line(&value.to_string()), SHOWN),
+        |value| clip(&one_line(&value.to_string()), MAX_TEXT_BYTES),
     )
 }
 

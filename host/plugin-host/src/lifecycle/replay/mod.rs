@@ -20,7 +20,7 @@ use crate::{
     manifest::masks::Masks,
     observe::version_metrics::{Times, VersionMetrics},
     runtime::{engine::Engine, version_context::VersionContext},
-    self_test::{Answer, CaseAgents, PreparedCase, Running, Testable},
+    self_test::{CaseAgents, CaseAnswer, PreparedCase, TestInstance, Testable},
     storage::call_log::{CallRecord, RecordedCalls},
     worlds::WorldName,
 };
@@ -30,10 +30,10 @@ pub use report::{DifferenceExample, DifferenceGroup, ReplayReport, Sides, Skippe
 /// Number of faults after which the replay stops, because each costs a new instance and a log line.
 const MAX_FAULTS: u64 = 100;
 /// Maximum number of bytes of an error that is shown.
-const SHOWN: usize = 200;
+const MAX_TEXT_BYTES: usize = 200;
 
 /// The version on which calls are replayed.
-pub(crate) struct Candidate<'a, W: Testable> {
+pub(crate) struct ReplayTarget<'a, W: Testable> {
     pub(crate) engine: &'a Engine,
     pub(crate) pre: &'a W::Pre,
     /// The context of the replay's instances, with separate metrics.
@@ -44,18 +44,18 @@ pub(crate) struct Candidate<'a, W: Testable> {
 
 /// Replays all calls that can be repeated, until the deadline.
 pub(crate) async fn replay<W: Testable>(
-    candidate: Candidate<'_, W>,
+    target: ReplayTarget<'_, W>,
     recorded: &RecordedCalls,
     deadline: Option<Instant>,
 ) -> ReplayReport {
     let mut replay = Replay {
-        candidate,
-        running: None,
+        target,
+        test_instance: None,
         agents: ParsedAgents::default(),
         report: ReplayReport::default(),
         times: (Times::default(), Times::default()),
         cpu: Duration::ZERO,
-        asked: 0,
+        call_count: 0,
     };
     for record in &recorded.calls {
         if deadline.is_some_and(|deadline| Instant::now() >= deadline) {
@@ -66,7 +66,7 @@ pub(crate) async fn replay<W: Testable>(
             replay.report.skipped.given_up += 1;
             continue;
         }
-        replay.one(record, &recorded.agents).await;
+        replay.replay_call(record, &recorded.agents).await;
         // Without this, a thousand short calls would be one long poll.
         tokio::task::yield_now().await;
     }
@@ -74,14 +74,14 @@ pub(crate) async fn replay<W: Testable>(
 }
 
 struct Replay<'a, W: Testable> {
-    candidate: Candidate<'a, W>,
-    running: Option<Running<W>>,
+    target: ReplayTarget<'a, W>,
+    test_instance: Option<TestInstance<W>>,
     agents: ParsedAgents,
     report: ReplayReport,
     /// Durations of the recorded calls, and of the candidate's.
     times: (Times, Times),
     cpu: Duration,
-    asked: u32,
+    call_count: u32,
 }
 
 /// The agents of the last call. Many calls in a row share a set, which is parsed once.
@@ -99,7 +99,7 @@ impl ParsedAgents {
             return Ok(None);
         };
         let parsed = match self.0.take() {
-            Some((known, parsed)) if known == number => parsed,
+            Some((cached_number, parsed)) if cached_number == number => parsed,
             _ => match sets.get(&number) {
                 Some(set) => CaseAgents::read(set).map(Arc::new),
                 None => Err("its agents are missing".to_owned()),
@@ -122,13 +122,13 @@ enum NoAnswer {
 }
 
 impl<W: Testable> Replay<'_, W> {
-    async fn one(&mut self, record: &CallRecord, agents: &BTreeMap<u64, Arc<Value>>) {
+    async fn replay_call(&mut self, record: &CallRecord, agents: &BTreeMap<u64, Arc<Value>>) {
         let skipped = &mut self.report.skipped;
-        if record.world != self.candidate.world.short() {
+        if record.world != self.target.world.short() {
             skipped.other_world += 1;
             return;
         }
-        if record.interface != self.candidate.world.interface_version() {
+        if record.interface != self.target.world.interface_version() {
             skipped.other_interface += 1;
             return;
         }
@@ -149,7 +149,7 @@ impl<W: Testable> Replay<'_, W> {
                         "{} at {}: {}",
                         record.call,
                         record.at,
-                        clip(&one_line(&reason), SHOWN)
+                        clip(&one_line(&reason), MAX_TEXT_BYTES)
                     )
                 };
                 skipped.invalid += 1;
@@ -170,20 +170,20 @@ impl<W: Testable> Replay<'_, W> {
                     record,
                     format!("{}: {outcome}", record.call),
                     question(record),
-                    answered(),
+                    any_answer(),
                     &error,
                 );
             }
             (None, Err(NoAnswer::OtherSteps(error))) => {
                 self.report.different += 1;
                 let kind = format!("{}: other steps", record.call);
-                self.add(record, kind, question(record), answered(), &error);
+                self.add(record, kind, question(record), any_answer(), &error);
             }
         }
         self.report.compared = self.report.same + self.report.different + self.report.failed;
     }
 
-    fn compare(&mut self, record: &CallRecord, expected: &Answer, found: &Answer) {
+    fn compare(&mut self, record: &CallRecord, expected: &CaseAnswer, found: &CaseAnswer) {
         let Some(difference) = Difference::between(&record.call, expected, found) else {
             self.report.same += 1;
             return;
@@ -209,8 +209,8 @@ impl<W: Testable> Replay<'_, W> {
     ) {
         let mut candidate = Value::from(candidate);
         // The candidate's own secrets are masked, too.
-        self.candidate.masks.apply(&mut candidate);
-        let candidate = candidate.as_str().map(|it| clip(&one_line(it), SHOWN));
+        self.target.masks.apply(&mut candidate);
+        let candidate = candidate.as_str().map(|it| clip(&one_line(it), MAX_TEXT_BYTES));
         let example = DifferenceExample {
             at: record.at,
             version: record.version.clone(),
@@ -221,11 +221,11 @@ impl<W: Testable> Replay<'_, W> {
         self.report.add(kind, example);
     }
 
-    async fn ask(&mut self, record: &CallRecord, prepared: PreparedCase<W>) -> Result<Answer, NoAnswer> {
-        let metrics = self.candidate.context.metrics.clone();
+    async fn ask(&mut self, record: &CallRecord, prepared: PreparedCase<W>) -> Result<CaseAnswer, NoAnswer> {
+        let metrics = self.target.context.metrics.clone();
         let faults = Faults::of(&metrics);
-        let mut running = if let Some(running) = self.running.take() {
-            running
+        let mut test_instance = if let Some(test_instance) = self.test_instance.take() {
+            test_instance
         } else {
             let started = self.start().await;
             started.map_err(|error| match faults.no_answer(&metrics, error) {
@@ -233,28 +233,33 @@ impl<W: Testable> Replay<'_, W> {
                 fault => fault,
             })?
         };
-        let cpu = running.instance.usage().1;
-        let begun = Instant::now();
-        let found = prepared.execute(&mut running.instance, &running.shared).await;
-        let took = begun.elapsed();
-        self.asked += 1;
-        self.cpu += running.instance.usage().1.saturating_sub(cpu);
+        let cpu = test_instance.instance.usage().1;
+        let start_time = Instant::now();
+        let found = prepared
+            .execute(&mut test_instance.instance, &test_instance.shared)
+            .await;
+        let duration = start_time.elapsed();
+        self.call_count += 1;
+        self.cpu += test_instance.instance.usage().1.saturating_sub(cpu);
         self.times.0.add(Duration::from_micros(record.micros));
-        self.times.1.add(took);
+        self.times.1.add(duration);
         self.report.memory.recorded = self.report.memory.recorded.max(record.memory);
         // The guest resources of this call are dropped before the next call.
         drop(prepared);
         let found = found.map_err(|error| faults.no_answer(&metrics, error));
-        let keep = !matches!(found, Err(NoAnswer::Fault(..)));
-        if keep && running.drop_resources().await.is_ok() && !running.instance.should_recycle() {
-            self.running = Some(running);
+        let is_intact = !matches!(found, Err(NoAnswer::Fault(..)));
+        if is_intact
+            && test_instance.drop_resources().await.is_ok()
+            && !test_instance.instance.should_recycle()
+        {
+            self.test_instance = Some(test_instance);
         }
         found
     }
 
-    async fn start(&mut self) -> Result<Running<W>, String> {
-        let it = &self.candidate;
-        Running::new(it.engine, it.pre, &it.context).await
+    async fn start(&mut self) -> Result<TestInstance<W>, String> {
+        let target = &self.target;
+        TestInstance::new(target.engine, target.pre, &target.context).await
     }
 
     fn into_report(self) -> ReplayReport {
@@ -269,16 +274,16 @@ impl<W: Testable> Replay<'_, W> {
         let mut report = ReplayReport {
             p50_micros: sides(500),
             p99_micros: sides(990),
-            cpu_micros_per_call: self.cpu.as_secs_f64() * 1e6 / f64::from(self.asked.max(1)),
+            cpu_micros_per_call: self.cpu.as_secs_f64() * 1e6 / f64::from(self.call_count.max(1)),
             ..self.report
         };
-        report.memory.candidate = self.candidate.context.metrics.memory_peak();
+        report.memory.candidate = self.target.context.metrics.memory_peak();
         report.sort();
         report
     }
 }
 
-fn answered() -> String {
+fn any_answer() -> String {
     "an answer".to_owned()
 }
 

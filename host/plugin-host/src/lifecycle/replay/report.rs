@@ -86,11 +86,11 @@ pub struct DifferenceExample {
 }
 
 /// Maximum number of examples of one kind.
-const EXAMPLES: usize = 3;
+const MAX_EXAMPLES: usize = 3;
 /// Maximum number of distinct kinds.
-const KINDS: usize = 32;
+const MAX_KINDS: usize = 32;
 /// The kind that collects all further differences.
-const OTHERS: &str = "others";
+const OTHER_KINDS: &str = "others";
 
 impl ReplayReport {
     /// Percentage of the compared calls whose answer differs or that failed.
@@ -102,14 +102,14 @@ impl ReplayReport {
     }
 
     pub(super) fn add(&mut self, kind: String, example: DifferenceExample) {
-        let known = self.differences.iter().position(|it| it.kind == kind);
-        let known = known.or_else(|| {
-            let is_full = self.differences.len() >= KINDS;
-            is_full.then(|| self.differences.iter().position(|it| it.kind == OTHERS))?
+        let index = self.differences.iter().position(|it| it.kind == kind);
+        let index = index.or_else(|| {
+            let is_full = self.differences.len() >= MAX_KINDS;
+            is_full.then(|| self.differences.iter().position(|it| it.kind == OTHER_KINDS))?
         });
-        let at = known.unwrap_or_else(|| {
-            let kind = if self.differences.len() >= KINDS {
-                OTHERS.to_owned()
+        let group_index = index.unwrap_or_else(|| {
+            let kind = if self.differences.len() >= MAX_KINDS {
+                OTHER_KINDS.to_owned()
             } else {
                 kind
             };
@@ -120,9 +120,9 @@ impl ReplayReport {
             });
             self.differences.len() - 1
         });
-        let group = &mut self.differences[at];
+        let group = &mut self.differences[group_index];
         group.calls += 1;
-        if group.examples.len() < EXAMPLES {
+        if group.examples.len() < MAX_EXAMPLES {
             group.examples.push(example);
         }
     }
@@ -185,14 +185,14 @@ mod tests {
             report.add("kind 0".to_owned(), example(at));
         }
         report.sort();
-        assert_eq!(report.differences.len(), KINDS + 1);
+        assert_eq!(report.differences.len(), MAX_KINDS + 1);
         let [first, second, ..] = report.differences.as_slice() else {
             panic!("{report:?}");
         };
         assert_eq!(
             (first.kind.as_str(), first.calls, first.examples.len()),
-            ("kind 0", 101, EXAMPLES)
+            ("kind 0", 101, MAX_EXAMPLES)
         );
-        assert_eq!((second.kind.as_str(), second.calls), (OTHERS, 68));
+        assert_eq!((second.kind.as_str(), second.calls), (OTHER_KINDS, 68));
     }
 }

@@ -6,17 +6,17 @@ use crate::{
         health::{Generation, HealthAction},
         status::RolloutKind,
     },
-    storage::admission_record::Outcome,
+    storage::admission_record::AdmissionOutcome,
 };
 
 /// An event that may change a plugin's state.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(in crate::lifecycle) enum Event<V> {
-    /// The files in the directory passed admission. `beside`: how they first run alongside the
+    /// The files in the directory passed admission. `candidate_kind`: how they first run alongside the
     /// serving version, if there is one. `by`: how they came into the directory.
     Admitted {
         version: V,
-        beside: Option<RolloutKind>,
+        candidate_kind: Option<RolloutKind>,
         by: FilesFrom,
     },
     /// After a restart: the version that served before, which is not the one in the directory.
@@ -81,15 +81,15 @@ pub(in crate::lifecycle) enum Effect<V> {
     /// Remove the plugin's data.
     Forget,
     /// Add an admission record.
-    Record(Report<V>),
+    Record(ChangeReport<V>),
     /// Notify subscribers and write to the log.
-    Publish(Report<V>),
+    Publish(ChangeReport<V>),
 }
 
 /// A change of a plugin, for the history, subscribers and the log.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(in crate::lifecycle) struct Report<V> {
-    pub(in crate::lifecycle) outcome: Outcome,
+pub(in crate::lifecycle) struct ChangeReport<V> {
+    pub(in crate::lifecycle) outcome: AdmissionOutcome,
     /// `None` if the change does not concern an admitted version.
     pub(in crate::lifecycle) version: Option<V>,
     /// The version that served before, for a rollback and a promotion.

@@ -25,9 +25,9 @@ use crate::{
         health::{Generation, HealthAction},
         status::RolloutKind,
     },
-    storage::admission_record::Outcome,
+    storage::admission_record::AdmissionOutcome,
 };
-pub(super) use event::{Effect, Event, FilesFrom, Report};
+pub(super) use event::{ChangeReport, Effect, Event, FilesFrom};
 
 /// The versions of one plugin. `V`: an admitted version.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -85,7 +85,7 @@ impl<V> PluginState<V> {
     pub(super) fn has_predecessor(&self) -> bool {
         match self {
             PluginState::OnProbation { .. } => true,
-            PluginState::ServingWithCandidate(it) => it.predecessor.is_some(),
+            PluginState::ServingWithCandidate(candidacy) => candidacy.predecessor.is_some(),
             PluginState::Absent | PluginState::Serving(_) | PluginState::Disabled(_) => false,
         }
     }
@@ -93,7 +93,7 @@ impl<V> PluginState<V> {
     fn into_predecessor(self) -> Option<V> {
         match self {
             PluginState::OnProbation { predecessor, .. } => Some(predecessor),
-            PluginState::ServingWithCandidate(it) => it.predecessor,
+            PluginState::ServingWithCandidate(candidacy) => candidacy.predecessor,
             PluginState::Absent | PluginState::Serving(_) | PluginState::Disabled(_) => None,
         }
     }
@@ -114,15 +114,15 @@ pub(super) fn transition<V: Clone>(
         (
             Event::Admitted {
                 version,
-                beside: Some(kind),
+                candidate_kind: Some(kind),
                 by,
             },
             state @ (PluginState::Serving(_)
             | PluginState::OnProbation { .. }
             | PluginState::ServingWithCandidate(_)),
-        ) => start_beside(state, start(version), kind, by),
+        ) => add_candidate(state, start(version), kind, by),
         (Event::Admitted { version, by, .. }, state) => {
-            let report = report(Outcome::Admitted, &version, by.name(), None);
+            let report = report(AdmissionOutcome::Admitted, &version, by.name(), None);
             let predecessor = state.serving().map(|it| it.version.clone());
             let (state, mut effects) = activate(&state, start(version), predecessor);
             effects.extend([Effect::Record(report.clone()), Effect::Publish(report)]);
@@ -131,35 +131,35 @@ pub(super) fn transition<V: Clone>(
         (Event::Restored { version }, state) => {
             // The version has a record already.
             let by = FilesFrom::Directory.name();
-            let report = report(Outcome::Admitted, &version, by, None);
+            let report = report(AdmissionOutcome::Admitted, &version, by, None);
             let (state, mut effects) = activate(&state, start(version), None);
             effects.push(Effect::Publish(report));
             (state, effects)
         }
         (Event::RolledBack { version, by, reason }, state) => roll_back(&state, start(version), &by, reason),
-        (Event::Promoted { by }, PluginState::ServingWithCandidate(it)) => {
+        (Event::Promoted { by }, PluginState::ServingWithCandidate(candidacy)) => {
             let reason = format!("promoted by {by}");
-            promote(it, start, &by, reason)
+            promote(candidacy, start, &by, reason)
         }
-        (Event::CandidateAgreed { generation, reason }, PluginState::ServingWithCandidate(it))
-            if it.candidate.generation == generation =>
+        (Event::CandidateAgreed { generation, reason }, PluginState::ServingWithCandidate(candidacy))
+            if candidacy.candidate.generation == generation =>
         {
-            let by = name_of(it.kind);
-            promote(it, start, by, reason)
+            let by = name_of(candidacy.kind);
+            promote(candidacy, start, by, reason)
         }
-        (Event::Returned { by }, PluginState::ServingWithCandidate(it)) => {
+        (Event::Returned { by }, PluginState::ServingWithCandidate(candidacy)) => {
             let reason = format!("returned by {by}");
-            give_back(it, &by, reason)
+            return_candidate(candidacy, &by, reason)
         }
         (
             Event::CandidateFailed { generation, reason }
             | Event::Failed {
                 generation, reason, ..
             },
-            PluginState::ServingWithCandidate(it),
-        ) if it.candidate.generation == generation => {
-            let by = name_of(it.kind);
-            give_back(it, by, reason)
+            PluginState::ServingWithCandidate(candidacy),
+        ) if candidacy.candidate.generation == generation => {
+            let by = name_of(candidacy.kind);
+            return_candidate(candidacy, by, reason)
         }
         (
             Event::Failed {
@@ -174,12 +174,12 @@ pub(super) fn transition<V: Clone>(
         (Event::ProbationPassed, PluginState::OnProbation { serving, .. }) => {
             (PluginState::Serving(serving), Vec::new())
         }
-        (Event::ProbationPassed, PluginState::ServingWithCandidate(it)) => {
-            let it = Candidacy {
+        (Event::ProbationPassed, PluginState::ServingWithCandidate(candidacy)) => {
+            let candidacy = Candidacy {
                 predecessor: None,
-                ..it
+                ..candidacy
             };
-            (PluginState::ServingWithCandidate(it), Vec::new())
+            (PluginState::ServingWithCandidate(candidacy), Vec::new())
         }
         (Event::Refused { reason, by }, state) => refuse(state, reason, by),
         (Event::Removed, _) => remove(),
@@ -196,8 +196,13 @@ pub(super) fn transition<V: Clone>(
     }
 }
 
-fn report<V: Clone>(outcome: Outcome, version: &V, by: &str, reason: Option<String>) -> Report<V> {
-    Report {
+fn report<V: Clone>(
+    outcome: AdmissionOutcome,
+    version: &V,
+    by: &str,
+    reason: Option<String>,
+) -> ChangeReport<V> {
+    ChangeReport {
         outcome,
         version: Some(version.clone()),
         from: None,
@@ -216,8 +221,8 @@ fn activate<V: Clone>(
         running: running.clone(),
         on_probation: predecessor.is_some(),
     }];
-    if let PluginState::ServingWithCandidate(it) = state {
-        effects.push(Effect::CandidateDropped(it.kind));
+    if let PluginState::ServingWithCandidate(candidacy) = state {
+        effects.push(Effect::CandidateDropped(candidacy.kind));
     }
     let state = match predecessor {
         Some(predecessor) => PluginState::OnProbation {
@@ -230,7 +235,7 @@ fn activate<V: Clone>(
 }
 
 /// A new version runs alongside the serving one, in place of an earlier candidate.
-fn start_beside<V: Clone>(
+fn add_candidate<V: Clone>(
     state: PluginState<V>,
     candidate: Running<V>,
     kind: RolloutKind,
@@ -240,8 +245,8 @@ fn start_beside<V: Clone>(
         return (state, Vec::new());
     };
     let outcome = match kind {
-        RolloutKind::Shadow => Outcome::Shadowing,
-        RolloutKind::Canary => Outcome::Canary,
+        RolloutKind::Shadow => AdmissionOutcome::Shadowing,
+        RolloutKind::Canary => AdmissionOutcome::Canary,
     };
     let report = report(outcome, &candidate.version, by.name(), None);
     let effects = vec![
@@ -252,25 +257,25 @@ fn start_beside<V: Clone>(
         Effect::Record(report.clone()),
         Effect::Publish(report),
     ];
-    let it = Candidacy {
+    let candidacy = Candidacy {
         serving,
         candidate,
         kind,
         predecessor: state.into_predecessor(),
     };
-    (PluginState::ServingWithCandidate(it), effects)
+    (PluginState::ServingWithCandidate(candidacy), effects)
 }
 
 fn promote<V: Clone>(
-    it: Candidacy<V>,
+    candidacy: Candidacy<V>,
     start: impl FnOnce(V) -> Running<V>,
     by: &str,
     reason: String,
 ) -> (PluginState<V>, Vec<Effect<V>>) {
-    let (before, promoted) = (it.serving.version, start(it.candidate.version));
-    let report = Report {
+    let (before, promoted) = (candidacy.serving.version, start(candidacy.candidate.version));
+    let report = ChangeReport {
         from: Some(before.clone()),
-        ..report(Outcome::Promoted, &promoted.version, by, Some(reason))
+        ..report(AdmissionOutcome::Promoted, &promoted.version, by, Some(reason))
     };
     let (state, mut effects) = activate(&PluginState::Absent, promoted, Some(before));
     effects.extend([Effect::Record(report.clone()), Effect::Publish(report)]);
@@ -278,15 +283,24 @@ fn promote<V: Clone>(
 }
 
 /// The candidate is returned.
-fn give_back<V: Clone>(it: Candidacy<V>, by: &str, reason: String) -> (PluginState<V>, Vec<Effect<V>>) {
-    let report = report(Outcome::Returned, &it.candidate.version, by, Some(reason));
+fn return_candidate<V: Clone>(
+    candidacy: Candidacy<V>,
+    by: &str,
+    reason: String,
+) -> (PluginState<V>, Vec<Effect<V>>) {
+    let report = report(
+        AdmissionOutcome::Returned,
+        &candidacy.candidate.version,
+        by,
+        Some(reason),
+    );
     let effects = vec![
         Effect::EndCandidate,
         Effect::Record(report.clone()),
         Effect::Publish(report),
     ];
-    let serving = it.serving;
-    let state = match it.predecessor {
+    let serving = candidacy.serving;
+    let state = match candidacy.predecessor {
         Some(predecessor) => PluginState::OnProbation { serving, predecessor },
         None => PluginState::Serving(serving),
     };
@@ -298,8 +312,8 @@ fn refuse<V: Clone>(
     reason: String,
     by: FilesFrom,
 ) -> (PluginState<V>, Vec<Effect<V>>) {
-    let report = Report {
-        outcome: Outcome::Refused,
+    let report = ChangeReport {
+        outcome: AdmissionOutcome::Refused,
         version: None,
         from: None,
         by: by.name().to_owned(),
@@ -314,8 +328,8 @@ fn refuse<V: Clone>(
 }
 
 fn remove<V: Clone>() -> (PluginState<V>, Vec<Effect<V>>) {
-    let report = Report {
-        outcome: Outcome::Removed,
+    let report = ChangeReport {
+        outcome: AdmissionOutcome::Removed,
         version: None,
         from: None,
         by: FilesFrom::Directory.name().to_owned(),
@@ -343,9 +357,9 @@ fn roll_back<V: Clone>(
     by: &str,
     reason: String,
 ) -> (PluginState<V>, Vec<Effect<V>>) {
-    let report = Report {
+    let report = ChangeReport {
         from: state.serving().map(|it| it.version.clone()),
-        ..report(Outcome::RolledBack, &to.version, by, Some(reason))
+        ..report(AdmissionOutcome::RolledBack, &to.version, by, Some(reason))
     };
     let (state, mut effects) = activate(state, to, None);
     effects.extend([Effect::Record(report.clone()), Effect::Publish(report)]);
@@ -369,7 +383,12 @@ fn fail<V: Clone>(
     let Some(Running { version, .. }) = state.serving().cloned() else {
         return (state, Vec::new());
     };
-    let report = report(Outcome::Disabled, &version, "probation", Some(reason.clone()));
+    let report = report(
+        AdmissionOutcome::Disabled,
+        &version,
+        "probation",
+        Some(reason.clone()),
+    );
     let effects = vec![
         Effect::Disable { reason },
         Effect::Record(report.clone()),

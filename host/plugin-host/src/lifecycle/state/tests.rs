@@ -5,7 +5,7 @@ use super::*;
 type State = PluginState<&'static str>;
 
 /// The generation of the version that an event starts.
-const NEXT: u64 = 9;
+const NEW_GENERATION: u64 = 9;
 
 fn running(version: &'static str, generation: u64) -> Running<&'static str> {
     Running {
@@ -26,7 +26,7 @@ fn on_probation(version: &'static str, generation: u64, predecessor: &'static st
 }
 
 /// State in which "b" of generation 1 serves and "s" of generation 2 runs alongside it.
-fn beside(kind: RolloutKind, predecessor: Option<&'static str>) -> State {
+fn with_candidate(kind: RolloutKind, predecessor: Option<&'static str>) -> State {
     PluginState::ServingWithCandidate(Candidacy {
         serving: running("b", 1),
         candidate: running("s", 2),
@@ -39,24 +39,24 @@ fn beside(kind: RolloutKind, predecessor: Option<&'static str>) -> State {
 fn with_new(serving: Running<&'static str>, kind: RolloutKind, predecessor: Option<&'static str>) -> State {
     PluginState::ServingWithCandidate(Candidacy {
         serving,
-        candidate: running("new", NEXT),
+        candidate: running("new", NEW_GENERATION),
         kind,
         predecessor,
     })
 }
 
 fn shadowed(predecessor: Option<&'static str>) -> State {
-    beside(Shadow, predecessor)
+    with_candidate(Shadow, predecessor)
 }
 
 fn with_canary(predecessor: Option<&'static str>) -> State {
-    beside(Canary, predecessor)
+    with_candidate(Canary, predecessor)
 }
 
-fn admitted(beside: Option<RolloutKind>) -> Event<&'static str> {
+fn admitted(candidate_kind: Option<RolloutKind>) -> Event<&'static str> {
     Event::Admitted {
         version: "new",
-        beside,
+        candidate_kind,
         by: FilesFrom::Directory,
     }
 }
@@ -104,18 +104,18 @@ fn rolled_back() -> Event<&'static str> {
 }
 
 /// Formats effects in short form.
-fn shown(effects: &[Effect<&'static str>]) -> String {
+fn describe_effects(effects: &[Effect<&'static str>]) -> String {
     let one = |effect: &Effect<&'static str>| match effect {
         Effect::Activate {
             running,
             on_probation,
         } => {
-            assert_eq!(running.generation, Generation(NEXT));
+            assert_eq!(running.generation, Generation(NEW_GENERATION));
             let probation = if *on_probation { " on probation" } else { "" };
             format!("activate {}{probation}", running.version)
         }
         Effect::StartCandidate { running, kind } => {
-            assert_eq!(running.generation, Generation(NEXT));
+            assert_eq!(running.generation, Generation(NEW_GENERATION));
             format!("{kind:?} {}", running.version)
         }
         Effect::EndCandidate => "end candidate".to_owned(),
@@ -152,43 +152,43 @@ fn plugin_state_follows_events() {
         (
             PluginState::Absent,
             admitted(None),
-            serving("new", NEXT),
+            serving("new", NEW_GENERATION),
             format!("activate new, {admitted_effects}"),
         ),
         (
             PluginState::Absent,
             admitted(Some(Shadow)),
-            serving("new", NEXT),
+            serving("new", NEW_GENERATION),
             format!("activate new, {admitted_effects}"),
         ),
         (
             serving("a", 1),
             admitted(None),
-            on_probation("new", NEXT, "a"),
+            on_probation("new", NEW_GENERATION, "a"),
             format!("activate new on probation, {admitted_effects}"),
         ),
         (
             on_probation("b", 1, "a"),
             admitted(None),
-            on_probation("new", NEXT, "b"),
+            on_probation("new", NEW_GENERATION, "b"),
             format!("activate new on probation, {admitted_effects}"),
         ),
         (
             shadowed(None),
             admitted(None),
-            on_probation("new", NEXT, "b"),
+            on_probation("new", NEW_GENERATION, "b"),
             format!("activate new on probation, drop Shadow, {admitted_effects}"),
         ),
         (
             PluginState::Disabled("a"),
             admitted(None),
-            serving("new", NEXT),
+            serving("new", NEW_GENERATION),
             format!("activate new, {admitted_effects}"),
         ),
         (
             PluginState::Disabled("a"),
             admitted(Some(Shadow)),
-            serving("new", NEXT),
+            serving("new", NEW_GENERATION),
             format!("activate new, {admitted_effects}"),
         ),
         // As a shadow.
@@ -214,7 +214,7 @@ fn plugin_state_follows_events() {
         (
             shadowed(None),
             agreed(2),
-            on_probation("s", NEXT, "b"),
+            on_probation("s", NEW_GENERATION, "b"),
             "activate s on probation, record Promoted s by shadow, publish Promoted from b".to_owned(),
         ),
         (shadowed(None), agreed(3), shadowed(None), String::new()),
@@ -222,7 +222,7 @@ fn plugin_state_follows_events() {
         (
             shadowed(Some("a")),
             promoted(),
-            on_probation("s", NEXT, "b"),
+            on_probation("s", NEW_GENERATION, "b"),
             "activate s on probation, record Promoted s by me, publish Promoted from b".to_owned(),
         ),
         (serving("a", 1), promoted(), serving("a", 1), String::new()),
@@ -230,13 +230,13 @@ fn plugin_state_follows_events() {
         (
             on_probation("b", 1, "a"),
             failed(1, Revert),
-            serving("a", NEXT),
+            serving("a", NEW_GENERATION),
             "activate a, record RolledBack a by probation, publish RolledBack from b".to_owned(),
         ),
         (
             shadowed(Some("a")),
             failed(1, Revert),
-            serving("a", NEXT),
+            serving("a", NEW_GENERATION),
             "activate a, drop Shadow, record RolledBack a by probation, publish RolledBack from b".to_owned(),
         ),
         (
@@ -279,26 +279,26 @@ fn plugin_state_follows_events() {
         (
             on_probation("b", 1, "a"),
             rolled_back(),
-            serving("old", NEXT),
+            serving("old", NEW_GENERATION),
             "activate old, record RolledBack old by me, publish RolledBack from b".to_owned(),
         ),
         (
             PluginState::Disabled("b"),
             rolled_back(),
-            serving("old", NEXT),
+            serving("old", NEW_GENERATION),
             "activate old, record RolledBack old by me, publish RolledBack".to_owned(),
         ),
         (
             shadowed(None),
             rolled_back(),
-            serving("old", NEXT),
+            serving("old", NEW_GENERATION),
             "activate old, drop Shadow, record RolledBack old by me, publish RolledBack from b".to_owned(),
         ),
         // A restart adds no record.
         (
             PluginState::Absent,
             Event::Restored { version: "old" },
-            serving("old", NEXT),
+            serving("old", NEW_GENERATION),
             "activate old, publish Admitted".to_owned(),
         ),
         // The end of probation.
@@ -339,9 +339,9 @@ fn plugin_state_follows_events() {
     ];
     for (state, event, expected, effects) in cases {
         let case = format!("{state:?}, {event:?}");
-        let (found, done) = transition(state, event, Generation(NEXT));
+        let (found, done) = transition(state, event, Generation(NEW_GENERATION));
         assert_eq!(found, expected, "{case}");
-        assert_eq!(shown(&done), effects, "{case}");
+        assert_eq!(describe_effects(&done), effects, "{case}");
     }
 }
 
@@ -376,7 +376,7 @@ fn canary_is_promoted_returned_or_dropped() {
         (
             with_canary(None),
             admitted(None),
-            on_probation("new", NEXT, "b"),
+            on_probation("new", NEW_GENERATION, "b"),
             "activate new on probation, drop Canary, record Admitted new by directory, publish Admitted"
                 .to_owned(),
         ),
@@ -384,20 +384,20 @@ fn canary_is_promoted_returned_or_dropped() {
         (
             PluginState::Absent,
             admitted(Some(Canary)),
-            serving("new", NEXT),
+            serving("new", NEW_GENERATION),
             "activate new, record Admitted new by directory, publish Admitted".to_owned(),
         ),
         // Promotion.
         (
             with_canary(Some("a")),
             agreed(2),
-            on_probation("s", NEXT, "b"),
+            on_probation("s", NEW_GENERATION, "b"),
             promoted_by("canary"),
         ),
         (
             with_canary(None),
             promoted(),
-            on_probation("s", NEXT, "b"),
+            on_probation("s", NEW_GENERATION, "b"),
             promoted_by("me"),
         ),
         (with_canary(None), agreed(3), with_canary(None), String::new()),
@@ -434,7 +434,7 @@ fn canary_is_promoted_returned_or_dropped() {
         (
             with_canary(Some("a")),
             failed(1, Revert),
-            serving("a", NEXT),
+            serving("a", NEW_GENERATION),
             "activate a, drop Canary, record RolledBack a by probation, publish RolledBack from b".to_owned(),
         ),
         (
@@ -446,7 +446,7 @@ fn canary_is_promoted_returned_or_dropped() {
         (
             with_canary(None),
             rolled_back(),
-            serving("old", NEXT),
+            serving("old", NEW_GENERATION),
             "activate old, drop Canary, record RolledBack old by me, publish RolledBack from b".to_owned(),
         ),
         (
@@ -473,9 +473,9 @@ fn canary_is_promoted_returned_or_dropped() {
     ];
     for (state, event, expected, effects) in cases {
         let case = format!("{state:?}, {event:?}");
-        let (found, done) = transition(state, event, Generation(NEXT));
+        let (found, done) = transition(state, event, Generation(NEW_GENERATION));
         assert_eq!(found, expected, "{case}");
-        assert_eq!(shown(&done), effects, "{case}");
+        assert_eq!(describe_effects(&done), effects, "{case}");
     }
 }
 
@@ -484,11 +484,11 @@ fn canary_is_promoted_returned_or_dropped() {
 #[test]
 fn canary_continues_after_a_restart() {
     let restored = Event::Restored { version: "b" };
-    let (state, effects) = transition(PluginState::Absent, restored, Generation(NEXT));
-    assert_eq!(shown(&effects), "activate b, publish Admitted");
-    let (state, effects) = transition(state, admitted(Some(Canary)), Generation(NEXT));
+    let (state, effects) = transition(PluginState::Absent, restored, Generation(NEW_GENERATION));
+    assert_eq!(describe_effects(&effects), "activate b, publish Admitted");
+    let (state, effects) = transition(state, admitted(Some(Canary)), Generation(NEW_GENERATION));
     assert_eq!(
-        shown(&effects),
+        describe_effects(&effects),
         "Canary new, record Canary new by directory, publish Canary"
     );
     assert_eq!(state.serving().map(|it| it.version), Some("b"));

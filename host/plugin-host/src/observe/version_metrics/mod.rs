@@ -113,7 +113,7 @@ struct Measurements {
     last_fault: Mutex<Option<Trap>>,
     recent_log: RecentLog,
     /// The metrics that show these measurements. `None`: no metric shows them.
-    shown_in: Option<Versions>,
+    exported_in: Option<Versions>,
 }
 
 /// The measurements of all versions, for the metrics. Cheap to clone.
@@ -151,28 +151,28 @@ struct Totals {
 }
 
 impl Totals {
-    fn add(&mut self, it: &Measurements) {
-        for (total, count) in self.outcomes.iter_mut().zip(&it.outcomes) {
+    fn add(&mut self, measurements: &Measurements) {
+        for (total, count) in self.outcomes.iter_mut().zip(&measurements.outcomes) {
             *total += count.load(Relaxed);
         }
-        self.duration.add(&it.duration.buckets());
-        self.wait.add(&it.wait.buckets());
-        self.cpu += it.cpu.load(Relaxed);
-        self.memory = self.memory.max(it.memory.load(Relaxed));
-        self.instances += it.instances.load(Relaxed);
-        self.in_flight += it.in_flight.load(Relaxed);
-        self.queue += it.queue.load(Relaxed);
-        self.denials += it.denials.load(Relaxed);
-        self.log_drops += it.log_drops.load(Relaxed);
+        self.duration.add(&measurements.duration.buckets());
+        self.wait.add(&measurements.wait.buckets());
+        self.cpu += measurements.cpu.load(Relaxed);
+        self.memory = self.memory.max(measurements.memory.load(Relaxed));
+        self.instances += measurements.instances.load(Relaxed);
+        self.in_flight += measurements.in_flight.load(Relaxed);
+        self.queue += measurements.queue.load(Relaxed);
+        self.denials += measurements.denials.load(Relaxed);
+        self.log_drops += measurements.log_drops.load(Relaxed);
     }
 }
 
 impl Versions {
     /// Creates the measurements of a trial instance, and of the version that it becomes.
-    pub(super) fn trial(&self, plugin: &str) -> VersionMetrics {
+    pub(super) fn create_version(&self, plugin: &str) -> VersionMetrics {
         let mut measurements = Measurements::default();
         plugin.clone_into(&mut measurements.plugin);
-        measurements.shown_in = Some(self.clone());
+        measurements.exported_in = Some(self.clone());
         let measurements = Arc::new(measurements);
         let mut plugins = self.plugins();
         let versions = plugins.entry(plugin.to_owned()).or_default();
@@ -181,7 +181,7 @@ impl Versions {
     }
 
     /// Sums the calls in progress and the instances over all versions of a plugin.
-    pub(super) fn present(&self, plugin: &str) -> (u64, u64) {
+    pub(super) fn in_flight_and_instances(&self, plugin: &str) -> (u64, u64) {
         let live = match self.plugins().get(plugin) {
             Some(versions) => versions.live(),
             None => Vec::new(),
@@ -193,23 +193,25 @@ impl Versions {
         (sum(|it| &it.in_flight), sum(|it| &it.instances))
     }
 
-    fn dropped(&self, it: &Measurements) {
+    fn fold_dropped(&self, measurements: &Measurements) {
         let mut plugins = self.plugins();
-        let Some(versions) = plugins.get_mut(&it.plugin) else {
+        let Some(versions) = plugins.get_mut(&measurements.plugin) else {
             return;
         };
-        versions.live.retain(|other| !std::ptr::eq(other.as_ptr(), it));
-        if let Some(label) = it.label.get()
+        versions
+            .live
+            .retain(|other| !std::ptr::eq(other.as_ptr(), measurements));
+        if let Some(label) = measurements.label.get()
             && let Some(entry) = versions.labels.get_mut(label)
         {
             entry.live -= 1;
-            entry.dropped.add(it);
+            entry.dropped.add(measurements);
             if entry.live == 0 {
                 versions.labels.remove(label);
             }
         }
         if versions.live.is_empty() {
-            plugins.remove(&it.plugin);
+            plugins.remove(&measurements.plugin);
         }
     }
 
@@ -223,11 +225,11 @@ impl Versions {
             }
         }
         // Outside the lock, because dropping the last reference to a version acquires the lock.
-        for it in live {
-            if let Some(label) = it.label.get()
-                && let Some(totals) = series.get_mut(&(it.plugin.clone(), label.clone()))
+        for measurements in live {
+            if let Some(label) = measurements.label.get()
+                && let Some(totals) = series.get_mut(&(measurements.plugin.clone(), label.clone()))
             {
-                totals.add(&it);
+                totals.add(&measurements);
             }
         }
         series.into_iter().collect()
@@ -246,15 +248,15 @@ impl PluginVersions {
 
 impl Drop for Measurements {
     fn drop(&mut self) {
-        if let Some(versions) = self.shown_in.take() {
-            versions.dropped(self);
+        if let Some(versions) = self.exported_in.take() {
+            versions.fold_dropped(self);
         }
     }
 }
 
 impl VersionMetrics {
     /// Creates measurements that no metric shows, for calls that do not count as the plugin's.
-    pub(crate) fn unseen() -> VersionMetrics {
+    pub(crate) fn unexported() -> VersionMetrics {
         VersionMetrics(Arc::default())
     }
 
@@ -264,8 +266,8 @@ impl VersionMetrics {
     }
 
     /// Shows the series under this version label from now on. Further calls have no effect.
-    pub(crate) fn show(&self, label: &str) {
-        if let Some(versions) = &self.0.shown_in
+    pub(crate) fn export_as(&self, label: &str) {
+        if let Some(versions) = &self.0.exported_in
             && self.0.label.set(label.to_owned()).is_ok()
         {
             let mut plugins = versions.plugins();
@@ -274,47 +276,47 @@ impl VersionMetrics {
         }
     }
 
-    pub(crate) fn called(&self, outcome: CallOutcome) {
+    pub(crate) fn count_call(&self, outcome: CallOutcome) {
         self.0.outcomes[outcome as usize].fetch_add(1, Relaxed);
     }
 
     /// Counts an attempt that was ended although all of its calls were answered. The series of
     /// calls do not contain it as a failed call.
-    pub(crate) fn unfinished(&self) {
+    pub(crate) fn count_unfinished(&self) {
         self.0.unfinished.fetch_add(1, Relaxed);
     }
 
     /// Records the duration of a call in its instance and its processor time.
-    pub(crate) fn took(&self, time: Duration, cpu: Duration) {
+    pub(crate) fn record_duration(&self, time: Duration, cpu: Duration) {
         self.0.duration.add(time);
         self.0.cpu_of_call.add(cpu);
     }
 
     /// Records the time that a call waited for an instance.
-    pub(crate) fn waited(&self, time: Duration) {
+    pub(crate) fn record_wait(&self, time: Duration) {
         self.0.wait.add(time);
     }
 
     /// Adds processor time of guests.
-    pub(crate) fn used(&self, cpu: Duration) {
+    pub(crate) fn add_cpu(&self, cpu: Duration) {
         let nanos = u64::try_from(cpu.as_nanos()).unwrap_or(u64::MAX);
         self.0.cpu.fetch_add(nanos, Relaxed);
     }
 
     /// Raises the peak linear memory to `memory` bytes, if it is lower.
-    pub(crate) fn came_to(&self, memory: u64) {
+    pub(crate) fn raise_memory_peak(&self, memory: u64) {
         self.0.memory.fetch_max(memory, Relaxed);
     }
 
-    pub(crate) fn denied(&self) {
+    pub(crate) fn count_denial(&self) {
         self.0.denials.fetch_add(1, Relaxed);
     }
 
-    pub(crate) fn log_dropped(&self) {
+    pub(crate) fn count_log_drop(&self) {
         self.0.log_drops.fetch_add(1, Relaxed);
     }
 
-    pub(crate) fn faulted(&self, trap: Trap) {
+    pub(crate) fn set_last_fault(&self, trap: Trap) {
         *self.last_fault_lock() = Some(trap);
     }
 

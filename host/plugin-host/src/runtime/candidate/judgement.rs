@@ -39,46 +39,46 @@ pub(super) fn judge(plan: &Plan, evidence: &Evidence) -> Judgement {
     match plan {
         Plan::Shadow(plan) => Judgement {
             returned: None,
-            missing: missing_of_shadow(plan, evidence),
+            missing: unmet_shadow_conditions(plan, evidence),
         },
         Plan::Canary(plan) => Judgement {
-            returned: excess(plan, evidence),
-            missing: missing_of_canary(plan, evidence),
+            returned: exceeded_limit(plan, evidence),
+            missing: unmet_canary_conditions(plan, evidence),
         },
     }
 }
 
-fn missing_of_shadow(plan: &ShadowPlan, it: &Evidence) -> Vec<String> {
-    let too_different = it.differences > plan.max_differences;
+fn unmet_shadow_conditions(plan: &ShadowPlan, evidence: &Evidence) -> Vec<String> {
+    let has_too_many_differences = evidence.differences > plan.max_differences;
     let reasons = [
-        time_left(plan.min_duration, it.age, "shadow"),
-        left(
+        missing_time(plan.min_duration, evidence.age, "shadow"),
+        missing_count(
             plan.min_calls,
-            it.compared,
+            evidence.compared,
             "more compared answers (shadow.min-calls)",
         ),
-        too_different.then(|| {
+        has_too_many_differences.then(|| {
             format!(
                 "{} answers differ, at most {} may (shadow.max-differences)",
-                it.differences, plan.max_differences
+                evidence.differences, plan.max_differences
             )
         }),
-        (it.faults > 0).then(|| format!("{} calls failed on it, none may", it.faults)),
+        (evidence.faults > 0).then(|| format!("{} calls failed on it, none may", evidence.faults)),
     ];
     reasons.into_iter().flatten().collect()
 }
 
-fn missing_of_canary(plan: &CanaryPlan, it: &Evidence) -> Vec<String> {
+fn unmet_canary_conditions(plan: &CanaryPlan, evidence: &Evidence) -> Vec<String> {
     let reasons = [
-        time_left(plan.min_duration, it.age, "canary"),
-        left(
+        missing_time(plan.min_duration, evidence.age, "canary"),
+        missing_count(
             plan.min_calls,
-            it.answered,
+            evidence.answered,
             "more calls that it answers (canary.min-calls)",
         ),
-        left(
+        missing_count(
             plan.min_compared(),
-            it.compared,
+            evidence.compared,
             "more compared calls (canary.compare-percent)",
         ),
     ];
@@ -86,24 +86,24 @@ fn missing_of_canary(plan: &CanaryPlan, it: &Evidence) -> Vec<String> {
 }
 
 /// Returns which limit a canary exceeds.
-fn excess(plan: &CanaryPlan, it: &Evidence) -> Option<String> {
-    if it.faults > plan.max_faults {
+fn exceeded_limit(plan: &CanaryPlan, evidence: &Evidence) -> Option<String> {
+    if evidence.faults > plan.max_faults {
         return Some(format!(
             "{} faults, at most {} are allowed (canary.max-faults)",
-            it.faults, plan.max_faults
+            evidence.faults, plan.max_faults
         ));
     }
     // At least the planned number of comparisons is the basis, so that a first difference is not
     // 100 %.
-    let compared = it.compared.max(plan.min_compared());
-    let percent = it.differences as f64 * 100.0 / compared.max(1) as f64;
+    let compared = evidence.compared.max(plan.min_compared());
+    let percent = evidence.differences as f64 * 100.0 / compared.max(1) as f64;
     if percent > plan.max_differences_percent {
         return Some(format!(
             "{} of {} compared answers differ, at most {} % may (canary.max-differences-percent)",
-            it.differences, it.compared, plan.max_differences_percent
+            evidence.differences, evidence.compared, plan.max_differences_percent
         ));
     }
-    let Latency { candidate, serving } = it.latency?;
+    let Latency { candidate, serving } = evidence.latency?;
     let allowed = serving.mul_f64(plan.max_latency_ratio).max(plan.latency_floor);
     (candidate > allowed).then(|| {
         format!(
@@ -113,20 +113,20 @@ fn excess(plan: &CanaryPlan, it: &Evidence) -> Option<String> {
     })
 }
 
-fn time_left(least: Duration, age: Duration, table: &str) -> Option<String> {
-    let left = least.checked_sub(age).filter(|it| !it.is_zero())?;
-    let left = if left < Duration::from_secs(1) {
-        left
+fn missing_time(min: Duration, age: Duration, table: &str) -> Option<String> {
+    let missing = min.checked_sub(age).filter(|it| !it.is_zero())?;
+    let missing = if missing < Duration::from_secs(1) {
+        missing
     } else {
         // Rounded up, so that a positive rest never shows as 0 s.
-        Duration::from_secs(left.as_secs() + u64::from(left.subsec_nanos() > 0))
+        Duration::from_secs(missing.as_secs() + u64::from(missing.subsec_nanos() > 0))
     };
-    Some(format!("{left:?} more ({table}.min-duration)"))
+    Some(format!("{missing:?} more ({table}.min-duration)"))
 }
 
-fn left(least: u64, found: u64, of_what: &str) -> Option<String> {
-    let left = least.checked_sub(found).filter(|it| *it > 0)?;
-    Some(format!("{left} {of_what}"))
+fn missing_count(min: u64, found: u64, unit: &str) -> Option<String> {
+    let missing = min.checked_sub(found).filter(|it| *it > 0)?;
+    Some(format!("{missing} {unit}"))
 }
 
 #[cfg(test)]
@@ -152,7 +152,7 @@ mod tests {
     };
 
     /// Evidence that meets all conditions.
-    const ENOUGH: Evidence = Evidence {
+    const SUFFICIENT: Evidence = Evidence {
         age: Duration::from_mins(10),
         answered: 100,
         compared: 50,
@@ -207,33 +207,33 @@ mod tests {
     #[test]
     fn canary_may_serve_when_the_plan_is_met() {
         let plan = Plan::Canary(CANARY);
-        assert_eq!(judge(&plan, &ENOUGH), Judgement::default());
+        assert_eq!(judge(&plan, &SUFFICIENT), Judgement::default());
         for (evidence, missing) in [
             (
                 Evidence {
                     age: Duration::from_millis(599_500),
-                    ..ENOUGH
+                    ..SUFFICIENT
                 },
                 "500ms more (canary.min-duration)",
             ),
             (
                 Evidence {
                     age: Duration::from_millis(1_500),
-                    ..ENOUGH
+                    ..SUFFICIENT
                 },
                 "599s more (canary.min-duration)",
             ),
             (
                 Evidence {
                     answered: 99,
-                    ..ENOUGH
+                    ..SUFFICIENT
                 },
                 "1 more calls that it answers (canary.min-calls)",
             ),
             (
                 Evidence {
                     compared: 49,
-                    ..ENOUGH
+                    ..SUFFICIENT
                 },
                 "1 more compared calls (canary.compare-percent)",
             ),
@@ -247,11 +247,17 @@ mod tests {
     #[test]
     fn canary_is_returned_for_faults_differences_and_latency() {
         for (evidence, expected) in [
-            (Evidence { faults: 2, ..ENOUGH }, Some("2 faults, at most 1 are")),
+            (
+                Evidence {
+                    faults: 2,
+                    ..SUFFICIENT
+                },
+                Some("2 faults, at most 1 are"),
+            ),
             (
                 Evidence {
                     differences: 6,
-                    ..ENOUGH
+                    ..SUFFICIENT
                 },
                 Some("6 of 50 compared answers differ, at most 10 % may"),
             ),
@@ -261,7 +267,7 @@ mod tests {
                 Evidence {
                     compared: 5,
                     differences: 5,
-                    ..ENOUGH
+                    ..SUFFICIENT
                 },
                 None,
             ),
@@ -269,14 +275,14 @@ mod tests {
                 Evidence {
                     compared: 6,
                     differences: 6,
-                    ..ENOUGH
+                    ..SUFFICIENT
                 },
                 Some("6 of 6 compared"),
             ),
             (
                 Evidence {
                     latency: Some(latency(40_001, 20_000)),
-                    ..ENOUGH
+                    ..SUFFICIENT
                 },
                 Some("the p99 of its calls is 40.0ms, that of the serving version 20.0ms"),
             ),
@@ -284,21 +290,21 @@ mod tests {
             (
                 Evidence {
                     latency: Some(latency(10_000, 10)),
-                    ..ENOUGH
+                    ..SUFFICIENT
                 },
                 None,
             ),
             (
                 Evidence {
                     latency: Some(latency(10_001, 10)),
-                    ..ENOUGH
+                    ..SUFFICIENT
                 },
                 Some("canary.latency-floor"),
             ),
             (
                 Evidence {
                     latency: None,
-                    ..ENOUGH
+                    ..SUFFICIENT
                 },
                 None,
             ),
@@ -323,13 +329,13 @@ mod tests {
         let different = Evidence {
             compared: 0,
             differences: 0,
-            ..ENOUGH
+            ..SUFFICIENT
         };
         assert_eq!(judge(&Plan::Canary(plan), &different), Judgement::default());
         let different = Evidence {
             compared: 70,
             differences: 70,
-            ..ENOUGH
+            ..SUFFICIENT
         };
         assert_eq!(judge(&Plan::Canary(plan), &different), Judgement::default());
         let none = CanaryPlan {
@@ -342,7 +348,7 @@ mod tests {
         let first = Evidence {
             compared: 1,
             differences: 1,
-            ..ENOUGH
+            ..SUFFICIENT
         };
         assert!(judge(&Plan::Canary(none), &first).returned.is_some());
     }

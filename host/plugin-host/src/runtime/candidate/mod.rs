@@ -46,24 +46,24 @@ use judgement::{Evidence, Judgement, Latency, judge};
 use share::KeyHash;
 
 /// Capacity of the queue of samples.
-const QUEUE: usize = 64;
+const QUEUE_CAPACITY: usize = 64;
 /// Maximum number of differences shown.
-const SHOWN: usize = 16;
+const MAX_DIFFERENCES: usize = 16;
 /// Interval between judgements.
-const TICK: Duration = Duration::from_secs(1);
+const JUDGEMENT_INTERVAL: Duration = Duration::from_secs(1);
 
 /// The judgement of a candidate, for the directory.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct CandidateJudged {
     pub(crate) plugin: String,
     pub(crate) generation: Generation,
-    pub(crate) verdict: Verdict,
+    pub(crate) verdict: CandidateVerdict,
     /// The reason, for an operator.
     pub(crate) reason: String,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Verdict {
+pub(crate) enum CandidateVerdict {
     /// It met all conditions of its plan.
     Agreed,
     /// It exceeds a limit.
@@ -121,14 +121,14 @@ pub(crate) struct CandidateStats {
     serving: VersionMetrics,
     /// The histograms at the start: the candidate's, which includes its admission, and the serving
     /// version's.
-    earlier: (TimeCounts, TimeCounts),
+    histograms_at_start: (TimeCounts, TimeCounts),
     answered: AtomicU64,
     compared: AtomicU64,
     differences: AtomicU64,
     /// Calls that failed on a shadow.
     failures: AtomicU64,
     dropped: AtomicU64,
-    shown: Mutex<VecDeque<Difference>>,
+    recent_differences: Mutex<VecDeque<Difference>>,
     metrics: CandidateMetrics,
 }
 
@@ -144,7 +144,7 @@ impl CandidateStats {
             terms,
             since: seconds_now(),
             began: Instant::now(),
-            earlier: (context.metrics.duration().counts(), serving.duration().counts()),
+            histograms_at_start: (context.metrics.duration().counts(), serving.duration().counts()),
             context,
             serving,
             answered: AtomicU64::new(0),
@@ -152,20 +152,22 @@ impl CandidateStats {
             differences: AtomicU64::new(0),
             failures: AtomicU64::new(0),
             dropped: AtomicU64::new(0),
-            shown: Mutex::default(),
+            recent_differences: Mutex::default(),
             metrics,
         }
     }
 
     /// Returns the candidate's state for an operator. `info` describes the candidate.
     pub(crate) fn rollout(&self, info: &ComponentInfo) -> Rollout {
-        let (candidate, serving) = self.times();
+        let (candidate, serving) = self.histograms();
         let micros = |times: &TimeCounts| u64::try_from(times.at(990)?.as_micros()).ok();
         let evidence = self.evidence();
         let Judgement { mut missing, .. } = judge(&self.terms.plan, &evidence);
         if !self.terms.automatic {
             let name = &self.context.name;
-            missing.push(format!("an operator's order (transom plugin promote {name})"));
+            missing.push(format!(
+                "promotion by an operator (transom plugin promote {name})"
+            ));
         }
         Rollout {
             kind: self.terms.plan.kind(),
@@ -185,45 +187,51 @@ impl CandidateStats {
             p99_micros: micros(&candidate),
             serving_p99_micros: micros(&serving),
             missing,
-            samples: self.shown(),
+            samples: self.recent_differences(),
         }
     }
 
     /// The newest differences, oldest first.
-    fn shown(&self) -> Vec<Difference> {
-        let shown = self.shown.lock().unwrap_or_else(PoisonError::into_inner);
-        shown.iter().cloned().collect()
+    fn recent_differences(&self) -> Vec<Difference> {
+        let recent_differences = self
+            .recent_differences
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner);
+        recent_differences.iter().cloned().collect()
     }
 
-    fn show(&self, difference: Difference) {
-        let mut shown = self.shown.lock().unwrap_or_else(PoisonError::into_inner);
-        if shown.len() == SHOWN {
-            shown.pop_front();
+    fn add_difference(&self, difference: Difference) {
+        let mut recent_differences = self
+            .recent_differences
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner);
+        if recent_differences.len() == MAX_DIFFERENCES {
+            recent_differences.pop_front();
         }
-        shown.push_back(difference);
+        recent_differences.push_back(difference);
     }
 
     /// Counts a call that the candidate answered.
-    pub(crate) fn answered(&self) {
+    pub(crate) fn count_answer(&self) {
         self.answered.fetch_add(1, Relaxed);
     }
 
     /// Counts a call that failed on the canary. The fault itself was counted in the canary's
     /// context.
-    pub(crate) fn failed(&self) {
+    pub(crate) fn count_failure(&self) {
         self.metrics.failed.inc();
     }
 
-    fn drop_one(&self) {
+    fn count_dropped(&self) {
         self.dropped.fetch_add(1, Relaxed);
         self.metrics.dropped.inc();
     }
 
-    fn note(&self, compared: Result<Comparison, CallError>) {
+    fn record_comparison(&self, compared: Result<Comparison, CallError>) {
         let is_shadow = self.terms.plan.kind() == RolloutKind::Shadow;
         match compared {
             Ok(Comparison::Stale) | Err(CallError::Busy { .. } | CallError::Stopped) => {
-                return self.drop_one();
+                return self.count_dropped();
             }
             Ok(Comparison::Same) => {
                 self.metrics.same.inc();
@@ -231,7 +239,7 @@ impl CandidateStats {
             Ok(Comparison::Different(difference)) => {
                 self.metrics.different.inc();
                 self.differences.fetch_add(1, Relaxed);
-                self.show(if is_shadow {
+                self.add_difference(if is_shadow {
                     difference
                 } else {
                     // The canary's answer came first, so that the two are swapped.
@@ -245,7 +253,7 @@ impl CandidateStats {
             Err(error) if is_shadow => {
                 self.metrics.failed.inc();
                 self.failures.fetch_add(1, Relaxed);
-                self.show(Difference {
+                self.add_difference(Difference {
                     question: String::new(),
                     serving: "an answer".to_owned(),
                     candidate: error.to_string(),
@@ -255,10 +263,10 @@ impl CandidateStats {
             }
             // The call failed on the serving version, so that there is no answer to compare the
             // canary's with.
-            Err(_) => return self.drop_one(),
+            Err(_) => return self.count_dropped(),
         }
         if is_shadow {
-            self.answered();
+            self.count_answer();
         }
         self.compared.fetch_add(1, Relaxed);
     }
@@ -273,8 +281,8 @@ impl CandidateStats {
     /// Histograms of the candidate and the serving version since the start. The longest calls of a
     /// canary are left out, one for each instance: the first call of an instance may load agents or
     /// open a query, while the serving version's instances have done so before.
-    fn times(&self) -> (TimeCounts, TimeCounts) {
-        let (candidate, serving) = &self.earlier;
+    fn histograms(&self) -> (TimeCounts, TimeCounts) {
+        let (candidate, serving) = &self.histograms_at_start;
         let first_calls = match (&self.terms.plan, self.context.limits.instances) {
             (Plan::Canary(_), Instances::Kept(count)) => count as u64,
             _ => 0,
@@ -287,9 +295,9 @@ impl CandidateStats {
     }
 
     fn latency(&self) -> Option<Latency> {
-        let (candidate, serving) = self.times();
-        let least = self.terms.plan.min_calls();
-        if candidate.total() < least || serving.total() < least {
+        let (candidate, serving) = self.histograms();
+        let min_calls = self.terms.plan.min_calls();
+        if candidate.total() < min_calls || serving.total() < min_calls {
             return None;
         }
         Some(Latency {
@@ -313,11 +321,11 @@ impl CandidateStats {
     }
 
     /// Returns the verdict and its reason, once there is one.
-    fn verdict(&self) -> Option<(Verdict, String)> {
+    fn verdict(&self) -> Option<(CandidateVerdict, String)> {
         let evidence = self.evidence();
         let Judgement { returned, missing } = judge(&self.terms.plan, &evidence);
         if let Some(reason) = returned {
-            return Some((Verdict::Failed, reason));
+            return Some((CandidateVerdict::Failed, reason));
         }
         if !self.terms.automatic || !missing.is_empty() {
             return None;
@@ -330,12 +338,12 @@ impl CandidateStats {
             ..
         } = evidence;
         let reason = match &self.terms.plan {
-            Plan::Shadow(_) => format!("it agreed in {compared} answers"),
+            Plan::Shadow(_) => format!("{differences} of {compared} compared answers differ"),
             Plan::Canary(_) => format!(
                 "it answered {answered} calls with {faults} faults; {differences} of {compared} compared answers differ"
             ),
         };
-        Some((Verdict::Agreed, reason))
+        Some((CandidateVerdict::Agreed, reason))
     }
 }
 
@@ -349,21 +357,21 @@ pub(crate) struct Candidate<W: Comparable> {
 
 impl<W: Comparable> Candidate<W> {
     /// Starts the comparison. A canary's calls are repeated on further instances of `serving`,
-    /// which are left out of its metrics and health. `judged` receives the verdict.
+    /// which are left out of its metrics and health. `judgements` receives the verdict.
     pub(crate) fn start(
         runtime: &Runtime,
         version: Arc<Version<W>>,
         serving: &Version<W>,
         stats: Arc<CandidateStats>,
-        judged: mpsc::Sender<CandidateJudged>,
+        judgements: mpsc::Sender<CandidateJudged>,
     ) -> Candidate<W> {
-        let (queue, samples) = mpsc::channel(QUEUE);
+        let (queue, samples) = mpsc::channel(QUEUE_CAPACITY);
         let token = runtime.token.clone();
         let repeated_on = match &stats.terms.plan {
             Plan::Shadow(_) => Some(Arc::clone(&version)),
-            Plan::Canary(plan) => (plan.compare_percent > 0).then(|| Arc::new(serving.aside())),
+            Plan::Canary(plan) => (plan.compare_percent > 0).then(|| Arc::new(serving.detached())),
         };
-        let work = follow(repeated_on, Arc::clone(&stats), samples, judged);
+        let work = compare_and_judge(repeated_on, Arc::clone(&stats), samples, judgements);
         runtime.tracker.spawn(async move {
             token.run_until_cancelled(work).await;
         });
@@ -380,7 +388,7 @@ impl<W: Comparable> Candidate<W> {
     }
 
     /// Whether the version answers the calls with this key.
-    pub(super) fn answers(&self, key: impl FnOnce(&mut KeyHash)) -> bool {
+    pub(super) fn is_in_share(&self, key: impl FnOnce(&mut KeyHash)) -> bool {
         match &self.stats.terms.plan {
             Plan::Shadow(_) => false,
             Plan::Canary(plan) => {
@@ -392,7 +400,7 @@ impl<W: Comparable> Candidate<W> {
     }
 
     /// Counts a call. Returns true for the planned share of a hundred calls, spread evenly.
-    pub(crate) fn samples(&self) -> bool {
+    pub(crate) fn should_sample(&self) -> bool {
         let call = self.calls.fetch_add(1, Relaxed);
         is_sampled(call, self.stats.terms.plan.sample_percent())
     }
@@ -400,26 +408,26 @@ impl<W: Comparable> Candidate<W> {
     /// Queues a sample, or drops it if the queue is full.
     pub(crate) fn submit(&self, sample: W::Sample) {
         if self.queue.try_send(sample).is_err() {
-            self.stats.drop_one();
+            self.stats.count_dropped();
         }
     }
 }
 
 /// Compares samples and judges the candidate until the candidate is dropped.
-async fn follow<W: Comparable>(
+async fn compare_and_judge<W: Comparable>(
     repeated_on: Option<Arc<Version<W>>>,
     stats: Arc<CandidateStats>,
     mut samples: mpsc::Receiver<W::Sample>,
-    judged: mpsc::Sender<CandidateJudged>,
+    judgements: mpsc::Sender<CandidateJudged>,
 ) {
-    let mut tick = tokio::time::interval(TICK.min(stats.terms.plan.min_duration()));
+    let mut tick = tokio::time::interval(JUDGEMENT_INTERVAL.min(stats.terms.plan.min_duration()));
     tick.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
     let mut sent = false;
     loop {
         tokio::select! {
             sample = samples.recv() => match (sample, &repeated_on) {
-                (Some(sample), Some(version)) => stats.note(W::compare(version, sample).await),
-                (Some(_), None) => stats.drop_one(),
+                (Some(sample), Some(version)) => stats.record_comparison(W::compare(version, sample).await),
+                (Some(_), None) => stats.count_dropped(),
                 (None, _) => return,
             },
             _ = tick.tick() => {
@@ -431,7 +439,7 @@ async fn follow<W: Comparable>(
                         verdict,
                         reason,
                     };
-                    sent = judged.try_send(event).is_ok();
+                    sent = judgements.try_send(event).is_ok();
                 }
             }
         }

@@ -27,12 +27,12 @@ impl KeyHash {
     /// Adds a number, in decimal.
     pub(crate) fn number(&mut self, number: u32) {
         let mut digits = [0; 10];
-        let (mut at, mut left) = (digits.len(), number);
+        let (mut at, mut remaining) = (digits.len(), number);
         loop {
             at -= 1;
-            digits[at] = b'0' + (left % 10) as u8;
-            left /= 10;
-            if left == 0 {
+            digits[at] = b'0' + (remaining % 10) as u8;
+            remaining /= 10;
+            if remaining == 0 {
                 break;
             }
         }

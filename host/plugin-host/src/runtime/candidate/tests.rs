@@ -12,8 +12,8 @@ fn stats(manifest: &str) -> CandidateStats {
     let file = ManifestFile::parse(text, &Limits::default(), Probation::default());
     let manifest = file.manifest().unwrap();
     let metrics = Metrics::register(&mut prometheus_client::registry::Registry::default());
-    let context = VersionContext::new("p", manifest, Vec::new(), VersionMetrics::unseen());
-    let crate::manifest::rollout::Rollout::Beside { plan, automatic } = manifest.rollout else {
+    let context = VersionContext::new("p", manifest, Vec::new(), VersionMetrics::unexported());
+    let crate::manifest::rollout::Rollout::WithCandidate { plan, automatic } = manifest.rollout else {
         panic!("{:?}", manifest.rollout);
     };
     let terms = Terms {
@@ -22,7 +22,7 @@ fn stats(manifest: &str) -> CandidateStats {
         generation: Generation(1),
     };
     let metrics = metrics.candidate("p", plan.kind());
-    CandidateStats::new(terms, Arc::new(context), VersionMetrics::unseen(), metrics)
+    CandidateStats::new(terms, Arc::new(context), VersionMetrics::unexported(), metrics)
 }
 
 fn different(number: u32) -> Comparison {
@@ -55,37 +55,40 @@ fn counts(stats: &CandidateStats) -> [u64; 5] {
 fn all_differences_are_counted_and_the_latest_are_shown() {
     let stats = stats("rollout = \"shadow\"");
     for number in 0..50 {
-        stats.note(Ok(different(number)));
+        stats.record_comparison(Ok(different(number)));
     }
-    stats.note(Ok(Comparison::Stale));
-    stats.note(Err(CallError::Stopped));
-    let shown = stats.shown();
-    assert_eq!((shown.len(), shown[0].question.as_str()), (SHOWN, "34"));
-    assert_eq!(shown[0].candidate, "repeated", "the shadow answers second");
-    stats.note(Err(fault()));
+    stats.record_comparison(Ok(Comparison::Stale));
+    stats.record_comparison(Err(CallError::Stopped));
+    let recent = stats.recent_differences();
+    assert_eq!(
+        (recent.len(), recent[0].question.as_str()),
+        (MAX_DIFFERENCES, "34")
+    );
+    assert_eq!(recent[0].candidate, "repeated", "the shadow answers second");
+    stats.record_comparison(Err(fault()));
     assert_eq!(counts(&stats), [50, 51, 50, 1, 2]);
 }
 
 #[test]
 fn faults_of_repeated_calls_on_the_serving_version_are_not_the_canarys() {
     let stats = stats("rollout = \"canary\"");
-    stats.note(Ok(different(1)));
-    stats.note(Ok(Comparison::Same));
-    stats.note(Err(fault()));
+    stats.record_comparison(Ok(different(1)));
+    stats.record_comparison(Ok(Comparison::Same));
+    stats.record_comparison(Err(fault()));
     assert_eq!(counts(&stats), [0, 2, 1, 0, 1]);
     assert_eq!(stats.faults(), 0);
-    let shown = stats.shown();
+    let recent = stats.recent_differences();
     assert_eq!(
-        (shown[0].serving.as_str(), shown[0].candidate.as_str()),
+        (recent[0].serving.as_str(), recent[0].candidate.as_str()),
         ("repeated", "first"),
         "the canary answered first"
     );
 }
 
 /// Adds calls of this duration to the histogram of a version.
-fn took(metrics: &VersionMetrics, calls: u64, millis: u64) {
+fn record_durations(metrics: &VersionMetrics, calls: u64, millis: u64) {
     for _ in 0..calls {
-        metrics.took(Duration::from_millis(millis), Duration::ZERO);
+        metrics.record_duration(Duration::from_millis(millis), Duration::ZERO);
     }
 }
 
@@ -96,37 +99,37 @@ fn slow_canary_is_returned_once_both_have_enough_calls() {
     );
     let (canary, serving) = (&stats.context.metrics, &stats.serving);
     // The first call of each of its two instances is left out, however long it takes.
-    took(canary, 2, 900);
-    took(canary, 100, 4);
-    took(serving, 99, 2);
+    record_durations(canary, 2, 900);
+    record_durations(canary, 100, 4);
+    record_durations(serving, 99, 2);
     assert_eq!(stats.latency(), None, "99 calls of the serving version");
-    took(serving, 1, 2);
+    record_durations(serving, 1, 2);
     assert!(stats.latency().is_some());
     assert_eq!(
         stats.verdict(),
         None,
         "it is twice as slow, and three times is allowed"
     );
-    took(canary, 50, 9);
+    record_durations(canary, 50, 9);
     let (verdict, reason) = stats.verdict().unwrap();
-    assert_eq!(verdict, Verdict::Failed);
+    assert_eq!(verdict, CandidateVerdict::Failed);
     assert!(reason.contains("canary.max-latency-ratio"), "{reason}");
 }
 
 #[test]
 fn calls_before_the_canary_began_do_not_count() {
     let stats = stats("rollout = \"canary\"\n[canary]\nmin-calls = 1\n[limits]\ninstances = 1");
-    let before = VersionMetrics::unseen();
-    took(&before, 10, 800);
+    let before = VersionMetrics::unexported();
+    record_durations(&before, 10, 800);
     let stats = CandidateStats::new(
         stats.terms,
         Arc::clone(&stats.context),
         before.clone(),
         stats.metrics.clone(),
     );
-    took(&stats.context.metrics, 10, 1);
+    record_durations(&stats.context.metrics, 10, 1);
     assert_eq!(stats.latency(), None);
-    took(&before, 1, 2);
+    record_durations(&before, 1, 2);
     let serving = stats.latency().unwrap().serving;
     assert!(serving < Duration::from_millis(3), "{serving:?}");
 }
@@ -153,9 +156,13 @@ fn manual_candidate_is_never_promoted_by_the_host() {
     ] {
         let stats = stats(manifest);
         assert_eq!(stats.verdict(), None, "it has answered no call: {manifest}");
-        stats.answered();
-        stats.note(Ok(Comparison::Same));
+        stats.count_answer();
+        stats.record_comparison(Ok(Comparison::Same));
         let verdict = stats.verdict().map(|(verdict, _)| verdict);
-        assert_eq!(verdict, expected.then_some(Verdict::Agreed), "{manifest}");
+        assert_eq!(
+            verdict,
+            expected.then_some(CandidateVerdict::Agreed),
+            "{manifest}"
+        );
     }
 }

@@ -1,5 +1,5 @@
-//! The generated bindings of each world. Nothing outside `engine` names these types; `convert`
-//! turns them into the crate's own.
+//! The generated bindings of each world. These types are used only inside `engine`; `convert`
+//! converts them to the crate's own.
 
 #![allow(
     missing_docs,

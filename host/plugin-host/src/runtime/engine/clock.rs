@@ -15,23 +15,23 @@ use wasmtime::{Engine as Wasmtime, EngineWeak};
 use crate::error::Error;
 
 /// Interval of guest interruptions.
-const TICK: Duration = Duration::from_millis(1);
+const TICK_INTERVAL: Duration = Duration::from_millis(1);
 /// Ticks without a call after which the clock stops. Starting it again costs the next call a system
 /// call.
 const IDLE_TICKS: u32 = 250;
 /// How often a stopped clock checks whether its engine still exists.
-const ENGINE_CHECK: Duration = Duration::from_secs(1);
+const ENGINE_CHECK_INTERVAL: Duration = Duration::from_secs(1);
 
 /// The clock of an engine. Cheap to clone; its thread ends with the engine.
 #[derive(Clone, Debug)]
 pub(super) struct Clock {
-    calls: Arc<Calls>,
+    calls: Arc<CallCounts>,
     thread: Thread,
 }
 
 /// How many calls began and ended so far, and whether the clock has stopped.
 #[derive(Debug, Default)]
-struct Calls {
+struct CallCounts {
     begun: AtomicU64,
     ended: AtomicU64,
     stopped: AtomicBool,
@@ -39,7 +39,7 @@ struct Calls {
 
 /// A call in progress.
 #[derive(Debug)]
-pub(super) struct CallInProgress<'a>(&'a Calls);
+pub(super) struct CallInProgress<'a>(&'a CallCounts);
 
 impl Drop for CallInProgress<'_> {
     fn drop(&mut self) {
@@ -49,15 +49,15 @@ impl Drop for CallInProgress<'_> {
 
 impl Clock {
     pub(super) fn start(engine: &Wasmtime) -> Result<Clock, Error> {
-        Clock::start_with(engine, ENGINE_CHECK)
+        Clock::start_with(engine, ENGINE_CHECK_INTERVAL)
     }
 
     fn start_with(engine: &Wasmtime, engine_check: Duration) -> Result<Clock, Error> {
-        let calls = Arc::<Calls>::default();
+        let calls = Arc::<CallCounts>::default();
         let (engine, shared) = (engine.weak(), Arc::clone(&calls));
         let thread = thread::Builder::new()
             .name("plugin-clock".into())
-            .spawn(move || tick(&engine, &shared, engine_check))
+            .spawn(move || run_ticks(&engine, &shared, engine_check))
             .map_err(Error::Thread)?;
         Ok(Clock {
             calls,
@@ -68,7 +68,8 @@ impl Clock {
     /// Keeps the clock running during a call.
     pub(super) fn begin_call(&self) -> CallInProgress<'_> {
         self.calls.begun.fetch_add(1, SeqCst);
-        // The thread sets this before it reads `begun` for the last time.
+        // The clock's thread sets `stopped` before it reads `begun` for the last time, so that it either
+        // counts this call or is woken here.
         if self.calls.stopped.load(SeqCst) {
             self.thread.unpark();
         }
@@ -76,20 +77,21 @@ impl Clock {
     }
 }
 
-impl Calls {
-    /// How many calls there were, if none is in progress.
+impl CallCounts {
+    /// The number of calls so far. None while a call is in progress.
     fn count_if_idle(&self) -> Option<u64> {
-        // In this order, a call that begins in between counts as one in progress.
+        // `ended` is read first, so that a call that begins between the two reads counts as one in
+        // progress.
         let ended = self.ended.load(SeqCst);
         (self.begun.load(SeqCst) == ended).then_some(ended)
     }
 }
 
-fn tick(engine: &EngineWeak, calls: &Calls, engine_check: Duration) {
+fn run_ticks(engine: &EngineWeak, calls: &CallCounts, engine_check: Duration) {
     let mut count = None;
     let mut idle_ticks = 0;
     loop {
-        thread::sleep(TICK);
+        thread::sleep(TICK_INTERVAL);
         let Some(engine) = engine.upgrade() else {
             return;
         };
@@ -126,7 +128,7 @@ mod tests {
     #[test]
     fn clock_runs_during_calls_only() {
         let engine = Wasmtime::default();
-        // Only a call wakes it within the test.
+        // The engine check is too rare to wake the clock within the test. Only a call does.
         let clock = Clock::start_with(&engine, Duration::from_hours(1)).unwrap();
         let stopped = || clock.calls.stopped.load(SeqCst);
         for _ in 0..3 {

@@ -1,9 +1,9 @@
 //! Compiles one component in a process of its own.
 //!
-//! The process gets the component on standard input and writes the compiled one, with its header,
-//! to standard output. If the component does not compile it writes the reason to standard error and
-//! exits with [`INVALID`]. It sees no environment variable of the daemon. Its limits are set before
-//! it gets the component.
+//! The process reads the component from standard input and writes the compiled code, with its header,
+//! to standard output. If the component does not compile, the process writes the reason to standard
+//! error and exits with [`EXIT_INVALID`]. Of the daemon's environment variables it gets only
+//! `LD_LIBRARY_PATH`. The daemon sets the limits of the process before it sends the component.
 
 use std::{
     env,
@@ -30,26 +30,27 @@ use super::{
 use crate::{config::CompileProcess, runtime::executor::Priority};
 
 /// Exit code: the component does not compile.
-const INVALID: u8 = 3;
-/// Maximum threads for one component.
-const THREADS: u64 = 4;
-/// Added to the daemon's niceness: more than of other work in the background, because all of the
-/// threads compile as long as there is something to compile.
+const EXIT_INVALID: u8 = 3;
+/// Maximum number of compiler threads for one component.
+const MAX_THREADS: u64 = 4;
+/// Added to the daemon's niceness. It is more than for other background work, because a compilation
+/// keeps all of its threads busy until it ends.
 const NICENESS: i32 = 13;
-/// How many threads the compiler starts.
+/// The environment variable with the number of threads that the compiler starts.
 const THREADS_VARIABLE: &str = "RAYON_NUM_THREADS";
-/// Bytes of standard error that are read.
-const MAX_MESSAGE: u64 = 4096;
-/// What Rust's runtime, and the system, say when memory is exhausted.
-const OUT_OF_MEMORY: [&str; 2] = ["memory allocation of", "(os error 12)"];
+/// Maximum number of bytes that the daemon reads from standard error.
+const MAX_MESSAGE_BYTES: u64 = 4096;
+/// Parts of the error texts of Rust's runtime and of the operating system for exhausted memory.
+const OUT_OF_MEMORY_TEXTS: [&str; 2] = ["memory allocation of", "(os error 12)"];
 
-/// The work of the process: compiles standard input to standard output.
+/// Runs in the compile process: compiles the component on standard input and writes the code to
+/// standard output.
 pub fn compile_standard_input() -> ExitCode {
     let compiled = read_and_compile();
-    let written = compiled.and_then(|(head, artifact)| {
+    let written = compiled.and_then(|(header, artifact)| {
         let mut output = io::stdout().lock();
         output
-            .write_all(&head)
+            .write_all(&header)
             .and_then(|()| output.write_all(artifact.code()))
             .and_then(|()| output.flush())
             .map_err(|error| CompileError::Ended(error.to_string()))
@@ -57,9 +58,9 @@ pub fn compile_standard_input() -> ExitCode {
     match written {
         Ok(()) => ExitCode::SUCCESS,
         Err(CompileError::Invalid(why)) => {
-            // The reader may be gone.
+            // The daemon may have closed the pipe.
             drop(writeln!(io::stderr(), "{why}"));
-            ExitCode::from(INVALID)
+            ExitCode::from(EXIT_INVALID)
         }
         Err(error) => {
             drop(writeln!(io::stderr(), "{error}"));
@@ -76,11 +77,11 @@ fn read_and_compile() -> Result<(Vec<u8>, CompiledArtifact), CompileError> {
         .map_err(|error| CompileError::Ended(error.to_string()))?;
     let key = ArtifactKey::new(&component, compiled::compatibility(&compiling_engine()?));
     let artifact = precompile(&component)?;
-    Ok((artifact.head(&key), artifact))
+    Ok((artifact.header(&key), artifact))
 }
 
-/// Compiles the component of this key. Dropping the future kills the process. `time`: the limit of
-/// the caller, from which the limit of processor time follows.
+/// Compiles the component of this key. Dropping the future kills the process. `time` is the caller's
+/// limit of wall-clock time, from which the limit of processor time is derived.
 pub(super) async fn compile(
     process: &CompileProcess,
     component: &[u8],
@@ -88,33 +89,33 @@ pub(super) async fn compile(
     time: Duration,
     priority: Priority,
 ) -> Result<CompiledArtifact, CompileError> {
-    let threads = available_parallelism().map_or(1, |it| (it.get() as u64).min(THREADS));
+    let threads = available_parallelism().map_or(1, |it| (it.get() as u64).min(MAX_THREADS));
     let mut child = Command::new(&process.program)
         .args(&process.arguments)
         .env_clear()
-        // Where the program's libraries are.
+        // The dynamic linker may need it to find the program's libraries.
         .envs(env::var_os("LD_LIBRARY_PATH").map(|it| ("LD_LIBRARY_PATH", it)))
         .env(THREADS_VARIABLE, threads.to_string())
         .stdin(Stdio::piped())
         .stdout(Stdio::piped())
         .stderr(Stdio::piped())
-        // Its priority is lowered as that of a group, which all of its threads are in.
+        // `set_priority` sets the priority of the process group, which contains all threads.
         .process_group(0)
         .kill_on_drop(true)
         .spawn()
         .map_err(|error| not_started(process, &error))?;
     let pid = child.id().and_then(|it| Pid::from_raw(it.cast_signed()));
-    // After this much processor time it ends even if the daemon was killed.
+    // The kernel ends the process after this much processor time, even if the daemon was killed.
     let seconds = time.as_secs().saturating_add(1).saturating_mul(threads);
     for (resource, limit) in [
         (Resource::Data, process.memory),
         (Resource::Cpu, seconds),
         (Resource::Core, 0),
     ] {
-        restrict(pid, resource, limit).map_err(|error| not_started(process, &error))?;
+        set_limit(pid, resource, limit).map_err(|error| not_started(process, &error))?;
     }
     set_priority(pid, priority);
-    let (output, message) = exchange(&mut child, component, process.memory)
+    let (output, message) = run_child(&mut child, component, process.memory)
         .await
         .map_err(|error| CompileError::Ended(error.to_string()))?;
     let status = child
@@ -122,7 +123,7 @@ pub(super) async fn compile(
         .await
         .map_err(|error| CompileError::Ended(error.to_string()))?;
     if !status.success() {
-        return Err(failure(status, &message, process.memory, time));
+        return Err(compile_error(status, &message, process.memory, time));
     }
     CompiledArtifact::verified(output, key).map_err(|why| CompileError::Ended(why.to_string()))
 }
@@ -131,9 +132,11 @@ fn not_started(process: &CompileProcess, error: &io::Error) -> CompileError {
     CompileError::NotStarted(format!("{}: {error}", process.program.display()))
 }
 
-/// Limits a resource, within what the daemon itself may have.
-fn restrict(pid: Option<Pid>, resource: Resource, limit: u64) -> io::Result<()> {
-    let limit = getrlimit(resource).maximum.map_or(limit, |own| own.min(limit));
+/// Limits a resource of the process to `limit`, or to the daemon's own limit if that is lower.
+fn set_limit(pid: Option<Pid>, resource: Resource, limit: u64) -> io::Result<()> {
+    let limit = getrlimit(resource)
+        .maximum
+        .map_or(limit, |daemon_limit| daemon_limit.min(limit));
     let limit = Rlimit {
         current: Some(limit),
         maximum: Some(limit),
@@ -142,15 +145,16 @@ fn restrict(pid: Option<Pid>, resource: Resource, limit: u64) -> io::Result<()> 
     Ok(())
 }
 
-/// Hands the component over, and returns what the process writes to standard output and error.
-async fn exchange(child: &mut Child, component: &[u8], max_output: u64) -> io::Result<(Vec<u8>, String)> {
+/// Sends the component to the process, and returns the contents of its standard output and error.
+async fn run_child(child: &mut Child, component: &[u8], max_output: u64) -> io::Result<(Vec<u8>, String)> {
     let (Some(mut input), Some(output), Some(errors)) =
         (child.stdin.take(), child.stdout.take(), child.stderr.take())
     else {
         return Err(io::Error::other("no pipes to it"));
     };
     let write = async {
-        // It may exit before it has read everything; its exit status and message say why.
+        // The process may exit before it has read everything. Its exit status and message contain the
+        // reason.
         match input.write_all(component).await {
             Err(error) if error.kind() != io::ErrorKind::BrokenPipe => Err(error),
             _ => {
@@ -162,7 +166,7 @@ async fn exchange(child: &mut Child, component: &[u8], max_output: u64) -> io::R
     let mut compiled = Vec::new();
     let mut message = Vec::new();
     let mut output = output.take(max_output);
-    let mut errors = errors.take(MAX_MESSAGE);
+    let mut errors = errors.take(MAX_MESSAGE_BYTES);
     tokio::try_join!(
         write,
         output.read_to_end(&mut compiled),
@@ -171,36 +175,37 @@ async fn exchange(child: &mut Child, component: &[u8], max_output: u64) -> io::R
     Ok((compiled, String::from_utf8_lossy(&message).into_owned()))
 }
 
-/// Relative to the daemon, whatever the priority of the thread that started the process.
+/// Sets the niceness relative to that of the daemon, whatever the priority of the thread that started
+/// the process.
 fn set_priority(group: Option<Pid>, priority: Priority) {
-    let own = getpriority_process(Some(getpid())).unwrap_or(0);
+    let daemon_niceness = getpriority_process(Some(getpid())).unwrap_or(0);
     let niceness = match priority {
-        Priority::Background => own + NICENESS,
-        Priority::Interactive => own,
+        Priority::Background => daemon_niceness + NICENESS,
+        Priority::Interactive => daemon_niceness,
     };
-    // Not fatal: calls, or the operator, wait a little longer.
+    // An error is not fatal: calls, or the operator, only wait a little longer.
     if let Err(error) = setpriority_pgrp(group, niceness) {
         tracing::debug!(%error, "cannot set the priority of a compilation");
     }
 }
 
-fn failure(status: ExitStatus, message: &str, memory: u64, time: Duration) -> CompileError {
+fn compile_error(status: ExitStatus, message: &str, memory: u64, time: Duration) -> CompileError {
     let message = one_line(message.trim());
-    if status.code() == Some(i32::from(INVALID)) {
+    if status.code() == Some(i32::from(EXIT_INVALID)) {
         return CompileError::Invalid(message);
     }
-    if OUT_OF_MEMORY.iter().any(|it| message.contains(it)) {
+    if OUT_OF_MEMORY_TEXTS.iter().any(|it| message.contains(it)) {
         return CompileError::Memory(memory);
     }
     match status.signal() {
-        Some(signal) if signal == Signal::XCPU.as_raw() => CompileError::TooLong(time),
-        None if status.code() == Some(PANICKED) => {
+        Some(signal) if signal == Signal::XCPU.as_raw() => CompileError::TimedOut(time),
+        None if status.code() == Some(EXIT_PANICKED) => {
             tracing::error!("the compiler panicked: {message}");
-            CompileError::Broke
+            CompileError::Panicked
         }
         _ => CompileError::Ended(format!("{status}: {message}")),
     }
 }
 
 /// Exit code of a Rust program whose main thread panicked.
-const PANICKED: i32 = 101;
+const EXIT_PANICKED: i32 = 101;

@@ -3,8 +3,8 @@
 //! Loading compiled code is `unsafe`: bytes from another origin can do anything to this process. A
 //! [`CompiledArtifact`] therefore exists in two cases only: an engine of this process has just
 //! compiled it, or a file names the same component and engine and its content matches the digest in
-//! its header. The private directory ensures that only the daemon wrote the file; the same form
-//! comes through a pipe from the process that compiles, which runs this program.
+//! its header. The private directory ensures that only the daemon wrote the file. The compile
+//! process, which runs this program, sends the same format through a pipe.
 #![allow(unsafe_code, reason = "one call, at the end of the checks described above")]
 
 use std::hash::{Hash, Hasher};
@@ -15,12 +15,13 @@ use wasmtime::{Engine as Wasmtime, component::Component};
 
 use super::{CompileError, Compiled, Engine, resource_check};
 
-/// The first bytes of a file; changes with the layout.
+/// The first bytes of a file. They change with the file's layout.
 const MAGIC: &[u8; 16] = b"transom-code-1\0\0";
-/// Magic, digest of the component, hash of the engine, digest of the code.
-const HEAD: usize = 16 + 3 * 32;
+/// The header contains the magic, the digest of the component, the hash of the engine and the digest of
+/// the code.
+const HEADER_BYTES: usize = 16 + 3 * 32;
 
-type Sha = [u8; 32];
+type Sha256Digest = [u8; 32];
 
 /// Compiled code that this engine may load.
 pub(crate) struct CompiledArtifact(pub(super) Vec<u8>);
@@ -29,8 +30,8 @@ pub(crate) struct CompiledArtifact(pub(super) Vec<u8>);
 /// hash).
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct ArtifactKey {
-    pub(crate) component: Sha,
-    pub(crate) engine: Sha,
+    pub(crate) component: Sha256Digest,
+    pub(crate) engine: Sha256Digest,
 }
 
 /// Why a cached file is rejected. Display is for a log line.
@@ -47,7 +48,7 @@ pub(crate) enum CacheRejection {
 }
 
 impl ArtifactKey {
-    pub(crate) fn new(component: &[u8], engine: Sha) -> ArtifactKey {
+    pub(crate) fn new(component: &[u8], engine: Sha256Digest) -> ArtifactKey {
         ArtifactKey {
             component: Sha256::digest(component).into(),
             engine,
@@ -61,14 +62,14 @@ impl ArtifactKey {
 }
 
 impl CompiledArtifact {
-    /// The header of its file; the code follows.
-    pub(crate) fn head(&self, key: &ArtifactKey) -> Vec<u8> {
-        let mut head = Vec::with_capacity(HEAD);
-        head.extend_from_slice(MAGIC);
-        head.extend_from_slice(&key.component);
-        head.extend_from_slice(&key.engine);
-        head.extend_from_slice(&Sha256::digest(&self.0));
-        head
+    /// Returns the header of the artifact's file. The code follows it in the file.
+    pub(crate) fn header(&self, key: &ArtifactKey) -> Vec<u8> {
+        let mut header = Vec::with_capacity(HEADER_BYTES);
+        header.extend_from_slice(MAGIC);
+        header.extend_from_slice(&key.component);
+        header.extend_from_slice(&key.engine);
+        header.extend_from_slice(&Sha256::digest(&self.0));
+        header
     }
 
     pub(crate) fn code(&self) -> &[u8] {
@@ -77,7 +78,7 @@ impl CompiledArtifact {
 
     /// Verifies a file's content against `key` and its digest.
     pub(crate) fn verified(mut file: Vec<u8>, key: &ArtifactKey) -> Result<CompiledArtifact, CacheRejection> {
-        if file.len() < HEAD || file[..16] != MAGIC[..] {
+        if file.len() < HEADER_BYTES || file[..16] != MAGIC[..] {
             return Err(CacheRejection::Foreign);
         }
         if file[16..48] != key.component {
@@ -86,8 +87,8 @@ impl CompiledArtifact {
         if file[48..80] != key.engine {
             return Err(CacheRejection::Engine);
         }
-        let written: Sha = std::array::from_fn(|at| file[80 + at]);
-        file.drain(..HEAD);
+        let written: Sha256Digest = std::array::from_fn(|at| file[80 + at]);
+        file.drain(..HEADER_BYTES);
         if Sha256::digest(&file)[..] != written {
             return Err(CacheRejection::Content);
         }
@@ -97,7 +98,7 @@ impl CompiledArtifact {
 
 impl Engine {
     /// The compatibility hash of this engine: version, target, features and settings.
-    pub(crate) fn compatibility(&self) -> Sha {
+    pub(crate) fn compatibility(&self) -> Sha256Digest {
         compatibility(&self.wasmtime)
     }
 
@@ -121,16 +122,15 @@ impl Engine {
     }
 }
 
-pub(super) fn compatibility(engine: &Wasmtime) -> Sha {
+pub(super) fn compatibility(engine: &Wasmtime) -> Sha256Digest {
     let mut hasher = Sha256Hasher(Sha256::new());
     engine.precompile_compatibility_hash().hash(&mut hasher);
     hasher.0.finalize().into()
 }
 
 fn deserialize(engine: &Wasmtime, artifact: &CompiledArtifact) -> wasmtime::Result<Component> {
-    // SAFETY: a `CompiledArtifact` is made in two places: by `precompile`, and by
-    // `verified`, which accepts only the bytes that `precompile` made, earlier or in the process
-    // that compiles.
+    // SAFETY: a `CompiledArtifact` is created in two places only: by `precompile`, and by `verified`,
+    // which accepts only bytes that `precompile` created, earlier or in the compile process.
     unsafe { Component::deserialize(engine, &artifact.0) }
 }
 
@@ -153,7 +153,7 @@ mod tests {
     use super::*;
 
     impl CompiledArtifact {
-        /// Bytes that no compiler made. The engine checks the header and refuses them.
+        /// Bytes that no compiler created. The engine checks the header and rejects them.
         pub(crate) fn garbage() -> CompiledArtifact {
             CompiledArtifact(b"garbage".to_vec())
         }
@@ -169,7 +169,7 @@ mod tests {
     #[test]
     fn artifact_is_accepted_only_for_its_key_and_content() {
         let artifact = CompiledArtifact(b"code".to_vec());
-        let mut file = artifact.head(&key(1, 2));
+        let mut file = artifact.header(&key(1, 2));
         file.extend_from_slice(artifact.code());
         let verdict = |file: &[u8], key: &ArtifactKey| {
             CompiledArtifact::verified(file.to_vec(), key)
@@ -197,7 +197,7 @@ mod tests {
         assert!(engine.load(&artifact).is_ok());
         assert_eq!(engine.compatibility(), Engine::new(1).unwrap().compatibility());
         assert_ne!(engine.compatibility(), [0; 32]);
-        // Garbage that got this far is still no code.
+        // The engine rejects invalid code even if `verified` was bypassed.
         assert!(engine.load(&CompiledArtifact::garbage()).is_err());
     }
 }

@@ -10,13 +10,13 @@ pub(super) mod probe {
     };
     use transom_common::text::one_line;
 
-    pub(crate) fn request(it: &Request) -> wit::Request {
+    pub(crate) fn request(request: &Request) -> wit::Request {
         wit::Request {
-            run_spec: it.run_spec.clone(),
-            task: it.task.clone(),
-            agent: it.agent.clone(),
-            labels: it.labels.clone(),
-            ports: it
+            run_spec: request.run_spec.clone(),
+            task: request.task.clone(),
+            agent: request.agent.clone(),
+            labels: request.labels.clone(),
+            ports: request
                 .ports
                 .iter()
                 .map(|port| wit::Port {
@@ -25,18 +25,18 @@ pub(super) mod probe {
                     endpoint: to_endpoint(&port.endpoint),
                 })
                 .collect(),
-            endpoint: it.endpoint.as_ref().map(to_endpoint),
-            path: it.path.clone(),
-            command: it.command.clone(),
-            settings: it.settings.clone(),
-            previous: it.previous.clone().map(to_outcome),
-            timeout: millis(it.timeout),
-            extensions: it.extensions.clone(),
+            endpoint: request.endpoint.as_ref().map(to_endpoint),
+            path: request.path.clone(),
+            command: request.command.clone(),
+            settings: request.settings.clone(),
+            previous: request.previous.clone().map(to_outcome),
+            timeout: millis(request.timeout),
+            extensions: request.extensions.clone(),
         }
     }
 
-    pub(crate) fn answer(it: Answer) -> wit::Answer {
-        match it {
+    pub(crate) fn answer(answer: Answer) -> wit::Answer {
+        match answer {
             Answer::Http(result) => wit::Answer::Http(result.map(to_response).map_err(to_io_error)),
             Answer::Connected(result) => wit::Answer::Connected(result.map(millis).map_err(to_io_error)),
             Answer::Sent(result) => wit::Answer::Sent(result.map_err(to_io_error)),
@@ -45,8 +45,8 @@ pub(super) mod probe {
         }
     }
 
-    pub(crate) fn step(it: wit::Step) -> Step {
-        match it {
+    pub(crate) fn step(step: wit::Step) -> Step {
+        match step {
             wit::Step::Http(request) => Step::Http(HttpRequest {
                 method: request.method,
                 endpoint: endpoint(request.endpoint),
@@ -67,47 +67,47 @@ pub(super) mod probe {
         }
     }
 
-    fn to_endpoint(it: &Endpoint) -> wit::Endpoint {
+    fn to_endpoint(endpoint: &Endpoint) -> wit::Endpoint {
         wit::Endpoint {
-            host: it.host.clone(),
-            port: it.port,
+            host: endpoint.host.clone(),
+            port: endpoint.port,
         }
     }
 
-    fn endpoint(it: wit::Endpoint) -> Endpoint {
+    fn endpoint(endpoint: wit::Endpoint) -> Endpoint {
         Endpoint {
-            host: it.host,
-            port: it.port,
+            host: endpoint.host,
+            port: endpoint.port,
         }
     }
 
-    fn tls(it: wit::Tls) -> Tls {
+    fn tls(tls: wit::Tls) -> Tls {
         Tls {
-            server_name: it.server_name,
-            verify: it.verify,
+            server_name: tls.server_name,
+            verify: tls.verify,
         }
     }
 
-    fn to_outcome(it: Outcome) -> wit::Outcome {
-        match it {
+    fn to_outcome(outcome: Outcome) -> wit::Outcome {
+        match outcome {
             Outcome::Http(status) => wit::Outcome::Http(status),
-            Outcome::Tcp(fine) => wit::Outcome::Tcp(fine),
+            Outcome::Tcp(is_connected) => wit::Outcome::Tcp(is_connected),
             Outcome::Command(code) => wit::Outcome::Command(code),
             Outcome::Custom(json) => wit::Outcome::Custom(json),
         }
     }
 
-    fn outcome(it: wit::Outcome) -> Outcome {
-        match it {
+    fn outcome(outcome: wit::Outcome) -> Outcome {
+        match outcome {
             wit::Outcome::Http(status) => Outcome::Http(status),
-            wit::Outcome::Tcp(fine) => Outcome::Tcp(fine),
+            wit::Outcome::Tcp(is_connected) => Outcome::Tcp(is_connected),
             wit::Outcome::Command(code) => Outcome::Command(code),
             wit::Outcome::Custom(json) => Outcome::Custom(json),
         }
     }
 
-    fn failure(it: &wit::Failure) -> Failure {
-        let reason = match it.reason {
+    fn failure(failure: &wit::Failure) -> Failure {
+        let reason = match failure.reason {
             wit::Reason::TimedOut => Reason::TimedOut,
             wit::Reason::Denied => Reason::Denied,
             wit::Reason::Unreachable => Reason::Unreachable,
@@ -116,29 +116,29 @@ pub(super) mod probe {
         };
         Failure {
             reason,
-            message: one_line(&it.message),
+            message: one_line(&failure.message),
         }
     }
 
-    fn to_response(it: HttpResponse) -> wit::HttpResponse {
+    fn to_response(response: HttpResponse) -> wit::HttpResponse {
         wit::HttpResponse {
-            status: it.status,
-            headers: it.headers,
-            body: it.body,
-            elapsed: millis(it.elapsed),
+            status: response.status,
+            headers: response.headers,
+            body: response.body,
+            elapsed: millis(response.elapsed),
         }
     }
 
-    fn to_output(it: CommandOutput) -> wit::CommandOutput {
+    fn to_output(output: CommandOutput) -> wit::CommandOutput {
         wit::CommandOutput {
-            exit_code: it.exit_code,
-            stdout: it.stdout,
-            stderr: it.stderr,
+            exit_code: output.exit_code,
+            stdout: output.stdout,
+            stderr: output.stderr,
         }
     }
 
-    fn to_io_error(it: IoError) -> wit::IoError {
-        match it {
+    fn to_io_error(error: IoError) -> wit::IoError {
+        match error {
             IoError::Denied => wit::IoError::Denied,
             IoError::Unresolved => wit::IoError::Unresolved,
             IoError::Refused => wit::IoError::Refused,
@@ -151,8 +151,8 @@ pub(super) mod probe {
         }
     }
 
-    fn millis(it: Duration) -> u32 {
-        u32::try_from(it.as_millis()).unwrap_or(u32::MAX)
+    fn millis(duration: Duration) -> u32 {
+        u32::try_from(duration.as_millis()).unwrap_or(u32::MAX)
     }
 }
 
@@ -160,8 +160,8 @@ pub(super) mod matcher {
     use super::super::bindings::matcher::exports::transom::matcher::matcher as wit;
     use crate::worlds::matcher::{Constraint, Task};
 
-    pub(crate) fn constraint(it: Constraint) -> wit::Constraint {
-        match it {
+    pub(crate) fn constraint(constraint: Constraint) -> wit::Constraint {
+        match constraint {
             Constraint::Expression(text) => wit::Constraint::Expression(text),
             Constraint::Field {
                 field,
@@ -175,13 +175,13 @@ pub(super) mod matcher {
         }
     }
 
-    pub(crate) fn task(it: Task) -> wit::Task {
+    pub(crate) fn task(task: Task) -> wit::Task {
         wit::Task {
-            run_spec: it.run_spec,
-            instances: it.instances,
-            constraints: it.constraints.into_iter().map(constraint).collect(),
-            placed: it.placed,
-            extensions: it.extensions,
+            run_spec: task.run_spec,
+            instances: task.instances,
+            constraints: task.constraints.into_iter().map(constraint).collect(),
+            placed: task.placed,
+            extensions: task.extensions,
         }
     }
 }
@@ -190,12 +190,12 @@ pub(super) mod events {
     use super::super::bindings::events::exports::transom::events::filter as wit;
     use crate::worlds::events::Query;
 
-    pub(crate) fn query(it: &Query) -> wit::Query {
+    pub(crate) fn query(query: &Query) -> wit::Query {
         wit::Query {
-            event_types: it.event_types.clone(),
-            expression: it.expression.clone(),
-            principal: it.principal.clone(),
-            extensions: it.extensions.clone(),
+            event_types: query.event_types.clone(),
+            expression: query.expression.clone(),
+            principal: query.principal.clone(),
+            extensions: query.extensions.clone(),
         }
     }
 }
@@ -205,40 +205,40 @@ pub(super) mod bootstrap {
     use crate::worlds::bootstrap::{Context, Prepared, Refusal, Role};
     use transom_common::text::one_line;
 
-    pub(crate) fn context(it: Context) -> wit::Context {
+    pub(crate) fn context(context: Context) -> wit::Context {
         wit::Context {
-            role: match it.role {
+            role: match context.role {
                 Role::Server => wit::Role::Server,
                 Role::Agent => wit::Role::Agent,
                 Role::Datastore => wit::Role::Datastore,
             },
-            framework: it.framework,
-            task: it.task,
-            number: it.number,
-            host: it.host,
-            attributes: it.attributes,
-            image: it.image,
-            ports: it.ports,
-            source: it.source,
-            digest: it.digest,
-            environment: it.environment,
-            arguments: it.arguments,
-            extensions: it.extensions,
+            framework: context.framework,
+            task: context.task,
+            number: context.number,
+            host: context.host,
+            attributes: context.attributes,
+            image: context.image,
+            ports: context.ports,
+            source: context.source,
+            digest: context.digest,
+            environment: context.environment,
+            arguments: context.arguments,
+            extensions: context.extensions,
         }
     }
 
-    pub(crate) fn prepared(it: wit::Prepared) -> Prepared {
+    pub(crate) fn prepared(prepared: wit::Prepared) -> Prepared {
         Prepared {
-            script: it.script,
-            environment: it.environment,
-            arguments: it.arguments,
+            script: prepared.script,
+            environment: prepared.environment,
+            arguments: prepared.arguments,
         }
     }
 
-    pub(crate) fn refusal(it: &wit::Refusal) -> Refusal {
+    pub(crate) fn refusal(refusal: &wit::Refusal) -> Refusal {
         Refusal {
-            message: one_line(&it.message),
-            retry: it.retry,
+            message: one_line(&refusal.message),
+            retry: refusal.retry,
         }
     }
 }

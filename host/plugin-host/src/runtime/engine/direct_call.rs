@@ -1,5 +1,5 @@
 //! Exported functions that are called with the crate's own types instead of the generated ones, so
-//! that long lists are written into a component's memory from where they are.
+//! that long lists are written into a component's memory without an intermediate conversion.
 
 use wasmtime::{
     Store,
@@ -8,7 +8,7 @@ use wasmtime::{
 
 use super::guest::Guest;
 
-/// An exported function of an instance. Its types are compared with the component's at the first
+/// An exported function of an instance. Its types are checked against the component's at the first
 /// call.
 pub(super) struct DirectCall<Parameters, Results> {
     instance: Instance,

@@ -24,11 +24,11 @@ use wasmtime_wasi::{
 use super::{Engine, bindings, call_meter::CallMeter, stdio::LogStream};
 use crate::{observe::guest_log::Level, runtime::version_context::VersionContext};
 
-/// Handles of WASI resources (streams, pollables) that a guest may hold.
+/// Maximum number of handles of WASI resources (streams, pollables) in one guest.
 const MAX_WASI_HANDLES: usize = 1024;
 
 pub(crate) struct Guest {
-    /// Made when first used: most components use nothing of it.
+    /// Created at the first use, because most components do not use WASI.
     wasi: Option<WasiCtx>,
     handles: ResourceTable,
     limiter: Limiter,
@@ -42,8 +42,7 @@ struct Limiter {
     context: Arc<VersionContext>,
 }
 
-/// A store for an instance of the plugin: under its limits, with what is granted to it and nothing
-/// more.
+/// Creates the store of an instance, with the limits and grants of the plugin's manifest.
 pub(super) fn store(engine: &Engine, context: &Arc<VersionContext>, meter: &Arc<CallMeter>) -> Store<Guest> {
     let limits = &context.limits;
     let mut handles = ResourceTable::new();
@@ -66,8 +65,8 @@ pub(super) fn store(engine: &Engine, context: &Arc<VersionContext>, meter: &Arc<
     store.set_epoch_deadline(1);
     store.epoch_deadline_callback(|store| {
         Ok(if store.data().limiter.meter.within_budget() {
-            // The runtime's own yield goes to the back of its queue, so that timers and other
-            // guests get their turn.
+            // `yield_now` puts the task at the back of the runtime's queue, so that timers and other
+            // guests run first.
             UpdateDeadline::YieldCustom(1, Box::pin(tokio::task::yield_now()))
         } else {
             UpdateDeadline::Interrupt
@@ -76,7 +75,8 @@ pub(super) fn store(engine: &Engine, context: &Arc<VersionContext>, meter: &Arc<
     store
 }
 
-/// A WASI with nothing behind it but the variables that are granted.
+/// Creates a WASI context without files, sockets and standard input. It contains the granted
+/// environment variables, and writes standard output and error to the plugin's log.
 fn wasi(context: &Arc<VersionContext>) -> WasiCtx {
     WasiCtxBuilder::new()
         .stdout(LogStream::new(Arc::clone(&context.log), Level::Info))
@@ -89,8 +89,9 @@ fn wasi(context: &Arc<VersionContext>) -> WasiCtx {
 pub(super) fn link(linker: &mut Linker<Guest>) -> wasmtime::Result<()> {
     bindings::log::add_to_linker::<_, HasSelf<Guest>>(linker, |guest| guest)?;
     wasmtime_wasi::p2::add_to_linker_async(linker)?;
-    // In place of WASI's own, which deny without a word. What begins with one of these cannot begin
-    // at all.
+    // These replace the implementations of `wasmtime_wasi`, which deny access without recording the
+    // denial. Every network access starts with one of these three interfaces, so that no other one has
+    // to be replaced.
     linker.allow_shadowing(true);
     ip_name_lookup::add_to_linker::<_, HasSelf<Guest>>(linker, |guest| guest)?;
     tcp_create_socket::add_to_linker::<_, HasSelf<Guest>>(linker, |guest| guest)?;
@@ -99,7 +100,7 @@ pub(super) fn link(linker: &mut Linker<Guest>) -> wasmtime::Result<()> {
     Ok(())
 }
 
-/// WASI's own; a name lookup's errors go through it.
+/// Delegates to `wasmtime_wasi`. The errors of a name lookup are converted by this trait.
 impl network::Host for Guest {
     fn convert_error_code(&mut self, error: SocketError) -> wasmtime::Result<ErrorCode> {
         network::Host::convert_error_code(&mut self.sockets(), error)
@@ -126,7 +127,7 @@ impl ip_name_lookup::Host for Guest {
         name: String,
     ) -> Result<Resource<ip_name_lookup::ResolveAddressStream>, SocketError> {
         self.context
-            .denied(&format!("the addresses of {}", one_line(&name)), None, None);
+            .record_denial(&format!("the addresses of {}", one_line(&name)), None, None);
         Err(ErrorCode::AccessDenied.into())
     }
 }
@@ -136,7 +137,7 @@ impl tcp_create_socket::Host for Guest {
         &mut self,
         _family: IpAddressFamily,
     ) -> Result<Resource<tcp_create_socket::TcpSocket>, SocketError> {
-        self.context.denied("a TCP socket", None, None);
+        self.context.record_denial("a TCP socket", None, None);
         Err(ErrorCode::AccessDenied.into())
     }
 }
@@ -146,12 +147,12 @@ impl udp_create_socket::Host for Guest {
         &mut self,
         _family: IpAddressFamily,
     ) -> Result<Resource<udp_create_socket::UdpSocket>, SocketError> {
-        self.context.denied("a UDP socket", None, None);
+        self.context.record_denial("a UDP socket", None, None);
         Err(ErrorCode::AccessDenied.into())
     }
 }
 
-/// No guest ever holds one of these.
+/// Never called: `resolve_addresses` always fails, so that no guest obtains such a stream.
 impl ip_name_lookup::HostResolveAddressStream for Guest {
     fn resolve_next_address(
         &mut self,
@@ -195,20 +196,30 @@ impl bindings::log::Host for Guest {
     }
 }
 
-/// An error instead of `false`: a guest that cannot have what it asks for is stopped, it does not
-/// get to choose what next.
+/// Exceeding a limit returns an error and not `false`. With `false` only the instruction that grows the
+/// memory or table fails, and the guest continues; an error stops the guest.
 impl ResourceLimiter for Limiter {
-    fn memory_growing(&mut self, _now: usize, wanted: usize, _max: Option<usize>) -> wasmtime::Result<bool> {
-        if wanted as u64 > self.memory {
+    fn memory_growing(
+        &mut self,
+        _current: usize,
+        desired: usize,
+        _maximum: Option<usize>,
+    ) -> wasmtime::Result<bool> {
+        if desired as u64 > self.memory {
             self.meter.refuse_memory(self.memory);
             return Err(wasmtime::Error::msg("memory limit exceeded"));
         }
-        self.context.metrics.came_to(wanted as u64);
+        self.context.metrics.raise_memory_peak(desired as u64);
         Ok(true)
     }
 
-    fn table_growing(&mut self, _now: usize, wanted: usize, _max: Option<usize>) -> wasmtime::Result<bool> {
-        if wanted as u64 > self.table {
+    fn table_growing(
+        &mut self,
+        _current: usize,
+        desired: usize,
+        _maximum: Option<usize>,
+    ) -> wasmtime::Result<bool> {
+        if desired as u64 > self.table {
             self.meter.refuse_table(self.table);
             return Err(wasmtime::Error::msg("table limit exceeded"));
         }

@@ -36,7 +36,7 @@ const STARTUP_WALL_CLOCK: Duration = Duration::from_secs(20);
 /// The channel of a result. Dropping it means that the plugin host is stopping.
 pub(crate) type Reply<T> = oneshot::Sender<Result<T, CallError>>;
 
-/// One of the worlds of `wit/`, and how its components are called.
+/// One of the worlds of `wit/`, with the functions that call its components.
 pub(crate) trait World: Sized + Send + Sync + 'static {
     /// A linked component with resolved exports.
     type Pre: Clone + Send + Sync + 'static;
@@ -77,16 +77,16 @@ pub(crate) trait World: Sized + Send + Sync + 'static {
         shared: &Self::Shared,
     ) -> impl Future<Output = Result<(), Fault>> + Send;
 
-    /// Fails a call.
+    /// Sends an error as the result of a call.
     fn refuse(call: Self::Call, error: CallError);
 
     /// The serial number of the instance that a call is bound to. None: any.
-    fn bound_to(_job: &Self::Call) -> Option<u64> {
+    fn bound_instance(_call: &Self::Call) -> Option<u64> {
         None
     }
 
-    /// Fails a call whose instance is gone.
-    fn lost(call: Self::Call) {
+    /// Sends the result of a call whose instance no longer exists.
+    fn refuse_lost(call: Self::Call) {
         Self::refuse(call, CallError::Stopped);
     }
 
@@ -103,7 +103,7 @@ pub(super) enum AnswerKind {
     /// An error of the component.
     Refusal,
     /// A step of an attempt that is not finished.
-    Part,
+    Step,
 }
 
 /// An instance. Dropping it frees its slot in the pool.
@@ -117,8 +117,8 @@ pub(crate) struct Instance<W: World> {
     calls: u64,
     /// Start of the current call, and the processor time used before it.
     began: (Instant, Duration),
-    /// Declared after the store: the slot is free when the store is dropped.
-    _place: OwnedSemaphorePermit,
+    /// Declared after the store, so that the store is dropped before the slot is free.
+    _slot: OwnedSemaphorePermit,
     _counted: GaugeGuard,
 }
 
@@ -139,13 +139,15 @@ impl<W: World> Instance<W> {
         context: &Arc<VersionContext>,
         serial: u64,
     ) -> Result<Instance<W>, CallError> {
-        let place = engine.place(&context.name, context.limits.wall_clock).await?;
+        let slot = engine
+            .acquire_slot(&context.name, context.limits.wall_clock)
+            .await?;
         let meter = Arc::new(CallMeter::new(&engine.clock, context));
         let mut store = guest::store(engine, context, &meter);
         let bindings = meter
-            .run(startup(context), W::instantiate(pre, &mut store))
+            .run(startup_allowance(context), W::instantiate(pre, &mut store))
             .await
-            .map_err(|fault| context.fault(&fault))?;
+            .map_err(|fault| context.record_fault(&fault))?;
         let counted = context.metrics.instance();
         let context = Arc::clone(context);
         let resources = W::Resources::default();
@@ -158,7 +160,7 @@ impl<W: World> Instance<W> {
             serial,
             calls: 0,
             began: (Instant::now(), Duration::ZERO),
-            _place: place,
+            _slot: slot,
             _counted: counted,
         })
     }
@@ -167,9 +169,9 @@ impl<W: World> Instance<W> {
         self.store.set_epoch_deadline(1);
         let call = W::describe(&self.bindings, &mut self.store);
         self.meter
-            .run(startup(&self.context), call)
+            .run(startup_allowance(&self.context), call)
             .await
-            .map_err(|fault| self.context.fault(&fault))
+            .map_err(|fault| self.context.record_fault(&fault))
     }
 
     /// Passes the manifest's configuration.
@@ -177,9 +179,9 @@ impl<W: World> Instance<W> {
         self.store.set_epoch_deadline(1);
         let call = W::configure(&self.bindings, &mut self.store, &self.context.config);
         self.meter
-            .run(startup(&self.context), call)
+            .run(startup_allowance(&self.context), call)
             .await
-            .map_err(|fault| self.context.fault(&fault))
+            .map_err(|fault| self.context.record_fault(&fault))
     }
 
     pub(crate) fn context(&self) -> &VersionContext {
@@ -232,7 +234,7 @@ impl<W: World> Instance<W> {
         self.answer_or_refuse(reply, result, |_| false)
     }
 
-    /// The same for calls whose result may be an error of the component.
+    /// Like [`Instance::answer`], for calls whose result may be an error of the component.
     pub(super) fn answer_or_refuse<T>(
         &self,
         reply: Reply<T>,
@@ -248,56 +250,56 @@ impl<W: World> Instance<W> {
         })
     }
 
-    /// The same for steps of an attempt.
+    /// Like [`Instance::answer`], for calls whose result may be a step of an attempt.
     pub(super) fn answer_as<T>(
         &self,
         reply: Reply<T>,
         result: Result<T, Fault>,
-        said: impl FnOnce(&T) -> AnswerKind,
+        kind_of: impl FnOnce(&T) -> AnswerKind,
     ) -> Result<(), Fault> {
-        // Count first: the caller may read the counters right after the result.
-        self.measure();
+        // The usage is recorded first, because the caller may read the counters right after the result.
+        self.record_usage();
         let (answer, outcome) = match result {
             Ok(value) => {
-                let said = said(&value);
-                if said != AnswerKind::Part {
-                    self.context.health.answered();
+                let kind = kind_of(&value);
+                if kind != AnswerKind::Step {
+                    self.context.health.record_answer();
                 }
-                self.ended(match said {
+                self.record_outcome(match kind {
                     AnswerKind::Refusal => CallOutcome::Refused,
-                    AnswerKind::Answer | AnswerKind::Part => CallOutcome::Answered,
+                    AnswerKind::Answer | AnswerKind::Step => CallOutcome::Answered,
                 });
                 (Ok(value), Ok(()))
             }
             Err(fault) => {
-                tracing::Span::current().record(OUTCOME, CallOutcome::from(&fault).name());
-                (Err(self.context.fault(&fault)), Err(fault))
+                tracing::Span::current().record(OUTCOME_FIELD, CallOutcome::from(&fault).name());
+                (Err(self.context.record_fault(&fault)), Err(fault))
             }
         };
-        // The caller may be gone.
+        // The caller may have been cancelled.
         drop(reply.send(answer));
         outcome
     }
 
-    fn measure(&self) {
+    fn record_usage(&self) {
         let (began, used) = self.began;
         let time = began.elapsed();
         let cpu = self.meter.usage().1.saturating_sub(used);
-        tracing::Span::current().record(CPU, cpu.as_secs_f64());
-        self.context.metrics.took(time, cpu);
+        tracing::Span::current().record(CPU_FIELD, cpu.as_secs_f64());
+        self.context.metrics.record_duration(time, cpu);
     }
 
-    fn ended(&self, ending: CallOutcome) {
-        tracing::Span::current().record(OUTCOME, ending.name());
-        self.context.metrics.called(ending);
+    fn record_outcome(&self, outcome: CallOutcome) {
+        tracing::Span::current().record(OUTCOME_FIELD, outcome.name());
+        self.context.metrics.count_call(outcome);
     }
 }
 
 /// The field of a call's span with its outcome.
-const OUTCOME: &str = "outcome";
+const OUTCOME_FIELD: &str = "outcome";
 
 /// The field of a call's span with its processor time, in seconds.
-const CPU: &str = "cpu_seconds";
+const CPU_FIELD: &str = "cpu_seconds";
 
 /// The span of a call: one that is exported if the caller is traced, otherwise one for the log.
 pub(crate) fn span(context: &VersionContext, caller: &TraceContext) -> tracing::Span {
@@ -325,9 +327,9 @@ pub(crate) fn span(context: &VersionContext, caller: &TraceContext) -> tracing::
     )
 }
 
-fn startup(context: &VersionContext) -> Allowance {
+fn startup_allowance(context: &VersionContext) -> Allowance {
     if context.limits.instances == Instances::PerCall {
-        // Part of every call, so a call's limits apply.
+        // The creation of the instance is part of every call, so the limits of a call apply.
         return Allowance {
             wall_clock: context.limits.wall_clock,
             cpu: context.limits.cpu,

@@ -1,7 +1,7 @@
 //! Writes lists of candidates into a component's memory as one block.
 //!
-//! A question about a large cluster passes thousands of candidates. The implementation that wasmtime
-//! derives looks up the component's memory for each field of each of them, which took a quarter of such a
+//! A call on a large cluster passes thousands of candidates. The implementation that wasmtime derives
+//! looks up the component's memory for each field of each candidate, which took a quarter of such a
 //! call's time.
 
 #![allow(
@@ -21,7 +21,7 @@ use wasmtime::{
 
 use crate::worlds::matcher::Candidate;
 
-const SIZE: usize = 8;
+const CANDIDATE_BYTES: usize = 8;
 
 /// `record candidate { agent: u32, capacity: u32 }`
 unsafe impl ComponentType for Candidate {
@@ -55,7 +55,7 @@ unsafe impl Lower for Candidate {
         _type: InterfaceType,
         offset: usize,
     ) -> wasmtime::Result<()> {
-        *context.get::<SIZE>(offset) = bytes(*self);
+        *context.get::<CANDIDATE_BYTES>(offset) = bytes(*self);
         Ok(())
     }
 
@@ -66,18 +66,18 @@ unsafe impl Lower for Candidate {
         candidates: &[Self],
     ) -> wasmtime::Result<()> {
         let memory = context.as_slice_mut().get_mut(offset..).unwrap_or_default();
-        let (places, _) = memory.as_chunks_mut::<SIZE>();
-        if places.len() < candidates.len() {
+        let (slots, _) = memory.as_chunks_mut::<CANDIDATE_BYTES>();
+        if slots.len() < candidates.len() {
             wasmtime::bail!("a list of {} candidates is beyond the memory", candidates.len());
         }
-        for (place, candidate) in places.iter_mut().zip(candidates) {
-            *place = bytes(*candidate);
+        for (slot, candidate) in slots.iter_mut().zip(candidates) {
+            *slot = bytes(*candidate);
         }
         Ok(())
     }
 }
 
-fn bytes(candidate: Candidate) -> [u8; SIZE] {
+fn bytes(candidate: Candidate) -> [u8; CANDIDATE_BYTES] {
     let (agent, capacity) = (u64::from(candidate.agent), u64::from(candidate.capacity));
     (agent | capacity << 32).to_le_bytes()
 }

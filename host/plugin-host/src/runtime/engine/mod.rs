@@ -1,10 +1,10 @@
 //! The WebAssembly engine; only this module and its children use wasmtime.
 //!
-//! One engine serves all plugins; components are compiled in separate engines, which the daemon
-//! starts in processes of their own. It links components against the `log` import and a WASI without files and sockets,
-//! and takes instances from a pool of fixed size, so that no plugin can make the daemon reserve
-//! more memory than it reserved at its start. A clock interrupts guests every millisecond: they yield
-//! to other tasks, and their use of processor time is checked.
+//! One engine serves all plugins. Components are compiled in separate engines, which the daemon
+//! starts in separate processes. The engine links components against the `log` import and a WASI
+//! without files and sockets, and allocates instances from a pool of fixed size, so that no plugin
+//! can make the daemon reserve more memory than it reserved at its start. A clock interrupts guests
+//! every millisecond: they yield to other tasks, and their use of processor time is checked.
 
 mod bindings;
 mod call_meter;
@@ -47,16 +47,16 @@ pub(crate) use types::{WorldMismatch, check_types};
 
 /// Bytes of memory and of a table that a slot keeps (zeroed) for the next instance: new pages are
 /// most of the cost of an instance. Only written pages are zeroed if the system supports that.
-const KEPT_MEMORY: usize = 1 << 20;
-const KEPT_TABLE: usize = 64 << 10;
-/// Unused slots that keep the pages of the component that they had last, for its next instance.
-/// After each swap the new component takes a slot without such pages, so that this many slots may
-/// stay resident; engines that keep more (the default is 100) grow with the first hundred swaps.
+const RESIDENT_MEMORY: usize = 1 << 20;
+const RESIDENT_TABLE: usize = 64 << 10;
+/// Maximum number of unused slots that keep the pages of their last component for its next instance.
+/// After each swap the new component uses a slot without such pages, so that up to this many slots
+/// stay resident. With the default of 100, memory use would grow over the first hundred swaps.
 const MAX_WARM_SLOTS: u32 = 16;
-/// Slots that are cleared together.
+/// Number of slots whose memory is decommitted together.
 const DECOMMIT_BATCH: usize = 16;
 /// Interval of requests to drop idle instances while a call waits for a slot.
-const ASK_AGAIN: Duration = Duration::from_millis(20);
+const SLOT_REQUEST_INTERVAL: Duration = Duration::from_millis(20);
 
 /// The engine and its linker. Cheap to clone.
 #[derive(Clone)]
@@ -65,17 +65,17 @@ pub(crate) struct Engine {
     clock: Clock,
     linker: Arc<Linker<Guest>>,
     /// One permit for each slot in the pool, because an exhausted pool fails instead of waiting.
-    places: Arc<Semaphore>,
+    slot_permits: Arc<Semaphore>,
     /// The number of slots.
     size: u32,
     /// Notified by each call that finds no free slot.
-    wanted: Arc<Notify>,
+    slot_requests: Arc<Notify>,
 }
 
 impl std::fmt::Debug for Engine {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.debug_struct("Engine")
-            .field("free_places", &self.places.available_permits())
+            .field("free_places", &self.slot_permits.available_permits())
             .finish_non_exhaustive()
     }
 }
@@ -93,19 +93,19 @@ pub(crate) enum CompileError {
         "it was not compiled within {0:?} (plugins.compile_timeout_seconds): expected fewer or smaller functions \
          (`wasm-tools strip` does not help), or a higher limit"
     )]
-    TooLong(Duration),
+    TimedOut(Duration),
     #[error(
         "it was not compiled, retrying: {0} other compilations are running, and none ended within {1:?} \
          (plugins.compile_timeout_seconds)"
     )]
-    NoPlace(usize, Duration),
+    NoFreeSlot(usize, Duration),
     #[error(
         "compiling it takes more than {} MiB (plugins.compile_memory_bytes): expected fewer or smaller functions, \
          or a higher limit", .0 >> 20
     )]
     Memory(u64),
     #[error("the compiler panicked; please report it")]
-    Broke,
+    Panicked,
     #[error("it was not compiled, retrying: cannot start its compilation: {0}")]
     NotStarted(String),
     #[error("its compilation ended unexpectedly: {0}")]
@@ -116,8 +116,8 @@ pub(crate) enum CompileError {
 
 impl CompileError {
     /// Whether the same component may compile at another time.
-    pub(crate) fn passes(&self) -> bool {
-        matches!(self, CompileError::NoPlace(..) | CompileError::NotStarted(_))
+    pub(crate) fn is_temporary(&self) -> bool {
+        matches!(self, CompileError::NoFreeSlot(..) | CompileError::NotStarted(_))
     }
 }
 
@@ -132,29 +132,29 @@ impl Engine {
             wasmtime,
             clock,
             linker: Arc::new(linker),
-            places: Arc::new(Semaphore::new(size as usize)),
+            slot_permits: Arc::new(Semaphore::new(size as usize)),
             size,
-            wanted: Arc::default(),
+            slot_requests: Arc::default(),
         })
     }
 
     /// Returns when a call waits for a slot; wakes one task with an idle instance.
-    pub(crate) async fn place_wanted(&self) {
-        self.wanted.notified().await;
+    pub(crate) async fn slot_requested(&self) {
+        self.slot_requests.notified().await;
     }
 
     /// A slot in the pool; waits at most `wait`.
-    async fn place(&self, name: &str, wait: Duration) -> Result<OwnedSemaphorePermit, CallError> {
-        if let Ok(permit) = Arc::clone(&self.places).try_acquire_owned() {
+    async fn acquire_slot(&self, name: &str, wait: Duration) -> Result<OwnedSemaphorePermit, CallError> {
+        if let Ok(permit) = Arc::clone(&self.slot_permits).try_acquire_owned() {
             return Ok(permit);
         }
-        let mut permit = pin!(Arc::clone(&self.places).acquire_owned());
+        let mut permit = pin!(Arc::clone(&self.slot_permits).acquire_owned());
         let waiting = async {
             loop {
-                // Repeated, because at most one notification is stored and its receiver may be busy
-                // by then.
-                self.wanted.notify_one();
-                if let Ok(permit) = tokio::time::timeout(ASK_AGAIN, &mut permit).await {
+                // The request is repeated, because `Notify` stores at most one notification, and the
+                // task that receives it may have become busy.
+                self.slot_requests.notify_one();
+                if let Ok(permit) = tokio::time::timeout(SLOT_REQUEST_INTERVAL, &mut permit).await {
                     return permit;
                 }
             }
@@ -188,8 +188,8 @@ fn engine_config(size: u32) -> EngineConfig {
         .max_component_instance_size(resource_check::MAX_COMPONENT_INSTANCE_SIZE)
         .max_memory_size(usize::try_from(MAX_MEMORY).unwrap_or(usize::MAX))
         .table_elements(usize::try_from(MAX_TABLE).unwrap_or(usize::MAX))
-        .linear_memory_keep_resident(KEPT_MEMORY)
-        .table_keep_resident(KEPT_TABLE)
+        .linear_memory_keep_resident(RESIDENT_MEMORY)
+        .table_keep_resident(RESIDENT_TABLE)
         .max_unused_warm_slots(MAX_WARM_SLOTS)
         .pagemap_scan(Enabled::Auto)
         .decommit_batch_size(DECOMMIT_BATCH);

@@ -1,11 +1,11 @@
-//! Compiles a component on the current thread and those of the compiler.
+//! Compiles a component on the current thread and on the compiler's threads.
 
 use transom_common::text::one_line;
 use wasmtime::{Config as EngineConfig, Engine as Wasmtime};
 
 use super::{CompileError, CompiledArtifact, common_config};
 
-/// An engine that compiles for the serving one.
+/// Creates an engine that compiles code for the serving engine.
 pub(super) fn compiling_engine() -> Result<Wasmtime, CompileError> {
     let mut config = EngineConfig::new();
     common_config(&mut config);

@@ -19,11 +19,11 @@ pub(super) const MAX_TABLES: u32 = 4;
 pub(super) const MAX_CORE_INSTANCES: u32 = 32;
 /// Maximum bytes of the engine's data for a core instance.
 pub(super) const MAX_CORE_INSTANCE_SIZE: usize = 1 << 20;
-/// The same for all core instances of a component.
+/// Maximum bytes of the engine's data for all core instances of a component.
 pub(super) const MAX_COMPONENT_INSTANCE_SIZE: usize = 1 << 20;
 
 /// Bytes of a page of linear memory.
-const PAGE: u64 = 64 << 10;
+const PAGE_BYTES: u64 = 64 << 10;
 
 /// The exceeded limit. Display is for an operator.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
@@ -48,10 +48,10 @@ pub(crate) enum ExceedsPool {
 #[derive(Clone, Copy, Debug, Default)]
 struct Needs {
     memories: u32,
-    /// Bytes of the largest.
+    /// Bytes of the largest memory.
     memory: u64,
     tables: u32,
-    /// Elements of the largest.
+    /// Elements of the largest table.
     table: u64,
 }
 
@@ -60,13 +60,16 @@ impl Needs {
         let needs = component.resources_required()?;
         Some(Needs {
             memories: needs.num_memories,
-            memory: needs.max_initial_memory_size.unwrap_or(0).saturating_mul(PAGE),
+            memory: needs
+                .max_initial_memory_size
+                .unwrap_or(0)
+                .saturating_mul(PAGE_BYTES),
             tables: needs.num_tables,
             table: needs.max_initial_table_size.unwrap_or(0),
         })
     }
 
-    /// The rule, without an engine.
+    /// Compares the needs with the limits of bytes of memory and elements of a table.
     fn fit(self, memory: u64, table: u64) -> Result<(), ExceedsPool> {
         if self.memories > MAX_MEMORIES {
             return Err(ExceedsPool::Memories { found: self.memories });
@@ -91,35 +94,39 @@ impl Needs {
 }
 
 impl Compiled {
-    /// Checks that its instances can start within these limits.
+    /// Checks that instances of the component can start within these limits.
     pub(crate) fn fits(&self, limits: &Limits) -> Result<(), ExceedsPool> {
         let needs = Needs::of(&self.0).ok_or(ExceedsPool::Unknown)?;
         needs.fit(limits.memory, limits.table)
     }
 }
 
-/// Which limit of the pool the code exceeds (`said`: the engine's error). None: it does not load
-/// without a pool either.
-pub(super) fn too_large(artifact: &CompiledArtifact, load: Load, said: &str) -> Option<ExceedsPool> {
+/// Returns the limit of the pool that the code exceeds. `message` is the engine's error. None if the
+/// code does not load without a pool either.
+pub(super) fn too_large(
+    artifact: &CompiledArtifact,
+    load: LoadComponent,
+    message: &str,
+) -> Option<ExceedsPool> {
     let mut config = EngineConfig::new();
     let engine = Wasmtime::new(common_config(&mut config)).ok()?;
     let component = load(&engine, artifact).ok()?;
     let Some(needs) = Needs::of(&component) else {
         return Some(ExceedsPool::Unknown);
     };
-    let unfit = needs.fit(MAX_MEMORY, MAX_TABLE).err();
-    Some(unfit.unwrap_or_else(|| ExceedsPool::Pool(said.to_owned())))
+    let exceeded = needs.fit(MAX_MEMORY, MAX_TABLE).err();
+    Some(exceeded.unwrap_or_else(|| ExceedsPool::Pool(message.to_owned())))
 }
 
 /// Loads compiled code.
-pub(super) type Load = fn(&Wasmtime, &CompiledArtifact) -> wasmtime::Result<Component>;
+pub(super) type LoadComponent = fn(&Wasmtime, &CompiledArtifact) -> wasmtime::Result<Component>;
 
 #[cfg(test)]
 mod tests {
     use super::*;
     use crate::runtime::engine::{CompileError, CompiledArtifact, Engine};
 
-    /// A number as modules have it.
+    /// An unsigned number in the encoding of WebAssembly (LEB128).
     fn number(mut value: u32) -> Vec<u8> {
         let mut bytes = Vec::new();
         loop {
@@ -137,12 +144,12 @@ mod tests {
         [&[id][..], &number(content.len() as u32), content].concat()
     }
 
-    /// `count` entries, each `entry`.
+    /// A list with `count` copies of `entry`.
     fn list(count: u32, entry: &[u8]) -> Vec<u8> {
         [number(count), entry.repeat(count as usize)].concat()
     }
 
-    /// A component of so many instances of a core module that has these sections.
+    /// A component with `instances` instances of a core module with these sections.
     fn component(sections: &[Vec<u8>], instances: u32) -> Vec<u8> {
         let module = [b"\0asm\x01\0\0\0".to_vec(), sections.concat()].concat();
         [
@@ -161,7 +168,7 @@ mod tests {
         section(4, &list(count, &[&[0x70, 0][..], &number(elements)].concat()))
     }
 
-    /// Mutable numbers, 16 bytes each in the engine.
+    /// Mutable globals, each of which takes 16 bytes in the engine.
     fn globals(count: u32) -> Vec<u8> {
         section(6, &list(count, &[0x7f, 1, 0x41, 0, 0x0b]))
     }
@@ -169,8 +176,8 @@ mod tests {
     fn verdict(engine: &Engine, component: &[u8], limits: &Limits) -> Result<(), String> {
         let artifact = Engine::precompile(component).unwrap();
         match engine.load(&artifact) {
-            Ok(compiled) => compiled.fits(limits).map_err(|unfit| unfit.to_string()),
-            Err(CompileError::ExceedsPool(unfit)) => Err(unfit.to_string()),
+            Ok(compiled) => compiled.fits(limits).map_err(|exceeded| exceeded.to_string()),
+            Err(CompileError::ExceedsPool(exceeded)) => Err(exceeded.to_string()),
             Err(other) => panic!("{other}"),
         }
     }
@@ -179,7 +186,7 @@ mod tests {
     fn exceeded_limit_is_named() {
         let engine = Engine::new(1).unwrap();
         let limits = Limits {
-            memory: 2 * PAGE,
+            memory: 2 * PAGE_BYTES,
             table: 10,
             ..Limits::default()
         };
@@ -196,7 +203,7 @@ mod tests {
                 1,
                 Some("it starts with 196608 bytes of memory, 131072 are allowed (limits.memory)"),
             ),
-            // More than the pool has for anybody.
+            // More than a slot of the pool has.
             (
                 vec![memories(1, 8193)],
                 1,

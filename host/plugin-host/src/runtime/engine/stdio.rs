@@ -1,5 +1,5 @@
-//! Standard output and error of a guest: complete lines go to the plugin's log, long lines are
-//! truncated.
+//! Standard output and error of a guest: complete lines are written to the plugin's log, long lines in
+//! several parts.
 
 use std::{
     io,
@@ -16,10 +16,10 @@ use wasmtime_wasi::{
 
 use crate::observe::guest_log::{GuestLog, Level};
 
-/// Maximum bytes of one write.
-const CHUNK: usize = 4096;
+/// Maximum bytes of one log line, and of one write of the guest.
+const MAX_LINE_BYTES: usize = 4096;
 
-/// A stream that never blocks and never fails, whatever the log does with the lines.
+/// A stream that never blocks and never fails, even if the log drops lines.
 #[derive(Clone)]
 pub(super) struct LogStream {
     log: Arc<GuestLog>,
@@ -38,7 +38,7 @@ impl LogStream {
 
     fn take(&mut self, bytes: &[u8]) {
         for byte in bytes {
-            if *byte == b'\n' || self.line.len() >= CHUNK {
+            if *byte == b'\n' || self.line.len() >= MAX_LINE_BYTES {
                 self.log.write(self.level, &String::from_utf8_lossy(&self.line));
                 self.line.clear();
             }
@@ -82,7 +82,7 @@ impl OutputStream for LogStream {
     }
 
     fn check_write(&mut self) -> StreamResult<usize> {
-        Ok(CHUNK)
+        Ok(MAX_LINE_BYTES)
     }
 }
 

@@ -5,7 +5,7 @@ use wasmtime::component::types::ComponentItem;
 use super::{Compiled, Engine};
 use crate::worlds::WorldName;
 
-/// Why a component is not of its world.
+/// Why a component does not implement its world.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub(crate) enum WorldMismatch {
     #[error(
@@ -69,8 +69,8 @@ fn extension_point(world: WorldName) -> (&'static str, &'static [&'static str]) 
     }
 }
 
-/// Checks imports and exports by name, and returns the imports. That the functions' types agree is
-/// found out by the trial instance.
+/// Checks imports and exports by name, and returns the imports. The functions' types are checked when
+/// the trial instance is created.
 pub(crate) fn check_types(
     engine: &Engine,
     component: &Compiled,

@@ -14,7 +14,7 @@ use tokio::{sync::mpsc, task::yield_now, time::Instant};
 use tokio_util::sync::CancellationToken;
 use transom_common::trace::TraceContext;
 
-use super::{Envelope, InstanceFactory, busy, enter};
+use super::{InstanceFactory, QueuedCall, busy, run_call};
 use crate::{
     error::CallError,
     runtime::{
@@ -29,7 +29,7 @@ pub(super) struct InstanceTask<W: World> {
     shared: Arc<W::Shared>,
     instance: Option<Instance<W>>,
     draining: Option<Instance<W>>,
-    made: u64,
+    created: u64,
 }
 
 /// The instance that a call belongs to.
@@ -41,26 +41,26 @@ enum Target {
 }
 
 impl<W: World> InstanceTask<W> {
-    /// `instance`: a configured one, for the first call.
+    /// `instance`: a configured instance for the first call. None: the first call creates one.
     pub(super) fn new(factory: InstanceFactory<W>, instance: Option<Instance<W>>) -> InstanceTask<W> {
         InstanceTask {
             factory,
             shared: Arc::default(),
             instance,
             draining: None,
-            made: 0,
+            created: 0,
         }
     }
 
-    pub(super) async fn run(mut self, mut calls: mpsc::Receiver<Envelope<W>>, token: CancellationToken) {
+    pub(super) async fn run(mut self, mut calls: mpsc::Receiver<QueuedCall<W>>, token: CancellationToken) {
         // At shutdown queued calls are dropped, which their callers see as `Stopped`.
         let work = async {
-            while let Some(envelope) = self.next(&mut calls).await {
-                if Instant::now() > envelope.deadline {
-                    W::refuse(envelope.call, busy(&self.factory.context));
+            while let Some(queued_call) = self.next(&mut calls).await {
+                if Instant::now() > queued_call.deadline {
+                    W::refuse(queued_call.call, busy(&self.factory.context));
                 } else {
-                    envelope.queued.served();
-                    self.serve(envelope.call, &envelope.trace).await;
+                    queued_call.wait.record_wait();
+                    self.serve(queued_call.call, &queued_call.trace).await;
                 }
             }
             // The version has been replaced. Its instances are dropped at low priority: unmapping
@@ -71,20 +71,20 @@ impl<W: World> InstanceTask<W> {
         token.run_until_cancelled(work).await;
     }
 
-    /// The next call. While idle it drops its instance if another plugin waits for a slot in the
-    /// pool.
-    async fn next(&mut self, calls: &mut mpsc::Receiver<Envelope<W>>) -> Option<Envelope<W>> {
+    /// Returns the next call. While no call is queued, drops the instance if another plugin waits for a
+    /// slot in the pool.
+    async fn next(&mut self, calls: &mut mpsc::Receiver<QueuedCall<W>>) -> Option<QueuedCall<W>> {
         loop {
             tokio::select! {
                 biased;
-                envelope = calls.recv() => return envelope,
-                () = self.factory.engine.place_wanted(), if self.instance.is_some() => self.make_room().await,
+                queued_call = calls.recv() => return queued_call,
+                () = self.factory.engine.slot_requested(), if self.instance.is_some() => self.release_idle_instance().await,
             }
         }
     }
 
     /// Drops the instance unless attempts live in it.
-    async fn make_room(&mut self) {
+    async fn release_idle_instance(&mut self) {
         if let Some(mut instance) = self.instance.take()
             && W::drop_orphans(&mut instance, &self.shared).await.is_ok()
             && instance.has_open_resources()
@@ -94,18 +94,18 @@ impl<W: World> InstanceTask<W> {
     }
 
     async fn serve(&mut self, call: W::Call, trace: &TraceContext) {
-        match self.place(&call) {
-            Target::Gone => W::lost(call),
+        match self.target(&call) {
+            Target::Gone => W::refuse_lost(call),
             Target::Draining => self.serve_draining(call, trace).await,
-            Target::Active => match self.ready().await {
+            Target::Active => match self.ensure_ready().await {
                 Ok(()) => self.serve_active(call, trace).await,
                 Err(error) => W::refuse(call, error),
             },
         }
     }
 
-    fn place(&self, call: &W::Call) -> Target {
-        let Some(serial) = W::bound_to(call) else {
+    fn target(&self, call: &W::Call) -> Target {
+        let Some(serial) = W::bound_instance(call) else {
             return Target::Active;
         };
         let is = |instance: &Option<Instance<W>>| {
@@ -123,11 +123,11 @@ impl<W: World> InstanceTask<W> {
     }
 
     async fn serve_active(&mut self, call: W::Call, trace: &TraceContext) {
-        // Taken out during the call: a cancelled call drops its instance.
+        // The instance is moved out for the call, so that a cancelled call drops it.
         let Some(instance) = self.instance.take() else {
-            return W::lost(call);
+            return W::refuse_lost(call);
         };
-        let Some(mut instance) = enter(instance, &self.shared, call, trace).await else {
+        let Some(mut instance) = run_call(instance, &self.shared, call, trace).await else {
             return;
         };
         if !instance.should_recycle() {
@@ -139,9 +139,9 @@ impl<W: World> InstanceTask<W> {
 
     async fn serve_draining(&mut self, call: W::Call, trace: &TraceContext) {
         let Some(instance) = self.draining.take() else {
-            return W::lost(call);
+            return W::refuse_lost(call);
         };
-        if let Some(mut instance) = enter(instance, &self.shared, call, trace).await
+        if let Some(mut instance) = run_call(instance, &self.shared, call, trace).await
             && W::drop_orphans(&mut instance, &self.shared).await.is_ok()
             && instance.has_open_resources()
         {
@@ -150,15 +150,15 @@ impl<W: World> InstanceTask<W> {
     }
 
     /// Ensures that there is an active, configured instance without orphaned resources.
-    async fn ready(&mut self) -> Result<(), CallError> {
+    async fn ensure_ready(&mut self) -> Result<(), CallError> {
         if let Some(mut instance) = self.instance.take()
             && W::drop_orphans(&mut instance, &self.shared).await.is_ok()
         {
             self.instance = Some(instance);
             return Ok(());
         }
-        self.made += 1;
-        self.instance = Some(self.factory.make(self.made).await?);
+        self.created += 1;
+        self.instance = Some(self.factory.create(self.created).await?);
         Ok(())
     }
 }

@@ -1,8 +1,8 @@
 //! The instances of one version of a plugin, and the dispatch of calls to them.
 //!
-//! Kept instances: a few, each owned by a task with a bounded queue (see `instance_task`). Or a new
-//! instance for each call, which the caller owns and drops afterwards, so that no state of one call
-//! reaches the next.
+//! A version either keeps a few instances, each owned by a task with a bounded queue (see
+//! `instance_task`), or creates a new instance for each call, which the caller owns and drops
+//! afterwards, so that no state of one call reaches the next.
 
 mod instance_task;
 
@@ -34,21 +34,22 @@ use crate::{
         engine::{Engine, Instance, Reply, World, span},
         executor::GuestExecutor,
         fault::Fault,
-        version_context::{Queued, VersionContext},
+        version_context::{QueueWait, VersionContext},
     },
     worlds::WorldName,
 };
 use instance_task::InstanceTask;
 
-/// Queued calls of one instance; further callers wait to enqueue, in order.
-const QUEUE: usize = 256;
-/// A caller stays with the instance that has its agent set or view unless another has this many
-/// fewer calls.
-const AFFINITY: usize = 8;
+/// Maximum number of queued calls of one instance. Further callers wait, in order, until they can
+/// enqueue.
+const QUEUE_CAPACITY: usize = 256;
+/// A caller stays with the instance that has its agent set or view unless the least loaded instance
+/// has over this many fewer calls.
+const MAX_EXTRA_LOAD: usize = 8;
 /// Digits of the digest in a version label.
-const SHORT_DIGEST: usize = 8;
+const LABEL_DIGEST_DIGITS: usize = 8;
 /// Characters of the component's version in a version label.
-const SHORT_VERSION: usize = 64;
+const LABEL_VERSION_CHARS: usize = 64;
 
 /// The description of an admitted version.
 #[derive(Clone, Debug)]
@@ -56,12 +57,12 @@ pub(crate) struct ComponentInfo {
     pub(crate) world: WorldName,
     pub(crate) version: String,
     pub(crate) summary: String,
-    /// Of the component: `sha256:` and lower-case hexadecimal.
+    /// The component's digest: `sha256:` and lower-case hexadecimal.
     pub(crate) digest: String,
-    /// Of the manifest's text, likewise.
+    /// The digest of the manifest's text, in the same form.
     pub(crate) manifest: String,
     pub(crate) provenance: Provenance,
-    /// Interfaces, without their versions.
+    /// The imported interfaces, without their versions.
     pub(crate) imports: Vec<String>,
     /// Seconds since 1970.
     pub(crate) admitted_at: u64,
@@ -70,9 +71,9 @@ pub(crate) struct ComponentInfo {
 impl ComponentInfo {
     /// The version label of metrics and spans: the component's version and the start of its digest.
     pub(crate) fn label(&self) -> String {
-        let version: String = self.version.chars().take(SHORT_VERSION).collect();
+        let version: String = self.version.chars().take(LABEL_VERSION_CHARS).collect();
         let digest = self.digest.trim_start_matches("sha256:");
-        let digest: String = digest.chars().take(SHORT_DIGEST).collect();
+        let digest: String = digest.chars().take(LABEL_DIGEST_DIGITS).collect();
         format!("{version}+{digest}")
     }
 }
@@ -81,7 +82,7 @@ impl ComponentInfo {
 pub(crate) struct Version<W: World> {
     pub(crate) context: Arc<VersionContext>,
     pub(crate) info: ComponentInfo,
-    /// The secrets of its configuration.
+    /// The secrets of the plugin's configuration.
     pub(crate) masks: Arc<Masks>,
     factory: InstanceFactory<W>,
     strategy: InstanceStrategy<W>,
@@ -95,31 +96,31 @@ enum InstanceStrategy<W: World> {
 }
 
 struct Slot<W: World> {
-    queue: mpsc::Sender<Envelope<W>>,
+    queue: mpsc::Sender<QueuedCall<W>>,
     load: Arc<AtomicUsize>,
 }
 
-struct Envelope<W: World> {
+struct QueuedCall<W: World> {
     call: W::Call,
-    /// After this the caller is gone.
+    /// A call that has not started by then is refused as busy.
     deadline: Instant,
-    queued: Queued,
-    /// The caller's place.
+    wait: QueueWait,
+    /// The caller's trace context.
     trace: TraceContext,
-    _load: Load,
+    _load: LoadGuard,
 }
 
-/// Counts a call while it waits or runs.
-struct Load(Arc<AtomicUsize>);
+/// Counts a call in its slot's load while the call is queued or runs.
+struct LoadGuard(Arc<AtomicUsize>);
 
-impl Load {
-    fn of(load: &Arc<AtomicUsize>) -> Load {
+impl LoadGuard {
+    fn of(load: &Arc<AtomicUsize>) -> LoadGuard {
         load.fetch_add(1, Relaxed);
-        Load(Arc::clone(load))
+        LoadGuard(Arc::clone(load))
     }
 }
 
-impl Drop for Load {
+impl Drop for LoadGuard {
     fn drop(&mut self) {
         self.0.fetch_sub(1, Relaxed);
     }
@@ -153,12 +154,12 @@ impl<W: World> Clone for InstanceFactory<W> {
 
 impl<W: World> InstanceFactory<W> {
     /// Creates a configured instance. `serial` identifies it within its task.
-    async fn make(&self, serial: u64) -> Result<Instance<W>, CallError> {
+    async fn create(&self, serial: u64) -> Result<Instance<W>, CallError> {
         let mut instance = Instance::instantiate(&self.engine, &self.pre, &self.context, serial).await?;
         if let Err(errors) = instance.configure().await? {
             let first = errors.first().map(|it| it.message.clone()).unwrap_or_default();
             let message = format!("it rejects the configuration that it accepted at admission: {first}");
-            return Err(self.context.fault(&Fault::Malformed(message)));
+            return Err(self.context.record_fault(&Fault::Malformed(message)));
         }
         Ok(instance)
     }
@@ -176,14 +177,15 @@ pub(crate) enum InstanceHandle<W: World> {
 pub(crate) struct DedicatedInstance<W: World> {
     instance: Option<Instance<W>>,
     shared: Arc<W::Shared>,
-    /// Held from before the creation until after the drop, so that permits bound the instances.
-    place: Option<OwnedSemaphorePermit>,
-    /// Whether it was created; it is not created twice.
-    made: bool,
+    /// Acquired before the instance is created and released after it is dropped, so that the permits
+    /// bound the number of instances.
+    permit: Option<OwnedSemaphorePermit>,
+    /// Whether the creation of the instance was attempted. It is attempted once, even after a fault.
+    created: bool,
 }
 
-/// Runs one call. None: the instance failed.
-async fn enter<W: World>(
+/// Runs one call. Returns none if the instance failed.
+async fn run_call<W: World>(
     mut instance: Instance<W>,
     shared: &Arc<W::Shared>,
     call: W::Call,
@@ -196,8 +198,8 @@ async fn enter<W: World>(
 }
 
 impl<W: World> Version<W> {
-    /// Starts the tasks of kept instances. `first`: a configured instance of this context, for one
-    /// of them; the others are created at the first call.
+    /// Starts the tasks of kept instances. The first task gets `first`, a configured instance of this
+    /// context; the other tasks create theirs at their first call.
     pub(crate) fn start(
         runtime: &Runtime,
         pre: &W::Pre,
@@ -215,7 +217,7 @@ impl<W: World> Version<W> {
             Instances::PerCall => InstanceStrategy::PerCall(Arc::new(Semaphore::new(MAX_INSTANCES))),
             Instances::Kept(count) => {
                 let slots = (0..count.max(1)).map(|_| {
-                    let (queue, calls) = mpsc::channel(QUEUE);
+                    let (queue, calls) = mpsc::channel(QUEUE_CAPACITY);
                     let task = InstanceTask::new(factory.clone(), first.take());
                     runtime
                         .executor
@@ -238,18 +240,19 @@ impl<W: World> Version<W> {
         }
     }
 
-    /// The same component with the same configuration, limits and grants, on as many instances of
-    /// its own. Its calls count neither in the plugin's metrics nor for its health, and are not
-    /// recorded; what it logs is in the plugin's log.
-    pub(crate) fn aside(&self) -> Version<W> {
+    /// Starts the same component with the same configuration, limits, grants and number of instances
+    /// a second time. Its calls count neither in the plugin's metrics nor for its health, and are not
+    /// recorded; its log lines go to the plugin's log.
+    pub(crate) fn detached(&self) -> Version<W> {
         let (info, masks) = (self.info.clone(), Arc::clone(&self.masks));
-        let context = Arc::new(self.context.aside());
+        let context = Arc::new(self.context.detached());
         Version::start(&self.runtime, &self.factory.pre, &context, info, masks, None)
     }
 
-    /// The same with one instance for each handle, and none that stays.
-    pub(crate) fn aside_per_call(&self) -> Version<W> {
-        let context = Arc::new(self.context.aside());
+    /// Like [`Version::detached`], but keeps no instances: each handle creates its own, one at a time,
+    /// and drops it with the handle.
+    pub(crate) fn detached_per_call(&self) -> Version<W> {
+        let context = Arc::new(self.context.detached());
         Version {
             context: Arc::clone(&context),
             info: self.info.clone(),
@@ -271,7 +274,8 @@ impl<W: World> Version<W> {
         }
     }
 
-    /// `preferred`, unless it has many more calls than another.
+    /// Returns `preferred`, unless it has over [`MAX_EXTRA_LOAD`] more calls than the least loaded
+    /// instance.
     pub(crate) fn near(&self, preferred: usize) -> InstanceHandle<W> {
         let InstanceStrategy::Kept(slots) = &self.strategy else {
             return InstanceHandle::dedicated();
@@ -279,7 +283,7 @@ impl<W: World> Version<W> {
         let preferred = preferred % slots.len();
         let least = least_loaded(slots);
         let load = |index: usize| slots[index].load.load(Relaxed);
-        if load(preferred) <= load(least) + AFFINITY {
+        if load(preferred) <= load(least) + MAX_EXTRA_LOAD {
             InstanceHandle::Slot(preferred)
         } else {
             InstanceHandle::Slot(least)
@@ -304,7 +308,7 @@ impl<W: World> Version<W> {
             _ => Err(CallError::Stopped),
         };
         if is_busy(&answer) {
-            self.context.metrics.called(CallOutcome::Busy);
+            self.context.metrics.count_call(CallOutcome::Busy);
         }
         answer
     }
@@ -317,19 +321,20 @@ impl<W: World> Version<W> {
         let limit = self.context.limits.wall_clock;
         let (reply, answer) = oneshot::channel();
         let deadline = Instant::now() + limit;
-        let envelope = Envelope {
+        let queued_call = QueuedCall {
             call: call(reply),
             deadline,
-            queued: self.context.queued(),
+            wait: self.context.start_wait(),
             trace: TraceContext::current(),
-            _load: Load::of(&slot.load),
+            _load: LoadGuard::of(&slot.load),
         };
-        match timeout_at(deadline, slot.queue.send(envelope)).await {
+        match timeout_at(deadline, slot.queue.send(queued_call)).await {
             Ok(Ok(())) => {}
             Ok(Err(_closed)) => return Err(CallError::Stopped),
             Err(_elapsed) => return Err(busy(&self.context)),
         }
-        // The instance task bounds the call itself; creating an instance first may take longer.
+        // The instance task limits the duration of the call itself. The creation of an instance before
+        // the call may take longer.
         match timeout(limit * 2 + Duration::from_secs(20), answer).await {
             Ok(Ok(answer)) => answer,
             Ok(Err(_dropped)) => Err(CallError::Stopped),
@@ -343,34 +348,34 @@ impl<W: World> Version<W> {
         permits: &Arc<Semaphore>,
         call: impl FnOnce(Reply<T>) -> W::Call,
     ) -> Result<T, CallError> {
-        if dedicated.place.is_none() {
+        if dedicated.permit.is_none() {
             let permit = timeout(
                 self.context.limits.wall_clock,
                 Arc::clone(permits).acquire_owned(),
             )
             .await;
             let permit = permit.map_err(|_elapsed| busy(&self.context))?;
-            dedicated.place = Some(permit.map_err(|_closed| CallError::Stopped)?);
+            dedicated.permit = Some(permit.map_err(|_closed| CallError::Stopped)?);
         }
         let (reply, answer) = oneshot::channel();
-        let (call, factory, queued) = (call(reply), self.factory.clone(), self.context.queued());
+        let (call, factory, wait) = (call(reply), self.factory.clone(), self.context.start_wait());
         let trace = TraceContext::current();
-        // In a task, so that a long call leaves the caller's thread. Dropping the task drops the
-        // instance.
-        let mut dedicated_now = std::mem::replace(dedicated, DedicatedInstance::new());
-        let (give_back, returned) = oneshot::channel();
+        // The call runs in a task, so that a long call does not occupy the caller's thread. Dropping the
+        // task drops the instance.
+        let mut taken_instance = std::mem::replace(dedicated, DedicatedInstance::new());
+        let (return_sender, returned) = oneshot::channel();
         let token = self.runtime.token.clone();
         self.runtime.executor.spawn(&self.runtime.tracker, async move {
-            let asked = async {
-                dedicated_now.ask(&factory, queued, call, &trace).await;
-                // The caller may be gone.
-                drop(give_back.send(dedicated_now));
+            let call_on_instance = async {
+                taken_instance.ask(&factory, wait, call, &trace).await;
+                // The caller may have been cancelled.
+                drop(return_sender.send(taken_instance));
             };
-            token.run_until_cancelled(asked).await;
+            token.run_until_cancelled(call_on_instance).await;
         });
         let answer = answer.await.unwrap_or(Err(CallError::Stopped));
-        if let Ok(dedicated_again) = returned.await {
-            *dedicated = dedicated_again;
+        if let Ok(returned_instance) = returned.await {
+            *dedicated = returned_instance;
         }
         answer
     }
@@ -381,29 +386,29 @@ impl<W: World> DedicatedInstance<W> {
         DedicatedInstance {
             instance: None,
             shared: Arc::default(),
-            place: None,
-            made: false,
+            permit: None,
+            created: false,
         }
     }
 
     async fn ask(
         &mut self,
         factory: &InstanceFactory<W>,
-        queued: Queued,
+        wait: QueueWait,
         call: W::Call,
         trace: &TraceContext,
     ) {
-        if !self.made {
-            self.made = true;
-            match factory.make(1).await {
+        if !self.created {
+            self.created = true;
+            match factory.create(1).await {
                 Ok(instance) => self.instance = Some(instance),
                 Err(error) => return W::refuse(call, error),
             }
         }
-        queued.served();
+        wait.record_wait();
         match self.instance.take() {
-            Some(instance) => self.instance = enter(instance, &self.shared, call, trace).await,
-            None => W::lost(call),
+            Some(instance) => self.instance = run_call(instance, &self.shared, call, trace).await,
+            None => W::refuse_lost(call),
         }
     }
 }

@@ -31,38 +31,43 @@ use crate::{
 };
 
 /// Maximum number of characters shown of each answer.
-const SHOWN: usize = 200;
+const MAX_CHARS: usize = 200;
 
-fn shown(what: &impl Debug) -> String {
+fn debug_line(what: &impl Debug) -> String {
     let line = one_line(&format!("{what:?}"));
-    match line.char_indices().nth(SHOWN) {
+    match line.char_indices().nth(MAX_CHARS) {
         Some((end, _)) => format!("{}…", &line[..end]),
         None => line,
     }
 }
 
-fn compared<T: PartialEq + Debug>(question: impl FnOnce() -> String, first: &T, repeated: &T) -> Comparison {
+fn compare_values<T: PartialEq + Debug>(
+    question: impl FnOnce() -> String,
+    first: &T,
+    repeated: &T,
+) -> Comparison {
     if first == repeated {
         Comparison::Same
     } else {
         Comparison::Different(Difference {
             question: question(),
-            serving: shown(first),
-            candidate: shown(repeated),
+            serving: debug_line(first),
+            candidate: debug_line(repeated),
         })
     }
 }
 
 /// Compares two lists and shows the first element that differs.
-fn compared_lists<T: PartialEq + Debug>(
+fn compare_lists<T: PartialEq + Debug>(
     question: impl Fn(usize) -> String,
     first: &[T],
     repeated: &[T],
 ) -> Comparison {
-    let parted = (0..first.len().max(repeated.len())).find(|at| first.get(*at) != repeated.get(*at));
-    match parted {
+    let first_difference =
+        (0..first.len().max(repeated.len())).find(|at| first.get(*at) != repeated.get(*at));
+    match first_difference {
         None => Comparison::Same,
-        Some(at) => compared(|| question(at), &first.get(at), &repeated.get(at)),
+        Some(at) => compare_values(|| question(at), &first.get(at), &repeated.get(at)),
     }
 }
 
@@ -72,16 +77,20 @@ impl Comparable for Matcher {
     async fn compare(version: &Version<Self>, sample: MatcherSample) -> Result<Comparison, CallError> {
         match sample {
             MatcherSample::Validate(Validate(constraints), first) => {
-                let question = format!("validate {}", shown(&constraints));
+                let question = format!("validate {}", debug_line(&constraints));
                 let repeated = repeat(version, Validate(constraints)).await?;
                 // Compares which constraints have errors, not the messages.
-                let wrong = |errors: &[ConstraintError]| {
-                    let mut wrong: Vec<u32> = errors.iter().map(|it| it.constraint).collect();
-                    wrong.sort_unstable();
-                    wrong.dedup();
-                    wrong
+                let invalid_constraints = |errors: &[ConstraintError]| {
+                    let mut invalid_constraints: Vec<u32> = errors.iter().map(|it| it.constraint).collect();
+                    invalid_constraints.sort_unstable();
+                    invalid_constraints.dedup();
+                    invalid_constraints
                 };
-                Ok(compared(|| question, &wrong(&first), &wrong(&repeated)))
+                Ok(compare_values(
+                    || question,
+                    &invalid_constraints(&first),
+                    &invalid_constraints(&repeated),
+                ))
             }
             MatcherSample::Evaluate {
                 call: Evaluate(question),
@@ -93,8 +102,8 @@ impl Comparable for Matcher {
                     return Ok(Comparison::Stale);
                 }
                 let agent = |at: usize| question.candidates.get(at).map(|it| it.agent);
-                Ok(compared_lists(
-                    |at| format!("evaluate {} on agent {:?}", shown(&question.task), agent(at)),
+                Ok(compare_lists(
+                    |at| format!("evaluate {} on agent {:?}", debug_line(&question.task), agent(at)),
                     &first,
                     &repeated,
                 ))
@@ -109,8 +118,8 @@ impl Comparable for Matcher {
                 if agent_set.revision() != revision {
                     return Ok(Comparison::Stale);
                 }
-                Ok(compared(
-                    || format!("place {count} of {}", shown(&task)),
+                Ok(compare_values(
+                    || format!("place {count} of {}", debug_line(&task)),
                     &first,
                     &repeated,
                 ))
@@ -125,8 +134,8 @@ impl Comparable for Matcher {
                 if agent_set.revision() != revision {
                     return Ok(Comparison::Stale);
                 }
-                Ok(compared(
-                    || format!("select {count} to kill of {}", shown(&task)),
+                Ok(compare_values(
+                    || format!("select {count} to kill of {}", debug_line(&task)),
                     &first,
                     &repeated,
                 ))
@@ -141,7 +150,7 @@ impl Comparable for Filter {
     async fn compare(version: &Version<Self>, sample: FilterSample) -> Result<Comparison, CallError> {
         let (query, events, first, repeated) = match sample {
             FilterSample::Open(open, first) => {
-                let query = shown(&open.0.query);
+                let query = debug_line(&open.0.query);
                 let repeated = repeat(version, open).await?;
                 (
                     query,
@@ -151,45 +160,46 @@ impl Comparable for Filter {
                 )
             }
             FilterSample::Decide(decide, first) => {
-                let (query, events) = (shown(&decide.view.query), Arc::clone(&decide.events));
+                let (query, events) = (debug_line(&decide.view.query), Arc::clone(&decide.events));
                 let repeated = repeat(version, decide).await?;
                 (query, Some(events), first, repeated)
             }
         };
         Ok(match (first, repeated) {
             (Ok(first), Ok(repeated)) => {
-                let read = |decisions: Vec<Decision>| decisions.into_iter().map(meant).collect::<Vec<_>>();
+                let parse =
+                    |decisions: Vec<Decision>| decisions.into_iter().map(parse_decision).collect::<Vec<_>>();
                 let kind = |at: usize| {
                     let event = events.as_ref().and_then(|events| events.get(at));
                     event.map(|it| it.kind.clone()).unwrap_or_default()
                 };
-                compared_lists(
+                compare_lists(
                     |at| format!("{} to {query}", one_line(&kind(at))),
-                    &read(first),
-                    &read(repeated),
+                    &parse(first),
+                    &parse(repeated),
                 )
             }
             // Both versions reject the query. The wording may differ.
             (Err(_), Err(_)) => Comparison::Same,
-            (first, repeated) => compared(|| query, &first.err(), &repeated.err()),
+            (first, repeated) => compare_values(|| query, &first.err(), &repeated.err()),
         })
     }
 }
 
 #[derive(Debug, PartialEq)]
-enum Meant {
+enum ParsedDecision {
     Pass,
     Drop,
     Replace(Value),
 }
 
 /// Parses replacements, so that documents are compared and not their texts.
-fn meant(decision: Decision) -> Meant {
+fn parse_decision(decision: Decision) -> ParsedDecision {
     match decision {
-        Decision::Pass => Meant::Pass,
-        Decision::Drop => Meant::Drop,
+        Decision::Pass => ParsedDecision::Pass,
+        Decision::Drop => ParsedDecision::Drop,
         // The engine lets only JSON objects through.
-        Decision::Replace(json) => Meant::Replace(serde_json::from_str(&json).unwrap_or_default()),
+        Decision::Replace(json) => ParsedDecision::Replace(serde_json::from_str(&json).unwrap_or_default()),
     }
 }
 
@@ -202,7 +212,7 @@ impl Comparable for Bootstrap {
         let repeated = repeat(version, prepare).await?;
         Ok(match (&first, &repeated) {
             (Err(a), Err(b)) if a.retry == b.retry => Comparison::Same,
-            _ => compared(|| question, &first, &repeated),
+            _ => compare_values(|| question, &first, &repeated),
         })
     }
 }
@@ -212,26 +222,27 @@ impl Comparable for Probe {
 
     async fn compare(version: &Version<Self>, sample: ProbeSample) -> Result<Comparison, CallError> {
         let ProbeSample { request, steps, end } = sample;
-        let question = |number: usize| format!("step {number} of a look at {}", one_line(&request.run_spec));
+        let question =
+            |number: usize| format!("step {number} of an attempt on {}", one_line(&request.run_spec));
         let mut handle = version.least_loaded();
-        let asked = Arc::clone(&request);
+        let attempt_request = Arc::clone(&request);
         let begin = |reply| ProbeCall::Begin {
-            request: asked,
-            until: None,
+            request: attempt_request,
+            deadline: None,
             reply,
         };
         let (attempt, mut step) = version.ask(&mut handle, begin).await?;
         let count = steps.len();
         for (number, (first, answer)) in steps.into_iter().enumerate() {
             if step != first {
-                return Ok(compared(|| question(number + 1), &first, &step));
+                return Ok(compare_values(|| question(number + 1), &first, &step));
             }
             let key = attempt.key;
             step = match version
                 .ask(&mut handle, |reply| ProbeCall::Next {
                     key,
                     answer,
-                    until: None,
+                    deadline: None,
                     reply,
                 })
                 .await?
@@ -243,7 +254,7 @@ impl Comparable for Probe {
         Ok(match (&end, &step) {
             // The wording of a failure may differ.
             (Step::Failed(a), Step::Failed(b)) if a.reason == b.reason => Comparison::Same,
-            _ => compared(|| question(count + 1), &end, &step),
+            _ => compare_values(|| question(count + 1), &end, &step),
         })
     }
 }

@@ -49,18 +49,18 @@ impl GivenAgent {
         &agent.id
     }
 
-    pub(crate) fn of(it: &Agent) -> GivenAgent {
-        let attributes = it
+    pub(crate) fn of(agent: &Agent) -> GivenAgent {
+        let attributes = agent
             .attributes
             .iter()
             .map(|it| (it.name.clone(), GivenValue::of(&it.value)));
         GivenAgent {
-            id: Some(it.id.clone()),
-            hostname: it.hostname.clone(),
-            region: it.region.clone(),
-            zone: it.zone.clone(),
+            id: Some(agent.id.clone()),
+            hostname: agent.hostname.clone(),
+            region: agent.region.clone(),
+            zone: agent.zone.clone(),
             attributes: Pairs::of(attributes.collect()),
-            extensions: it.extensions.clone(),
+            extensions: agent.extensions.clone(),
         }
     }
 

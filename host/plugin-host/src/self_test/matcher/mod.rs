@@ -34,7 +34,7 @@ use std::{collections::BTreeMap, num::NonZeroU32, sync::Arc};
 
 use serde::{Deserialize, Serialize};
 
-use super::{Answer, PreparedCase, Testable, answer, ask};
+use super::{CaseAnswer, PreparedCase, Testable, ask, case_answer};
 use crate::{
     runtime::engine::{
         Instance,
@@ -130,9 +130,9 @@ impl GivenVerdict {
 pub(crate) struct PreparedQuestion {
     question: Question,
     agents: Arc<CaseAgents>,
-    asked: CaseCall,
+    call: CaseCall,
     /// Whether the expected answer has verdicts or indices and not only names.
-    exact: bool,
+    is_exact: bool,
 }
 
 /// The call of a case.
@@ -145,7 +145,7 @@ enum CaseCall {
 }
 
 /// A component's answer.
-pub(crate) enum Found {
+pub(crate) enum MatcherOutput {
     Verdicts(Vec<Verdict>),
     Placed(Vec<u32>),
     Kills(Vec<u32>),
@@ -153,7 +153,7 @@ pub(crate) enum Found {
 }
 
 impl Case {
-    fn asked(&self) -> Result<CaseCall, String> {
+    fn call(&self) -> Result<CaseCall, String> {
         match (self.kill, self.place, self.validate) {
             (None, None, false) => Ok(CaseCall::Evaluate),
             (Some(count), None, false) => Ok(CaseCall::Kill(count.get())),
@@ -167,8 +167,8 @@ impl Case {
 impl CaseAgents {
     fn candidates(&self, given: Option<Vec<GivenCandidate>>) -> Result<Vec<Candidate>, String> {
         let Some(given) = given else {
-            let everywhere = (1..=self.names.len() as u32).map(|agent| Candidate { agent, capacity: 1 });
-            return Ok(everywhere.collect());
+            let all_agents = (1..=self.names.len() as u32).map(|agent| Candidate { agent, capacity: 1 });
+            return Ok(all_agents.collect());
         };
         let candidate = |it| {
             let (name, capacity) = match it {
@@ -185,47 +185,47 @@ impl CaseAgents {
     fn expected(
         &self,
         expected: Option<Expected>,
-        asked: CaseCall,
-    ) -> Result<(Option<Answer>, bool), String> {
+        call: CaseCall,
+    ) -> Result<(Option<CaseAnswer>, bool), String> {
         let Some(expected) = expected else {
             return Ok((None, false));
         };
-        let exact = !matches!(expected, Expected::Names(_));
+        let is_exact = !matches!(expected, Expected::Names(_));
         let answer = match expected {
             Expected::Names(mut names) => {
                 self.handles(&names)?;
-                if !matches!(asked, CaseCall::Place(_)) {
+                if !matches!(call, CaseCall::Place(_)) {
                     names.sort();
                 }
-                answer("expect", names)
+                case_answer("expect", names)
             }
             Expected::Verdicts(verdicts) => {
                 verdicts.keys().try_for_each(|name| self.handle(name).map(drop))?;
-                answer("expect", verdicts)
+                case_answer("expect", verdicts)
             }
-            Expected::Indices(indices) => answer("expect", indices),
+            Expected::Indices(indices) => case_answer("expect", indices),
         };
-        Ok((Some(answer), exact))
+        Ok((Some(answer), is_exact))
     }
 }
 
 impl Testable for Matcher {
     type Case = Case;
     type Question = PreparedQuestion;
-    type Found = Found;
+    type Output = MatcherOutput;
 
     fn prepare_case(case: Case, shared: Option<&Arc<CaseAgents>>) -> Result<PreparedCase<Self>, String> {
-        let asked = case.asked()?;
+        let call = case.call()?;
         let agents = match (case.agents, shared) {
             (Some(agents), _) => Arc::new(CaseAgents::of(agents)),
             (None, Some(shared)) => Arc::clone(shared),
-            (None, None) if asked == CaseCall::Validate => Arc::new(CaseAgents::of(Vec::new())),
+            (None, None) if call == CaseCall::Validate => Arc::new(CaseAgents::of(Vec::new())),
             (None, None) => return Err("`agents` is missing".to_owned()),
         };
         let placed = agents.handles(&case.placed)?;
         let ending = agents.handles(&case.ending)?;
-        let (expected, exact) = agents.expected(case.expect, asked)?;
-        let instances = match asked {
+        let (expected, is_exact) = agents.expected(case.expect, call)?;
+        let instances = match call {
             CaseCall::Kill(kill) if kill as usize > placed.len() => {
                 return Err(format!(
                     "`kill` is at most the number of placed instances, {}",
@@ -258,8 +258,8 @@ impl Testable for Matcher {
             question: PreparedQuestion {
                 question,
                 agents,
-                asked,
-                exact,
+                call,
+                is_exact,
             },
             expected,
         })
@@ -268,13 +268,13 @@ impl Testable for Matcher {
     async fn execute(
         instance: &mut Instance<Self>,
         shared: &Arc<()>,
-        asked: &PreparedQuestion,
-    ) -> Result<Found, String> {
-        let question = asked.question.clone();
-        match asked.asked {
+        prepared: &PreparedQuestion,
+    ) -> Result<MatcherOutput, String> {
+        let question = prepared.question.clone();
+        match prepared.call {
             CaseCall::Evaluate => {
                 let verdicts = ask(instance, shared, |reply| Call::Evaluate { question, reply }).await;
-                verdicts.map(Found::Verdicts)
+                verdicts.map(MatcherOutput::Verdicts)
             }
             CaseCall::Place(count) => {
                 let placed = ask(instance, shared, |reply| Call::Place {
@@ -282,7 +282,7 @@ impl Testable for Matcher {
                     count,
                     reply,
                 });
-                placed.await.map(Found::Placed)
+                placed.await.map(MatcherOutput::Placed)
             }
             CaseCall::Kill(count) => {
                 let kills = ask(instance, shared, |reply| Call::SelectKills {
@@ -290,40 +290,40 @@ impl Testable for Matcher {
                     count,
                     reply,
                 });
-                kills.await.map(Found::Kills)
+                kills.await.map(MatcherOutput::Kills)
             }
             CaseCall::Validate => {
                 let constraints = question.task.constraints;
                 let errors = ask(instance, shared, |reply| Call::Validate { constraints, reply }).await;
-                errors.map(Found::Errors)
+                errors.map(MatcherOutput::Errors)
             }
         }
     }
 
-    fn to_answer(asked: &PreparedQuestion, found: Found) -> Answer {
+    fn to_answer(prepared: &PreparedQuestion, found: MatcherOutput) -> CaseAnswer {
         let name = |handle: u32| {
             let at = (handle as usize).checked_sub(1)?;
-            asked.agents.names.get(at).cloned()
+            prepared.agents.names.get(at).cloned()
         };
         let mut agents: Vec<String> = match found {
-            Found::Errors(errors) => return answer("expect", invalid(&errors)),
-            Found::Placed(handles) => {
+            MatcherOutput::Errors(errors) => return case_answer("expect", invalid(&errors)),
+            MatcherOutput::Placed(handles) => {
                 let placed: Vec<String> = handles.into_iter().filter_map(name).collect();
-                return answer("expect", placed);
+                return case_answer("expect", placed);
             }
-            Found::Kills(kills) if asked.exact => return answer("expect", kills),
-            Found::Kills(kills) => {
-                let placed = |index: u32| asked.question.task.placed.get(index as usize).copied();
+            MatcherOutput::Kills(kills) if prepared.is_exact => return case_answer("expect", kills),
+            MatcherOutput::Kills(kills) => {
+                let placed = |index: u32| prepared.question.task.placed.get(index as usize).copied();
                 kills.into_iter().filter_map(placed).filter_map(name).collect()
             }
-            Found::Verdicts(verdicts) => {
-                let verdicts = asked.question.candidates.iter().zip(verdicts);
+            MatcherOutput::Verdicts(verdicts) => {
+                let verdicts = prepared.question.candidates.iter().zip(verdicts);
                 let verdicts = verdicts.filter_map(|(it, verdict)| Some((name(it.agent)?, verdict)));
-                if asked.exact {
+                if prepared.is_exact {
                     let verdicts: BTreeMap<String, GivenVerdict> = verdicts
                         .map(|(name, verdict)| (name, GivenVerdict::of(verdict)))
                         .collect();
-                    return answer("expect", verdicts);
+                    return case_answer("expect", verdicts);
                 }
                 verdicts
                     .filter_map(|(name, verdict)| (verdict == Verdict::Fits).then_some(name))
@@ -331,7 +331,7 @@ impl Testable for Matcher {
             }
         };
         agents.sort();
-        answer("expect", agents)
+        case_answer("expect", agents)
     }
 }
 
@@ -344,8 +344,8 @@ fn invalid(errors: &[ConstraintError]) -> Vec<u32> {
     indices
 }
 
-fn constraint(it: GivenConstraint) -> Result<Constraint, String> {
-    match it {
+fn constraint(given: GivenConstraint) -> Result<Constraint, String> {
+    match given {
         GivenConstraint::Expression(text) => Ok(Constraint::Expression(text)),
         GivenConstraint::Field(parts) => match <[String; 3]>::try_from(parts) {
             Ok([field, operator, operand]) => Ok(Constraint::Field {
@@ -378,17 +378,21 @@ mod tests {
 
     #[test]
     fn task_has_the_given_instances_or_one_more_than_placed() {
-        let asked = |more: &str| {
+        let instances_of = |more: &str| {
             let prepared = prepared(&format!(
                 "agents = [{{ hostname = \"a\" }}]\nplaced = [\"a\"]\n{more}"
             ))?;
             Ok::<_, String>(prepared.question.question.task.instances)
         };
-        assert_eq!(asked(""), Ok(2));
-        assert_eq!(asked("instances = 5"), Ok(5));
-        assert!(asked("instances = 0").unwrap_err().contains("nonzero"));
-        assert_eq!(asked("kill = 1"), Ok(0));
-        assert!(asked("kill = 2").unwrap_err().contains("placed instances, 1"));
+        assert_eq!(instances_of(""), Ok(2));
+        assert_eq!(instances_of("instances = 5"), Ok(5));
+        assert!(instances_of("instances = 0").unwrap_err().contains("nonzero"));
+        assert_eq!(instances_of("kill = 1"), Ok(0));
+        assert!(
+            instances_of("kill = 2")
+                .unwrap_err()
+                .contains("placed instances, 1")
+        );
     }
 
     #[test]
@@ -408,7 +412,7 @@ mod tests {
                 capacity: 3
             }
         );
-        let verdicts = Found::Verdicts(vec![Verdict::Refused(0), Verdict::Fits]);
+        let verdicts = MatcherOutput::Verdicts(vec![Verdict::Refused(0), Verdict::Fits]);
         assert_eq!(Some(Matcher::to_answer(&case.question, verdicts)), case.expected);
         for (more, expected) in [
             ("placed = [\"a\"]", "the id or hostname \"a\""),

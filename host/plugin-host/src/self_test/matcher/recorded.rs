@@ -88,9 +88,9 @@ impl Names<'_> {
         candidates.collect()
     }
 
-    fn case(&self, task: &Task, asked: CaseCall) -> Case {
+    fn case(&self, task: &Task, call: CaseCall) -> Case {
         let placed = task.placed.len() as u32;
-        let default = match asked {
+        let default = match call {
             CaseCall::Kill(count) => placed.saturating_sub(count),
             _ => placed + 1,
         };
@@ -111,8 +111,8 @@ impl Names<'_> {
     }
 }
 
-fn given_constraint(it: &Constraint) -> GivenConstraint {
-    match it {
+fn given_constraint(constraint: &Constraint) -> GivenConstraint {
+    match constraint {
         Constraint::Expression(text) => GivenConstraint::Expression(text.clone()),
         Constraint::Field {
             field,

@@ -15,7 +15,7 @@
 //! `timeout-millis`, and `steps`: the steps that the component has to request, one for each answer,
 //! in the form of recorded calls. Bytes that are not UTF-8 are `{ hex = "…" }`.
 
-mod given;
+mod given_answer;
 pub(super) mod recorded;
 mod steps;
 
@@ -24,19 +24,19 @@ use std::{sync::Arc, time::Duration};
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
 
-use super::{Answer as Keys, CaseAgents, PreparedCase, Testable, answer as keys, ask};
+use super::{CaseAgents, CaseAnswer, PreparedCase, Testable, ask, case_answer};
 use crate::{
-    network::own_header,
+    network::first_host_header,
     runtime::engine::{
         Instance,
-        worlds::probe::{Call, Next, Probe, Released},
+        worlds::probe::{Call, Next, Probe, ReleasedAttempts},
     },
     worlds::{
         probe::{Endpoint, Outcome, Port, Reason, Request},
         step::{Answer, Step},
     },
 };
-use given::{Given, GivenError};
+use given_answer::{GivenAnswer, GivenError};
 use steps::GivenStep;
 
 /// One recorded attempt.
@@ -70,7 +70,7 @@ pub(crate) struct Case {
     #[serde(skip_serializing_if = "Option::is_none")]
     steps: Option<Vec<GivenStep>>,
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
-    answers: Vec<Given>,
+    answers: Vec<GivenAnswer>,
     #[serde(skip_serializing_if = "Option::is_none")]
     expect: Option<Expected>,
 }
@@ -99,16 +99,16 @@ pub(crate) enum Expected {
 }
 
 /// An attempt, and the answers to its steps.
-pub(crate) struct Recorded {
+pub(crate) struct AttemptQuestion {
     request: Arc<Request>,
     steps: Option<Vec<GivenStep>>,
-    answers: Vec<Given>,
+    answers: Vec<GivenAnswer>,
 }
 
 impl Testable for Probe {
     type Case = Case;
-    type Question = Recorded;
-    type Found = Expected;
+    type Question = AttemptQuestion;
+    type Output = Expected;
 
     fn prepare_case(case: Case, _: Option<&Arc<CaseAgents>>) -> Result<PreparedCase<Self>, String> {
         let request = Arc::new(request(&case)?);
@@ -118,64 +118,64 @@ impl Testable for Probe {
                 "`steps` has {steps} members; expected one for each of the {answers} answers"
             ));
         }
-        let question = Recorded {
+        let question = AttemptQuestion {
             request,
             steps: case.steps,
             answers: case.answers,
         };
         Ok(PreparedCase {
             question,
-            expected: case.expect.map(|it| keys("expect", it)),
+            expected: case.expect.map(|it| case_answer("expect", it)),
         })
     }
 
     async fn execute(
         instance: &mut Instance<Self>,
-        shared: &Arc<Released>,
-        recorded: &Recorded,
+        shared: &Arc<ReleasedAttempts>,
+        question: &AttemptQuestion,
     ) -> Result<Expected, String> {
-        let step = last_step(instance, shared, recorded).await?;
-        end(&step).ok_or_else(|| format!("after the last answer it requests {}", name(&step)))
+        let step = last_step(instance, shared, question).await?;
+        result_of(&step).ok_or_else(|| format!("after the last answer it requests {}", step_name(&step)))
     }
 
-    fn to_answer(_recorded: &Recorded, found: Expected) -> Keys {
-        keys("expect", found)
+    fn to_answer(_recorded: &AttemptQuestion, found: Expected) -> CaseAnswer {
+        case_answer("expect", found)
     }
 }
 
 /// Executes an attempt up to the step after the last answer.
 async fn last_step(
     instance: &mut Instance<Probe>,
-    shared: &Arc<Released>,
-    recorded: &Recorded,
+    shared: &Arc<ReleasedAttempts>,
+    question: &AttemptQuestion,
 ) -> Result<Step, String> {
-    let request = Arc::clone(&recorded.request);
-    let (lease, mut step) = ask(instance, shared, |reply| Call::Begin {
+    let request = Arc::clone(&question.request);
+    let (handle, mut step) = ask(instance, shared, |reply| Call::Begin {
         request,
-        until: None,
+        deadline: None,
         reply,
     })
     .await?;
-    for (at, given) in recorded.answers.iter().enumerate() {
-        if let Some(found) = end(&step) {
-            let found = super::text(&keys("expect", found));
-            return Err(format!("it ended with {found} before it used all answers"));
+    for (at, given) in question.answers.iter().enumerate() {
+        if let Some(found) = result_of(&step) {
+            let found = super::format_answer(&case_answer("expect", found));
+            return Err(format!("the attempt ended with {found} and left answers unused"));
         }
-        let wanted = recorded.steps.as_ref().and_then(|steps| steps.get(at));
-        if let Some(wanted) = wanted {
-            steps::check(&step, wanted).map_err(|error| format!("step {}: {error}", at + 1))?;
+        let expected = question.steps.as_ref().and_then(|steps| steps.get(at));
+        if let Some(expected) = expected {
+            steps::check(&step, expected).map_err(|error| format!("step {}: {error}", at + 1))?;
         }
         let answer = answer(&step, given.clone())?;
-        let key = lease.key;
+        let key = handle.key;
         let next = |reply| Call::Next {
             key,
             answer,
-            until: None,
+            deadline: None,
             reply,
         };
         step = match ask(instance, shared, next).await? {
             Next::Step(step) => step,
-            Next::Lost => return Err("it lost its attempt".to_owned()),
+            Next::Lost => return Err("the attempt was interrupted".to_owned()),
         };
     }
     Ok(step)
@@ -183,28 +183,28 @@ async fn last_step(
 
 /// What an attempt requests next.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Awaited {
+pub struct RequestedStep {
     /// The key of the answers to this step: `http`, `connected`, `sent`, `received` or `ran`.
     pub key: &'static str,
     /// Maximum number of bytes that the step requests, of a body or of the connection.
-    pub most: u32,
+    pub max_bytes: u32,
 }
 
 /// Returns what the component requests after the last answer. `None` if the attempt is over.
-pub(crate) async fn awaited(
+pub(crate) async fn requested_step(
     instance: &mut Instance<Probe>,
-    shared: &Arc<Released>,
-    recorded: &Recorded,
-) -> Result<Option<Awaited>, String> {
-    let (key, most) = match last_step(instance, shared, recorded).await? {
+    shared: &Arc<ReleasedAttempts>,
+    question: &AttemptQuestion,
+) -> Result<Option<RequestedStep>, String> {
+    let (key, max_bytes) = match last_step(instance, shared, question).await? {
         Step::Http(request) => ("http", request.max_body),
         Step::Connect(..) => ("connected", 0),
         Step::Send(_) => ("sent", 0),
-        Step::Receive(most) => ("received", most),
+        Step::Receive(max_bytes) => ("received", max_bytes),
         Step::Run(_) => ("ran", 0),
         Step::Done(_) | Step::Failed(_) => return Ok(None),
     };
-    Ok(Some(Awaited { key, most }))
+    Ok(Some(RequestedStep { key, max_bytes }))
 }
 
 fn request(case: &Case) -> Result<Request, String> {
@@ -240,11 +240,11 @@ fn tcp_port(endpoint: Endpoint) -> Port {
     }
 }
 
-fn port(it: &GivenPort) -> Result<Port, String> {
+fn port(given: &GivenPort) -> Result<Port, String> {
     Ok(Port {
-        name: it.name.clone(),
-        protocol: it.protocol.clone(),
-        endpoint: endpoint(&it.endpoint)?,
+        name: given.name.clone(),
+        protocol: given.protocol.clone(),
+        endpoint: endpoint(&given.endpoint)?,
     })
 }
 
@@ -252,7 +252,7 @@ impl Expected {
     fn of(outcome: &Outcome) -> Expected {
         match outcome {
             Outcome::Http(status) => Expected::Http(*status),
-            Outcome::Tcp(fine) => Expected::Tcp(*fine),
+            Outcome::Tcp(is_connected) => Expected::Tcp(*is_connected),
             Outcome::Command(code) => Expected::Command(*code),
             // The engine lets only JSON objects through.
             Outcome::Custom(json) => Expected::Custom(serde_json::from_str(json).unwrap_or_default()),
@@ -262,7 +262,7 @@ impl Expected {
     fn outcome(&self) -> Result<Outcome, String> {
         Ok(match self {
             Expected::Http(status) => Outcome::Http(*status),
-            Expected::Tcp(fine) => Outcome::Tcp(*fine),
+            Expected::Tcp(is_connected) => Outcome::Tcp(*is_connected),
             Expected::Command(code) => Outcome::Command(*code),
             Expected::Custom(document) => Outcome::Custom(document.to_string()),
             Expected::Failed(_) => return Err("`previous` is a failure; expected a result".to_owned()),
@@ -271,16 +271,16 @@ impl Expected {
 }
 
 fn endpoint(text: &str) -> Result<Endpoint, String> {
-    let wrong = || format!("`endpoint` is {text:?}; expected \"host:port\"");
-    let (host, port) = text.rsplit_once(':').ok_or_else(wrong)?;
+    let invalid = || format!("`endpoint` is {text:?}; expected \"host:port\"");
+    let (host, port) = text.rsplit_once(':').ok_or_else(invalid)?;
     Ok(Endpoint {
         host: host.trim_matches(['[', ']']).to_owned(),
-        port: port.parse().map_err(|_| wrong())?,
+        port: port.parse().map_err(|_| invalid())?,
     })
 }
 
 /// The result of an attempt, if this step ends it.
-fn end(step: &Step) -> Option<Expected> {
+fn result_of(step: &Step) -> Option<Expected> {
     match step {
         Step::Done(outcome) => Some(Expected::of(outcome)),
         Step::Failed(why) => Some(Expected::Failed(why.reason)),
@@ -288,7 +288,7 @@ fn end(step: &Step) -> Option<Expected> {
     }
 }
 
-fn name(step: &Step) -> &'static str {
+fn step_name(step: &Step) -> &'static str {
     match step {
         Step::Http(_) => "an HTTP exchange",
         Step::Connect(..) => "a connection",
@@ -300,31 +300,36 @@ fn name(step: &Step) -> &'static str {
 }
 
 /// Converts the answer that the case gives to a step. Fails if it does not answer this step.
-fn answer(step: &Step, given: Given) -> Result<Answer, String> {
+fn answer(step: &Step, given: GivenAnswer) -> Result<Answer, String> {
     if let Step::Http(request) = step
-        && let Some(name) = own_header(request)
-        && !matches!(&given, Given::Error(error) if error.is_protocol())
+        && let Some(name) = first_host_header(request)
+        && !matches!(&given, GivenAnswer::Error(error) if error.is_protocol())
     {
         return Err(format!(
-            "it asks for an HTTP exchange with the header {name}, which is the host's to set: in service the answer to that is the \
-             error `protocol`"
+            "it asks for an HTTP exchange with the header {name}, which only the host may set; in service this step \
+             fails with `protocol`"
         ));
     }
     Ok(match (step, given) {
-        (Step::Http(_), Given::Http(it)) => Answer::Http(Ok(it.into_response())),
-        (Step::Connect(..), Given::Connected(millis)) => Answer::Connected(Ok(Duration::from_millis(millis))),
-        (Step::Send(_), Given::Sent(true)) => Answer::Sent(Ok(())),
-        (Step::Send(_), Given::Sent(false)) => Answer::Sent(Err(GivenError::closed())),
-        (Step::Receive(_), Given::Received(bytes)) => Answer::Received(Ok(bytes.into_bytes())),
-        (Step::Run(_), Given::Ran(it)) => Answer::Ran(Ok(it.into_output())),
-        (Step::Http(_), Given::Error(it)) => Answer::Http(Err(it.into_error())),
-        (Step::Connect(..), Given::Error(it)) => Answer::Connected(Err(it.into_error())),
-        (Step::Send(_), Given::Error(it)) => Answer::Sent(Err(it.into_error())),
-        (Step::Receive(_), Given::Error(it)) => Answer::Received(Err(it.into_error())),
-        (Step::Run(_), Given::Error(it)) => Answer::Ran(Err(it.into_error())),
+        (Step::Http(_), GivenAnswer::Http(it)) => Answer::Http(Ok(it.into_response())),
+        (Step::Connect(..), GivenAnswer::Connected(millis)) => {
+            Answer::Connected(Ok(Duration::from_millis(millis)))
+        }
+        (Step::Send(_), GivenAnswer::Sent(true)) => Answer::Sent(Ok(())),
+        (Step::Send(_), GivenAnswer::Sent(false)) => Answer::Sent(Err(GivenError::closed())),
+        (Step::Receive(_), GivenAnswer::Received(bytes)) => Answer::Received(Ok(bytes.into_bytes())),
+        (Step::Run(_), GivenAnswer::Ran(it)) => Answer::Ran(Ok(it.into_output())),
+        (Step::Http(_), GivenAnswer::Error(it)) => Answer::Http(Err(it.into_error())),
+        (Step::Connect(..), GivenAnswer::Error(it)) => Answer::Connected(Err(it.into_error())),
+        (Step::Send(_), GivenAnswer::Error(it)) => Answer::Sent(Err(it.into_error())),
+        (Step::Receive(_), GivenAnswer::Error(it)) => Answer::Received(Err(it.into_error())),
+        (Step::Run(_), GivenAnswer::Error(it)) => Answer::Ran(Err(it.into_error())),
         (step, given) => {
             let given = given.key();
-            return Err(format!("it requests {}, the test answers `{given}`", name(step)));
+            return Err(format!(
+                "it requests {}, the test answers `{given}`",
+                step_name(step)
+            ));
         }
     })
 }

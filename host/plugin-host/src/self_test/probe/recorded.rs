@@ -2,13 +2,13 @@
 
 use serde_json::Value;
 
-use super::{Case, Expected, Given, GivenPort, GivenStep};
+use super::{Case, Expected, GivenAnswer, GivenPort, GivenStep};
 use crate::worlds::{
     probe::{Outcome, Request},
     step::{Answer, Step},
 };
 
-/// Converts an attempt. `end`: its last step; `None` if one of its calls failed.
+/// Converts an attempt. `result_of`: its last step; `None` if one of its calls failed.
 pub(crate) fn attempt(request: &Request, steps: &[(Step, Answer)], end: Option<&Step>) -> Case {
     let ports = request.ports.iter().map(|it| GivenPort {
         name: it.name.clone(),
@@ -30,8 +30,8 @@ pub(crate) fn attempt(request: &Request, steps: &[(Step, Answer)], end: Option<&
         timeout_millis: Some(u32::try_from(request.timeout.as_millis()).unwrap_or(u32::MAX)),
         extensions: request.extensions.clone(),
         steps: Some(steps.iter().filter_map(|(step, _)| GivenStep::of(step)).collect()),
-        answers: steps.iter().map(|(_, answer)| Given::of(answer)).collect(),
-        expect: end.and_then(super::end),
+        answers: steps.iter().map(|(_, answer)| GivenAnswer::of(answer)).collect(),
+        expect: end.and_then(super::result_of),
     }
 }
 
@@ -43,7 +43,7 @@ pub(crate) fn step_form(step: &Step) -> Value {
 
 /// Converts an answer to the form of a case.
 pub(crate) fn answer_form(answer: &Answer) -> Value {
-    serde_json::to_value(Given::of(answer)).unwrap_or_default()
+    serde_json::to_value(GivenAnswer::of(answer)).unwrap_or_default()
 }
 
 /// Converts a result to the form of a case.

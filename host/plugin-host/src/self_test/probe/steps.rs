@@ -15,7 +15,7 @@ use crate::{
 };
 
 /// Maximum number of bytes of a step in a message.
-const SHOWN: usize = 200;
+const MAX_STEP_BYTES: usize = 200;
 
 #[derive(Clone, Debug, Deserialize, PartialEq, Serialize)]
 #[serde(deny_unknown_fields, rename_all = "kebab-case")]
@@ -66,7 +66,7 @@ impl GivenStep {
                 tls: tls.as_ref().map(GivenTls::of),
             },
             Step::Send(bytes) => GivenStep::Send(Bytes::of(bytes)),
-            Step::Receive(most) => GivenStep::Receive(*most),
+            Step::Receive(max_bytes) => GivenStep::Receive(*max_bytes),
             Step::Run(CommandLine::Shell(line)) => GivenStep::Shell(line.clone()),
             Step::Run(CommandLine::Argv(words)) => GivenStep::Argv(words.clone()),
             Step::Done(_) | Step::Failed(_) => return None,
@@ -75,64 +75,66 @@ impl GivenStep {
 }
 
 impl GivenRequest {
-    fn of(it: &HttpRequest) -> GivenRequest {
+    fn of(request: &HttpRequest) -> GivenRequest {
         GivenRequest {
-            method: it.method.clone(),
-            to: it.endpoint.to_string(),
-            tls: it.tls.as_ref().map(GivenTls::of),
-            path: it.path.clone(),
-            headers: it.headers.clone(),
-            body: Bytes::of(&it.body),
-            max_body: it.max_body,
-            redirects: it.redirects,
+            method: request.method.clone(),
+            to: request.endpoint.to_string(),
+            tls: request.tls.as_ref().map(GivenTls::of),
+            path: request.path.clone(),
+            headers: request.headers.clone(),
+            body: Bytes::of(&request.body),
+            max_body: request.max_body,
+            redirects: request.redirects,
         }
     }
 }
 
 impl GivenTls {
-    fn of(it: &Tls) -> GivenTls {
+    fn of(tls: &Tls) -> GivenTls {
         GivenTls {
-            server_name: it.server_name.clone(),
-            verify: it.verify,
+            server_name: tls.server_name.clone(),
+            verify: tls.verify,
         }
     }
 }
 
 /// Whether this is the recorded step. A mask in the recorded one matches any text.
-pub(super) fn check(step: &Step, wanted: &GivenStep) -> Result<(), String> {
+pub(super) fn check(step: &Step, expected: &GivenStep) -> Result<(), String> {
     let value = |step: &GivenStep| serde_json::to_value(step).unwrap_or_default();
-    let (wanted, asked) = (value(wanted), GivenStep::of(step).as_ref().map(value));
-    if asked
+    let (expected, requested) = (value(expected), GivenStep::of(step).as_ref().map(value));
+    if requested
         .as_ref()
-        .is_some_and(|asked| equal_but_for_masks(&wanted, asked))
+        .is_some_and(|requested| equal_but_for_masks(&expected, requested))
     {
         return Ok(());
     }
-    let (wanted, asked) = differing(wanted, asked.unwrap_or_else(|| "its end".into()));
-    let shown = |it: &Value| clip(&it.to_string(), SHOWN);
+    let (expected, requested) = keep_differences(expected, requested.unwrap_or_else(|| "its end".into()));
+    let clipped = |it: &Value| clip(&it.to_string(), MAX_STEP_BYTES);
     Err(format!(
         "it requests {}, expected {}",
-        shown(&asked),
-        shown(&wanted)
+        clipped(&requested),
+        clipped(&expected)
     ))
 }
 
 /// Reduces two steps of one kind to the members that differ.
-fn differing(mut wanted: Value, mut asked: Value) -> (Value, Value) {
-    if let (Value::Object(wanted), Value::Object(asked)) = (&mut wanted, &mut asked) {
-        for (kind, wanted) in wanted {
-            if let (Value::Object(wanted), Some(Value::Object(asked))) = (wanted, asked.get_mut(kind)) {
-                wanted.retain(|name, value| {
-                    let same = asked
+fn keep_differences(mut expected: Value, mut requested: Value) -> (Value, Value) {
+    if let (Value::Object(expected), Value::Object(requested)) = (&mut expected, &mut requested) {
+        for (kind, expected) in expected {
+            if let (Value::Object(expected), Some(Value::Object(requested))) =
+                (expected, requested.get_mut(kind))
+            {
+                expected.retain(|name, value| {
+                    let is_equal = requested
                         .get(name)
-                        .is_some_and(|asked| equal_but_for_masks(value, asked));
-                    if same {
-                        asked.remove(name);
+                        .is_some_and(|requested| equal_but_for_masks(value, requested));
+                    if is_equal {
+                        requested.remove(name);
                     }
-                    !same
+                    !is_equal
                 });
             }
         }
     }
-    (wanted, asked)
+    (expected, requested)
 }

@@ -33,22 +33,22 @@ use crate::{
     },
     self_test::agents_of,
 };
-pub(crate) use reader::Wanted;
+pub(crate) use reader::CallSelection;
 pub use record::{CallRecord, RecordedCalls};
 use record::{Line, line};
 use segments::{AgentSetNumber, SegmentLimits, Segments};
 
 /// Capacity of the queue to the writer.
-const QUEUE: usize = 256;
+const QUEUE_CAPACITY: usize = 256;
 /// Pause between two batches: see [`CallQueue`].
-const PAUSE: Duration = Duration::from_millis(50);
+const BATCH_INTERVAL: Duration = Duration::from_millis(50);
 /// Maximum size in bytes of an agent set.
-const MAX_AGENTS: usize = 4 << 20;
+const MAX_AGENT_SET_BYTES: usize = 4 << 20;
 /// Minimum size in bytes of an agent in a record. A set that is too large by this measure is not
 /// converted.
-const MIN_AGENT: usize = 32;
+const MIN_AGENT_BYTES: usize = 32;
 /// Interval of deleting old records of plugins that are not called.
-const SWEEP: Duration = Duration::from_mins(10);
+const SWEEP_INTERVAL: Duration = Duration::from_mins(10);
 /// Maximum time that a reader waits for the writer.
 const FLUSH_TIMEOUT: Duration = Duration::from_secs(10);
 
@@ -79,7 +79,7 @@ pub(crate) struct Writer {
 impl CallLog {
     pub(crate) fn new(settings: Recording, metrics: Metrics) -> (CallLog, Writer) {
         let settings = Arc::new(settings);
-        let (queue, messages, write_now) = CallQueue::new(QUEUE);
+        let (queue, messages, write_now) = CallQueue::new(QUEUE_CAPACITY);
         let log = CallLog {
             settings: Arc::clone(&settings),
             queue,
@@ -121,8 +121,8 @@ impl CallLog {
             let version = version
                 .as_ref()
                 .map(|(digest, manifest)| (&**digest, &**manifest));
-            let wanted = Wanted { since, max, version };
-            reader::read(&dir, wanted).map_err(|error| LogError::Unreadable {
+            let selection = CallSelection { since, max, version };
+            reader::read(&dir, selection).map_err(|error| LogError::Unreadable {
                 dir: dir.display().to_string(),
                 error,
             })
@@ -146,30 +146,30 @@ fn folder(settings: &Recording, plugin: &str) -> PathBuf {
 impl Writer {
     /// Writes records until the host stops, and then those in the queue.
     pub(crate) async fn run(mut self, token: CancellationToken) {
-        let mut files = Files {
+        let mut files = LogFiles {
             settings: self.settings,
             plugins: HashMap::new(),
-            trouble: false,
+            last_write_failed: false,
         };
-        let mut sweep = interval(SWEEP);
+        let mut sweep = interval(SWEEP_INTERVAL);
         sweep.set_missed_tick_behavior(MissedTickBehavior::Delay);
         loop {
             let mut batch = Vec::new();
-            let mut old = false;
+            let mut is_sweep_due = false;
             tokio::select! {
                 biased;
                 () = token.cancelled(), if !self.messages.is_closed() => {
                     self.messages.close();
                     continue;
                 }
-                _ = sweep.tick() => old = true,
-                read = self.messages.recv_many(&mut batch, QUEUE) => if read == 0 {
+                _ = sweep.tick() => is_sweep_due = true,
+                read = self.messages.recv_many(&mut batch, QUEUE_CAPACITY) => if read == 0 {
                     return;
                 },
             }
             let written = run_blocking(move || {
                 files.write(batch);
-                if old {
+                if is_sweep_due {
                     files.delete_old(millis_now());
                 }
                 files
@@ -184,33 +184,33 @@ impl Writer {
             tokio::select! {
                 () = token.cancelled() => {}
                 () = self.write_now.notified() => {}
-                () = sleep(PAUSE) => {}
+                () = sleep(BATCH_INTERVAL) => {}
             }
         }
     }
 }
 
 /// The files of all plugins. All methods block.
-struct Files {
+struct LogFiles {
     settings: Arc<Recording>,
     plugins: HashMap<String, Segments>,
     /// Whether the last write failed. Repeated failures are logged once.
-    trouble: bool,
+    last_write_failed: bool,
 }
 
 /// Why a call is not in the log.
-enum NotWritten {
+enum WriteError {
     TooLarge,
     Failed(io::Error),
 }
 
-impl From<io::Error> for NotWritten {
-    fn from(error: io::Error) -> NotWritten {
-        NotWritten::Failed(error)
+impl From<io::Error> for WriteError {
+    fn from(error: io::Error) -> WriteError {
+        WriteError::Failed(error)
     }
 }
 
-impl Files {
+impl LogFiles {
     fn write(&mut self, batch: Vec<Message>) {
         for message in batch {
             match message {
@@ -224,16 +224,16 @@ impl Files {
         }
     }
 
-    fn count(&mut self, written: Result<(), NotWritten>, metrics: &RecordingMetrics) {
+    fn count(&mut self, written: Result<(), WriteError>, metrics: &RecordingMetrics) {
         match written {
             Ok(()) => {
                 metrics.recorded.inc();
-                self.trouble = false;
+                self.last_write_failed = false;
             }
-            Err(NotWritten::TooLarge) => drop(metrics.too_large.inc()),
-            Err(NotWritten::Failed(error)) => {
+            Err(WriteError::TooLarge) => drop(metrics.too_large.inc()),
+            Err(WriteError::Failed(error)) => {
                 metrics.failed.inc();
-                if !std::mem::replace(&mut self.trouble, true) {
+                if !std::mem::replace(&mut self.last_write_failed, true) {
                     let dir = self.settings.dir.display();
                     tracing::warn!("cannot record calls of plugins in {dir}: {error}");
                 }
@@ -241,36 +241,36 @@ impl Files {
         }
     }
 
-    fn write_call(&mut self, call: &Observation) -> Result<(), NotWritten> {
-        let half = self.limits().segment() / 2;
-        let half = usize::try_from(half).unwrap_or(usize::MAX);
-        let max_record = self.settings.max_record.min(half);
+    fn write_call(&mut self, call: &Observation) -> Result<(), WriteError> {
+        let half_segment = self.limits().segment() / 2;
+        let half_segment = usize::try_from(half_segment).unwrap_or(usize::MAX);
+        let max_record = self.settings.max_record.min(half_segment);
         let segments = self.segments(&call.version.plugin)?;
         let Some(agents) = call.call.agents() else {
-            let record = line(&CallRecord::of(call, None), max_record).ok_or(NotWritten::TooLarge)?;
+            let record = line(&CallRecord::of(call, None), max_record).ok_or(WriteError::TooLarge)?;
             return Ok(segments.append(&record, call.at)?);
         };
         // This may start a new file. It precedes the lookup of the agent set, which has to be in
         // the same file as the call.
         segments.make_room(max_record as u64, call.at);
         if let Some(set) = segments.agents(agents.key()) {
-            let record = line(&CallRecord::of(call, Some(set)), max_record).ok_or(NotWritten::TooLarge)?;
+            let record = line(&CallRecord::of(call, Some(set)), max_record).ok_or(WriteError::TooLarge)?;
             return Ok(segments.append(&record, call.at)?);
         }
-        if agents.len() > MAX_AGENTS / MIN_AGENT {
-            return Err(NotWritten::TooLarge);
+        if agents.len() > MAX_AGENT_SET_BYTES / MIN_AGENT_BYTES {
+            return Err(WriteError::TooLarge);
         }
         let mut value = agents_of(agents);
         let set = AgentSetNumber {
             number: segments.next_set(),
             is_masked: call.version.masks.apply(&mut value),
         };
-        let record = line(&CallRecord::of(call, Some(set)), max_record).ok_or(NotWritten::TooLarge)?;
+        let record = line(&CallRecord::of(call, Some(set)), max_record).ok_or(WriteError::TooLarge)?;
         let value = Line::Agents {
             set: set.number,
             agents: Arc::new(value),
         };
-        let mut lines = line(&value, MAX_AGENTS.min(half)).ok_or(NotWritten::TooLarge)?;
+        let mut lines = line(&value, MAX_AGENT_SET_BYTES.min(half_segment)).ok_or(WriteError::TooLarge)?;
         lines.extend_from_slice(&record);
         segments.append_agents(&lines, agents.key(), set, call.at)?;
         Ok(())
@@ -296,7 +296,7 @@ impl Files {
         for plugin in folders(&self.settings.dir) {
             match self.segments(&plugin) {
                 Ok(segments) => segments.delete_old(now),
-                Err(error) => tracing::warn!("cannot look at the recorded calls of {plugin}: {error}"),
+                Err(error) => tracing::warn!("cannot delete old recorded calls of {plugin}: {error}"),
             }
         }
     }

@@ -17,11 +17,11 @@ use super::{
 };
 
 /// Maximum size in bytes of the records in one answer.
-const MAX_ANSWER: usize = 64 << 20;
+const MAX_ANSWER_BYTES: usize = 64 << 20;
 
 /// Selects the calls to read.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Wanted<'a> {
+pub(crate) struct CallSelection<'a> {
     /// Milliseconds since 1970.
     pub(crate) since: u64,
     /// Maximum number of calls; the newest ones are read.
@@ -31,8 +31,8 @@ pub(crate) struct Wanted<'a> {
 }
 
 /// Reads the newest calls and returns them oldest first.
-pub(super) fn read(dir: &Path, wanted: Wanted<'_>) -> io::Result<RecordedCalls> {
-    let mut found = Found::default();
+pub(super) fn read(dir: &Path, selection: CallSelection<'_>) -> io::Result<RecordedCalls> {
+    let mut collector = CallCollector::default();
     // The newest file first, until there are enough calls.
     for path in files(dir)?.iter().rev() {
         let file = match File::open(path) {
@@ -40,17 +40,17 @@ pub(super) fn read(dir: &Path, wanted: Wanted<'_>) -> io::Result<RecordedCalls> 
             Err(error) if error.kind() == io::ErrorKind::NotFound => continue,
             file => file?,
         };
-        let segment = Segment::read(file, wanted)?;
+        let segment = Segment::read(file, selection)?;
         let is_old = segment.is_old;
-        found.damaged += segment.damaged;
-        if !found.add(segment, wanted.max) {
+        collector.damaged += segment.damaged;
+        if !collector.add(segment, selection.max) {
             break;
         }
         if is_old {
             break;
         }
     }
-    Ok(found.into_calls())
+    Ok(collector.into_calls())
 }
 
 /// The wanted calls of one file in their order, with their sizes.
@@ -65,7 +65,7 @@ struct Segment {
 }
 
 impl Segment {
-    fn read(file: File, wanted: Wanted<'_>) -> io::Result<Segment> {
+    fn read(file: File, selection: CallSelection<'_>) -> io::Result<Segment> {
         // The writer creates no larger file. The rest of a larger one is not read.
         let mut lines = BufReader::new(file.take(MAX_SEGMENT));
         let mut segment = Segment::default();
@@ -85,7 +85,7 @@ impl Segment {
                 return Err(io::Error::new(io::ErrorKind::InvalidData, why));
             }
             match serde_json::from_slice(&line) {
-                Ok(Line::Call(call)) => segment.add(bytes, *call, wanted),
+                Ok(Line::Call(call)) => segment.add(bytes, *call, selection),
                 Ok(Line::Agents { set, agents }) => {
                     segment.agents.insert(set, (bytes, agents));
                 }
@@ -94,17 +94,17 @@ impl Segment {
         }
     }
 
-    fn add(&mut self, bytes: usize, call: CallRecord, wanted: Wanted<'_>) {
+    fn add(&mut self, bytes: usize, call: CallRecord, selection: CallSelection<'_>) {
         let is_missing = |set| !self.agents.contains_key(&set);
         if call.agents.is_some_and(is_missing) {
             // The record of its agent set was truncated or changed.
             self.damaged += 1;
             return;
         }
-        let is_of_version = wanted
+        let is_of_version = selection
             .version
             .is_none_or(|(digest, manifest)| call.digest == digest && call.manifest == manifest);
-        if call.at < wanted.since {
+        if call.at < selection.since {
             self.is_old = true;
         } else if is_of_version {
             self.calls.push((bytes, call));
@@ -113,7 +113,7 @@ impl Segment {
 }
 
 #[derive(Default)]
-struct Found {
+struct CallCollector {
     /// The calls, newest first.
     calls: Vec<CallRecord>,
     agents: BTreeMap<u64, Arc<Value>>,
@@ -122,13 +122,13 @@ struct Found {
     more: bool,
 }
 
-impl Found {
+impl CallCollector {
     /// Adds the calls of a file. False: there are enough calls.
     fn add(&mut self, segment: Segment, max: usize) -> bool {
         // The numbers of agent sets are only unique within one file, so they are renumbered.
         let mut numbers: HashMap<u64, u64> = HashMap::new();
         for (bytes, mut call) in segment.calls.into_iter().rev() {
-            if self.calls.len() >= max || self.bytes + bytes > MAX_ANSWER {
+            if self.calls.len() >= max || self.bytes + bytes > MAX_ANSWER_BYTES {
                 self.more = true;
                 return false;
             }
@@ -181,7 +181,7 @@ mod tests {
         json!({"set": set, "agents": [{"hostname": name}]}).to_string() + "\n"
     }
 
-    const ALL: Wanted<'_> = Wanted {
+    const ALL: CallSelection<'_> = CallSelection {
         since: 0,
         max: 100,
         version: None,
@@ -215,10 +215,13 @@ mod tests {
         fs::write(dir.path().join("notes.txt"), "no records").unwrap();
         let all = read(dir.path(), ALL).unwrap();
         assert_eq!((times(&all), all.more, all.damaged), (vec![1, 2, 3, 4], false, 0));
-        let newest = read(dir.path(), Wanted { max: 3, ..ALL }).unwrap();
+        let newest = read(dir.path(), CallSelection { max: 3, ..ALL }).unwrap();
         assert_eq!((times(&newest), newest.more), (vec![2, 3, 4], true));
-        assert_eq!(times(&read(dir.path(), Wanted { since: 4, ..ALL }).unwrap()), [4]);
-        let version = |digest| Wanted {
+        assert_eq!(
+            times(&read(dir.path(), CallSelection { since: 4, ..ALL }).unwrap()),
+            [4]
+        );
+        let version = |digest| CallSelection {
             version: Some((digest, "sha256:b")),
             ..ALL
         };

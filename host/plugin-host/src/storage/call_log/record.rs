@@ -77,14 +77,14 @@ pub(super) enum Line {
 }
 
 /// Keys of a case that contain what a component returned: the answer, and a probe's steps.
-const RETURNED: [&str; 3] = [ANSWER_KEYS[0], ANSWER_KEYS[1], "steps"];
+const RETURNED_KEYS: [&str; 3] = [ANSWER_KEYS[0], ANSWER_KEYS[1], "steps"];
 
 impl CallRecord {
     /// Converts a call. `agents` is the number of its agent set.
-    pub(super) fn of(it: &Observation, agents: Option<AgentSetNumber>) -> CallRecord {
-        let version = &it.version;
-        let mut case = case_of(&it.call);
-        let mut returned: Map<String, Value> = RETURNED
+    pub(super) fn of(observation: &Observation, agents: Option<AgentSetNumber>) -> CallRecord {
+        let version = &observation.version;
+        let mut case = case_of(&observation.call);
+        let mut returned: Map<String, Value> = RETURNED_KEYS
             .iter()
             .filter_map(|key| Some(((*key).to_owned(), case.remove(*key)?)))
             .collect();
@@ -94,22 +94,22 @@ impl CallRecord {
             masked_answer |= version.masks.with_credentials().apply(steps);
         }
         case.append(&mut returned);
-        let mut fault = it.fault.clone().map(Value::from);
+        let mut fault = observation.fault.clone().map(Value::from);
         masked_answer |= fault.as_mut().is_some_and(|fault| version.masks.apply(fault));
         CallRecord {
-            at: it.at,
+            at: observation.at,
             plugin: version.plugin.clone(),
             version: version.version.clone(),
             digest: version.digest.clone(),
             manifest: version.manifest.clone(),
             world: version.world.short().to_owned(),
             interface: version.world.interface_version().to_owned(),
-            call: it.call.name().to_owned(),
+            call: observation.call.name().to_owned(),
             case,
             agents: agents.map(|it| it.number),
             fault: fault.and_then(|it| it.as_str().map(str::to_owned)),
-            micros: u64::try_from(it.took.as_micros()).unwrap_or(u64::MAX),
-            memory: it.memory,
+            micros: u64::try_from(observation.duration.as_micros()).unwrap_or(u64::MAX),
+            memory: observation.memory,
             masked_call,
             masked_answer,
         }
@@ -125,11 +125,11 @@ impl CallRecord {
     }
 }
 
-/// Returns a record as a line. `None` if it exceeds `most` bytes.
-pub(super) fn line(record: &impl Serialize, most: usize) -> Option<Vec<u8>> {
+/// Returns a record as a line. `None` if it exceeds `max_bytes` bytes.
+pub(super) fn line(record: &impl Serialize, max_bytes: usize) -> Option<Vec<u8>> {
     let mut line = Bounded {
         bytes: Vec::new(),
-        left: most,
+        remaining: max_bytes,
     };
     serde_json::to_writer(&mut line, record).ok()?;
     line.bytes.push(b'\n');
@@ -140,13 +140,13 @@ pub(super) fn line(record: &impl Serialize, most: usize) -> Option<Vec<u8>> {
 /// an allowed one.
 struct Bounded {
     bytes: Vec<u8>,
-    left: usize,
+    remaining: usize,
 }
 
 impl io::Write for Bounded {
     fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
-        let left = self.left.checked_sub(bytes.len());
-        self.left = left.ok_or(io::ErrorKind::FileTooLarge)?;
+        let remaining = self.remaining.checked_sub(bytes.len());
+        self.remaining = remaining.ok_or(io::ErrorKind::FileTooLarge)?;
         self.bytes.extend_from_slice(bytes);
         Ok(bytes.len())
     }

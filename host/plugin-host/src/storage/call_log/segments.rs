@@ -180,8 +180,8 @@ impl Segments {
             self.close();
         }
         let size: u64 = self.closed.iter().map(|it| it.bytes).sum();
-        let mut over = size.saturating_sub(self.limits.max_size - self.limits.segment());
-        while let Some(first) = self.closed.front().filter(|it| over > 0 || it.ended < oldest) {
+        let mut excess = size.saturating_sub(self.limits.max_size - self.limits.segment());
+        while let Some(first) = self.closed.front().filter(|it| excess > 0 || it.ended < oldest) {
             // The file may have been deleted already.
             if let Err(error) = fs::remove_file(&first.path)
                 && error.kind() != io::ErrorKind::NotFound
@@ -191,7 +191,7 @@ impl Segments {
                     first.path.display()
                 );
             }
-            over = over.saturating_sub(first.bytes);
+            excess = excess.saturating_sub(first.bytes);
             self.closed.pop_front();
         }
     }

@@ -6,13 +6,13 @@ use serde_json::{Map, Value};
 use super::values::Values;
 
 /// Maximum depth of a document made from a schema.
-const DEPTH: usize = 6;
+const MAX_DEPTH: usize = 6;
 
 /// Generates a document for `configure`.
-pub(super) fn configuration(schema: Option<&Value>, given: &Value, values: &mut Values) -> Value {
+pub(super) fn configuration(schema: Option<&Value>, manifest_config: &Value, values: &mut Values) -> Value {
     let mut document = match schema {
-        Some(schema) if values.random.one_in(2) => of_schema(schema, values, DEPTH),
-        _ => given.clone(),
+        Some(schema) if values.random.one_in(2) => from_schema(schema, values, MAX_DEPTH),
+        _ => manifest_config.clone(),
     };
     for _ in 0..values.random.below(3) {
         change(&mut document, values);
@@ -26,7 +26,7 @@ pub(super) fn configuration(schema: Option<&Value>, given: &Value, values: &mut 
 
 /// Generates a document that mostly matches the schema. Keywords that this does not support, such
 /// as references, are replaced by any value.
-fn of_schema(schema: &Value, values: &mut Values, depth: usize) -> Value {
+fn from_schema(schema: &Value, values: &mut Values, depth: usize) -> Value {
     let Some(schema) = schema.as_object().filter(|_| depth > 0) else {
         return values.document(1);
     };
@@ -52,7 +52,7 @@ fn of_schema(schema: &Value, values: &mut Values, depth: usize) -> Value {
             .filter(|it| !it.is_empty())
         {
             let option = values.random.pick(options).clone();
-            return of_schema(&option, values, depth - 1);
+            return from_schema(&option, values, depth - 1);
         }
     }
     let kind = match schema.get("type") {
@@ -67,28 +67,30 @@ fn of_schema(schema: &Value, values: &mut Values, depth: usize) -> Value {
     match kind {
         "object" => object(schema, values, depth),
         "array" => {
-            let least = bound("minItems").unwrap_or(0.0) as usize;
+            let min = bound("minItems").unwrap_or(0.0) as usize;
             let more = values.random.below(4);
-            let number = (least + more)
+            let number = (min + more)
                 .min(bound("maxItems").map_or(usize::MAX, |it| it as usize))
                 .min(1000);
             let items = schema.get("items").unwrap_or(&Value::Null);
-            (0..number).map(|_| of_schema(items, values, depth - 1)).collect()
+            (0..number)
+                .map(|_| from_schema(items, values, depth - 1))
+                .collect()
         }
         "string" => {
             let mut text = values.text();
-            let least = bound("minLength").unwrap_or(0.0).min(4096.0) as usize;
-            while text.chars().count() < least {
+            let min = bound("minLength").unwrap_or(0.0).min(4096.0) as usize;
+            while text.chars().count() < min {
                 text.push('x');
             }
             text.into()
         }
         "integer" | "number" => {
-            let least = bound("minimum").unwrap_or(0.0);
-            let most = bound("maximum").unwrap_or(9.0e15);
+            let min = bound("minimum").unwrap_or(0.0);
+            let max = bound("maximum").unwrap_or(9.0e15);
             let found = *values
                 .random
-                .pick(&[least, most, least + 1.0, f64::midpoint(least, most).floor()]);
+                .pick(&[min, max, min + 1.0, f64::midpoint(min, max).floor()]);
             match kind {
                 "integer" => (found as i64).into(),
                 _ => found.into(),
@@ -109,14 +111,14 @@ fn object(schema: &Map<String, Value>, values: &mut Values, depth: usize) -> Val
     if let Some(properties) = schema.get("properties").and_then(Value::as_object) {
         for (name, property) in properties {
             if required.contains(&name.as_str()) || values.random.one_in(2) {
-                members.insert(name.clone(), of_schema(property, values, depth - 1));
+                members.insert(name.clone(), from_schema(property, values, depth - 1));
             }
         }
     }
     let others = schema.get("additionalProperties");
     if let Some(others) = others.filter(|it| it.is_object()) {
         for _ in 0..=values.random.below(3) {
-            members.insert(values.text(), of_schema(others, values, depth - 1));
+            members.insert(values.text(), from_schema(others, values, depth - 1));
         }
     }
     members.into()
@@ -171,9 +173,9 @@ mod tests {
             "required": ["must"],
         });
         let mut values = Values::new(1, &[]);
-        let (mut least, mut most, mut without) = (false, false, false);
+        let (mut min, mut max, mut without) = (false, false, false);
         for _ in 0..200 {
-            let document = of_schema(&schema, &mut values, DEPTH);
+            let document = from_schema(&schema, &mut values, MAX_DEPTH);
             assert!(
                 document["must"].as_str().unwrap().chars().count() >= 3,
                 "{document}"
@@ -185,13 +187,13 @@ mod tests {
                 );
             }
             match document["may"].as_i64() {
-                Some(5) => least = true,
-                Some(7) => most = true,
+                Some(5) => min = true,
+                Some(7) => max = true,
                 Some(other) => assert_eq!(other, 6),
                 None => without = true,
             }
         }
-        assert!(least && most && without);
+        assert!(min && max && without);
         let changed = (0..200).map(|_| configuration(Some(&schema), &json!({"must": "abc"}), &mut values));
         let changed: Vec<Value> = changed.collect();
         assert!(changed.iter().all(Value::is_object));

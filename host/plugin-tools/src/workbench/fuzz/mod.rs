@@ -25,11 +25,11 @@ use values::Values;
 /// Number of faults after which the search ends.
 const MAX_FINDINGS: usize = 10;
 /// Maximum number of attempts to shrink an input.
-const MAX_SHRINKS: usize = 500;
+const MAX_SHRINK_ATTEMPTS: usize = 500;
 /// Every eighth input is a configuration.
-const CONFIGURATIONS: u64 = 8;
+const CONFIGURATION_INTERVAL: u64 = 8;
 /// Maximum number of bytes of a fault in a case's name.
-const SHOWN: usize = 80;
+const MAX_FAULT_BYTES: usize = 80;
 
 /// Limits of a search, and its seed.
 #[derive(Clone, Copy, Debug)]
@@ -83,7 +83,7 @@ impl FuzzReport {
         let cases = self.findings.iter().filter_map(|it| match &it.input {
             Input::Case(Value::Object(case)) => {
                 let mut case = case.clone();
-                let fault = clip(&it.fault, SHOWN);
+                let fault = clip(&it.fault, MAX_FAULT_BYTES);
                 case.insert("name".to_owned(), format!("seed {}: {fault}", self.seed).into());
                 Some(Value::Object(case))
             }
@@ -96,9 +96,9 @@ impl FuzzReport {
 /// The outcome of one input.
 enum Outcome {
     /// The component answered or refused.
-    Fine,
+    Passed,
     /// The input is impossible: the case contradicts itself, or an answer does not fit the step.
-    None,
+    Impossible,
     Fault(String),
 }
 
@@ -117,13 +117,13 @@ pub(super) async fn run(component: &TrialComponent, plan: FuzzPlan) -> Result<Fu
         seed: plan.seed,
         ..FuzzReport::default()
     };
-    let mut known = BTreeSet::new();
-    let begun = Instant::now();
+    let mut reported_faults = BTreeSet::new();
+    let start = Instant::now();
     for number in 1..=plan.calls {
-        if begun.elapsed() >= plan.time || report.findings.len() >= MAX_FINDINGS {
+        if start.elapsed() >= plan.time || report.findings.len() >= MAX_FINDINGS {
             break;
         }
-        let (input, outcome) = if number % CONFIGURATIONS == 0 {
+        let (input, outcome) = if number % CONFIGURATION_INTERVAL == 0 {
             let document = configurations::configuration(schema.as_ref(), component.config(), &mut values);
             let configured = component.configure(&document).await;
             match configured {
@@ -131,21 +131,21 @@ pub(super) async fn run(component: &TrialComponent, plan: FuzzPlan) -> Result<Fu
                 Ok(false) => report.rejected += 1,
                 Err(_) => {}
             }
-            let outcome = configured.map_or_else(Outcome::Fault, |_| Outcome::Fine);
+            let outcome = configured.map_or_else(Outcome::Fault, |_| Outcome::Passed);
             (Input::Config(document), outcome)
         } else {
             report.calls += 1;
             let mut case = Value::Object(worlds::case(world, &mut values));
-            let outcome = called(component, &mut case, &mut values).await;
+            let outcome = complete_and_run(component, &mut case, &mut values).await;
             (Input::Case(case), outcome)
         };
         // The input is repeated, because a time limit may be exceeded once on a busy machine.
         if let Outcome::Fault(fault) = outcome
-            && !known.contains(&fault)
-            && leads_to_fault(component, &input).await
+            && !reported_faults.contains(&fault)
+            && causes_fault(component, &input).await
         {
-            known.insert(fault.clone());
-            let input = shrunk(component, input).await;
+            reported_faults.insert(fault.clone());
+            let input = shrink_input(component, input).await;
             report.findings.push(Finding { input, fault });
         }
     }
@@ -154,7 +154,7 @@ pub(super) async fn run(component: &TrialComponent, plan: FuzzPlan) -> Result<Fu
 
 /// Executes a case. For an attempt of a probe, an answer to each step is generated first and added
 /// to the case.
-async fn called(component: &TrialComponent, case: &mut Value, values: &mut Values) -> Outcome {
+async fn complete_and_run(component: &TrialComponent, case: &mut Value, values: &mut Values) -> Outcome {
     let steps = if case.get("answers").is_some() {
         component.max_steps()
     } else {
@@ -162,46 +162,46 @@ async fn called(component: &TrialComponent, case: &mut Value, values: &mut Value
     };
     for _ in 0..steps {
         let Ok(parsed) = component.case(case) else {
-            return Outcome::None;
+            return Outcome::Impossible;
         };
         let mut instance = match component.instance().await {
             Ok(instance) => instance,
             Err(fault) => return Outcome::Fault(fault),
         };
-        let awaited = match instance.awaited(&parsed).await {
-            Ok(Some(awaited)) => awaited,
+        let step = match instance.requested_step(&parsed).await {
+            Ok(Some(step)) => step,
             Ok(None) => break,
-            Err(_) => return fault_of(&instance).map_or(Outcome::None, Outcome::Fault),
+            Err(_) => return fault_of(&instance).map_or(Outcome::Impossible, Outcome::Fault),
         };
-        let answer = worlds::answer(awaited, values);
+        let answer = worlds::answer(step, values);
         if let Some(answers) = case.get_mut("answers").and_then(Value::as_array_mut) {
             answers.push(answer);
         }
     }
-    asked(component, case).await
+    run_case(component, case).await
 }
 
 /// Executes a case without changes.
-async fn asked(component: &TrialComponent, case: &Value) -> Outcome {
+async fn run_case(component: &TrialComponent, case: &Value) -> Outcome {
     let Ok(case) = component.case(case) else {
-        return Outcome::None;
+        return Outcome::Impossible;
     };
     let mut instance = match component.instance().await {
         Ok(instance) => instance,
         Err(fault) => return Outcome::Fault(fault),
     };
-    let answered = instance.execute(&case).await;
+    let result = instance.execute(&case).await;
     // The guest resources of the case are dropped below, which also calls the component.
     drop(case);
-    if answered.is_ok()
+    if result.is_ok()
         && let Err(fault) = instance.drop_resources().await
     {
         return Outcome::Fault(fault);
     }
     match fault_of(&instance) {
         Some(fault) => Outcome::Fault(fault),
-        None if answered.is_ok() => Outcome::Fine,
-        None => Outcome::None,
+        None if result.is_ok() => Outcome::Passed,
+        None => Outcome::Impossible,
     }
 }
 
@@ -209,27 +209,27 @@ fn fault_of(instance: &CaseInstance) -> Option<String> {
     instance.last_trap().map(|it| it.fault)
 }
 
-async fn leads_to_fault(component: &TrialComponent, input: &Input) -> bool {
+async fn causes_fault(component: &TrialComponent, input: &Input) -> bool {
     match input {
-        Input::Case(case) => matches!(asked(component, case).await, Outcome::Fault(_)),
+        Input::Case(case) => matches!(run_case(component, case).await, Outcome::Fault(_)),
         Input::Config(config) => config.is_object() && component.configure(config).await.is_err(),
     }
 }
 
 /// Shrinks an input. Returns the smallest one found that still causes a fault.
-async fn shrunk(component: &TrialComponent, mut input: Input) -> Input {
-    let mut tries = 0;
+async fn shrink_input(component: &TrialComponent, mut input: Input) -> Input {
+    let mut attempts = 0;
     'smaller: loop {
-        let (document, of): (&Value, fn(Value) -> Input) = match &input {
+        let (document, to_input): (&Value, fn(Value) -> Input) = match &input {
             Input::Case(case) => (case, Input::Case),
             Input::Config(config) => (config, Input::Config),
         };
-        for candidate in shrink::smaller(document).into_iter().map(of) {
-            tries += 1;
-            if tries > MAX_SHRINKS {
+        for candidate in shrink::smaller(document).into_iter().map(to_input) {
+            attempts += 1;
+            if attempts > MAX_SHRINK_ATTEMPTS {
                 break 'smaller;
             }
-            if leads_to_fault(component, &candidate).await {
+            if causes_fault(component, &candidate).await {
                 input = candidate;
                 continue 'smaller;
             }

@@ -3,51 +3,51 @@
 use serde_json::Value;
 
 /// A path in a document: indices of members and items.
-type Place = Vec<usize>;
+type Path = Vec<usize>;
 
 /// Returns all documents that are one step smaller, the largest steps first.
 pub(super) fn smaller(document: &Value) -> Vec<Value> {
-    let mut places = Vec::new();
-    collect(document, &mut Vec::new(), &mut places);
+    let mut paths = Vec::new();
+    collect_paths(document, &mut Vec::new(), &mut paths);
     let mut found = Vec::new();
     // Whole members come first, from the outside in.
-    places.sort_by_key(Vec::len);
-    for place in &places {
-        if let Some((at, parent)) = place.split_last() {
+    paths.sort_by_key(Vec::len);
+    for path in &paths {
+        if let Some((at, parent)) = path.split_last() {
             let mut copy = document.clone();
-            if remove(node(&mut copy, parent), *at) {
+            if remove(value_at(&mut copy, parent), *at) {
                 found.push(copy);
             }
         }
     }
-    for place in &places {
+    for path in &paths {
         let mut copy = document.clone();
-        for simple in simpler(node(&mut copy, place)) {
+        for simple in simpler(value_at(&mut copy, path)) {
             let mut copy = document.clone();
-            *node(&mut copy, place) = simple;
+            *value_at(&mut copy, path) = simple;
             found.push(copy);
         }
     }
     found
 }
 
-fn collect(value: &Value, place: &mut Place, places: &mut Vec<Place>) {
-    places.push(place.clone());
+fn collect_paths(value: &Value, path: &mut Path, paths: &mut Vec<Path>) {
+    paths.push(path.clone());
     let children: Vec<&Value> = match value {
         Value::Array(items) => items.iter().collect(),
         Value::Object(members) => members.values().collect(),
         _ => Vec::new(),
     };
     for (at, child) in children.into_iter().enumerate() {
-        place.push(at);
-        collect(child, place, places);
-        place.pop();
+        path.push(at);
+        collect_paths(child, path, paths);
+        path.pop();
     }
 }
 
 /// Returns the value at a path of this document.
-fn node<'a>(value: &'a mut Value, place: &[usize]) -> &'a mut Value {
-    let Some((at, rest)) = place.split_first() else {
+fn value_at<'a>(value: &'a mut Value, path: &[usize]) -> &'a mut Value {
+    let Some((at, remaining)) = path.split_first() else {
         return value;
     };
     let child = match value {
@@ -56,7 +56,7 @@ fn node<'a>(value: &'a mut Value, place: &[usize]) -> &'a mut Value {
         _ => None,
     };
     match child {
-        Some(child) => node(child, rest),
+        Some(child) => value_at(child, remaining),
         None => unreachable!("the place is of this document"),
     }
 }
@@ -105,7 +105,7 @@ mod tests {
     use super::*;
 
     /// Returns the smallest document found that still satisfies `has`.
-    fn shrunk(mut document: Value, has: impl Fn(&Value) -> bool) -> Value {
+    fn shrink(mut document: Value, has: impl Fn(&Value) -> bool) -> Value {
         while let Some(next) = smaller(&document).into_iter().find(|it| has(it)) {
             document = next;
         }
@@ -118,9 +118,9 @@ mod tests {
             "a": [1, { "b": "xxxxPxxx", "c": null }, [2]],
             "d": { "e": 900 },
         });
-        let with_p = shrunk(document.clone(), |it| it.to_string().contains('P'));
+        let with_p = shrink(document.clone(), |it| it.to_string().contains('P'));
         assert_eq!(with_p, json!({ "a": [{ "b": "P" }] }));
         let large = |it: &Value| it["d"]["e"].as_u64().is_some_and(|it| it > 100);
-        assert_eq!(shrunk(document, large), json!({ "d": { "e": 112 } }));
+        assert_eq!(shrink(document, large), json!({ "d": { "e": 112 } }));
     }
 }

@@ -49,7 +49,7 @@ impl Values {
     pub(super) fn new(seed: u64, examples: &[&Value]) -> Values {
         let mut words = Vec::new();
         for example in examples {
-            collect(example, &mut words);
+            collect_words(example, &mut words);
         }
         words.sort();
         words.dedup();
@@ -80,39 +80,39 @@ impl Values {
         self.random.one_in(2).then(|| self.text())
     }
 
-    pub(super) fn texts(&mut self, most: usize) -> Vec<String> {
-        (0..self.random.below(most + 1)).map(|_| self.text()).collect()
+    pub(super) fn texts(&mut self, max: usize) -> Vec<String> {
+        (0..self.random.below(max + 1)).map(|_| self.text()).collect()
     }
 
-    pub(super) fn pairs(&mut self, most: usize) -> Vec<(String, String)> {
-        let number = self.random.below(most + 1);
+    pub(super) fn pairs(&mut self, max: usize) -> Vec<(String, String)> {
+        let number = self.random.below(max + 1);
         (0..number).map(|_| (self.text(), self.text())).collect()
     }
 
-    /// Generates at most `most` bytes, as a text or as `{ hex = … }`.
-    pub(super) fn bytes(&mut self, most: usize) -> Value {
+    /// Generates at most `max` bytes, as a text or as `{ hex = … }`.
+    pub(super) fn bytes(&mut self, max: usize) -> Value {
         if self.random.one_in(3) {
-            let length = (1 + self.random.below(16)).min(most);
+            let length = (1 + self.random.below(16)).min(max);
             let bytes: Vec<u8> = (0..length).map(|_| self.random.below(256) as u8).collect();
             return json!({ "hex": hex(&bytes) });
         }
         let mut text = self.text();
-        while text.len() > most {
+        while text.len() > max {
             text.pop();
         }
         text.into()
     }
 
-    /// Generates an integer within these bounds, often at a bound. `most` is not 0.
-    pub(super) fn integer(&mut self, least: u64, most: u64) -> u64 {
-        let span = (most - least).saturating_add(1);
-        let borders = [least, least.saturating_add(1), 2, 10, most / 2, most - 1, most];
+    /// Generates an integer within these bounds, often at a bound. `max` is not 0.
+    pub(super) fn integer(&mut self, min: u64, max: u64) -> u64 {
+        let span = (max - min).saturating_add(1);
+        let bounds = [min, min.saturating_add(1), 2, 10, max / 2, max - 1, max];
         let found = match self.random.below(3) {
-            0 => least + self.random.next() % span,
-            1 => least.saturating_add(self.random.next() % 16),
-            _ => *self.random.pick(&borders),
+            0 => min + self.random.next() % span,
+            1 => min.saturating_add(self.random.next() % 16),
+            _ => *self.random.pick(&bounds),
         };
-        found.clamp(least, most)
+        found.clamp(min, max)
     }
 
     pub(super) fn number(&mut self) -> f64 {
@@ -145,14 +145,14 @@ impl Values {
     }
 }
 
-fn collect(value: &Value, words: &mut Vec<String>) {
+fn collect_words(value: &Value, words: &mut Vec<String>) {
     match value {
         Value::String(text) => words.push(text.clone()),
-        Value::Array(items) => items.iter().for_each(|it| collect(it, words)),
+        Value::Array(items) => items.iter().for_each(|it| collect_words(it, words)),
         Value::Object(members) => {
             for (key, item) in members {
                 words.push(key.clone());
-                collect(item, words);
+                collect_words(item, words);
             }
         }
         _ => {}
@@ -166,13 +166,10 @@ mod tests {
     #[test]
     fn integers_are_within_their_bounds_and_reach_both() {
         let mut values = Values::new(5, &[]);
-        for (least, most) in [(0, 1), (1, 65_535), (7, 7), (0, u64::MAX), (u64::MAX, u64::MAX)] {
-            let found: Vec<u64> = (0..300).map(|_| values.integer(least, most)).collect();
-            assert!(
-                found.iter().all(|it| (least..=most).contains(it)),
-                "{least} {most}"
-            );
-            assert!(found.contains(&least) && found.contains(&most), "{least} {most}");
+        for (min, max) in [(0, 1), (1, 65_535), (7, 7), (0, u64::MAX), (u64::MAX, u64::MAX)] {
+            let found: Vec<u64> = (0..300).map(|_| values.integer(min, max)).collect();
+            assert!(found.iter().all(|it| (min..=max).contains(it)), "{min} {max}");
+            assert!(found.contains(&min) && found.contains(&max), "{min} {max}");
         }
     }
 
@@ -184,13 +181,13 @@ mod tests {
         for word in ["rack", "r1", "zone", "z1", "", "\0"] {
             assert!(found.iter().any(|it| it == word), "{word:?}");
         }
-        for most in [0, 1, 3] {
+        for max in [0, 1, 3] {
             for _ in 0..100 {
-                let bytes = match values.bytes(most) {
+                let bytes = match values.bytes(max) {
                     Value::String(text) => text.len(),
                     hex => hex["hex"].as_str().unwrap().len() / 2,
                 };
-                assert!(bytes <= most);
+                assert!(bytes <= max);
             }
         }
     }

@@ -3,7 +3,7 @@
 //! requested.
 
 use serde_json::{Map, Value, json};
-use transom_plugin_host::trial::Awaited;
+use transom_plugin_host::trial::RequestedStep;
 
 use super::values::Values;
 
@@ -24,7 +24,7 @@ fn put(case: &mut Case, key: &str, value: impl Into<Value>) {
 }
 
 /// Adds a key in one of two cases.
-fn maybe(case: &mut Case, values: &mut Values, key: &str, make: impl FnOnce(&mut Values) -> Value) {
+fn put_maybe(case: &mut Case, values: &mut Values, key: &str, make: impl FnOnce(&mut Values) -> Value) {
     if values.random.one_in(2) {
         let value = make(values);
         put(case, key, value);
@@ -42,14 +42,14 @@ fn endpoint(values: &mut Values) -> Value {
 fn probe(values: &mut Values) -> Case {
     let mut case = Case::new();
     for key in ["run-spec", "task", "agent", "command", "path"] {
-        maybe(&mut case, values, key, |values| values.text().into());
+        put_maybe(&mut case, values, key, |values| values.text().into());
     }
-    maybe(&mut case, values, "labels", |values| json!(values.pairs(3)));
+    put_maybe(&mut case, values, "labels", |values| json!(values.pairs(3)));
     if !values.random.one_in(8) {
         let endpoint = endpoint(values);
         put(&mut case, "endpoint", endpoint);
     }
-    maybe(&mut case, values, "ports", |values| {
+    put_maybe(&mut case, values, "ports", |values| {
         let number = values.random.below(3);
         let port = |values: &mut Values| {
             let protocol = *values.random.pick(&["tcp", "udp", "udp,tcp"]);
@@ -57,10 +57,10 @@ fn probe(values: &mut Values) -> Case {
         };
         (0..number).map(|_| port(values)).collect()
     });
-    maybe(&mut case, values, "settings", |values| {
+    put_maybe(&mut case, values, "settings", |values| {
         Value::Object(values.members(2))
     });
-    maybe(&mut case, values, "previous", |values| {
+    put_maybe(&mut case, values, "previous", |values| {
         match values.random.below(4) {
             0 => json!({ "http": values.integer(100, 599) }),
             1 => json!({ "tcp": values.random.one_in(2) }),
@@ -68,17 +68,17 @@ fn probe(values: &mut Values) -> Case {
             _ => json!({ "custom": values.members(1) }),
         }
     });
-    maybe(&mut case, values, "timeout-millis", |values| {
+    put_maybe(&mut case, values, "timeout-millis", |values| {
         values.integer(1, u32::MAX.into()).into()
     });
-    maybe(&mut case, values, "extensions", |values| {
-        let known = [
+    put_maybe(&mut case, values, "extensions", |values| {
+        let well_known = [
             ("scheme", "https"),
             ("tls-verify", "false"),
             ("response", "whole"),
         ];
         let mut pairs = values.pairs(2);
-        let (name, value) = *values.random.pick(&known);
+        let (name, value) = *values.random.pick(&well_known);
         pairs.push((name.to_owned(), value.to_owned()));
         json!(pairs)
     });
@@ -99,13 +99,13 @@ const ERRORS: [&str; 9] = [
 ];
 
 /// Generates an answer to the step that an attempt requests.
-pub(super) fn answer(awaited: Awaited, values: &mut Values) -> Value {
+pub(super) fn answer(step: RequestedStep, values: &mut Values) -> Value {
     if values.random.one_in(5) {
         let kind = *values.random.pick(&ERRORS);
         return json!({ "error": { "kind": kind, "message": values.text() } });
     }
-    let most = awaited.most as usize;
-    match awaited.key {
+    let max_bytes = step.max_bytes as usize;
+    match step.key {
         "http" => {
             let mut headers = values.pairs(2);
             for (name, _) in &mut headers {
@@ -113,12 +113,12 @@ pub(super) fn answer(awaited: Awaited, values: &mut Values) -> Value {
             }
             let status = values.integer(100, 599);
             let elapsed = values.integer(0, u32::MAX.into());
-            let body = values.bytes(most);
+            let body = values.bytes(max_bytes);
             json!({ "http": { "status": status, "headers": headers, "body": body, "elapsed-millis": elapsed } })
         }
         "connected" => json!({ "connected": values.integer(0, u32::MAX.into()) }),
         "sent" => json!({ "sent": true }),
-        "received" => match values.bytes(most.max(1)) {
+        "received" => match values.bytes(max_bytes.max(1)) {
             // A host passes at least one byte.
             Value::String(text) if text.is_empty() => json!({ "received": { "hex": "00" } }),
             bytes => json!({ "received": bytes }),
@@ -187,14 +187,14 @@ fn matcher(values: &mut Values) -> Case {
         put(&mut agent, "hostname", values.text());
         put(&mut agent, "attributes", attributes);
         for key in ["region", "zone"] {
-            maybe(&mut agent, values, key, |values| values.text().into());
+            put_maybe(&mut agent, values, key, |values| values.text().into());
         }
         Value::Object(agent)
     });
     let agents: Vec<Value> = agents.collect();
     put(&mut case, "agents", agents);
     for key in ["home-region", "run-spec"] {
-        maybe(&mut case, values, key, |values| values.text().into());
+        put_maybe(&mut case, values, key, |values| values.text().into());
     }
     let number = values.random.below(4);
     let constraints: Vec<Value> = (0..number).map(|_| constraint(values)).collect();
@@ -216,7 +216,7 @@ fn matcher(values: &mut Values) -> Case {
     }
     if !placed.is_empty() {
         let ending = placed[values.random.below(placed.len())].clone();
-        maybe(&mut case, values, "ending", |_| json!([ending]));
+        put_maybe(&mut case, values, "ending", |_| json!([ending]));
     }
     match values.random.below(3) {
         0 if !placed.is_empty() => {
@@ -228,7 +228,7 @@ fn matcher(values: &mut Values) -> Case {
         _ => {}
     }
     put(&mut case, "placed", placed);
-    maybe(&mut case, values, "instances", |values| {
+    put_maybe(&mut case, values, "instances", |values| {
         values.integer(1, u32::MAX.into()).into()
     });
     case
@@ -258,14 +258,14 @@ fn filter(values: &mut Values) -> Case {
     if values.random.one_in(4) {
         put(&mut case, "filter", values.text());
     }
-    maybe(&mut case, values, "principal", |values| values.text().into());
-    maybe(&mut case, values, "extensions", |values| json!(values.pairs(2)));
+    put_maybe(&mut case, values, "principal", |values| values.text().into());
+    put_maybe(&mut case, values, "extensions", |values| json!(values.pairs(2)));
     let number = values.random.below(6);
     let events = (0..number).map(|_| {
         let mut event = Case::new();
         put(&mut event, "kind", kind(values));
-        maybe(&mut event, values, "subject", |values| values.text().into());
-        maybe(&mut event, values, "sequence", |values| {
+        put_maybe(&mut event, values, "subject", |values| values.text().into());
+        put_maybe(&mut event, values, "sequence", |values| {
             values.integer(0, u64::MAX).into()
         });
         put(&mut event, "body", Value::Object(values.members(3)));
@@ -281,18 +281,18 @@ fn bootstrap(values: &mut Values) -> Case {
     let role = *values.random.pick(&["server", "agent", "datastore"]);
     put(&mut case, "role", role);
     for key in ["framework", "task", "host", "image", "source"] {
-        maybe(&mut case, values, key, |values| values.text().into());
+        put_maybe(&mut case, values, key, |values| values.text().into());
     }
-    maybe(&mut case, values, "number", |values| {
+    put_maybe(&mut case, values, "number", |values| {
         values.integer(0, u32::MAX.into()).into()
     });
-    maybe(&mut case, values, "ports", |values| {
+    put_maybe(&mut case, values, "ports", |values| {
         json!([[0, values.integer(0, 65_535)], [values.integer(0, 65_535), 1]])
     });
     for key in ["environment", "attributes", "extensions"] {
-        maybe(&mut case, values, key, |values| json!(values.pairs(4)));
+        put_maybe(&mut case, values, key, |values| json!(values.pairs(4)));
     }
-    maybe(&mut case, values, "arguments", |values| json!(values.texts(4)));
+    put_maybe(&mut case, values, "arguments", |values| json!(values.texts(4)));
     let script = match values.random.below(3) {
         0 => format!("#!/bin/sh\n{}", values.text()).into(),
         _ => values.bytes(4096),

@@ -42,7 +42,7 @@ pub(crate) struct Allowance {
 pub(super) struct CallMeter {
     clock: Clock,
     context: Arc<VersionContext>,
-    /// Finished calls: their number and their nanoseconds.
+    /// The number of finished calls, and in `total` their processor time in nanoseconds.
     calls: AtomicU64,
     total: AtomicU64,
     /// Nanoseconds used by the current call up to the end of its last poll.
@@ -122,11 +122,11 @@ impl CallMeter {
         if Duration::from_nanos(used) > CPU_BUDGET_BEFORE_DEMOTION {
             executor::demote_current_task();
         }
-        let fine = used <= self.budget.load(Relaxed);
-        if !fine {
+        let is_within_budget = used <= self.budget.load(Relaxed);
+        if !is_within_budget {
             self.cpu_exhausted.store(true, Relaxed);
         }
-        fine
+        is_within_budget
     }
 
     pub(super) fn refuse_memory(&self, limit: u64) {
@@ -157,21 +157,21 @@ impl CallMeter {
         }
     }
 
-    /// In the engine's words, but where they mean nothing to an operator.
+    /// Returns the engine's error text, or a text that names the exceeded setting.
     fn cause(&self, error: &wasmtime::Error) -> String {
         let cause = one_line(&error.root_cause().to_string());
         if cause.ends_with(OUTPUT_SPENT) {
-            let most = self.context.limits.output;
-            return format!("it returned more than {most} bytes in one call (limits.output)");
+            let max_bytes = self.context.limits.output;
+            return format!("it returned more than {max_bytes} bytes in one call (limits.output)");
         }
         cause
     }
 }
 
-/// The engine's error for exceeded output; it has no type for it.
+/// The end of the engine's error text for exceeded output. The engine has no error type for it.
 const OUTPUT_SPENT: &str = "fuel allocated for hostcalls has been exhausted";
 
-/// Adds the processor time of a call, also of a cancelled one.
+/// Adds the processor time of a call to the totals when the call ends or is cancelled.
 struct CpuCharge<'a>(&'a CallMeter);
 
 impl Drop for CpuCharge<'_> {
@@ -179,7 +179,7 @@ impl Drop for CpuCharge<'_> {
         let used = self.0.used.load(Relaxed);
         self.0.calls.fetch_add(1, Relaxed);
         self.0.total.fetch_add(used, Relaxed);
-        self.0.context.metrics.used(Duration::from_nanos(used));
+        self.0.context.metrics.add_cpu(Duration::from_nanos(used));
     }
 }
 

@@ -1,11 +1,11 @@
 //! Processor time of the current thread, with few system calls.
 //!
 //! Reading the thread's clock is a system call, which is expensive compared with a call of two
-//! microseconds. The wall clock needs none and never shows less than the processor time, so an
-//! interval of at most [`MAX_WALL_CLOCK_CHARGE`] is charged by the wall clock. A longer interval is
-//! charged by the thread's clock, since the last reading on this thread, which is at most
-//! [`MAX_READING_AGE`] older than the interval: preemption is not charged, and at most that much of
-//! other tasks.
+//! microseconds. The wall clock needs no system call, and an interval's wall-clock time is never less
+//! than its processor time, so an interval of at most [`MAX_WALL_CLOCK_CHARGE`] is charged by the wall
+//! clock. A longer interval is charged by the thread's clock, from the last reading on this thread,
+//! which is at most [`MAX_READING_AGE`] older than the interval. Preemption is therefore not charged,
+//! and at most that age of other tasks' time is.
 
 use std::{
     cell::Cell,
@@ -25,7 +25,7 @@ const MAX_READING_AGE: u64 = Duration::from_micros(500).as_nanos() as u64;
 
 thread_local! {
     /// The last reading of this thread's clock.
-    static READ: Cell<ClockReading> = const { Cell::new(ClockReading { wall: 0, cpu: 0 }) };
+    static LAST_READING: Cell<ClockReading> = const { Cell::new(ClockReading { wall: 0, cpu: 0 }) };
 }
 
 /// Both clocks at one moment, in nanoseconds.
@@ -46,9 +46,9 @@ impl CpuClock {
     /// Starts the interval on this thread.
     pub(super) fn start(&self) {
         let wall = wall_nanos();
-        let last = READ.get();
+        let last = LAST_READING.get();
         let cpu = if wall.saturating_sub(last.wall) > MAX_READING_AGE {
-            read(wall)
+            read_cpu(wall)
         } else {
             last.cpu
         };
@@ -63,19 +63,19 @@ impl CpuClock {
         if passed <= MAX_WALL_CLOCK_CHARGE {
             return passed;
         }
-        passed.min(read(wall).saturating_sub(self.cpu.load(Relaxed)))
+        passed.min(read_cpu(wall).saturating_sub(self.cpu.load(Relaxed)))
     }
 }
 
 fn wall_nanos() -> u64 {
-    static START: LazyLock<Instant> = LazyLock::new(Instant::now);
-    // Greater than 0, which means no reading.
-    START.elapsed().as_nanos() as u64 + MAX_READING_AGE + 1
+    static CLOCK_START: LazyLock<Instant> = LazyLock::new(Instant::now);
+    // Large enough that the initial reading, with `wall` 0, is always too old to be used.
+    CLOCK_START.elapsed().as_nanos() as u64 + MAX_READING_AGE + 1
 }
 
-fn read(wall: u64) -> u64 {
+fn read_cpu(wall: u64) -> u64 {
     let cpu = thread_nanos();
-    READ.set(ClockReading { wall, cpu });
+    LAST_READING.set(ClockReading { wall, cpu });
     cpu
 }
 
@@ -101,13 +101,13 @@ mod tests {
 
     #[test]
     fn cpu_clock_charges_use_and_not_waits() {
-        const SPUN: u64 = 20_000_000;
+        const SPIN_NANOS: u64 = 20_000_000;
         let watch = CpuClock::default();
         watch.start();
-        spin(SPUN);
+        spin(SPIN_NANOS);
         let used = watch.used();
-        assert!(used >= SPUN, "{used}");
-        // Asleep, nothing is used: at most what was used before the beginning counts.
+        assert!(used >= SPIN_NANOS, "{used}");
+        // Sleep is not charged. At most the use between the last reading and the start is.
         watch.start();
         thread::sleep(Duration::from_millis(20));
         assert!(
@@ -122,7 +122,7 @@ mod tests {
         let watch = CpuClock::default();
         watch.start();
         spin(5_000_000);
-        // Nobody has read the clock since: what was spun until now is not the next one's.
+        // The clock has not been read since the start, but the spin is not charged to the next interval.
         watch.start();
         spin(1_000_000);
         let used = watch.used();

@@ -31,7 +31,7 @@ use crate::{
 
 pub(crate) struct Filter;
 
-/// A refused query is `Err(text)` inside the result: the instance is intact.
+/// A query that the component refuses is `Err(text)` inside the result. The instance is intact.
 pub(crate) enum Call {
     Open {
         view: Arc<SharedQuery>,
@@ -149,14 +149,14 @@ async fn decide(
         Ok(resource) => resource,
         Err(refusal) => return Ok(Err(refusal)),
     };
-    let asked = events.len();
+    let event_count = events.len();
     let allowance = instance.allowance();
     let decide = &mut instance.bindings.decide;
     let call = decide.call(&mut instance.store, (resource, events));
     let (decisions,) = instance.meter.run(allowance, call).await?;
-    if decisions.len() != asked {
+    if decisions.len() != event_count {
         return Err(Fault::Malformed(format!(
-            "{} decisions on {asked} events",
+            "{} decisions on {event_count} events",
             decisions.len()
         )));
     }

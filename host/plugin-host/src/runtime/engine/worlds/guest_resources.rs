@@ -13,7 +13,7 @@ use crate::runtime::{
     fault::Fault,
 };
 
-/// The resources of one instance by their owner's number. `N`: additional data.
+/// The resources of one instance, by the ID of their owner. `N` is additional data of each.
 pub(crate) struct GuestResources<O, N = ()>(HashMap<u64, Entry<O, N>>);
 
 struct Entry<O, N> {
@@ -30,7 +30,7 @@ impl<O, N> Default for GuestResources<O, N> {
 
 impl<O, N: Copy> GuestResources<O, N> {
     pub(super) fn get(&self, id: u64) -> Option<(ResourceAny, N)> {
-        self.0.get(&id).map(|held| (held.resource, held.note))
+        self.0.get(&id).map(|entry| (entry.resource, entry.note))
     }
 
     pub(super) fn put(&mut self, id: u64, owner: &Arc<O>, resource: ResourceAny, note: N) {
@@ -46,21 +46,21 @@ impl<O, N: Copy> GuestResources<O, N> {
     }
 
     pub(super) fn take(&mut self, id: u64) -> Option<ResourceAny> {
-        self.0.remove(&id).map(|held| held.resource)
+        self.0.remove(&id).map(|entry| entry.resource)
     }
 
-    /// Takes a resource whose owner is gone.
+    /// Removes and returns a resource whose owner has been dropped.
     fn take_orphan(&mut self) -> Option<ResourceAny> {
         let id = self
             .0
             .iter()
-            .find(|(_, held)| held.owner.strong_count() == 0)
+            .find(|(_, entry)| entry.owner.strong_count() == 0)
             .map(|(id, _)| *id)?;
         self.take(id)
     }
 }
 
-/// Drops the resources whose owners are gone.
+/// Drops the resources whose owners have been dropped.
 pub(super) async fn drop_orphans<W, O, N>(instance: &mut Instance<W>) -> Result<(), Fault>
 where
     W: World<Resources = GuestResources<O, N>>,
@@ -71,7 +71,7 @@ where
         instance
             .free(resource)
             .await
-            .inspect_err(|fault| instance.context.count(fault))?;
+            .inspect_err(|fault| instance.context.count_fault(fault))?;
     }
     Ok(())
 }

@@ -38,7 +38,8 @@ use crate::{
     },
 };
 
-/// Agents in one `update` call, so that loading a large cluster takes many short calls.
+/// Maximum number of agents in one `update` call, so that loading a large cluster takes many short
+/// calls.
 const AGENTS_PER_CALL: usize = 500;
 
 pub(crate) struct Matcher;
@@ -128,7 +129,7 @@ impl Deref for MatcherExports {
 impl World for Matcher {
     type Pre = MatcherPre;
     type Bindings = MatcherExports;
-    /// With the revision of the host's copy at the last update.
+    /// The agent sets, each with the revision of the host's copy at its last update.
     type Resources = GuestResources<AgentMirror, u64>;
     type Shared = ();
     type Call = Call;
@@ -181,7 +182,7 @@ async fn validate(
     instance: &mut Instance<Matcher>,
     constraints: Vec<Constraint>,
 ) -> Result<Vec<ConstraintError>, Fault> {
-    let asked = constraints.len();
+    let constraint_count = constraints.len();
     let constraints: Vec<_> = constraints.into_iter().map(convert::constraint).collect();
     let allowance = instance.allowance();
     let call = instance
@@ -189,9 +190,12 @@ async fn validate(
         .transom_matcher_matcher()
         .call_validate(&mut instance.store, &constraints);
     let errors = instance.meter.run(allowance, call).await?;
-    if let Some(beyond) = errors.iter().find(|error| error.constraint as usize >= asked) {
+    if let Some(beyond) = errors
+        .iter()
+        .find(|error| error.constraint as usize >= constraint_count)
+    {
         return Err(Fault::Malformed(format!(
-            "an error for constraint {} of {asked}",
+            "an error for constraint {} of {constraint_count}",
             beyond.constraint
         )));
     }
@@ -206,17 +210,18 @@ async fn validate(
 
 async fn evaluate(instance: &mut Instance<Matcher>, question: Question) -> Result<Vec<Verdict>, Fault> {
     let agent_set = load(instance, &question.agent_set).await?;
-    let (asked, constraints) = (question.candidates.len(), question.task.constraints.len());
+    let (candidate_count, constraints) = (question.candidates.len(), question.task.constraints.len());
     let task = convert::task(question.task);
     let allowance = instance.allowance();
     let evaluate = &mut instance.bindings.evaluate;
     let call = evaluate.call(&mut instance.store, (agent_set, task, question.candidates));
     let (verdicts,) = instance.meter.run(allowance, call).await?;
-    check_verdicts(&verdicts, asked, constraints).map_err(Fault::Malformed)?;
+    check_verdicts(&verdicts, candidate_count, constraints).map_err(Fault::Malformed)?;
     Ok(verdicts)
 }
 
-/// One verdict for each candidate; its index is at most the number of constraints.
+/// Checks that there is one verdict for each candidate, and that a refusal's index is at most the number
+/// of constraints.
 fn check_verdicts(verdicts: &[Verdict], candidates: usize, constraints: usize) -> Result<(), String> {
     if verdicts.len() != candidates {
         return Err(format!("{} verdicts on {candidates} candidates", verdicts.len()));
@@ -244,7 +249,7 @@ async fn place(instance: &mut Instance<Matcher>, question: Question, count: u32)
     Ok(chosen)
 }
 
-/// A choice names only candidates, each up to its capacity, and at most `count` instances.
+/// Checks that a choice has at most `count` instances, and only candidates, each up to its capacity.
 fn check_choice(chosen: &[u32], candidates: &[Candidate], count: u32) -> Result<(), String> {
     if chosen.len() > count as usize {
         return Err(format!("{} places for {count} instances", chosen.len()));
@@ -255,9 +260,9 @@ fn check_choice(chosen: &[u32], candidates: &[Candidate], count: u32) -> Result<
     }
     for agent in chosen {
         match capacity.get_mut(agent) {
-            None => return Err(format!("agent {agent} was chosen and is no candidate")),
+            None => return Err(format!("agent {agent} was chosen but is not a candidate")),
             Some(0) => return Err(format!("agent {agent} was chosen more often than its capacity")),
-            Some(left) => *left -= 1,
+            Some(remaining) => *remaining -= 1,
         }
     }
     Ok(())
@@ -278,29 +283,29 @@ async fn select_kills(
     Ok(chosen)
 }
 
-/// At most `count` placed instances, each once.
+/// Checks that at most `count` of the placed instances are selected, each once.
 fn check_kills(chosen: &[u32], placed: usize, count: u32) -> Result<(), String> {
     if chosen.len() > count as usize {
         return Err(format!("{} instances to kill instead of {count}", chosen.len()));
     }
-    let mut seen = HashSet::new();
+    let mut indices = HashSet::new();
     for index in chosen {
         if *index as usize >= placed {
             return Err(format!("instance {index} of {placed} is to be killed"));
         }
-        if !seen.insert(index) {
+        if !indices.insert(index) {
             return Err(format!("instance {index} is to be killed twice"));
         }
     }
     Ok(())
 }
 
-/// The guest's agent set, updated to the host's copy.
+/// Returns the guest's agent set, updated to the host's copy.
 async fn load(instance: &mut Instance<Matcher>, copy: &Arc<AgentMirror>) -> Result<ResourceAny, Fault> {
-    let known = instance.resources.get(copy.id()).map(|(_, revision)| revision);
-    let (revision, news) = copy.changes_since(known);
-    let (changed, gone) = match news {
-        Changes::Since { changed, gone } => (changed, gone),
+    let known_revision = instance.resources.get(copy.id()).map(|(_, revision)| revision);
+    let (revision, delta) = copy.changes_since(known_revision);
+    let (changed, removed) = match delta {
+        Changes::Since { changed, removed } => (changed, removed),
         Changes::Everything(agents) => {
             if let Some(resource) = instance.resources.take(copy.id()) {
                 instance.free(resource).await?;
@@ -318,8 +323,8 @@ async fn load(instance: &mut Instance<Matcher>, copy: &Arc<AgentMirror>) -> Resu
     };
     // A fault during the update drops the incomplete copy with the instance.
     instance.resources.put(copy.id(), copy, resource, revision);
-    for gone in gone.chunks(AGENTS_PER_CALL * 10) {
-        update(instance, resource, Vec::new(), gone.to_vec()).await?;
+    for removed in removed.chunks(AGENTS_PER_CALL * 10) {
+        update(instance, resource, Vec::new(), removed.to_vec()).await?;
     }
     for changed in changed.chunks(AGENTS_PER_CALL) {
         update(instance, resource, changed.to_vec(), Vec::new()).await?;
@@ -331,11 +336,11 @@ async fn update(
     instance: &mut Instance<Matcher>,
     agent_set: ResourceAny,
     changed: Vec<Arc<Agent>>,
-    gone: Vec<u32>,
+    removed: Vec<u32>,
 ) -> Result<(), Fault> {
     let allowance = instance.allowance();
     let update = &mut instance.bindings.update;
-    let call = update.call(&mut instance.store, (agent_set, changed, gone));
+    let call = update.call(&mut instance.store, (agent_set, changed, removed));
     instance.meter.run(allowance, call).await
 }
 
@@ -346,9 +351,9 @@ mod tests {
     #[test]
     fn verdicts_are_checked_for_count_and_constraint_index() {
         use Verdict::{Fits, Refused};
-        for (verdicts, constraints, fine) in [
+        for (verdicts, constraints, is_valid) in [
             (&[Fits, Refused(0)][..], 1, true),
-            // By a rule of the matcher's own.
+            // The index after the last constraint: refused by a rule of the matcher.
             (&[Fits, Refused(1)], 1, true),
             (&[Refused(0), Refused(0)], 0, true),
             (&[Fits, Refused(2)], 1, false),
@@ -358,7 +363,7 @@ mod tests {
         ] {
             assert_eq!(
                 check_verdicts(verdicts, 2, constraints).is_ok(),
-                fine,
+                is_valid,
                 "{verdicts:?} under {constraints} constraints"
             );
         }
@@ -366,7 +371,7 @@ mod tests {
 
     #[test]
     fn kills_are_checked_for_count_range_and_repetition() {
-        for (chosen, fine) in [
+        for (chosen, is_valid) in [
             (&[][..], true),
             (&[1], true),
             (&[2, 0], true),
@@ -374,7 +379,7 @@ mod tests {
             (&[1, 1], false),
             (&[0, 1, 2], false),
         ] {
-            assert_eq!(check_kills(chosen, 3, 2).is_ok(), fine, "{chosen:?}");
+            assert_eq!(check_kills(chosen, 3, 2).is_ok(), is_valid, "{chosen:?}");
         }
     }
 
@@ -390,7 +395,7 @@ mod tests {
                 capacity: 1,
             },
         ];
-        for (chosen, count, fine) in [
+        for (chosen, count, is_valid) in [
             (&[][..], 3, true),
             (&[1, 7, 1], 3, true),
             (&[1, 1, 1], 3, false),
@@ -399,7 +404,7 @@ mod tests {
         ] {
             assert_eq!(
                 check_choice(chosen, &candidates, count).is_ok(),
-                fine,
+                is_valid,
                 "{chosen:?} of {count}"
             );
         }

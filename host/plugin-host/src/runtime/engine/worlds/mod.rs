@@ -6,8 +6,8 @@ mod guest_resources;
 pub(crate) mod matcher;
 pub(crate) mod probe;
 
-/// `prepare`, `instantiate`, `describe` and `configure` are the same text for each world, over
-/// different generated types.
+/// Implements `prepare`, `instantiate`, `describe` and `configure`, whose code is the same for each
+/// world, with different generated types.
 macro_rules! common {
     ($pre:ident, $about:ident) => {
         fn prepare(linked: wasmtime::component::InstancePre<Guest>) -> wasmtime::Result<Self::Pre> {
@@ -25,12 +25,12 @@ macro_rules! common {
             bindings: &Self::Bindings,
             store: &mut wasmtime::Store<Guest>,
         ) -> wasmtime::Result<$crate::worlds::about::Description> {
-            let it = bindings.$about().call_describe(store).await?;
+            let description = bindings.$about().call_describe(store).await?;
             Ok($crate::worlds::about::Description {
-                name: it.name,
-                version: it.version,
-                summary: it.summary,
-                config_schema: it.config_schema,
+                name: description.name,
+                version: description.version,
+                summary: description.summary,
+                config_schema: description.config_schema,
             })
         }
 

@@ -32,35 +32,37 @@ use crate::{
 
 pub(crate) struct Probe;
 
-/// `until`: the deadline of the attempt; none without one.
+/// A call. `deadline` is that of the attempt, if it has one.
 pub(crate) enum Call {
     /// Starts an attempt and returns its first step.
     Begin {
         request: Arc<Request>,
-        until: Option<Instant>,
+        deadline: Option<Instant>,
         reply: Reply<(AttemptHandle, Step)>,
     },
     /// Passes the answer to a step and returns the next step.
     Next {
-        key: Key,
+        key: AttemptKey,
         answer: Answer,
-        until: Option<Instant>,
+        deadline: Option<Instant>,
         reply: Reply<Next>,
     },
 }
 
-/// Grace period of a call after its attempt's timeout, unless its own limit is shorter.
-pub(crate) const LAST_WORD: Duration = Duration::from_secs(5);
+/// Minimum time limit of a call whose attempt's deadline is near or has passed, unless the call's own
+/// limit is shorter.
+pub(crate) const LATE_CALL_TIMEOUT: Duration = Duration::from_secs(5);
 
 pub(crate) enum Next {
     Step(Step),
-    /// The instance of the attempt is gone by no fault of the attempt: restart it.
+    /// The attempt's instance no longer exists, for a reason unrelated to the attempt: the caller can
+    /// restart the attempt.
     Lost,
 }
 
-/// Identifies an attempt: the serial number of its instance and its own.
+/// Identifies an attempt: the serial number of its instance, and its own number there.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Key {
+pub(crate) struct AttemptKey {
     instance: u64,
     attempt: u64,
 }
@@ -68,8 +70,8 @@ pub(crate) struct Key {
 /// Owns an attempt's guest resource; dropping it frees the resource before the instance's next
 /// call.
 pub(crate) struct AttemptHandle {
-    pub(crate) key: Key,
-    released: Arc<Released>,
+    pub(crate) key: AttemptKey,
+    released: Arc<ReleasedAttempts>,
 }
 
 impl Drop for AttemptHandle {
@@ -84,7 +86,7 @@ impl Drop for AttemptHandle {
 
 /// Attempts released since the last call.
 #[derive(Default)]
-pub(crate) struct Released(Mutex<Vec<Key>>);
+pub(crate) struct ReleasedAttempts(Mutex<Vec<AttemptKey>>);
 
 #[derive(Default)]
 pub(crate) struct Attempts {
@@ -96,55 +98,62 @@ impl World for Probe {
     type Pre = CheckProbePre<Guest>;
     type Bindings = CheckProbe;
     type Resources = Attempts;
-    type Shared = Released;
+    type Shared = ReleasedAttempts;
     type Call = Call;
 
     common!(CheckProbePre, transom_plugin_about);
 
-    async fn run(instance: &mut Instance<Self>, shared: &Arc<Released>, call: Call) -> Result<(), Fault> {
+    async fn run(
+        instance: &mut Instance<Self>,
+        shared: &Arc<ReleasedAttempts>,
+        call: Call,
+    ) -> Result<(), Fault> {
         match call {
             Call::Begin {
                 request,
-                until,
+                deadline,
                 reply,
             } => {
-                let begun = begin(instance, shared, &request, until).await;
-                instance.answer_as(reply, begun, |(_, step)| said(step))
+                let begun = begin(instance, shared, &request, deadline).await;
+                instance.answer_as(reply, begun, |(_, step)| answer_kind(step))
             }
             Call::Next {
                 key,
                 answer,
-                until,
+                deadline,
                 reply,
             } => {
                 let Some(attempt) = instance.resources.attempts.get(&key.attempt).copied() else {
                     return instance.answer(reply, Ok(Next::Lost));
                 };
-                let step = next(instance, attempt, Some(answer), until).await.map(Next::Step);
+                let step = next(instance, attempt, Some(answer), deadline)
+                    .await
+                    .map(Next::Step);
                 instance.answer_as(reply, step, |it| match it {
-                    Next::Step(step) => said(step),
+                    Next::Step(step) => answer_kind(step),
                     Next::Lost => AnswerKind::Answer,
                 })
             }
         }
     }
 
-    async fn drop_orphans(instance: &mut Instance<Self>, shared: &Released) -> Result<(), Fault> {
+    async fn drop_orphans(instance: &mut Instance<Self>, shared: &ReleasedAttempts) -> Result<(), Fault> {
         let serial = instance.serial();
-        let mine: Vec<Key> = {
+        let own_keys: Vec<AttemptKey> = {
             let mut released = shared.0.lock().unwrap_or_else(PoisonError::into_inner);
-            let (mine, others) = released.drain(..).partition(|key| key.instance == serial);
-            // Of a draining instance, or of one that is gone.
+            let (own_keys, others) = released.drain(..).partition(|key| key.instance == serial);
+            // Keys of a draining instance are retained, those of an instance that no longer exists are
+            // discarded.
             *released = others;
             released.retain(|key| key.instance + 1 >= serial);
-            mine
+            own_keys
         };
-        for key in mine {
+        for key in own_keys {
             if let Some(attempt) = instance.resources.attempts.remove(&key.attempt) {
                 instance
                     .free(attempt)
                     .await
-                    .inspect_err(|fault| instance.context.count(fault))?;
+                    .inspect_err(|fault| instance.context.count_fault(fault))?;
             }
         }
         Ok(())
@@ -157,14 +166,14 @@ impl World for Probe {
         }
     }
 
-    fn bound_to(call: &Call) -> Option<u64> {
+    fn bound_instance(call: &Call) -> Option<u64> {
         match call {
             Call::Begin { .. } => None,
             Call::Next { key, .. } => Some(key.instance),
         }
     }
 
-    fn lost(call: Call) {
+    fn refuse_lost(call: Call) {
         match call {
             Call::Begin { reply, .. } => drop(reply.send(Err(CallError::Stopped))),
             Call::Next { reply, .. } => drop(reply.send(Ok(Next::Lost))),
@@ -178,17 +187,17 @@ impl World for Probe {
 
 async fn begin(
     instance: &mut Instance<Probe>,
-    released: &Arc<Released>,
+    released: &Arc<ReleasedAttempts>,
     request: &Request,
-    until: Option<Instant>,
+    deadline: Option<Instant>,
 ) -> Result<(AttemptHandle, Step), Fault> {
-    let allowance = allowance(instance, until);
+    let allowance = allowance(instance, deadline);
     let request = convert::request(request);
     let attempts = instance.bindings.transom_probe_probe().attempt();
     let call = attempts.call_constructor(&mut instance.store, &request);
     let attempt = instance.meter.run(allowance, call).await?;
     instance.resources.next += 1;
-    let key = Key {
+    let key = AttemptKey {
         instance: instance.serial(),
         attempt: instance.resources.next,
     };
@@ -197,7 +206,7 @@ async fn begin(
         key,
         released: Arc::clone(released),
     };
-    let step = next(instance, attempt, None, until).await?;
+    let step = next(instance, attempt, None, deadline).await?;
     Ok((handle, step))
 }
 
@@ -205,15 +214,15 @@ async fn next(
     instance: &mut Instance<Probe>,
     attempt: ResourceAny,
     answer: Option<Answer>,
-    until: Option<Instant>,
+    deadline: Option<Instant>,
 ) -> Result<Step, Fault> {
-    let allowance = allowance(instance, until);
+    let allowance = allowance(instance, deadline);
     let answer = answer.map(convert::answer);
     let attempts = instance.bindings.transom_probe_probe().attempt();
     let call = attempts.call_next(&mut instance.store, attempt, answer.as_ref());
     let step = instance.meter.run(allowance, call).await.map(convert::step)?;
     match &step {
-        // First: it may have megabytes.
+        // The size is checked before the JSON is parsed, because it may be megabytes.
         Step::Done(Outcome::Custom(json)) if json.len() > MAX_OUTCOME => {
             Ok(Step::Failed(too_large(&instance.context.name, json.len())))
         }
@@ -221,16 +230,17 @@ async fn next(
             "the custom outcome is not a JSON object".to_owned(),
         )),
         Step::Done(Outcome::Http(status)) if !STATUSES.contains(status) => {
-            let (least, most) = (STATUSES.start(), STATUSES.end());
+            let (min, max) = (STATUSES.start(), STATUSES.end());
             Err(Fault::Malformed(format!(
-                "{status} as an HTTP status code: expected one from {least} to {most}"
+                "{status} is not a valid HTTP status code: expected one from {min} to {max}"
             )))
         }
         _ => Ok(step),
     }
 }
 
-/// The attempt has failed. The instance is intact, and the version gets no fault.
+/// The failure of an attempt whose result is too large. The instance is intact, and the version gets no
+/// fault.
 fn too_large(plugin: &str, bytes: usize) -> Failure {
     Failure {
         reason: Reason::Plugin,
@@ -241,21 +251,27 @@ fn too_large(plugin: &str, bytes: usize) -> Failure {
 /// Valid HTTP status codes.
 const STATUSES: RangeInclusive<u16> = 100..=599;
 
-/// A call ends at the latest with its attempt: a call that does not return is a fault, whatever its
-/// own limit.
-fn allowance(instance: &mut Instance<Probe>, until: Option<Instant>) -> Allowance {
+/// The limits of a call. A call may run until its attempt's deadline, but has at least
+/// [`LATE_CALL_TIMEOUT`] and at most its own limit; one that does not return in time is a fault.
+fn allowance(instance: &mut Instance<Probe>, deadline: Option<Instant>) -> Allowance {
     let allowance = instance.allowance();
-    let left = until.map(|until| until.saturating_duration_since(Instant::now()).max(LAST_WORD));
+    let remaining = deadline.map(|deadline| {
+        deadline
+            .saturating_duration_since(Instant::now())
+            .max(LATE_CALL_TIMEOUT)
+    });
     Allowance {
-        wall_clock: left.map_or(allowance.wall_clock, |left| left.min(allowance.wall_clock)),
+        wall_clock: remaining.map_or(allowance.wall_clock, |remaining| {
+            remaining.min(allowance.wall_clock)
+        }),
         ..allowance
     }
 }
 
-fn said(step: &Step) -> AnswerKind {
+fn answer_kind(step: &Step) -> AnswerKind {
     match step {
         Step::Done(_) => AnswerKind::Answer,
         Step::Failed(_) => AnswerKind::Refusal,
-        _ => AnswerKind::Part,
+        _ => AnswerKind::Step,
     }
 }
