@@ -23,7 +23,7 @@ use transom_cluster::{Client, Error, operator, v1};
 use transom_scheduler::{Event, Events, Metrics};
 use transom_testkit::zookeeper::{Acls, ZooKeeper, create_path, register};
 
-const MOVES: usize = 20;
+const LEADER_CHANGES: usize = 20;
 /// Timeout for an event. A correct scheduler never reaches it.
 const EVENT_TIMEOUT: Duration = Duration::from_secs(30);
 
@@ -68,25 +68,25 @@ async fn main() {
     .start(Metrics::register(&mut registry, "bench"), token.clone())
     .await
     .unwrap();
-    let (told, mut watched) = mpsc::channel(MOVES);
+    let (subscription_sender, mut subscription_times) = mpsc::channel(LEADER_CHANGES);
     let watching = tokio::spawn(
         token
             .clone()
-            .run_until_cancelled_owned(watch(cluster.clone(), told)),
+            .run_until_cancelled_owned(watch(cluster.clone(), subscription_sender)),
     );
     subscribed(&mut events).await;
-    next(&mut watched).await;
+    next(&mut subscription_times).await;
 
     let (mut framework, mut operator) = (Vec::new(), Vec::new());
-    for turn in 1..=MOVES {
+    for turn in 1..=LEADER_CHANGES {
         let after = register(&registrations, "/mesos", masters[turn % 2].master().port()).await;
-        let began = Instant::now();
+        let deleted_at = Instant::now();
         registrations
             .delete(&format!("/mesos/{node}"), None)
             .await
             .unwrap();
-        framework.push(subscribed(&mut events).await - began);
-        operator.push(next(&mut watched).await - began);
+        framework.push(subscribed(&mut events).await - deleted_at);
+        operator.push(next(&mut subscription_times).await - deleted_at);
         node = after;
     }
     token.cancel();
@@ -99,7 +99,7 @@ async fn main() {
     }
     println!(
         "{}",
-        json!({"moves": MOVES, "aim_ms": 1000.0, "framework": figures(framework), "operator": figures(operator)})
+        json!({"moves": LEADER_CHANGES, "aim_ms": 1000.0, "framework": summary(framework), "operator": summary(operator)})
     );
 }
 
@@ -115,19 +115,21 @@ async fn subscribed(events: &mut Events) -> Instant {
     }
 }
 
-async fn next(watched: &mut mpsc::Receiver<Instant>) -> Instant {
-    let next = tokio::time::timeout(EVENT_TIMEOUT, watched.recv()).await;
+async fn next(subscription_times: &mut mpsc::Receiver<Instant>) -> Instant {
+    let next = tokio::time::timeout(EVENT_TIMEOUT, subscription_times.recv()).await;
     next.expect("an operator stream")
         .expect("the operator stream is followed")
 }
 
 /// Follows the operator stream from leader to leader, and sends the time of each subscription.
-async fn watch(cluster: Client, told: mpsc::Sender<Instant>) {
+async fn watch(cluster: Client, subscription_sender: mpsc::Sender<Instant>) {
     loop {
         let mut stream = cluster.watch().await.expect("a leader");
         loop {
             match stream.next().await {
-                Ok(Some(operator::Event::Subscribed(_))) => told.send(Instant::now()).await.expect("room"),
+                Ok(Some(operator::Event::Subscribed(_))) => {
+                    subscription_sender.send(Instant::now()).await.expect("room");
+                }
                 Ok(Some(_)) => {}
                 Err(Error::LeaderMoved { .. }) => break,
                 other => panic!("the stream ended with {other:?}"),
@@ -136,7 +138,7 @@ async fn watch(cluster: Client, told: mpsc::Sender<Instant>) {
     }
 }
 
-fn figures(mut times: Vec<Duration>) -> Value {
+fn summary(mut times: Vec<Duration>) -> Value {
     times.sort();
     let ms = |time: Duration| (time.as_secs_f64() * 100_000.0).round() / 100.0;
     json!({"median_ms": ms(times[times.len() / 2]), "longest_ms": ms(times[times.len() - 1])})

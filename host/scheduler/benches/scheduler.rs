@@ -26,7 +26,7 @@ use transom_cluster::v1;
 use transom_common::trace::TraceContext;
 use transom_plugin_host::Plugins;
 use transom_plugin_host::matcher::{Agent, AttributeValue, Candidate, Constraint, Task, Verdict};
-use transom_scheduler::bench::{MatcherKind, Outcome, Rules, Site, StoredTasks};
+use transom_scheduler::bench::{BenchCluster, MatcherKind, RoundResult, Rules, StoredTasks};
 use transom_scheduler::{BuildTask, Placement, PortRequest, RunSpec, TaskRecord, TaskRequest};
 use transom_sdk::matcher::{self as sdk, AgentSet as _, Matcher as _};
 use transom_store::{Batch, Entry, Store};
@@ -34,11 +34,11 @@ use transom_testkit::usage;
 
 const AGENTS: u32 = 10_000;
 const TASKS: u32 = 1_000;
-const KNOWN: u32 = 100_000;
+const KNOWN_TASKS: u32 = 100_000;
 /// Rounds of each kind, of which the median is reported.
 const ROUNDS: usize = 7;
 /// Evaluations of all agents, of which the median is reported.
-const QUESTIONS: usize = 21;
+const EVALUATIONS: usize = 21;
 
 fn main() {
     // The benchmark runs on a worker thread of the runtime, as the actor does. On the main thread,
@@ -52,8 +52,8 @@ fn main() {
     let measuring = runtime.spawn(async {
         // This is measured first, before other code has allocated memory.
         let memory = memory().await;
-        let (judging, matching) = matching().await;
-        json!({"agents": AGENTS, "tasks": TASKS, "judging": judging, "matching": matching, "memory": memory})
+        let (evaluation, matching) = matching().await;
+        json!({"agents": AGENTS, "tasks": TASKS, "judging": evaluation, "matching": matching, "memory": memory})
     });
     let document = runtime.block_on(measuring).unwrap();
     println!("{document:#}");
@@ -94,16 +94,16 @@ fn offer(n: u32) -> v1::Offer {
 }
 
 #[derive(Debug)]
-struct Nothing;
+struct EmptyTask;
 
-impl BuildTask for Nothing {
+impl BuildTask for EmptyTask {
     fn build(&self, _placement: &Placement) -> Option<v1::TaskInfo> {
         Some(v1::TaskInfo::default())
     }
 }
 
 /// `TASKS` tasks of this number of run specs, each with its own constraints.
-fn wanted(specs: u32, constraints: impl Fn(u32) -> Vec<Constraint>) -> Vec<TaskRequest> {
+fn task_requests(specs: u32, constraints: impl Fn(u32) -> Vec<Constraint>) -> Vec<TaskRequest> {
     let spec = |n| {
         Arc::new(RunSpec {
             id: format!("/bench/{n}"),
@@ -120,7 +120,7 @@ fn wanted(specs: u32, constraints: impl Fn(u32) -> Vec<Constraint>) -> Vec<TaskR
             volumes: Vec::new(),
             roles: Vec::new(),
             executor: transom_scheduler::ExecutorResources::default(),
-            build: Arc::new(Nothing).into(),
+            build: Arc::new(EmptyTask).into(),
         })
     };
     let specs: Vec<_> = (0..specs).map(spec).collect();
@@ -146,7 +146,7 @@ fn constraint(field: &str, operator: &str, operand: Option<&str>) -> Constraint 
 }
 
 /// Constraints on class, racks and distinct hosts, which a quarter of the agents satisfy.
-fn a_quarter() -> Vec<Constraint> {
+fn quarter_constraints() -> Vec<Constraint> {
     vec![
         constraint("class", "IS", Some("web")),
         constraint("rack", "LIKE", Some("r[0-9]*[02468]")),
@@ -155,7 +155,7 @@ fn a_quarter() -> Vec<Constraint> {
 }
 
 /// Constraints on one rack, which few agents satisfy.
-fn a_rack() -> Vec<Constraint> {
+fn rack_constraints() -> Vec<Constraint> {
     vec![
         constraint("rack", "IS", Some("r199")),
         constraint("class", "UNLIKE", Some("batch")),
@@ -163,7 +163,7 @@ fn a_rack() -> Vec<Constraint> {
 }
 
 /// A constraint that one agent satisfies, a different one for each run spec.
-fn an_agent(n: u32) -> Vec<Constraint> {
+fn agent_constraints(n: u32) -> Vec<Constraint> {
     let hostname = format!("node-{}.cluster.example", (n * 7 + 4999) % AGENTS);
     vec![constraint("@hostname", "IS", Some(&hostname))]
 }
@@ -186,42 +186,50 @@ async fn matching() -> (Value, Value) {
         .unwrap();
     let offers: Vec<_> = (0..AGENTS).map(offer).collect();
     let mut cases = Vec::new();
-    let judging = judging(&wanted(1, |_| a_quarter())[0].spec, &offers, &plugins).await;
+    let evaluation = evaluation(
+        &task_requests(1, |_| quarter_constraints())[0].spec,
+        &offers,
+        &plugins,
+    )
+    .await;
     for specs in [1, 100, TASKS] {
-        for (name, wanted) in [
-            ("none", wanted(specs, |_| Vec::new())),
+        for (name, requests) in [
+            ("none", task_requests(specs, |_| Vec::new())),
             (
                 "a quarter of the agents, the same for all",
-                wanted(specs, |_| a_quarter()),
+                task_requests(specs, |_| quarter_constraints()),
             ),
-            ("one rack, the same for all", wanted(specs, |_| a_rack())),
+            (
+                "one rack, the same for all",
+                task_requests(specs, |_| rack_constraints()),
+            ),
         ] {
-            cases.push(case(name, &wanted, specs, &offers, &plugins).await);
+            cases.push(case(name, &requests, specs, &offers, &plugins).await);
         }
     }
-    let wanted = wanted(TASKS, an_agent);
-    cases.push(case("one agent, another for each", &wanted, TASKS, &offers, &plugins).await);
+    let requests = task_requests(TASKS, agent_constraints);
+    cases.push(case("one agent, another for each", &requests, TASKS, &offers, &plugins).await);
     token.cancel();
     plugins.stopped().await;
-    (judging, cases.into())
+    (evaluation, cases.into())
 }
 
 /// Evaluates all agents for one run spec with the component and with the same rules called natively.
-async fn judging(spec: &RunSpec, offers: &[v1::Offer], plugins: &Plugins) -> Value {
-    let mut component = Site::new(offers, MatcherKind::Component(plugins.agent_set(None)));
-    let mut native = Site::new(offers, MatcherKind::Native(Box::new(Native::new())));
+async fn evaluation(spec: &RunSpec, offers: &[v1::Offer], plugins: &Plugins) -> Value {
+    let mut component = BenchCluster::new(offers, MatcherKind::Component(plugins.agent_set(None)));
+    let mut native = BenchCluster::new(offers, MatcherKind::Native(Box::new(Native::new())));
     component.evaluate(spec).await.unwrap();
     native.evaluate(spec).await.unwrap();
-    let (mut asked, mut called) = (Vec::new(), Vec::new());
-    for _ in 0..QUESTIONS {
-        asked.push(component.evaluate(spec).await.unwrap());
-        called.push(native.evaluate(spec).await.unwrap());
+    let (mut component_times, mut native_times) = (Vec::new(), Vec::new());
+    for _ in 0..EVALUATIONS {
+        component_times.push(component.evaluate(spec).await.unwrap());
+        native_times.push(native.evaluate(spec).await.unwrap());
     }
-    let (asked, called) = (median(asked), median(called));
+    let (component_times, native_times) = (median(component_times), median(native_times));
     json!({
-        "component_ms": milliseconds(asked),
-        "native_ms": milliseconds(called),
-        "ratio": ratio(asked, called),
+        "component_ms": milliseconds(component_times),
+        "native_ms": milliseconds(native_times),
+        "ratio": ratio(component_times, native_times),
     })
 }
 
@@ -232,53 +240,56 @@ fn median(mut times: Vec<Duration>) -> Duration {
 
 async fn case(
     constraints: &str,
-    wanted: &[TaskRequest],
+    requests: &[TaskRequest],
     specs: u32,
     offers: &[v1::Offer],
     plugins: &Plugins,
 ) -> Value {
     eprintln!("constraints: {constraints}, run specs: {specs}");
-    let mut component = Site::new(offers, MatcherKind::Component(plugins.agent_set(None)));
-    let mut native = Site::new(offers, MatcherKind::Native(Box::new(Native::new())));
+    let mut component = BenchCluster::new(offers, MatcherKind::Component(plugins.agent_set(None)));
+    let mut native = BenchCluster::new(offers, MatcherKind::Native(Box::new(Native::new())));
     // The first round also sends all agents to the matcher.
-    let first = component.round(wanted).await.unwrap();
-    native.round(wanted).await.unwrap();
-    let (mut asked, mut called) = (Vec::new(), Vec::new());
+    let first = component.round(requests).await.unwrap();
+    native.round(requests).await.unwrap();
+    let (mut component_times, mut native_times) = (Vec::new(), Vec::new());
     for _ in 0..ROUNDS {
-        asked.push(component.round(wanted).await.unwrap());
-        called.push(native.round(wanted).await.unwrap());
+        component_times.push(component.round(requests).await.unwrap());
+        native_times.push(native.round(requests).await.unwrap());
     }
-    assert_eq!(asked[0].placed, called[0].placed, "the rules are the same");
-    let questions = asked[0].questions;
-    let (asked, called) = (Median::of(&asked), Median::of(&called));
+    assert_eq!(
+        component_times[0].placed, native_times[0].placed,
+        "the rules are the same"
+    );
+    let questions = component_times[0].calls;
+    let (component_times, native_times) = (Median::of(&component_times), Median::of(&native_times));
     json!({
         "constraints": constraints,
         "run_specs": specs,
         "placed": first.placed,
         "questions": questions,
-        "first_round_ms": milliseconds(first.took),
-        "component": asked.document(),
-        "native": called.document(),
-        "ratio_of_rounds": ratio(asked.took, called.took),
-        "ratio_of_asking": ratio(asked.asking, called.asking),
+        "first_round_ms": milliseconds(first.duration),
+        "component": component_times.document(),
+        "native": native_times.document(),
+        "ratio_of_rounds": ratio(component_times.duration, native_times.duration),
+        "ratio_of_asking": ratio(component_times.matcher_time, native_times.matcher_time),
     })
 }
 
 struct Median {
-    took: Duration,
-    asking: Duration,
+    duration: Duration,
+    matcher_time: Duration,
 }
 
 impl Median {
-    fn of(outcomes: &[Outcome]) -> Self {
+    fn of(outcomes: &[RoundResult]) -> Self {
         Self {
-            took: median(outcomes.iter().map(|outcome| outcome.took).collect()),
-            asking: median(outcomes.iter().map(|outcome| outcome.asking).collect()),
+            duration: median(outcomes.iter().map(|outcome| outcome.duration).collect()),
+            matcher_time: median(outcomes.iter().map(|outcome| outcome.matcher_time).collect()),
         }
     }
 
     fn document(&self) -> Value {
-        json!({"round_ms": milliseconds(self.took), "asking_ms": milliseconds(self.asking)})
+        json!({"round_ms": milliseconds(self.duration), "asking_ms": milliseconds(self.matcher_time)})
     }
 }
 
@@ -307,15 +318,15 @@ impl Native {
         Self
     }
 
-    fn with<T>(ask: impl FnOnce(&mut Agents) -> T) -> T {
-        AGENT_SET.with_borrow_mut(|agent_set| ask(agent_set.as_mut().unwrap()))
+    fn with<T>(call: impl FnOnce(&mut Agents) -> T) -> T {
+        AGENT_SET.with_borrow_mut(|agent_set| call(agent_set.as_mut().unwrap()))
     }
 }
 
 impl Rules for Native {
-    fn update(&mut self, changed: Vec<Agent>, gone: Vec<u32>) {
+    fn update(&mut self, changed: Vec<Agent>, removed: Vec<u32>) {
         let changed = changed.into_iter().map(agent).collect();
-        Self::with(|agent_set| agent_set.update(changed, gone));
+        Self::with(|agent_set| agent_set.update(changed, removed));
     }
 
     fn evaluate(&mut self, task: &Task, candidates: &[Candidate]) -> Vec<Verdict> {
@@ -323,12 +334,13 @@ impl Rules for Native {
             sdk::Verdict::Fits => Verdict::Fits,
             sdk::Verdict::Refused(constraint) => Verdict::Refused(constraint),
         };
-        let verdicts = Self::with(|agent_set| agent_set.evaluate(&question(task), &rooms(candidates)));
+        let verdicts =
+            Self::with(|agent_set| agent_set.evaluate(&sdk_task(task), &sdk_candidates(candidates)));
         verdicts.into_iter().map(verdict).collect()
     }
 
     fn place(&mut self, task: &Task, candidates: &[Candidate], count: u32) -> Vec<u32> {
-        Self::with(|agent_set| agent_set.place(&question(task), &rooms(candidates), count))
+        Self::with(|agent_set| agent_set.place(&sdk_task(task), &sdk_candidates(candidates), count))
     }
 }
 
@@ -352,7 +364,7 @@ fn agent(agent: Agent) -> sdk::Agent {
     }
 }
 
-fn question(task: &Task) -> sdk::Task {
+fn sdk_task(task: &Task) -> sdk::Task {
     let constraint = |constraint: &Constraint| match constraint.clone() {
         Constraint::Expression(text) => sdk::Constraint::Expression(text),
         Constraint::Field {
@@ -374,7 +386,7 @@ fn question(task: &Task) -> sdk::Task {
     }
 }
 
-fn rooms(candidates: &[Candidate]) -> Vec<sdk::Candidate> {
+fn sdk_candidates(candidates: &[Candidate]) -> Vec<sdk::Candidate> {
     candidates
         .iter()
         .map(|candidate| sdk::Candidate {
@@ -389,10 +401,10 @@ fn rooms(candidates: &[Candidate]) -> Vec<sdk::Candidate> {
 /// A store that accepts every write and keeps nothing, so that only the scheduler's memory is
 /// measured.
 #[derive(Debug)]
-struct Nowhere;
+struct NullStore;
 
 #[async_trait]
-impl Store for Nowhere {
+impl Store for NullStore {
     async fn get(&self, _key: &str) -> transom_store::Result<Option<Entry>> {
         Ok(None)
     }
@@ -434,33 +446,33 @@ fn record(n: u32) -> TaskRecord {
 }
 
 async fn memory() -> Value {
-    eprintln!("memory of {KNOWN} known tasks");
-    let mut known = StoredTasks::load(Arc::new(Nowhere)).await.unwrap();
-    known.add(vec![record(KNOWN)]).await.unwrap();
+    eprintln!("memory of {KNOWN_TASKS} known tasks");
+    let mut stored_tasks = StoredTasks::load(Arc::new(NullStore)).await.unwrap();
+    stored_tasks.add(vec![record(KNOWN_TASKS)]).await.unwrap();
     let before = usage::resident_kib(std::process::id());
-    for chunk in 0..KNOWN / 1000 {
+    for chunk in 0..KNOWN_TASKS / 1000 {
         let records = (chunk * 1000..(chunk + 1) * 1000).map(record).collect();
-        known.add(records).await.unwrap();
+        stored_tasks.add(records).await.unwrap();
     }
     let after = usage::resident_kib(std::process::id());
-    assert_eq!(known.snapshot().len(), KNOWN as usize + 1);
+    assert_eq!(stored_tasks.snapshot().len(), KNOWN_TASKS as usize + 1);
     // While a reader still holds the last snapshot, the first change has to create a new one.
     let mut changes: Vec<Duration> = Vec::new();
     for n in 0..ROUNDS as u32 {
-        let (reader, change) = (known.snapshot(), record(n));
+        let (reader, change) = (stored_tasks.snapshot(), record(n));
         let since = std::time::Instant::now();
-        known.add(vec![change]).await.unwrap();
+        stored_tasks.add(vec![change]).await.unwrap();
         changes.push(since.elapsed());
         drop(reader);
     }
     changes.sort_unstable();
     let delta = after.saturating_sub(before);
     json!({
-        "known_tasks": KNOWN,
+        "known_tasks": KNOWN_TASKS,
         "before_kib": before,
         "after_kib": after,
         "delta_mib": (delta as f64 / 102.4).round() / 10.0,
-        "bytes_per_task": delta * 1024 / u64::from(KNOWN),
+        "bytes_per_task": delta * 1024 / u64::from(KNOWN_TASKS),
         "change_with_a_reader_ms": milliseconds(changes[ROUNDS / 2]),
     })
 }

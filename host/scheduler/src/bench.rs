@@ -30,7 +30,7 @@ use crate::{PendingExplanation, Result, RunSpec, TaskRecord, TaskRequest, Tasks}
 /// The calls of the matcher, answered without a component.
 pub trait Rules: Send {
     /// See [`AgentSet::update`].
-    fn update(&mut self, changed: Vec<Agent>, gone: Vec<u32>);
+    fn update(&mut self, changed: Vec<Agent>, removed: Vec<u32>);
     /// See [`AgentSet::evaluate`].
     fn evaluate(&mut self, task: &Task, candidates: &[Candidate]) -> Vec<Verdict>;
     /// See [`AgentSet::place`].
@@ -47,41 +47,41 @@ pub enum MatcherKind {
 }
 
 /// Measures the duration of each call.
-struct Timed {
-    who: MatcherKind,
-    spent: Arc<Spent>,
+struct TimedMatcher {
+    matcher: MatcherKind,
+    call_times: Arc<CallTimes>,
 }
 
 /// The number and duration of calls.
 #[derive(Debug, Default)]
-struct Spent {
-    questions: AtomicU64,
+struct CallTimes {
+    calls: AtomicU64,
     nanoseconds: AtomicU64,
 }
 
-impl Spent {
-    fn add(&self, since: Instant) {
-        let nanoseconds = u64::try_from(since.elapsed().as_nanos()).unwrap_or(u64::MAX);
+impl CallTimes {
+    fn add(&self, started_at: Instant) {
+        let nanoseconds = u64::try_from(started_at.elapsed().as_nanos()).unwrap_or(u64::MAX);
         self.nanoseconds.fetch_add(nanoseconds, Ordering::Relaxed);
-        self.questions.fetch_add(1, Ordering::Relaxed);
+        self.calls.fetch_add(1, Ordering::Relaxed);
     }
 
     /// Returns and resets the number and duration of calls.
     fn take(&self) -> (u64, Duration) {
         let nanoseconds = self.nanoseconds.swap(0, Ordering::Relaxed);
         (
-            self.questions.swap(0, Ordering::Relaxed),
+            self.calls.swap(0, Ordering::Relaxed),
             Duration::from_nanos(nanoseconds),
         )
     }
 }
 
 #[async_trait]
-impl Matcher for Timed {
-    fn update(&mut self, changed: Vec<Agent>, gone: Vec<u32>) {
-        match &mut self.who {
-            MatcherKind::Component(agent_set) => agent_set.update(changed, gone),
-            MatcherKind::Native(rules) => rules.update(changed, gone),
+impl Matcher for TimedMatcher {
+    fn update(&mut self, changed: Vec<Agent>, removed: Vec<u32>) {
+        match &mut self.matcher {
+            MatcherKind::Component(agent_set) => agent_set.update(changed, removed),
+            MatcherKind::Native(rules) => rules.update(changed, removed),
         }
     }
 
@@ -90,12 +90,12 @@ impl Matcher for Timed {
         task: &Task,
         candidates: &[Candidate],
     ) -> std::result::Result<Vec<Verdict>, CallError> {
-        let since = Instant::now();
-        let verdicts = match &mut self.who {
+        let started_at = Instant::now();
+        let verdicts = match &mut self.matcher {
             MatcherKind::Component(agent_set) => agent_set.evaluate(task, candidates).await,
             MatcherKind::Native(rules) => Ok(rules.evaluate(task, candidates)),
         };
-        self.spent.add(since);
+        self.call_times.add(started_at);
         verdicts
     }
 
@@ -105,24 +105,24 @@ impl Matcher for Timed {
         candidates: &[Candidate],
         count: u32,
     ) -> std::result::Result<Vec<u32>, CallError> {
-        let since = Instant::now();
-        let chosen = match &mut self.who {
+        let started_at = Instant::now();
+        let chosen = match &mut self.matcher {
             MatcherKind::Component(agent_set) => agent_set.place(task, candidates, count).await,
             MatcherKind::Native(rules) => Ok(rules.place(task, candidates, count)),
         };
-        self.spent.add(since);
+        self.call_times.add(started_at);
         chosen
     }
 
     async fn select_kills(&mut self, task: &Task, count: u32) -> std::result::Result<Vec<u32>, CallError> {
-        match &mut self.who {
+        match &mut self.matcher {
             MatcherKind::Component(agent_set) => agent_set.select_kills(task, count).await,
             MatcherKind::Native(_) => Ok(Vec::new()),
         }
     }
 
     fn explain(&self, task: Task) -> PendingExplanation {
-        match &self.who {
+        match &self.matcher {
             MatcherKind::Component(agent_set) => PendingExplanation::new(agent_set.explain(task)),
             MatcherKind::Native(_) => {
                 PendingExplanation::new(std::future::ready(MatcherExplanation::default()))
@@ -133,63 +133,63 @@ impl Matcher for Timed {
 
 /// Offers and a matcher to measure.
 #[expect(missing_debug_implementations, reason = "rules need not have one")]
-pub struct Site {
-    bins: Vec<OpenOffer>,
+pub struct BenchCluster {
+    open_offers: Vec<OpenOffer>,
     matcher: MatcherClient,
     rng: StdRng,
-    spent: Arc<Spent>,
+    call_times: Arc<CallTimes>,
 }
 
 /// The result of a round.
 #[derive(Clone, Copy, Debug)]
-pub struct Outcome {
+pub struct RoundResult {
     /// Number of placed tasks.
     pub placed: usize,
     /// Time from the queue to the plan.
-    pub took: Duration,
+    pub duration: Duration,
     /// The part of that time spent in calls of the matcher.
-    pub asking: Duration,
+    pub matcher_time: Duration,
     /// Number of calls of the matcher.
-    pub questions: u64,
+    pub calls: u64,
 }
 
-impl Site {
+impl BenchCluster {
     /// Creates a site with these offers.
-    pub fn new(offers: &[v1::Offer], who: MatcherKind) -> Self {
-        let (mut agents, mut bins, now) = (Agents::default(), Vec::new(), Instant::now());
+    pub fn new(offers: &[v1::Offer], matcher: MatcherKind) -> Self {
+        let (mut agents, mut open_offers, now) = (Agents::default(), Vec::new(), Instant::now());
         for offer in offers {
-            bins.extend(
+            open_offers.extend(
                 agents
-                    .offered(offer, now)
+                    .handle_of_offer(offer, now)
                     .map(|agent| OpenOffer::new(offer, agent)),
             );
         }
-        let spent = Arc::new(Spent::default());
-        let timed = Timed {
-            who,
-            spent: Arc::clone(&spent),
+        let call_times = Arc::new(CallTimes::default());
+        let timed = TimedMatcher {
+            matcher,
+            call_times: Arc::clone(&call_times),
         };
         let backoff = Backoff {
             base: Duration::ZERO,
             max: Duration::ZERO,
         };
         let mut matcher = MatcherClient::new(Box::new(timed), backoff, Counter::default());
-        let (changed, gone) = agents.take_changes();
-        matcher.update(changed, gone);
+        let (changed, removed) = agents.take_changes();
+        matcher.update(changed, removed);
         Self {
-            bins,
+            open_offers,
             matcher,
             rng: StdRng::seed_from_u64(1),
-            spent,
+            call_times,
         }
     }
 
     /// Measures how long the matcher takes to evaluate all agents for one more instance. The error
     /// is the matcher's.
     pub async fn evaluate(&mut self, spec: &RunSpec) -> std::result::Result<Duration, String> {
-        let offers = Offers::new(self.bins.clone());
-        let survey = offers.scan(&Requirements::of(spec, &["*".to_owned()]), 1, 0);
-        let candidates = survey.candidates.iter();
+        let offers = Offers::new(self.open_offers.clone());
+        let scan = offers.scan(&Requirements::of(spec, &["*".to_owned()]), 1, 0);
+        let candidates = scan.candidates.iter();
         let candidates: Vec<_> = candidates
             .map(|&(agent, capacity)| Candidate { agent, capacity })
             .collect();
@@ -199,22 +199,27 @@ impl Site {
             constraints: spec.constraints.clone(),
             ..Task::default()
         };
-        self.spent.take();
-        self.matcher.judge(&task, &candidates).await?;
-        Ok(self.spent.take().1)
+        self.call_times.take();
+        self.matcher.evaluate(&task, &candidates).await?;
+        Ok(self.call_times.take().1)
     }
 
     /// Matches these tasks with all offers in one round. Repeated calls start with the same offers.
     /// The error is the matcher's.
-    pub async fn round(&mut self, wanted: &[TaskRequest]) -> std::result::Result<Outcome, String> {
+    pub async fn round(&mut self, requests: &[TaskRequest]) -> std::result::Result<RoundResult, String> {
         let now = Timestamp::now();
         let mut queue = Queue::default();
-        for wanted in wanted {
-            queue.push(wanted.clone(), now);
+        for request in requests {
+            queue.push(request.clone(), now);
         }
-        self.spent.take();
-        let since = Instant::now();
-        let mut round = Round::new(self.bins.clone(), HashMap::new(), vec!["*".to_owned()], now);
+        self.call_times.take();
+        let started_at = Instant::now();
+        let mut round = Round::new(
+            self.open_offers.clone(),
+            HashMap::new(),
+            vec!["*".to_owned()],
+            now,
+        );
         for batch in queue.ready(now) {
             let failure = round.place(&batch, &mut self.matcher, &mut self.rng).await;
             if let Some(message) = failure.and_then(|failure| failure.message) {
@@ -222,13 +227,13 @@ impl Site {
             }
         }
         let placed = round.into_planned().len();
-        let took = since.elapsed();
-        let (questions, asking) = self.spent.take();
-        Ok(Outcome {
+        let duration = started_at.elapsed();
+        let (calls, matcher_time) = self.call_times.take();
+        Ok(RoundResult {
             placed,
-            took,
-            asking,
-            questions,
+            duration,
+            matcher_time,
+            calls,
         })
     }
 }

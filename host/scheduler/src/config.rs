@@ -102,7 +102,7 @@ impl Config {
             base: Duration::from_secs(base),
             max: Duration::from_secs(max),
         };
-        let times = Timeouts {
+        let timeouts = Timeouts {
             decline: self.decline,
             refuse_rest: self.refuse_rest,
             launch: self.launch_timeout,
@@ -140,7 +140,7 @@ impl Config {
             store,
             prefix,
             matchers,
-            times,
+            timeouts,
             maintenance,
         }
         .start(metrics, token)

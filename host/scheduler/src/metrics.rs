@@ -178,7 +178,7 @@ impl Metrics {
             ),
             (
                 "event_backpressure",
-                "Timeouts that the service did not take an event in time",
+                "Times that the service did not read an event within the timeout",
                 &self.event_backpressure,
             ),
         ];

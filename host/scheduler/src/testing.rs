@@ -61,7 +61,7 @@ pub(crate) fn reservation(key: &str, id: &str) -> Reservation {
 }
 
 /// The resources that result from RESERVE and CREATE.
-pub(crate) fn applied(operations: &[v1::Operation]) -> Vec<v1::Resource> {
+pub(crate) fn resources_after(operations: &[v1::Operation]) -> Vec<v1::Resource> {
     let reserved = operations.iter().flat_map(|operation| &operation.reserve);
     let mut resources: Vec<_> = reserved.flat_map(|reserve| reserve.resources.clone()).collect();
     let created = operations.iter().flat_map(|operation| &operation.create);
@@ -101,9 +101,9 @@ pub(crate) fn offer(id: &str, agent: &str, cpus: f64, ports: &[(u64, u64)]) -> v
 
 /// A builder that names the task after its id.
 #[derive(Debug)]
-pub(crate) struct Sleep;
+pub(crate) struct SleepBuilder;
 
-impl BuildTask for Sleep {
+impl BuildTask for SleepBuilder {
     fn build(&self, placement: &Placement) -> Option<v1::TaskInfo> {
         let command = v1::CommandInfo {
             value: Some("sleep 1000".to_owned()),
@@ -138,11 +138,11 @@ pub(crate) fn spec(id: &str) -> RunSpec {
         constraints: Vec::new(),
         roles: Vec::new(),
         executor: crate::ExecutorResources::default(),
-        build: Arc::new(Sleep).into(),
+        build: Arc::new(SleepBuilder).into(),
     }
 }
 
-pub(crate) fn wanted(id: &str, spec: &Arc<RunSpec>) -> TaskRequest {
+pub(crate) fn task_request(id: &str, spec: &Arc<RunSpec>) -> TaskRequest {
     TaskRequest {
         id: id.into(),
         spec: Arc::clone(spec),
@@ -156,9 +156,9 @@ pub(crate) fn wanted(id: &str, spec: &Arc<RunSpec>) -> TaskRequest {
 /// A builder for a web server and a helper. It names the executor after group and host, and each
 /// task after its id and its ports.
 #[derive(Debug)]
-pub(crate) struct Pair;
+pub(crate) struct PairBuilder;
 
-impl BuildGroup for Pair {
+impl BuildGroup for PairBuilder {
     fn executor(&self, placement: &GroupPlacement) -> v1::ExecutorInfo {
         v1::ExecutorInfo {
             name: Some(format!("{} on {}", placement.group, placement.agent.hostname)),
@@ -170,9 +170,9 @@ impl BuildGroup for Pair {
     }
 
     fn task(&self, placement: &GroupPlacement, member: usize) -> v1::TaskInfo {
-        let given = &placement.members[member];
+        let member_placement = &placement.members[member];
         v1::TaskInfo {
-            name: format!("{} {:?}", given.task, given.host_ports),
+            name: format!("{} {:?}", member_placement.task, member_placement.host_ports),
             ..v1::TaskInfo::default()
         }
     }
@@ -184,7 +184,7 @@ impl BuildGroup for Pair {
 
 /// A run spec with an executor of 0.1 CPU and 32 MB; `web` with 0.5 CPU, 100 MB and a port of 7000
 /// to 7009; and `helper` with 0.2 CPU and 50 MB.
-pub(crate) fn pair(id: &str) -> RunSpec {
+pub(crate) fn pair_spec(id: &str) -> RunSpec {
     let web = Member {
         name: "web".to_owned(),
         cpus: 0.5,
@@ -203,7 +203,7 @@ pub(crate) fn pair(id: &str) -> RunSpec {
         mem: 32.0,
         build: Build::Group(Group {
             members: vec![web, helper],
-            build: Arc::new(Pair),
+            build: Arc::new(PairBuilder),
         }),
         ..spec(id)
     }

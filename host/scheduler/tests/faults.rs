@@ -11,7 +11,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use serde_json::{Value, json};
-use support::{Cluster, Subject, fault, kill_process, reach, until};
+use support::{Cluster, Subject, cluster_config, fault, kill_process, wait_until};
 use transom_cluster::Credentials;
 use transom_minicluster::Registry;
 use transom_scheduler::SchedulerApi;
@@ -24,116 +24,126 @@ async fn store(dir: &tempfile::TempDir) -> Arc<dyn Store> {
 }
 
 /// A cluster with a standby master and a scheduler that runs six tasks on it.
-async fn six(change: impl FnOnce(&mut transom_minicluster::Config)) -> (Cluster, Subject, tempfile::TempDir) {
+async fn cluster_with_six_tasks(
+    change: impl FnOnce(&mut transom_minicluster::Config),
+) -> (Cluster, Subject, tempfile::TempDir) {
     let cluster = Cluster::start(|config| {
         config.standby = Some(SocketAddr::from(([127, 0, 0, 1], 0)));
         change(config);
     })
     .await;
     let dir = tempfile::tempdir().unwrap();
-    let masters = [cluster.running.master(), cluster.running.standby().unwrap()];
-    let mut subject = Subject::start(reach(&masters), store(&dir).await).await;
+    let masters = [
+        cluster.minicluster.master(),
+        cluster.minicluster.standby().unwrap(),
+    ];
+    let mut subject = Subject::start(cluster_config(&masters), store(&dir).await).await;
     for _ in 0..6 {
         subject.job.add();
     }
-    subject.job.run_turn("at first", &cluster).await;
+    subject.job.run_until_settled("at first", &cluster).await;
     (cluster, subject, dir)
 }
 
 /// The effect of a fault, after which every task again runs once.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Outcome {
+enum FaultEffect {
     /// The same processes keep running.
-    Nothing,
+    Unchanged,
     /// Some tasks were replaced.
     Replaced,
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn every_task_runs_once_despite_agent_stream_and_update_faults() {
-    let (cluster, mut subject, _dir) = six(|_| ()).await;
+    let (cluster, mut subject, _dir) = cluster_with_six_tasks(|_| ()).await;
     // The busiest agent is determined when the fault is injected, because tasks move.
     let agent = |name: &str| fault(name, json!({"agent": "the busiest"}));
     let shortly = Duration::from_millis(200);
     // Longer than the master waits for an agent that does not answer.
     let long = Duration::from_millis(1_500);
     let nothing = Value::Null;
-    let cases: [(Value, Duration, Value, Outcome); 10] = [
+    let cases: [(Value, Duration, Value, FaultEffect); 10] = [
         (
             fault("cut-stream", json!({"framework": "keeper"})),
             shortly,
             nothing.clone(),
-            Outcome::Nothing,
+            FaultEffect::Unchanged,
         ),
         (
             fault("rescind-offers", json!({})),
             shortly,
             nothing.clone(),
-            Outcome::Nothing,
+            FaultEffect::Unchanged,
         ),
         (
             fault("delay", json!({"ms": 150})),
             long,
             fault("delay", json!({"ms": 0})),
-            Outcome::Nothing,
+            FaultEffect::Unchanged,
         ),
         (
             agent("pause-agent"),
             shortly,
             agent("resume-agent"),
-            Outcome::Nothing,
+            FaultEffect::Unchanged,
         ),
         (
             agent("partition-agent"),
             shortly,
             agent("heal-agent"),
-            Outcome::Nothing,
+            FaultEffect::Unchanged,
         ),
         (
             agent("partition-agent"),
             long,
             agent("heal-agent"),
-            Outcome::Replaced,
+            FaultEffect::Replaced,
         ),
         (
             agent("pause-agent"),
             long,
             agent("resume-agent"),
-            Outcome::Replaced,
+            FaultEffect::Replaced,
         ),
         (
             fault("kill-agent", json!({"agent": "the busiest", "keep_tasks": true})),
             shortly,
             agent("start-agent"),
-            Outcome::Nothing,
+            FaultEffect::Unchanged,
         ),
-        (agent("kill-agent"), long, agent("start-agent"), Outcome::Replaced),
+        (
+            agent("kill-agent"),
+            long,
+            agent("start-agent"),
+            FaultEffect::Replaced,
+        ),
         (
             fault("remove-framework", json!({"framework": "keeper"})),
             shortly,
             nothing.clone(),
-            Outcome::Replaced,
+            FaultEffect::Replaced,
         ),
     ];
-    for (mut begin, time, mut end, outcome) in cases {
-        let busiest = cluster.busiest().await;
+    for (mut begin, time, mut end, effect) in cases {
+        let busiest = cluster.busiest_agent().await;
         for fault in [&mut begin, &mut end] {
             if fault["agent"] == "the busiest" {
                 fault["agent"] = json!(busiest);
             }
         }
-        let before = cluster.alive();
+        let before = cluster.running_processes();
         println!("{begin} for {time:?}");
         cluster.fault(&begin).await;
-        subject.job.work(time).await;
+        subject.job.handle_events(time).await;
         if !end.is_null() {
             cluster.fault(&end).await;
         }
-        subject.job.run_turn(&begin.to_string(), &cluster).await;
-        let after = cluster.alive();
-        match outcome {
-            Outcome::Nothing => assert_eq!(after, before, "{begin}"),
-            Outcome::Replaced => assert_ne!(after, before, "{begin}"),
+        subject.job.run_until_settled(&begin.to_string(), &cluster).await;
+        let after = cluster.running_processes();
+        match effect {
+            FaultEffect::Unchanged => assert_eq!(after, before, "{begin}"),
+            FaultEffect::Replaced => assert_ne!(after, before, "{begin}"),
         }
     }
     assert_eq!(
@@ -146,17 +156,17 @@ async fn every_task_runs_once_despite_agent_stream_and_update_faults() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn tasks_whose_final_update_was_lost_are_replaced() {
-    let (cluster, mut subject, _dir) = six(|_| ()).await;
+    let (cluster, mut subject, _dir) = cluster_with_six_tasks(|_| ()).await;
     cluster.fault(&fault("lose-updates", json!({"count": 3}))).await;
-    for process in cluster.alive().iter().take(3) {
+    for process in cluster.running_processes().iter().take(3) {
         kill_process(process);
     }
-    subject.job.run_turn("three ends", &cluster).await;
+    subject.job.run_until_settled("three ends", &cluster).await;
     assert_eq!(cluster.launches().len(), 9);
     assert_eq!(
         subject
             .job
-            .wanted()
+            .expected_tasks()
             .iter()
             .filter(|task| task.ends_with(".1"))
             .count(),
@@ -169,7 +179,8 @@ async fn tasks_whose_final_update_was_lost_are_replaced() {
 /// The agents register later than the scheduler subscribes. Until then the master knows no task.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn restarted_or_replaced_masters_cost_no_task() {
-    let (cluster, mut subject, _dir) = six(|config| config.reregister = Duration::from_millis(1_500)).await;
+    let (cluster, mut subject, _dir) =
+        cluster_with_six_tasks(|config| config.reregister = Duration::from_millis(1_500)).await;
     let before = cluster.launches();
     for (name, registry, down, recovery) in [
         ("restart-master", "in_memory", 0, 0),
@@ -180,15 +191,15 @@ async fn restarted_or_replaced_masters_cost_no_task() {
         let parameters = json!({"registry": registry, "down_ms": down, "recovery_ms": recovery});
         let subscriptions = subject.metric("transom_scheduler_subscriptions_total");
         cluster.fault(&fault(name, parameters)).await;
-        until("another subscription", async || {
+        wait_until("another subscription", async || {
             let now = subject.metric("transom_scheduler_subscriptions_total");
             (now > subscriptions).then_some(()).ok_or(now.to_string())
         })
         .await;
         // The reconciliations that follow are answered within this time, before and after the
         // agents have returned.
-        subject.job.work(Duration::from_secs(6)).await;
-        subject.job.run_turn(name, &cluster).await;
+        subject.job.handle_events(Duration::from_secs(6)).await;
+        subject.job.run_until_settled(name, &cluster).await;
         assert_eq!(
             cluster.launches(),
             before,
@@ -208,26 +219,27 @@ async fn restarted_or_replaced_masters_cost_no_task() {
 /// event. Only reconciliation reveals the surplus tasks.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn tasks_of_a_returning_agent_are_killed_when_replaced() {
-    let (cluster, mut subject, _dir) = six(|config| config.registry = Registry::InMemory).await;
-    let before = cluster.alive();
+    let (cluster, mut subject, _dir) =
+        cluster_with_six_tasks(|config| config.registry = Registry::InMemory).await;
+    let before = cluster.running_processes();
     cluster
         .fault(&fault("partition-agent", json!({"agent": "S0"})))
         .await;
     cluster.fault(&fault("restart-master", json!({}))).await;
     let mut replaced = 0;
-    until("replacements", async || {
-        subject.job.work(Duration::from_millis(100)).await;
+    wait_until("replacements", async || {
+        subject.job.handle_events(Duration::from_millis(100)).await;
         replaced = cluster.launches().len() - before.len();
         (replaced > 0).then_some(()).ok_or("none".to_owned())
     })
     .await;
-    subject.job.work(Duration::from_millis(500)).await;
+    subject.job.handle_events(Duration::from_millis(500)).await;
     assert!(
-        cluster.alive().len() > 6,
+        cluster.running_processes().len() > 6,
         "the tasks on the disconnected agent run too"
     );
     cluster.fault(&fault("heal-agent", json!({"agent": "S0"}))).await;
-    subject.job.run_turn("the agent is back", &cluster).await;
+    subject.job.run_until_settled("the agent is back", &cluster).await;
     subject.stop().await;
     cluster.stop().await;
 }
@@ -248,7 +260,7 @@ async fn framework_subscribes_only_with_valid_credentials() {
             username: username.to_owned(),
             password: password.into(),
         }),
-        ..reach(&[cluster.running.master()])
+        ..cluster_config(&[cluster.minicluster.master()])
     };
     for (credentials, principal) in [
         (None, None),
@@ -267,7 +279,7 @@ async fn framework_subscribes_only_with_valid_credentials() {
     let mut subject =
         Subject::start(with(Some(("keeper", "right")), Some("keeper")), store(&dir).await).await;
     subject.job.add();
-    subject.job.run_turn("let in", &cluster).await;
+    subject.job.run_until_settled("let in", &cluster).await;
     subject.stop().await;
     cluster.stop().await;
 }

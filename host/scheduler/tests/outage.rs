@@ -9,7 +9,7 @@ mod support;
 use std::time::Duration;
 
 use serde_json::Value;
-use support::{Cluster, Subject, kill_process, reach, until};
+use support::{Cluster, Subject, cluster_config, kill_process, wait_until};
 use transom_cluster::TaskId;
 use transom_cluster::v1::TaskState;
 use transom_scheduler::{Reason, SchedulerApi};
@@ -23,9 +23,9 @@ async fn store(server: &RedisServer) -> std::sync::Arc<dyn transom_store::Store>
         ..transom_store::Config::new(server.address().to_string())
     };
     let store = config.open().await.unwrap();
-    until("the store", async || {
-        let answer = store.get("any").await;
-        answer.map(drop).map_err(|error| error.to_string())
+    wait_until("the store", async || {
+        let response = store.get("any").await;
+        response.map(drop).map_err(|error| error.to_string())
     })
     .await;
     store
@@ -33,7 +33,7 @@ async fn store(server: &RedisServer) -> std::sync::Arc<dyn transom_store::Store>
 
 /// Ids of the tasks that the master keeps because their last update is not acknowledged, and of the
 /// completed tasks.
-fn kept_and_done(state: &Value) -> (Vec<&str>, Vec<&str>) {
+fn current_and_completed_tasks(state: &Value) -> (Vec<&str>, Vec<&str>) {
     let ids = |list: &'static str| {
         let tasks = state["frameworks"][0][list].as_array().unwrap().iter();
         tasks.map(|task| task["id"].as_str().unwrap()).collect()
@@ -51,11 +51,11 @@ async fn survives(outage: Outage) {
     let mut redis = RedisServer::durable().with_password().started();
     let cluster = Cluster::start(|_| ()).await;
     let store = store(&redis).await;
-    let mut subject = Subject::start(reach(&[cluster.running.master()]), store).await;
+    let mut subject = Subject::start(cluster_config(&[cluster.minicluster.master()]), store).await;
     for _ in 0..2 {
         subject.job.add();
     }
-    subject.job.run_turn("before the outage", &cluster).await;
+    subject.job.run_until_settled("before the outage", &cluster).await;
     let before = cluster.launches();
 
     match outage {
@@ -65,7 +65,7 @@ async fn survives(outage: Outage) {
     // One task ends, and one more is submitted.
     kill_process(before.first().unwrap());
     subject.job.add();
-    until("the end of the task to be the master's", async || {
+    wait_until("the end of the task to be the master's", async || {
         let state = cluster.state().await;
         let task = &state["frameworks"][0]["tasks"][0];
         (task["state"] == "TASK_FAILED")
@@ -73,21 +73,21 @@ async fn survives(outage: Outage) {
             .ok_or(task.to_string())
     })
     .await;
-    until("the reason why the other one waits", async || {
+    wait_until("the reason why the other one waits", async || {
         let waiting = subject.scheduler.pending();
-        let said = waiting
+        let is_reported = waiting
             .iter()
             .any(|waiting| waiting.reasons.last.contains_key(&Reason::StoreUnavailable));
-        said.then_some(()).ok_or(format!("{waiting:?}"))
+        is_reported.then_some(()).ok_or(format!("{waiting:?}"))
     })
     .await;
     // Several more updates and offers arrive.
-    subject.job.work(Duration::from_secs(2)).await;
+    subject.job.handle_events(Duration::from_secs(2)).await;
     assert_eq!(cluster.launches(), before, "launched without the store");
     let state = cluster.state().await;
-    let (kept, done) = kept_and_done(&state);
+    let (current, completed) = current_and_completed_tasks(&state);
     assert!(
-        kept.contains(&"0.0") && done.is_empty(),
+        current.contains(&"0.0") && completed.is_empty(),
         "acknowledged without the store: {state}"
     );
     let last_known = subject.scheduler.tasks()[&TaskId::from("0.0")].state.clone();
@@ -102,15 +102,15 @@ async fn survives(outage: Outage) {
         Outage::Killed => redis.start(),
         Outage::Frozen => redis.thaw(),
     }
-    subject.job.run_turn("after the outage", &cluster).await;
+    subject.job.run_until_settled("after the outage", &cluster).await;
     assert_eq!(
-        subject.job.wanted().into_iter().collect::<Vec<_>>(),
+        subject.job.expected_tasks().into_iter().collect::<Vec<_>>(),
         ["0.1", "1.0", "2.0"]
     );
-    until("the acknowledgement", async || {
+    wait_until("the acknowledgement", async || {
         let state = cluster.state().await;
-        let (kept, done) = kept_and_done(&state);
-        let acknowledged = done == ["0.0"] && !kept.contains(&"0.0");
+        let (current, completed) = current_and_completed_tasks(&state);
+        let acknowledged = completed == ["0.0"] && !current.contains(&"0.0");
         acknowledged.then_some(()).ok_or(state.to_string())
     })
     .await;

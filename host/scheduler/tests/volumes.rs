@@ -14,7 +14,7 @@ use std::path::PathBuf;
 use std::sync::Arc;
 
 use serde_json::{Value, json};
-use support::{Cluster, Subject, reach, until};
+use support::{Cluster, Subject, cluster_config, wait_until};
 use transom_cluster::TaskId;
 use transom_cluster::v1::{self, TaskState};
 use transom_common::trace::TraceContext;
@@ -119,7 +119,7 @@ fn submit(subject: &Subject, task: &str, key: &str, spec: &Arc<RunSpec>) {
 }
 
 async fn record(subject: &Subject, task: &str, is: impl Fn(&TaskRecord) -> bool) -> Arc<TaskRecord> {
-    until(&format!("{task} to be as expected"), async || {
+    wait_until(&format!("{task} to be as expected"), async || {
         let records = subject.scheduler.tasks();
         let record = records.get(&TaskId::from(task)).cloned();
         record
@@ -152,7 +152,7 @@ fn volume_of(cluster: &Cluster, reservation: &Reservation) -> PathBuf {
 async fn written(cluster: &Cluster, reservation: &Reservation, lines: &[&str]) {
     let volume = volume_of(cluster, reservation);
     let expected = lines.join("\n") + "\n";
-    until("the lines of the tasks", async || {
+    wait_until("the lines of the tasks", async || {
         let directory = std::fs::read_dir(&volume).map_err(|error| error.to_string())?;
         let place = directory.map(|entry| entry.unwrap().path()).next();
         let log = place.ok_or("an empty volume")?.join("log");
@@ -163,7 +163,7 @@ async fn written(cluster: &Cluster, reservation: &Reservation, lines: &[&str]) {
 }
 
 async fn reserved(cluster: &Cluster) -> Vec<Value> {
-    let (_, body) = cluster.ask("GET", "/slaves", "").await;
+    let (_, body) = cluster.request("GET", "/slaves", "").await;
     let agents: Value = serde_json::from_str(&body).unwrap();
     let agents = agents["slaves"].as_array().unwrap().iter();
     agents.map(|agent| agent["reserved_resources"].clone()).collect()
@@ -178,9 +178,9 @@ async fn store(dir: &tempfile::TempDir) -> Arc<dyn Store> {
 /// Runs two incarnations with a restart of the scheduler between them, and releases the reservation.
 async fn keeps_its_volume(build: impl Fn() -> Build, task: fn(&str) -> String) {
     let cluster = Cluster::start(|_| ()).await;
-    let masters = [cluster.running.master()];
+    let masters = [cluster.minicluster.master()];
     let dir = tempfile::tempdir().unwrap();
-    let subject = Subject::start(reach(&masters), store(&dir).await).await;
+    let subject = Subject::start(cluster_config(&masters), store(&dir).await).await;
     submit(&subject, "i.1", "i", &spec("/db", build()));
     let first = running(&subject, &task("i.1")).await;
     let reservation = subject.scheduler.reservations()["i"].clone();
@@ -192,7 +192,7 @@ async fn keeps_its_volume(build: impl Fn() -> Build, task: fn(&str) -> String) {
     ended(&subject, &task("i.1")).await;
     subject.stop().await;
 
-    let subject = Subject::start(reach(&masters), store(&dir).await).await;
+    let subject = Subject::start(cluster_config(&masters), store(&dir).await).await;
     submit(&subject, "i.2", "i", &spec("/db", build()));
     // A task of another role.
     let other = RunSpec {
@@ -205,7 +205,7 @@ async fn keeps_its_volume(build: impl Fn() -> Build, task: fn(&str) -> String) {
     assert_eq!(second.agent, first.agent);
     written(&cluster, &reservation, &[&task("i.1"), &task("i.2")]).await;
     running(&subject, "t").await;
-    let (_, frameworks) = cluster.ask("GET", "/frameworks", "").await;
+    let (_, frameworks) = cluster.request("GET", "/frameworks", "").await;
     let frameworks: Value = serde_json::from_str(&frameworks).unwrap();
     let roles = frameworks["frameworks"][0]["roles"].as_array().unwrap().len();
     assert_eq!(roles, 3, "{}", frameworks["frameworks"][0]["roles"]);
@@ -213,7 +213,7 @@ async fn keeps_its_volume(build: impl Fn() -> Build, task: fn(&str) -> String) {
     // The reservation is released while its task runs.
     subject.scheduler.release_reservation("i");
     ended(&subject, &task("i.2")).await;
-    until("the release", async || {
+    wait_until("the release", async || {
         let known = subject.scheduler.reservations();
         if known.is_empty() {
             Ok(())
@@ -222,16 +222,24 @@ async fn keeps_its_volume(build: impl Fn() -> Build, task: fn(&str) -> String) {
         }
     })
     .await;
-    until("the resources to be unreserved", async || {
-        let left = reserved(&cluster).await;
-        let all = left.iter().all(|agent| *agent == json!({}));
-        if all { Ok(()) } else { Err(format!("{left:?}")) }
+    wait_until("the resources to be unreserved", async || {
+        let remaining = reserved(&cluster).await;
+        let all = remaining.iter().all(|agent| *agent == json!({}));
+        if all {
+            Ok(())
+        } else {
+            Err(format!("{remaining:?}"))
+        }
     })
     .await;
     let volume = volume_of(&cluster, &reservation);
-    until("the volume to be deleted", async || {
-        let left = std::fs::read_dir(&volume).map_or(0, Iterator::count);
-        if left == 0 { Ok(()) } else { Err(left.to_string()) }
+    wait_until("the volume to be deleted", async || {
+        let remaining = std::fs::read_dir(&volume).map_or(0, Iterator::count);
+        if remaining == 0 {
+            Ok(())
+        } else {
+            Err(remaining.to_string())
+        }
     })
     .await;
     subject.stop().await;

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use super::Actor;
-use crate::matching::round::question;
+use crate::matching::round::matcher_task;
 use crate::{PendingExplanation, PlacementOf, RunSpec};
 
 impl Actor {
@@ -13,19 +13,19 @@ impl Actor {
         for request in std::mem::take(&mut self.explanations) {
             let spec = match request.placement {
                 PlacementOf::RunSpec(spec) => Some(spec),
-                PlacementOf::Pending(task) => self.queue.get(&task).map(|wanted| Arc::clone(&wanted.spec)),
+                PlacementOf::Pending(task) => self.queue.get(&task).map(|request| Arc::clone(&request.spec)),
             };
             let explanation = spec.map(|spec| self.explain(&spec));
             // The requester may have dropped the receiver.
-            drop(request.answer.send(explanation));
+            drop(request.response.send(explanation));
         }
     }
 
     fn explain(&mut self, spec: &RunSpec) -> PendingExplanation {
-        let placed = self.placed(std::iter::once(spec));
+        let placed = self.placed_instances(std::iter::once(spec));
         let placed = placed.into_values().next().unwrap_or_default();
-        let (changed, gone) = self.agents.take_changes();
-        self.matcher.update(changed, gone);
-        self.matcher.explain(question(spec, placed))
+        let (changed, removed) = self.agents.take_changes();
+        self.matcher.update(changed, removed);
+        self.matcher.explain(matcher_task(spec, placed))
     }
 }

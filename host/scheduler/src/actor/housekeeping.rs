@@ -51,13 +51,13 @@ impl Actor {
     /// subscription.
     pub(super) async fn send_reconcile(&mut self, caller: &Caller) {
         let now = Instant::now();
-        let any = now >= self.next_reconcile;
-        if any {
+        let is_implicit_due = now >= self.next_reconcile;
+        if is_implicit_due {
             let since = Timestamp::now().duration_since(self.subscription.since);
             let subscribed_for = Duration::try_from(since).unwrap_or_default();
-            let next = self.times.next_reconcile_in(subscribed_for);
+            let next = self.timeouts.next_reconcile_in(subscribed_for);
             self.next_reconcile = now + next;
-            if next == self.times.reconcile {
+            if next == self.timeouts.reconcile {
                 self.reconcile_all(now);
             }
         }
@@ -76,7 +76,7 @@ impl Actor {
                 break;
             }
         }
-        let implicit = if any {
+        let implicit = if is_implicit_due {
             caller.reconcile(Vec::new()).await
         } else {
             Ok(())
@@ -91,18 +91,18 @@ impl Actor {
     pub(super) fn reconcile_all(&mut self, now: Instant) {
         let records = self.ledger.records();
         let live = || records.values().filter(|record| !record.is_terminal());
-        let reached = live().filter(|record| record.state != TaskState::Unreachable);
-        let in_use: HashSet<_> = reached.map(|record| &record.agent.id).collect();
+        let reachable = live().filter(|record| record.state != TaskState::Unreachable);
+        let in_use: HashSet<_> = reachable.map(|record| &record.agent.id).collect();
         self.agents.sweep(now, |agent| in_use.contains(agent));
         for record in live() {
-            self.reconcile_schedule.at(record.id.clone(), now);
+            self.reconcile_schedule.schedule(record.id.clone(), now);
         }
     }
 
     /// Handles a lost agent: no task is matched with it until it offers again, and tasks that are
     /// spread over agents may be placed on others.
     pub(super) fn agent_lost(&mut self, agent: &AgentId) {
-        if let Some(handle) = self.agents.lost(agent) {
+        if let Some(handle) = self.agents.remove_lost(agent) {
             self.pool.remove_agent(handle);
             self.offer_demand.request_revive();
         }
@@ -116,13 +116,13 @@ impl Actor {
         let now = Instant::now();
         self.metrics.offers.inc_by(offers.len() as u64);
         for offer in offers {
-            if let Some(change) = self.maintenance.offered(offer) {
+            if let Some(change) = self.maintenance.record_offer(offer) {
                 self.maintenance_changed(change);
             }
-            if let Some(agent) = self.agents.offered(offer, now) {
-                let closed = self.maintenance.closed(offer);
+            if let Some(agent) = self.agents.handle_of_offer(offer, now) {
+                let closed = self.maintenance.closed_period(offer);
                 if self.pool.add(offer, agent, closed) {
-                    self.reservations.offered();
+                    self.reservations.reserved_resources_offered();
                 }
             } else {
                 tracing::error!(offer = %offer.id, "out of agent handles; restart the daemon");
@@ -133,15 +133,15 @@ impl Actor {
     /// Declines unused offers and sends REVIVE or SUPPRESS.
     pub(super) async fn answer_offers(&mut self, caller: &Caller) {
         let now = Instant::now();
-        let has_demand = self.queue.has_ready(Timestamp::now()) || self.reservations.need_offers();
-        let unused = match self.pool.pass_since() {
+        let has_demand = self.queue.has_ready(Timestamp::now()) || self.reservations.needs_offers();
+        let unused = match self.pool.pass_started_at() {
             Some(_) => Vec::new(),
-            None => self.pool.take(),
+            None => self.pool.take_unused(),
         };
         if !unused.is_empty() {
             self.metrics.declined_offers.inc_by(unused.len() as u64);
             if let Err(error) = caller
-                .decline(unused, v1::Filters::refuse(self.times.decline))
+                .decline(unused, v1::Filters::refuse(self.timeouts.decline))
                 .await
             {
                 self.metrics.call_failed("DECLINE");
@@ -172,7 +172,7 @@ impl Actor {
     /// to one role at a time, so offers for other roles would only delay those that are needed.
     async fn revive(&mut self, caller: &Caller) -> transom_cluster::Result<()> {
         let demanded = self.demanded_roles();
-        let Some((revive, others)) = self.roles.split(demanded.as_ref()) else {
+        let Some((revive, others)) = self.roles.split_by_demand(demanded.as_ref()) else {
             caller.revive().await?;
             self.roles.revived(&[]);
             return Ok(());
@@ -188,7 +188,7 @@ impl Actor {
 
     /// The roles of pending tasks; `None` for any role.
     fn demanded_roles(&self) -> Option<BTreeSet<String>> {
-        if !self.roles.are_several() {
+        if !self.roles.has_several() {
             return None;
         }
         let mut roles = self.queue.demanded_roles(Timestamp::now())?;

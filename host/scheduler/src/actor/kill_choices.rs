@@ -8,7 +8,7 @@ use transom_cluster::TaskId;
 use transom_plugin_host::matcher::Task;
 
 use super::Actor;
-use super::launch::ROUND;
+use super::launch::ROUND_TIME_LIMIT;
 use crate::store::transition;
 use crate::{Event, KillChoice, TaskRecord};
 
@@ -16,10 +16,10 @@ impl Actor {
     /// Processes every kill selection. One on which the matcher fails stays queued until a backoff
     /// has passed, and so does one for which the round has no time left.
     pub(super) async fn select_kills(&mut self) {
-        if self.kill_choices.is_empty() || !self.matcher.takes_kill_choices() {
+        if self.kill_choices.is_empty() || !self.matcher.can_select_kills() {
             return;
         }
-        let begun = Instant::now();
+        let started_at = Instant::now();
         let mut failed = false;
         for _ in 0..self.kill_choices.len() {
             let Some(choice) = self.kill_choices.pop_front() else {
@@ -32,18 +32,18 @@ impl Actor {
                 failed = true;
                 self.kill_choices.push_back(choice);
             }
-            if begun.elapsed() >= ROUND {
+            if started_at.elapsed() >= ROUND_TIME_LIMIT {
                 break;
             }
         }
         self.matcher
-            .kill_choices_asked(failed || !self.kill_choices.is_empty());
+            .kill_selections_finished(failed || !self.kill_choices.is_empty());
     }
 
     async fn select(&mut self, choice: &KillChoice) -> Option<Vec<TaskId>> {
         let (tasks, placed) = self.placed_candidates(choice);
-        let (changed, gone) = self.agents.take_changes();
-        self.matcher.update(changed, gone);
+        let (changed, removed) = self.agents.take_changes();
+        self.matcher.update(changed, removed);
         let task = Task {
             run_spec: choice.spec.id.clone(),
             instances: choice.spec.instances,
@@ -65,7 +65,7 @@ impl Actor {
             let handle = self
                 .record_of(id)
                 .filter(|record| transition::is_placed(record) && !self.agents.is_hidden(&record.agent.id))
-                .and_then(|record| self.agents.remembered(&record, now));
+                .and_then(|record| self.agents.handle_of_task(&record, now));
             placed.extend(handle.map(|handle| (id.clone(), handle)));
         }
         placed.into_iter().unzip()

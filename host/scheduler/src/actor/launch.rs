@@ -12,21 +12,21 @@ use transom_cluster::v1;
 use transom_cluster::{Caller, FrameworkId, OfferId, TaskId};
 use transom_common::error_chain;
 
-use super::launch_builder::{self, BuiltInstance, Launches, Outcome, ReservationContext};
+use super::launch_builder::{self, BuildResult, BuiltInstance, Launches, ReservationContext};
 use super::{Actor, MAX_CONCURRENT_CALLS};
 use crate::matching::maintenance::nanoseconds;
 use crate::matching::queue::{MatchFailure, TaskBatch};
 use crate::matching::round::{LaunchStep, PlacedInstances, PlannedLaunch, RefusedOffer, Residents, Round};
-use crate::store::ledger::BATCH;
+use crate::store::ledger::MAX_BATCH_RECORDS;
 use crate::store::transition;
 use crate::{Event, Phase, Reason, Reservation, RunSpec, TaskRecord, UnusedOffer};
 
 /// Time limit of one round, after which the actor does its other work.
-pub(super) const ROUND: Duration = Duration::from_millis(250);
+pub(super) const ROUND_TIME_LIMIT: Duration = Duration::from_millis(250);
 
 /// How long offers may be kept over several rounds. This limit is reached only if the matcher is
 /// slow, and keeps other frameworks from waiting for it too.
-const PASS: Duration = Duration::from_secs(10);
+const PASS_TIME_LIMIT: Duration = Duration::from_secs(10);
 
 /// The step that was built for a planned instance.
 enum BuiltStep {
@@ -39,12 +39,12 @@ impl Actor {
     /// a round has no time are left to the next round, which follows as soon as the actor has done
     /// its other work.
     pub(super) async fn match_and_launch(&mut self, caller: &Caller) {
-        let (now, begun) = (Timestamp::now(), Instant::now());
+        let (now, started_at) = (Timestamp::now(), Instant::now());
         if self.pool.is_empty() {
             self.end_pass(false);
             return;
         }
-        if self.pool.pass_since().is_none() {
+        if self.pool.pass_started_at().is_none() {
             self.queue.begin_pass(now);
         }
         let batches = self.queue.ready(now);
@@ -53,8 +53,8 @@ impl Actor {
             return;
         }
         self.pending_changed = true;
-        if self.store_retry.is_backing_off(begun) {
-            self.note_all(
+        if self.store_retry.is_backing_off(started_at) {
+            self.record_failure_for_all(
                 &batches,
                 Reason::StoreUnavailable,
                 "the state store is unavailable",
@@ -64,18 +64,18 @@ impl Actor {
         }
         self.metrics.matching_rounds.inc();
         self.hide_closed_agents(now);
-        let placed = self.placed(batches.iter().map(|batch| &*batch.spec));
-        let (changed, gone) = self.agents.take_changes();
-        self.matcher.update(changed, gone);
+        let placed_instances = self.placed_instances(batches.iter().map(|batch| &*batch.spec));
+        let (changed, removed) = self.agents.take_changes();
+        self.matcher.update(changed, removed);
         let mut round = Round::new(
             self.pool.offers().to_vec(),
-            placed,
+            placed_instances,
             self.default_roles.clone(),
             now,
         );
-        let mut left = batches.iter();
-        for batch in left.by_ref() {
-            self.queue.tried(batch);
+        let mut remaining_batches = batches.iter();
+        for batch in remaining_batches.by_ref() {
+            self.queue.mark_matched(batch);
             let planned = round.planned();
             let span = self.queue.round_span(batch);
             let failure = if batch.spec.volumes.is_empty() {
@@ -94,17 +94,17 @@ impl Actor {
             };
             span.record("placed", round.planned() - planned);
             if round.planned() > planned {
-                self.queue.note_used(&batch.spec.id, now);
+                self.queue.record_used(&batch.spec.id, now);
             }
             if let Some(failure) = failure {
                 for (reason, count) in &failure.reasons {
                     self.metrics.rejected(*reason, *count);
                 }
-                self.queue.note(&batch.spec.id, failure);
+                self.queue.record_failure(&batch.spec.id, failure);
                 let unused = self.unused_offers(round.take_unused(), now);
-                self.queue.note_unused(&batch.spec.id, unused, now);
+                self.queue.record_unused_offers(&batch.spec.id, unused, now);
             }
-            if begun.elapsed() >= ROUND {
+            if started_at.elapsed() >= ROUND_TIME_LIMIT {
                 break;
             }
         }
@@ -114,18 +114,21 @@ impl Actor {
             self.offer_demand.launched();
         }
         self.launch(caller, planned, now).await;
-        let next = left.next();
-        self.queue.go_on_with(next);
-        let in_time = self.pool.pass_since().is_none_or(|since| since.elapsed() < PASS);
-        if next.is_some() && in_time && !self.pool.is_empty() {
-            self.pool.keep(begun);
+        let next = remaining_batches.next();
+        self.queue.continue_with(next);
+        let is_within_pass_limit = self
+            .pool
+            .pass_started_at()
+            .is_none_or(|since| since.elapsed() < PASS_TIME_LIMIT);
+        if next.is_some() && is_within_pass_limit && !self.pool.is_empty() {
+            self.pool.continue_pass(started_at);
         } else {
             self.end_pass(next.is_some());
         }
         self.metrics
             .round_seconds
             .0
-            .observe(begun.elapsed().as_secs_f64());
+            .observe(started_at.elapsed().as_secs_f64());
     }
 
     /// Removes agents in maintenance from the matcher's agent set.
@@ -162,12 +165,12 @@ impl Actor {
 
     /// The placed instances of each run spec. An instance whose agent is unreachable, draining or
     /// about to enter maintenance is not counted. A group counts as one instance.
-    pub(super) fn placed<'a>(
+    pub(super) fn placed_instances<'a>(
         &mut self,
         specs: impl Iterator<Item = &'a RunSpec>,
     ) -> HashMap<String, PlacedInstances> {
         let now = Instant::now();
-        let mut placed: HashMap<String, PlacedInstances> = HashMap::new();
+        let mut placed_instances: HashMap<String, PlacedInstances> = HashMap::new();
         let specs: HashMap<&str, &RunSpec> = specs.map(|spec| (spec.id.as_str(), spec)).collect();
         let mut groups = BTreeSet::new();
         for record in self.ledger.records().values() {
@@ -181,23 +184,23 @@ impl Actor {
             if !is_placed {
                 continue;
             }
-            if let Some(agent) = self.agents.remembered(record, now) {
-                let of_spec = placed.entry(record.run_spec.clone()).or_default();
-                of_spec.agents.push(agent);
+            if let Some(agent) = self.agents.handle_of_task(record, now) {
+                let instances = placed_instances.entry(record.run_spec.clone()).or_default();
+                instances.agents.push(agent);
                 if record.killing {
-                    of_spec.ending.push(agent);
+                    instances.ending.push(agent);
                 }
             }
         }
-        self.add_reserved(&specs, &mut placed);
-        placed
+        self.add_reserved(&specs, &mut placed_instances);
+        placed_instances
     }
 
     /// Adds the instances that have a reservation but are not running.
     fn add_reserved(
         &mut self,
         specs: &HashMap<&str, &RunSpec>,
-        placed: &mut HashMap<String, PlacedInstances>,
+        placed_instances: &mut HashMap<String, PlacedInstances>,
     ) {
         if specs.values().all(|spec| spec.volumes.is_empty()) {
             return;
@@ -209,19 +212,19 @@ impl Actor {
             if !counts {
                 continue;
             }
-            if let Some(agent) = self.agents.reserved(record, now) {
-                let of_spec = placed.entry(record.run_spec.clone()).or_default();
-                of_spec.agents.push(agent);
+            if let Some(agent) = self.agents.handle_of_reservation(record, now) {
+                let instances = placed_instances.entry(record.run_spec.clone()).or_default();
+                instances.agents.push(agent);
             }
         }
     }
 
-    fn note_all(&mut self, batches: &[TaskBatch], reason: Reason, message: &str) {
+    fn record_failure_for_all(&mut self, batches: &[TaskBatch], reason: Reason, message: &str) {
         for batch in batches {
             let (offers, message) = (self.pool.offers().len() as u32, Some(message.to_owned()));
             let reasons = BTreeMap::from([(reason, 1)]);
             let refused_offers = offers;
-            self.queue.note(
+            self.queue.record_failure(
                 &batch.spec.id,
                 MatchFailure {
                     reasons,
@@ -255,18 +258,18 @@ impl Actor {
                 continue;
             }
             match launch_builder::build(&planned, &self.agents, caller.framework_id(), now) {
-                Outcome::Built(built) => {
+                BuildResult::Built(built) => {
                     let (offer, step) = (planned.assigned.offer, BuiltStep::Launch(built));
                     match self.with_reservation(&planned.step, &planned.assigned.id) {
                         Some(record) => residents.push((offer, record, step)),
                         None => by_offer.entry(offer).or_default().push(step),
                     }
                 }
-                Outcome::NotWanted => {
+                BuildResult::NotWanted => {
                     self.queue.remove(&planned.assigned.id);
                     self.never_launched(planned.assigned.id);
                 }
-                Outcome::Impossible => {}
+                BuildResult::Impossible => {}
             }
         }
         if self.store_reservations(&residents).await {
@@ -277,7 +280,7 @@ impl Actor {
         let mut by_offer = by_offer.into_iter().peekable();
         while by_offer.peek().is_some() {
             let (mut intents, mut accepts) = (Vec::new(), Vec::new());
-            while intents.len() < BATCH
+            while intents.len() < MAX_BATCH_RECORDS
                 && let Some((offer, built)) = by_offer.next()
             {
                 let mut launches = Launches::default();
@@ -294,7 +297,7 @@ impl Actor {
                 accepts.push((offer, launches));
             }
             if let Err(error) = self.ledger.commit(intents.clone()).await {
-                self.intents_refused(&error, &intents).await;
+                self.handle_unstored_intents(&error, &intents).await;
                 return;
             }
             self.store_succeeded();
@@ -324,7 +327,7 @@ impl Actor {
         self.store_failed(&error);
         let specs: BTreeSet<&String> = residents.iter().map(|(_, record, _)| &record.run_spec).collect();
         for spec in specs {
-            self.note_store_failure(spec, &error);
+            self.record_store_failure(spec, &error);
         }
         false
     }
@@ -338,24 +341,25 @@ impl Actor {
     ) {
         self.pool
             .remove_all(&accepts.iter().map(|(offer, _)| offer.clone()).collect());
-        let answered_by = Instant::now() + self.times.launch;
+        let status_deadline = Instant::now() + self.timeouts.launch;
         for intent in intents {
             if let Some(request) = self.queue.remove(intent.request_id()) {
-                self.starts.begin(intent, &request.trace);
+                self.launch_spans.begin(intent, &request.trace);
             }
-            self.reconcile_schedule.at(intent.id.clone(), answered_by);
+            self.reconcile_schedule
+                .schedule(intent.id.clone(), status_deadline);
         }
         let mut calls = Vec::with_capacity(accepts.len());
         for (offer, mut launches) in accepts {
             let tasks = std::mem::take(&mut launches.tasks);
             // Newly reserved resources are used with their next offer, which must not be delayed.
             let refuse = if launches.reserved.is_empty() {
-                self.times.refuse_rest
+                self.timeouts.refuse_rest
             } else {
                 Duration::ZERO
             };
             for key in std::mem::take(&mut launches.reserved) {
-                let deadline = Instant::now() + self.times.reservation;
+                let deadline = Instant::now() + self.timeouts.reservation;
                 self.reservations.requested(key, deadline);
                 self.offer_demand.request_revive();
             }
@@ -373,7 +377,7 @@ impl Actor {
                 Err(error) => {
                     // The master may have accepted them, so they are reconciled.
                     self.metrics.call_failed("ACCEPT");
-                    self.starts.accepted(&tasks, false);
+                    self.launch_spans.accepted(&tasks, false);
                     tracing::warn!(
                         tasks = tasks.len(),
                         error = error_chain(&error),
@@ -381,7 +385,7 @@ impl Actor {
                     );
                     for task in tasks {
                         self.reconcile_schedule
-                            .at(task, Instant::now() + self.times.reconcile_retry.base);
+                            .schedule(task, Instant::now() + self.timeouts.reconcile_retry.base);
                     }
                 }
             }
@@ -390,7 +394,7 @@ impl Actor {
 
     fn launched(&mut self, tasks: &[TaskId]) {
         self.metrics.launches.inc_by(tasks.len() as u64);
-        self.starts.accepted(tasks, true);
+        self.launch_spans.accepted(tasks, true);
         let now = Timestamp::now();
         for task in tasks {
             let Some(record) = self.ledger.get(task) else {
@@ -409,7 +413,7 @@ impl Actor {
 
     /// Handles intents that were not stored; nothing was accepted. A task that turns out to be in
     /// the store is no longer pending.
-    async fn intents_refused(&mut self, error: &crate::Error, intents: &[Arc<TaskRecord>]) {
+    async fn handle_unstored_intents(&mut self, error: &crate::Error, intents: &[Arc<TaskRecord>]) {
         self.store_failed(error);
         if error.is_conflict() {
             for intent in intents {
@@ -417,7 +421,8 @@ impl Actor {
                     Ok(Some(record)) => {
                         tracing::error!(task = %record.id, "launch skipped: the task is already in the store");
                         self.queue.remove(intent.request_id());
-                        self.reconcile_schedule.at(record.id.clone(), Instant::now());
+                        self.reconcile_schedule
+                            .schedule(record.id.clone(), Instant::now());
                     }
                     Ok(None) => {}
                     Err(error) => {
@@ -434,16 +439,16 @@ impl Actor {
             .filter(|intent| self.queue.get(intent.request_id()).is_some());
         let specs: BTreeSet<String> = waiting.map(|intent| intent.run_spec.clone()).collect();
         for spec in specs {
-            self.note_store_failure(&spec, error);
+            self.record_store_failure(&spec, error);
         }
     }
 
-    fn note_store_failure(&mut self, run_spec: &str, error: &crate::Error) {
+    fn record_store_failure(&mut self, run_spec: &str, error: &crate::Error) {
         let failure = MatchFailure {
             reasons: BTreeMap::from([(Reason::StoreUnavailable, 1)]),
             message: Some(error_chain(error)),
             ..MatchFailure::default()
         };
-        self.queue.note(run_spec, failure);
+        self.queue.record_failure(run_spec, failure);
     }
 }

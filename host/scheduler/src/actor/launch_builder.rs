@@ -8,7 +8,7 @@ use transom_cluster::{FrameworkId, TaskId};
 
 use crate::matching::PartAllocation;
 use crate::matching::agents::Agents;
-use crate::matching::held::{self, Owner};
+use crate::matching::offered_reservation::{self, Owner};
 use crate::matching::round::PlannedLaunch;
 use crate::{
     AgentLocation, Build, BuildTask, Group, GroupPlacement, InGroup, LocalVolume, MemberPlacement, Phase,
@@ -16,7 +16,7 @@ use crate::{
 };
 
 /// The result of building one instance.
-pub(super) enum Outcome {
+pub(super) enum BuildResult {
     Built(BuiltInstance),
     /// The service no longer wants it.
     NotWanted,
@@ -42,7 +42,7 @@ pub(super) struct Launches {
     pub(super) tasks: Vec<TaskId>,
     /// The keys of the reservations that the operations make.
     pub(super) reserved: Vec<String>,
-    alone: Vec<v1::TaskInfo>,
+    single_tasks: Vec<v1::TaskInfo>,
     groups: Vec<v1::Operation>,
     reservations: Vec<v1::Operation>,
 }
@@ -52,7 +52,7 @@ impl Launches {
         match launch {
             Launch::Task(info) => {
                 self.tasks.push(info.task_id.clone());
-                self.alone.push(*info);
+                self.single_tasks.push(*info);
             }
             Launch::Group(executor, infos) => {
                 self.tasks.extend(infos.iter().map(|info| info.task_id.clone()));
@@ -68,8 +68,8 @@ impl Launches {
 
     /// The operations of one ACCEPT.
     pub(super) fn into_operations(self) -> Vec<v1::Operation> {
-        let alone = (!self.alone.is_empty()).then(|| v1::Operation::launch(self.alone));
-        let launches = alone.into_iter().chain(self.groups);
+        let single_tasks = (!self.single_tasks.is_empty()).then(|| v1::Operation::launch(self.single_tasks));
+        let launches = single_tasks.into_iter().chain(self.groups);
         launches.chain(self.reservations).collect()
     }
 }
@@ -82,7 +82,7 @@ pub(super) fn reserve(
     agents: &Agents,
     context: &ReservationContext<'_>,
 ) -> Option<(Reservation, Vec<v1::Operation>)> {
-    let (place, attributes) = agents.get(planned.assigned.agent)?;
+    let (location, attributes) = agents.get(planned.assigned.agent)?;
     let spec = &planned.spec;
     let volumes = spec.volumes.iter();
     let record = Reservation {
@@ -90,7 +90,7 @@ pub(super) fn reserve(
         id: uuid::Uuid::new_v4().to_string(),
         run_spec: spec.id.clone(),
         role: spec.reservation_role(context.default_roles).to_owned(),
-        agent: Arc::clone(place),
+        agent: Arc::clone(location),
         agent_attributes: Arc::clone(attributes),
         volumes: volumes
             .map(|volume| LocalVolume::new(&spec.id, &volume.container_path))
@@ -105,11 +105,11 @@ pub(super) fn reserve(
         key: record.key.clone(),
         id: record.id.clone(),
     };
-    let taken = &planned.assigned.taken;
-    let parts = taken.parts.iter();
+    let allocation = &planned.assigned.allocation;
+    let parts = allocation.parts.iter();
     let resources = parts.flat_map(|part| part.resources.clone()).collect();
-    let disks = taken.volumes.clone();
-    let operations = held::reserve(&record, &owner, context.principal, resources, disks);
+    let disks = allocation.volumes.clone();
+    let operations = offered_reservation::reserve(&record, &owner, context.principal, resources, disks);
     Some((record, operations))
 }
 
@@ -127,33 +127,33 @@ pub(super) fn build(
     agents: &Agents,
     framework: Option<&FrameworkId>,
     now: Timestamp,
-) -> Outcome {
-    let Some((place, attributes)) = agents.get(planned.assigned.agent) else {
-        return Outcome::Impossible;
+) -> BuildResult {
+    let Some((location, attributes)) = agents.get(planned.assigned.agent) else {
+        return BuildResult::Impossible;
     };
-    let Some((first, rest)) = planned.assigned.taken.parts.split_first() else {
-        return Outcome::Impossible;
+    let Some((first_part, other_parts)) = planned.assigned.allocation.parts.split_first() else {
+        return BuildResult::Impossible;
     };
     let intent = Intent {
         planned,
-        place,
+        location,
         attributes,
         now,
     };
     match &planned.spec.build {
         Build::Task(build) => intent
-            .task(&**build, first, rest.first(), framework)
-            .map_or(Outcome::NotWanted, Outcome::Built),
+            .task(&**build, first_part, other_parts.first(), framework)
+            .map_or(BuildResult::NotWanted, BuildResult::Built),
         Build::Group(group) => intent
-            .group(group, first, rest, framework)
-            .map_or(Outcome::Impossible, Outcome::Built),
+            .group(group, first_part, other_parts, framework)
+            .map_or(BuildResult::Impossible, BuildResult::Built),
     }
 }
 
 /// The data that all records of an instance share.
 struct Intent<'a> {
     planned: &'a PlannedLaunch,
-    place: &'a Arc<AgentLocation>,
+    location: &'a Arc<AgentLocation>,
     attributes: &'a Arc<[v1::Attribute]>,
     now: Timestamp,
 }
@@ -163,24 +163,25 @@ impl Intent<'_> {
     fn task(
         &self,
         build: &dyn BuildTask,
-        share: &PartAllocation,
-        of_executor: Option<&PartAllocation>,
+        task_allocation: &PartAllocation,
+        executor_allocation: Option<&PartAllocation>,
         framework: Option<&FrameworkId>,
     ) -> Option<BuiltInstance> {
         let id = self.planned.assigned.id.clone();
         let placement = Placement {
             task: id.clone(),
-            agent: AgentLocation::clone(self.place),
-            host_ports: share.host_ports.clone(),
+            agent: AgentLocation::clone(self.location),
+            host_ports: task_allocation.host_ports.clone(),
         };
-        let mut info = self.info(id.clone(), share, build.build(&placement)?);
+        let mut info = self.info(id.clone(), task_allocation, build.build(&placement)?);
         if let Some(executor) = &mut info.executor {
             executor.framework_id = framework.cloned();
-            executor.resources = of_executor.map_or_else(Vec::new, |share| share.resources.clone());
+            executor.resources =
+                executor_allocation.map_or_else(Vec::new, |allocation| allocation.resources.clone());
         }
         let metadata = build.metadata(&placement);
         Some(BuiltInstance {
-            records: vec![self.record(id, None, share.host_ports.clone(), metadata)],
+            records: vec![self.record(id, None, task_allocation.host_ports.clone(), metadata)],
             launch: Launch::Task(Box::new(info)),
         })
     }
@@ -189,20 +190,20 @@ impl Intent<'_> {
     fn group(
         &self,
         group: &Group,
-        own: &PartAllocation,
-        shares: &[PartAllocation],
+        executor_allocation: &PartAllocation,
+        member_allocations: &[PartAllocation],
         framework: Option<&FrameworkId>,
     ) -> Option<BuiltInstance> {
         let (id, build) = (&self.planned.assigned.id, &group.build);
-        let member = |(at, share): (usize, &PartAllocation)| MemberPlacement {
-            task: build.task_id(id, at),
-            host_ports: share.host_ports.clone(),
+        let member = |(index, task_allocation): (usize, &PartAllocation)| MemberPlacement {
+            task: build.task_id(id, index),
+            host_ports: task_allocation.host_ports.clone(),
         };
         let placement = GroupPlacement {
             group: id.clone(),
-            agent: AgentLocation::clone(self.place),
-            host_ports: own.host_ports.clone(),
-            members: shares.iter().enumerate().map(member).collect(),
+            agent: AgentLocation::clone(self.location),
+            host_ports: executor_allocation.host_ports.clone(),
+            members: member_allocations.iter().enumerate().map(member).collect(),
         };
         let mut executor = build.executor(&placement);
         if executor.executor_id.as_str().is_empty() {
@@ -210,18 +211,26 @@ impl Intent<'_> {
         }
         executor.r#type = Some(v1::ExecutorType::Default);
         executor.framework_id = framework.cloned();
-        executor.resources.clone_from(&own.resources);
+        executor.resources.clone_from(&executor_allocation.resources);
         let (mut records, mut infos) = (Vec::new(), Vec::new());
-        for (at, member) in group.members.iter().enumerate() {
-            let (task, share) = (placement.members.get(at)?.task.clone(), shares.get(at)?);
-            let within = InGroup {
+        for (index, member) in group.members.iter().enumerate() {
+            let (task, task_allocation) = (
+                placement.members.get(index)?.task.clone(),
+                member_allocations.get(index)?,
+            );
+            let membership = InGroup {
                 id: id.clone(),
                 executor: executor.executor_id.clone(),
                 member: member.name.clone(),
             };
-            infos.push(self.info(task.clone(), share, build.task(&placement, at)));
-            let metadata = build.metadata(&placement, at);
-            records.push(self.record(task, Some(within), share.host_ports.clone(), metadata));
+            infos.push(self.info(task.clone(), task_allocation, build.task(&placement, index)));
+            let metadata = build.metadata(&placement, index);
+            records.push(self.record(
+                task,
+                Some(membership),
+                task_allocation.host_ports.clone(),
+                metadata,
+            ));
         }
         Some(BuiltInstance {
             records,
@@ -229,11 +238,11 @@ impl Intent<'_> {
         })
     }
 
-    fn info(&self, task_id: TaskId, share: &PartAllocation, built: v1::TaskInfo) -> v1::TaskInfo {
+    fn info(&self, task_id: TaskId, task_allocation: &PartAllocation, built: v1::TaskInfo) -> v1::TaskInfo {
         v1::TaskInfo {
             task_id,
-            agent_id: self.place.id.clone(),
-            resources: share.resources.clone(),
+            agent_id: self.location.id.clone(),
+            resources: task_allocation.resources.clone(),
             ..built
         }
     }
@@ -251,7 +260,7 @@ impl Intent<'_> {
             run_spec: spec.id.clone(),
             version: spec.version.clone(),
             group,
-            agent: Arc::clone(self.place),
+            agent: Arc::clone(self.location),
             agent_attributes: Arc::clone(self.attributes),
             host_ports,
             phase: Phase::Intent,

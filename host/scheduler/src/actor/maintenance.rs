@@ -17,7 +17,7 @@ impl Actor {
     pub(super) fn take_inverse_offers(&mut self, offers: &[v1::InverseOffer]) {
         let now = Instant::now();
         for offer in offers {
-            self.maintenance.announced(offer, now);
+            self.maintenance.record_inverse_offer(offer, now);
             if self.inverse_offers.len() < MAX_UNANSWERED {
                 self.inverse_offers.push(offer.id.clone());
             }
@@ -29,7 +29,7 @@ impl Actor {
     }
 
     /// Notifies the service which agents its tasks have to leave, or no longer have to.
-    pub(super) fn follow_maintenance(&mut self) {
+    pub(super) fn notify_maintenance_changes(&mut self) {
         let changes = self
             .maintenance
             .changes(nanoseconds(Timestamp::now()), Instant::now());
@@ -64,7 +64,7 @@ impl Actor {
             return;
         }
         let offers = std::mem::take(&mut self.inverse_offers);
-        let filters = v1::Filters::refuse(self.times.inverse_offer);
+        let filters = v1::Filters::refuse(self.timeouts.inverse_offer);
         let (name, outcome) = if self.maintenance.accepts() {
             let accepted = caller.accept_inverse_offers(offers.clone(), filters).await;
             ("ACCEPT_INVERSE_OFFERS", accepted)

@@ -20,11 +20,11 @@ mod housekeeping;
 mod kill_choices;
 mod launch;
 mod launch_builder;
+mod launch_spans;
 mod maintenance;
 mod requests;
 mod reservations;
 mod start;
-mod starts;
 #[cfg(test)]
 mod tests;
 mod updates;
@@ -51,7 +51,7 @@ use crate::matching::maintenance::{MaintenanceWindows, nanoseconds};
 use crate::matching::matcher::MatcherHost;
 use crate::matching::matcher_client::MatcherClient;
 use crate::matching::offer_demand::OfferDemand;
-use crate::matching::offer_pool::Pool;
+use crate::matching::offer_pool::OfferPool;
 use crate::matching::queue::Queue;
 use crate::metrics::Metrics;
 use crate::store::ledger::Ledger;
@@ -59,14 +59,14 @@ use crate::subscription::retry::{Retry, Schedule};
 use crate::subscription::roles::Roles;
 use crate::subscription::{NewSubscription, SubscriptionEvent};
 use crate::{Error, Event, KillChoice, Reason, SubscriptionStatus};
-use reservations::HeldReservations;
-use starts::Starts;
+use launch_spans::LaunchSpans;
+use reservations::ReservationTracker;
 
 pub(crate) use start::Dependencies;
 
 /// Capacity of the event queue to the service. When the actor's overflow of that queue exceeds it
 /// too, no further events are read from the master.
-const QUEUE: usize = 256;
+const EVENT_QUEUE_CAPACITY: usize = 256;
 
 /// Calls to the master that run concurrently.
 const MAX_CONCURRENT_CALLS: usize = 8;
@@ -128,7 +128,7 @@ struct Actor {
     default_roles: Vec<String>,
     /// The roles in which the framework receives offers.
     roles: Roles,
-    times: Timeouts,
+    timeouts: Timeouts,
     metrics: Metrics,
     shared: Arc<Shared>,
     /// Requests that were not carried out yet because the store failed.
@@ -146,13 +146,13 @@ struct Actor {
     stalled_since: Option<Instant>,
     inbound: Vec<Inbound>,
     ledger: Ledger,
-    reservations: HeldReservations,
+    reservations: ReservationTracker,
     queue: Queue,
     /// The trace spans of launches.
-    starts: Starts,
+    launch_spans: LaunchSpans,
     pending_changed: bool,
     next_ready: Option<Timestamp>,
-    pool: Pool,
+    pool: OfferPool,
     offer_demand: OfferDemand,
     agents: Agents,
     maintenance: MaintenanceWindows,
@@ -179,8 +179,8 @@ impl Actor {
             if token.run_until_cancelled(self.run_turn()).await.is_none() {
                 break;
             }
-            let wake = self.wake();
-            let reads_cluster = self.inbound.is_empty() && self.outbox.len() < QUEUE;
+            let next_wake = self.next_wake();
+            let can_read_cluster = self.inbound.is_empty() && self.outbox.len() < EVENT_QUEUE_CAPACITY;
             tokio::select! {
                 biased;
                 () = token.cancelled() => break,
@@ -188,9 +188,9 @@ impl Actor {
                 () = self.shared.requests.added() => {}
                 // The event queue has room; the next turn delivers an event.
                 _ = events.reserve(), if !self.outbox.is_empty() => {}
-                Some(event) = self.subscription_events.recv(), if reads_cluster => self.take_subscription_events(event),
-                () = self.matchers.changed() => self.matcher.changed(),
-                () = tokio::time::sleep_until(wake) => {}
+                Some(event) = self.subscription_events.recv(), if can_read_cluster => self.take_subscription_events(event),
+                () = self.matchers.changed() => self.matcher.matcher_changed(),
+                () = tokio::time::sleep_until(next_wake) => {}
             }
         }
         // The metrics outlive this scheduler.
@@ -213,15 +213,15 @@ impl Actor {
             self.offer_demand.request_revive();
         }
         self.carry_out_requests().await;
-        self.follow_maintenance();
+        self.notify_maintenance_changes();
         self.answer_explanations();
-        self.save().await;
+        self.save_statuses().await;
         self.save_reservations().await;
         if let Some(caller) = self.caller.clone() {
             self.update_roles(&caller).await;
             self.send_kills(&caller).await;
             self.send_reconcile(&caller).await;
-            self.tend_reservations(&caller).await;
+            self.process_reservations(&caller).await;
             self.answer_inverse_offers(&caller).await;
             self.select_kills().await;
             self.match_and_launch(&caller).await;
@@ -237,7 +237,7 @@ impl Actor {
 
     /// The time of the next timer. All work due so far has been done, so it is in the future unless
     /// offers are kept for another round.
-    fn wake(&self) -> Instant {
+    fn next_wake(&self) -> Instant {
         let now = Instant::now();
         if self.caller.is_some() && !self.pool.is_empty() {
             return now;
@@ -246,7 +246,7 @@ impl Actor {
             let wait = Duration::try_from(at.duration_since(Timestamp::now())).unwrap_or_default();
             now + wait.min(Duration::from_hours(1)) + Duration::from_millis(1)
         });
-        let stall = self.stalled_since.map(|since| since + self.times.stall);
+        let stall = self.stalled_since.map(|since| since + self.timeouts.stall);
         let mut wakes = vec![self.store_retry.next(now), self.matcher.next(now), ready, stall];
         if self.caller.is_some() {
             wakes.extend([
@@ -270,7 +270,7 @@ impl Actor {
     /// Handles this event and all others that have arrived, so that one turn processes a burst.
     fn take_subscription_events(&mut self, first: SubscriptionEvent) {
         self.subscription_event(first);
-        for _ in 1..QUEUE {
+        for _ in 1..EVENT_QUEUE_CAPACITY {
             let Ok(event) = self.subscription_events.try_recv() else {
                 break;
             };
@@ -280,7 +280,7 @@ impl Actor {
 
     fn subscription_event(&mut self, event: SubscriptionEvent) {
         match event {
-            SubscriptionEvent::Subscribed(up) => self.subscribed(*up),
+            SubscriptionEvent::Subscribed(new) => self.subscribed(*new),
             SubscriptionEvent::Lost => self.subscription_lost(),
             SubscriptionEvent::Event(event) => self.cluster_event(*event),
         }
@@ -318,35 +318,35 @@ impl Actor {
         }
     }
 
-    fn subscribed(&mut self, up: NewSubscription) {
+    fn subscribed(&mut self, new: NewSubscription) {
         let now = Instant::now();
         self.pool.clear();
         self.offer_demand.subscribed(now);
         self.inverse_offers.clear();
         self.inverse_offer_retry.succeeded();
         self.maintenance.subscribed(now);
-        self.reservations.subscribed(&self.times, now);
-        self.matcher.replace(self.matchers.agent_set(up.home_region));
+        self.reservations.subscribed(&self.timeouts, now);
+        self.matcher.replace(self.matchers.agent_set(new.home_region));
         self.agents.mark_all_changed();
-        self.caller = Some(up.caller);
-        self.roles.subscribed(up.framework);
+        self.caller = Some(new.caller);
+        self.roles.subscribed(new.framework);
         // The next turn reconciles all live tasks explicitly, and all other tasks implicitly.
         self.reconcile_all(now);
         self.next_reconcile = now;
-        let framework_id = up.framework_id;
+        let framework_id = new.framework_id;
         self.set_subscription(SubscriptionStatus {
             framework_id: Some(framework_id.clone()),
             connected: true,
-            master: up.master.clone(),
+            master: new.master.clone(),
             since: Timestamp::now(),
         });
-        let event = if up.fresh {
+        let event = if new.fresh {
             Event::Registered {
                 framework_id,
-                master: up.master,
+                master: new.master,
             }
         } else {
-            Event::Reregistered { master: up.master }
+            Event::Reregistered { master: new.master }
         };
         self.inbound.push(Inbound::Notify(event));
     }
@@ -457,11 +457,11 @@ impl Actor {
     fn warn_if_stalled(&mut self) {
         let now = Instant::now();
         let since = *self.stalled_since.get_or_insert(now);
-        if now >= since + self.times.stall {
+        if now >= since + self.timeouts.stall {
             self.stalled_since = Some(now);
             self.metrics.event_backpressure.inc();
             tracing::error!(
-                waiting = self.outbox.len() + QUEUE,
+                waiting = self.outbox.len() + EVENT_QUEUE_CAPACITY,
                 "event backpressure: the service has not read its events; reading from the master is paused until it does"
             );
         }

@@ -33,12 +33,12 @@ impl Actor {
         }
         self.explanations.append(&mut self.requests.explanations);
         for (id, choice) in std::mem::take(&mut self.requests.kill_choices) {
-            self.kill_choices.retain(|known| known.spec.id != id);
+            self.kill_choices.retain(|queued| queued.spec.id != id);
             self.kill_choices.push_back(choice);
         }
         let (mut purges, mut after_purge) = (Vec::new(), Requests::default());
         for (task, steps) in std::mem::take(&mut self.requests) {
-            if let Some(kill) = steps.kill_first {
+            if let Some(kill) = steps.kill_before_purge {
                 self.kill(&task, kill);
             }
             if steps.purge && self.may_purge(&task) {
@@ -79,8 +79,8 @@ impl Actor {
             Ok(members) => members,
             Err(error) => return self.reject(request.id, error),
         };
-        let known = members.iter().any(|task| self.ledger.get(task).is_some());
-        if known || self.ledger.group(&request.id).is_some() {
+        let is_known = members.iter().any(|task| self.ledger.get(task).is_some());
+        if is_known || self.ledger.group(&request.id).is_some() {
             tracing::debug!(task = %request.id, "submitted task is already in the store; ignored");
             return;
         }
@@ -91,7 +91,7 @@ impl Actor {
             }
             self.add_role(&role.clone());
         }
-        if let Some(wrong) = bad_volumes(&request.spec, &self.default_roles) {
+        if let Some(wrong) = volumes_error(&request.spec, &self.default_roles) {
             let task = request.id;
             return self.reject(task.clone(), Error::BadVolumes { task, wrong });
         }
@@ -111,7 +111,7 @@ impl Actor {
             None => Some(id),
         };
         let members = group.and_then(|group| self.ledger.group(group));
-        if record.is_none() && members.is_none() && kill.submitted {
+        if record.is_none() && members.is_none() && kill.replaces_submission {
             return self.never_launched(id.clone());
         }
         for task in members.map_or_else(|| vec![id.clone()], |tasks| tasks.iter().cloned().collect()) {
@@ -124,7 +124,7 @@ impl Actor {
         let Some(record) = self.ledger.get(&task) else {
             self.orphans.entry(task.clone()).or_default().grace = kill.grace;
             if !self.kills.contains(&task) {
-                self.kills.at(task, now);
+                self.kills.schedule(task, now);
             }
             return;
         };
@@ -133,15 +133,15 @@ impl Actor {
         }
         // A terminal task that may still be running is marked too, in case it reports again.
         if !record.is_terminal() {
-            self.kills.at(task, now);
+            self.kills.schedule(task, now);
         }
-        let released = TaskRecord {
+        let killed = TaskRecord {
             killing: true,
             kill_grace: kill.grace,
             restarting: kill.restarting,
             ..TaskRecord::clone(record)
         };
-        self.ledger.mark_dirty(released);
+        self.ledger.mark_dirty(killed);
     }
 
     /// Drops a pending task for good. The service is notified when the published snapshot no longer
@@ -178,8 +178,8 @@ impl Actor {
             }
         }
         match self.ledger.remove(&tasks).await {
-            Ok(written) => {
-                if written {
+            Ok(has_deleted) => {
+                if has_deleted {
                     self.store_succeeded();
                 }
                 true
@@ -193,7 +193,7 @@ impl Actor {
 }
 
 /// The reason why no cluster can provide the volumes of a run spec; `None` if the volumes are valid.
-fn bad_volumes(spec: &RunSpec, default_roles: &[String]) -> Option<&'static str> {
+fn volumes_error(spec: &RunSpec, default_roles: &[String]) -> Option<&'static str> {
     if spec.volumes.is_empty() {
         return None;
     }
@@ -225,7 +225,7 @@ fn members(request: &TaskRequest) -> Result<Vec<TaskId>> {
     let Build::Group(group) = &request.spec.build else {
         return Ok(vec![request.id.clone()]);
     };
-    let bad = |wrong| Error::BadGroup {
+    let group_error = |wrong| Error::BadGroup {
         group: request.id.clone(),
         wrong,
     };
@@ -234,10 +234,10 @@ fn members(request: &TaskRequest) -> Result<Vec<TaskId>> {
         .map(|member| group.build.task_id(&request.id, member))
         .collect();
     if ids.is_empty() {
-        return Err(bad("has no members"));
+        return Err(group_error("has no members"));
     }
     if ids.iter().collect::<BTreeSet<_>>().len() < count {
-        return Err(bad("gives two of its members the same task id"));
+        return Err(group_error("gives two of its members the same task id"));
     }
     Ok(ids)
 }

@@ -17,24 +17,24 @@ use transom_common::{Backoff, error_chain};
 
 use super::{Actor, MAX_CONCURRENT_CALLS, Timeouts};
 use crate::Reservation;
-use crate::matching::held::{Held, Owner};
+use crate::matching::offered_reservation::{OfferedReservation, Owner};
 use crate::store::reservations::ReservationLedger;
 use crate::subscription::retry::Retry;
 
 /// The reservations of this framework.
-pub(super) struct HeldReservations {
+pub(super) struct ReservationTracker {
     pub(super) ledger: ReservationLedger,
     /// The times at which reservations that were not offered, and released ones, are dropped.
     deadlines: HashMap<String, Instant>,
     /// Whether offers with reserved resources have arrived.
-    offered: bool,
+    has_reserved_offers: bool,
     /// Owners whose reserved resources were removed. The removal is repeated with a backoff,
     /// because a master that always rejects it, for lack of a permission, offers the resources
     /// again immediately.
     removals: HashMap<Owner, Retry>,
 }
 
-/// Maximum of [`HeldReservations::removals`]; if it is reached, all are dropped.
+/// Maximum of [`ReservationTracker::removals`]; if it is reached, all are dropped.
 const MAX_REMOVALS: usize = 1000;
 
 /// The removal of reserved resources from one offer.
@@ -47,31 +47,32 @@ struct Removal {
 }
 
 impl Removal {
-    fn add(&mut self, held: &Held) {
-        self.operations.extend(held.removal());
-        self.owners.push(held.owner.clone());
+    fn add(&mut self, offered: &OfferedReservation) {
+        self.operations.extend(offered.removal_operations());
+        self.owners.push(offered.owner.clone());
     }
 }
 
-impl HeldReservations {
+impl ReservationTracker {
     pub(super) fn new(ledger: ReservationLedger) -> Self {
         Self {
             ledger,
             deadlines: HashMap::new(),
-            offered: false,
+            has_reserved_offers: false,
             removals: HashMap::new(),
         }
     }
 
     /// Handles a new subscription: all time limits of reservations start again.
-    pub(super) fn subscribed(&mut self, times: &Timeouts, now: Instant) {
+    pub(super) fn subscribed(&mut self, timeouts: &Timeouts, now: Instant) {
         self.deadlines.clear();
         self.removals.clear();
         for record in self.ledger.records().values() {
             if record.releasing {
-                self.deadlines.insert(record.key.clone(), now + times.release);
+                self.deadlines.insert(record.key.clone(), now + timeouts.release);
             } else if !record.created {
-                self.deadlines.insert(record.key.clone(), now + times.reservation);
+                self.deadlines
+                    .insert(record.key.clone(), now + timeouts.reservation);
             }
         }
     }
@@ -82,12 +83,12 @@ impl HeldReservations {
     }
 
     /// Records that offers with reserved resources have arrived.
-    pub(super) fn offered(&mut self) {
-        self.offered = true;
+    pub(super) fn reserved_resources_offered(&mut self) {
+        self.has_reserved_offers = true;
     }
 
     /// Whether offers are needed although no task is pending.
-    pub(super) fn need_offers(&self) -> bool {
+    pub(super) fn needs_offers(&self) -> bool {
         !self.deadlines.is_empty()
     }
 
@@ -98,7 +99,7 @@ impl HeldReservations {
     }
 
     /// Records that resources are being removed.
-    fn removing(&mut self, owner: Owner, backoff: Backoff, now: Instant) {
+    fn record_removal(&mut self, owner: Owner, backoff: Backoff, now: Instant) {
         if self.removals.len() >= MAX_REMOVALS {
             self.removals.clear();
         }
@@ -137,7 +138,7 @@ impl Actor {
             ..Reservation::clone(record)
         };
         self.reservations.ledger.mark_dirty(released);
-        let deadline = Instant::now() + self.times.release;
+        let deadline = Instant::now() + self.timeouts.release;
         self.reservations.requested(key.to_owned(), deadline);
         self.offer_demand.request_revive_now();
     }
@@ -154,29 +155,33 @@ impl Actor {
     }
 
     /// Drops reservations whose time limit has passed, and handles offers with reserved resources.
-    pub(super) async fn tend_reservations(&mut self, caller: &Caller) {
+    pub(super) async fn process_reservations(&mut self, caller: &Caller) {
         let now = Instant::now();
         for key in self.reservations.take_due(now) {
             self.drop_reservation(&key, now);
         }
-        if !std::mem::take(&mut self.reservations.offered) {
+        if !std::mem::take(&mut self.reservations.has_reserved_offers) {
             return;
         }
         let Some(framework) = caller.framework_id() else {
             return;
         };
         let mut removals: Vec<(OfferId, Removal)> = Vec::new();
-        let mut seen = Vec::new();
-        for offer in self.pool.all().filter(|offer| !offer.held().is_empty()) {
+        let mut confirmed = Vec::new();
+        for offer in self
+            .pool
+            .all()
+            .filter(|offer| !offer.offered_reservations().is_empty())
+        {
             let mut removal = Removal::default();
-            for held in offer.held() {
-                self.judge(held, framework.as_str(), &mut removal, &mut seen);
+            for offered in offer.offered_reservations() {
+                self.classify(offered, framework.as_str(), &mut removal, &mut confirmed);
             }
             if !removal.operations.is_empty() {
                 removals.push((offer.id.clone(), removal));
             }
         }
-        for record in seen {
+        for record in confirmed {
             self.reservations.deadlines.remove(&record.key);
             self.reservations.ledger.mark_dirty(record);
         }
@@ -185,27 +190,33 @@ impl Actor {
     }
 
     /// Decides on the reserved resources of an offer.
-    fn judge(&self, held: &Held, framework: &str, removal: &mut Removal, seen: &mut Vec<Reservation>) {
-        if self.reservations.was_just_removed(&held.owner, Instant::now()) {
+    fn classify(
+        &self,
+        offered: &OfferedReservation,
+        framework: &str,
+        removal: &mut Removal,
+        confirmed: &mut Vec<Reservation>,
+    ) {
+        if self.reservations.was_just_removed(&offered.owner, Instant::now()) {
             return;
         }
         let ledger = &self.reservations.ledger;
-        let known = ledger.get(&held.owner.key);
-        let Some(record) = known.filter(|record| held.owner.is_of(record, framework)) else {
-            if held.owner.is_ours(framework) {
-                tracing::warn!(key = held.owner.key, "removing a reservation without a record");
-                removal.add(held);
+        let known = ledger.get(&offered.owner.key);
+        let Some(record) = known.filter(|record| offered.owner.belongs_to(record, framework)) else {
+            if offered.owner.was_reserved_by(framework) {
+                tracing::warn!(key = offered.owner.key, "removing a reservation without a record");
+                removal.add(offered);
             }
             return;
         };
         if record.releasing {
             // If the release were not stored, a crash would leave a record without resources.
             if ledger.is_stored(&record.key) && !self.is_in_use(record) {
-                removal.add(held);
+                removal.add(offered);
                 removal.keys.push(record.key.clone());
             }
-        } else if !record.created && held.has_volumes_of(record) {
-            seen.push(Reservation {
+        } else if !record.created && offered.has_volumes_of(record) {
+            confirmed.push(Reservation {
                 created: true,
                 ..Reservation::clone(record)
             });
@@ -237,8 +248,8 @@ impl Actor {
                 keys,
             } = removal;
             for owner in owners {
-                let backoff = self.times.reconcile_retry;
-                self.reservations.removing(owner, backoff, Instant::now());
+                let backoff = self.timeouts.reconcile_retry;
+                self.reservations.record_removal(owner, backoff, Instant::now());
             }
             // The rest of the offer is needed soon, and so are these resources if an operation fails.
             let filters = v1::Filters::refuse(std::time::Duration::ZERO);
@@ -275,13 +286,13 @@ impl Actor {
         };
         if self.is_in_use(record) {
             self.reservations
-                .requested(key.to_owned(), now + self.times.release);
+                .requested(key.to_owned(), now + self.timeouts.release);
             return;
         }
         if record.releasing {
-            tracing::warn!(key, agent = %record.agent.hostname, "released reservation is not offered; its resources are removed when they are");
+            tracing::warn!(key, agent = %record.agent.hostname, "released reservation not offered in time; its resources are unreserved when they are offered");
         } else {
-            tracing::warn!(key, agent = %record.agent.hostname, "reserved resources do not appear; reserving others");
+            tracing::warn!(key, agent = %record.agent.hostname, "reserved resources were not offered in time; reserving others");
         }
         self.reservations.ledger.remove(key);
         self.offer_demand.request_revive_now();

@@ -14,9 +14,9 @@ use tokio_util::task::TaskTracker;
 use transom_cluster::{Client, v1};
 use transom_store::Store;
 
-use super::reservations::HeldReservations;
-use super::starts::Starts;
-use super::{Actor, QUEUE, Timeouts};
+use super::launch_spans::LaunchSpans;
+use super::reservations::ReservationTracker;
+use super::{Actor, EVENT_QUEUE_CAPACITY, Timeouts};
 use crate::api::handle::Shared;
 use crate::api::request_queue::{RequestQueue, Requests};
 use crate::matching::agents::Agents;
@@ -24,7 +24,7 @@ use crate::matching::maintenance::MaintenanceWindows;
 use crate::matching::matcher::MatcherHost;
 use crate::matching::matcher_client::MatcherClient;
 use crate::matching::offer_demand::OfferDemand;
-use crate::matching::offer_pool::Pool;
+use crate::matching::offer_pool::OfferPool;
 use crate::matching::queue::Queue;
 use crate::metrics::Metrics;
 use crate::store::ledger::{FrameworkIdStore, Ledger};
@@ -45,7 +45,7 @@ pub(crate) struct Dependencies {
     pub(crate) store: Arc<dyn Store>,
     pub(crate) prefix: String,
     pub(crate) matchers: Box<dyn MatcherHost>,
-    pub(crate) times: Timeouts,
+    pub(crate) timeouts: Timeouts,
     pub(crate) maintenance: MaintenanceMode,
 }
 
@@ -68,10 +68,10 @@ impl Dependencies {
         self,
         metrics: Metrics,
     ) -> Result<(Actor, SubscriptionTask, Scheduler, Events)> {
-        let identity = FrameworkIdStore::new(Arc::clone(&self.store), &self.prefix);
+        let framework_id_store = FrameworkIdStore::new(Arc::clone(&self.store), &self.prefix);
         let ledger = Ledger::load(Arc::clone(&self.store), &self.prefix).await?;
         let reservations = ReservationLedger::load(Arc::clone(&self.store), &self.prefix).await?;
-        let framework_id = identity.read().await?.map(|(id, _)| id);
+        let framework_id = framework_id_store.read().await?.map(|(id, _)| id);
         let subscription = SubscriptionStatus {
             framework_id,
             connected: false,
@@ -83,8 +83,8 @@ impl Dependencies {
         default_roles.push("*".to_owned());
         let accepted_roles = AcceptedRoles::new(framework.roles.clone());
 
-        let (news, news_in) = mpsc::channel(QUEUE);
-        let (events, receiver) = mpsc::channel(QUEUE);
+        let (subscription_sender, subscription_events) = mpsc::channel(EVENT_QUEUE_CAPACITY);
+        let (events, receiver) = mpsc::channel(EVENT_QUEUE_CAPACITY);
         let shared = Arc::new(Shared {
             requests: RequestQueue::default(),
             tasks: ArcSwap::new(Arc::clone(ledger.records())),
@@ -95,56 +95,56 @@ impl Dependencies {
             #[cfg(test)]
             turns: tokio::sync::watch::Sender::new(0),
         });
-        let times = self.times;
+        let timeouts = self.timeouts;
         let link = SubscriptionTask {
             cluster: self.cluster,
             framework,
             roles: accepted_roles.clone(),
-            identity,
-            reconnect: times.reconnect,
+            framework_id_store,
+            reconnect: timeouts.reconnect,
             metrics: metrics.clone(),
-            events: news,
+            events: subscription_sender,
         };
         let failures = metrics.matcher_failures.clone();
-        let matcher = MatcherClient::new(self.matchers.agent_set(None), times.matcher, failures);
+        let matcher = MatcherClient::new(self.matchers.agent_set(None), timeouts.matcher, failures);
         let now = Instant::now();
         let mut actor = Actor {
             default_roles,
-            roles: Roles::new(accepted_roles, times.reconnect),
+            roles: Roles::new(accepted_roles, timeouts.reconnect),
             metrics,
             shared: Arc::clone(&shared),
             requests: Requests::default(),
             kill_choices: VecDeque::new(),
             explanations: Vec::new(),
-            subscription_events: news_in,
+            subscription_events,
             events,
             outbox: VecDeque::new(),
             after_publish: Vec::new(),
             stalled_since: None,
             inbound: Vec::new(),
             ledger,
-            reservations: HeldReservations::new(reservations),
+            reservations: ReservationTracker::new(reservations),
             queue: Queue::default(),
-            starts: Starts::default(),
+            launch_spans: LaunchSpans::default(),
             pending_changed: false,
             next_ready: None,
-            pool: Pool::default(),
-            offer_demand: OfferDemand::new(times.revive),
+            pool: OfferPool::default(),
+            offer_demand: OfferDemand::new(timeouts.revive),
             agents: Agents::default(),
-            maintenance: MaintenanceWindows::new(self.maintenance, times.inverse_offer * CONFIRMATIONS),
+            maintenance: MaintenanceWindows::new(self.maintenance, timeouts.inverse_offer * CONFIRMATIONS),
             inverse_offers: Vec::new(),
-            inverse_offer_retry: Retry::new(times.reconcile_retry),
+            inverse_offer_retry: Retry::new(timeouts.reconcile_retry),
             matcher,
             matchers: self.matchers,
-            store_retry: Retry::new(times.store),
-            kills: Schedule::new(times.kill),
+            store_retry: Retry::new(timeouts.store),
+            kills: Schedule::new(timeouts.kill),
             orphans: BTreeMap::new(),
-            reconcile_schedule: Schedule::new(times.reconcile_retry),
+            reconcile_schedule: Schedule::new(timeouts.reconcile_retry),
             next_reconcile: now,
             caller: None,
             subscription,
             rng: StdRng::from_os_rng(),
-            times,
+            timeouts,
         };
         actor.resume(now);
         Ok((actor, link, Scheduler { shared }, Events::from(receiver)))
@@ -163,9 +163,9 @@ impl Actor {
             .values()
             .filter(|record| !record.is_terminal())
         {
-            self.agents.remembered(record, now);
+            self.agents.handle_of_task(record, now);
             if record.killing {
-                self.kills.at(record.id.clone(), now);
+                self.kills.schedule(record.id.clone(), now);
             }
         }
     }

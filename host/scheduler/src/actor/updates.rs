@@ -11,12 +11,12 @@ use transom_cluster::v1::{self, TaskState};
 use transom_common::error_chain;
 
 use super::{Actor, Inbound, MAX_CONCURRENT_CALLS};
-use crate::store::transition::{self, Step};
+use crate::store::transition::{self, StatusEffect};
 use crate::{Event, Phase, TaskRecord};
 
 /// The effects of a batch of statuses.
 #[derive(Default)]
-struct Outcome {
+struct StatusEffects {
     changed: HashMap<TaskId, Arc<TaskRecord>>,
     events: Vec<Event>,
     /// Statuses of orphaned tasks.
@@ -35,16 +35,16 @@ struct Outcome {
 impl Actor {
     /// Stores the received statuses and the dirty records. If the store fails, nothing changes, and
     /// the next turn retries.
-    pub(super) async fn save(&mut self) {
+    pub(super) async fn save_statuses(&mut self) {
         if (self.inbound.is_empty() && !self.ledger.is_dirty())
             || self.store_retry.is_backing_off(Instant::now())
         {
             return;
         }
-        let outcome = self.apply_inbound(Timestamp::now());
+        let effects = self.apply_inbound(Timestamp::now());
         if let Err(error) = self
             .ledger
-            .commit(outcome.changed.values().cloned().collect())
+            .commit(effects.changed.values().cloned().collect())
             .await
         {
             self.store_failed(&error);
@@ -57,26 +57,26 @@ impl Actor {
             }
         }
         self.store_succeeded();
-        self.metrics.duplicate_status_updates.inc_by(outcome.duplicates);
-        self.metrics.unknown_status_updates.inc_by(outcome.unknown);
-        for (record, first_run) in &outcome.states {
+        self.metrics.duplicate_status_updates.inc_by(effects.duplicates);
+        self.metrics.unknown_status_updates.inc_by(effects.unknown);
+        for (record, first_run) in &effects.states {
             self.metrics.changed(record);
-            self.starts.changed(record);
+            self.launch_spans.changed(record);
             if *first_run {
                 self.metrics.started(record);
             }
         }
-        for record in outcome.changed.values() {
+        for record in effects.changed.values() {
             self.after_change(record);
         }
-        for task in outcome.returned {
-            self.kills.at(task, Instant::now());
+        for task in effects.returned {
+            self.kills.schedule(task, Instant::now());
         }
-        for status in &outcome.orphans {
+        for status in &effects.orphans {
             self.handle_orphan(status);
         }
-        let statuses = self.statuses_taken(&outcome.unconfirmed_unknown);
-        self.outbox.extend(outcome.events);
+        let statuses = self.statuses_taken(&effects.unconfirmed_unknown);
+        self.outbox.extend(effects.events);
         // The statuses are stored, so they may be delivered before the acknowledgement, which may
         // be slow.
         self.publish_state();
@@ -85,60 +85,60 @@ impl Actor {
     }
 
     /// Applies the statuses, in order, to copies of the records.
-    fn apply_inbound(&self, now: Timestamp) -> Outcome {
-        let mut outcome = Outcome::default();
+    fn apply_inbound(&self, now: Timestamp) -> StatusEffects {
+        let mut effects = StatusEffects::default();
         for inbound in &self.inbound {
             let status = match inbound {
                 Inbound::Status(status) => status,
                 Inbound::Notify(event) => {
-                    outcome.events.push(event.clone());
+                    effects.events.push(event.clone());
                     continue;
                 }
             };
-            let known = outcome
+            let known = effects
                 .changed
                 .get(&status.task_id)
                 .or_else(|| self.ledger.get(&status.task_id));
             let Some(record) = known else {
-                outcome.unknown += 1;
-                outcome.orphans.push(v1::TaskStatus::clone(status));
-                outcome.events.push(Event::Unknown {
+                effects.unknown += 1;
+                effects.orphans.push(v1::TaskStatus::clone(status));
+                effects.events.push(Event::Unknown {
                     status: status.clone(),
                 });
                 continue;
             };
             if self.is_unconfirmed_unknown(record, status, now) {
-                outcome.unconfirmed_unknown.insert(status.task_id.clone());
+                effects.unconfirmed_unknown.insert(status.task_id.clone());
                 continue;
             }
             match transition::apply(record, status, now) {
-                Step::Duplicate => outcome.duplicates += 1,
-                Step::Unchanged => {}
-                Step::AlreadyTerminal => outcome.orphans.push(v1::TaskStatus::clone(status)),
-                Step::Changed(next) => {
+                StatusEffect::Duplicate => effects.duplicates += 1,
+                StatusEffect::Unchanged => {}
+                StatusEffect::AlreadyTerminal => effects.orphans.push(v1::TaskStatus::clone(status)),
+                StatusEffect::Changed(changed_record) => {
                     // The launch was accepted although the ACCEPT call failed.
-                    let launched = record.phase == Phase::Intent && next.phase == Phase::Launched;
-                    if next.killing
+                    let launched = record.phase == Phase::Intent && changed_record.phase == Phase::Launched;
+                    if changed_record.killing
                         && record.state == TaskState::Unreachable
-                        && transition::can_be_killed(&next.state)
+                        && transition::can_be_killed(&changed_record.state)
                     {
-                        outcome.returned.push(next.id.clone());
+                        effects.returned.push(changed_record.id.clone());
                     }
-                    let first_run = record.started_at.is_none() && next.started_at.is_some();
-                    let state_changed = record.state != next.state;
-                    let next = Arc::new(*next);
+                    let first_run = record.started_at.is_none() && changed_record.started_at.is_some();
+                    let state_changed = record.state != changed_record.state;
+                    let changed_record = Arc::new(*changed_record);
                     if state_changed {
-                        outcome.states.push((Arc::clone(&next), first_run));
+                        effects.states.push((Arc::clone(&changed_record), first_run));
                     }
                     if launched {
-                        outcome.events.push(Event::Launched(Arc::clone(&next)));
+                        effects.events.push(Event::Launched(Arc::clone(&changed_record)));
                     }
-                    outcome.events.push(Event::Updated(Arc::clone(&next)));
-                    outcome.changed.insert(next.id.clone(), next);
+                    effects.events.push(Event::Updated(Arc::clone(&changed_record)));
+                    effects.changed.insert(changed_record.id.clone(), changed_record);
                 }
             }
         }
-        outcome
+        effects
     }
 
     /// Whether `TASK_UNKNOWN` may only mean that the master has just started and its agents have
@@ -148,12 +148,12 @@ impl Actor {
         status.state == TaskState::Unknown
             && !record.is_terminal()
             && now.duration_since(self.subscription.since)
-                < SignedDuration::try_from(self.times.unknown_grace()).unwrap_or(SignedDuration::MAX)
+                < SignedDuration::try_from(self.timeouts.unknown_grace()).unwrap_or(SignedDuration::MAX)
     }
 
     /// Updates kills and the demand for offers after a record has changed.
     fn after_change(&mut self, record: &TaskRecord) {
-        if transition::agent_is_away(record) {
+        if transition::is_agent_away(record) {
             self.agent_lost(&record.agent.id);
         }
         if record.is_terminal() {
@@ -166,7 +166,7 @@ impl Actor {
             self.offer_demand.request_revive();
         }
         if !record.is_terminal() && record.killing && !self.kills.contains(&record.id) {
-            self.kills.at(record.id.clone(), Instant::now());
+            self.kills.schedule(record.id.clone(), Instant::now());
         }
     }
 
@@ -204,7 +204,7 @@ impl Actor {
         orphan.agent = status.agent_id.clone().or(orphan.agent.take());
         if !self.kills.contains(task) {
             tracing::warn!(%task, state = %status.state, "killing an orphaned task");
-            self.kills.at(task.clone(), Instant::now());
+            self.kills.schedule(task.clone(), Instant::now());
         }
     }
 

@@ -50,5 +50,5 @@ pub enum PlacementOf {
 pub(crate) struct ExplanationRequest {
     pub(crate) placement: PlacementOf,
     /// Receives `None` if no such task is pending.
-    pub(crate) answer: oneshot::Sender<Option<PendingExplanation>>,
+    pub(crate) response: oneshot::Sender<Option<PendingExplanation>>,
 }

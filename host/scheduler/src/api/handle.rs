@@ -87,8 +87,8 @@ impl SchedulerApi for Scheduler {
     }
 
     fn explain(&self, placement: PlacementOf) -> oneshot::Receiver<Option<PendingExplanation>> {
-        let (answer, explanation) = oneshot::channel();
-        let request = ExplanationRequest { placement, answer };
+        let (response, explanation) = oneshot::channel();
+        let request = ExplanationRequest { placement, response };
         self.shared.requests.add(|requests| requests.explain(request));
         explanation
     }

@@ -40,7 +40,7 @@ pub(crate) struct Requests {
 #[derive(Debug, Default)]
 pub(crate) struct TaskSteps {
     /// A kill that was requested before the purge.
-    pub(crate) kill_first: Option<Kill>,
+    pub(crate) kill_before_purge: Option<Kill>,
     pub(crate) purge: bool,
     pub(crate) last: Option<LastStep>,
 }
@@ -60,7 +60,7 @@ pub(crate) struct Kill {
     pub(crate) restarting: bool,
     /// Whether the kill replaced a submission of the task. If the scheduler does not know the task
     /// then, it was never launched.
-    pub(crate) submitted: bool,
+    pub(crate) replaces_submission: bool,
 }
 
 impl Requests {
@@ -71,13 +71,13 @@ impl Requests {
 
     pub(crate) fn kill(&mut self, task: &TaskId, kill: Kill) {
         let steps = self.steps(task);
-        let submitted = match &steps.last {
+        let replaces_submission = match &steps.last {
             Some(LastStep::Submit(_)) => true,
-            Some(LastStep::Kill(earlier)) => earlier.submitted,
+            Some(LastStep::Kill(earlier)) => earlier.replaces_submission,
             None => false,
         };
         steps.last = Some(LastStep::Kill(Kill {
-            submitted: kill.submitted || submitted,
+            replaces_submission: kill.replaces_submission || replaces_submission,
             ..kill
         }));
     }
@@ -85,7 +85,7 @@ impl Requests {
     pub(crate) fn purge(&mut self, task: &TaskId) {
         let steps = self.steps(task);
         if let Some(LastStep::Kill(kill)) = steps.last.take() {
-            steps.kill_first = Some(kill);
+            steps.kill_before_purge = Some(kill);
         }
         steps.purge = true;
     }
@@ -116,7 +116,7 @@ impl Requests {
         self.kill_choices.append(&mut later.kill_choices);
         self.explanations.append(&mut later.explanations);
         for (task, steps) in later {
-            if let Some(kill) = steps.kill_first {
+            if let Some(kill) = steps.kill_before_purge {
                 self.kill(&task, kill);
             }
             if steps.purge {
@@ -201,7 +201,7 @@ impl RequestQueue {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::testing::{spec, wanted};
+    use crate::testing::{spec, task_request};
 
     const GRACE: Option<Duration> = Some(Duration::from_secs(3));
 
@@ -213,7 +213,7 @@ mod tests {
         let task = TaskId::from("t");
         for word in text.split_whitespace() {
             match word {
-                "submit" => requests.submit(wanted("t", &spec)),
+                "submit" => requests.submit(task_request("t", &spec)),
                 "kill" => requests.kill(&task, Kill::default()),
                 "kill-with-grace" => requests.kill(
                     &task,
@@ -232,8 +232,12 @@ mod tests {
     fn steps(requests: Requests) -> String {
         let kill = |kill: &Kill| {
             let grace = if kill.grace.is_some() { "-with-grace" } else { "" };
-            let submitted = if kill.submitted { "-or-never-launched" } else { "" };
-            format!("kill{grace}{submitted}")
+            let replaces_submission = if kill.replaces_submission {
+                "-or-never-launched"
+            } else {
+                ""
+            };
+            format!("kill{grace}{replaces_submission}")
         };
         let mut all = Vec::new();
         for (task, steps) in requests {
@@ -241,7 +245,7 @@ mod tests {
                 all.push(task.to_string());
                 continue;
             }
-            all.extend(steps.kill_first.as_ref().map(kill));
+            all.extend(steps.kill_before_purge.as_ref().map(kill));
             all.extend(steps.purge.then(|| "purge".to_owned()));
             match &steps.last {
                 Some(LastStep::Submit(_)) => all.push("submit".to_owned()),

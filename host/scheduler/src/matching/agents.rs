@@ -17,10 +17,10 @@ const AGENT_RETENTION: Duration = Duration::from_mins(10);
 #[derive(Debug)]
 struct AgentEntry {
     handle: u32,
-    place: Arc<AgentLocation>,
+    location: Arc<AgentLocation>,
     attributes: Arc<[v1::Attribute]>,
     /// The time of the last offer.
-    seen: Instant,
+    last_seen: Instant,
 }
 
 /// All agents that have sent offers or run tasks of this framework.
@@ -30,9 +30,9 @@ pub(crate) struct Agents {
     by_handle: HashMap<u32, AgentId>,
     next: u32,
     changed: BTreeSet<u32>,
-    gone: BTreeSet<u32>,
+    removed: BTreeSet<u32>,
     /// The agents in the matcher's agent set.
-    told: BTreeSet<u32>,
+    known_to_matcher: BTreeSet<u32>,
     /// Agents in maintenance. The matcher must not expect instances there, for example when it
     /// spreads instances over all agents.
     hidden: BTreeSet<AgentId>,
@@ -46,15 +46,15 @@ impl Agents {
         } else {
             self.hidden.remove(id)
         };
-        let known = self.by_id.get(id).filter(|_| changes);
-        let Some(handle) = known.map(|known| known.handle) else {
+        let entry = self.by_id.get(id).filter(|_| changes);
+        let Some(handle) = entry.map(|entry| entry.handle) else {
             return;
         };
         if hidden {
             self.changed.remove(&handle);
-            self.gone.insert(handle);
+            self.removed.insert(handle);
         } else {
-            self.gone.remove(&handle);
+            self.removed.remove(&handle);
             self.changed.insert(handle);
         }
     }
@@ -76,60 +76,60 @@ impl Agents {
 
     /// The handle of an agent, updated from an offer. `None` when the handles are exhausted, after
     /// 2^32 agents.
-    pub(crate) fn offered(&mut self, offer: &v1::Offer, now: Instant) -> Option<u32> {
-        let place = location_of(offer);
-        if let Some(known) = self.by_id.get_mut(&place.id)
-            && *known.place == place
-            && *known.attributes == *offer.attributes
+    pub(crate) fn handle_of_offer(&mut self, offer: &v1::Offer, now: Instant) -> Option<u32> {
+        let location = location_of(offer);
+        if let Some(entry) = self.by_id.get_mut(&location.id)
+            && *entry.location == location
+            && *entry.attributes == *offer.attributes
         {
-            known.seen = now;
-            return Some(known.handle);
+            entry.last_seen = now;
+            return Some(entry.handle);
         }
-        self.learn(Arc::new(place), offer.attributes.as_slice().into(), now)
+        self.upsert(Arc::new(location), offer.attributes.as_slice().into(), now)
     }
 
     /// The handle of an agent, from the record of a task. Newer data from an offer is kept.
-    pub(crate) fn remembered(&mut self, record: &TaskRecord, now: Instant) -> Option<u32> {
-        if let Some(known) = self.by_id.get(&record.agent.id) {
-            return Some(known.handle);
+    pub(crate) fn handle_of_task(&mut self, record: &TaskRecord, now: Instant) -> Option<u32> {
+        if let Some(entry) = self.by_id.get(&record.agent.id) {
+            return Some(entry.handle);
         }
-        let (place, attributes) = (&record.agent, &record.agent_attributes);
-        self.learn(Arc::clone(place), Arc::clone(attributes), now)
+        let (location, attributes) = (&record.agent, &record.agent_attributes);
+        self.upsert(Arc::clone(location), Arc::clone(attributes), now)
     }
 
     /// The same from the record of a reservation.
-    pub(crate) fn reserved(&mut self, record: &Reservation, now: Instant) -> Option<u32> {
-        if let Some(known) = self.by_id.get(&record.agent.id) {
-            return Some(known.handle);
+    pub(crate) fn handle_of_reservation(&mut self, record: &Reservation, now: Instant) -> Option<u32> {
+        if let Some(entry) = self.by_id.get(&record.agent.id) {
+            return Some(entry.handle);
         }
-        let (place, attributes) = (&record.agent, &record.agent_attributes);
-        self.learn(Arc::clone(place), Arc::clone(attributes), now)
+        let (location, attributes) = (&record.agent, &record.agent_attributes);
+        self.upsert(Arc::clone(location), Arc::clone(attributes), now)
     }
 
-    fn learn(
+    fn upsert(
         &mut self,
-        place: Arc<AgentLocation>,
+        location: Arc<AgentLocation>,
         attributes: Arc<[v1::Attribute]>,
         now: Instant,
     ) -> Option<u32> {
-        let handle = if let Some(known) = self.by_id.get(&place.id) {
-            known.handle
+        let handle = if let Some(entry) = self.by_id.get(&location.id) {
+            entry.handle
         } else {
             let handle = self.next;
             self.next = handle.checked_add(1)?;
-            self.by_handle.insert(handle, place.id.clone());
+            self.by_handle.insert(handle, location.id.clone());
             handle
         };
-        if !self.hidden.contains(&place.id) {
+        if !self.hidden.contains(&location.id) {
             self.changed.insert(handle);
         }
-        let known = AgentEntry {
+        let entry = AgentEntry {
             handle,
-            place,
+            location,
             attributes,
-            seen: now,
+            last_seen: now,
         };
-        self.by_id.insert(known.place.id.clone(), known);
+        self.by_id.insert(entry.location.id.clone(), entry);
         Some(handle)
     }
 
@@ -140,22 +140,22 @@ impl Agents {
 
     /// Location and attributes of an agent, as stored in records.
     pub(crate) fn get(&self, handle: u32) -> Option<(&Arc<AgentLocation>, &Arc<[v1::Attribute]>)> {
-        let known = self.by_id.get(self.by_handle.get(&handle)?)?;
-        Some((&known.place, &known.attributes))
+        let entry = self.by_id.get(self.by_handle.get(&handle)?)?;
+        Some((&entry.location, &entry.attributes))
     }
 
     /// Drops a lost agent until it offers again: no task is matched with it, and constraints that
     /// spread tasks do not count it. Returns its handle if it was known.
-    pub(crate) fn lost(&mut self, id: &AgentId) -> Option<u32> {
-        let handle = self.by_id.get(id).map(|known| known.handle);
+    pub(crate) fn remove_lost(&mut self, id: &AgentId) -> Option<u32> {
+        let handle = self.by_id.get(id).map(|entry| entry.handle);
         self.remove(id);
         handle
     }
 
     /// Drops agents that have sent no offer for a while and are not `in_use`.
     pub(crate) fn sweep(&mut self, now: Instant, in_use: impl Fn(&AgentId) -> bool) {
-        let stale = |(id, known): &(&AgentId, &AgentEntry)| {
-            now.duration_since(known.seen) >= AGENT_RETENTION && !in_use(id)
+        let stale = |(id, entry): &(&AgentId, &AgentEntry)| {
+            now.duration_since(entry.last_seen) >= AGENT_RETENTION && !in_use(id)
         };
         let stale: Vec<AgentId> = self
             .by_id
@@ -170,11 +170,11 @@ impl Agents {
 
     fn remove(&mut self, id: &AgentId) {
         self.hidden.remove(id);
-        if let Some(known) = self.by_id.remove(id) {
-            let handle = known.handle;
+        if let Some(entry) = self.by_id.remove(id) {
+            let handle = entry.handle;
             self.by_handle.remove(&handle);
             self.changed.remove(&handle);
-            self.gone.insert(handle);
+            self.removed.insert(handle);
         }
     }
 
@@ -182,22 +182,25 @@ impl Agents {
     pub(crate) fn take_changes(&mut self) -> (Vec<Agent>, Vec<u32>) {
         let changed = std::mem::take(&mut self.changed);
         let agent = |handle: u32| {
-            let (place, attributes) = self.get(handle)?;
-            Some(describe(handle, place, attributes))
+            let (location, attributes) = self.get(handle)?;
+            Some(to_agent(handle, location, attributes))
         };
         let changed: Vec<Agent> = changed.into_iter().filter_map(agent).collect();
-        let gone = std::mem::take(&mut self.gone).into_iter();
-        let gone = gone.filter(|handle| self.told.remove(handle)).collect();
-        self.told.extend(changed.iter().map(|agent| agent.handle));
-        (changed, gone)
+        let removed = std::mem::take(&mut self.removed).into_iter();
+        let removed = removed
+            .filter(|handle| self.known_to_matcher.remove(handle))
+            .collect();
+        self.known_to_matcher
+            .extend(changed.iter().map(|agent| agent.handle));
+        (changed, removed)
     }
 
     /// Marks all agents as changed, for a new matcher.
     pub(crate) fn mark_all_changed(&mut self) {
-        self.gone.clear();
-        self.told.clear();
-        let shown = self.by_handle.iter().filter(|(_, id)| !self.hidden.contains(*id));
-        self.changed = shown.map(|(handle, _)| *handle).collect();
+        self.removed.clear();
+        self.known_to_matcher.clear();
+        let visible = self.by_handle.iter().filter(|(_, id)| !self.hidden.contains(*id));
+        self.changed = visible.map(|(handle, _)| *handle).collect();
     }
 }
 
@@ -215,9 +218,9 @@ fn location_of(offer: &v1::Offer) -> AgentLocation {
 
 /// Region and zone.
 pub(crate) fn fault_domain(domain: Option<&v1::DomainInfo>) -> (Option<String>, Option<String>) {
-    let known = domain.and_then(|domain| domain.fault_domain.as_ref());
-    known
-        .map(|known| (known.region.name.clone(), known.zone.name.clone()))
+    let fault_domain = domain.and_then(|domain| domain.fault_domain.as_ref());
+    fault_domain
+        .map(|domain| (domain.region.name.clone(), domain.zone.name.clone()))
         .unzip()
 }
 
@@ -236,13 +239,13 @@ pub fn to_matcher_agent(handle: u32, info: &v1::AgentInfo) -> Agent {
     }
 }
 
-fn describe(handle: u32, place: &AgentLocation, attributes: &[v1::Attribute]) -> Agent {
+fn to_agent(handle: u32, location: &AgentLocation, attributes: &[v1::Attribute]) -> Agent {
     Agent {
         handle,
-        id: place.id.as_str().to_owned(),
-        hostname: place.hostname.clone(),
-        region: place.region.clone(),
-        zone: place.zone.clone(),
+        id: location.id.as_str().to_owned(),
+        hostname: location.hostname.clone(),
+        region: location.region.clone(),
+        zone: location.zone.clone(),
         attributes: attributes.iter().filter_map(attribute).collect(),
         extensions: Vec::new(),
     }
@@ -278,20 +281,20 @@ mod tests {
         let now = Instant::now();
         let mut agents = Agents::default();
         let mut one = offer("o1", "a1", 1.0, &[]);
-        assert_eq!(agents.offered(&one, now), Some(0));
-        assert_eq!(agents.offered(&offer("o2", "a2", 1.0, &[]), now), Some(1));
-        let (changed, gone) = agents.take_changes();
-        assert_eq!((changed.len(), gone.len()), (2, 0));
+        assert_eq!(agents.handle_of_offer(&one, now), Some(0));
+        assert_eq!(agents.handle_of_offer(&offer("o2", "a2", 1.0, &[]), now), Some(1));
+        let (changed, removed) = agents.take_changes();
+        assert_eq!((changed.len(), removed.len()), (2, 0));
 
         one.id = "o3".into();
-        assert_eq!(agents.offered(&one, now), Some(0));
+        assert_eq!(agents.handle_of_offer(&one, now), Some(0));
         assert_eq!(
             agents.take_changes(),
             (vec![], vec![]),
             "nothing about the agent has changed"
         );
         one.attributes = vec![v1::Attribute::text("rack", "r9")];
-        assert_eq!(agents.offered(&one, now), Some(0));
+        assert_eq!(agents.handle_of_offer(&one, now), Some(0));
         let (changed, _) = agents.take_changes();
         assert_eq!(
             changed[0].attributes[0].value,
@@ -301,7 +304,7 @@ mod tests {
         agents.sweep(now + AGENT_RETENTION, |id| id.as_str() == "a2");
         assert_eq!(agents.take_changes(), (vec![], vec![0]));
         assert_eq!(agents.get(0), None);
-        assert_eq!(agents.offered(&one, now), Some(2));
+        assert_eq!(agents.handle_of_offer(&one, now), Some(2));
         agents.mark_all_changed();
         assert_eq!(
             agents
@@ -320,12 +323,12 @@ mod tests {
         let mut agents = Agents::default();
         let mut remembered = record("t");
         remembered.agent_attributes = Arc::new([v1::Attribute::text("rack", "old")]);
-        let handle = agents.remembered(&remembered, now).unwrap();
+        let handle = agents.handle_of_task(&remembered, now).unwrap();
         assert_eq!(*agents.get(handle).unwrap().1, remembered.agent_attributes);
         let mut offer = offer("o", remembered.agent.id.as_str(), 1.0, &[]);
         offer.attributes = vec![v1::Attribute::text("rack", "new")];
-        assert_eq!(agents.offered(&offer, now), Some(handle));
-        assert_eq!(agents.remembered(&remembered, now), Some(handle));
+        assert_eq!(agents.handle_of_offer(&offer, now), Some(handle));
+        assert_eq!(agents.handle_of_task(&remembered, now), Some(handle));
         assert_eq!(**agents.get(handle).unwrap().1, *offer.attributes);
     }
 
@@ -334,19 +337,19 @@ mod tests {
         let now = Instant::now();
         let mut agents = Agents::default();
         let offer = offer("o", "a1", 1.0, &[]);
-        assert_eq!(agents.offered(&offer, now), Some(0));
+        assert_eq!(agents.handle_of_offer(&offer, now), Some(0));
         agents.take_changes();
-        assert_eq!(agents.lost(&"a2".into()), None);
+        assert_eq!(agents.remove_lost(&"a2".into()), None);
         assert_eq!(
             agents.take_changes(),
             (vec![], vec![]),
             "a lost agent that was unknown is no change"
         );
-        assert_eq!(agents.lost(&"a1".into()), Some(0));
+        assert_eq!(agents.remove_lost(&"a1".into()), Some(0));
         assert_eq!(agents.take_changes(), (vec![], vec![0]));
-        assert_eq!(agents.offered(&offer, now), Some(1));
-        let (changed, gone) = agents.take_changes();
-        assert_eq!((changed.len(), gone), (1, vec![]));
+        assert_eq!(agents.handle_of_offer(&offer, now), Some(1));
+        let (changed, removed) = agents.take_changes();
+        assert_eq!((changed.len(), removed), (1, vec![]));
     }
 
     #[test]
@@ -364,11 +367,11 @@ mod tests {
         }))
         .unwrap();
         let mut agents = Agents::default();
-        let handle = agents.offered(&offer, Instant::now()).unwrap();
-        let place = agents.get(handle).unwrap().0.clone();
-        assert_eq!(place.endpoint, Some(HostPort::new("127.0.0.1", 5051)));
+        let handle = agents.handle_of_offer(&offer, Instant::now()).unwrap();
+        let location = agents.get(handle).unwrap().0.clone();
+        assert_eq!(location.endpoint, Some(HostPort::new("127.0.0.1", 5051)));
         assert_eq!(
-            (place.region.as_deref(), place.zone.as_deref()),
+            (location.region.as_deref(), location.zone.as_deref()),
             (Some("r"), Some("z"))
         );
         let (changed, _) = agents.take_changes();

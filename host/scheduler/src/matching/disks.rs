@@ -13,9 +13,9 @@ pub(super) struct Disk {
     resource: Arc<v1::Resource>,
     pub(super) role: Arc<str>,
     /// In thousandths of MB.
-    left: u64,
+    remaining: u64,
     /// Whether it is of type `MOUNT`, which is used as a whole.
-    whole: bool,
+    is_mount: bool,
 }
 
 impl Disk {
@@ -25,26 +25,26 @@ impl Disk {
         if resource.name != "disk" || info.persistence.is_some() || info.volume.is_some() {
             return None;
         }
-        let whole = match info.source_type()? {
+        let is_mount = match info.source_type()? {
             "PATH" => false,
             "MOUNT" => true,
             _ => return None,
         };
         Some(Self {
-            left: milli_units(resource.scalar_value()?),
+            remaining: milli_units(resource.scalar_value()?),
             resource: Arc::new(resource.clone()),
             role,
-            whole,
+            is_mount,
         })
     }
 
-    pub(super) fn offered(&self) -> Arc<v1::Resource> {
+    pub(super) fn offered_resource(&self) -> Arc<v1::Resource> {
         Arc::clone(&self.resource)
     }
 
-    fn suits(&self, volume: &VolumeRequest) -> bool {
+    fn can_hold(&self, volume: &VolumeRequest) -> bool {
         let size = milli_units(volume.size as f64);
-        let (whole, most, profile) = match &volume.disk {
+        let (is_mount, max_size_limit, profile) = match &volume.disk {
             DiskKind::Root => return false,
             DiskKind::Path { profile } => (false, None, profile),
             DiskKind::Mount { max_size, profile } => (true, *max_size, profile),
@@ -53,9 +53,10 @@ impl Disk {
         let has_profile = info.and_then(v1::DiskInfo::profile);
         let root = info.and_then(v1::DiskInfo::root);
         let mut constraints = volume.constraints.iter();
-        self.whole == whole
-            && self.left >= size.max(1)
-            && most.is_none_or(|most| self.left <= milli_units(most as f64))
+        self.is_mount == is_mount
+            && self.remaining >= size.max(1)
+            && max_size_limit
+                .is_none_or(|max_size_limit| self.remaining <= milli_units(max_size_limit as f64))
             && profile
                 .as_deref()
                 .is_none_or(|profile| has_profile == Some(profile))
@@ -64,12 +65,12 @@ impl Disk {
 
     /// Allocates a volume, the whole disk or a part of it.
     fn take(&mut self, volume: &VolumeRequest) -> v1::Resource {
-        let amount = if self.whole {
-            self.left
+        let amount = if self.is_mount {
+            self.remaining
         } else {
             milli_units(volume.size as f64)
         };
-        self.left -= amount;
+        self.remaining -= amount;
         v1::Resource {
             scalar: Some(v1::Scalar {
                 value: amount as f64 / 1000.0,
@@ -90,17 +91,17 @@ pub(super) fn take<'a>(
     volumes: &'a [VolumeRequest],
     usable: impl Fn(&str) -> bool,
 ) -> Option<Vec<Option<v1::Resource>>> {
-    let mut order: Vec<(usize, &'a VolumeRequest)> = volumes.iter().enumerate().collect();
-    order.sort_by_key(|(_, volume)| (volume.constraints.is_empty(), max_size(volume), volume.size));
+    let mut by_constraints: Vec<(usize, &'a VolumeRequest)> = volumes.iter().enumerate().collect();
+    by_constraints.sort_by_key(|(_, volume)| (volume.constraints.is_empty(), max_size(volume), volume.size));
     let mut taken = vec![None; volumes.len()];
-    for (at, volume) in order {
+    for (index, volume) in by_constraints {
         if volume.disk == DiskKind::Root {
             continue;
         }
         let fitting = disks
             .iter_mut()
-            .filter(|disk| usable(&disk.role) && disk.suits(volume));
-        taken[at] = Some(fitting.min_by_key(|disk| disk.left)?.take(volume));
+            .filter(|disk| usable(&disk.role) && disk.can_hold(volume));
+        taken[index] = Some(fitting.min_by_key(|disk| disk.remaining)?.take(volume));
     }
     Some(taken)
 }
@@ -108,8 +109,9 @@ pub(super) fn take<'a>(
 fn max_size(volume: &VolumeRequest) -> u64 {
     match volume.disk {
         DiskKind::Mount {
-            max_size: Some(most), ..
-        } => most,
+            max_size: Some(limit),
+            ..
+        } => limit,
         _ => u64::MAX,
     }
 }

@@ -31,7 +31,7 @@ struct Window {
     end: i64,
     expires: Instant,
     /// Whether the service was notified that tasks have to leave.
-    due: bool,
+    is_due: bool,
 }
 
 /// A change of an agent's maintenance.
@@ -54,7 +54,7 @@ impl MaintenanceWindows {
 
     /// The start and end of the time in which nothing is launched on the agent of an offer, in
     /// nanoseconds since 1970.
-    pub(crate) fn closed(&self, offer: &v1::Offer) -> Option<(i64, i64)> {
+    pub(crate) fn closed_period(&self, offer: &v1::Offer) -> Option<(i64, i64)> {
         let ahead = match self.mode {
             MaintenanceMode::Ignored => return None,
             MaintenanceMode::Avoided => Duration::ZERO,
@@ -69,7 +69,7 @@ impl MaintenanceWindows {
     }
 
     /// Records the window of an inverse offer.
-    pub(crate) fn announced(&mut self, offer: &v1::InverseOffer, now: Instant) {
+    pub(crate) fn record_inverse_offer(&mut self, offer: &v1::InverseOffer, now: Instant) {
         let (MaintenanceMode::Evacuated { ahead }, Some(agent)) = (self.mode, &offer.agent_id) else {
             return;
         };
@@ -79,13 +79,13 @@ impl MaintenanceWindows {
             moves_from,
             end,
             expires: now + self.retention,
-            due,
+            is_due: due,
         };
         self.by_agent.insert(agent.clone(), window);
     }
 
     /// Handles an offer. If it has no window, the agent's window was cancelled or is over.
-    pub(crate) fn offered(&mut self, offer: &v1::Offer) -> Option<MaintenanceChange> {
+    pub(crate) fn record_offer(&mut self, offer: &v1::Offer) -> Option<MaintenanceChange> {
         match offer.unavailability {
             Some(_) => None,
             None => self.remove(&offer.agent_id),
@@ -95,7 +95,7 @@ impl MaintenanceWindows {
     /// Drops the window of a lost agent.
     pub(crate) fn remove(&mut self, agent: &AgentId) -> Option<MaintenanceChange> {
         let window = self.by_agent.remove(agent)?;
-        window.due.then(|| MaintenanceChange::Over(agent.clone()))
+        window.is_due.then(|| MaintenanceChange::Over(agent.clone()))
     }
 
     /// Handles a new subscription, after which the master sends the inverse offers again.
@@ -109,17 +109,17 @@ impl MaintenanceWindows {
     pub(crate) fn changes(&mut self, time: i64, now: Instant) -> Vec<MaintenanceChange> {
         let mut changes = Vec::new();
         self.by_agent.retain(|agent, window| {
-            let stays = time < window.end && now < window.expires;
-            let due = stays && window.moves_from <= time;
-            if due != window.due {
-                window.due = due;
+            let is_current = time < window.end && now < window.expires;
+            let due = is_current && window.moves_from <= time;
+            if due != window.is_due {
+                window.is_due = due;
                 changes.push(if due {
                     MaintenanceChange::Due(agent.clone())
                 } else {
                     MaintenanceChange::Over(agent.clone())
                 });
             }
-            stays
+            is_current
         });
         changes
     }
@@ -132,15 +132,19 @@ impl MaintenanceWindows {
         };
         let windows = self.by_agent.values();
         let times = windows.flat_map(|window| {
-            let turn = if window.due { window.end } else { window.moves_from };
-            [until(turn), Some(window.expires)]
+            let change_at = if window.is_due {
+                window.end
+            } else {
+                window.moves_from
+            };
+            [until(change_at), Some(window.expires)]
         });
         times.flatten().min()
     }
 
     /// Whether tasks have to leave this agent.
     pub(crate) fn is_due(&self, agent: &AgentId) -> bool {
-        self.by_agent.get(agent).is_some_and(|window| window.due)
+        self.by_agent.get(agent).is_some_and(|window| window.is_due)
     }
 }
 
@@ -210,14 +214,14 @@ mod tests {
     fn tasks_leave_from_the_configured_time_before_a_window_until_its_end() {
         let now = Instant::now();
         let mut windows = windows(evacuated(10));
-        windows.announced(&inverse(100, Some(5)), now);
+        windows.record_inverse_offer(&inverse(100, Some(5)), now);
         assert_eq!(windows.changes(89 * SECOND, now), []);
         assert!(!windows.is_due(&"a".into()));
         assert_eq!(windows.next(89 * SECOND, now), Some(now + Duration::from_secs(1)));
         assert_eq!(windows.changes(90 * SECOND, now), due());
         assert!(windows.is_due(&"a".into()));
         // The master repeats it.
-        windows.announced(&inverse(100, Some(5)), now);
+        windows.record_inverse_offer(&inverse(100, Some(5)), now);
         assert_eq!(windows.changes(104 * SECOND, now), []);
         assert_eq!(
             windows.next(104 * SECOND, now),
@@ -231,7 +235,7 @@ mod tests {
     fn window_that_is_not_confirmed_is_dropped() {
         let now = Instant::now();
         let mut windows = windows(evacuated(0));
-        windows.announced(&inverse(0, None), now);
+        windows.record_inverse_offer(&inverse(0, None), now);
         assert_eq!(windows.changes(SECOND, now), due());
         let later = now + Duration::from_secs(29);
         assert_eq!(windows.changes(SECOND, later), []);
@@ -245,19 +249,19 @@ mod tests {
     fn window_that_was_moved_or_cancelled_or_whose_agent_is_lost_ends() {
         let now = Instant::now();
         let mut windows = windows(evacuated(0));
-        windows.announced(&inverse(0, None), now);
+        windows.record_inverse_offer(&inverse(0, None), now);
         assert_eq!(windows.changes(SECOND, now), due());
-        windows.announced(&inverse(100, None), now);
+        windows.record_inverse_offer(&inverse(100, None), now);
         assert_eq!(windows.changes(SECOND, now), over());
-        windows.announced(&inverse(0, None), now);
+        windows.record_inverse_offer(&inverse(0, None), now);
         assert_eq!(windows.changes(SECOND, now), due());
         let mut offer = crate::testing::offer("o", "a", 1.0, &[]);
         offer.unavailability = Some(window(0, None));
-        assert_eq!(windows.offered(&offer), None);
+        assert_eq!(windows.record_offer(&offer), None);
         offer.unavailability = None;
-        assert_eq!(windows.offered(&offer), over().pop());
-        assert_eq!(windows.offered(&offer), None);
-        windows.announced(&inverse(0, None), now);
+        assert_eq!(windows.record_offer(&offer), over().pop());
+        assert_eq!(windows.record_offer(&offer), None);
+        windows.record_inverse_offer(&inverse(0, None), now);
         assert_eq!(windows.remove(&"a".into()), None, "the service was not notified");
     }
 
@@ -273,12 +277,12 @@ mod tests {
             (evacuated(10), closed(90, 105), true),
         ] {
             let mut windows = windows(mode);
-            assert_eq!(windows.closed(&offer), expected, "{mode:?}");
+            assert_eq!(windows.closed_period(&offer), expected, "{mode:?}");
             assert_eq!(windows.accepts(), moves, "{mode:?}");
-            windows.announced(&inverse(0, None), now);
+            windows.record_inverse_offer(&inverse(0, None), now);
             assert_eq!(!windows.changes(SECOND, now).is_empty(), moves, "{mode:?}");
         }
         offer.unavailability = None;
-        assert_eq!(windows(evacuated(10)).closed(&offer), None);
+        assert_eq!(windows(evacuated(10)).closed_period(&offer), None);
     }
 }

@@ -10,7 +10,7 @@ use crate::PendingExplanation;
 /// The calls that the actor makes; see [`AgentSet`].
 #[async_trait]
 pub(crate) trait Matcher: Send {
-    fn update(&mut self, changed: Vec<Agent>, gone: Vec<u32>);
+    fn update(&mut self, changed: Vec<Agent>, removed: Vec<u32>);
     async fn evaluate(&mut self, task: &Task, candidates: &[Candidate]) -> Result<Vec<Verdict>, CallError>;
     /// See [`AgentSet::refusals`].
     fn refusals(&self) -> &[(String, u32)] {
@@ -39,8 +39,8 @@ pub(crate) trait MatcherHost: Send {
 
 #[async_trait]
 impl Matcher for AgentSet {
-    fn update(&mut self, changed: Vec<Agent>, gone: Vec<u32>) {
-        AgentSet::update(self, changed, gone);
+    fn update(&mut self, changed: Vec<Agent>, removed: Vec<u32>) {
+        AgentSet::update(self, changed, removed);
     }
 
     async fn evaluate(&mut self, task: &Task, candidates: &[Candidate]) -> Result<Vec<Verdict>, CallError> {

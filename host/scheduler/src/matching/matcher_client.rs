@@ -20,7 +20,7 @@ pub(crate) struct MatcherClient {
     matcher: Box<dyn Matcher>,
     retry: Retry,
     /// The backoff of kill selections.
-    kills: Retry,
+    kill_retry: Retry,
     error: Option<String>,
     failures: Counter,
 }
@@ -30,7 +30,7 @@ impl MatcherClient {
         Self {
             matcher,
             retry: Retry::new(backoff),
-            kills: Retry::new(backoff),
+            kill_retry: Retry::new(backoff),
             error: None,
             failures,
         }
@@ -41,8 +41,8 @@ impl MatcherClient {
         self.matcher = matcher;
     }
 
-    pub(crate) fn update(&mut self, changed: Vec<Agent>, gone: Vec<u32>) {
-        self.matcher.update(changed, gone);
+    pub(crate) fn update(&mut self, changed: Vec<Agent>, removed: Vec<u32>) {
+        self.matcher.update(changed, removed);
     }
 
     /// Selects agents for up to `count` more instances. The caller reports the result with
@@ -53,18 +53,18 @@ impl MatcherClient {
         candidates: &[Candidate],
         count: u32,
     ) -> Result<Vec<u32>, String> {
-        self.backing_off()?;
+        self.check_backoff()?;
         let chosen = self.matcher.place(task, candidates, count).await;
         chosen.map_err(|error| self.failed(error_chain(&error)))
     }
 
     /// Evaluates whether one more instance may run on each of the candidates.
-    pub(crate) async fn judge(
+    pub(crate) async fn evaluate(
         &mut self,
         task: &Task,
         candidates: &[Candidate],
     ) -> Result<Vec<Verdict>, String> {
-        self.backing_off()?;
+        self.check_backoff()?;
         let verdicts = self.matcher.evaluate(task, candidates).await;
         verdicts.map_err(|error| self.failed(error_chain(&error)))
     }
@@ -76,13 +76,13 @@ impl MatcherClient {
 
     /// Whether kill selections may be requested now. A matcher that fails on them may still place
     /// tasks, so they have their own backoff.
-    pub(crate) fn takes_kill_choices(&self) -> bool {
-        !self.kills.is_backing_off(Instant::now())
+    pub(crate) fn can_select_kills(&self) -> bool {
+        !self.kill_retry.is_backing_off(Instant::now())
     }
 
     /// Selects which `count` of the placed instances to kill, as indices; `None` if the matcher
     /// failed. The caller reports the results of all selections with
-    /// [`MatcherClient::kill_choices_asked`].
+    /// [`MatcherClient::kill_selections_finished`].
     pub(crate) async fn select_kills(&mut self, task: &Task, count: u32) -> Option<Vec<u32>> {
         let chosen = self.matcher.select_kills(task, count).await;
         let failed = |error| {
@@ -103,16 +103,16 @@ impl MatcherClient {
     }
 
     /// Starts a backoff if any of the kill selections failed.
-    pub(crate) fn kill_choices_asked(&mut self, failed: bool) {
+    pub(crate) fn kill_selections_finished(&mut self, failed: bool) {
         if failed {
-            self.kills.failed(Instant::now());
+            self.kill_retry.failed(Instant::now());
         } else {
-            self.kills.succeeded();
+            self.kill_retry.succeeded();
         }
     }
 
     /// Returns the last error during the backoff.
-    fn backing_off(&self) -> Result<(), String> {
+    fn check_backoff(&self) -> Result<(), String> {
         match &self.error {
             Some(error) if self.retry.is_backing_off(Instant::now()) => Err(error.clone()),
             _ => Ok(()),
@@ -141,10 +141,10 @@ impl MatcherClient {
     }
 
     /// Handles a possible change of the matcher: ends the backoff after a failure.
-    pub(crate) fn changed(&mut self) {
-        for retry in [&mut self.retry, &mut self.kills] {
+    pub(crate) fn matcher_changed(&mut self) {
+        for retry in [&mut self.retry, &mut self.kill_retry] {
             if retry.is_failing() {
-                retry.hasten(Instant::now());
+                retry.end_backoff(Instant::now());
             }
         }
     }
@@ -156,7 +156,7 @@ impl MatcherClient {
 
     /// The time at which the next backoff ends.
     pub(crate) fn next(&self, now: Instant) -> Option<Instant> {
-        let (retry, kills) = (self.retry.next(now), self.kills.next(now));
-        retry.into_iter().chain(kills).min()
+        let (retry, kill_retry) = (self.retry.next(now), self.kill_retry.next(now));
+        retry.into_iter().chain(kill_retry).min()
     }
 }

@@ -12,19 +12,19 @@
 //! it (`eng` for `eng/web`): Mesos offers those too. Resources are returned as offered, with
 //! reservations and labels. Reserved resources are used before unreserved ones.
 //!
-//! An instance with volumes has its own reservation ([`held`]), whose resources no other instance
-//! uses. Only volumes use disks other than the root disk ([`disks`]).
+//! An instance with volumes has its own reservation ([`offered_reservation`]), whose resources no
+//! other instance uses. Only volumes use disks other than the root disk ([`disks`]).
 #![cfg_attr(not(test), deny(clippy::disallowed_methods))]
 
 pub(crate) mod agents;
 mod disks;
-pub(crate) mod held;
 pub(crate) mod maintenance;
 pub(crate) mod matcher;
 pub(crate) mod matcher_client;
 pub(crate) mod offer_demand;
 pub(crate) mod offer_pool;
 mod offer_resources;
+pub(crate) mod offered_reservation;
 mod offers;
 #[cfg(test)]
 mod port_tests;
@@ -93,7 +93,7 @@ impl Requirements {
             Some(role) => vec![role.clone(), "*".to_owned()],
             None => default_roles.to_vec(),
         };
-        let mut need = Self {
+        let mut requirements = Self {
             parts: Vec::new(),
             total: Default::default(),
             port_requests: ports::PortRequests::new(&[]),
@@ -104,36 +104,36 @@ impl Requirements {
             reserves: false,
         };
         let mut ports = spec.ports.clone();
-        need.add([spec.cpus, spec.mem, spec.disk, spec.gpus], &spec.ports);
+        requirements.add_part([spec.cpus, spec.mem, spec.disk, spec.gpus], &spec.ports);
         if let Build::Group(group) = &spec.build {
             for member in &group.members {
-                need.add([member.cpus, member.mem, member.disk, member.gpus], &member.ports);
+                requirements.add_part([member.cpus, member.mem, member.disk, member.gpus], &member.ports);
                 ports.extend(&member.ports);
             }
         }
         let executor = spec.executor;
         if matches!(spec.build, Build::Task(_)) && executor != ExecutorResources::default() {
-            need.add([executor.cpus, executor.mem, executor.disk, 0.0], &[]);
+            requirements.add_part([executor.cpus, executor.mem, executor.disk, 0.0], &[]);
         }
-        need.port_requests = ports::PortRequests::new(&ports);
-        need
+        requirements.port_requests = ports::PortRequests::new(&ports);
+        requirements
     }
 
     /// The requirements for making the reservation of an instance with volumes.
-    pub(crate) fn reserving(spec: &RunSpec, default_roles: &[String]) -> Self {
+    pub(crate) fn for_new_reservation(spec: &RunSpec, default_roles: &[String]) -> Self {
         let role = spec.reservation_role(default_roles).to_owned();
-        let mut need = Self::of(spec, &[role.clone(), "*".to_owned()]);
+        let mut requirements = Self::of(spec, &[role.clone(), "*".to_owned()]);
         let on_root = spec.volumes.iter().filter(|volume| volume.disk == DiskKind::Root);
         let root_disk = on_root.map(|volume| milli_units(volume.size as f64));
-        need.total[DISK] = root_disk.fold(need.total[DISK], u64::saturating_add);
-        need.role = Some(role);
-        need.volumes.clone_from(&spec.volumes);
-        need.reserves = true;
-        need
+        requirements.total[DISK] = root_disk.fold(requirements.total[DISK], u64::saturating_add);
+        requirements.role = Some(role);
+        requirements.volumes.clone_from(&spec.volumes);
+        requirements.reserves = true;
+        requirements
     }
 
     /// The requirements of an instance that uses its reservation.
-    pub(crate) fn holding(spec: &RunSpec, role: &str) -> Self {
+    pub(crate) fn for_existing_reservation(spec: &RunSpec, role: &str) -> Self {
         Self {
             roles: vec![role.to_owned()],
             role: Some(role.to_owned()),
@@ -141,7 +141,7 @@ impl Requirements {
         }
     }
 
-    fn add(&mut self, amounts: [f64; SCALARS.len()], ports: &[PortRequest]) {
+    fn add_part(&mut self, amounts: [f64; SCALARS.len()], ports: &[PortRequest]) {
         let scalars = amounts.map(milli_units);
         for (total, amount) in self.total.iter_mut().zip(scalars) {
             *total = total.saturating_add(amount);
@@ -153,24 +153,24 @@ impl Requirements {
     }
 
     /// Whether offers that are allocated to this role may be used.
-    fn may_use_offer_of(&self, allocated: Option<&str>) -> bool {
+    fn accepts_offer_of_role(&self, allocated: Option<&str>) -> bool {
         match (&self.role, allocated) {
             (Some(role), Some(allocated)) => role == allocated,
             _ => true,
         }
     }
 
-    fn accepts(&self, reserved_for: &str) -> bool {
-        let accepted = self
+    fn accepts_role(&self, reserved_for: &str) -> bool {
+        let is_accepted = self
             .roles
             .iter()
-            .any(|role| role == reserved_for || is_below(role, reserved_for));
-        let can_be_refined = |role: &String| reserved_for == "*" || is_below(role, reserved_for);
-        accepted && (!self.reserves || self.role.as_ref().is_some_and(can_be_refined))
+            .any(|role| role == reserved_for || is_descendant(role, reserved_for));
+        let can_be_refined = |role: &String| reserved_for == "*" || is_descendant(role, reserved_for);
+        is_accepted && (!self.reserves || self.role.as_ref().is_some_and(can_be_refined))
     }
 }
 
-fn is_below(role: &str, ancestor: &str) -> bool {
+fn is_descendant(role: &str, ancestor: &str) -> bool {
     role.strip_prefix(ancestor)
         .is_some_and(|rest| rest.starts_with('/'))
 }
@@ -203,5 +203,5 @@ pub(crate) struct Assignment {
     pub(crate) id: TaskId,
     pub(crate) offer: OfferId,
     pub(crate) agent: u32,
-    pub(crate) taken: Allocation,
+    pub(crate) allocation: Allocation,
 }

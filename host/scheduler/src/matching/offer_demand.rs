@@ -23,10 +23,10 @@ pub(crate) enum OfferCall {
 #[derive(Debug)]
 pub(crate) struct OfferDemand {
     interval: Duration,
-    suppressed: bool,
-    wanted: bool,
+    is_suppressed: bool,
+    is_revive_requested: bool,
     /// Whether there are new tasks that were not matched with any offer yet.
-    fresh: bool,
+    has_new_tasks: bool,
     /// REVIVE calls for new tasks since the last launch.
     fruitless_revives: u32,
     last_revive: Option<Instant>,
@@ -41,9 +41,9 @@ impl OfferDemand {
     pub(crate) fn new(interval: Duration) -> Self {
         Self {
             interval,
-            suppressed: false,
-            wanted: false,
-            fresh: false,
+            is_suppressed: false,
+            is_revive_requested: false,
+            has_new_tasks: false,
             fruitless_revives: 0,
             last_revive: None,
             idle_since: None,
@@ -52,19 +52,24 @@ impl OfferDemand {
 
     /// Handles a new subscription, for which the master sends all offers without a REVIVE.
     pub(crate) fn subscribed(&mut self, now: Instant) {
-        (self.suppressed, self.wanted, self.fresh, self.idle_since) = (false, false, false, None);
+        (
+            self.is_suppressed,
+            self.is_revive_requested,
+            self.has_new_tasks,
+            self.idle_since,
+        ) = (false, false, false, None);
         // The offers of the new subscription are on their way, as after a REVIVE.
         (self.fruitless_revives, self.last_revive) = (1, Some(now));
     }
 
     /// Requests declined offers again, because a task may fit now that did not fit before.
     pub(crate) fn request_revive(&mut self) {
-        self.wanted = true;
+        self.is_revive_requested = true;
     }
 
     /// Requests declined offers again for new tasks.
     pub(crate) fn request_revive_now(&mut self) {
-        (self.wanted, self.fresh) = (true, true);
+        (self.is_revive_requested, self.has_new_tasks) = (true, true);
     }
 
     /// Records that offers were used.
@@ -76,24 +81,24 @@ impl OfferDemand {
     pub(crate) fn next_call(&mut self, has_demand: bool, now: Instant) -> Option<OfferCall> {
         if has_demand {
             self.idle_since = None;
-            self.wanted |= self.suppressed;
-            if self.wanted && self.earliest_revive().is_none_or(|at| at <= now) {
-                if self.fresh {
+            self.is_revive_requested |= self.is_suppressed;
+            if self.is_revive_requested && self.earliest_revive().is_none_or(|at| at <= now) {
+                if self.has_new_tasks {
                     self.fruitless_revives = self
                         .fruitless_revives
                         .saturating_add(1)
                         .min(MAX_FRUITLESS_REVIVES);
                 }
-                (self.wanted, self.suppressed, self.fresh) = (false, false, false);
+                (self.is_revive_requested, self.is_suppressed, self.has_new_tasks) = (false, false, false);
                 self.last_revive = Some(now);
                 return Some(OfferCall::Revive);
             }
             return None;
         }
-        (self.wanted, self.fresh) = (false, false);
-        let since = *self.idle_since.get_or_insert(now);
-        if !self.suppressed && now >= since + self.interval {
-            self.suppressed = true;
+        (self.is_revive_requested, self.has_new_tasks) = (false, false);
+        let idle_start = *self.idle_since.get_or_insert(now);
+        if !self.is_suppressed && now >= idle_start + self.interval {
+            self.is_suppressed = true;
             return Some(OfferCall::Suppress);
         }
         None
@@ -101,37 +106,37 @@ impl OfferDemand {
 
     /// Records that the master sends offers again without a REVIVE.
     pub(crate) fn unsuppressed(&mut self) {
-        (self.suppressed, self.idle_since) = (false, None);
+        (self.is_suppressed, self.idle_since) = (false, None);
     }
 
     /// Records that the call did not reach the master, so that it is sent again.
     pub(crate) fn failed(&mut self, call: OfferCall) {
         match call {
-            OfferCall::Revive => self.wanted = true,
-            OfferCall::Suppress => (self.suppressed, self.idle_since) = (false, None),
+            OfferCall::Revive => self.is_revive_requested = true,
+            OfferCall::Suppress => (self.is_suppressed, self.idle_since) = (false, None),
         }
     }
 
     /// When [`OfferDemand::next_call`] may return a call.
     pub(crate) fn next(&self) -> Option<Instant> {
-        if self.wanted {
+        if self.is_revive_requested {
             return self.earliest_revive();
         }
         self.idle_since
-            .filter(|_| !self.suppressed)
-            .map(|since| since + self.interval)
+            .filter(|_| !self.is_suppressed)
+            .map(|idle_start| idle_start + self.interval)
     }
 
     fn earliest_revive(&self) -> Option<Instant> {
-        let pause = match self.fruitless_revives {
-            0 if self.fresh => Duration::ZERO,
-            fruitless_revives if self.fresh => {
+        let delay = match self.fruitless_revives {
+            0 if self.has_new_tasks => Duration::ZERO,
+            fruitless_revives if self.has_new_tasks => {
                 self.interval
                     / 2_u32.pow(MAX_FRUITLESS_REVIVES - fruitless_revives.min(MAX_FRUITLESS_REVIVES))
             }
             _ => self.interval,
         };
-        self.last_revive.map(|last| last + pause)
+        self.last_revive.map(|last| last + delay)
     }
 }
 
@@ -163,8 +168,8 @@ mod tests {
             (45, false, false, None),
             (50, false, false, Some(OfferCall::Suppress)),
         ];
-        for (at, has_demand, fresh, expected) in table {
-            if fresh {
+        for (at, has_demand, has_new_tasks, expected) in table {
+            if has_new_tasks {
                 offer_demand.request_revive();
             }
             assert_eq!(

@@ -10,30 +10,30 @@ use crate::matching::OpenOffer;
 /// The outstanding offers in the order of arrival. Offers that arrive during a pass are kept for
 /// the next pass.
 #[derive(Debug, Default)]
-pub(crate) struct Pool {
+pub(crate) struct OfferPool {
     offers: Vec<OpenOffer>,
     next_pass: Vec<OpenOffer>,
     /// Offers that are declined without being matched.
     to_decline: Vec<OfferId>,
     /// Start of the current pass, if it takes several rounds.
-    pass_since: Option<Instant>,
+    pass_started_at: Option<Instant>,
 }
 
-impl Pool {
+impl OfferPool {
     /// Adds an offer. `agent` is the handle of its agent. Nothing is launched there during
     /// `closed`; see
-    /// [`MaintenanceWindows::closed`](super::maintenance::MaintenanceWindows::closed). Returns
+    /// [`MaintenanceWindows::closed_period`](super::maintenance::MaintenanceWindows::closed_period). Returns
     /// whether the offer contains resources of reservations.
     pub(crate) fn add(&mut self, offer: &v1::Offer, agent: u32, closed: Option<(i64, i64)>) -> bool {
-        let offers = if self.pass_since.is_some() {
+        let offers = if self.pass_started_at.is_some() {
             &mut self.next_pass
         } else {
             &mut self.offers
         };
         let offer = OpenOffer::new(offer, agent).closed_during(closed);
-        let holds = !offer.held().is_empty();
+        let has_reservations = !offer.offered_reservations().is_empty();
         offers.push(offer);
-        holds
+        has_reservations
     }
 
     /// Removes an offer that was rescinded or used.
@@ -47,8 +47,8 @@ impl Pool {
     /// Moves the offers of a lost agent to those that are declined.
     pub(crate) fn remove_agent(&mut self, agent: u32) {
         for offers in [&mut self.offers, &mut self.next_pass] {
-            let away = offers.extract_if(.., |offer| offer.agent == agent);
-            self.to_decline.extend(away.map(|offer| offer.id));
+            let of_agent = offers.extract_if(.., |offer| offer.agent == agent);
+            self.to_decline.extend(of_agent.map(|offer| offer.id));
         }
     }
 
@@ -57,26 +57,26 @@ impl Pool {
     }
 
     /// Keeps the offers, because the pass continues in another round.
-    pub(crate) fn keep(&mut self, now: Instant) {
-        self.pass_since.get_or_insert(now);
+    pub(crate) fn continue_pass(&mut self, now: Instant) {
+        self.pass_started_at.get_or_insert(now);
     }
 
     /// When the pass started; `None` before its first and after its last round.
-    pub(crate) fn pass_since(&self) -> Option<Instant> {
-        self.pass_since
+    pub(crate) fn pass_started_at(&self) -> Option<Instant> {
+        self.pass_started_at
     }
 
     /// Ends the pass. Returns whether it took several rounds.
     pub(crate) fn end_pass(&mut self) -> bool {
-        self.pass_since.take().is_some()
+        self.pass_started_at.take().is_some()
     }
 
     /// Removes the unused offers of the pass, which are to be declined. The next pass has the
     /// offers that arrived meanwhile.
-    pub(crate) fn take(&mut self) -> Vec<OfferId> {
-        let tried = std::mem::replace(&mut self.offers, std::mem::take(&mut self.next_pass));
+    pub(crate) fn take_unused(&mut self) -> Vec<OfferId> {
+        let unused = std::mem::replace(&mut self.offers, std::mem::take(&mut self.next_pass));
         let to_decline = self.to_decline.drain(..);
-        tried
+        unused
             .into_iter()
             .map(|offer| offer.id)
             .chain(to_decline)
@@ -108,21 +108,21 @@ mod tests {
 
     #[test]
     fn offers_of_a_lost_agent_are_declined_and_not_matched() {
-        let mut pool = Pool::default();
+        let mut pool = OfferPool::default();
         let offer = |id: &str, agent: &str| crate::testing::offer(id, agent, 1.0, &[]);
         pool.add(&offer("o1", "a1"), 1, None);
         pool.add(&offer("o2", "a2"), 2, None);
-        pool.keep(Instant::now());
+        pool.continue_pass(Instant::now());
         pool.add(&offer("o3", "a1"), 1, None);
         pool.add(&offer("o4", "a1"), 1, None);
         pool.remove_agent(1);
-        let tried: Vec<&str> = pool.offers().iter().map(|offer| offer.id.as_str()).collect();
-        assert_eq!(tried, ["o2"]);
+        let unused: Vec<&str> = pool.offers().iter().map(|offer| offer.id.as_str()).collect();
+        assert_eq!(unused, ["o2"]);
         // The master rescinded one.
         pool.remove(&"o3".into());
         assert!(pool.end_pass());
-        let declined: Vec<String> = pool.take().iter().map(ToString::to_string).collect();
+        let declined: Vec<String> = pool.take_unused().iter().map(ToString::to_string).collect();
         assert_eq!(declined, ["o2", "o1", "o4"]);
-        assert!(pool.take().is_empty() && pool.is_empty());
+        assert!(pool.take_unused().is_empty() && pool.is_empty());
     }
 }

@@ -7,7 +7,7 @@ use rand::Rng;
 use transom_cluster::{OfferId, v1};
 
 use super::disks::{self, Disk};
-use super::held::{Held, Owner};
+use super::offered_reservation::{OfferedReservation, Owner};
 use super::ports::{Draw, Free, Lowest, Span, count, overlap};
 use super::{Allocation, DISK, PartAllocation, Requirements, SCALARS, milli_units};
 use crate::Reason;
@@ -23,16 +23,16 @@ pub(crate) struct OpenOffer {
     /// See [`OpenOffer::closed_during`].
     closed: Option<(i64, i64)>,
     has_gpus: bool,
-    resources_left: Vec<OfferedResource>,
+    remaining_resources: Vec<OfferedResource>,
     /// Resources for run specs with volumes, which most offers do not contain.
-    special: Option<Box<Special>>,
+    volume_resources: Option<Box<VolumeResources>>,
 }
 
 /// Resources that only run specs with volumes may use.
 #[derive(Clone, Debug, Default)]
-struct Special {
+struct VolumeResources {
     disks: Vec<Disk>,
-    held: Vec<Held>,
+    reservations: Vec<OfferedReservation>,
 }
 
 /// Amounts of [`SCALARS`] in thousandths, and the number of ports.
@@ -43,11 +43,11 @@ pub(super) struct Totals {
 }
 
 impl Totals {
-    pub(super) fn plus(mut self, more: Self) -> Self {
-        for (amount, more) in self.amounts.iter_mut().zip(more.amounts) {
-            *amount = amount.saturating_add(more);
+    pub(super) fn plus(mut self, other: Self) -> Self {
+        for (amount, other) in self.amounts.iter_mut().zip(other.amounts) {
+            *amount = amount.saturating_add(other);
         }
-        self.ports += more.ports;
+        self.ports += other.ports;
         self
     }
 }
@@ -58,13 +58,13 @@ impl Totals {
 struct OfferedResource {
     resource: Arc<v1::Resource>,
     role: Arc<str>,
-    left: Remainder,
+    remaining: Remainder,
 }
 
 #[derive(Clone, Debug)]
 enum Remainder {
     /// The amount of one of [`SCALARS`], in thousandths.
-    Amount { which: usize, left: u64 },
+    Amount { scalar_index: usize, remaining: u64 },
     /// Spans that do not overlap.
     Ports(Vec<Span>),
 }
@@ -75,33 +75,37 @@ impl OpenOffer {
     /// resources are skipped.
     pub(crate) fn new(offer: &v1::Offer, agent: u32) -> Self {
         let unreserved: Arc<str> = "*".into();
-        let mut resources_left = Vec::with_capacity(offer.resources.len());
-        let mut special: Option<Box<Special>> = None;
+        let mut remaining_resources = Vec::with_capacity(offer.resources.len());
+        let mut volume_resources: Option<Box<VolumeResources>> = None;
         for resource in &offer.resources {
             if resource.revocable.is_some() || resource.shared.is_some() {
                 continue;
             }
             if let Some(owner) = Owner::of(resource) {
-                Held::add(&mut special.get_or_insert_default().held, owner, resource);
+                OfferedReservation::add(
+                    &mut volume_resources.get_or_insert_default().reservations,
+                    owner,
+                    resource,
+                );
             } else if resource.disk.is_some() {
                 let role = role_of(resource).map_or_else(|| Arc::clone(&unreserved), Arc::from);
                 if let Some(disk) = Disk::new(resource, role) {
-                    special.get_or_insert_default().disks.push(disk);
+                    volume_resources.get_or_insert_default().disks.push(disk);
                 }
             } else if resource.provider_id.is_none() {
-                resources_left.extend(OfferedResource::new(resource, &unreserved));
+                remaining_resources.extend(OfferedResource::new(resource, &unreserved));
             }
         }
         // Reserved resources are used first: no other framework can use them.
-        resources_left.sort_by_key(|resource_left| &*resource_left.role == "*");
+        remaining_resources.sort_by_key(|remaining_resource| &*remaining_resource.role == "*");
         Self {
             id: offer.id.clone(),
             agent,
             role: allocated_to(offer),
             closed: None,
-            has_gpus: resources_left.iter().any(OfferedResource::is_gpus),
-            resources_left,
-            special,
+            has_gpus: remaining_resources.iter().any(OfferedResource::is_gpus),
+            remaining_resources,
+            volume_resources,
         }
     }
 
@@ -117,36 +121,44 @@ impl OpenOffer {
     }
 
     /// The resources that are reserved for instances.
-    pub(crate) fn held(&self) -> &[Held] {
-        self.special.as_ref().map_or(&[], |special| &special.held)
+    pub(crate) fn offered_reservations(&self) -> &[OfferedReservation] {
+        self.volume_resources
+            .as_ref()
+            .map_or(&[], |volume_resources| &volume_resources.reservations)
     }
 
     /// The resources as offered, without those that were skipped.
-    pub(crate) fn offered(&self) -> Vec<Arc<v1::Resource>> {
-        let plain = self.resources_left.iter().map(|left| Arc::clone(&left.resource));
-        let Some(special) = &self.special else {
-            return plain.collect();
+    pub(crate) fn offered_resources(&self) -> Vec<Arc<v1::Resource>> {
+        let matchable = self
+            .remaining_resources
+            .iter()
+            .map(|remaining| Arc::clone(&remaining.resource));
+        let Some(volume_resources) = &self.volume_resources else {
+            return matchable.collect();
         };
-        let disks = special.disks.iter().map(Disk::offered);
-        let held = special.held.iter();
-        let held = held.flat_map(|held| held.resources.iter().chain(&held.volumes));
-        plain
+        let disks = volume_resources.disks.iter().map(Disk::offered_resource);
+        let reservations = volume_resources.reservations.iter();
+        let reservations =
+            reservations.flat_map(|reservation| reservation.resources.iter().chain(&reservation.volumes));
+        matchable
             .chain(disks)
-            .chain(held.map(|resource| Arc::new(resource.clone())))
+            .chain(reservations.map(|resource| Arc::new(resource.clone())))
             .collect()
     }
 
     /// Takes the resources of a reservation out of the offer.
-    pub(super) fn take_held(&mut self, key: &str) -> Option<Held> {
-        let held = &mut self.special.as_mut()?.held;
-        let at = held.iter().position(|held| held.owner.key == key)?;
-        Some(held.swap_remove(at))
+    pub(super) fn take_reservation(&mut self, key: &str) -> Option<OfferedReservation> {
+        let reservations = &mut self.volume_resources.as_mut()?.reservations;
+        let index = reservations
+            .iter()
+            .position(|reservation| reservation.owner.key == key)?;
+        Some(reservations.swap_remove(index))
     }
 
     /// An offer that contains only the resources of a reservation, without its volumes.
-    pub(super) fn of_held(&self, held: &Held) -> Self {
+    pub(super) fn only_reservation(&self, reservation: &OfferedReservation) -> Self {
         let unreserved: Arc<str> = "*".into();
-        let resources = held.resources.iter();
+        let resources = reservation.resources.iter();
         // The resources of a reservation may be used even on agents with GPUs.
         Self {
             has_gpus: false,
@@ -154,26 +166,31 @@ impl OpenOffer {
             agent: self.agent,
             role: self.role.clone(),
             closed: self.closed,
-            resources_left: resources
+            remaining_resources: resources
                 .filter_map(|resource| OfferedResource::new(resource, &unreserved))
                 .collect(),
-            special: None,
+            volume_resources: None,
         }
     }
 
     /// The remaining resources by role.
     pub(super) fn totals(&self) -> Vec<(&Arc<str>, Totals)> {
         let mut totals: Vec<(&Arc<str>, Totals)> = Vec::with_capacity(1);
-        for resource_left in &self.resources_left {
-            let known = totals.iter().position(|(role, _)| **role == resource_left.role);
-            let at = known.unwrap_or_else(|| {
-                totals.push((&resource_left.role, Totals::default()));
+        for remaining_resource in &self.remaining_resources {
+            let known = totals
+                .iter()
+                .position(|(role, _)| **role == remaining_resource.role);
+            let index = known.unwrap_or_else(|| {
+                totals.push((&remaining_resource.role, Totals::default()));
                 totals.len() - 1
             });
-            let total = &mut totals[at].1;
-            match &resource_left.left {
-                Remainder::Amount { which, left } => {
-                    total.amounts[*which] = total.amounts[*which].saturating_add(*left);
+            let total = &mut totals[index].1;
+            match &remaining_resource.remaining {
+                Remainder::Amount {
+                    scalar_index,
+                    remaining,
+                } => {
+                    total.amounts[*scalar_index] = total.amounts[*scalar_index].saturating_add(*remaining);
                 }
                 Remainder::Ports(spans) => total.ports += count(spans),
             }
@@ -181,209 +198,240 @@ impl OpenOffer {
         totals
     }
 
-    /// How many instances fit, at most `limit`. If none fits, `refuse` is called with the reasons.
+    /// How many instances fit, at most `limit`. If none fits, `add_reason` is called with the reasons.
     /// `now` is in nanoseconds since 1970.
-    pub(crate) fn room(&self, need: &Requirements, limit: u32, now: i64, refuse: impl FnMut(Reason)) -> u32 {
-        let allocated = need.may_use_offer_of(self.role.as_deref());
+    pub(crate) fn capacity(
+        &self,
+        requirements: &Requirements,
+        limit: u32,
+        now: i64,
+        add_reason: impl FnMut(Reason),
+    ) -> u32 {
+        let allocated = requirements.accepts_offer_of_role(self.role.as_deref());
         let totals = self.totals().into_iter();
         let usable = totals
-            .filter(|(role, _)| allocated && need.accepts(role))
+            .filter(|(role, _)| allocated && requirements.accepts_role(role))
             .map(|(_, totals)| totals);
-        self.room_of(usable.reduce(Totals::plus), need, limit, now, refuse)
+        self.capacity_of(usable.reduce(Totals::plus), requirements, limit, now, add_reason)
     }
 
     /// The same for given resources. `usable` is the sum of the remainders of the accepted roles,
     /// or `None` if there are none.
-    pub(super) fn room_of(
+    pub(super) fn capacity_of(
         &self,
         usable: Option<Totals>,
-        need: &Requirements,
+        requirements: &Requirements,
         limit: u32,
         now: i64,
-        mut refuse: impl FnMut(Reason),
+        mut add_reason: impl FnMut(Reason),
     ) -> u32 {
         if self.is_closed(now) {
-            refuse(Reason::AgentMaintenance);
+            add_reason(Reason::AgentMaintenance);
             return 0;
         }
         let Some(usable) = usable else {
-            refuse(Reason::UnfulfilledRole);
+            add_reason(Reason::UnfulfilledRole);
             return 0;
         };
-        let (mut room, mut lacking) = (u64::from(limit), false);
-        for ((amount, wanted), (_, reason)) in usable.amounts.into_iter().zip(need.total).zip(SCALARS) {
-            let fits = amount.checked_div(wanted).unwrap_or(u64::MAX);
+        let (mut capacity, mut is_insufficient) = (u64::from(limit), false);
+        for ((amount, requested), (_, reason)) in
+            usable.amounts.into_iter().zip(requirements.total).zip(SCALARS)
+        {
+            let fits = amount.checked_div(requested).unwrap_or(u64::MAX);
             if fits == 0 {
-                refuse(reason);
-                lacking = true;
+                add_reason(reason);
+                is_insufficient = true;
             }
-            room = room.min(fits);
+            capacity = capacity.min(fits);
         }
-        let ports = if need.port_requests.spans().all(|span| self.has_port(need, span)) {
-            need.port_requests
-                .room(usable.ports, room.max(1), || self.free(need))
+        let ports = if requirements
+            .port_requests
+            .spans()
+            .all(|span| self.has_port(requirements, span))
+        {
+            requirements
+                .port_requests
+                .capacity(usable.ports, capacity.max(1), || self.free_ports(requirements))
         } else {
             0
         };
         if ports == 0 {
-            refuse(Reason::InsufficientPorts);
+            add_reason(Reason::InsufficientPorts);
         }
-        let mut room = if lacking { 0 } else { room.min(ports) as u32 };
-        if room > 0 && !need.volumes.is_empty() {
-            room = self.room_with_volumes(need, room);
-            if room == 0 {
-                refuse(Reason::InsufficientDisk);
+        let mut capacity = if is_insufficient {
+            0
+        } else {
+            capacity.min(ports) as u32
+        };
+        if capacity > 0 && !requirements.volumes.is_empty() {
+            capacity = self.capacity_with_volumes(requirements, capacity);
+            if capacity == 0 {
+                add_reason(Reason::InsufficientDisk);
             }
         }
-        if room > 0 && need.avoids_gpus && self.has_gpus {
-            refuse(Reason::DeclinedScarceResources);
+        if capacity > 0 && requirements.avoids_gpus && self.has_gpus {
+            add_reason(Reason::DeclinedScarceResources);
             return 0;
         }
-        room
+        capacity
     }
 
     /// For how many instances there are disks for the volumes too.
-    fn room_with_volumes(&self, need: &Requirements, limit: u32) -> u32 {
-        let mut rest = self.clone();
-        let taken = (0..limit).take_while(|_| rest.try_take(need, &mut Lowest).is_some());
+    fn capacity_with_volumes(&self, requirements: &Requirements, limit: u32) -> u32 {
+        let mut remaining_offer = self.clone();
+        let taken = (0..limit).take_while(|_| remaining_offer.try_take(requirements, &mut Lowest).is_some());
         taken.count() as u32
     }
 
     /// Whether any of these ports is usable.
-    fn has_port(&self, need: &Requirements, wished: Span) -> bool {
-        self.resources_left
+    fn has_port(&self, requirements: &Requirements, requested_span: Span) -> bool {
+        self.remaining_resources
             .iter()
-            .any(|resource_left| match &resource_left.left {
+            .any(|remaining_resource| match &remaining_resource.remaining {
                 Remainder::Ports(spans) => {
-                    spans.iter().any(|span| overlap(*span, wished).is_some())
-                        && need.accepts(&resource_left.role)
+                    spans.iter().any(|span| overlap(*span, requested_span).is_some())
+                        && requirements.accepts_role(&remaining_resource.role)
                 }
                 Remainder::Amount { .. } => false,
             })
     }
 
     /// The usable ports.
-    fn free(&self, need: &Requirements) -> Free {
-        if need.port_requests.is_empty() {
+    fn free_ports(&self, requirements: &Requirements) -> Free {
+        if requirements.port_requests.is_empty() {
             return Free(Vec::new());
         }
-        let resources_left = self.resources_left.iter().enumerate();
-        let free = resources_left.filter_map(|(at, resource_left)| match &resource_left.left {
-            Remainder::Ports(spans) if need.accepts(&resource_left.role) => Some((at, spans.clone())),
-            _ => None,
+        let remaining_resources = self.remaining_resources.iter().enumerate();
+        let free = remaining_resources.filter_map(|(index, remaining_resource)| {
+            match &remaining_resource.remaining {
+                Remainder::Ports(spans) if requirements.accepts_role(&remaining_resource.role) => {
+                    Some((index, spans.clone()))
+                }
+                _ => None,
+            }
         });
         Free(free.collect())
     }
 
     /// Allocates one instance. Returns `None` and allocates nothing if it does not fit.
-    pub(super) fn take(&mut self, need: &Requirements, rng: &mut impl Rng) -> Option<Allocation> {
-        if self.room(need, 1, i64::MIN, |_| ()) == 0 {
+    pub(super) fn take(&mut self, requirements: &Requirements, rng: &mut impl Rng) -> Option<Allocation> {
+        if self.capacity(requirements, 1, i64::MIN, |_| ()) == 0 {
             return None;
         }
-        self.try_take(need, rng)
+        self.try_take(requirements, rng)
     }
 
     /// Allocates one instance. If it does not fit, the offer is invalid afterwards.
-    fn try_take(&mut self, need: &Requirements, rng: &mut impl Draw) -> Option<Allocation> {
-        let volumes = self.take_disks(need)?;
-        let mut free = self.free(need);
-        let mut ports = need.port_requests.take(&mut free, rng)?.into_iter();
-        for (at, spans) in free.0 {
-            self.resources_left[at].left = Remainder::Ports(spans);
+    fn try_take(&mut self, requirements: &Requirements, rng: &mut impl Draw) -> Option<Allocation> {
+        let volumes = self.take_disks(requirements)?;
+        let mut free = self.free_ports(requirements);
+        let mut ports = requirements.port_requests.take(&mut free, rng)?.into_iter();
+        for (index, spans) in free.0 {
+            self.remaining_resources[index].remaining = Remainder::Ports(spans);
         }
-        let mut shares = Vec::with_capacity(need.parts.len());
-        for part in &need.parts {
+        let mut part_allocations = Vec::with_capacity(requirements.parts.len());
+        for part in &requirements.parts {
             let mut resources = Vec::new();
-            for (which, amount) in part.scalars.into_iter().enumerate() {
-                self.take_amount(need, which, amount, &mut resources)?;
+            for (scalar_index, amount) in part.scalars.into_iter().enumerate() {
+                self.take_amount(requirements, scalar_index, amount, &mut resources)?;
             }
             let ports: Vec<(usize, u16)> = ports.by_ref().take(part.ports).collect();
             let host_ports = ports.iter().map(|(_, port)| *port).collect();
             let mut by_resource: BTreeMap<usize, Vec<u16>> = BTreeMap::new();
-            for (at, port) in ports {
-                by_resource.entry(at).or_default().push(port);
+            for (index, port) in ports {
+                by_resource.entry(index).or_default().push(port);
             }
             resources.extend(
                 by_resource
                     .into_iter()
-                    .map(|(at, ports)| self.resources_left[at].ports(ports)),
+                    .map(|(index, ports)| self.remaining_resources[index].ports(ports)),
             );
-            shares.push(PartAllocation {
+            part_allocations.push(PartAllocation {
                 resources,
                 host_ports,
             });
         }
         Some(Allocation {
-            parts: shares,
+            parts: part_allocations,
             volumes,
         })
     }
 
     /// Allocates a disk for each volume. A volume on the root disk needs one resource that is large
     /// enough, because a volume cannot consist of several resources.
-    fn take_disks(&mut self, need: &Requirements) -> Option<Vec<v1::Resource>> {
-        if need.volumes.is_empty() {
+    fn take_disks(&mut self, requirements: &Requirements) -> Option<Vec<v1::Resource>> {
+        if requirements.volumes.is_empty() {
             return Some(Vec::new());
         }
         let disks = self
-            .special
+            .volume_resources
             .as_mut()
-            .map_or(&mut [][..], |special| &mut special.disks);
-        let taken = disks::take(disks, &need.volumes, |role| need.accepts(role))?;
+            .map_or(&mut [][..], |volume_resources| &mut volume_resources.disks);
+        let taken = disks::take(disks, &requirements.volumes, |role| {
+            requirements.accepts_role(role)
+        })?;
         let mut volumes = Vec::with_capacity(taken.len());
-        for (taken, volume) in taken.into_iter().zip(&need.volumes) {
+        for (taken, volume) in taken.into_iter().zip(&requirements.volumes) {
             volumes.push(match taken {
                 Some(disk) => disk,
-                None => self.take_root_disk(need, milli_units(volume.size as f64))?,
+                None => self.take_root_disk(requirements, milli_units(volume.size as f64))?,
             });
         }
         Some(volumes)
     }
 
-    fn take_root_disk(&mut self, need: &Requirements, size: u64) -> Option<v1::Resource> {
-        self.resources_left.iter_mut().find_map(|resource_left| {
-            let Remainder::Amount { which: DISK, left } = &mut resource_left.left else {
+    fn take_root_disk(&mut self, requirements: &Requirements, size: u64) -> Option<v1::Resource> {
+        self.remaining_resources.iter_mut().find_map(|offered| {
+            let Remainder::Amount {
+                scalar_index: DISK,
+                remaining,
+            } = &mut offered.remaining
+            else {
                 return None;
             };
-            if *left < size || !need.accepts(&resource_left.role) {
+            if *remaining < size || !requirements.accepts_role(&offered.role) {
                 return None;
             }
-            *left -= size;
-            Some(resource_left.amount(size))
+            *remaining -= size;
+            Some(offered.amount(size))
         })
     }
 
     /// Allocates an amount of a scalar resource; `None` if there is too little.
     fn take_amount(
         &mut self,
-        need: &Requirements,
-        which: usize,
+        requirements: &Requirements,
+        scalar_index: usize,
         amount: u64,
         resources: &mut Vec<v1::Resource>,
     ) -> Option<()> {
-        let mut missing = amount;
-        for resource_left in &mut self.resources_left {
-            let Remainder::Amount { which: other, left } = &mut resource_left.left else {
+        let mut amount_missing = amount;
+        for offered in &mut self.remaining_resources {
+            let Remainder::Amount {
+                scalar_index: other,
+                remaining,
+            } = &mut offered.remaining
+            else {
                 continue;
             };
-            let part = missing.min(*left);
-            if *other == which && part > 0 && need.accepts(&resource_left.role) {
-                *left -= part;
-                missing -= part;
-                resources.push(resource_left.amount(part));
+            let part = amount_missing.min(*remaining);
+            if *other == scalar_index && part > 0 && requirements.accepts_role(&offered.role) {
+                *remaining -= part;
+                amount_missing -= part;
+                resources.push(offered.amount(part));
             }
         }
-        (missing == 0).then_some(())
+        (amount_missing == 0).then_some(())
     }
 }
 
 impl OfferedResource {
     fn is_gpus(&self) -> bool {
-        self.resource.name == "gpus" && matches!(self.left, Remainder::Amount { left: 1.., .. })
+        self.resource.name == "gpus" && matches!(self.remaining, Remainder::Amount { remaining: 1.., .. })
     }
 
     fn new(resource: &v1::Resource, unreserved: &Arc<str>) -> Option<Self> {
-        let left = if resource.name == "ports" {
+        let remaining = if resource.name == "ports" {
             let ranges = resource.port_ranges().filter_map(|(first, last)| {
                 let last = u16::try_from(last.min(u64::from(u16::MAX))).ok()?;
                 let first = u16::try_from(first.max(1)).ok()?;
@@ -391,14 +439,17 @@ impl OfferedResource {
             });
             Remainder::Ports(ranges.collect())
         } else {
-            let which = SCALARS.iter().position(|(name, _)| *name == resource.name)?;
-            let left = milli_units(resource.scalar_value()?);
-            Remainder::Amount { which, left }
+            let scalar_index = SCALARS.iter().position(|(name, _)| *name == resource.name)?;
+            let remaining = milli_units(resource.scalar_value()?);
+            Remainder::Amount {
+                scalar_index,
+                remaining,
+            }
         };
         Some(Self {
             resource: Arc::new(resource.clone()),
             role: role_of(resource).map_or_else(|| Arc::clone(unreserved), Arc::from),
-            left,
+            remaining,
         })
     }
 

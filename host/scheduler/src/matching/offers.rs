@@ -21,7 +21,7 @@ pub(crate) struct CandidateScan {
     /// Agent handle and number of instances that fit, at most the requested number. Agents with the
     /// most room come first.
     pub(crate) candidates: Vec<(u32, u32)>,
-    pub(crate) refused: BTreeMap<Reason, u32>,
+    pub(crate) refused_offers: BTreeMap<Reason, u32>,
 }
 
 /// The first candidates of a scan, found without scanning all offers.
@@ -29,7 +29,7 @@ pub(crate) struct CandidateScan {
 pub(crate) struct Shortlist {
     pub(crate) candidates: Vec<(u32, u32)>,
     /// Whether there are no other candidates.
-    pub(crate) complete: bool,
+    pub(crate) is_complete: bool,
 }
 
 /// All offers of a round.
@@ -47,10 +47,10 @@ pub(crate) struct Offers {
     allocated: Vec<Option<usize>>,
     sums: Vec<RoleTotals>,
     /// The start of each offer's totals in `sums`, and finally the end of the last one's.
-    first_sums: Vec<usize>,
+    sum_starts: Vec<usize>,
     /// Reservations by key, each with the index of an offer that contains its resources. Built on
     /// first use.
-    holding: Option<HashMap<String, usize>>,
+    by_reservation: Option<HashMap<String, usize>>,
 }
 
 #[derive(Debug)]
@@ -69,10 +69,10 @@ struct RoleTotals {
 
 /// Requirements, and the roles that they may use.
 struct MatchQuery<'a> {
-    need: &'a Requirements,
-    accepted: Vec<bool>,
+    requirements: &'a Requirements,
+    accepted_roles: Vec<bool>,
     /// For each of the allocation roles, whether it may be used.
-    allocation: Vec<bool>,
+    accepted_allocation_roles: Vec<bool>,
     count: u32,
     now: i64,
 }
@@ -82,25 +82,25 @@ impl Offers {
         offers.sort_by_key(|offer| offer.agent);
         let mut agents: Vec<Agent> = Vec::new();
         let (mut sums, mut roles) = (Vec::with_capacity(offers.len()), Vec::new());
-        let mut first_sums = Vec::with_capacity(offers.len() + 1);
+        let mut sum_starts = Vec::with_capacity(offers.len() + 1);
         let (mut allocated, mut allocation_roles) = (Vec::with_capacity(offers.len()), Vec::new());
-        for (at, offer) in offers.iter().enumerate() {
+        for (offer_index, offer) in offers.iter().enumerate() {
             match agents.last_mut() {
-                Some(agent) if agent.handle == offer.agent => agent.offers.end = at + 1,
+                Some(agent) if agent.handle == offer.agent => agent.offers.end = offer_index + 1,
                 _ => agents.push(Agent {
                     handle: offer.agent,
-                    offers: at..at + 1,
+                    offers: offer_index..offer_index + 1,
                 }),
             }
             let role = offer.role.as_ref();
             allocated.push(role.map(|role| index_of(role, &mut allocation_roles)));
-            first_sums.push(sums.len());
+            sum_starts.push(sums.len());
             sums.extend(offer.totals().into_iter().map(|(role, totals)| RoleTotals {
                 role: index_of(role, &mut roles),
                 totals,
             }));
         }
-        first_sums.push(sums.len());
+        sum_starts.push(sums.len());
         Self {
             open: offers,
             agents,
@@ -108,23 +108,23 @@ impl Offers {
             allocation_roles,
             allocated,
             sums,
-            first_sums,
-            holding: None,
+            sum_starts,
+            by_reservation: None,
         }
     }
 
     /// The index of an offer that contains the resources of this reservation, if there is one.
-    pub(super) fn holding(&mut self, key: &str) -> Option<usize> {
+    pub(super) fn offer_with_reservation(&mut self, key: &str) -> Option<usize> {
         let open = &self.open;
-        let holding = self.holding.get_or_insert_with(|| {
-            let held = open.iter().enumerate();
-            let keys = held.flat_map(|(at, offer)| {
-                let held = offer.held().iter();
-                held.map(move |held| (held.owner.key.clone(), at))
+        let by_reservation = self.by_reservation.get_or_insert_with(|| {
+            let offered = open.iter().enumerate();
+            let keys = offered.flat_map(|(offer_index, offer)| {
+                let offered = offer.offered_reservations().iter();
+                offered.map(move |offered| (offered.owner.key.clone(), offer_index))
             });
             keys.collect()
         });
-        holding.get(key).copied()
+        by_reservation.get(key).copied()
     }
 
     /// All offers, grouped by agent.
@@ -132,8 +132,8 @@ impl Offers {
         &self.open
     }
 
-    pub(super) fn at(&mut self, at: usize) -> &mut OpenOffer {
-        &mut self.open[at]
+    pub(super) fn offer_mut(&mut self, index: usize) -> &mut OpenOffer {
+        &mut self.open[index]
     }
 
     pub(crate) fn len(&self) -> usize {
@@ -158,84 +158,105 @@ impl Offers {
     }
 
     /// Scans all offers for up to `count` instances. `now`: nanoseconds since 1970.
-    pub(crate) fn scan(&self, need: &Requirements, count: u32, now: i64) -> CandidateScan {
-        let query = self.query(need, count, now);
+    pub(crate) fn scan(&self, requirements: &Requirements, count: u32, now: i64) -> CandidateScan {
+        let query = self.query(requirements, count, now);
         let mut candidates = Vec::new();
-        let mut refused = BTreeMap::new();
+        let mut refused_offers = BTreeMap::new();
         for agent in &self.agents {
-            let mut refuse = |reason| *refused.entry(reason).or_default() += 1;
-            let room = self.room(agent, &query, &mut refuse);
-            if room > 0 {
-                candidates.push((agent.handle, room));
+            let mut add_reason = |reason| *refused_offers.entry(reason).or_default() += 1;
+            let capacity = self.capacity(agent, &query, &mut add_reason);
+            if capacity > 0 {
+                candidates.push((agent.handle, capacity));
             }
         }
-        candidates.sort_by_key(|candidate| order(*candidate));
-        CandidateScan { candidates, refused }
+        candidates.sort_by_key(|candidate| candidate_order(*candidate));
+        CandidateScan {
+            candidates,
+            refused_offers,
+        }
     }
 
-    /// The first `most` candidates of the same scan, without the agents for which `pass_over` is true.
+    /// The first `limit` candidates of the same scan, without the agents for which `skip` is true.
     pub(crate) fn shortlist(
         &self,
-        need: &Requirements,
+        requirements: &Requirements,
         count: u32,
         now: i64,
-        most: usize,
-        pass_over: impl Fn(usize) -> bool,
+        limit: usize,
+        skip: impl Fn(usize) -> bool,
     ) -> Shortlist {
-        let query = self.query(need, count, now);
+        let query = self.query(requirements, count, now);
         // Agents with room for all instances come first in the order, so the search ends when it
         // has found enough of them.
         let mut candidates = Vec::new();
-        let mut others = Vec::new();
-        let mut complete = true;
-        for (place, agent) in self.agents.iter().enumerate() {
-            if candidates.len() == most {
-                complete = false;
+        let mut partially_fitting = Vec::new();
+        let mut is_complete = true;
+        for (agent_index, agent) in self.agents.iter().enumerate() {
+            if candidates.len() == limit {
+                is_complete = false;
                 break;
             }
-            if pass_over(place) {
-                complete = false;
+            if skip(agent_index) {
+                is_complete = false;
                 continue;
             }
-            match self.room(agent, &query, &mut |_| ()) {
+            match self.capacity(agent, &query, &mut |_| ()) {
                 0 => {}
-                room if room == count => candidates.push((agent.handle, room)),
-                room => others.push((agent.handle, room)),
+                capacity if capacity == count => candidates.push((agent.handle, capacity)),
+                capacity => partially_fitting.push((agent.handle, capacity)),
             }
         }
-        others.sort_by_key(|candidate| order(*candidate));
-        candidates.extend(others);
-        complete &= candidates.len() <= most;
-        candidates.truncate(most);
-        Shortlist { candidates, complete }
+        partially_fitting.sort_by_key(|candidate| candidate_order(*candidate));
+        candidates.extend(partially_fitting);
+        is_complete &= candidates.len() <= limit;
+        candidates.truncate(limit);
+        Shortlist {
+            candidates,
+            is_complete,
+        }
     }
 
-    fn query<'a>(&self, need: &'a Requirements, count: u32, now: i64) -> MatchQuery<'a> {
-        let accepted = self.roles.iter().map(|role| need.accepts(role)).collect();
+    fn query<'a>(&self, requirements: &'a Requirements, count: u32, now: i64) -> MatchQuery<'a> {
+        let accepted_roles = self
+            .roles
+            .iter()
+            .map(|role| requirements.accepts_role(role))
+            .collect();
         let roles = self.allocation_roles.iter();
-        let allocation = roles.map(|role| need.may_use_offer_of(Some(role))).collect();
+        let accepted_allocation_roles = roles
+            .map(|role| requirements.accepts_offer_of_role(Some(role)))
+            .collect();
         MatchQuery {
-            need,
-            accepted,
-            allocation,
+            requirements,
+            accepted_roles,
+            accepted_allocation_roles,
             count,
             now,
         }
     }
 
-    /// How many instances fit into the offers of an agent. `refuse` is called with the reasons of
+    /// How many instances fit into the offers of an agent. `add_reason` is called with the reasons of
     /// each offer without room.
-    fn room(&self, agent: &Agent, query: &MatchQuery<'_>, refuse: &mut impl FnMut(Reason)) -> u32 {
-        let mut room = 0_u32;
-        for at in agent.offers.clone() {
-            let sums = &self.sums[self.first_sums[at]..self.first_sums[at + 1]];
-            let allocated = self.allocated[at].is_none_or(|role| query.allocation[role]);
-            let usable = sums.iter().filter(|sum| allocated && query.accepted[sum.role]);
+    fn capacity(&self, agent: &Agent, query: &MatchQuery<'_>, add_reason: &mut impl FnMut(Reason)) -> u32 {
+        let mut capacity = 0_u32;
+        for offer_index in agent.offers.clone() {
+            let sums = &self.sums[self.sum_starts[offer_index]..self.sum_starts[offer_index + 1]];
+            let allocated =
+                self.allocated[offer_index].is_none_or(|role| query.accepted_allocation_roles[role]);
+            let usable = sums
+                .iter()
+                .filter(|sum| allocated && query.accepted_roles[sum.role]);
             let usable = usable.map(|sum| sum.totals).reduce(Totals::plus);
-            let fits = self.open[at].room_of(usable, query.need, query.count, query.now, &mut *refuse);
-            room = room.saturating_add(fits).min(query.count);
+            let fits = self.open[offer_index].capacity_of(
+                usable,
+                query.requirements,
+                query.count,
+                query.now,
+                &mut *add_reason,
+            );
+            capacity = capacity.saturating_add(fits).min(query.count);
         }
-        room
+        capacity
     }
 
     /// Allocates resources of the chosen agents to the instances, in order. If a chosen agent has
@@ -243,7 +264,7 @@ impl Offers {
     /// assignments stay.
     pub(crate) fn assign(
         &mut self,
-        need: &Requirements,
+        requirements: &Requirements,
         ids: &[TaskId],
         chosen: &[u32],
         rng: &mut impl Rng,
@@ -252,42 +273,42 @@ impl Offers {
         for (id, &agent) in ids.iter().zip(chosen) {
             let offers = self
                 .index_of_agent(agent)
-                .map(|place| self.agents[place].offers.clone());
-            let taken = offers.into_iter().flatten().find_map(|at| {
-                let taken = self.open[at].take(need, rng)?;
-                Some((at, taken))
+                .map(|agent_index| self.agents[agent_index].offers.clone());
+            let allocation = offers.into_iter().flatten().find_map(|offer_index| {
+                let allocation = self.open[offer_index].take(requirements, rng)?;
+                Some((offer_index, allocation))
             });
-            let Some((at, taken)) = taken else {
+            let Some((offer_index, allocation)) = allocation else {
                 return (assigned, Some(agent));
             };
-            self.add_up(at);
+            self.update_totals(offer_index);
             assigned.push(Assignment {
                 id: id.clone(),
-                offer: self.open[at].id.clone(),
+                offer: self.open[offer_index].id.clone(),
                 agent,
-                taken,
+                allocation,
             });
         }
         (assigned, None)
     }
 
     /// Recomputes the totals of an offer, whose roles and their order do not change.
-    fn add_up(&mut self, at: usize) {
-        let sums = &mut self.sums[self.first_sums[at]..self.first_sums[at + 1]];
-        for (sum, (_, totals)) in sums.iter_mut().zip(self.open[at].totals()) {
+    fn update_totals(&mut self, offer_index: usize) {
+        let sums = &mut self.sums[self.sum_starts[offer_index]..self.sum_starts[offer_index + 1]];
+        for (sum, (_, totals)) in sums.iter_mut().zip(self.open[offer_index].totals()) {
             sum.totals = totals;
         }
     }
 }
 
 /// The sort key of candidates: most room first.
-fn order((agent, room): (u32, u32)) -> (Reverse<u32>, u32) {
-    (Reverse(room), agent)
+fn candidate_order((agent, capacity): (u32, u32)) -> (Reverse<u32>, u32) {
+    (Reverse(capacity), agent)
 }
 
 fn index_of(role: &Arc<str>, roles: &mut Vec<Arc<str>>) -> usize {
-    let known = roles.iter().position(|known| known == role);
-    known.unwrap_or_else(|| {
+    let position = roles.iter().position(|known| known == role);
+    position.unwrap_or_else(|| {
         roles.push(Arc::clone(role));
         roles.len() - 1
     })

@@ -5,19 +5,19 @@ use std::collections::BTreeSet;
 use rand::Rng;
 use transom_cluster::v1;
 
-use super::tests::{assert_room, bin, need, reserved, rng, room};
+use super::tests::{assert_capacity, capacity, open_offer, requirements, reserved, rng};
 use super::*;
 use crate::Reason;
 use crate::testing::offer;
 
 #[test]
 fn random_ports_are_each_used_once() {
-    let need = need(|s| (s.cpus, s.mem, s.ports) = (0.0, 0.0, vec![PortRequest::Random; 2]));
-    let mut bin = OpenOffer::new(&offer("o", "a", 1.0, &[(0, 2), (7, 9), (65_534, 70_000)]), 0);
+    let requirements = requirements(|s| (s.cpus, s.mem, s.ports) = (0.0, 0.0, vec![PortRequest::Random; 2]));
+    let mut open_offer = OpenOffer::new(&offer("o", "a", 1.0, &[(0, 2), (7, 9), (65_534, 70_000)]), 0);
     let mut rng = rng();
     let mut seen = BTreeSet::new();
-    while let Some(taken) = bin.take(&need, &mut rng) {
-        for port in taken.parts.into_iter().flat_map(|share| share.host_ports) {
+    while let Some(allocation) = open_offer.take(&requirements, &mut rng) {
+        for port in allocation.parts.into_iter().flat_map(|share| share.host_ports) {
             assert!(seen.insert(port), "{port} twice");
         }
     }
@@ -30,13 +30,13 @@ fn random_ports_are_each_used_once() {
 
 #[test]
 fn reserved_ports_are_used_first_and_keep_their_reservation() {
-    let mut bin = bin(vec![
+    let mut open_offer = open_offer(vec![
         v1::Resource::ranges("ports", &[(1, 2)]),
         reserved(v1::Resource::ranges("ports", &[(8, 9)]), "prod"),
     ]);
-    let need = need(|s| (s.cpus, s.mem, s.ports) = (0.0, 0.0, vec![PortRequest::Random; 3]));
-    let taken = bin.take(&need, &mut rng()).unwrap();
-    let share = &taken.parts[0];
+    let requirements = requirements(|s| (s.cpus, s.mem, s.ports) = (0.0, 0.0, vec![PortRequest::Random; 3]));
+    let allocation = open_offer.take(&requirements, &mut rng()).unwrap();
+    let share = &allocation.parts[0];
     let mut first_two = share.host_ports[..2].to_vec();
     first_two.sort_unstable();
     assert_eq!(first_two, [8, 9]);
@@ -49,8 +49,9 @@ fn reserved_ports_are_used_first_and_keep_their_reservation() {
         ]
     );
     // This range overlaps the ports of both resources.
-    let ranged = self::need(|s| (s.cpus, s.mem, s.ports) = (0.0, 0.0, vec![PortRequest::Range(1, 9)]));
-    let share = bin.take(&ranged, &mut rng()).unwrap().parts.remove(0);
+    let ranged =
+        self::requirements(|s| (s.cpus, s.mem, s.ports) = (0.0, 0.0, vec![PortRequest::Range(1, 9)]));
+    let share = open_offer.take(&ranged, &mut rng()).unwrap().parts.remove(0);
     assert_eq!(share.host_ports, [if third == 1 { 2 } else { 1 }]);
     assert_eq!(share.resources[0].reservations, []);
 }
@@ -59,8 +60,8 @@ fn reserved_ports_are_used_first_and_keep_their_reservation() {
 /// assignment exists.
 #[test]
 fn ports_are_assigned_whenever_an_assignment_exists() {
-    fn possible(requests: &[PortRequest], free: &BTreeSet<u16>) -> bool {
-        let Some((request, rest)) = requests.split_first() else {
+    fn has_assignment(requests: &[PortRequest], free: &BTreeSet<u16>) -> bool {
+        let Some((request, remaining_requests)) = requests.split_first() else {
             return true;
         };
         let fits = |port: &u16| match request {
@@ -69,13 +70,13 @@ fn ports_are_assigned_whenever_an_assignment_exists() {
             PortRequest::Range(first, last) => (first..=last).contains(&port),
         };
         free.iter().filter(|port| fits(port)).any(|port| {
-            let mut left = free.clone();
-            left.remove(port);
-            possible(rest, &left)
+            let mut remaining = free.clone();
+            remaining.remove(port);
+            has_assignment(remaining_requests, &remaining)
         })
     }
     let mut rng = rng();
-    let (mut found, mut refused) = (0, 0);
+    let (mut assignable, mut refused) = (0, 0);
     for _ in 0..3000 {
         let free: BTreeSet<u16> = (0..rng.random_range(1..6))
             .map(|_| rng.random_range(1..9))
@@ -91,17 +92,22 @@ fn ports_are_assigned_whenever_an_assignment_exists() {
             })
             .collect();
         let spans: Vec<(u64, u64)> = free.iter().map(|&port| (port.into(), port.into())).collect();
-        let bin = bin(vec![v1::Resource::ranges("ports", &spans)]);
-        let need = need(|s| (s.cpus, s.mem, s.ports) = (0.0, 0.0, requests.clone()));
+        let open_offer = open_offer(vec![v1::Resource::ranges("ports", &spans)]);
+        let requirements = requirements(|s| (s.cpus, s.mem, s.ports) = (0.0, 0.0, requests.clone()));
         let case = format!("{requests:?} of {free:?}");
-        if possible(&requests, &free) {
-            found += 1;
-            let room = room(&bin, &need, 100, 0).unwrap_or_else(|_| panic!("{case}"));
-            assert_room(&case, &bin, &need, Ok(room));
+        if has_assignment(&requests, &free) {
+            assignable += 1;
+            let capacity = capacity(&open_offer, &requirements, 100, 0).unwrap_or_else(|_| panic!("{case}"));
+            assert_capacity(&case, &open_offer, &requirements, Ok(capacity));
         } else {
             refused += 1;
-            assert_room(&case, &bin, &need, Err(vec![Reason::InsufficientPorts]));
+            assert_capacity(
+                &case,
+                &open_offer,
+                &requirements,
+                Err(vec![Reason::InsufficientPorts]),
+            );
         }
     }
-    assert!(found > 300 && refused > 300, "{found} and {refused}");
+    assert!(assignable > 300 && refused > 300, "{assignable} and {refused}");
 }

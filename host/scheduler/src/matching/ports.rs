@@ -22,16 +22,16 @@ pub(super) type Span = (u16, u16);
 pub(super) struct PortRequests {
     requests: usize,
     /// The requests for fixed ports and ranges, in the order in which they are served.
-    bound: Vec<Bound>,
+    bound: Vec<BoundRequest>,
 }
 
 #[derive(Clone, Debug)]
-struct Bound {
+struct BoundRequest {
     /// Index of the request.
     request: usize,
     span: Span,
     /// Whether no other bound request overlaps it.
-    alone: bool,
+    is_disjoint: bool,
 }
 
 impl PortRequests {
@@ -45,12 +45,12 @@ impl PortRequests {
                 PortRequest::Range(first, last) => Some((at, (*first, *last))),
             });
         let spans: Vec<(usize, Span)> = bound.collect();
-        let mut bound: Vec<Bound> = spans
+        let mut bound: Vec<BoundRequest> = spans
             .iter()
-            .map(|&(request, span)| Bound {
+            .map(|&(request, span)| BoundRequest {
                 request,
                 span,
-                alone: !spans
+                is_disjoint: !spans
                     .iter()
                     .any(|&(other, theirs)| other != request && overlap(span, theirs).is_some()),
             })
@@ -74,15 +74,15 @@ impl PortRequests {
 
     /// How many instances get their ports, at most `limit`. `total` is the number of free ports;
     /// the actual ports matter only to fixed ports and ranges.
-    pub(super) fn room(&self, total: u64, limit: u64, free: impl FnOnce() -> Free) -> u64 {
-        let most = total
+    pub(super) fn capacity(&self, total: u64, limit: u64, free: impl FnOnce() -> Free) -> u64 {
+        let max_instances = total
             .checked_div(self.requests as u64)
-            .map_or(limit, |fits| fits.min(limit));
-        if self.bound.is_empty() || most == 0 {
-            return most;
+            .map_or(limit, |instances| instances.min(limit));
+        if self.bound.is_empty() || max_instances == 0 {
+            return max_instances;
         }
         let (mut free, mut lowest) = (free(), Lowest);
-        (0..most)
+        (0..max_instances)
             .take_while(|_| self.take(&mut free, &mut lowest).is_some())
             .count() as u64
     }
@@ -90,21 +90,21 @@ impl PortRequests {
     /// Allocates the ports of one instance, in the order of the requests, each with the index of
     /// its resource. `None` if not all are available; `free` is then invalid.
     pub(super) fn take(&self, free: &mut Free, draw: &mut impl Draw) -> Option<Vec<(usize, u16)>> {
-        let mut given = vec![None; self.requests];
+        let mut ports = vec![None; self.requests];
         for bound in &self.bound {
-            let port = if bound.alone {
+            let port = if bound.is_disjoint {
                 free.any_within(bound.span, draw)
             } else {
                 free.lowest_within(bound.span)
             };
-            given[bound.request] = Some(free.remove(port?));
+            ports[bound.request] = Some(free.remove(port?));
         }
         let spans: Vec<Span> = self.spans().collect();
-        for place in given.iter_mut().filter(|place| place.is_none()) {
+        for slot in ports.iter_mut().filter(|slot| slot.is_none()) {
             let port = free.any_outside(&spans, draw).or_else(|| free.highest());
-            *place = Some(free.remove(port?));
+            *slot = Some(free.remove(port?));
         }
-        given.into_iter().collect()
+        ports.into_iter().collect()
     }
 }
 
@@ -137,44 +137,47 @@ impl Free {
     fn spans(&self) -> impl Iterator<Item = (usize, Span)> + '_ {
         self.0
             .iter()
-            .flat_map(|(stock, spans)| spans.iter().map(|span| (*stock, *span)))
+            .flat_map(|(resource_index, spans)| spans.iter().map(|span| (*resource_index, *span)))
     }
 
     fn lowest_within(&self, within: Span) -> Option<(usize, u16)> {
         let parts = self
             .spans()
-            .filter_map(|(stock, span)| Some((stock, overlap(span, within)?.0)));
+            .filter_map(|(resource_index, span)| Some((resource_index, overlap(span, within)?.0)));
         parts.min_by_key(|(_, port)| *port)
     }
 
     fn highest(&self) -> Option<(usize, u16)> {
         self.spans()
-            .map(|(stock, span)| (stock, span.1))
+            .map(|(resource_index, span)| (resource_index, span.1))
             .max_by_key(|(_, port)| *port)
     }
 
     fn any_within(&self, within: Span, draw: &mut impl Draw) -> Option<(usize, u16)> {
-        self.drawn(draw, |span| overlap(span, within).into_iter().collect())
+        self.draw_port(draw, |span| overlap(span, within).into_iter().collect())
     }
 
     fn any_outside(&self, outside: &[Span], draw: &mut impl Draw) -> Option<(usize, u16)> {
-        self.drawn(draw, |span| {
-            outside.iter().fold(vec![span], |left, hole| {
-                left.into_iter().flat_map(|span| without(span, *hole)).collect()
+        self.draw_port(draw, |span| {
+            outside.iter().fold(vec![span], |remaining, excluded| {
+                remaining
+                    .into_iter()
+                    .flat_map(|span| subtract(span, *excluded))
+                    .collect()
             })
         })
     }
 
-    /// Draws one of the ports that `part` selects from each span, from the first resource that has
+    /// Draws one of the ports that `select` selects from each span, from the first resource that has
     /// any.
-    fn drawn(&self, draw: &mut impl Draw, part: impl Fn(Span) -> Vec<Span>) -> Option<(usize, u16)> {
-        self.0.iter().find_map(|(stock, spans)| {
-            let parts: Vec<Span> = spans.iter().flat_map(|span| part(*span)).collect();
+    fn draw_port(&self, draw: &mut impl Draw, select: impl Fn(Span) -> Vec<Span>) -> Option<(usize, u16)> {
+        self.0.iter().find_map(|(resource_index, spans)| {
+            let parts: Vec<Span> = spans.iter().flat_map(|span| select(*span)).collect();
             let total: u32 = parts.iter().map(|span| length(*span)).sum();
             let mut skip = (total > 0).then(|| draw.draw(total))?;
             for span in parts {
                 if skip < length(span) {
-                    return Some((*stock, span.0 + u16::try_from(skip).ok()?));
+                    return Some((*resource_index, span.0 + u16::try_from(skip).ok()?));
                 }
                 skip -= length(span);
             }
@@ -182,15 +185,15 @@ impl Free {
         })
     }
 
-    fn remove(&mut self, (stock, port): (usize, u16)) -> (usize, u16) {
-        let spans = self.0.iter_mut().find(|(other, _)| *other == stock);
+    fn remove(&mut self, (resource_index, port): (usize, u16)) -> (usize, u16) {
+        let spans = self.0.iter_mut().find(|(other, _)| *other == resource_index);
         if let Some((_, spans)) = spans {
             *spans = std::mem::take(spans)
                 .into_iter()
-                .flat_map(|span| without(span, (port, port)))
+                .flat_map(|span| subtract(span, (port, port)))
                 .collect();
         }
-        (stock, port)
+        (resource_index, port)
     }
 }
 
@@ -204,13 +207,13 @@ fn length((first, last): Span) -> u32 {
 }
 
 pub(super) fn overlap(one: Span, other: Span) -> Option<Span> {
-    let both = (one.0.max(other.0), one.1.min(other.1));
-    (both.0 <= both.1).then_some(both)
+    let common = (one.0.max(other.0), one.1.min(other.1));
+    (common.0 <= common.1).then_some(common)
 }
 
-/// The parts of a span that are not in `hole`.
-fn without(span: Span, hole: Span) -> impl Iterator<Item = Span> {
-    let (below, above) = match overlap(span, hole) {
+/// The parts of a span that are not in `excluded`.
+fn subtract(span: Span, excluded: Span) -> impl Iterator<Item = Span> {
+    let (below, above) = match overlap(span, excluded) {
         None => (Some(span), None),
         Some((first, last)) => (
             (span.0 < first).then(|| (span.0, first - 1)),

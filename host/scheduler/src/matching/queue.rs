@@ -41,7 +41,7 @@ struct QueuePosition {
 
 #[derive(Debug)]
 struct Queued {
-    wanted: TaskRequest,
+    request: TaskRequest,
     since: Timestamp,
     position: QueuePosition,
     /// The last pass in which it was matched.
@@ -70,8 +70,8 @@ pub(crate) struct Queue {
 
 impl Queued {
     fn is_starved(&self, now: Timestamp) -> bool {
-        let waited = Duration::try_from(now.duration_since(self.since)).unwrap_or_default();
-        waited >= STARVATION_AGE && is_ready(&self.wanted, now)
+        let pending_time = Duration::try_from(now.duration_since(self.since)).unwrap_or_default();
+        pending_time >= STARVATION_AGE && is_ready(&self.request, now)
     }
 }
 
@@ -93,7 +93,7 @@ pub(crate) struct TaskBatch {
     /// The first task's position.
     position: QueuePosition,
     /// Whether one of them was matched in an earlier pass.
-    tried: bool,
+    was_matched: bool,
 }
 
 /// Why tasks of a run spec were not placed in a round.
@@ -108,17 +108,17 @@ pub(crate) struct MatchFailure {
 
 impl Queue {
     /// Adds a task, or replaces the request of a pending one.
-    pub(crate) fn push(&mut self, wanted: TaskRequest, now: Timestamp) {
-        let id = wanted.id.clone();
-        self.specs.entry(wanted.spec.id.clone()).or_default().tasks += 1;
-        let priority = Reverse(wanted.priority);
+    pub(crate) fn push(&mut self, request: TaskRequest, now: Timestamp) {
+        let id = request.id.clone();
+        self.specs.entry(request.spec.id.clone()).or_default().tasks += 1;
+        let priority = Reverse(request.priority);
         if let Some(queued) = self.tasks.get_mut(&id) {
-            let before = std::mem::replace(&mut queued.wanted, wanted);
+            let replaced = std::mem::replace(&mut queued.request, request);
             queued.last_pass = 0;
             self.order.remove(&queued.position);
             queued.position.priority = priority;
             self.order.insert(queued.position, id);
-            self.release_spec(&before.spec.id);
+            self.release_spec(&replaced.spec.id);
             return;
         }
         let position = QueuePosition {
@@ -129,7 +129,7 @@ impl Queue {
         self.tasks.insert(
             id,
             Queued {
-                wanted,
+                request,
                 since: now,
                 position,
                 last_pass: 0,
@@ -142,14 +142,14 @@ impl Queue {
     pub(crate) fn remove(&mut self, task: &TaskId) -> Option<TaskRequest> {
         let queued = self.tasks.remove(task)?;
         self.order.remove(&queued.position);
-        self.release_spec(&queued.wanted.spec.id);
-        Some(queued.wanted)
+        self.release_spec(&queued.request.spec.id);
+        Some(queued.request)
     }
 
     fn release_spec(&mut self, run_spec: &str) {
-        if let Some(known) = self.specs.get_mut(run_spec) {
-            known.tasks -= 1;
-            if known.tasks == 0 {
+        if let Some(stats) = self.specs.get_mut(run_spec) {
+            stats.tasks -= 1;
+            if stats.tasks == 0 {
                 self.specs.remove(run_spec);
             }
         }
@@ -161,20 +161,20 @@ impl Queue {
         if !trace::is_on() {
             return Span::none();
         }
-        let mut places = Vec::new();
+        let mut trace_contexts = Vec::new();
         for id in &batch.ids {
-            if places.len() >= MAX_LINKS {
+            if trace_contexts.len() >= MAX_LINKS {
                 break;
             }
             if let Some(queued) = self.tasks.get_mut(id)
-                && queued.wanted.trace.is_recorded()
+                && queued.request.trace.is_recorded()
                 && queued.traced_rounds < MAX_TRACED_ROUNDS
             {
                 queued.traced_rounds += 1;
-                places.push(queued.wanted.trace.clone());
+                trace_contexts.push(queued.request.trace.clone());
             }
         }
-        let Some((first, others)) = places.split_first() else {
+        let Some((first, others)) = trace_contexts.split_first() else {
             return Span::none();
         };
         let span = first.child(|| {
@@ -187,21 +187,21 @@ impl Queue {
                 trace_id = tracing::field::Empty,
             )
         });
-        for place in others {
-            place.link(&span);
+        for context in others {
+            context.link(&span);
         }
         span
     }
 
     pub(crate) fn get(&self, task: &TaskId) -> Option<&TaskRequest> {
-        self.tasks.get(task).map(|queued| &queued.wanted)
+        self.tasks.get(task).map(|queued| &queued.request)
     }
 
     /// The keys of the reservations of these requests.
     pub(crate) fn reservation_keys(&self, tasks: &[TaskId]) -> Vec<(TaskId, String)> {
-        let known = tasks.iter().filter_map(|task| self.get(task));
-        known
-            .map(|wanted| (wanted.id.clone(), wanted.reservation_key().to_owned()))
+        let found_requests = tasks.iter().filter_map(|task| self.get(task));
+        found_requests
+            .map(|request| (request.id.clone(), request.reservation_key().to_owned()))
             .collect()
     }
 
@@ -237,12 +237,12 @@ impl Queue {
 
     /// Makes the next round begin with this batch, even if it belongs to another pass; with the
     /// first batch if `None`.
-    pub(crate) fn go_on_with(&mut self, batch: Option<&TaskBatch>) {
+    pub(crate) fn continue_with(&mut self, batch: Option<&TaskBatch>) {
         self.cut_at = batch.map(|batch| batch.position);
     }
 
     /// Records that the batch was matched.
-    pub(crate) fn tried(&mut self, batch: &TaskBatch) {
+    pub(crate) fn mark_matched(&mut self, batch: &TaskBatch) {
         for id in &batch.ids {
             if let Some(queued) = self.tasks.get_mut(id) {
                 queued.last_pass = self.pass;
@@ -253,55 +253,61 @@ impl Queue {
     /// The ready tasks that were not matched in this pass.
     pub(crate) fn ready(&self, now: Timestamp) -> Vec<TaskBatch> {
         let mut batches: Vec<TaskBatch> = Vec::new();
-        let mut known: HashMap<(*const RunSpec, Option<Reverse<i32>>), usize> = HashMap::new();
-        let untried = |queued: &&Queued| queued.last_pass != self.pass || self.pass == 0;
+        let mut batch_indices: HashMap<(*const RunSpec, Option<Reverse<i32>>), usize> = HashMap::new();
+        let unmatched = |queued: &&Queued| queued.last_pass != self.pass || self.pass == 0;
         for queued in self
-            .in_order(now)
+            .in_pass_order(now)
             .into_iter()
-            .filter(untried)
-            .filter(|queued| is_ready(&queued.wanted, now))
+            .filter(unmatched)
+            .filter(|queued| is_ready(&queued.request, now))
         {
-            let spec = &queued.wanted.spec;
+            let spec = &queued.request.spec;
             let aged = self.oldest_first && queued.is_starved(now);
             let class = (!aged).then_some(queued.position.priority);
-            let at = *known.entry((Arc::as_ptr(spec), class)).or_insert_with(|| {
-                batches.push(TaskBatch {
-                    spec: Arc::clone(spec),
-                    ids: Vec::new(),
-                    position: queued.position,
-                    tried: false,
+            let index = *batch_indices
+                .entry((Arc::as_ptr(spec), class))
+                .or_insert_with(|| {
+                    batches.push(TaskBatch {
+                        spec: Arc::clone(spec),
+                        ids: Vec::new(),
+                        position: queued.position,
+                        was_matched: false,
+                    });
+                    batches.len() - 1
                 });
-                batches.len() - 1
-            });
-            batches[at].ids.push(queued.wanted.id.clone());
-            batches[at].tried |= queued.last_pass != 0;
+            batches[index].ids.push(queued.request.id.clone());
+            batches[index].was_matched |= queued.last_pass != 0;
         }
-        self.go_on(&mut batches);
+        self.continue_at_cut(&mut batches);
         batches
     }
 
     /// Moves the batches for which the last round had no time to the front, but behind new ones of
     /// a higher priority.
-    fn go_on(&self, batches: &mut [TaskBatch]) {
+    fn continue_at_cut(&self, batches: &mut [TaskBatch]) {
         let Some(cut) = self.cut_at.filter(|_| !self.oldest_first) else {
             return;
         };
-        let before_the_cut = batches.partition_point(|batch| batch.position < cut);
-        let is_urgent = |batch: &TaskBatch| !batch.tried && batch.position.priority < cut.priority;
+        let before_cut = batches.partition_point(|batch| batch.position < cut);
+        let is_urgent = |batch: &TaskBatch| !batch.was_matched && batch.position.priority < cut.priority;
         // The sort is stable, so each part keeps its order.
-        batches[..before_the_cut].sort_by_key(|batch| !is_urgent(batch));
-        let urgent = batches[..before_the_cut].partition_point(is_urgent);
-        batches[urgent..].rotate_left(before_the_cut - urgent);
+        batches[..before_cut].sort_by_key(|batch| !is_urgent(batch));
+        let urgent = batches[..before_cut].partition_point(is_urgent);
+        batches[urgent..].rotate_left(before_cut - urgent);
     }
 
     pub(crate) fn has_ready(&self, now: Timestamp) -> bool {
-        self.tasks.values().any(|queued| is_ready(&queued.wanted, now))
+        self.tasks.values().any(|queued| is_ready(&queued.request, now))
     }
 
     /// The allocation roles of the tasks that are ready; `None` if any of them accepts every role.
     pub(crate) fn demanded_roles(&self, now: Timestamp) -> Option<BTreeSet<String>> {
-        let ready = self.tasks.values().filter(|queued| is_ready(&queued.wanted, now));
-        let roles: Option<BTreeSet<&String>> = ready.map(|queued| queued.wanted.spec.role.as_ref()).collect();
+        let ready = self
+            .tasks
+            .values()
+            .filter(|queued| is_ready(&queued.request, now));
+        let roles: Option<BTreeSet<&String>> =
+            ready.map(|queued| queued.request.spec.role.as_ref()).collect();
         Some(roles?.into_iter().cloned().collect())
     }
 
@@ -309,17 +315,17 @@ impl Queue {
     pub(crate) fn next_ready(&self, now: Timestamp) -> Option<Timestamp> {
         self.tasks
             .values()
-            .filter_map(|queued| queued.wanted.not_before)
+            .filter_map(|queued| queued.request.not_before)
             .filter(|at| *at > now)
             .min()
     }
 
     /// Records why a run spec's tasks were not placed.
-    pub(crate) fn note(&mut self, run_spec: &str, failure: MatchFailure) {
-        let Some(known) = self.specs.get_mut(run_spec) else {
+    pub(crate) fn record_failure(&mut self, run_spec: &str, failure: MatchFailure) {
+        let Some(stats) = self.specs.get_mut(run_spec) else {
             return;
         };
-        let reasons = Arc::make_mut(known.reasons.get_or_insert_default());
+        let reasons = Arc::make_mut(stats.reasons.get_or_insert_default());
         for (reason, count) in &failure.reasons {
             *reasons.total.entry(*reason).or_default() += u64::from(*count);
         }
@@ -333,13 +339,18 @@ impl Queue {
     }
 
     /// Records some offers that were not used for a run spec.
-    pub(crate) fn note_unused(&mut self, run_spec: &str, unused: Vec<Arc<UnusedOffer>>, now: Timestamp) {
-        let Some(known) = self.specs.get_mut(run_spec) else {
+    pub(crate) fn record_unused_offers(
+        &mut self,
+        run_spec: &str,
+        unused: Vec<Arc<UnusedOffer>>,
+        now: Timestamp,
+    ) {
+        let Some(stats) = self.specs.get_mut(run_spec) else {
             return;
         };
-        if let Some(reasons) = &mut known.reasons {
+        if let Some(reasons) = &mut stats.reasons {
             let reasons = Arc::make_mut(reasons);
-            reasons.last_used_at = known.last_used_at;
+            reasons.last_used_at = stats.last_used_at;
             reasons.last_unused_at = Some(now)
                 .filter(|_| !unused.is_empty())
                 .or(reasons.last_unused_at);
@@ -348,9 +359,9 @@ impl Queue {
     }
 
     /// Records that some tasks of a run spec were launched.
-    pub(crate) fn note_used(&mut self, run_spec: &str, now: Timestamp) {
-        if let Some(known) = self.specs.get_mut(run_spec) {
-            known.last_used_at = Some(now);
+    pub(crate) fn record_used(&mut self, run_spec: &str, now: Timestamp) {
+        if let Some(stats) = self.specs.get_mut(run_spec) {
+            stats.last_used_at = Some(now);
         }
     }
 
@@ -358,18 +369,18 @@ impl Queue {
     pub(crate) fn snapshot(&self, blocked_by: Option<Reason>, now: Timestamp) -> Vec<PendingTask> {
         let mut shared: HashMap<(&str, Option<Reason>), Arc<Reasons>> = HashMap::new();
         let mut waiting = Vec::with_capacity(self.tasks.len());
-        for queued in self.in_turn() {
-            let spec = &queued.wanted.spec;
-            let over = blocked_by.or_else(|| self.overriding(queued, now));
+        for queued in self.in_priority_order() {
+            let spec = &queued.request.spec;
+            let override_reason = blocked_by.or_else(|| self.overriding_reason(queued, now));
             let reasons = shared
-                .entry((&spec.id, over))
-                .or_insert_with(|| self.reasons_with(&spec.id, over));
+                .entry((&spec.id, override_reason))
+                .or_insert_with(|| self.reasons_with(&spec.id, override_reason));
             waiting.push(PendingTask {
-                task: queued.wanted.id.clone(),
+                task: queued.request.id.clone(),
                 run_spec: spec.id.clone(),
                 version: spec.version.clone(),
                 since: queued.since,
-                not_before: queued.wanted.not_before,
+                not_before: queued.request.not_before,
                 reasons: Arc::clone(reasons),
             });
         }
@@ -377,10 +388,10 @@ impl Queue {
     }
 
     /// A reason that takes precedence over those of the last round.
-    fn overriding(&self, queued: &Queued, now: Timestamp) -> Option<Reason> {
-        if !is_ready(&queued.wanted, now) {
+    fn overriding_reason(&self, queued: &Queued, now: Timestamp) -> Option<Reason> {
+        if !is_ready(&queued.request, now) {
             Some(Reason::Backoff)
-        } else if self.reasons(&queued.wanted.spec.id).is_none() {
+        } else if self.reasons(&queued.request.spec.id).is_none() {
             Some(Reason::NoOffers)
         } else {
             None
@@ -391,19 +402,21 @@ impl Queue {
         self.specs.get(run_spec)?.reasons.as_ref()
     }
 
-    fn reasons_with(&self, run_spec: &str, over: Option<Reason>) -> Arc<Reasons> {
-        let known = self.reasons(run_spec).cloned().unwrap_or_default();
-        let Some(over) = over else { return known };
+    fn reasons_with(&self, run_spec: &str, override_reason: Option<Reason>) -> Arc<Reasons> {
+        let reasons = self.reasons(run_spec).cloned().unwrap_or_default();
+        let Some(override_reason) = override_reason else {
+            return reasons;
+        };
         Arc::new(Reasons {
-            last: BTreeMap::from([(over, 1)]),
-            ..Reasons::clone(&known)
+            last: BTreeMap::from([(override_reason, 1)]),
+            ..Reasons::clone(&reasons)
         })
     }
 
     /// The tasks in the order of this pass. In a pass by age, starved tasks come first, oldest
     /// first, followed by the others by priority.
-    fn in_order(&self, now: Timestamp) -> Vec<&Queued> {
-        let mut all: Vec<&Queued> = self.in_turn().collect();
+    fn in_pass_order(&self, now: Timestamp) -> Vec<&Queued> {
+        let mut all: Vec<&Queued> = self.in_priority_order().collect();
         if self.oldest_first {
             // A stable sort keeps the order of the others.
             all.sort_by_key(|queued| {
@@ -414,11 +427,11 @@ impl Queue {
         all
     }
 
-    fn in_turn(&self) -> impl Iterator<Item = &Queued> {
+    fn in_priority_order(&self) -> impl Iterator<Item = &Queued> {
         self.order.values().filter_map(|task| self.tasks.get(task))
     }
 }
 
-fn is_ready(wanted: &TaskRequest, now: Timestamp) -> bool {
-    wanted.not_before.is_none_or(|at| at <= now)
+fn is_ready(request: &TaskRequest, now: Timestamp) -> bool {
+    request.not_before.is_none_or(|at| at <= now)
 }

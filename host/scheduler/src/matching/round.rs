@@ -33,7 +33,7 @@ use crate::matching::{Assignment, CandidateScan, Offers, OpenOffer, Requirements
 use crate::{Reason, Reasons, RunSpec};
 
 /// Maximum agents in the first call of the matcher, unless more instances are requested.
-const SHORTLIST: usize = 512;
+const SHORTLIST_SIZE: usize = 512;
 
 /// One round's working state.
 pub(crate) struct Round {
@@ -47,8 +47,8 @@ pub(crate) struct Round {
     reserved: BTreeSet<String>,
     /// Unused offers for the last batch that was not placed.
     unused: Vec<RefusedOffer>,
-    refused: Refused,
-    shortlist: usize,
+    rejected_agents: RejectedAgents,
+    shortlist_size: usize,
     /// Nanoseconds since 1970.
     now: i64,
 }
@@ -90,11 +90,11 @@ pub(crate) enum LaunchStep {
 pub(crate) use resident::Residents;
 
 /// For each list of constraints, which agents were rejected, by the index of the agent in the offers.
-type Refused = HashMap<Vec<Constraint>, Vec<bool>>;
+type RejectedAgents = HashMap<Vec<Constraint>, Vec<bool>>;
 
 /// The verdicts on all candidates of a scan.
-struct Judged {
-    survey: CandidateScan,
+struct Evaluation {
+    scan: CandidateScan,
     verdicts: Vec<Verdict>,
     /// The number of rejections by each matcher, if there are several.
     refusals: Vec<(String, u32)>,
@@ -103,7 +103,7 @@ struct Judged {
 /// The search for placements of one batch.
 struct Search<'a> {
     spec: &'a Arc<RunSpec>,
-    need: Requirements,
+    requirements: Requirements,
     /// The number of instances of the batch. Offers are always scanned for all of them, so that the
     /// order of candidates is stable.
     count: u32,
@@ -113,20 +113,20 @@ struct Search<'a> {
 
 impl Round {
     pub(crate) fn new(
-        bins: Vec<OpenOffer>,
+        open_offers: Vec<OpenOffer>,
         placed: HashMap<String, PlacedInstances>,
         roles: Vec<String>,
         now: Timestamp,
     ) -> Self {
         Self {
-            offers: Offers::new(bins),
+            offers: Offers::new(open_offers),
             placed,
             roles,
             planned: Vec::new(),
             reserved: BTreeSet::new(),
             unused: Vec::new(),
-            refused: Refused::new(),
-            shortlist: SHORTLIST,
+            rejected_agents: RejectedAgents::new(),
+            shortlist_size: SHORTLIST_SIZE,
             now: nanoseconds(now),
         }
     }
@@ -155,28 +155,29 @@ impl Round {
     ) -> Option<MatchFailure> {
         let mut search = Search {
             spec: &batch.spec,
-            need: Requirements::of(&batch.spec, &self.roles),
+            requirements: Requirements::of(&batch.spec, &self.roles),
             count: u32::try_from(batch.ids.len()).unwrap_or(u32::MAX),
             ids: &batch.ids,
         };
-        let before = self.planned.len();
-        let found = self.search(&mut search, matcher, rng).await;
-        self.explain(&search, found, before, matcher).await
+        let planned_before = self.planned.len();
+        let search_result = self.search(&mut search, matcher, rng).await;
+        self.explain(&search, search_result, planned_before, matcher)
+            .await
     }
 
-    /// The reasons why the remaining instances of a search are not placed. `before` is the number
+    /// The reasons why the remaining instances of a search are not placed. `planned_before` is the number
     /// of launches that were planned before the search.
     async fn explain(
         &mut self,
         search: &Search<'_>,
-        found: Result<Option<Judged>, String>,
-        before: usize,
+        search_result: Result<Option<Evaluation>, String>,
+        planned_before: usize,
         matcher: &mut MatcherClient,
     ) -> Option<MatchFailure> {
         if search.ids.is_empty() {
             return None;
         }
-        let used: BTreeSet<OfferId> = self.planned[before..]
+        let used: BTreeSet<OfferId> = self.planned[planned_before..]
             .iter()
             .map(|planned| planned.assigned.offer.clone())
             .collect();
@@ -186,15 +187,15 @@ impl Round {
             refused_offers: offers - used.len() as u32,
             ..MatchFailure::default()
         };
-        let explained = match found {
-            Ok(Some(judged)) => Ok(judged),
-            Ok(None) => self.judge(search, matcher).await,
+        let evaluated = match search_result {
+            Ok(Some(evaluation)) => Ok(evaluation),
+            Ok(None) => self.evaluate(search, matcher).await,
             Err(message) => Err(message),
         };
-        match explained {
-            Ok(judged) => {
-                judged.explain(search.spec.constraints.len(), &mut failure);
-                self.note_unused(&search.need, &judged, &used);
+        match evaluated {
+            Ok(evaluation) => {
+                evaluation.explain(search.spec.constraints.len(), &mut failure);
+                self.record_unused(&search.requirements, &evaluation, &used);
             }
             Err(message) => {
                 failure.reasons = BTreeMap::from([(Reason::MatcherUnavailable, 1)]);
@@ -211,23 +212,23 @@ impl Round {
         search: &mut Search<'_>,
         matcher: &mut MatcherClient,
         rng: &mut StdRng,
-    ) -> Result<Option<Judged>, String> {
-        let most = self.shortlist.max(search.ids.len());
-        let known = self.refused.get(&search.spec.constraints);
-        let refused = |place: usize| known.is_some_and(|known| known[place]);
-        let likely = self
+    ) -> Result<Option<Evaluation>, String> {
+        let limit = self.shortlist_size.max(search.ids.len());
+        let known = self.rejected_agents.get(&search.spec.constraints);
+        let refused = |agent_index: usize| known.is_some_and(|rejections| rejections[agent_index]);
+        let shortlist = self
             .offers
-            .shortlist(&search.need, search.count, self.now, most, refused);
-        self.choose(search, &likely.candidates, matcher, rng).await?;
-        if search.ids.is_empty() || likely.complete {
+            .shortlist(&search.requirements, search.count, self.now, limit, refused);
+        self.choose(search, &shortlist.candidates, matcher, rng).await?;
+        if search.ids.is_empty() || shortlist.is_complete {
             return Ok(None);
         }
-        let judged = self.judge(search, matcher).await?;
-        let fitting: Vec<(u32, u32)> = judged.fitting().collect();
-        if fitting.is_empty() {
-            return Ok(Some(judged));
+        let evaluation = self.evaluate(search, matcher).await?;
+        let fitting_candidates: Vec<(u32, u32)> = evaluation.fitting_candidates().collect();
+        if fitting_candidates.is_empty() {
+            return Ok(Some(evaluation));
         }
-        self.choose(search, &fitting, matcher, rng).await?;
+        self.choose(search, &fitting_candidates, matcher, rng).await?;
         Ok(None)
     }
 
@@ -242,9 +243,10 @@ impl Round {
         if candidates.is_empty() {
             return Ok(());
         }
-        let (task, count) = (self.question(search.spec), search.ids.len() as u32);
+        let (task, count) = (self.matcher_task(search.spec), search.ids.len() as u32);
         let chosen = matcher.place(&task, &as_candidates(candidates), count).await?;
-        let (assigned, misfit) = self.offers.assign(&search.need, search.ids, &chosen, rng);
+        let (assigned, agent_without_capacity) =
+            self.offers.assign(&search.requirements, search.ids, &chosen, rng);
         search.ids = &search.ids[assigned.len()..];
         if !assigned.is_empty() {
             let placed = self.placed.entry(search.spec.id.clone()).or_default();
@@ -258,7 +260,7 @@ impl Round {
                 assigned,
                 step: LaunchStep::Launch,
             }));
-        if let Some(agent) = misfit {
+        if let Some(agent) = agent_without_capacity {
             return Err(matcher.rejected_choice(agent));
         }
         matcher.succeeded();
@@ -266,45 +268,54 @@ impl Round {
     }
 
     /// Scans all offers and has the matcher evaluate those with room.
-    async fn judge(&mut self, search: &Search<'_>, matcher: &mut MatcherClient) -> Result<Judged, String> {
-        let survey = self.offers.scan(&search.need, search.count, self.now);
-        if survey.candidates.is_empty() {
-            return Ok(Judged {
-                survey,
+    async fn evaluate(
+        &mut self,
+        search: &Search<'_>,
+        matcher: &mut MatcherClient,
+    ) -> Result<Evaluation, String> {
+        let scan = self.offers.scan(&search.requirements, search.count, self.now);
+        if scan.candidates.is_empty() {
+            return Ok(Evaluation {
+                scan,
                 verdicts: Vec::new(),
                 refusals: Vec::new(),
             });
         }
-        let task = self.question(search.spec);
-        let verdicts = matcher.judge(&task, &as_candidates(&survey.candidates)).await?;
+        let task = self.matcher_task(search.spec);
+        let verdicts = matcher.evaluate(&task, &as_candidates(&scan.candidates)).await?;
         matcher.succeeded();
-        let judged = Judged {
-            survey,
+        let evaluation = Evaluation {
+            scan,
             verdicts,
             refusals: matcher.refusals(),
         };
         // Rejections caused by placed instances do not hold for other run specs.
         if task.placed.is_empty() {
-            self.remember(task.constraints, &judged);
+            self.cache_rejections(task.constraints, &evaluation);
         }
-        Ok(judged)
+        Ok(evaluation)
     }
 
     /// Records the first offers that a run spec cannot use, with the reasons.
-    fn note_unused(&mut self, need: &Requirements, judged: &Judged, used: &BTreeSet<OfferId>) {
-        let refused: BTreeSet<u32> = judged
-            .each()
+    fn record_unused(
+        &mut self,
+        requirements: &Requirements,
+        evaluation: &Evaluation,
+        used: &BTreeSet<OfferId>,
+    ) {
+        let refused: BTreeSet<u32> = evaluation
+            .candidates_with_verdicts()
             .filter(|(_, verdict)| matches!(verdict, Verdict::Refused(_)))
             .map(|((agent, _), _)| *agent)
             .collect();
-        let others = self
+        let unused_offers = self
             .offers
             .open()
             .iter()
             .filter(|offer| !used.contains(&offer.id));
-        let unused = others.filter_map(|offer| {
+        let unused = unused_offers.filter_map(|offer| {
             let mut reasons = Vec::new();
-            offer.room(need, 1, self.now, |reason| reasons.push(reason));
+            offer.capacity(requirements, 1, self.now, |reason| reasons.push(reason));
             if reasons.is_empty() && refused.contains(&offer.agent) {
                 reasons.push(Reason::UnfulfilledConstraint);
             }
@@ -313,29 +324,29 @@ impl Round {
         self.unused = unused.take(Reasons::MAX_UNUSED_OFFERS).collect();
     }
 
-    fn remember(&mut self, conditions: Vec<Constraint>, judged: &Judged) {
-        let refused = self.refused.entry(conditions);
+    fn cache_rejections(&mut self, constraints: Vec<Constraint>, evaluation: &Evaluation) {
+        let refused = self.rejected_agents.entry(constraints);
         let refused = refused.or_insert_with(|| vec![false; self.offers.agents()]);
-        for (&(agent, _), verdict) in judged.each() {
-            if let (Verdict::Refused(_), Some(place)) = (verdict, self.offers.index_of_agent(agent)) {
-                refused[place] = true;
+        for (&(agent, _), verdict) in evaluation.candidates_with_verdicts() {
+            if let (Verdict::Refused(_), Some(agent_index)) = (verdict, self.offers.index_of_agent(agent)) {
+                refused[agent_index] = true;
             }
         }
     }
 
-    fn question(&self, spec: &RunSpec) -> Task {
-        question(spec, self.placed.get(&spec.id).cloned().unwrap_or_default())
+    fn matcher_task(&self, spec: &RunSpec) -> Task {
+        matcher_task(spec, self.placed.get(&spec.id).cloned().unwrap_or_default())
     }
 }
 
 /// The description of a run spec for the matcher.
-pub(crate) fn question(spec: &RunSpec, placed: PlacedInstances) -> Task {
+pub(crate) fn matcher_task(spec: &RunSpec, placed: PlacedInstances) -> Task {
     Task {
         run_spec: spec.id.clone(),
         instances: spec.instances,
         constraints: spec.constraints.clone(),
         placed: placed.agents,
-        extensions: ending(&placed.ending).into_iter().collect(),
+        extensions: ending_extension(&placed.ending).into_iter().collect(),
     }
 }
 
@@ -344,36 +355,38 @@ impl RefusedOffer {
         Self {
             offer: offer.id.clone(),
             agent: offer.agent,
-            resources: offer.offered(),
+            resources: offer.offered_resources(),
             reasons,
         }
     }
 }
 
-impl Judged {
-    fn each(&self) -> impl Iterator<Item = (&(u32, u32), &Verdict)> {
-        self.survey.candidates.iter().zip(&self.verdicts)
+impl Evaluation {
+    fn candidates_with_verdicts(&self) -> impl Iterator<Item = (&(u32, u32), &Verdict)> {
+        self.scan.candidates.iter().zip(&self.verdicts)
     }
 
-    fn fitting(&self) -> impl Iterator<Item = (u32, u32)> {
-        let fits = self.each().filter(|(_, verdict)| **verdict == Verdict::Fits);
+    fn fitting_candidates(&self) -> impl Iterator<Item = (u32, u32)> {
+        let fits = self
+            .candidates_with_verdicts()
+            .filter(|(_, verdict)| **verdict == Verdict::Fits);
         fits.map(|(candidate, _)| *candidate)
     }
 
     /// Adds the reasons: insufficient offers, constraints, and rules of the matcher itself.
-    /// `conditions` is the number of constraints.
-    fn explain(&self, conditions: usize, failure: &mut MatchFailure) {
-        failure.reasons.clone_from(&self.survey.refused);
-        let mut by_own_rule = 0;
-        for (_, verdict) in self.each() {
+    /// `constraint_count` is the number of constraints.
+    fn explain(&self, constraint_count: usize, failure: &mut MatchFailure) {
+        failure.reasons.clone_from(&self.scan.refused_offers);
+        let mut rejected_by_own_rule = 0;
+        for (_, verdict) in self.candidates_with_verdicts() {
             let Verdict::Refused(index) = *verdict else {
                 continue;
             };
             *failure.reasons.entry(Reason::UnfulfilledConstraint).or_default() += 1;
-            if (index as usize) < conditions {
+            if (index as usize) < constraint_count {
                 *failure.constraints.entry(index).or_default() += 1;
             } else {
-                by_own_rule += 1;
+                rejected_by_own_rule += 1;
             }
         }
         let by_matcher = self
@@ -383,16 +396,16 @@ impl Judged {
         let by_matcher: Vec<String> = by_matcher.collect();
         if !by_matcher.is_empty() {
             failure.message = Some(format!("agents rejected by matcher: {}", by_matcher.join(", ")));
-        } else if by_own_rule > 0 {
+        } else if rejected_by_own_rule > 0 {
             failure.message = Some(format!(
-                "agents rejected by a rule of the matcher itself, for example the home region: {by_own_rule}"
+                "agents rejected by a rule of the matcher itself, for example the home region: {rejected_by_own_rule}"
             ));
         }
     }
 }
 
 /// The entry in [`Task::extensions`] for instances that are being killed, if there are any.
-fn ending(agents: &[u32]) -> Option<(String, String)> {
+fn ending_extension(agents: &[u32]) -> Option<(String, String)> {
     let handles: Vec<String> = agents.iter().map(ToString::to_string).collect();
     (!handles.is_empty()).then(|| (Task::ENDING.to_owned(), handles.join(" ")))
 }

@@ -30,7 +30,7 @@ fn resources(rng: &mut StdRng) -> Vec<v1::Resource> {
         .collect()
 }
 
-fn bins(rng: &mut StdRng) -> Vec<OpenOffer> {
+fn open_offers(rng: &mut StdRng) -> Vec<OpenOffer> {
     (0..rng.random_range(0..12))
         .map(|n| {
             let mut offer = offer(&format!("o{n}"), "a", 0.0, &[]);
@@ -41,7 +41,7 @@ fn bins(rng: &mut StdRng) -> Vec<OpenOffer> {
         .collect()
 }
 
-fn need(rng: &mut StdRng) -> Requirements {
+fn requirements(rng: &mut StdRng) -> Requirements {
     let mut spec = spec("/app");
     spec.cpus = [0.0, 0.1, 0.5][rng.random_range(0..3)];
     spec.mem = [0.0, 50.0][rng.random_range(0..2)];
@@ -60,64 +60,77 @@ fn need(rng: &mut StdRng) -> Requirements {
 }
 
 /// Evaluates each offer, sums the room of each agent, and sorts the agents.
-fn plainly(bins: &[OpenOffer], need: &Requirements, count: u32) -> CandidateScan {
-    let (mut rooms, mut refused) = (BTreeMap::<u32, u32>::new(), BTreeMap::<Reason, u32>::new());
-    for bin in bins {
+fn scan_each_offer(open_offers: &[OpenOffer], requirements: &Requirements, count: u32) -> CandidateScan {
+    let (mut capacities, mut refused) = (BTreeMap::<u32, u32>::new(), BTreeMap::<Reason, u32>::new());
+    for open_offer in open_offers {
         let refuse = |reason| *refused.entry(reason).or_default() += 1;
-        *rooms.entry(bin.agent).or_default() += bin.room(need, count, 1, refuse);
+        *capacities.entry(open_offer.agent).or_default() +=
+            open_offer.capacity(requirements, count, 1, refuse);
     }
-    let rooms = rooms.into_iter().filter(|(_, room)| *room > 0);
-    let mut candidates: Vec<(u32, u32)> = rooms.map(|(agent, room)| (agent, room.min(count))).collect();
-    candidates.sort_by_key(|&(agent, room)| (std::cmp::Reverse(room), agent));
-    CandidateScan { candidates, refused }
+    let capacities = capacities.into_iter().filter(|(_, capacity)| *capacity > 0);
+    let mut candidates: Vec<(u32, u32)> = capacities
+        .map(|(agent, capacity)| (agent, capacity.min(count)))
+        .collect();
+    candidates.sort_by_key(|&(agent, capacity)| (std::cmp::Reverse(capacity), agent));
+    CandidateScan {
+        candidates,
+        refused_offers: refused,
+    }
 }
 
 /// The tables agree with the offers, also after some resources were taken.
 #[test]
 fn scan_agrees_with_an_evaluation_of_each_offer() {
     let mut rng = StdRng::seed_from_u64(11);
-    let (mut taken, mut refused) = (0, 0);
+    let (mut assigned_count, mut refused) = (0, 0);
     for round in 0..400 {
-        let mut offers = Offers::new(bins(&mut rng));
+        let mut offers = Offers::new(open_offers(&mut rng));
         for _ in 0..6 {
-            let (need, count) = (need(&mut rng), rng.random_range(1..9));
-            let survey = offers.scan(&need, count, 1);
-            assert_eq!(survey, plainly(offers.offers(), &need, count), "round {round}");
-            refused += survey.refused.len();
-            let Some((agent, room)) = survey.candidates.first() else {
+            let (requirements, count) = (requirements(&mut rng), rng.random_range(1..9));
+            let scan = offers.scan(&requirements, count, 1);
+            assert_eq!(
+                scan,
+                scan_each_offer(offers.offers(), &requirements, count),
+                "round {round}"
+            );
+            refused += scan.refused_offers.len();
+            let Some((agent, capacity)) = scan.candidates.first() else {
                 continue;
             };
-            let ids = vec![TaskId::from("t"); *room as usize];
-            let (assigned, misfit) = offers.assign(&need, &ids, &vec![*agent; ids.len()], &mut rng);
+            let ids = vec![TaskId::from("t"); *capacity as usize];
+            let (assigned, misfit) = offers.assign(&requirements, &ids, &vec![*agent; ids.len()], &mut rng);
             assert_eq!((assigned.len(), misfit), (ids.len(), None), "round {round}");
-            taken += assigned.len();
+            assigned_count += assigned.len();
         }
     }
-    assert!(taken > 1000 && refused > 1000, "{taken} and {refused}");
+    assert!(
+        assigned_count > 1000 && refused > 1000,
+        "{assigned_count} and {refused}"
+    );
 }
 
 #[test]
 fn shortlist_is_a_prefix_of_the_scan() {
     let mut rng = StdRng::seed_from_u64(12);
-    let (mut complete, mut cut) = (0, 0);
+    let (mut is_complete, mut cut) = (0, 0);
     for round in 0..2000 {
-        let offers = Offers::new(bins(&mut rng));
-        let (need, count) = (need(&mut rng), rng.random_range(1..9));
-        let most = rng.random_range(1..6);
-        let over = rng.random_range(0..12);
-        let shortlist = offers.shortlist(&need, count, 1, most, |place| place == over);
+        let offers = Offers::new(open_offers(&mut rng));
+        let (requirements, count) = (requirements(&mut rng), rng.random_range(1..9));
+        let limit = rng.random_range(1..6);
+        let skipped = rng.random_range(0..12);
+        let shortlist = offers.shortlist(&requirements, count, 1, limit, |place| place == skipped);
         let expected: Vec<(u32, u32)> = offers
-            .scan(&need, count, 1)
+            .scan(&requirements, count, 1)
             .candidates
             .into_iter()
-            .filter(|(agent, _)| offers.index_of_agent(*agent) != Some(over))
+            .filter(|(agent, _)| offers.index_of_agent(*agent) != Some(skipped))
             .collect();
-        let beginning = &expected[..most.min(expected.len())];
+        let beginning = &expected[..limit.min(expected.len())];
         assert_eq!(shortlist.candidates, beginning, "round {round}");
-        if shortlist.complete {
-            complete += 1;
+        if shortlist.is_complete {
+            is_complete += 1;
             assert_eq!(
-                offers.scan(&need, count, 1).candidates,
+                offers.scan(&requirements, count, 1).candidates,
                 shortlist.candidates,
                 "round {round}: no candidate is missing"
             );
@@ -125,5 +138,5 @@ fn shortlist_is_a_prefix_of_the_scan() {
             cut += 1;
         }
     }
-    assert!(complete > 100 && cut > 100, "{complete} and {cut}");
+    assert!(is_complete > 100 && cut > 100, "{is_complete} and {cut}");
 }

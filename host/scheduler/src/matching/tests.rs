@@ -5,7 +5,7 @@ use rand::rngs::StdRng;
 use transom_cluster::TaskId;
 
 use super::*;
-use crate::testing::{offer, pair, spec};
+use crate::testing::{offer, pair_spec, spec};
 
 /// Marks a resource with its role.
 type Mark = Box<dyn Fn(v1::Resource) -> v1::Resource>;
@@ -14,7 +14,7 @@ pub(super) fn rng() -> StdRng {
     StdRng::seed_from_u64(7)
 }
 
-pub(super) fn need(change: impl FnOnce(&mut RunSpec)) -> Requirements {
+pub(super) fn requirements(change: impl FnOnce(&mut RunSpec)) -> Requirements {
     let mut spec = spec("/app");
     change(&mut spec);
     Requirements::of(&spec, &["prod".to_owned(), "*".to_owned()])
@@ -28,7 +28,7 @@ pub(super) fn reserved(mut resource: v1::Resource, role: &str) -> v1::Resource {
     resource
 }
 
-pub(super) fn bin(resources: Vec<v1::Resource>) -> OpenOffer {
+pub(super) fn open_offer(resources: Vec<v1::Resource>) -> OpenOffer {
     let mut offer = offer("o", "a", 0.0, &[]);
     offer.resources = resources;
     OpenOffer::new(&offer, 0)
@@ -40,28 +40,39 @@ fn plain() -> OpenOffer {
 }
 
 /// How many instances fit, or the reasons why none does.
-pub(super) fn room(bin: &OpenOffer, need: &Requirements, limit: u32, now: i64) -> Result<u32, Vec<Reason>> {
+pub(super) fn capacity(
+    open_offer: &OpenOffer,
+    requirements: &Requirements,
+    limit: u32,
+    now: i64,
+) -> Result<u32, Vec<Reason>> {
     let mut reasons = Vec::new();
-    let room = bin.room(need, limit, now, |reason| reasons.push(reason));
+    let capacity = open_offer.capacity(requirements, limit, now, |reason| reasons.push(reason));
     if reasons.is_empty() {
-        Ok(room)
+        Ok(capacity)
     } else {
-        assert_eq!(room, 0, "{reasons:?}");
+        assert_eq!(capacity, 0, "{reasons:?}");
         Err(reasons)
     }
 }
 
-pub(super) fn assert_room(
+pub(super) fn assert_capacity(
     case: &str,
-    bin: &OpenOffer,
-    need: &Requirements,
+    open_offer: &OpenOffer,
+    requirements: &Requirements,
     expected: Result<u32, Vec<Reason>>,
 ) {
-    assert_eq!(room(bin, need, 100, 0), expected, "{case}");
-    // Exactly as many instances as `room` returned can be allocated.
-    let (mut bin, mut rng) = (bin.clone(), rng());
-    let taken = std::iter::from_fn(|| bin.take(need, &mut rng)).take(101).count();
-    assert_eq!(taken.min(100), expected.unwrap_or(0) as usize, "{case}: taken");
+    assert_eq!(capacity(open_offer, requirements, 100, 0), expected, "{case}");
+    // Exactly as many instances as `capacity` returned can be allocated.
+    let (mut open_offer, mut rng) = (open_offer.clone(), rng());
+    let allocation = std::iter::from_fn(|| open_offer.take(requirements, &mut rng))
+        .take(101)
+        .count();
+    assert_eq!(
+        allocation.min(100),
+        expected.unwrap_or(0) as usize,
+        "{case}: taken"
+    );
 }
 
 #[test]
@@ -213,10 +224,10 @@ fn room_is_limited_by_the_scarcest_resource() {
         ),
     ];
     for (case, change, expected) in table {
-        assert_room(case, &plain(), &need(change), expected);
+        assert_capacity(case, &plain(), &requirements(change), expected);
     }
     assert_eq!(
-        room(&plain(), &need(|_| {}), 3, 0),
+        capacity(&plain(), &requirements(|_| {}), 3, 0),
         Ok(3),
         "no more than requested"
     );
@@ -226,28 +237,28 @@ fn room_is_limited_by_the_scarcest_resource() {
 fn only_resources_of_accepted_roles_are_used() {
     let cpus = |amount| v1::Resource::scalar("cpus", amount);
     let mem = || v1::Resource::scalar("mem", 1000.0);
-    let mixed = bin(vec![
+    let mixed = open_offer(vec![
         cpus(0.3),
         reserved(cpus(0.9), "prod"),
         reserved(cpus(5.0), "dev"),
         mem(),
     ]);
-    assert_room("role and *: together", &mixed, &need(|_| {}), Ok(2));
-    assert_room(
+    assert_capacity("role and *: together", &mixed, &requirements(|_| {}), Ok(2));
+    assert_capacity(
         "only *",
         &mixed,
-        &need(|s| s.roles = vec!["*".into()]),
+        &requirements(|s| s.roles = vec!["*".into()]),
         Err(vec![Reason::InsufficientCpus]),
     );
-    let dev = need(|s| s.roles = vec!["dev".into()]);
-    assert_room(
+    let dev = requirements(|s| s.roles = vec!["dev".into()]);
+    assert_capacity(
         "memory is not dev's",
         &mixed,
         &dev,
         Err(vec![Reason::InsufficientMemory]),
     );
-    let other = need(|s| s.roles = vec!["other".into()]);
-    assert_room(
+    let other = requirements(|s| s.roles = vec!["other".into()]);
+    assert_capacity(
         "nothing is other's",
         &mixed,
         &other,
@@ -257,17 +268,17 @@ fn only_resources_of_accepted_roles_are_used() {
         role: Some("prod".into()),
         ..cpus(1.0)
     };
-    assert_room(
+    assert_capacity(
         "role in the older form",
-        &bin(vec![old_form, mem()]),
-        &need(|_| {}),
+        &open_offer(vec![old_form, mem()]),
+        &requirements(|_| {}),
         Ok(2),
     );
     let refined = reserved(reserved(cpus(1.0), "prod"), "prod/web");
-    assert_room(
+    assert_capacity(
         "another role's",
-        &bin(vec![refined, mem()]),
-        &need(|_| {}),
+        &open_offer(vec![refined, mem()]),
+        &requirements(|_| {}),
         Err(vec![Reason::InsufficientCpus]),
     );
 }
@@ -281,20 +292,20 @@ fn allocation_keeps_reservations_and_uses_reserved_resources_first() {
         resource
     };
     let cpus = |amount| v1::Resource::scalar("cpus", amount);
-    let mut bin = bin(vec![
+    let mut open_offer = open_offer(vec![
         allocated(cpus(1.0)),
         allocated(reserved(cpus(0.75), "prod")),
         allocated(v1::Resource::scalar("mem", 300.0)),
         allocated(v1::Resource::ranges("ports", &[(10, 12)])),
     ]);
-    let need = need(|s| {
+    let requirements = requirements(|s| {
         s.ports = vec![
             PortRequest::Fixed(12),
             PortRequest::Random,
             PortRequest::Fixed(10),
         ];
     });
-    let first = bin.take(&need, &mut rng()).unwrap();
+    let first = open_offer.take(&requirements, &mut rng()).unwrap();
     let expected = [
         allocated(reserved(cpus(0.5), "prod")),
         allocated(v1::Resource::scalar("mem", 100.0)),
@@ -310,8 +321,8 @@ fn allocation_keeps_reservations_and_uses_reserved_resources_first() {
             ..Allocation::default()
         }
     );
-    let without_ports = self::need(|_| {});
-    let second = bin.take(&without_ports, &mut rng()).unwrap();
+    let without_ports = self::requirements(|_| {});
+    let second = open_offer.take(&without_ports, &mut rng()).unwrap();
     let expected = [
         allocated(reserved(cpus(0.25), "prod")),
         allocated(cpus(0.25)),
@@ -342,10 +353,10 @@ fn special_resources_are_not_used() {
         },
     ];
     for resource in special {
-        assert_room(
+        assert_capacity(
             "special",
-            &bin(vec![resource]),
-            &need(|_| {}),
+            &open_offer(vec![resource]),
+            &requirements(|_| {}),
             Err(vec![Reason::UnfulfilledRole]),
         );
     }
@@ -363,13 +374,13 @@ fn agent_in_maintenance_has_no_room() {
         (Some((100, i64::MAX)), i64::MAX - 1, false),
     ] {
         let offer = OpenOffer::new(&offer, 0).closed_during(closed);
-        let room = room(&offer, &need(|_| {}), 1, now);
+        let capacity = capacity(&offer, &requirements(|_| {}), 1, now);
         let expected = if fits {
             Ok(1)
         } else {
             Err(vec![Reason::AgentMaintenance])
         };
-        assert_eq!(room, expected, "{closed:?} at {now}");
+        assert_eq!(capacity, expected, "{closed:?} at {now}");
     }
 }
 
@@ -377,11 +388,11 @@ fn agent_in_maintenance_has_no_room() {
 fn executor_of_a_task_needs_room_of_its_own() {
     let offer = OpenOffer::new(&offer("o", "a", 1.0, &[]), 0);
     for (cpus, fits) in [(0.5, true), (0.6, false)] {
-        let need = need(|spec| {
+        let requirements = requirements(|spec| {
             spec.cpus = 0.5;
             spec.executor.cpus = cpus;
         });
-        assert_eq!(room(&offer, &need, 1, 0).is_ok(), fits, "{cpus}");
+        assert_eq!(capacity(&offer, &requirements, 1, 0).is_ok(), fits, "{cpus}");
     }
 }
 
@@ -393,13 +404,17 @@ fn offer_with_gpus_has_no_room_for_a_spec_that_avoids_them() {
         OpenOffer::new(&offer, 0)
     };
     for (avoids, gpus, fits) in [(true, 1.0, false), (false, 1.0, true), (true, 0.0, true)] {
-        let need = need(|spec| spec.avoid_gpus = avoids);
+        let requirements = requirements(|spec| spec.avoid_gpus = avoids);
         let expected = if fits {
             Ok(1)
         } else {
             Err(vec![Reason::DeclinedScarceResources])
         };
-        assert_eq!(room(&offer(gpus), &need, 1, 0), expected, "{avoids} {gpus}");
+        assert_eq!(
+            capacity(&offer(gpus), &requirements, 1, 0),
+            expected,
+            "{avoids} {gpus}"
+        );
     }
 }
 
@@ -411,9 +426,12 @@ fn scan_sums_the_offers_of_an_agent_and_counts_rejections() {
         OpenOffer::new(&offer("o3", "a", 1.0, &[]), 1),
         OpenOffer::new(&offer("o4", "c", 9.0, &[]), 3),
     ]);
-    let survey = offers.scan(&need(|_| {}), 7, 0);
-    assert_eq!(survey.candidates, [(3, 7), (1, 3)]);
-    assert_eq!(survey.refused, BTreeMap::from([(Reason::InsufficientCpus, 1)]));
+    let scan = offers.scan(&requirements(|_| {}), 7, 0);
+    assert_eq!(scan.candidates, [(3, 7), (1, 3)]);
+    assert_eq!(
+        scan.refused_offers,
+        BTreeMap::from([(Reason::InsufficientCpus, 1)])
+    );
 }
 
 #[test]
@@ -424,7 +442,7 @@ fn assign_uses_the_chosen_agents_while_there_is_room() {
         OpenOffer::new(&offer("o2", "a", 0.5, &[]), 1),
     ]);
     let tasks: Vec<TaskId> = ["1", "2", "3", "4"].map(TaskId::from).to_vec();
-    let (assigned, misfit) = offers.assign(&need(|_| {}), &tasks, &[1, 2, 1], &mut rng());
+    let (assigned, misfit) = offers.assign(&requirements(|_| {}), &tasks, &[1, 2, 1], &mut rng());
     let places: Vec<_> = assigned
         .iter()
         .map(|assigned| (assigned.id.as_str(), assigned.agent, assigned.offer.as_str()))
@@ -433,9 +451,9 @@ fn assign_uses_the_chosen_agents_while_there_is_room() {
         (places, misfit),
         (vec![("1", 1, "o1"), ("2", 2, "o3"), ("3", 1, "o2")], None)
     );
-    let (assigned, misfit) = offers.assign(&need(|_| {}), &tasks[3..], &[1], &mut rng());
+    let (assigned, misfit) = offers.assign(&requirements(|_| {}), &tasks[3..], &[1], &mut rng());
     assert_eq!((assigned.len(), misfit), (0, Some(1)));
-    let (assigned, misfit) = offers.assign(&need(|_| {}), &tasks[3..], &[7], &mut rng());
+    let (assigned, misfit) = offers.assign(&requirements(|_| {}), &tasks[3..], &[7], &mut rng());
     assert_eq!(
         (assigned.len(), misfit),
         (0, Some(7)),
@@ -505,27 +523,32 @@ fn reservations_of_every_format_are_matched_by_role() {
                 v1::Resource::ranges("ports", &[(7000, 7001)]),
             ]
             .map(mark);
-            let need = need(|s| {
+            let requirements = requirements(|s| {
                 s.roles = roles.iter().map(ToString::to_string).collect();
                 s.ports = vec![PortRequest::Range(7001, 7009)];
             });
-            let mut bin = bin(resources.to_vec());
+            let mut open_offer = open_offer(resources.to_vec());
             let expected = if usable.contains(owner) {
                 Ok(1)
             } else {
                 Err(vec![Reason::UnfulfilledRole])
             };
-            assert_room(&format!("{roles:?} and {owner}"), &bin, &need, expected.clone());
+            assert_capacity(
+                &format!("{roles:?} and {owner}"),
+                &open_offer,
+                &requirements,
+                expected.clone(),
+            );
             if expected.is_ok() {
                 // The allocated resources keep their reservations.
-                let taken = bin.take(&need, &mut rng()).unwrap();
+                let allocation = open_offer.take(&requirements, &mut rng()).unwrap();
                 let expected = [
                     v1::Resource::scalar("cpus", 0.5),
                     v1::Resource::scalar("mem", 100.0),
                     v1::Resource::ranges("ports", &[(7001, 7001)]),
                 ]
                 .map(mark);
-                assert_eq!(taken.parts[0].resources, expected, "{roles:?} and {owner}");
+                assert_eq!(allocation.parts[0].resources, expected, "{roles:?} and {owner}");
             }
         }
     }
@@ -533,7 +556,7 @@ fn reservations_of_every_format_are_matched_by_role() {
 
 #[test]
 fn group_is_allocated_its_executor_and_all_members() {
-    let need = Requirements::of(&pair("/pod"), &["*".to_owned()]);
+    let requirements = Requirements::of(&pair_spec("/pod"), &["*".to_owned()]);
     let table = [
         ("two by CPU", 1.6, &[(7000, 7009)][..], Ok(2)),
         (
@@ -551,21 +574,21 @@ fn group_is_allocated_its_executor_and_all_members() {
         ),
     ];
     for (case, cpus, ports, expected) in table {
-        assert_room(
+        assert_capacity(
             case,
             &OpenOffer::new(&offer("o", "a", cpus, ports), 0),
-            &need,
+            &requirements,
             expected,
         );
     }
-    let mut bin = bin(vec![
+    let mut open_offer = open_offer(vec![
         reserved(v1::Resource::scalar("cpus", 0.25), "prod"),
         v1::Resource::scalar("cpus", 1.0),
         v1::Resource::scalar("mem", 500.0),
         v1::Resource::ranges("ports", &[(7003, 7003)]),
     ]);
-    let need = Requirements::of(&pair("/pod"), &["prod".to_owned(), "*".to_owned()]);
-    let parts = bin.take(&need, &mut rng()).unwrap().parts;
+    let requirements = Requirements::of(&pair_spec("/pod"), &["prod".to_owned(), "*".to_owned()]);
+    let parts = open_offer.take(&requirements, &mut rng()).unwrap().parts;
     let cpus = |amount| v1::Resource::scalar("cpus", amount);
     let mem = |amount| v1::Resource::scalar("mem", amount);
     let share = |resources: &[v1::Resource], host_ports: &[u16]| PartAllocation {

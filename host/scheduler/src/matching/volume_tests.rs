@@ -3,10 +3,10 @@
 use serde_json::json;
 use transom_cluster::v1;
 
-use super::tests::{assert_room, bin, reserved, rng, room};
+use super::tests::{assert_capacity, capacity, open_offer, reserved, rng};
 use super::*;
-use crate::matching::held::{self, Held, Owner};
-use crate::testing::{applied, offer, pair, reservation, spec};
+use crate::matching::offered_reservation::{self, OfferedReservation, Owner};
+use crate::testing::{offer, pair_spec, reservation, resources_after, spec};
 use crate::{LocalVolume, PathConstraint, Reservation};
 
 fn volume(disk: DiskKind, size: u64) -> VolumeRequest {
@@ -66,14 +66,14 @@ fn plain(disks: Vec<v1::Resource>) -> Vec<v1::Resource> {
     resources
 }
 
-fn need(volumes: Vec<VolumeRequest>) -> Requirements {
+fn requirements(volumes: Vec<VolumeRequest>) -> Requirements {
     let spec = RunSpec {
         volumes,
         disk: 100.0,
         role: Some("prod".to_owned()),
         ..spec("/db")
     };
-    Requirements::reserving(&spec, &["*".to_owned()])
+    Requirements::for_new_reservation(&spec, &["*".to_owned()])
 }
 
 #[test]
@@ -158,7 +158,7 @@ fn volumes_are_limited_by_the_disks_of_their_kind() {
     ];
     for (case, volumes, disks, expected) in table {
         let disks = disks.iter().map(|(kind, size)| disk(kind, *size)).collect();
-        assert_room(case, &bin(plain(disks)), &need(volumes), expected);
+        assert_capacity(case, &open_offer(plain(disks)), &requirements(volumes), expected);
     }
 }
 
@@ -166,22 +166,31 @@ fn volumes_are_limited_by_the_disks_of_their_kind() {
 fn smallest_mount_disk_is_allocated_whole_and_as_offered() {
     let disks = [("mount /m", 500.0), ("mount /n", 120.0), ("path /p", 300.0)];
     let disks = disks.map(|(kind, size)| disk(kind, size));
-    let mut bin = bin(plain(disks.to_vec()));
-    let need = need(vec![
+    let mut open_offer = open_offer(plain(disks.to_vec()));
+    let requirements = requirements(vec![
         volume(path(None), 50),
         volume(mount(None), 100),
         volume(DiskKind::Root, 30),
     ]);
-    let taken = bin.take(&need, &mut rng()).unwrap();
+    let allocation = open_offer.take(&requirements, &mut rng()).unwrap();
     let expected = [
         disk("path /p", 50.0),
         disk("mount /n", 120.0),
         v1::Resource::scalar("disk", 30.0),
     ];
-    assert_eq!(taken.volumes, expected);
-    assert_eq!(taken.parts[0].resources[2], v1::Resource::scalar("disk", 100.0));
+    assert_eq!(allocation.volumes, expected);
+    assert_eq!(
+        allocation.parts[0].resources[2],
+        v1::Resource::scalar("disk", 100.0)
+    );
     assert!(
-        room(&bin, &Requirements::of(&spec("/app"), &["*".to_owned()]), 9, 0).is_ok(),
+        capacity(
+            &open_offer,
+            &Requirements::of(&spec("/app"), &["*".to_owned()]),
+            9,
+            0
+        )
+        .is_ok(),
         "other tasks use the rest"
     );
 }
@@ -201,12 +210,12 @@ fn volume_on_the_root_disk_is_one_resource() {
         role: Some("eng/db".to_owned()),
         ..spec("/db")
     };
-    let need = Requirements::reserving(&spec, &[]);
+    let requirements = Requirements::for_new_reservation(&spec, &[]);
     assert_eq!(
-        room(&bin(halves(100.0)), &need, 9, 0),
+        capacity(&open_offer(halves(100.0)), &requirements, 9, 0),
         Err(vec![Reason::InsufficientDisk])
     );
-    assert_eq!(room(&bin(halves(150.0)), &need, 9, 0), Ok(2));
+    assert_eq!(capacity(&open_offer(halves(150.0)), &requirements, 9, 0), Ok(2));
 }
 
 #[test]
@@ -246,15 +255,20 @@ fn reservation_uses_only_resources_that_can_be_reserved_for_its_role() {
                 reserved(resource, owner)
             }
         };
-        let bin = bin(vec![mark(cpus(1.0)), mark(mem()), mark(disk())]);
-        let found = room(&bin, &Requirements::reserving(&spec(role, roles), &[]), 1, 0);
+        let open_offer = open_offer(vec![mark(cpus(1.0)), mark(mem()), mark(disk())]);
+        let found = capacity(
+            &open_offer,
+            &Requirements::for_new_reservation(&spec(role, roles), &[]),
+            1,
+            0,
+        );
         assert_eq!(found.is_ok(), fits, "{case}: {found:?}");
     }
 }
 
 #[test]
 fn offer_is_used_by_run_specs_of_its_role() {
-    let mut given = offer("o", "a", 2.0, &[]);
+    let mut allocated_offer = offer("o", "a", 2.0, &[]);
     let of_role = |role: Option<&str>| {
         let spec = RunSpec {
             role: role.map(str::to_owned),
@@ -263,22 +277,22 @@ fn offer_is_used_by_run_specs_of_its_role() {
         Requirements::of(&spec, &["a".to_owned(), "*".to_owned()])
     };
     let refused = Err(vec![Reason::UnfulfilledRole]);
-    for (allocated, wanted, expected) in [
+    for (allocated, role, expected) in [
         (None, Some("a"), Ok(4)),
         (Some("a"), None, Ok(4)),
         (Some("a"), Some("a"), Ok(4)),
         (Some("b"), Some("a"), refused.clone()),
         (Some("a/b"), Some("a"), refused),
     ] {
-        given.allocation_info = allocated.map(|role| v1::AllocationInfo {
+        allocated_offer.allocation_info = allocated.map(|role| v1::AllocationInfo {
             role: Some(role.to_owned()),
         });
-        let open = OpenOffer::new(&given, 0);
-        let case = format!("{wanted:?} of {allocated:?}");
-        assert_room(&case, &open, &of_role(wanted), expected.clone());
-        let scan = Offers::new(vec![open]).scan(&of_role(wanted), 9, 0);
+        let open = OpenOffer::new(&allocated_offer, 0);
+        let case = format!("{role:?} of {allocated:?}");
+        assert_capacity(&case, &open, &of_role(role), expected.clone());
+        let scan = Offers::new(vec![open]).scan(&of_role(role), 9, 0);
         assert_eq!(
-            scan.candidates.first().map(|(_, room)| *room),
+            scan.candidates.first().map(|(_, capacity)| *capacity),
             expected.ok(),
             "{case}"
         );
@@ -287,7 +301,7 @@ fn offer_is_used_by_run_specs_of_its_role() {
 
 #[test]
 fn run_spec_with_a_role_accepts_its_own_and_unreserved_resources() {
-    let need = Requirements::of(
+    let requirements = Requirements::of(
         &RunSpec {
             role: Some("a/b".to_owned()),
             ..spec("/app")
@@ -295,13 +309,15 @@ fn run_spec_with_a_role_accepts_its_own_and_unreserved_resources() {
         &["prod".to_owned(), "*".to_owned()],
     );
     for (role, accepted) in [("a/b", true), ("a", true), ("*", true), ("prod", false)] {
-        assert_eq!(need.accepts(role), accepted, "{role}");
+        assert_eq!(requirements.accepts_role(role), accepted, "{role}");
     }
 }
 
 /// Reserves everything that the spec needs; returns the record and the operations.
-fn reserve(spec: &RunSpec, bin: &mut OpenOffer) -> (Reservation, Vec<v1::Operation>) {
-    let taken = bin.take(&Requirements::reserving(spec, &[]), &mut rng()).unwrap();
+fn reserve(spec: &RunSpec, open_offer: &mut OpenOffer) -> (Reservation, Vec<v1::Operation>) {
+    let allocation = open_offer
+        .take(&Requirements::for_new_reservation(spec, &[]), &mut rng())
+        .unwrap();
     let volumes = spec.volumes.iter();
     let record = Reservation {
         volumes: volumes
@@ -315,8 +331,12 @@ fn reserve(spec: &RunSpec, bin: &mut OpenOffer) -> (Reservation, Vec<v1::Operati
         key: "k".to_owned(),
         id: "id".to_owned(),
     };
-    let resources = taken.parts.into_iter().flat_map(|part| part.resources).collect();
-    let operations = held::reserve(&record, &owner, Some("p"), resources, taken.volumes);
+    let resources = allocation
+        .parts
+        .into_iter()
+        .flat_map(|part| part.resources)
+        .collect();
+    let operations = offered_reservation::reserve(&record, &owner, Some("p"), resources, allocation.volumes);
     (record, operations)
 }
 
@@ -332,7 +352,7 @@ fn resident(of: RunSpec) -> RunSpec {
 #[test]
 fn reserved_resources_are_held_for_their_instance_alone_and_can_be_removed() {
     let spec = resident(spec("/db"));
-    let mut source = bin(plain(vec![disk("mount /m", 120.0)]));
+    let mut source = open_offer(plain(vec![disk("mount /m", 120.0)]));
     let (record, operations) = reserve(&spec, &mut source);
     let names: Vec<_> = operations
         .iter()
@@ -351,13 +371,13 @@ fn reserved_resources_are_held_for_their_instance_alone_and_can_be_removed() {
     );
     assert_eq!(info.volume.as_ref().unwrap().container_path, "data-100");
 
-    let offered = applied(&operations);
+    let offered = resources_after(&operations);
     let last = offered[0].reservations.last().unwrap();
     assert_eq!(
         (last.role.as_deref(), last.principal.as_deref()),
         (Some("prod"), Some("p"))
     );
-    let open = bin(offered.clone());
+    let open = open_offer(offered.clone());
     let plain_need = Requirements::of(
         &RunSpec {
             mem: 0.0,
@@ -366,19 +386,24 @@ fn reserved_resources_are_held_for_their_instance_alone_and_can_be_removed() {
         &["prod".to_owned(), "*".to_owned()],
     );
     assert_eq!(
-        room(&open, &plain_need, 1, 0),
+        capacity(&open, &plain_need, 1, 0),
         Err(vec![Reason::UnfulfilledRole]),
         "no other run spec may use them"
     );
-    let [held] = open.held() else { panic!("{open:?}") };
-    assert!(held.owner.is_of(&record, "F") && held.owner.is_ours("F"));
-    assert!(held.owner.is_of(&record, "F-new") && !held.owner.is_ours("F-new"));
-    assert!(!held.owner.is_of(&reservation("k", "other"), "F"));
-    assert!(held.has_volumes_of(&record));
-    let need = Requirements::holding(&spec, &record.role);
-    assert_eq!(room(&open.of_held(held), &need, 9, 0), Ok(1));
+    let [offered] = open.offered_reservations() else {
+        panic!("{open:?}")
+    };
+    assert!(offered.owner.belongs_to(&record, "F") && offered.owner.was_reserved_by("F"));
+    assert!(offered.owner.belongs_to(&record, "F-new") && !offered.owner.was_reserved_by("F-new"));
+    assert!(!offered.owner.belongs_to(&reservation("k", "other"), "F"));
+    assert!(offered.has_volumes_of(&record));
+    let requirements = Requirements::for_existing_reservation(&spec, &record.role);
+    assert_eq!(
+        capacity(&open.only_reservation(offered), &requirements, 9, 0),
+        Ok(1)
+    );
 
-    let removal = held.removal();
+    let removal = offered.removal_operations();
     let names: Vec<_> = removal
         .iter()
         .map(|operation| operation.r#type.as_str())
@@ -396,36 +421,36 @@ fn reserved_resources_are_held_for_their_instance_alone_and_can_be_removed() {
 fn reservation_of_a_group_serves_all_of_its_parts() {
     let spec = RunSpec {
         disk: 0.0,
-        ..resident(pair("/pod"))
+        ..resident(pair_spec("/pod"))
     };
     let mut resources = plain(vec![disk("mount /m", 120.0)]);
     resources.push(v1::Resource::ranges("ports", &[(7005, 7006)]));
-    let (record, operations) = reserve(&spec, &mut bin(resources));
-    let open = bin(applied(&operations));
-    let need = Requirements::holding(&spec, &record.role);
-    let mut of_held = open.of_held(&open.held()[0]);
-    assert_eq!(room(&of_held, &need, 9, 0), Ok(1));
-    let taken = of_held.take(&need, &mut rng()).unwrap();
-    assert_eq!(taken.parts.len(), 3);
-    assert_eq!(taken.parts[1].host_ports, [7005]);
-    assert!(of_held.take(&need, &mut rng()).is_none());
+    let (record, operations) = reserve(&spec, &mut open_offer(resources));
+    let open = open_offer(resources_after(&operations));
+    let requirements = Requirements::for_existing_reservation(&spec, &record.role);
+    let mut only_reservation = open.only_reservation(&open.offered_reservations()[0]);
+    assert_eq!(capacity(&only_reservation, &requirements, 9, 0), Ok(1));
+    let allocation = only_reservation.take(&requirements, &mut rng()).unwrap();
+    assert_eq!(allocation.parts.len(), 3);
+    assert_eq!(allocation.parts[1].host_ports, [7005]);
+    assert!(only_reservation.take(&requirements, &mut rng()).is_none());
 }
 
 #[test]
 fn operations_do_not_mix_resource_providers() {
     let mut provided = disk("mount /m", 120.0);
     provided.provider_id = Some("rp".into());
-    let (_, operations) = reserve(&resident(spec("/db")), &mut bin(plain(vec![provided])));
+    let (_, operations) = reserve(&resident(spec("/db")), &mut open_offer(plain(vec![provided])));
     let names: Vec<_> = operations
         .iter()
         .map(|operation| operation.r#type.as_str())
         .collect();
     assert_eq!(names, ["RESERVE", "RESERVE", "CREATE", "CREATE"]);
     let mut all = Vec::new();
-    Held::add(
+    OfferedReservation::add(
         &mut all,
-        Owner::of(&applied(&operations)[0]).unwrap(),
-        &applied(&operations)[0],
+        Owner::of(&resources_after(&operations)[0]).unwrap(),
+        &resources_after(&operations)[0],
     );
     assert_eq!(all.len(), 1);
 }
@@ -444,9 +469,9 @@ fn labels_of_marathon_are_known() {
     let owner = Owner::of(&resource).unwrap();
     assert_eq!((owner.key.as_str(), owner.id.as_str()), ("db.instance-1", ""));
     assert!(
-        !owner.is_ours("F"),
+        !owner.was_reserved_by("F"),
         "resources of Marathon are not removed without a record"
     );
     let imported = reservation("db.instance-1", "");
-    assert!(owner.is_of(&imported, "F") && !owner.is_of(&imported, "F-other"));
+    assert!(owner.belongs_to(&imported, "F") && !owner.belongs_to(&imported, "F-other"));
 }

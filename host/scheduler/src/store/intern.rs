@@ -19,11 +19,11 @@ const MIN_SWEEP: usize = 256;
 /// An agent as in its latest record.
 #[derive(Debug)]
 struct Agent {
-    place: Arc<AgentLocation>,
+    location: Arc<AgentLocation>,
     attributes: Arc<[Attribute]>,
 }
 
-/// The interned values.
+/// The shared values.
 #[derive(Debug)]
 pub(crate) struct Interner {
     agents: HashMap<AgentId, Agent>,
@@ -45,18 +45,18 @@ impl Interner {
     /// Returns the same record with equal parts shared with earlier records.
     pub(crate) fn intern(&mut self, mut record: TaskRecord) -> TaskRecord {
         self.sweep();
-        if let Some(known) = self.agents.get_mut(&record.agent.id) {
-            reuse(&mut known.place, &mut record.agent);
-            reuse(&mut known.attributes, &mut record.agent_attributes);
+        if let Some(agent) = self.agents.get_mut(&record.agent.id) {
+            reuse(&mut agent.location, &mut record.agent);
+            reuse(&mut agent.attributes, &mut record.agent_attributes);
         } else {
-            let known = Agent {
-                place: Arc::clone(&record.agent),
+            let agent = Agent {
+                location: Arc::clone(&record.agent),
                 attributes: Arc::clone(&record.agent_attributes),
             };
-            self.agents.insert(record.agent.id.clone(), known);
+            self.agents.insert(record.agent.id.clone(), agent);
         }
-        if let Some(note) = self.metadata.get(&record.metadata) {
-            record.metadata = Arc::clone(note);
+        if let Some(metadata) = self.metadata.get(&record.metadata) {
+            record.metadata = Arc::clone(metadata);
         } else {
             self.metadata.insert(Arc::clone(&record.metadata));
         }
@@ -71,19 +71,19 @@ impl Interner {
         if self.agents.len() + self.metadata.len() < self.sweep_at {
             return;
         }
-        let held = |agent: &Agent| Arc::strong_count(&agent.place) > 1;
-        self.agents.retain(|_, agent| held(agent));
-        self.metadata.retain(|note| Arc::strong_count(note) > 1);
+        let is_used = |agent: &Agent| Arc::strong_count(&agent.location) > 1;
+        self.agents.retain(|_, agent| is_used(agent));
+        self.metadata.retain(|metadata| Arc::strong_count(metadata) > 1);
         self.sweep_at = MIN_SWEEP.max(2 * (self.agents.len() + self.metadata.len()));
     }
 }
 
 /// Makes both share one value. If they differ, the newer value is the one to share from now on.
-fn reuse<T: PartialEq + ?Sized>(known: &mut Arc<T>, new: &mut Arc<T>) {
-    if *known == *new {
-        *new = Arc::clone(known);
+fn reuse<T: PartialEq + ?Sized>(shared: &mut Arc<T>, new: &mut Arc<T>) {
+    if *shared == *new {
+        *new = Arc::clone(shared);
     } else {
-        *known = Arc::clone(new);
+        *shared = Arc::clone(new);
     }
 }
 
@@ -115,14 +115,14 @@ mod tests {
     use crate::testing::record;
 
     /// A record as read from the store, which shares nothing with others.
-    fn on(agent: &str, rack: &str, note: u32) -> TaskRecord {
+    fn on(agent: &str, rack: &str, metadata: u32) -> TaskRecord {
         TaskRecord {
             agent: Arc::new(AgentLocation {
                 id: agent.into(),
                 ..AgentLocation::clone(&record("t").agent)
             }),
             agent_attributes: Arc::new([Attribute::text("rack", rack)]),
-            metadata: Arc::new(serde_json::json!({"incarnation": note})),
+            metadata: Arc::new(serde_json::json!({"incarnation": metadata})),
             ..record("t")
         }
     }
@@ -145,10 +145,10 @@ mod tests {
             (on("a", "r1", 2), [true, true, false]),
             (on("a", "r2", 1), [true, false, true]),
         ];
-        for (fresh, expected) in table {
-            let kept = interner.intern(fresh.clone());
-            assert_eq!(kept, fresh, "sharing does not change the record");
-            assert_eq!(same(&first, &kept), expected, "{fresh:?}");
+        for (record, expected) in table {
+            let shared = interner.intern(record.clone());
+            assert_eq!(shared, record, "sharing does not change the record");
+            assert_eq!(same(&first, &shared), expected, "{record:?}");
         }
         let again = interner.intern(on("a", "r2", 1));
         let newest = interner.intern(on("a", "r2", 1));
@@ -161,14 +161,14 @@ mod tests {
 
     #[test]
     fn status_shares_the_ids_of_its_record() {
-        let mut fresh = on("a", "r", 1);
-        fresh.status = Some(TaskStatus {
+        let mut record = on("a", "r", 1);
+        record.status = Some(TaskStatus {
             task_id: "t".into(),
             agent_id: Some("a".into()),
             ..TaskStatus::default()
         });
-        let shared = Interner::default().intern(fresh.clone());
-        assert_eq!(shared, fresh);
+        let shared = Interner::default().intern(record.clone());
+        assert_eq!(shared, record);
         let status = shared.status.as_ref().unwrap();
         assert!(std::ptr::eq(status.task_id.as_str(), shared.id.as_str()));
         let agent = status.agent_id.as_ref().unwrap();

@@ -24,7 +24,7 @@ pub(super) const FRAMEWORK_ID: &str = "framework-id";
 
 /// Maximum records in one batch, because stores limit the size of a batch. Records that must be
 /// stored together may exceed it.
-pub(crate) const BATCH: usize = 1000;
+pub(crate) const MAX_BATCH_RECORDS: usize = 1000;
 
 /// All records, and the connection to the store.
 #[derive(Debug)]
@@ -115,24 +115,24 @@ impl Ledger {
     /// Stores these records and as many dirty ones as fit in one batch, then changes them in
     /// memory. On an error memory is unchanged.
     pub(crate) async fn commit(&mut self, changed: Vec<Arc<TaskRecord>>) -> Result<()> {
-        let mut all: BTreeMap<TaskId, Arc<TaskRecord>> = self
+        let mut batch: BTreeMap<TaskId, Arc<TaskRecord>> = self
             .dirty
             .iter()
-            .take(BATCH)
+            .take(MAX_BATCH_RECORDS)
             .filter_map(|id| Some((id.clone(), Arc::clone(self.records.get(id)?))))
             .collect();
-        all.extend(changed.into_iter().map(|record| (record.id.clone(), record)));
-        if all.is_empty() {
+        batch.extend(changed.into_iter().map(|record| (record.id.clone(), record)));
+        if batch.is_empty() {
             return Ok(());
         }
-        let versions = match self.write(&all).await {
+        let versions = match self.write(&batch).await {
             Ok(versions) => versions,
             Err(error) => {
-                self.mark_unconfirmed(&error, all.keys());
+                self.mark_unconfirmed(&error, batch.keys());
                 return Err(Error::of_store("storing tasks", error));
             }
         };
-        for ((id, record), version) in all.into_iter().zip(versions) {
+        for ((id, record), version) in batch.into_iter().zip(versions) {
             self.dirty.remove(&id);
             self.unconfirmed.remove(&id);
             self.versions.insert(id, version);
@@ -144,7 +144,7 @@ impl Ledger {
     async fn write(&self, records: &BTreeMap<TaskId, Arc<TaskRecord>>) -> typed::Result<Vec<u64>> {
         let mut changes = Changes::default();
         for record in records.values() {
-            changes.put(key(&record.id), record, self.expect(&record.id))?;
+            changes.put(key(&record.id), record, self.expected_version(&record.id))?;
         }
         self.store.commit(changes).await
     }
@@ -165,13 +165,13 @@ impl Ledger {
 
     /// Deletes records from the store and from memory. Returns false if there were none to delete.
     pub(crate) async fn remove(&mut self, tasks: &[TaskId]) -> Result<bool> {
-        let known: Vec<String> = tasks
+        let stored_keys: Vec<String> = tasks
             .iter()
             .filter(|id| self.records.contains_key(*id) || self.unconfirmed.contains(*id))
             .map(key)
             .collect();
-        let written = !known.is_empty();
-        let deleted = self.store.delete_all(known).await;
+        let has_stored_records = !stored_keys.is_empty();
+        let deleted = self.store.delete_all(stored_keys).await;
         deleted.map_err(|error| Error::of_store("deleting tasks", error))?;
         let records = Arc::make_mut(&mut self.records);
         for id in tasks {
@@ -188,10 +188,10 @@ impl Ledger {
             self.unconfirmed.remove(id);
             self.dirty.remove(id);
         }
-        Ok(written)
+        Ok(has_stored_records)
     }
 
-    fn expect(&self, task: &TaskId) -> Expect {
+    fn expected_version(&self, task: &TaskId) -> Expect {
         match self.versions.get(task) {
             _ if self.unconfirmed.contains(task) => Expect::Any,
             Some(version) => Expect::Version(*version),
@@ -244,12 +244,12 @@ impl FrameworkIdStore {
         }))
     }
 
-    /// Stores the id that the master assigned. `known` is the version that
+    /// Stores the id that the master assigned. `version` is the version that
     /// [`FrameworkIdStore::read`] returned.
-    pub(crate) async fn write(&self, id: &FrameworkId, known: Option<u64>) -> Result<()> {
-        let expect = known.map_or(Expect::Absent, Expect::Version);
+    pub(crate) async fn write(&self, id: &FrameworkId, version: Option<u64>) -> Result<()> {
+        let expected_version = version.map_or(Expect::Absent, Expect::Version);
         let value = id.as_str().to_owned().into_bytes();
-        let put = self.store.put(&self.key, value.into(), expect);
+        let put = self.store.put(&self.key, value.into(), expected_version);
         with_timeout("writing the framework id", put).await.map(drop)
     }
 
@@ -262,9 +262,9 @@ impl FrameworkIdStore {
 
 async fn with_timeout<T>(
     doing: &'static str,
-    work: impl Future<Output = transom_store::Result<T>>,
+    operation: impl Future<Output = transom_store::Result<T>>,
 ) -> Result<T> {
-    let outcome = typed::within(typed::TIMEOUT, work).await;
+    let outcome = typed::with_timeout(typed::TIMEOUT, operation).await;
     outcome.map_err(|error| Error::of_store(doing, error))
 }
 

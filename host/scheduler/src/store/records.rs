@@ -46,7 +46,11 @@ impl TaskRecord {
     pub fn of_launched(task: &v1::Task, launched: Launched) -> Self {
         // The newest status may be of an earlier state than the task, because the master changes
         // the task's state before the update is acknowledged.
-        let status = task.statuses.iter().rev().find(|one| one.state == task.state);
+        let status = task
+            .statuses
+            .iter()
+            .rev()
+            .find(|status| status.state == task.state);
         let status = status.cloned().unwrap_or_else(|| v1::TaskStatus {
             task_id: task.task_id.clone(),
             state: task.state.clone(),
@@ -54,12 +58,12 @@ impl TaskRecord {
             executor_id: task.executor_id.clone(),
             ..v1::TaskStatus::default()
         });
-        let since = status.timestamp.and_then(moment);
-        let known = launched.started_at.or(launched.staged_at).or(since);
-        let known = known.unwrap_or(Timestamp::UNIX_EPOCH);
+        let since = status.timestamp.and_then(timestamp_of_seconds);
+        let launch_time = launched.started_at.or(launched.staged_at).or(since);
+        let launch_time = launch_time.unwrap_or(Timestamp::UNIX_EPOCH);
         let started = launched
             .started_at
-            .or(Some(since.unwrap_or(known)).filter(|_| task.state == TaskState::Running));
+            .or(Some(since.unwrap_or(launch_time)).filter(|_| task.state == TaskState::Running));
         Self {
             id: task.task_id.clone(),
             run_spec: launched.run_spec,
@@ -75,10 +79,10 @@ impl TaskRecord {
             },
             state: task.state.clone(),
             status: Some(status),
-            intended_at: launched.staged_at.unwrap_or(known),
-            staged_at: launched.staged_at.or(Some(known)),
+            intended_at: launched.staged_at.unwrap_or(launch_time),
+            staged_at: launched.staged_at.or(Some(launch_time)),
             started_at: started,
-            updated_at: since.unwrap_or(known),
+            updated_at: since.unwrap_or(launch_time),
             killing: task.state == TaskState::Killing,
             kill_grace: None,
             restarting: false,
@@ -129,7 +133,7 @@ fn read<T: DeserializeOwned + Serialize>(record: &Value) -> serde_json::Result<V
 }
 
 /// The time that is this number of seconds after 1970.
-fn moment(seconds: f64) -> Option<Timestamp> {
+fn timestamp_of_seconds(seconds: f64) -> Option<Timestamp> {
     Timestamp::from_microsecond((seconds * 1e6) as i64).ok()
 }
 
@@ -194,8 +198,8 @@ mod tests {
         let record = TaskRecord::of_launched(&task("TASK_RUNNING", &running), launched());
         let answer: v1::TaskStatus =
             serde_json::from_value(json!({"task_id": {"value": "t"}, "state": "TASK_RUNNING"})).unwrap();
-        let step = transition::apply(&record, &answer, Timestamp::now());
-        assert_eq!(step, transition::Step::Unchanged);
+        let effect = transition::apply(&record, &answer, Timestamp::now());
+        assert_eq!(effect, transition::StatusEffect::Unchanged);
     }
 
     #[test]

@@ -13,7 +13,7 @@ use std::sync::Arc;
 use transom_store::typed::{Changes, TypedStore};
 use transom_store::{Expect, Store};
 
-use super::ledger::BATCH;
+use super::ledger::MAX_BATCH_RECORDS;
 use crate::{Error, Reservation, Reservations, Result};
 
 /// The folder of the reservations under the prefix.
@@ -81,7 +81,7 @@ impl ReservationLedger {
         if records.is_empty() {
             return Ok(());
         }
-        for chunk in records.chunks(BATCH) {
+        for chunk in records.chunks(MAX_BATCH_RECORDS) {
             self.write(&chunk.iter().collect::<Vec<_>>()).await?;
         }
         for record in records {
@@ -137,7 +137,7 @@ impl ReservationLedger {
     /// Writes all changes that are not stored yet.
     pub(crate) async fn flush(&mut self) -> Result<()> {
         while !self.dirty.is_empty() {
-            let keys: Vec<String> = self.dirty.iter().take(BATCH).cloned().collect();
+            let keys: Vec<String> = self.dirty.iter().take(MAX_BATCH_RECORDS).cloned().collect();
             let records: Vec<_> = keys
                 .iter()
                 .filter_map(|key| self.records.get(key).cloned())

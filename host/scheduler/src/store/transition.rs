@@ -30,7 +30,7 @@ use crate::{Phase, TaskRecord};
 
 /// The effect of a status on a record.
 #[derive(Debug, PartialEq)]
-pub(crate) enum Step {
+pub(crate) enum StatusEffect {
     /// A status with the same uuid was handled before.
     Duplicate,
     /// The status repeats what the record contains.
@@ -42,41 +42,41 @@ pub(crate) enum Step {
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Kind {
+enum StateKind {
     Live,
     Ended,
     Missing,
 }
 
-fn kind(state: &TaskState) -> Kind {
+fn kind(state: &TaskState) -> StateKind {
     match state {
-        TaskState::Finished | TaskState::Failed | TaskState::Killed | TaskState::Error => Kind::Ended,
+        TaskState::Finished | TaskState::Failed | TaskState::Killed | TaskState::Error => StateKind::Ended,
         TaskState::Lost
         | TaskState::Dropped
         | TaskState::Gone
         | TaskState::GoneByOperator
-        | TaskState::Unknown => Kind::Missing,
-        _ => Kind::Live,
+        | TaskState::Unknown => StateKind::Missing,
+        _ => StateKind::Live,
     }
 }
 
 /// Whether a kill can reach an orphaned task in this state.
 pub(crate) fn can_be_killed(state: &TaskState) -> bool {
-    kind(state) == Kind::Live && *state != TaskState::Unreachable
+    kind(state) == StateKind::Live && *state != TaskState::Unreachable
 }
 
 /// Whether a task in this state exists, as far as is known.
 pub(crate) fn is_live(state: &TaskState) -> bool {
-    kind(state) == Kind::Live
+    kind(state) == StateKind::Live
 }
 
 /// Whether this state is final.
 pub(crate) fn has_ended(state: &TaskState) -> bool {
-    kind(state) == Kind::Ended
+    kind(state) == StateKind::Ended
 }
 
 /// Whether the last status shows that the agent is unreachable, unknown to the master, or draining.
-pub(crate) fn agent_is_away(record: &TaskRecord) -> bool {
+pub(crate) fn is_agent_away(record: &TaskRecord) -> bool {
     matches!(
         record.state,
         TaskState::Unreachable | TaskState::Gone | TaskState::GoneByOperator | TaskState::Unknown
@@ -85,55 +85,61 @@ pub(crate) fn agent_is_away(record: &TaskRecord) -> bool {
 
 /// Whether the task counts as placed on its agent: it has not ended, and the agent is not away.
 pub(crate) fn is_placed(record: &TaskRecord) -> bool {
-    !record.is_terminal() && !agent_is_away(record)
+    !record.is_terminal() && !is_agent_away(record)
 }
 
 /// Applies `status`, received at `now`.
-pub(crate) fn apply(record: &TaskRecord, status: &TaskStatus, now: Timestamp) -> Step {
-    let known = record.status.as_ref();
-    if status.uuid.is_some() && status.uuid == known.and_then(|known| known.uuid.clone()) {
-        return Step::Duplicate;
+pub(crate) fn apply(record: &TaskRecord, status: &TaskStatus, now: Timestamp) -> StatusEffect {
+    let last_status = record.status.as_ref();
+    if status.uuid.is_some() && status.uuid == last_status.and_then(|last_status| last_status.uuid.clone()) {
+        return StatusEffect::Duplicate;
     }
-    let (was, is) = (kind(&record.state), kind(&status.state));
-    let first_word = known.is_none();
-    match (was, is) {
-        (Kind::Ended, _) if !first_word => return Step::AlreadyTerminal,
-        (Kind::Missing, Kind::Missing) if !first_word => return Step::Unchanged,
+    let (old_kind, new_kind) = (kind(&record.state), kind(&status.state));
+    let is_first_status = last_status.is_none();
+    match (old_kind, new_kind) {
+        (StateKind::Ended, _) if !is_first_status => return StatusEffect::AlreadyTerminal,
+        (StateKind::Missing, StateKind::Missing) if !is_first_status => return StatusEffect::Unchanged,
         _ => {}
     }
-    let mut merged = merge(known, status);
-    if status.uuid.is_none() && is_repetition(known, &merged) {
-        return Step::Unchanged;
+    let mut merged = merge(last_status, status);
+    if status.uuid.is_none() && is_repetition(last_status, &merged) {
+        return StatusEffect::Unchanged;
     }
     let mut next = record.clone();
-    next.phase = if is == Kind::Live {
+    next.phase = if new_kind == StateKind::Live {
         Phase::Launched
     } else {
         Phase::Terminal
     };
     next.state = status.state.clone();
     next.updated_at = now;
-    next.staged_at = record.staged_at.or(Some(now).filter(|_| is == Kind::Live));
+    next.staged_at = record
+        .staged_at
+        .or(Some(now).filter(|_| new_kind == StateKind::Live));
     if status.state == TaskState::Running {
         next.started_at = record.started_at.or(Some(now));
     }
     intern::shrink(&mut merged, &record.id, &record.agent.id);
     next.status = Some(merged);
-    Step::Changed(Box::new(next))
+    StatusEffect::Changed(Box::new(next))
 }
 
 /// The new status merged with the known one; see "Statuses" in the documentation of the crate.
-fn merge(known: Option<&TaskStatus>, new: &TaskStatus) -> TaskStatus {
+fn merge(last_status: Option<&TaskStatus>, new: &TaskStatus) -> TaskStatus {
     let mut merged = new.clone();
-    let Some(known) = known else { return merged };
-    merged.uuid = merged.uuid.or_else(|| known.uuid.clone());
-    merged.container_status = merged.container_status.or_else(|| known.container_status.clone());
-    merged.executor_id = merged.executor_id.or_else(|| known.executor_id.clone());
-    merged.agent_id = merged.agent_id.or_else(|| known.agent_id.clone());
+    let Some(last_status) = last_status else {
+        return merged;
+    };
+    merged.uuid = merged.uuid.or_else(|| last_status.uuid.clone());
+    merged.container_status = merged
+        .container_status
+        .or_else(|| last_status.container_status.clone());
+    merged.executor_id = merged.executor_id.or_else(|| last_status.executor_id.clone());
+    merged.agent_id = merged.agent_id.or_else(|| last_status.agent_id.clone());
     if new.state != TaskState::Starting {
-        merged.healthy = merged.healthy.or(known.healthy);
+        merged.healthy = merged.healthy.or(last_status.healthy);
         if !merged.check_status.as_ref().is_some_and(has_result) {
-            merged.check_status = known.check_status.clone().or(merged.check_status);
+            merged.check_status = last_status.check_status.clone().or(merged.check_status);
         }
     }
     merged
@@ -151,11 +157,11 @@ fn has_result(check: &CheckStatusInfo) -> bool {
 
 /// Whether a status of the master itself (an answer to reconciliation) repeats the known one.
 /// Message and reason are ignored, because the master does not keep them.
-fn is_repetition(known: Option<&TaskStatus>, merged: &TaskStatus) -> bool {
-    known.is_some_and(|known| {
-        known.state == merged.state
-            && known.healthy == merged.healthy
-            && known.check_status == merged.check_status
+fn is_repetition(last_status: Option<&TaskStatus>, merged: &TaskStatus) -> bool {
+    last_status.is_some_and(|last_status| {
+        last_status.state == merged.state
+            && last_status.healthy == merged.healthy
+            && last_status.check_status == merged.check_status
     })
 }
 
@@ -180,7 +186,7 @@ mod tests {
 
     fn changed(record: &TaskRecord, status: &TaskStatus) -> TaskRecord {
         match apply(record, status, at(9)) {
-            Step::Changed(next) => *next,
+            StatusEffect::Changed(next) => *next,
             other => panic!("{other:?} for {status:?}"),
         }
     }
@@ -235,7 +241,7 @@ mod tests {
                 before = changed(&before, &status(from.clone(), Some("first")));
             }
             let code = |to: &TaskState| match apply(&before, &status(to.clone(), Some("second")), at(9)) {
-                Step::Changed(next) => {
+                StatusEffect::Changed(next) => {
                     assert_eq!(next.state, *to);
                     match next.phase {
                         Phase::Launched => 'L',
@@ -243,10 +249,10 @@ mod tests {
                         Phase::Intent => panic!("{from:?} -> {to} is no intent any more"),
                     }
                 }
-                Step::Unchanged => '.',
-                Step::AlreadyTerminal if can_be_killed(to) => 'K',
-                Step::AlreadyTerminal => 'e',
-                Step::Duplicate => panic!("{from:?} -> {to} is no duplicate status"),
+                StatusEffect::Unchanged => '.',
+                StatusEffect::AlreadyTerminal if can_be_killed(to) => 'K',
+                StatusEffect::AlreadyTerminal => 'e',
+                StatusEffect::Duplicate => panic!("{from:?} -> {to} is no duplicate status"),
             };
             let codes: String = next.iter().map(code).collect();
             assert_eq!(codes, expected.replace(' ', ""), "from {from:?}");
@@ -267,12 +273,12 @@ mod tests {
             // An invalid offer does not affect its agent.
             (TaskState::Dropped, Some("REASON_INVALID_OFFERS"), false),
         ] {
-            let told = TaskStatus {
+            let lost = TaskStatus {
                 reason: reason.map(str::to_owned),
                 ..status(state.clone(), Some("a"))
             };
-            let record = changed(&record("t"), &told);
-            assert_eq!(agent_is_away(&record), away, "{state} {reason:?}");
+            let record = changed(&record("t"), &lost);
+            assert_eq!(is_agent_away(&record), away, "{state} {reason:?}");
         }
     }
 
@@ -280,10 +286,10 @@ mod tests {
     fn same_uuid_is_a_duplicate_after_a_status_without_one() {
         let first = status(TaskState::Running, Some("a"));
         let running = changed(&record("t"), &first);
-        assert_eq!(apply(&running, &first, at(9)), Step::Duplicate);
-        let told = changed(&running, &status(TaskState::Unreachable, None));
-        assert_eq!(apply(&told, &first, at(9)), Step::Duplicate);
-        let again = changed(&told, &status(TaskState::Running, Some("b")));
+        assert_eq!(apply(&running, &first, at(9)), StatusEffect::Duplicate);
+        let lost = changed(&running, &status(TaskState::Unreachable, None));
+        assert_eq!(apply(&lost, &first, at(9)), StatusEffect::Duplicate);
+        let again = changed(&lost, &status(TaskState::Running, Some("b")));
         assert_eq!(again.state, TaskState::Running);
     }
 
@@ -292,7 +298,7 @@ mod tests {
         let running = changed(&record("t"), &status(TaskState::Running, Some("a")));
         assert_eq!(
             apply(&running, &status(TaskState::Running, None), at(9)),
-            Step::Unchanged
+            StatusEffect::Unchanged
         );
         let healthy = TaskStatus {
             healthy: Some(true),

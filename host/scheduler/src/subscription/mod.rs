@@ -59,7 +59,7 @@ pub(crate) struct SubscriptionTask {
     pub(crate) cluster: Client,
     pub(crate) framework: FrameworkInfo,
     pub(crate) roles: AcceptedRoles,
-    pub(crate) identity: FrameworkIdStore,
+    pub(crate) framework_id_store: FrameworkIdStore,
     pub(crate) reconnect: Backoff,
     pub(crate) metrics: Metrics,
     pub(crate) events: mpsc::Sender<SubscriptionEvent>,
@@ -76,19 +76,19 @@ enum SessionEnd {
     /// Another scheduler subscribed with this framework id.
     TakenOver,
     /// The actor has ended.
-    Over,
+    ActorEnded,
 }
 
 /// Adds the capabilities of this scheduler, and the defaults.
 pub(crate) fn complete(mut info: FrameworkInfo) -> FrameworkInfo {
-    let understood = [
+    let supported = [
         CapabilityType::PartitionAware,
         CapabilityType::TaskKillingState,
         CapabilityType::MultiRole,
         CapabilityType::ReservationRefinement,
         CapabilityType::RegionAware,
     ];
-    for capability in understood {
+    for capability in supported {
         if !info.can(&capability) {
             info.capabilities.push(capability.into());
         }
@@ -115,7 +115,7 @@ impl SubscriptionTask {
                 end = self.session() => end,
             };
             match end {
-                SessionEnd::Over => return,
+                SessionEnd::ActorEnded => return,
                 SessionEnd::Removed => {
                     tracing::warn!("the master removed this framework; registering with a new id");
                 }
@@ -148,8 +148,8 @@ impl SubscriptionTask {
     /// Runs one subscription, from reading the id to its end. The actor receives one `Lost` for
     /// each `Subscribed`.
     async fn session(&mut self) -> SessionEnd {
-        let known = match self.identity.read().await {
-            Ok(known) => known,
+        let stored = match self.framework_id_store.read().await {
+            Ok(stored) => stored,
             Err(error) => {
                 self.metrics.store_failures.inc();
                 let framework = &self.framework.name;
@@ -161,7 +161,7 @@ impl SubscriptionTask {
                 return SessionEnd::Broken { was_up: false };
             }
         };
-        self.framework.id = known.as_ref().map(|(id, _)| id.clone());
+        self.framework.id = stored.as_ref().map(|(id, _)| id.clone());
         self.framework.roles = self.roles.get();
         let subscription = match self.cluster.subscribe(&self.framework).await {
             Ok(subscription) => subscription,
@@ -187,30 +187,30 @@ impl SubscriptionTask {
                 return SessionEnd::Broken { was_up: false };
             }
         };
-        let version = known.map(|(_, version)| version);
-        let mut up = false;
+        let version = stored.map(|(_, version)| version);
+        let mut is_up = false;
         let end = self
-            .follow(&subscription.caller, subscription.events, version, &mut up)
+            .process_events(&subscription.caller, subscription.events, version, &mut is_up)
             .await;
-        if up && self.events.send(SubscriptionEvent::Lost).await.is_err() {
-            return SessionEnd::Over;
+        if is_up && self.events.send(SubscriptionEvent::Lost).await.is_err() {
+            return SessionEnd::ActorEnded;
         }
         end
     }
 
-    async fn follow(
+    async fn process_events(
         &mut self,
         caller: &Caller,
         mut events: Stream,
         version: Option<u64>,
-        up: &mut bool,
+        is_up: &mut bool,
     ) -> SessionEnd {
         loop {
             let event = match events.next().await {
                 Ok(Some(event)) => event,
                 Ok(None) => {
                     tracing::info!("subscription closed by the master; resubscribing");
-                    return SessionEnd::Broken { was_up: *up };
+                    return SessionEnd::Broken { was_up: *is_up };
                 }
                 // One malformed event does not end the stream.
                 Err(error @ (Error::Decode { .. } | Error::Incomplete { .. })) => {
@@ -226,22 +226,22 @@ impl SubscriptionTask {
                 }
                 Err(error) => {
                     tracing::warn!(error = error_chain(&error), "subscription lost; resubscribing");
-                    return SessionEnd::Broken { was_up: *up };
+                    return SessionEnd::Broken { was_up: *is_up };
                 }
             };
-            let news = match event {
+            let actor_event = match event {
                 Event::Subscribed(subscribed) => match self.subscribed(caller, subscribed, version).await {
-                    Some(news) => {
-                        *up = true;
-                        news
+                    Some(actor_event) => {
+                        *is_up = true;
+                        actor_event
                     }
                     None => return SessionEnd::Broken { was_up: false },
                 },
                 Event::Error(message) => return self.on_error_event(&message, version).await,
                 event => SubscriptionEvent::Event(Box::new(event)),
             };
-            if self.events.send(news).await.is_err() {
-                return SessionEnd::Over;
+            if self.events.send(actor_event).await.is_err() {
+                return SessionEnd::ActorEnded;
             }
         }
     }
@@ -290,7 +290,7 @@ impl SubscriptionTask {
     /// master. `None` if another writer stored an id.
     async fn store_framework_id(&self, id: &FrameworkId, version: Option<u64>) -> Option<()> {
         let mut attempt = 0;
-        while let Err(error) = self.identity.write(id, version).await {
+        while let Err(error) = self.framework_id_store.write(id, version).await {
             self.metrics.store_failures.inc();
             tracing::warn!(error = error_chain(&error), framework = %id, "storing the new framework id failed");
             if error.is_conflict() {
@@ -311,7 +311,7 @@ impl SubscriptionTask {
         }
         let removed = message.contains("Framework has been removed");
         if let (true, Some(version)) = (removed, version) {
-            if let Err(error) = self.identity.remove(version).await {
+            if let Err(error) = self.framework_id_store.remove(version).await {
                 self.metrics.store_failures.inc();
                 tracing::warn!(
                     error = error_chain(&error),

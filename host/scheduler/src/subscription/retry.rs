@@ -12,7 +12,7 @@ use transom_common::Backoff;
 pub(crate) struct Retry {
     backoff: Backoff,
     attempt: u32,
-    at: Option<Instant>,
+    due_at: Option<Instant>,
 }
 
 impl Retry {
@@ -20,25 +20,25 @@ impl Retry {
         Self {
             backoff,
             attempt: 0,
-            at: None,
+            due_at: None,
         }
     }
 
     /// Records a failure and starts the backoff.
     pub(crate) fn failed(&mut self, now: Instant) {
-        self.at = Some(now + self.backoff.jittered(self.attempt));
+        self.due_at = Some(now + self.backoff.jittered(self.attempt));
         self.attempt = self.attempt.saturating_add(1);
     }
 
     /// Records a success and ends the backoff.
     pub(crate) fn succeeded(&mut self) {
         self.attempt = 0;
-        self.at = None;
+        self.due_at = None;
     }
 
     /// Whether the operation failed and its backoff has not passed.
     pub(crate) fn is_backing_off(&self, now: Instant) -> bool {
-        self.at.is_some_and(|at| at > now)
+        self.due_at.is_some_and(|at| at > now)
     }
 
     /// Whether the last attempt failed.
@@ -48,17 +48,17 @@ impl Retry {
 
     /// The time at which the backoff ends; `None` if it has ended.
     pub(crate) fn next(&self, now: Instant) -> Option<Instant> {
-        self.at.filter(|at| *at > now)
+        self.due_at.filter(|at| *at > now)
     }
 
     /// Whether the backoff has passed. True once after each failure.
     pub(crate) fn take_due(&mut self, now: Instant) -> bool {
-        self.at.take_if(|at| *at <= now).is_some()
+        self.due_at.take_if(|at| *at <= now).is_some()
     }
 
     /// Ends the backoff now.
-    pub(crate) fn hasten(&mut self, now: Instant) {
-        if let Some(at) = &mut self.at {
+    pub(crate) fn end_backoff(&mut self, now: Instant) {
+        if let Some(at) = &mut self.due_at {
             *at = now.min(*at);
         }
     }
@@ -91,15 +91,15 @@ impl Schedule {
 
     /// Schedules the first attempt at `due`. A task that is already scheduled starts over, but no
     /// later than before.
-    pub(crate) fn at(&mut self, task: TaskId, due: Instant) {
+    pub(crate) fn schedule(&mut self, task: TaskId, due: Instant) {
         let entry = self.entries.entry(task.clone());
         let entry = entry.or_insert(Entry { due, attempt: 0 });
-        let mut timed = (entry.due, task);
-        self.by_due.remove(&timed);
+        let mut key = (entry.due, task);
+        self.by_due.remove(&key);
         entry.due = entry.due.min(due);
         entry.attempt = 0;
-        timed.0 = entry.due;
-        self.by_due.insert(timed);
+        key.0 = entry.due;
+        self.by_due.insert(key);
     }
 
     pub(crate) fn remove(&mut self, task: &TaskId) {
@@ -157,7 +157,7 @@ mod tests {
         assert!(!retry.take_due(now) && retry.take_due(later) && !retry.take_due(later));
         assert!(retry.is_failing());
         retry.failed(later);
-        retry.hasten(later);
+        retry.end_backoff(later);
         assert!(!retry.is_backing_off(later) && retry.take_due(later));
         retry.succeeded();
         assert!(!retry.is_failing() && retry.next(now).is_none());
@@ -168,9 +168,9 @@ mod tests {
         let start = Instant::now();
         let (one, two) = (TaskId::from("1"), TaskId::from("2"));
         let mut schedule = Schedule::new(BACKOFF);
-        schedule.at(two.clone(), start);
-        schedule.at(one.clone(), start);
-        schedule.at(one.clone(), start + Duration::from_secs(9));
+        schedule.schedule(two.clone(), start);
+        schedule.schedule(one.clone(), start);
+        schedule.schedule(one.clone(), start + Duration::from_secs(9));
         assert_eq!(schedule.take_due(start), [one.clone(), two.clone()]);
         assert_eq!(schedule.take_due(start), []);
         schedule.remove(&two);

@@ -33,7 +33,7 @@ impl AcceptedRoles {
 #[derive(Debug)]
 pub(crate) struct Roles {
     accepted: AcceptedRoles,
-    wanted: BTreeSet<String>,
+    required: BTreeSet<String>,
     /// The description in the current subscription.
     subscribed: FrameworkInfo,
     /// Roles for which the framework has suppressed offers.
@@ -43,10 +43,10 @@ pub(crate) struct Roles {
 
 impl Roles {
     pub(crate) fn new(accepted: AcceptedRoles, backoff: Backoff) -> Self {
-        let wanted = accepted.get().into_iter().collect();
+        let required = accepted.get().into_iter().collect();
         Self {
             accepted,
-            wanted,
+            required,
             subscribed: FrameworkInfo::default(),
             suppressed: BTreeSet::new(),
             retry: Retry::new(backoff),
@@ -55,7 +55,7 @@ impl Roles {
 
     /// Adds a role. Returns whether it is new.
     pub(crate) fn add(&mut self, role: &str) -> bool {
-        !self.wanted.contains(role) && self.wanted.insert(role.to_owned())
+        !self.required.contains(role) && self.required.insert(role.to_owned())
     }
 
     /// Handles a new subscription with these roles.
@@ -67,18 +67,18 @@ impl Roles {
 
     /// The next description of the framework to send, which has one role more; `None` if none is due.
     pub(crate) fn next_update(&self, now: Instant) -> Option<FrameworkInfo> {
-        if self.wanted.len() == self.subscribed.roles.len() || self.retry.is_backing_off(now) {
+        if self.required.len() == self.subscribed.roles.len() || self.retry.is_backing_off(now) {
             return None;
         }
-        let missing = self.missing().next()?;
+        let missing_role = self.missing_roles().next()?;
         let mut info = self.subscribed.clone();
-        info.roles.push(missing.clone());
+        info.roles.push(missing_role.clone());
         Some(info)
     }
 
-    fn missing(&self) -> impl Iterator<Item = &String> {
+    fn missing_roles(&self) -> impl Iterator<Item = &String> {
         let roles = &self.subscribed.roles;
-        self.wanted.iter().filter(|role| !roles.contains(role))
+        self.required.iter().filter(|role| !roles.contains(role))
     }
 
     /// Handles an update that the master accepted, which also ended every SUPPRESS.
@@ -99,13 +99,16 @@ impl Roles {
 
     /// The time at which the next update is due.
     pub(crate) fn next(&self, now: Instant) -> Option<Instant> {
-        self.missing().next().and_then(|_| self.retry.next(now))
+        self.missing_roles().next().and_then(|_| self.retry.next(now))
     }
 
     /// The roles to revive with the next REVIVE, and those to suppress. `None` if all roles are
     /// revived, for example because there is only one. `demanded`: roles with pending tasks; `None`
     /// for all.
-    pub(crate) fn split(&self, demanded: Option<&BTreeSet<String>>) -> Option<(Vec<String>, Vec<String>)> {
+    pub(crate) fn split_by_demand(
+        &self,
+        demanded: Option<&BTreeSet<String>>,
+    ) -> Option<(Vec<String>, Vec<String>)> {
         let demanded = demanded.filter(|_| self.subscribed.roles.len() > 1)?;
         let roles = self.subscribed.roles.iter().cloned();
         let (revive, others): (Vec<_>, Vec<_>) = roles.partition(|role| demanded.contains(role));
@@ -117,7 +120,7 @@ impl Roles {
     }
 
     /// Whether the framework has more than one role.
-    pub(crate) fn are_several(&self) -> bool {
+    pub(crate) fn has_several(&self) -> bool {
         self.subscribed.roles.len() > 1
     }
 
@@ -202,9 +205,9 @@ mod tests {
     fn roles_without_demand_are_suppressed_once() {
         let (mut roles, _) = roles(&["a", "b", "c"]);
         let demanded = |names: &[&str]| names.iter().map(ToString::to_string).collect::<BTreeSet<_>>();
-        let split = |roles: &Roles, names: &[&str]| roles.split(Some(&demanded(names)));
+        let split = |roles: &Roles, names: &[&str]| roles.split_by_demand(Some(&demanded(names)));
         let texts = |names: &[&str]| names.iter().map(ToString::to_string).collect::<Vec<_>>();
-        assert_eq!(roles.split(None), None);
+        assert_eq!(roles.split_by_demand(None), None);
         assert_eq!(split(&roles, &["unknown"]), None);
         assert_eq!(split(&roles, &["b"]), Some((texts(&["b"]), texts(&["a", "c"]))));
         roles.suppressed(texts(&["a", "c"]));

@@ -36,13 +36,16 @@ use transom_store::Store;
 /// How long a test waits for an expected condition. Only a failing test waits that long.
 pub const TEST_TIMEOUT: Duration = Duration::from_mins(1);
 
-/// Polls until `look` succeeds. If it does not in time, the panic message contains its last error.
-pub async fn until<T>(what: &str, mut look: impl AsyncFnMut() -> Result<T, String>) -> T {
+/// Polls until `attempt` succeeds. If it does not in time, the panic message contains its last error.
+pub async fn wait_until<T>(what: &str, mut attempt: impl AsyncFnMut() -> Result<T, String>) -> T {
     let end = Instant::now() + TEST_TIMEOUT;
     loop {
-        match look().await {
-            Ok(found) => return found,
-            Err(seen) => assert!(Instant::now() < end, "waited for {what}, and saw {seen}"),
+        match attempt().await {
+            Ok(value) => return value,
+            Err(error) => assert!(
+                Instant::now() < end,
+                "timed out waiting for {what}; last seen: {error}"
+            ),
         }
         tokio::time::sleep(Duration::from_millis(20)).await;
     }
@@ -50,9 +53,9 @@ pub async fn until<T>(what: &str, mut look: impl AsyncFnMut() -> Result<T, Strin
 
 /// A builder of a task that sleeps.
 #[derive(Debug)]
-struct Sleep;
+struct SleepBuilder;
 
-impl BuildTask for Sleep {
+impl BuildTask for SleepBuilder {
     fn build(&self, placement: &Placement) -> Option<v1::TaskInfo> {
         let command = v1::CommandInfo {
             value: Some("exec sleep 1000".to_owned()),
@@ -68,7 +71,7 @@ impl BuildTask for Sleep {
 
 /// A cluster of three agents.
 pub struct Cluster {
-    pub running: Minicluster,
+    pub minicluster: Minicluster,
     pub dir: TempDir,
     token: CancellationToken,
 }
@@ -105,44 +108,50 @@ impl Cluster {
             .collect();
         change(&mut config);
         let token = CancellationToken::new();
-        let running = config.start(token.clone()).await.unwrap();
-        Self { running, dir, token }
+        let minicluster = config.start(token.clone()).await.unwrap();
+        Self {
+            minicluster,
+            dir,
+            token,
+        }
     }
 
     pub async fn stop(self) {
         self.token.cancel();
-        tokio::time::timeout(TEST_TIMEOUT, self.running.stopped())
+        tokio::time::timeout(TEST_TIMEOUT, self.minicluster.stopped())
             .await
             .unwrap();
     }
 
     /// Sends a request to the master and returns the status and the body of the response.
-    pub async fn ask(&self, method: &str, path: &str, body: &str) -> (u16, String) {
-        let mut stream = TcpStream::connect(self.running.master()).await.unwrap();
+    pub async fn request(&self, method: &str, path: &str, body: &str) -> (u16, String) {
+        let mut stream = TcpStream::connect(self.minicluster.master()).await.unwrap();
         let length = body.len();
         let request = format!(
             "{method} {path} HTTP/1.1\r\nHost: master\r\nConnection: close\r\nContent-Type: application/json\r\n\
              Accept: application/json\r\nContent-Length: {length}\r\n\r\n{body}"
         );
         stream.write_all(request.as_bytes()).await.unwrap();
-        let mut answer = String::new();
-        stream.read_to_string(&mut answer).await.unwrap();
-        let (head, body) = answer.split_once("\r\n\r\n").unwrap();
+        let mut response = String::new();
+        stream.read_to_string(&mut response).await.unwrap();
+        let (head, body) = response.split_once("\r\n\r\n").unwrap();
         (head.split(' ').nth(1).unwrap().parse().unwrap(), body.to_owned())
     }
 
     pub async fn fault(&self, fault: &Value) {
-        let (status, body) = self.ask("POST", "/minicluster/faults", &fault.to_string()).await;
+        let (status, body) = self
+            .request("POST", "/minicluster/faults", &fault.to_string())
+            .await;
         assert_eq!(status, 200, "{fault}: {body}");
     }
 
     pub async fn state(&self) -> Value {
-        let (_, body) = self.ask("GET", "/state", "").await;
+        let (_, body) = self.request("GET", "/state", "").await;
         serde_json::from_str(&body).unwrap()
     }
 
     /// Host name of the agent that runs the most tasks.
-    pub async fn busiest(&self) -> String {
+    pub async fn busiest_agent(&self) -> String {
         let state = self.state().await;
         let list = |value: &Value| value.as_array().cloned().unwrap_or_default();
         let frameworks = list(&state["frameworks"]);
@@ -152,8 +161,8 @@ impl Cluster {
             .collect();
         let agents = list(&state["slaves"]);
         let busiest = agents.iter().max_by_key(|agent| {
-            let runs = |task: &&Value| task["slave_id"] == agent["id"];
-            tasks.iter().filter(runs).count()
+            let runs_on_agent = |task: &&Value| task["slave_id"] == agent["id"];
+            tasks.iter().filter(runs_on_agent).count()
         });
         busiest.unwrap()["hostname"].as_str().unwrap().to_owned()
     }
@@ -164,8 +173,8 @@ impl Cluster {
         let lines = journals.flat_map(|journal| {
             let text = std::fs::read_to_string(journal).unwrap();
             // The last line may be incomplete.
-            let whole = text.rfind('\n').map_or(0, |end| end + 1);
-            text[..whole]
+            let complete_end = text.rfind('\n').map_or(0, |end| end + 1);
+            text[..complete_end]
                 .lines()
                 .map(|line| serde_json::from_str(line).unwrap())
                 .collect::<Vec<Value>>()
@@ -190,7 +199,7 @@ impl Cluster {
     }
 
     /// The processes that have not ended.
-    pub fn alive(&self) -> BTreeSet<Process> {
+    pub fn running_processes(&self) -> BTreeSet<Process> {
         let ended = self.processes("exit");
         self.launches().difference(&ended).cloned().collect()
     }
@@ -232,7 +241,7 @@ pub struct Subject {
 }
 
 /// The configuration of a client for the cluster's masters.
-pub fn reach(masters: &[SocketAddr]) -> transom_cluster::Config {
+pub fn cluster_config(masters: &[SocketAddr]) -> transom_cluster::Config {
     transom_cluster::Config {
         masters: masters.iter().map(ToString::to_string).collect(),
         call_timeout: Duration::from_secs(5),
@@ -241,7 +250,7 @@ pub fn reach(masters: &[SocketAddr]) -> transom_cluster::Config {
 }
 
 impl Subject {
-    pub async fn start(reach: transom_cluster::Config, store: Arc<dyn Store>) -> Self {
+    pub async fn start(cluster_config: transom_cluster::Config, store: Arc<dyn Store>) -> Self {
         let components = tempfile::tempdir().unwrap();
         for file in ["attributes.wasm", "attributes.toml"] {
             std::fs::copy(component(file), components.path().join(file)).unwrap();
@@ -257,7 +266,7 @@ impl Subject {
             failover_timeout: Some(3600.0),
             ..v1::FrameworkInfo::default()
         };
-        let cluster = Client::new(reach).unwrap();
+        let cluster = Client::new(cluster_config).unwrap();
         let (scheduler, events) =
             transom_scheduler::Config::new(cluster.clone(), framework, store, "keeper", plugins.clone())
                 .start(Metrics::register(&mut registry, "keeper"), token.clone())
@@ -322,7 +331,7 @@ impl Job {
             constraints: Vec::new(),
             roles: Vec::new(),
             executor: transom_scheduler::ExecutorResources::default(),
-            build: Arc::new(Sleep).into(),
+            build: Arc::new(SleepBuilder).into(),
         };
         Self {
             scheduler,
@@ -340,7 +349,7 @@ impl Job {
     }
 
     fn submit(&self, slot: u32) {
-        let wanted = TaskRequest {
+        let request = TaskRequest {
             id: self.task(slot),
             spec: Arc::clone(&self.spec),
             not_before: None,
@@ -348,7 +357,7 @@ impl Job {
             reservation: None,
             trace: TraceContext::default(),
         };
-        self.scheduler.submit(vec![wanted]);
+        self.scheduler.submit(vec![request]);
     }
 
     fn task(&self, slot: u32) -> TaskId {
@@ -356,7 +365,7 @@ impl Job {
     }
 
     /// The tasks that should run.
-    pub fn wanted(&self) -> BTreeSet<String> {
+    pub fn expected_tasks(&self) -> BTreeSet<String> {
         self.slots
             .keys()
             .map(|slot| self.task(*slot).to_string())
@@ -364,7 +373,7 @@ impl Job {
     }
 
     /// Handles events for this time.
-    pub async fn work(&mut self, time: Duration) {
+    pub async fn handle_events(&mut self, time: Duration) {
         let end = tokio::time::Instant::now() + time;
         while let Ok(event) = tokio::time::timeout_at(end, self.events.next()).await {
             if let Event::Updated(record) = event.expect("the scheduler runs") {
@@ -376,40 +385,44 @@ impl Job {
     fn updated(&mut self, record: &TaskRecord) {
         let (slot, number) = record.id.as_str().split_once('.').unwrap();
         let (slot, number): (u32, u32) = (slot.parse().unwrap(), number.parse().unwrap());
-        let gone = record.is_terminal() || record.state == TaskState::Unreachable;
-        let present = self.slots[&slot] == number;
-        if gone && present {
+        let has_ended = record.is_terminal() || record.state == TaskState::Unreachable;
+        let is_current = self.slots[&slot] == number;
+        if has_ended && is_current {
             self.slots.insert(slot, number + 1);
             self.submit(slot);
         }
-        if !record.killing && (gone || !present) {
+        if !record.killing && (has_ended || !is_current) {
             self.scheduler.kill(vec![record.id.clone()], None);
         }
     }
 
     /// Handles events until exactly the wanted tasks run, according to both the journals and the
     /// scheduler, and that stays so for a moment.
-    pub async fn run_turn(&mut self, what: &str, cluster: &Cluster) {
+    pub async fn run_until_settled(&mut self, what: &str, cluster: &Cluster) {
         let end = Instant::now() + TEST_TIMEOUT;
         let mut since = None;
         loop {
-            self.work(Duration::from_millis(50)).await;
-            let runs: Vec<String> = cluster.alive().into_iter().map(|process| process.task).collect();
-            let wanted: Vec<String> = self.wanted().into_iter().collect();
-            let known = |task: &String| {
+            self.handle_events(Duration::from_millis(50)).await;
+            let running: Vec<String> = cluster
+                .running_processes()
+                .into_iter()
+                .map(|process| process.task)
+                .collect();
+            let expected: Vec<String> = self.expected_tasks().into_iter().collect();
+            let is_running = |task: &String| {
                 let records = self.scheduler.tasks();
                 records
                     .get(&TaskId::from(task.as_str()))
                     .is_some_and(|record| record.state == TaskState::Running)
             };
-            if runs != wanted || !wanted.iter().all(known) {
+            if running != expected || !expected.iter().all(is_running) {
                 since = None;
             } else if since.get_or_insert_with(Instant::now).elapsed() >= Duration::from_millis(400) {
                 return;
             }
             assert!(
                 Instant::now() < end,
-                "{what}: wanted are {wanted:?}, these run: {runs:?}, and this is known: {:?}",
+                "{what}: wanted are {expected:?}, these run: {running:?}, and this is known: {:?}",
                 self.scheduler.tasks()
             );
         }

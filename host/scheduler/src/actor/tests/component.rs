@@ -24,7 +24,7 @@ use crate::matching::matcher::PluginMatchers;
 use crate::matching::matcher_client::MatcherClient;
 use crate::matching::queue::Queue;
 use crate::matching::round::Round;
-use crate::testing::{offer, spec, wanted};
+use crate::testing::{offer, spec, task_request};
 use crate::{Reason, RunSpec, SchedulerApi};
 
 /// The file of the component or of its manifest. `TRANSOM_COMPONENTS` names another folder than the
@@ -71,7 +71,7 @@ async fn matcher_component_places_tasks_and_launches_wait_for_it() {
         .await
         .unwrap();
     let mut rig = Rig::with_matchers(Box::new(PluginMatchers::new(plugins.clone()))).await;
-    assert_eq!(rig.heard().await, "registered F-1");
+    assert_eq!(rig.event_text().await, "registered F-1");
 
     // The component is missing: nothing is launched, and the reason names the plugin.
     rig.submit(&one_per_rack(), &["t1", "t2", "t3"]).await;
@@ -98,7 +98,7 @@ async fn matcher_component_places_tasks_and_launches_wait_for_it() {
     rig.master
         .offer(&[offer("o2", "a1", 4.0, &[]), offer("o3", "a2", 4.0, &[])]);
     for _ in 0..2 {
-        assert!(rig.heard().await.starts_with("launched"));
+        assert!(rig.event_text().await.starts_with("launched"));
     }
     let agents: Vec<_> = rig
         .scheduler
@@ -117,7 +117,7 @@ async fn matcher_component_places_tasks_and_launches_wait_for_it() {
 
     // Running tasks count even while their agents send no offers. An agent in a third rack is offered.
     rig.master.offer(&[offer("o4", "a3", 4.0, &[])]);
-    assert_eq!(rig.heard().await, "launched t3 TASK_STAGING");
+    assert_eq!(rig.event_text().await, "launched t3 TASK_STAGING");
     rig.token.cancel();
     rig.scheduler.stopped().await;
     token.cancel();
@@ -135,7 +135,7 @@ async fn instances_of_a_lost_agent_are_placed_on_other_agents() {
         .await
         .unwrap();
     let mut rig = Rig::with_matchers(Box::new(PluginMatchers::new(plugins.clone()))).await;
-    assert_eq!(rig.heard().await, "registered F-1");
+    assert_eq!(rig.event_text().await, "registered F-1");
     let spread = Constraint::Field {
         field: "rack".to_owned(),
         operator: "GROUP_BY".to_owned(),
@@ -156,8 +156,8 @@ async fn instances_of_a_lost_agent_are_placed_on_other_agents() {
     rig.master.offer(&offers(1, &["a1", "a2", "a3"]));
     let mut lost = String::new();
     for _ in 0..3 {
-        let heard = rig.heard().await;
-        let task = heard.split(' ').nth(1).unwrap().to_owned();
+        let event_text = rig.event_text().await;
+        let task = event_text.split(' ').nth(1).unwrap().to_owned();
         let record = rig.record(&task).unwrap();
         if record.agent.id.as_str() == "a3" {
             lost = task;
@@ -165,10 +165,10 @@ async fn instances_of_a_lost_agent_are_placed_on_other_agents() {
     }
     assert!(!lost.is_empty(), "one task in each rack");
     rig.master.update(&lost, "TASK_UNREACHABLE", "lost");
-    assert_eq!(rig.heard().await, format!("updated {lost} TASK_UNREACHABLE"));
+    assert_eq!(rig.event_text().await, format!("updated {lost} TASK_UNREACHABLE"));
     rig.submit(&spec, &["t4"]).await;
     rig.master.offer(&offers(2, &["a1", "a2"]));
-    assert_eq!(rig.heard().await, "launched t4 TASK_STAGING");
+    assert_eq!(rig.event_text().await, "launched t4 TASK_STAGING");
     rig.token.cancel();
     rig.scheduler.stopped().await;
     token.cancel();
@@ -197,7 +197,7 @@ async fn agent_outside_the_home_region_is_reported_as_a_rule_of_the_matcher() {
                 zone: name("z"),
             }),
         });
-        let agent = agents.offered(&offer, Instant::now()).unwrap();
+        let agent = agents.handle_of_offer(&offer, Instant::now()).unwrap();
         bins.push(OpenOffer::new(&offer, agent));
     }
     let backoff = Backoff {
@@ -206,13 +206,13 @@ async fn agent_outside_the_home_region_is_reported_as_a_rule_of_the_matcher() {
     };
     let agent_set = plugins.agent_set(Some("home".to_owned()));
     let mut matcher = MatcherClient::new(Box::new(agent_set), backoff, Counter::default());
-    let (changed, gone) = agents.take_changes();
-    matcher.update(changed, gone);
+    let (changed, removed) = agents.take_changes();
+    matcher.update(changed, removed);
 
     let (mut queue, now) = (Queue::default(), Timestamp::UNIX_EPOCH);
     let spec = Arc::new(spec("/app"));
-    queue.push(wanted("t1", &spec), now);
-    queue.push(wanted("t2", &spec), now);
+    queue.push(task_request("t1", &spec), now);
+    queue.push(task_request("t2", &spec), now);
     let mut round = Round::new(bins, HashMap::new(), vec!["*".to_owned()], now);
     let batch = &queue.ready(now)[0];
     let failure = round

@@ -13,20 +13,20 @@ use transom_common::Backoff;
 
 use super::master::Call;
 use super::rig::Rig;
-use crate::testing::{offer, record, spec, wanted};
+use crate::testing::{offer, record, spec, task_request};
 use crate::{Event, Phase, Reason, SchedulerApi, TaskRecord};
 
 #[tokio::test]
 async fn subscription_is_renewed_with_the_same_id_and_tasks_are_reconciled() {
     let mut rig = Rig::new().await;
-    rig.running("t1").await;
-    let asked = rig.master.calls("RECONCILE").len();
+    rig.start_task("t1").await;
+    let earlier_calls = rig.master.calls("RECONCILE").len();
     rig.master.hang_up();
-    assert_eq!(rig.heard().await, "disconnected");
-    assert_eq!(rig.heard().await, "reregistered");
+    assert_eq!(rig.event_text().await, "disconnected");
+    assert_eq!(rig.event_text().await, "reregistered");
     let subscribe = rig.master.call("SUBSCRIBE", 2).await;
     assert_eq!(subscribe.body["framework_id"]["value"], "F-1");
-    rig.master.call("RECONCILE", asked + 1).await;
+    rig.master.call("RECONCILE", earlier_calls + 1).await;
     let connection = rig.scheduler.subscription();
     assert!(connection.connected);
     assert_eq!(connection.master.as_deref(), Some("master:5050"));
@@ -36,41 +36,43 @@ async fn subscription_is_renewed_with_the_same_id_and_tasks_are_reconciled() {
 /// A master without a registry knows no task until its agents have registered with it again.
 #[tokio::test]
 async fn task_unknown_is_reconciled_again_shortly_after_a_subscription() {
-    let mut rig = Rig::with_times(|times| {
-        times.reconcile_retry = Backoff {
+    let mut rig = Rig::with_timeouts(|timeouts| {
+        timeouts.reconcile_retry = Backoff {
             base: Duration::from_secs(2),
             max: Duration::from_secs(2),
         };
     })
     .await;
-    rig.running("t1").await;
+    rig.start_task("t1").await;
     for known in [true, false] {
         let before = rig.master.calls("RECONCILE").len();
         rig.master.hang_up();
-        assert_eq!(rig.heard().await, "disconnected");
-        assert_eq!(rig.heard().await, "reregistered");
+        assert_eq!(rig.event_text().await, "disconnected");
+        assert_eq!(rig.event_text().await, "reregistered");
         let about = |call: &Call| call.body["reconcile"]["tasks"][0]["task_id"]["value"] == "t1";
-        let asked = rig
+        let reconcile_number = rig
             .master
             .calls("RECONCILE")
             .iter()
             .filter(|call| about(call))
             .count();
-        let asked = if rig.master.calls("RECONCILE").len() > before {
-            asked
+        let reconcile_number = if rig.master.calls("RECONCILE").len() > before {
+            reconcile_number
         } else {
-            asked + 1
+            reconcile_number + 1
         };
-        rig.master.call_where("RECONCILE", asked, about).await;
+        rig.master.call_where("RECONCILE", reconcile_number, about).await;
         rig.master.update("t1", "TASK_UNKNOWN", "");
         // The service receives no event, and the task is reconciled again.
-        rig.master.call_where("RECONCILE", asked + 1, about).await;
+        rig.master
+            .call_where("RECONCILE", reconcile_number + 1, about)
+            .await;
         assert_eq!(rig.record("t1").unwrap().state, TaskState::Running);
         if known {
             rig.master.update("t1", "TASK_RUNNING", "");
         } else {
             rig.master.update("t1", "TASK_UNKNOWN", "");
-            assert_eq!(rig.heard().await, "updated t1 TASK_UNKNOWN");
+            assert_eq!(rig.event_text().await, "updated t1 TASK_UNKNOWN");
         }
     }
 }
@@ -78,8 +80,8 @@ async fn task_unknown_is_reconciled_again_shortly_after_a_subscription() {
 /// Known tasks are reconciled explicitly, unknown ones implicitly: immediately, and then periodically.
 #[tokio::test]
 async fn tasks_are_reconciled_at_intervals() {
-    let mut rig = Rig::with_times(|times| times.reconcile = Duration::from_millis(100)).await;
-    rig.running("t1").await;
+    let mut rig = Rig::with_timeouts(|timeouts| timeouts.reconcile = Duration::from_millis(100)).await;
+    rig.start_task("t1").await;
     let implicit = |call: &Call| {
         call.body["reconcile"]["tasks"]
             .as_array()
@@ -91,8 +93,11 @@ async fn tasks_are_reconciled_at_intervals() {
     }
     // Each reconciliation is answered, so that none is repeated because of a missing answer.
     for n in 1..4 {
-        let asked = rig.master.call_where("RECONCILE", n, explicit).await;
-        assert_eq!(asked.body["reconcile"]["tasks"][0]["agent_id"]["value"], "a1");
+        let reconciled_tasks = rig.master.call_where("RECONCILE", n, explicit).await;
+        assert_eq!(
+            reconciled_tasks.body["reconcile"]["tasks"][0]["agent_id"]["value"],
+            "a1"
+        );
         rig.master.update("t1", "TASK_RUNNING", "");
     }
 }
@@ -107,14 +112,14 @@ async fn many_tasks_are_reconciled_in_several_calls() {
         })
         .collect();
     let rig = Rig::with_records(&records).await;
-    let asked = |call: &Call| call.body["reconcile"]["tasks"].as_array().map_or(0, Vec::len);
+    let task_count = |call: &Call| call.body["reconcile"]["tasks"].as_array().map_or(0, Vec::len);
     let mut seen = BTreeSet::new();
     for number in 1..4 {
         let call = rig
             .master
-            .call_where("RECONCILE", number, |call| asked(call) > 0)
+            .call_where("RECONCILE", number, |call| task_count(call) > 0)
             .await;
-        assert!(asked(&call) <= 1000, "{}", asked(&call));
+        assert!(task_count(&call) <= 1000, "{}", task_count(&call));
         let tasks = call.body["reconcile"]["tasks"].as_array().unwrap().clone();
         let ids = tasks.iter().map(|task| task["task_id"]["value"].to_string());
         seen.extend(ids);
@@ -127,133 +132,133 @@ async fn many_tasks_are_reconciled_in_several_calls() {
 #[tokio::test]
 async fn implicit_reconciliation_is_more_frequent_after_a_subscription() {
     let mut rig = Rig::new().await;
-    assert_eq!(rig.heard().await, "registered F-1");
-    let begun = Instant::now();
+    assert_eq!(rig.event_text().await, "registered F-1");
+    let started_at = Instant::now();
     // Implicit reconciliations follow after 20, 40, 80 and 160 ms; the regular interval is ten
     // minutes.
     rig.master.call("RECONCILE", 5).await;
     assert!(
-        begun.elapsed() >= Duration::from_millis(80),
+        started_at.elapsed() >= Duration::from_millis(80),
         "{:?}",
-        begun.elapsed()
+        started_at.elapsed()
     );
     rig.master.update("orphan", "TASK_RUNNING", "");
-    assert_eq!(rig.heard().await, "unknown orphan TASK_RUNNING");
+    assert_eq!(rig.event_text().await, "unknown orphan TASK_RUNNING");
     rig.master.call("KILL", 1).await;
 }
 
 #[tokio::test]
 async fn subscribe_backs_off_when_credentials_are_rejected() {
-    let mut rig = Rig::with_times(|times| {
-        times.reconnect = Backoff {
+    let mut rig = Rig::with_timeouts(|timeouts| {
+        timeouts.reconnect = Backoff {
             base: Duration::from_millis(20),
             max: Duration::from_millis(320),
         };
     })
     .await;
-    assert_eq!(rig.heard().await, "registered F-1");
-    rig.master.rules(|rules| {
-        rules.refuse.insert("SUBSCRIBE");
+    assert_eq!(rig.event_text().await, "registered F-1");
+    rig.master.configure(|rules| {
+        rules.refused_calls.insert("SUBSCRIBE");
     });
     rig.master.hang_up();
-    assert_eq!(rig.heard().await, "disconnected");
-    let begun = Instant::now();
+    assert_eq!(rig.event_text().await, "disconnected");
+    let started_at = Instant::now();
     // The backoffs are 20, 20, 40, 80, 160 and 320 ms, each jittered down to at least its half.
     rig.master.call("SUBSCRIBE", 7).await;
     assert!(
-        begun.elapsed() >= Duration::from_millis(310),
+        started_at.elapsed() >= Duration::from_millis(310),
         "{:?}",
-        begun.elapsed()
+        started_at.elapsed()
     );
-    rig.master.rules(|rules| rules.refuse.clear());
-    assert_eq!(rig.heard().await, "reregistered");
+    rig.master.configure(|rules| rules.refused_calls.clear());
+    assert_eq!(rig.event_text().await, "reregistered");
 }
 
 #[tokio::test]
 async fn subscription_without_heartbeats_is_renewed() {
     let mut rig = Rig::with_records(&[]).await;
-    rig.master.rules(|rules| rules.heartbeat = Some(0.05));
+    rig.master.configure(|rules| rules.heartbeat = Some(0.05));
     rig.master.hang_up_when_subscribed().await;
-    assert_eq!(rig.heard().await, "reregistered");
+    assert_eq!(rig.event_text().await, "reregistered");
     // The first stream had the usual heartbeats and was ended. The second one announces frequent
     // heartbeats and sends none.
-    assert_eq!(rig.heard().await, "disconnected");
-    assert_eq!(rig.heard().await, "reregistered");
-    assert_eq!(rig.heard().await, "disconnected");
+    assert_eq!(rig.event_text().await, "disconnected");
+    assert_eq!(rig.event_text().await, "reregistered");
+    assert_eq!(rig.event_text().await, "disconnected");
 }
 
 #[tokio::test]
 async fn removed_framework_registers_with_a_new_id_and_reconciles_its_tasks() {
     let mut rig = Rig::with_records(&[record("t1")]).await;
-    assert_eq!(rig.heard().await, "reregistered");
-    rig.master.rules(|rules| {
+    assert_eq!(rig.event_text().await, "reregistered");
+    rig.master.configure(|rules| {
         rules.removed.insert("F-0".to_owned());
     });
     rig.master.hang_up();
-    assert_eq!(rig.heard().await, "disconnected");
-    assert_eq!(rig.heard().await, "registered F-1");
-    let asked = rig.master.call_where("RECONCILE", 1, |call| {
+    assert_eq!(rig.event_text().await, "disconnected");
+    assert_eq!(rig.event_text().await, "registered F-1");
+    let reconcile = rig.master.call_where("RECONCILE", 1, |call| {
         call.stored["framework-id"] == "F-1" && !call.body["reconcile"]["tasks"].is_null()
     });
-    asked.await;
+    reconcile.await;
     assert!((rig.metric("transom_scheduler_framework_registrations_total") - 1.0).abs() < f64::EPSILON);
     rig.master.update("t1", "TASK_GONE", "");
-    assert_eq!(rig.heard().await, "updated t1 TASK_GONE");
+    assert_eq!(rig.event_text().await, "updated t1 TASK_GONE");
 }
 
 #[tokio::test]
 async fn new_framework_id_is_stored_with_retries() {
     let mut rig = Rig::new().await;
-    assert_eq!(rig.heard().await, "registered F-1");
-    rig.master.rules(|rules| {
+    assert_eq!(rig.event_text().await, "registered F-1");
+    rig.master.configure(|rules| {
         rules.removed.insert("F-1".to_owned());
     });
     rig.store.down.store(true, Ordering::SeqCst);
     rig.master.hang_up();
-    assert_eq!(rig.heard().await, "disconnected");
+    assert_eq!(rig.event_text().await, "disconnected");
     for _ in 0..3 {
         rig.store.refused.notified().await;
     }
     rig.store.down.store(false, Ordering::SeqCst);
-    assert_eq!(rig.heard().await, "registered F-2");
+    assert_eq!(rig.event_text().await, "registered F-2");
     assert_eq!(rig.scheduler.subscription().framework_id.unwrap().as_str(), "F-2");
 }
 
 #[tokio::test]
 async fn scheduler_backs_off_when_another_one_takes_over() {
     let longest = Duration::from_millis(500);
-    let mut rig = Rig::with_times(|times| {
-        times.reconnect.base = Duration::from_millis(1);
-        times.reconnect.max = longest;
+    let mut rig = Rig::with_timeouts(|timeouts| {
+        timeouts.reconnect.base = Duration::from_millis(1);
+        timeouts.reconnect.max = longest;
     })
     .await;
-    assert_eq!(rig.heard().await, "registered F-1");
+    assert_eq!(rig.event_text().await, "registered F-1");
     for n in 2..4 {
-        let begun = Instant::now();
+        let started_at = Instant::now();
         rig.master
             .send(&json!({"type": "ERROR", "error": {"message": "Framework failed over"}}));
         rig.master.hang_up();
-        assert_eq!(rig.heard().await, "disconnected");
+        assert_eq!(rig.event_text().await, "disconnected");
         let subscribe = rig.master.call("SUBSCRIBE", n).await;
         // The first backoff is already the maximum, jittered down to at least its half.
-        assert!(begun.elapsed() >= longest / 2, "{:?}", begun.elapsed());
+        assert!(started_at.elapsed() >= longest / 2, "{:?}", started_at.elapsed());
         assert_eq!(
             subscribe.body["framework_id"]["value"], "F-1",
             "the framework id is kept"
         );
-        assert_eq!(rig.heard().await, "reregistered");
+        assert_eq!(rig.event_text().await, "reregistered");
     }
 }
 
 #[tokio::test]
 async fn pending_tasks_report_disconnected_without_a_subscription() {
     let mut rig = Rig::new().await;
-    assert_eq!(rig.heard().await, "registered F-1");
-    rig.master.rules(|rules| {
-        rules.refuse.insert("SUBSCRIBE");
+    assert_eq!(rig.event_text().await, "registered F-1");
+    rig.master.configure(|rules| {
+        rules.refused_calls.insert("SUBSCRIBE");
     });
     rig.master.hang_up();
-    assert_eq!(rig.heard().await, "disconnected");
+    assert_eq!(rig.event_text().await, "disconnected");
     rig.submit(&Arc::new(spec("/app")), &["t1"]).await;
     assert!(
         rig.scheduler.pending()[0]
@@ -267,7 +272,7 @@ async fn pending_tasks_report_disconnected_without_a_subscription() {
 #[tokio::test]
 async fn messages_and_lost_agents_are_delivered_in_order() {
     let mut rig = Rig::new().await;
-    rig.running("t1").await;
+    rig.start_task("t1").await;
     rig.master.send(&json!({"type": "MESSAGE", "message":
         {"agent_id": {"value": "a1"}, "executor_id": {"value": "e"}, "data": "aGk="}}));
     rig.master.update("t1", "TASK_UNREACHABLE", "");
@@ -276,12 +281,12 @@ async fn messages_and_lost_agents_are_delivered_in_order() {
     rig.master.send(&json!({"type": "FAILURE", "failure":
         {"agent_id": {"value": "a1"}, "executor_id": {"value": "e"}, "status": 0}}));
     rig.master.update("t1", "TASK_RUNNING", "");
-    let mut heard = Vec::new();
+    let mut event_texts = Vec::new();
     for _ in 0..4 {
-        heard.push(rig.heard().await);
+        event_texts.push(rig.event_text().await);
     }
     assert_eq!(
-        heard,
+        event_texts,
         [
             "message aGk=",
             "updated t1 TASK_UNREACHABLE",
@@ -293,10 +298,10 @@ async fn messages_and_lost_agents_are_delivered_in_order() {
 
 #[tokio::test]
 async fn slow_event_reader_loses_no_event_and_can_send_commands() {
-    const MANY: usize = 2000;
+    const TASK_COUNT: usize = 2000;
     let mut rig = Rig::new().await;
-    assert_eq!(rig.heard().await, "registered F-1");
-    for n in 0..MANY {
+    assert_eq!(rig.event_text().await, "registered F-1");
+    for n in 0..TASK_COUNT {
         rig.master.update(&format!("orphan{n}"), "TASK_FINISHED", "u");
     }
     rig.master.call("ACKNOWLEDGE", 300).await;
@@ -308,27 +313,28 @@ async fn slow_event_reader_loses_no_event_and_can_send_commands() {
         tokio::task::yield_now().await;
     }
     assert!(
-        rig.master.calls("ACKNOWLEDGE").len() < MANY,
+        rig.master.calls("ACKNOWLEDGE").len() < TASK_COUNT,
         "the events read ahead are bounded"
     );
-    let mut told = BTreeSet::new();
-    for _ in 0..MANY {
+    let mut reconciled = BTreeSet::new();
+    for _ in 0..TASK_COUNT {
         let Event::Unknown { status } = rig.event().await else {
             panic!("only orphans were sent")
         };
-        told.insert(status.task_id);
+        reconciled.insert(status.task_id);
     }
-    assert_eq!(told.len(), MANY);
+    assert_eq!(reconciled.len(), TASK_COUNT);
 }
 
 #[tokio::test]
 async fn stopped_scheduler_ends_its_events_and_ignores_requests() {
     let mut rig = Rig::new().await;
-    assert_eq!(rig.heard().await, "registered F-1");
+    assert_eq!(rig.event_text().await, "registered F-1");
     rig.master.offer(&[offer("o", "a1", 1.0, &[])]);
     rig.token.cancel();
     rig.scheduler.stopped().await;
     assert!(rig.events.next().await.is_none());
-    rig.scheduler.submit(vec![wanted("t1", &Arc::new(spec("/app")))]);
+    rig.scheduler
+        .submit(vec![task_request("t1", &Arc::new(spec("/app")))]);
     assert!(rig.scheduler.pending().is_empty());
 }

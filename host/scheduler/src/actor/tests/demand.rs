@@ -10,10 +10,10 @@ use serde_json::Value;
 use transom_cluster::scheduler::Event as ClusterEvent;
 use transom_plugin_host::matcher::Constraint;
 
-use super::super::QUEUE;
+use super::super::EVENT_QUEUE_CAPACITY;
 use super::rig::Rig;
 use crate::subscription::SubscriptionEvent;
-use crate::testing::{offer, spec, wanted};
+use crate::testing::{offer, spec, task_request};
 use crate::{Metrics, PendingTask, PortRequest, Reason, RunSpec, SchedulerApi};
 
 fn ids(values: &Value) -> Vec<&str> {
@@ -25,15 +25,15 @@ fn ids(values: &Value) -> Vec<&str> {
         .collect()
 }
 
-async fn registered() -> Rig {
+async fn registered_rig() -> Rig {
     let mut rig = Rig::new().await;
-    assert_eq!(rig.heard().await, "registered F-1");
+    assert_eq!(rig.event_text().await, "registered F-1");
     rig
 }
 
 #[tokio::test]
 async fn unused_offers_are_declined_suppressed_when_idle_and_revived_on_demand() {
-    let mut rig = registered().await;
+    let mut rig = registered_rig().await;
     rig.master
         .offer(&[offer("o1", "a1", 1.0, &[]), offer("o2", "a2", 1.0, &[])]);
     let decline = rig.master.call("DECLINE", 1).await.body;
@@ -43,13 +43,13 @@ async fn unused_offers_are_declined_suppressed_when_idle_and_revived_on_demand()
     rig.submit(&Arc::new(spec("/app")), &["t1"]).await;
     rig.master.call("REVIVE", 1).await;
     rig.master.offer(&[offer("o3", "a1", 1.0, &[])]);
-    assert_eq!(rig.heard().await, "launched t1 TASK_STAGING");
+    assert_eq!(rig.event_text().await, "launched t1 TASK_STAGING");
     rig.master.call("SUPPRESS", 2).await;
 }
 
 #[tokio::test]
 async fn round_launches_many_tasks_on_many_offers() {
-    let mut rig = registered().await;
+    let mut rig = registered_rig().await;
     let mut spec = spec("/app");
     spec.ports = vec![PortRequest::Random];
     let tasks: Vec<String> = (0..7).map(|n| format!("t{n}")).collect();
@@ -65,7 +65,7 @@ async fn round_launches_many_tasks_on_many_offers() {
     ];
     rig.master.offer(&offers);
     for _ in 0..6 {
-        assert!(rig.heard().await.starts_with("launched"));
+        assert!(rig.event_text().await.starts_with("launched"));
     }
     let accepts = rig.master.calls("ACCEPT");
     let mut sizes = BTreeMap::new();
@@ -119,8 +119,8 @@ async fn round_launches_many_tasks_on_many_offers() {
 
 #[tokio::test]
 async fn rejected_agent_is_reported_with_its_constraint() {
-    let rig = registered().await;
-    rig.script.refuses.lock().unwrap().insert("a1".to_owned());
+    let rig = registered_rig().await;
+    rig.script.rejected_agents.lock().unwrap().insert("a1".to_owned());
     let conditions = ["gpu:true", "ssd:true"].map(|text| Constraint::Expression(text.to_owned()));
     let conditioned = RunSpec {
         constraints: conditions.to_vec(),
@@ -139,8 +139,8 @@ async fn rejected_agent_is_reported_with_its_constraint() {
 
 #[tokio::test]
 async fn launches_pause_while_the_matcher_fails() {
-    let mut rig = registered().await;
-    rig.script.missing.store(true, Ordering::SeqCst);
+    let mut rig = registered_rig().await;
+    rig.script.is_missing.store(true, Ordering::SeqCst);
     rig.submit(&Arc::new(spec("/without-conditions")), &["t1"]).await;
     rig.master.offer(&[offer("o1", "a1", 1.0, &[])]);
     rig.master.call("DECLINE", 1).await;
@@ -149,19 +149,19 @@ async fn launches_pause_while_the_matcher_fails() {
     assert_eq!(reasons.message.as_deref(), Some("the plugin host is stopping"));
 
     let revived = rig.master.calls("REVIVE").len();
-    rig.script.missing.store(false, Ordering::SeqCst);
+    rig.script.is_missing.store(false, Ordering::SeqCst);
     rig.script.changed.notify_one();
     rig.master.call("REVIVE", revived + 1).await;
     rig.master.offer(&[offer("o2", "a1", 1.0, &[])]);
-    assert_eq!(rig.heard().await, "launched t1 TASK_STAGING");
+    assert_eq!(rig.event_text().await, "launched t1 TASK_STAGING");
     assert_eq!(rig.master.calls("ACCEPT").len(), 1);
 }
 
 #[tokio::test]
 async fn end_of_a_backoff_sends_revive_and_launches() {
-    let mut rig = registered().await;
+    let mut rig = registered_rig().await;
     let spec = Arc::new(spec("/app"));
-    let mut later = wanted("t1", &spec);
+    let mut later = task_request("t1", &spec);
     later.not_before = Some(Timestamp::now() + 400.milliseconds());
     rig.scheduler.submit(vec![later.clone()]);
     rig.master.offer(&[offer("o1", "a1", 1.0, &[])]);
@@ -173,20 +173,20 @@ async fn end_of_a_backoff_sends_revive_and_launches() {
     rig.master.call("REVIVE", 1).await;
     assert!(Timestamp::now() >= later.not_before.unwrap());
     rig.master.offer(&[offer("o2", "a1", 1.0, &[])]);
-    assert_eq!(rig.heard().await, "launched t1 TASK_STAGING");
+    assert_eq!(rig.event_text().await, "launched t1 TASK_STAGING");
 }
 
 /// Another task is pending all the time, so offers are never suppressed, and an offer that was
 /// declined during the backoff is not sent again without a REVIVE.
 #[tokio::test]
 async fn end_of_a_backoff_sends_revive_while_other_tasks_are_pending() {
-    let mut rig = registered().await;
+    let mut rig = registered_rig().await;
     let large = RunSpec {
         cpus: 100.0,
         ..spec("/large")
     };
     rig.submit(&Arc::new(large), &["large"]).await;
-    let mut later = wanted("t1", &Arc::new(spec("/app")));
+    let mut later = task_request("t1", &Arc::new(spec("/app")));
     later.not_before = Some(Timestamp::now() + 300.milliseconds());
     rig.scheduler.submit(vec![later.clone()]);
     rig.master.offer(&[offer("o1", "a1", 1.0, &[])]);
@@ -203,18 +203,18 @@ async fn end_of_a_backoff_sends_revive_while_other_tasks_are_pending() {
     assert!(Timestamp::now() >= later.not_before.unwrap());
     assert!(rig.master.calls("SUPPRESS").is_empty());
     rig.master.offer(&[offer("o2", "a1", 1.0, &[])]);
-    assert_eq!(rig.heard().await, "launched t1 TASK_STAGING");
+    assert_eq!(rig.event_text().await, "launched t1 TASK_STAGING");
 }
 
 #[tokio::test]
 async fn killed_pending_task_is_dropped_without_a_kill_call() {
-    let mut rig = registered().await;
+    let mut rig = registered_rig().await;
     let spec = Arc::new(spec("/app"));
     rig.submit(&spec, &["t1", "t2"]).await;
     rig.kill("t1", None).await;
-    assert_eq!(rig.heard().await, "never launched t1");
+    assert_eq!(rig.event_text().await, "never launched t1");
     rig.master.offer(&[offer("o1", "a1", 1.0, &[])]);
-    assert_eq!(rig.heard().await, "launched t2 TASK_STAGING");
+    assert_eq!(rig.event_text().await, "launched t2 TASK_STAGING");
     assert!(rig.scheduler.pending().is_empty());
     assert_eq!(rig.master.calls("KILL").len(), 0);
 }
@@ -222,11 +222,11 @@ async fn killed_pending_task_is_dropped_without_a_kill_call() {
 #[tokio::test]
 async fn end_of_a_task_sends_revive_for_pending_tasks() {
     let mut rig = Rig::new().await;
-    rig.running("t1").await;
+    rig.start_task("t1").await;
     rig.submit(&Arc::new(spec("/app")), &["t2"]).await;
     rig.master.call("REVIVE", 1).await;
     rig.master.update("t1", "TASK_FINISHED", "end");
-    assert_eq!(rig.heard().await, "updated t1 TASK_FINISHED");
+    assert_eq!(rig.event_text().await, "updated t1 TASK_FINISHED");
     rig.master.call("REVIVE", 2).await;
 }
 
@@ -234,19 +234,20 @@ async fn end_of_a_task_sends_revive_for_pending_tasks() {
 #[tokio::test]
 async fn unreachable_task_sends_revive_for_pending_tasks() {
     let mut rig = Rig::new().await;
-    rig.running("t1").await;
+    rig.start_task("t1").await;
     rig.submit(&Arc::new(spec("/app")), &["t2"]).await;
     rig.master.call("REVIVE", 1).await;
     rig.master.update("t1", "TASK_UNREACHABLE", "");
-    assert_eq!(rig.heard().await, "updated t1 TASK_UNREACHABLE");
+    assert_eq!(rig.event_text().await, "updated t1 TASK_UNREACHABLE");
     rig.master.call("REVIVE", 2).await;
 }
 
 #[tokio::test]
 async fn rescinded_offer_is_not_used() {
-    let rig = registered().await;
+    let rig = registered_rig().await;
     // The actor does not run, so the events are handled without a turn in between.
-    let (mut actor, _link, _scheduler, _events) = rig.parts().assemble(Metrics::default()).await.unwrap();
+    let (mut actor, _link, _scheduler, _events) =
+        rig.dependencies().assemble(Metrics::default()).await.unwrap();
     let offers = ["o1", "o2", "o3"].map(|id| offer(id, "a1", 1.0, &[]));
     for event in [
         ClusterEvent::Offers(offers.to_vec()),
@@ -266,15 +267,15 @@ async fn rescinded_offer_is_not_used() {
 
 #[tokio::test]
 async fn launch_on_a_rescinded_offer_is_reported_as_dropped() {
-    let mut rig = registered().await;
+    let mut rig = registered_rig().await;
     rig.submit(&Arc::new(spec("/app")), &["t1"]).await;
     rig.master.offer(&[offer("o1", "a1", 1.0, &[])]);
-    assert_eq!(rig.heard().await, "launched t1 TASK_STAGING");
+    assert_eq!(rig.event_text().await, "launched t1 TASK_STAGING");
     rig.master
         .send(&serde_json::json!({"type": "RESCIND", "rescind": {"offer_id": {"value": "o1"}}}));
     // The master itself made this status, so it has no uuid.
     rig.master.update("t1", "TASK_DROPPED", "");
-    assert_eq!(rig.heard().await, "updated t1 TASK_DROPPED");
+    assert_eq!(rig.event_text().await, "updated t1 TASK_DROPPED");
     let known = rig.record("t1").unwrap();
     assert!(known.is_terminal() && known.started_at.is_none());
     assert!(rig.master.calls("ACKNOWLEDGE").is_empty());
@@ -284,25 +285,25 @@ async fn launch_on_a_rescinded_offer_is_reported_as_dropped() {
 /// tried with all offers, including those that arrive meanwhile.
 #[tokio::test]
 async fn long_matching_is_split_into_several_rounds() {
-    let mut rig = registered().await;
-    rig.script.takes.store(40, Ordering::SeqCst);
+    let mut rig = registered_rig().await;
+    rig.script.call_duration_ms.store(40, Ordering::SeqCst);
     let big = RunSpec {
         cpus: 3.0,
         ..spec("/big")
     };
-    let small = (0..20).map(|n| wanted(&format!("t{n}"), &Arc::new(spec(&format!("/{n}")))));
-    let all = [wanted("big", &Arc::new(big))].into_iter().chain(small);
+    let small = (0..20).map(|n| task_request(&format!("t{n}"), &Arc::new(spec(&format!("/{n}")))));
+    let all = [task_request("big", &Arc::new(big))].into_iter().chain(small);
     rig.scheduler.submit(all.collect());
     let offers: Vec<_> = (0..21)
         .map(|n| offer(&format!("o{n}"), &format!("a{n}"), 0.5, &[]))
         .collect();
     rig.master.offer(&offers);
     // The offers of one round are accepted concurrently.
-    let first = rig.heard().await;
+    let first = rig.event_text().await;
     assert!(first.starts_with("launched t"), "{first}");
     let mut turns = rig.scheduler.shared.turns.subscribe();
     rig.scheduler
-        .submit(vec![wanted("late", &Arc::new(spec("/late")))]);
+        .submit(vec![task_request("late", &Arc::new(spec("/late")))]);
     turns.changed().await.unwrap();
     rig.master.offer(&[offer("o-big", "a-big", 4.0, &[])]);
     let accepted = rig.master.calls("ACCEPT").len();
@@ -310,15 +311,15 @@ async fn long_matching_is_split_into_several_rounds() {
         accepted < 20,
         "{accepted} offers accepted when the request was carried out"
     );
-    let mut heard = Vec::new();
+    let mut event_texts = Vec::new();
     for _ in 0..21 {
-        heard.push(rig.heard().await);
+        event_texts.push(rig.event_text().await);
     }
     assert!(
-        heard.contains(&"launched late TASK_STAGING".to_owned()),
-        "{heard:?}"
+        event_texts.contains(&"launched late TASK_STAGING".to_owned()),
+        "{event_texts:?}"
     );
-    assert_eq!(heard.last().unwrap(), "launched big TASK_STAGING");
+    assert_eq!(event_texts.last().unwrap(), "launched big TASK_STAGING");
     assert_eq!(rig.master.calls("DECLINE").len(), 0, "all offers were used");
     assert!(rig.metric("transom_scheduler_matching_rounds_total") > 3.0);
     assert!(rig.scheduler.pending().is_empty());
@@ -326,19 +327,20 @@ async fn long_matching_is_split_into_several_rounds() {
 
 #[tokio::test]
 async fn burst_of_events_is_taken_in_parts_without_loss() {
-    let rig = registered().await;
-    let (mut actor, link, _scheduler, _events) = rig.parts().assemble(Metrics::default()).await.unwrap();
+    let rig = registered_rig().await;
+    let (mut actor, link, _scheduler, _events) =
+        rig.dependencies().assemble(Metrics::default()).await.unwrap();
     let news = |n: usize| {
         let offers = vec![offer(&format!("o{n}"), "a1", 1.0, &[])];
         SubscriptionEvent::Event(Box::new(ClusterEvent::Offers(offers)))
     };
-    for n in 1..=QUEUE {
+    for n in 1..=EVENT_QUEUE_CAPACITY {
         link.events.try_send(news(n)).unwrap();
     }
     actor.take_subscription_events(news(0));
-    assert_eq!(actor.pool.offers().len(), QUEUE);
+    assert_eq!(actor.pool.offers().len(), EVENT_QUEUE_CAPACITY);
     let left = actor.subscription_events.try_recv().unwrap();
     assert!(actor.subscription_events.try_recv().is_err());
     actor.take_subscription_events(left);
-    assert_eq!(actor.pool.offers().len(), QUEUE + 1);
+    assert_eq!(actor.pool.offers().len(), EVENT_QUEUE_CAPACITY + 1);
 }

@@ -27,8 +27,8 @@ fn run_spec(id: &str) -> PlacementOf {
 #[tokio::test]
 async fn explanation_contains_all_known_agents_and_the_placed_instances_of_its_run_spec() {
     let mut rig = Rig::new().await;
-    rig.running("t1").await;
-    rig.running_too("t2").await;
+    rig.start_task("t1").await;
+    rig.start_another_task("t2").await;
     let explained = rig.explain(run_spec("/app")).await.expect("an explanation");
     assert_eq!(
         (explained.constraints, explained.agents, explained.placed),
@@ -41,14 +41,14 @@ async fn explanation_contains_all_known_agents_and_the_placed_instances_of_its_r
 #[tokio::test]
 async fn pending_task_is_explained_with_the_run_spec_of_its_request() {
     let mut rig = Rig::new().await;
-    rig.running("t1").await;
+    rig.start_task("t1").await;
     let spec = Arc::new(RunSpec {
         instances: 7,
         ..spec("/app")
     });
     let request = TaskRequest {
         not_before: Some(Timestamp::MAX),
-        ..testing::wanted("t2", &spec)
+        ..testing::task_request("t2", &spec)
     };
     rig.scheduler.submit(vec![request]);
     let explained = rig.explain(PlacementOf::Pending("t2".into())).await;
@@ -66,9 +66,9 @@ async fn pending_task_is_explained_with_the_run_spec_of_its_request() {
 #[tokio::test]
 async fn explanation_is_given_without_a_subscription() {
     let mut rig = Rig::new().await;
-    rig.running("t1").await;
+    rig.start_task("t1").await;
     rig.master.hang_up();
-    assert_eq!(rig.heard().await, "disconnected");
+    assert_eq!(rig.event_text().await, "disconnected");
     let explained = rig.explain(run_spec("/app")).await.expect("an explanation");
     assert_eq!((explained.agents, explained.placed), (1, 1));
 }
@@ -78,9 +78,9 @@ fn questions_over_the_limit_are_refused() {
     let mut requests = Requests::default();
     let mut answers: Vec<_> = (0..MAX_WAITING + 2)
         .map(|_| {
-            let (answer, explanation) = oneshot::channel();
+            let (response, explanation) = oneshot::channel();
             let placement = run_spec("/app");
-            requests.explain(ExplanationRequest { placement, answer });
+            requests.explain(ExplanationRequest { placement, response });
             explanation
         })
         .collect();

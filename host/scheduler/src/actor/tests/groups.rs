@@ -7,27 +7,27 @@ use serde_json::{Value, json};
 use transom_cluster::v1::TaskState;
 
 use super::rig::Rig;
-use crate::testing::{Pair, offer, pair, record, spec};
+use crate::testing::{PairBuilder, offer, pair_spec, record, spec};
 use crate::{Build, BuildGroup, Group, InGroup, Member, Phase, RunSpec, SchedulerApi, TaskRecord};
 
-async fn registered() -> Rig {
+async fn registered_rig() -> Rig {
     let mut rig = Rig::new().await;
-    assert_eq!(rig.heard().await, "registered F-1");
+    assert_eq!(rig.event_text().await, "registered F-1");
     rig
 }
 
 /// A group `g` that runs on agent `a1`.
-async fn running() -> Rig {
-    let mut rig = registered().await;
-    rig.submit(&Arc::new(pair("/pod")), &["g"]).await;
+async fn rig_with_running_group() -> Rig {
+    let mut rig = registered_rig().await;
+    rig.submit(&Arc::new(pair_spec("/pod")), &["g"]).await;
     rig.master.offer(&[offer("o", "a1", 1.0, &[(7000, 7000)])]);
     for member in ["g.0", "g.1"] {
-        assert_eq!(rig.heard().await, format!("launched {member} TASK_STAGING"));
+        assert_eq!(rig.event_text().await, format!("launched {member} TASK_STAGING"));
     }
     for member in ["g.0", "g.1"] {
         rig.master
             .update(member, "TASK_RUNNING", &format!("run-{member}"));
-        assert_eq!(rig.heard().await, format!("updated {member} TASK_RUNNING"));
+        assert_eq!(rig.event_text().await, format!("updated {member} TASK_RUNNING"));
     }
     rig
 }
@@ -56,8 +56,8 @@ fn scalars(resources: &Value) -> Vec<(&str, f64)> {
 
 #[tokio::test]
 async fn group_is_launched_by_one_call_and_stored_in_one_batch() {
-    let mut rig = registered().await;
-    rig.submit(&Arc::new(pair("/pod")), &["g"]).await;
+    let mut rig = registered_rig().await;
+    rig.submit(&Arc::new(pair_spec("/pod")), &["g"]).await;
     rig.submit(&Arc::new(spec("/app")), &["t"]).await;
     assert_eq!(rig.scheduler.pending()[0].task.as_str(), "g");
     rig.master.offer(&[offer("o", "a1", 2.0, &[(6999, 7000)])]);
@@ -109,7 +109,7 @@ async fn group_is_launched_by_one_call_and_stored_in_one_batch() {
     assert_eq!(accept.stored["tasks/t"]["group"], Value::Null);
     let mut launched = Vec::new();
     for _ in 0..3 {
-        launched.push(rig.heard().await);
+        launched.push(rig.event_text().await);
     }
     launched.sort();
     assert_eq!(
@@ -122,8 +122,8 @@ async fn group_is_launched_by_one_call_and_stored_in_one_batch() {
 
 #[tokio::test]
 async fn group_stays_pending_when_a_member_does_not_fit() {
-    let rig = registered().await;
-    rig.submit(&Arc::new(pair("/pod")), &["g"]).await;
+    let rig = registered_rig().await;
+    rig.submit(&Arc::new(pair_spec("/pod")), &["g"]).await;
     // Each member alone would fit one of the two offers.
     rig.master.offer(&[
         offer("o1", "a1", 0.7, &[(7000, 7009)]),
@@ -141,7 +141,7 @@ async fn group_stays_pending_when_a_member_does_not_fit() {
 #[tokio::test]
 async fn kill_of_a_member_kills_the_group() {
     for released in ["g.1", "g"] {
-        let mut rig = running().await;
+        let mut rig = rig_with_running_group().await;
         rig.kill(released, Some(Duration::from_secs(3))).await;
         for member in ["g.0", "g.1"] {
             let kill = rig
@@ -155,9 +155,9 @@ async fn kill_of_a_member_kills_the_group() {
             assert!(rig.record(member).unwrap().killing);
         }
         rig.master.update("g.0", "TASK_KILLED", "end-0");
-        assert_eq!(rig.heard().await, "updated g.0 TASK_KILLED");
-        let again = rig.master.calls("KILL").len();
-        let kill = rig.master.call("KILL", again + 1).await;
+        assert_eq!(rig.event_text().await, "updated g.0 TASK_KILLED");
+        let earlier_kills = rig.master.calls("KILL").len();
+        let kill = rig.master.call("KILL", earlier_kills + 1).await;
         assert_eq!(
             kill.body["kill"]["task_id"]["value"], "g.1",
             "the other one still runs"
@@ -165,13 +165,13 @@ async fn kill_of_a_member_kills_the_group() {
 
         // The records of a group are purged together, when all of its tasks have ended.
         rig.purge("g").await;
-        let rejected = rig.heard().await;
+        let rejected = rig.event_text().await;
         assert!(
             rejected.starts_with("rejected g: task `g.1` is not terminal"),
             "{rejected}"
         );
         rig.master.update("g.1", "TASK_KILLED", "end-1");
-        assert_eq!(rig.heard().await, "updated g.1 TASK_KILLED");
+        assert_eq!(rig.event_text().await, "updated g.1 TASK_KILLED");
         rig.purge("g").await;
         assert!(rig.scheduler.tasks().is_empty());
     }
@@ -179,10 +179,10 @@ async fn kill_of_a_member_kills_the_group() {
 
 #[tokio::test]
 async fn killed_pending_group_is_dropped_without_a_kill_call() {
-    let mut rig = registered().await;
-    rig.submit(&Arc::new(pair("/pod")), &["g"]).await;
+    let mut rig = registered_rig().await;
+    rig.submit(&Arc::new(pair_spec("/pod")), &["g"]).await;
     rig.kill("g", None).await;
-    assert_eq!(rig.heard().await, "never launched g");
+    assert_eq!(rig.event_text().await, "never launched g");
     assert!(rig.scheduler.pending().is_empty());
     assert!(rig.master.calls("KILL").is_empty());
 }
@@ -194,16 +194,16 @@ async fn group_counts_as_one_instance_after_a_restart() {
         member("g", 1, Phase::Launched, TaskState::Running),
     ];
     let mut rig = Rig::with_records(&records).await;
-    assert_eq!(rig.heard().await, "reregistered");
-    rig.submit(&Arc::new(pair("/pod")), &["g", "h"]).await;
+    assert_eq!(rig.event_text().await, "reregistered");
+    rig.submit(&Arc::new(pair_spec("/pod")), &["g", "h"]).await;
     // Submitted in a later turn, so that the snapshot after the first request is published by then.
     rig.submit(&Arc::new(spec("/other")), &[]).await;
     assert_eq!(rig.scheduler.pending().len(), 1, "g is running and not pending");
     rig.master.offer(&[offer("o", "a2", 1.0, &[(7000, 7000)])]);
     for expected in ["launched h.0 TASK_STAGING", "launched h.1 TASK_STAGING"] {
-        assert_eq!(rig.heard().await, expected);
+        assert_eq!(rig.event_text().await, expected);
     }
-    let (task, agent_set) = rig.script.asked.lock().unwrap().clone().unwrap();
+    let (task, agent_set) = rig.script.last_call.lock().unwrap().clone().unwrap();
     let placed: Vec<_> = task
         .placed
         .iter()
@@ -218,13 +218,13 @@ async fn group_counts_as_one_instance_after_a_restart() {
 
 #[tokio::test]
 async fn group_is_not_launched_when_a_member_is_in_the_store() {
-    let mut rig = registered().await;
-    let alien = serde_json::to_vec(&member("g", 1, Phase::Intent, TaskState::Staging)).unwrap();
+    let mut rig = registered_rig().await;
+    let foreign_record = serde_json::to_vec(&member("g", 1, Phase::Intent, TaskState::Staging)).unwrap();
     let absent = transom_store::Expect::Absent;
-    transom_store::Store::put(&*rig.store, "fw/tasks/g.1", alien.into(), absent)
+    transom_store::Store::put(&*rig.store, "fw/tasks/g.1", foreign_record.into(), absent)
         .await
         .unwrap();
-    rig.submit(&Arc::new(pair("/pod")), &["g"]).await;
+    rig.submit(&Arc::new(pair_spec("/pod")), &["g"]).await;
     rig.master.offer(&[offer("o", "a1", 4.0, &[(7000, 7000)])]);
     let asked = rig
         .master
@@ -239,34 +239,34 @@ async fn group_is_not_launched_when_a_member_is_in_the_store() {
     assert!(rig.master.calls("ACCEPT").is_empty());
     assert!(rig.scheduler.pending().is_empty() && rig.record("g.1").is_some());
     rig.master.update("g.1", "TASK_UNKNOWN", "");
-    assert_eq!(rig.heard().await, "updated g.1 TASK_UNKNOWN");
+    assert_eq!(rig.event_text().await, "updated g.1 TASK_UNKNOWN");
 }
 
 #[tokio::test]
 async fn invalid_groups_are_rejected() {
     #[derive(Debug)]
-    struct Same;
+    struct SameIdBuilder;
 
-    impl BuildGroup for Same {
+    impl BuildGroup for SameIdBuilder {
         fn task_id(&self, group: &transom_cluster::TaskId, _: usize) -> transom_cluster::TaskId {
             group.clone()
         }
 
         fn executor(&self, placement: &crate::GroupPlacement) -> transom_cluster::v1::ExecutorInfo {
-            Pair.executor(placement)
+            PairBuilder.executor(placement)
         }
 
         fn task(&self, placement: &crate::GroupPlacement, member: usize) -> transom_cluster::v1::TaskInfo {
-            Pair.task(placement, member)
+            PairBuilder.task(placement, member)
         }
     }
 
-    let mut rig = registered().await;
+    let mut rig = registered_rig().await;
     let table: [(usize, Arc<dyn BuildGroup>, &str); 2] = [
-        (0, Arc::new(Pair), "group `g` has no members"),
+        (0, Arc::new(PairBuilder), "group `g` has no members"),
         (
             2,
-            Arc::new(Same),
+            Arc::new(SameIdBuilder),
             "group `g` gives two of its members the same task id",
         ),
     ];
@@ -279,10 +279,10 @@ async fn invalid_groups_are_rejected() {
             build: Build::Group(group),
             ..spec("/pod")
         });
-        let good = crate::testing::wanted("t", &Arc::new(spec("/app")));
+        let good = crate::testing::task_request("t", &Arc::new(spec("/app")));
         rig.scheduler
-            .submit(vec![crate::testing::wanted("g", &bad), good]);
-        assert_eq!(rig.heard().await, format!("rejected g: {expected}"));
+            .submit(vec![crate::testing::task_request("g", &bad), good]);
+        assert_eq!(rig.event_text().await, format!("rejected g: {expected}"));
         let pending = rig.scheduler.pending();
         assert_eq!(pending.len(), 1, "an invalid group delays no other request");
         assert_eq!(pending[0].task.as_str(), "t");

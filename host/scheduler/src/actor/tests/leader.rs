@@ -15,9 +15,9 @@ async fn subscription_moves_to_the_new_leading_master() {
     create_path(&masters, "/mesos", Acls::anyone_all()).await;
     // The first leader is the rig's own master.
     let zookeeper = format!("zk://{}/mesos", server.address());
-    let mut rig = Rig::failure(zookeeper, Duration::from_mins(10)).await;
+    let mut rig = Rig::with_masters(zookeeper, Duration::from_mins(10)).await;
     let first = register(&masters, "/mesos", rig.master.address.port()).await;
-    assert_eq!(rig.heard().await, "registered F-1");
+    assert_eq!(rig.event_text().await, "registered F-1");
 
     let second = Master::start(rig.store.clone()).await;
     register(&masters, "/mesos", second.address.port()).await;
@@ -30,13 +30,13 @@ async fn subscription_moves_to_the_new_leading_master() {
         "{}",
         call.body
     );
-    assert_eq!(rig.heard().await, "disconnected");
-    assert_eq!(rig.heard().await, "reregistered");
+    assert_eq!(rig.event_text().await, "disconnected");
+    assert_eq!(rig.event_text().await, "reregistered");
 
     // The leader ends the stream. The next attempt is minutes away, but the registration of another
     // leader is followed immediately.
     second.hang_up();
-    assert_eq!(rig.heard().await, "disconnected");
+    assert_eq!(rig.event_text().await, "disconnected");
     let third = Master::start(rig.store.clone()).await;
     let began = Instant::now();
     register(&masters, "/mesos", third.address.port()).await;
@@ -49,7 +49,7 @@ async fn subscription_moves_to_the_new_leading_master() {
     }
     third.call("SUBSCRIBE", 1).await;
     println!("subscribed with the third leader after {:?}", began.elapsed());
-    assert_eq!(rig.heard().await, "reregistered");
+    assert_eq!(rig.event_text().await, "reregistered");
     rig.token.cancel();
     rig.scheduler.stopped().await;
 }

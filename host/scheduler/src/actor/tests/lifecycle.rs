@@ -27,7 +27,7 @@ fn tasks_of(call: &Value) -> Vec<&str> {
 #[tokio::test]
 async fn intent_is_stored_before_accept_and_update_before_acknowledge() {
     let mut rig = Rig::new().await;
-    rig.running("t1").await;
+    rig.start_task("t1").await;
 
     let subscribe = &rig.master.calls("SUBSCRIBE")[0];
     assert_eq!(subscribe.body["framework_id"], Value::Null);
@@ -55,7 +55,7 @@ async fn intent_is_stored_before_accept_and_update_before_acknowledge() {
     rig.master.update("t1", "TASK_RUNNING", "run-t1");
     rig.master.call("ACKNOWLEDGE", 2).await;
     rig.master.update("t1", "TASK_FINISHED", "end");
-    assert_eq!(rig.heard().await, "updated t1 TASK_FINISHED");
+    assert_eq!(rig.event_text().await, "updated t1 TASK_FINISHED");
     let acknowledge = rig.master.call("ACKNOWLEDGE", 3).await;
     assert_eq!(acknowledge.stored["tasks/t1"]["phase"], "Terminal");
     assert!((rig.metric("transom_scheduler_duplicate_status_updates_total") - 1.0).abs() < f64::EPSILON);
@@ -63,7 +63,7 @@ async fn intent_is_stored_before_accept_and_update_before_acknowledge() {
     rig.purge("t1").await;
     assert_eq!(rig.record("t1"), None);
     rig.master.update("t1", "TASK_FINISHED", "late");
-    assert_eq!(rig.heard().await, "unknown t1 TASK_FINISHED");
+    assert_eq!(rig.event_text().await, "unknown t1 TASK_FINISHED");
     let acknowledge = rig.master.call("ACKNOWLEDGE", 4).await;
     assert!(!acknowledge.stored.contains_key("tasks/t1"));
 }
@@ -71,7 +71,7 @@ async fn intent_is_stored_before_accept_and_update_before_acknowledge() {
 #[tokio::test]
 async fn restart_keeps_the_framework_id_and_launches_nothing_twice() {
     let mut rig = Rig::new().await;
-    rig.running("t1").await;
+    rig.start_task("t1").await;
     let mut rig = rig.restart().await;
     assert_eq!(
         rig.record("t1").unwrap().state,
@@ -83,17 +83,17 @@ async fn restart_keeps_the_framework_id_and_launches_nothing_twice() {
     rig.submit(&spec, &["t1", "t2"]).await;
     let subscribe = rig.master.call("SUBSCRIBE", 2).await;
     assert_eq!(subscribe.body["framework_id"]["value"], "F-1");
-    assert_eq!(rig.heard().await, "reregistered");
-    let asked = rig
+    assert_eq!(rig.event_text().await, "reregistered");
+    let reconcile = rig
         .master
         .call_where("RECONCILE", 1, |call| !tasks_of(&call.body).is_empty())
         .await;
-    assert_eq!(tasks_of(&asked.body), ["t1"]);
-    assert_eq!(asked.body["reconcile"]["tasks"][0]["agent_id"]["value"], "a1");
+    assert_eq!(tasks_of(&reconcile.body), ["t1"]);
+    assert_eq!(reconcile.body["reconcile"]["tasks"][0]["agent_id"]["value"], "a1");
     rig.master.update("t1", "TASK_RUNNING", "");
 
     rig.master.offer(&[offer("o2", "a2", 4.0, &[])]);
-    assert_eq!(rig.heard().await, "launched t2 TASK_STAGING");
+    assert_eq!(rig.event_text().await, "launched t2 TASK_STAGING");
     let launched: Vec<_> = rig
         .master
         .calls("ACCEPT")
@@ -108,7 +108,7 @@ async fn restart_keeps_the_framework_id_and_launches_nothing_twice() {
         .collect();
     assert_eq!(launched, ["t1", "t2"]);
     // Running tasks count for the constraints of their run spec, even on an agent without offers.
-    let (task, agent_set) = rig.script.asked.lock().unwrap().clone().unwrap();
+    let (task, agent_set) = rig.script.last_call.lock().unwrap().clone().unwrap();
     assert_eq!(
         task.placed
             .iter()
@@ -126,8 +126,8 @@ async fn restart_keeps_the_framework_id_and_launches_nothing_twice() {
 impl Rig {
     /// The last input of the matcher: the agents of the agent set, those of placed instances, and
     /// those of instances that are being killed.
-    fn asked(&self) -> (Vec<String>, Vec<String>, Vec<String>) {
-        let (task, agent_set) = self.script.asked.lock().unwrap().clone().unwrap();
+    fn last_matcher_call(&self) -> (Vec<String>, Vec<String>, Vec<String>) {
+        let (task, agent_set) = self.script.last_call.lock().unwrap().clone().unwrap();
         let id = |handle: &u32| agent_set[handle].id.clone();
         let ending = task.extensions.iter().find(|(name, _)| name == Task::ENDING);
         let ending = ending.map_or("", |(_, handles)| handles.as_str());
@@ -142,40 +142,44 @@ impl Rig {
     }
 }
 
-fn texts(words: &[&str]) -> Vec<String> {
-    words.iter().map(|word| (*word).to_owned()).collect()
+fn texts(names: &[&str]) -> Vec<String> {
+    names.iter().map(|name| (*name).to_owned()).collect()
 }
 
 /// A master reports a lost agent by the statuses of its tasks, by a failure, or by both.
 #[tokio::test]
 async fn lost_agent_and_its_instances_are_ignored_until_it_offers_again() {
     let failure = json!({"type": "FAILURE", "failure": {"agent_id": {"value": "a1"}}});
-    for told in ["TASK_UNREACHABLE", "TASK_GONE_BY_OPERATOR", "FAILURE"] {
+    for status in ["TASK_UNREACHABLE", "TASK_GONE_BY_OPERATOR", "FAILURE"] {
         let mut rig = Rig::new().await;
-        rig.running("t1").await;
-        if told == "FAILURE" {
+        rig.start_task("t1").await;
+        if status == "FAILURE" {
             rig.master.send(&failure);
-            assert_eq!(rig.heard().await, "lost a1");
+            assert_eq!(rig.event_text().await, "lost a1");
             rig.master.update("t1", "TASK_UNREACHABLE", "lost");
-            assert_eq!(rig.heard().await, "updated t1 TASK_UNREACHABLE");
+            assert_eq!(rig.event_text().await, "updated t1 TASK_UNREACHABLE");
         } else {
-            rig.master.update("t1", told, "lost");
-            assert_eq!(rig.heard().await, format!("updated t1 {told}"));
+            rig.master.update("t1", status, "lost");
+            assert_eq!(rig.event_text().await, format!("updated t1 {status}"));
         }
         let spec = Arc::new(spec("/app"));
         rig.submit(&spec, &["t2"]).await;
         rig.master.offer(&[offer("o2", "a2", 4.0, &[])]);
-        assert_eq!(rig.heard().await, "launched t2 TASK_STAGING");
-        assert_eq!(rig.asked(), (texts(&["a2"]), vec![], vec![]), "{told}");
+        assert_eq!(rig.event_text().await, "launched t2 TASK_STAGING");
+        assert_eq!(
+            rig.last_matcher_call(),
+            (texts(&["a2"]), vec![], vec![]),
+            "{status}"
+        );
 
         // The agent returns.
         rig.submit(&spec, &["t3"]).await;
         rig.master.offer(&[offer("o3", "a1", 4.0, &[])]);
-        assert_eq!(rig.heard().await, "launched t3 TASK_STAGING");
+        assert_eq!(rig.event_text().await, "launched t3 TASK_STAGING");
         assert_eq!(
-            rig.asked(),
+            rig.last_matcher_call(),
             (texts(&["a2", "a1"]), texts(&["a2"]), vec![]),
-            "{told}"
+            "{status}"
         );
     }
 }
@@ -183,7 +187,7 @@ async fn lost_agent_and_its_instances_are_ignored_until_it_offers_again() {
 #[tokio::test]
 async fn lost_agent_without_tasks_is_ignored() {
     let mut rig = Rig::new().await;
-    assert_eq!(rig.heard().await, "registered F-1");
+    assert_eq!(rig.event_text().await, "registered F-1");
     let spec = Arc::new(RunSpec {
         cpus: 4.0,
         ..spec("/app")
@@ -194,37 +198,41 @@ async fn lost_agent_without_tasks_is_ignored() {
     let revived = rig.master.calls("REVIVE").len();
     rig.master
         .send(&json!({"type": "FAILURE", "failure": {"agent_id": {"value": "a1"}}}));
-    assert_eq!(rig.heard().await, "lost a1");
+    assert_eq!(rig.event_text().await, "lost a1");
     // A pending task may now fit an offer that it did not fit before.
     rig.master.call("REVIVE", revived + 1).await;
     rig.master.offer(&[offer("o2", "a2", 4.0, &[])]);
-    assert_eq!(rig.heard().await, "launched t1 TASK_STAGING");
-    assert_eq!(rig.asked(), (texts(&["a2"]), vec![], vec![]));
+    assert_eq!(rig.event_text().await, "launched t1 TASK_STAGING");
+    assert_eq!(rig.last_matcher_call(), (texts(&["a2"]), vec![], vec![]));
 }
 
 #[tokio::test]
 async fn draining_agent_is_ignored_while_its_tasks_end_and_afterwards() {
     for state in ["TASK_KILLING", "TASK_KILLED"] {
         let mut rig = Rig::new().await;
-        rig.running("t1").await;
+        rig.start_task("t1").await;
         let status = json!({
             "task_id": {"value": "t1"}, "state": state, "agent_id": {"value": "a1"}, "uuid": "drained",
             "reason": "REASON_AGENT_DRAINING",
         });
         rig.master
             .send(&json!({"type": "UPDATE", "update": {"status": status}}));
-        assert_eq!(rig.heard().await, format!("updated t1 {state}"));
+        assert_eq!(rig.event_text().await, format!("updated t1 {state}"));
         rig.submit(&Arc::new(spec("/app")), &["t2"]).await;
         rig.master.offer(&[offer("o2", "a2", 4.0, &[])]);
-        assert_eq!(rig.heard().await, "launched t2 TASK_STAGING");
-        assert_eq!(rig.asked(), (texts(&["a2"]), vec![], vec![]), "{state}");
+        assert_eq!(rig.event_text().await, "launched t2 TASK_STAGING");
+        assert_eq!(
+            rig.last_matcher_call(),
+            (texts(&["a2"]), vec![], vec![]),
+            "{state}"
+        );
     }
 }
 
 #[tokio::test]
 async fn restarted_task_is_killed_and_marked_as_restarting_until_a_later_kill() {
     let mut rig = Rig::new().await;
-    rig.running("t1").await;
+    rig.start_task("t1").await;
     rig.scheduler.restart(vec!["t1".into()], None);
     rig.master.call("KILL", 1).await;
     let rig = rig.restart().await;
@@ -238,14 +246,14 @@ async fn restarted_task_is_killed_and_marked_as_restarting_until_a_later_kill() 
 #[tokio::test]
 async fn matcher_receives_the_instances_that_are_being_killed() {
     let mut rig = Rig::new().await;
-    rig.running("t1").await;
+    rig.start_task("t1").await;
     rig.kill("t1", None).await;
     rig.master.call("KILL", 1).await;
     rig.submit(&Arc::new(spec("/app")), &["t2"]).await;
     rig.master.offer(&[offer("o2", "a2", 4.0, &[])]);
-    assert_eq!(rig.heard().await, "launched t2 TASK_STAGING");
+    assert_eq!(rig.event_text().await, "launched t2 TASK_STAGING");
     assert_eq!(
-        rig.asked(),
+        rig.last_matcher_call(),
         (texts(&["a1", "a2"]), texts(&["a1"]), texts(&["a1"]))
     );
 }
@@ -253,18 +261,18 @@ async fn matcher_receives_the_instances_that_are_being_killed() {
 #[tokio::test]
 async fn intent_is_reconciled_until_answered_and_accepted_once() {
     let mut rig = Rig::with_records(&[record("t1")]).await;
-    assert_eq!(rig.heard().await, "reregistered");
-    let asks = |n| {
+    assert_eq!(rig.event_text().await, "reregistered");
+    let matcher_calls = |n| {
         rig.master
             .call_where("RECONCILE", n, |call| tasks_of(&call.body) == ["t1"])
     };
-    asks(1).await;
-    asks(3).await;
+    matcher_calls(1).await;
+    matcher_calls(3).await;
     rig.submit(&Arc::new(spec("/app")), &["t1"]).await;
     rig.master.offer(&[offer("o", "a1", 4.0, &[])]);
     rig.master.call("DECLINE", 1).await;
     rig.master.update("t1", "TASK_UNKNOWN", "");
-    assert_eq!(rig.heard().await, "updated t1 TASK_UNKNOWN");
+    assert_eq!(rig.event_text().await, "updated t1 TASK_UNKNOWN");
     let known = rig.record("t1").unwrap();
     assert_eq!((known.phase, known.is_terminal()), (Phase::Terminal, true));
     assert_eq!(rig.master.calls("ACCEPT").len(), 0);
@@ -273,11 +281,11 @@ async fn intent_is_reconciled_until_answered_and_accepted_once() {
 #[tokio::test]
 async fn rejected_accept_is_reconciled() {
     let mut rig = Rig::new().await;
-    rig.master.rules(|rules| {
-        rules.refuse.insert("ACCEPT");
+    rig.master.configure(|rules| {
+        rules.refused_calls.insert("ACCEPT");
     });
     rig.submit(&Arc::new(spec("/app")), &["t1"]).await;
-    assert_eq!(rig.heard().await, "registered F-1");
+    assert_eq!(rig.event_text().await, "registered F-1");
     rig.master.offer(&[offer("o", "a1", 4.0, &[])]);
     rig.master.call("ACCEPT", 1).await;
     rig.master
@@ -285,8 +293,8 @@ async fn rejected_accept_is_reconciled() {
         .await;
     // The master had accepted the launch.
     rig.master.update("t1", "TASK_RUNNING", "");
-    assert_eq!(rig.heard().await, "launched t1 TASK_RUNNING");
-    assert_eq!(rig.heard().await, "updated t1 TASK_RUNNING");
+    assert_eq!(rig.event_text().await, "launched t1 TASK_RUNNING");
+    assert_eq!(rig.event_text().await, "updated t1 TASK_RUNNING");
     assert_eq!(rig.master.calls("ACCEPT").len(), 1);
 }
 
@@ -294,22 +302,22 @@ async fn rejected_accept_is_reconciled() {
 async fn launch_without_a_status_is_reconciled() {
     let mut rig = Rig::new().await;
     rig.submit(&Arc::new(spec("/app")), &["t1"]).await;
-    assert_eq!(rig.heard().await, "registered F-1");
+    assert_eq!(rig.event_text().await, "registered F-1");
     rig.master.offer(&[offer("o", "a1", 4.0, &[])]);
-    assert_eq!(rig.heard().await, "launched t1 TASK_STAGING");
+    assert_eq!(rig.event_text().await, "launched t1 TASK_STAGING");
     rig.master
         .call_where("RECONCILE", 1, |call| tasks_of(&call.body) == ["t1"])
         .await;
     rig.master.update("t1", "TASK_GONE", "");
-    assert_eq!(rig.heard().await, "updated t1 TASK_GONE");
+    assert_eq!(rig.event_text().await, "updated t1 TASK_GONE");
 }
 
 #[tokio::test]
 async fn kill_is_repeated_until_the_task_is_terminal() {
     let mut rig = Rig::new().await;
-    rig.running("t1").await;
+    rig.start_task("t1").await;
     rig.purge("t1").await;
-    let rejected = rig.heard().await;
+    let rejected = rig.event_text().await;
     assert!(
         rejected.starts_with("rejected t1: task `t1` is not terminal"),
         "{rejected}"
@@ -324,7 +332,7 @@ async fn kill_is_repeated_until_the_task_is_terminal() {
     );
     rig.master.call("KILL", 3).await;
     rig.master.update("t1", "TASK_KILLED", "end");
-    assert_eq!(rig.heard().await, "updated t1 TASK_KILLED");
+    assert_eq!(rig.event_text().await, "updated t1 TASK_KILLED");
     assert!(rig.record("t1").unwrap().killing);
 }
 
@@ -345,45 +353,45 @@ async fn kill_continues_after_a_restart() {
 #[tokio::test]
 async fn killed_task_that_returns_is_killed_again() {
     let mut rig = Rig::new().await;
-    rig.running("t1").await;
+    rig.start_task("t1").await;
     rig.master.update("t1", "TASK_LOST", "");
-    assert_eq!(rig.heard().await, "updated t1 TASK_LOST");
+    assert_eq!(rig.event_text().await, "updated t1 TASK_LOST");
     rig.kill("t1", None).await;
     rig.master.update("t1", "TASK_RUNNING", "");
-    assert_eq!(rig.heard().await, "updated t1 TASK_RUNNING");
+    assert_eq!(rig.event_text().await, "updated t1 TASK_RUNNING");
     rig.master.call("KILL", 1).await;
     rig.master.update("t1", "TASK_KILLED", "end");
-    assert_eq!(rig.heard().await, "updated t1 TASK_KILLED");
+    assert_eq!(rig.event_text().await, "updated t1 TASK_KILLED");
 }
 
 /// While the task was unreachable, the backoff of its kill has grown.
 #[tokio::test]
 async fn killed_task_is_killed_immediately_when_its_agent_returns() {
-    let mut rig = Rig::with_times(|times| {
-        times.kill = Backoff {
+    let mut rig = Rig::with_timeouts(|timeouts| {
+        timeouts.kill = Backoff {
             base: Duration::from_mins(10),
             max: Duration::from_mins(10),
         };
     })
     .await;
-    rig.running("t1").await;
+    rig.start_task("t1").await;
     rig.master.update("t1", "TASK_UNREACHABLE", "");
-    assert_eq!(rig.heard().await, "updated t1 TASK_UNREACHABLE");
+    assert_eq!(rig.event_text().await, "updated t1 TASK_UNREACHABLE");
     rig.kill("t1", None).await;
     rig.master.call("KILL", 1).await;
     rig.master.update("t1", "TASK_RUNNING", "");
-    assert_eq!(rig.heard().await, "updated t1 TASK_RUNNING");
+    assert_eq!(rig.event_text().await, "updated t1 TASK_RUNNING");
     rig.master.call("KILL", 2).await;
     rig.master.update("t1", "TASK_KILLED", "end");
-    assert_eq!(rig.heard().await, "updated t1 TASK_KILLED");
+    assert_eq!(rig.event_text().await, "updated t1 TASK_KILLED");
 }
 
 #[tokio::test]
 async fn unknown_task_is_reported_acknowledged_and_killed() {
     let mut rig = Rig::new().await;
-    assert_eq!(rig.heard().await, "registered F-1");
+    assert_eq!(rig.event_text().await, "registered F-1");
     rig.master.update("orphan", "TASK_RUNNING", "u");
-    assert_eq!(rig.heard().await, "unknown orphan TASK_RUNNING");
+    assert_eq!(rig.event_text().await, "unknown orphan TASK_RUNNING");
     rig.master.call("ACKNOWLEDGE", 1).await;
     let kill = rig.master.call("KILL", 3).await;
     assert_eq!(kill.body["kill"]["task_id"]["value"], "orphan");
@@ -394,67 +402,67 @@ async fn unknown_task_is_reported_acknowledged_and_killed() {
         .call_where("KILL", 1, |call| call.body["kill"]["kill_policy"].is_object())
         .await;
     rig.master.update("orphan", "TASK_KILLED", "v");
-    assert_eq!(rig.heard().await, "unknown orphan TASK_KILLED");
+    assert_eq!(rig.event_text().await, "unknown orphan TASK_KILLED");
     rig.master.call("ACKNOWLEDGE", 2).await;
 }
 
 #[tokio::test]
 async fn kill_of_an_unknown_id_is_sent() {
     let mut rig = Rig::new().await;
-    assert_eq!(rig.heard().await, "registered F-1");
+    assert_eq!(rig.event_text().await, "registered F-1");
     rig.kill("orphan", None).await;
     rig.master.call("KILL", 2).await;
     rig.master.update("orphan", "TASK_UNKNOWN", "");
-    assert_eq!(rig.heard().await, "unknown orphan TASK_UNKNOWN");
+    assert_eq!(rig.event_text().await, "unknown orphan TASK_UNKNOWN");
 }
 
 /// Asserts that only `other`, an unknown task, is still killed: its kill is repeated several times
 /// without a kill of any other task.
 async fn kills_none_but(rig: &mut Rig, other: &str) {
     // After one more turn, all kills that were due have been sent.
-    rig.turn().await;
+    rig.wait_for_turn().await;
     let of_other = |call: &super::master::Call| call.body["kill"]["task_id"]["value"] == other;
-    let foreign = |rig: &Rig| {
+    let kills_of_foreign_tasks = |rig: &Rig| {
         let kills = rig.master.calls("KILL");
         kills.iter().filter(|call| !of_other(call)).count()
     };
-    let before = foreign(rig);
+    let before = kills_of_foreign_tasks(rig);
     rig.kill(other, None).await;
     rig.master.call_where("KILL", 4, of_other).await;
-    assert_eq!(foreign(rig), before);
+    assert_eq!(kills_of_foreign_tasks(rig), before);
     rig.master.update(other, "TASK_UNKNOWN", "");
-    assert_eq!(rig.heard().await, format!("unknown {other} TASK_UNKNOWN"));
+    assert_eq!(rig.event_text().await, format!("unknown {other} TASK_UNKNOWN"));
 }
 
 #[tokio::test]
 async fn purged_task_that_returns_is_killed_once_reachable() {
     let mut rig = Rig::new().await;
-    rig.running("t1").await;
+    rig.start_task("t1").await;
     rig.master.update("t1", "TASK_UNREACHABLE", "");
-    assert_eq!(rig.heard().await, "updated t1 TASK_UNREACHABLE");
+    assert_eq!(rig.event_text().await, "updated t1 TASK_UNREACHABLE");
     rig.master.update("t1", "TASK_GONE_BY_OPERATOR", "");
-    assert_eq!(rig.heard().await, "updated t1 TASK_GONE_BY_OPERATOR");
+    assert_eq!(rig.event_text().await, "updated t1 TASK_GONE_BY_OPERATOR");
     // The service replaces the task.
     rig.purge("t1").await;
     rig.master.update("t1", "TASK_UNREACHABLE", "");
-    assert_eq!(rig.heard().await, "unknown t1 TASK_UNREACHABLE");
+    assert_eq!(rig.event_text().await, "unknown t1 TASK_UNREACHABLE");
     kills_none_but(&mut rig, "first").await;
 
     rig.master.update("t1", "TASK_RUNNING", "");
-    assert_eq!(rig.heard().await, "unknown t1 TASK_RUNNING");
+    assert_eq!(rig.event_text().await, "unknown t1 TASK_RUNNING");
     let duplicate = |call: &super::master::Call| call.body["kill"]["task_id"]["value"] == "t1";
     rig.master.call_where("KILL", 2, duplicate).await;
     rig.master.update("t1", "TASK_KILLED", "end");
-    assert_eq!(rig.heard().await, "unknown t1 TASK_KILLED");
+    assert_eq!(rig.event_text().await, "unknown t1 TASK_KILLED");
     kills_none_but(&mut rig, "other").await;
 }
 
 #[tokio::test]
 async fn completed_task_that_returns_is_killed_and_stays_completed() {
     let mut rig = Rig::new().await;
-    rig.running("t1").await;
+    rig.start_task("t1").await;
     rig.master.update("t1", "TASK_FAILED", "end");
-    assert_eq!(rig.heard().await, "updated t1 TASK_FAILED");
+    assert_eq!(rig.event_text().await, "updated t1 TASK_FAILED");
     rig.master.update("t1", "TASK_RUNNING", "");
     let kill = rig.master.call("KILL", 2).await;
     assert_eq!(kill.stored["tasks/t1"]["state"], "TASK_FAILED");
@@ -469,18 +477,18 @@ async fn completed_task_that_returns_is_killed_and_stays_completed() {
 #[tokio::test]
 async fn tasks_of_a_returning_agent_are_live_again() {
     let mut rig = Rig::new().await;
-    rig.running("t1").await;
+    rig.start_task("t1").await;
     let started = rig.record("t1").unwrap().started_at;
     // `TASK_UNKNOWN` is trusted from the second reconciliation on.
     rig.master.call("RECONCILE", 2).await;
-    for away in ["TASK_UNREACHABLE", "TASK_LOST", "TASK_GONE", "TASK_UNKNOWN"] {
-        rig.master.update("t1", away, "");
-        assert_eq!(rig.heard().await, format!("updated t1 {away}"));
+    for state in ["TASK_UNREACHABLE", "TASK_LOST", "TASK_GONE", "TASK_UNKNOWN"] {
+        rig.master.update("t1", state, "");
+        assert_eq!(rig.event_text().await, format!("updated t1 {state}"));
         let known = rig.record("t1").unwrap();
-        assert_eq!(known.is_terminal(), away != "TASK_UNREACHABLE", "{away}");
+        assert_eq!(known.is_terminal(), state != "TASK_UNREACHABLE", "{state}");
         // The status comes from the master, which received it from the returning agent.
         rig.master.update("t1", "TASK_RUNNING", "");
-        assert_eq!(rig.heard().await, "updated t1 TASK_RUNNING");
+        assert_eq!(rig.event_text().await, "updated t1 TASK_RUNNING");
         let known = rig.record("t1").unwrap();
         assert_eq!((known.phase, known.started_at), (Phase::Launched, started));
     }
@@ -490,7 +498,7 @@ async fn tasks_of_a_returning_agent_are_live_again() {
 #[tokio::test]
 async fn launches_and_acknowledgements_pause_without_the_store() {
     let mut rig = Rig::new().await;
-    rig.running("t1").await;
+    rig.start_task("t1").await;
     rig.master.call("ACKNOWLEDGE", 1).await;
     rig.store.down.store(true, Ordering::SeqCst);
     rig.submit(&Arc::new(spec("/app")), &["t2"]).await;
@@ -522,23 +530,23 @@ async fn launches_and_acknowledgements_pause_without_the_store() {
     rig.store.down.store(false, Ordering::SeqCst);
     let acknowledge = rig.master.call("ACKNOWLEDGE", 2).await;
     assert_eq!(acknowledge.stored["tasks/t1"]["state"], "TASK_FINISHED");
-    assert_eq!(rig.heard().await, "updated t1 TASK_FINISHED");
+    assert_eq!(rig.event_text().await, "updated t1 TASK_FINISHED");
     rig.master.call("REVIVE", revived + 1).await;
     rig.master.offer(&[offer("o3", "a1", 4.0, &[])]);
     let accept = rig.master.call("ACCEPT", 2).await;
     assert_eq!(accept.stored["tasks/t2"]["phase"], "Intent");
-    assert_eq!(rig.heard().await, "launched t2 TASK_STAGING");
+    assert_eq!(rig.event_text().await, "launched t2 TASK_STAGING");
 }
 
 #[tokio::test]
 async fn task_in_the_store_is_not_launched_again() {
     let mut rig = Rig::new().await;
-    assert_eq!(rig.heard().await, "registered F-1");
-    let alien = serde_json::to_vec(&record("t1")).unwrap();
+    assert_eq!(rig.event_text().await, "registered F-1");
+    let foreign_record = serde_json::to_vec(&record("t1")).unwrap();
     transom_store::Store::put(
         &*rig.store,
         "fw/tasks/t1",
-        alien.into(),
+        foreign_record.into(),
         transom_store::Expect::Absent,
     )
     .await

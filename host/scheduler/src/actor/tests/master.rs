@@ -38,15 +38,15 @@ struct Shared {
     store: Arc<dyn Store>,
     calls: watch::Sender<Vec<Call>>,
     stream: Mutex<Option<mpsc::UnboundedSender<Bytes>>>,
-    rules: Mutex<Rules>,
+    behavior: Mutex<MasterBehavior>,
     token: CancellationToken,
 }
 
 /// The behaviour of the scripted master.
 #[derive(Default)]
-pub(super) struct Rules {
+pub(super) struct MasterBehavior {
     /// Types of calls that are answered with 400.
-    pub(super) refuse: BTreeSet<&'static str>,
+    pub(super) refused_calls: BTreeSet<&'static str>,
     /// Framework ids that have been removed.
     pub(super) removed: BTreeSet<String>,
     pub(super) heartbeat: Option<f64>,
@@ -71,7 +71,7 @@ impl Master {
             store,
             calls: watch::Sender::new(Vec::new()),
             stream: Mutex::new(None),
-            rules: Mutex::default(),
+            behavior: Mutex::default(),
             token: token.clone(),
         });
         let router = Router::new()
@@ -87,8 +87,8 @@ impl Master {
         Self { shared, address }
     }
 
-    pub(super) fn rules(&self, change: impl FnOnce(&mut Rules)) {
-        change(&mut self.shared.rules.lock().unwrap());
+    pub(super) fn configure(&self, change: impl FnOnce(&mut MasterBehavior)) {
+        change(&mut self.shared.behavior.lock().unwrap());
     }
 
     /// The calls of this type so far.
@@ -115,18 +115,18 @@ impl Master {
     /// Waits for the `n`th call (from 1) of this type that satisfies the condition.
     pub(super) async fn call_where(&self, kind: &str, n: usize, condition: impl Fn(&Call) -> bool) -> Call {
         let mut calls = self.shared.calls.subscribe();
-        let nth = |calls: &Vec<Call>| {
+        let nth_call = |calls: &Vec<Call>| {
             calls
                 .iter()
                 .filter(|call| call.kind == kind && condition(call))
                 .nth(n - 1)
                 .cloned()
         };
-        let wait = calls.wait_for(|calls| nth(calls).is_some());
+        let wait = calls.wait_for(|calls| nth_call(calls).is_some());
         let Ok(calls) = tokio::time::timeout(Duration::from_secs(20), wait).await else {
             panic!("no {kind} number {n}; calls so far: {:?}", self.kinds());
         };
-        nth(&calls.unwrap()).unwrap()
+        nth_call(&calls.unwrap()).unwrap()
     }
 
     /// Waits for the `n`th call (from 1) of this type.
@@ -186,7 +186,7 @@ async fn scheduler(State(shared): State<Arc<Shared>>, body: Bytes) -> Response {
     let response = if kind == "SUBSCRIBE" {
         subscribe(&shared, &body)
     } else {
-        answer(&shared, &kind)
+        respond(&shared, &kind)
     };
     shared
         .calls
@@ -194,8 +194,8 @@ async fn scheduler(State(shared): State<Arc<Shared>>, body: Bytes) -> Response {
     response
 }
 
-fn answer(shared: &Shared, kind: &str) -> Response {
-    if shared.rules.lock().unwrap().refuse.contains(kind) {
+fn respond(shared: &Shared, kind: &str) -> Response {
+    if shared.behavior.lock().unwrap().refused_calls.contains(kind) {
         return (StatusCode::BAD_REQUEST, "no").into_response();
     }
     StatusCode::ACCEPTED.into_response()
@@ -203,24 +203,27 @@ fn answer(shared: &Shared, kind: &str) -> Response {
 
 fn subscribe(shared: &Shared, body: &Value) -> Response {
     let (events, mut stream) = mpsc::unbounded_channel();
-    let mut rules = shared.rules.lock().unwrap();
-    if rules.refuse.contains("SUBSCRIBE") {
+    let mut behavior = shared.behavior.lock().unwrap();
+    if behavior.refused_calls.contains("SUBSCRIBE") {
         return (StatusCode::BAD_REQUEST, "no").into_response();
     }
-    let asked = body["subscribe"]["framework_info"]["id"]["value"]
+    let requested_id = body["subscribe"]["framework_info"]["id"]["value"]
         .as_str()
         .map(str::to_owned);
-    if asked.as_ref().is_some_and(|id| rules.removed.contains(id)) {
+    if requested_id
+        .as_ref()
+        .is_some_and(|id| behavior.removed.contains(id))
+    {
         let error = json!({"type": "ERROR", "error": {"message": "Framework has been removed"}});
         events.send(record(&error)).unwrap();
     } else {
-        let id = asked.unwrap_or_else(|| {
-            rules.frameworks += 1;
-            format!("F-{}", rules.frameworks)
+        let id = requested_id.unwrap_or_else(|| {
+            behavior.frameworks += 1;
+            format!("F-{}", behavior.frameworks)
         });
         let subscribed = json!({"type": "SUBSCRIBED", "subscribed": {
             "framework_id": {"value": id},
-            "heartbeat_interval_seconds": rules.heartbeat.unwrap_or(15.0),
+            "heartbeat_interval_seconds": behavior.heartbeat.unwrap_or(15.0),
             "master_info": {"id": "m", "hostname": "master", "port": 5050},
         }});
         events.send(record(&subscribed)).unwrap();

@@ -11,7 +11,7 @@ use transom_common::Backoff;
 
 use super::master::Call;
 use super::rig::Rig;
-use crate::testing::{applied, offer, pair, spec, wanted};
+use crate::testing::{offer, pair_spec, resources_after, spec, task_request};
 use crate::{DiskKind, Reason, RunSpec, SchedulerApi, TaskRequest, VolumeRequest};
 
 fn resident(of: RunSpec) -> Arc<RunSpec> {
@@ -44,7 +44,7 @@ fn launched(accept: &Call) -> v1::TaskInfo {
 /// An offer of the resources that the call reserved.
 fn offer_of(id: &str, agent: &str, accept: &Call) -> v1::Offer {
     v1::Offer {
-        resources: applied(&operations(accept)),
+        resources: resources_after(&operations(accept)),
         ..offer(id, agent, 0.0, &[])
     }
 }
@@ -52,26 +52,26 @@ fn offer_of(id: &str, agent: &str, accept: &Call) -> v1::Offer {
 impl Rig {
     async fn subscribed() -> Self {
         let mut rig = Self::new().await;
-        assert_eq!(rig.heard().await, "registered F-1");
+        assert_eq!(rig.event_text().await, "registered F-1");
         rig
     }
 
     /// Submits a task of the instance `i`.
-    async fn want(&self, task: &str, spec: &Arc<RunSpec>) {
+    async fn submit_without_reservation(&self, task: &str, spec: &Arc<RunSpec>) {
         self.scheduler.submit(vec![TaskRequest {
             reservation: Some("i".to_owned()),
-            ..wanted(task, spec)
+            ..task_request(task, spec)
         }]);
-        self.turn().await;
+        self.wait_for_turn().await;
     }
 
     /// Offers resources of agent `a1`, and returns the call that reserves them for the instance `i`.
     async fn reserve(&mut self, spec: &Arc<RunSpec>) -> Call {
-        self.want("i.1", spec).await;
+        self.submit_without_reservation("i.1", spec).await;
         let before = self.master.calls("ACCEPT").len();
         self.master.offer(&[offer("o1", "a1", 4.0, &[(7000, 7009)])]);
         let accept = self.master.call("ACCEPT", before + 1).await;
-        assert_eq!(self.heard().await, "reservation i requested");
+        assert_eq!(self.event_text().await, "reservation i requested");
         accept
     }
 
@@ -81,8 +81,8 @@ impl Rig {
         let offered = offer_of(&format!("o-{task}"), "a1", reserve);
         self.master.offer(&[offered]);
         let accept = self.master.call("ACCEPT", before + 1).await;
-        assert_eq!(self.heard().await, format!("launched {task} TASK_STAGING"));
-        assert_eq!(self.heard().await, format!("reservation i used by {task}"));
+        assert_eq!(self.event_text().await, format!("launched {task} TASK_STAGING"));
+        assert_eq!(self.event_text().await, format!("reservation i used by {task}"));
         accept
     }
 
@@ -141,19 +141,19 @@ async fn instance_is_launched_on_the_volumes_that_were_reserved_for_it() {
         (&json!(true), &json!("i.1"))
     );
     let info = launched(&launch);
-    assert_eq!(info.resources, applied(&operations(&reserve)));
+    assert_eq!(info.resources, resources_after(&operations(&reserve)));
 
     // The next incarnation runs on the same agent.
     rig.master.update("i.1", "TASK_FAILED", "end");
-    assert_eq!(rig.heard().await, "updated i.1 TASK_FAILED");
-    rig.want("i.2", &spec).await;
+    assert_eq!(rig.event_text().await, "updated i.1 TASK_FAILED");
+    rig.submit_without_reservation("i.2", &spec).await;
     rig.master.offer(&[offer("o2", "a2", 4.0, &[])]);
     rig.master
         .call_where("DECLINE", 1, |call| {
             call.body["decline"]["offer_ids"][0]["value"] == "o2"
         })
         .await;
-    rig.turn().await;
+    rig.wait_for_turn().await;
     assert_eq!(rig.reasons(), [Reason::NoCorrespondingReservationFound]);
     rig.launch_on("i.2", &reserve).await;
     assert_eq!(rig.scheduler.reservations()["i"].volumes.len(), 1);
@@ -171,9 +171,9 @@ async fn no_restart_loses_a_reservation() {
         !rig.scheduler.reservations()["i"].created,
         "the reservation is known before the subscription"
     );
-    rig.want("i.1", &spec).await;
+    rig.submit_without_reservation("i.1", &spec).await;
     rig.master.call("SUBSCRIBE", 2).await;
-    assert_eq!(rig.heard().await, "reregistered");
+    assert_eq!(rig.event_text().await, "reregistered");
     rig.master.offer(&[offer("o2", "a2", 4.0, &[])]);
     rig.master.call("DECLINE", 1).await;
     rig.launch_on("i.1", &reserve).await;
@@ -181,10 +181,10 @@ async fn no_restart_loses_a_reservation() {
     // Restart while its task runs, and after it is released.
     let mut rig = rig.restart().await;
     rig.master.call("SUBSCRIBE", 3).await;
-    assert_eq!(rig.heard().await, "reregistered");
+    assert_eq!(rig.event_text().await, "reregistered");
     assert_eq!(rig.scheduler.reservations()["i"].task, Some("i.1".into()));
     rig.scheduler.release_reservation("i");
-    assert_eq!(rig.heard().await, "reservation i released");
+    assert_eq!(rig.event_text().await, "reservation i released");
     // Only a part of the resources is offered while the task runs.
     let mut part = offer_of("o3", "a1", &reserve);
     part.resources.truncate(1);
@@ -197,15 +197,15 @@ async fn no_restart_loses_a_reservation() {
 
     let mut rig = rig.restart().await;
     rig.master.call("SUBSCRIBE", 4).await;
-    assert_eq!(rig.heard().await, "reregistered");
+    assert_eq!(rig.event_text().await, "reregistered");
     rig.master.update("i.1", "TASK_FINISHED", "end");
-    assert_eq!(rig.heard().await, "updated i.1 TASK_FINISHED");
+    assert_eq!(rig.event_text().await, "updated i.1 TASK_FINISHED");
     let before = rig.master.calls("ACCEPT").len();
     rig.master.offer(&[offer_of("o4", "a1", &reserve)]);
     let removal = rig.master.call("ACCEPT", before + 1).await;
     assert_eq!(kinds(&removal), ["DESTROY", "UNRESERVE"]);
     assert_eq!(removal.stored["reservations/i"]["releasing"], true);
-    assert_eq!(rig.heard().await, "reservation i removed");
+    assert_eq!(rig.event_text().await, "reservation i removed");
     rig.purge("i.1").await;
     let kill = rig.master.calls("KILL");
     assert!(kill.is_empty(), "a release kills no task: {kill:?}");
@@ -218,11 +218,11 @@ async fn no_restart_loses_a_reservation() {
 
 #[tokio::test]
 async fn lost_reservation_is_tried_again_and_its_remnants_are_removed() {
-    let mut rig = Rig::with_times(|times| times.reservation = Duration::from_millis(50)).await;
-    assert_eq!(rig.heard().await, "registered F-1");
+    let mut rig = Rig::with_timeouts(|timeouts| timeouts.reservation = Duration::from_millis(50)).await;
+    assert_eq!(rig.event_text().await, "registered F-1");
     let spec = resident(spec("/db"));
     let first = rig.reserve(&spec).await;
-    assert_eq!(rig.heard().await, "reservation i removed");
+    assert_eq!(rig.event_text().await, "reservation i removed");
     rig.master.offer(&[offer("o2", "a1", 4.0, &[])]);
     let second = rig.master.call("ACCEPT", 2).await;
     assert_eq!(kinds(&second), ["RESERVE", "CREATE"]);
@@ -239,17 +239,17 @@ async fn lost_reservation_is_tried_again_and_its_remnants_are_removed() {
 
 #[tokio::test]
 async fn reservation_without_its_volumes_is_removed() {
-    let mut rig = Rig::with_times(|times| times.reservation = Duration::from_millis(200)).await;
-    assert_eq!(rig.heard().await, "registered F-1");
+    let mut rig = Rig::with_timeouts(|timeouts| timeouts.reservation = Duration::from_millis(200)).await;
+    assert_eq!(rig.event_text().await, "registered F-1");
     let reserve = rig.reserve(&resident(spec("/db"))).await;
     // An offer after CREATE failed: the resources are reserved, without volumes.
     let bare = v1::Offer {
-        resources: applied(&operations(&reserve)[..1]),
+        resources: resources_after(&operations(&reserve)[..1]),
         ..offer("o2", "a1", 0.0, &[])
     };
     rig.master.offer(std::slice::from_ref(&bare));
     rig.master.call("DECLINE", 1).await;
-    assert_eq!(rig.heard().await, "reservation i removed");
+    assert_eq!(rig.event_text().await, "reservation i removed");
     rig.master.offer(&[bare]);
     let removal = rig.master.call("ACCEPT", 2).await;
     assert_eq!(kinds(&removal), ["UNRESERVE"]);
@@ -292,18 +292,18 @@ async fn rejected_removal_is_repeated_with_a_backoff() {
         base: Duration::from_hours(1),
         max: Duration::from_hours(1),
     };
-    let mut rig = Rig::with_times(|times| times.reconcile_retry = hour).await;
-    assert_eq!(rig.heard().await, "registered F-1");
+    let mut rig = Rig::with_timeouts(|timeouts| timeouts.reconcile_retry = hour).await;
+    assert_eq!(rig.event_text().await, "registered F-1");
     let spec = resident(spec("/db"));
     let reserve = rig.reserve(&spec).await;
     rig.scheduler.release_reservation("i");
-    assert_eq!(rig.heard().await, "reservation i released");
+    assert_eq!(rig.event_text().await, "reservation i released");
     rig.kill("i.1", None).await;
-    assert_eq!(rig.heard().await, "never launched i.1");
+    assert_eq!(rig.event_text().await, "never launched i.1");
     rig.master.offer(&[offer_of("o2", "a1", &reserve)]);
     let removal = rig.master.call("ACCEPT", 2).await;
     assert_eq!(kinds(&removal), ["DESTROY", "UNRESERVE"]);
-    assert_eq!(rig.heard().await, "reservation i removed");
+    assert_eq!(rig.event_text().await, "reservation i removed");
     rig.master.offer(&[offer_of("o3", "a1", &reserve)]);
     rig.master
         .call_where("DECLINE", 1, |call| {
@@ -318,7 +318,7 @@ async fn reserved_resources_are_not_used_by_other_run_specs() {
     let mut rig = Rig::subscribed().await;
     let reserve = rig.reserve(&resident(spec("/db"))).await;
     rig.kill("i.1", None).await;
-    assert_eq!(rig.heard().await, "never launched i.1");
+    assert_eq!(rig.event_text().await, "never launched i.1");
     let plain = Arc::new(RunSpec {
         role: Some("prod".to_owned()),
         ..spec("/app")
@@ -329,7 +329,7 @@ async fn reserved_resources_are_not_used_by_other_run_specs() {
     let mut more = offer_of("o3", "a1", &reserve);
     more.resources.extend(offer("o", "a1", 4.0, &[]).resources);
     rig.master.offer(&[more]);
-    assert_eq!(rig.heard().await, "reservation i created");
+    assert_eq!(rig.event_text().await, "reservation i created");
     let accept = rig.master.call("ACCEPT", 2).await;
     let info = launched(&accept);
     assert!(
@@ -346,14 +346,14 @@ async fn instance_with_a_reservation_waits_for_its_agent() {
     let reserve = rig.reserve(&spec).await;
     rig.launch_on("i.1", &reserve).await;
     rig.master.update("i.1", "TASK_GONE", "end");
-    assert_eq!(rig.heard().await, "updated i.1 TASK_GONE");
+    assert_eq!(rig.event_text().await, "updated i.1 TASK_GONE");
     rig.master
         .send(&json!({"type": "FAILURE", "failure": {"agent_id": {"value": "a1"}}}));
-    assert_eq!(rig.heard().await, "lost a1");
-    rig.want("i.2", &spec).await;
+    assert_eq!(rig.event_text().await, "lost a1");
+    rig.submit_without_reservation("i.2", &spec).await;
     rig.master.offer(&[offer("o2", "a2", 4.0, &[])]);
     rig.master.call("DECLINE", 1).await;
-    rig.turn().await;
+    rig.wait_for_turn().await;
     assert_eq!(rig.reasons(), [Reason::NoCorrespondingReservationFound]);
     assert!(rig.scheduler.reservations()["i"].created);
     rig.launch_on("i.2", &reserve).await;
@@ -367,17 +367,17 @@ async fn instance_with_a_released_reservation_reserves_other_resources() {
     rig.launch_on("i.1", &reserve).await;
     rig.scheduler.release_reservation("unknown");
     rig.scheduler.release_reservation("i");
-    assert_eq!(rig.heard().await, "reservation i released");
-    rig.want("i.2", &spec).await;
+    assert_eq!(rig.event_text().await, "reservation i released");
+    rig.submit_without_reservation("i.2", &spec).await;
     rig.master.update("i.1", "TASK_KILLED", "end");
-    assert_eq!(rig.heard().await, "updated i.1 TASK_KILLED");
+    assert_eq!(rig.event_text().await, "updated i.1 TASK_KILLED");
     // The instance waits until its volume is destroyed.
     rig.master.offer(&[offer("o2", "a2", 4.0, &[])]);
     rig.master.call("DECLINE", 1).await;
     rig.master.offer(&[offer_of("o3", "a1", &reserve)]);
     let removal = rig.master.call("ACCEPT", 3).await;
     assert_eq!(kinds(&removal), ["DESTROY", "UNRESERVE"]);
-    assert_eq!(rig.heard().await, "reservation i removed");
+    assert_eq!(rig.event_text().await, "reservation i removed");
     rig.master.offer(&[offer("o4", "a2", 4.0, &[])]);
     let again = rig.master.call("ACCEPT", 4).await;
     assert_eq!(kinds(&again), ["RESERVE", "CREATE"]);
@@ -386,51 +386,52 @@ async fn instance_with_a_released_reservation_reserves_other_resources() {
 
 #[tokio::test]
 async fn released_reservation_that_is_never_offered_is_dropped() {
-    let mut rig = Rig::with_times(|times| times.release = Duration::from_millis(1)).await;
-    assert_eq!(rig.heard().await, "registered F-1");
+    let mut rig = Rig::with_timeouts(|timeouts| timeouts.release = Duration::from_millis(1)).await;
+    assert_eq!(rig.event_text().await, "registered F-1");
     let reserve = rig.reserve(&resident(spec("/db"))).await;
     rig.launch_on("i.1", &reserve).await;
     rig.scheduler.release_reservation("i");
-    assert_eq!(rig.heard().await, "reservation i released");
+    assert_eq!(rig.event_text().await, "reservation i released");
     // The reservation is not dropped while its task may run.
-    rig.turn().await;
-    rig.turn().await;
+    rig.wait_for_turn().await;
+    rig.wait_for_turn().await;
     assert!(rig.scheduler.reservations().contains_key("i"));
     rig.master.update("i.1", "TASK_GONE", "end");
-    assert_eq!(rig.heard().await, "updated i.1 TASK_GONE");
-    assert_eq!(rig.heard().await, "reservation i removed");
+    assert_eq!(rig.event_text().await, "updated i.1 TASK_GONE");
+    assert_eq!(rig.event_text().await, "reservation i removed");
 }
 
 #[tokio::test]
 async fn nothing_is_reserved_before_the_store_has_the_record() {
     let mut rig = Rig::subscribed().await;
-    rig.want("i.1", &resident(spec("/db"))).await;
+    rig.submit_without_reservation("i.1", &resident(spec("/db")))
+        .await;
     rig.store.down.store(true, Ordering::SeqCst);
     rig.master.offer(&[offer("o1", "a1", 4.0, &[])]);
     rig.master.call("DECLINE", 1).await;
     assert!(rig.master.calls("ACCEPT").is_empty());
-    rig.turn().await;
+    rig.wait_for_turn().await;
     assert_eq!(rig.reasons(), [Reason::StoreUnavailable]);
     rig.store.down.store(false, Ordering::SeqCst);
-    rig.turn().await;
+    rig.wait_for_turn().await;
     let revived = rig.master.calls("REVIVE").len();
     rig.master.call("REVIVE", revived + 1).await;
     rig.master.offer(&[offer("o2", "a1", 4.0, &[])]);
     let accept = rig.master.call("ACCEPT", 1).await;
     assert!(accept.stored.contains_key("reservations/i"));
-    assert_eq!(rig.heard().await, "reservation i requested");
+    assert_eq!(rig.event_text().await, "reservation i requested");
 }
 
 #[tokio::test]
 async fn volumes_of_a_group_are_those_of_its_executor() {
     let mut rig = Rig::subscribed().await;
-    let reserve = rig.reserve(&resident(pair("/pod"))).await;
+    let reserve = rig.reserve(&resident(pair_spec("/pod"))).await;
     rig.master.offer(&[offer_of("o2", "a1", &reserve)]);
     let accept = rig.master.call("ACCEPT", 2).await;
     for task in ["i.1.0", "i.1.1"] {
-        assert_eq!(rig.heard().await, format!("launched {task} TASK_STAGING"));
+        assert_eq!(rig.event_text().await, format!("launched {task} TASK_STAGING"));
     }
-    assert_eq!(rig.heard().await, "reservation i used by i.1");
+    assert_eq!(rig.event_text().await, "reservation i used by i.1");
     let launch = operations(&accept)[0].launch_group.clone().unwrap();
     let created = operations(&reserve)[1].create.clone().unwrap().volumes;
     assert_eq!(launch.executor.resources[2..], created);
@@ -444,17 +445,17 @@ async fn reserved_agent_counts_for_the_constraints_of_other_instances() {
     let mut rig = Rig::subscribed().await;
     let spec = resident(spec("/db"));
     let reserve = rig.reserve(&spec).await;
-    rig.scheduler.submit(vec![wanted("j", &spec)]);
-    rig.turn().await;
+    rig.scheduler.submit(vec![task_request("j", &spec)]);
+    rig.wait_for_turn().await;
     rig.master.offer(&[offer("o2", "a2", 4.0, &[])]);
     rig.master.call("ACCEPT", 2).await;
     assert_eq!(
-        rig.heard().await,
+        rig.event_text().await,
         "reservation j requested",
         "the default key is the id of the task"
     );
     let placed = |rig: &Rig| {
-        let (task, agents) = rig.script.asked.lock().unwrap().clone().unwrap();
+        let (task, agents) = rig.script.last_call.lock().unwrap().clone().unwrap();
         let ids = task.placed.iter().map(|handle| agents[handle].id.clone());
         ids.collect::<Vec<_>>()
     };
@@ -492,10 +493,10 @@ async fn invalid_volumes_are_rejected() {
     ];
     for (spec, why) in cases {
         rig.submit(&spec, &["bad"]).await;
-        let heard = rig.heard().await;
+        let event_text = rig.event_text().await;
         assert!(
-            heard.starts_with("rejected bad: ") && heard.contains(why),
-            "{heard}"
+            event_text.starts_with("rejected bad: ") && event_text.contains(why),
+            "{event_text}"
         );
     }
     assert!(rig.scheduler.pending().is_empty());

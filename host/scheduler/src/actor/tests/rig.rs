@@ -29,8 +29,8 @@ use crate::{
 /// test's runtime.
 pub(super) struct Rig {
     pub(super) master: Master,
-    pub(super) store: Arc<Flaky>,
-    pub(super) script: Arc<Script>,
+    pub(super) store: Arc<FlakyStore>,
+    pub(super) script: Arc<MatcherScript>,
     pub(super) scheduler: Scheduler,
     pub(super) events: Events,
     pub(super) registry: Registry,
@@ -40,30 +40,30 @@ pub(super) struct Rig {
 
 /// The script of the matcher.
 #[derive(Default)]
-pub(super) struct Script {
-    pub(super) missing: AtomicBool,
+pub(super) struct MatcherScript {
+    pub(super) is_missing: AtomicBool,
     /// Duration of each call of the matcher, in milliseconds.
-    pub(super) takes: AtomicU64,
+    pub(super) call_duration_ms: AtomicU64,
     /// Run specs for which the kill selection fails.
     pub(super) fails_kills_of: Mutex<BTreeSet<String>>,
     /// Ids of agents that the matcher rejects.
-    pub(super) refuses: Mutex<BTreeSet<String>>,
+    pub(super) rejected_agents: Mutex<BTreeSet<String>>,
     pub(super) changed: Notify,
     /// The task of the last call, and the agents in the agent set at that time.
-    pub(super) asked: Mutex<Option<(Task, BTreeMap<u32, Agent>)>>,
+    pub(super) last_call: Mutex<Option<(Task, BTreeMap<u32, Agent>)>>,
 }
 
-struct Scripted {
-    script: Arc<Script>,
+struct ScriptedMatcher {
+    script: Arc<MatcherScript>,
     agent_set: BTreeMap<u32, Agent>,
 }
 
-struct ScriptedHost(Arc<Script>);
+struct ScriptedHost(Arc<MatcherScript>);
 
 #[async_trait]
 impl MatcherHost for ScriptedHost {
     fn agent_set(&self, _home_region: Option<String>) -> Box<dyn Matcher> {
-        Box::new(Scripted {
+        Box::new(ScriptedMatcher {
             script: Arc::clone(&self.0),
             agent_set: BTreeMap::new(),
         })
@@ -74,17 +74,17 @@ impl MatcherHost for ScriptedHost {
     }
 }
 
-impl Scripted {
-    fn refuses(&self, candidate: Candidate) -> bool {
+impl ScriptedMatcher {
+    fn rejects(&self, candidate: Candidate) -> bool {
         self.script
-            .refuses
+            .rejected_agents
             .lock()
             .unwrap()
             .contains(&self.agent_set[&candidate.agent].id)
     }
 
     fn available(&self) -> Result<(), CallError> {
-        if self.script.missing.load(Ordering::SeqCst) {
+        if self.script.is_missing.load(Ordering::SeqCst) {
             return Err(CallError::Stopped);
         }
         Ok(())
@@ -92,11 +92,11 @@ impl Scripted {
 }
 
 #[async_trait]
-impl Matcher for Scripted {
-    fn update(&mut self, changed: Vec<Agent>, gone: Vec<u32>) {
+impl Matcher for ScriptedMatcher {
+    fn update(&mut self, changed: Vec<Agent>, removed: Vec<u32>) {
         self.agent_set
             .extend(changed.into_iter().map(|agent| (agent.handle, agent)));
-        for handle in gone {
+        for handle in removed {
             self.agent_set
                 .remove(&handle)
                 .expect("only known agents are removed");
@@ -106,7 +106,7 @@ impl Matcher for Scripted {
     async fn evaluate(&mut self, _: &Task, candidates: &[Candidate]) -> Result<Vec<Verdict>, CallError> {
         self.available()?;
         let verdict = |candidate: &Candidate| {
-            if self.refuses(*candidate) {
+            if self.rejects(*candidate) {
                 Verdict::Refused(1)
             } else {
                 Verdict::Fits
@@ -121,18 +121,21 @@ impl Matcher for Scripted {
         candidates: &[Candidate],
         count: u32,
     ) -> Result<Vec<u32>, CallError> {
-        *self.script.asked.lock().unwrap() = Some((task.clone(), self.agent_set.clone()));
-        tokio::time::sleep(Duration::from_millis(self.script.takes.load(Ordering::SeqCst))).await;
+        *self.script.last_call.lock().unwrap() = Some((task.clone(), self.agent_set.clone()));
+        tokio::time::sleep(Duration::from_millis(
+            self.script.call_duration_ms.load(Ordering::SeqCst),
+        ))
+        .await;
         self.available()?;
-        let fit = candidates.iter().filter(|candidate| !self.refuses(**candidate));
-        let room =
+        let fit = candidates.iter().filter(|candidate| !self.rejects(**candidate));
+        let capacity =
             fit.flat_map(|candidate| std::iter::repeat_n(candidate.agent, candidate.capacity as usize));
-        Ok(room.take(count as usize).collect())
+        Ok(capacity.take(count as usize).collect())
     }
 
     /// Selects the last instances.
     async fn select_kills(&mut self, task: &Task, count: u32) -> Result<Vec<u32>, CallError> {
-        *self.script.asked.lock().unwrap() = Some((task.clone(), self.agent_set.clone()));
+        *self.script.last_call.lock().unwrap() = Some((task.clone(), self.agent_set.clone()));
         self.available()?;
         if self
             .script
@@ -162,14 +165,14 @@ impl Matcher for Scripted {
 
 /// A store that fails on request.
 #[derive(Debug)]
-pub(super) struct Flaky {
+pub(super) struct FlakyStore {
     inner: Arc<dyn Store>,
     pub(super) down: AtomicBool,
     pub(super) refused: Notify,
 }
 
 #[async_trait]
-impl Store for Flaky {
+impl Store for FlakyStore {
     async fn get(&self, key: &str) -> transom_store::Result<Option<Entry>> {
         self.inner.get(key).await
     }
@@ -190,8 +193,8 @@ impl Store for Flaky {
     }
 }
 
-fn times() -> Timeouts {
-    let quick = Backoff {
+fn timeouts() -> Timeouts {
+    let short_backoff = Backoff {
         base: Duration::from_millis(20),
         max: Duration::from_millis(40),
     };
@@ -201,10 +204,10 @@ fn times() -> Timeouts {
         launch: Duration::from_millis(300),
         reconcile: Duration::from_mins(10),
         revive: Duration::from_millis(30),
-        reconnect: quick,
-        store: quick,
-        kill: quick,
-        reconcile_retry: quick,
+        reconnect: short_backoff,
+        store: short_backoff,
+        kill: short_backoff,
+        reconcile_retry: short_backoff,
         matcher: Backoff {
             base: Duration::from_mins(10),
             max: Duration::from_mins(10),
@@ -217,11 +220,11 @@ fn times() -> Timeouts {
     }
 }
 
-fn parts(
+fn dependencies(
     masters: String,
-    store: &Arc<Flaky>,
+    store: &Arc<FlakyStore>,
     matchers: Box<dyn MatcherHost>,
-    times: Timeouts,
+    timeouts: Timeouts,
 ) -> Dependencies {
     let cluster = transom_cluster::Config {
         masters: vec![masters],
@@ -237,7 +240,7 @@ fn parts(
         store: store.clone(),
         prefix: "fw".to_owned(),
         matchers,
-        times,
+        timeouts,
         maintenance: MaintenanceMode::Evacuated {
             ahead: Duration::from_mins(1),
         },
@@ -246,25 +249,25 @@ fn parts(
 
 impl Rig {
     /// The dependencies of a scheduler with this rig's master and store.
-    pub(super) fn parts(&self) -> Dependencies {
-        parts(
+    pub(super) fn dependencies(&self) -> Dependencies {
+        dependencies(
             self.master.address.to_string(),
             &self.store,
             Box::new(ScriptedHost(Arc::clone(&self.script))),
-            times(),
+            timeouts(),
         )
     }
 
     /// Starts a scheduler with an empty store.
     pub(super) async fn new() -> Self {
-        Self::empty(None, times()).await
+        Self::empty(None, timeouts()).await
     }
 
     /// Starts a scheduler with an empty store and other times.
-    pub(super) async fn with_times(change: impl FnOnce(&mut Timeouts)) -> Self {
-        let mut times = times();
-        change(&mut times);
-        Self::empty(None, times).await
+    pub(super) async fn with_timeouts(change: impl FnOnce(&mut Timeouts)) -> Self {
+        let mut timeouts = timeouts();
+        change(&mut timeouts);
+        Self::empty(None, timeouts).await
     }
 
     /// Starts a scheduler with these records and the framework id `F-0` in the store.
@@ -282,45 +285,45 @@ impl Rig {
                 .await
                 .unwrap();
         }
-        let store = Arc::new(Flaky {
+        let store = Arc::new(FlakyStore {
             inner,
             down: AtomicBool::new(false),
             refused: Notify::new(),
         });
         let master = Master::start(store.clone()).await;
-        Self::on(master, store, dir, None).await
+        Self::with_store(master, store, dir, None).await
     }
 
     /// Starts a scheduler with an empty store and another matcher than the scripted one.
     pub(super) async fn with_matchers(matchers: Box<dyn MatcherHost>) -> Self {
-        Self::empty(Some(matchers), times()).await
+        Self::empty(Some(matchers), timeouts()).await
     }
 
     /// Starts a scheduler with an empty store, another address for finding the master, and this
     /// delay between attempts to subscribe.
-    pub(super) async fn failure(masters: String, wait: Duration) -> Self {
-        let (master, store, dir) = Self::around().await;
-        let mut times = times();
-        times.reconnect = Backoff {
+    pub(super) async fn with_masters(masters: String, wait: Duration) -> Self {
+        let (master, store, dir) = Self::start_master().await;
+        let mut timeouts = timeouts();
+        timeouts.reconnect = Backoff {
             base: wait,
             max: wait,
         };
-        Self::made_of(master, store, dir, None, masters, times).await
+        Self::build(master, store, dir, None, masters, timeouts).await
     }
 
-    async fn empty(matchers: Option<Box<dyn MatcherHost>>, times: Timeouts) -> Self {
-        let (master, store, dir) = Self::around().await;
+    async fn empty(matchers: Option<Box<dyn MatcherHost>>, timeouts: Timeouts) -> Self {
+        let (master, store, dir) = Self::start_master().await;
         let masters = master.address.to_string();
-        Self::made_of(master, store, dir, matchers, masters, times).await
+        Self::build(master, store, dir, matchers, masters, timeouts).await
     }
 
     /// Starts a master with an empty store.
-    async fn around() -> (Master, Arc<Flaky>, Arc<tempfile::TempDir>) {
+    async fn start_master() -> (Master, Arc<FlakyStore>, Arc<tempfile::TempDir>) {
         let dir = Arc::new(tempfile::tempdir().unwrap());
         let inner = transom_store::open(&format!("file:{}", dir.path().display()))
             .await
             .unwrap();
-        let store = Arc::new(Flaky {
+        let store = Arc::new(FlakyStore {
             inner,
             down: AtomicBool::new(false),
             refused: Notify::new(),
@@ -328,29 +331,29 @@ impl Rig {
         (Master::start(store.clone()).await, store, dir)
     }
 
-    async fn on(
+    async fn with_store(
         master: Master,
-        store: Arc<Flaky>,
+        store: Arc<FlakyStore>,
         dir: Arc<tempfile::TempDir>,
         matchers: Option<Box<dyn MatcherHost>>,
     ) -> Self {
         let masters = master.address.to_string();
-        Self::made_of(master, store, dir, matchers, masters, times()).await
+        Self::build(master, store, dir, matchers, masters, timeouts()).await
     }
 
-    async fn made_of(
+    async fn build(
         master: Master,
-        store: Arc<Flaky>,
+        store: Arc<FlakyStore>,
         dir: Arc<tempfile::TempDir>,
         matchers: Option<Box<dyn MatcherHost>>,
         masters: String,
-        times: Timeouts,
+        timeouts: Timeouts,
     ) -> Self {
-        let script = Arc::new(Script::default());
+        let script = Arc::new(MatcherScript::default());
         let (mut registry, token) = (Registry::default(), CancellationToken::new());
         let matchers = matchers.unwrap_or_else(|| Box::new(ScriptedHost(Arc::clone(&script))));
-        let parts = parts(masters, &store, matchers, times);
-        let (scheduler, events) = parts
+        let dependencies = dependencies(masters, &store, matchers, timeouts);
+        let (scheduler, events) = dependencies
             .start(Metrics::register(&mut registry, "fw"), token.clone())
             .await
             .unwrap();
@@ -370,7 +373,7 @@ impl Rig {
     pub(super) async fn restart(self) -> Self {
         self.token.cancel();
         self.scheduler.stopped().await;
-        Self::on(
+        Self::with_store(
             self.master.clone(),
             Arc::clone(&self.store),
             Arc::clone(&self.dir),
@@ -388,7 +391,7 @@ impl Rig {
     }
 
     /// The next event as a text: its name and its subject.
-    pub(super) async fn heard(&mut self) -> String {
+    pub(super) async fn event_text(&mut self) -> String {
         let text = |record: &TaskRecord| format!("{} {}", record.id, record.state);
         match self.event().await {
             Event::Registered { framework_id, .. } => format!("registered {framework_id}"),
@@ -424,25 +427,28 @@ impl Rig {
 
     /// Submits tasks and waits until the actor has carried out the request.
     pub(super) async fn submit(&self, spec: &Arc<RunSpec>, tasks: &[&str]) {
-        let wanted = tasks.iter().map(|task| testing::wanted(task, spec)).collect();
-        self.scheduler.submit(wanted);
-        self.turn().await;
+        let requests = tasks
+            .iter()
+            .map(|task| testing::task_request(task, spec))
+            .collect();
+        self.scheduler.submit(requests);
+        self.wait_for_turn().await;
     }
 
     /// Kills a task and waits until the actor has carried out the request.
     pub(super) async fn kill(&self, task: &str, grace: Option<Duration>) {
         self.scheduler.kill(vec![task.into()], grace);
-        self.turn().await;
+        self.wait_for_turn().await;
     }
 
     /// Purges a task and waits until the actor has tried to.
     pub(super) async fn purge(&self, task: &str) {
         self.scheduler.purge(vec![task.into()]);
-        self.turn().await;
+        self.wait_for_turn().await;
     }
 
     /// Waits for the end of a turn that began after this call.
-    pub(super) async fn turn(&self) {
+    pub(super) async fn wait_for_turn(&self) {
         let shared = &self.scheduler.shared;
         let mut turns = shared.turns.subscribe();
         let turn = async {
@@ -458,7 +464,7 @@ impl Rig {
     }
 
     /// Launches a task on agent `a1` and waits until it runs.
-    pub(super) async fn running(&mut self, task: &str) {
+    pub(super) async fn start_task(&mut self, task: &str) {
         self.submit(&Arc::new(testing::spec("/app")), &[task]).await;
         self.master.call("SUBSCRIBE", 1).await;
         self.until("registered F-1").await;
@@ -466,7 +472,7 @@ impl Rig {
     }
 
     /// Launches one more task and waits until it runs.
-    pub(super) async fn running_too(&mut self, task: &str) {
+    pub(super) async fn start_another_task(&mut self, task: &str) {
         self.submit(&Arc::new(testing::spec("/app")), &[task]).await;
         self.launched(task).await;
     }
@@ -476,13 +482,13 @@ impl Rig {
         self.master
             .offer(&[testing::offer(&format!("o-{task}"), "a1", 4.0, &[])]);
         self.master.call("ACCEPT", before + 1).await;
-        assert_eq!(self.heard().await, format!("launched {task} TASK_STAGING"));
+        assert_eq!(self.event_text().await, format!("launched {task} TASK_STAGING"));
         self.master.update(task, "TASK_RUNNING", &format!("run-{task}"));
-        assert_eq!(self.heard().await, format!("updated {task} TASK_RUNNING"));
+        assert_eq!(self.event_text().await, format!("updated {task} TASK_RUNNING"));
     }
 
     async fn until(&mut self, expected: &str) {
-        assert_eq!(self.heard().await, expected);
+        assert_eq!(self.event_text().await, expected);
     }
 
     pub(super) fn record(&self, task: &str) -> Option<Arc<TaskRecord>> {

@@ -38,7 +38,7 @@ fn roles(info: &Value) -> Vec<&str> {
 #[tokio::test]
 async fn role_of_a_run_spec_is_added_and_kept_for_later_subscriptions() {
     let mut rig = Rig::new().await;
-    assert_eq!(rig.heard().await, "registered F-1");
+    assert_eq!(rig.event_text().await, "registered F-1");
     rig.submit(&of_role("/app", "prod"), &["t1"]).await;
     let update = rig.master.call("UPDATE_FRAMEWORK", 1).await;
     let info = &update.body["update_framework"]["framework_info"];
@@ -52,17 +52,20 @@ async fn role_of_a_run_spec_is_added_and_kept_for_later_subscriptions() {
     // Only offers for the run spec's role are used, and the launched resources carry that role.
     rig.master
         .offer(&[allocated("o1", "a1", "*"), allocated("o2", "a2", "prod")]);
-    assert_eq!(rig.heard().await, "launched t1 TASK_STAGING");
+    assert_eq!(rig.event_text().await, "launched t1 TASK_STAGING");
     let accept = rig.master.call("ACCEPT", 1).await;
     assert_eq!(accept.body["accept"]["offer_ids"][0]["value"], "o2");
     let resources = &accept.body["accept"]["operations"][0]["launch"]["task_infos"][0]["resources"];
     assert_eq!(resources[0]["allocation_info"], json!({"role": "prod"}));
 
     rig.master.hang_up();
-    assert_eq!(rig.heard().await, "disconnected");
-    let again = rig.master.call("SUBSCRIBE", 2).await;
-    assert_eq!(roles(&again.body["subscribe"]["framework_info"]), ["*", "prod"]);
-    assert_eq!(rig.heard().await, "reregistered");
+    assert_eq!(rig.event_text().await, "disconnected");
+    let resubscribe = rig.master.call("SUBSCRIBE", 2).await;
+    assert_eq!(
+        roles(&resubscribe.body["subscribe"]["framework_info"]),
+        ["*", "prod"]
+    );
+    assert_eq!(rig.event_text().await, "reregistered");
     rig.scheduler.add_role("prod");
     rig.scheduler.add_role("not a role");
     rig.scheduler.add_role("dev");
@@ -74,16 +77,16 @@ async fn role_of_a_run_spec_is_added_and_kept_for_later_subscriptions() {
 #[tokio::test]
 async fn tasks_stay_pending_while_the_master_rejects_their_role() {
     let mut rig = Rig::new().await;
-    assert_eq!(rig.heard().await, "registered F-1");
-    rig.master.rules(|rules| {
-        rules.refuse.insert("UPDATE_FRAMEWORK");
+    assert_eq!(rig.event_text().await, "registered F-1");
+    rig.master.configure(|rules| {
+        rules.refused_calls.insert("UPDATE_FRAMEWORK");
     });
     rig.submit(&of_role("/app", "prod"), &["t1"]).await;
     rig.submit(&Arc::new(spec("/job")), &["t2"]).await;
     rig.master.call("UPDATE_FRAMEWORK", 2).await;
     rig.master.offer(&[allocated("o1", "a1", "*")]);
     assert_eq!(
-        rig.heard().await,
+        rig.event_text().await,
         "launched t2 TASK_STAGING",
         "other roles are not affected"
     );
@@ -93,25 +96,25 @@ async fn tasks_stay_pending_while_the_master_rejects_their_role() {
             call.body["decline"]["offer_ids"][0]["value"] == "o2"
         })
         .await;
-    rig.turn().await;
+    rig.wait_for_turn().await;
     let pending = rig.scheduler.pending();
     assert!(pending[0].reasons.last.contains_key(&Reason::UnfulfilledRole));
     rig.master.hang_up();
-    assert_eq!(rig.heard().await, "disconnected");
-    let again = rig.master.call("SUBSCRIBE", 2).await;
-    assert_eq!(roles(&again.body["subscribe"]["framework_info"]), ["*"]);
-    assert_eq!(rig.heard().await, "reregistered");
+    assert_eq!(rig.event_text().await, "disconnected");
+    let resubscribe = rig.master.call("SUBSCRIBE", 2).await;
+    assert_eq!(roles(&resubscribe.body["subscribe"]["framework_info"]), ["*"]);
+    assert_eq!(rig.event_text().await, "reregistered");
     let before = rig.master.calls("UPDATE_FRAMEWORK").len();
-    rig.master.rules(|rules| rules.refuse.clear());
+    rig.master.configure(|rules| rules.refused_calls.clear());
     rig.master.call("UPDATE_FRAMEWORK", before + 1).await;
     rig.master.offer(&[allocated("o3", "a1", "prod")]);
-    assert_eq!(rig.heard().await, "launched t1 TASK_STAGING");
+    assert_eq!(rig.event_text().await, "launched t1 TASK_STAGING");
 }
 
 #[tokio::test]
 async fn only_the_roles_of_pending_tasks_are_revived() {
     let mut rig = Rig::new().await;
-    assert_eq!(rig.heard().await, "registered F-1");
+    assert_eq!(rig.event_text().await, "registered F-1");
     for role in ["a", "b"] {
         rig.scheduler.add_role(role);
     }
@@ -135,7 +138,7 @@ async fn only_the_roles_of_pending_tasks_are_revived() {
     of("REVIVE", "revive", &["a", "b"]).await;
     rig.master
         .offer(&[allocated("o1", "a1", "b"), allocated("o2", "a1", "a")]);
-    let mut launched = [rig.heard().await, rig.heard().await];
+    let mut launched = [rig.event_text().await, rig.event_text().await];
     launched.sort();
     assert_eq!(launched, ["launched t1 TASK_STAGING", "launched t2 TASK_STAGING"]);
     let accepts = rig.master.calls("ACCEPT");

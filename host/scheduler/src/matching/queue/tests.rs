@@ -1,7 +1,7 @@
 //! The order of pending tasks, and their reasons.
 
 use super::*;
-use crate::testing::{spec, wanted};
+use crate::testing::{spec, task_request};
 
 fn at(second: i64) -> Timestamp {
     Timestamp::from_second(second).unwrap()
@@ -12,9 +12,9 @@ fn batches_share_a_spec_and_keep_their_position() {
     let (a, b) = (Arc::new(spec("/a")), Arc::new(spec("/b")));
     let mut queue = Queue::default();
     for (id, spec) in [("1", &a), ("2", &b), ("3", &a)] {
-        queue.push(wanted(id, spec), at(1));
+        queue.push(task_request(id, spec), at(1));
     }
-    let mut later = wanted("4", &b);
+    let mut later = task_request("4", &b);
     later.not_before = Some(at(10));
     queue.push(later, at(1));
     let names = |batches: Vec<TaskBatch>| -> Vec<(String, Vec<String>)> {
@@ -41,7 +41,7 @@ fn batches_share_a_spec_and_keep_their_position() {
 fn pass_matches_each_task_once_and_continues_at_the_cut() {
     let mut queue = Queue::default();
     for id in ["a", "b", "c", "d"] {
-        queue.push(wanted(id, &Arc::new(spec(id))), at(1));
+        queue.push(task_request(id, &Arc::new(spec(id))), at(1));
     }
     let names = |queue: &Queue| -> String {
         let batches = queue.ready(at(2)).into_iter();
@@ -49,26 +49,26 @@ fn pass_matches_each_task_once_and_continues_at_the_cut() {
     };
     let try_one = |queue: &mut Queue| {
         let batch = queue.ready(at(2)).remove(0);
-        queue.tried(&batch);
+        queue.mark_matched(&batch);
     };
     assert_eq!(names(&queue), "abcd");
     queue.begin_pass(at(2));
     try_one(&mut queue);
     try_one(&mut queue);
     assert_eq!(names(&queue), "cd", "each task is matched once");
-    queue.push(wanted("e", &Arc::new(spec("e"))), at(2));
-    queue.push(wanted("a", &Arc::new(spec("A"))), at(2));
+    queue.push(task_request("e", &Arc::new(spec("e"))), at(2));
+    queue.push(task_request("a", &Arc::new(spec("A"))), at(2));
     assert_eq!(names(&queue), "Acde", "tasks submitted meanwhile are matched too");
     try_one(&mut queue);
     let cut = queue.ready(at(2)).remove(0);
-    queue.go_on_with(Some(&cut));
+    queue.continue_with(Some(&cut));
 
     queue.begin_pass(at(2));
     assert_eq!(names(&queue), "cdeAb", "all tasks, beginning at the cut");
     while !queue.ready(at(2)).is_empty() {
         try_one(&mut queue);
     }
-    queue.go_on_with(None);
+    queue.continue_with(None);
     queue.begin_pass(at(2));
     assert_eq!(names(&queue), "Abcde", "in submission order again");
 }
@@ -77,8 +77,8 @@ fn pass_matches_each_task_once_and_continues_at_the_cut() {
 fn reasons_are_kept_until_the_last_task_of_the_run_spec_is_gone() {
     let a = Arc::new(spec("/a"));
     let mut queue = Queue::default();
-    queue.push(wanted("1", &a), at(1));
-    let mut later = wanted("2", &a);
+    queue.push(task_request("1", &a), at(1));
+    let mut later = task_request("2", &a);
     later.not_before = Some(at(10));
     queue.push(later, at(2));
     let last = |waiting: &PendingTask| waiting.reasons.last.clone();
@@ -91,7 +91,7 @@ fn reasons_are_kept_until_the_last_task_of_the_run_spec_is_gone() {
     );
     for _ in 0..2 {
         let reasons = BTreeMap::from([(Reason::InsufficientCpus, 3)]);
-        queue.note(
+        queue.record_failure(
             "/a",
             MatchFailure {
                 reasons,
@@ -122,8 +122,8 @@ fn reasons_are_kept_until_the_last_task_of_the_run_spec_is_gone() {
     queue.remove(&"1".into());
     assert_eq!(queue.snapshot(None, at(10))[0].reasons.rounds, 2);
     queue.remove(&"2".into());
-    queue.note("/a", MatchFailure::default());
-    queue.push(wanted("3", &a), at(5));
+    queue.record_failure("/a", MatchFailure::default());
+    queue.push(task_request("3", &a), at(5));
     assert_eq!(queue.snapshot(None, at(5))[0].reasons.rounds, 0);
 }
 
@@ -144,7 +144,7 @@ fn served(queue: &Queue, now: i64) -> Vec<String> {
 fn of_priority(id: &str, spec: &Arc<RunSpec>, priority: i32) -> TaskRequest {
     TaskRequest {
         priority,
-        ..wanted(id, spec)
+        ..task_request(id, spec)
     }
 }
 
@@ -187,9 +187,9 @@ fn new_tasks_of_a_higher_priority_precede_the_cut() {
     }
     queue.begin_pass(at(2));
     let batches = queue.ready(at(2));
-    queue.tried(&batches[0]);
-    queue.tried(&batches[1]);
-    queue.go_on_with(Some(&batches[2]));
+    queue.mark_matched(&batches[0]);
+    queue.mark_matched(&batches[1]);
+    queue.continue_with(Some(&batches[2]));
     queue.push(of_priority("d", &Arc::new(spec("d")), 2), at(2));
     queue.push(of_priority("e", &Arc::new(spec("e")), 0), at(2));
     queue.begin_pass(at(2));

@@ -33,12 +33,12 @@ impl Round {
         matcher: &mut MatcherClient,
         rng: &mut StdRng,
     ) -> Option<MatchFailure> {
-        let mut waiting = MatchFailure::default();
-        let (mut fresh, mut keys) = (Vec::new(), Vec::new());
+        let mut unplaced = MatchFailure::default();
+        let (mut unreserved, mut keys) = (Vec::new(), Vec::new());
         for (task, key) in residents.keys {
             let reservation = residents.reservations.get(key);
             if reservation.is_none() && self.reserved.insert(key.clone()) {
-                fresh.push(task.clone());
+                unreserved.push(task.clone());
                 keys.push((task, key));
                 continue;
             }
@@ -49,46 +49,48 @@ impl Round {
                     self.launch_reserved(&batch.spec, task, reservation, framework, matcher, rng)
                         .await
                 }
-                None => Err(Refusal::from(Reason::NoCorrespondingReservationFound)),
+                None => Err(LaunchRefusal::from(Reason::NoCorrespondingReservationFound)),
             };
             if let Err(refusal) = outcome {
-                self.refused(refusal, &mut waiting);
+                self.add_refusal(refusal, &mut unplaced);
             }
         }
-        if !waiting.reasons.is_empty() {
-            let reasons: Vec<Reason> = waiting.reasons.keys().copied().collect();
+        if !unplaced.reasons.is_empty() {
+            let reasons: Vec<Reason> = unplaced.reasons.keys().copied().collect();
             let open = self.offers.open().iter().take(Reasons::MAX_UNUSED_OFFERS);
             let unused = open.map(|offer| RefusedOffer::new(offer, reasons.clone()));
             self.unused = unused.collect();
         }
-        if fresh.is_empty() {
-            return merge(None, waiting);
+        if unreserved.is_empty() {
+            return merge(None, unplaced);
         }
         let mut search = Search {
             spec: &batch.spec,
-            need: Requirements::reserving(&batch.spec, &self.roles),
-            count: u32::try_from(fresh.len()).unwrap_or(u32::MAX),
-            ids: &fresh,
+            requirements: Requirements::for_new_reservation(&batch.spec, &self.roles),
+            count: u32::try_from(unreserved.len()).unwrap_or(u32::MAX),
+            ids: &unreserved,
         };
-        let before = self.planned.len();
-        let found = self.search(&mut search, matcher, rng).await;
-        for planned in &mut self.planned[before..] {
-            let of_task = keys.iter().find(|(task, _)| **task == planned.assigned.id);
-            if let Some((_, key)) = of_task {
+        let planned_before = self.planned.len();
+        let search_result = self.search(&mut search, matcher, rng).await;
+        for planned in &mut self.planned[planned_before..] {
+            let planned_task = keys.iter().find(|(task, _)| **task == planned.assigned.id);
+            if let Some((_, key)) = planned_task {
                 planned.step = LaunchStep::Reserve((*key).clone());
             }
         }
         for (_, key) in keys.iter().filter(|(task, _)| search.ids.contains(task)) {
             self.reserved.remove(*key);
         }
-        let mut failure = self.explain(&search, found, before, matcher).await;
+        let mut failure = self
+            .explain(&search, search_result, planned_before, matcher)
+            .await;
         if let Some(failure) = &mut failure
             && failure.reasons.contains_key(&Reason::InsufficientDisk)
             && failure.message.is_none()
         {
-            failure.message = Some(format!("volumes requested: {}", described(&batch.spec)));
+            failure.message = Some(format!("volumes requested: {}", describe_volumes(&batch.spec)));
         }
-        merge(failure, waiting)
+        merge(failure, unplaced)
     }
 
     /// Plans the launch on the resources of a reservation. The error gives the reasons why that is
@@ -101,49 +103,54 @@ impl Round {
         framework: &str,
         matcher: &mut MatcherClient,
         rng: &mut StdRng,
-    ) -> Result<(), Refusal> {
-        let missing = || Refusal::from(Reason::NoCorrespondingReservationFound);
-        let at = self.offers.holding(&reservation.key).ok_or_else(missing)?;
-        let offer = self.offers.at(at);
-        let held = offer
-            .held()
+    ) -> Result<(), LaunchRefusal> {
+        let not_found = || LaunchRefusal::from(Reason::NoCorrespondingReservationFound);
+        let offer_index = self
+            .offers
+            .offer_with_reservation(&reservation.key)
+            .ok_or_else(not_found)?;
+        let offer = self.offers.offer_mut(offer_index);
+        let offered = offer
+            .offered_reservations()
             .iter()
-            .find(|held| held.owner.is_of(reservation, framework));
-        let held = held.cloned().ok_or_else(missing)?;
-        let need = Requirements::holding(spec, &reservation.role);
-        let mut resources = offer.of_held(&held);
+            .find(|offered| offered.owner.belongs_to(reservation, framework));
+        let offered = offered.cloned().ok_or_else(not_found)?;
+        let requirements = Requirements::for_existing_reservation(spec, &reservation.role);
+        let mut resources = offer.only_reservation(&offered);
         let mut reasons = Vec::new();
-        resources.room(&need, 1, self.now, |reason| reasons.push(reason));
-        if !held.has_volumes_of(reservation) && !reasons.contains(&Reason::InsufficientDisk) {
+        resources.capacity(&requirements, 1, self.now, |reason| reasons.push(reason));
+        if !offered.has_volumes_of(reservation) && !reasons.contains(&Reason::InsufficientDisk) {
             reasons.push(Reason::InsufficientDisk);
         }
         if !reasons.is_empty() {
-            return Err(Refusal {
+            return Err(LaunchRefusal {
                 reasons,
                 message: None,
             });
         }
         let (agent, offer) = (offer.agent, offer.id.clone());
-        let mut question = self.question(spec);
+        let mut matcher_task = self.matcher_task(spec);
         // Its own reservation does not count as another instance.
-        if let Some(own) = question.placed.iter().position(|placed| *placed == agent) {
-            question.placed.remove(own);
+        if let Some(own_index) = matcher_task.placed.iter().position(|placed| *placed == agent) {
+            matcher_task.placed.remove(own_index);
         }
         let candidate = Candidate { agent, capacity: 1 };
-        match matcher.place(&question, &[candidate], 1).await {
+        match matcher.place(&matcher_task, &[candidate], 1).await {
             Err(message) => {
-                return Err(Refusal {
+                return Err(LaunchRefusal {
                     message: Some(message),
-                    ..Refusal::from(Reason::MatcherUnavailable)
+                    ..LaunchRefusal::from(Reason::MatcherUnavailable)
                 });
             }
             Ok(chosen) if chosen.is_empty() => return Err(Reason::UnfulfilledConstraint.into()),
             Ok(_) => matcher.succeeded(),
         }
-        let mut taken = resources.take(&need, rng).ok_or_else(missing)?;
-        self.offers.at(at).take_held(&reservation.key);
-        if let Some(first) = taken.parts.first_mut() {
-            first.resources.extend(held.volumes);
+        let mut allocation = resources.take(&requirements, rng).ok_or_else(not_found)?;
+        self.offers
+            .offer_mut(offer_index)
+            .take_reservation(&reservation.key);
+        if let Some(first) = allocation.parts.first_mut() {
+            first.resources.extend(offered.volumes);
         }
         self.planned.push(PlannedLaunch {
             spec: Arc::clone(spec),
@@ -151,7 +158,7 @@ impl Round {
                 id: task.clone(),
                 offer,
                 agent,
-                taken,
+                allocation,
             },
             step: LaunchStep::LaunchReserved(reservation.key.clone()),
         });
@@ -160,7 +167,7 @@ impl Round {
 
     /// Adds the reasons of an instance with a reservation. They count for all offers, because no
     /// other offer can be used for it.
-    fn refused(&self, refusal: Refusal, failure: &mut MatchFailure) {
+    fn add_refusal(&self, refusal: LaunchRefusal, failure: &mut MatchFailure) {
         let offers = self.offers.len() as u32;
         (failure.offers, failure.refused_offers) = (offers, offers);
         for reason in refusal.reasons {
@@ -171,12 +178,12 @@ impl Round {
 }
 
 /// The reasons why an instance is not launched on its reservation.
-struct Refusal {
+struct LaunchRefusal {
     reasons: Vec<Reason>,
     message: Option<String>,
 }
 
-impl From<Reason> for Refusal {
+impl From<Reason> for LaunchRefusal {
     fn from(reason: Reason) -> Self {
         Self {
             reasons: vec![reason],
@@ -186,20 +193,20 @@ impl From<Reason> for Refusal {
 }
 
 /// Merges two failures, either of which may be empty.
-fn merge(found: Option<MatchFailure>, waiting: MatchFailure) -> Option<MatchFailure> {
-    let Some(mut found) = found else {
-        return (!waiting.reasons.is_empty()).then_some(waiting);
+fn merge(failure: Option<MatchFailure>, unplaced: MatchFailure) -> Option<MatchFailure> {
+    let Some(mut failure) = failure else {
+        return (!unplaced.reasons.is_empty()).then_some(unplaced);
     };
-    for (reason, count) in waiting.reasons {
-        *found.reasons.entry(reason).or_default() += count;
+    for (reason, count) in unplaced.reasons {
+        *failure.reasons.entry(reason).or_default() += count;
     }
-    Some(found)
+    Some(failure)
 }
 
-fn described(spec: &RunSpec) -> String {
+fn describe_volumes(spec: &RunSpec) -> String {
     let volumes = spec.volumes.iter().map(|volume| {
         let path = &volume.container_path;
-        let conditions = volume.constraints.len();
+        let constraint_count = volume.constraints.len();
         let of_profile = |profile: &Option<String>| {
             profile
                 .as_ref()
@@ -209,15 +216,15 @@ fn described(spec: &RunSpec) -> String {
             DiskKind::Root => "root disk".to_owned(),
             DiskKind::Path { profile } => format!("path disk{}", of_profile(profile)),
             DiskKind::Mount { max_size, profile } => {
-                let most = max_size.map_or_else(String::new, |most| format!(" of at most {most} MB"));
-                format!("mount disk{most}{}", of_profile(profile))
+                let limit = max_size.map_or_else(String::new, |limit| format!(" of at most {limit} MB"));
+                format!("mount disk{limit}{}", of_profile(profile))
             }
         };
-        let conditions = match conditions {
+        let constraint_count = match constraint_count {
             0 => String::new(),
-            _ => format!(" with {conditions} path constraints"),
+            _ => format!(" with {constraint_count} path constraints"),
         };
-        format!("`{path}` of {} MB on a {disk}{conditions}", volume.size)
+        format!("`{path}` of {} MB on a {disk}{constraint_count}", volume.size)
     });
     volumes.collect::<Vec<_>>().join(", ")
 }

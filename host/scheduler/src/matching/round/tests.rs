@@ -15,13 +15,13 @@ use transom_plugin_host::matcher::Agent;
 use super::*;
 use crate::matching::matcher::Matcher;
 use crate::matching::queue::Queue;
-use crate::testing::{offer, spec, wanted};
+use crate::testing::{offer, spec, task_request};
 use crate::{PendingExplanation, PortRequest};
 
 /// A matcher in which each agent has a class: the last digit of its number modulo 3. By a rule of
 /// its own, the matcher rejects agent 5.
 #[derive(Clone, Default)]
-struct Classes {
+struct ClassMatcher {
     /// Whether it prefers the class with the fewest instances to the first candidate that passes.
     spreads: bool,
     /// The rejections to report, as those of several matchers.
@@ -43,12 +43,12 @@ fn class(agent: u32) -> u32 {
 
 /// The constraints of the test's matcher: an agent of class 1, a class without a placed instance,
 /// or a host without a placed instance.
-fn conditions(rng: &mut StdRng) -> Vec<Constraint> {
+fn random_constraints(rng: &mut StdRng) -> Vec<Constraint> {
     let all = ["class-1", "class-unique", "host-unique"].map(|text| Constraint::Expression(text.to_owned()));
     all.into_iter().filter(|_| rng.random_ratio(1, 3)).collect()
 }
 
-fn rule(task: &Task, placed: &[u32], agent: u32) -> Verdict {
+fn verdict_of(task: &Task, placed: &[u32], agent: u32) -> Verdict {
     if agent == 5 {
         return Verdict::Refused(task.constraints.len() as u32);
     }
@@ -64,11 +64,11 @@ fn rule(task: &Task, placed: &[u32], agent: u32) -> Verdict {
 }
 
 #[async_trait]
-impl Matcher for Classes {
-    fn update(&mut self, _changed: Vec<Agent>, _gone: Vec<u32>) {}
+impl Matcher for ClassMatcher {
+    fn update(&mut self, _changed: Vec<Agent>, _removed: Vec<u32>) {}
 
     async fn evaluate(&mut self, task: &Task, candidates: &[Candidate]) -> Result<Vec<Verdict>, CallError> {
-        let verdict = |candidate: &Candidate| rule(task, &task.placed, candidate.agent);
+        let verdict = |candidate: &Candidate| verdict_of(task, &task.placed, candidate.agent);
         let mut log = self.log.lock().unwrap();
         log.candidates += candidates.len();
         log.verdicts = candidates.iter().map(verdict).collect();
@@ -86,7 +86,7 @@ impl Matcher for Classes {
         count: u32,
     ) -> Result<Vec<u32>, CallError> {
         self.log.lock().unwrap().candidates += candidates.len();
-        let (mut placed, mut left) = (task.placed.clone(), candidates.to_vec());
+        let (mut placed, mut remaining) = (task.placed.clone(), candidates.to_vec());
         let before = placed.len();
         while placed.len() - before < count as usize {
             let load = |agent: u32| {
@@ -95,8 +95,8 @@ impl Matcher for Classes {
                     .filter(|other| class(**other) == class(agent))
                     .count()
             };
-            let fits = left.iter_mut().filter(|candidate| {
-                candidate.capacity > 0 && rule(task, &placed, candidate.agent) == Verdict::Fits
+            let fits = remaining.iter_mut().filter(|candidate| {
+                candidate.capacity > 0 && verdict_of(task, &placed, candidate.agent) == Verdict::Fits
             });
             let next = if self.spreads {
                 fits.min_by_key(|candidate| load(candidate.agent))
@@ -120,20 +120,20 @@ impl Matcher for Classes {
 }
 
 /// Offers and the batches to place on them.
-struct World {
-    bins: Vec<OpenOffer>,
+struct Scenario {
+    open_offers: Vec<OpenOffer>,
     batches: Vec<TaskBatch>,
     cpus: HashMap<String, f64>,
 }
 
-impl World {
+impl Scenario {
     fn new(rng: &mut StdRng, agents: u32, batches: u32) -> Self {
-        let (mut bins, mut cpus) = (Vec::new(), HashMap::new());
+        let (mut open_offers, mut cpus) = (Vec::new(), HashMap::new());
         for n in 0..rng.random_range(0..agents) {
             let amount = f64::from(rng.random_range(0..8)) * 0.25;
             let ports = (1, rng.random_range(1..5));
             let id = format!("o{n}");
-            bins.push(OpenOffer::new(
+            open_offers.push(OpenOffer::new(
                 &offer(&id, "a", amount, &[ports]),
                 rng.random_range(0..agents),
             ));
@@ -142,15 +142,22 @@ impl World {
         let mut queue = Queue::default();
         for n in 0..rng.random_range(1..=batches) {
             let mut spec = spec(&format!("/{}", rng.random_range(0..batches)));
-            (spec.cpus, spec.constraints) = (0.5, conditions(rng));
+            (spec.cpus, spec.constraints) = (0.5, random_constraints(rng));
             spec.ports = vec![PortRequest::Random; rng.random_range(0..2)];
             let spec = Arc::new(spec);
             for instance in 0..rng.random_range(1..6) {
-                queue.push(wanted(&format!("{n}.{instance}"), &spec), Timestamp::UNIX_EPOCH);
+                queue.push(
+                    task_request(&format!("{n}.{instance}"), &spec),
+                    Timestamp::UNIX_EPOCH,
+                );
             }
         }
         let batches = queue.ready(Timestamp::UNIX_EPOCH);
-        Self { bins, batches, cpus }
+        Self {
+            open_offers,
+            batches,
+            cpus,
+        }
     }
 
     fn round(&self, shortlist: usize) -> Round {
@@ -160,21 +167,21 @@ impl World {
         };
         let running = HashMap::from([("/1".to_owned(), running)]);
         let roles = vec!["*".to_owned()];
-        let mut round = Round::new(self.bins.clone(), running, roles, Timestamp::UNIX_EPOCH);
-        round.shortlist = shortlist;
+        let mut round = Round::new(self.open_offers.clone(), running, roles, Timestamp::UNIX_EPOCH);
+        round.shortlist_size = shortlist;
         round
     }
 }
 
-fn client(matcher: Classes) -> MatcherClient {
-    let at_once = Backoff {
+fn matcher_client(matcher: ClassMatcher) -> MatcherClient {
+    let no_backoff = Backoff {
         base: Duration::ZERO,
         max: Duration::ZERO,
     };
-    MatcherClient::new(Box::new(matcher), at_once, Counter::default())
+    MatcherClient::new(Box::new(matcher), no_backoff, Counter::default())
 }
 
-fn places(round: Round) -> Vec<Assignment> {
+fn assignments(round: Round) -> Vec<Assignment> {
     round
         .into_planned()
         .into_iter()
@@ -183,7 +190,7 @@ fn places(round: Round) -> Vec<Assignment> {
 }
 
 /// Matches a batch with all offers at once.
-async fn place_plainly(
+async fn place_by_full_scan(
     round: &mut Round,
     batch: &TaskBatch,
     matcher: &mut MatcherClient,
@@ -191,14 +198,14 @@ async fn place_plainly(
 ) -> Option<MatchFailure> {
     let mut search = Search {
         spec: &batch.spec,
-        need: Requirements::of(&batch.spec, &round.roles),
+        requirements: Requirements::of(&batch.spec, &round.roles),
         count: batch.ids.len() as u32,
         ids: &batch.ids,
     };
     let before = round.planned.len();
-    let survey = round.offers.scan(&search.need, search.count, round.now);
+    let scan = round.offers.scan(&search.requirements, search.count, round.now);
     round
-        .choose(&mut search, &survey.candidates, matcher, rng)
+        .choose(&mut search, &scan.candidates, matcher, rng)
         .await
         .unwrap();
     if search.ids.is_empty() {
@@ -213,8 +220,8 @@ async fn place_plainly(
         refused_offers: (round.offers.len() - used.len()) as u32,
         ..MatchFailure::default()
     };
-    let judged = round.judge(&search, matcher).await.unwrap();
-    judged.explain(batch.spec.constraints.len(), &mut failure);
+    let evaluation = round.evaluate(&search, matcher).await.unwrap();
+    evaluation.explain(batch.spec.constraints.len(), &mut failure);
     Some(failure)
 }
 
@@ -226,19 +233,25 @@ async fn round_has_the_placements_and_reasons_of_a_full_scan() {
     let mut rng = StdRng::seed_from_u64(21);
     let (mut placed, mut waiting) = (0, 0);
     for case in 0..400 {
-        let world = World::new(&mut rng, 24, 12);
-        let mut plain = world.round(SHORTLIST);
-        let (mut matcher, mut ports) = (client(Classes::default()), StdRng::seed_from_u64(case));
+        let world = Scenario::new(&mut rng, 24, 12);
+        let mut plain = world.round(SHORTLIST_SIZE);
+        let (mut matcher, mut ports) = (
+            matcher_client(ClassMatcher::default()),
+            StdRng::seed_from_u64(case),
+        );
         let mut expected = Vec::new();
         for batch in &world.batches {
-            expected.push(place_plainly(&mut plain, batch, &mut matcher, &mut ports).await);
+            expected.push(place_by_full_scan(&mut plain, batch, &mut matcher, &mut ports).await);
         }
-        let expected_places = places(plain);
+        let expected_places = assignments(plain);
         placed += expected_places.len();
         waiting += expected.iter().flatten().count();
-        for shortlist in [1, 2, 5, SHORTLIST] {
+        for shortlist in [1, 2, 5, SHORTLIST_SIZE] {
             let mut round = world.round(shortlist);
-            let (mut matcher, mut ports) = (client(Classes::default()), StdRng::seed_from_u64(case));
+            let (mut matcher, mut ports) = (
+                matcher_client(ClassMatcher::default()),
+                StdRng::seed_from_u64(case),
+            );
             for (batch, expected) in world.batches.iter().zip(&expected) {
                 let failure = round.place(batch, &mut matcher, &mut ports).await;
                 assert_eq!(
@@ -247,7 +260,7 @@ async fn round_has_the_placements_and_reasons_of_a_full_scan() {
                 );
             }
             assert_eq!(
-                places(round),
+                assignments(round),
                 expected_places,
                 "case {case}, shortlist {shortlist}"
             );
@@ -263,21 +276,21 @@ async fn round_never_overcommits_or_ignores_a_rejection() {
     let mut rng = StdRng::seed_from_u64(22);
     let mut placed = 0;
     for case in 0..400 {
-        let world = World::new(&mut rng, 24, 12);
-        let mut round = world.round([1, 3, SHORTLIST][case % 3]);
-        let matcher = Classes {
+        let world = Scenario::new(&mut rng, 24, 12);
+        let mut round = world.round([1, 3, SHORTLIST_SIZE][case % 3]);
+        let matcher = ClassMatcher {
             spreads: true,
-            ..Classes::default()
+            ..ClassMatcher::default()
         };
         let log = Arc::clone(&matcher.log);
-        let mut matcher = client(matcher);
+        let mut matcher = matcher_client(matcher);
         for batch in &world.batches {
-            let (before, mut running) = (round.planned.len(), round.question(&batch.spec).placed);
+            let (before, mut running) = (round.planned.len(), round.matcher_task(&batch.spec).placed);
             let failure = round.place(batch, &mut matcher, &mut rng).await;
             for planned in &round.planned[before..] {
-                let (task, agent) = (round.question(&batch.spec), planned.assigned.agent);
+                let (task, agent) = (round.matcher_task(&batch.spec), planned.assigned.agent);
                 assert_eq!(
-                    rule(&task, &running, agent),
+                    verdict_of(&task, &running, agent),
                     Verdict::Fits,
                     "case {case}: {batch:?}"
                 );
@@ -298,10 +311,10 @@ async fn round_never_overcommits_or_ignores_a_rejection() {
             }
         }
         let (mut used, mut ports) = (HashMap::<String, f64>::new(), BTreeSet::new());
-        for assigned in places(round) {
+        for assigned in assignments(round) {
             placed += 1;
             *used.entry(assigned.offer.to_string()).or_default() += 0.5;
-            for port in &assigned.taken.parts[0].host_ports {
+            for port in &assigned.allocation.parts[0].host_ports {
                 assert!(
                     ports.insert((assigned.offer.clone(), *port)),
                     "case {case}: {assigned:?}"
@@ -331,50 +344,51 @@ async fn run_specs_with_equal_constraints_share_rejections() {
             ..spec(&format!("/{n}"))
         };
         queue.push(
-            wanted(&format!("t{n}"), &Arc::new(conditioned)),
+            task_request(&format!("t{n}"), &Arc::new(conditioned)),
             Timestamp::UNIX_EPOCH,
         );
     }
     // Class 1 contains the numbers that end in 1, 4 or 7.
     let agents = (0..2000).filter(|agent| class(*agent) != 1).chain([2001]);
-    let bins = agents.map(|agent| OpenOffer::new(&offer(&format!("o{agent}"), "a", 8.0, &[]), agent));
-    let world = World {
-        bins: bins.collect(),
+    let open_offers = agents.map(|agent| OpenOffer::new(&offer(&format!("o{agent}"), "a", 8.0, &[]), agent));
+    let world = Scenario {
+        open_offers: open_offers.collect(),
         batches: batches(&queue),
         cpus: HashMap::new(),
     };
-    let matcher = Classes::default();
+    let matcher = ClassMatcher::default();
     let log = Arc::clone(&matcher.log);
-    let (mut round, mut matcher, mut rng) = (world.round(16), client(matcher), StdRng::seed_from_u64(1));
+    let (mut round, mut matcher, mut rng) =
+        (world.round(16), matcher_client(matcher), StdRng::seed_from_u64(1));
     for batch in &world.batches {
         assert_eq!(round.place(batch, &mut matcher, &mut rng).await, None);
     }
-    let places = places(round);
-    assert!(places.len() == 10 && places.iter().all(|assigned| assigned.agent == 2001));
+    let assignments = assignments(round);
+    assert!(assignments.len() == 10 && assignments.iter().all(|assigned| assigned.agent == 2001));
     // Evaluated are one shortlist without a match, then all agents once, then only the matching one
     // for each run spec.
-    assert_eq!(log.lock().unwrap().candidates, 16 + world.bins.len() + 10);
+    assert_eq!(log.lock().unwrap().candidates, 16 + world.open_offers.len() + 10);
 }
 
 /// The failure of a task that agent 5 rejects by a rule of the matcher, and agent 6 by the task's
 /// constraint.
-async fn failure_of(matcher: Classes) -> MatchFailure {
+async fn failure_of(matcher: ClassMatcher) -> MatchFailure {
     let mut queue = Queue::default();
     let conditioned = RunSpec {
         constraints: vec![Constraint::Expression("class-1".to_owned())],
         ..spec("/app")
     };
-    queue.push(wanted("t", &Arc::new(conditioned)), Timestamp::UNIX_EPOCH);
-    let world = World {
-        bins: [5, 6]
+    queue.push(task_request("t", &Arc::new(conditioned)), Timestamp::UNIX_EPOCH);
+    let world = Scenario {
+        open_offers: [5, 6]
             .map(|agent| OpenOffer::new(&offer("o", "a", 1.0, &[]), agent))
             .to_vec(),
         batches: batches(&queue),
         cpus: HashMap::new(),
     };
-    let (mut matcher, mut rng) = (client(matcher), StdRng::seed_from_u64(1));
+    let (mut matcher, mut rng) = (matcher_client(matcher), StdRng::seed_from_u64(1));
     let failure = world
-        .round(SHORTLIST)
+        .round(SHORTLIST_SIZE)
         .place(&world.batches[0], &mut matcher, &mut rng)
         .await;
     failure.unwrap()
@@ -383,7 +397,7 @@ async fn failure_of(matcher: Classes) -> MatchFailure {
 /// A rejection by the matcher's own rule is a reason too, but counts for no constraint.
 #[tokio::test]
 async fn rejection_by_a_rule_of_the_matcher_is_reported_separately() {
-    let failure = failure_of(Classes::default()).await;
+    let failure = failure_of(ClassMatcher::default()).await;
     assert_eq!(
         failure.reasons,
         BTreeMap::from([(Reason::UnfulfilledConstraint, 2)])
@@ -399,9 +413,9 @@ async fn rejection_by_a_rule_of_the_matcher_is_reported_separately() {
 #[tokio::test]
 async fn rejections_by_several_matchers_name_them() {
     let refusals = vec![("attributes".to_owned(), 1), ("ours".to_owned(), 1)];
-    let failure = failure_of(Classes {
+    let failure = failure_of(ClassMatcher {
         refusals,
-        ..Classes::default()
+        ..ClassMatcher::default()
     })
     .await;
     let expected = "agents rejected by matcher: attributes: 1, ours: 1";
