@@ -58,15 +58,15 @@ impl From<ActorError> for ApiError {
 pub async fn ask<C, T, E: From<ActorError>>(
     actor: &mpsc::Sender<C>,
     timeout: Duration,
-    request: impl FnOnce(Reply<T, E>) -> C,
+    command_for: impl FnOnce(Reply<T, E>) -> C,
 ) -> Result<T, E> {
     let (reply, answer) = oneshot::channel();
-    let asked = async {
-        let sent = actor.send(request(reply)).await;
+    let exchange = async {
+        let sent = actor.send(command_for(reply)).await;
         sent.map_err(|_| ActorError::Stopped)?;
         answer.await.map_err(|_| ActorError::Stopped)?
     };
-    tokio::time::timeout(timeout, asked)
+    tokio::time::timeout(timeout, exchange)
         .await
         .unwrap_or_else(|_| Err(ActorError::TimedOut.into()))
 }

@@ -48,7 +48,7 @@ pub trait Placements: fmt::Debug + Send + Sync {
 
     /// The reason why an operator cannot have a check of this task executed; `None`: the task is not
     /// of this service, or the service itself executes its checks.
-    fn without_probe(&self, task: &str) -> Option<String>;
+    fn probe_refusal(&self, task: &str) -> Option<String>;
 }
 
 /// Explains which agents may run one more instance of a run spec. The explanation has the run
@@ -61,8 +61,8 @@ pub async fn explain_run_spec(
     spec: Arc<RunSpec>,
 ) -> Result<PlacementExplanation, ApiError> {
     let id = spec.id.clone();
-    let explained = explain(&id, scheduler, PlacementOf::RunSpec(spec)).await?;
-    explained.ok_or_else(no_answer)
+    let explanation = explain(&id, scheduler, PlacementOf::RunSpec(spec)).await?;
+    explanation.ok_or_else(scheduler_unavailable)
 }
 
 /// Explains which agents may run a task that is requested and not launched yet; `None`: it is not
@@ -84,14 +84,14 @@ async fn explain(
     placement: PlacementOf,
 ) -> Result<Option<PlacementExplanation>, ApiError> {
     let Ok(Ok(pending)) = timeout(SCHEDULER_TIMEOUT, scheduler.explain(placement)).await else {
-        return Err(no_answer());
+        return Err(scheduler_unavailable());
     };
     let Some(pending) = pending else {
         return Ok(None);
     };
     let matchers = timeout(MATCHER_TIMEOUT, pending.ask()).await.map_err(|_elapsed| {
         ApiError::unavailable(format!(
-            "the matchers did not answer within {MATCHER_TIMEOUT:?}; `transom plugin list` shows what they do"
+            "the matchers did not answer within {MATCHER_TIMEOUT:?}; `transom plugin list` shows their state"
         ))
     })?;
     Ok(Some(PlacementExplanation {
@@ -101,10 +101,10 @@ async fn explain(
     }))
 }
 
-fn no_answer() -> ApiError {
+fn scheduler_unavailable() -> ApiError {
     ApiError::unavailable(
-        "the scheduler did not answer: it is stopping, waits for its store or a plugin, or too many such questions \
-         wait. Try again later.",
+        "the scheduler did not answer: it is stopping, waits for its store or a plugin, or too many such requests \
+         are queued. Try again later.",
     )
 }
 
@@ -113,7 +113,7 @@ impl<H> Leader<H> {
     ///
     /// # Errors
     /// 503 with the leader's address, if there is a leader.
-    pub fn for_operator(&self, framework: &str) -> Result<Arc<H>, ApiError> {
+    pub fn handles_for_operator(&self, framework: &str) -> Result<Arc<H>, ApiError> {
         self.handles().ok_or_else(|| {
             ApiError::unavailable(match self.address() {
                 Some(address) => format!(

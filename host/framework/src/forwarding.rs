@@ -61,26 +61,31 @@ pub struct Forwarding<H> {
     policy: fn(&Method, &str) -> Route,
     authorization: Option<HeaderValue>,
     after_write: Option<Arc<AfterWrite>>,
-    last_answer: Arc<LastAnswer>,
+    last_read: Arc<LastRead>,
 }
 
 /// When a leader last answered a read.
-struct LastAnswer {
+struct LastRead {
     /// When this daemon started to forward.
-    began: Instant,
-    /// Milliseconds from `began` to the last answer.
+    started_at: Instant,
+    /// Milliseconds from `started_at` to the last answer.
     millis: AtomicU64,
 }
 
-impl LastAnswer {
-    fn set(&self) {
-        let millis = self.began.elapsed().as_millis().try_into().unwrap_or(u64::MAX);
+impl LastRead {
+    fn record(&self) {
+        let millis = self
+            .started_at
+            .elapsed()
+            .as_millis()
+            .try_into()
+            .unwrap_or(u64::MAX);
         self.millis.store(millis, Ordering::Relaxed);
     }
 
     fn age(&self) -> Duration {
         let at = Duration::from_millis(self.millis.load(Ordering::Relaxed));
-        self.began.elapsed().saturating_sub(at)
+        self.started_at.elapsed().saturating_sub(at)
     }
 }
 
@@ -93,8 +98,8 @@ impl<H> Forwarding<H> {
             policy,
             authorization: None,
             after_write: None,
-            last_answer: Arc::new(LastAnswer {
-                began: Instant::now(),
+            last_read: Arc::new(LastRead {
+                started_at: Instant::now(),
                 millis: AtomicU64::new(0),
             }),
         }
@@ -128,8 +133,8 @@ impl<H> Forwarding<H> {
 
 impl<H: Send + Sync + 'static> Forwarding<H> {
     /// Adds the middleware to the routes.
-    pub fn around<S: Clone + Send + Sync + 'static>(self, router: Router<S>) -> Router<S> {
-        router.layer(middleware::from_fn_with_state(self, handle::<H>))
+    pub fn wrap<S: Clone + Send + Sync + 'static>(self, router: Router<S>) -> Router<S> {
+        router.layer(middleware::from_fn_with_state(self, route_request::<H>))
     }
 
     async fn forward(&self, request: Request, next: Next) -> Result<Response, ApiError> {
@@ -145,16 +150,20 @@ impl<H: Send + Sync + 'static> Forwarding<H> {
             .extract()
             .await
             .map_err(|refused: BytesRejection| ApiError::new(refused.status(), refused.body_text()))?;
-        let outward = self.outward(&head);
+        let forwarded_head = self.forwarded_head(&head);
         loop {
             let LeaderAddress::Other(address) = leader else {
                 // This daemon was elected in the meantime.
                 return Ok(next.run(Request::from_parts(head, body.into())).await);
             };
-            match self.forwarder.forward(&address, &outward, body.clone()).await {
+            match self
+                .forwarder
+                .forward(&address, &forwarded_head, body.clone())
+                .await
+            {
                 Ok(response) => {
                     if writes && response.status().is_success() {
-                        self.written().await;
+                        self.run_after_write_hook().await;
                     }
                     return Ok(response);
                 }
@@ -172,42 +181,46 @@ impl<H: Send + Sync + 'static> Forwarding<H> {
     }
 
     /// The head of a request as the standby sends it to the leader.
-    fn outward(&self, head: &Parts) -> Parts {
-        let mut outward = head.clone();
+    fn forwarded_head(&self, head: &Parts) -> Parts {
+        let mut forwarded_head = head.clone();
         if let Some(RequestedUri(uri)) = head.extensions.get() {
-            outward.uri = uri.clone();
+            forwarded_head.uri = uri.clone();
         }
         let reads_only = |caller: &Caller| caller.read_only;
         if let Some(authorization) = &self.authorization
             && !head.extensions.get().is_some_and(reads_only)
         {
-            outward
+            forwarded_head
                 .headers
                 .insert(header::AUTHORIZATION, authorization.clone());
         }
-        outward
+        forwarded_head
     }
 
     /// Never waits for an election, because this daemon can answer the request as well.
     async fn forward_or_local(&self, request: Request, next: Next) -> Response {
         let (head, body) = request.into_parts();
         if let Some(address) = self.leader.address() {
-            let outward = self.outward(&head);
-            match self.forwarder.forward(&address, &outward, Bytes::new()).await {
+            let forwarded_head = self.forwarded_head(&head);
+            match self
+                .forwarder
+                .forward(&address, &forwarded_head, Bytes::new())
+                .await
+            {
                 // A daemon that stops leading responds with 503.
                 Ok(answer) if answer.status() == StatusCode::SERVICE_UNAVAILABLE => {}
                 Ok(answer) => {
-                    self.last_answer.set();
+                    self.last_read.record();
                     return answer;
                 }
                 Err(error) => tracing::debug!(
                     error = error_chain(&error),
-                    "the leader did not answer a read; answering with what is known here"
+                    "the leader did not answer a read; answering with this daemon's own data"
                 ),
             }
         }
         let mut answer = next.run(Request::from_parts(head, body)).await;
-        let age = HeaderValue::from(self.last_answer.age().as_secs());
+        let age = HeaderValue::from(self.last_read.age().as_secs());
         answer.headers_mut().insert(header::AGE, age);
         answer
     }
@@ -226,7 +239,7 @@ impl<H: Send + Sync + 'static> Forwarding<H> {
         }
     }
 
-    async fn written(&self) {
+    async fn run_after_write_hook(&self) {
         if let Some(hook) = &self.after_write
             && timeout(AFTER_WRITE_TIMEOUT, hook()).await.is_err()
         {
@@ -235,7 +248,7 @@ impl<H: Send + Sync + 'static> Forwarding<H> {
     }
 }
 
-async fn handle<H: Send + Sync + 'static>(
+async fn route_request<H: Send + Sync + 'static>(
     State(forwarding): State<Forwarding<H>>,
     request: Request,
     next: Next,
@@ -260,7 +273,7 @@ impl<H> Clone for Forwarding<H> {
             policy: self.policy,
             authorization: self.authorization.clone(),
             after_write: self.after_write.clone(),
-            last_answer: Arc::clone(&self.last_answer),
+            last_read: Arc::clone(&self.last_read),
         }
     }
 }

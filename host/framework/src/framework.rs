@@ -22,7 +22,7 @@ use transom_plugin_host::Plugins;
 use transom_scheduler::{Events, MaintenanceMode, Metrics, SchedulerApi};
 use transom_store::{Election, LeaseTerm, Store, Term};
 
-use crate::{Error, Installed, Result, ServiceError};
+use crate::{Error, InstalledHandles, Result, ServiceError};
 
 /// The pause before the next campaign after a term that could not start.
 const CAMPAIGN_RETRY_INTERVAL: Duration = Duration::from_secs(1);
@@ -104,7 +104,7 @@ impl RunningTerm {
     }
 
     /// Waits until the core has ended, withdraws the handles, and ends the tasks of the term.
-    pub async fn ended<H>(self, handles: Installed<H>) {
+    pub async fn run_to_end<H>(self, handles: InstalledHandles<H>) {
         self.core.await;
         drop(handles);
         self.token.cancel();
@@ -144,7 +144,7 @@ pub struct Framework {
 }
 
 /// How a term ended.
-enum End {
+enum TermEnd {
     /// The lease has ended, or the daemon stops.
     Over,
     /// The service released the lease.
@@ -158,8 +158,8 @@ enum End {
 struct LeaseGuard(LeaseTerm);
 
 impl LeadershipGuard for LeaseGuard {
-    fn left(&self) -> Duration {
-        self.0.left()
+    fn remaining(&self) -> Duration {
+        self.0.remaining()
     }
 }
 
@@ -176,25 +176,25 @@ impl Framework {
     /// # Errors
     /// If the store contains invalid data, or the service ends unexpectedly.
     pub async fn run<S: FrameworkService>(mut self, mut service: S, token: CancellationToken) -> Result<()> {
-        let mut left_to_others = Duration::ZERO;
+        let mut campaign_delay = Duration::ZERO;
         loop {
             let election = &mut self.election;
-            let candidature = async {
-                tokio::time::sleep(left_to_others).await;
+            let campaign = async {
+                tokio::time::sleep(campaign_delay).await;
                 election.campaign().await
             };
             let term = tokio::select! {
                 () = token.cancelled() => return Ok(()),
-                term = candidature => term,
+                term = campaign => term,
                 never = service.stand_by() => match never {},
             };
             let outcome = self.serve(&mut service, &term, &token).await;
             // All tasks that acted for the framework have stopped.
             term.resign().await;
-            left_to_others = match outcome? {
-                End::Over => Duration::ZERO,
-                End::Abdicated => self.election.ttl(),
-                End::NotStarted => CAMPAIGN_RETRY_INTERVAL,
+            campaign_delay = match outcome? {
+                TermEnd::Over => Duration::ZERO,
+                TermEnd::Abdicated => self.election.ttl(),
+                TermEnd::NotStarted => CAMPAIGN_RETRY_INTERVAL,
             };
         }
     }
@@ -205,7 +205,7 @@ impl Framework {
         service: &mut S,
         term: &Term,
         token: &CancellationToken,
-    ) -> Result<End> {
+    ) -> Result<TermEnd> {
         let (stop, abdication) = (CancellationToken::new(), Abdication::default());
         let ending = async {
             tokio::select! {
@@ -230,8 +230,8 @@ impl Framework {
             Ok(()) if unexpected => Err(Error::Stopped {
                 framework: self.info.name.clone(),
             }),
-            Ok(()) if abdication.is_requested() => Ok(End::Abdicated),
-            Ok(()) => Ok(End::Over),
+            Ok(()) if abdication.is_requested() => Ok(TermEnd::Abdicated),
+            Ok(()) => Ok(TermEnd::Over),
             Err(error) if error.is_permanent() => Err(error),
             Err(error) => {
                 tracing::warn!(
@@ -239,7 +239,7 @@ impl Framework {
                     error = error_chain(&error),
                     "starting the framework failed; retrying"
                 );
-                Ok(End::NotStarted)
+                Ok(TermEnd::NotStarted)
             }
         }
     }

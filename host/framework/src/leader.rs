@@ -53,21 +53,21 @@ pub struct Leader<H>(Arc<State<H>>);
 
 struct State<H> {
     /// Host and port at which other daemons reach this one.
-    own: String,
+    own_address: String,
     handles: ArcSwapOption<H>,
     /// Notified when `handles` change.
-    changed: watch::Sender<()>,
+    handles_changed: watch::Sender<()>,
     election: watch::Receiver<Leadership>,
 }
 
 impl<H> Leader<H> {
-    /// `own`: host and port at which other daemons reach this one; `election`: the outcome of the
+    /// `own_address`: host and port at which other daemons reach this one; `election`: the outcome of the
     /// election.
-    pub fn new(own: impl Into<String>, election: watch::Receiver<Leadership>) -> Self {
+    pub fn new(own_address: impl Into<String>, election: watch::Receiver<Leadership>) -> Self {
         Self(Arc::new(State {
-            own: own.into(),
+            own_address: own_address.into(),
             handles: ArcSwapOption::empty(),
-            changed: watch::Sender::new(()),
+            handles_changed: watch::Sender::new(()),
             election,
         }))
     }
@@ -92,17 +92,17 @@ impl<H> Leader<H> {
 
     /// Host and port of the leader, if there is one.
     pub fn address(&self) -> Option<String> {
-        match self.known() {
-            Some(LeaderAddress::Here) => Some(self.0.own.clone()),
+        match self.current() {
+            Some(LeaderAddress::Here) => Some(self.0.own_address.clone()),
             Some(LeaderAddress::Other(address)) => Some(address),
             None => None,
         }
     }
 
     /// Publishes the handles of a term. They are withdrawn when the result is dropped.
-    pub fn install(&self, handles: H) -> Installed<H> {
+    pub fn install(&self, handles: H) -> InstalledHandles<H> {
         self.set(Some(handles));
-        Installed(self.clone())
+        InstalledHandles(self.clone())
     }
 
     /// Waits until `deadline` for a leader other than `except`, which could not be reached.
@@ -110,13 +110,13 @@ impl<H> Leader<H> {
     /// # Errors
     /// [`NoLeader`] if there is none at the deadline.
     pub async fn wait(&self, deadline: Instant, except: Option<&str>) -> Result<LeaderAddress, NoLeader> {
-        let (mut election, mut handles) = (self.0.election.clone(), self.0.changed.subscribe());
+        let (mut election, mut handles) = (self.0.election.clone(), self.0.handles_changed.subscribe());
         loop {
             election.borrow_and_update();
             handles.borrow_and_update();
-            match self.known() {
+            match self.current() {
                 Some(LeaderAddress::Other(address)) if except == Some(address.as_str()) => {}
-                Some(known) => return Ok(known),
+                Some(current) => return Ok(current),
                 None => {}
             }
             let changed = async {
@@ -139,7 +139,7 @@ impl<H> Leader<H> {
         }
     }
 
-    fn known(&self) -> Option<LeaderAddress> {
+    fn current(&self) -> Option<LeaderAddress> {
         if self.is_here() {
             return Some(LeaderAddress::Here);
         }
@@ -152,7 +152,7 @@ impl<H> Leader<H> {
 
     fn set(&self, handles: Option<H>) {
         self.0.handles.store(handles.map(Arc::new));
-        self.0.changed.send_replace(());
+        self.0.handles_changed.send_replace(());
     }
 }
 
@@ -184,9 +184,9 @@ impl<H> fmt::Debug for Leader<H> {
 /// Published handles; dropping this withdraws them.
 #[derive(Debug)]
 #[must_use = "dropping it withdraws the handles"]
-pub struct Installed<H>(Leader<H>);
+pub struct InstalledHandles<H>(Leader<H>);
 
-impl<H> Drop for Installed<H> {
+impl<H> Drop for InstalledHandles<H> {
     fn drop(&mut self) {
         self.0.set(None);
     }
@@ -198,31 +198,31 @@ mod tests {
 
     use super::*;
 
-    fn leader(standing: Leadership) -> (watch::Sender<Leadership>, Leader<()>) {
-        let (elected, election) = watch::channel(standing);
+    fn leader(leadership: Leadership) -> (watch::Sender<Leadership>, Leader<()>) {
+        let (elected, election) = watch::channel(leadership);
         (elected, Leader::new("own:1", election))
     }
 
-    fn other(address: &str) -> Leadership {
+    fn other_leads(address: &str) -> Leadership {
         Leadership::Follower(address.to_owned())
     }
 
-    fn soon() -> Instant {
+    fn in_ten_seconds() -> Instant {
         Instant::now() + Duration::from_secs(10)
     }
 
     #[tokio::test]
     async fn an_elected_daemon_is_the_leader_only_while_its_service_runs() {
-        for (standing, installed, expected) in [
-            (other("b:2"), false, Some("b:2")),
+        for (leadership, installed, expected) in [
+            (other_leads("b:2"), false, Some("b:2")),
             (Leadership::Leader, false, None),
             (Leadership::Leader, true, Some("own:1")),
             (Leadership::Unknown, false, None),
             (Leadership::StoreUnavailable, false, None),
         ] {
-            let (_elected, leader) = leader(standing.clone());
+            let (_elected, leader) = leader(leadership.clone());
             let handles = installed.then(|| leader.install(()));
-            assert_eq!(leader.address().as_deref(), expected, "{standing:?}");
+            assert_eq!(leader.address().as_deref(), expected, "{leadership:?}");
             assert_eq!(leader.is_here(), installed);
             drop(handles);
             assert!(leader.require().is_err() && !leader.is_here());
@@ -231,19 +231,19 @@ mod tests {
 
     #[tokio::test(start_paused = true)]
     async fn wait_returns_the_next_leader_other_than_the_unreachable_one() {
-        let (elected, leader) = leader(other("b:2"));
-        let waiting = leader.wait(soon(), None).await;
+        let (elected, leader) = leader(other_leads("b:2"));
+        let waiting = leader.wait(in_ten_seconds(), None).await;
         assert_eq!(waiting, Ok(LeaderAddress::Other("b:2".to_owned())));
-        let (waiting, ()) = tokio::join!(leader.wait(soon(), Some("b:2")), async {
+        let (waiting, ()) = tokio::join!(leader.wait(in_ten_seconds(), Some("b:2")), async {
             elected.send_replace(Leadership::Unknown);
             tokio::task::yield_now().await;
-            elected.send_replace(other("c:3"));
+            elected.send_replace(other_leads("c:3"));
         });
         assert_eq!(waiting, Ok(LeaderAddress::Other("c:3".to_owned())));
 
         elected.send_replace(Leadership::Leader);
         let handles = std::cell::Cell::new(None);
-        let (waiting, ()) = tokio::join!(leader.wait(soon(), None), async {
+        let (waiting, ()) = tokio::join!(leader.wait(in_ten_seconds(), None), async {
             tokio::task::yield_now().await;
             handles.set(Some(leader.install(())));
         });
@@ -252,14 +252,18 @@ mod tests {
 
     #[tokio::test(start_paused = true)]
     async fn wait_ends_at_its_deadline_and_names_the_reason() {
-        for (standing, except, expected) in [
+        for (leadership, except, expected) in [
             (Leadership::Unknown, None, NoLeader::NotElected),
-            (other("b:2"), Some("b:2"), NoLeader::NotElected),
+            (other_leads("b:2"), Some("b:2"), NoLeader::NotElected),
             (Leadership::StoreUnavailable, None, NoLeader::StoreUnavailable),
         ] {
-            let (_elected, leader) = leader(standing.clone());
+            let (_elected, leader) = leader(leadership.clone());
             let began = Instant::now();
-            assert_eq!(leader.wait(soon(), except).await, Err(expected), "{standing:?}");
+            assert_eq!(
+                leader.wait(in_ten_seconds(), except).await,
+                Err(expected),
+                "{leadership:?}"
+            );
             assert!(began.elapsed() >= Duration::from_secs(10));
         }
     }

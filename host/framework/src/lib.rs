@@ -6,7 +6,7 @@
 //! * [`Framework`] runs a scheduler and a [`FrameworkService`] while this daemon leads.
 //!   [`Abdication`] releases the lease.
 //! * [`ServiceHandle`]: the running service, as the rest of the daemon uses it. [`serve`] serves a
-//!   port for one service, [`Listening`] a port that several services share.
+//!   port for one service, [`ServicePort`] a port that several services share.
 //! * [`ask`] sends a request to an actor and waits for the [`Reply`].
 //! * [`Placements`] explains to operators where tasks may run.
 //!
@@ -43,5 +43,5 @@ pub use error::{Error, Result, ServiceError};
 pub use explain::{PlacementExplanation, Placements, explain_pending, explain_run_spec};
 pub use forwarding::{Forwarding, RequestedUri, Route};
 pub use framework::{Abdication, Framework, FrameworkService, LeaderTerm, RunningTerm};
-pub use leader::{Installed, Leader, LeaderAddress, LeaderHandles, NoLeader};
-pub use service::{FrameworkStatus, Listening, Routes, ServiceHandle, serve};
+pub use leader::{InstalledHandles, Leader, LeaderAddress, LeaderHandles, NoLeader};
+pub use service::{FrameworkStatus, Routes, ServiceHandle, ServicePort, serve};

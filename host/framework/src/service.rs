@@ -56,15 +56,15 @@ pub fn serve<H: LeaderHandles>(
     framework: String,
     token: CancellationToken,
 ) -> ServiceHandle {
-    let listening = Listening::start(port, router, rules, token);
-    let all = listening.routes.clone();
-    listening.service(listening.port, leader, framework, all)
+    let service_port = ServicePort::start(port, router, rules, token);
+    let all = service_port.routes.clone();
+    service_port.service(service_port.port, leader, framework, all)
 }
 
 /// A port that is served for one or several services. They all end together: when the token is
 /// cancelled, when the port ends, or when one of their frameworks ends.
 #[derive(Debug)]
-pub struct Listening {
+pub struct ServicePort {
     port: &'static str,
     addr: SocketAddr,
     tracker: TaskTracker,
@@ -72,11 +72,11 @@ pub struct Listening {
     routes: Routes,
 }
 
-impl Listening {
+impl ServicePort {
     /// Serves the port until `token` is cancelled.
     pub fn start(mut port: BoundPort, router: Router, rules: AccessRules, token: CancellationToken) -> Self {
         let router = port.limited(router, rules);
-        let listening = Self {
+        let service_port = Self {
             port: port.config().name,
             addr: port.addr(),
             tracker: TaskTracker::new(),
@@ -86,15 +86,15 @@ impl Listening {
                 rules,
             },
         };
-        let (name, token) = (listening.port, listening.token.clone());
-        listening.tracker.spawn(async move {
+        let (name, token) = (service_port.port, service_port.token.clone());
+        service_port.tracker.spawn(async move {
             if let Err(error) = port.serve(router, rules, token.clone()).await {
                 tracing::error!(port = name, error = error_chain(&error), "HTTP server failed");
             }
             token.cancel();
         });
-        listening.tracker.close();
-        listening
+        service_port.tracker.close();
+        service_port
     }
 
     /// The routes of the port, with its limits.
@@ -168,7 +168,7 @@ impl ServiceHandle {
 
     /// Whether requests can be served: by this daemon if it is the leader and its framework is
     /// subscribed, or by another leader.
-    pub fn ready(&self) -> bool {
+    pub fn is_ready(&self) -> bool {
         let framework = self.framework();
         let served = framework.subscribed.unwrap_or(framework.leader.is_some());
         served && !self.token.is_cancelled()
@@ -186,7 +186,7 @@ impl fmt::Debug for ServiceHandle {
         f.debug_struct("ServiceHandle")
             .field("name", &self.name)
             .field("addr", &self.addr)
-            .field("ready", &self.ready())
+            .field("ready", &self.is_ready())
             .finish_non_exhaustive()
     }
 }
@@ -217,19 +217,19 @@ mod tests {
 
     #[tokio::test]
     async fn a_service_is_ready_when_a_leader_can_serve_requests() {
-        let elsewhere = || Leadership::Follower("other:1".to_owned());
-        for (own, standing, stopping, leader, ready) in [
+        let other_leads = || Leadership::Follower("other:1".to_owned());
+        for (own, leadership, stopping, leader, ready) in [
             (Some(true), Leadership::Leader, false, Some("localhost:1"), true),
             (Some(false), Leadership::Leader, false, Some("localhost:1"), false),
-            (None, elsewhere(), false, Some("other:1"), true),
+            (None, other_leads(), false, Some("other:1"), true),
             (None, Leadership::Leader, false, None, false),
             (None, Leadership::Unknown, false, None, false),
             (Some(true), Leadership::Leader, true, Some("localhost:1"), false),
-            (None, elsewhere(), true, Some("other:1"), false),
+            (None, other_leads(), true, Some("other:1"), false),
         ] {
-            let case = format!("{own:?} {standing:?} stopping: {stopping}");
+            let case = format!("{own:?} {leadership:?} stopping: {stopping}");
             let token = CancellationToken::new();
-            let (_elected, election) = watch::channel(standing);
+            let (_elected, election) = watch::channel(leadership);
             let watched = Leader::new("localhost:1", election);
             let _installed = own.map(|subscribed| watched.install(Handles(subscribed)));
             let port = PortConfig::new("apps", 0).bind().await.unwrap();
@@ -244,7 +244,7 @@ mod tests {
             if stopping {
                 token.cancel();
             }
-            assert_eq!(service.ready(), ready, "{case}");
+            assert_eq!(service.is_ready(), ready, "{case}");
             let expected = FrameworkStatus {
                 name: "marathon".to_owned(),
                 leader: leader.map(str::to_owned),

@@ -26,7 +26,7 @@ const TIMEOUT: Duration = Duration::from_secs(20);
 
 /// How a term ends.
 #[derive(Debug)]
-enum Script {
+enum TermScript {
     /// The service runs until the term ends.
     UntilStopped,
     Abdicates,
@@ -47,12 +47,12 @@ impl ServiceError for Failure {
 }
 
 /// Reports each start of a term.
-struct Scripted {
-    terms: VecDeque<Script>,
+struct ScriptedService {
+    terms: VecDeque<TermScript>,
     started: mpsc::UnboundedSender<()>,
 }
 
-impl FrameworkService for Scripted {
+impl FrameworkService for ScriptedService {
     type Error = Failure;
 
     async fn stand_by(&mut self) -> Infallible {
@@ -63,17 +63,17 @@ impl FrameworkService for Scripted {
         let script = self.terms.pop_front().expect("a script for each term");
         self.started.send(()).expect("the test waits");
         match script {
-            Script::UntilStopped => {
+            TermScript::UntilStopped => {
                 term.token.cancelled().await;
                 Ok(())
             }
-            Script::Abdicates => {
+            TermScript::Abdicates => {
                 term.abdication.abdicate();
                 term.token.cancelled().await;
                 Ok(())
             }
-            Script::Unexpectedly => Ok(()),
-            Script::Fails(failure) => Err(failure),
+            TermScript::Unexpectedly => Ok(()),
+            TermScript::Fails(failure) => Err(failure),
         }
     }
 }
@@ -117,11 +117,11 @@ async fn framework(dir: &Path, token: &CancellationToken) -> (Framework, Arc<dyn
 }
 
 /// Runs a framework with these terms, and stops it when all of them have started.
-async fn run(terms: Vec<Script>) -> transom_framework::Result<()> {
+async fn run(terms: Vec<TermScript>) -> transom_framework::Result<()> {
     let (dir, token) = (tempfile::tempdir().unwrap(), CancellationToken::new());
     let (framework, _store, plugins) = framework(dir.path(), &token).await;
     let (count, (started, mut starts)) = (terms.len(), mpsc::unbounded_channel());
-    let service = Scripted {
+    let service = ScriptedService {
         terms: terms.into(),
         started,
     };
@@ -144,13 +144,13 @@ async fn run(terms: Vec<Script>) -> transom_framework::Result<()> {
 
 #[tokio::test]
 async fn a_service_leads_until_the_framework_is_stopped() {
-    run(vec![Script::UntilStopped]).await.unwrap();
+    run(vec![TermScript::UntilStopped]).await.unwrap();
 }
 
 #[tokio::test]
 async fn a_term_that_could_not_start_is_followed_by_another() {
-    let failure = || Script::Fails(Failure { permanent: false });
-    run(vec![failure(), failure(), Script::UntilStopped])
+    let failure = || TermScript::Fails(Failure { permanent: false });
+    run(vec![failure(), failure(), TermScript::UntilStopped])
         .await
         .unwrap();
 }
@@ -160,8 +160,8 @@ async fn an_abdicated_lease_is_left_to_another_candidate() {
     let (dir, token) = (tempfile::tempdir().unwrap(), CancellationToken::new());
     let (framework, store, plugins) = framework(dir.path(), &token).await;
     let (started, mut starts) = mpsc::unbounded_channel();
-    let service = Scripted {
-        terms: [Script::Abdicates, Script::UntilStopped].into(),
+    let service = ScriptedService {
+        terms: [TermScript::Abdicates, TermScript::UntilStopped].into(),
         started,
     };
     let stop = CancellationToken::new();
@@ -188,7 +188,7 @@ async fn an_abdicated_lease_is_left_to_another_candidate() {
 
 #[tokio::test]
 async fn a_permanent_error_ends_the_framework() {
-    let outcome = run(vec![Script::Fails(Failure { permanent: true })]).await;
+    let outcome = run(vec![TermScript::Fails(Failure { permanent: true })]).await;
     assert!(
         matches!(&outcome, Err(Error::Service { framework, permanent: true, .. }) if framework == "f"),
         "{outcome:?}"
@@ -198,7 +198,7 @@ async fn a_permanent_error_ends_the_framework() {
 #[tokio::test]
 async fn a_service_that_ends_while_it_leads_ends_the_framework() {
     // The second term never starts, so the framework can end only because the service ends.
-    let outcome = run(vec![Script::Unexpectedly, Script::UntilStopped]);
+    let outcome = run(vec![TermScript::Unexpectedly, TermScript::UntilStopped]);
     let outcome = outcome.await;
     assert!(matches!(outcome, Err(Error::Stopped { .. })), "{outcome:?}");
 }

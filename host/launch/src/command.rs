@@ -80,11 +80,11 @@ impl Command {
 
 /// Environment variables by name. Values may be secrets: `Debug` shows names only.
 #[derive(Clone, Default, PartialEq, Eq)]
-pub struct Environment(BTreeMap<String, Setting>);
+pub struct Environment(BTreeMap<String, VariableValue>);
 
 /// The value of a variable.
 #[derive(Clone, PartialEq, Eq)]
-enum Setting {
+enum VariableValue {
     Plain(String),
     /// The name of a secret in the cluster's secret store.
     Secret(String),
@@ -93,19 +93,20 @@ enum Setting {
 impl Environment {
     /// Sets a variable; replaces an earlier value.
     pub fn set(&mut self, name: impl Into<String>, value: impl Into<String>) {
-        self.0.insert(name.into(), Setting::Plain(value.into()));
+        self.0.insert(name.into(), VariableValue::Plain(value.into()));
     }
 
     /// Sets a variable to a secret, by its name in the cluster's secret store; replaces an earlier
     /// value.
     pub fn set_secret(&mut self, name: impl Into<String>, reference: impl Into<String>) {
-        self.0.insert(name.into(), Setting::Secret(reference.into()));
+        self.0
+            .insert(name.into(), VariableValue::Secret(reference.into()));
     }
 }
 
 impl Extend<(String, String)> for Environment {
     fn extend<I: IntoIterator<Item = (String, String)>>(&mut self, variables: I) {
-        let plain = |(name, value)| (name, Setting::Plain(value));
+        let plain = |(name, value)| (name, VariableValue::Plain(value));
         self.0.extend(variables.into_iter().map(plain));
     }
 }
@@ -129,13 +130,13 @@ pub(crate) fn secret(name: String) -> Secret {
 
 impl From<Environment> for v1::Environment {
     fn from(environment: Environment) -> Self {
-        let variables = environment.0.into_iter().map(|(name, setting)| match setting {
-            Setting::Plain(value) => Variable {
+        let variables = environment.0.into_iter().map(|(name, value)| match value {
+            VariableValue::Plain(value) => Variable {
                 name,
                 value: Some(value),
                 ..Variable::default()
             },
-            Setting::Secret(reference) => Variable {
+            VariableValue::Secret(reference) => Variable {
                 name,
                 r#type: Some("SECRET".to_owned()),
                 secret: Some(secret(reference)),

@@ -198,7 +198,7 @@ mod tests {
         }
     }
 
-    fn shown(volume: v1::Volume) -> Value {
+    fn to_json(volume: v1::Volume) -> Value {
         serde_json::to_value(volume).unwrap()
     }
 
@@ -207,10 +207,10 @@ mod tests {
         for (read_only, mode) in [(true, "RO"), (false, "RW")] {
             let path = volume(read_only, VolumeSource::HostPath("/srv".to_owned()));
             let docker = json!({"container_path": "/data", "mode": mode, "host_path": "/srv"});
-            assert_eq!(shown(path.clone().into_docker()), docker);
+            assert_eq!(to_json(path.clone().into_docker()), docker);
             let source = json!({"type": "HOST_PATH", "host_path": {"path": "/srv"}});
             let mesos = json!({"container_path": "/data", "mode": mode, "source": source});
-            assert_eq!(shown(path.into_mesos()), mesos);
+            assert_eq!(to_json(path.into_mesos()), mesos);
         }
     }
 
@@ -221,7 +221,7 @@ mod tests {
             "container_path": "/data", "mode": "RO", "source": {"type": "SECRET", "secret": secret},
         });
         let volume = volume(true, VolumeSource::Secret("/tls/key".to_owned()));
-        assert_eq!(shown(volume.into_mesos()), expected);
+        assert_eq!(to_json(volume.into_mesos()), expected);
     }
 
     #[test]
@@ -231,7 +231,7 @@ mod tests {
             "container_path": "/data", "mode": "RW", "source": {"type": "SANDBOX_PATH", "sandbox_path": path},
         });
         let volume = volume(false, VolumeSource::Group("volumes/v".to_owned()));
-        assert_eq!(shown(volume.into_mesos()), expected);
+        assert_eq!(to_json(volume.into_mesos()), expected);
     }
 
     #[test]
@@ -254,9 +254,9 @@ mod tests {
             (CsiAccess::Block, "block", json!({})),
             (mount, "mount", json!({"fs_type": "nfs", "mount_flags": ["ro"]})),
         ] {
-            let shown = shown(volume(true, VolumeSource::Csi(csi(access))).into_mesos());
-            assert_eq!(shown["source"]["type"], "CSI_VOLUME");
-            let volume = &shown["source"]["csi_volume"];
+            let json = to_json(volume(true, VolumeSource::Csi(csi(access))).into_mesos());
+            assert_eq!(json["source"]["type"], "CSI_VOLUME");
+            let volume = &json["source"]["csi_volume"];
             assert_eq!(volume["plugin_name"], "nfs.csi.k8s.io");
             let provisioning = &volume["static_provisioning"];
             assert_eq!(provisioning["volume_id"], "v1");
@@ -300,8 +300,8 @@ mod tests {
             );
             let source = json!({"type": "DOCKER_VOLUME", "docker_volume": expected});
             let expected = json!({"container_path": "/data", "mode": "RW", "source": source});
-            assert_eq!(shown(named.clone().into_docker()), expected);
-            assert_eq!(shown(named.into_mesos()), expected);
+            assert_eq!(to_json(named.clone().into_docker()), expected);
+            assert_eq!(to_json(named.into_mesos()), expected);
         }
     }
 }

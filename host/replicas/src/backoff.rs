@@ -29,8 +29,8 @@ pub struct LaunchBackoff {
 
 impl LaunchBackoff {
     /// Records a failure.
-    pub fn failed(&mut self, policy: &BackoffPolicy, now: Timestamp) {
-        self.expire(policy, now);
+    pub fn record_failure(&mut self, policy: &BackoffPolicy, now: Timestamp) {
+        self.reset_if_expired(policy, now);
         let next = match self.seconds {
             None => policy.initial.as_secs_f64(),
             Some(seconds) => seconds * policy.factor,
@@ -46,7 +46,7 @@ impl LaunchBackoff {
         self.until.filter(|until| *until > now)
     }
 
-    fn expire(&mut self, policy: &BackoffPolicy, now: Timestamp) {
+    fn reset_if_expired(&mut self, policy: &BackoffPolicy, now: Timestamp) {
         let quiet = |until| Duration::try_from(now.duration_since(until)).unwrap_or_default();
         if self.until.is_some_and(|until| quiet(until) > policy.max) {
             *self = Self::default();
@@ -70,17 +70,17 @@ mod tests {
         let mut backoff = LaunchBackoff::default();
         assert_eq!(backoff.until(start), None);
         for expected in [1000, 2000, 4000, 5000, 5000] {
-            backoff.failed(&policy, start);
+            backoff.record_failure(&policy, start);
             assert_eq!(backoff.until(start), Some(at(expected)));
         }
         assert_eq!(backoff.until(at(5000)), None, "the delay is over");
-        backoff.failed(&policy, at(9_000));
+        backoff.record_failure(&policy, at(9_000));
         assert_eq!(
             backoff.until(start),
             Some(at(14_000)),
             "the earlier delay still counts"
         );
-        backoff.failed(&policy, at(14_000 + 5_001));
+        backoff.record_failure(&policy, at(14_000 + 5_001));
         assert_eq!(
             backoff.until(start),
             Some(at(20_001)),
@@ -96,7 +96,7 @@ mod tests {
             max: Duration::MAX,
         };
         let mut backoff = LaunchBackoff::default();
-        backoff.failed(&policy, Timestamp::UNIX_EPOCH);
+        backoff.record_failure(&policy, Timestamp::UNIX_EPOCH);
         assert_eq!(backoff.until(Timestamp::UNIX_EPOCH), Some(Timestamp::MAX));
     }
 }

@@ -31,7 +31,7 @@ pub struct Replica<V> {
     pub restarting: bool,
     /// Whether a task of the current version has run.
     pub has_run: bool,
-    /// Whether a task of the current version was fit; see [`Replica::judged`].
+    /// Whether a task of the current version was fit; see [`Replica::record_fitness`].
     pub has_been_fit: bool,
 }
 
@@ -121,7 +121,7 @@ impl<V> Replica<V> {
     }
 
     /// Records the result of its checks. Scaling does not wait for a replica that was fit once.
-    pub fn judged(&mut self, fitness: Fitness) {
+    pub fn record_fitness(&mut self, fitness: Fitness) {
         self.has_been_fit |= fitness == Fitness::Fit && self.condition == Condition::Running;
     }
 
@@ -155,7 +155,7 @@ impl<V> Replica<V> {
     }
 
     /// The same replica with its next task, which is not launched yet.
-    pub(crate) fn next(&self, version: V, now: Timestamp) -> Self
+    pub(crate) fn with_next_task(&self, version: V, now: Timestamp) -> Self
     where
         V: PartialEq,
     {

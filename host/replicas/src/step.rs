@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use jiff::Timestamp;
 
-use crate::unreachable::waited;
+use crate::unreachable::elapsed;
 use crate::{Condition, Goal, Replica, TaskView, UnreachableStrategy};
 
 /// An event or a request that affects a replica.
@@ -85,8 +85,8 @@ pub fn step<V: Clone + PartialEq>(
             let mut effects = effects(changed, next.condition);
             if next.condition.is_unreachable() && (!next.is_wanted() || next.restarting) {
                 // The task is being killed already, and its end may never be reported.
-                let (next, given_up) = give_up(&next, policy, now);
-                effects.extend(given_up);
+                let (next, launch_again) = abandon_task(&next, policy, now);
+                effects.extend(launch_again);
                 return (next, effects);
             }
             if !next.condition.is_terminal() {
@@ -107,7 +107,7 @@ pub fn step<V: Clone + PartialEq>(
             effects.push(Effect::Launch {
                 after_failure: next.condition.is_failure() && !next.restarting,
             });
-            (Some(next.next(policy.version.clone(), now)), effects)
+            (Some(next.with_next_task(policy.version.clone(), now)), effects)
         }
         Input::Restart => {
             next.restarting = true;
@@ -115,8 +115,8 @@ pub fn step<V: Clone + PartialEq>(
             if !next.condition.is_unreachable() {
                 return (Some(next), effects);
             }
-            let (next, given_up) = give_up(&next, policy, now);
-            effects.extend(given_up);
+            let (next, launch_again) = abandon_task(&next, policy, now);
+            effects.extend(launch_again);
             (next, effects)
         }
         Input::Decommission => {
@@ -134,7 +134,7 @@ pub fn step<V: Clone + PartialEq>(
 
 /// Stops waiting for the end of a killed task on an unreachable agent. The replica is removed, or it
 /// continues with its next task.
-fn give_up<V: Clone + PartialEq>(
+fn abandon_task<V: Clone + PartialEq>(
     replica: &Replica<V>,
     policy: &Policy<V>,
     now: Timestamp,
@@ -143,26 +143,29 @@ fn give_up<V: Clone + PartialEq>(
         return (None, None);
     }
     let launch = Effect::Launch { after_failure: false };
-    (Some(replica.next(policy.version.clone(), now)), Some(launch))
+    (
+        Some(replica.with_next_task(policy.version.clone(), now)),
+        Some(launch),
+    )
 }
 
 fn tick<V>(mut replica: Replica<V>, policy: &Policy<V>, now: Timestamp) -> (Option<Replica<V>>, Vec<Effect>) {
     let strategy = policy.unreachable;
-    let lost = replica.unreachable_since.unwrap_or(replica.since);
+    let lost_at = replica.unreachable_since.unwrap_or(replica.since);
     let waits = replica.condition.is_launching() && replica.is_wanted() && !replica.restarting;
-    if waits && waited(replica.since, now) >= policy.launch_timeout {
+    if waits && elapsed(replica.since, now) >= policy.launch_timeout {
         replica.restarting = true;
         let kill = kill(&replica);
         return (Some(replica), vec![kill]);
     }
     match replica.condition {
-        Condition::Unreachable if strategy.is_inactive(lost, now) => {
+        Condition::Unreachable if strategy.is_inactive(lost_at, now) => {
             replica.condition = Condition::UnreachableInactive;
             replica.since = now;
             let effects = effects(true, replica.condition);
             (Some(replica), effects)
         }
-        Condition::UnreachableInactive if strategy.is_expunged(lost, now) => {
+        Condition::UnreachableInactive if strategy.is_expunged(lost_at, now) => {
             let kill = kill(&replica);
             (None, vec![kill])
         }

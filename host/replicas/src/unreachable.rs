@@ -27,7 +27,7 @@ pub enum UnreachableStrategy {
 impl UnreachableStrategy {
     /// Whether a replica that is unreachable since `since` is to be replaced.
     pub(crate) fn is_inactive(self, since: Timestamp, now: Timestamp) -> bool {
-        matches!(self, Self::Enabled { inactive_after, .. } if waited(since, now) >= inactive_after)
+        matches!(self, Self::Enabled { inactive_after, .. } if elapsed(since, now) >= inactive_after)
     }
 
     /// Whether an inactive replica that is unreachable since `since` is to be expunged.
@@ -42,14 +42,14 @@ impl UnreachableStrategy {
         let replaced = expunge_after
             .saturating_sub(inactive_after)
             .saturating_add(EXPUNGE_GRACE);
-        waited(since, now) >= expunge_after.max(replaced)
+        elapsed(since, now) >= expunge_after.max(replaced)
     }
 }
 
 /// The time since `since`; zero if the clock was set back.
-pub(crate) fn waited(since: Timestamp, now: Timestamp) -> Duration {
-    let waited: SignedDuration = now.duration_since(since);
-    Duration::try_from(waited).unwrap_or_default()
+pub(crate) fn elapsed(since: Timestamp, now: Timestamp) -> Duration {
+    let elapsed: SignedDuration = now.duration_since(since);
+    Duration::try_from(elapsed).unwrap_or_default()
 }
 
 #[cfg(test)]

@@ -26,7 +26,7 @@ fn policy(method: &Method, path: &str) -> Route {
 }
 
 /// A router that answers with its name, the method, the path and the credentials that it received.
-fn named(name: &'static str) -> Router {
+fn named_router(name: &'static str) -> Router {
     Router::new().fallback(any(async move |request: Request| {
         let authorization = request.headers().get(header::AUTHORIZATION);
         let authorization = authorization.map_or("-", |value| value.to_str().unwrap_or("?"));
@@ -44,7 +44,7 @@ fn named(name: &'static str) -> Router {
 async fn leader(token: &CancellationToken) -> SocketAddr {
     let port = PortConfig::new("apps", 0).bind().await.unwrap();
     let address = port.addr();
-    tokio::spawn(port.serve(named("leader"), AccessRules::default(), token.clone()));
+    tokio::spawn(port.serve(named_router("leader"), AccessRules::default(), token.clone()));
     address
 }
 
@@ -53,16 +53,16 @@ struct Standby {
     leader: Leader<()>,
     router: Router,
     /// How often the hook ran.
-    written: Arc<AtomicUsize>,
+    hook_runs: Arc<AtomicUsize>,
 }
 
 impl Standby {
-    fn new(standing: Leadership, credentials: Option<&Credentials>) -> Self {
-        let (elected, election) = watch::channel(standing);
+    fn new(leadership: Leadership, credentials: Option<&Credentials>) -> Self {
+        let (elected, election) = watch::channel(leadership);
         let leader = Leader::new("own:1", election);
         let forwarder = Forwarder::new(VIA, "own:1").unwrap();
-        let written = Arc::new(AtomicUsize::new(0));
-        let counted = Arc::clone(&written);
+        let hook_runs = Arc::new(AtomicUsize::new(0));
+        let counted = Arc::clone(&hook_runs);
         let forwarding = Forwarding::new(leader.clone(), forwarder, policy)
             .with_credentials(credentials)
             .after_write(move || {
@@ -74,12 +74,12 @@ impl Standby {
         Self {
             elected,
             leader,
-            router: forwarding.around(named("own")),
-            written,
+            router: forwarding.wrap(named_router("own")),
+            hook_runs,
         }
     }
 
-    async fn ask(&self, method: Method, uri: &str) -> (StatusCode, HeaderMap, String) {
+    async fn request(&self, method: Method, uri: &str) -> (StatusCode, HeaderMap, String) {
         let mut request = Request::new(Body::empty());
         (*request.method_mut(), *request.uri_mut()) = (method, uri.parse().unwrap());
         self.send(request).await
@@ -104,19 +104,19 @@ async fn requests_go_where_the_policy_sends_them() {
         (Method::POST, "/x", "leader POST /x -"),
         (Method::OPTIONS, "/x", "own OPTIONS /x -"),
     ] {
-        let (status, _, text) = standby.ask(method, uri).await;
+        let (status, _, text) = standby.request(method, uri).await;
         assert_eq!((status, text.as_str()), (StatusCode::OK, expected));
     }
-    let (status, headers, _) = standby.ask(Method::GET, "/stream?a=1").await;
+    let (status, headers, _) = standby.request(Method::GET, "/stream?a=1").await;
     assert_eq!(status, StatusCode::FOUND);
     let location = format!("http://{address}/stream?a=1");
     assert_eq!(headers[header::LOCATION], location);
 
     // A leader answers every request itself.
     let installed = standby.leader.install(());
-    let (_, _, text) = standby.ask(Method::POST, "/x").await;
+    let (_, _, text) = standby.request(Method::POST, "/x").await;
     assert_eq!(text, "own POST /x -");
-    let (status, _, _) = standby.ask(Method::GET, "/stream").await;
+    let (status, _, _) = standby.request(Method::GET, "/stream").await;
     assert_eq!(status, StatusCode::OK);
     drop(installed);
     token.cancel();
@@ -127,7 +127,7 @@ async fn the_hook_runs_after_successful_writes_only() {
     let token = CancellationToken::new();
     let address = leader(&token).await;
     let standby = Standby::new(Leadership::Follower(address.to_string()), None);
-    for (method, uri, written) in [
+    for (method, uri, hook_runs) in [
         (Method::GET, "/x", 0),
         (Method::HEAD, "/x", 0),
         (Method::POST, "/bad", 0),
@@ -135,8 +135,12 @@ async fn the_hook_runs_after_successful_writes_only() {
         (Method::DELETE, "/x", 2),
         (Method::POST, "/local", 2),
     ] {
-        standby.ask(method.clone(), uri).await;
-        assert_eq!(standby.written.load(Ordering::SeqCst), written, "{method} {uri}");
+        standby.request(method.clone(), uri).await;
+        assert_eq!(
+            standby.hook_runs.load(Ordering::SeqCst),
+            hook_runs,
+            "{method} {uri}"
+        );
     }
     token.cancel();
 }
@@ -150,9 +154,9 @@ async fn requests_are_forwarded_with_the_credentials_of_this_daemon() {
         password: "p".into(),
     };
     let standby = Standby::new(Leadership::Follower(address.to_string()), Some(&credentials));
-    let (_, _, text) = standby.ask(Method::GET, "/x").await;
+    let (_, _, text) = standby.request(Method::GET, "/x").await;
     assert_eq!(text, format!("leader GET /x {}", credentials.authorization()));
-    let (_, _, text) = standby.ask(Method::GET, "/local").await;
+    let (_, _, text) = standby.request(Method::GET, "/local").await;
     assert_eq!(text, "own GET /local -");
     // The read-only user gets no further permissions at the leader.
     let mut request = Request::new(Body::empty());
@@ -177,7 +181,7 @@ async fn request_to_an_unreachable_leader_is_sent_to_the_next_one() {
     unused.bind(SocketAddr::from(([127, 0, 0, 1], 0))).unwrap();
     let unreachable = unused.local_addr().unwrap().to_string();
     let standby = Standby::new(Leadership::Follower(unreachable), None);
-    let asked = standby.ask(Method::POST, "/x");
+    let asked = standby.request(Method::POST, "/x");
     let elected = async {
         tokio::task::yield_now().await;
         let next = Leadership::Follower(address.to_string());
@@ -190,7 +194,7 @@ async fn request_to_an_unreachable_leader_is_sent_to_the_next_one() {
 
 #[tokio::test(start_paused = true)]
 async fn without_a_leader_a_request_waits_and_is_then_rejected() {
-    for (standing, expected, text, retry) in [
+    for (leadership, expected, text, retry) in [
         (
             Leadership::Unknown,
             502,
@@ -204,16 +208,16 @@ async fn without_a_leader_a_request_waits_and_is_then_rejected() {
             true,
         ),
     ] {
-        let standby = Standby::new(standing, None);
+        let standby = Standby::new(leadership, None);
         let began = Instant::now();
         for (method, uri) in [(Method::POST, "/x"), (Method::GET, "/stream")] {
-            let (status, headers, body) = standby.ask(method, uri).await;
+            let (status, headers, body) = standby.request(method, uri).await;
             assert_eq!(status.as_u16(), expected, "{uri}");
             assert!(body.contains(text), "{body}");
             assert_eq!(headers.contains_key(header::RETRY_AFTER), retry);
         }
         assert!(began.elapsed() >= 2 * ELECTION_TIMEOUT);
-        let (status, ..) = standby.ask(Method::GET, "/local").await;
+        let (status, ..) = standby.request(Method::GET, "/local").await;
         assert_eq!(status, StatusCode::OK);
     }
 }
@@ -223,13 +227,13 @@ async fn read_is_answered_here_with_its_age_while_no_leader_answers() {
     let token = CancellationToken::new();
     let address = leader(&token).await;
     let standby = Standby::new(Leadership::Follower(address.to_string()), None);
-    let (_, headers, text) = standby.ask(Method::GET, "/read").await;
+    let (_, headers, text) = standby.request(Method::GET, "/read").await;
     assert!(text.starts_with("leader GET /read"), "{text}");
     assert!(!headers.contains_key(header::AGE));
     let unreachable = SocketAddr::from(([127, 0, 0, 1], 1)).to_string();
-    for standing in [Leadership::Follower(unreachable), Leadership::Unknown] {
-        standby.elected.send(standing).unwrap();
-        let (status, headers, text) = standby.ask(Method::GET, "/read").await;
+    for leadership in [Leadership::Follower(unreachable), Leadership::Unknown] {
+        standby.elected.send(leadership).unwrap();
+        let (status, headers, text) = standby.request(Method::GET, "/read").await;
         assert_eq!(status, StatusCode::OK);
         assert!(text.starts_with("own GET /read"), "{text}");
         let age: u64 = headers[header::AGE].to_str().unwrap().parse().unwrap();

@@ -96,7 +96,7 @@ impl<V> Replica<V> {
 impl<I: Clone + PartialEq> Member<I> {
     /// Whether it counts towards the number of replicas. An inactive one does not, because another
     /// replica replaces it.
-    fn counts(&self) -> bool {
+    fn is_counted(&self) -> bool {
         self.wanted && self.condition != Condition::UnreachableInactive
     }
 
@@ -118,7 +118,7 @@ pub struct Directive<I> {
     pub decommission: Vec<I>,
     /// All replicas from which `decommission` was selected, in the order of removal. Empty unless
     /// others could be removed instead, which is so if there are more replicas than wanted.
-    pub choice: Vec<I>,
+    pub kill_order: Vec<I>,
     /// Replicas whose tasks are to be replaced in place, because volumes bind them to their agents.
     pub restart: Vec<I>,
     /// Number of replicas to start.
@@ -126,7 +126,7 @@ pub struct Directive<I> {
     /// Whether the goal of the action is reached.
     pub done: bool,
     /// Whether all replicas of a canary exist and are healthy.
-    pub held: bool,
+    pub canaries_healthy: bool,
 }
 
 impl<I> Directive<I> {
@@ -143,11 +143,11 @@ impl<I> Default for Directive<I> {
     fn default() -> Self {
         Self {
             decommission: Vec::new(),
-            choice: Vec::new(),
+            kill_order: Vec::new(),
             restart: Vec::new(),
             start: 0,
             done: false,
-            held: false,
+            canaries_healthy: false,
         }
     }
 }
@@ -169,8 +169,8 @@ pub fn advance<I: Clone + PartialEq>(
 fn stop<I: Clone + PartialEq>(members: &[Member<I>]) -> Directive<I> {
     let decommission = members
         .iter()
-        .filter(|seen| seen.wanted)
-        .map(|seen| seen.id.clone())
+        .filter(|member| member.wanted)
+        .map(|member| member.id.clone())
         .collect();
     Directive {
         decommission,
@@ -181,19 +181,19 @@ fn stop<I: Clone + PartialEq>(members: &[Member<I>]) -> Directive<I> {
 
 /// Adjusts the number of replicas to the definition.
 fn scale<I: Clone + PartialEq>(policy: &ScalingPolicy, members: &[Member<I>]) -> Directive<I> {
-    if !policy.resident && members.iter().any(|seen| seen.counts() && seen.leaving) {
-        return leave(policy, members);
+    if !policy.resident && members.iter().any(|member| member.is_counted() && member.leaving) {
+        return replace_leaving(policy, members);
     }
-    let counted: Vec<&Member<I>> = members.iter().filter(|seen| seen.counts()).collect();
-    let candidates: Vec<_> = counted.iter().map(|seen| seen.candidate()).collect();
+    let counted: Vec<&Member<I>> = members.iter().filter(|member| member.is_counted()).collect();
+    let candidates: Vec<_> = counted.iter().map(|member| member.candidate()).collect();
     let proposal = selection::propose(&candidates, &[], policy.replicas, policy.kill_selection);
     let settled = proposal.decommission.is_empty() && proposal.start == 0;
     // Each replica must have been healthy once, but not all at the same time: otherwise a replica that
     // keeps ending would block the deployment.
     let reached = members
         .iter()
-        .all(|seen| seen.wanted && (seen.has_been_healthy || !seen.counts()));
-    let choice = if proposal.decommission.is_empty() || proposal.decommission.len() == candidates.len() {
+        .all(|member| member.wanted && (member.has_been_healthy || !member.is_counted()));
+    let kill_order = if proposal.decommission.is_empty() || proposal.decommission.len() == candidates.len() {
         Vec::new()
     } else {
         selection::in_kill_order(&candidates, policy.kill_selection)
@@ -201,7 +201,7 @@ fn scale<I: Clone + PartialEq>(policy: &ScalingPolicy, members: &[Member<I>]) ->
     Directive {
         done: settled && reached,
         decommission: proposal.decommission,
-        choice,
+        kill_order,
         start: proposal.start,
         ..Directive::default()
     }
@@ -209,49 +209,52 @@ fn scale<I: Clone + PartialEq>(policy: &ScalingPolicy, members: &[Member<I>]) ->
 
 /// Replaces the replicas on agents that are about to go into maintenance, as fast as the upgrade
 /// strategy allows.
-fn leave<I: Clone + PartialEq>(policy: &ScalingPolicy, members: &[Member<I>]) -> Directive<I> {
+fn replace_leaving<I: Clone + PartialEq>(policy: &ScalingPolicy, members: &[Member<I>]) -> Directive<I> {
     let (leaving, staying): (Vec<&Member<I>>, Vec<&Member<I>>) = members
         .iter()
-        .filter(|seen| seen.counts())
-        .partition(|seen| seen.leaving);
+        .filter(|member| member.is_counted())
+        .partition(|member| member.leaving);
     // Leaving replicas count as well, because the cluster may have no room for their replacements.
-    let count = |seen: &&&Member<I>| seen.has_been_healthy;
+    let count = |member: &&&Member<I>| member.has_been_healthy;
     let reached = leaving.iter().chain(&staying).filter(count).count() >= policy.replicas as usize;
     Directive {
-        done: reached && staying.len() <= policy.replicas as usize && members.iter().all(|seen| seen.wanted),
-        ..exchange(policy, members, &leaving, &staying)
+        done: reached
+            && staying.len() <= policy.replicas as usize
+            && members.iter().all(|member| member.wanted),
+        ..replace_gradually(policy, members, &leaving, &staying)
     }
 }
 
 /// Replaces replicas of older configurations, as fast as the upgrade strategy allows.
 fn replace<I: Clone + PartialEq>(policy: &ScalingPolicy, members: &[Member<I>]) -> Directive<I> {
-    let counted = || members.iter().filter(|seen| seen.counts());
-    if !counted().any(|seen| seen.old) {
+    let counted = || members.iter().filter(|member| member.is_counted());
+    if !counted().any(|member| member.old) {
         return scale(policy, members);
     }
     if policy.resident {
-        let (old, new): (Vec<&Member<I>>, Vec<&Member<I>>) = counted().partition(|seen| seen.old);
+        let (old, new): (Vec<&Member<I>>, Vec<&Member<I>>) = counted().partition(|member| member.old);
         return replace_in_place(policy, members, &old, &new);
     }
-    let (old, new): (Vec<&Member<I>>, Vec<&Member<I>>) = counted().partition(|seen| seen.old || seen.leaving);
-    exchange(policy, members, &old, &new)
+    let (old, new): (Vec<&Member<I>>, Vec<&Member<I>>) =
+        counted().partition(|member| member.old || member.leaving);
+    replace_gradually(policy, members, &old, &new)
 }
 
 /// Replaces the `old` replicas by new ones, as fast as the upgrade strategy allows.
-fn exchange<I: Clone + PartialEq>(
+fn replace_gradually<I: Clone + PartialEq>(
     policy: &ScalingPolicy,
     members: &[Member<I>],
     old: &[&Member<I>],
     new: &[&Member<I>],
 ) -> Directive<I> {
-    let healthy = old.iter().chain(new).filter(|seen| seen.healthy).count();
-    let now = Progress {
+    let healthy = old.iter().chain(new).filter(|member| member.healthy).count();
+    let progress = Progress {
         wanted: policy.replicas,
         running: old.len() as u32,
         healthy: healthy as u32,
         resident: policy.resident,
     };
-    let allowance = restart::allow(now, policy.upgrade);
+    let allowance = restart::allow(progress, policy.upgrade);
 
     // Unhealthy replicas, including unlaunched ones, are replaced before healthy ones. Within each
     // group those whose agents are about to go into maintenance are replaced first.
@@ -262,27 +265,27 @@ fn exchange<I: Clone + PartialEq>(
     });
     let unlaunched = order
         .iter()
-        .filter(|seen| seen.condition == Condition::Scheduled)
+        .filter(|member| member.condition == Condition::Scheduled)
         .count();
     let mut kill = (allowance.kill as usize).max(unlaunched).min(order.len());
 
-    let ending = members.iter().filter(|seen| !seen.wanted).count();
+    let ending = members.iter().filter(|member| !member.wanted).count();
     let missing = (policy.replicas as usize).saturating_sub(new.len());
     let occupied = |kill: usize| old.len() - kill + new.len() + ending;
-    let room = |kill: usize| (allowance.capacity as usize).saturating_sub(occupied(kill));
-    if missing > 0 && room(kill) == 0 && kill == 0 && ending == 0 {
+    let free_capacity = |kill: usize| (allowance.capacity as usize).saturating_sub(occupied(kill));
+    if missing > 0 && free_capacity(kill) == 0 && kill == 0 && ending == 0 {
         // Old replicas that are not healthy must not block the new ones: removing one of them loses
         // no capacity.
-        kill = usize::from(order.first().is_some_and(|seen| !seen.healthy));
+        kill = usize::from(order.first().is_some_and(|member| !member.healthy));
     }
-    let decommission: Vec<I> = order.iter().take(kill).map(|seen| seen.id.clone()).collect();
+    let decommission: Vec<I> = order.iter().take(kill).map(|member| member.id.clone()).collect();
     // A killed replica counts towards the capacity until it has ended; an unlaunched one does not.
     let launched_kills = order
         .iter()
         .take(kill)
-        .filter(|seen| seen.condition != Condition::Scheduled)
+        .filter(|member| member.condition != Condition::Scheduled)
         .count();
-    let start = missing.min(room(kill).saturating_sub(launched_kills)) as u32;
+    let start = missing.min(free_capacity(kill).saturating_sub(launched_kills)) as u32;
     Directive {
         decommission,
         start,
@@ -305,32 +308,32 @@ fn replace_in_place<I: Clone + PartialEq>(
             ..scale(policy, members)
         };
     }
-    let healthy = |seen: &&&Member<I>| seen.healthy && !seen.restarting;
-    let now = Progress {
+    let healthy = |member: &&&Member<I>| member.healthy && !member.restarting;
+    let progress = Progress {
         wanted: policy.replicas,
         running: old.len() as u32,
         healthy: old.iter().chain(new).filter(healthy).count() as u32,
         resident: true,
     };
-    let allowance = restart::allow(now, policy.upgrade);
-    let mut order: Vec<&Member<I>> = old.iter().copied().filter(|seen| !seen.restarting).collect();
+    let allowance = restart::allow(progress, policy.upgrade);
+    let mut order: Vec<&Member<I>> = old.iter().copied().filter(|member| !member.restarting).collect();
     order.sort_by(|a, b| {
         let by_health = a.healthy.cmp(&b.healthy);
         by_health.then_with(|| selection::kill_order(&a.candidate(), &b.candidate(), policy.kill_selection))
     });
     // Replicas that do not run can be replaced immediately without a loss of capacity. Replicas that
     // run and are unhealthy are limited by the strategy, as in upstream.
-    order.sort_by_key(|seen| seen.condition == Condition::Running);
+    order.sort_by_key(|member| member.condition == Condition::Running);
     let idle = order
         .iter()
-        .filter(|seen| seen.condition != Condition::Running)
+        .filter(|member| member.condition != Condition::Running)
         .count();
     let count = (allowance.kill as usize).max(idle);
     Directive {
         restart: order
             .into_iter()
             .take(count)
-            .map(|seen| seen.id.clone())
+            .map(|member| member.id.clone())
             .collect(),
         ..Directive::default()
     }
@@ -343,29 +346,29 @@ fn canary<I: Clone + PartialEq>(
     policy: &ScalingPolicy,
     members: &[Member<I>],
 ) -> Directive<I> {
-    let limit = replicas.min(policy.replicas) as usize;
-    let kept = policy.replicas as usize - limit;
+    let canaries = replicas.min(policy.replicas) as usize;
+    let old_to_keep = policy.replicas as usize - canaries;
     let (old, new): (Vec<&Member<I>>, Vec<&Member<I>>) = members
         .iter()
-        .filter(|seen| seen.counts())
-        .partition(|seen| seen.old);
-    if old.is_empty() || kept == 0 {
+        .filter(|member| member.is_counted())
+        .partition(|member| member.old);
+    if old.is_empty() || old_to_keep == 0 {
         return replace(policy, members);
     }
     let mut next = replace(policy, members);
-    next.decommission.truncate(old.len().saturating_sub(kept));
-    next.choice.clear();
-    next.start = next.start.min(limit.saturating_sub(new.len()) as u32);
-    let restarting = old.iter().filter(|seen| seen.restarting).count();
+    next.decommission.truncate(old.len().saturating_sub(old_to_keep));
+    next.kill_order.clear();
+    next.start = next.start.min(canaries.saturating_sub(new.len()) as u32);
+    let restarting = old.iter().filter(|member| member.restarting).count();
     next.restart
-        .truncate(limit.saturating_sub(new.len() + restarting));
-    let healthy = new.iter().filter(|seen| seen.healthy).count();
+        .truncate(canaries.saturating_sub(new.len() + restarting));
+    let healthy = new.iter().filter(|member| member.healthy).count();
     Directive {
-        held: next.decommission.is_empty()
+        canaries_healthy: next.decommission.is_empty()
             && next.restart.is_empty()
             && next.start == 0
-            && new.len() >= limit
-            && healthy >= limit,
+            && new.len() >= canaries
+            && healthy >= canaries,
         ..next
     }
 }

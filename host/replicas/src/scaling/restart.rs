@@ -34,22 +34,22 @@ pub struct Allowance {
 
 /// Applies the upgrade strategy. A Mesos check (as opposed to a health check) does not affect health:
 /// a running replica without health checks is healthy, whatever its check returns.
-pub fn allow(now: Progress, strategy: UpgradeStrategy) -> Allowance {
-    let wanted = f64::from(now.wanted);
-    let least = (wanted * strategy.minimum_health_capacity).ceil() as u32;
+pub fn allow(progress: Progress, strategy: UpgradeStrategy) -> Allowance {
+    let wanted = f64::from(progress.wanted);
+    let min_healthy = (wanted * strategy.minimum_health_capacity).ceil() as u32;
     let mut capacity = (wanted * (1.0 + strategy.maximum_over_capacity)).floor() as u32;
-    let mut kill = now.healthy.saturating_sub(least);
-    if least == capacity && capacity <= now.healthy {
+    let mut kill = progress.healthy.saturating_sub(min_healthy);
+    if min_healthy == capacity && capacity <= progress.healthy {
         // The number may neither fall nor rise, so the restart would never proceed: relax one of
         // the limits by one.
-        if now.resident {
-            kill = now.healthy - least + 1;
+        if progress.resident {
+            kill = progress.healthy - min_healthy + 1;
         } else {
             capacity += 1;
         }
     }
-    if now.wanted < now.running {
-        kill = kill.max(now.running - now.wanted);
+    if progress.wanted < progress.running {
+        kill = kill.max(progress.running - progress.wanted);
     }
     Allowance { kill, capacity }
 }

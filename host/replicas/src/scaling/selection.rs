@@ -37,31 +37,31 @@ pub struct Proposal<I> {
     pub start: u32,
 }
 
-/// Scales from `replicas` to `wanted` replicas. The replicas in `sentenced` are removed in any case;
+/// Scales from `replicas` to `wanted` replicas. The replicas in `to_remove` are removed in any case;
 /// unknown ids in it are ignored.
 pub fn propose<I: Clone + PartialEq>(
     replicas: &[Candidate<I>],
-    sentenced: &[I],
+    to_remove: &[I],
     wanted: u32,
     selection: KillSelection,
 ) -> Proposal<I> {
-    let (doomed, mut rest): (Vec<_>, Vec<_>) = replicas
+    let (removed, mut candidates): (Vec<_>, Vec<_>) = replicas
         .iter()
-        .partition(|replica| sentenced.contains(&replica.id));
-    rest.sort_by(|a, b| kill_order(a, b, selection));
+        .partition(|replica| to_remove.contains(&replica.id));
+    candidates.sort_by(|a, b| kill_order(a, b, selection));
     let excess = replicas
         .len()
         .saturating_sub(wanted as usize)
-        .saturating_sub(doomed.len());
-    let decommission: Vec<I> = doomed
+        .saturating_sub(removed.len());
+    let decommission: Vec<I> = removed
         .iter()
-        .chain(rest.iter().take(excess))
+        .chain(candidates.iter().take(excess))
         .map(|replica| replica.id.clone())
         .collect();
-    let left = replicas.len() - decommission.len();
+    let remaining = replicas.len() - decommission.len();
     Proposal {
         decommission,
-        start: wanted.saturating_sub(left as u32),
+        start: wanted.saturating_sub(remaining as u32),
     }
 }
 

@@ -10,9 +10,9 @@ struct World {
     members: Vec<Member<u32>>,
     next_id: u32,
     least_running: usize,
-    most: usize,
+    max_replicas: usize,
     /// Whether started replicas run without becoming healthy.
-    sick: bool,
+    new_stay_unhealthy: bool,
 }
 
 fn now() -> Timestamp {
@@ -24,8 +24,8 @@ impl World {
         let mut world = Self {
             policy,
             least_running: usize::MAX,
-            most: 0,
-            sick: false,
+            max_replicas: 0,
+            new_stay_unhealthy: false,
             members: Vec::new(),
             next_id: 0,
         };
@@ -55,13 +55,13 @@ impl World {
     fn running(&self) -> usize {
         self.members
             .iter()
-            .filter(|seen| seen.condition == Condition::Running)
+            .filter(|member| member.condition == Condition::Running)
             .count()
     }
 
     fn measure(&mut self) {
         self.least_running = self.least_running.min(self.running());
-        self.most = self.most.max(self.members.len());
+        self.max_replicas = self.max_replicas.max(self.members.len());
     }
 
     /// Executes directives until the action is done, at most 200 times. After each one, either the
@@ -72,36 +72,36 @@ impl World {
             if directive.done {
                 return true;
             }
-            for seen in &mut self.members {
-                if directive.decommission.contains(&seen.id) {
-                    (seen.wanted, seen.healthy) = (false, false);
-                    seen.condition = Condition::Killing;
+            for member in &mut self.members {
+                if directive.decommission.contains(&member.id) {
+                    (member.wanted, member.healthy) = (false, false);
+                    member.condition = Condition::Killing;
                 }
             }
-            for seen in &mut self.members {
-                if directive.restart.contains(&seen.id) {
-                    seen.restarting = true;
+            for member in &mut self.members {
+                if directive.restart.contains(&member.id) {
+                    member.restarting = true;
                 }
             }
             for _ in 0..directive.start {
                 self.add(Condition::Staging, false);
             }
             self.measure();
-            if self.members.iter().any(|seen| !seen.wanted) {
-                self.members.retain(|seen| seen.wanted);
-            } else if let Some(seen) = self.members.iter_mut().find(|seen| seen.restarting) {
+            if self.members.iter().any(|member| !member.wanted) {
+                self.members.retain(|member| member.wanted);
+            } else if let Some(member) = self.members.iter_mut().find(|member| member.restarting) {
                 // The next task of the same replica.
-                (seen.restarting, seen.old) = (false, false);
-                (seen.healthy, seen.has_been_healthy) = (false, false);
-                seen.condition = Condition::Staging;
-            } else if let Some(seen) = self
+                (member.restarting, member.old) = (false, false);
+                (member.healthy, member.has_been_healthy) = (false, false);
+                member.condition = Condition::Staging;
+            } else if let Some(member) = self
                 .members
                 .iter_mut()
-                .find(|seen| !seen.old && seen.condition == Condition::Staging)
+                .find(|member| !member.old && member.condition == Condition::Staging)
             {
-                seen.condition = Condition::Running;
-                if !self.sick {
-                    (seen.healthy, seen.has_been_healthy) = (true, true);
+                member.condition = Condition::Running;
+                if !self.new_stay_unhealthy {
+                    (member.healthy, member.has_been_healthy) = (true, true);
                 }
             }
             self.measure();
@@ -110,7 +110,7 @@ impl World {
     }
 
     fn healthy(&self) -> usize {
-        self.members.iter().filter(|seen| seen.healthy).count()
+        self.members.iter().filter(|member| member.healthy).count()
     }
 }
 
@@ -143,7 +143,7 @@ fn restart_stays_within_the_bounds_of_the_upgrade_strategy() {
             "{instances} {health} {over} never ends"
         );
         assert!(
-            world.members.iter().all(|seen| !seen.old),
+            world.members.iter().all(|member| !member.old),
             "{instances} {health} {over}: an old replica remains"
         );
         assert_eq!(world.running(), instances as usize);
@@ -153,9 +153,9 @@ fn restart_stays_within_the_bounds_of_the_upgrade_strategy() {
             world.least_running
         );
         assert!(
-            world.most <= most,
+            world.max_replicas <= most,
             "{instances} {health} {over}: {} at a time",
-            world.most
+            world.max_replicas
         );
     }
 }
@@ -228,12 +228,12 @@ fn inactive_replica_is_replaced_and_its_replacement_removed_when_it_returns() {
 fn restart_keeps_healthy_replicas_while_new_ones_are_not_healthy() {
     for (instances, health, over, left) in [(4, 1.0, 1.0, 4), (4, 0.5, 0.0, 2), (1, 1.0, 0.0, 1)] {
         let mut world = World::new(upgrading(instances, health, over), instances, Condition::Running);
-        world.sick = true;
+        world.new_stay_unhealthy = true;
         assert!(!world.run(Action::Restart), "{instances} {health} {over}");
         assert_eq!(world.healthy(), left, "{instances} {health} {over}");
-        world.sick = false;
-        for seen in world.members.iter_mut().filter(|seen| !seen.old) {
-            (seen.healthy, seen.has_been_healthy) = (true, true);
+        world.new_stay_unhealthy = false;
+        for member in world.members.iter_mut().filter(|member| !member.old) {
+            (member.healthy, member.has_been_healthy) = (true, true);
         }
         assert!(world.run(Action::Restart), "{instances} {health} {over}");
     }
@@ -261,13 +261,13 @@ fn resident_replicas_are_replaced_in_place() {
         policy.resident = true;
         let mut world = World::new(policy, instances, Condition::Running);
         assert!(world.run(Action::Restart), "{instances} {health}");
-        let ids: Vec<u32> = world.members.iter().map(|seen| seen.id).collect();
+        let ids: Vec<u32> = world.members.iter().map(|member| member.id).collect();
         assert_eq!(
             ids,
             (1..=instances).collect::<Vec<_>>(),
             "none is removed or added"
         );
-        assert!(world.members.iter().all(|seen| !seen.old));
+        assert!(world.members.iter().all(|member| !member.old));
         assert!(
             world.least_running >= least,
             "{instances} {health}: {}",
@@ -277,8 +277,8 @@ fn resident_replicas_are_replaced_in_place() {
     let mut policy = upgrading(5, 1.0, 0.0);
     policy.resident = true;
     let mut world = World::new(policy, 5, Condition::Running);
-    for seen in &mut world.members[..2] {
-        seen.healthy = false;
+    for member in &mut world.members[..2] {
+        member.healthy = false;
     }
     let directive = advance(Action::Restart, &world.policy, &world.members);
     assert!(directive.restart.is_empty(), "too few are healthy");
@@ -300,21 +300,22 @@ fn resident_replicas_are_replaced_in_place() {
 fn canary_replaces_the_given_number_of_replicas_and_holds_until_the_restart_continues() {
     for (instances, health, over, canaries) in [(4, 1.0, 1.0, 1), (4, 0.5, 0.0, 2), (10, 1.0, 0.1, 3)] {
         let mut world = World::new(upgrading(instances, health, over), instances, Condition::Running);
-        let held = |world: &World| advance(Action::Canary(canaries), &world.policy, &world.members).held;
+        let held =
+            |world: &World| advance(Action::Canary(canaries), &world.policy, &world.members).canaries_healthy;
         assert!(!held(&world));
         assert!(!world.run(Action::Canary(canaries)), "a canary is never done");
-        let new = world.members.iter().filter(|seen| !seen.old).count();
+        let new = world.members.iter().filter(|member| !member.old).count();
         assert_eq!(
             (new, world.members.len()),
             (canaries as usize, instances as usize)
         );
         assert!(held(&world), "{instances} {health} {over}");
-        let first = world.members.iter().position(|seen| !seen.old).unwrap();
+        let first = world.members.iter().position(|member| !member.old).unwrap();
         world.members[first].healthy = false;
         assert!(!held(&world), "one is not healthy");
         world.members[first].healthy = true;
         assert!(world.run(Action::Restart));
-        assert!(world.members.iter().all(|seen| !seen.old));
+        assert!(world.members.iter().all(|member| !member.old));
     }
 }
 
@@ -322,7 +323,7 @@ fn canary_replaces_the_given_number_of_replicas_and_holds_until_the_restart_cont
 fn canary_of_all_replicas_is_a_restart() {
     let mut world = World::new(upgrading(2, 1.0, 1.0), 2, Condition::Running);
     assert!(world.run(Action::Canary(5)));
-    assert!(world.members.iter().all(|seen| !seen.old));
+    assert!(world.members.iter().all(|member| !member.old));
 }
 
 #[test]
@@ -331,21 +332,21 @@ fn fitness_decides_whether_a_running_replica_is_healthy() {
     replica.condition = Condition::Running;
     replica.has_run = true;
     let of = |replica: &Replica<i32>, fitness| {
-        let seen = replica.member(0, false, fitness);
-        (seen.healthy, seen.has_been_healthy)
+        let member = replica.member(0, false, fitness);
+        (member.healthy, member.has_been_healthy)
     };
     assert_eq!(of(&replica, Fitness::Unchecked), (true, true));
     assert_eq!(of(&replica, Fitness::Unfit), (false, false));
-    replica.judged(Fitness::Unfit);
+    replica.record_fitness(Fitness::Unfit);
     assert_eq!(of(&replica, Fitness::Unfit), (false, false));
-    replica.judged(Fitness::Fit);
+    replica.record_fitness(Fitness::Fit);
     assert_eq!(of(&replica, Fitness::Fit), (true, true));
     assert_eq!(of(&replica, Fitness::Unfit), (false, true));
     assert!(
-        replica.next(1, now()).has_been_fit,
+        replica.with_next_task(1, now()).has_been_fit,
         "the next task of the same version"
     );
-    assert!(!replica.next(2, now()).has_been_fit);
+    assert!(!replica.with_next_task(2, now()).has_been_fit);
     replica.condition = Condition::Unreachable;
     assert_eq!(of(&replica, Fitness::Fit), (false, true));
 }
@@ -364,23 +365,23 @@ fn replicas_on_leaving_agents_are_replaced_within_the_bounds_of_the_upgrade_stra
             world.add(Condition::Running, false);
             world.members[n as usize].leaving = n < leaving;
         }
-        (world.least_running, world.most) = (usize::MAX, 0);
-        let left = |world: &World| world.members.iter().any(|seen| seen.leaving);
+        (world.least_running, world.max_replicas) = (usize::MAX, 0);
+        let left = |world: &World| world.members.iter().any(|member| member.leaving);
         for _ in 0..50 {
             // The directive may be done from the start, because no deployment waits for the replacement.
             world.run(Action::Scale);
             let directive = advance(Action::Scale, &world.policy, &world.members);
-            for seen in &mut world.members {
-                seen.wanted &= !directive.decommission.contains(&seen.id);
+            for member in &mut world.members {
+                member.wanted &= !directive.decommission.contains(&member.id);
             }
-            world.members.retain(|seen| seen.wanted);
+            world.members.retain(|member| member.wanted);
             for _ in 0..directive.start {
                 world.add(Condition::Staging, false);
             }
             world.measure();
-            for seen in &mut world.members {
-                seen.condition = Condition::Running;
-                (seen.healthy, seen.has_been_healthy) = (true, true);
+            for member in &mut world.members {
+                member.condition = Condition::Running;
+                (member.healthy, member.has_been_healthy) = (true, true);
             }
         }
         let case = (instances, health, over, leaving);
@@ -391,7 +392,11 @@ fn replicas_on_leaving_agents_are_replaced_within_the_bounds_of_the_upgrade_stra
             "{case:?}: only {} ran",
             world.least_running
         );
-        assert!(world.most <= most, "{case:?}: {} at a time", world.most);
+        assert!(
+            world.max_replicas <= most,
+            "{case:?}: {} at a time",
+            world.max_replicas
+        );
     }
 }
 
@@ -435,5 +440,5 @@ fn restart_replaces_leaving_replicas_first_even_those_of_the_current_configurati
     let directive = advance(Action::Restart, &world.policy, &world.members);
     assert_eq!(directive.decommission, [world.members[2].id]);
     assert!(world.run(Action::Restart));
-    assert!(world.members.iter().all(|seen| !seen.leaving && !seen.old));
+    assert!(world.members.iter().all(|member| !member.leaving && !member.old));
 }
