@@ -4,8 +4,8 @@ use schemars::JsonSchema;
 use serde::Serialize;
 use serde_json::Value;
 use transom_cluster::v1::CheckStatusInfo;
+use transom_plugin_host::printable;
 use transom_plugin_host::probe::Outcome;
-use transom_plugin_host::shown;
 
 /// The last result of a check, by its kind. Shown as `checkResult`.
 #[derive(Clone, Debug, PartialEq, Serialize, JsonSchema)]
@@ -47,8 +47,8 @@ impl CheckResult {
 
 impl From<&Outcome> for CheckResult {
     /// The result of this daemon's probe.
-    fn from(found: &Outcome) -> Self {
-        match found {
+    fn from(outcome: &Outcome) -> Self {
+        match outcome {
             Outcome::Http(status) => Self::Http {
                 status_code: (*status).into(),
             },
@@ -64,11 +64,11 @@ impl From<&Outcome> for CheckResult {
 /// A component's document with terminal control characters escaped.
 fn escaped(document: Value) -> Value {
     match document {
-        Value::String(text) => Value::String(shown(&text).into_owned()),
+        Value::String(text) => Value::String(printable(&text).into_owned()),
         Value::Array(items) => items.into_iter().map(escaped).collect(),
         Value::Object(members) => members
             .into_iter()
-            .map(|(name, value)| (shown(&name).into_owned(), escaped(value)))
+            .map(|(name, value)| (printable(&name).into_owned(), escaped(value)))
             .collect(),
         other => other,
     }

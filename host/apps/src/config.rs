@@ -13,7 +13,7 @@ use transom_web::{BoundPort, Folder, Limits, PortConfig};
 use crate::{Error, Result};
 
 /// Attempts of probes under way at a time, by default.
-pub const CONCURRENCY: usize = 1000;
+pub const DEFAULT_CONCURRENCY: usize = 1000;
 
 /// Settings of the apps service; all have defaults.
 #[derive(Clone, Debug)]
@@ -245,8 +245,8 @@ impl Default for Config {
             max_versions: 50,
             service_ports: 10_000..=20_000,
             checks: Checks::default(),
-            check_concurrency: CONCURRENCY,
-            health_concurrency: CONCURRENCY,
+            check_concurrency: DEFAULT_CONCURRENCY,
+            health_concurrency: DEFAULT_CONCURRENCY,
             env_vars_prefix: String::new(),
             gpus: GpuScheduling::default(),
             events: Events::default(),

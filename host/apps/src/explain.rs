@@ -19,7 +19,7 @@ use transom_cluster::TaskId;
 use transom_cluster::agent::Agents;
 use transom_framework::{Leader, PlacementExplanation, Placements, ask, explain_run_spec};
 use transom_plugin_host::explain::{FilterExplanation, ProbeTranscript};
-use transom_plugin_host::{Plugins, shown};
+use transom_plugin_host::{Plugins, printable};
 use transom_web::ApiError;
 
 use crate::api::events::{PARAMETERS, stream_key};
@@ -29,11 +29,11 @@ use crate::core::term::Handles;
 use crate::ids::SpecId;
 
 /// Timeout of a request to the core.
-const TIMEOUT: Duration = Duration::from_secs(10);
+const CORE_TIMEOUT: Duration = Duration::from_secs(10);
 /// When this time is over, no further events are decided.
-const EVENTS_TIME: Duration = Duration::from_secs(30);
+const EVENT_DECISION_TIMEOUT: Duration = Duration::from_secs(30);
 /// The maximum length of a query in bytes.
-const MAX_QUERY: usize = 16 << 10;
+const MAX_QUERY_BYTES: usize = 16 << 10;
 
 /// See the module.
 #[derive(Clone, Debug)]
@@ -92,16 +92,16 @@ impl Explainer {
     /// does not lead.
     pub async fn events(&self, query: &str, age: Duration) -> Result<EventsExplanation, ApiError> {
         let text = query.strip_prefix('?').unwrap_or(query);
-        if text.len() > MAX_QUERY {
+        if text.len() > MAX_QUERY_BYTES {
             return Err(ApiError::bad_request(format!(
-                "the query has {} bytes; expected at most {MAX_QUERY}",
+                "the query has {} bytes; expected at most {MAX_QUERY_BYTES}",
                 text.len()
             )));
         }
         let query = Query::parse(text).map_err(|error| {
             ApiError::bad_request(format!(
-                "the query cannot be read: {}; expected for example event_type=status_update_event",
-                shown(&error)
+                "the query cannot be parsed: {}; expected for example event_type=status_update_event",
+                printable(&error)
             ))
         })?;
         let known = |name: &&str| PARAMETERS.contains(name) || self.parameters.contains(*name);
@@ -114,11 +114,11 @@ impl Explainer {
         let mut explainer = opened.map_err(|refusal| {
             ApiError::bad_request(format!(
                 "the query is rejected, as for a subscriber: {}",
-                shown(&refusal)
+                printable(&refusal)
             ))
         })?;
         let mut history = handles.bus.history(since, light);
-        let deadline = Instant::now() + EVENTS_TIME;
+        let deadline = Instant::now() + EVENT_DECISION_TIMEOUT;
         let mut more = false;
         loop {
             let batch = history.next_batch();
@@ -150,22 +150,22 @@ impl Explainer {
     pub async fn probe(&self, task: &str, check: Option<usize>) -> Result<ProbeExplanation, ApiError> {
         let handles = self.lead()?;
         let id = TaskId::from(task);
-        let probes = ask(&handles.core, TIMEOUT, |reply| Command::Probes {
+        let probes = ask(&handles.core, CORE_TIMEOUT, |reply| Command::Probes {
             task: id,
             reply,
         });
         let probes = probes.await.map_err(|refusal: Refusal| match refusal {
             Refusal::NoTask(task) => ApiError::not_found(format!(
                 "no app has a task {:?} now; `transom apps show` lists an app's tasks",
-                shown(&task)
+                printable(&task)
             )),
             other => other.into(),
         })?;
-        let labels = probes.iter().map(|(probe, made_here)| {
+        let labels = probes.iter().map(|(probe, by_daemon)| {
             let (purpose, kind) = probe.labels();
-            (purpose, kind, *made_here)
+            (purpose, kind, *by_daemon)
         });
-        let index = chosen(&labels.collect::<Vec<_>>(), check)
+        let index = select_probe(&labels.collect::<Vec<_>>(), check)
             .map_err(|text| ApiError::new(StatusCode::UNPROCESSABLE_ENTITY, text))?;
         let (probe, _) = &probes[index];
         let transcript = probe.explain(&self.plugins, self.agents.as_ref()).await;
@@ -183,7 +183,7 @@ impl Explainer {
 
     /// The handles of the leader, or an error with the leader's address.
     fn lead(&self) -> Result<Arc<Handles>, ApiError> {
-        self.leader.for_operator(&self.framework)
+        self.leader.handles_for_operator(&self.framework)
     }
 }
 
@@ -194,12 +194,12 @@ impl Placements for Explainer {
     async fn explain(&self, id: &str) -> Result<PlacementExplanation, ApiError> {
         let spec = SpecId::parse(id).map_err(|error| {
             ApiError::bad_request(format!(
-                "{:?} is no id of an app or pod: {error}; expected for example /shop/web",
-                shown(id)
+                "{:?} is not a valid id of an app or pod: {error}; expected for example /shop/web",
+                printable(id)
             ))
         })?;
         let handles = self.lead()?;
-        let run_spec = ask(&handles.core, TIMEOUT, |reply| Command::RunSpec {
+        let run_spec = ask(&handles.core, CORE_TIMEOUT, |reply| Command::RunSpec {
             id: spec,
             reply,
         });
@@ -212,38 +212,41 @@ impl Placements for Explainer {
         explain_run_spec(&*handles.scheduler, run_spec).await
     }
 
-    fn without_probe(&self, _task: &str) -> Option<String> {
+    fn probe_refusal(&self, _task: &str) -> Option<String> {
         None
     }
 }
 
 /// A probe of a task: purpose and kind, and whether this daemon makes it.
-type Label = (&'static str, &'static str, bool);
+type ProbeLabel = (&'static str, &'static str, bool);
 
 /// The index of the probe to make; the error lists the existing ones.
-fn chosen(probes: &[Label], check: Option<usize>) -> Result<usize, String> {
+fn select_probe(probes: &[ProbeLabel], check: Option<usize>) -> Result<usize, String> {
     if probes.is_empty() {
         return Err("the task has no check, health check or readiness check".to_owned());
     }
-    let listed = || {
+    let list_probes = || {
         let lines = probes
             .iter()
             .enumerate()
-            .map(|(index, (purpose, kind, made_here))| {
-                let maker = if *made_here { "" } else { ", made by the agent" };
+            .map(|(index, (purpose, kind, by_daemon))| {
+                let maker = if *by_daemon { "" } else { ", made by the agent" };
                 format!("{index}: {purpose} ({kind}{maker})")
             });
         lines.collect::<Vec<_>>().join(", ")
     };
-    let first = probes.iter().position(|(.., made_here)| *made_here);
+    let first = probes.iter().position(|(.., by_daemon)| *by_daemon);
     let index = check.or(first).unwrap_or(0);
     match probes.get(index) {
         Some((.., true)) => Ok(index),
         Some((.., false)) => Err(format!(
             "the task's agent makes check {index}, not a plugin, so there is no transcript of it here. The task has {}",
-            listed()
+            list_probes()
         )),
-        None => Err(format!("there is no check {index}; the task has {}", listed())),
+        None => Err(format!(
+            "there is no check {index}; the task has {}",
+            list_probes()
+        )),
     }
 }
 
@@ -271,16 +274,16 @@ mod tests {
                 ),
             ),
         ] {
-            match (chosen(&probes, check), expected) {
+            match (select_probe(&probes, check), expected) {
                 (found, Ok(expected)) => assert_eq!(found, Ok(expected), "{check:?}"),
                 (found, Err(part)) => assert!(found.clone().unwrap_err().contains(part), "{found:?}"),
             }
         }
         assert!(
-            chosen(&probes[..1], None)
+            select_probe(&probes[..1], None)
                 .unwrap_err()
                 .contains("agent makes check 0")
         );
-        assert!(chosen(&[], None).unwrap_err().contains("has no check"));
+        assert!(select_probe(&[], None).unwrap_err().contains("has no check"));
     }
 }

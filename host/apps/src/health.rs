@@ -36,17 +36,17 @@ impl HealthState {
 
 /// The meaning of one attempt.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) enum Finding {
+pub(crate) enum HealthVerdict {
     Healthy,
     /// The task is unhealthy for this reason.
     Unhealthy(String),
     /// The task keeps its health: the probe could not be made, or its result must be ignored.
-    Nothing,
+    Unchanged,
 }
 
 /// The task that a health check probes.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Subject {
+pub(crate) struct ProbedTask {
     /// When the task was first reported as running.
     pub(crate) started: Moment,
     /// Whether failures may kill the task. Agents kill for the checks that they make, and an
@@ -56,7 +56,7 @@ pub(crate) struct Subject {
 
 /// The effects of a result.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct Observed {
+pub(crate) struct Observation {
     pub(crate) state: HealthState,
     /// Whether it is a failure that is counted.
     pub(crate) failed: bool,
@@ -71,21 +71,21 @@ pub(crate) struct Observed {
 /// kills the task.
 pub(crate) fn observe(
     state: &HealthState,
-    finding: &Finding,
+    verdict: &HealthVerdict,
     check: &HealthCheck,
-    subject: Subject,
+    probed_task: ProbedTask,
     now: Moment,
-) -> Observed {
+) -> Observation {
     let mut next = state.clone();
-    let mut observed = Observed {
+    let mut observation = Observation {
         state: state.clone(),
         failed: false,
         alive: None,
         kill: false,
     };
-    match finding {
-        Finding::Nothing => return observed,
-        Finding::Healthy => {
+    match verdict {
+        HealthVerdict::Unchanged => return observation,
+        HealthVerdict::Healthy => {
             next.first_success.get_or_insert(now);
             // A success in the same millisecond as the last failure must be the later one.
             next.last_success = Some(match state.last_failure {
@@ -94,45 +94,45 @@ pub(crate) fn observe(
             });
             next.consecutive_failures = 0;
         }
-        Finding::Unhealthy(cause) => {
+        HealthVerdict::Unhealthy(cause) => {
             let grace = i64::from(check.grace_period_seconds) * 1000;
-            if state.first_success.is_none() && now.millis_since(subject.started) < grace {
-                return observed;
+            if state.first_success.is_none() && now.millis_since(probed_task.started) < grace {
+                return observation;
             }
             let max = check.max_consecutive_failures;
-            observed.failed = true;
-            observed.kill = max > 0 && state.consecutive_failures >= max && subject.may_be_killed;
+            observation.failed = true;
+            observation.kill = max > 0 && state.consecutive_failures >= max && probed_task.may_be_killed;
             next.last_failure = Some(now.max(state.last_success.unwrap_or(now)));
             next.last_failure_cause = Some(cause.as_str().into());
             next.consecutive_failures = state.consecutive_failures.saturating_add(1);
         }
     }
     let alive = next.is_alive();
-    observed.alive = (alive != state.is_alive()).then_some(alive);
-    observed.state = next;
-    observed
+    observation.alive = (alive != state.is_alive()).then_some(alive);
+    observation.state = next;
+    observation
 }
 
 /// Evaluates the result of a probe that this daemon made.
-pub(crate) fn finding(check: &HealthCheck, result: &Result<Outcome, Failure>) -> Finding {
+pub(crate) fn evaluate(check: &HealthCheck, result: &Result<Outcome, Failure>) -> HealthVerdict {
     match result {
-        Ok(Outcome::Http(200..=399) | Outcome::Tcp(true)) => Finding::Healthy,
-        Ok(Outcome::Http(100..=199)) if check.ignore_http_1xx == Some(true) => Finding::Nothing,
-        Ok(Outcome::Http(status)) => Finding::Unhealthy(described(*status)),
-        Ok(Outcome::Tcp(false)) => Finding::Unhealthy("the connection failed".to_owned()),
+        Ok(Outcome::Http(200..=399) | Outcome::Tcp(true)) => HealthVerdict::Healthy,
+        Ok(Outcome::Http(100..=199)) if check.ignore_http_1xx == Some(true) => HealthVerdict::Unchanged,
+        Ok(Outcome::Http(status)) => HealthVerdict::Unhealthy(status_text(*status)),
+        Ok(Outcome::Tcp(false)) => HealthVerdict::Unhealthy("the connection failed".to_owned()),
         // The component reported the result of another kind of check.
-        Ok(Outcome::Command(_) | Outcome::Custom(_)) => Finding::Nothing,
+        Ok(Outcome::Command(_) | Outcome::Custom(_)) => HealthVerdict::Unchanged,
         Err(failure) => match failure.reason {
             Reason::TimedOut | Reason::Unreachable | Reason::Invalid => {
-                Finding::Unhealthy(failure.message.clone())
+                HealthVerdict::Unhealthy(failure.message.clone())
             }
             // A missing or failing component must not kill every task.
-            Reason::Denied | Reason::Internal | Reason::Plugin => Finding::Nothing,
+            Reason::Denied | Reason::Internal | Reason::Plugin => HealthVerdict::Unchanged,
         },
     }
 }
 
-fn described(status: u16) -> String {
+fn status_text(status: u16) -> String {
     StatusCode::from_u16(status).map_or_else(|_| status.to_string(), |status| status.to_string())
 }
 

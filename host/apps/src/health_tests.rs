@@ -119,18 +119,18 @@ fn results_have_the_same_effects_as_in_upstream() {
     ];
     for (what, document, may_be_killed, steps) in cases {
         let check = check(document);
-        let subject = Subject {
+        let probed_task = ProbedTask {
             started: at(0),
             may_be_killed,
         };
         let mut state = HealthState::default();
         for (index, (up, second, expected)) in steps.iter().enumerate() {
-            let finding = if *up {
-                Finding::Healthy
+            let verdict = if *up {
+                HealthVerdict::Healthy
             } else {
-                Finding::Unhealthy("down".to_owned())
+                HealthVerdict::Unhealthy("down".to_owned())
             };
-            let observed = observe(&state, &finding, &check, subject, at(*second));
+            let observed = observe(&state, &verdict, &check, probed_task, at(*second));
             let found = match (observed.failed, observed.kill, observed.alive) {
                 (false, false, None) => Quiet,
                 (true, false, None) => Failed,
@@ -148,20 +148,20 @@ fn results_have_the_same_effects_as_in_upstream() {
 #[test]
 fn state_shows_first_and_last_results() {
     let check = check(&json!({"gracePeriodSeconds": 0}));
-    let subject = Subject {
+    let probed_task = ProbedTask {
         started: at(0),
         may_be_killed: true,
     };
-    let down = Finding::Unhealthy("refused".to_owned());
+    let down = HealthVerdict::Unhealthy("refused".to_owned());
     let mut state = HealthState::default();
     assert!(!state.is_known() && !state.is_alive());
-    for (finding, second) in [
-        (&Finding::Healthy, 1),
-        (&Finding::Healthy, 2),
+    for (verdict, second) in [
+        (&HealthVerdict::Healthy, 1),
+        (&HealthVerdict::Healthy, 2),
         (&down, 3),
         (&down, 4),
     ] {
-        state = observe(&state, finding, &check, subject, at(second)).state;
+        state = observe(&state, verdict, &check, probed_task, at(second)).state;
     }
     let expected = HealthState {
         first_success: Some(at(1)),
@@ -172,10 +172,10 @@ fn state_shows_first_and_last_results() {
     };
     assert_eq!(state, expected);
     assert!(state.is_known() && !state.is_alive());
-    let same_time = observe(&state, &Finding::Healthy, &check, subject, at(4));
+    let same_time = observe(&state, &HealthVerdict::Healthy, &check, probed_task, at(4));
     assert_eq!(same_time.alive, Some(true));
     assert_eq!(
-        observe(&state, &Finding::Nothing, &check, subject, at(5)).state,
+        observe(&state, &HealthVerdict::Unchanged, &check, probed_task, at(5)).state,
         state
     );
 }
@@ -183,7 +183,7 @@ fn state_shows_first_and_last_results() {
 #[test]
 fn statuses_from_200_to_399_are_healthy_and_a_failing_component_is_ignored() {
     let (plain, lenient) = (check(&json!({})), check(&json!({"ignoreHttp1xx": true})));
-    let sick = |cause: &str| Finding::Unhealthy(cause.to_owned());
+    let sick = |cause: &str| HealthVerdict::Unhealthy(cause.to_owned());
     let failed = |reason| {
         Err(Failure {
             reason,
@@ -192,29 +192,32 @@ fn statuses_from_200_to_399_are_healthy_and_a_failing_component_is_ignored() {
     };
     for (result, expected) in [
         (Ok(Outcome::Http(199)), sick("199 <unknown status code>")),
-        (Ok(Outcome::Http(200)), Finding::Healthy),
-        (Ok(Outcome::Http(399)), Finding::Healthy),
+        (Ok(Outcome::Http(200)), HealthVerdict::Healthy),
+        (Ok(Outcome::Http(399)), HealthVerdict::Healthy),
         (Ok(Outcome::Http(400)), sick("400 Bad Request")),
         (Ok(Outcome::Http(503)), sick("503 Service Unavailable")),
-        (Ok(Outcome::Tcp(true)), Finding::Healthy),
+        (Ok(Outcome::Tcp(true)), HealthVerdict::Healthy),
         (Ok(Outcome::Tcp(false)), sick("the connection failed")),
-        (Ok(Outcome::Custom("{}".to_owned())), Finding::Nothing),
+        (Ok(Outcome::Custom("{}".to_owned())), HealthVerdict::Unchanged),
         (failed(Reason::TimedOut), sick("GET /: no")),
         (failed(Reason::Unreachable), sick("GET /: no")),
         (failed(Reason::Invalid), sick("GET /: no")),
-        (failed(Reason::Denied), Finding::Nothing),
-        (failed(Reason::Internal), Finding::Nothing),
-        (failed(Reason::Plugin), Finding::Nothing),
+        (failed(Reason::Denied), HealthVerdict::Unchanged),
+        (failed(Reason::Internal), HealthVerdict::Unchanged),
+        (failed(Reason::Plugin), HealthVerdict::Unchanged),
     ] {
-        assert_eq!(finding(&plain, &result), expected, "{result:?}");
+        assert_eq!(evaluate(&plain, &result), expected, "{result:?}");
     }
     assert_eq!(
-        finding(&plain, &Ok(Outcome::Http(101))),
+        evaluate(&plain, &Ok(Outcome::Http(101))),
         sick("101 Switching Protocols")
     );
-    assert_eq!(finding(&lenient, &Ok(Outcome::Http(101))), Finding::Nothing);
     assert_eq!(
-        finding(&lenient, &Ok(Outcome::Http(500))),
+        evaluate(&lenient, &Ok(Outcome::Http(101))),
+        HealthVerdict::Unchanged
+    );
+    assert_eq!(
+        evaluate(&lenient, &Ok(Outcome::Http(500))),
         sick("500 Internal Server Error")
     );
 }

@@ -28,25 +28,25 @@ pub(crate) struct Instance {
     /// Its persistent volumes, once they are reserved.
     pub(crate) volumes: Arc<[LocalVolume]>,
     /// Its tasks, once they are launched: one of an app, one for each container of a pod.
-    pub(crate) parts: Vec<Part>,
+    pub(crate) tasks: Vec<InstanceTask>,
     /// The results of each health check of its definition; empty without health checks.
     pub(crate) health: Vec<HealthState>,
     /// The result of its readiness check, since the first attempt.
     pub(crate) readiness: Option<Arc<Readiness>>,
     /// Since when its current task is wanted; `None` once it runs, or if an earlier leader
     /// requested it.
-    wanted: Option<Moment>,
+    wanted_since: Option<Moment>,
 }
 
 /// A launched task of an instance.
 #[derive(Clone, Debug)]
-pub(crate) struct Part {
+pub(crate) struct InstanceTask {
     /// The scheduler's record.
     pub(crate) record: Arc<TaskRecord>,
     /// The last result of this daemon's check.
-    pub(crate) found: Option<Outcome>,
+    pub(crate) check_outcome: Option<Outcome>,
     /// The error of this daemon's check, if the last attempt failed.
-    pub(crate) failure: Option<Failure>,
+    pub(crate) check_failure: Option<Failure>,
 }
 
 /// The result of a readiness check.
@@ -103,10 +103,10 @@ impl Instance {
             id: InstanceId::new(spec),
             replica: Replica::new(version, now.timestamp()),
             volumes: Arc::default(),
-            parts: Vec::new(),
+            tasks: Vec::new(),
             health: Vec::new(),
             readiness: None,
-            wanted: Some(now),
+            wanted_since: Some(now),
         }
     }
 
@@ -115,15 +115,15 @@ impl Instance {
         let first = records.first()?;
         let (id, incarnation) = InstanceId::of_task(&first.id)?;
         let version = first.version.parse().ok()?;
-        let parts: Vec<Part> = records.iter().map(Part::new).collect();
+        let tasks: Vec<InstanceTask> = records.iter().map(InstanceTask::new).collect();
         Some(Self {
             id,
-            replica: Replica::of_task(version, incarnation, &view(&parts)?),
+            replica: Replica::of_task(version, incarnation, &view(&tasks)?),
             volumes: Arc::default(),
-            parts,
+            tasks,
             health: Vec::new(),
             readiness: None,
-            wanted: None,
+            wanted_since: None,
         })
     }
 
@@ -136,16 +136,16 @@ impl Instance {
             id: InstanceId::parse(&reservation.key)?,
             replica,
             volumes: reservation.volumes.as_slice().into(),
-            parts: Vec::new(),
+            tasks: Vec::new(),
             health: Vec::new(),
             readiness: None,
-            wanted: None,
+            wanted_since: None,
         })
     }
 
     /// The record of its task; for a pod, of the first one.
     pub(crate) fn record(&self) -> Option<&Arc<TaskRecord>> {
-        self.parts.first().map(|part| &part.record)
+        self.tasks.first().map(|instance_task| &instance_task.record)
     }
 
     /// The agent of its tasks.
@@ -155,25 +155,31 @@ impl Instance {
 
     /// The record of a task that has ended; of a pod's tasks, the one whose condition ranks first.
     pub(crate) fn failed_record(&self) -> Option<&Arc<TaskRecord>> {
-        let ended = self.parts.iter().filter(|part| part.record.is_terminal());
-        let failed = ended.min_by_key(|part| rank(part.condition()));
-        failed.map(|part| &part.record)
+        let ended = self
+            .tasks
+            .iter()
+            .filter(|instance_task| instance_task.record.is_terminal());
+        let failed = ended.min_by_key(|instance_task| rank(instance_task.condition()));
+        failed.map(|instance_task| &instance_task.record)
     }
 
     /// The part with this task.
-    pub(crate) fn part(&self, task: &TaskId) -> Option<&Part> {
-        self.parts.iter().find(|part| part.record.id == *task)
+    pub(crate) fn instance_task(&self, task: &TaskId) -> Option<&InstanceTask> {
+        self.tasks
+            .iter()
+            .find(|instance_task| instance_task.record.id == *task)
     }
 
     /// The task of a container of a pod.
-    pub(crate) fn container(&self, name: &str) -> Option<&Part> {
-        let is = |part: &&Part| {
-            part.record
+    pub(crate) fn container(&self, name: &str) -> Option<&InstanceTask> {
+        let is = |instance_task: &&InstanceTask| {
+            instance_task
+                .record
                 .group
                 .as_ref()
                 .is_some_and(|group| group.member == name)
         };
-        self.parts.iter().find(is)
+        self.tasks.iter().find(is)
     }
 
     /// The task that is probed by the check with this index.
@@ -181,22 +187,24 @@ impl Instance {
         match spec {
             Spec::App(_) => self.record(),
             Spec::Pod(pod) => {
-                let part = self.container(&pod.containers.get(index)?.name)?;
-                Some(&part.record)
+                let instance_task = self.container(&pod.containers.get(index)?.name)?;
+                Some(&instance_task.record)
             }
         }
     }
 
     /// The part with this task, to be changed.
-    pub(crate) fn part_mut(&mut self, task: &TaskId) -> Option<&mut Part> {
-        self.parts.iter_mut().find(|part| part.record.id == *task)
+    pub(crate) fn instance_task_mut(&mut self, task: &TaskId) -> Option<&mut InstanceTask> {
+        self.tasks
+            .iter_mut()
+            .find(|instance_task| instance_task.record.id == *task)
     }
 
     /// Adds or replaces the record of a current task.
     pub(crate) fn set_record(&mut self, record: &Arc<TaskRecord>) {
-        match self.part_mut(&record.id) {
-            Some(part) => part.record = Arc::clone(record),
-            None => self.parts.push(Part::new(record)),
+        match self.instance_task_mut(&record.id) {
+            Some(instance_task) => instance_task.record = Arc::clone(record),
+            None => self.tasks.push(InstanceTask::new(record)),
         }
     }
 
@@ -226,24 +234,24 @@ impl Instance {
     }
 
     /// Whether `name` is the id of this instance or of its current task.
-    pub(crate) fn is_called(&self, name: &str) -> bool {
+    pub(crate) fn has_id(&self, name: &str) -> bool {
         self.id.as_str() == name || self.task().as_str() == name
     }
 
     /// Replaces the replica. If it has a new task, the results of the earlier task are dropped.
     pub(crate) fn set_replica(&mut self, replica: Replica<Moment>) {
         if replica.incarnation != self.replica.incarnation {
-            self.parts = Vec::new();
+            self.tasks = Vec::new();
             self.health = Vec::new();
             self.readiness = None;
-            self.wanted = Some(replica.since.into());
+            self.wanted_since = Some(replica.since.into());
         }
         self.replica = replica;
     }
 
     /// Returns since when the task was wanted, once it runs, and only the first time.
-    pub(crate) fn take_launch(&mut self) -> Option<Moment> {
-        self.wanted
+    pub(crate) fn take_wanted_since(&mut self) -> Option<Moment> {
+        self.wanted_since
             .take_if(|_| self.replica.condition == Condition::Running)
     }
 
@@ -269,7 +277,10 @@ impl Instance {
     /// Whether all containers of a pod that reported a health result are healthy. `None` as long as
     /// none has reported one.
     fn is_group_healthy(&self) -> Option<bool> {
-        let mut results = self.parts.iter().filter_map(|part| part.record.healthy());
+        let mut results = self
+            .tasks
+            .iter()
+            .filter_map(|instance_task| instance_task.record.healthy());
         results.clone().next()?;
         Some(results.all(|healthy| healthy))
     }
@@ -292,7 +303,10 @@ impl Instance {
                 Spec::App(_) => self.is_healthy() == Some(true),
                 Spec::Pod(pod) => {
                     let checked = pod.containers.iter().filter(|it| it.health_check.is_some());
-                    let healthy = |name: &str| self.container(name).and_then(|part| part.record.healthy());
+                    let healthy = |name: &str| {
+                        self.container(name)
+                            .and_then(|instance_task| instance_task.record.healthy())
+                    };
                     checked
                         .map(|it| healthy(&it.name))
                         .all(|healthy| healthy == Some(true))
@@ -328,19 +342,19 @@ impl Instance {
     }
 }
 
-impl Part {
+impl InstanceTask {
     fn new(record: &Arc<TaskRecord>) -> Self {
         Self {
             record: Arc::clone(record),
-            found: None,
-            failure: None,
+            check_outcome: None,
+            check_failure: None,
         }
     }
 
     /// The last check result, of this daemon or of the agent.
     pub(crate) fn check_result(&self) -> Option<CheckResult> {
-        if let Some(found) = &self.found {
-            return Some(found.into());
+        if let Some(outcome) = &self.check_outcome {
+            return Some(outcome.into());
         }
         let status = self.record.status.as_ref()?;
         status.check_status.as_ref().and_then(CheckResult::of_agent)
@@ -356,11 +370,11 @@ impl Part {
 /// state of the task that comes first in upstream's order. If that task has ended and others have
 /// not, the state is `Killing`, because the executor ends the others. A container that finishes
 /// does not end the others: `Running` comes before `Finished`.
-pub(crate) fn view(parts: &[Part]) -> Option<TaskView<'_>> {
+pub(crate) fn view(tasks: &[InstanceTask]) -> Option<TaskView<'_>> {
     static KILLING: TaskState = TaskState::Killing;
-    let views = parts.iter().map(|part| view_of(&part.record));
+    let views = tasks.iter().map(|instance_task| view_of(&instance_task.record));
     let mut all = views.min_by_key(|view| rank(view.condition()))?;
-    let records = || parts.iter().map(|part| &part.record);
+    let records = || tasks.iter().map(|instance_task| &instance_task.record);
     let terminal = records().all(|record| record.is_terminal());
     if all.terminal && !terminal {
         all.state = &KILLING;

@@ -20,7 +20,7 @@
 //! * `start`, `runner`: leading and standing by. `core::term`: the wiring of a term.
 //!   `core::mirror`: the view of a standby.
 //! * [`migration`]: imports the state of a Marathon or of another store.
-//! * `api`: HTTP, one file per resource, and its OpenAPI document, which is generated. `seams`: the
+//! * `api`: HTTP, one file per resource, and its OpenAPI document, which is generated. `policies`: the
 //!   plugins as traits, so that tests can script them.
 //!
 //! # Guarantees
@@ -62,9 +62,9 @@ mod instance;
 mod metrics;
 pub mod migration;
 mod model;
+mod policies;
 mod probes;
 mod runner;
-mod seams;
 mod start;
 mod summary;
 mod task;
@@ -76,8 +76,8 @@ mod tree;
 pub use self::core::term::Dependencies;
 pub use callbacks::destinations;
 pub use config::{
-    CONCURRENCY, Callbacks, Checks, Config, Deployments, Events, Exec, Feature, GpuScheduling, Network,
-    OnDeadline, PlanForm,
+    Callbacks, Checks, Config, DEFAULT_CONCURRENCY, Deployments, Events, Exec, Feature, GpuScheduling,
+    Network, OnDeadline, PlanForm,
 };
 pub use error::Error;
 pub use explain::{EventsExplanation, Explainer, ProbeExplanation};

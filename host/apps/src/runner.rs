@@ -65,7 +65,7 @@ impl FrameworkService for Runner {
         while let Ok(sync) = self.syncs.try_recv() {
             let _ = sync.send(());
         }
-        running.ended(installed).await;
+        running.run_to_end(installed).await;
         Ok(())
     }
 }

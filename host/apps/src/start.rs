@@ -19,7 +19,7 @@ use crate::runner::Runner;
 use crate::{Config, Error, Result};
 
 /// Capacity of the queue of requests that wait for the mirror to catch up.
-const SYNCS: usize = 256;
+const SYNC_QUEUE_CAPACITY: usize = 256;
 /// The header in which upstream lists the daemons that forwarded a request.
 const VIA: HeaderName = HeaderName::from_static("x-marathon-via");
 
@@ -45,7 +45,7 @@ pub async fn start(
     format::check(&records).await?;
     let mut mirror = Mirror::new(store, &config.prefix, Arc::clone(&snapshot));
     mirror.load().await?;
-    let (syncs, syncs_in) = mpsc::channel(SYNCS);
+    let (syncs, syncs_in) = mpsc::channel(SYNC_QUEUE_CAPACITY);
     let name = config.framework_name.clone();
     let api = Api(Arc::new(Shared {
         config: config.clone(),

@@ -194,7 +194,7 @@ fn limits(limits: Option<ResourceLimits>) -> Limits {
 fn check_port(port: CheckPort, ports: &[InstancePort<'_>]) -> Option<u16> {
     match port {
         CheckPort::Port(port) => Some(port),
-        CheckPort::PortIndex(index) => ports.get(usize::from(index)).map(InstancePort::inside),
+        CheckPort::PortIndex(index) => ports.get(usize::from(index)).map(InstancePort::listen_port),
     }
 }
 
@@ -220,7 +220,7 @@ fn agent_health_check(check: &model::HealthCheck, ports: &[InstancePort<'_>]) ->
         probe,
         times: probe_times(check.delay_seconds, check.interval_seconds, check.timeout_seconds),
         grace_period: Some(Duration::from_secs(u64::from(check.grace_period_seconds))),
-        consecutive_failures: Some(failures_that_kill(check.max_consecutive_failures)),
+        consecutive_failures: Some(max_failures_for_agent(check.max_consecutive_failures)),
         https: check.protocol == HealthProtocol::MesosHttps,
         ipv6: check.ip_protocol == IpProtocol::IPv6,
     })
@@ -228,10 +228,10 @@ fn agent_health_check(check: &model::HealthCheck, ports: &[InstancePort<'_>]) ->
 
 /// In a definition, 0 means that failures never kill the task; for an agent it would mean that the
 /// first one does.
-fn failures_that_kill(most: u32) -> u32 {
-    match most {
+fn max_failures_for_agent(max_failures: u32) -> u32 {
+    match max_failures {
         0 => u32::MAX,
-        most => most,
+        max_failures => max_failures,
     }
 }
 
@@ -253,7 +253,7 @@ fn command_line(command: &CheckCommand) -> Program {
 
 /// The check for the agent; `None` when this daemon makes it.
 fn agent_check(check: &Check, checks: Checks, ports: &[InstancePort<'_>]) -> Option<transom_launch::Check> {
-    if check.is_made_here(checks) {
+    if check.is_made_by_daemon(checks) {
         return None;
     }
     let probe = match &check.kind {

@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use serde_json::{Value, json};
 use transom_scheduler::{AgentLocation, PortRequest};
 
-use super::environment::{LABEL_KEY, LABEL_VALUE};
+use super::environment::{LABEL_KEY_LIMIT, LABEL_VALUE_LIMIT};
 use super::*;
 use crate::config::{Exec, Network};
 use crate::testing::app;
@@ -264,11 +264,11 @@ fn environment_has_exactly_upstreams_variables() {
 
 #[test]
 fn labels_become_variables_unless_they_are_too_long() {
-    let longest_key = "k".repeat(LABEL_KEY - 1);
-    let too_long_key = "k".repeat(LABEL_KEY);
+    let longest_key = "k".repeat(LABEL_KEY_LIMIT - 1);
+    let too_long_key = "k".repeat(LABEL_KEY_LIMIT);
     let mut labels = json!({
-        "tier-1": "yes", "a.-b": "one underscore", "HAPROXY_0_VHOST": "x", "long": "v".repeat(LABEL_VALUE - 1),
-        "too-long": "v".repeat(LABEL_VALUE),
+        "tier-1": "yes", "a.-b": "one underscore", "HAPROXY_0_VHOST": "x", "long": "v".repeat(LABEL_VALUE_LIMIT - 1),
+        "too-long": "v".repeat(LABEL_VALUE_LIMIT),
     });
     labels[&longest_key] = json!("longest");
     labels[&too_long_key] = json!("too long");
@@ -288,7 +288,7 @@ fn labels_become_variables_unless_they_are_too_long() {
         ("TIER_1", 3),
         ("A_B", 14),
         ("HAPROXY_0_VHOST", 1),
-        ("LONG", LABEL_VALUE - 1),
+        ("LONG", LABEL_VALUE_LIMIT - 1),
         (longest.as_str(), 7),
     ]);
     assert_eq!(found, expected);

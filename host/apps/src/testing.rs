@@ -28,7 +28,7 @@ use crate::core::term::{Dependencies, Metrics};
 use crate::ids::SpecId;
 use crate::model::pod::{Pod, read_pod};
 use crate::model::{App, Settings, read};
-use crate::seams::{Component, Policies, View};
+use crate::policies::{Component, Policies, View};
 use crate::time::Moment;
 use crate::{Config, Runner as AppsRunner};
 
@@ -111,7 +111,7 @@ pub(crate) struct Components {
     /// The result of all further checks.
     pub(crate) probe: Mutex<Result<Outcome, Failure>>,
     /// The last check request.
-    pub(crate) asked: Mutex<Option<(Kind, Request)>>,
+    pub(crate) last_probe: Mutex<Option<(Kind, Request)>>,
     pub(crate) views: AtomicUsize,
     pub(crate) batches: AtomicUsize,
     /// The number of events that the filter has decided.
@@ -123,19 +123,19 @@ pub(crate) struct Components {
     /// The filter does not answer until this is reset.
     pub(crate) stuck: AtomicBool,
     changes: broadcast::Sender<Change>,
-    this: std::sync::Weak<Self>,
+    weak_self: std::sync::Weak<Self>,
 }
 
 impl Components {
     pub(crate) fn new() -> Arc<Self> {
-        Arc::new_cyclic(|this| Self {
+        Arc::new_cyclic(|weak_self| Self {
             conditions: Mutex::default(),
             missing: AtomicBool::new(false),
             probe: Mutex::new(Err(Failure {
                 reason: Reason::Plugin,
                 message: "nothing scripted".to_owned(),
             })),
-            asked: Mutex::default(),
+            last_probe: Mutex::default(),
             views: AtomicUsize::new(0),
             batches: AtomicUsize::new(0),
             decided: AtomicUsize::new(0),
@@ -143,7 +143,7 @@ impl Components {
             broken: AtomicBool::new(false),
             stuck: AtomicBool::new(false),
             changes: broadcast::channel(16).0,
-            this: this.clone(),
+            weak_self: weak_self.clone(),
         })
     }
 
@@ -190,7 +190,7 @@ impl Policies for Components {
         self.views.fetch_add(1, Ordering::SeqCst);
         Ok(Arc::new(ScriptedView {
             query,
-            components: self.this.upgrade().unwrap(),
+            components: self.weak_self.upgrade().unwrap(),
         }))
     }
 
@@ -200,7 +200,7 @@ impl Policies for Components {
         request: Request,
         _runner: Option<Arc<dyn Runner>>,
     ) -> Result<Outcome, Failure> {
-        *self.asked.lock().unwrap() = Some((kind, request));
+        *self.last_probe.lock().unwrap() = Some((kind, request));
         self.probe.lock().unwrap().clone()
     }
 
@@ -251,7 +251,7 @@ impl View for ScriptedView {
         }
         let decide = |event: &BusEvent| {
             let types = &self.query.event_types;
-            let asked = if types.is_empty() {
+            let is_requested = if types.is_empty() {
                 !["check_result_changed_event", "event_too_large_event"].contains(&event.kind.as_str())
             } else {
                 types.contains(&event.kind)
@@ -261,7 +261,7 @@ impl View for ScriptedView {
                 Some("grow") if event.kind == "status_update_event" => {
                     Decision::Replace(json!({"grown": "x".repeat(2 << 20)}).to_string())
                 }
-                _ if asked => Decision::Pass,
+                _ if is_requested => Decision::Pass,
                 _ => Decision::Drop,
             }
         };

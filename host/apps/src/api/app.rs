@@ -166,7 +166,7 @@ impl Embed {
 }
 
 /// An app's document with the embedded parts.
-pub(super) fn shown<'a>(
+pub(super) fn app_info<'a>(
     view: &'a SpecView,
     app: &'a App,
     snapshot: &'a Snapshot,

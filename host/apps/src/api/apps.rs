@@ -10,22 +10,22 @@ use transom_common::error_chain;
 use transom_web::{ApiError, Json, Problems, json_list};
 
 use super::app::{self, AppSingle, AppsBelow, Embed, VersionList};
-use super::change::{deployed, deployment_header, location, options, write};
+use super::change::{deployment_header, deployment_response, location, options, write};
 use super::path::{Target, target};
 use super::query::Query;
 use super::task::{self, Task, TaskList, TaskSingle};
 use super::{Api, error};
-use crate::core::command::{AppEdit, Command, Edit, KillOptions, Killed, Origin, Refusal, Which};
+use crate::core::command::{AppEdit, Command, Edit, KillOptions, KillResult, Origin, Refusal, TaskSelection};
 use crate::core::snapshot::{Snapshot, SpecView};
 use crate::ids::SpecId;
 use crate::model::{App, AppUpdate, Constraint, Invalid, Selector, Spec, read};
 use crate::task::condition;
 use crate::time::Moment;
 
-type Answer = Result<Response, ApiError>;
+type HandlerResult = Result<Response, ApiError>;
 
 /// `GET /v2/apps`
-pub(super) async fn list(State(api): State<Api>, query: Query) -> Answer {
+pub(super) async fn list(State(api): State<Api>, query: Query) -> HandlerResult {
     let selector = query.get("label").map(Selector::parse).transpose();
     let selector = selector.map_err(|wrong| {
         ApiError::new(
@@ -44,11 +44,11 @@ pub(super) async fn list(State(api): State<Api>, query: Query) -> Answer {
                 .is_none_or(|selector| selector.matches(&app.labels))
     });
     let chosen: Vec<SpecId> = chosen.map(|app| app.id.clone()).collect();
-    Ok(listed(snapshot, chosen, embed))
+    Ok(list_response(snapshot, chosen, embed))
 }
 
 /// An [`AppList`](app::AppList) of these apps of the snapshot, written while it is sent.
-fn listed(snapshot: Arc<Snapshot>, chosen: Vec<SpecId>, embed: Embed) -> Response {
+fn list_response(snapshot: Arc<Snapshot>, chosen: Vec<SpecId>, embed: Embed) -> Response {
     let mut chosen = chosen.into_iter();
     json_list("apps", move |list| {
         let before = list.len();
@@ -56,7 +56,7 @@ fn listed(snapshot: Arc<Snapshot>, chosen: Vec<SpecId>, embed: Embed) -> Respons
             let Ok((view, app)) = app(&snapshot, &id) else {
                 return false;
             };
-            let written = serde_json::to_writer(&mut *list, &app::shown(view, app, &snapshot, embed));
+            let written = serde_json::to_writer(&mut *list, &app::app_info(view, app, &snapshot, embed));
             if let Err(error) = &written {
                 tracing::error!(app = %id, error = error_chain(error), "app cannot be shown");
                 list.truncate(before);
@@ -72,35 +72,35 @@ pub(super) async fn create(
     query: Query,
     origin: Origin,
     Json(body): Json<Value>,
-) -> Answer {
+) -> HandlerResult {
     let update = decode(&api, &body).await?;
     let id = error::required_id(update.id.clone(), &update.broken, "an app")?;
     let options = options(&query, false)?;
     let edit = AppEdit::Create(Box::new(update));
-    let written = write(&api, Edit::App { id, edit }, options, origin).await?;
+    let started = write(&api, Edit::App { id, edit }, options, origin).await?;
     // As in upstream, the response omits the times of the last changes.
-    let app = written.spec.as_ref().and_then(Spec::app).map(|app| App {
+    let app = started.spec.as_ref().and_then(Spec::app).map(|app| App {
         version_info: None,
         ..App::clone(app)
     });
-    let document = app.as_ref().map(|app| app::created(app, &written.deployment));
+    let document = app.as_ref().map(|app| app::created(app, &started.deployment));
     let location = location(app.as_ref().map_or("", |app| app.id.as_str()))?;
     Ok((
         StatusCode::CREATED,
-        [location, deployment_header(&written)?],
+        [location, deployment_header(&started)?],
         Json(document),
     )
         .into_response())
 }
 
 /// `GET /v2/apps/{id}` and the paths below it.
-pub(super) async fn get(State(api): State<Api>, Path(path): Path<String>, query: Query) -> Answer {
+pub(super) async fn get(State(api): State<Api>, Path(path): Path<String>, query: Query) -> HandlerResult {
     let snapshot = api.snapshot();
     let check_failure = query.embeds("checkFailure");
     Ok(match target(&path)? {
         Target::App(id) => {
             let (view, app) = app(&snapshot, &id)?;
-            let app = app::shown(view, app, &snapshot, Embed::for_one(&query));
+            let app = app::app_info(view, app, &snapshot, Embed::for_one(&query));
             Json(AppSingle { app }).into_response()
         }
         Target::Tasks(id) => {
@@ -124,7 +124,7 @@ pub(super) async fn get(State(api): State<Api>, Path(path): Path<String>, query:
         Target::AppsBelow(group) => {
             let embed = Embed::of(&query);
             let apps = snapshot.apps_below(&group);
-            let apps = apps.map(|(view, app)| app::shown(view, app, &snapshot, embed));
+            let apps = apps.map(|(view, app)| app::app_info(view, app, &snapshot, embed));
             Json(AppsBelow { apps: apps.collect() }).into_response()
         }
         Target::TasksBelow(group) => {
@@ -146,7 +146,7 @@ pub(super) async fn put(
     query: Query,
     origin: Origin,
     Json(body): Json<Value>,
-) -> Answer {
+) -> HandlerResult {
     change(&api, &path, &query, origin, &body, true).await
 }
 
@@ -157,11 +157,18 @@ pub(super) async fn patch(
     query: Query,
     origin: Origin,
     Json(body): Json<Value>,
-) -> Answer {
+) -> HandlerResult {
     change(&api, &path, &query, origin, &body, false).await
 }
 
-async fn change(api: &Api, path: &str, query: &Query, origin: Origin, body: &Value, create: bool) -> Answer {
+async fn change(
+    api: &Api,
+    path: &str,
+    query: &Query,
+    origin: Origin,
+    body: &Value,
+    create: bool,
+) -> HandlerResult {
     let Target::App(id) = target(path)? else {
         return Err(error::no_such_method());
     };
@@ -188,11 +195,11 @@ async fn change(api: &Api, path: &str, query: &Query, origin: Origin, body: &Val
         },
     };
     let location = location(id.as_str())?;
-    let written = write(api, Edit::App { id, edit }, options, origin).await?;
-    if !written.created {
-        return deployed(&written);
+    let started = write(api, Edit::App { id, edit }, options, origin).await?;
+    if !started.created {
+        return deployment_response(&started);
     }
-    Ok((StatusCode::CREATED, [location], deployed(&written)?).into_response())
+    Ok((StatusCode::CREATED, [location], deployment_response(&started)?).into_response())
 }
 
 /// `PUT /v2/apps`: creates or updates several apps.
@@ -201,7 +208,7 @@ pub(super) async fn put_all(
     query: Query,
     origin: Origin,
     Json(body): Json<Value>,
-) -> Answer {
+) -> HandlerResult {
     change_all(&api, &query, origin, &body, true).await
 }
 
@@ -211,11 +218,11 @@ pub(super) async fn patch_all(
     query: Query,
     origin: Origin,
     Json(body): Json<Value>,
-) -> Answer {
+) -> HandlerResult {
     change_all(&api, &query, origin, &body, false).await
 }
 
-async fn change_all(api: &Api, query: &Query, origin: Origin, body: &Value, create: bool) -> Answer {
+async fn change_all(api: &Api, query: &Query, origin: Origin, body: &Value, create: bool) -> HandlerResult {
     let Some(documents) = body.as_array() else {
         return Err(ApiError::invalid_json(&Problems::one(
             "/",
@@ -236,7 +243,7 @@ async fn change_all(api: &Api, query: &Query, origin: Origin, body: &Value, crea
     }
     let constraints = updates.iter().enumerate();
     let constraints = constraints.map(|(index, update)| (format!("/({index})"), update.constraints()));
-    let wrong = wrong_constraints(api, constraints.collect()).await?;
+    let wrong = constraint_problems(api, constraints.collect()).await?;
     if !wrong.is_empty() {
         return Err(Invalid::Rules(wrong).into());
     }
@@ -245,7 +252,7 @@ async fn change_all(api: &Api, query: &Query, origin: Origin, body: &Value, crea
         partial: query.flag("partialUpdate", true),
         create,
     };
-    deployed(&write(api, edit, options(query, false)?, origin).await?)
+    deployment_response(&write(api, edit, options(query, false)?, origin).await?)
 }
 
 /// `DELETE /v2/apps/{id}` and `DELETE /v2/apps/{id}/tasks[/{task}]`
@@ -254,19 +261,19 @@ pub(super) async fn delete(
     Path(path): Path<String>,
     query: Query,
     origin: Origin,
-) -> Answer {
+) -> HandlerResult {
     match target(&path)? {
         Target::App(id) => {
             let edit = AppEdit::Delete;
-            deployed(&write(&api, Edit::App { id, edit }, options(&query, true)?, origin).await?)
+            deployment_response(&write(&api, Edit::App { id, edit }, options(&query, true)?, origin).await?)
         }
         Target::Tasks(id) => {
-            let which = query
+            let selection = query
                 .get("host")
-                .map_or(Which::All, |host| Which::OnHost(host.to_owned()));
-            kill(&api, id, which, &query).await
+                .map_or(TaskSelection::All, |host| TaskSelection::OnHost(host.to_owned()));
+            kill(&api, id, selection, &query).await
         }
-        Target::Task(id, task) => kill(&api, id, Which::One(task), &query).await,
+        Target::Task(id, task) => kill(&api, id, TaskSelection::One(task), &query).await,
         // `restart` is a reserved word, so no app can have this id.
         Target::Restart(id) => Err(ApiError::not_found(format!("App '{id}/restart' does not exist"))),
         _ => Err(error::no_such_method()),
@@ -279,12 +286,12 @@ pub(super) async fn post(
     Path(path): Path<String>,
     query: Query,
     origin: Origin,
-) -> Answer {
+) -> HandlerResult {
     let Target::Restart(id) = target(&path)? else {
         return Err(error::no_such_method());
     };
     let edit = AppEdit::Restart;
-    deployed(&write(&api, Edit::App { id, edit }, options(&query, false)?, origin).await?)
+    deployment_response(&write(&api, Edit::App { id, edit }, options(&query, false)?, origin).await?)
 }
 
 /// The parameters of a request that kills tasks: `scale`, `wipe` and `force`.
@@ -303,32 +310,32 @@ pub(super) fn kill_options(query: &Query) -> Result<KillOptions, ApiError> {
 }
 
 /// The killed tasks, in their state before the kill.
-pub(super) fn ended<'a>(snapshot: &'a Snapshot, killed: &'a Killed) -> Vec<Task<'a>> {
+pub(super) fn killed_tasks<'a>(snapshot: &'a Snapshot, result: &'a KillResult) -> Vec<Task<'a>> {
     let mut tasks = Vec::new();
-    for of_app in &killed.specs {
+    for of_app in &result.specs {
         let view = snapshot.specs.get(of_app.spec.id());
         let instances = of_app.instances.iter();
-        tasks.extend(instances.filter_map(|instance| task::shown(view?, instance, false)));
+        tasks.extend(instances.filter_map(|instance| task::task_info(view?, instance, false)));
     }
     tasks
 }
 
-async fn kill(api: &Api, id: SpecId, which: Which, query: &Query) -> Answer {
+async fn kill(api: &Api, id: SpecId, selection: TaskSelection, query: &Query) -> HandlerResult {
     let options = kill_options(query)?;
-    let one = matches!(which, Which::One(_));
+    let is_single = matches!(selection, TaskSelection::One(_));
     let command = |reply| Command::Kill {
         id,
-        which,
+        selection,
         options,
         reply,
     };
     let killed = api.ask(command).await?;
-    if let Some(written) = &killed.deployment {
-        return deployed(written);
+    if let Some(started) = &killed.deployment {
+        return deployment_response(started);
     }
     let snapshot = api.snapshot();
-    let tasks = ended(&snapshot, &killed);
-    Ok(if one {
+    let tasks = killed_tasks(&snapshot, &killed);
+    Ok(if is_single {
         let task = tasks.into_iter().next();
         Json(TaskSingle { task }).into_response()
     } else {
@@ -339,14 +346,14 @@ async fn kill(api: &Api, id: SpecId, which: Which, query: &Query) -> Answer {
 /// Parses a definition and validates its constraints.
 async fn decode(api: &Api, body: &Value) -> Result<AppUpdate, ApiError> {
     let mut update = read(body)?;
-    let wrong = wrong_constraints(api, vec![(String::new(), update.constraints())]).await?;
+    let wrong = constraint_problems(api, vec![(String::new(), update.constraints())]).await?;
     update.broken.extend(wrong);
     Ok(update)
 }
 
 /// The problems that the matcher component finds in the constraints of some apps, each with the
 /// path of its definition. One call of the component covers all of them.
-pub(super) async fn wrong_constraints(
+pub(super) async fn constraint_problems(
     api: &Api,
     apps: Vec<(String, &[Constraint])>,
 ) -> Result<Problems, ApiError> {

@@ -8,7 +8,7 @@ use transom_web::{ApiError, Json};
 
 use super::Api;
 use super::query::Query;
-use crate::callbacks::{Denied, Refused};
+use crate::callbacks::{DestinationError, SubscriberError};
 use crate::core::command::Origin;
 
 /// The callback subscribers.
@@ -50,16 +50,18 @@ fn callback_url(query: &Query) -> Result<&str, ApiError> {
     })
 }
 
-impl From<Refused> for ApiError {
-    fn from(refused: Refused) -> Self {
-        let text = refused.to_string();
-        match refused {
-            Refused::Off | Refused::TooMany | Refused::Denied(Denied::NotAllowed { .. }) => {
+impl From<SubscriberError> for ApiError {
+    fn from(error: SubscriberError) -> Self {
+        let text = error.to_string();
+        match error {
+            SubscriberError::Off
+            | SubscriberError::TooMany
+            | SubscriberError::Destination(DestinationError::NotAllowed { .. }) => {
                 Self::new(http::StatusCode::FORBIDDEN, text)
             }
-            Refused::Denied(Denied::Malformed { .. }) => Self::bad_request(text),
-            Refused::Unknown(_) => Self::not_found(text),
-            Refused::Store(_) => Self::unavailable(text),
+            SubscriberError::Destination(DestinationError::Malformed { .. }) => Self::bad_request(text),
+            SubscriberError::Unknown(_) => Self::not_found(text),
+            SubscriberError::Store(_) => Self::unavailable(text),
         }
     }
 }

@@ -10,11 +10,11 @@ use transom_web::{ApiError, Json};
 use super::Api;
 use super::query::Query;
 use crate::config::OnDeadline;
-use crate::core::command::{Command, Edit, Options, Origin, Written};
+use crate::core::command::{Command, Edit, Options, Origin, StartedDeployment};
 use crate::deploy::{Amount, Canary, Deadline};
 use crate::time::Moment;
 
-type Answer = Result<Response, ApiError>;
+type HandlerResult = Result<Response, ApiError>;
 
 /// The deployment that a request has started.
 #[derive(Debug, Serialize, JsonSchema)]
@@ -37,7 +37,7 @@ pub(super) async fn write(
     edit: Edit,
     options: Options,
     origin: Origin,
-) -> Result<Written, ApiError> {
+) -> Result<StartedDeployment, ApiError> {
     let command = |reply| Command::Write {
         edit,
         options,
@@ -62,7 +62,9 @@ pub(super) fn options(query: &Query, force: bool) -> Result<Options, ApiError> {
     let seconds = query.get("deadline").map(|text| {
         let seconds = text.parse().ok().filter(|seconds| *seconds > 0);
         seconds.ok_or_else(|| {
-            ApiError::bad_request(format!("deadline={text} is not a number of seconds from 1"))
+            ApiError::bad_request(format!(
+                "deadline={text} is not valid: expected a whole number of seconds of at least 1"
+            ))
         })
     });
     let seconds = seconds.transpose()?;
@@ -81,14 +83,19 @@ fn canary(query: &Query) -> Result<Option<Canary>, ApiError> {
     let amount = query.get("canary").map(|text| {
         let wrong = || {
             ApiError::bad_request(format!(
-                "canary={text} is no number of instances from 1 and no share such as 10%"
+                "canary={text} is not valid: expected a number of instances of at least 1, or a percentage \
+                 such as 10%"
             ))
         };
         Amount::parse(text).ok_or_else(wrong)
     });
     let amount = amount.transpose()?;
     let seconds = query.get("canarySeconds").map(|text| {
-        let wrong = || ApiError::bad_request(format!("canarySeconds={text} is no number of seconds"));
+        let wrong = || {
+            ApiError::bad_request(format!(
+                "canarySeconds={text} is not valid: expected a whole number of seconds"
+            ))
+        };
         text.parse::<u32>().map_err(|_| wrong())
     });
     let seconds = seconds.transpose()?;
@@ -108,15 +115,15 @@ pub(super) fn location(path: &str) -> Result<(HeaderName, HeaderValue), ApiError
 }
 
 /// The response to every request that starts a deployment.
-pub(super) fn deployed(written: &Written) -> Answer {
+pub(super) fn deployment_response(started: &StartedDeployment) -> HandlerResult {
     let body = DeploymentResult {
-        version: written.version,
-        deployment_id: &written.deployment,
+        version: started.version,
+        deployment_id: &started.deployment,
     };
-    Ok(([deployment_header(written)?], Json(body)).into_response())
+    Ok(([deployment_header(started)?], Json(body)).into_response())
 }
 
-pub(super) fn deployment_header(written: &Written) -> Result<(HeaderName, HeaderValue), ApiError> {
-    let value = HeaderValue::from_str(&written.deployment).map_err(|cause| ApiError::internal(&cause))?;
+pub(super) fn deployment_header(started: &StartedDeployment) -> Result<(HeaderName, HeaderValue), ApiError> {
+    let value = HeaderValue::from_str(&started.deployment).map_err(|cause| ApiError::internal(&cause))?;
     Ok((HeaderName::from_static(super::DEPLOYMENT), value))
 }

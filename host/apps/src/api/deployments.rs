@@ -8,7 +8,7 @@ use serde::Serialize;
 use transom_web::{ApiError, Json};
 
 use super::Api;
-use super::change::{deployed, write};
+use super::change::{deployment_response, write};
 use super::query::Query;
 use super::task::{ReadinessCheckResult, readiness_results};
 use crate::config::OnDeadline;
@@ -68,7 +68,7 @@ pub(super) struct DeadlineInfo {
 #[derive(Debug, Serialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub(super) struct CanaryInfo {
-    /// How many instances come first: a number, or a share such as `10%`.
+    /// How many instances come first: a number, or a percentage such as `10%`.
     instances: String,
     /// How many seconds these must be healthy before the restart continues; null: it waits for a
     /// request.
@@ -96,8 +96,8 @@ pub(super) async fn list(State(api): State<Api>, query: Query) -> Response {
     let (deadline, canary) = (query.embeds("deadline"), query.embeds("canary"));
     let snapshot = api.snapshot();
     let deployments = snapshot.deployments.values();
-    let shown = deployments.map(|deployment| shown(deployment, &snapshot, deadline, canary));
-    Json(shown.collect::<Vec<_>>()).into_response()
+    let documents = deployments.map(|deployment| deployment_info(deployment, &snapshot, deadline, canary));
+    Json(documents.collect::<Vec<_>>()).into_response()
 }
 
 /// `DELETE /v2/deployments/{id}`: starts a deployment that restores the previous definition; with
@@ -120,7 +120,7 @@ pub(super) async fn delete(
         force: true,
         ..Options::default()
     };
-    deployed(&write(&api, Edit::Revert(id), options, origin).await?)
+    deployment_response(&write(&api, Edit::Revert(id), options, origin).await?)
 }
 
 /// `POST /v2/deployments/{id}/continue`: continues a restart that its canary holds.
@@ -136,7 +136,7 @@ pub(super) async fn continue_canary(
     Ok(StatusCode::NO_CONTENT)
 }
 
-fn shown<'a>(
+fn deployment_info<'a>(
     deployment: &'a Deployment,
     snapshot: &'a Snapshot,
     deadline: bool,
@@ -151,7 +151,7 @@ fn shown<'a>(
         }
     });
     let due = deployment.due().zip(deployment.deadline).filter(|_| deadline);
-    let given = deployment.canary.filter(|_| canary);
+    let canary_settings = deployment.canary.filter(|_| canary);
     DeploymentInfo {
         id: &deployment.id,
         version: deployment.version,
@@ -165,11 +165,11 @@ fn shown<'a>(
             at,
             on_deadline: deadline.on_deadline,
         }),
-        canary: given.map(|given| CanaryInfo {
-            instances: given.amount.to_string(),
-            seconds: given.seconds,
+        canary: canary_settings.map(|canary_settings| CanaryInfo {
+            instances: canary_settings.amount.to_string(),
+            seconds: canary_settings.seconds,
             state: match deployment.held_since {
-                _ if given.continued => CanaryState::Continued,
+                _ if canary_settings.continued => CanaryState::Continued,
                 Some(_) => CanaryState::Held,
                 None => CanaryState::Starting,
             },

@@ -35,7 +35,8 @@ pub(super) async fn stream(
         .get(header::ACCEPT)
         .is_none_or(|accept| accept.as_bytes() != EVENT_STREAM.as_bytes())
     {
-        let text = format!("Events are only told to clients that send the header Accept: {EVENT_STREAM}");
+        let text =
+            format!("The event stream requires the header Accept: {EVENT_STREAM}, without other types");
         return Err(ApiError::new(StatusCode::METHOD_NOT_ALLOWED, text));
     }
     let content_type = HeaderValue::from_static("text/event-stream;charset=utf-8");
@@ -82,7 +83,7 @@ pub(crate) fn stream_key(query: &Query, configured: &BTreeSet<String>) -> Stream
             event_types: kinds.into_iter().map(str::to_owned).collect(),
             expression: query.get("filter").map(str::to_owned),
             principal: None,
-            extensions: query.these(configured),
+            extensions: query.selected(configured),
         },
         light: query
             .get("plan-format")

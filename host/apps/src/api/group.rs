@@ -34,18 +34,22 @@ pub(super) struct GroupInfo<'a> {
 }
 
 /// The parts of a group's document.
-pub(super) struct Parts {
+pub(super) struct EmbeddedParts {
     groups: bool,
     apps: bool,
     pods: bool,
     embed: Embed,
 }
 
-impl Parts {
+impl EmbeddedParts {
     /// The requested parts; all if none is named.
     pub(super) fn of(query: &Query) -> Self {
-        let asked = |part: &str| query.all("embed").any(|embed| embed == part);
-        let (groups, apps, pods) = (asked("group.groups"), asked("group.apps"), asked("group.pods"));
+        let is_requested = |part: &str| query.all("embed").any(|embed| embed == part);
+        let (groups, apps, pods) = (
+            is_requested("group.groups"),
+            is_requested("group.apps"),
+            is_requested("group.pods"),
+        );
         let none = !groups && !apps && !pods;
         Self {
             groups: groups || none,
@@ -57,7 +61,7 @@ impl Parts {
 }
 
 /// A group's document.
-pub(super) fn shown<'a>(snapshot: &'a Snapshot, id: &GroupId, parts: &Parts) -> GroupInfo<'a> {
+pub(super) fn group_info<'a>(snapshot: &'a Snapshot, id: &GroupId, parts: &EmbeddedParts) -> GroupInfo<'a> {
     let mut document = GroupInfo::new(snapshot, id.clone(), parts);
     if parts.groups {
         let below = snapshot.groups.keys();
@@ -73,12 +77,12 @@ pub(super) fn shown<'a>(snapshot: &'a Snapshot, id: &GroupId, parts: &Parts) -> 
         match &view.spec {
             Spec::App(app) => {
                 if let Some(apps) = &mut group.apps {
-                    apps.push(app::shown(view, app, snapshot, parts.embed));
+                    apps.push(app::app_info(view, app, snapshot, parts.embed));
                 }
             }
             Spec::Pod(pod) => {
                 if let Some(pods) = &mut group.pods {
-                    pods.push(pod_status::shown(view, pod));
+                    pods.push(pod_status::pod_status(view, pod));
                 }
             }
         }
@@ -88,7 +92,7 @@ pub(super) fn shown<'a>(snapshot: &'a Snapshot, id: &GroupId, parts: &Parts) -> 
 
 impl<'a> GroupInfo<'a> {
     /// A group with empty lists of the requested parts.
-    fn new(snapshot: &'a Snapshot, id: GroupId, parts: &Parts) -> Self {
+    fn new(snapshot: &'a Snapshot, id: GroupId, parts: &EmbeddedParts) -> Self {
         let group = snapshot.groups.get(&id);
         let below = snapshot.specs_below(&id).map(|view| view.spec.version());
         let version = group.map(|group| group.version).into_iter().chain(below).max();
@@ -105,7 +109,7 @@ impl<'a> GroupInfo<'a> {
 
     /// The document of this group, or of one below it, which is added if it is missing. `None` if
     /// groups are not requested.
-    fn at(&mut self, snapshot: &'a Snapshot, id: &GroupId, parts: &Parts) -> Option<&mut Self> {
+    fn at(&mut self, snapshot: &'a Snapshot, id: &GroupId, parts: &EmbeddedParts) -> Option<&mut Self> {
         let mut chain: Vec<GroupId> = id
             .with_ancestors()
             .take_while(|group| *group != self.id)
@@ -114,8 +118,8 @@ impl<'a> GroupInfo<'a> {
         let mut document = self;
         for group in chain {
             let groups = document.groups.as_mut()?;
-            let known = groups.iter().rposition(|known| known.id == group);
-            let index = known.unwrap_or_else(|| {
+            let existing = groups.iter().rposition(|existing| existing.id == group);
+            let index = existing.unwrap_or_else(|| {
                 groups.push(Self::new(snapshot, group, parts));
                 groups.len() - 1
             });

@@ -9,10 +9,10 @@ use serde_json::{Map, Value};
 use transom_web::{ApiError, Json};
 
 use super::app::{self, Embed};
-use super::apps::{definition, stored, version, wrong_constraints};
-use super::change::{deployed, location, options, write};
+use super::apps::{constraint_problems, definition, stored, version};
+use super::change::{deployment_response, location, options, write};
 use super::deployments::DeploymentSteps;
-use super::group::{Parts, shown};
+use super::group::{EmbeddedParts, group_info};
 use super::query::Query;
 use super::{Api, error};
 use crate::core::command::{Command, Edit, GroupEdit, Origin, Refusal};
@@ -21,7 +21,7 @@ use crate::ids::GroupId;
 use crate::model::{GroupUpdate, read_group};
 use crate::time::Moment;
 
-type Answer = Result<Response, ApiError>;
+type HandlerResult = Result<Response, ApiError>;
 
 /// The requested resource.
 enum Target {
@@ -61,14 +61,14 @@ fn group(path: &str) -> Result<GroupId, ApiError> {
 }
 
 /// The path below `/v2/groups`; empty for the root group.
-type Below = Option<Path<String>>;
+type PathBelow = Option<Path<String>>;
 
-fn text(path: &Below) -> &str {
+fn text(path: &PathBelow) -> &str {
     path.as_ref().map_or("", |Path(path)| path)
 }
 
 /// `GET /v2/groups[/{id}]` and the paths below it.
-pub(super) async fn get(State(api): State<Api>, path: Below, query: Query) -> Answer {
+pub(super) async fn get(State(api): State<Api>, path: PathBelow, query: Query) -> HandlerResult {
     let snapshot = api.snapshot();
     let existing = |id: &GroupId| {
         let exists = snapshot.has_group(id);
@@ -77,13 +77,13 @@ pub(super) async fn get(State(api): State<Api>, path: Below, query: Query) -> An
     Ok(match target(text(&path))? {
         Target::Group(id) => {
             existing(&id)?;
-            Json(shown(&snapshot, &id, &Parts::of(&query))).into_response()
+            Json(group_info(&snapshot, &id, &EmbeddedParts::of(&query))).into_response()
         }
         Target::Apps(id) => {
             existing(&id)?;
             let embed = Embed::of(&query);
             let apps = snapshot.apps_below(&id);
-            let apps = apps.map(|(view, app)| app::shown(view, app, &snapshot, embed));
+            let apps = apps.map(|(view, app)| app::app_info(view, app, &snapshot, embed));
             Json(apps.collect::<Vec<_>>()).into_response()
         }
         Target::Versions(id) => {
@@ -94,7 +94,7 @@ pub(super) async fn get(State(api): State<Api>, path: Below, query: Query) -> An
             let version = version(&text)?;
             existing(&id)?;
             let past = at_version(&api, &snapshot, &id, version).await?;
-            Json(shown(&past, &id, &Parts::of(&query))).into_response()
+            Json(group_info(&past, &id, &EmbeddedParts::of(&query))).into_response()
         }
     })
 }
@@ -140,28 +140,28 @@ async fn at_version(
 /// path.
 pub(super) async fn post(
     State(api): State<Api>,
-    path: Below,
+    path: PathBelow,
     query: Query,
     origin: Origin,
     Json(body): Json<Value>,
-) -> Answer {
+) -> HandlerResult {
     let update = decode(&api, &body, &group(text(&path))?).await?;
     let id = update.id.clone();
     let location = location(id.as_str())?;
     let edit = GroupEdit::Create(Box::new(update));
-    let written = write(&api, Edit::Group { id, edit }, options(&query, false)?, origin).await?;
-    Ok((StatusCode::CREATED, [location], deployed(&written)?).into_response())
+    let started = write(&api, Edit::Group { id, edit }, options(&query, false)?, origin).await?;
+    Ok((StatusCode::CREATED, [location], deployment_response(&started)?).into_response())
 }
 
 /// `PUT /v2/groups[/{id}]`: updates, scales or rolls back a group; with `dryRun` it only returns
 /// the plan.
 pub(super) async fn put(
     State(api): State<Api>,
-    path: Below,
+    path: PathBelow,
     query: Query,
     origin: Origin,
     Json(body): Json<Value>,
-) -> Answer {
+) -> HandlerResult {
     let update = decode(&api, &body, &group(text(&path))?).await?;
     let id = update.id.clone();
     let edit = match (update.version, update.scale_by) {
@@ -174,17 +174,17 @@ pub(super) async fn put(
         let steps = api.ask(|reply| Command::Plan { edit, reply }).await?;
         return Ok(Json(DeploymentSteps { steps }).into_response());
     }
-    deployed(&write(&api, edit, options(&query, false)?, origin).await?)
+    deployment_response(&write(&api, edit, options(&query, false)?, origin).await?)
 }
 
 /// `PATCH /v2/groups[/{id}]`: changes `enforceRole`.
 pub(super) async fn patch(
     State(api): State<Api>,
-    path: Below,
+    path: PathBelow,
     query: Query,
     origin: Origin,
     Json(body): Json<Value>,
-) -> Answer {
+) -> HandlerResult {
     let id = group(text(&path))?;
     let others = body.as_object().into_iter().flat_map(Map::keys);
     if let Some(other) = others.into_iter().find(|key| *key != "enforceRole") {
@@ -198,14 +198,19 @@ pub(super) async fn patch(
     }
     let update = decode(&api, &body, &id).await?;
     let edit = GroupEdit::Update(Box::new(update));
-    deployed(&write(&api, Edit::Group { id, edit }, options(&query, false)?, origin).await?)
+    deployment_response(&write(&api, Edit::Group { id, edit }, options(&query, false)?, origin).await?)
 }
 
 /// `DELETE /v2/groups[/{id}]`
-pub(super) async fn delete(State(api): State<Api>, path: Below, query: Query, origin: Origin) -> Answer {
+pub(super) async fn delete(
+    State(api): State<Api>,
+    path: PathBelow,
+    query: Query,
+    origin: Origin,
+) -> HandlerResult {
     let id = group(text(&path))?;
     let edit = GroupEdit::Delete;
-    deployed(&write(&api, Edit::Group { id, edit }, options(&query, false)?, origin).await?)
+    deployment_response(&write(&api, Edit::Group { id, edit }, options(&query, false)?, origin).await?)
 }
 
 /// Parses a group's document and validates the constraints of its apps. Its id is relative to the
@@ -213,7 +218,7 @@ pub(super) async fn delete(State(api): State<Api>, path: Below, query: Query, or
 async fn decode(api: &Api, body: &Value, base: &GroupId) -> Result<GroupUpdate, ApiError> {
     let named = body.get("id").is_some_and(|id| !id.is_null());
     let mut update = read_group(body, base, Some(base).filter(|_| !named))?;
-    let wrong = wrong_constraints(api, update.constraints()).await?;
+    let wrong = constraint_problems(api, update.constraints()).await?;
     update.broken.extend(wrong);
     Ok(update)
 }

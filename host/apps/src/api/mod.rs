@@ -50,7 +50,7 @@ use crate::core::mirror::CatchUp;
 use crate::core::persist::Repository;
 use crate::core::snapshot::Snapshot;
 use crate::core::term::Handles;
-use crate::seams::Policies;
+use crate::policies::Policies;
 
 /// Timeout of a request to the core, which may wait for the store.
 const CORE_TIMEOUT: Duration = Duration::from_secs(30);
@@ -167,7 +167,7 @@ pub(crate) fn router(
         )
         .route("/v2/queue", get(queue::list))
         .route("/v2/queue/{*path}", delete(queue::reset_delay));
-    let routes = forwarding.around(routes).with_state(api.clone());
+    let routes = forwarding.wrap(routes).with_state(api.clone());
     let (leader, scheme) = (api.0.leader.clone(), api.0.scheme);
     let headers = ServiceBuilder::new()
         .map_response(move |response: Response| with_headers(response, scheme, leader.address()));
@@ -183,7 +183,7 @@ pub(crate) fn router(
     });
     let routes = Router::new().fallback_service(collapse.into_inner().layer(routes));
     match &api.0.config.ui {
-        Some(folder) => ui::beside(routes, folder.clone(), metrics),
+        Some(folder) => ui::add_routes(routes, folder.clone(), metrics),
         None => routes,
     }
 }

@@ -9,11 +9,11 @@ use axum::extract::{RawPathParams, State};
 use axum::response::{IntoResponse, Response};
 use schemars::JsonSchema;
 use serde::Serialize;
-use transom_plugin_host::shown;
+use transom_plugin_host::printable;
 use transom_web::{ApiError, Json};
 
 use super::Api;
-use crate::seams::Component;
+use crate::policies::Component;
 
 /// `GET /v2/plugins`
 pub(super) async fn list(State(api): State<Api>) -> Response {
@@ -64,8 +64,8 @@ impl<'a> Plugin<'a> {
             info: PluginInfo {
                 version: &component.version,
                 // These texts come from the component, so control characters are escaped.
-                digest: component.digest.as_deref().map(shown),
-                summary: component.summary.as_deref().map(shown),
+                digest: component.digest.as_deref().map(printable),
+                summary: component.summary.as_deref().map(printable),
             },
         }
     }

@@ -12,7 +12,7 @@ use super::task::{LocalVolume, local_volumes};
 use crate::check_result::CheckResult;
 use crate::core::snapshot::{ContainerTermination, SpecView, Termination};
 use crate::ids::{InstanceId, SpecId};
-use crate::instance::{Instance, Part};
+use crate::instance::{Instance, InstanceTask};
 use crate::model::Pod;
 use crate::model::pod::{PodContainer, PodResources};
 use crate::task::pod::endpoints_of;
@@ -154,7 +154,7 @@ pub(super) struct NetworkStatus<'a> {
 const HEALTHY: &str = "healthy";
 
 /// A pod with all its instances. It is stable as soon as the wanted number of them is.
-pub(super) fn shown<'a>(view: &'a SpecView, pod: &'a Pod) -> PodStatus<'a> {
+pub(super) fn pod_status<'a>(view: &'a SpecView, pod: &'a Pod) -> PodStatus<'a> {
     let instances: Vec<InstanceStatus<'_>> = view
         .instances
         .values()
@@ -191,20 +191,23 @@ fn of_instance<'a>(view: &'a SpecView, present: &'a Pod, instance: &'a Instance)
     let definition = view.definition(instance.version());
     let pod = definition.pod().map_or(present, |pod| pod);
     let records: Vec<_> = instance
-        .parts
+        .tasks
         .iter()
-        .map(|part| Arc::clone(&part.record))
+        .map(|instance_task| Arc::clone(&instance_task.record))
         .collect();
     let endpoints = endpoints_of(pod, &records);
     let containers = pod.containers.iter().zip(&endpoints);
     let containers: Vec<ContainerStatus<'_>> = containers
         .filter_map(|(container, ports)| {
-            let part = instance.container(&container.name)?;
-            Some(of_container(container, part, ports))
+            let instance_task = instance.container(&container.name)?;
+            Some(of_container(container, instance_task, ports))
         })
         .collect();
     let changed = Moment::from(instance.replica.since);
-    let updated = instance.parts.iter().map(|part| part.record.updated_at);
+    let updated = instance
+        .tasks
+        .iter()
+        .map(|instance_task| instance_task.record.updated_at);
     let updated = updated.max().map_or(changed, Moment::from);
     let record = instance.record();
     let agent = record.map(|record| &record.agent);
@@ -248,10 +251,10 @@ fn is_unhealthy(container: &ContainerStatus<'_>) -> bool {
 
 fn of_container<'a>(
     container: &'a PodContainer,
-    part: &'a Part,
+    instance_task: &'a InstanceTask,
     ports: &[InstancePort<'a>],
 ) -> ContainerStatus<'a> {
-    let record = &*part.record;
+    let record = &*instance_task.record;
     let status = record.status.as_ref();
     let changed = status.and_then(|status| status.timestamp);
     let changed = changed.and_then(|seconds| Timestamp::from_millisecond((seconds * 1000.0) as i64).ok());
@@ -289,7 +292,7 @@ fn of_container<'a>(
         last_changed: changed,
         message: message.filter(|message| !message.is_empty()),
         termination: record.is_terminal().then(|| ContainerTermination::of(record)),
-        check_result: part.check_result(),
+        check_result: instance_task.check_result(),
     }
 }
 

@@ -8,11 +8,13 @@ use serde::Serialize;
 use serde_json::{Value, json};
 use transom_web::{ApiError, Json};
 
-use super::apps::{definition, version, wrong_constraints};
+use super::apps::{constraint_problems, definition, version};
 use super::change::{deployment_header, location, options, write};
 use super::query::Query;
 use super::{Api, error, pod_status};
-use crate::core::command::{Command, Edit, KillOptions, Killed, Origin, PodEdit, Refusal, Which, Written};
+use crate::core::command::{
+    Command, Edit, KillOptions, KillResult, Origin, PodEdit, Refusal, StartedDeployment, TaskSelection,
+};
 use crate::core::snapshot::{Snapshot, SpecView};
 use crate::ids::{IdError, InstanceId, SpecId};
 use crate::instance::Instance;
@@ -20,7 +22,7 @@ use crate::model::pod::{PodInput, read_pod};
 use crate::model::{Pod, Spec, UnreachableStrategy};
 use crate::time::Moment;
 
-type Answer = Result<Response, ApiError>;
+type HandlerResult = Result<Response, ApiError>;
 
 /// The requested resource below `/v2/pods/`. Ids contain slashes; what follows them begins with two
 /// colons.
@@ -77,13 +79,13 @@ pub(super) async fn create(
     query: Query,
     origin: Origin,
     Json(body): Json<Value>,
-) -> Answer {
+) -> HandlerResult {
     let input = decode(&api, &body).await?;
     let id = error::required_id(input.id.clone(), &input.broken, "a pod")?;
     let location = location(id.as_str())?;
     let edit = PodEdit::Create(Box::new(input));
-    let written = write(&api, Edit::Pod { id, edit }, options(&query, false)?, origin).await?;
-    Ok((StatusCode::CREATED, [location], changed(&written)?).into_response())
+    let started = write(&api, Edit::Pod { id, edit }, options(&query, false)?, origin).await?;
+    Ok((StatusCode::CREATED, [location], pod_response(&started)?).into_response())
 }
 
 /// `PUT /v2/pods/{id}`
@@ -93,7 +95,7 @@ pub(super) async fn put(
     query: Query,
     origin: Origin,
     Json(body): Json<Value>,
-) -> Answer {
+) -> HandlerResult {
     let Target::Pod(id) = target(&path)? else {
         return Err(error::no_such_method());
     };
@@ -103,21 +105,23 @@ pub(super) async fn put(
         return Err(ApiError::bad_request(text));
     }
     let edit = PodEdit::Replace(Box::new(input));
-    changed(&write(&api, Edit::Pod { id, edit }, options(&query, false)?, origin).await?)
+    pod_response(&write(&api, Edit::Pod { id, edit }, options(&query, false)?, origin).await?)
 }
 
 /// `GET /v2/pods/{id}` and the paths below it.
-pub(super) async fn get(State(api): State<Api>, Path(path): Path<String>) -> Answer {
+pub(super) async fn get(State(api): State<Api>, Path(path): Path<String>) -> HandlerResult {
     let snapshot = api.snapshot();
     Ok(match target(&path)? {
         Target::Pod(id) => Json(pod(&snapshot, &id)?.1.without_version_info()).into_response(),
         Target::AllStatuses => {
-            let statuses = snapshot.pods().map(|(view, pod)| pod_status::shown(view, pod));
+            let statuses = snapshot
+                .pods()
+                .map(|(view, pod)| pod_status::pod_status(view, pod));
             Json(statuses.collect::<Vec<_>>()).into_response()
         }
         Target::Status(id) => {
             let (view, pod) = pod(&snapshot, &id)?;
-            Json(pod_status::shown(view, pod)).into_response()
+            Json(pod_status::pod_status(view, pod)).into_response()
         }
         Target::Versions(id) => {
             let (view, _) = pod(&snapshot, &id)?;
@@ -144,16 +148,16 @@ pub(super) async fn delete(
     query: Query,
     origin: Origin,
     body: axum::body::Bytes,
-) -> Answer {
+) -> HandlerResult {
     match target(&path)? {
         Target::Pod(id) => {
             let edit = Edit::Pod {
                 id,
                 edit: PodEdit::Delete,
             };
-            let written = write(&api, edit, options(&query, true)?, origin).await?;
-            let at = location(&written.deployment)?;
-            Ok((StatusCode::ACCEPTED, [at, deployment_header(&written)?]).into_response())
+            let started = write(&api, edit, options(&query, true)?, origin).await?;
+            let at = location(&started.deployment)?;
+            Ok((StatusCode::ACCEPTED, [at, deployment_header(&started)?]).into_response())
         }
         Target::Instances(id) => {
             let body = if body.is_empty() {
@@ -176,16 +180,16 @@ pub(super) async fn delete(
 }
 
 /// Kills the instances with these ids; unknown ones are skipped.
-async fn kill(api: &Api, id: SpecId, ids: Vec<String>, query: &Query) -> Result<Killed, ApiError> {
+async fn kill(api: &Api, id: SpecId, ids: Vec<String>, query: &Query) -> Result<KillResult, ApiError> {
     let options = KillOptions {
         scale: false,
         wipe: query.flag("wipe", false),
         change: options(query, false)?,
     };
-    let which = Which::OfPod(ids);
+    let selection = TaskSelection::OfPod(ids);
     let command = |reply| Command::Kill {
         id,
-        which,
+        selection,
         options,
         reply,
     };
@@ -193,7 +197,7 @@ async fn kill(api: &Api, id: SpecId, ids: Vec<String>, query: &Query) -> Result<
 }
 
 /// The killed instances, in their state before the kill.
-fn instances(killed: &Killed) -> impl Iterator<Item = PodInstance<'_>> {
+fn instances(killed: &KillResult) -> impl Iterator<Item = PodInstance<'_>> {
     killed.specs.iter().flat_map(|killed| {
         let instances = killed.instances.iter();
         instances.map(|instance| PodInstance::new(&killed.spec, instance))
@@ -285,17 +289,17 @@ impl<'a> PodInstance<'a> {
 }
 
 /// The response to a change: the new definition, with the deployment in a header.
-fn changed(written: &Written) -> Answer {
-    let pod = written.spec.as_ref().and_then(Spec::pod);
+fn pod_response(started: &StartedDeployment) -> HandlerResult {
+    let pod = started.spec.as_ref().and_then(Spec::pod);
     let document = pod.map(|pod| pod.without_version_info());
-    Ok(([deployment_header(written)?], Json(document)).into_response())
+    Ok(([deployment_header(started)?], Json(document)).into_response())
 }
 
 /// Parses a definition and validates its constraints.
 async fn decode(api: &Api, body: &Value) -> Result<PodInput, ApiError> {
     let mut input = read_pod(body)?;
     let path = "/scheduling/placement".to_owned();
-    let wrong = wrong_constraints(api, vec![(path, input.constraints())]).await?;
+    let wrong = constraint_problems(api, vec![(path, input.constraints())]).await?;
     input.broken.extend(wrong);
     Ok(input)
 }

@@ -37,11 +37,11 @@ impl Query {
     }
 
     /// The parameters with these names, sorted.
-    pub(super) fn these(&self, named: &BTreeSet<String>) -> Vec<(String, String)> {
-        let these = self.0.iter().filter(|(key, _)| named.contains(key));
-        let mut these: Vec<_> = these.cloned().collect();
-        these.sort();
-        these
+    pub(super) fn selected(&self, named: &BTreeSet<String>) -> Vec<(String, String)> {
+        let selected = self.0.iter().filter(|(key, _)| named.contains(key));
+        let mut selected: Vec<_> = selected.cloned().collect();
+        selected.sort();
+        selected
     }
 
     /// The names of the parameters, in order.

@@ -123,7 +123,7 @@ struct Embed {
 }
 
 /// The reasons that upstream's clients know, in upstream's order, with the scheduler's names.
-const FUNNEL: [(&str, Option<Reason>); 10] = [
+const REJECT_REASONS: [(&str, Option<Reason>); 10] = [
     ("UnfulfilledRole", Some(Reason::UnfulfilledRole)),
     ("UnfulfilledConstraint", Some(Reason::UnfulfilledConstraint)),
     (
@@ -158,7 +158,7 @@ pub(super) async fn list(State(api): State<Api>, query: Query) -> Result<Respons
     let now = Moment::now();
     let queue = by_spec
         .iter()
-        .filter_map(|(id, waiting)| shown(snapshot.specs.get(id)?, waiting, now, embed));
+        .filter_map(|(id, waiting)| queue_item(snapshot.specs.get(id)?, waiting, now, embed));
     Ok(Json(Queue {
         queue: queue.collect(),
     })
@@ -176,7 +176,7 @@ pub(super) async fn reset_delay(
     Ok(StatusCode::NO_CONTENT)
 }
 
-fn shown<'a>(
+fn queue_item<'a>(
     view: &'a SpecView,
     waiting: &[&'a PendingTask],
     now: Moment,
@@ -184,12 +184,12 @@ fn shown<'a>(
 ) -> Option<QueueItem<'a>> {
     let first = waiting.first()?;
     let since = waiting.iter().map(|one| one.since).min().map(Moment::from);
-    let left = waiting
+    let millis_left = waiting
         .iter()
         .filter_map(|one| one.not_before)
         .max()
         .map(|until| Moment::from(until).millis_since(now));
-    let left = left.filter(|left| *left > 0);
+    let millis_left = millis_left.filter(|millis_left| *millis_left > 0);
     Some(QueueItem {
         spec: match &view.spec {
             Spec::App(app) => QueueSpec::App(app),
@@ -198,8 +198,8 @@ fn shown<'a>(
         count: waiting.len() as u32,
         role: view.spec.role(),
         delay: QueueDelay {
-            time_left_seconds: left.map_or(0, |left| (left + 999) / 1000),
-            overdue: left.is_none(),
+            time_left_seconds: millis_left.map_or(0, |millis_left| (millis_left + 999) / 1000),
+            overdue: millis_left.is_none(),
         },
         since: since.unwrap_or(now),
         processed_offers_summary: summary(&first.reasons),
@@ -234,15 +234,15 @@ fn summary(reasons: &Reasons) -> ProcessedOffersSummary {
         unused_offers_count: reasons.total_refused_offers,
         last_unused_offer_at: reasons.last_unused_at.map(Moment::from),
         last_used_offer_at: reasons.last_used_at.map(Moment::from),
-        reject_summary_last_offers: funnel(u64::from(reasons.last_offers), last),
-        reject_summary_launch_attempt: funnel(reasons.total_offers, total),
+        reject_summary_last_offers: declined_steps(u64::from(reasons.last_offers), last),
+        reject_summary_launch_attempt: declined_steps(reasons.total_offers, total),
     }
 }
 
 /// Each step processes the offers that passed the step before.
-fn funnel(offers: u64, declined: impl Fn(Reason) -> u64) -> Vec<DeclinedOfferStep> {
+fn declined_steps(offers: u64, declined: impl Fn(Reason) -> u64) -> Vec<DeclinedOfferStep> {
     let mut processed = offers;
-    FUNNEL
+    REJECT_REASONS
         .iter()
         .map(|(name, reason)| {
             let declined = reason.map_or(0, &declined).min(processed);

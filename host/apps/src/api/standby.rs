@@ -10,12 +10,12 @@ use crate::core::mirror::CatchUp;
 
 /// Selects how a standby handles a request: forwarded, redirected or answered here.
 pub(super) fn route(method: &Method, path: &str) -> Route {
-    let shown = ["/v2/apps", "/v2/groups", "/v2/tasks", "/v2/deployments"];
-    let is_shown = |path: &str| {
+    let readable_locally = ["/v2/apps", "/v2/groups", "/v2/tasks", "/v2/deployments"];
+    let is_readable_locally = |path: &str| {
         let below = |rest: &str| rest.is_empty() || rest.starts_with('/');
-        shown
+        readable_locally
             .iter()
-            .any(|shown| path.strip_prefix(shown).is_some_and(below))
+            .any(|readable_locally| path.strip_prefix(readable_locally).is_some_and(below))
     };
     let reads = matches!(*method, Method::GET | Method::HEAD);
     match path.strip_prefix("/v2/") {
@@ -25,7 +25,7 @@ pub(super) fn route(method: &Method, path: &str) -> Route {
         Some("events") => Route::Redirect,
         // Each daemon shows its own components.
         Some(below) if below == "plugins" || below.starts_with("plugins/") => Route::Local,
-        Some(_) if reads && is_shown(path) => Route::ForwardOrLocal,
+        Some(_) if reads && is_readable_locally(path) => Route::ForwardOrLocal,
         Some(_) => Route::Forward,
     }
 }

@@ -129,20 +129,20 @@ impl<'a> HealthCheckResult<'a> {
 /// The persistent volumes of an instance.
 pub(super) fn local_volumes<'a>(run_spec_id: &'a SpecId, instance: &'a Instance) -> Vec<LocalVolume<'a>> {
     let volumes = instance.volumes.iter();
-    let shown = |volume: &'a transom_scheduler::LocalVolume| LocalVolume {
+    let to_local_volume = |volume: &'a transom_scheduler::LocalVolume| LocalVolume {
         run_spec_id,
         container_path: &volume.container_path,
         uuid: &volume.uuid,
         persistence_id: &volume.persistence_id,
     };
-    volumes.map(shown).collect()
+    volumes.map(to_local_volume).collect()
 }
 
 /// The launched tasks of an app.
 pub(super) fn of_app(view: &SpecView, check_failure: bool) -> Vec<Task<'_>> {
     view.instances
         .values()
-        .filter_map(|instance| shown(view, instance, check_failure))
+        .filter_map(|instance| task_info(view, instance, check_failure))
         .collect()
 }
 
@@ -162,21 +162,25 @@ pub(super) fn readiness_results(view: &SpecView) -> Vec<ReadinessCheckResult<'_>
 
 /// One task; `None` while the instance is not launched. `check_failure` adds the reason why its
 /// check has no newer result.
-pub(super) fn shown<'a>(view: &'a SpecView, instance: &'a Instance, check_failure: bool) -> Option<Task<'a>> {
+pub(super) fn task_info<'a>(
+    view: &'a SpecView,
+    instance: &'a Instance,
+    check_failure: bool,
+) -> Option<Task<'a>> {
     if matches!(instance.condition(), Condition::Scheduled) {
         return None;
     }
-    let part = instance.parts.first()?;
-    let record = &part.record;
+    let instance_task = instance.tasks.first()?;
+    let record = &instance_task.record;
     let definition = view.definition(instance.version());
     let known = instance.health.iter().filter(|state| state.is_known());
-    let failure = part.failure.as_ref().filter(|_| check_failure);
+    let failure = instance_task.check_failure.as_ref().filter(|_| check_failure);
     Some(Task {
         app_id: view.spec.id(),
         health_check_results: known
             .map(|state| HealthCheckResult::new(instance, state))
             .collect(),
-        check_result: part.check_result(),
+        check_result: instance_task.check_result(),
         host: &record.agent.hostname,
         id: record.id.as_str(),
         ip_addresses: record.status.as_ref().map(ip_addresses).unwrap_or_default(),

@@ -10,8 +10,8 @@ use transom_web::{ApiError, Json, Problems};
 use uuid::Uuid;
 
 use super::Api;
-use super::apps::{ended, kill_options};
-use super::change::{DeploymentResult, deployed};
+use super::apps::{kill_options, killed_tasks};
+use super::change::{DeploymentResult, deployment_response};
 use super::query::Query;
 use super::task::{self, TaskList};
 use crate::core::command::Command;
@@ -38,7 +38,7 @@ pub(super) async fn list(State(api): State<Api>, query: Query) -> Result<Respons
     let views = views.filter(|view| !view.spec.is_pod());
     let all = views.flat_map(|view| view.instances.values().map(move |instance| (view, instance)));
     let chosen = all.filter(|(_, instance)| wanted.is_empty() || wanted.contains(&instance.condition()));
-    let tasks = chosen.filter_map(|(view, instance)| task::shown(view, instance, check_failure));
+    let tasks = chosen.filter_map(|(view, instance)| task::task_info(view, instance, check_failure));
     Ok(Json(TaskList {
         tasks: tasks.collect(),
     })
@@ -48,18 +48,18 @@ pub(super) async fn list(State(api): State<Api>, query: Query) -> Result<Respons
 /// The tasks to kill. Other members are ignored.
 #[derive(Debug, Deserialize, JsonSchema)]
 #[schemars(rename = "DeleteTasks")]
-pub(super) struct Given {
+pub(super) struct TasksToKill {
     #[schemars(required)]
     ids: Option<Vec<String>>,
 }
 
 /// Parses the body, which must be an object: serde would accept an array in place of the struct.
-fn given(body: Value) -> Result<Vec<String>, ApiError> {
+fn read_task_ids(body: Value) -> Result<Vec<String>, ApiError> {
     let wrong = |path: &str, what: &str| ApiError::invalid_json(&Problems::one(path, what));
     if !body.is_object() {
         return Err(wrong("/", "expected an object with a list of task ids, ids"));
     }
-    let Given { ids } = Json::from_value(body)?;
+    let TasksToKill { ids } = Json::from_value(body)?;
     ids.ok_or_else(|| wrong("/ids", "is undefined: expected a list of task ids"))
 }
 
@@ -70,14 +70,14 @@ pub(super) async fn delete(
     Json(body): Json<Value>,
 ) -> Result<Response, ApiError> {
     let options = kill_options(&query)?;
-    let ids = given(body)?;
+    let ids = read_task_ids(body)?;
     if let Some(id) = ids.iter().find(|id| !is_task_id(id)) {
         return Err(ApiError::bad_request(format!(
-            "Invalid task id '{id}'. [expected an app's id with _ for /, a dot and what tells the task from others, as in \
-             shop_web.instance-0664256e-6771-11e5-94e1-be5b2935a987._app.1]"
+            "Invalid task id '{id}'. [expected an app's id with _ in place of /, a dot and a part that is \
+             unique to the task, as in shop_web.instance-0664256e-6771-11e5-94e1-be5b2935a987._app.1]"
         )));
     }
-    let command = |reply| Command::KillGiven {
+    let command = |reply| Command::KillTasks {
         tasks: ids,
         options,
         reply,
@@ -85,17 +85,17 @@ pub(super) async fn delete(
     let killed = api.ask(command).await?;
     if !options.scale {
         let snapshot = api.snapshot();
-        let tasks = ended(&snapshot, &killed);
+        let tasks = killed_tasks(&snapshot, &killed);
         return Ok(Json(TaskList { tasks }).into_response());
     }
     match &killed.deployment {
-        Some(written) => deployed(written),
-        None => Ok(nothing_deployed()),
+        Some(started) => deployment_response(started),
+        None => Ok(no_deployment_response()),
     }
 }
 
 /// A deployment without actions is already complete.
-fn nothing_deployed() -> Response {
+fn no_deployment_response() -> Response {
     let body = DeploymentResult {
         version: Moment::now(),
         deployment_id: &Uuid::new_v4().to_string(),

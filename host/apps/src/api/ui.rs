@@ -11,11 +11,11 @@ use http::{HeaderValue, StatusCode, header};
 use transom_web::{Folder, RequestMetrics};
 
 /// The path of `index.html`, whose relative links need the final slash.
-const HOME: &str = "/ui/";
+const INDEX_PATH: &str = "/ui/";
 
 /// Adds the routes of the user interface. All other requests go to `routes`.
-pub(super) fn beside(routes: Router, folder: Folder, metrics: RequestMetrics) -> Router {
-    let home = async || (StatusCode::FOUND, [(header::LOCATION, HOME)]);
+pub(super) fn add_routes(routes: Router, folder: Folder, metrics: RequestMetrics) -> Router {
+    let home = async || (StatusCode::FOUND, [(header::LOCATION, INDEX_PATH)]);
     let files = Router::new()
         .route("/", get(home))
         .route("/ui", get(home))

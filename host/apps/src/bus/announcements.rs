@@ -4,9 +4,9 @@
 use tokio::time::{Duration, Instant};
 
 /// Up to this number of open streams, each attach and detach is announced.
-pub(super) const ALWAYS: usize = 100;
+pub(super) const UNLIMITED_STREAMS: usize = 100;
 /// With more open streams, the announcements per second.
-pub(super) const PER_SECOND: u32 = 10;
+pub(super) const MAX_PER_SECOND: u32 = 10;
 
 /// Counts open streams and announcements.
 #[derive(Debug)]
@@ -39,7 +39,7 @@ impl Announcements {
     }
 
     fn permit(&mut self, streams: usize) -> bool {
-        if streams <= ALWAYS {
+        if streams <= UNLIMITED_STREAMS {
             return true;
         }
         let now = Instant::now();
@@ -48,7 +48,7 @@ impl Announcements {
             self.sent = 0;
         }
         self.sent += 1;
-        self.sent <= PER_SECOND
+        self.sent <= MAX_PER_SECOND
     }
 }
 
@@ -62,10 +62,10 @@ mod tests {
         let attached = |announcements: &mut Announcements, count: usize| {
             (0..count).filter(|_| announcements.attach()).count()
         };
-        assert_eq!(attached(&mut announcements, ALWAYS), ALWAYS);
-        assert_eq!(attached(&mut announcements, 500), PER_SECOND as usize);
+        assert_eq!(attached(&mut announcements, UNLIMITED_STREAMS), UNLIMITED_STREAMS);
+        assert_eq!(attached(&mut announcements, 500), MAX_PER_SECOND as usize);
         tokio::time::advance(Duration::from_secs(1)).await;
-        assert_eq!(attached(&mut announcements, 500), PER_SECOND as usize);
+        assert_eq!(attached(&mut announcements, 500), MAX_PER_SECOND as usize);
         let detached = (0..1000).filter(|_| announcements.detach()).count();
         assert_eq!(
             detached, 0,

@@ -7,18 +7,18 @@ use std::time::Duration;
 use transom_plugin_host::CallError;
 use transom_plugin_host::events::{Decision, Event, OpenError};
 
-use super::metrics::{Lost, Metrics};
-use super::{MAX_EVENT, Published, StreamKey};
-use crate::seams::View;
+use super::metrics::{LossReason, Metrics};
+use super::{MAX_EVENT_BYTES, Published, StreamKey};
+use crate::policies::View;
 
 /// Delays between retries while the component is busy.
-const PAUSES: [Duration; 3] = [
+const BUSY_RETRY_DELAYS: [Duration; 3] = [
     Duration::from_millis(20),
     Duration::from_millis(200),
     Duration::from_secs(1),
 ];
 /// Delay before the one retry of an event, or of the empty batch, after a fault.
-const ONCE_MORE: Duration = Duration::from_millis(100);
+const FAULT_RETRY_DELAY: Duration = Duration::from_millis(100);
 /// Timeout of a call, whatever the component's own limits are.
 const DECISION_TIMEOUT: Duration = Duration::from_secs(30);
 
@@ -30,11 +30,11 @@ pub(super) struct Filter {
 }
 
 /// Why the component returned no decisions.
-enum Unanswered {
+enum DecisionError {
     /// The call failed in the component; other events or a retry may succeed.
     Fault(String),
     /// There is no component, or it no longer accepts the query.
-    Gone(String),
+    Unavailable(String),
 }
 
 impl Filter {
@@ -54,12 +54,12 @@ impl Filter {
         metrics: &Metrics,
     ) -> Result<Vec<Decision>, String> {
         let events: Vec<Event> = batch.iter().map(|event| event.event(self.key.light)).collect();
-        let decided = match self.ask(&events).await {
+        let decided = match self.call_view(&events).await {
             Ok(decisions) => Ok(decisions),
-            Err(Unanswered::Gone(reason)) => Err(reason),
-            Err(Unanswered::Fault(_)) if events.is_empty() => self.stands().await.map(|()| Vec::new()),
-            Err(Unanswered::Fault(_)) => {
-                let each = tokio::time::timeout(DECISION_TIMEOUT, self.one_by_one(&events, metrics));
+            Err(DecisionError::Unavailable(reason)) => Err(reason),
+            Err(DecisionError::Fault(_)) if events.is_empty() => self.check_view().await.map(|()| Vec::new()),
+            Err(DecisionError::Fault(_)) => {
+                let each = tokio::time::timeout(DECISION_TIMEOUT, self.decide_one_by_one(&events, metrics));
                 each.await.unwrap_or_else(|_| {
                     Err(format!(
                         "the events component failed on {} events; deciding them one by one timed out after {DECISION_TIMEOUT:?}",
@@ -71,15 +71,15 @@ impl Filter {
         let mut decisions = decided?;
         for (event, decision) in events.iter().zip(&mut decisions) {
             if let Decision::Replace(text) = decision
-                && text.len() > MAX_EVENT
+                && text.len() > MAX_EVENT_BYTES
             {
                 let bytes = text.len();
                 tracing::warn!(
                     kind = event.kind,
                     sequence = event.sequence,
-                    "event dropped: the replacement by the events component has {bytes} bytes, the limit is {MAX_EVENT}"
+                    "event dropped: the replacement by the events component has {bytes} bytes, the limit is {MAX_EVENT_BYTES}"
                 );
-                metrics.lost(Lost::TooLarge);
+                metrics.record_loss(LossReason::TooLarge);
                 *decision = Decision::Drop;
             }
         }
@@ -88,23 +88,23 @@ impl Filter {
 
     /// Decides each event in a call of its own after a fault, so that one event does not affect the
     /// others. If the batch consists of one event, the failed call was its first attempt.
-    async fn one_by_one(&self, events: &[Event], metrics: &Metrics) -> Result<Vec<Decision>, String> {
+    async fn decide_one_by_one(&self, events: &[Event], metrics: &Metrics) -> Result<Vec<Decision>, String> {
         let mut decisions = Vec::with_capacity(events.len());
         for event in events {
-            match self.alone(event, events.len() == 1).await {
+            match self.decide_single(event, events.len() == 1).await {
                 Ok(mut decided) => decisions.append(&mut decided),
-                Err(Unanswered::Gone(reason)) => return Err(reason),
-                Err(Unanswered::Fault(reason)) => {
+                Err(DecisionError::Unavailable(reason)) => return Err(reason),
+                Err(DecisionError::Fault(reason)) => {
                     // If the component also fails on an empty batch, it is broken, and the event is
                     // not the cause.
-                    self.stands().await?;
+                    self.check_view().await?;
                     tracing::warn!(
                         kind = event.kind,
                         sequence = event.sequence,
                         subject = event.subject,
                         "event dropped: the events component failed: {reason}"
                     );
-                    metrics.lost(Lost::Undecided);
+                    metrics.record_loss(LossReason::Undecided);
                     decisions.push(Decision::Drop);
                 }
             }
@@ -113,64 +113,66 @@ impl Filter {
     }
 
     /// Decides one event, in two attempts at most.
-    async fn alone(&self, event: &Event, failed: bool) -> Result<Vec<Decision>, Unanswered> {
+    async fn decide_single(&self, event: &Event, failed: bool) -> Result<Vec<Decision>, DecisionError> {
         let event = std::slice::from_ref(event);
         if !failed {
-            match self.ask(event).await {
-                Err(Unanswered::Fault(_)) => {}
+            match self.call_view(event).await {
+                Err(DecisionError::Fault(_)) => {}
                 answer => return answer,
             }
         }
-        tokio::time::sleep(ONCE_MORE).await;
-        self.ask(event).await
+        tokio::time::sleep(FAULT_RETRY_DELAY).await;
+        self.call_view(event).await
     }
 
     /// Checks with an empty batch that the view still answers, in two attempts at most.
-    async fn stands(&self) -> Result<(), String> {
-        if self.ask(&[]).await.is_ok() {
+    async fn check_view(&self) -> Result<(), String> {
+        if self.call_view(&[]).await.is_ok() {
             return Ok(());
         }
-        tokio::time::sleep(ONCE_MORE).await;
-        match self.ask(&[]).await {
+        tokio::time::sleep(FAULT_RETRY_DELAY).await;
+        match self.call_view(&[]).await {
             Ok(_) => Ok(()),
-            Err(Unanswered::Fault(reason) | Unanswered::Gone(reason)) => Err(reason),
+            Err(DecisionError::Fault(reason) | DecisionError::Unavailable(reason)) => Err(reason),
         }
     }
 
     /// Calls the view with a batch; retries a few times while it is busy.
-    async fn ask(&self, events: &[Event]) -> Result<Vec<Decision>, Unanswered> {
-        let gone = |reason: String| Err(Unanswered::Gone(reason));
-        let mut pauses = PAUSES.into_iter();
+    async fn call_view(&self, events: &[Event]) -> Result<Vec<Decision>, DecisionError> {
+        let unavailable = |reason: String| Err(DecisionError::Unavailable(reason));
+        let mut retry_delays = BUSY_RETRY_DELAYS.into_iter();
         loop {
             let error = match tokio::time::timeout(DECISION_TIMEOUT, self.view.decide(events)).await {
                 Ok(Ok(decisions)) if decisions.len() == events.len() => return Ok(decisions),
                 Ok(Ok(decisions)) => {
-                    return gone(format!(
+                    return unavailable(format!(
                         "the events component decided {} of {} events",
                         decisions.len(),
                         events.len()
                     ));
                 }
                 Ok(Err(OpenError::Refused(text))) => {
-                    return gone(format!("the query is rejected now: {text}"));
+                    return unavailable(format!(
+                        "the events component no longer accepts the query: {text}"
+                    ));
                 }
                 Ok(Err(OpenError::Call(error))) => match error {
-                    CallError::Missing { .. } | CallError::Stopped => return gone(error.to_string()),
+                    CallError::Missing { .. } | CallError::Stopped => return unavailable(error.to_string()),
                     CallError::Trapped { .. }
                     | CallError::TimedOut { .. }
                     | CallError::CpuExhausted { .. }
                     | CallError::OutOfMemory { .. }
-                    | CallError::Malformed { .. } => return Err(Unanswered::Fault(error.to_string())),
+                    | CallError::Malformed { .. } => return Err(DecisionError::Fault(error.to_string())),
                     CallError::Busy { .. } | CallError::Disabled { .. } => error.to_string(),
                 },
                 Err(_) => {
-                    return gone(format!(
+                    return unavailable(format!(
                         "the events component timed out after {DECISION_TIMEOUT:?}"
                     ));
                 }
             };
-            let Some(pause) = pauses.next() else {
-                return gone(error);
+            let Some(pause) = retry_delays.next() else {
+                return unavailable(error);
             };
             tokio::time::sleep(pause).await;
         }

@@ -17,15 +17,15 @@ use super::shard::Shards;
 use super::signals::Signals;
 use super::stream::{Chunk, Subscriber};
 use super::{Bus, Published, StreamKey, frame, shapes};
-use crate::seams::View;
+use crate::policies::View;
 
 /// Events per call of the component.
-pub(super) const BATCH: usize = 256;
+pub(super) const MAX_BATCH_EVENTS: usize = 256;
 /// A batch of this size or more takes no further event. A batch fits into the memory of a small
 /// component.
-pub(super) const BATCH_BYTES: usize = 1 << 20;
+pub(super) const MAX_BATCH_BYTES: usize = 1 << 20;
 /// The reason with which streams are closed when the bus stops.
-const STOPPING: &str = "this daemon is stopping, or does not lead any more";
+const STOPPING: &str = "this daemon is stopping, or is no longer the leader";
 
 /// One group.
 #[derive(Debug)]
@@ -137,7 +137,7 @@ pub(super) async fn run(group: Arc<Group>, latest: watch::Receiver<u64>, next: u
         group, bus, joining, ..
     } = reader;
     if let Some(reason) = &reason {
-        bus.dissolve(&group, reason);
+        bus.remove_group(&group, reason);
     }
     let reason = reason.as_deref().or(group.signals.reason());
     for subscriber in joining.into_iter().chain(group.joined()) {
@@ -198,7 +198,7 @@ impl Reader {
             return;
         }
         let joining = std::mem::take(&mut self.joining).into_iter();
-        let present = joining.filter(|subscriber| !subscriber.is_gone());
+        let present = joining.filter(|subscriber| !subscriber.has_left());
         let (here, elsewhere) = present.partition(|subscriber| subscriber.next == self.next);
         self.joining = elsewhere;
         self.shards.add(here).await;
@@ -211,18 +211,18 @@ impl Reader {
             .iter()
             .filter(|subscriber| subscriber.next < self.next);
         behind
-            .filter(|subscriber| subscriber.has_room(BATCH, BATCH_BYTES))
+            .filter(|subscriber| subscriber.has_room(MAX_BATCH_EVENTS, MAX_BATCH_BYTES))
             .map(|subscriber| subscriber.next)
             .min()
     }
 
     /// Sends the next batch to the subscribers that are at the group's position.
     async fn deliver(&mut self) -> Result<(), String> {
-        let batch = match self.bus.past(self.next, u64::MAX) {
+        let batch = match self.bus.past_batch(self.next, u64::MAX) {
             Ok(batch) => batch,
             Err(Evicted { oldest }) => {
                 return Err(format!(
-                    "{} events were dropped, because the events component does not keep up",
+                    "{} events were dropped, because the events component is too slow",
                     oldest - self.next
                 ));
             }
@@ -237,7 +237,7 @@ impl Reader {
 
     /// Sends a batch of past events to the subscribers that want them.
     async fn replay(&mut self, first: u64) -> Result<(), String> {
-        let batch = match self.bus.past(first, self.next) {
+        let batch = match self.bus.past_batch(first, self.next) {
             Ok(batch) => batch,
             Err(Evicted { oldest }) => {
                 self.skip_to(oldest);
@@ -249,7 +249,7 @@ impl Reader {
         let mut delivered = 0;
         for subscriber in &mut self.joining {
             let wants = (first..end).contains(&subscriber.next);
-            if !wants || !subscriber.has_room(BATCH, BATCH_BYTES) {
+            if !wants || !subscriber.has_room(MAX_BATCH_EVENTS, MAX_BATCH_BYTES) {
                 continue;
             }
             if let Some(chunk) = frames.from(subscriber.next) {
@@ -271,7 +271,8 @@ impl Reader {
                 return true;
             }
             let id = |sequence| EventId { term, sequence };
-            let reason = "the events are not kept any more, because the client reads too slowly".to_owned();
+            let reason =
+                "the events are no longer in the buffer, because the client reads too slowly".to_owned();
             if !subscriber.resumes {
                 subscriber.close(&reason);
                 metrics.closed.inc();

@@ -28,7 +28,7 @@ impl History {
     /// The next batch, in order; empty at the end. Events that the ring drops meanwhile are left out.
     pub(crate) fn next_batch(&mut self) -> Vec<Event> {
         while self.next < self.until {
-            match self.bus.past(self.next, self.until) {
+            match self.bus.past_batch(self.next, self.until) {
                 Ok(batch) => {
                     let Some(last) = batch.last() else { break };
                     self.next = last.sequence + 1;

@@ -9,8 +9,8 @@ use transom_common::Described;
 
 /// Why an event is not sent.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Lost {
-    /// The event, or the component's replacement, has more than [`MAX_EVENT`](super::MAX_EVENT)
+pub(super) enum LossReason {
+    /// The event, or the component's replacement, has more than [`MAX_EVENT_BYTES`](super::MAX_EVENT_BYTES)
     /// bytes.
     TooLarge,
     /// The component failed on it.
@@ -22,11 +22,11 @@ pub(super) struct LostLabel {
     reason: &'static str,
 }
 
-impl From<Lost> for LostLabel {
-    fn from(why: Lost) -> Self {
-        let reason = match why {
-            Lost::TooLarge => "too-large",
-            Lost::Undecided => "undecided",
+impl From<LossReason> for LostLabel {
+    fn from(reason: LossReason) -> Self {
+        let reason = match reason {
+            LossReason::TooLarge => "too-large",
+            LossReason::Undecided => "undecided",
         };
         Self { reason }
     }
@@ -64,7 +64,7 @@ impl Metrics {
         );
         registry.register(
             "transom_apps_event_streams_closed",
-            "Streams closed by this side",
+            "Event streams closed by the daemon",
             metrics.closed.clone(),
         );
         registry.register(
@@ -85,17 +85,17 @@ impl Metrics {
         );
         registry.register(
             "transom_apps_event_streams_unannounced",
-            "Attach and detach events left out, because many streams attached or detached at once",
+            "Attach and detach events not sent, because many streams attached or detached at once",
             metrics.unannounced.clone(),
         );
         metrics
     }
 
-    pub(super) fn published(&self, kind: &'static str) {
+    pub(super) fn record_published(&self, kind: &'static str) {
         self.published.get_or_create(&KindLabel { kind }).inc();
     }
 
-    pub(super) fn lost(&self, why: Lost) {
-        self.lost.get_or_create(&why.into()).inc();
+    pub(super) fn record_loss(&self, reason: LossReason) {
+        self.lost.get_or_create(&reason.into()).inc();
     }
 }

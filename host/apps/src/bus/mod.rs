@@ -11,7 +11,7 @@
 //! from the ring. If the ring no longer contains some of them, the subscriber receives one
 //! `event_stream_gap` first.
 //!
-//! A bad event affects no other event. One of more than [`MAX_EVENT`] bytes is replaced by a small
+//! A bad event affects no other event. One of more than [`MAX_EVENT_BYTES`] bytes is replaced by a small
 //! `event_too_large_event`; one on which the component fails even alone is dropped for that group.
 //! Both are logged and counted. The ring and the queues of subscribers are bounded by count and by
 //! bytes.
@@ -44,12 +44,12 @@ use transom_plugin_host::events::{Event, OpenError, Query};
 use transom_web::Disconnect;
 
 use crate::config::Events;
-use crate::seams::{Policies, View};
+use crate::policies::{Policies, View};
 use announcements::Announcements;
 pub(crate) use frame::frames;
 use group::Group;
 pub(crate) use history::History;
-use metrics::Lost;
+use metrics::LossReason;
 pub(crate) use metrics::Metrics;
 pub(crate) use resume::{EventId, Gap};
 use ring::{Bounds, Evicted, Ring};
@@ -61,7 +61,7 @@ pub(crate) use stream::Subscription;
 /// Distinct queries of open streams.
 pub(crate) const MAX_QUERIES: usize = 256;
 /// The most bytes that an event's document may have.
-pub(crate) const MAX_EVENT: usize = 1 << 20;
+pub(crate) const MAX_EVENT_BYTES: usize = 1 << 20;
 
 /// The options of a stream that affect its bytes.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
@@ -123,12 +123,12 @@ impl Published {
 
 /// An event's bodies as text.
 #[derive(Debug, Default)]
-struct Texts {
+struct EventBodies {
     body: String,
     light: Option<String>,
 }
 
-impl Texts {
+impl EventBodies {
     /// The longer of the two, in bytes.
     fn bytes(&self) -> usize {
         self.body.len().max(self.light.as_ref().map_or(0, String::len))
@@ -165,13 +165,13 @@ struct Shared {
 #[derive(Debug)]
 struct State {
     ring: Ring,
-    groups: HashMap<StreamKey, Members>,
+    groups: HashMap<StreamKey, GroupEntry>,
     announcements: Announcements,
 }
 
 /// A group and the number of its subscribers.
 #[derive(Debug)]
-struct Members {
+struct GroupEntry {
     group: Arc<Group>,
     count: usize,
 }
@@ -183,7 +183,9 @@ pub(crate) enum AttachError {
     #[error(transparent)]
     Open(#[from] OpenError),
     /// The limit exists because each distinct query has a view in the component.
-    #[error("event streams with {MAX_QUERIES} distinct queries are open; use the parameters of an open one")]
+    #[error(
+        "the maximum of {MAX_QUERIES} distinct queries is reached; use the parameters of an open event stream"
+    )]
     TooManyQueries,
 }
 
@@ -221,24 +223,24 @@ impl Bus {
     /// Sends an event to all subscribers whose query passes it.
     pub(crate) fn publish(&self, draft: Draft) {
         // Serialised before the lock is taken.
-        let texts = Texts::of(&draft);
-        let bytes = texts.bytes();
-        if bytes <= MAX_EVENT {
-            self.push(&mut self.state(), draft.kind, draft.subject, texts);
+        let bodies = EventBodies::of(&draft);
+        let bytes = bodies.bytes();
+        if bytes <= MAX_EVENT_BYTES {
+            self.push(&mut self.state(), draft.kind, draft.subject, bodies);
             return;
         }
-        self.shared.metrics.lost(Lost::TooLarge);
+        self.shared.metrics.record_loss(LossReason::TooLarge);
         let Draft { kind, subject, .. } = draft;
         tracing::warn!(
             kind,
             subject,
-            "event of {bytes} bytes exceeds the limit of {MAX_EVENT}; event_too_large_event sent instead"
+            "event of {bytes} bytes exceeds the limit of {MAX_EVENT_BYTES}; event_too_large_event sent instead"
         );
         self.publish(shapes::too_large(kind, subject, bytes));
     }
 
     /// Publishes changes of plugins until the bus ends.
-    pub(crate) async fn tell_of_plugins(self) {
+    pub(crate) async fn publish_plugin_changes(self) {
         let mut changes = self.shared.policies.changes();
         loop {
             tokio::select! {
@@ -246,7 +248,10 @@ impl Bus {
                 change = changes.recv() => match change {
                     Ok(change) => self.publish(shapes::plugin(&change)),
                     Err(RecvError::Lagged(missed)) => {
-                        tracing::warn!(missed, "plugin changes lagged; some are missing on the event stream");
+                        tracing::warn!(
+                            missed,
+                            "notices of plugin changes lost; their events are missing on the event stream"
+                        );
                     }
                     Err(RecvError::Closed) => return,
                 },
@@ -255,7 +260,7 @@ impl Bus {
     }
 
     /// The id before the first event of the term.
-    pub(crate) fn beginning(&self) -> EventId {
+    pub(crate) fn start_of_term(&self) -> EventId {
         EventId {
             term: self.shared.term,
             sequence: 0,
@@ -290,11 +295,11 @@ impl Bus {
         listener: Option<Listener>,
         last: Option<&str>,
     ) -> Result<Subscription, AttachError> {
-        let (known, queries) = {
+        let (has_group, queries) = {
             let state = self.state();
             (state.groups.contains_key(&key), state.groups.len())
         };
-        let view = if known {
+        let view = if has_group {
             None
         } else if queries >= MAX_QUERIES {
             return Err(AttachError::TooManyQueries);
@@ -305,13 +310,13 @@ impl Bus {
             let mut state = self.state();
             let queries = state.groups.len();
             let group = match (state.groups.get_mut(&key), view) {
-                (Some(members), _) => {
-                    members.count += 1;
-                    Some(Arc::clone(&members.group))
+                (Some(entry), _) => {
+                    entry.count += 1;
+                    Some(Arc::clone(&entry.group))
                 }
                 // Other streams may have been opened while the component opened this view.
                 (None, Some(_)) if queries >= MAX_QUERIES => return Err(AttachError::TooManyQueries),
-                (None, Some(view)) => Some(self.gather(&mut state, &key, view)),
+                (None, Some(view)) => Some(self.create_group(&mut state, &key, view)),
                 (None, None) => None,
             };
             group.map(|group| self.join(&mut state, &group, listener.clone(), last))
@@ -324,16 +329,16 @@ impl Bus {
     }
 
     /// Creates and starts the group of a new key. Its first subscriber joins afterwards.
-    fn gather(&self, state: &mut State, key: &StreamKey, view: Arc<dyn View>) -> Arc<Group> {
+    fn create_group(&self, state: &mut State, key: &StreamKey, view: Arc<dyn View>) -> Arc<Group> {
         let group = Arc::new(Group::new(key.clone(), view));
         let latest = self.shared.latest.subscribe();
         let serving = group::run(Arc::clone(&group), latest, state.ring.next(), self.clone());
         self.shared.tracker.spawn(serving);
-        let members = Members {
+        let entry = GroupEntry {
             group: Arc::clone(&group),
             count: 1,
         };
-        state.groups.insert(key.clone(), members);
+        state.groups.insert(key.clone(), entry);
         group
     }
 
@@ -350,8 +355,8 @@ impl Bus {
             self.shared.metrics.streams.inc();
             if state.announcements.attach() {
                 let attached = shapes::attached(listener);
-                let texts = Texts::of(&attached);
-                self.push(state, attached.kind, attached.subject, texts);
+                let bodies = EventBodies::of(&attached);
+                self.push(state, attached.kind, attached.subject, bodies);
             } else {
                 self.shared.metrics.unannounced.inc();
             }
@@ -379,11 +384,11 @@ impl Bus {
     fn detach(&self, key: &StreamKey, signals: &Arc<Signals>, listener: Option<&Listener>) {
         let announced = {
             let mut state = self.state();
-            if let Some(members) = state.groups.get_mut(key)
-                && Arc::ptr_eq(&members.group.signals, signals)
+            if let Some(entry) = state.groups.get_mut(key)
+                && Arc::ptr_eq(&entry.group.signals, signals)
             {
-                members.count -= 1;
-                if members.count == 0 {
+                entry.count -= 1;
+                if entry.count == 0 {
                     signals.stop.cancel();
                     state.groups.remove(key);
                 }
@@ -400,15 +405,15 @@ impl Bus {
     }
 
     /// Removes a group and closes its streams with the reason.
-    fn dissolve(&self, group: &Arc<Group>, reason: &str) {
+    fn remove_group(&self, group: &Arc<Group>, reason: &str) {
         let mut closed = 0;
         {
             let mut state = self.state();
             let key = &group.filter.key;
-            if let Some(members) = state.groups.get(key)
-                && Arc::ptr_eq(&members.group, group)
+            if let Some(entry) = state.groups.get(key)
+                && Arc::ptr_eq(&entry.group, group)
             {
-                closed = members.count;
+                closed = entry.count;
                 state.groups.remove(key);
             }
         }
@@ -420,9 +425,9 @@ impl Bus {
     }
 
     /// Numbers and keeps an event, and wakes the groups.
-    fn push(&self, state: &mut State, kind: &'static str, subject: Option<String>, texts: Texts) {
+    fn push(&self, state: &mut State, kind: &'static str, subject: Option<String>, bodies: EventBodies) {
         let sequence = state.ring.next();
-        let Texts { body, light } = texts;
+        let EventBodies { body, light } = bodies;
         state.ring.push(Published {
             sequence,
             at: Timestamp::now(),
@@ -431,15 +436,15 @@ impl Bus {
             body,
             light,
         });
-        self.shared.metrics.published(kind);
+        self.shared.metrics.record_published(kind);
         self.shared.latest.send_replace(sequence);
     }
 
     /// A batch of events from the number `from` on, before `until`.
-    fn past(&self, from: u64, until: u64) -> Result<Vec<Arc<Published>>, Evicted> {
+    fn past_batch(&self, from: u64, until: u64) -> Result<Vec<Arc<Published>>, Evicted> {
         self.state()
             .ring
-            .read(from, until, group::BATCH, group::BATCH_BYTES)
+            .read(from, until, group::MAX_BATCH_EVENTS, group::MAX_BATCH_BYTES)
     }
 
     /// The kept events that were published at `since` or later.

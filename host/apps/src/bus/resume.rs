@@ -37,7 +37,7 @@ impl FromStr for EventId {
 }
 
 /// The maximum length of a client's id in a gap; longer ids are truncated.
-const MAX_SHOWN: usize = 64;
+const MAX_CLIENT_ID_CHARS: usize = 64;
 
 /// Events that a resumed stream misses.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -58,14 +58,14 @@ pub(super) fn resume(last: &str, term: u64, ring: &Ring, now: u64) -> (u64, Opti
             term,
             sequence: first - 1,
         };
-        let from = last.chars().take(MAX_SHOWN).collect();
+        let from = last.chars().take(MAX_CLIENT_ID_CHARS).collect();
         (first, Some(Gap { from, to, reason }))
     };
     let Ok(id) = last.parse::<EventId>() else {
         let expected = EventId { term, sequence: 17 };
         return gap(
             now,
-            format!("the last event id is not one of this stream, which look like {expected}"),
+            format!("the last event id is not valid; expected an id such as {expected}"),
         );
     };
     if id.term != term {
@@ -86,7 +86,7 @@ pub(super) fn resume(last: &str, term: u64, ring: &Ring, now: u64) -> (u64, Opti
             };
             gap(
                 oldest.sequence,
-                format!("the events after it are not kept any more; the oldest kept one is {oldest}"),
+                format!("the events after it are no longer in the buffer; the oldest one in it is {oldest}"),
             )
         }
         Some(first) => (first, None),
@@ -129,32 +129,40 @@ mod tests {
             (
                 "4-6",
                 8,
-                Some((7, "not kept any more; the oldest kept one is 4-8")),
+                Some((7, "no longer in the buffer; the oldest one in it is 4-8")),
             ),
-            ("4-0", 8, Some((7, "not kept"))),
+            ("4-0", 8, Some((7, "no longer in the buffer"))),
             ("3-9", 11, Some((10, "its term is 3, this one is 4"))),
             ("5-1", 11, Some((10, "another leader"))),
             ("4-11", 11, Some((10, "ahead"))),
             ("4-18446744073709551615", 11, Some((10, "ahead"))),
-            ("4-18446744073709551616", 11, Some((10, "look like 4-17"))),
-            ("", 11, Some((10, "look like"))),
-            ("4", 11, Some((10, "look like"))),
-            ("4-+9", 11, Some((10, "look like"))),
-            ("4--9", 11, Some((10, "look like"))),
-            ("4-9-1", 11, Some((10, "look like"))),
-            ("\u{1f6a2}", 11, Some((10, "look like"))),
+            ("4-18446744073709551616", 11, Some((10, "such as 4-17"))),
+            ("", 11, Some((10, "is not valid"))),
+            ("4", 11, Some((10, "is not valid"))),
+            ("4-+9", 11, Some((10, "is not valid"))),
+            ("4--9", 11, Some((10, "is not valid"))),
+            ("4-9-1", 11, Some((10, "is not valid"))),
+            ("\u{1f6a2}", 11, Some((10, "is not valid"))),
         ];
         for (last, first, gap) in cases {
-            let (found, told) = resume(last, 4, &ring(), 11);
+            let (found, actual_gap) = resume(last, 4, &ring(), 11);
             assert_eq!(found, first, "{last}");
-            let told = told.as_ref();
-            assert_eq!(told.map(|gap| gap.to.sequence), gap.map(|(to, _)| to), "{last}");
-            if let (Some(told), Some((_, reason))) = (told, gap) {
-                assert_eq!(told.from, last);
-                assert!(told.reason.contains(reason), "{last}: {}", told.reason);
+            let actual_gap = actual_gap.as_ref();
+            assert_eq!(
+                actual_gap.map(|gap| gap.to.sequence),
+                gap.map(|(to, _)| to),
+                "{last}"
+            );
+            if let (Some(actual_gap), Some((_, reason))) = (actual_gap, gap) {
+                assert_eq!(actual_gap.from, last);
+                assert!(
+                    actual_gap.reason.contains(reason),
+                    "{last}: {}",
+                    actual_gap.reason
+                );
             }
         }
         let long = resume(&"9".repeat(9000), 4, &ring(), 11).1;
-        assert_eq!(long.map(|gap| gap.from.len()), Some(MAX_SHOWN));
+        assert_eq!(long.map(|gap| gap.from.len()), Some(MAX_CLIENT_ID_CHARS));
     }
 }

@@ -11,7 +11,7 @@ use serde_json::{Value, json};
 use transom_cluster::v1::TaskStatus;
 use transom_plugin_host::Change;
 
-use super::{Gap, Listener, MAX_EVENT};
+use super::{Gap, Listener, MAX_EVENT_BYTES};
 use crate::check_result::CheckResult;
 use crate::config::PlanForm;
 use crate::deploy::{Deployment, Step};
@@ -88,18 +88,18 @@ pub(crate) fn gap(gap: &Gap) -> (&'static str, String) {
 }
 
 /// Maximum length of the subject in the replacement of a large event.
-const MAX_SUBJECT: usize = 1024;
+const MAX_SUBJECT_BYTES: usize = 1024;
 
 /// Replaces an event that exceeds the size limit. Transom's own, and sent only to subscribers that
 /// name it.
 pub(crate) fn too_large(kind: &'static str, subject: Option<String>, bytes: usize) -> Draft {
-    let subject = subject.filter(|subject| subject.len() <= MAX_SUBJECT);
+    let subject = subject.filter(|subject| subject.len() <= MAX_SUBJECT_BYTES);
     let body = json!({
         "droppedEventType": kind,
         "subject": subject,
         "bytes": bytes,
-        "maxBytes": MAX_EVENT,
-        "reason": format!("the {kind} has {bytes} bytes, the limit is {MAX_EVENT}"),
+        "maxBytes": MAX_EVENT_BYTES,
+        "reason": format!("the {kind} has {bytes} bytes, the limit is {MAX_EVENT_BYTES}"),
     });
     let mut draft = Draft::new("event_too_large_event", None, body);
     draft.subject = subject;
@@ -132,14 +132,14 @@ pub(crate) fn plugin(change: &Change) -> Draft {
 
 /// Fields that the specification lists for `appDefinition` and that shown definitions omit when
 /// empty.
-const ALWAYS_LISTS: [&str; 5] = ["args", "constraints", "dependencies", "fetch", "healthChecks"];
+const LIST_FIELDS: [&str; 5] = ["args", "constraints", "dependencies", "fetch", "healthChecks"];
 
 /// A request created, updated or deleted an app; `app` is the current definition, or the last one
 /// of a deleted app.
 pub(crate) fn api_post(client: &str, uri: &str, app: &App) -> Draft {
     let mut definition = json!(app);
     if let Some(members) = definition.as_object_mut() {
-        for list in ALWAYS_LISTS {
+        for list in LIST_FIELDS {
             members.entry(list).or_insert_with(|| json!([]));
         }
         members.entry("env").or_insert_with(|| json!({}));

@@ -10,15 +10,15 @@ use super::signals::Signals;
 use super::stream::{Chunk, Subscriber};
 
 /// Capacity of the queue of a part; when it is full, the group waits.
-const WAITING: usize = 16;
+const QUEUE_CAPACITY: usize = 16;
 /// The maximum number of parts of a group.
 const MAX_SHARDS: usize = 16;
 /// With this number of subscribers, departed ones are removed when others join.
-const MIN_PRUNED: usize = 64;
+const PRUNE_THRESHOLD: usize = 64;
 
 /// The messages to a part, in order.
 #[derive(Debug)]
-enum Message {
+enum ShardMessage {
     Deliver(Chunk),
     Add(Vec<Subscriber>),
 }
@@ -26,7 +26,7 @@ enum Message {
 /// The parts of a group.
 #[derive(Debug)]
 pub(super) struct Shards {
-    shards: Vec<mpsc::Sender<Message>>,
+    shards: Vec<mpsc::Sender<ShardMessage>>,
     /// The index of the part that gets the next subscriber.
     turn: usize,
 }
@@ -40,7 +40,7 @@ impl Shards {
     ) -> Self {
         let cores = std::thread::available_parallelism().map_or(1, usize::from);
         let shards = (0..cores.min(MAX_SHARDS)).map(|_| {
-            let (queue, messages) = mpsc::channel(WAITING);
+            let (queue, messages) = mpsc::channel(QUEUE_CAPACITY);
             tracker.spawn(run(Arc::clone(signals), messages, metrics.clone()));
             queue
         });
@@ -62,7 +62,7 @@ impl Shards {
         for (shard, part) in self.shards.iter().zip(parts) {
             if !part.is_empty() {
                 // An error means that the group and its subscribers have ended.
-                let _ = shard.send(Message::Add(part)).await;
+                let _ = shard.send(ShardMessage::Add(part)).await;
             }
         }
     }
@@ -70,38 +70,40 @@ impl Shards {
     /// Queues a chunk for all subscribers.
     pub(super) async fn deliver(&self, chunk: &Chunk) {
         for shard in &self.shards {
-            let _ = shard.send(Message::Deliver(chunk.clone())).await;
+            let _ = shard.send(ShardMessage::Deliver(chunk.clone())).await;
         }
     }
 }
 
 /// Serves a part until its group drops the queue.
-async fn run(signals: Arc<Signals>, mut messages: mpsc::Receiver<Message>, metrics: Metrics) {
+async fn run(signals: Arc<Signals>, mut messages: mpsc::Receiver<ShardMessage>, metrics: Metrics) {
     let mut subscribers: Vec<Subscriber> = Vec::new();
-    let mut pruned = MIN_PRUNED;
+    let mut pruned = PRUNE_THRESHOLD;
     while let Some(message) = messages.recv().await {
         match message {
-            Message::Deliver(chunk) => {
+            ShardMessage::Deliver(chunk) => {
                 let before = subscribers.len();
-                let mut gone = 0;
+                let mut departed = 0;
                 subscribers.retain(|subscriber| {
-                    if subscriber.is_gone() {
-                        gone += 1;
+                    if subscriber.has_left() {
+                        departed += 1;
                         return false;
                     }
                     subscriber.offer(chunk.clone())
                 });
                 let delivered = subscribers.len() as u64;
                 metrics.delivered.inc_by(delivered * u64::from(chunk.events));
-                metrics.closed.inc_by((before - subscribers.len() - gone) as u64);
+                metrics
+                    .closed
+                    .inc_by((before - subscribers.len() - departed) as u64);
             }
-            Message::Add(mut others) => {
+            ShardMessage::Add(mut others) => {
                 subscribers.append(&mut others);
                 // A departed subscriber is otherwise only detected with the next chunk, which may
                 // never come.
                 if subscribers.len() >= 2 * pruned {
-                    subscribers.retain(|subscriber| !subscriber.is_gone());
-                    pruned = subscribers.len().max(MIN_PRUNED);
+                    subscribers.retain(|subscriber| !subscriber.has_left());
+                    pruned = subscribers.len().max(PRUNE_THRESHOLD);
                 }
             }
         }

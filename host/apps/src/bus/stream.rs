@@ -21,8 +21,8 @@ pub(crate) const MAX_QUEUED_EVENTS: usize = 8192;
 pub(crate) const MAX_QUEUED_BYTES: usize = 16 << 20;
 /// The maximum number of chunks in one write, and the size from which a write takes no further
 /// chunk.
-const JOINED_CHUNKS: usize = 64;
-const JOINED_BYTES: usize = 64 << 10;
+const MAX_JOINED_CHUNKS: usize = 64;
+const MIN_JOINED_BYTES: usize = 64 << 10;
 /// Interval of the empty lines on an idle stream.
 const KEEP_ALIVE: Duration = Duration::from_secs(10);
 
@@ -52,12 +52,12 @@ struct Shared {
     replaying: AtomicBool,
     /// `None` for a stream of this daemon itself.
     listener: Option<Listener>,
-    end: Mutex<Option<End>>,
+    end: Mutex<Option<StreamEnd>>,
 }
 
 /// Why a stream ends.
 #[derive(Debug)]
-struct End {
+struct StreamEnd {
     comment: String,
     /// Whether the queued chunks are discarded, because the client does not keep up with them.
     immediately: bool,
@@ -107,7 +107,7 @@ impl Subscriber {
     }
 
     /// Whether the client has left.
-    pub(super) fn is_gone(&self) -> bool {
+    pub(super) fn has_left(&self) -> bool {
         self.queue.is_closed()
     }
 
@@ -117,7 +117,7 @@ impl Subscriber {
     }
 
     fn end(&self, reason: &str, immediately: bool) {
-        *self.shared.end.lock().unwrap_or_else(PoisonError::into_inner) = Some(End {
+        *self.shared.end.lock().unwrap_or_else(PoisonError::into_inner) = Some(StreamEnd {
             comment: frame::comment(reason),
             immediately,
         });
@@ -128,7 +128,7 @@ impl Subscriber {
                 reason,
                 "event stream closed"
             );
-            listener.disconnect.soon();
+            listener.disconnect.schedule();
         }
     }
 }
@@ -163,7 +163,7 @@ pub(super) fn open(next: u64, resumes: bool, membership: Membership) -> (Subscri
         sent_at: Instant::now(),
         keep_alive: Box::pin(tokio::time::sleep(KEEP_ALIVE)),
         ended: false,
-        leaving: Leaving(membership),
+        detach_on_drop: DetachOnDrop(membership),
     };
     (subscriber, subscription)
 }
@@ -177,7 +177,7 @@ pub(crate) struct Subscription {
     sent_at: Instant,
     keep_alive: Pin<Box<Sleep>>,
     ended: bool,
-    leaving: Leaving,
+    detach_on_drop: DetachOnDrop,
 }
 
 impl Subscription {
@@ -185,8 +185,8 @@ impl Subscription {
     fn joined(&mut self, first: Chunk) -> Bytes {
         let mut chunks = vec![first];
         let mut bytes = chunks.iter().map(|chunk| chunk.bytes.len()).sum::<usize>();
-        while chunks.len() < JOINED_CHUNKS
-            && bytes < JOINED_BYTES
+        while chunks.len() < MAX_JOINED_CHUNKS
+            && bytes < MIN_JOINED_BYTES
             && let Ok(chunk) = self.chunks.try_recv()
         {
             bytes += chunk.bytes.len();
@@ -196,7 +196,7 @@ impl Subscription {
         self.shared.waiting.fetch_sub(events, Ordering::AcqRel);
         self.shared.bytes.fetch_sub(bytes, Ordering::AcqRel);
         if self.shared.replaying.swap(false, Ordering::SeqCst) {
-            self.leaving.0.signals.wake.notify_one();
+            self.detach_on_drop.0.signals.wake.notify_one();
         }
         match chunks.as_slice() {
             [only] => only.bytes.clone(),
@@ -260,9 +260,9 @@ impl Stream for Subscription {
 
 /// Detaches the subscriber when the client's end is dropped, for whatever reason.
 #[derive(Debug)]
-struct Leaving(Membership);
+struct DetachOnDrop(Membership);
 
-impl Drop for Leaving {
+impl Drop for DetachOnDrop {
     fn drop(&mut self) {
         let Membership {
             bus,

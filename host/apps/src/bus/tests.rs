@@ -219,7 +219,7 @@ async fn idle_stream_gets_a_keep_alive_after_ten_seconds() {
 }
 
 /// The number of events that were dropped for a reason.
-fn lost(bus: &Bus, why: Lost) -> u64 {
+fn lost(bus: &Bus, why: LossReason) -> u64 {
     bus.shared.metrics.lost.get_or_create(&why.into()).get()
 }
 
@@ -250,11 +250,11 @@ async fn oversized_event_is_dropped_and_reported_by_event_too_large_event() {
     frames(&mut plain, 2).await;
     let large = Draft {
         subject: Some("/large".to_owned()),
-        ..draft_with(&"x".repeat(MAX_EVENT))
+        ..draft_with(&"x".repeat(MAX_EVENT_BYTES))
     };
     // The light form is limited too.
     let lighter = Draft {
-        light: Some(json!({"text": "x".repeat(MAX_EVENT)})),
+        light: Some(json!({"text": "x".repeat(MAX_EVENT_BYTES)})),
         ..draft(1)
     };
     bus.publish(draft(1));
@@ -269,17 +269,21 @@ async fn oversized_event_is_dropped_and_reported_by_event_too_large_event() {
     let data: Value = serde_json::from_str(first).unwrap();
     assert_eq!(
         (&data["droppedEventType"], &data["subject"], &data["maxBytes"]),
-        (&json!("status_update_event"), &json!("/large"), &json!(MAX_EVENT)),
+        (
+            &json!("status_update_event"),
+            &json!("/large"),
+            &json!(MAX_EVENT_BYTES)
+        ),
         "{data}"
     );
-    assert!(data["bytes"].as_u64().unwrap() > MAX_EVENT as u64);
-    assert_eq!(lost(&bus, Lost::TooLarge), 2);
+    assert!(data["bytes"].as_u64().unwrap() > MAX_EVENT_BYTES as u64);
+    assert_eq!(lost(&bus, LossReason::TooLarge), 2);
     // An event at the limit is sent.
     let frame = to_text(&draft_with("").body).len();
-    bus.publish(draft_with(&"x".repeat(MAX_EVENT - frame)));
+    bus.publish(draft_with(&"x".repeat(MAX_EVENT_BYTES - frame)));
     let text = frames(&mut plain, 1).await;
-    assert!(text.len() > MAX_EVENT, "{}", text.len());
-    assert_eq!(lost(&bus, Lost::TooLarge), 2);
+    assert!(text.len() > MAX_EVENT_BYTES, "{}", text.len());
+    assert_eq!(lost(&bus, LossReason::TooLarge), 2);
     assert_eq!(bus.shared.metrics.closed.get(), 0);
 }
 
@@ -296,7 +300,7 @@ async fn a_replacement_that_is_too_large_is_dropped() {
     });
     let text = frames(&mut stream, 1).await;
     assert!(text.contains("event: api_post_event"), "{text}");
-    assert_eq!(lost(&bus, Lost::TooLarge), 1);
+    assert_eq!(lost(&bus, LossReason::TooLarge), 1);
     assert_eq!(bus.shared.metrics.closed.get(), 0);
 }
 
@@ -319,12 +323,12 @@ async fn event_that_traps_the_component_is_dropped_and_others_are_sent() {
     let text = frames(&mut stream, 40).await;
     assert_eq!(numbers(&text), (0..40).collect::<Vec<u64>>());
     assert!(!text.contains("poison"));
-    assert_eq!(lost(&bus, Lost::Undecided), 4);
+    assert_eq!(lost(&bus, LossReason::Undecided), 4);
     // A bad event that is alone in its batch, several times; the stream continues.
     for number in 40..43 {
         bus.publish(draft_with("poison"));
         wait_for("it is dropped", async || {
-            lost(&bus, Lost::Undecided) == number - 35
+            lost(&bus, LossReason::Undecided) == number - 35
         })
         .await;
         bus.publish(draft(number as usize));
@@ -348,7 +352,7 @@ async fn failing_component_closes_its_streams_with_reason() {
     assert!(text.starts_with(": ") && text.contains("unreachable"), "{text}");
     let asked = components.batches.load(Ordering::SeqCst) - before;
     assert!(asked <= 5, "the component was called {asked} times");
-    assert_eq!(lost(&bus, Lost::Undecided), 0);
+    assert_eq!(lost(&bus, LossReason::Undecided), 0);
 }
 
 /// The memory for events is bounded while the component does not answer.
@@ -357,7 +361,7 @@ async fn streams_of_a_stuck_component_are_closed_when_its_events_are_dropped() {
     let components = Components::new();
     let settings = Events {
         buffer_events: 1000,
-        buffer_bytes: 4 * MAX_EVENT,
+        buffer_bytes: 4 * MAX_EVENT_BYTES,
         ..Events::default()
     };
     let bus = bus_with(&components, &settings);
@@ -369,7 +373,7 @@ async fn streams_of_a_stuck_component_are_closed_when_its_events_are_dropped() {
         components.batches.load(Ordering::SeqCst) == 2
     })
     .await;
-    let text = "x".repeat(MAX_EVENT / 2);
+    let text = "x".repeat(MAX_EVENT_BYTES / 2);
     for _ in 0..50 {
         bus.publish(draft_with(&text));
         let state = bus.state();
@@ -378,7 +382,7 @@ async fn streams_of_a_stuck_component_are_closed_when_its_events_are_dropped() {
     assert_eq!(bus.shared.metrics.closed.get(), 0);
     components.stuck.store(false, Ordering::SeqCst);
     let last = rest(&mut stream).await;
-    assert!(last.contains("does not keep up"), "{last}");
+    assert!(last.contains("the events component is too slow"), "{last}");
     assert_eq!(bus.shared.metrics.closed.get(), 1);
     // New subscribers are served.
     let mut other = bus.attach(key(None), listener(), None).await.unwrap();
@@ -397,7 +401,7 @@ async fn only_the_stream_over_its_queue_limit_in_bytes_is_closed() {
     };
     let mut other = bus.attach(other, listener(), None).await.unwrap();
     frames(&mut other, 1).await;
-    let text = "x".repeat(MAX_EVENT / 2);
+    let text = "x".repeat(MAX_EVENT_BYTES / 2);
     for _ in 0..2 * stream::MAX_QUEUED_BYTES / text.len() {
         bus.publish(draft_with(&text));
         frames(&mut other, 1).await;

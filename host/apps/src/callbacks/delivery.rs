@@ -11,17 +11,17 @@ use tokio_util::sync::CancellationToken;
 use transom_common::{Backoff, HostPort, error_chain};
 
 use super::Metrics;
-use super::destination::{Checked, Policy};
+use super::destination::{CheckedUrl, Policy};
 
 /// The maximum number of queued events of a subscriber; further ones are dropped.
 pub(super) const MAX_QUEUED: usize = 1000;
 /// The backoff between the attempts of one event.
-const RETRY: Backoff = Backoff::new(Duration::from_millis(500), Duration::from_secs(30));
+const RETRY_BACKOFF: Backoff = Backoff::new(Duration::from_millis(500), Duration::from_secs(30));
 
 /// One subscriber.
 #[derive(Debug)]
 pub(super) struct Delivery {
-    pub(super) checked: Checked,
+    pub(super) checked: CheckedUrl,
     pub(super) policy: Arc<Policy>,
     /// Attempts for each event.
     pub(super) attempts: u32,
@@ -37,7 +37,11 @@ impl Delivery {
         let client = match self.client() {
             Ok(client) => client,
             Err(error) => {
-                tracing::error!(url, error, "callback subscriber gets no events");
+                tracing::error!(
+                    url,
+                    error,
+                    "HTTP client for callback subscriber cannot be created; no events are posted"
+                );
                 return;
             }
         };
@@ -46,13 +50,13 @@ impl Delivery {
             while let Some(body) = events.recv().await {
                 match self.post(&client, &body).await {
                     Ok(()) => {
-                        self.metrics.count("delivered");
+                        self.metrics.record_outcome("delivered");
                         if std::mem::take(&mut failing) {
-                            tracing::info!(url, "callback subscriber takes events again");
+                            tracing::info!(url, "events are delivered to callback subscriber again");
                         }
                     }
                     Err(error) => {
-                        self.metrics.count("failed");
+                        self.metrics.record_outcome("failed");
                         // Only the first failure of a series is logged; the metric counts all.
                         if !std::mem::replace(&mut failing, true) {
                             tracing::warn!(url, error, "event not delivered to callback subscriber");
@@ -95,7 +99,7 @@ impl Delivery {
             if attempt >= self.attempts {
                 return Err(error);
             }
-            tokio::time::sleep(RETRY.jittered(attempt - 1)).await;
+            tokio::time::sleep(RETRY_BACKOFF.jittered(attempt - 1)).await;
         }
     }
 
@@ -139,8 +143,8 @@ impl Resolve for AllowedAddresses {
 }
 
 fn system_certificates() -> Vec<reqwest::Certificate> {
-    let found = rustls_native_certs::load_native_certs();
-    let certificates = found.certs.iter();
+    let loaded = rustls_native_certs::load_native_certs();
+    let certificates = loaded.certs.iter();
     certificates
         .filter_map(|certificate| reqwest::Certificate::from_der(certificate).ok())
         .collect()

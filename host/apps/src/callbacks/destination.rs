@@ -8,11 +8,11 @@ use transom_common::HostPort;
 use transom_registry::network::{Destination, Reserved, Resolver, SystemResolver, names_no_peer};
 
 /// The maximum length of a URL in bytes.
-const MAX_URL: usize = 2048;
+const MAX_URL_BYTES: usize = 2048;
 
 /// Why a URL is rejected.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-pub(crate) enum Denied {
+pub(crate) enum DestinationError {
     /// It is not a valid URL for callbacks.
     #[error("callbackUrl: expected {expected}, found {found:?}")]
     Malformed { expected: &'static str, found: String },
@@ -25,7 +25,7 @@ pub(crate) enum Denied {
 
 /// A URL that may be posted to. Its host is checked again for each connection.
 #[derive(Clone, Debug)]
-pub(super) struct Checked {
+pub(super) struct CheckedUrl {
     pub(super) url: Url,
     /// Its host and port, the host without brackets.
     pub(super) endpoint: HostPort,
@@ -66,12 +66,12 @@ impl Policy {
     }
 
     /// Checks a URL, and the addresses to which its host currently resolves.
-    pub(super) async fn check(&self, text: &str) -> Result<Checked, Denied> {
+    pub(super) async fn check(&self, text: &str) -> Result<CheckedUrl, DestinationError> {
         let malformed = |expected| {
             let found = text.chars().take(200).collect();
-            Err(Denied::Malformed { expected, found })
+            Err(DestinationError::Malformed { expected, found })
         };
-        if text.len() > MAX_URL {
+        if text.len() > MAX_URL_BYTES {
             return malformed("a URL of at most 2048 bytes");
         }
         let Ok(url) = Url::parse(text) else {
@@ -82,9 +82,9 @@ impl Policy {
         }
         if !url.username().is_empty() || url.password().is_some() {
             // Events and lists show the URL, so it must not contain a password.
-            return Err(Denied::Malformed {
+            return Err(DestinationError::Malformed {
                 expected: "a URL without user and password",
-                found: "one with them".to_owned(),
+                found: "a URL with credentials".to_owned(),
             });
         }
         let (Some(host), Some(port)) = (url.host_str(), url.port_or_known_default()) else {
@@ -94,10 +94,10 @@ impl Policy {
             host: host.trim_matches(['[', ']']).to_owned(),
             port,
         };
-        let checked = Checked { url, endpoint };
+        let checked = CheckedUrl { url, endpoint };
         match self.addresses(&checked.endpoint).await {
             Ok(_) => Ok(checked),
-            Err(why) => Err(Denied::NotAllowed {
+            Err(why) => Err(DestinationError::NotAllowed {
                 url: text.to_owned(),
                 why,
             }),
@@ -114,7 +114,7 @@ impl Policy {
             },
         };
         let mut allowed = Vec::new();
-        let mut denied = String::from("the name has no address");
+        let mut denied = String::from("the name resolves to no address");
         for address in addresses {
             match self.permit(endpoint, address).await {
                 Ok(()) => allowed.push(address),
@@ -130,7 +130,9 @@ impl Policy {
 
     async fn permit(&self, endpoint: &HostPort, address: IpAddr) -> Result<(), String> {
         if names_no_peer(address) {
-            return Err(format!("{address} is no address of a server"));
+            return Err(format!(
+                "{address} is an unspecified, multicast or broadcast address"
+            ));
         }
         let guard = self
             .reserved

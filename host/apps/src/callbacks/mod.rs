@@ -36,15 +36,15 @@ use crate::Error;
 use crate::bus::{Bus, Draft, StreamKey, frames, shapes};
 use crate::config::Callbacks as Settings;
 use delivery::Delivery;
-pub(crate) use destination::Denied;
-use destination::{Checked, Policy};
+pub(crate) use destination::DestinationError;
+use destination::{CheckedUrl, Policy};
 
 /// The folder of the records, each under the digest of its URL.
-const FOLDER: &str = "callbacks/";
+const KEY_PREFIX: &str = "callbacks/";
 /// The most subscribers.
 pub(crate) const MAX_SUBSCRIBERS: usize = 100;
 /// The backoff before the event stream is opened again.
-const REOPEN: Backoff = Backoff::new(Duration::from_millis(100), Duration::from_secs(10));
+const REOPEN_BACKOFF: Backoff = Backoff::new(Duration::from_millis(100), Duration::from_secs(10));
 
 /// A subscriber in the store.
 #[derive(Clone, Debug, Serialize, Deserialize)]
@@ -86,20 +86,20 @@ impl Metrics {
         self.subscribers.set(count.try_into().unwrap_or(i64::MAX));
     }
 
-    fn count(&self, outcome: &'static str) {
+    fn record_outcome(&self, outcome: &'static str) {
         self.events.get_or_create(&OutcomeLabel { outcome }).inc();
     }
 }
 
 /// Why a subscriber is not added or removed.
 #[derive(Debug, thiserror::Error)]
-pub(crate) enum Refused {
+pub(crate) enum SubscriberError {
     /// The settings allow no destination.
     #[error("Callback subscribers are off: the setting apps.callbacks.allow names no destination")]
     Off,
     #[error(transparent)]
-    Denied(#[from] Denied),
-    #[error("There are {MAX_SUBSCRIBERS} callback subscribers, the most that are possible")]
+    Destination(#[from] DestinationError),
+    #[error("The maximum of {MAX_SUBSCRIBERS} callback subscribers is reached")]
     TooMany,
     #[error("No subscriber has the callbackUrl {0}")]
     Unknown(String),
@@ -149,7 +149,7 @@ impl Callbacks {
         tracker: TaskTracker,
         token: CancellationToken,
     ) -> Result<Self, Error> {
-        let stored = store.load_all::<Record>(FOLDER).await;
+        let stored = store.load_all::<Record>(KEY_PREFIX).await;
         let stored = stored.map_err(|error| Error::of_store("reading callback subscribers", error))?;
         let callbacks = Self {
             shared: Arc::new(Shared {
@@ -168,16 +168,16 @@ impl Callbacks {
             let url = record.value.callback_url;
             match callbacks.shared.policy.check(&url).await {
                 Ok(checked) => {
-                    let subscriber = callbacks.begin(checked);
+                    let subscriber = callbacks.start_delivery(checked);
                     callbacks.shared.subscribers.lock().await.insert(url, subscriber);
                 }
-                Err(denied) => tracing::warn!(url, "callback subscriber gets no events: {denied}"),
+                Err(denied) => tracing::warn!(url, "no events are posted to callback subscriber: {denied}"),
             }
         }
         let count = callbacks.shared.subscribers.lock().await.len();
         callbacks.shared.metrics.set_subscribers(count);
         if !callbacks.shared.policy.is_empty() {
-            callbacks.shared.tracker.spawn(callbacks.clone().feed());
+            callbacks.shared.tracker.spawn(callbacks.clone().queue_events());
         }
         Ok(callbacks)
     }
@@ -189,15 +189,15 @@ impl Callbacks {
 
     /// Adds and stores a subscriber; returns the event for the other subscribers. Adding it again
     /// changes nothing.
-    pub(crate) async fn add(&self, url: &str, client: &str) -> Result<Draft, Refused> {
+    pub(crate) async fn add(&self, url: &str, client: &str) -> Result<Draft, SubscriberError> {
         if self.shared.policy.is_empty() {
-            return Err(Refused::Off);
+            return Err(SubscriberError::Off);
         }
         let checked = self.shared.policy.check(url).await?;
         let mut subscribers = self.shared.subscribers.lock().await;
         if !subscribers.contains_key(url) {
             if subscribers.len() >= MAX_SUBSCRIBERS {
-                return Err(Refused::TooMany);
+                return Err(SubscriberError::TooMany);
             }
             let mut changes = Changes::default();
             let record = Record {
@@ -205,21 +205,21 @@ impl Callbacks {
             };
             changes.put(key(url), &record, Expect::Any)?;
             self.shared.store.commit(changes).await?;
-            subscribers.insert(url.to_owned(), self.begin(checked));
+            subscribers.insert(url.to_owned(), self.start_delivery(checked));
             self.shared.metrics.set_subscribers(subscribers.len());
         }
         drop(subscribers);
-        Ok(self.told(shapes::subscribed(client, url)))
+        Ok(self.publish(shapes::subscribed(client, url)))
     }
 
     /// Removes a subscriber; returns the event for the other subscribers.
-    pub(crate) async fn remove(&self, url: &str, client: &str) -> Result<Draft, Refused> {
+    pub(crate) async fn remove(&self, url: &str, client: &str) -> Result<Draft, SubscriberError> {
         if self.shared.policy.is_empty() {
-            return Err(Refused::Off);
+            return Err(SubscriberError::Off);
         }
         let mut subscribers = self.shared.subscribers.lock().await;
         if !subscribers.contains_key(url) {
-            return Err(Refused::Unknown(url.to_owned()));
+            return Err(SubscriberError::Unknown(url.to_owned()));
         }
         let mut changes = Changes::default();
         changes.delete(key(url), Expect::Any);
@@ -227,15 +227,15 @@ impl Callbacks {
         subscribers.remove(url);
         self.shared.metrics.set_subscribers(subscribers.len());
         drop(subscribers);
-        Ok(self.told(shapes::unsubscribed(client, url)))
+        Ok(self.publish(shapes::unsubscribed(client, url)))
     }
 
-    fn told(&self, event: Draft) -> Draft {
+    fn publish(&self, event: Draft) -> Draft {
         self.shared.bus.publish(event.clone());
         event
     }
 
-    fn begin(&self, checked: Checked) -> Subscriber {
+    fn start_delivery(&self, checked: CheckedUrl) -> Subscriber {
         let shared = &self.shared;
         let (queue, events) = mpsc::channel(delivery::MAX_QUEUED);
         let token = shared.token.child_token();
@@ -255,13 +255,13 @@ impl Callbacks {
     }
 
     /// Reads the event stream and queues each event for each subscriber, until the term ends.
-    async fn feed(self) {
+    async fn queue_events(self) {
         let key = StreamKey {
             query: transom_plugin_host::events::Query::default(),
             light: false,
             ids: true,
         };
-        let mut last = self.shared.bus.beginning();
+        let mut last = self.shared.bus.start_of_term();
         let mut failures = 0;
         loop {
             match self
@@ -275,15 +275,17 @@ impl Callbacks {
                         for (id, body) in frames(&bytes) {
                             failures = 0;
                             last = id.unwrap_or(last);
-                            self.queue(body).await;
+                            self.queue_event(body).await;
                         }
                     }
                 }
                 Err(error) => {
-                    tracing::debug!("callback subscribers get no events at the moment: {error}");
+                    tracing::debug!(
+                        "event stream for callback subscribers cannot be opened; retrying: {error}"
+                    );
                 }
             }
-            let pause = tokio::time::sleep(REOPEN.after(failures));
+            let pause = tokio::time::sleep(REOPEN_BACKOFF.after(failures));
             if self.shared.token.run_until_cancelled(pause).await.is_none() {
                 self.shared.metrics.set_subscribers(0);
                 return;
@@ -292,7 +294,7 @@ impl Callbacks {
         }
     }
 
-    async fn queue(&self, body: &str) {
+    async fn queue_event(&self, body: &str) {
         let mut subscribers = self.shared.subscribers.lock().await;
         if subscribers.is_empty() {
             return;
@@ -301,11 +303,11 @@ impl Callbacks {
         for (url, subscriber) in &mut *subscribers {
             let queued = subscriber.queue.try_send(Arc::clone(&body)).is_ok();
             if !queued {
-                self.shared.metrics.count("dropped");
+                self.shared.metrics.record_outcome("dropped");
                 if !subscriber.is_full {
                     tracing::warn!(
                         url,
-                        "callback subscriber does not keep up: {} events wait, further ones are dropped",
+                        "callback subscriber is too slow: its queue of {} events is full; events are dropped",
                         delivery::MAX_QUEUED
                     );
                 }
@@ -327,16 +329,16 @@ pub fn destinations(texts: &[String]) -> Result<Vec<Destination>, String> {
             let host = address.map_or_else(|_| text.clone(), |address| format!("[{address}]"));
             Destination::parse(&format!("{host}:*"))
         };
-        let found = Destination::parse(text).or_else(with_any_port);
-        found
-            .filter(|found| *found != Destination::Task)
+        let destination = Destination::parse(text).or_else(with_any_port);
+        destination
+            .filter(|destination| *destination != Destination::Task)
             .ok_or_else(|| text.clone())
     };
     texts.iter().map(destination).collect()
 }
 
 fn key(url: &str) -> String {
-    format!("{FOLDER}{:x}", Sha256::digest(url))
+    format!("{KEY_PREFIX}{:x}", Sha256::digest(url))
 }
 
 #[cfg(test)]

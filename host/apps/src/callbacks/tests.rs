@@ -73,7 +73,11 @@ async fn callbacks_reach_only_what_the_settings_allow() {
             Some("the admin port of this daemon"),
         ),
         (&["127.0.0.1:8000"], "http://127.0.0.1:8000/", None),
-        (&["0.0.0.0/0"], "http://0.0.0.0/", Some("no address of a server")),
+        (
+            &["0.0.0.0/0"],
+            "http://0.0.0.0/",
+            Some("an unspecified, multicast or broadcast address"),
+        ),
         (&["0.0.0.0/0"], "http://127.0.0.1/", Some("loopback")),
         (&["hooks.test"], "http://nowhere.test/", Some("does not resolve")),
         (&["hooks.test"], "ftp://hooks.test/", Some("scheme http or https")),
@@ -107,7 +111,10 @@ async fn callbacks_reach_only_what_the_settings_allow() {
         &format!("http://h/{}", "x".repeat(3000)),
     ] {
         let denied = policy(&["hooks.test"]).check(text).await.unwrap_err();
-        assert!(matches!(denied, Denied::Malformed { .. }), "{text}: {denied}");
+        assert!(
+            matches!(denied, DestinationError::Malformed { .. }),
+            "{text}: {denied}"
+        );
     }
 }
 

@@ -14,9 +14,9 @@ use transom_framework::ActorError;
 use transom_replicas::{Condition, LaunchBackoff};
 
 use super::Core;
-use super::command::{AppEdit, Command, Edit, Options, Origin, Refusal, Written};
+use super::command::{AppEdit, Command, Edit, Options, Origin, Refusal, StartedDeployment};
 use super::history::History;
-use super::metrics::Ending;
+use super::metrics::DeploymentEnd;
 use super::persist::{Changes, SpecRecord};
 use super::spec_state::SpecState;
 use crate::bus::{Draft, shapes};
@@ -29,11 +29,12 @@ use crate::tree::Tree;
 use crate::tree::edit::{Edited, EditedGroup, EditedSpec};
 
 /// The reasons why deployments end because of a client's request.
-const CANCELLED: Ending<'static> = Ending::Cancelled("The deployment was cancelled.");
-const FORCED: Ending<'static> = Ending::Cancelled("The deployment was cancelled by a forced deployment.");
+const CANCELLED: DeploymentEnd<'static> = DeploymentEnd::Cancelled("The deployment was cancelled.");
+const FORCED: DeploymentEnd<'static> =
+    DeploymentEnd::Cancelled("The deployment was cancelled by a forced deployment.");
 
 /// Sends a reply; called once the change is visible.
-pub(super) type Respond = Box<dyn FnOnce(Result<Written, Refusal>) + Send + Sync>;
+pub(super) type Respond = Box<dyn FnOnce(Result<StartedDeployment, Refusal>) + Send + Sync>;
 
 /// A client's change of definitions.
 pub(super) struct Request {
@@ -52,21 +53,21 @@ pub(super) struct Batch {
     pub(super) tree: Tree,
     pub(super) history: History,
     pub(super) changes: Changes,
-    pub(super) prepared: Vec<Accepted>,
+    pub(super) prepared: Vec<AcceptedRequest>,
     /// The apps and pods that they change.
     pub(super) ids: BTreeSet<SpecId>,
 }
 
 /// A prepared request with everything that is needed to carry it out once it is stored.
-pub(super) struct Accepted {
-    pub(super) prepared: Prepared,
+pub(super) struct AcceptedRequest {
+    pub(super) prepared: PreparedChange,
     origin: Option<Origin>,
     removals: Vec<(SpecId, InstanceId)>,
     respond: Respond,
 }
 
 /// A validated and planned change.
-pub(super) struct Prepared {
+pub(super) struct PreparedChange {
     pub(super) specs: Vec<EditedSpec>,
     pub(super) groups: Vec<EditedGroup>,
     /// The records of the changed apps and pods.
@@ -80,7 +81,7 @@ pub(super) struct Prepared {
 }
 
 /// The definitions that result from a request.
-pub(super) struct Outcome {
+pub(super) struct EditOutcome {
     pub(super) edited: Edited,
     /// The group that events report as changed.
     pub(super) group: GroupId,
@@ -89,8 +90,8 @@ pub(super) struct Outcome {
 
 impl Core {
     /// Carries out the requests of a turn, in order.
-    pub(super) async fn requests(&mut self, commands: Vec<Command>) {
-        let mut batch = self.batch();
+    pub(super) async fn handle_requests(&mut self, commands: Vec<Command>) {
+        let mut batch = self.new_batch();
         for command in commands {
             // Replies to clients that have disconnected are dropped; their requests take effect.
             match command {
@@ -101,7 +102,7 @@ impl Core {
                     trace,
                     reply,
                 } => {
-                    let origin = Some(origin).filter(|_| posts(&edit));
+                    let origin = Some(origin).filter(|_| posts_api_events(&edit));
                     let request = Request {
                         edit,
                         options,
@@ -110,7 +111,7 @@ impl Core {
                         trace,
                     };
                     let respond = Box::new(move |outcome| drop(reply.send(outcome)));
-                    self.add(&mut batch, request, respond).await;
+                    self.add_to_batch(&mut batch, request, respond).await;
                 }
                 Command::Plan { edit, reply } => {
                     let options = Options {
@@ -123,20 +124,20 @@ impl Core {
                 }
                 Command::Kill {
                     id,
-                    which,
+                    selection,
                     options,
                     reply,
                 } => {
-                    self.flush(&mut batch).await;
-                    let selected = self.select(&id, &which);
+                    self.commit_batch(&mut batch).await;
+                    let selected = self.select(&id, &selection);
                     self.kill(&mut batch, selected, options, reply).await;
                 }
-                Command::KillGiven {
+                Command::KillTasks {
                     tasks,
                     options,
                     reply,
                 } => {
-                    self.flush(&mut batch).await;
+                    self.commit_batch(&mut batch).await;
                     let selected = Ok(self.select_tasks(&tasks));
                     self.kill(&mut batch, selected, options, reply).await;
                 }
@@ -149,9 +150,9 @@ impl Core {
                     self.replies.push(Box::new(move || drop(reply.send(outcome))));
                 }
                 Command::Cancel { deployment, reply } => {
-                    self.flush(&mut batch).await;
-                    let outcome = self.cancel(&deployment, CANCELLED).await;
-                    batch = self.batch();
+                    self.commit_batch(&mut batch).await;
+                    let outcome = self.cancel_deployment(&deployment, CANCELLED).await;
+                    batch = self.new_batch();
                     self.replies.push(Box::new(move || drop(reply.send(outcome))));
                 }
                 Command::RunSpec { id, reply } => {
@@ -162,11 +163,11 @@ impl Core {
                 Command::Probes { task, reply } => drop(reply.send(self.probes_of(&task))),
             }
         }
-        self.flush(&mut batch).await;
+        self.commit_batch(&mut batch).await;
     }
 
     /// Reverts or stops the deployments that are not done at their deadlines.
-    pub(super) async fn expire(&mut self) {
+    pub(super) async fn expire_deployments(&mut self) {
         let now = Moment::now();
         let due: Vec<Arc<Deployment>> = self
             .deployments
@@ -186,15 +187,18 @@ impl Core {
                 seconds,
                 "deployment missed its deadline"
             );
-            let given_up = match deadline.on_deadline {
-                OnDeadline::Fail => self.cancel(&deployment.id, Ending::Failed(&reason)).await,
+            let ended = match deadline.on_deadline {
+                OnDeadline::Fail => {
+                    self.cancel_deployment(&deployment.id, DeploymentEnd::Failed(&reason))
+                        .await
+                }
                 OnDeadline::Rollback => self.roll_back(&deployment.id, reason).await,
             };
-            if let Err(refusal) = given_up {
+            if let Err(refusal) = ended {
                 tracing::warn!(
                     deployment = deployment.id,
                     error = error_chain(&refusal),
-                    "giving up a deployment at its deadline failed; retrying"
+                    "ending a deployment at its deadline failed; retrying"
                 );
             }
         }
@@ -202,7 +206,7 @@ impl Core {
 
     /// Reverts a deployment, or stops it if that is not possible.
     pub(super) async fn roll_back(&mut self, deployment: &str, reason: String) -> Result<(), Refusal> {
-        let mut batch = self.batch();
+        let mut batch = self.new_batch();
         let options = Options {
             force: true,
             ..Options::default()
@@ -218,16 +222,18 @@ impl Core {
                     error = error_chain(&refusal),
                     "deployment cannot be reverted; stopped"
                 );
-                return self.cancel(deployment, Ending::Failed(&reason)).await;
+                return self
+                    .cancel_deployment(deployment, DeploymentEnd::Failed(&reason))
+                    .await;
             }
         };
         self.commit(std::mem::take(&mut batch.changes)).await?;
         (self.tree, self.history) = (batch.tree, batch.history);
-        self.begin(prepared, None, &[], Ending::Failed(&reason));
+        self.begin_deployment(prepared, None, &[], DeploymentEnd::Failed(&reason));
         Ok(())
     }
 
-    fn batch(&self) -> Batch {
+    fn new_batch(&self) -> Batch {
         Batch {
             tree: self.tree.clone(),
             history: self.history.clone(),
@@ -238,7 +244,7 @@ impl Core {
     }
 
     /// Adds a request to the batch, or rejects it immediately.
-    pub(super) async fn add(&mut self, batch: &mut Batch, request: Request, respond: Respond) {
+    pub(super) async fn add_to_batch(&mut self, batch: &mut Batch, request: Request, respond: Respond) {
         let Request {
             edit,
             options,
@@ -248,14 +254,14 @@ impl Core {
         } = request;
         // Requests share a batch only if they change different apps and pods. Any other request is
         // prepared after the batch is stored, because it depends on the result.
-        let alone = match &edit {
+        let needs_own_batch = match &edit {
             Edit::App { id, .. } | Edit::Pod { id, .. } => {
                 batch.ids.contains(id) || options.force && self.locks.contains_key(id)
             }
             _ => true,
         };
-        if alone {
-            self.flush(batch).await;
+        if needs_own_batch {
+            self.commit_batch(batch).await;
         }
         let group = group_of(&edit, self);
         let span = trace.child(|| {
@@ -270,7 +276,7 @@ impl Core {
             Err(refusal) => Err(refusal),
         };
         match added {
-            Ok(prepared) => batch.prepared.push(Accepted {
+            Ok(prepared) => batch.prepared.push(AcceptedRequest {
                 prepared,
                 origin,
                 removals,
@@ -286,7 +292,7 @@ impl Core {
     }
 
     /// Commits the batch and carries out its requests; then it is empty.
-    pub(super) async fn flush(&mut self, batch: &mut Batch) {
+    pub(super) async fn commit_batch(&mut self, batch: &mut Batch) {
         let next = Batch {
             changes: Changes::default(),
             prepared: Vec::new(),
@@ -303,14 +309,15 @@ impl Core {
                 (self.tree, self.history) = (done.tree, done.history);
                 for accepted in done.prepared {
                     let (origin, respond) = (accepted.origin, accepted.respond);
-                    let written = self.begin(accepted.prepared, origin.as_ref(), &accepted.removals, FORCED);
-                    self.replies.push(Box::new(move || respond(Ok(written))));
+                    let started =
+                        self.begin_deployment(accepted.prepared, origin.as_ref(), &accepted.removals, FORCED);
+                    self.replies.push(Box::new(move || respond(Ok(started))));
                 }
             }
             Err(error) => {
-                *batch = self.batch();
+                *batch = self.new_batch();
                 let error = Arc::new(error);
-                for Accepted { respond, .. } in done.prepared {
+                for AcceptedRequest { respond, .. } in done.prepared {
                     let refusal = Refusal::Actor(ActorError::Store(Arc::clone(&error)));
                     self.replies.push(Box::new(move || respond(Err(refusal))));
                 }
@@ -321,18 +328,18 @@ impl Core {
     /// Starts the deployment of a stored change. `origin` is the client in `api_post_event`;
     /// `removals` are the instances to remove first; `ending` is the outcome of the deployments
     /// that it cancels.
-    fn begin(
+    fn begin_deployment(
         &mut self,
-        prepared: Prepared,
+        prepared: PreparedChange,
         origin: Option<&Origin>,
         removals: &[(SpecId, InstanceId)],
-        ending: Ending<'_>,
-    ) -> Written {
+        ending: DeploymentEnd<'_>,
+    ) -> StartedDeployment {
         for cancelled in &prepared.cancels {
-            self.cancelled(cancelled, ending);
+            self.stop_deployment(cancelled, ending);
         }
         for record in prepared.records {
-            self.take_over(record);
+            self.apply_record(record);
         }
         let deployment = prepared.deployment;
         let spec = match prepared.specs.as_slice() {
@@ -340,32 +347,36 @@ impl Core {
             _ => None,
         };
         if let Some(origin) = origin {
-            self.drafts
-                .extend(prepared.specs.iter().filter_map(|edited| posted(edited, origin)));
+            self.drafts.extend(
+                prepared
+                    .specs
+                    .iter()
+                    .filter_map(|edited| api_event(edited, origin)),
+            );
         }
         let (group, version) = (&deployment.change.group, deployment.version);
         self.drafts.push(shapes::group_changed(group, version, None));
-        let written = Written {
+        let started = StartedDeployment {
             deployment: deployment.id.clone(),
             version,
             spec,
             created: prepared.created,
         };
-        self.announce(&deployment);
+        self.publish_deployment_start(&deployment);
         if deployment.steps.is_empty() {
             self.pending.extend(deployment.specs().cloned());
         } else {
-            self.run(deployment);
+            self.run_deployment(deployment);
         }
         for (app, instance) in removals {
             self.decommission(app, instance);
         }
-        written
+        started
     }
 
     /// Publishes the events of a deployment that begins. The steps before the current one are
     /// skipped, and reported as done.
-    fn announce(&mut self, deployment: &Deployment) {
+    fn publish_deployment_start(&mut self, deployment: &Deployment) {
         if deployment.steps.is_empty() {
             return self
                 .drafts
@@ -388,7 +399,7 @@ impl Core {
     }
 
     /// Applies a stored definition to the app or pod.
-    fn take_over(&mut self, record: SpecRecord) {
+    fn apply_record(&mut self, record: SpecRecord) {
         let id = record.spec.id().clone();
         self.dirty.insert(id.clone());
         self.pending.insert(id.clone());
@@ -396,7 +407,7 @@ impl Core {
         let Some(state) = self.specs.get_mut(&id) else {
             self.specs
                 .insert(id.clone(), SpecState::new(record, &self.launch));
-            return self.definition_changed(&id, None, Some(&spec));
+            return self.handle_definition_change(&id, None, Some(&spec));
         };
         if state.record.spec.config_version() != spec.config_version() {
             state.backoff = LaunchBackoff::default();
@@ -413,22 +424,22 @@ impl Core {
             .map(|instance| instance.id.clone())
             .collect();
         let mut requests = Vec::new();
-        for instance in waiting {
-            if let Some(known) = state.instance_mut(&instance) {
-                known.replica.version = spec.version();
+        for instance_id in waiting {
+            if let Some(instance) = state.instance_mut(&instance_id) {
+                instance.replica.version = spec.version();
             }
-            if let Some(known) = state.instances.get(&instance) {
-                requests.push(state.wanted(known));
+            if let Some(instance) = state.instances.get(&instance_id) {
+                requests.push(state.task_request(instance));
             }
         }
         self.scheduler.submit(requests);
         let (before, after) = (Some(&before), Some(&spec));
-        self.definition_changed(&id, before.filter(|_| existed), after.filter(|_| exists));
+        self.handle_definition_change(&id, before.filter(|_| existed), after.filter(|_| exists));
     }
 
     /// Stops a deployment in its current step; instances are left unchanged.
-    fn cancelled(&mut self, id: &str, ending: Ending<'_>) {
-        if let Some(deployment) = self.end(id, ending) {
+    fn stop_deployment(&mut self, id: &str, ending: DeploymentEnd<'_>) {
+        if let Some(deployment) = self.end_deployment(id, ending) {
             let kind = "deployment_step_failure";
             self.drafts
                 .push(shapes::deployment_step(kind, &deployment, self.plan_form));
@@ -437,14 +448,18 @@ impl Core {
         }
     }
 
-    async fn cancel(&mut self, deployment: &str, ending: Ending<'_>) -> Result<(), Refusal> {
+    async fn cancel_deployment(
+        &mut self,
+        deployment: &str,
+        ending: DeploymentEnd<'_>,
+    ) -> Result<(), Refusal> {
         let running = self.deployments.get(deployment);
         let running = running.ok_or_else(|| Refusal::NoDeployment(deployment.to_owned()))?;
         let mut changes = Changes::default();
         changes.delete_deployment(deployment);
         let (mut history, mut tree) = (self.history.clone(), self.tree.clone());
         for (id, version) in history.release(&running.deployment.change) {
-            self.delete_unused(&mut changes, &id, version);
+            self.delete_version_if_unused(&mut changes, &id, version);
         }
         let revived = self.revived(&[deployment.to_owned()], &[]);
         for record in &revived {
@@ -454,16 +469,16 @@ impl Core {
         self.commit(changes).await?;
         (self.history, self.tree) = (history, tree);
         for record in revived {
-            self.take_over(record);
+            self.apply_record(record);
         }
-        self.cancelled(deployment, ending);
+        self.stop_deployment(deployment, ending);
         Ok(())
     }
 }
 
 /// Whether a request posts events about apps and pods. A restart or a revert is not a change of an
 /// app's resource, and changes of groups post no such event.
-fn posts(edit: &Edit) -> bool {
+fn posts_api_events(edit: &Edit) -> bool {
     match edit {
         Edit::App { edit, .. } => !matches!(edit, AppEdit::Restart),
         Edit::Apps { .. } | Edit::Pod { .. } => true,
@@ -472,7 +487,7 @@ fn posts(edit: &Edit) -> bool {
 }
 
 /// The event for the request that created, updated or deleted an app or pod.
-fn posted(edited: &EditedSpec, origin: &Origin) -> Option<Draft> {
+fn api_event(edited: &EditedSpec, origin: &Origin) -> Option<Draft> {
     Some(match edited.latest()? {
         Spec::App(app) => shapes::api_post(&origin.client, &origin.uri, app),
         Spec::Pod(pod) => {

@@ -14,20 +14,20 @@ use crate::time::Moment;
 
 impl Core {
     /// Records whether the restart of an app or pod waits with healthy new instances.
-    pub(super) fn hold(&mut self, id: &SpecId, held: bool) {
+    pub(super) fn set_canary_healthy(&mut self, id: &SpecId, healthy: bool) {
         let Some(lock) = self.locks.get(id).cloned() else {
             return;
         };
         let Some(running) = self.deployments.get_mut(&*lock) else {
             return;
         };
-        if held == running.held.contains_key(id) {
+        if healthy == running.healthy_canaries.contains_key(id) {
             return;
         }
-        if held {
-            running.held.insert(id.clone(), Moment::now());
+        if healthy {
+            running.healthy_canaries.insert(id.clone(), Moment::now());
         } else {
-            running.held.remove(id);
+            running.healthy_canaries.remove(id);
         }
         let since = running.held_since();
         if since == running.deployment.held_since {
@@ -42,13 +42,13 @@ impl Core {
             );
             self.drafts.push(shapes::canary_held(&deployment, self.plan_form));
         }
-        self.show(deployment);
+        self.update_in_snapshot(deployment);
     }
 
     /// Puts a changed deployment into the snapshot.
-    fn show(&mut self, deployment: Arc<Deployment>) {
+    fn update_in_snapshot(&mut self, deployment: Arc<Deployment>) {
         let key = (deployment.version, deployment.id.clone());
-        self.shown.deployments.insert(key, deployment);
+        self.next_snapshot.deployments.insert(key, deployment);
     }
 
     /// Allows the restarts of a deployment to replace all instances.
@@ -71,10 +71,10 @@ impl Core {
         let deployment = Arc::new(deployment);
         if let Some(running) = self.deployments.get_mut(id) {
             running.deployment = Arc::clone(&deployment);
-            running.held.clear();
-            self.pending.extend(running.open.keys().cloned());
+            running.healthy_canaries.clear();
+            self.pending.extend(running.unfinished.keys().cloned());
         }
-        self.show(deployment);
+        self.update_in_snapshot(deployment);
         Ok(())
     }
 
@@ -86,7 +86,7 @@ impl Core {
             return;
         };
         let begins = running.deployment.canary.is_some_and(|canary| !canary.continued);
-        if begins && running.open.get(id) == Some(&ActionKind::Restart) {
+        if begins && running.unfinished.get(id) == Some(&ActionKind::Restart) {
             let reason = format!("The deployment was rolled back: a new instance of {id} {what}.");
             self.failed_canaries.entry(lock.to_string()).or_insert(reason);
         }
@@ -94,7 +94,7 @@ impl Core {
 
     /// Rolls back the deployments whose canaries failed. If a revert cannot be stored, the next
     /// tick tries again.
-    pub(super) async fn roll_back_failed(&mut self) {
+    pub(super) async fn roll_back_failed_canaries(&mut self) {
         let failed = std::mem::take(&mut self.failed_canaries);
         for (deployment, reason) in failed {
             if !self.deployments.contains_key(&deployment) {
@@ -113,7 +113,7 @@ impl Core {
     }
 
     /// Continues the restarts whose canaries have been healthy for long enough.
-    pub(super) async fn continue_proven(&mut self) {
+    pub(super) async fn continue_proven_canaries(&mut self) {
         let now = Moment::now();
         let proven: Vec<String> = self
             .deployments
@@ -127,7 +127,7 @@ impl Core {
                     return false;
                 };
                 let long_enough = since.plus_millis(i64::from(seconds) * 1000) <= now;
-                long_enough && running.open.keys().all(|id| self.checks_succeed(id))
+                long_enough && running.unfinished.keys().all(|id| self.checks_succeed(id))
             })
             .map(|running| running.deployment.id.clone())
             .collect();
@@ -159,9 +159,10 @@ impl Core {
         new.into_iter().all(|instance| {
             checked.iter().all(|index| {
                 let task = instance.checked_task(spec, *index);
-                let part = task.and_then(|task| instance.part(&task.id));
-                part.is_some_and(|part| {
-                    part.failure.is_none() && part.check_result().is_some_and(|it| it.is_success())
+                let instance_task = task.and_then(|task| instance.instance_task(&task.id));
+                instance_task.is_some_and(|instance_task| {
+                    instance_task.check_failure.is_none()
+                        && instance_task.check_result().is_some_and(|it| it.is_success())
                 })
             })
         })

@@ -95,7 +95,7 @@ pub(crate) enum GroupEdit {
 
 /// Selects tasks of an app.
 #[derive(Clone, Debug)]
-pub(crate) enum Which {
+pub(crate) enum TaskSelection {
     All,
     OnHost(String),
     One(String),
@@ -103,7 +103,7 @@ pub(crate) enum Which {
     OfPod(Vec<String>),
 }
 
-impl Which {
+impl TaskSelection {
     pub(crate) fn is_of_pod(&self) -> bool {
         matches!(self, Self::OfPod(_))
     }
@@ -120,7 +120,7 @@ impl Which {
 
 /// A stored change whose deployment has started.
 #[derive(Clone, Debug)]
-pub(crate) struct Written {
+pub(crate) struct StartedDeployment {
     pub(crate) deployment: String,
     pub(crate) version: Moment,
     /// The definition after a change of one app or pod; the last one if the app or pod was deleted.
@@ -211,7 +211,7 @@ pub(crate) enum Command {
         options: Options,
         origin: Origin,
         trace: TraceContext,
-        reply: Reply<Written>,
+        reply: Reply<StartedDeployment>,
     },
     /// Plans a change without carrying it out.
     Plan { edit: Edit, reply: Reply<Vec<Step>> },
@@ -219,16 +219,16 @@ pub(crate) enum Command {
     /// `wipe` new instances replace the killed ones.
     Kill {
         id: SpecId,
-        which: Which,
+        selection: TaskSelection,
         options: KillOptions,
-        reply: Reply<Killed>,
+        reply: Reply<KillResult>,
     },
     /// Kills the tasks with these ids, which may belong to several apps; unknown ids are skipped.
     /// Options are those of `Kill`, with one deployment for all apps.
-    KillGiven {
+    KillTasks {
         tasks: Vec<String>,
         options: KillOptions,
-        reply: Reply<Killed>,
+        reply: Reply<KillResult>,
     },
     /// Launches the waiting instances of an app or pod without the delay after failures.
     ResetDelay { id: SpecId, reply: Reply<()> },
@@ -267,12 +267,12 @@ pub(crate) struct KillOptions {
     pub(crate) change: Options,
 }
 
-/// The result of [`Command::Kill`] and [`Command::KillGiven`].
+/// The result of [`Command::Kill`] and [`Command::KillTasks`].
 #[derive(Clone, Debug)]
-pub(crate) struct Killed {
+pub(crate) struct KillResult {
     pub(crate) specs: Vec<KilledTasks>,
     /// The deployment, if apps were scaled.
-    pub(crate) deployment: Option<Written>,
+    pub(crate) deployment: Option<StartedDeployment>,
 }
 
 /// Killed instances of one app or pod.

@@ -24,7 +24,7 @@ impl Core {
     async fn write(&self, changes: Changes) -> typed::Result<()> {
         let began = Instant::now();
         let outcome = self.repository.commit(changes).await;
-        self.metrics.committed(began.elapsed());
+        self.metrics.record_commit(began.elapsed());
         outcome
     }
 

@@ -15,7 +15,7 @@ const MAX_CHANGES: usize = 50;
 
 /// The changes below a group since one of its versions.
 #[derive(Debug, PartialEq)]
-pub(crate) struct Since {
+pub(crate) struct ChangesSince {
     /// The versions of the changed apps and pods at that time; `None` for those that did not exist.
     pub(crate) specs: BTreeMap<SpecId, Option<Moment>>,
     /// The changed groups, with their definitions at that time and now.
@@ -86,7 +86,7 @@ impl History {
 
     /// Combines the changes below a group after `version` into one change, for a rollback. `None`
     /// if the group has no such version.
-    pub(crate) fn since(&self, group: &GroupId, version: Moment) -> Option<Since> {
+    pub(crate) fn since(&self, group: &GroupId, version: Moment) -> Option<ChangesSince> {
         if !self.versions(group).contains(&version) {
             return None;
         }
@@ -116,7 +116,7 @@ impl History {
             }
         }
         let groups = groups.into_values();
-        Some(Since {
+        Some(ChangesSince {
             specs,
             groups: groups.filter(|group| group.before != group.after).collect(),
         })
@@ -196,7 +196,7 @@ mod tests {
         let group = GroupId::parse("/g").unwrap();
         let found: Vec<Moment> = history.versions(&group);
         assert_eq!(found, [2, 5, 4, 2, 1].map(moment));
-        let Since { specs, groups } = history.since(&group, moment(1)).unwrap();
+        let ChangesSince { specs, groups } = history.since(&group, moment(1)).unwrap();
         assert_eq!(
             specs,
             BTreeMap::from([(id("/g/a"), Some(moment(1))), (id("/g/b"), None)])

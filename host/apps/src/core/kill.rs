@@ -9,33 +9,33 @@ use transom_replicas::{Condition, Input, LaunchBackoff};
 
 use super::Core;
 use super::batch::{Batch, Request};
-use super::command::{Edit, KillOptions, Killed, KilledTasks, Refusal, Reply, Which};
+use super::command::{Edit, KillOptions, KillResult, KilledTasks, Refusal, Reply, TaskSelection};
 use crate::ids::{InstanceId, SpecId};
 use crate::instance::Instance;
 use crate::model::AppUpdate;
 
 impl Core {
     /// The instances of an app or pod that a request selects.
-    pub(super) fn select(&self, id: &SpecId, which: &Which) -> Result<Vec<KilledTasks>, Refusal> {
+    pub(super) fn select(&self, id: &SpecId, selection: &TaskSelection) -> Result<Vec<KilledTasks>, Refusal> {
         let state = self
             .specs
             .get(id)
-            .filter(|state| !state.record.gone && state.record.spec.is_pod() == which.is_of_pod())
-            .ok_or_else(|| which.missing(id))?;
-        let selected = |instance: &&Arc<Instance>| match which {
-            Which::All => true,
-            Which::OnHost(host) => instance
+            .filter(|state| !state.record.gone && state.record.spec.is_pod() == selection.is_of_pod())
+            .ok_or_else(|| selection.missing(id))?;
+        let selected = |instance: &&Arc<Instance>| match selection {
+            TaskSelection::All => true,
+            TaskSelection::OnHost(host) => instance
                 .record()
                 .is_some_and(|record| record.agent.hostname == *host),
-            Which::One(task) => instance.is_called(task),
-            Which::OfPod(ids) => ids.iter().any(|id| id == instance.id.as_str()),
+            TaskSelection::One(task) => instance.has_id(task),
+            TaskSelection::OfPod(ids) => ids.iter().any(|id| id == instance.id.as_str()),
         };
         let launched = state
             .instances
             .values()
             .filter(|instance| may_be_killed(instance));
         let instances: Vec<Arc<Instance>> = launched.filter(selected).cloned().collect();
-        if let (Which::One(task), true) = (which, instances.is_empty()) {
+        if let (TaskSelection::One(task), true) = (selection, instances.is_empty()) {
             return Err(Refusal::NoTask(task.clone()));
         }
         Ok(vec![KilledTasks {
@@ -60,8 +60,9 @@ impl Core {
             else {
                 continue;
             };
-            let known = state.instances.get(&id);
-            let Some(known) = known.filter(|known| may_be_killed(known) && known.is_called(task)) else {
+            let instance = state.instances.get(&id);
+            let Some(instance) = instance.filter(|instance| may_be_killed(instance) && instance.has_id(task))
+            else {
                 continue;
             };
             let of_app = killed.entry(app).or_insert_with(|| KilledTasks {
@@ -70,7 +71,7 @@ impl Core {
             });
             // The list may contain both the id of an instance and that of its task.
             if of_app.instances.iter().all(|instance| instance.id != id) {
-                of_app.instances.push(Arc::clone(known));
+                of_app.instances.push(Arc::clone(instance));
             }
         }
         killed.into_values().collect()
@@ -83,7 +84,7 @@ impl Core {
         batch: &mut Batch,
         selected: Result<Vec<KilledTasks>, Refusal>,
         options: KillOptions,
-        reply: Reply<Killed>,
+        reply: Reply<KillResult>,
     ) {
         let apps = match selected {
             Ok(apps) => apps,
@@ -101,7 +102,7 @@ impl Core {
                     self.step(&app, &instance, Input::Restart);
                 }
             }
-            let killed = Killed {
+            let killed = KillResult {
                 specs: apps,
                 deployment: None,
             };
@@ -109,7 +110,7 @@ impl Core {
         }
         let updates = apps
             .iter()
-            .map(|killed| AppUpdate::scaling(killed.spec.id().clone(), killed.left()));
+            .map(|killed| AppUpdate::scaling(killed.spec.id().clone(), killed.remaining_instances()));
         let request = Request {
             edit: Edit::Apps {
                 updates: updates.collect(),
@@ -122,13 +123,13 @@ impl Core {
             trace: TraceContext::default(),
         };
         let respond = move |outcome: Result<_, Refusal>| {
-            let killed = outcome.map(|written| Killed {
+            let killed = outcome.map(|started| KillResult {
                 specs: apps,
-                deployment: Some(written),
+                deployment: Some(started),
             });
             drop(reply.send(killed));
         };
-        self.add(batch, request, Box::new(respond)).await;
+        self.add_to_batch(batch, request, Box::new(respond)).await;
     }
 }
 
@@ -146,7 +147,7 @@ fn removals(apps: &[KilledTasks]) -> impl Iterator<Item = (SpecId, InstanceId)> 
 impl KilledTasks {
     /// The number of instances after the kill. Instances that are being killed already, or were
     /// given up, are not subtracted, because others replace them.
-    fn left(&self) -> u32 {
+    fn remaining_instances(&self) -> u32 {
         let places = self.instances.iter().filter(|instance| {
             !matches!(
                 instance.condition(),
@@ -165,7 +166,7 @@ impl Core {
         state.backoff = LaunchBackoff::default();
         let waiting = state.instances.values();
         let waiting = waiting.filter(|instance| instance.condition() == Condition::Scheduled);
-        let requests: Vec<_> = waiting.map(|instance| state.wanted(instance)).collect();
+        let requests: Vec<_> = waiting.map(|instance| state.task_request(instance)).collect();
         if requests.is_empty() {
             return Err(Refusal::NotWaiting(id.clone()));
         }

@@ -26,7 +26,7 @@ impl SelectedKills {
         self.kills.as_ref().is_some_and(|kills| kills.contains(task))
     }
 
-    fn asks(&self, candidates: &[TaskId], count: usize) -> bool {
+    fn is_for(&self, candidates: &[TaskId], count: usize) -> bool {
         self.count == count
             && self.candidates.len() == candidates.len()
             && candidates.iter().all(|task| self.candidates.contains(task))
@@ -44,14 +44,14 @@ impl Core {
         let Some(state) = self.specs.get_mut(id) else {
             return directive;
         };
-        if directive.choice.is_empty() || state.record.spec.constraints().is_empty() {
+        if directive.kill_order.is_empty() || state.record.spec.constraints().is_empty() {
             state.kill_choice = None;
             return directive;
         }
         let is_placed = |instance: &InstanceId| state.instances.get(instance).is_some_and(|it| is_placed(it));
         let count = directive.decommission.iter().filter(|it| is_placed(it)).count();
         let candidates: Vec<TaskId> = directive
-            .choice
+            .kill_order
             .iter()
             .filter(|it| is_placed(it))
             .filter_map(|it| Some(state.instances.get(it)?.task()))
@@ -59,14 +59,14 @@ impl Core {
         if count == 0 || count == candidates.len() {
             return directive;
         }
-        let asked = state.kill_choice.as_ref();
-        let asked = asked.filter(|choice| choice.asks(&candidates, count));
-        if asked.is_some_and(|choice| choice.kills.is_some()) {
+        let current_call = state.kill_choice.as_ref();
+        let current_call = current_call.filter(|choice| choice.is_for(&candidates, count));
+        if current_call.is_some_and(|choice| choice.kills.is_some()) {
             return directive;
         }
         directive.decommission.retain(|it| !is_placed(it));
         directive.done = false;
-        if asked.is_none() {
+        if current_call.is_none() {
             state.kill_choice = Some(SelectedKills {
                 candidates: candidates.iter().cloned().collect(),
                 count,
@@ -83,17 +83,17 @@ impl Core {
 
     /// Stores the matcher's selection, unless the candidates or their number have changed since the
     /// call.
-    pub(super) fn kills_selected(&mut self, choice: &KillChoice, kills: Vec<TaskId>) {
+    pub(super) fn handle_selected_kills(&mut self, choice: &KillChoice, kills: Vec<TaskId>) {
         let Ok(id) = SpecId::parse(&choice.spec.id) else {
             return;
         };
-        let known = self
+        let call = self
             .specs
             .get_mut(&id)
             .and_then(|state| state.kill_choice.as_mut());
-        let Some(known) = known else { return };
-        if known.asks(&choice.candidates, choice.count as usize) {
-            known.kills = Some(kills.into_iter().collect());
+        let Some(call) = call else { return };
+        if call.is_for(&choice.candidates, choice.count as usize) {
+            call.kills = Some(kills.into_iter().collect());
             self.pending.insert(id);
         }
     }

@@ -14,7 +14,7 @@ use crate::time::Moment;
 
 /// How a deployment ends.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Ending<'a> {
+pub(super) enum DeploymentEnd<'a> {
     /// All of its steps are done.
     Succeeded,
     /// A client cancelled or reverted it, or forced another deployment of its apps.
@@ -23,7 +23,7 @@ pub(super) enum Ending<'a> {
     Failed(&'a str),
 }
 
-impl<'a> Ending<'a> {
+impl<'a> DeploymentEnd<'a> {
     /// The reason for ending it before it is done.
     pub(super) fn reason(self) -> Option<&'a str> {
         match self {
@@ -79,7 +79,11 @@ impl Metrics {
             turn_seconds: from(0.0005, 16),
         };
         // The counters exist from the start, so that the first event of each is an increase.
-        for outcome in [Ending::Succeeded, Ending::Cancelled(""), Ending::Failed("")] {
+        for outcome in [
+            DeploymentEnd::Succeeded,
+            DeploymentEnd::Cancelled(""),
+            DeploymentEnd::Failed(""),
+        ] {
             drop(metrics.deployments.get_or_create(&label(outcome)));
         }
         registry.register(
@@ -105,7 +109,7 @@ impl Metrics {
             ),
             (
                 "transom_apps_turn_seconds",
-                "Time that one turn of the core took, commits included",
+                "Time that one iteration of the core's loop took, commits included",
                 &metrics.turn_seconds,
             ),
         ] {
@@ -119,41 +123,41 @@ impl Metrics {
         metrics
     }
 
-    pub(super) fn ended(&self, deployment: &Deployment, ending: Ending<'_>) {
+    pub(super) fn record_end(&self, deployment: &Deployment, ending: DeploymentEnd<'_>) {
         self.deployments.get_or_create(&label(ending)).inc();
         // The version is the time of the request, also if another daemon leads now.
         self.deployment_seconds
-            .observe(since(deployment.version).as_secs_f64());
+            .observe(elapsed_since(deployment.version).as_secs_f64());
     }
 
     /// Records the time from the request for a task until it runs.
-    pub(super) fn launched(&self, wanted: Moment) {
-        self.launch_seconds.observe(since(wanted).as_secs_f64());
+    pub(super) fn record_launch(&self, wanted: Moment) {
+        self.launch_seconds.observe(elapsed_since(wanted).as_secs_f64());
     }
 
-    pub(super) fn agent_checked(&self, purpose: &'static str, passed: bool) {
+    pub(super) fn record_agent_check(&self, purpose: &'static str, passed: bool) {
         let outcome = if passed { "passed" } else { "failed" };
         let labels = AgentResultLabel { purpose, outcome };
         self.agent_results.get_or_create(&labels).inc();
     }
 
-    pub(super) fn committed(&self, took: Duration) {
-        self.commit_seconds.observe(took.as_secs_f64());
+    pub(super) fn record_commit(&self, duration: Duration) {
+        self.commit_seconds.observe(duration.as_secs_f64());
     }
 
-    pub(super) fn turned(&self, took: Duration) {
-        self.turn_seconds.observe(took.as_secs_f64());
+    pub(super) fn record_turn(&self, duration: Duration) {
+        self.turn_seconds.observe(duration.as_secs_f64());
     }
 }
 
-fn label(ending: Ending<'_>) -> OutcomeLabel {
+fn label(ending: DeploymentEnd<'_>) -> OutcomeLabel {
     OutcomeLabel {
         outcome: ending.outcome(),
     }
 }
 
 /// The time since then; zero if the clock was set back.
-fn since(earlier: Moment) -> Duration {
+fn elapsed_since(earlier: Moment) -> Duration {
     let millis = Moment::now().millis_since(earlier);
     Duration::from_millis(u64::try_from(millis).unwrap_or_default())
 }

@@ -30,12 +30,12 @@ use crate::tree::Group;
 use crate::{Error, Result};
 
 /// Delay before the store is read again after a failure.
-const PAUSE: Duration = Duration::from_millis(500);
+const RETRY_DELAY: Duration = Duration::from_millis(500);
 /// Maximum number of changed keys that are read in one batch.
-const BATCH: usize = 1024;
+const MAX_BATCH_KEYS: usize = 1024;
 
 /// The number of concurrent reads.
-const SIDE_BY_SIDE: usize = 16;
+const MAX_CONCURRENT_READS: usize = 16;
 
 /// Requests a notification as soon as everything that was stored before is visible.
 pub(crate) type CatchUp = oneshot::Sender<()>;
@@ -46,8 +46,8 @@ pub(crate) struct Mirror {
     store: Arc<dyn Store>,
     prefix: String,
     snapshot: Arc<ArcSwap<Snapshot>>,
-    kept: StandbyState,
-    said: bool,
+    state: StandbyState,
+    is_stale: bool,
 }
 
 /// The state read from the store. Pure.
@@ -68,51 +68,51 @@ impl Mirror {
             store,
             prefix: format!("{prefix}/"),
             snapshot,
-            kept: StandbyState::default(),
-            said: false,
+            state: StandbyState::default(),
+            is_stale: false,
         }
     }
 
     /// Reads all records and publishes a snapshot of them.
     pub(crate) async fn load(&mut self) -> Result<()> {
-        let mut kept = StandbyState::default();
-        for part in ["apps/", "groups/", "deployments/", "tasks/"] {
-            let entries = self.scan(part).await?;
+        let mut state = StandbyState::default();
+        for folder in ["apps/", "groups/", "deployments/", "tasks/"] {
+            let entries = self.scan(folder).await?;
             for entry in &entries {
-                kept.put(&entry.key[self.prefix.len()..], entry);
+                state.put(&entry.key[self.prefix.len()..], entry);
             }
         }
-        self.kept = kept;
+        self.state = state;
         self.snapshot
-            .store(Arc::new(self.kept.snapshot(Snapshot::default())));
+            .store(Arc::new(self.state.snapshot(Snapshot::default())));
         Ok(())
     }
 
     /// Follows the store until dropped.
     pub(crate) async fn follow(&mut self, syncs: &mut mpsc::Receiver<CatchUp>) -> Infallible {
         loop {
-            let error = match self.keep_up(syncs).await {
+            let error = match self.follow_changes(syncs).await {
                 Ok(()) => continue,
                 Err(error) => error,
             };
-            if !std::mem::replace(&mut self.said, true) {
+            if !std::mem::replace(&mut self.is_stale, true) {
                 tracing::warn!(
                     error = error_chain(&error),
                     "standby view is stale: the state store is unavailable"
                 );
             }
-            tokio::time::sleep(PAUSE).await;
+            tokio::time::sleep(RETRY_DELAY).await;
         }
     }
 
     /// Reads all records, then every change. Returns when notices were missed and all must be read
     /// again.
-    async fn keep_up(&mut self, syncs: &mut mpsc::Receiver<CatchUp>) -> Result<()> {
-        let failed = |error| Error::of_store("watching it", error);
+    async fn follow_changes(&mut self, syncs: &mut mpsc::Receiver<CatchUp>) -> Result<()> {
+        let failed = |error| Error::of_store("watching for changes", error);
         let watch = self.store.watch(&self.prefix);
-        let mut watch = typed::within(typed::TIMEOUT, watch).await.map_err(failed)?;
+        let mut watch = typed::with_timeout(typed::TIMEOUT, watch).await.map_err(failed)?;
         self.load().await?;
-        if std::mem::take(&mut self.said) {
+        if std::mem::take(&mut self.is_stale) {
             tracing::info!("standby view is up to date again");
         }
         loop {
@@ -130,7 +130,7 @@ impl Mirror {
                     None
                 }
             };
-            let Some(keys) = gather(first, &mut watch, &self.prefix) else {
+            let Some(keys) = changed_keys(first, &mut watch, &self.prefix) else {
                 return Ok(());
             };
             let entries = keys.into_iter().map(|key| {
@@ -138,17 +138,18 @@ impl Mirror {
                 async { Ok((key, read.await?)) }
             });
             let entries: Vec<(String, Option<Entry>)> = futures::stream::iter(entries)
-                .buffer_unordered(SIDE_BY_SIDE)
+                .buffer_unordered(MAX_CONCURRENT_READS)
                 .try_collect()
                 .await?;
             for (key, entry) in entries {
                 match entry {
-                    Some(entry) => self.kept.put(&key, &entry),
-                    None => self.kept.delete(&key),
+                    Some(entry) => self.state.put(&key, &entry),
+                    None => self.state.delete(&key),
                 }
             }
-            let shown = Snapshot::clone(&self.snapshot.load());
-            self.snapshot.store(Arc::new(self.kept.snapshot(shown)));
+            let snapshot_before = Snapshot::clone(&self.snapshot.load());
+            self.snapshot
+                .store(Arc::new(self.state.snapshot(snapshot_before)));
             for sync in waiting {
                 // The client may have disconnected.
                 let _ = sync.send(());
@@ -158,20 +159,20 @@ impl Mirror {
 
     async fn read(&self, key: String) -> Result<Option<Entry>> {
         let key = format!("{}{key}", self.prefix);
-        let entry = typed::within(typed::TIMEOUT, self.store.get(&key)).await;
-        entry.map_err(|error| Error::of_store("reading what changed", error))
+        let entry = typed::with_timeout(typed::TIMEOUT, self.store.get(&key)).await;
+        entry.map_err(|error| Error::of_store("reading changed records", error))
     }
 
-    async fn scan(&self, part: &str) -> Result<Vec<Entry>> {
-        let prefix = format!("{}{part}", self.prefix);
-        let entries = typed::within(typed::TIMEOUT, self.store.scan(&prefix)).await;
-        entries.map_err(|error| Error::of_store("reading everything", error))
+    async fn scan(&self, folder: &str) -> Result<Vec<Entry>> {
+        let prefix = format!("{}{folder}", self.prefix);
+        let entries = typed::with_timeout(typed::TIMEOUT, self.store.scan(&prefix)).await;
+        entries.map_err(|error| Error::of_store("reading all records", error))
     }
 }
 
 /// The keys of the first notice and of all further notices that have arrived, without the prefix.
 /// `None` if notices were missed.
-fn gather(first: Option<Notice>, watch: &mut Watch, prefix: &str) -> Option<BTreeSet<String>> {
+fn changed_keys(first: Option<Notice>, watch: &mut Watch, prefix: &str) -> Option<BTreeSet<String>> {
     let mut keys = BTreeSet::new();
     let mut next = first.or_else(|| watch.next().now_or_never().flatten());
     while let Some(notice) = next {
@@ -179,7 +180,7 @@ fn gather(first: Option<Notice>, watch: &mut Watch, prefix: &str) -> Option<BTre
             Notice::Lagged => return None,
             Notice::Changed { key, .. } => keys.extend(key.strip_prefix(prefix).map(str::to_owned)),
         }
-        next = if keys.len() < BATCH {
+        next = if keys.len() < MAX_BATCH_KEYS {
             watch.next().now_or_never().flatten()
         } else {
             None
@@ -257,9 +258,9 @@ impl StandbyState {
         }
     }
 
-    /// The snapshot that results from `shown` and the changed records.
-    fn snapshot(&mut self, shown: Snapshot) -> Snapshot {
-        let (mut specs, mut deleted) = (shown.specs, shown.deleted);
+    /// The snapshot that results from `snapshot_before` and the changed records.
+    fn snapshot(&mut self, snapshot_before: Snapshot) -> Snapshot {
+        let (mut specs, mut deleted) = (snapshot_before.specs, snapshot_before.deleted);
         for id in std::mem::take(&mut self.dirty) {
             specs.remove(&id);
             deleted.remove(&id);
@@ -278,7 +279,8 @@ impl StandbyState {
                 .filter_map(|records| Instance::of_records(records))
             {
                 // The store may still contain an earlier task of the instance.
-                let newer = |known: &Arc<Instance>| known.replica.incarnation > instance.replica.incarnation;
+                let newer =
+                    |existing: &Arc<Instance>| existing.replica.incarnation > instance.replica.incarnation;
                 if !instances.get(&instance.id).is_some_and(newer) {
                     instances.insert(instance.id.clone(), Arc::new(instance));
                 }
@@ -292,8 +294,8 @@ impl StandbyState {
                 terminations: record.terminations.clone(),
                 backoff: LaunchBackoff::default(),
             };
-            let shown = if record.gone { &mut deleted } else { &mut specs };
-            shown.insert(id, Arc::new(view));
+            let views = if record.gone { &mut deleted } else { &mut specs };
+            views.insert(id, Arc::new(view));
         }
         let mut locks = OrdMap::new();
         for deployment in self.deployments.values() {

@@ -11,7 +11,6 @@ mod batch;
 mod canary;
 pub(crate) mod command;
 mod commit;
-mod follow;
 pub(crate) mod format;
 mod history;
 mod kill;
@@ -23,6 +22,7 @@ mod prepare;
 mod probing;
 mod progress;
 mod residents;
+mod scheduler_events;
 pub(crate) mod snapshot;
 mod spec_state;
 pub(crate) mod term;
@@ -60,18 +60,18 @@ use command::Command;
 use history::History;
 use metrics::Metrics;
 use persist::{Records, Repository, Touched};
-use progress::Running;
+use progress::DeploymentState;
 use snapshot::{Snapshot, TaskFailure};
 use spec_state::SpecState;
 
 /// Interval of the work that depends only on the time, such as that of unreachable instances and
 /// retried writes.
-const TICK: Duration = Duration::from_secs(1);
+const TICK_INTERVAL: Duration = Duration::from_secs(1);
 /// Maximum number of requests, events and reports in one turn.
-const TURN: usize = 256;
+const MAX_TURN_INPUTS: usize = 256;
 
 /// The dependencies of the core.
-pub(crate) struct Parts {
+pub(crate) struct CoreParts {
     pub(crate) scheduler: Arc<dyn SchedulerApi>,
     pub(crate) events: Events,
     pub(crate) commands: mpsc::Receiver<Command>,
@@ -95,7 +95,7 @@ pub(crate) struct Parts {
 }
 
 /// The stored state, read before anything starts.
-pub(crate) struct Stored {
+pub(crate) struct StoredState {
     repository: Repository,
     records: Records,
     /// Past definitions that tasks were launched from.
@@ -104,7 +104,7 @@ pub(crate) struct Stored {
     pub(crate) term: u64,
 }
 
-impl Stored {
+impl StoredState {
     /// Reads all records and begins a term.
     pub(crate) async fn load(
         store: Arc<dyn Store>,
@@ -172,7 +172,7 @@ pub(crate) struct Core {
     specs: BTreeMap<SpecId, SpecState>,
     /// Agents that instances must leave before maintenance.
     leaving: BTreeSet<AgentId>,
-    deployments: BTreeMap<String, Running>,
+    deployments: BTreeMap<String, DeploymentState>,
     /// The deployment of each locked app or pod.
     locks: BTreeMap<SpecId, Arc<str>>,
     history: History,
@@ -186,19 +186,19 @@ pub(crate) struct Core {
     dirty: BTreeSet<SpecId>,
     last_version: Option<Moment>,
     /// The last published snapshot, and changes of this turn.
-    shown: Snapshot,
+    next_snapshot: Snapshot,
     snapshot: Arc<ArcSwap<Snapshot>>,
 }
 
 /// Starts the core, which ends with `token` or when the scheduler has stopped. The returned future
 /// completes when it has ended.
 pub(crate) fn start(
-    stored: Stored,
-    parts: Parts,
+    stored: StoredState,
+    parts: CoreParts,
     tracker: &TaskTracker,
     token: CancellationToken,
 ) -> impl Future<Output = ()> + Send + use<> {
-    let Parts {
+    let CoreParts {
         scheduler,
         mut events,
         mut commands,
@@ -234,7 +234,7 @@ pub(crate) fn start(
         failed_canaries: BTreeMap::new(),
         dirty: BTreeSet::new(),
         last_version: None,
-        shown: Snapshot::default(),
+        next_snapshot: Snapshot::default(),
         snapshot: parts.snapshot,
     };
     core.rebuild(stored.records, stored.past);
@@ -243,45 +243,45 @@ pub(crate) fn start(
     let end = ended.clone().drop_guard();
     tracker.spawn(async move {
         let _end = end;
-        core.settle().await;
+        core.reconcile_pending().await;
         core.publish();
-        let mut ticks = tokio::time::interval(TICK);
+        let mut ticks = tokio::time::interval(TICK_INTERVAL);
         ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
         let mut requests = Vec::new();
         loop {
             let first = tokio::select! {
                 () = token.cancelled() => return,
-                Some(command) = commands.recv() => First::Command(command),
+                Some(command) = commands.recv() => TurnInput::Command(command),
                 event = events.next() => match event {
-                    Some(event) => First::Event(event),
+                    Some(event) => TurnInput::Event(event),
                     None => return tracing::info!("scheduler stopped; apps are no longer managed"),
                 },
-                Some(batch) = reports.recv() => First::Reports(batch),
-                _ = ticks.tick() => First::Tick,
+                Some(batch) = reports.recv() => TurnInput::Reports(batch),
+                _ = ticks.tick() => TurnInput::Tick,
             };
             let began = Instant::now();
             match first {
-                First::Command(command) => requests.push(command),
-                First::Event(event) => core.event(event),
-                First::Reports(batch) => core.reports(batch),
-                First::Tick => core.tick().await,
+                TurnInput::Command(command) => requests.push(command),
+                TurnInput::Event(event) => core.handle_event(event),
+                TurnInput::Reports(batch) => core.handle_reports(batch),
+                TurnInput::Tick => core.tick().await,
             }
-            for _ in 1..TURN {
-                if !core.take(&mut requests, &mut commands, &mut events, &mut reports) {
+            for _ in 1..MAX_TURN_INPUTS {
+                if !core.take_more_inputs(&mut requests, &mut commands, &mut events, &mut reports) {
                     break;
                 }
             }
-            core.requests(std::mem::take(&mut requests)).await;
-            core.settle().await;
+            core.handle_requests(std::mem::take(&mut requests)).await;
+            core.reconcile_pending().await;
             core.publish();
-            core.metrics.turned(began.elapsed());
+            core.metrics.record_turn(began.elapsed());
         }
     });
     ended.cancelled_owned()
 }
 
 /// The input that begins a turn.
-enum First {
+enum TurnInput {
     Command(Command),
     Event(Event),
     Reports(Vec<Report>),
@@ -291,7 +291,7 @@ enum First {
 impl Core {
     /// Takes one more input of each kind for the turn, if it is ready. The end of the event stream
     /// is handled by the next turn.
-    fn take(
+    fn take_more_inputs(
         &mut self,
         requests: &mut Vec<Command>,
         commands: &mut mpsc::Receiver<Command>,
@@ -303,11 +303,11 @@ impl Core {
         let report = reports.try_recv().ok();
         let any = event.is_some() || command.is_some() || report.is_some();
         if let Some(event) = event {
-            self.event(event);
+            self.handle_event(event);
         }
         requests.extend(command);
         if let Some(report) = report {
-            self.reports(report);
+            self.handle_reports(report);
         }
         any
     }
@@ -339,7 +339,7 @@ impl Core {
         for deployment in records.deployments {
             self.last_version = self.last_version.max(Some(deployment.version));
             self.history.retain(&deployment.change);
-            self.run(deployment);
+            self.run_deployment(deployment);
         }
         let tasks = self.scheduler.tasks();
         let mut requests: BTreeMap<&TaskId, Vec<Arc<TaskRecord>>> = BTreeMap::new();
@@ -406,20 +406,21 @@ impl Core {
     }
 
     /// Applies an input to an instance, and executes the effects. Returns whether there were any.
-    fn step(&mut self, id: &SpecId, instance: &InstanceId, input: Input<'_>) -> bool {
+    fn step(&mut self, id: &SpecId, instance_id: &InstanceId, input: Input<'_>) -> bool {
         let Some(state) = self.specs.get_mut(id) else {
             return false;
         };
         let policy = state.policy(self.launch_timeout);
-        let Some(known) = state.instances.get(instance).cloned() else {
+        let Some(instance) = state.instances.get(instance_id).cloned() else {
             return false;
         };
         self.dirty.insert(id.clone());
         self.pending.insert(id.clone());
         let now = Moment::now();
-        let (next, effects) = step(&known.replica, input, &policy, now.timestamp());
-        let version = known.version().to_string();
-        let changed = |condition: Condition| shapes::instance_changed(known.facts(id, &version), condition);
+        let (next, effects) = step(&instance.replica, input, &policy, now.timestamp());
+        let version = instance.version().to_string();
+        let changed =
+            |condition: Condition| shapes::instance_changed(instance.facts(id, &version), condition);
         let (mut launch, mut failed) = (false, false);
         for effect in &effects {
             match *effect {
@@ -428,7 +429,7 @@ impl Core {
                 Effect::Kill { incarnation } => {
                     let grace = state.record.spec.kill_grace_seconds();
                     let grace = grace.map(|seconds| Duration::from_secs(u64::from(seconds)));
-                    let task = vec![known.task_of(incarnation)];
+                    let task = vec![instance.task_of(incarnation)];
                     let wanted = next.as_ref().is_some_and(transom_replicas::Replica::is_wanted);
                     if wanted {
                         self.scheduler.restart(task, grace);
@@ -441,21 +442,21 @@ impl Core {
                     condition,
                     restarting,
                 } => {
-                    self.checker.end(instance);
-                    self.scheduler.purge(vec![known.task_of(incarnation)]);
+                    self.checker.end(instance_id);
+                    self.scheduler.purge(vec![instance.task_of(incarnation)]);
                     if state.record.spec.is_pod() {
-                        state.ended(&known);
+                        state.record_termination(&instance);
                         self.unstored.specs.insert(id.clone());
                     }
                     let unexpected = matches!(
                         condition,
                         Condition::Failed | Condition::Error | Condition::Gone | Condition::Dropped
                     );
-                    if unexpected && !restarting && !state.is_outdated(&known) {
+                    if unexpected && !restarting && !state.is_outdated(&instance) {
                         failed = true;
                     }
-                    if let (true, Some(record)) = (unexpected && !restarting, known.failed_record()) {
-                        state.record.last_failure = Some(TaskFailure::new(id, known.version(), record));
+                    if let (true, Some(record)) = (unexpected && !restarting, instance.failed_record()) {
+                        state.record.last_failure = Some(TaskFailure::new(id, instance.version(), record));
                         self.unstored.specs.insert(id.clone());
                     }
                 }
@@ -463,33 +464,33 @@ impl Core {
                     launch = true;
                     if after_failure {
                         let policy = policy::backoff(&state.record.spec);
-                        state.backoff.failed(&policy, now.timestamp());
+                        state.backoff.record_failure(&policy, now.timestamp());
                     }
                 }
             }
         }
         // A changed goal is published as a change of the instance, too.
-        let told = effects.iter().any(|effect| matches!(effect, Effect::Changed(_)));
+        let is_published = effects.iter().any(|effect| matches!(effect, Effect::Changed(_)));
         if let Some(next) = &next
-            && next.goal != known.replica.goal
-            && !told
+            && next.goal != instance.replica.goal
+            && !is_published
             && next.condition.is_public()
         {
             self.drafts.push(changed(next.condition));
         }
         if let Some(replica) = next {
-            if let Some(instance) = state.instance_mut(instance) {
+            if let Some(instance) = state.instance_mut(instance_id) {
                 instance.set_replica(replica);
-                if let Some(wanted) = instance.take_launch() {
-                    self.metrics.launched(wanted);
+                if let Some(wanted) = instance.take_wanted_since() {
+                    self.metrics.record_launch(wanted);
                 }
             }
         } else {
-            state.instances.remove(instance);
-            self.checker.end(instance);
+            state.instances.remove(instance_id);
+            self.checker.end(instance_id);
         }
-        if launch && let Some(known) = state.instances.get(instance) {
-            self.scheduler.submit(vec![state.wanted(known)]);
+        if launch && let Some(instance) = state.instances.get(instance_id) {
+            self.scheduler.submit(vec![state.task_request(instance)]);
         }
         if failed {
             self.canary_failed(id, "failed");
@@ -509,7 +510,7 @@ impl Core {
         for id in std::mem::take(&mut self.dirty) {
             let state = self.specs.get(&id);
             let view = state.map(|state| Arc::new(state.view()));
-            let (specs, deleted) = (&mut self.shown.specs, &mut self.shown.deleted);
+            let (specs, deleted) = (&mut self.next_snapshot.specs, &mut self.next_snapshot.deleted);
             match (view, state.is_some_and(|state| state.record.gone)) {
                 (Some(view), false) => {
                     deleted.remove(&id);
@@ -525,9 +526,9 @@ impl Core {
                 }
             }
         }
-        self.shown.groups = self.tree.groups().clone();
-        self.shown.history = self.history.clone();
-        self.snapshot.store(Arc::new(self.shown.clone()));
+        self.next_snapshot.groups = self.tree.groups().clone();
+        self.next_snapshot.history = self.history.clone();
+        self.snapshot.store(Arc::new(self.next_snapshot.clone()));
         for draft in self.drafts.drain(..) {
             self.bus.publish(draft);
         }

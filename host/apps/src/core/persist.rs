@@ -35,7 +35,7 @@ const GROUPS: &str = "groups/";
 const HISTORY: &str = "history/";
 
 /// The number of past definitions that are read concurrently.
-const READS: usize = 16;
+const MAX_CONCURRENT_READS: usize = 16;
 
 /// An app or pod in the store.
 #[derive(Clone, Debug, Serialize, Deserialize)]
@@ -193,7 +193,9 @@ impl Repository {
             let definition = self.definition(&id, version).await?;
             typed::Result::Ok(((id, version), definition))
         };
-        let found = futures::stream::iter(wanted).map(read).buffer_unordered(READS);
+        let found = futures::stream::iter(wanted)
+            .map(read)
+            .buffer_unordered(MAX_CONCURRENT_READS);
         let found: Vec<_> = found.try_collect().await?;
         let found = found
             .into_iter()

@@ -10,7 +10,7 @@ use transom_web::Problems;
 use uuid::Uuid;
 
 use super::Core;
-use super::batch::{Batch, Outcome, Prepared};
+use super::batch::{Batch, EditOutcome, PreparedChange};
 use super::command::{Edit, Options, Refusal};
 use super::history::History;
 use super::persist::{Changes, PastVersion, SpecRecord};
@@ -29,12 +29,12 @@ impl Core {
         batch: &Batch,
         edit: Edit,
         options: Options,
-    ) -> Result<Prepared, Refusal> {
+    ) -> Result<PreparedChange, Refusal> {
         let (version, force) = (self.new_version(), options.force);
         // A deployment that reverts another has no deadline, so that it is not reverted itself.
         let reverts = matches!(edit, Edit::Revert(_));
         let deadline = options.deadline.or(self.deadline).filter(|_| !reverts);
-        let Outcome {
+        let EditOutcome {
             edited,
             group,
             created,
@@ -87,7 +87,7 @@ impl Core {
         let deploys = !steps.is_empty() && cancels.is_empty();
         self.check_limits(batch, &edited, deploys)?;
         let change = Change::new(version, group, &edited, affected);
-        Ok(Prepared {
+        Ok(PreparedChange {
             deployment: Deployment {
                 id: Uuid::new_v4().to_string(),
                 version,
@@ -129,10 +129,14 @@ impl Core {
     }
 
     /// Adds the records of a prepared request to the changes of the batch.
-    pub(super) fn store(&self, batch: &mut Batch, mut prepared: Prepared) -> Result<Prepared, Refusal> {
+    pub(super) fn store(
+        &self,
+        batch: &mut Batch,
+        mut prepared: PreparedChange,
+    ) -> Result<PreparedChange, Refusal> {
         let (mut changes, mut history) = (Changes::default(), batch.history.clone());
         let mut tree = prepared.tree.clone();
-        self.gather(&mut changes, &mut history, &mut tree, &mut prepared)?;
+        self.collect_changes(&mut changes, &mut history, &mut tree, &mut prepared)?;
         batch.changes.extend(changes);
         (batch.tree, batch.history) = (tree, history);
         let specs = prepared.deployment.change.specs.iter();
@@ -140,12 +144,12 @@ impl Core {
         Ok(prepared)
     }
 
-    fn gather(
+    fn collect_changes(
         &self,
         changes: &mut Changes,
         history: &mut History,
         tree: &mut Tree,
-        prepared: &mut Prepared,
+        prepared: &mut PreparedChange,
     ) -> typed::Result<()> {
         let deployment = &prepared.deployment;
         let (specs, groups) = (&deployment.change.specs, &prepared.groups);

@@ -14,15 +14,15 @@ use super::command::Refusal;
 use super::spec_state::SpecState;
 use crate::bus::shapes;
 use crate::config::Checks;
-use crate::health::{self, Finding, HealthState, Subject, observe};
+use crate::health::{self, HealthState, HealthVerdict, ProbedTask, observe};
 use crate::ids::{InstanceId, SpecId};
 use crate::instance::{Instance, Readiness, Response};
 use crate::model::{HealthCheck, Spec};
-use crate::probes::{Look, Occasion, Probe, Purpose, Report};
+use crate::probes::{AttemptResult, Occasion, Probe, Purpose, Report};
 use crate::time::Moment;
 
 /// The reason of a status update that reports a health check of the agent.
-const HEALTH_CHECKED: &str = "REASON_TASK_HEALTH_CHECK_STATUS_UPDATED";
+const HEALTH_CHECK_REASON: &str = "REASON_TASK_HEALTH_CHECK_STATUS_UPDATED";
 
 impl SpecState {
     /// The definition whose probes apply to an instance: the current one, or the one it was
@@ -37,40 +37,46 @@ impl SpecState {
     }
 
     /// The probes in the definition of an instance, and whether this daemon makes them.
-    fn defined_probes(&self, known: &Instance, checks: Checks) -> Vec<(Probe, bool)> {
-        let definition = self.definition_of(known);
+    fn defined_probes(&self, instance: &Instance, checks: Checks) -> Vec<(Probe, bool)> {
+        let definition = self.definition_of(instance);
         let mut purposes: Vec<(Purpose, &Arc<TaskRecord>, bool)> = Vec::new();
         for index in 0..definition.check_count() {
             if let (Some(check), Some(task)) =
-                (definition.check(index), known.checked_task(definition, index))
+                (definition.check(index), instance.checked_task(definition, index))
             {
-                purposes.push((Purpose::Check(index), task, check.is_made_here(checks)));
+                purposes.push((Purpose::Check(index), task, check.is_made_by_daemon(checks)));
             }
         }
-        if let Some(record) = known.record() {
+        if let Some(record) = instance.record() {
             let health = definition.health_checks().iter().enumerate();
             purposes.extend(
-                health.map(|(index, check)| (Purpose::Health(index), record, check.protocol.is_made_here())),
+                health.map(|(index, check)| {
+                    (Purpose::Health(index), record, check.protocol.is_made_by_daemon())
+                }),
             );
             if !definition.readiness_checks().is_empty() {
                 purposes.push((Purpose::Readiness, record, true));
             }
         }
         let group: Arc<[Arc<TaskRecord>]> = if definition.is_pod() {
-            known.parts.iter().map(|part| Arc::clone(&part.record)).collect()
+            instance
+                .tasks
+                .iter()
+                .map(|instance_task| Arc::clone(&instance_task.record))
+                .collect()
         } else {
             Arc::default()
         };
-        let probes = purposes.into_iter().map(|(purpose, record, made_here)| {
+        let probes = purposes.into_iter().map(|(purpose, record, by_daemon)| {
             let probe = Probe {
-                instance: known.id.clone(),
-                incarnation: known.replica.incarnation,
+                instance: instance.id.clone(),
+                incarnation: instance.replica.incarnation,
                 purpose,
                 spec: definition.clone(),
                 record: Arc::clone(record),
                 group: Arc::clone(&group),
             };
-            (probe, made_here)
+            (probe, by_daemon)
         });
         probes.collect()
     }
@@ -91,40 +97,40 @@ impl Core {
     pub(super) fn probes_of(&self, task: &TaskId) -> Result<Vec<(Probe, bool)>, Refusal> {
         let found = InstanceId::of_task(task).and_then(|(instance, _)| {
             let state = self.specs.get(&instance.spec()?)?;
-            let known = state.instances.get(&instance)?;
-            let is_current = known.task() == *task || known.part(task).is_some();
-            is_current.then_some((state, known))
+            let instance = state.instances.get(&instance)?;
+            let is_current = instance.task() == *task || instance.instance_task(task).is_some();
+            is_current.then_some((state, instance))
         });
-        let Some((state, known)) = found else {
+        let Some((state, instance)) = found else {
             return Err(Refusal::NoTask(task.to_string()));
         };
-        if known.condition() != Condition::Running {
+        if instance.condition() != Condition::Running {
             return Err(Refusal::NotRunning(task.to_string()));
         }
-        let is_group = known.task() == *task;
-        let mut probes = state.defined_probes(known, self.launch.checks);
+        let is_group = instance.task() == *task;
+        let mut probes = state.defined_probes(instance, self.launch.checks);
         probes.retain(|(probe, _)| is_group || probe.record.id == *task);
         Ok(probes)
     }
 
     /// Starts or stops the probes of an instance, depending on its condition and its definition.
-    pub(super) fn update_check(&mut self, id: &SpecId, instance: &InstanceId, occasion: Occasion) {
+    pub(super) fn update_check(&mut self, id: &SpecId, instance_id: &InstanceId, occasion: Occasion) {
         let deploying = self.is_deploying(id);
         let checks = self.launch.checks;
         let Some(state) = self.specs.get(id) else { return };
-        let Some(known) = state.instances.get(instance) else {
+        let Some(instance) = state.instances.get(instance_id) else {
             return;
         };
-        let definition = state.definition_of(known).clone();
-        let running = known.condition() == Condition::Running;
-        let Some(record) = known.record().cloned().filter(|_| running) else {
-            return self.checker.end(instance);
+        let definition = state.definition_of(instance).clone();
+        let running = instance.condition() == Condition::Running;
+        let Some(record) = instance.record().cloned().filter(|_| running) else {
+            return self.checker.end(instance_id);
         };
-        let counts = known.replica.is_wanted() && !known.replica.restarting;
-        let has_to_be_ready = deploying && !known.is_ready() && !state.is_outdated(known);
-        let probes = state.defined_probes(known, checks).into_iter();
-        let probes = probes.filter(|(probe, made_here)| {
-            *made_here
+        let counts = instance.replica.is_wanted() && !instance.replica.restarting;
+        let has_to_be_ready = deploying && !instance.is_ready() && !state.is_outdated(instance);
+        let probes = state.defined_probes(instance, checks).into_iter();
+        let probes = probes.filter(|(probe, by_daemon)| {
+            *by_daemon
                 && match probe.purpose {
                     Purpose::Check(_) => true,
                     Purpose::Health(_) => counts,
@@ -132,16 +138,16 @@ impl Core {
                 }
         });
         let probes = probes.map(|(probe, _)| probe);
-        self.checker.set(instance, probes.collect(), occasion);
-        if let Some(known) = self.instance_mut(id, instance) {
-            known
+        self.checker.set(instance_id, probes.collect(), occasion);
+        if let Some(instance) = self.instance_mut(id, instance_id) {
+            instance
                 .health
                 .resize(definition.health_checks().len(), HealthState::default());
         }
         if occasion == Occasion::NewLeader {
-            self.recall_agent_health(id, instance, &record);
+            self.restore_agent_health(id, instance_id, &record);
         }
-        self.judge(id, instance);
+        self.update_fitness(id, instance_id);
     }
 
     /// Starts the readiness checks of instances, if a deployment waits for them.
@@ -167,7 +173,12 @@ impl Core {
     /// Publishes events about health checks that were added and removed, drops the results of
     /// changed probes, and repeats these probes. `before` and `after` are the definitions; `None`
     /// for a new or deleted app or pod.
-    pub(super) fn definition_changed(&mut self, id: &SpecId, before: Option<&Spec>, after: Option<&Spec>) {
+    pub(super) fn handle_definition_change(
+        &mut self,
+        id: &SpecId,
+        before: Option<&Spec>,
+        after: Option<&Spec>,
+    ) {
         let checks = |spec: Option<&Spec>| spec.map(|spec| spec.health_checks().to_vec()).unwrap_or_default();
         let (old, new) = (checks(before), checks(after));
         for check in old.iter().filter(|check| !new.contains(check)) {
@@ -195,88 +206,88 @@ impl Core {
             .filter(|instance| !state.is_outdated(instance))
             .map(|instance| instance.id.clone())
             .collect();
-        for instance in &current {
-            if let Some(known) = self.instance_mut(id, instance) {
+        for instance_id in &current {
+            if let Some(instance) = self.instance_mut(id, instance_id) {
                 if check_changed {
-                    for part in &mut known.parts {
-                        (part.found, part.failure) = (None, None);
+                    for instance_task in &mut instance.tasks {
+                        (instance_task.check_outcome, instance_task.check_failure) = (None, None);
                     }
                 }
                 if readiness_changed {
-                    known.readiness = None;
+                    instance.readiness = None;
                 }
-                known.health = kept(&known.health, &old, &new);
+                instance.health = carry_over_results(&instance.health, &old, &new);
             }
-            self.update_check(id, instance, Occasion::Changed);
+            self.update_check(id, instance_id, Occasion::Changed);
         }
     }
 
     /// Handles results of probes.
-    pub(super) fn reports(&mut self, batch: Vec<Report>) {
+    pub(super) fn handle_reports(&mut self, batch: Vec<Report>) {
         for report in batch {
-            let changed = self.report(report);
+            let changed = self.handle_report(report);
             self.pending.extend(changed);
         }
     }
 
     /// Handles one result. Returns the app if the result may allow its next action.
-    fn report(&mut self, report: Report) -> Option<SpecId> {
-        let Report { probe, look } = report;
+    fn handle_report(&mut self, report: Report) -> Option<SpecId> {
+        let Report { probe, result } = report;
         let id = probe.instance.spec()?;
         let state = self.specs.get(&id)?;
-        let known = state.instances.get(&probe.instance)?;
+        let instance = state.instances.get(&probe.instance)?;
         // The report belongs to an earlier task or an earlier definition.
-        if known.replica.incarnation != probe.incarnation
-            || !probe.is_defined_by(state.definition_of(known), probe.purpose)
+        if instance.replica.incarnation != probe.incarnation
+            || !probe.is_defined_by(state.definition_of(instance), probe.purpose)
         {
             return None;
         }
-        match (probe.purpose, look) {
-            (Purpose::Check(_), look) => {
-                self.check_report(&id, &probe, look);
+        match (probe.purpose, result) {
+            (Purpose::Check(_), result) => {
+                self.handle_check_result(&id, &probe, result);
                 None
             }
-            (Purpose::Health(index), Look::Ended(result)) => {
+            (Purpose::Health(index), AttemptResult::Ended(result)) => {
                 let check = probe.spec.health_checks().get(index)?;
-                let finding = health::finding(check, &result);
-                if let (Finding::Nothing, Err(failure)) = (&finding, &result) {
+                let verdict = health::evaluate(check, &result);
+                if let (HealthVerdict::Unchanged, Err(failure)) = (&verdict, &result) {
                     tracing::warn!(
                         task = %probe.record.id, reason = ?failure.reason, message = failure.message,
                         "health check could not be made; the task keeps its health"
                     );
                 }
-                let observed = self.observe(&id, &probe.instance, index, &finding, Moment::now());
+                let observed = self.observe(&id, &probe.instance, index, &verdict, Moment::now());
                 observed.then_some(id)
             }
-            (Purpose::Readiness, Look::Ended(result)) => {
-                let changed = self.readiness_report(&id, &probe, &result);
+            (Purpose::Readiness, AttemptResult::Ended(result)) => {
+                let changed = self.handle_readiness_result(&id, &probe, &result);
                 changed.then_some(id)
             }
-            (Purpose::Health(_) | Purpose::Readiness, Look::Obsolete) => None,
+            (Purpose::Health(_) | Purpose::Readiness, AttemptResult::Obsolete) => None,
         }
     }
 
     /// Handles the result of a check.
-    fn check_report(&mut self, app: &SpecId, probe: &Probe, look: Look) {
-        let Some(known) = self.instance_mut(app, &probe.instance) else {
+    fn handle_check_result(&mut self, app: &SpecId, probe: &Probe, result: AttemptResult) {
+        let Some(instance) = self.instance_mut(app, &probe.instance) else {
             return;
         };
-        let Some(part) = known.part_mut(&probe.record.id) else {
+        let Some(instance_task) = instance.instance_task_mut(&probe.record.id) else {
             return;
         };
-        match look {
-            Look::Ended(Ok(found)) => {
-                let failed_before = part.failure.take().is_some();
-                if part.found.as_ref() == Some(&found) {
+        match result {
+            AttemptResult::Ended(Ok(found)) => {
+                let failed_before = instance_task.check_failure.take().is_some();
+                if instance_task.check_outcome.as_ref() == Some(&found) {
                     if failed_before {
                         self.dirty.insert(app.clone());
                     }
                     return;
                 }
-                part.found = Some(found);
-                let (record, result) = (Arc::clone(&part.record), part.check_result());
-                let version = known.version().to_string();
-                let facts = known.facts_of(Some(&record), app, &version);
+                instance_task.check_outcome = Some(found);
+                let (record, result) = (Arc::clone(&instance_task.record), instance_task.check_result());
+                let version = instance.version().to_string();
+                let facts = instance.facts_of(Some(&record), app, &version);
                 // Publishes the same event as for a check that the agent makes.
                 let status = record.status.as_ref();
                 let status = status.map(|status| shapes::status_update(facts, status));
@@ -286,13 +297,17 @@ impl Core {
                 self.drafts.extend(checked);
             }
             // The last result is kept, and the failure explains why there is no newer one.
-            Look::Ended(Err(failure)) => {
-                if part.failure.as_ref().map(|known| known.reason) != Some(failure.reason) {
-                    tracing::warn!(app = %app, task = %part.record.id, reason = ?failure.reason, message = failure.message, "check failed without a result");
+            AttemptResult::Ended(Err(failure)) => {
+                if instance_task.check_failure.as_ref().map(|earlier| earlier.reason) != Some(failure.reason)
+                {
+                    tracing::warn!(
+                        app = %app, task = %instance_task.record.id, reason = ?failure.reason, message = failure.message,
+                        "check could not be made; the last result is kept"
+                    );
                 }
-                part.failure = Some(failure);
+                instance_task.check_failure = Some(failure);
             }
-            Look::Obsolete => part.failure = None,
+            AttemptResult::Obsolete => instance_task.check_failure = None,
         }
         self.dirty.insert(app.clone());
     }
@@ -303,114 +318,114 @@ impl Core {
     fn observe(
         &mut self,
         app: &SpecId,
-        instance: &InstanceId,
+        instance_id: &InstanceId,
         index: usize,
-        finding: &Finding,
+        verdict: &HealthVerdict,
         now: Moment,
     ) -> bool {
         let Some(state) = self.specs.get(app) else {
             return false;
         };
-        let Some(known) = state.instances.get(instance) else {
+        let Some(instance) = state.instances.get(instance_id) else {
             return false;
         };
-        let definition = state.definition_of(known).clone();
-        let (Some(check), Some(before)) = (definition.health_checks().get(index), known.health.get(index))
+        let definition = state.definition_of(instance).clone();
+        let (Some(check), Some(before)) = (definition.health_checks().get(index), instance.health.get(index))
         else {
             return false;
         };
-        let subject = subject(known, check, now);
-        let observed = observe(before, finding, check, subject, now);
-        if observed.state == *before {
+        let probed_task = probed_task(instance, check, now);
+        let observation = observe(before, verdict, check, probed_task, now);
+        if observation.state == *before {
             return false;
         }
-        let healthy = known.is_healthy();
-        let version = known.version().to_string();
-        if observed.failed {
+        let healthy = instance.is_healthy();
+        let version = instance.version().to_string();
+        if observation.failed {
             self.drafts
-                .push(shapes::health_check_failed(app, instance, check));
+                .push(shapes::health_check_failed(app, instance_id, check));
         }
-        if let Some(alive) = observed.alive {
-            let draft = shapes::health_status_changed(app, instance, &version, alive);
+        if let Some(alive) = observation.alive {
+            let draft = shapes::health_status_changed(app, instance_id, &version, alive);
             self.drafts.push(draft);
         }
-        let Some(known) = self.instance_mut(app, instance) else {
+        let Some(instance) = self.instance_mut(app, instance_id) else {
             return false;
         };
-        known.health[index] = observed.state;
-        let now_healthy = known.is_healthy();
+        instance.health[index] = observation.state;
+        let now_healthy = instance.is_healthy();
         let changed = now_healthy != healthy;
         if changed {
-            let draft = shapes::instance_health_changed(known.facts(app, &version), now_healthy);
+            let draft = shapes::instance_health_changed(instance.facts(app, &version), now_healthy);
             self.drafts.push(draft);
         }
         self.dirty.insert(app.clone());
-        self.judge(app, instance);
-        if observed.kill {
-            self.kill_unhealthy(app, instance, index);
+        self.update_fitness(app, instance_id);
+        if observation.kill {
+            self.kill_unhealthy(app, instance_id, index);
         }
-        changed || observed.kill
+        changed || observation.kill
     }
 
     /// Kills an unhealthy task; the instance launches its next one.
-    fn kill_unhealthy(&mut self, app: &SpecId, instance: &InstanceId, index: usize) {
-        let Some(known) = self.instance_mut(app, instance) else {
+    fn kill_unhealthy(&mut self, app: &SpecId, instance_id: &InstanceId, index: usize) {
+        let Some(instance) = self.instance_mut(app, instance_id) else {
             return;
         };
-        let cause = known
+        let cause = instance
             .health
             .get(index)
             .and_then(|state| state.last_failure_cause.clone());
         let cause = cause.as_deref().unwrap_or("unknown");
-        let (version, task) = (known.version().to_string(), known.task());
+        let (version, task) = (instance.version().to_string(), instance.task());
         tracing::warn!(%app, %task, cause, "task is unhealthy; killed");
-        let facts = known.facts(app, &version);
+        let facts = instance.facts(app, &version);
         let drafts = shapes::unhealthy_kill(facts, task.as_str(), cause);
         self.drafts.extend(drafts);
-        self.checker.end(instance);
+        self.checker.end(instance_id);
         let state = self.specs.get(app);
         let new = state.is_some_and(|state| {
-            let known = state.instances.get(instance);
-            known.is_some_and(|known| !state.is_outdated(known))
+            let instance = state.instances.get(instance_id);
+            instance.is_some_and(|instance| !state.is_outdated(instance))
         });
         if new {
             self.canary_failed(app, "is unhealthy");
         }
-        self.step(app, instance, Input::Restart);
+        self.step(app, instance_id, Input::Restart);
     }
 
     /// Applies the health in a status update of the agent.
-    pub(super) fn agent_health(
+    pub(super) fn apply_agent_health(
         &mut self,
         app: &SpecId,
-        instance: &InstanceId,
+        instance_id: &InstanceId,
         record: &TaskRecord,
         before: Option<bool>,
     ) {
         let Some(healthy) = record.healthy() else { return };
         let status = record.status.as_ref();
-        let is_result = status.is_some_and(|status| status.reason.as_deref() == Some(HEALTH_CHECKED));
+        let is_result = status.is_some_and(|status| status.reason.as_deref() == Some(HEALTH_CHECK_REASON));
         if before == Some(healthy) && !is_result || record.is_terminal() {
             return;
         }
         let message = status.and_then(|status| status.message.as_deref());
-        let finding = if healthy {
-            Finding::Healthy
+        let verdict = if healthy {
+            HealthVerdict::Healthy
         } else {
             let cause = message.filter(|message| !message.is_empty());
-            Finding::Unhealthy(cause.unwrap_or("the agent's health check failed").to_owned())
+            HealthVerdict::Unhealthy(cause.unwrap_or("the agent's health check failed").to_owned())
         };
-        for index in self.agents_checks(app, instance) {
-            self.observe(app, instance, index, &finding, Moment::now());
+        for index in self.agent_health_checks(app, instance_id) {
+            self.observe(app, instance_id, index, &verdict, Moment::now());
         }
     }
 
     /// Applies the health of a pod's container in a status update of the agent. The agent kills
     /// unhealthy containers itself.
-    pub(super) fn container_health(
+    pub(super) fn apply_container_health(
         &mut self,
         pod: &SpecId,
-        instance: &InstanceId,
+        instance_id: &InstanceId,
         record: &TaskRecord,
         before: Option<bool>,
         group_before: Option<bool>,
@@ -418,35 +433,35 @@ impl Core {
         let Some(healthy) = record.healthy().filter(|_| !record.is_terminal()) else {
             return;
         };
-        let known = self
+        let instance = self
             .specs
             .get(pod)
-            .and_then(|state| state.instances.get(instance));
-        let Some(known) = known.filter(|known| known.part(&record.id).is_some()) else {
+            .and_then(|state| state.instances.get(instance_id));
+        let Some(instance) = instance.filter(|instance| instance.instance_task(&record.id).is_some()) else {
             return;
         };
-        let (version, group) = (known.version().to_string(), known.is_healthy());
+        let (version, group) = (instance.version().to_string(), instance.is_healthy());
         if group != group_before {
-            let draft = shapes::instance_health_changed(known.facts(pod, &version), group);
+            let draft = shapes::instance_health_changed(instance.facts(pod, &version), group);
             self.drafts.push(draft);
         }
         if before != Some(healthy) {
             self.drafts
-                .push(shapes::health_status_changed(pod, instance, &version, healthy));
+                .push(shapes::health_status_changed(pod, instance_id, &version, healthy));
         }
-        self.judge(pod, instance);
+        self.update_fitness(pod, instance_id);
     }
 
     /// Restores the health that the agent reported under an earlier leader, which has published the
     /// events.
-    fn recall_agent_health(&mut self, app: &SpecId, instance: &InstanceId, record: &TaskRecord) {
+    fn restore_agent_health(&mut self, app: &SpecId, instance_id: &InstanceId, record: &TaskRecord) {
         let Some(healthy) = record.healthy() else { return };
         let updated = Moment::from(record.updated_at);
-        for index in self.agents_checks(app, instance) {
-            let Some(known) = self.instance_mut(app, instance) else {
+        for index in self.agent_health_checks(app, instance_id) {
+            let Some(instance) = self.instance_mut(app, instance_id) else {
                 return;
             };
-            known.health[index] = HealthState {
+            instance.health[index] = HealthState {
                 first_success: healthy.then_some(updated),
                 last_success: healthy.then_some(updated),
                 last_failure: (!healthy).then_some(updated),
@@ -457,36 +472,42 @@ impl Core {
     }
 
     /// The health checks of an instance that its agent makes.
-    fn agents_checks(&self, app: &SpecId, instance: &InstanceId) -> Vec<usize> {
+    fn agent_health_checks(&self, app: &SpecId, instance_id: &InstanceId) -> Vec<usize> {
         let state = self.specs.get(app);
-        let Some((state, known)) = state.and_then(|state| Some((state, state.instances.get(instance)?)))
+        let Some((state, instance)) =
+            state.and_then(|state| Some((state, state.instances.get(instance_id)?)))
         else {
             return Vec::new();
         };
-        let checks = state.definition_of(known).health_checks();
+        let checks = state.definition_of(instance).health_checks();
         let agents = checks
             .iter()
             .enumerate()
-            .filter(|(_, check)| !check.protocol.is_made_here());
+            .filter(|(_, check)| !check.protocol.is_made_by_daemon());
         agents
             .map(|(index, _)| index)
-            .filter(|index| *index < known.health.len())
+            .filter(|index| *index < instance.health.len())
             .collect()
     }
 
     /// Updates the fitness of an instance, as deployments see it.
-    fn judge(&mut self, app: &SpecId, instance: &InstanceId) {
+    fn update_fitness(&mut self, app: &SpecId, instance_id: &InstanceId) {
         let state = self.specs.get(app);
-        let fitness = state.and_then(|state| Some(state.fitness(state.instances.get(instance)?)));
-        if let (Some(fitness), Some(known)) = (fitness, self.instance_mut(app, instance)) {
-            known.replica.judged(fitness);
+        let fitness = state.and_then(|state| Some(state.fitness(state.instances.get(instance_id)?)));
+        if let (Some(fitness), Some(instance)) = (fitness, self.instance_mut(app, instance_id)) {
+            instance.replica.record_fitness(fitness);
         }
     }
 
     /// Handles the result of a readiness check. Returns whether the task is ready.
-    fn readiness_report(&mut self, app: &SpecId, probe: &Probe, result: &Result<Outcome, Failure>) -> bool {
+    fn handle_readiness_result(
+        &mut self,
+        app: &SpecId,
+        probe: &Probe,
+        result: &Result<Outcome, Failure>,
+    ) -> bool {
         let deploying = self.is_deploying(app);
-        let Some(known) = self.instance_mut(app, &probe.instance) else {
+        let Some(instance) = self.instance_mut(app, &probe.instance) else {
             return false;
         };
         let Some(readiness) = probe.spec.readiness_checks().first() else {
@@ -494,7 +515,7 @@ impl Core {
         };
         let response = Response::of(result);
         let ready = readiness.http_status_codes_for_ready.contains(&response.status);
-        known.readiness = Some(Arc::new(Readiness {
+        instance.readiness = Some(Arc::new(Readiness {
             name: readiness.name.clone(),
             ready,
             response: Some(response).filter(|_| readiness.preserve_last_response),
@@ -509,11 +530,11 @@ impl Core {
 }
 
 /// The task of an instance for a health check.
-fn subject(instance: &Instance, check: &HealthCheck, now: Moment) -> Subject {
+fn probed_task(instance: &Instance, check: &HealthCheck, now: Moment) -> ProbedTask {
     let replica = &instance.replica;
-    Subject {
+    ProbedTask {
         started: replica.started_at.map_or(now, Moment::from),
-        may_be_killed: check.protocol.is_made_here()
+        may_be_killed: check.protocol.is_made_by_daemon()
             && replica.condition == Condition::Running
             && replica.is_wanted()
             && !replica.restarting,
@@ -521,7 +542,7 @@ fn subject(instance: &Instance, check: &HealthCheck, now: Moment) -> Subject {
 }
 
 /// The results of the new health checks: a check that is unchanged keeps its result.
-fn kept(states: &[HealthState], old: &[HealthCheck], new: &[HealthCheck]) -> Vec<HealthState> {
+fn carry_over_results(states: &[HealthState], old: &[HealthCheck], new: &[HealthCheck]) -> Vec<HealthState> {
     let before = |check: &HealthCheck| {
         let index = old.iter().position(|one| one == check)?;
         states.get(index).cloned()
@@ -551,10 +572,10 @@ mod tests {
             consecutive_failures: failures,
             ..HealthState::default()
         };
-        let found = kept(&[state(1), state(2)], &old, &new);
+        let found = carry_over_results(&[state(1), state(2)], &old, &new);
         assert_eq!(found, [state(2), HealthState::default()]);
         assert_eq!(
-            kept(&[], &old, &new),
+            carry_over_results(&[], &old, &new),
             [HealthState::default(), HealthState::default()]
         );
     }

@@ -10,7 +10,7 @@ use transom_replicas::Directive;
 
 use super::Core;
 use super::history::History;
-use super::metrics::Ending;
+use super::metrics::DeploymentEnd;
 use super::persist::Changes;
 use crate::bus::shapes;
 use crate::deploy::{self, ActionKind, Deployment};
@@ -24,35 +24,35 @@ const MAX_PASSES: usize = 100;
 
 /// A running deployment.
 #[derive(Clone, Debug)]
-pub(super) struct Running {
+pub(super) struct DeploymentState {
     pub(super) deployment: Arc<Deployment>,
     /// Actions of the current step that are not done, by app or pod.
-    pub(super) open: BTreeMap<SpecId, ActionKind>,
+    pub(super) unfinished: BTreeMap<SpecId, ActionKind>,
     /// Apps and pods with an action in a later step.
     waiting: BTreeSet<SpecId>,
     /// Apps and pods whose canaries are complete and healthy, and since when.
-    pub(super) held: BTreeMap<SpecId, Moment>,
+    pub(super) healthy_canaries: BTreeMap<SpecId, Moment>,
     /// Open while the current step runs.
     _span: Span,
 }
 
-impl Running {
+impl DeploymentState {
     /// The time since when the current step only waits for canaries; `None` if other actions are
     /// open.
     pub(super) fn held_since(&self) -> Option<Moment> {
-        let waits = |id: &SpecId| self.held.get(id).copied();
-        let since: Option<Vec<Moment>> = self.open.keys().map(waits).collect();
+        let waits = |id: &SpecId| self.healthy_canaries.get(id).copied();
+        let since: Option<Vec<Moment>> = self.unfinished.keys().map(waits).collect();
         since?.into_iter().max()
     }
 }
 
 impl Core {
     /// Locks the apps and pods of a deployment, and begins or continues its current step.
-    pub(super) fn run(&mut self, deployment: Deployment) {
+    pub(super) fn run_deployment(&mut self, deployment: Deployment) {
         let id: Arc<str> = deployment.id.as_str().into();
         for app in deployment.specs() {
             self.locks.insert(app.clone(), Arc::clone(&id));
-            self.shown.locks.insert(app.clone(), Arc::clone(&id));
+            self.next_snapshot.locks.insert(app.clone(), Arc::clone(&id));
             self.dirty.insert(app.clone());
         }
         self.enter_step(deployment);
@@ -61,27 +61,29 @@ impl Core {
     /// Begins the current step of a deployment.
     fn enter_step(&mut self, deployment: Deployment) {
         let actions = deployment.step().into_iter().flat_map(|step| &step.actions);
-        let open: BTreeMap<SpecId, ActionKind> =
+        let unfinished: BTreeMap<SpecId, ActionKind> =
             actions.map(|action| (action.id.clone(), action.kind)).collect();
         let later = deployment.steps.iter().skip(deployment.current + 1);
         let waiting = later
             .flat_map(|step| &step.actions)
             .map(|action| action.id.clone())
             .collect();
-        if open.is_empty() {
+        if unfinished.is_empty() {
             self.finished.insert(deployment.id.clone());
         }
-        self.pending.extend(open.keys().cloned());
+        self.pending.extend(unfinished.keys().cloned());
         let span = deployment.trace.child(|| step_span(&deployment));
         self.set_trace(&deployment, &TraceContext::of(&span));
         let deployment = Arc::new(deployment);
         let key = (deployment.version, deployment.id.clone());
-        self.shown.deployments.insert(key, Arc::clone(&deployment));
-        let running = Running {
+        self.next_snapshot
+            .deployments
+            .insert(key, Arc::clone(&deployment));
+        let running = DeploymentState {
             deployment,
-            open,
+            unfinished,
             waiting,
-            held: BTreeMap::new(),
+            healthy_canaries: BTreeMap::new(),
             _span: span,
         };
         self.deployments.insert(running.deployment.id.clone(), running);
@@ -97,17 +99,17 @@ impl Core {
     }
 
     /// Ends a deployment and unlocks its apps and pods.
-    pub(super) fn end(&mut self, id: &str, ending: Ending<'_>) -> Option<Arc<Deployment>> {
+    pub(super) fn end_deployment(&mut self, id: &str, ending: DeploymentEnd<'_>) -> Option<Arc<Deployment>> {
         let deployment = self.deployments.remove(id)?.deployment;
-        self.metrics.ended(&deployment, ending);
+        self.metrics.record_end(&deployment, ending);
         self.set_trace(&deployment, &TraceContext::default());
         self.finished.remove(id);
         let key = (deployment.version, deployment.id.clone());
-        self.shown.deployments.remove(&key);
+        self.next_snapshot.deployments.remove(&key);
         for app in deployment.specs() {
             if self.locks.get(app).is_some_and(|lock| **lock == *id) {
                 self.locks.remove(app);
-                self.shown.locks.remove(app);
+                self.next_snapshot.locks.remove(app);
             }
             self.pending.insert(app.clone());
             self.dirty.insert(app.clone());
@@ -118,7 +120,7 @@ impl Core {
     /// Carries out the next actions of all apps and pods that changed, and continues the
     /// deployments whose steps are done, until there is nothing left to do or a write of the store
     /// has failed.
-    pub(super) async fn settle(&mut self) {
+    pub(super) async fn reconcile_pending(&mut self) {
         loop {
             while let Some(id) = self.pending.pop_first() {
                 self.reconcile(&id);
@@ -135,7 +137,7 @@ impl Core {
         self.dirty.insert(id.clone());
         self.update_readiness(id);
         let running = self.locks.get(id).and_then(|lock| self.deployments.get(&**lock));
-        let action = running.and_then(|running| running.open.get(id).copied());
+        let action = running.and_then(|running| running.unfinished.get(id).copied());
         if action.is_none() && running.is_some_and(|running| running.waiting.contains(id)) {
             // A later step handles it: the definition is already the new one, but the instances
             // must not change yet.
@@ -151,17 +153,17 @@ impl Core {
                     deploy::advance(action, canary, spec, &state.members(&self.leaving))
                 }
                 (Some(state), None) if !state.record.gone => {
-                    deploy::keep(&state.record.spec, &state.members(&self.leaving))
+                    deploy::keep_count(&state.record.spec, &state.members(&self.leaving))
                 }
                 _ => Directive::done(),
             };
             let directive = self.with_selected_kills(id, directive);
-            self.obey(id, &directive);
+            self.execute_directive(id, &directive);
             if canary.is_some() {
-                self.hold(id, directive.held);
+                self.set_canary_healthy(id, directive.canaries_healthy);
             }
             if action.is_some() && directive.done {
-                self.action_done(id);
+                self.finish_action(id);
                 break;
             }
             // Another action may be possible immediately after an unlaunched instance was removed
@@ -175,7 +177,7 @@ impl Core {
     }
 
     /// Removes, restarts and starts instances.
-    fn obey(&mut self, id: &SpecId, directive: &Directive<InstanceId>) {
+    fn execute_directive(&mut self, id: &SpecId, directive: &Directive<InstanceId>) {
         for instance in &directive.decommission {
             self.decommission(id, instance);
         }
@@ -188,19 +190,19 @@ impl Core {
         let mut requests = Vec::new();
         for _ in 0..directive.start {
             let instance = Instance::new(id, state.record.spec.version(), Moment::now());
-            requests.push(state.wanted(&instance));
+            requests.push(state.task_request(&instance));
             state.instances.insert(instance.id.clone(), Arc::new(instance));
         }
         self.scheduler.submit(requests);
     }
 
-    fn action_done(&mut self, app: &SpecId) {
+    fn finish_action(&mut self, app: &SpecId) {
         let Some(lock) = self.locks.get(app) else { return };
         let Some(running) = self.deployments.get_mut(&**lock) else {
             return;
         };
-        running.open.remove(app);
-        if running.open.is_empty() {
+        running.unfinished.remove(app);
+        if running.unfinished.is_empty() {
             self.finished.insert(lock.to_string());
         }
     }
@@ -215,7 +217,7 @@ impl Core {
             .map(|running| Arc::clone(&running.deployment))
             .collect();
         let mut history = self.history.clone();
-        let stored = match self.progress(&finished, &mut history) {
+        let stored = match self.progress_changes(&finished, &mut history) {
             Ok(changes) => self.commit(changes).await,
             Err(error) => Err(error),
         };
@@ -236,7 +238,7 @@ impl Core {
     }
 
     /// The changes of the store after the current steps of these deployments.
-    fn progress(
+    fn progress_changes(
         &self,
         finished: &[Arc<Deployment>],
         history: &mut History,
@@ -247,7 +249,7 @@ impl Core {
             if ending(deployment) {
                 changes.delete_deployment(&deployment.id);
                 for (id, version) in history.release(&deployment.change) {
-                    self.delete_unused(&mut changes, &id, version);
+                    self.delete_version_if_unused(&mut changes, &id, version);
                 }
             } else {
                 // The step is stored, so that a restarted daemon does not report it again.
@@ -257,7 +259,7 @@ impl Core {
                 })?;
             }
         }
-        for app in finished.iter().flat_map(|deployment| stopped(deployment)) {
+        for app in finished.iter().flat_map(|deployment| removed_specs(deployment)) {
             changes.delete_spec(app);
             let versions = self.specs.get(app).map(|state| state.record.versions());
             for version in versions.into_iter().flatten() {
@@ -270,7 +272,7 @@ impl Core {
     }
 
     /// Deletes a past definition that no change refers to, unless it is one of its app's versions.
-    pub(super) fn delete_unused(&self, changes: &mut Changes, id: &SpecId, version: Moment) {
+    pub(super) fn delete_version_if_unused(&self, changes: &mut Changes, id: &SpecId, version: Moment) {
         let kept = self.specs.get(id).map(|state| state.record.versions());
         if !kept.into_iter().flatten().any(|kept| kept == version) {
             changes.delete_version(id, version);
@@ -279,7 +281,7 @@ impl Core {
 
     /// Begins the next step after a completed and stored one, or ends the deployment.
     fn next_step(&mut self, deployment: &Deployment) {
-        for app in stopped(deployment) {
+        for app in removed_specs(deployment) {
             self.specs.remove(app);
             self.dirty.insert(app.clone());
             self.drafts.push(shapes::app_terminated(app));
@@ -292,7 +294,7 @@ impl Core {
         if deployment.current + 1 >= deployment.steps.len() {
             self.drafts
                 .push(shapes::deployment_ended(deployment, self.plan_form, None));
-            self.end(&deployment.id, Ending::Succeeded);
+            self.end_deployment(&deployment.id, DeploymentEnd::Succeeded);
             return;
         }
         let next = Deployment {
@@ -317,7 +319,7 @@ fn step_span(deployment: &Deployment) -> Span {
 }
 
 /// The apps and pods that the current step removes.
-fn stopped(deployment: &Deployment) -> impl Iterator<Item = &SpecId> {
+fn removed_specs(deployment: &Deployment) -> impl Iterator<Item = &SpecId> {
     let actions = deployment.step().into_iter().flat_map(|step| &step.actions);
     actions
         .filter(|action| action.kind == ActionKind::Stop)

@@ -26,19 +26,19 @@ impl Core {
                 self.scheduler.release_reservation(&reservation.key);
                 continue;
             };
-            if let Some(known) = state.instance_mut(&id) {
-                known.volumes = reservation.volumes.as_slice().into();
-                if !known.replica.is_wanted() {
+            if let Some(instance) = state.instance_mut(&id) {
+                instance.volumes = reservation.volumes.as_slice().into();
+                if !instance.replica.is_wanted() {
                     // A kill for a replacement was under way: otherwise the reservation would be
                     // marked for release.
-                    known.replica.goal = Goal::Running;
-                    known.replica.restarting = true;
+                    instance.replica.goal = Goal::Running;
+                    instance.replica.restarting = true;
                 }
                 continue;
             }
             let version = state.record.spec.version();
             if let Some(instance) = Instance::of_reservation(reservation, version, Moment::now()) {
-                requests.push(state.wanted(&instance));
+                requests.push(state.task_request(&instance));
                 state.instances.insert(id, Arc::new(instance));
             }
         }
@@ -46,39 +46,41 @@ impl Core {
     }
 
     /// Updates the volumes of an instance.
-    pub(super) fn reservation_changed(&mut self, key: &str, reservation: Option<&Reservation>) {
+    pub(super) fn handle_reservation_change(&mut self, key: &str, reservation: Option<&Reservation>) {
         let id = InstanceId::parse(key);
-        let place = id.and_then(|id| Some((id.spec()?, id)));
-        let known = place.as_ref().and_then(|(spec, id)| self.instance_mut(spec, id));
-        let Some(known) = known else {
-            if reservation.is_some_and(|one| !one.releasing) {
+        let owner = id.and_then(|id| Some((id.spec()?, id)));
+        let instance = owner.as_ref().and_then(|(spec, id)| self.instance_mut(spec, id));
+        let Some(instance) = instance else {
+            if reservation.is_some_and(|reservation| !reservation.releasing) {
                 self.scheduler.release_reservation(key);
             }
             return;
         };
-        let volumes = reservation.map(|one| one.volumes.as_slice()).unwrap_or_default();
-        if *known.volumes != *volumes {
-            known.volumes = volumes.into();
-            self.dirty.extend(place.map(|(spec, _)| spec));
+        let volumes = reservation
+            .map(|reservation| reservation.volumes.as_slice())
+            .unwrap_or_default();
+        if *instance.volumes != *volumes {
+            instance.volumes = volumes.into();
+            self.dirty.extend(owner.map(|(spec, _)| spec));
         }
     }
 
     /// Replaces the task of an instance that keeps its volumes and therefore its agent.
-    pub(super) fn restart_in_place(&mut self, id: &SpecId, instance: &InstanceId) {
+    pub(super) fn restart_in_place(&mut self, id: &SpecId, instance_id: &InstanceId) {
         let Some(state) = self.specs.get_mut(id) else {
             return;
         };
         let version = state.record.spec.version();
-        let Some(known) = state.instance_mut(instance) else {
+        let Some(instance) = state.instance_mut(instance_id) else {
             return;
         };
-        if known.condition() != Condition::Scheduled {
-            self.step(id, instance, Input::Restart);
+        if instance.condition() != Condition::Scheduled {
+            self.step(id, instance_id, Input::Restart);
             return;
         }
-        known.replica.version = version;
-        if let Some(known) = state.instances.get(instance) {
-            let request = state.wanted(known);
+        instance.replica.version = version;
+        if let Some(instance) = state.instances.get(instance_id) {
+            let request = state.task_request(instance);
             self.scheduler.submit(vec![request]);
         }
         self.dirty.insert(id.clone());

@@ -176,7 +176,7 @@ impl ContainerTermination {
 impl Termination {
     /// The end of an instance whose tasks have all ended.
     pub(crate) fn new(instance: &Instance) -> Option<Self> {
-        let records = || instance.parts.iter().map(|part| &part.record);
+        let records = || instance.tasks.iter().map(|instance_task| &instance_task.record);
         let started = records().map(|record| record.started_at.unwrap_or(record.intended_at));
         let ended = records().map(|record| record.updated_at);
         let containers = records().map(|record| EndedContainer {

@@ -32,7 +32,7 @@ pub(super) struct SpecState {
     /// The run spec of new tasks.
     pub(super) run_spec: Arc<RunSpec>,
     /// The versions whose instances are kept; instances of other versions are replaced.
-    pub(super) current: BTreeSet<Moment>,
+    pub(super) current_versions: BTreeSet<Moment>,
     pub(super) backoff: LaunchBackoff,
     /// The last call of the matcher for a selection of kills, and its result.
     pub(super) kill_choice: Option<SelectedKills>,
@@ -44,14 +44,14 @@ pub(super) struct SpecState {
 
 impl SpecState {
     pub(super) fn new(record: SpecRecord, launch: &LaunchSettings) -> Self {
-        let current = record.current_versions();
-        let run_spec = run_spec(&record.spec, current.clone(), launch);
+        let current_versions = record.current_versions();
+        let run_spec = run_spec(&record.spec, current_versions.clone(), launch);
         Self {
             versions: record.versions().collect(),
             past: BTreeMap::new(),
             record,
             run_spec,
-            current,
+            current_versions,
             backoff: LaunchBackoff::default(),
             kill_choice: None,
             instances: OrdMap::new(),
@@ -80,8 +80,8 @@ impl SpecState {
     /// Adds an instance that was restored from its task. If it has two tasks, the earlier one was
     /// given up on an unreachable agent; returns that one.
     pub(super) fn insert_newest(&mut self, instance: Instance) -> Option<TaskId> {
-        let known = self.instances.get(&instance.id);
-        if known.is_some_and(|known| known.replica.incarnation > instance.replica.incarnation) {
+        let existing = self.instances.get(&instance.id);
+        if existing.is_some_and(|existing| existing.replica.incarnation > instance.replica.incarnation) {
             return Some(instance.task());
         }
         let earlier = self.instances.insert(instance.id.clone(), Arc::new(instance));
@@ -104,7 +104,7 @@ impl SpecState {
 
     /// Whether the instance was launched from another configuration than the current one.
     pub(super) fn is_outdated(&self, instance: &Instance) -> bool {
-        !self.current.contains(&instance.version())
+        !self.current_versions.contains(&instance.version())
     }
 
     /// Replaces the definition.
@@ -116,8 +116,8 @@ impl SpecState {
         let used = self.used_versions();
         self.past.retain(|version, _| used.contains(version));
         self.versions = self.record.versions().collect();
-        self.current = self.record.current_versions();
-        self.run_spec = run_spec(&self.record.spec, self.current.clone(), launch);
+        self.current_versions = self.record.current_versions();
+        self.run_spec = run_spec(&self.record.spec, self.current_versions.clone(), launch);
     }
 
     /// The versions that instances were launched from, or will be.
@@ -131,7 +131,7 @@ impl SpecState {
         policy::instance(&self.record.spec, launch_timeout, !self.record.gone)
     }
 
-    pub(super) fn wanted(&self, instance: &Instance) -> TaskRequest {
+    pub(super) fn task_request(&self, instance: &Instance) -> TaskRequest {
         let not_before = self.backoff.until(Moment::now().timestamp());
         TaskRequest {
             id: instance.task(),
@@ -144,7 +144,7 @@ impl SpecState {
     }
 
     /// Records the end of a pod's instance.
-    pub(super) fn ended(&mut self, instance: &Instance) {
+    pub(super) fn record_termination(&mut self, instance: &Instance) {
         let terminations = &mut self.record.terminations;
         terminations.extend(Termination::new(instance));
         let excess = terminations.len().saturating_sub(MAX_TERMINATIONS);

@@ -18,19 +18,19 @@ use transom_web::RequestMetrics;
 use super::command::Command;
 use super::metrics;
 use super::snapshot::Snapshot;
-use super::{Parts, Stored};
+use super::{CoreParts, StoredState};
 use crate::bus::{self, Bus};
 use crate::callbacks::{self, Callbacks};
 use crate::deploy::Deadline;
 use crate::metrics::StateMetrics;
 use crate::model::Settings;
-use crate::probes::{self, BATCHES, Checker, Limits};
-use crate::seams::Policies;
+use crate::policies::Policies;
+use crate::probes::{self, Checker, Limits, REPORT_QUEUE_CAPACITY};
 use crate::task::LaunchSettings;
 use crate::{Config, Result};
 
 /// Capacity of the queue of requests to the core.
-const COMMANDS: usize = 256;
+const COMMAND_QUEUE_CAPACITY: usize = 256;
 
 /// The handles that only a leader has.
 #[derive(Debug)]
@@ -116,11 +116,11 @@ impl Dependencies {
     ) -> Result<(Handles, RunningTerm)> {
         let records =
             TypedStore::new(Arc::clone(&term.store), &config.prefix).with_timeout(config.store_timeout);
-        let stored = Stored::load(term.store, config, term.scheduler.as_ref()).await?;
+        let stored = StoredState::load(term.store, config, term.scheduler.as_ref()).await?;
         // Every task of this term ends when the term ends.
         let (token, tracker) = (term.token.child_token(), TaskTracker::new());
-        let (commands_in, commands) = mpsc::channel(COMMANDS);
-        let (reports_in, reports) = mpsc::channel(BATCHES);
+        let (commands_in, commands) = mpsc::channel(COMMAND_QUEUE_CAPACITY);
+        let (reports_in, reports) = mpsc::channel(REPORT_QUEUE_CAPACITY);
         let bus = Bus::new(
             stored.term,
             &config.events,
@@ -129,7 +129,7 @@ impl Dependencies {
             tracker.clone(),
             token.clone(),
         );
-        tracker.spawn(bus.clone().tell_of_plugins());
+        tracker.spawn(bus.clone().publish_plugin_changes());
         let callbacks = Callbacks::start(
             &config.callbacks,
             self.reserved.clone(),
@@ -153,7 +153,7 @@ impl Dependencies {
             &tracker,
             token.clone(),
         );
-        let parts = Parts {
+        let parts = CoreParts {
             scheduler: Arc::clone(&term.scheduler),
             events: term.events,
             commands,

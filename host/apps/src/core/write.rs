@@ -3,7 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use super::Core;
-use super::batch::Outcome;
+use super::batch::EditOutcome;
 use super::command::{AppEdit, Edit, GroupEdit, PodEdit, Refusal};
 use crate::ids::{GroupId, SpecId};
 use crate::model::{Invalid, Spec};
@@ -21,7 +21,7 @@ impl Core {
         edit: Edit,
         force: bool,
         version: Moment,
-    ) -> Result<Outcome, Refusal> {
+    ) -> Result<EditOutcome, Refusal> {
         let context = EditContext {
             definitions: &self.definitions,
             force,
@@ -85,7 +85,7 @@ impl Core {
             }
         };
         let edited = editor.finish().map_err(Refusal::Invalid)?;
-        Ok(Outcome {
+        Ok(EditOutcome {
             edited,
             group,
             created,
@@ -102,7 +102,7 @@ impl Core {
         let present = app(tree, &id);
         let missing = || Refusal::NoApp(id.clone());
         match edit {
-            AppEdit::Create(_) if tree.spec(&id).is_some() => return Err(exists(tree, id)),
+            AppEdit::Create(_) if tree.spec(&id).is_some() => return Err(already_exists(tree, id)),
             AppEdit::Create(update) => editor.put(id, *update, false, false, ""),
             AppEdit::Update { create: false, .. } if present.is_none() => return Err(missing()),
             AppEdit::Update {
@@ -208,7 +208,7 @@ impl Core {
 fn edit_pod(editor: &mut Editor<'_>, tree: &Tree, id: SpecId, edit: PodEdit) -> Result<(), Refusal> {
     let present = tree.spec(&id).filter(|spec| spec.is_pod());
     match edit {
-        PodEdit::Create(_) if tree.spec(&id).is_some() => return Err(exists(tree, id)),
+        PodEdit::Create(_) if tree.spec(&id).is_some() => return Err(already_exists(tree, id)),
         PodEdit::Create(input) => editor.put_pod(id, *input),
         _ if present.is_none() => return Err(Refusal::NoPod(id)),
         PodEdit::Replace(input) => editor.put_pod(id, *input),
@@ -223,7 +223,7 @@ fn app<'a>(tree: &'a Tree, id: &SpecId) -> Option<&'a Spec> {
 }
 
 /// The rejection of a new definition whose id is in use.
-fn exists(tree: &Tree, id: SpecId) -> Refusal {
+fn already_exists(tree: &Tree, id: SpecId) -> Refusal {
     if app(tree, &id).is_some() {
         Refusal::AppExists(id)
     } else {

@@ -1,6 +1,6 @@
 //! Deployments: the steps from one definition to another, and their progress.
 //!
-//! All of it is pure. [`plan`] computes the steps. [`advance`] and [`keep`] compute the next
+//! All of it is pure. [`plan`] computes the steps. [`advance`] and [`keep_count`] compute the next
 //! actions from the instances, with [`transom_replicas`], and the core executes them. A step is
 //! evaluated after every change until it is done. It has no state, so a restart of the daemon does
 //! not affect it.
@@ -38,6 +38,6 @@ pub(crate) fn advance(
 }
 
 /// The next actions on the instances outside of a deployment: their number is kept.
-pub(crate) fn keep(spec: &Spec, instances: &[Member<InstanceId>]) -> Directive<InstanceId> {
+pub(crate) fn keep_count(spec: &Spec, instances: &[Member<InstanceId>]) -> Directive<InstanceId> {
     transom_replicas::advance(Action::Scale, &policy::scaling(spec), instances)
 }

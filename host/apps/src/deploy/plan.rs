@@ -217,13 +217,13 @@ pub(crate) fn steps(
     // The dependencies of a group apply to all apps below it.
     for group in groups {
         for spec in target.specs_below(group) {
-            layers.of(spec.id())?;
+            layers.layer(spec.id())?;
         }
     }
     let mut by_layer: BTreeMap<u32, Vec<Action>> = BTreeMap::new();
     for spec in specs {
         let Some(new) = &spec.after else { continue };
-        let layer = layers.of(&spec.id)?;
+        let layer = layers.layer(&spec.id)?;
         let kind = match &spec.before {
             None => ActionKind::Scale,
             Some(old) => match effect(spec, old, new) {
@@ -242,7 +242,7 @@ pub(crate) fn steps(
 /// The layers of apps and pods: one more than the greatest layer of their dependencies.
 struct Layers<'a> {
     tree: &'a Tree,
-    known: BTreeMap<SpecId, u32>,
+    layers: BTreeMap<SpecId, u32>,
 }
 
 /// An app or pod whose dependencies are being visited.
@@ -256,14 +256,14 @@ impl<'a> Layers<'a> {
     fn new(tree: &'a Tree) -> Self {
         Self {
             tree,
-            known: BTreeMap::new(),
+            layers: BTreeMap::new(),
         }
     }
 
     /// The layer of an app or pod. Visits only its dependencies. It is not recursive, because
     /// chains of dependencies may be long.
-    fn of(&mut self, spec: &SpecId) -> Result<u32, Cycle> {
-        if let Some(layer) = self.known.get(spec) {
+    fn layer(&mut self, spec: &SpecId) -> Result<u32, Cycle> {
+        if let Some(layer) = self.layers.get(spec) {
             return Ok(*layer);
         }
         let mut path = vec![self.visit(spec.clone())];
@@ -273,13 +273,13 @@ impl<'a> Layers<'a> {
                 let (id, layer) = (visit.id.clone(), visit.layer);
                 path.pop();
                 on_path.remove(&id);
-                self.known.insert(id, layer);
+                self.layers.insert(id, layer);
                 if let Some(dependent) = path.last_mut() {
                     dependent.layer = dependent.layer.max(layer + 1);
                 }
                 continue;
             };
-            if let Some(layer) = self.known.get(&next) {
+            if let Some(layer) = self.layers.get(&next) {
                 visit.layer = visit.layer.max(layer + 1);
             } else if on_path.contains(&next) {
                 let cycle = path.iter().map(|visit| visit.id.clone());
@@ -289,7 +289,7 @@ impl<'a> Layers<'a> {
                 path.push(self.visit(next));
             }
         }
-        Ok(self.known.get(spec).copied().unwrap_or(0))
+        Ok(self.layers.get(spec).copied().unwrap_or(0))
     }
 
     fn visit(&self, id: SpecId) -> Visit {

@@ -28,9 +28,9 @@ pub(crate) fn backoff(spec: &Spec) -> BackoffPolicy {
     let backoff = spec.backoff();
     let duration = |seconds: f64| Duration::try_from_secs_f64(seconds).unwrap_or(Duration::MAX);
     BackoffPolicy {
-        initial: duration(backoff.first),
+        initial: duration(backoff.initial_delay),
         factor: backoff.factor,
-        max: duration(backoff.most),
+        max: duration(backoff.max_delay),
     }
 }
 

@@ -54,7 +54,7 @@ pub enum BackupError {
     #[error("these records cannot be read: {}", .0.join("; "))]
     Records(Vec<String>),
     /// The text is not a backup.
-    #[error("this is no document of `transom apps export`: {0}")]
+    #[error("this is not a document of `transom apps export`: {0}")]
     Document(String),
     /// A later version wrote it.
     #[error("the document has format {found}, and this version of transom knows formats up to {known}")]
@@ -75,7 +75,7 @@ impl Backup {
     pub async fn of_store(store: Arc<dyn Store>, prefix: &str) -> Result<Self, BackupError> {
         format::check(&TypedStore::new(Arc::clone(&store), prefix)).await?;
         let folder = format!("{prefix}/");
-        let entries = typed::within(typed::TIMEOUT, store.scan(&folder)).await;
+        let entries = typed::with_timeout(typed::TIMEOUT, store.scan(&folder)).await;
         let entries = entries.map_err(|error| crate::Error::of_store("reading all records", error))?;
         let mut backup = Self {
             format: format::CURRENT,
@@ -110,7 +110,9 @@ impl Backup {
         let wrong = |error: serde_json::Error| BackupError::Document(error.to_string());
         let document: Value = serde_json::from_slice(text).map_err(wrong)?;
         let Some(found) = document.get("format").and_then(Value::as_u64) else {
-            return Err(BackupError::Document("it has no number `format`".to_owned()));
+            return Err(BackupError::Document(
+                "its member `format` is missing or not a number".to_owned(),
+            ));
         };
         if found > u64::from(format::CURRENT) {
             return Err(BackupError::Format {
@@ -180,13 +182,15 @@ impl Backup {
                 if own == *key {
                     Ok(())
                 } else {
-                    Err(serde::de::Error::custom(format!("it belongs to {own}")))
+                    Err(serde::de::Error::custom(format!(
+                        "its content belongs to the key {own}"
+                    )))
                 }
             });
             match of_apps.or_else(scheduled) {
                 Some(Ok(())) => {}
                 Some(Err(error)) => wrong.push(format!("{key}: {error}")),
-                None => wrong.push(format!("{key}: no record has such a key")),
+                None => wrong.push(format!("{key}: unknown kind of record")),
             }
         }
         if wrong.is_empty() {

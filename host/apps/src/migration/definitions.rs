@@ -88,7 +88,7 @@ impl Definitions {
         let (Ok(id), true) = (GroupId::parse(name), depth <= MAX_DEPTH) else {
             return report.refuse(
                 format!("group {name:?}"),
-                "Its id is not valid, or it lies too deep.",
+                "Its id is not valid, or it is nested too deeply.",
             );
         };
         let version = document["version"].as_str().and_then(|text| text.parse().ok());
@@ -260,11 +260,11 @@ impl Context<'_> {
                 "It has persistent volumes, which cannot be taken over yet: move its data, or keep it in Marathon.".to_owned(),
             ]);
         }
-        let shown = match &spec {
+        let our_document = match &spec {
             Spec::App(app) => serde_json::to_value(app),
             Spec::Pod(pod) => serde_json::to_value(pod),
         };
-        for text in differences(document, &shown.unwrap_or_default()) {
+        for text in differences(document, &our_document.unwrap_or_default()) {
             report.differs(id.to_string(), format!("{text}."));
         }
         let config: Arc<str> = spec.config(self.config.checks).into();
@@ -278,7 +278,7 @@ impl Context<'_> {
                     report.differs(
                         id.to_string(),
                         format!(
-                            "Its past version {version} is not carried: {}",
+                            "Its past version {version} is not imported: {}",
                             problems.join(" ")
                         ),
                     );

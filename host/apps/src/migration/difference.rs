@@ -4,7 +4,7 @@
 use serde_json::{Map, Value};
 
 /// Members of Marathon's documents that are not part of a definition.
-const SHOWN: [&str; 13] = [
+const NOT_IN_DEFINITIONS: [&str; 13] = [
     "deployments",
     "lastTaskFailure",
     "readinessCheckResults",
@@ -23,12 +23,12 @@ const SHOWN: [&str; 13] = [
 /// Lists each difference with the path of its member. `theirs` is Marathon's document, `ours` the
 /// stored one.
 pub(super) fn differences(theirs: &Value, ours: &Value) -> Vec<String> {
-    let mut found = Vec::new();
+    let mut differences = Vec::new();
     if let (Value::Object(theirs), Value::Object(ours)) = (theirs, ours) {
-        let is_shown = |name: &str| SHOWN.contains(&name);
-        objects("", theirs, ours, &is_shown, &mut found);
+        let is_excluded = |name: &str| NOT_IN_DEFINITIONS.contains(&name);
+        objects("", theirs, ours, &is_excluded, &mut differences);
     }
-    found
+    differences
 }
 
 fn objects(
@@ -36,29 +36,29 @@ fn objects(
     theirs: &Map<String, Value>,
     ours: &Map<String, Value>,
     ignored: &dyn Fn(&str) -> bool,
-    found: &mut Vec<String>,
+    differences: &mut Vec<String>,
 ) {
     for (name, value) in theirs.iter().filter(|(name, _)| !ignored(name)) {
         let path = format!("{path}/{name}");
-        compare(&path, value, ours.get(name).unwrap_or(&Value::Null), found);
+        compare(&path, value, ours.get(name).unwrap_or(&Value::Null), differences);
     }
 }
 
-fn compare(path: &str, theirs: &Value, ours: &Value, found: &mut Vec<String>) {
+fn compare(path: &str, theirs: &Value, ours: &Value, differences: &mut Vec<String>) {
     match (theirs, ours) {
-        (Value::Object(theirs), Value::Object(ours)) => objects(path, theirs, ours, &|_| false, found),
+        (Value::Object(theirs), Value::Object(ours)) => objects(path, theirs, ours, &|_| false, differences),
         (Value::Array(theirs), Value::Array(ours)) if theirs.len() == ours.len() => {
             for (index, (theirs, ours)) in theirs.iter().zip(ours).enumerate() {
-                compare(&format!("{path}({index})"), theirs, ours, found);
+                compare(&format!("{path}({index})"), theirs, ours, differences);
             }
         }
         _ if is_empty(theirs) && is_empty(ours) || is_same(theirs, ours) => {}
-        (_, Value::Null) => found.push(format!("{path} is not carried")),
+        (_, Value::Null) => differences.push(format!("{path} is not imported")),
         // Such a value may be a secret, so it is not shown.
         _ if path.starts_with("/env") || path.contains("secret") => {
-            found.push(format!("{path} has another value"));
+            differences.push(format!("{path} has another value"));
         }
-        _ => found.push(format!("{path} is {theirs} there and {ours} here")),
+        _ => differences.push(format!("{path} is {theirs} in Marathon and {ours} here")),
     }
 }
 
@@ -94,15 +94,15 @@ mod tests {
         let ours = json!({
             "id": "/a", "cpus": 1, "mem": 32, "env": {}, "healthChecks": [{"path": "/"}], "labels": {"a": "b"}, "more": 1,
         });
-        let mut found = differences(&theirs, &ours);
-        found.sort();
+        let mut listed = differences(&theirs, &ours);
+        listed.sort();
         assert_eq!(
-            found,
+            listed,
             [
-                "/env/KEY is not carried",
-                "/healthChecks(0)/newer is not carried",
-                "/mem is 16 there and 32 here",
-                "/new is not carried",
+                "/env/KEY is not imported",
+                "/healthChecks(0)/newer is not imported",
+                "/mem is 16 in Marathon and 32 here",
+                "/new is not imported",
             ]
         );
         let changed = differences(&theirs, &json!({"env": {"KEY": "x"}}));

@@ -65,15 +65,15 @@ impl Report {
 
     /// Adds something that cannot be imported.
     pub fn refuse(&mut self, subject: impl Into<String>, text: impl Into<String>) {
-        self.find(Kind::Refused, subject.into(), text.into());
+        self.add_finding(Kind::Refused, subject.into(), text.into());
     }
 
     /// Adds a difference.
     pub fn differs(&mut self, subject: impl Into<String>, text: impl Into<String>) {
-        self.find(Kind::Differs, subject.into(), text.into());
+        self.add_finding(Kind::Differs, subject.into(), text.into());
     }
 
-    fn find(&mut self, kind: Kind, subject: String, text: String) {
+    fn add_finding(&mut self, kind: Kind, subject: String, text: String) {
         self.findings.push(Finding { kind, subject, text });
     }
 

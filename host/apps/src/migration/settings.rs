@@ -32,10 +32,10 @@ pub(super) fn compare(
         );
         return Some(id.to_owned());
     };
-    if state.left_out > 0 {
+    if state.invalid_entries > 0 {
         report.refuse(
             "master",
-            format!("{} entries of its answer cannot be read.", state.left_out),
+            format!("{} entries of its answer cannot be read.", state.invalid_entries),
         );
     }
     compare_infos(theirs, ours, report);
@@ -108,17 +108,17 @@ fn compare_infos(theirs: &FrameworkInfo, ours: &FrameworkInfo, report: &mut Repo
         // them.
         let covered = setting == "apps.role" && theirs.split(',').any(|role| role == here);
         if theirs != here && !covered {
-            report.refuse(setting, sides(&theirs, &here, why));
+            report.refuse(setting, compared_text(&theirs, &here, why));
         } else if theirs != here {
             report.differs(
                 setting,
-                sides(&theirs, &here, "other roles are added with their apps"),
+                compared_text(&theirs, &here, "other roles are added with their apps"),
             );
         }
     }
     for (setting, theirs, here, why) in differs {
         if theirs != here {
-            report.differs(setting, sides(&theirs, &here, why));
+            report.differs(setting, compared_text(&theirs, &here, why));
         }
     }
     let gpus = CapabilityType::GpuResources;
@@ -130,7 +130,7 @@ fn compare_infos(theirs: &FrameworkInfo, ours: &FrameworkInfo, report: &mut Repo
     }
 }
 
-fn sides(theirs: &str, ours: &str, why: &str) -> String {
+fn compared_text(theirs: &str, ours: &str, why: &str) -> String {
     let shown = |text: &str| match text {
         "" => "not set".to_owned(),
         text => format!("{text:?}"),

@@ -14,15 +14,15 @@ use super::backup::{is_of_daemon, is_record, is_term};
 use crate::core::format::{self, Format};
 
 /// The time to live of the lease while records are written. It is renewed before each batch.
-const LEASE: Duration = Duration::from_mins(1);
+const LEASE_TTL: Duration = Duration::from_mins(1);
 /// The timeout of one batch.
-const TIMEOUT: Duration = Duration::from_secs(50);
+const BATCH_TIMEOUT: Duration = Duration::from_secs(50);
 /// The maximum number of changes in one batch.
-const MAX_CHANGES: usize = 20_000;
+const MAX_BATCH_CHANGES: usize = 20_000;
 /// The maximum number of bytes in one batch.
-const MAX_BYTES: usize = 32 << 20;
+const MAX_BATCH_BYTES: usize = 32 << 20;
 /// The maximum number of keys in an error.
-const NAMED: usize = 5;
+const MAX_NAMED_KEYS: usize = 5;
 
 /// Why records cannot be written into a store.
 #[derive(Debug, thiserror::Error)]
@@ -84,10 +84,10 @@ impl Target {
     /// The reason why they would not be written.
     pub async fn check(&self, records: &Records) -> Result<()> {
         let name = Framework::lease(&self.prefix);
-        let lease = typed::within(typed::TIMEOUT, self.store.lease(&name)).await;
+        let lease = typed::with_timeout(typed::TIMEOUT, self.store.lease(&name)).await;
         let lease = lease.map_err(failed("reading who leads"))?;
-        if let Some(lease) = lease.filter(|lease| !lease.left().is_zero()) {
-            return Err(led(&lease.holder));
+        if let Some(lease) = lease.filter(|lease| !lease.remaining().is_zero()) {
+            return Err(led_by_daemon(&lease.holder));
         }
         self.replaced(records).await.map(drop)
     }
@@ -100,14 +100,17 @@ impl Target {
     pub async fn write(&self, records: &Records) -> Result<()> {
         let name = Framework::lease(&self.prefix);
         let holder = format!("{} transom-apps-import", Uuid::new_v4());
-        let acquired = typed::within(typed::TIMEOUT, self.store.acquire(&name, &holder, LEASE)).await;
+        let acquired =
+            typed::with_timeout(typed::TIMEOUT, self.store.acquire(&name, &holder, LEASE_TTL)).await;
         let lease = match acquired {
-            Err(typed::Error::Store(transom_store::Error::Held { holder, .. })) => return Err(led(&holder)),
+            Err(typed::Error::Store(transom_store::Error::Held { holder, .. })) => {
+                return Err(led_by_daemon(&holder));
+            }
             acquired => acquired.map_err(failed("acquiring its lease"))?,
         };
         let outcome = self.write_with(records, &lease).await;
         // If the release fails, the lease expires.
-        let _ = typed::within(typed::TIMEOUT, self.store.release(&lease)).await;
+        let _ = typed::with_timeout(typed::TIMEOUT, self.store.release(&lease)).await;
         outcome
     }
 
@@ -136,7 +139,7 @@ impl Target {
         }
         let store: Arc<dyn Store> = Arc::new(Fenced::new(Arc::clone(&self.store), lease));
         for batch in batches {
-            let renewed = typed::within(typed::TIMEOUT, self.store.renew(lease)).await;
+            let renewed = typed::with_timeout(typed::TIMEOUT, self.store.renew(lease)).await;
             renewed.map_err(failed("renewing its lease"))?;
             let changes = batch.into_iter().fold(Batch::new(), |batch, (key, value)| {
                 let key = format!("{}/{key}", self.prefix);
@@ -145,7 +148,7 @@ impl Target {
                     None => batch.delete(key, Expect::Any),
                 }
             });
-            let written = typed::within(TIMEOUT, store.commit(changes)).await;
+            let written = typed::with_timeout(BATCH_TIMEOUT, store.commit(changes)).await;
             written.map_err(failed("writing the records"))?;
         }
         Ok(())
@@ -156,7 +159,7 @@ impl Target {
     async fn replaced(&self, records: &Records) -> Result<Vec<String>> {
         let doing = "reading its records";
         let folder = format!("{}/", self.prefix);
-        let entries = typed::within(typed::TIMEOUT, self.store.scan(&folder)).await;
+        let entries = typed::with_timeout(typed::TIMEOUT, self.store.scan(&folder)).await;
         let entries = entries.map_err(failed(doing))?;
         let keys = entries
             .iter()
@@ -167,13 +170,13 @@ impl Target {
         if own.is_empty() {
             return Ok(keys);
         }
-        let found = TypedStore::new(Arc::clone(&self.store), &self.prefix)
+        let stored_format = TypedStore::new(Arc::clone(&self.store), &self.prefix)
             .get::<Format>(format::KEY)
             .await
             .map_err(failed(doing))?;
-        let origin = found.and_then(|found| found.value.copied_from);
+        let origin = stored_format.and_then(|stored_format| stored_format.value.copied_from);
         if origin.as_ref() != Some(&records.origin) {
-            let keys = own.into_iter().take(NAMED).collect();
+            let keys = own.into_iter().take(MAX_NAMED_KEYS).collect();
             return Err(TargetError::NotEmpty { keys });
         }
         if keys.iter().any(|key| is_term(key)) {
@@ -183,7 +186,7 @@ impl Target {
     }
 }
 
-fn led(holder: &str) -> TargetError {
+fn led_by_daemon(holder: &str) -> TargetError {
     let address = holder.split_once(' ').map_or(holder, |(_, address)| address);
     TargetError::Led {
         holder: address.to_owned(),
@@ -222,7 +225,7 @@ fn batches(changes: Vec<Change>) -> Vec<Vec<Change>> {
             continue;
         }
         let size = key.len() + value.as_ref().map_or(0, Bytes::len);
-        if batch.len() == MAX_CHANGES || !batch.is_empty() && bytes + size > MAX_BYTES {
+        if batch.len() == MAX_BATCH_CHANGES || !batch.is_empty() && bytes + size > MAX_BATCH_BYTES {
             batches.push(std::mem::take(&mut batch));
             bytes = 0;
         }

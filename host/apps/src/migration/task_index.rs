@@ -50,7 +50,7 @@ impl TaskIndex {
         let mut tasks = BTreeMap::new();
         for app in &marathon.apps {
             for task in list(&app["tasks"]) {
-                let told = MarathonTask {
+                let marathon_task = MarathonTask {
                     spec: text(&app["id"]).unwrap_or_default(),
                     version: text(&task["version"]).unwrap_or_default(),
                     ports: list(&task["ports"]).filter_map(port).collect(),
@@ -61,7 +61,7 @@ impl TaskIndex {
                     started_at: time(&task["startedAt"]),
                     ..MarathonTask::default()
                 };
-                tasks.extend(text(&task["id"]).map(|id| (id, told)));
+                tasks.extend(text(&task["id"]).map(|id| (id, marathon_task)));
             }
         }
         for status in &marathon.pod_statuses {
@@ -72,7 +72,7 @@ impl TaskIndex {
                     let endpoints = list(&container["endpoints"]).filter_map(|endpoint| {
                         Some((text(&endpoint["name"])?, port(&endpoint["allocatedHostPort"])?))
                     });
-                    let told = MarathonTask {
+                    let marathon_task = MarathonTask {
                         spec: text(&status["id"]).unwrap_or_default(),
                         version: version.to_owned(),
                         endpoints: endpoints.collect(),
@@ -82,7 +82,7 @@ impl TaskIndex {
                         zone: text(&instance["agentZone"]),
                         ..MarathonTask::default()
                     };
-                    tasks.extend(text(&container["containerId"]).map(|id| (id, told)));
+                    tasks.extend(text(&container["containerId"]).map(|id| (id, marathon_task)));
                 }
             }
         }
@@ -92,9 +92,13 @@ impl TaskIndex {
     /// The versions from which tasks were launched, by the ids of apps and pods.
     pub(super) fn versions(&self) -> BTreeMap<String, Vec<String>> {
         let mut versions: BTreeMap<String, BTreeSet<String>> = BTreeMap::new();
-        for told in self.0.values().filter(|told| !told.version.is_empty()) {
-            let of_spec = versions.entry(told.spec.clone()).or_default();
-            of_spec.insert(told.version.clone());
+        for marathon_task in self
+            .0
+            .values()
+            .filter(|marathon_task| !marathon_task.version.is_empty())
+        {
+            let of_spec = versions.entry(marathon_task.spec.clone()).or_default();
+            of_spec.insert(marathon_task.version.clone());
         }
         let sorted = versions.into_iter();
         sorted

@@ -43,24 +43,24 @@ pub(super) fn launched(
         .filter(ours)
         .filter(|task| !task.state.is_terminal())
         .collect();
-    let mut found = Vec::new();
+    let mut records = Vec::new();
     for task in &live {
         match record(task, index, &agents, definitions) {
-            Ok(record) => found.extend(record),
+            Ok(record) => records.extend(record),
             // Marathon has given it up, and would also kill it when its agent returns.
             Err(_)
                 if task.state == TaskState::Unreachable && !index.0.contains_key(task.task_id.as_str()) =>
             {
                 report.differs(
                     format!("task {}", task.task_id),
-                    "Marathon has given it up; it is killed when its agent is back.",
+                    "Marathon has expunged it; it is killed when its agent is reachable again.",
                 );
             }
             Err(problem) => report.refuse(format!("task {}", task.task_id), problem),
         }
     }
     // Containers that have ended belong to a pod's instance as long as others in it run.
-    let groups: BTreeSet<TaskId> = found
+    let groups: BTreeSet<TaskId> = records
         .iter()
         .filter_map(|record: &TaskRecord| record.group.as_ref().map(|group| group.id.clone()))
         .collect();
@@ -73,27 +73,27 @@ pub(super) fn launched(
                 .as_ref()
                 .is_some_and(|group| groups.contains(&group.id))
         {
-            found.push(record);
+            records.push(record);
         }
     }
     let ids: BTreeSet<&str> = live.iter().map(|task| task.task_id.as_str()).collect();
-    for (id, told) in index.0.iter().filter(|(id, _)| !ids.contains(id.as_str())) {
-        if !found.iter().any(|record| record.id.as_str() == id) {
+    for (id, marathon_task) in index.0.iter().filter(|(id, _)| !ids.contains(id.as_str())) {
+        if !records.iter().any(|record| record.id.as_str() == id) {
             report.differs(
                 format!("task {id}"),
                 format!(
                     "The master does not have it (any more): an instance of {} is started in its place.",
-                    told.spec
+                    marathon_task.spec
                 ),
             );
         }
     }
-    for record in &found {
+    for record in &records {
         if let Some(text) = definitions.outdated(record) {
             report.differs(format!("task {}", record.id), text);
         }
     }
-    found
+    records
 }
 
 /// The record of a task; `None` if its app or pod has already been refused.
@@ -108,12 +108,14 @@ fn record(
         return Err(format!("Its id has a form that Marathon never used; {killed}."));
     };
     let Some(id) = instance.spec() else {
-        return Err(format!("Its id names no valid app; {killed}."));
+        return Err(format!(
+            "The id of its app, which is part of its id, is not valid; {killed}."
+        ));
     };
     if definitions.is_refused(&id) {
         return Ok(None);
     }
-    let Some(told) = index.0.get(task.task_id.as_str()) else {
+    let Some(marathon_task) = index.0.get(task.task_id.as_str()) else {
         return Err(if definitions.has(&id) {
             format!(
                 "The master has it, and Marathon does not show it under {id}; {killed}. If it was just launched, try again."
@@ -122,16 +124,18 @@ fn record(
             format!("Marathon has no app or pod {id}; {killed}.")
         });
     };
-    if SpecId::parse(&told.spec).ok().as_ref() != Some(&id) {
+    if SpecId::parse(&marathon_task.spec).ok().as_ref() != Some(&id) {
         return Err(format!(
             "Marathon shows it under {}, its id says {id}.",
-            told.spec
+            marathon_task.spec
         ));
     }
-    let version: Moment = told
-        .version
-        .parse()
-        .map_err(|_| format!("Marathon shows no valid version for it: {:?}.", told.version))?;
+    let version: Moment = marathon_task.version.parse().map_err(|_| {
+        format!(
+            "Its version in Marathon is not valid: {:?}.",
+            marathon_task.version
+        )
+    })?;
     let definition = definitions.of_task(&id, version).ok_or_else(|| {
         format!(
             "It was launched from the version {version} of {id}, which Marathon no longer has: restart {id} there first."
@@ -141,20 +145,20 @@ fn record(
     let agent = info.and_then(|info| AgentLocation::of_agent(info));
     let agent = agent.unwrap_or_else(|| AgentLocation {
         id: task.agent_id.clone(),
-        hostname: told.host.clone(),
-        region: told.region.clone(),
-        zone: told.zone.clone(),
+        hostname: marathon_task.host.clone(),
+        region: marathon_task.region.clone(),
+        zone: marathon_task.zone.clone(),
         endpoint: None,
     });
     let launched = Launched {
         run_spec: id.to_string(),
         version: version.to_string(),
-        group: group(task, told, &instance, incarnation, &definition)?,
+        group: group(task, marathon_task, &instance, incarnation, &definition)?,
         agent: Arc::new(agent),
         agent_attributes: info.map_or_else(Arc::default, |info| info.attributes.as_slice().into()),
-        host_ports: host_ports(told, &definition)?,
-        staged_at: told.staged_at,
-        started_at: told.started_at,
+        host_ports: host_ports(marathon_task, &definition)?,
+        staged_at: marathon_task.staged_at,
+        started_at: marathon_task.started_at,
     };
     Ok(Some(TaskRecord::of_launched(task, launched)))
 }
@@ -162,7 +166,7 @@ fn record(
 /// The group of a pod's task.
 fn group(
     task: &v1::Task,
-    told: &MarathonTask,
+    marathon_task: &MarathonTask,
     instance: &InstanceId,
     incarnation: u32,
     definition: &Spec,
@@ -173,39 +177,42 @@ fn group(
     if !pod
         .containers
         .iter()
-        .any(|container| container.name == told.container)
+        .any(|container| container.name == marathon_task.container)
     {
-        return Err(format!("Its pod has no container {:?}.", told.container));
+        return Err(format!("Its pod has no container {:?}.", marathon_task.container));
     }
     let id = instance.task(incarnation);
     let executor = task.executor_id.clone().filter(|id| !id.as_str().is_empty());
     Ok(Some(InGroup {
         executor: executor.unwrap_or_else(|| task::pod::executor_id(&id)),
-        member: told.container.clone(),
+        member: marathon_task.container.clone(),
         id,
     }))
 }
 
 /// The host ports of a task, if it has as many as the definition requests.
-fn host_ports(told: &MarathonTask, definition: &Spec) -> Result<Vec<u16>, String> {
+fn host_ports(marathon_task: &MarathonTask, definition: &Spec) -> Result<Vec<u16>, String> {
     match definition {
         Spec::App(app) => {
             let wanted = task::ports::requests(app).len();
-            if told.ports.len() != wanted {
+            if marathon_task.ports.len() != wanted {
                 return Err(format!(
                     "It has {} ports, and its definition asks for {wanted}.",
-                    told.ports.len()
+                    marathon_task.ports.len()
                 ));
             }
-            Ok(told.ports.clone())
+            Ok(marathon_task.ports.clone())
         }
         Spec::Pod(pod) => {
-            let container = pod.containers.iter().find(|one| one.name == told.container);
+            let container = pod
+                .containers
+                .iter()
+                .find(|one| one.name == marathon_task.container);
             let endpoints = container.into_iter().flat_map(|container| &container.endpoints);
             let ports = endpoints
                 .filter(|endpoint| endpoint.host_port.is_some())
                 .map(|endpoint| {
-                    let port = told.endpoints.get(&endpoint.name).copied();
+                    let port = marathon_task.endpoints.get(&endpoint.name).copied();
                     port.ok_or_else(|| format!("Marathon shows no port of its endpoint {:?}.", endpoint.name))
                 });
             ports.collect()

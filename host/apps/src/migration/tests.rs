@@ -346,11 +346,14 @@ fn differences_are_listed_and_do_not_prevent_the_import() {
     let (report, _) = translated(&marathon, &state);
     assert!(report.is_accepted(), "{report:#?}");
     for (subject, text) in [
-        ("/web/api", "/brandNew is not carried"),
-        ("/web/api", "past version 2016-01-01T00:00:00.000Z is not carried"),
+        ("/web/api", "/brandNew is not imported"),
+        (
+            "/web/api",
+            "past version 2016-01-01T00:00:00.000Z is not imported",
+        ),
         ("apps.hostname", "m1"),
         ("apps.framework_name", "\"marathon\""),
-        (&format!("task old.{UUID}"), "given it up"),
+        (&format!("task old.{UUID}"), "has expunged it"),
     ] {
         let found = report
             .findings
@@ -508,7 +511,7 @@ async fn restored_backup_results_in_the_same_backup() {
 fn invalid_backups_are_refused_with_the_reason() {
     for (text, expected) in [
         ("x", "expected value"),
-        ("[]", "no number `format`"),
+        ("[]", "`format` is missing or not a number"),
         (r#"{"format": 1}"#, "missing field `records`"),
         (
             r#"{"format": 2, "records": {}}"#,
@@ -516,11 +519,11 @@ fn invalid_backups_are_refused_with_the_reason() {
         ),
         (
             r#"{"format": 1, "records": {"x/y": 1}}"#,
-            "x/y: no record has such a key",
+            "x/y: unknown kind of record",
         ),
         (
             r#"{"format": 1, "records": {"groups/a": {"id": "/b", "version": "2018-01-01T00:00:00Z"}, "tasks/t": {}}}"#,
-            "groups/a: it belongs to groups/b; tasks/t: missing field",
+            "groups/a: its content belongs to the key groups/b; tasks/t: missing field",
         ),
     ] {
         let error = Backup::parse(text.as_bytes()).unwrap_err().to_string();

@@ -176,7 +176,7 @@ impl App {
     fn has_agent_check(&self, checks: Checks) -> bool {
         self.check
             .as_ref()
-            .is_some_and(|check| !check.is_made_here(checks))
+            .is_some_and(|check| !check.is_made_by_daemon(checks))
     }
 
     /// The health check that the agent makes. A task can have only one, so it is the first of
@@ -184,7 +184,7 @@ impl App {
     pub(crate) fn agent_health_check(&self) -> Option<&HealthCheck> {
         self.health_checks
             .iter()
-            .find(|check| !check.protocol.is_made_here())
+            .find(|check| !check.protocol.is_made_by_daemon())
     }
 }
 

@@ -24,7 +24,7 @@ pub(crate) struct Check<P = CheckPort> {
 
 impl<P> Check<P> {
     /// Whether this daemon, and not the agent, makes the check.
-    pub(crate) fn is_made_here(&self, checks: Checks) -> bool {
+    pub(crate) fn is_made_by_daemon(&self, checks: Checks) -> bool {
         match self.kind {
             CheckKind::Http { .. } | CheckKind::Tcp { .. } => checks.network == Network::Host,
             CheckKind::Exec { .. } => checks.exec == Exec::Host,

@@ -42,11 +42,12 @@ pub(super) fn read_with<P>(
             .flatten()
             .map(CheckKind::Plugin),
         [] => {
-            check.problem_here("exactly one of http, tcp, exec or plugin must be given; there is none");
+            check
+                .problem_with_object("exactly one of http, tcp, exec or plugin must be given; there is none");
             None
         }
         several => {
-            check.problem_here(format!(
+            check.problem_with_object(format!(
                 "exactly one of http, tcp, exec or plugin must be given; there are {}",
                 several.join(", ")
             ));
@@ -111,8 +112,9 @@ pub(super) fn read_command(exec: &mut Reader<'_>, why: &str) -> Option<CheckComm
             (Some(shell), None) => Some(CheckCommand::Shell(shell)),
             (None, Some(argv)) => Some(CheckCommand::Argv(argv)),
             _ => {
-                command
-                    .problem_here("exactly one of shell, a text, and argv, a list of texts, must be given");
+                command.problem_with_object(
+                    "exactly one of shell, a text, and argv, a list of texts, must be given",
+                );
                 None
             }
         }

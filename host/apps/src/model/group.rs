@@ -61,7 +61,7 @@ fn read_below(
     if depth > MAX_DEPTH {
         shape.add(
             or_root(&path),
-            format!("groups may lie in one another at most {MAX_DEPTH} deep"),
+            format!("groups may be nested at most {MAX_DEPTH} deep"),
         );
         return None;
     }

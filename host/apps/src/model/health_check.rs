@@ -65,7 +65,7 @@ pub(crate) enum HealthProtocol {
 
 impl HealthProtocol {
     /// Whether this daemon, and not the agent, makes the check.
-    pub(crate) fn is_made_here(self) -> bool {
+    pub(crate) fn is_made_by_daemon(self) -> bool {
         matches!(self, Self::Http | Self::Https | Self::Tcp)
     }
 

@@ -253,11 +253,11 @@ pub(super) fn read_artifact(item: &mut Reader<'_>) -> Option<Artifact> {
 
 /// The deprecated `uris`: archives are extracted.
 fn legacy_artifact(uri: String) -> Artifact {
-    const ARCHIVES: [&str; 9] = [
+    const ARCHIVE_SUFFIXES: [&str; 9] = [
         ".tar", ".tar.gz", ".tar.bz2", ".tar.xz", ".gz", ".tgz", ".tbz2", ".txz", ".zip",
     ];
     let path = uri.split(['?', '#']).next().unwrap_or_default();
-    let extract = ARCHIVES.iter().any(|suffix| path.ends_with(suffix));
+    let extract = ARCHIVE_SUFFIXES.iter().any(|suffix| path.ends_with(suffix));
     Artifact {
         uri,
         extract,
@@ -283,8 +283,8 @@ fn read_upgrade(strategy: &mut Reader<'_>) -> Option<UpgradeStrategy> {
         }
     }
     let (over, health) = (
-        strategy.share("maximumOverCapacity"),
-        strategy.share("minimumHealthCapacity"),
+        strategy.fraction("maximumOverCapacity"),
+        strategy.fraction("minimumHealthCapacity"),
     );
     Some(UpgradeStrategy {
         maximum_over_capacity: over?,

@@ -85,7 +85,7 @@ pub(super) fn read_env(reader: &mut Reader<'_>, key: &str) -> Option<BTreeMap<St
                 Value::String(text) => Some(EnvValue::Plain(text.clone())),
                 Value::Object(_) => env
                     .nested(name, |value| {
-                        value.required("secret", "a variable is a text or names a secret")
+                        value.required("secret", "expected the name of a secret")
                     })
                     .flatten()
                     .map(|secret| EnvValue::Secret { secret }),

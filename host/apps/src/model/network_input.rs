@@ -40,8 +40,9 @@ pub(super) fn read(
     let ip_address = reader.nested("ipAddress", read_ip_address);
     let definitions = port_input::read_definitions(reader);
     let ports = port_input::read_numbers(reader);
-    let given = |ports: &Option<Vec<PortDefinition>>| ports.as_ref().is_some_and(|ports| !ports.is_empty());
-    if ip_address.is_some() && (given(&definitions) || given(&ports)) {
+    let has_ports =
+        |ports: &Option<Vec<PortDefinition>>| ports.as_ref().is_some_and(|ports| !ports.is_empty());
+    if ip_address.is_some() && (has_ports(&definitions) || has_ports(&ports)) {
         broken.add("/", "cannot specify both an IP address and port");
     }
     one_form_of_ports(definitions.as_deref(), ports.as_deref(), broken);
@@ -186,8 +187,8 @@ fn read_container(
         port_mappings,
         ..
     } = input?;
-    let given = |ports: &Option<Vec<PortMapping>>| ports.as_ref().is_some_and(|ports| !ports.is_empty());
-    if given(&port_mappings) && given(&container.port_mappings) {
+    let has_ports = |ports: &Option<Vec<PortMapping>>| ports.as_ref().is_some_and(|ports| !ports.is_empty());
+    if has_ports(&port_mappings) && has_ports(&container.port_mappings) {
         broken.add(
             "/container/portMappings",
             "cannot specify both portMappings and docker.portMappings",
@@ -200,12 +201,12 @@ fn read_container(
             "/ipAddress",
             "ipAddress/discovery is not allowed for Docker containers",
         );
-    } else if given(&discovery) && given(&container.port_mappings) {
+    } else if has_ports(&discovery) && has_ports(&container.port_mappings) {
         broken.add(
             "/container/portMappings",
             "container.portMappings and ipAddress.discovery.ports must not both be set",
         );
-    } else if given(&discovery) {
+    } else if has_ports(&discovery) {
         container.port_mappings = discovery;
     }
     Some(container)

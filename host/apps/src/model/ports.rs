@@ -24,7 +24,7 @@ pub(crate) fn assign(
         if port != 0 {
             continue;
         }
-        let kept = previous
+        let previous_port = previous
             .iter()
             .find(|(old, _)| name.is_some() && *old == name)
             .or_else(|| previous.get(index))
@@ -32,7 +32,7 @@ pub(crate) fn assign(
             .filter(|port| range.contains(port) && !taken.contains(port));
         // The search is bounded, because this app may already have taken all free ports.
         let mut search = std::iter::from_fn(&mut free).take(range.len());
-        let port = kept.or_else(|| search.find(|port| !taken.contains(port)));
+        let port = previous_port.or_else(|| search.find(|port| !taken.contains(port)));
         if let Some(port) = port {
             taken.insert(port);
             set(app, index, port);

@@ -43,7 +43,7 @@ impl<'a> Reader<'a> {
     }
 
     /// The path of the object itself.
-    pub(super) fn here(&self) -> String {
+    pub(super) fn object_path(&self) -> String {
         if self.path.is_empty() {
             "/".to_owned()
         } else {
@@ -52,8 +52,8 @@ impl<'a> Reader<'a> {
     }
 
     /// Adds a problem with the object itself.
-    pub(super) fn problem_here(&mut self, text: impl Into<String>) {
-        let path = self.here();
+    pub(super) fn problem_with_object(&mut self, text: impl Into<String>) {
+        let path = self.object_path();
         self.problems.add(path, text);
     }
 
@@ -64,7 +64,7 @@ impl<'a> Reader<'a> {
 
     pub(super) fn string(&mut self, key: &str) -> Option<String> {
         let text = self.raw(key)?.as_str().map(str::to_owned);
-        self.expected(key, text, "error.expected.jsstring")
+        self.require_type(key, text, "error.expected.jsstring")
     }
 
     /// A text that must be present and not empty; `why` is its purpose, for the error.
@@ -82,12 +82,12 @@ impl<'a> Reader<'a> {
     }
 
     /// A text that is not empty and has at most that many characters.
-    pub(super) fn text(&mut self, key: &str, most: usize) -> Option<String> {
+    pub(super) fn text(&mut self, key: &str, max: usize) -> Option<String> {
         let text = self.string(key)?;
         if text.is_empty() {
             self.problem(key, "error.minLength");
         }
-        if text.chars().count() > most {
+        if text.chars().count() > max {
             self.problem(key, "error.maxLength");
         }
         Some(text)
@@ -95,25 +95,25 @@ impl<'a> Reader<'a> {
 
     pub(super) fn boolean(&mut self, key: &str) -> Option<bool> {
         let flag = self.raw(key)?.as_bool();
-        self.expected(key, flag, "error.expected.jsboolean")
+        self.require_type(key, flag, "error.expected.jsboolean")
     }
 
-    /// A number of `least` or more.
-    pub(super) fn number(&mut self, key: &str, least: f64) -> Option<f64> {
+    /// A number of `min` or more.
+    pub(super) fn number(&mut self, key: &str, min: f64) -> Option<f64> {
         let number = self.raw(key)?.as_f64();
-        let number = self.expected(key, number, "error.expected.jsnumber")?;
-        if number < least {
+        let number = self.require_type(key, number, "error.expected.jsnumber")?;
+        if number < min {
             self.problem(key, "error.min");
-            self.problem(key, format!("got {number:?}, expected {least:?} or more"));
+            self.problem(key, format!("got {number:?}, expected {min:?} or more"));
             return None;
         }
         Some(number)
     }
 
     /// A number from 0 to 1.
-    pub(super) fn share(&mut self, key: &str) -> Option<f64> {
+    pub(super) fn fraction(&mut self, key: &str) -> Option<f64> {
         let number = self.raw(key)?.as_f64();
-        let number = self.expected(key, number, "error.expected.jsnumber")?;
+        let number = self.require_type(key, number, "error.expected.jsnumber")?;
         if !(0.0..=1.0).contains(&number) {
             self.problem(key, if number < 0.0 { "error.min" } else { "error.max" });
             self.problem(key, format!("got {number:?}, expected between 0.0 and 1.0"));
@@ -124,35 +124,35 @@ impl<'a> Reader<'a> {
 
     /// An integer from 0 to upstream's maximum for most integers.
     pub(super) fn count(&mut self, key: &str) -> Option<u32> {
-        let number = self.whole(key, i64::from(i32::MAX))?;
+        let number = self.integer_up_to(key, i64::from(i32::MAX))?;
         u32::try_from(number).ok()
     }
 
     /// An integer of 0 or more.
     pub(super) fn integer(&mut self, key: &str) -> Option<u64> {
-        let number = self.whole(key, i64::MAX)?;
+        let number = self.integer_up_to(key, i64::MAX)?;
         u64::try_from(number).ok()
     }
 
-    /// An integer from 0 to `most`.
-    fn whole(&mut self, key: &str, most: i64) -> Option<i64> {
+    /// An integer from 0 to `max`.
+    fn integer_up_to(&mut self, key: &str, max: i64) -> Option<i64> {
         let value = self.raw(key)?;
         // 2.0 is an integer too, as in upstream's parser.
-        let whole = value.as_i64().or_else(|| {
+        let integer_up_to = value.as_i64().or_else(|| {
             value
                 .as_f64()
                 .filter(|n| n.fract() == 0.0 && n.abs() < 1e15)
                 .map(|n| n as i64)
         });
-        let number = self.expected(key, whole, "error.expected.jsnumber")?;
+        let number = self.require_type(key, integer_up_to, "error.expected.jsnumber")?;
         if number < 0 {
             self.problem(key, "error.min");
             self.problem(key, format!("got {number}, expected 0 or more"));
             return None;
         }
-        if number > most {
+        if number > max {
             self.problem(key, "error.max");
-            self.problem(key, format!("got {number}, expected {most} or less"));
+            self.problem(key, format!("got {number}, expected {max} or less"));
             return None;
         }
         Some(number)
@@ -162,7 +162,7 @@ impl<'a> Reader<'a> {
     pub(super) fn port(&mut self, key: &str) -> Option<u16> {
         let number = self.count(key)?;
         let port = u16::try_from(number).ok();
-        self.expected(key, port, "error.max")
+        self.require_type(key, port, "error.max")
     }
 
     pub(super) fn strings(&mut self, key: &str) -> Option<Vec<String>> {
@@ -192,12 +192,12 @@ impl<'a> Reader<'a> {
 
     pub(super) fn array(&mut self, key: &str) -> Option<&'a Vec<Value>> {
         let items = self.raw(key)?.as_array();
-        self.expected(key, items, "error.expected.jsarray")
+        self.require_type(key, items, "error.expected.jsarray")
     }
 
     pub(super) fn object(&mut self, key: &str) -> Option<&'a Map<String, Value>> {
         let members = self.raw(key)?.as_object();
-        self.expected(key, members, "error.expected.jsobject")
+        self.require_type(key, members, "error.expected.jsobject")
     }
 
     /// An object, parsed by `read`.
@@ -233,9 +233,9 @@ impl<'a> Reader<'a> {
         Some(list)
     }
 
-    fn expected<T>(&mut self, key: &str, value: Option<T>, otherwise: &str) -> Option<T> {
+    fn require_type<T>(&mut self, key: &str, value: Option<T>, error: &str) -> Option<T> {
         if value.is_none() {
-            self.problem(key, otherwise);
+            self.problem(key, error);
         }
         value
     }

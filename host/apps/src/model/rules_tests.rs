@@ -305,11 +305,11 @@ fn empty_variable_names_and_disabled_features_are_rejected_with_their_path() {
 /// Cases of health and readiness checks are replayed in `health_check` and `readiness`.
 #[test]
 fn defaults_match_the_normalization_fixtures() {
-    const NOT_SUPPORTED: [&str; 2] = ["healthChecks", "readinessChecks"];
+    const CHECK_LISTS: [&str; 2] = ["healthChecks", "readinessChecks"];
     let mut replayed = 0;
     for case in cases(include_str!("../../tests/fixtures/normalization.json")) {
         let input = case["input"].as_object().unwrap();
-        if NOT_SUPPORTED.iter().any(|field| input.contains_key(*field)) {
+        if CHECK_LISTS.iter().any(|field| input.contains_key(*field)) {
             continue;
         }
         let mut body = json!({"id": "/test", "cmd": "sleep 1000"});

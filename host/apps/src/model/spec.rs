@@ -169,9 +169,9 @@ impl Spec {
     pub(crate) fn backoff(&self) -> Backoff {
         match self {
             Self::App(app) => Backoff {
-                first: f64::from(app.backoff_seconds),
+                initial_delay: f64::from(app.backoff_seconds),
                 factor: app.backoff_factor,
-                most: f64::from(app.max_launch_delay_seconds),
+                max_delay: f64::from(app.max_launch_delay_seconds),
             },
             Self::Pod(pod) => pod.backoff(),
         }

@@ -49,7 +49,7 @@ fn read_volume(volume: &mut Reader<'_>) -> Option<Volume> {
     }
     let host_path = volume.required(
         "hostPath",
-        "a volume is one of hostPath, persistent, external or secret",
+        "expected one of hostPath, persistent, external or secret",
     );
     Some(Volume::Host {
         container_path: container_path?,
@@ -60,7 +60,7 @@ fn read_volume(volume: &mut Reader<'_>) -> Option<Volume> {
 
 fn read_mode(volume: &mut Reader<'_>) -> Option<ReadMode> {
     let modes = [("RO", ReadMode::ReadOnly), ("RW", ReadMode::ReadWrite)];
-    required_choice(volume, "mode", &modes, "a volume is RO or RW")
+    required_choice(volume, "mode", &modes, "expected RO or RW")
 }
 
 fn required_choice<T: Copy>(
@@ -162,10 +162,10 @@ fn read_csi(volume: &mut Reader<'_>) -> Option<CsiVolume> {
 }
 
 fn read_capability(capability: &mut Reader<'_>) -> Option<CsiCapability> {
-    let why = "a capability has an access mode of the CSI specification";
+    let why = "expected an access mode of the CSI specification, such as SINGLE_NODE_WRITER";
     let access_mode = required_choice(capability, "accessMode", &ACCESS_MODES, why);
     let types = [("block", CsiAccess::Block), ("mount", CsiAccess::Mount)];
-    let why = "a capability has the access type block or mount";
+    let why = "expected block or mount";
     let access_type = required_choice(capability, "accessType", &types, why);
     Some(CsiCapability {
         fs_type: capability.string("fsType"),

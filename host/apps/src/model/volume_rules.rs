@@ -81,7 +81,7 @@ pub(super) fn persistent_volume(volume: &PersistentVolume, path: &str, problems:
     if volume.kind != DiskKind::Mount && volume.max_size.is_some() {
         problems.add(path, "Only mount volumes can have maxSize");
     }
-    if volume.max_size.is_some_and(|most| most <= volume.size) {
+    if volume.max_size.is_some_and(|max_size| max_size <= volume.size) {
         problems.add(path, "Max size must be larger than size");
     }
     for (index, constraint) in volume.constraints.iter().enumerate() {

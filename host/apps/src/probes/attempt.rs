@@ -19,24 +19,24 @@ use transom_scheduler::TaskRecord;
 use super::times::Times;
 use super::wheel::{self, Lane};
 use crate::check_result::CheckResult;
-use crate::health::{Finding, finding};
+use crate::health::{HealthVerdict, evaluate};
 use crate::ids::InstanceId;
 use crate::instance::Response;
 use crate::model::{
     Check, CheckCommand, CheckKind, CheckPort, HealthCheck, HealthProtocol, Pod, ReadinessCheck, Scheme, Spec,
 };
-use crate::seams::Policies;
+use crate::policies::Policies;
 use crate::task::health_port;
-use crate::task::pod::{endpoints_of, reached};
+use crate::task::pod::{endpoint_address, endpoints_of};
 use crate::task::ports::{InstancePort, endpoint, endpoint_of, of_instance};
 
 /// The additional time before the host cancels an attempt, so that the component can time out
 /// first.
-const MARGIN: Duration = Duration::from_secs(1);
+const CANCEL_MARGIN: Duration = Duration::from_secs(1);
 
 /// Additional members of a request, which not every component knows; see `transom:probe`.
-const HTTPS: [(&str, &str); 2] = [("scheme", "https"), ("tls-verify", "false")];
-const WHOLE_RESPONSE: (&str, &str) = ("response", "whole");
+const HTTPS_MEMBER: [(&str, &str); 2] = [("scheme", "https"), ("tls-verify", "false")];
+const WHOLE_RESPONSE_MEMBER: (&str, &str) = ("response", "whole");
 
 /// The purpose of a probe, and its index in the definition.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -134,17 +134,19 @@ impl Probe {
     /// The name of the outcome of an attempt, for metrics and operators: whether it passed, or why
     /// it has no result.
     pub(crate) fn outcome(&self, result: &Result<Outcome, Failure>) -> &'static str {
-        let found = match result {
-            Ok(found) => found,
+        let outcome = match result {
+            Ok(outcome) => outcome,
             Err(failure) => return failure.reason.as_str(),
         };
         let passed = match self.definition() {
-            Some(Definition::Health(check)) => !matches!(finding(check, result), Finding::Unhealthy(_)),
+            Some(Definition::Health(check)) => {
+                !matches!(evaluate(check, result), HealthVerdict::Unhealthy(_))
+            }
             Some(Definition::Readiness(check)) => {
                 let codes = &check.http_status_codes_for_ready;
                 codes.contains(&Response::of(result).status)
             }
-            Some(Definition::Check(_)) | None => CheckResult::from(found).is_success(),
+            Some(Definition::Check(_)) | None => CheckResult::from(outcome).is_success(),
         };
         if passed { "passed" } else { "failed" }
     }
@@ -173,7 +175,7 @@ impl Probe {
     ) -> Result<Outcome, Failure> {
         let timeout = self.timeout();
         let probe = policies.probe(self.kind(), self.request(previous), self.runner(agents));
-        tokio::time::timeout(timeout + MARGIN, probe)
+        tokio::time::timeout(timeout + CANCEL_MARGIN, probe)
             .await
             .unwrap_or_else(|_| {
                 Err(Failure {
@@ -218,7 +220,7 @@ impl Probe {
             },
             Some(Definition::Health(check)) => {
                 if check.protocol == HealthProtocol::Https {
-                    HTTPS.into_iter().for_each(extend);
+                    HTTPS_MEMBER.into_iter().for_each(extend);
                 }
                 if let Some(path) = &check.path {
                     request.path.clone_from(path);
@@ -226,9 +228,9 @@ impl Probe {
             }
             Some(Definition::Readiness(check)) => {
                 if check.protocol == Scheme::Https {
-                    HTTPS.into_iter().for_each(&mut extend);
+                    HTTPS_MEMBER.into_iter().for_each(&mut extend);
                 }
-                extend(WHOLE_RESPONSE);
+                extend(WHOLE_RESPONSE_MEMBER);
                 request.path.clone_from(&check.path);
             }
             None => {}
@@ -250,7 +252,7 @@ impl Probe {
                 let ports = endpoints_of(pod, &self.group).into_iter();
                 let own = self.container(pod).and_then(|index| ports.into_iter().nth(index));
                 let own = own.into_iter().flatten();
-                own.map(|port| (port.clone(), reached(pod, record, &port)))
+                own.map(|port| (port.clone(), endpoint_address(pod, record, &port)))
                     .collect()
             }
         };
@@ -287,7 +289,7 @@ impl Probe {
                     CheckPort::PortIndex(index) => ports.get(container)?.get(usize::from(index))?,
                     CheckPort::Port(_) => return None,
                 };
-                return reached(pod, record, port);
+                return endpoint_address(pod, record, port);
             }
         };
         match self.definition()? {
@@ -316,7 +318,7 @@ impl Probe {
             .as_ref()?
             .container_id
             .clone()?;
-        Some(Arc::new(InTask {
+        Some(Arc::new(ContainerRunner {
             agents: agents?.clone(),
             agent,
             container,
@@ -347,14 +349,14 @@ fn shell(command: &CheckCommand) -> String {
 }
 
 /// Runs commands in a task's container, through its agent.
-struct InTask {
+struct ContainerRunner {
     agents: Agents,
     agent: HostPort,
     container: ContainerId,
 }
 
 #[async_trait]
-impl Runner for InTask {
+impl Runner for ContainerRunner {
     async fn run(&self, command: CommandLine, timeout: Duration) -> Result<CommandOutput, IoError> {
         let command = match command {
             CommandLine::Shell(shell) => CommandInfo {

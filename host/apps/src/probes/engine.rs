@@ -16,15 +16,15 @@ use transom_plugin_host::probe::{Failure, Outcome, Reason};
 
 use super::attempt::Probe;
 use super::metrics::Metrics;
-use super::wheel::{Ended, Lane, ProbeId};
-use super::{Look, Report, Schedule};
-use crate::seams::Policies;
+use super::wheel::{AttemptEnd, Lane, ProbeId};
+use super::{AttemptResult, Report, Schedule};
+use crate::policies::Policies;
 
 /// The maximum number of results in one batch.
-const BATCH: usize = 256;
+const MAX_BATCH_RESULTS: usize = 256;
 
 /// The end of an attempt.
-type End = (Arc<Probe>, Result<Outcome, Failure>);
+type FinishedAttempt = (Arc<Probe>, Result<Outcome, Failure>);
 
 /// Carries out the schedule.
 pub(super) struct Engine {
@@ -33,19 +33,19 @@ pub(super) struct Engine {
     agents: Option<Agents>,
     reports: mpsc::Sender<Vec<Report>>,
     metrics: Metrics,
-    attempts: JoinSet<End>,
-    under_way: HashMap<tokio::task::Id, UnderWay>,
+    attempts: JoinSet<FinishedAttempt>,
+    under_way: HashMap<tokio::task::Id, RunningAttempt>,
     plugins: Replacements,
 }
 
 /// A running attempt.
-struct UnderWay {
+struct RunningAttempt {
     id: ProbeId,
     lane: Lane,
     handle: AbortHandle,
     started: Instant,
     /// The number of the last replacement of a plugin before it began.
-    began: u64,
+    replacements_before: u64,
 }
 
 /// The last replacement of each plugin. Replacements are numbered in their order.
@@ -58,14 +58,14 @@ struct Replacements {
 }
 
 impl Replacements {
-    fn since(&self, plugin: &str, began: u64) -> bool {
+    fn replaced_since(&self, plugin: &str, replacements_before: u64) -> bool {
         let replaced = self.of_plugin.get(plugin).copied().unwrap_or(0);
-        replaced.max(self.of_any) > began
+        replaced.max(self.of_any) > replacements_before
     }
 }
 
 /// A replacement of a plugin.
-enum Replaced {
+enum PluginReplacement {
     One(String),
     /// Notices were missed, so any plugin may have been replaced.
     Any,
@@ -101,13 +101,13 @@ impl Engine {
             tokio::select! {
                 () = token.cancelled() => break,
                 () = self.schedule.changed.notified() => {}
-                () = until(due) => {}
+                () = sleep_until_due(due) => {}
                 Some(ended) = self.attempts.join_next_with_id() => {
                     // Replacements come before the result, because the attempt may have called the
                     // earlier version.
-                    self.catch_up(&mut changes, &mut batch);
+                    self.handle_pending_replacements(&mut changes, &mut batch);
                     self.ended(ended, &mut batch);
-                    while batch.len() < BATCH && let Some(ended) = self.attempts.try_join_next_with_id() {
+                    while batch.len() < MAX_BATCH_RESULTS && let Some(ended) = self.attempts.try_join_next_with_id() {
                         self.ended(ended, &mut batch);
                     }
                 }
@@ -122,18 +122,19 @@ impl Engine {
             }
         }
         self.attempts.shutdown().await;
-        self.metrics.sizes(0, 0);
+        self.metrics.record_sizes(0, 0);
     }
 
     fn start_due(&mut self) {
         let (starts, scheduled) = {
             let mut wheel = self.schedule.lock();
-            self.give_up(&wheel);
+            self.abort_removed(&wheel);
             (wheel.start(self.schedule.now()), wheel.len())
         };
         for start in starts {
             let (purpose, _) = start.subject.labels();
-            self.metrics.started(purpose, Duration::from_millis(start.late));
+            self.metrics
+                .record_start(purpose, Duration::from_millis(start.late));
             let (policies, agents) = (Arc::clone(&self.policies), self.agents.clone());
             let (probe, previous) = (start.subject, start.previous);
             let handle = self.attempts.spawn(async move {
@@ -142,29 +143,37 @@ impl Engine {
             });
             self.under_way.insert(
                 handle.id(),
-                UnderWay {
+                RunningAttempt {
                     id: start.id,
                     lane: start.lane,
                     handle,
                     started: Instant::now(),
-                    began: self.plugins.last,
+                    replacements_before: self.plugins.last,
                 },
             );
         }
-        self.metrics.sizes(self.under_way.len(), scheduled);
+        self.metrics.record_sizes(self.under_way.len(), scheduled);
     }
 
     /// Aborts the attempts of removed probes, so that waiting probes can start.
-    fn give_up(&self, wheel: &super::Wheel<Arc<Probe>>) {
-        if wheel.unwanted() == 0 {
+    fn abort_removed(&self, wheel: &super::Wheel<Arc<Probe>>) {
+        if wheel.removed_running() == 0 {
             return;
         }
-        for attempt in self.under_way.values().filter(|attempt| !wheel.has(attempt.id)) {
+        for attempt in self
+            .under_way
+            .values()
+            .filter(|attempt| !wheel.contains(attempt.id))
+        {
             attempt.handle.abort();
         }
     }
 
-    fn ended(&mut self, ended: Result<(tokio::task::Id, End), JoinError>, batch: &mut Vec<Report>) {
+    fn ended(
+        &mut self,
+        ended: Result<(tokio::task::Id, FinishedAttempt), JoinError>,
+        batch: &mut Vec<Report>,
+    ) {
         let (task, result) = match ended {
             Ok((task, end)) => (task, Some(end)),
             Err(error) => {
@@ -181,63 +190,67 @@ impl Engine {
             let now = self.schedule.now();
             self.schedule
                 .lock()
-                .ended(attempt.id, attempt.lane, Ended::Failed, now);
+                .ended(attempt.id, attempt.lane, AttemptEnd::Failed, now);
             return;
         };
-        let how = match &result {
-            Ok(outcome) => Ended::Found(outcome.clone()),
-            Err(failure) if failure.reason == Reason::Plugin => Ended::PluginFailed,
-            Err(_) => Ended::Failed,
+        let attempt_end = match &result {
+            Ok(outcome) => AttemptEnd::Completed(outcome.clone()),
+            Err(failure) if failure.reason == Reason::Plugin => AttemptEnd::PluginFailed,
+            Err(_) => AttemptEnd::Failed,
         };
         self.metrics
             .ended(probe.labels(), probe.outcome(&result), attempt.started.elapsed());
         if let Err(failure) = &result {
             tracing::debug!(
                 task = %probe.record.id, purpose = ?probe.purpose, reason = ?failure.reason,
-                message = failure.message, "probe without a result"
+                message = failure.message, "probe could not be made"
             );
         }
-        let plugin_failed = how == Ended::PluginFailed;
+        let plugin_failed = attempt_end == AttemptEnd::PluginFailed;
         let (now, mut wheel) = (self.schedule.now(), self.schedule.lock());
-        let Some(subject) = wheel.ended(attempt.id, attempt.lane, how, now) else {
+        let Some(subject) = wheel.ended(attempt.id, attempt.lane, attempt_end, now) else {
             return;
         };
         batch.push(Report {
             probe: subject,
-            look: Look::Ended(result),
+            result: AttemptResult::Ended(result),
         });
         if plugin_failed {
             let plugin = self.policies.prober(&probe.kind());
-            if self.plugins.since(&plugin, attempt.began) {
+            if self.plugins.replaced_since(&plugin, attempt.replacements_before) {
                 let retried = wheel.retry_failed(|id, _| id == attempt.id, now);
-                batch.extend(retried.into_iter().map(obsolete));
+                batch.extend(retried.into_iter().map(obsolete_report));
             }
         }
     }
 
-    fn catch_up(&mut self, changes: &mut broadcast::Receiver<Change>, batch: &mut Vec<Report>) {
+    fn handle_pending_replacements(
+        &mut self,
+        changes: &mut broadcast::Receiver<Change>,
+        batch: &mut Vec<Report>,
+    ) {
         loop {
             match changes.try_recv() {
                 Ok(change) => {
                     if let Some(name) = replaced(change) {
-                        self.replaced(Replaced::One(name), batch);
+                        self.replaced(PluginReplacement::One(name), batch);
                     }
                 }
-                Err(TryRecvError::Lagged(_)) => self.replaced(Replaced::Any, batch),
+                Err(TryRecvError::Lagged(_)) => self.replaced(PluginReplacement::Any, batch),
                 Err(TryRecvError::Empty | TryRecvError::Closed) => return,
             }
         }
     }
 
     /// Repeats the probes that failed in the earlier version of a replaced plugin.
-    fn replaced(&mut self, replaced: Replaced, batch: &mut Vec<Report>) {
+    fn replaced(&mut self, replaced: PluginReplacement, batch: &mut Vec<Report>) {
         self.plugins.last += 1;
         let name = match replaced {
-            Replaced::One(name) => {
+            PluginReplacement::One(name) => {
                 self.plugins.of_plugin.insert(name.clone(), self.plugins.last);
                 Some(name)
             }
-            Replaced::Any => {
+            PluginReplacement::Any => {
                 self.plugins.of_any = self.plugins.last;
                 None
             }
@@ -248,18 +261,18 @@ impl Engine {
         };
         let now = self.schedule.now();
         let retried = self.schedule.lock().retry_failed(affected, now);
-        batch.extend(retried.into_iter().map(obsolete));
+        batch.extend(retried.into_iter().map(obsolete_report));
     }
 }
 
-fn obsolete(probe: Arc<Probe>) -> Report {
+fn obsolete_report(probe: Arc<Probe>) -> Report {
     Report {
         probe,
-        look: Look::Obsolete,
+        result: AttemptResult::Obsolete,
     }
 }
 
-async fn until(due: Option<tokio::time::Instant>) {
+async fn sleep_until_due(due: Option<tokio::time::Instant>) {
     match due {
         Some(due) => tokio::time::sleep_until(due).await,
         None => pending().await,
@@ -281,15 +294,15 @@ fn replaced(change: Change) -> Option<String> {
     }
 }
 
-async fn next_replacement(changes: &mut broadcast::Receiver<Change>) -> Replaced {
+async fn next_replacement(changes: &mut broadcast::Receiver<Change>) -> PluginReplacement {
     loop {
         match changes.recv().await {
             Ok(change) => {
                 if let Some(name) = replaced(change) {
-                    return Replaced::One(name);
+                    return PluginReplacement::One(name);
                 }
             }
-            Err(RecvError::Lagged(_)) => return Replaced::Any,
+            Err(RecvError::Lagged(_)) => return PluginReplacement::Any,
             // The plugin host has stopped, so there are no more replacements.
             Err(RecvError::Closed) => pending().await,
         }

@@ -34,8 +34,8 @@ struct Kind {
 #[derive(Clone, Debug)]
 pub(crate) struct Metrics {
     attempts: Family<Attempt, Counter>,
-    late: Family<Purpose, Histogram, fn() -> Histogram>,
-    took: Family<Kind, Histogram, fn() -> Histogram>,
+    delay: Family<Purpose, Histogram, fn() -> Histogram>,
+    duration: Family<Kind, Histogram, fn() -> Histogram>,
     under_way: Gauge,
     scheduled: Gauge,
 }
@@ -49,8 +49,8 @@ impl Metrics {
     pub(crate) fn register(registry: &mut Registry) -> Self {
         let metrics = Self {
             attempts: Family::default(),
-            late: Family::new_with_constructor(durations),
-            took: Family::new_with_constructor(durations),
+            delay: Family::new_with_constructor(durations),
+            duration: Family::new_with_constructor(durations),
             under_way: Gauge::default(),
             scheduled: Gauge::default(),
         };
@@ -61,19 +61,19 @@ impl Metrics {
         );
         registry.register_with_unit(
             "transom_apps_probe_lateness",
-            "From the time at which a probe is due to its start",
+            "Delay from the time at which a probe is due to its start",
             Unit::Seconds,
-            Described(metrics.late.clone()),
+            Described(metrics.delay.clone()),
         );
         registry.register_with_unit(
             "transom_apps_probe",
             "Time that a probe took, by kind",
             Unit::Seconds,
-            Described(metrics.took.clone()),
+            Described(metrics.duration.clone()),
         );
         registry.register(
             "transom_apps_probes_running",
-            "Probes that are under way",
+            "Probes in progress",
             metrics.under_way.clone(),
         );
         registry.register(
@@ -84,21 +84,21 @@ impl Metrics {
         metrics
     }
 
-    pub(super) fn started(&self, purpose: &'static str, late: Duration) {
-        self.late
+    pub(super) fn record_start(&self, purpose: &'static str, delay: Duration) {
+        self.delay
             .get_or_create(&Purpose { purpose })
-            .observe(late.as_secs_f64());
+            .observe(delay.as_secs_f64());
     }
 
     pub(super) fn ended(
         &self,
         (purpose, kind): (&'static str, &'static str),
         outcome: &'static str,
-        took: Duration,
+        duration: Duration,
     ) {
-        self.took
+        self.duration
             .get_or_create(&Kind { kind })
-            .observe(took.as_secs_f64());
+            .observe(duration.as_secs_f64());
         let labels = Attempt {
             purpose,
             kind,
@@ -107,7 +107,7 @@ impl Metrics {
         self.attempts.get_or_create(&labels).inc();
     }
 
-    pub(super) fn sizes(&self, under_way: usize, scheduled: usize) {
+    pub(super) fn record_sizes(&self, under_way: usize, scheduled: usize) {
         self.under_way.set(i64::try_from(under_way).unwrap_or(i64::MAX));
         self.scheduled.set(i64::try_from(scheduled).unwrap_or(i64::MAX));
     }

@@ -35,16 +35,16 @@ use transom_cluster::agent::Agents;
 use transom_plugin_host::probe::{Failure, Outcome};
 
 use crate::ids::InstanceId;
-use crate::seams::Policies;
+use crate::policies::Policies;
 use engine::Engine;
-use wheel::{Wanted, Wheel};
+use wheel::{ProbeToSchedule, Wheel};
 
 pub(crate) use attempt::{Probe, Purpose};
 pub(crate) use metrics::Metrics;
 pub(crate) use times::Occasion;
 
 /// Capacity of the queue of batches to the core.
-pub(crate) const BATCHES: usize = 64;
+pub(crate) const REPORT_QUEUE_CAPACITY: usize = 64;
 
 /// The maximum numbers of concurrent attempts.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -59,12 +59,12 @@ pub(crate) struct Limits {
 #[derive(Debug)]
 pub(crate) struct Report {
     pub(crate) probe: Arc<Probe>,
-    pub(crate) look: Look,
+    pub(crate) result: AttemptResult,
 }
 
 /// How an attempt ended.
 #[derive(Debug)]
-pub(crate) enum Look {
+pub(crate) enum AttemptResult {
     /// It has this result, or it could not be made or had no result.
     Ended(Result<Outcome, Failure>),
     /// The plugin that failed was replaced, and the failure of the earlier version does not apply
@@ -130,7 +130,7 @@ impl Checker {
     /// Sets the probes of an instance. Unchanged probes continue.
     pub(crate) fn set(&self, instance: &InstanceId, probes: Vec<Probe>, occasion: Occasion) {
         let now = self.schedule.now();
-        let wanted = probes.into_iter().filter_map(|probe| {
+        let to_schedule = probes.into_iter().filter_map(|probe| {
             let running = probe.record.started_at.map_or(0, |started_at| {
                 let running = Timestamp::now().duration_since(started_at).as_millis();
                 i64::try_from(running).unwrap_or(i64::MAX)
@@ -138,14 +138,14 @@ impl Checker {
             let start = i64::try_from(now)
                 .unwrap_or(i64::MAX)
                 .saturating_sub(running.max(0));
-            Some(Wanted {
+            Some(ProbeToSchedule {
                 times: probe.times(start, now)?,
                 lane: probe.lane(),
                 subject: Arc::new(probe),
             })
         });
-        let wanted: Vec<_> = wanted.collect();
-        self.schedule.lock().set(instance, wanted, occasion, now);
+        let to_schedule: Vec<_> = to_schedule.collect();
+        self.schedule.lock().set(instance, to_schedule, occasion, now);
         self.schedule.changed.notify_one();
     }
 

@@ -2,7 +2,7 @@
 //! result.
 #![allow(clippy::unwrap_used, reason = "a test may panic")]
 
-use crate::seams::Component;
+use crate::policies::Component;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
 use async_trait::async_trait;
@@ -17,7 +17,7 @@ use transom_testkit::wait_for;
 
 use super::attempt::tests::probe;
 use super::*;
-use crate::seams::View;
+use crate::policies::View;
 
 /// A component whose attempts end when the test permits it.
 #[derive(Debug)]
@@ -107,7 +107,7 @@ struct World {
 impl World {
     fn start(checks: usize, health: usize) -> Self {
         let gate = Gate::new();
-        let (sender, reports) = mpsc::channel(BATCHES);
+        let (sender, reports) = mpsc::channel(REPORT_QUEUE_CAPACITY);
         let (token, tracker) = (CancellationToken::new(), TaskTracker::new());
         let limits = Limits { checks, health };
         let metrics = Metrics::register(&mut Registry::default());
@@ -198,8 +198,14 @@ async fn probe_is_repeated_if_its_plugin_was_replaced_during_a_failed_attempt() 
     world.gate.admit("prober");
     world.gate.open.add_permits(1);
     let reports = world.report().await;
-    assert!(matches!(reports[0].look, Look::Ended(Err(_))), "{reports:?}");
-    assert!(matches!(reports[1].look, Look::Obsolete), "{reports:?}");
+    assert!(
+        matches!(reports[0].result, AttemptResult::Ended(Err(_))),
+        "{reports:?}"
+    );
+    assert!(
+        matches!(reports[1].result, AttemptResult::Obsolete),
+        "{reports:?}"
+    );
     wait_for("it is called again", async || world.gate.called() == 2).await;
     // The replacement of another plugin repeats no probe.
     world.gate.admit("other");
@@ -207,7 +213,7 @@ async fn probe_is_repeated_if_its_plugin_was_replaced_during_a_failed_attempt() 
     world.gate.open.add_permits(1);
     let reports = world.report().await;
     assert!(
-        matches!(reports[0].look, Look::Ended(Ok(Outcome::Http(200)))),
+        matches!(reports[0].result, AttemptResult::Ended(Ok(Outcome::Http(200)))),
         "{reports:?}"
     );
     assert_eq!(world.gate.called(), 2);

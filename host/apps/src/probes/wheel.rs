@@ -32,7 +32,7 @@ pub(super) trait Subject: Clone {
 
 /// A probe to be scheduled.
 #[derive(Clone, Debug)]
-pub(super) struct Wanted<S> {
+pub(super) struct ProbeToSchedule<S> {
     pub(super) subject: S,
     pub(super) lane: Lane,
     pub(super) times: Times,
@@ -52,8 +52,8 @@ pub(super) struct Start<S> {
 
 /// How an attempt ended.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) enum Ended {
-    Found(Outcome),
+pub(super) enum AttemptEnd {
+    Completed(Outcome),
     Failed,
     /// The component could not be called, or failed.
     PluginFailed,
@@ -65,11 +65,11 @@ pub(super) struct Wheel<S> {
     probes: HashMap<ProbeId, Probe<S>>,
     of_instance: HashMap<InstanceId, Vec<ProbeId>>,
     due: BTreeSet<(u64, ProbeId)>,
-    checks: Places,
-    health: Places,
+    checks: LaneSlots,
+    health: LaneSlots,
     last_id: ProbeId,
     /// The number of running attempts whose probes were removed.
-    unwanted: usize,
+    removed_running: usize,
 }
 
 #[derive(Debug)]
@@ -85,17 +85,17 @@ struct Probe<S> {
 
 /// The limit of a lane, and the probes that wait for it.
 #[derive(Debug)]
-struct Places {
+struct LaneSlots {
     limit: usize,
-    taken: usize,
+    used: usize,
     waiting: VecDeque<ProbeId>,
 }
 
-impl Places {
+impl LaneSlots {
     fn new(limit: usize) -> Self {
         Self {
             limit: limit.max(1),
-            taken: 0,
+            used: 0,
             waiting: VecDeque::new(),
         }
     }
@@ -108,10 +108,10 @@ impl<S: Subject> Wheel<S> {
             probes: HashMap::new(),
             of_instance: HashMap::new(),
             due: BTreeSet::new(),
-            checks: Places::new(checks),
-            health: Places::new(health),
+            checks: LaneSlots::new(checks),
+            health: LaneSlots::new(health),
             last_id: 0,
-            unwanted: 0,
+            removed_running: 0,
         }
     }
 
@@ -120,26 +120,26 @@ impl<S: Subject> Wheel<S> {
     pub(super) fn set(
         &mut self,
         instance: &InstanceId,
-        wanted: Vec<Wanted<S>>,
+        to_schedule: Vec<ProbeToSchedule<S>>,
         occasion: Occasion,
         now: u64,
     ) {
         let mut before = self.of_instance.remove(instance).unwrap_or_default();
-        let mut after = Vec::with_capacity(wanted.len());
-        for one in wanted {
-            let known = before.iter().position(|id| {
+        let mut after = Vec::with_capacity(to_schedule.len());
+        for probe_to_schedule in to_schedule {
+            let kept_index = before.iter().position(|id| {
                 self.probes
                     .get(id)
-                    .is_some_and(|probe| probe.subject.is_same(&one.subject))
+                    .is_some_and(|probe| probe.subject.is_same(&probe_to_schedule.subject))
             });
-            if let Some(index) = known {
+            if let Some(index) = kept_index {
                 let id = before.swap_remove(index);
                 if let Some(probe) = self.probes.get_mut(&id) {
-                    probe.subject = one.subject;
+                    probe.subject = probe_to_schedule.subject;
                 }
                 after.push(id);
             } else {
-                after.push(self.add(one, occasion, now));
+                after.push(self.add(probe_to_schedule, occasion, now));
             }
         }
         for id in &before {
@@ -150,18 +150,18 @@ impl<S: Subject> Wheel<S> {
         }
     }
 
-    fn add(&mut self, wanted: Wanted<S>, occasion: Occasion, now: u64) -> ProbeId {
+    fn add(&mut self, to_schedule: ProbeToSchedule<S>, occasion: Occasion, now: u64) -> ProbeId {
         self.last_id += 1;
         let id = self.last_id;
-        let due = wanted.times.begin(occasion, now);
+        let due = to_schedule.times.begin(occasion, now);
         self.due.insert((due, id));
         self.probes.insert(
             id,
             Probe {
-                subject: wanted.subject,
-                times: wanted.times,
+                subject: to_schedule.subject,
+                times: to_schedule.times,
                 due,
-                lane: wanted.lane,
+                lane: to_schedule.lane,
                 under_way: false,
                 plugin_failed: false,
                 previous: None,
@@ -175,7 +175,7 @@ impl<S: Subject> Wheel<S> {
         // place when it ends.
         if let Some(probe) = self.probes.remove(&id) {
             self.due.remove(&(probe.due, id));
-            self.unwanted += usize::from(probe.under_way);
+            self.removed_running += usize::from(probe.under_way);
         }
     }
 
@@ -191,15 +191,15 @@ impl<S: Subject> Wheel<S> {
             let Some(lane) = self.probes.get(&id).map(|probe| probe.lane) else {
                 continue;
             };
-            self.places(lane).waiting.push_back(id);
+            self.slots(lane).waiting.push_back(id);
         }
         for lane in [Lane::Checks, Lane::Health] {
             self.compact(lane);
         }
         let mut started = Vec::new();
         for lane in [Lane::Checks, Lane::Health] {
-            while self.places(lane).taken < self.places(lane).limit {
-                let Some(id) = self.places(lane).waiting.pop_front() else {
+            while self.slots(lane).used < self.slots(lane).limit {
+                let Some(id) = self.slots(lane).waiting.pop_front() else {
                     break;
                 };
                 let Some(probe) = self.probes.get_mut(&id) else {
@@ -213,7 +213,7 @@ impl<S: Subject> Wheel<S> {
                     previous: probe.previous.clone(),
                     late: now.saturating_sub(probe.due),
                 });
-                self.places(lane).taken += 1;
+                self.slots(lane).used += 1;
             }
         }
         started
@@ -221,28 +221,28 @@ impl<S: Subject> Wheel<S> {
 
     /// Removes the entries of removed probes from the queue of a lane before they are most of it.
     fn compact(&mut self, lane: Lane) {
-        let most = 2 * self.probes.len() + 64;
-        let places = match lane {
+        let max_entries = 2 * self.probes.len() + 64;
+        let slots = match lane {
             Lane::Checks => &mut self.checks,
             Lane::Health => &mut self.health,
         };
-        if places.waiting.len() > most {
-            places.waiting.retain(|id| self.probes.contains_key(id));
+        if slots.waiting.len() > max_entries {
+            slots.waiting.retain(|id| self.probes.contains_key(id));
         }
     }
 
     /// Handles the end of an attempt, which may have been aborted. Returns the subject of the
     /// attempt, unless its probe was removed.
-    pub(super) fn ended(&mut self, id: ProbeId, lane: Lane, ended: Ended, now: u64) -> Option<S> {
-        let places = self.places(lane);
-        places.taken = places.taken.saturating_sub(1);
+    pub(super) fn ended(&mut self, id: ProbeId, lane: Lane, ended: AttemptEnd, now: u64) -> Option<S> {
+        let slots = self.slots(lane);
+        slots.used = slots.used.saturating_sub(1);
         let Some(probe) = self.probes.get_mut(&id) else {
-            self.unwanted = self.unwanted.saturating_sub(1);
+            self.removed_running = self.removed_running.saturating_sub(1);
             return None;
         };
         probe.under_way = false;
-        probe.plugin_failed = ended == Ended::PluginFailed;
-        if let Ended::Found(outcome) = ended {
+        probe.plugin_failed = ended == AttemptEnd::PluginFailed;
+        if let AttemptEnd::Completed(outcome) = ended {
             probe.previous = Some(outcome);
         }
         probe.due = probe.times.next(now);
@@ -272,13 +272,13 @@ impl<S: Subject> Wheel<S> {
     }
 
     /// Whether there is such a probe.
-    pub(super) fn has(&self, id: ProbeId) -> bool {
+    pub(super) fn contains(&self, id: ProbeId) -> bool {
         self.probes.contains_key(&id)
     }
 
     /// The number of running attempts whose probes were removed.
-    pub(super) fn unwanted(&self) -> usize {
-        self.unwanted
+    pub(super) fn removed_running(&self) -> usize {
+        self.removed_running
     }
 
     /// The number of probes.
@@ -286,7 +286,7 @@ impl<S: Subject> Wheel<S> {
         self.probes.len()
     }
 
-    fn places(&mut self, lane: Lane) -> &mut Places {
+    fn slots(&mut self, lane: Lane) -> &mut LaneSlots {
         match lane {
             Lane::Checks => &mut self.checks,
             Lane::Health => &mut self.health,

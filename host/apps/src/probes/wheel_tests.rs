@@ -22,12 +22,12 @@ fn instance() -> InstanceId {
 }
 
 /// A check every ten seconds from the start of the clock.
-fn wanted(task: Task, lane: Lane) -> Wanted<Task> {
+fn wanted(task: Task, lane: Lane) -> ProbeToSchedule<Task> {
     let app = app(&json!({
         "id": "/a", "cmd": "sleep 1",
         "check": {"tcp": {"port": 1}, "intervalSeconds": 10, "timeoutSeconds": 1, "delaySeconds": 0},
     }));
-    Wanted {
+    ProbeToSchedule {
         times: Times::of_check(app.check.as_ref().unwrap(), &format!("task {}", task.0), 0),
         subject: task,
         lane,
@@ -54,11 +54,11 @@ fn no_more_than_the_limit_of_a_lane_is_under_way() {
     let first = wheel.start(0);
     assert_eq!(tasks(&first), [0, 1, 5, 6, 7]);
     assert!(wheel.start(100).is_empty(), "every place is taken");
-    wheel.ended(first[0].id, Lane::Checks, Ended::Failed, 200);
+    wheel.ended(first[0].id, Lane::Checks, AttemptEnd::Failed, 200);
     let next = wheel.start(250);
     assert_eq!(tasks(&next), [2], "the probe that was due first is next");
     assert_eq!(next[0].late, 250);
-    wheel.ended(first[2].id, Lane::Health, Ended::Failed, 300);
+    wheel.ended(first[2].id, Lane::Health, AttemptEnd::Failed, 300);
     assert_eq!(tasks(&wheel.start(300)), [8]);
 }
 
@@ -74,7 +74,7 @@ fn probe_with_a_running_attempt_is_not_started_again() {
     let start = wheel.start(0).remove(0);
     assert!(wheel.start(25_000).is_empty());
     assert_eq!(wheel.next_due(), None);
-    let found = Ended::Found(Outcome::Tcp(true));
+    let found = AttemptEnd::Completed(Outcome::Tcp(true));
     assert_eq!(wheel.ended(start.id, start.lane, found, 25_000), Some(Task(1, 0)));
     let due = wheel.next_due().unwrap();
     assert!((25_001..=35_000).contains(&due), "{due}");
@@ -96,18 +96,18 @@ fn changed_probe_replaces_the_old_one_and_others_continue() {
     wheel.set(&id, both(0), Occasion::TaskRuns, 0);
     let started = wheel.start(0);
     assert_eq!(tasks(&started), [1, 2]);
-    wheel.ended(started[1].id, Lane::Health, Ended::Failed, 10);
+    wheel.ended(started[1].id, Lane::Health, AttemptEnd::Failed, 10);
 
     wheel.set(&id, both(1), Occasion::Changed, 20);
-    assert!(!wheel.has(started[0].id) && wheel.has(started[1].id));
-    assert_eq!(wheel.unwanted(), 1);
+    assert!(!wheel.contains(started[0].id) && wheel.contains(started[1].id));
+    assert_eq!(wheel.removed_running(), 1);
     assert!(
         wheel.start(20).is_empty(),
         "the running attempt of the replaced probe still takes the place"
     );
-    let old = wheel.ended(started[0].id, Lane::Checks, Ended::Failed, 30);
+    let old = wheel.ended(started[0].id, Lane::Checks, AttemptEnd::Failed, 30);
     assert_eq!(
-        (old, wheel.unwanted()),
+        (old, wheel.removed_running()),
         (None, 0),
         "the result of a removed probe is dropped"
     );
@@ -116,7 +116,7 @@ fn changed_probe_replaces_the_old_one_and_others_continue() {
     assert_eq!(next[0].subject, Task(1, 1));
 
     wheel.set(&id, Vec::new(), Occasion::TaskRuns, 40);
-    wheel.ended(next[0].id, Lane::Checks, Ended::Failed, 50);
+    wheel.ended(next[0].id, Lane::Checks, AttemptEnd::Failed, 50);
     assert_eq!((wheel.len(), wheel.next_due()), (0, None));
     assert!(wheel.start(1_000_000).is_empty());
 }
@@ -139,7 +139,7 @@ fn removed_probe_that_waits_for_a_place_is_not_started() {
     );
     let started = wheel.start(0).remove(0);
     wheel.set(&second, Vec::new(), Occasion::TaskRuns, 1);
-    wheel.ended(started.id, started.lane, Ended::Failed, 2);
+    wheel.ended(started.id, started.lane, AttemptEnd::Failed, 2);
     assert!(wheel.start(2).is_empty());
 }
 
@@ -155,10 +155,11 @@ fn probe_of_a_failed_component_is_repeated_when_it_is_replaced() {
         );
     }
     let started = wheel.start(0);
-    for (start, ended) in started
-        .iter()
-        .zip([Ended::PluginFailed, Ended::Failed, Ended::PluginFailed])
-    {
+    for (start, ended) in started.iter().zip([
+        AttemptEnd::PluginFailed,
+        AttemptEnd::Failed,
+        AttemptEnd::PluginFailed,
+    ]) {
         wheel.ended(start.id, start.lane, ended, 10);
     }
     let other_plugin = |_: ProbeId, task: &Task| task.0 != 3;

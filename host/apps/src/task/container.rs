@@ -60,12 +60,13 @@ fn containerizer(container: &model::Container, placement: &Placement) -> Contain
     else {
         return Containerizer::Mesos;
     };
-    let given = docker.parameters.iter();
-    let given = given.map(|parameter| (parameter.key.clone(), parameter.value.clone()));
+    let defined_parameters = docker.parameters.iter();
+    let defined_parameters =
+        defined_parameters.map(|parameter| (parameter.key.clone(), parameter.value.clone()));
     let label = ("label".to_owned(), format!("MESOS_TASK_ID={}", placement.task));
     Containerizer::Docker {
         privileged: docker.privileged,
-        parameters: given.chain([label]).collect(),
+        parameters: defined_parameters.chain([label]).collect(),
     }
 }
 

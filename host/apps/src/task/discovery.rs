@@ -32,7 +32,7 @@ fn entries(networks: &[Network], port: &InstancePort<'_>) -> Vec<Port> {
             .map(|(key, value)| ((*key).to_owned(), (*value).to_owned()));
         all.extend(labels);
         Port {
-            number: port.outside(),
+            number: port.client_port(),
             name: port.name.map(str::to_owned),
             protocol: protocol.to_owned(),
             labels: all,

@@ -14,9 +14,9 @@ use super::secret_source;
 use crate::model::{App, Engine, EnvValue};
 
 /// Maximum key length of a label that becomes a variable, plus one; upstream drops longer ones.
-pub(super) const LABEL_KEY: usize = 512 - "MARATHON_APP_LABEL_".len();
+pub(super) const LABEL_KEY_LIMIT: usize = 512 - "MARATHON_APP_LABEL_".len();
 /// The maximum length of the value of such a label, plus one.
-pub(super) const LABEL_VALUE: usize = 512;
+pub(super) const LABEL_VALUE_LIMIT: usize = 512;
 
 /// The environment of a task with these ports.
 pub(super) fn environment(
@@ -25,7 +25,7 @@ pub(super) fn environment(
     ports: &[InstancePort<'_>],
     prefix: &str,
 ) -> Environment {
-    let mut env: Environment = described(app, placement).into_iter().collect();
+    let mut env: Environment = app_variables(app, placement).into_iter().collect();
     let host = ("HOST".to_owned(), placement.agent.hostname.clone());
     let network = std::iter::once(host).chain(port_variables(ports));
     env.extend(network.map(|(name, value)| (format!("{prefix}{name}"), value)));
@@ -40,7 +40,7 @@ pub(super) fn environment(
 
 /// The variables with the ids of the task and the app, and with the app's version, resources and
 /// labels.
-fn described(app: &App, placement: &Placement) -> BTreeMap<String, String> {
+fn app_variables(app: &App, placement: &Placement) -> BTreeMap<String, String> {
     let mut env = BTreeMap::new();
     let mut set = |name: &str, value: String| drop(env.insert(name.to_owned(), value));
     set("MESOS_TASK_ID", placement.task.to_string());
@@ -63,7 +63,9 @@ fn described(app: &App, placement: &Placement) -> BTreeMap<String, String> {
 pub(super) fn label_variables(labels: &BTreeMap<String, String>) -> BTreeMap<String, String> {
     let labels: BTreeMap<String, &String> = labels
         .iter()
-        .filter(|(key, value)| key.chars().count() < LABEL_KEY && value.chars().count() < LABEL_VALUE)
+        .filter(|(key, value)| {
+            key.chars().count() < LABEL_KEY_LIMIT && value.chars().count() < LABEL_VALUE_LIMIT
+        })
         .map(|(key, value)| (label_variable(key), value))
         .collect();
     let names: Vec<&str> = labels.keys().map(String::as_str).collect();
@@ -81,7 +83,7 @@ fn port_variables(ports: &[InstancePort<'_>]) -> BTreeMap<String, String> {
     let mut env = BTreeMap::new();
     let mut set = |name: String, value: &str| drop(env.insert(name, value.to_owned()));
     for (index, port) in ports.iter().enumerate() {
-        let number = port.outside().to_string();
+        let number = port.client_port().to_string();
         set(format!("PORT{index}"), &number);
         let requested = match port.requested {
             0 => number.clone(),
@@ -100,7 +102,7 @@ fn port_variables(ports: &[InstancePort<'_>]) -> BTreeMap<String, String> {
         .iter()
         .filter(|port| port.host.is_none() && port.requested == 0);
     let assigned: Vec<String> = on_agent
-        .chain(unfixed.map(InstancePort::outside))
+        .chain(unfixed.map(InstancePort::client_port))
         .map(|port| port.to_string())
         .collect();
     if let Some(first) = assigned.first() {
@@ -118,13 +120,13 @@ pub(super) fn label_variable(key: &str) -> String {
     let mut name = String::with_capacity(key.len());
     let mut in_run = false;
     for char in key.chars() {
-        let kept = char.is_ascii_alphanumeric() || char == '_';
-        if kept {
+        let is_alphanumeric = char.is_ascii_alphanumeric() || char == '_';
+        if is_alphanumeric {
             name.push(char.to_ascii_uppercase());
         } else if !in_run {
             name.push('_');
         }
-        in_run = !kept;
+        in_run = !is_alphanumeric;
     }
     name
 }

@@ -38,7 +38,7 @@ mod tests {
     use super::*;
     use crate::testing::app;
 
-    const OWN: ExecutorResources = ExecutorResources {
+    const OWN_RESOURCES: ExecutorResources = ExecutorResources {
         cpus: 0.5,
         mem: 48.0,
         disk: 20.0,
@@ -54,7 +54,7 @@ mod tests {
             (
                 program,
                 Some(r"chmod ug+rx 'bin/it'\''s' && exec 'bin/it'\''s' --port $PORT0"),
-                OWN,
+                OWN_RESOURCES,
             ),
             (arguments, Some("chmod ug+rx '/x' && exec '/x' a b"), none),
             // The command executor has no additional resources.

@@ -20,8 +20,8 @@ use super::discovery::discovery;
 use super::environment::{label_variable, label_variables};
 use super::ports::{self, InstancePort, unused_port};
 use super::{
-    LaunchSettings, accepted_roles, agent_check, command_line, condition, failures_that_kill, is_current,
-    limits, probe_times, secret_source, uri,
+    LaunchSettings, accepted_roles, agent_check, command_line, condition, is_current, limits,
+    max_failures_for_agent, probe_times, secret_source, uri,
 };
 use crate::ids::InstanceId;
 use crate::model::pod::{HealthProbe, Image, Pod, PodContainer, PodHealthCheck, PodVolume, VolumeMount};
@@ -147,8 +147,8 @@ pub(crate) fn endpoints_of<'a>(pod: &'a Pod, records: &[Arc<TaskRecord>]) -> Vec
 
 /// The address of an endpoint of a running task of `pod`: that of the agent, or in container
 /// networks that of the container. `None` while the container's address is unknown.
-pub(crate) fn reached(pod: &Pod, record: &TaskRecord, port: &InstancePort<'_>) -> Option<HostPort> {
-    ports::reached(&pod.networks, record, port)
+pub(crate) fn endpoint_address(pod: &Pod, record: &TaskRecord, port: &InstancePort<'_>) -> Option<HostPort> {
+    ports::endpoint_address(&pod.networks, record, port)
 }
 
 /// The id of the executor of an instance, in upstream's form: `instance-shop_web.` and the
@@ -308,7 +308,7 @@ impl BuildPod {
         for port in ports.iter().flatten() {
             let name = label_variable(port.name.unwrap_or_default());
             let numbers = [
-                ("ENDPOINT", Some(port.inside())),
+                ("ENDPOINT", Some(port.listen_port())),
                 ("EP_HOST", port.host),
                 ("EP_CONTAINER", port.container),
             ];
@@ -383,7 +383,7 @@ fn program(container: &PodContainer) -> Program {
 fn health_check(check: &PodHealthCheck, ports: &[InstancePort<'_>]) -> Option<HealthCheck> {
     let inside = |endpoint: &str| {
         let mut named = ports.iter().filter(|port| port.name == Some(endpoint));
-        named.next().map(InstancePort::inside)
+        named.next().map(InstancePort::listen_port)
     };
     let mut https = false;
     let probe = match &check.probe {
@@ -407,7 +407,7 @@ fn health_check(check: &PodHealthCheck, ports: &[InstancePort<'_>]) -> Option<He
         probe,
         times: probe_times(check.delay_seconds, check.interval_seconds, check.timeout_seconds),
         grace_period: Some(Duration::from_secs(u64::from(check.grace_period_seconds))),
-        consecutive_failures: Some(failures_that_kill(check.max_consecutive_failures)),
+        consecutive_failures: Some(max_failures_for_agent(check.max_consecutive_failures)),
         https,
         ipv6: false,
     })

@@ -489,7 +489,7 @@ fn endpoint_is_reached_at_the_agent_or_at_the_address_of_the_container() {
     let pod = networked();
     let ports = endpoints(&pod, GROUP, &[vec![31000], vec![]]);
     let at = |pod: &Pod, networks: &Value, port: &InstancePort<'_>| {
-        let found = reached(pod, &networked_record(&[31000], networks), port);
+        let found = endpoint_address(pod, &networked_record(&[31000], networks), port);
         found.map(|found| format!("{}:{}", found.host, found.port))
     };
     assert_eq!(at(&pod, &address, &ports[0][0]).as_deref(), Some("10.32.0.1:80"));

@@ -63,12 +63,12 @@ impl<'a> From<&'a Vec<String>> for Protocols<'a> {
 
 impl InstancePort<'_> {
     /// The port on which the program listens.
-    pub(crate) fn inside(&self) -> u16 {
+    pub(crate) fn listen_port(&self) -> u16 {
         self.container.or(self.host).unwrap_or_default()
     }
 
     /// The port that clients use: the one on the agent, if there is one.
-    pub(crate) fn outside(&self) -> u16 {
+    pub(crate) fn client_port(&self) -> u16 {
         self.host.or(self.container).unwrap_or_default()
     }
 }
@@ -139,12 +139,13 @@ pub(crate) fn of_instance<'a>(app: &'a App, task: &str, host_ports: &[u16]) -> V
 /// Selects a port above 1024 that is not `taken`, by the FNV hash of the task's id, and adds it to
 /// `taken`.
 pub(super) fn unused_port(task: &str, taken: &mut BTreeSet<u16>) -> u16 {
-    const LEAST: u64 = 1025;
-    const COUNT: u64 = 65_535 - LEAST + 1;
+    const MIN_PORT: u64 = 1025;
+    const PORT_COUNT: u64 = 65_535 - MIN_PORT + 1;
     let hash = task.bytes().fold(0xcbf2_9ce4_8422_2325_u64, |hash, byte| {
         (hash ^ u64::from(byte)).wrapping_mul(0x0100_0000_01b3)
     });
-    let ports = (0..COUNT).filter_map(|step| u16::try_from(LEAST + hash.wrapping_add(step) % COUNT).ok());
+    let ports = (0..PORT_COUNT)
+        .filter_map(|step| u16::try_from(MIN_PORT + hash.wrapping_add(step) % PORT_COUNT).ok());
     let port = ports
         .into_iter()
         .find(|port| !taken.contains(port))
@@ -171,11 +172,11 @@ pub(crate) fn endpoint(app: &App, record: &TaskRecord, port: CheckPort) -> Optio
 
 /// The same as [`endpoint`], for one of the ports of a running task.
 pub(crate) fn endpoint_of(app: &App, record: &TaskRecord, port: &InstancePort<'_>) -> Option<HostPort> {
-    reached(&app.networks, record, port)
+    endpoint_address(&app.networks, record, port)
 }
 
 /// The address of a port of a running task in these networks.
-pub(super) fn reached(
+pub(super) fn endpoint_address(
     networks: &[Network],
     record: &TaskRecord,
     port: &InstancePort<'_>,
@@ -185,7 +186,7 @@ pub(super) fn reached(
         return at_agent();
     }
     match address(networks, record, port.networks) {
-        Some(address) => Some(HostPort::new(address, port.inside())),
+        Some(address) => Some(HostPort::new(address, port.listen_port())),
         None => at_agent(),
     }
 }

@@ -63,7 +63,7 @@ fn container_ports_without_a_number_equal_those_of_the_agent() {
 fn derived_ports_are_distinct() {
     let app = mapped(&weave(), &json!([{}, {}, {}]));
     let ports = of_instance(&app, "t", &[]);
-    let distinct: BTreeSet<u16> = ports.iter().map(InstancePort::inside).collect();
+    let distinct: BTreeSet<u16> = ports.iter().map(InstancePort::listen_port).collect();
     assert_eq!(distinct.len(), 3, "{ports:?}");
 }
 

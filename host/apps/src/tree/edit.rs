@@ -226,14 +226,14 @@ impl<'a> Editor<'a> {
             });
         }
         if let Some(apps) = update.apps {
-            let kept: BTreeSet<SpecId> = apps.iter().filter_map(|app| app.id.clone()).collect();
+            let listed: BTreeSet<SpecId> = apps.iter().filter_map(|app| app.id.clone()).collect();
             let direct = |spec: &&Spec| !spec.is_pod() && spec.id().group() == id;
             let dropped: Vec<SpecId> = self
                 .tree
                 .specs_below(&id)
                 .filter(direct)
                 .map(|app| app.id().clone())
-                .filter(|app| !kept.contains(app))
+                .filter(|app| !listed.contains(app))
                 .collect();
             for app in &dropped {
                 self.remove(app);
@@ -253,14 +253,14 @@ impl<'a> Editor<'a> {
             }
         }
         if let Some(groups) = update.groups {
-            let kept: BTreeSet<&GroupId> = groups.iter().map(|group| &group.id).collect();
+            let listed: BTreeSet<&GroupId> = groups.iter().map(|group| &group.id).collect();
             let direct = |group: &&Arc<Group>| group.id.parent().as_ref() == Some(&id);
             let dropped: Vec<GroupId> = self
                 .tree
                 .groups_below(&id)
                 .filter(direct)
                 .map(|group| group.id.clone())
-                .filter(|group| !kept.contains(group))
+                .filter(|group| !listed.contains(group))
                 .collect();
             for group in &dropped {
                 self.remove_group(group);
@@ -375,7 +375,7 @@ impl<'a> Editor<'a> {
         let before = self.before.spec(spec.id()).cloned();
         self.assign_ports(&mut spec, before.as_ref());
         let spec = if let Some(before) = &before {
-            dated(spec, before, restart, self.context.checks)
+            with_version_info(spec, before, restart, self.context.checks)
         } else {
             spec.set_version_info(VersionInfo {
                 last_scaling_at: spec.version(),
@@ -405,18 +405,18 @@ impl<'a> Editor<'a> {
         let free = || {
             let (from, to) = (*range.start(), *range.end());
             let after = (*last).saturating_add(1)..=to;
-            let found = after
+            let free_port = after
                 .chain(from..=to)
                 .find(|port| !tree.has_service_port(*port))?;
-            *last = found;
-            Some(found)
+            *last = free_port;
+            Some(free_port)
         };
         ports::assign(app, before, range, free);
     }
 }
 
 /// The definition with the times of the last changes; the earlier one if nothing has changed.
-fn dated(mut spec: Spec, before: &Spec, restart: Restart, checks: Checks) -> Spec {
+fn with_version_info(mut spec: Spec, before: &Spec, restart: Restart, checks: Checks) -> Spec {
     let same_number = spec.with_instances(before.instances());
     let configured = restart == Restart::All || before.effect_of(&same_number, checks) != Effect::Nothing;
     if !configured && before.instances() == spec.instances() {

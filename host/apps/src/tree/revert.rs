@@ -142,7 +142,7 @@ mod tests {
         }
     }
 
-    fn shown(tree: &Tree) -> Value {
+    fn to_json(tree: &Tree) -> Value {
         let groups: serde_json::Map<String, Value> = tree
             .groups()
             .values()
@@ -190,7 +190,7 @@ mod tests {
                     .unwrap()
                     .sort_by_key(|on| on.as_str().unwrap().to_owned());
             }
-            assert_eq!(shown(&reverted.tree), expected, "{}", case["id"]);
+            assert_eq!(to_json(&reverted.tree), expected, "{}", case["id"]);
         }
     }
 }

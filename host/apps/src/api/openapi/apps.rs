@@ -15,13 +15,13 @@ pub(super) fn add(paths: &mut Paths, schemas: &mut Schemas) {
     let result = schemas.of::<DeploymentResult<'_>>();
     let deployed = |operation: Operation| {
         operation
-            .answers(200, "The deployment that makes the change.", &result)
+            .with_response(200, "The deployment that makes the change.", &result)
             .headers(200, &["Marathon-Deployment-Id"])
     };
     let put = |operation: Operation| {
         operation
-            .with(&["partialUpdate", "restart"])
-            .takes(&input)
+            .with_parameters(&["partialUpdate", "restart"])
+            .with_body(&input)
             .change()
             .description("`{\"version\": …}` alone returns to the definition of that version.")
     };
@@ -30,27 +30,27 @@ pub(super) fn add(paths: &mut Paths, schemas: &mut Schemas) {
         "/v2/apps",
         [
             Operation::new("get", "listApps", "All apps")
-                .with(&["idPart", "cmd", "label", "embedApps"])
-                .answers(200, "The apps.", &schemas.of::<AppList<'_>>())
+                .with_parameters(&["idPart", "cmd", "label", "embedApps"])
+                .with_response(200, "The apps.", &schemas.of::<AppList<'_>>())
                 .headers(200, &["Age"])
-                .rejects(&[422]),
+                .with_errors(&[422]),
             Operation::new("post", "createApp", "Creates an app")
-                .takes(&input)
+                .with_body(&input)
                 .change()
-                .answers(201, "The app, as it was created.", &schemas.of::<AppInfo<'_>>())
+                .with_response(201, "The app, as it was created.", &schemas.of::<AppInfo<'_>>())
                 .headers(201, &["Location", "Marathon-Deployment-Id"]),
             deployed(
                 Operation::new("put", "putApps", "Changes or creates apps, by one deployment")
-                    .with(&["partialUpdate"])
-                    .takes(&inputs)
+                    .with_parameters(&["partialUpdate"])
+                    .with_body(&inputs)
                     .change(),
             ),
             deployed(
                 Operation::new("patch", "patchApps", "Changes apps, by one deployment")
-                    .with(&["partialUpdate"])
-                    .takes(&inputs)
+                    .with_parameters(&["partialUpdate"])
+                    .with_body(&inputs)
                     .change()
-                    .rejects(&[404]),
+                    .with_errors(&[404]),
             ),
         ],
     );
@@ -59,20 +59,20 @@ pub(super) fn add(paths: &mut Paths, schemas: &mut Schemas) {
         "/v2/apps/{id}",
         [
             Operation::new("get", "getApp", "An app with its tasks")
-                .with(&["embedApps"])
-                .answers(200, "The app.", &schemas.of::<AppSingle<'_>>())
+                .with_parameters(&["embedApps"])
+                .with_response(200, "The app.", &schemas.of::<AppSingle<'_>>())
                 .headers(200, &["Age"])
-                .rejects(&[404]),
+                .with_errors(&[404]),
             deployed(put(Operation::new("put", "putApp", "Changes or creates an app")))
-                .answers(
+                .with_response(
                     201,
                     "The app was created; the deployment that starts it.",
                     &result,
                 )
                 .headers(201, &["Location", "Marathon-Deployment-Id"])
-                .rejects(&[404]),
-            deployed(put(Operation::new("patch", "patchApp", "Changes an app"))).rejects(&[404]),
-            deployed(Operation::new("delete", "deleteApp", "Deletes an app").deletion()).rejects(&[404]),
+                .with_errors(&[404]),
+            deployed(put(Operation::new("patch", "patchApp", "Changes an app"))).with_errors(&[404]),
+            deployed(Operation::new("delete", "deleteApp", "Deletes an app").deletion()).with_errors(&[404]),
         ],
     );
     paths.add(
@@ -80,7 +80,7 @@ pub(super) fn add(paths: &mut Paths, schemas: &mut Schemas) {
         "/v2/apps/{id}/restart",
         [
             deployed(Operation::new("post", "restartApp", "Replaces all instances of an app").change())
-                .rejects(&[404]),
+                .with_errors(&[404]),
         ],
     );
     add_tasks(paths, schemas);
@@ -95,8 +95,8 @@ fn add_tasks(paths: &mut Paths, schemas: &mut Schemas) {
         "apps",
         "/v2/apps/{id}/*",
         [Operation::new("get", "listAppsOfGroup", "The apps below a group")
-            .with(&["embedApps"])
-            .answers(200, "The apps.", &schemas.of::<AppsBelow<'_>>())
+            .with_parameters(&["embedApps"])
+            .with_response(200, "The apps.", &schemas.of::<AppsBelow<'_>>())
             .headers(200, &["Age"])],
     );
     paths.add(
@@ -104,12 +104,17 @@ fn add_tasks(paths: &mut Paths, schemas: &mut Schemas) {
         "/v2/apps/{id}/*/tasks",
         [
             Operation::new("get", "listTasksOfGroup", "The tasks of the apps below a group")
-                .with(&["embedTasks"])
-                .answers(200, "The tasks.", &tasks)
+                .with_parameters(&["embedTasks"])
+                .with_response(200, "The tasks.", &tasks)
                 .headers(200, &["Age"]),
         ],
     );
-    let kill = |operation: Operation| operation.with(&["scale", "wipe"]).change().rejects(&[404]);
+    let kill = |operation: Operation| {
+        operation
+            .with_parameters(&["scale", "wipe"])
+            .change()
+            .with_errors(&[404])
+    };
     let killed = |schema: &serde_json::Value| json!({"anyOf": [schema, result]});
     let description = "What was killed, as it was before. With `scale`, the deployment.";
     paths.add(
@@ -117,13 +122,16 @@ fn add_tasks(paths: &mut Paths, schemas: &mut Schemas) {
         "/v2/apps/{id}/tasks",
         [
             Operation::new("get", "listTasksOfApp", "The tasks of an app")
-                .with(&["embedTasks"])
-                .answers(200, "The tasks.", &tasks)
+                .with_parameters(&["embedTasks"])
+                .with_response(200, "The tasks.", &tasks)
                 .headers(200, &["Age"])
-                .rejects(&[404]),
-            kill(Operation::new("delete", "killTasksOfApp", "Kills tasks of an app").with(&["host"]))
-                .answers(200, description, &killed(&tasks))
-                .headers(200, &["Marathon-Deployment-Id"]),
+                .with_errors(&[404]),
+            kill(
+                Operation::new("delete", "killTasksOfApp", "Kills tasks of an app")
+                    .with_parameters(&["host"]),
+            )
+            .with_response(200, description, &killed(&tasks))
+            .headers(200, &["Marathon-Deployment-Id"]),
         ],
     );
     paths.add(
@@ -134,7 +142,7 @@ fn add_tasks(paths: &mut Paths, schemas: &mut Schemas) {
             "killTaskOfApp",
             "Kills a task of an app",
         ))
-        .answers(200, description, &killed(&schemas.of::<TaskSingle<'_>>()))
+        .with_response(200, description, &killed(&schemas.of::<TaskSingle<'_>>()))
         .headers(200, &["Marathon-Deployment-Id"])],
     );
 }
@@ -148,16 +156,16 @@ fn add_versions(paths: &mut Paths, schemas: &mut Schemas) {
             "listVersionsOfApp",
             "The times of the kept definitions of an app",
         )
-        .answers(200, "The times, newest first.", &schemas.of::<VersionList<'_>>())
-        .rejects(&[404])],
+        .with_response(200, "The times, newest first.", &schemas.of::<VersionList<'_>>())
+        .with_errors(&[404])],
     );
     paths.add(
         "apps",
         "/v2/apps/{id}/versions/{version}",
         [
             Operation::new("get", "getVersionOfApp", "A kept definition of an app")
-                .answers(200, "The definition.", &schemas.of::<App>())
-                .rejects(&[404, 422]),
+                .with_response(200, "The definition.", &schemas.of::<App>())
+                .with_errors(&[404, 422]),
         ],
     );
 }

@@ -8,7 +8,7 @@ use crate::api::change::DeploymentResult;
 use crate::api::deployments::DeploymentInfo;
 use crate::api::queue::Queue;
 use crate::api::task::TaskList;
-use crate::api::tasks::Given;
+use crate::api::tasks::TasksToKill;
 
 pub(super) fn add(paths: &mut Paths, schemas: &mut Schemas) {
     let result = schemas.of::<DeploymentResult<'_>>();
@@ -17,19 +17,19 @@ pub(super) fn add(paths: &mut Paths, schemas: &mut Schemas) {
         "tasks",
         "/v2/tasks",
         [Operation::new("get", "listTasks", "The tasks of all apps")
-            .with(&["status", "embedTasks"])
-            .answers(200, "The tasks.", &tasks)
+            .with_parameters(&["status", "embedTasks"])
+            .with_response(200, "The tasks.", &tasks)
             .headers(200, &["Age"])
-            .rejects(&[422])],
+            .with_errors(&[422])],
     );
     paths.add(
         "tasks",
         "/v2/tasks/delete",
         [Operation::new("post", "killTasks", "Kills tasks of any apps")
-            .with(&["scale", "wipe"])
-            .takes(&schemas.of::<Given>())
+            .with_parameters(&["scale", "wipe"])
+            .with_body(&schemas.of::<TasksToKill>())
             .change()
-            .answers(
+            .with_response(
                 200,
                 "The killed tasks, as they were before; unknown ids are skipped. With `scale`, the deployment.",
                 &json!({"anyOf": [tasks, result]}),
@@ -41,8 +41,8 @@ pub(super) fn add(paths: &mut Paths, schemas: &mut Schemas) {
         "/v2/deployments",
         [
             Operation::new("get", "listDeployments", "The running deployments")
-                .with(&["embedDeployments"])
-                .answers(
+                .with_parameters(&["embedDeployments"])
+                .with_response(
                     200,
                     "The deployments, oldest first.",
                     &schemas.of::<Vec<DeploymentInfo<'_>>>(),
@@ -55,15 +55,15 @@ pub(super) fn add(paths: &mut Paths, schemas: &mut Schemas) {
         "/v2/deployments/{deployment}",
         [
             Operation::new("delete", "revertDeployment", "Reverts a deployment")
-                .with(&["stopOnly"])
-                .answers(
+                .with_parameters(&["stopOnly"])
+                .with_response(
                     200,
                     "The deployment that restores what the first has changed.",
                     &result,
                 )
                 .headers(200, &["Marathon-Deployment-Id"])
-                .answers_empty(202, "With `force`: the deployment has stopped.")
-                .rejects(&[403, 404, 422, 503]),
+                .with_empty_response(202, "With `force`: the deployment has stopped.")
+                .with_errors(&[403, 404, 422, 503]),
         ],
     );
     paths.add(
@@ -71,8 +71,8 @@ pub(super) fn add(paths: &mut Paths, schemas: &mut Schemas) {
         "/v2/deployments/{deployment}/continue",
         [
             Operation::new("post", "continueDeployment", "Continues a restart with a canary")
-                .answers_empty(204, "The restart continues.")
-                .rejects(&[404, 409, 503]),
+                .with_empty_response(204, "The restart continues.")
+                .with_errors(&[404, 409, 503]),
         ],
     );
     paths.add(
@@ -83,8 +83,8 @@ pub(super) fn add(paths: &mut Paths, schemas: &mut Schemas) {
             "getQueue",
             "The instances that are not launched yet, and why",
         )
-        .with(&["embedQueue"])
-        .answers(200, "The queue.", &schemas.of::<Queue<'_>>())],
+        .with_parameters(&["embedQueue"])
+        .with_response(200, "The queue.", &schemas.of::<Queue<'_>>())],
     );
     paths.add(
         "queue",
@@ -94,7 +94,7 @@ pub(super) fn add(paths: &mut Paths, schemas: &mut Schemas) {
             "resetDelay",
             "Launches instances without the delay after failures",
         )
-        .answers_empty(204, "The delay is over.")
-        .rejects(&[404])],
+        .with_empty_response(204, "The delay is over.")
+        .with_errors(&[404])],
     );
 }

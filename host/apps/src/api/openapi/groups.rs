@@ -23,9 +23,9 @@ pub(super) fn add(paths: &mut Paths, schemas: &mut Schemas) {
         "/v2/groups/{id}/apps",
         [
             Operation::new("get", "listAppsBelowGroup", "The apps below a group")
-                .with(&["embedApps"])
-                .answers(200, "The apps.", &schemas.of::<Vec<AppInfo<'_>>>())
-                .rejects(&[404]),
+                .with_parameters(&["embedApps"])
+                .with_response(200, "The apps.", &schemas.of::<Vec<AppInfo<'_>>>())
+                .with_errors(&[404]),
         ],
     );
     paths.add(
@@ -36,8 +36,8 @@ pub(super) fn add(paths: &mut Paths, schemas: &mut Schemas) {
             "listVersionsOfGroup",
             "The times of the kept changes of a group",
         )
-        .answers(200, "The times, newest first.", &schemas.of::<Vec<Moment>>())
-        .rejects(&[404])],
+        .with_response(200, "The times, newest first.", &schemas.of::<Vec<Moment>>())
+        .with_errors(&[404])],
     );
     paths.add(
         "groups",
@@ -47,9 +47,9 @@ pub(super) fn add(paths: &mut Paths, schemas: &mut Schemas) {
             "getVersionOfGroup",
             "The definitions below a group at an earlier time",
         )
-        .with(&["embedGroups"])
-        .answers(200, "The group with its present tasks.", &group)
-        .rejects(&[404, 422])],
+        .with_parameters(&["embedGroups"])
+        .with_response(200, "The group with its present tasks.", &group)
+        .with_errors(&[404, 422])],
     );
 }
 
@@ -59,7 +59,7 @@ fn operations(of: &str, group: &Value, result: &Value, steps: &Value) -> [Operat
     let id = |verb: &str| format!("{verb}{of}");
     let deployed = |operation: Operation, status, schema: &Value| {
         operation
-            .answers(status, "The deployment that makes the change.", schema)
+            .with_response(status, "The deployment that makes the change.", schema)
             .headers(status, &["Marathon-Deployment-Id"])
     };
     [
@@ -68,18 +68,18 @@ fn operations(of: &str, group: &Value, result: &Value, steps: &Value) -> [Operat
             &id("get"),
             "A group with all apps, pods and groups below it",
         )
-        .with(&["embedGroups"])
-        .answers(200, "The group.", group)
+        .with_parameters(&["embedGroups"])
+        .with_response(200, "The group.", group)
         .headers(200, &["Age"])
-        .rejects(&[404]),
+        .with_errors(&[404]),
         Operation::new(
             "post",
             &id("create"),
             "Creates a group, at this path or relative to it",
         )
-        .takes(&input)
+        .with_body(&input)
         .change()
-        .answers(201, "The deployment that makes the change.", result)
+        .with_response(201, "The deployment that makes the change.", result)
         .headers(201, &["Location", "Marathon-Deployment-Id"]),
         deployed(
             Operation::new(
@@ -87,26 +87,26 @@ fn operations(of: &str, group: &Value, result: &Value, steps: &Value) -> [Operat
                 &id("put"),
                 "Creates, changes, scales or rolls back a group",
             )
-            .with(&["dryRun"])
-            .takes(&input)
+            .with_parameters(&["dryRun"])
+            .with_body(&input)
             .change()
             .description("With `dryRun` the answer has the steps of the deployment, and no header."),
             200,
             &json!({"anyOf": [result, steps]}),
         )
-        .rejects(&[404]),
+        .with_errors(&[404]),
         deployed(
             Operation::new(
                 "patch",
                 &id("patch"),
                 "Changes `enforceRole`; the root group enforces no role",
             )
-            .takes(&enforce)
+            .with_body(&enforce)
             .change(),
             200,
             result,
         )
-        .rejects(&[404]),
+        .with_errors(&[404]),
         deployed(
             Operation::new(
                 "delete",
@@ -117,6 +117,6 @@ fn operations(of: &str, group: &Value, result: &Value, steps: &Value) -> [Operat
             200,
             result,
         )
-        .rejects(&[404]),
+        .with_errors(&[404]),
     ]
 }

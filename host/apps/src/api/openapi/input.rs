@@ -37,19 +37,19 @@ const ALTERNATIVES_WITH_DEFAULTS: [&str; 2] = ["UnreachableStrategy", "Scaling"]
 pub(super) fn add(schemas: &mut Map<String, Value>) {
     let mut names = BTreeSet::new();
     for root in ["App", "Pod"] {
-        reach(root, schemas, &mut names);
+        add_reachable(root, schemas, &mut names);
     }
     // Requests do not contain it.
     names.remove("VersionInfo");
     let mut inputs: Map<String, Value> = Map::new();
     for name in names {
         let mut schema = schemas[&name].clone();
-        relax(&mut schema, ALTERNATIVES_WITH_DEFAULTS.contains(&name.as_str()));
+        remove_required(&mut schema, ALTERNATIVES_WITH_DEFAULTS.contains(&name.as_str()));
         let required = REQUIRED.iter().find(|(known, _)| *known == name);
         if let Some((_, required)) = required {
             schema["required"] = json!(required);
         }
-        adapt(&name, &mut schema);
+        add_request_forms(&name, &mut schema);
         inputs.insert(name, schema);
     }
     // A schema that is the same in requests and responses is not repeated.
@@ -74,30 +74,30 @@ pub(super) fn add(schemas: &mut Map<String, Value>) {
 }
 
 /// Adds the names of a schema and of all schemas below it.
-fn reach(name: &str, schemas: &Map<String, Value>, names: &mut BTreeSet<String>) {
+fn add_reachable(name: &str, schemas: &Map<String, Value>, names: &mut BTreeSet<String>) {
     if names.insert(name.to_owned()) {
         for below in references(&schemas[name]) {
-            reach(&below, schemas, names);
+            add_reachable(&below, schemas, names);
         }
     }
 }
 
 /// The names of the schemas that a schema refers to.
 fn references(schema: &Value) -> BTreeSet<String> {
-    let mut found = BTreeSet::new();
+    let mut names = BTreeSet::new();
     match schema {
         Value::Object(members) => {
             let name = members.get("$ref").and_then(Value::as_str);
-            found.extend(
+            names.extend(
                 name.and_then(|name| name.strip_prefix(REFERENCE))
                     .map(str::to_owned),
             );
-            found.extend(members.values().flat_map(references));
+            names.extend(members.values().flat_map(references));
         }
-        Value::Array(items) => found.extend(items.iter().flat_map(references)),
+        Value::Array(items) => names.extend(items.iter().flat_map(references)),
         _ => {}
     }
-    found
+    names
 }
 
 /// Replaces references to the listed schemas by references to their counterparts for requests.
@@ -120,7 +120,7 @@ fn redirect(schema: &mut Value, differing: &BTreeSet<String>) {
 }
 
 /// Removes the requirement of members from a schema and from those nested in its members.
-fn relax(schema: &mut Value, with_alternatives: bool) {
+fn remove_required(schema: &mut Value, with_alternatives: bool) {
     let Some(members) = schema.as_object_mut() else {
         return;
     };
@@ -129,7 +129,7 @@ fn relax(schema: &mut Value, with_alternatives: bool) {
         let alternatives = members.get_mut(alternatives).and_then(Value::as_array_mut);
         for alternative in alternatives.into_iter().flatten() {
             let required = alternative.get("required").cloned();
-            relax(alternative, with_alternatives);
+            remove_required(alternative, with_alternatives);
             if let Some(required) = required.filter(|_| !with_alternatives) {
                 alternative["required"] = required;
             }
@@ -137,7 +137,7 @@ fn relax(schema: &mut Value, with_alternatives: bool) {
     }
     let properties = members.get_mut("properties").and_then(Value::as_object_mut);
     for property in properties.into_iter().flat_map(Map::values_mut) {
-        relax(property, with_alternatives);
+        remove_required(property, with_alternatives);
         merge(property);
     }
 }
@@ -162,7 +162,7 @@ fn merge(schema: &mut Value) {
 }
 
 /// Adds the forms that only requests may use, such as deprecated members.
-fn adapt(name: &str, schema: &mut Value) {
+fn add_request_forms(name: &str, schema: &mut Value) {
     let deprecated = |mut schema: Value, description: &str| {
         schema["deprecated"] = json!(true);
         schema["description"] = json!(description);

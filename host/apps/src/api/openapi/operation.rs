@@ -32,38 +32,40 @@ impl Operation {
     }
 
     /// Adds parameters by their names in the components of the document.
-    pub(super) fn with(mut self, names: &[&str]) -> Self {
+    pub(super) fn with_parameters(mut self, names: &[&str]) -> Self {
         self.parameters.extend(names.iter().map(|name| parameter(name)));
         self
     }
 
     /// Adds the parameters of every change, and the statuses with which changes are rejected.
     pub(super) fn change(self) -> Self {
-        self.with(&["force"]).with(&CHANGE).rejects(&[400, 403, 409, 503])
+        self.with_parameters(&["force"])
+            .with_parameters(&CHANGE)
+            .with_errors(&[400, 403, 409, 503])
     }
 
     /// Adds the same for a deletion, which has `force` unless the parameter says otherwise.
     pub(super) fn deletion(self) -> Self {
-        self.with(&["forceUnlessFalse"])
-            .with(&CHANGE)
-            .rejects(&[400, 403, 409, 503])
+        self.with_parameters(&["forceUnlessFalse"])
+            .with_parameters(&CHANGE)
+            .with_errors(&[400, 403, 409, 503])
     }
 
     /// Adds the JSON document that is the body of the request.
-    pub(super) fn takes(mut self, schema: &Value) -> Self {
+    pub(super) fn with_body(mut self, schema: &Value) -> Self {
         let body = json!({"required": true, "content": {"application/json": {"schema": schema}}});
         self.members.insert("requestBody".to_owned(), body);
-        self.rejects(&[400, 422])
+        self.with_errors(&[400, 422])
     }
 
     /// Adds a response with a JSON document.
-    pub(super) fn answers(self, status: u16, description: &str, schema: &Value) -> Self {
+    pub(super) fn with_response(self, status: u16, description: &str, schema: &Value) -> Self {
         let content = json!({"application/json": {"schema": schema}});
-        self.answers_with(status, description, content)
+        self.with_response_content(status, description, content)
     }
 
     /// Adds a response with content of these types.
-    pub(super) fn answers_with(mut self, status: u16, description: &str, content: Value) -> Self {
+    pub(super) fn with_response_content(mut self, status: u16, description: &str, content: Value) -> Self {
         let mut response = json!({"description": description});
         if content != Value::Null {
             response["content"] = content;
@@ -73,8 +75,8 @@ impl Operation {
     }
 
     /// Adds a response without a body.
-    pub(super) fn answers_empty(self, status: u16, description: &str) -> Self {
-        self.answers_with(status, description, Value::Null)
+    pub(super) fn with_empty_response(self, status: u16, description: &str) -> Self {
+        self.with_response_content(status, description, Value::Null)
     }
 
     /// Adds headers to the response with this status, by their names in the components of the
@@ -90,7 +92,7 @@ impl Operation {
     }
 
     /// Adds errors with these statuses.
-    pub(super) fn rejects(mut self, statuses: &[u16]) -> Self {
+    pub(super) fn with_errors(mut self, statuses: &[u16]) -> Self {
         for status in statuses {
             let reference = json!({"$ref": format!("#/components/responses/{}", error_name(*status))});
             self.responses.insert(status.to_string(), reference);
@@ -104,20 +106,20 @@ const ERRORS: [(u16, &str, &str); 7] = [
     (
         400,
         "BadRequest",
-        "The body is no JSON, or a parameter has a wrong value.",
+        "The body is not valid JSON, or a parameter has an invalid value.",
     ),
     (
         403,
         "Forbidden",
-        "As many apps or deployments exist as are allowed, or the client may only read.",
+        "The maximum number of apps or deployments is reached, or the client may only read.",
     ),
-    (404, "NotFound", "There is no such thing."),
-    (405, "MethodNotAllowed", "The path has no such method."),
+    (404, "NotFound", "The resource does not exist."),
+    (405, "MethodNotAllowed", "The path does not support the method."),
     (
         409,
         "Conflict",
-        "A deployment locks what is to be changed, and `deployments` names it; or what is to be created exists, \
-         and there is no such member.",
+        "A running deployment locks the resource, and `deployments` has its id; or the resource to be created \
+         already exists, and the error has no member `deployments`.",
     ),
     (
         422,

@@ -56,7 +56,7 @@ const IN_PATHS: [(&str, &str); 5] = [
 ];
 
 const FORCE: &str =
-    "Changes what running deployments lock; these are cancelled, and their instances left as they are.";
+    "Also changes what running deployments lock; these are cancelled, and their instances left as they are.";
 
 /// The parameters in queries: name in the components, name in the query, description and values. A
 /// boolean is true for `true` in any case.
@@ -96,7 +96,8 @@ const IN_QUERIES: [(&str, &str, &str, Values); 27] = [
     (
         "canary",
         "canary",
-        "How many instances of each app a restart replaces before it waits: a number, or a share such as `10%`.",
+        "How many instances of each app a restart replaces before it waits: a number, or a percentage \
+         such as `10%`.",
         Pattern(r"^([1-9][0-9]*|[0-9]+(\.[0-9]+)?%)$"),
     ),
     (

@@ -18,11 +18,11 @@ pub(super) fn add(paths: &mut Paths, schemas: &mut Schemas) {
         [
             Operation::new("get", "listPods", "The definitions of all pods")
                 .description("`HEAD` tells whether the service has pods.")
-                .answers(200, "The definitions.", &schemas.of::<Vec<Pod>>()),
+                .with_response(200, "The definitions.", &schemas.of::<Vec<Pod>>()),
             Operation::new("post", "createPod", "Creates a pod")
-                .takes(&input)
+                .with_body(&input)
                 .change()
-                .answers(201, "The definition.", &pod)
+                .with_response(201, "The definition.", &pod)
                 .headers(201, &["Location", "Marathon-Deployment-Id"]),
         ],
     );
@@ -31,19 +31,19 @@ pub(super) fn add(paths: &mut Paths, schemas: &mut Schemas) {
         "/v2/pods/{id}",
         [
             Operation::new("get", "getPod", "The definition of a pod")
-                .answers(200, "The definition.", &pod)
-                .rejects(&[404]),
+                .with_response(200, "The definition.", &pod)
+                .with_errors(&[404]),
             Operation::new("put", "putPod", "Replaces the definition of a pod")
-                .takes(&input)
+                .with_body(&input)
                 .change()
-                .answers(200, "The definition.", &pod)
+                .with_response(200, "The definition.", &pod)
                 .headers(200, &["Marathon-Deployment-Id"])
-                .rejects(&[404]),
+                .with_errors(&[404]),
             Operation::new("delete", "deletePod", "Deletes a pod")
                 .deletion()
-                .answers_empty(202, "The deployment is named by both headers.")
+                .with_empty_response(202, "The deployment is named by both headers.")
                 .headers(202, &["Location", "Marathon-Deployment-Id"])
-                .rejects(&[404]),
+                .with_errors(&[404]),
         ],
     );
     add_instances(paths, schemas);
@@ -57,7 +57,7 @@ fn add_instances(paths: &mut Paths, schemas: &mut Schemas) {
         "pods",
         "/v2/pods/::status",
         [
-            Operation::new("get", "listPodStatuses", "The status of all pods").answers(
+            Operation::new("get", "listPodStatuses", "The status of all pods").with_response(
                 200,
                 "The pods with their instances.",
                 &schemas.of::<Vec<PodStatus<'_>>>(),
@@ -72,8 +72,8 @@ fn add_instances(paths: &mut Paths, schemas: &mut Schemas) {
             "getPodStatus",
             "The status of a pod, its instances and their containers",
         )
-        .answers(200, "The pod with its instances.", &status)
-        .rejects(&[404])],
+        .with_response(200, "The pod with its instances.", &status)
+        .with_errors(&[404])],
     );
     paths.add(
         "pods",
@@ -83,16 +83,16 @@ fn add_instances(paths: &mut Paths, schemas: &mut Schemas) {
             "listVersionsOfPod",
             "The times of the kept definitions of a pod",
         )
-        .answers(200, "The times, newest first.", &schemas.of::<Vec<Moment>>())
-        .rejects(&[404])],
+        .with_response(200, "The times, newest first.", &schemas.of::<Vec<Moment>>())
+        .with_errors(&[404])],
     );
     paths.add(
         "pods",
         "/v2/pods/{id}::versions/{version}",
         [
             Operation::new("get", "getVersionOfPod", "A kept definition of a pod")
-                .answers(200, "The definition.", &schemas.of::<Pod>())
-                .rejects(&[404, 422]),
+                .with_response(200, "The definition.", &schemas.of::<Pod>())
+                .with_errors(&[404, 422]),
         ],
     );
     paths.add(
@@ -100,15 +100,15 @@ fn add_instances(paths: &mut Paths, schemas: &mut Schemas) {
         "/v2/pods/{id}::instances",
         [
             Operation::new("delete", "killInstancesOfPod", "Kills instances of a pod")
-                .with(&["wipe"])
-                .takes(&json!({"type": "array", "items": {"type": "string"}}))
+                .with_parameters(&["wipe"])
+                .with_body(&json!({"type": "array", "items": {"type": "string"}}))
                 .change()
-                .answers(
+                .with_response(
                     200,
                     "The killed instances, as they were before. Unknown ids are skipped.",
                     &schemas.of::<Vec<PodInstance<'_>>>(),
                 )
-                .rejects(&[404]),
+                .with_errors(&[404]),
         ],
     );
     paths.add(
@@ -116,10 +116,10 @@ fn add_instances(paths: &mut Paths, schemas: &mut Schemas) {
         "/v2/pods/{id}::instances/{instance}",
         [
             Operation::new("delete", "killInstanceOfPod", "Kills an instance of a pod")
-                .with(&["wipe"])
+                .with_parameters(&["wipe"])
                 .change()
-                .answers(200, "The instance, as it was before.", &instance)
-                .rejects(&[404]),
+                .with_response(200, "The instance, as it was before.", &instance)
+                .with_errors(&[404]),
         ],
     );
 }

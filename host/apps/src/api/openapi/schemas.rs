@@ -13,7 +13,7 @@ impl Schemas {
         let settings = SchemaSettings::draft2020_12().for_serialize().with(|settings| {
             settings.definitions_path = "/components/schemas".into();
             settings.meta_schema = None;
-            settings.transforms = vec![Box::new(RecursiveTransform(tidy))];
+            settings.transforms = vec![Box::new(RecursiveTransform(clean_up))];
         });
         Self(settings.into_generator())
     }
@@ -21,7 +21,7 @@ impl Schemas {
     /// A reference to the schema of a type, or the schema itself if it has no name.
     pub(super) fn of<T: JsonSchema>(&mut self) -> Value {
         let mut schema = self.0.subschema_for::<T>();
-        RecursiveTransform(tidy).transform(&mut schema);
+        RecursiveTransform(clean_up).transform(&mut schema);
         schema.to_value()
     }
 
@@ -34,7 +34,7 @@ impl Schemas {
 /// Removes what holds for the Rust type but not for the documents. A member that is omitted when it
 /// is empty is never null, and the default values are those of stored records. Joins the lines of
 /// descriptions, which are wrapped as comments are.
-fn tidy(schema: &mut Schema) {
+fn clean_up(schema: &mut Schema) {
     if let Some(Value::String(description)) = schema.get_mut("description") {
         *description = description.replace('\n', " ");
     }

@@ -10,14 +10,14 @@ use crate::api::plugins::PluginList;
 
 pub(super) fn add(paths: &mut Paths, schemas: &mut Schemas) {
     let document = json!({"type": "object"});
-    let found = |id: &str, summary: &str, description: &str, schema: &Value| {
-        Operation::new("get", id, summary).answers(200, description, schema)
+    let get_operation = |id: &str, summary: &str, description: &str, schema: &Value| {
+        Operation::new("get", id, summary).with_response(200, description, schema)
     };
     add_events(paths, schemas);
     paths.add(
         "service",
         "/v2/info",
-        [found(
+        [get_operation(
             "getInfo",
             "The framework and its settings",
             "The settings.",
@@ -28,26 +28,30 @@ pub(super) fn add(paths: &mut Paths, schemas: &mut Schemas) {
         "service",
         "/v2/leader",
         [
-            found(
+            get_operation(
                 "getLeader",
                 "The leading daemon",
                 "Its address.",
                 &schemas.of::<LeaderInfo>(),
             )
-            .rejects(&[404]),
+            .with_errors(&[404]),
             Operation::new(
                 "delete",
                 "abdicate",
                 "The leader gives its lease back and stands by",
             )
-            .answers(200, "It does.", &schemas.of::<Message>())
-            .rejects(&[400]),
+            .with_response(
+                200,
+                "The leader has given its lease back.",
+                &schemas.of::<Message>(),
+            )
+            .with_errors(&[400]),
         ],
     );
     paths.add(
         "service",
         "/v2/plugins",
-        [found(
+        [get_operation(
             "listPlugins",
             "The loaded components",
             "The components.",
@@ -57,7 +61,7 @@ pub(super) fn add(paths: &mut Paths, schemas: &mut Schemas) {
     paths.add(
         "service",
         "/v2/openapi.json",
-        [found(
+        [get_operation(
             "getOpenApi",
             "This document",
             "An OpenAPI 3.1 document.",
@@ -67,7 +71,7 @@ pub(super) fn add(paths: &mut Paths, schemas: &mut Schemas) {
     paths.add(
         "service",
         "/metrics",
-        [Operation::new("get", "getMetrics", "Metrics are at the admin port").rejects(&[404])],
+        [Operation::new("get", "getMetrics", "Metrics are at the admin port").with_errors(&[404])],
     );
     let pong = json!({"type": "string", "const": "pong"});
     let pong = json!({"text/plain": {"schema": pong}, "application/json": {"schema": pong}});
@@ -75,7 +79,7 @@ pub(super) fn add(paths: &mut Paths, schemas: &mut Schemas) {
         "service",
         "/ping",
         [
-            Operation::new("get", "ping", "Whether the daemon answers").answers_with(
+            Operation::new("get", "ping", "Whether the daemon answers").with_response_content(
                 200,
                 "JSON with the header `Accept: application/json`.",
                 pong,
@@ -92,33 +96,36 @@ fn add_events(paths: &mut Paths, schemas: &mut Schemas) {
         "service",
         "/v2/events",
         [Operation::new("get", "getEvents", "The event stream")
-            .description("Needs the header `Accept: text/event-stream`, and nothing else in it.")
-            .with(&["event_type", "filter", "plan-format", "ids"])
-            .answers_with(
+            .description("The header `Accept` must be exactly `text/event-stream`.")
+            .with_parameters(&["event_type", "filter", "plan-format", "ids"])
+            .with_response_content(
                 200,
                 "Frames with the type of the event and a JSON document.",
                 event_stream,
             )
-            .answers_empty(302, "From a standby: the same at the leader.")
-            .rejects(&[400, 405, 503])],
+            .with_empty_response(
+                302,
+                "From a standby: a redirect to the event stream of the leader.",
+            )
+            .with_errors(&[400, 405, 503])],
     );
     let callbacks = |method: &'static str, id: &str, summary: &str| {
         Operation::new(method, id, summary)
-            .with(&["callbackUrl"])
-            .answers(200, "The event that others are sent.", &document)
+            .with_parameters(&["callbackUrl"])
+            .with_response(200, "The event that is published about this change.", &document)
     };
     paths.add(
         "service",
         "/v2/eventSubscriptions",
         [
-            Operation::new("get", "listCallbacks", "The callback subscribers").answers(
+            Operation::new("get", "listCallbacks", "The callback subscribers").with_response(
                 200,
                 "Their URLs.",
                 &schemas.of::<Subscribers>(),
             ),
-            callbacks("post", "addCallback", "Posts every event to a URL").rejects(&[400, 403, 503]),
+            callbacks("post", "addCallback", "Posts every event to a URL").with_errors(&[400, 403, 503]),
             callbacks("delete", "removeCallback", "Posts no more events to a URL")
-                .rejects(&[400, 403, 404, 503]),
+                .with_errors(&[400, 403, 404, 503]),
         ],
     );
 }

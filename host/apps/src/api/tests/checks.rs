@@ -32,7 +32,7 @@ async fn check_results_and_failures_are_shown_with_the_task() {
         json!({"http": {"statusCode": 503}}),
         "a failing check kills no task and delays no deployment"
     );
-    let (kind, request) = world.components.asked.lock().unwrap().clone().unwrap();
+    let (kind, request) = world.components.last_probe.lock().unwrap().clone().unwrap();
     let endpoint = request.endpoint.unwrap();
     assert_eq!(
         (kind, request.path.as_str(), endpoint.host.as_str(), endpoint.port),
@@ -83,7 +83,7 @@ async fn plugin_check_calls_the_component_that_it_names() {
         tasks["tasks"][0]["checkResult"] == json!({"plugin": {"lag": 3}})
     })
     .await;
-    let (kind, request) = world.components.asked.lock().unwrap().clone().unwrap();
+    let (kind, request) = world.components.last_probe.lock().unwrap().clone().unwrap();
     assert_eq!(kind, Kind::Named("redis-lag".to_owned()));
     assert_eq!(
         (request.settings.as_str(), request.endpoint),
@@ -166,7 +166,7 @@ async fn changed_check_applies_to_running_tasks() {
         .await;
     assert_eq!(changed.status, 200, "{changed:?}");
     shows(404).await;
-    let asked = world.components.asked.lock().unwrap().clone().unwrap();
+    let asked = world.components.last_probe.lock().unwrap().clone().unwrap();
     assert!(format!("{asked:?}").contains("/new"), "{asked:?}");
     assert_eq!(task().await["id"], before);
 

@@ -31,10 +31,10 @@ async fn mapped_ports_are_assigned_shown_and_probed() {
         (&json!([31_000]), &json!([10_000]))
     );
     wait_for("the check is made", async || {
-        world.components.asked.lock().unwrap().is_some()
+        world.components.last_probe.lock().unwrap().is_some()
     })
     .await;
-    let (_, request) = world.components.asked.lock().unwrap().clone().unwrap();
+    let (_, request) = world.components.last_probe.lock().unwrap().clone().unwrap();
     let endpoint = request.endpoint.unwrap();
     assert_eq!(
         (endpoint.host.as_str(), endpoint.port),

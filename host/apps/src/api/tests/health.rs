@@ -121,7 +121,7 @@ async fn failing_component_and_unchanged_checks_leave_the_health_as_it_is() {
     let changed = world.send("PUT", "/v2/apps/web", both).await;
     assert_eq!(changed.status, 200, "{changed:?}");
     wait_for("the new check is made", async || {
-        let asked = world.components.asked.lock().unwrap().clone().unwrap();
+        let asked = world.components.last_probe.lock().unwrap().clone().unwrap();
         asked.1.path == "/new"
     })
     .await;
@@ -228,7 +228,7 @@ async fn readiness_is_probed_only_while_a_deployment_waits_for_it() {
     );
 
     // A task that is launched outside of a deployment is not probed for readiness.
-    *world.components.asked.lock().unwrap() = None;
+    *world.components.last_probe.lock().unwrap() = None;
     let killed = world.send("DELETE", "/v2/apps/web/tasks", Value::Null).await;
     assert_eq!(killed.status, 200, "{killed:?}");
     wait_for("the next task runs", async || {
@@ -236,6 +236,6 @@ async fn readiness_is_probed_only_while_a_deployment_waits_for_it() {
         next["id"] != task && next["state"] == "TASK_RUNNING"
     })
     .await;
-    assert!(world.components.asked.lock().unwrap().is_none());
+    assert!(world.components.last_probe.lock().unwrap().is_none());
     world.stop().await;
 }

@@ -133,7 +133,7 @@ async fn info_has_only_upstream_s_keys() {
         json!({"leader": format!("localhost:{port}")})
     );
     assert_eq!(world.get("/ping").await, "pong");
-    assert!(world.apps.ready());
+    assert!(world.apps.is_ready());
     world.stop().await;
 }
 

@@ -93,9 +93,9 @@ async fn stream_that_cannot_resume_begins_with_a_gap() {
         bus.publish(draft(number));
     }
     for (last, reason, now) in [
-        ("7-5", "not kept any more", false),
+        ("7-5", "no longer in the buffer", false),
         ("6-25", "its term is 6, this one is 7", true),
-        ("nonsense", "not one of this stream", true),
+        ("nonsense", "is not valid", true),
     ] {
         let next = bus.state().ring.next();
         let mut stream = bus.attach(key(None), listener(), Some(last)).await.unwrap();

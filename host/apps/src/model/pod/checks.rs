@@ -92,7 +92,10 @@ pub(super) fn read_health_check(check: &mut Reader<'_>, broken: &mut Problems) -
         .filter(|kind| check.raw(kind).is_some())
         .collect();
     if kinds.len() != 1 {
-        broken.add(check.here(), "Only one of http, tcp, or command may be specified");
+        broken.add(
+            check.object_path(),
+            "Only one of http, tcp, or command may be specified",
+        );
     }
     let http = check.nested("http", read_http).flatten();
     let tcp = check.nested("tcp", read_endpoint).flatten();

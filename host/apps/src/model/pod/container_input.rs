@@ -121,7 +121,7 @@ fn read_endpoint(endpoint: &mut Reader<'_>) -> Option<Endpoint> {
 
 fn read_image(image: &mut Reader<'_>) -> Option<Image> {
     if image.raw("kind").is_none() {
-        image.problem("kind", "is undefined: the kind of an image is DOCKER");
+        image.problem("kind", "is undefined: expected the kind of the image, DOCKER");
     }
     let kind = read_choice(image, "kind", &[("DOCKER", ImageKind::Docker)]);
     let id = required_path(image, "id", "an image needs its name, the id");

@@ -81,12 +81,12 @@ pub(crate) struct Scheduling {
 pub(crate) struct Backoff {
     /// After the first failure.
     #[serde(rename = "backoff", serialize_with = "short_number")]
-    pub(crate) first: f64,
+    pub(crate) initial_delay: f64,
     /// How much longer it is after each further one.
     #[serde(rename = "backoffFactor", serialize_with = "short_number")]
     pub(crate) factor: f64,
     #[serde(rename = "maxLaunchDelay", serialize_with = "short_number")]
-    pub(crate) most: f64,
+    pub(crate) max_delay: f64,
 }
 
 /// The agents that may run instances.

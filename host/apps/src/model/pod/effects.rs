@@ -81,7 +81,7 @@ impl Pod {
     /// The check of a container, if its agent makes it.
     pub(crate) fn agent_check_of(&self, container: usize, checks: Checks) -> Option<&PodCheck> {
         self.check_of(container)
-            .filter(|check| !check.is_made_here(checks))
+            .filter(|check| !check.is_made_by_daemon(checks))
     }
 }
 

@@ -164,7 +164,7 @@ fn read_volume(volume: &mut Reader<'_>) -> Option<PodVolume> {
 
 fn read_scaling(scaling: &mut Reader<'_>) -> Option<u32> {
     if scaling.raw("kind").is_none() {
-        scaling.problem("kind", "is undefined: the kind of a scaling is fixed");
+        scaling.problem("kind", "is undefined: expected the kind of the scaling, fixed");
     }
     read_choice(scaling, "kind", &[("fixed", ())]);
     scaling.count("instances")
@@ -173,13 +173,13 @@ fn read_scaling(scaling: &mut Reader<'_>) -> Option<u32> {
 fn read_scheduling(scheduling: &mut Reader<'_>, broken: &mut Problems) -> SchedulingInput {
     SchedulingInput {
         backoff: scheduling.nested("backoff", |backoff| Backoff {
-            first: backoff.number("backoff", 0.0).unwrap_or(BACKOFF.first),
+            initial_delay: backoff.number("backoff", 0.0).unwrap_or(BACKOFF.initial_delay),
             factor: backoff.number("backoffFactor", 0.0).unwrap_or(BACKOFF.factor),
-            most: backoff.number("maxLaunchDelay", 0.0).unwrap_or(BACKOFF.most),
+            max_delay: backoff.number("maxLaunchDelay", 0.0).unwrap_or(BACKOFF.max_delay),
         }),
         upgrade: scheduling.nested("upgrade", |upgrade| UpgradeStrategy {
-            minimum_health_capacity: upgrade.share("minimumHealthCapacity").unwrap_or(1.0),
-            maximum_over_capacity: upgrade.share("maximumOverCapacity").unwrap_or(1.0),
+            minimum_health_capacity: upgrade.fraction("minimumHealthCapacity").unwrap_or(1.0),
+            maximum_over_capacity: upgrade.fraction("maximumOverCapacity").unwrap_or(1.0),
         }),
         placement: scheduling
             .nested("placement", |placement| Placement {
@@ -194,9 +194,9 @@ fn read_scheduling(scheduling: &mut Reader<'_>, broken: &mut Problems) -> Schedu
 
 /// The default delays.
 const BACKOFF: Backoff = Backoff {
-    first: 1.0,
+    initial_delay: 1.0,
     factor: 1.15,
-    most: 300.0,
+    max_delay: 300.0,
 };
 
 fn read_constraints(placement: &mut Reader<'_>) -> Vec<Constraint> {
