@@ -64,7 +64,7 @@ impl ClusterAdapter {
 impl Cluster for ClusterAdapter {
     async fn read_file(&self, file: SandboxFile<'_>) -> transom_cluster::Result<Option<Vec<u8>>> {
         let (address, path) = file.location();
-        found(self.agents.read_file(&address, &path, MAX_FILE_BYTES).await)
+        none_if_missing(self.agents.read_file(&address, &path, MAX_FILE_BYTES).await)
     }
 
     async fn read_bytes(
@@ -74,7 +74,7 @@ impl Cluster for ClusterAdapter {
         length: u64,
     ) -> transom_cluster::Result<Option<FileBytes>> {
         let (address, path) = file.location();
-        found(self.agents.read_bytes(&address, &path, offset, length).await)
+        none_if_missing(self.agents.read_bytes(&address, &path, offset, length).await)
     }
 
     async fn lists_framework(&self, id: &FrameworkId) -> transom_cluster::Result<bool> {
@@ -95,7 +95,7 @@ impl SandboxFile<'_> {
 }
 
 /// Maps the error of a file that does not exist to `None`.
-fn found<T>(read: transom_cluster::Result<T>) -> transom_cluster::Result<Option<T>> {
+fn none_if_missing<T>(read: transom_cluster::Result<T>) -> transom_cluster::Result<Option<T>> {
     match read {
         Err(transom_cluster::Error::Refused { status: 404, .. }) => Ok(None),
         read => read.map(Some),

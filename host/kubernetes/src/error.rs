@@ -11,7 +11,7 @@ pub enum Error {
     #[error("kubernetes: the HTTP port cannot be used")]
     Web(#[source] transom_web::Error),
     /// The HTTP client could not be created.
-    #[error("kubernetes: the HTTP client for the bootstrap script cannot be made")]
+    #[error("kubernetes: the HTTP client cannot be created")]
     Client(#[source] reqwest::Error),
     /// The store could not be read or written at the start.
     #[error("kubernetes: state store failed while {doing}")]

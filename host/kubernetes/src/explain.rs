@@ -6,7 +6,7 @@ use async_trait::async_trait;
 use http::StatusCode;
 use transom_cluster::TaskId;
 use transom_framework::{Leader, PlacementExplanation, Placements, explain_pending};
-use transom_plugin_host::shown;
+use transom_plugin_host::printable;
 use transom_web::ApiError;
 
 use crate::api::paths;
@@ -30,12 +30,12 @@ impl Placements for Explainer {
     async fn explain(&self, id: &str) -> Result<PlacementExplanation, ApiError> {
         let (kind, number) = member(id).ok_or_else(|| {
             ApiError::bad_request(format!(
-                "{:?} is no member of a Kubernetes cluster; expected its kind and its number, for example server/0 \
+                "{:?} is not a valid member of a Kubernetes cluster; expected a kind and a number, for example server/0 \
                  or agent/2",
-                shown(id)
+                printable(id)
             ))
         })?;
-        let handles = self.leader.for_operator(&self.config.name)?;
+        let handles = self.leader.handles_for_operator(&self.config.name)?;
         let view = self.views.get();
         let member = view.tasks.of(kind).iter().find(|task| task.number == number);
         let Some(task) = member else {
@@ -46,7 +46,7 @@ impl Placements for Explainer {
         explained.ok_or_else(|| self.not_pending(&self.views.get(), kind, number))
     }
 
-    fn without_probe(&self, task: &str) -> Option<String> {
+    fn probe_refusal(&self, task: &str) -> Option<String> {
         let view = self.views.get();
         let kind = Kind::ALL
             .into_iter()
@@ -93,7 +93,8 @@ impl Explainer {
                 reasons.join("; ")
             };
             format!(
-                "{kind}/{number} is not requested from the scheduler yet, so no agent is looked for: {reasons}"
+                "{kind}/{number} is not requested from the scheduler yet, so no placement was attempted: \
+                 {reasons}"
             )
         };
         ApiError::new(StatusCode::CONFLICT, text)

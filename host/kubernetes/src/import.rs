@@ -26,7 +26,7 @@ use crate::orchestrator::ClientConfig;
 use crate::task::{Launch, Metadata};
 
 /// The time to live of the lease while records are written.
-const LEASE: Duration = Duration::from_mins(1);
+const LEASE_TTL: Duration = Duration::from_mins(1);
 
 /// The records of an m3s, as its Redis contains them.
 #[derive(Clone, Debug, Default)]
@@ -112,9 +112,9 @@ pub fn translate(original: &Original, config: &Config) -> Result<Import, ImportE
     }
     let wanted = wanted(&original.config, config);
     import.counts = wanted.counts;
-    put(&mut import.records, persist::WANTED, &wanted)?;
+    insert_record(&mut import.records, persist::WANTED, &wanted)?;
     if let (None, Some(token)) = (&config.orchestrator.token, original.config["K3SToken"].as_str()) {
-        put(&mut import.records, persist::TOKEN, &token)?;
+        insert_record(&mut import.records, persist::TOKEN, &token)?;
     }
     if import.framework_id.is_some() {
         tasks(original, config, &mut import)?;
@@ -188,7 +188,7 @@ fn tasks(original: &Original, config: &Config, import: &mut Import) -> Result<()
         };
         *number += 1;
         record.metadata = Arc::new(serde_json::to_value(metadata).unwrap_or_default());
-        put(&mut import.records, &record.key(), &record)?;
+        insert_record(&mut import.records, &record.key(), &record)?;
         import.tasks.of_mut(kind).push(id.to_owned());
     }
     Ok(())
@@ -260,12 +260,12 @@ fn client_config(original: &Original, import: &mut Import) -> Result<(), ImportE
         // The daemon reads the file again when it knows the server's task.
         task: String::new(),
     };
-    put(&mut import.records, persist::CLIENT_CONFIG, &stored)?;
+    insert_record(&mut import.records, persist::CLIENT_CONFIG, &stored)?;
     import.client_config = true;
     Ok(())
 }
 
-fn put<T: serde::Serialize>(
+fn insert_record<T: serde::Serialize>(
     records: &mut BTreeMap<String, Bytes>,
     key: &str,
     record: &T,
@@ -287,7 +287,7 @@ impl Import {
     pub async fn write(&self, store: Arc<dyn Store>, config: &Config) -> Result<(), ImportError> {
         let name = Framework::lease(&config.name);
         let holder = format!("{} transom-fw-import", uuid::Uuid::new_v4());
-        let acquired = typed::within(typed::TIMEOUT, store.acquire(&name, &holder, LEASE)).await;
+        let acquired = typed::with_timeout(typed::TIMEOUT, store.acquire(&name, &holder, LEASE_TTL)).await;
         let lease = match acquired {
             Err(typed::Error::Store(transom_store::Error::Held { holder, .. })) => {
                 let address = holder
@@ -300,13 +300,13 @@ impl Import {
         let fenced: Arc<dyn Store> = Arc::new(Fenced::new(Arc::clone(&store), &lease));
         let written = self.write_with(fenced, config).await;
         // If this fails, the lease ends when its time to live has passed.
-        let _ = typed::within(typed::TIMEOUT, store.release(&lease)).await;
+        let _ = typed::with_timeout(typed::TIMEOUT, store.release(&lease)).await;
         written
     }
 
     async fn write_with(&self, store: Arc<dyn Store>, config: &Config) -> Result<(), ImportError> {
         let folder = format!("{}/", config.name);
-        let present = typed::within(typed::TIMEOUT, store.scan(&folder)).await?;
+        let present = typed::with_timeout(typed::TIMEOUT, store.scan(&folder)).await?;
         let of_daemons = format!("{folder}daemons/");
         if let Some(entry) = present.iter().find(|entry| !entry.key.starts_with(&of_daemons)) {
             return Err(ImportError::NotEmpty(entry.key.clone()));
@@ -314,7 +314,7 @@ impl Import {
         let batch = self.records.iter().fold(Batch::new(), |batch, (key, value)| {
             batch.put(format!("{folder}{key}"), value.clone(), Expect::Absent)
         });
-        typed::within(typed::TIMEOUT, store.commit(batch)).await?;
+        typed::with_timeout(typed::TIMEOUT, store.commit(batch)).await?;
         Ok(())
     }
 }
@@ -436,7 +436,7 @@ mod tests {
         let server = format!("file:{}", folder.path().display());
         let store = transom_store::Config::new(&server).open().await.unwrap();
         let (import, config) = (translate(&original(), &config()).unwrap(), config());
-        let lease = store.acquire("m3s/leader", "x host:1", LEASE).await.unwrap();
+        let lease = store.acquire("m3s/leader", "x host:1", LEASE_TTL).await.unwrap();
         let led = import.write(Arc::clone(&store), &config).await;
         assert!(
             matches!(&led, Err(ImportError::Led(address)) if address == "host:1"),

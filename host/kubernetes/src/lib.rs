@@ -13,7 +13,7 @@
 //!   is tested with tables of cases. `kind`: datastore, server and agent.
 //! * `autoscale`: a pure function that computes the count of agents from the pods.
 //! * `core`: one actor that owns members and wanted counts, carries the steps out, and publishes the
-//!   view that requests read (`view`). Slow work runs in jobs, whose results are `core::finding`.
+//!   view that requests read (`view`). Slow work runs in jobs, whose results are `core::job_result`.
 //! * `task`: converts a member to a task, and defines the ports on which it listens.
 //! * `bootstrap`: fetches the script that containers run first, prepares it for a container with the
 //!   bootstrap component, and serves the result by digest.

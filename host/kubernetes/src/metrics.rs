@@ -8,7 +8,7 @@ use prometheus_client::metrics::gauge::Gauge;
 use prometheus_client::registry::Registry;
 use transom_common::Described;
 
-use crate::backup::What;
+use crate::backup::OperationKind;
 use crate::kind::Kind;
 use crate::view::View;
 
@@ -36,7 +36,7 @@ struct OperationLabels {
 }
 
 #[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
-struct WhatLabel {
+struct OperationKindLabel {
     operation: &'static str,
 }
 
@@ -56,7 +56,7 @@ pub(crate) struct Metrics {
     unschedulable_pods: Gauge,
     idle_agents: Gauge,
     operations: Family<OperationLabels, Counter>,
-    operation_running: Family<WhatLabel, Gauge>,
+    operation_running: Family<OperationKindLabel, Gauge>,
     last_backup_time: Gauge,
     last_backup_bytes: Gauge,
 }
@@ -136,7 +136,7 @@ impl Metrics {
         );
         registry.register(
             name("idle_agents"),
-            "Agents on which no pod runs that would have to move, while the agents are autoscaled",
+            "Idle agents, on which no pod runs that would have to move, while the agents are autoscaled",
             metrics.idle_agents.clone(),
         );
         registry.register(
@@ -163,7 +163,7 @@ impl Metrics {
     }
 
     /// Counts a backup or a restore that has ended.
-    pub(crate) fn ended(&self, what: What, success: bool) {
+    pub(crate) fn record_operation_end(&self, what: OperationKind, success: bool) {
         let labels = OperationLabels {
             operation: what.as_str(),
             result: if success { "success" } else { "failure" },
@@ -171,17 +171,17 @@ impl Metrics {
         self.operations.get_or_create(&labels).inc();
     }
 
-    pub(crate) fn started(&self, kind: Kind) {
+    pub(crate) fn record_task_start(&self, kind: Kind) {
         self.tasks_started.get_or_create(&KindLabel::of(kind)).inc();
     }
 
     /// Counts a change of the count of agents by the autoscaler.
-    pub(crate) fn autoscaled(&self, up: bool) {
+    pub(crate) fn record_autoscaling(&self, up: bool) {
         let direction = if up { "up" } else { "down" };
         self.autoscaled.get_or_create(&DirectionLabel { direction }).inc();
     }
 
-    pub(crate) fn show(&self, view: &View) {
+    pub(crate) fn update(&self, view: &View) {
         for kind in Kind::ALL {
             let label = KindLabel::of(kind);
             let wanted = i64::from(*view.wanted.of(kind));
@@ -213,8 +213,8 @@ impl Metrics {
             .set(i64::try_from(pods).unwrap_or(i64::MAX));
         self.idle_agents.set(i64::try_from(agents).unwrap_or(i64::MAX));
         let running = view.backup.operation.as_ref().map(|operation| operation.what);
-        for what in [What::Backup, What::Restore] {
-            let label = WhatLabel {
+        for what in [OperationKind::Backup, OperationKind::Restore] {
+            let label = OperationKindLabel {
                 operation: what.as_str(),
             };
             let runs = i64::from(running == Some(what));
@@ -228,8 +228,8 @@ impl Metrics {
     }
 
     /// Clears the gauges, because the metrics of another daemon, the next leader, are valid now.
-    pub(crate) fn step_down(&self) {
-        self.show(&View::default());
+    pub(crate) fn clear_gauges(&self) {
+        self.update(&View::default());
     }
 }
 
@@ -249,10 +249,10 @@ mod tests {
         let mut registry = Registry::default();
         let metrics = Metrics::register(&mut registry);
         // A family without a series is not encoded.
-        metrics.started(Kind::Server);
-        metrics.ended(What::Backup, true);
-        metrics.autoscaled(true);
-        metrics.show(&View::default());
+        metrics.record_task_start(Kind::Server);
+        metrics.record_operation_end(OperationKind::Backup, true);
+        metrics.record_autoscaling(true);
+        metrics.update(&View::default());
         let mut text = String::new();
         encode(&mut text, &registry).unwrap();
         let (mut found, mut help) = (BTreeMap::new(), "");

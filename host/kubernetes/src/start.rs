@@ -9,7 +9,7 @@ use prometheus_client::registry::Registry;
 use tokio::sync::watch;
 use tokio_util::sync::CancellationToken;
 use transom_cluster::Client;
-use transom_framework::{Leader, Listening, Routes, ServiceHandle};
+use transom_framework::{Leader, Routes, ServiceHandle, ServicePort};
 use transom_plugin_host::Plugins;
 use transom_store::Leadership;
 use transom_web::{BoundPort, RequestMetrics};
@@ -68,11 +68,11 @@ pub fn start(
     let (mut routers, mut started) = (BTreeMap::new(), Vec::new());
     for instance in instances {
         let name = instance.name;
-        let Parts {
+        let PreparedInstance {
             router,
             leader,
             runner,
-        } = Parts::new(instance, &port, &mut resources)?;
+        } = PreparedInstance::new(instance, &port, &mut resources)?;
         routers.insert(runner.dependencies.config.path.clone(), router);
         started.push((name, leader, runner));
     }
@@ -80,27 +80,27 @@ pub fn start(
         Some(router) => (router, api::access_rules()),
         None => (api::instances::router(routers), api::instances::access_rules()),
     };
-    let listening = Listening::start(port, router, rules, resources.token);
+    let service_port = ServicePort::start(port, router, rules, resources.token);
     let services = started.into_iter().map(|(name, leader, runner)| {
         let config = &runner.dependencies.config;
         let own = Routes {
-            router: api::instances::below(listening.routes().router.clone(), &config.path),
+            router: api::instances::below(service_port.routes().router.clone(), &config.path),
             rules: api::access_rules(),
         };
         let framework = config.name.clone();
-        (listening.service(name, leader, framework, own), runner)
+        (service_port.service(name, leader, framework, own), runner)
     });
     Ok(services.collect())
 }
 
 /// An instance that is not served yet.
-struct Parts {
+struct PreparedInstance {
     router: Router,
     leader: Leader<Handles>,
     runner: Runner,
 }
 
-impl Parts {
+impl PreparedInstance {
     fn new(instance: Instance, port: &BoundPort, resources: &mut Resources<'_>) -> Result<Self> {
         let config = Arc::new(instance.config);
         if config.port.credentials.is_none() {

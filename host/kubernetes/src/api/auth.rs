@@ -8,7 +8,7 @@ use axum::response::{IntoResponse, Response};
 use http::Method;
 use transom_web::{AccessPolicy, AccessRules, Denial, Requirement};
 
-use super::routes::{Found, find};
+use super::routes::{RouteMatch, find};
 use super::without_body;
 
 /// The rules of the port.
@@ -23,13 +23,13 @@ pub(crate) fn access_rules() -> AccessRules {
 
 pub(super) fn requirement(method: &Method, path: &str) -> Requirement {
     match find(method, path) {
-        Found::Call(call) if !call.open => Requirement::NetworkOrCredentials,
-        Found::Call(_) | Found::OtherMethod(_) | Found::Nothing => Requirement::Nothing,
+        RouteMatch::Call(call) if !call.open => Requirement::NetworkOrCredentials,
+        RouteMatch::Call(_) | RouteMatch::OtherMethod(_) | RouteMatch::Nothing => Requirement::Nothing,
     }
 }
 
 pub(super) fn changes(method: &Method, path: &str) -> bool {
-    matches!(find(method, path), Found::Call(call) if call.changes)
+    matches!(find(method, path), RouteMatch::Call(call) if call.changes)
 }
 
 pub(super) fn rejection(policy: &AccessPolicy, denial: Denial, path: &str) -> Response {

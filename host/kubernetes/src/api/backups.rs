@@ -20,11 +20,11 @@ use transom_web::ApiError;
 use super::error::{conflict, no_backup_directory, unprocessable};
 use super::{Api, document};
 use crate::backup::directory::{Directory, FileError};
-use crate::backup::{self, Manifest, Operation, What};
+use crate::backup::{self, Manifest, Operation, OperationKind};
 use crate::core::command::Command;
 
 /// The number of bytes per read when a backup is sent.
-const PIECE: usize = 64 << 10;
+const READ_CHUNK_BYTES: usize = 64 << 10;
 
 #[derive(Serialize)]
 struct Listing<'a> {
@@ -129,7 +129,7 @@ impl<'a> From<&'a Manifest> for Entry<'a> {
 /// `GET /datastore/backups`
 pub(super) async fn list(State(api): State<Api>) -> Result<Response, ApiError> {
     let manifests = match &api.0.backups {
-        Some(directory) => with(directory, Directory::list).await?,
+        Some(directory) => with_directory(directory, Directory::list).await?,
         None => Vec::new(),
     };
     let view = api.0.views.get();
@@ -145,7 +145,7 @@ pub(super) async fn list(State(api): State<Api>) -> Result<Response, ApiError> {
 /// `GET /datastore/backups/{name}`
 pub(super) async fn get(State(api): State<Api>, Path(name): Path<String>) -> Result<Response, ApiError> {
     let manifests = match &api.0.backups {
-        Some(directory) => with(directory, Directory::list).await?,
+        Some(directory) => with_directory(directory, Directory::list).await?,
         None => Vec::new(),
     };
     let view = api.0.views.get();
@@ -159,7 +159,10 @@ fn entries<'a>(manifests: &'a [Manifest], state: &'a backup::State) -> Vec<Entry
     let mut entries: Vec<Entry<'a>> = manifests.iter().map(Entry::from).collect();
     let last = state.last_backup.as_ref();
     let failed = last.and_then(|last| Some((last.backup.as_str(), "failed", Some(last.problem.as_deref()?))));
-    let running = state.operation.as_ref().filter(|it| it.what == What::Backup);
+    let running = state
+        .operation
+        .as_ref()
+        .filter(|it| it.what == OperationKind::Backup);
     let running = running.map(|operation| (operation.backup.as_str(), "running", None));
     for (name, state, reason) in failed.into_iter().chain(running) {
         if entries.iter().all(|entry| entry.name != name) {
@@ -172,7 +175,7 @@ fn entries<'a>(manifests: &'a [Manifest], state: &'a backup::State) -> Vec<Entry
 /// `POST /datastore/backups`
 pub(super) async fn create(State(api): State<Api>) -> Result<Response, ApiError> {
     if let Some(directory) = &api.0.backups {
-        with(directory, Directory::probe).await?;
+        with_directory(directory, Directory::probe).await?;
     }
     let name = api.ask(|reply| Command::BackUp { reply }).await?;
     Ok(accepted(&name))
@@ -182,7 +185,7 @@ pub(super) async fn create(State(api): State<Api>) -> Result<Response, ApiError>
 pub(super) async fn restore(State(api): State<Api>, Path(name): Path<String>) -> Result<Response, ApiError> {
     let directory = api.0.backups.as_ref().ok_or_else(no_backup_directory)?;
     let wanted = name.clone();
-    let manifest = with(directory, move |directory| {
+    let manifest = with_directory(directory, move |directory| {
         let manifest = directory.find(&wanted)?;
         directory.verify(&manifest)?;
         Ok(manifest)
@@ -204,7 +207,7 @@ pub(super) async fn delete(State(api): State<Api>, Path(name): Path<String>) -> 
         )));
     }
     let deleted = name.clone();
-    with(directory, move |directory| directory.delete(&deleted)).await?;
+    with_directory(directory, move |directory| directory.delete(&deleted)).await?;
     tracing::info!(backup = name, "deleted a backup");
     Ok(super::success(super::JSON, ""))
 }
@@ -216,7 +219,7 @@ fn accepted(name: &str) -> Response {
 }
 
 /// Runs blocking work on the directory in the runtime's pool for blocking tasks.
-async fn with<T: Send + 'static>(
+async fn with_directory<T: Send + 'static>(
     directory: &Directory,
     work: impl FnOnce(&Directory) -> Result<T, FileError> + Send + 'static,
 ) -> Result<T, ApiError> {
@@ -267,7 +270,7 @@ async fn stream(path: PathBuf) -> std::io::Result<Response> {
     let file = File::open(path).await?;
     let size = file.metadata().await?.len();
     let pieces = futures::stream::try_unfold(file, async |mut file| {
-        let mut piece = BytesMut::with_capacity(PIECE);
+        let mut piece = BytesMut::with_capacity(READ_CHUNK_BYTES);
         let read = file.read_buf(&mut piece).await?;
         Ok::<_, std::io::Error>((read > 0).then(|| (piece.freeze(), file)))
     });

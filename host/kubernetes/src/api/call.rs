@@ -8,7 +8,7 @@ use super::paths::{ALIAS, NEUTRAL, VERSION};
 
 /// The prefixes below which a call is served.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Place {
+pub(super) enum PathPrefix {
     /// Below both prefixes with the version.
     Both,
     /// Below the neutral prefix with the version.
@@ -34,7 +34,7 @@ pub(super) enum Body {
 
 /// One path with its methods.
 pub(super) struct Call {
-    place: Place,
+    prefix: PathPrefix,
     path: &'static str,
     pub(super) methods: &'static [Method],
     handler: fn(MethodFilter) -> MethodRouter<Api>,
@@ -55,13 +55,13 @@ pub(super) struct Call {
 const GET: &[Method] = &[Method::GET];
 const PUT: &[Method] = &[Method::PUT];
 /// The errors of a call that the leader answers.
-pub(super) const LED: &[u16] = &[502, 503];
+pub(super) const LEADER_ERRORS: &[u16] = &[502, 503];
 
 impl Call {
     /// A call that reads.
     pub(super) const fn read(path: &'static str, summary: &'static str, body: Body) -> Self {
         Self {
-            place: Place::Both,
+            prefix: PathPrefix::Both,
             path,
             methods: GET,
             handler: |_| MethodRouter::new(),
@@ -71,7 +71,7 @@ impl Call {
             summary,
             body,
             success: 200,
-            errors: LED,
+            errors: LEADER_ERRORS,
         }
     }
 
@@ -95,8 +95,8 @@ impl Call {
         Self { handler, ..self }
     }
 
-    pub(super) const fn at(self, place: Place) -> Self {
-        Self { place, ..self }
+    pub(super) const fn at(self, prefix: PathPrefix) -> Self {
+        Self { prefix, ..self }
     }
 
     /// The same call, answered by a standby itself.
@@ -127,19 +127,19 @@ impl Call {
 
     /// The paths, with parameters in braces.
     pub(super) fn paths(&self) -> Vec<String> {
-        let below = |prefix: &str| match self.place {
-            Place::Both | Place::Neutral => format!("{prefix}/{VERSION}{}", self.path),
-            Place::Unversioned => format!("{prefix}{}", self.path),
-            Place::Root => self.path.to_owned(),
+        let below = |prefix: &str| match self.prefix {
+            PathPrefix::Both | PathPrefix::Neutral => format!("{prefix}/{VERSION}{}", self.path),
+            PathPrefix::Unversioned => format!("{prefix}{}", self.path),
+            PathPrefix::Root => self.path.to_owned(),
         };
-        match self.place {
-            Place::Both | Place::Unversioned => vec![below(NEUTRAL), below(ALIAS)],
-            Place::Neutral | Place::Root => vec![below(NEUTRAL)],
+        match self.prefix {
+            PathPrefix::Both | PathPrefix::Unversioned => vec![below(NEUTRAL), below(ALIAS)],
+            PathPrefix::Neutral | PathPrefix::Root => vec![below(NEUTRAL)],
         }
     }
 
     /// The handler for the methods.
-    pub(super) fn routed(&self) -> MethodRouter<Api> {
+    pub(super) fn method_router(&self) -> MethodRouter<Api> {
         let filters = self.methods.iter().cloned().map(MethodFilter::try_from);
         let filter = filters.flatten().reduce(MethodFilter::or);
         filter.map_or_else(MethodRouter::new, self.handler)

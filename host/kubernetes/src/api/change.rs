@@ -4,7 +4,7 @@ use axum::extract::{Path, State};
 use axum::response::Response;
 use transom_web::ApiError;
 
-use super::{Api, JSON, named_kind, number, paths, success};
+use super::{Api, JSON, kind_in_path, number, paths, success};
 use crate::core::command::{Command, Scope};
 use crate::kind::Kind;
 
@@ -40,7 +40,7 @@ pub(super) async fn start(State(api): State<Api>) -> Result<Response, ApiError> 
 pub(super) async fn restart(State(api): State<Api>, Path(name): Path<String>) -> Result<Response, ApiError> {
     let scope = match name.as_str() {
         "cluster" => Scope::Servers,
-        name => match named_kind(name)? {
+        name => match kind_in_path(name)? {
             Kind::Datastore => Scope::All,
             Kind::Server => Scope::Servers,
             Kind::Agent => Scope::Agents,
@@ -55,7 +55,7 @@ pub(super) async fn adjust(
     State(api): State<Api>,
     Path((kind, resource, amount)): Path<(String, String, String)>,
 ) -> Result<Response, ApiError> {
-    let kind = named_kind(&kind)?;
+    let kind = kind_in_path(&kind)?;
     let (resource, limit) = paths::resource(&resource)
         .ok_or_else(|| ApiError::not_found(format!("Not found: the resource {resource}")))?;
     let amount = number::parse("amount", &amount)?;

@@ -28,14 +28,16 @@ impl From<Refusal> for ApiError {
             Refusal::NothingToRestart => not_acceptable("All counts are 0, so there is nothing to restart."),
             Refusal::BadResource(problem) => unprocessable(problem),
             Refusal::MasterUnavailable => {
-                not_acceptable("The master could not be asked about the framework's id. Try again later.")
+                not_acceptable("The request to the master about the framework's id failed. Try again later.")
             }
             Refusal::DatastoreOutside => unprocessable(
                 "The datastore is outside of the framework (`ds_count` is 0): back it up where it runs."
                     .to_owned(),
             ),
             Refusal::NoBackupDirectory => no_backup_directory(),
-            Refusal::OperationUnderWay(what) => conflict(format!("One backup or restore at a time: {what}.")),
+            Refusal::OperationUnderWay(what) => {
+                conflict(format!("A backup or restore is under way: {what}."))
+            }
             Refusal::DatastoreNotHealthy => conflict("No member of the datastore is healthy."),
             Refusal::OtherEngine { backup, datastore } => unprocessable(format!(
                 "The backup is of a datastore of the kind {backup}, and this one is of the kind {datastore}."

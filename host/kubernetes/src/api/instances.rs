@@ -21,7 +21,7 @@ pub(crate) fn router(instances: BTreeMap<String, Router>) -> Router {
     let instances = Arc::new(instances);
     Router::new().fallback(move |request: Request| {
         let instances = Arc::clone(&instances);
-        async move { answer(&instances, request).await }
+        async move { dispatch(&instances, request).await }
     })
 }
 
@@ -57,7 +57,7 @@ pub(crate) fn access_rules() -> AccessRules {
     }
 }
 
-async fn answer(instances: &BTreeMap<String, Router>, mut request: Request) -> Response {
+async fn dispatch(instances: &BTreeMap<String, Router>, mut request: Request) -> Response {
     if request.uri().path().contains("//") {
         return redirect(request.uri());
     }

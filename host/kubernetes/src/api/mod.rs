@@ -54,7 +54,7 @@ use transom_framework::{Forwarding, Leader, RequestedUri, Route, ask};
 use transom_web::{ApiError, Credentials, Forwarder, RequestMetrics};
 
 use self::paths::{ALIAS, VERSION};
-use self::routes::{CALLS, Found};
+use self::routes::{CALLS, RouteMatch};
 use crate::backup::delivery::Delivery;
 use crate::backup::directory::Directory;
 use crate::bootstrap::scripts::Scripts;
@@ -102,35 +102,37 @@ pub(crate) fn router(api: &Api, forwarder: Forwarder, metrics: RequestMetrics) -
         .iter()
         .flat_map(|call| call.paths().into_iter().map(move |path| (path, call)));
     let routes = paths.fold(Router::new(), |router, (path, call)| {
-        router.route(&path, call.routed())
+        router.route(&path, call.method_router())
     });
     let forwarding = Forwarding::new(
         api.0.leader.clone(),
         forwarder,
         |method, path| match routes::find(method, path) {
-            Found::Call(call) if !call.local => Route::Forward,
-            Found::Call(_) | Found::OtherMethod(_) | Found::Nothing => Route::Local,
+            RouteMatch::Call(call) if !call.local => Route::Forward,
+            RouteMatch::Call(_) | RouteMatch::OtherMethod(_) | RouteMatch::Nothing => Route::Local,
         },
     )
     .with_credentials(api.0.credentials.as_ref());
-    let routes = forwarding.around(routes).with_state(api.clone());
-    let routes = transom_web::with_fallbacks(routes).layer(middleware::from_fn(known_only));
+    let routes = forwarding.wrap(routes).with_state(api.clone());
+    let routes = transom_web::with_fallbacks(routes).layer(middleware::from_fn(reject_unknown_routes));
     let routes = transom_web::json_errors(routes).layer(middleware::from_fn(empty_errors));
     metrics.around(routes)
 }
 
 /// Passes only requests that the table contains, so that a `HEAD` is not handled as a `GET`. Redirects
 /// paths with empty segments.
-async fn known_only(request: Request, next: Next) -> Response {
+async fn reject_unknown_routes(request: Request, next: Next) -> Response {
     let (method, path) = (request.method(), request.uri().path());
     if path.contains("//") {
         return redirect(request.uri());
     }
     match routes::find(method, path) {
-        Found::Call(_) => next.run(request).await,
-        Found::Nothing => ApiError::not_found(format!("Not found: {}", requested(&request))).into_response(),
-        Found::OtherMethod(methods) => {
-            let path = requested(&request);
+        RouteMatch::Call(_) => next.run(request).await,
+        RouteMatch::Nothing => {
+            ApiError::not_found(format!("Not found: {}", requested_path(&request))).into_response()
+        }
+        RouteMatch::OtherMethod(methods) => {
+            let path = requested_path(&request);
             let text = format!("{method} is not allowed on {path}; possible: {methods}");
             let mut rejected = ApiError::new(StatusCode::METHOD_NOT_ALLOWED, text);
             if let Ok(methods) = HeaderValue::from_str(&methods) {
@@ -142,7 +144,7 @@ async fn known_only(request: Request, next: Next) -> Response {
 }
 
 /// The path as the client sent it.
-fn requested(request: &Request) -> &str {
+fn requested_path(request: &Request) -> &str {
     let requested = request.extensions().get().map(|RequestedUri(uri)| uri);
     requested.unwrap_or_else(|| request.uri()).path()
 }
@@ -190,7 +192,7 @@ fn is_alias(path: &str) -> bool {
 }
 
 /// The kind with this name in a path, or 404.
-fn named_kind(name: &str) -> Result<Kind, ApiError> {
+fn kind_in_path(name: &str) -> Result<Kind, ApiError> {
     paths::kind(name).ok_or_else(|| ApiError::not_found(format!("Not found: the kind {name}")))
 }
 

@@ -5,7 +5,7 @@ use transom_web::ApiError;
 use super::error::not_acceptable;
 
 /// The maximum number of characters of an invalid number that an error shows.
-const SHOWN: usize = 40;
+const MAX_SHOWN_CHARS: usize = 40;
 
 /// Parses a whole number that is not negative. A larger one than [`u32::MAX`] becomes [`u32::MAX`].
 ///
@@ -20,7 +20,7 @@ pub(super) fn parse(name: &str, text: &str) -> Result<u32, ApiError> {
     if !valid {
         return Err(not_acceptable(format!(
             "The {name} is '{}'; expected a whole number that is not negative.",
-            shown(text)
+            shortened(text)
         )));
     }
     // Only digits are left, so the only error is a number that is too large.
@@ -28,8 +28,8 @@ pub(super) fn parse(name: &str, text: &str) -> Result<u32, ApiError> {
 }
 
 /// Shortens a text for an error.
-pub(super) fn shown(text: &str) -> String {
-    let mut shown: String = text.chars().take(SHOWN).collect();
+pub(super) fn shortened(text: &str) -> String {
+    let mut shown: String = text.chars().take(MAX_SHOWN_CHARS).collect();
     if shown.len() < text.len() {
         shown.push('…');
     }

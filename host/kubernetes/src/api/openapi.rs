@@ -9,12 +9,12 @@ use super::paths::{KINDS, RESOURCES};
 use super::{JSON, is_alias, success};
 
 /// The statuses of errors that the port itself may return for every path.
-const OF_THE_PORT: [u16; 3] = [403, 413, 421];
+const PORT_ERRORS: [u16; 3] = [403, 413, 421];
 
 /// Serves the document. Below the path of an instance, that path is the document's server URL.
 pub(super) fn get(calls: &[Call], request: &Request) -> Response {
     let mut document = document(calls);
-    let path = super::requested(request).strip_suffix(request.uri().path());
+    let path = super::requested_path(request).strip_suffix(request.uri().path());
     if let Some(path) = path.filter(|path| !path.is_empty()) {
         document["servers"] = json!([{"url": path}]);
     }
@@ -78,10 +78,10 @@ fn operation(call: &Call, path: &str, method: &str) -> Value {
     }
     responses.insert(call.success.to_string(), success);
     let credentials: &[u16] = if call.open { &[] } else { &[401] };
-    for status in call.errors.iter().chain(credentials).chain(&OF_THE_PORT) {
+    for status in call.errors.iter().chain(credentials).chain(&PORT_ERRORS) {
         let mut error = json!({"description": description(*status)});
         // Errors of the port itself have a body on the alias as well.
-        if !alias || OF_THE_PORT.contains(status) {
+        if !alias || PORT_ERRORS.contains(status) {
             let schema = json!({"$ref": "#/components/schemas/Error"});
             error["content"] = json!({"application/json": {"schema": schema}});
         }
@@ -104,12 +104,14 @@ fn description(status: u16) -> &'static str {
         403 => {
             "The user may only read, the network is not trusted, or a web page of another site sent the request."
         }
-        404 => "It does not exist.",
-        406 => "A number is not a whole number or is negative, or the request is out of turn.",
+        404 => "The resource does not exist.",
+        406 => {
+            "A number is not a whole number or is negative, or the current state does not allow the request."
+        }
         409 => "Another backup or restore is under way, or the datastore is not healthy.",
         413 => "The body is too large.",
         421 => "The host name of the request is not that of this port.",
-        422 => "The count or the amount, or the backup, is not possible.",
+        422 => "The count, the amount or the backup does not fit the settings or the datastore.",
         502 => "No leader is known, or it did not answer.",
         507 => "The directory of backups cannot be used.",
         _ => "Not possible now; `Retry-After` says when to try again.",

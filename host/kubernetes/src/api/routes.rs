@@ -10,7 +10,7 @@ use axum::extract::Request;
 use axum::routing::on;
 use http::Method;
 
-use super::call::{Body, Call, LED, Place};
+use super::call::{Body, Call, LEADER_ERRORS, PathPrefix};
 use super::paths::{kind, resource};
 use super::{backups, bootstrap, capabilities, change, client, explain, framework, openapi, scale, status};
 
@@ -18,10 +18,10 @@ use super::{backups, bootstrap, capabilities, change, client, explain, framework
 pub(super) static CALLS: [Call; 28] = [
     Call::read("/versions", "The prefix of the API's paths", Body::Text("text/plain"))
         .with(|filter| on(filter, framework::versions))
-        .at(Place::Unversioned)
+        .at(PathPrefix::Unversioned)
         .local()
         .open(),
-    Call::read("/capabilities", "The calls", Body::Json("Texts", "Texts"))
+    Call::read("/capabilities", "The names, paths and methods of the calls", Body::Json("Texts", "Texts"))
         .with(|filter| on(filter, capabilities::get))
         .local(),
     Call::read(
@@ -30,15 +30,15 @@ pub(super) static CALLS: [Call; 28] = [
         Body::Json("Document", "Document"),
     )
     .with(|filter| on(filter, async |request: Request| openapi::get(&CALLS, &request)))
-    .at(Place::Neutral)
+    .at(PathPrefix::Neutral)
     .local(),
     Call::read(
         "/explain",
-        "Why tasks wait, and the tasks with their places",
+        "The reasons why tasks wait, and the tasks with their hosts",
         Body::Json("Explanation", "Explanation"),
     )
     .with(|filter| on(filter, explain::get))
-    .at(Place::Neutral),
+    .at(PathPrefix::Neutral),
     Call::read(
         "/status/fw",
         "The state of each service in one word",
@@ -85,30 +85,30 @@ pub(super) static CALLS: [Call; 28] = [
     .with(|filter| on(filter, scale::set)),
     Call::write(
         "/agent/cordon",
-        "Keeps new pods from the agents",
+        "Cordons the nodes of the agents, so that no new pods are scheduled on them",
         Body::Text("application/json"),
-        LED,
+        LEADER_ERRORS,
     )
     .with(|filter| on(filter, change::cordon)),
     Call::write(
         "/agent/uncordon",
-        "Allows new pods on the agents",
+        "Uncordons the nodes of the agents",
         Body::Text("application/json"),
-        LED,
+        LEADER_ERRORS,
     )
     .with(|filter| on(filter, change::uncordon)),
     Call::write(
         "/cluster/shutdown",
         "Sets all counts to 0 and keeps them for the next start",
         Body::Empty,
-        LED,
+        LEADER_ERRORS,
     )
     .with(|filter| on(filter, change::stop)),
     Call::write(
         "/cluster/stop",
         "The same as `shutdown`",
         Body::Empty,
-        LED,
+        LEADER_ERRORS,
     )
     .with(|filter| on(filter, change::stop)),
     Call::write(
@@ -146,7 +146,7 @@ pub(super) static CALLS: [Call; 28] = [
         Body::Json("Backups", "Backups"),
     )
     .with(|filter| on(filter, backups::list))
-    .at(Place::Neutral)
+    .at(PathPrefix::Neutral)
     .errors(&[502, 503, 507]),
     Call::write(
         "/datastore/backups",
@@ -156,7 +156,7 @@ pub(super) static CALLS: [Call; 28] = [
     )
     .methods(&[Method::POST])
     .with(|filter| on(filter, backups::create))
-    .at(Place::Neutral)
+    .at(PathPrefix::Neutral)
     .accepted(),
     Call::read(
         "/datastore/backups/{name}",
@@ -164,7 +164,7 @@ pub(super) static CALLS: [Call; 28] = [
         Body::Json("Backup", "Backup"),
     )
     .with(|filter| on(filter, backups::get))
-    .at(Place::Neutral)
+    .at(PathPrefix::Neutral)
     .errors(&[404, 502, 503, 507]),
     Call::write(
         "/datastore/backups/{name}",
@@ -174,7 +174,7 @@ pub(super) static CALLS: [Call; 28] = [
     )
     .methods(&[Method::DELETE])
     .with(|filter| on(filter, backups::delete))
-    .at(Place::Neutral),
+    .at(PathPrefix::Neutral),
     Call::write(
         "/datastore/backups/{name}/restore",
         "Begins the restore of a backup, whose data is verified first",
@@ -183,7 +183,7 @@ pub(super) static CALLS: [Call; 28] = [
     )
     .methods(&[Method::POST])
     .with(|filter| on(filter, backups::restore))
-    .at(Place::Neutral)
+    .at(PathPrefix::Neutral)
     .accepted(),
     Call::read(
         "/backup/{digest}/{token}",
@@ -191,16 +191,16 @@ pub(super) static CALLS: [Call; 28] = [
         Body::Text("application/octet-stream"),
     )
     .with(|filter| on(filter, backups::deliver))
-    .at(Place::Root)
+    .at(PathPrefix::Root)
     .open()
     .errors(&[404, 502, 503]),
     Call::read(
         "/bootstrap/{digest}/{token}",
-        "The script of a container that starts",
+        "The bootstrap script of a starting container",
         Body::Text("text/x-shellscript"),
     )
     .with(|filter| on(filter, bootstrap::get))
-    .at(Place::Root)
+    .at(PathPrefix::Root)
     .open()
     .errors(&[404, 502, 503]),
 ];
@@ -214,7 +214,7 @@ static PATHS: LazyLock<Vec<(String, &'static Call)>> = LazyLock::new(|| {
 });
 
 /// The result of looking up a method and a path.
-pub(super) enum Found {
+pub(super) enum RouteMatch {
     /// A call.
     Call(&'static Call),
     /// The path has calls with other methods, the value of `Allow`.
@@ -224,18 +224,18 @@ pub(super) enum Found {
 }
 
 /// Looks a method and a path up in the table. The path is still percent-encoded.
-pub(super) fn find(method: &Method, path: &str) -> Found {
+pub(super) fn find(method: &Method, path: &str) -> RouteMatch {
     let calls = PATHS.iter().filter(|(template, _)| matches(template, path));
     let calls: Vec<&'static Call> = calls.map(|(_, call)| *call).collect();
     if let Some(call) = calls.iter().find(|call| call.methods.contains(method)) {
-        return Found::Call(call);
+        return RouteMatch::Call(call);
     }
     let methods = calls.iter().flat_map(|call| call.methods);
     let methods: Vec<&str> = methods.map(Method::as_str).collect();
     if methods.is_empty() {
-        Found::Nothing
+        RouteMatch::Nothing
     } else {
-        Found::OtherMethod(methods.join(", "))
+        RouteMatch::OtherMethod(methods.join(", "))
     }
 }
 

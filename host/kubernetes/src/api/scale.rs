@@ -6,7 +6,7 @@ use serde::Serialize;
 use transom_web::ApiError;
 
 use super::error::above_maximum;
-use super::{Api, JSON, PLAIN, document, named_kind, number, success};
+use super::{Api, JSON, PLAIN, document, kind_in_path, number, success};
 use crate::core::command::Command;
 use crate::kind::Kind;
 
@@ -20,7 +20,7 @@ struct Scale {
 
 /// Returns the wanted count and the number of running tasks.
 pub(super) async fn get(State(api): State<Api>, Path(kind): Path<String>) -> Result<Response, ApiError> {
-    let (kind, view) = (named_kind(&kind)?, api.0.views.get());
+    let (kind, view) = (kind_in_path(&kind)?, api.0.views.get());
     Ok(document(&Scale {
         scale: *view.wanted.of(kind),
         running: view.running(kind),
@@ -32,10 +32,10 @@ pub(super) async fn set(
     State(api): State<Api>,
     Path((kind, text)): Path<(String, String)>,
 ) -> Result<Response, ApiError> {
-    let (kind, count) = (named_kind(&kind)?, number::parse("count", &text)?);
+    let (kind, count) = (kind_in_path(&kind)?, number::parse("count", &text)?);
     let maximum = api.0.max_scale;
     if count > maximum {
-        return Err(above_maximum(&number::shown(&text), maximum));
+        return Err(above_maximum(&number::shortened(&text), maximum));
     }
     let difference = api.ask(|reply| Command::Scale { kind, count, reply }).await?;
     // Upstream's content types.

@@ -26,7 +26,7 @@ const WORST_FIRST: [&str; 10] = [
 ];
 const STAGING: &str = "TASK_STAGING";
 /// Upstream's state of a task that waits for an offer.
-const NEW: &str = "__NEW";
+const WAITING_STATE: &str = "__NEW";
 
 /// The Status object of the specification.
 #[derive(Serialize)]
@@ -86,7 +86,7 @@ pub(super) async fn maps(State(api): State<Api>) -> Response {
             .tasks
             .datastore
             .iter()
-            .map(|task| (task.id.as_str(), task.state.as_deref().unwrap_or(NEW)))
+            .map(|task| (task.id.as_str(), task.state.as_deref().unwrap_or(WAITING_STATE)))
             .collect(),
     })
 }
@@ -112,7 +112,7 @@ fn worst(view: &View, kind: Kind) -> &str {
 fn nodes(tasks: &[TaskView]) -> BTreeMap<&str, NodeState<'_>> {
     let nodes = tasks.iter().map(|task| {
         let state = NodeState {
-            status: task.state.as_deref().unwrap_or(NEW),
+            status: task.state.as_deref().unwrap_or(WAITING_STATE),
             node: task.node.as_deref().unwrap_or_default(),
         };
         (task.id.as_str(), state)

@@ -30,7 +30,7 @@ use crate::orchestrator::Resources;
 pub(crate) use timers::Timers;
 
 /// The maximum number of pods that a note names.
-const NAMED: usize = 5;
+const MAX_NAMED_PODS: usize = 5;
 
 /// The input of the rule.
 #[derive(Clone, Debug, Default)]
@@ -43,7 +43,7 @@ pub(crate) struct Observed {
     /// service.
     pub(crate) closed: usize,
     /// The pods that wait for a node; `None`: they are not known.
-    pub(crate) waiting: Option<Vec<Waiting>>,
+    pub(crate) waiting: Option<Vec<PendingPod>>,
     /// The resources of an empty agent for pods; `None`: no agent is ready.
     pub(crate) empty: Option<Resources>,
     /// Whether everything wanted runs and is ready.
@@ -78,7 +78,7 @@ pub(crate) struct Autoscaled {
 
 /// A pod that waits for a node.
 #[derive(Clone, Debug)]
-pub(crate) struct Waiting {
+pub(crate) struct PendingPod {
     pub(crate) name: String,
     pub(crate) requests: Resources,
     /// Since when it is unschedulable; `None`: the orchestrator's scheduler has not tried it yet.
@@ -92,7 +92,7 @@ pub(crate) struct Verdict {
     /// Why the count stays although there is a reason to change it, in sentences.
     pub(crate) notes: Vec<String>,
     /// When to apply the rule again if no event occurs before.
-    pub(crate) look_again: Option<Timestamp>,
+    pub(crate) recheck_at: Option<Timestamp>,
 }
 
 /// A change of the count.
@@ -133,36 +133,36 @@ impl<'a> Decision<'a> {
         let Some(waiting) = &self.observed.waiting else {
             return;
         };
-        let (waiting, too_large): (Vec<&Waiting>, Vec<&Waiting>) = waiting.iter().partition(|pod| {
+        let (waiting, too_large): (Vec<&PendingPod>, Vec<&PendingPod>) = waiting.iter().partition(|pod| {
             self.observed
                 .empty
                 .is_none_or(|empty| pod.requests.fits_in(empty))
         });
         if !too_large.is_empty() {
             self.note(format!(
-                "left out, because no agent can hold their requests: {}",
+                "ignored, because no agent can hold their requests: {}",
                 names(&too_large)
             ));
         }
         let delay = self.config.scale_up_delay;
         let since = waiting.iter().filter_map(|pod| pod.unschedulable_since);
         let next = since
-            .map(|since| later(since, delay))
+            .map(|since| time_after(since, delay))
             .filter(|due| *due > self.now);
-        self.look_again(next.min());
-        let due = |pod: &&Waiting| {
+        self.recheck_at(next.min());
+        let due = |pod: &&PendingPod| {
             pod.unschedulable_since
-                .is_some_and(|since| later(since, delay) <= self.now)
+                .is_some_and(|since| time_after(since, delay) <= self.now)
         };
-        let unschedulable: Vec<&Waiting> = waiting.iter().copied().filter(due).collect();
+        let unschedulable: Vec<&PendingPod> = waiting.iter().copied().filter(due).collect();
         if unschedulable.is_empty() {
-            self.remove_idle(&waiting);
+            self.scale_down(&waiting);
         } else {
-            self.add_for(&unschedulable);
+            self.scale_up(&unschedulable);
         }
     }
 
-    fn add_for(&mut self, pods: &[&Waiting]) {
+    fn scale_up(&mut self, pods: &[&PendingPod]) {
         let (config, observed) = (self.config, self.observed);
         let why = format!(
             "pods unschedulable for {:?}: {}",
@@ -177,13 +177,13 @@ impl<'a> Decision<'a> {
         let there = u32::try_from(idle).unwrap_or(u32::MAX).saturating_add(coming);
         let requests = pods.iter().map(|pod| pod.requests).collect();
         // The result needs no more precision: more agents are not added in any case.
-        let most = there.saturating_add(config.max);
+        let max_agents = there.saturating_add(config.max);
         let needed = observed
             .empty
-            .map_or(1, |empty| packing::agents_for(requests, empty, most));
+            .map_or(1, |empty| packing::agents_for(requests, empty, max_agents));
         let missing = needed.saturating_sub(there);
         if missing == 0 && coming > 0 {
-            return self.note(format!("{why}; agents that take no pods yet: {coming}"));
+            return self.note(format!("{why}; agents that do not accept pods yet: {coming}"));
         }
         if missing == 0 {
             return self.note(format!(
@@ -195,32 +195,32 @@ impl<'a> Decision<'a> {
         if room == 0 {
             return self.note(format!("{why}; the count is `max`, {}", config.max));
         }
-        if self.cools_down() {
+        if self.is_cooling_down() {
             return self.note(format!("{why}; the cooldown has not passed"));
         }
         let added = missing.min(room).min(config.step);
         self.change(observed.count + added, Vec::new(), why);
     }
 
-    fn remove_idle(&mut self, waiting: &[&Waiting]) {
+    fn scale_down(&mut self, waiting: &[&PendingPod]) {
         let delay = self.config.scale_down_delay;
         let ends = self
             .idle()
-            .filter_map(|agent| Some(later(agent.idle_since?, delay)));
+            .filter_map(|agent| Some(time_after(agent.idle_since?, delay)));
         let next = ends.filter(|end| *end > self.now).min();
         let mut idle: Vec<&Agent> = self
             .idle()
             .filter(|agent| {
                 agent
                     .idle_since
-                    .is_some_and(|since| later(since, delay) <= self.now)
+                    .is_some_and(|since| time_after(since, delay) <= self.now)
             })
             .collect();
         let room = self.observed.count.saturating_sub(self.config.min) as usize;
         if room == 0 {
             return;
         }
-        self.look_again(next);
+        self.recheck_at(next);
         if idle.is_empty() {
             return;
         }
@@ -229,9 +229,11 @@ impl<'a> Decision<'a> {
             return self.note(format!("{why}; pods wait for a node: {}", names(waiting)));
         }
         if !self.observed.settled {
-            return self.note(format!("{why}; not every task runs and every node is ready"));
+            return self.note(format!(
+                "{why}; waiting until every task runs and every node is ready"
+            ));
         }
-        if self.cools_down() {
+        if self.is_cooling_down() {
             return self.note(format!("{why}; the cooldown has not passed"));
         }
         idle.sort_by(|a, b| b.since.cmp(&a.since).then_with(|| b.task.cmp(&a.task)));
@@ -252,11 +254,11 @@ impl<'a> Decision<'a> {
     }
 
     /// Whether a change has to wait for the cooldown.
-    fn cools_down(&mut self) -> bool {
-        let end = later(self.observed.changed_at, self.config.cooldown);
-        let cools_down = end > self.now;
-        self.look_again(cools_down.then_some(end));
-        cools_down
+    fn is_cooling_down(&mut self) -> bool {
+        let end = time_after(self.observed.changed_at, self.config.cooldown);
+        let is_cooling_down = end > self.now;
+        self.recheck_at(is_cooling_down.then_some(end));
+        is_cooling_down
     }
 
     fn change(&mut self, count: u32, leaving: Vec<String>, reason: String) {
@@ -271,17 +273,17 @@ impl<'a> Decision<'a> {
         self.verdict.notes.push(note);
     }
 
-    fn look_again(&mut self, at: Option<Timestamp>) {
-        self.verdict.look_again = self.verdict.look_again.into_iter().chain(at).min();
+    fn recheck_at(&mut self, at: Option<Timestamp>) {
+        self.verdict.recheck_at = self.verdict.recheck_at.into_iter().chain(at).min();
     }
 }
 
-/// The names of pods; of more than [`NAMED`] pods, the first ones and the number of the others.
-fn names(pods: &[&Waiting]) -> String {
+/// The names of pods; of more than [`MAX_NAMED_PODS`] pods, the first ones and the number of the others.
+fn names(pods: &[&PendingPod]) -> String {
     let mut names: Vec<&str> = pods.iter().map(|pod| pod.name.as_str()).collect();
     names.sort_unstable();
-    let more = names.len().saturating_sub(NAMED);
-    names.truncate(NAMED);
+    let more = names.len().saturating_sub(MAX_NAMED_PODS);
+    names.truncate(MAX_NAMED_PODS);
     let text = names.join(", ");
     if more > 0 {
         format!("{text} and {more} more")
@@ -290,7 +292,7 @@ fn names(pods: &[&Waiting]) -> String {
     }
 }
 
-fn later(since: Timestamp, duration: Duration) -> Timestamp {
+fn time_after(since: Timestamp, duration: Duration) -> Timestamp {
     since.checked_add(duration).unwrap_or(Timestamp::MAX)
 }
 

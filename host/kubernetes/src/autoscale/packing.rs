@@ -3,9 +3,9 @@
 use crate::orchestrator::Resources;
 
 /// The number of agents that can hold pods with these requests, each of which fits in an empty agent.
-/// The result is from one to `most`. Uses first-fit decreasing: the largest pod first, each in the
+/// The result is from one to `max_agents`. Uses first-fit decreasing: the largest pod first, each in the
 /// first agent with room.
-pub(super) fn agents_for(mut requests: Vec<Resources>, empty: Resources, most: u32) -> u32 {
+pub(super) fn agents_for(mut requests: Vec<Resources>, empty: Resources, max_agents: u32) -> u32 {
     // The larger of the two shares of an agent, without a division.
     let size = |pod: &Resources| {
         let cpu = u128::from(pod.cpu_millis) * u128::from(empty.memory);
@@ -19,7 +19,7 @@ pub(super) fn agents_for(mut requests: Vec<Resources>, empty: Resources, most: u
             *room = room.minus(pod);
             continue;
         }
-        if rooms.len() >= most as usize {
+        if rooms.len() >= max_agents as usize {
             break;
         }
         rooms.push(empty.minus(pod));
@@ -43,7 +43,7 @@ mod tests {
             memory: 100,
             pods: 3,
         };
-        for (requests, most, expected) in [
+        for (requests, max_agents, expected) in [
             (vec![], 9, 1),
             (vec![of(1000, 100)], 9, 1),
             (vec![of(500, 1), of(500, 1)], 9, 1),
@@ -57,7 +57,7 @@ mod tests {
             (vec![of(1000, 1); 50], 9, 9),
         ] {
             assert_eq!(
-                agents_for(requests.clone(), empty, most),
+                agents_for(requests.clone(), empty, max_agents),
                 expected,
                 "{requests:?}"
             );

@@ -37,7 +37,7 @@ fn agents(count: u32) -> Vec<Agent> {
 /// `count` busy agents, and pods, each with its CPU request and the seconds for which it has been
 /// unschedulable.
 fn observed(count: u32, pods: &[(u64, Option<i64>)]) -> Observed {
-    let pod = |(at_index, (cpu_millis, seconds)): (usize, &(u64, Option<i64>))| Waiting {
+    let pod = |(at_index, (cpu_millis, seconds)): (usize, &(u64, Option<i64>))| PendingPod {
         name: format!("d/p{at_index}"),
         requests: Resources {
             cpu_millis: *cpu_millis,
@@ -153,14 +153,14 @@ fn idle_agents_and_agents_that_are_not_usable_yet_are_subtracted() {
     one_idle.usable[2].idle_since = Some(at(NOW));
     assert!(note(&one_idle).contains("something else keeps the pods away"));
     one_starts.usable.clear();
-    assert!(note(&one_starts).contains("agents that take no pods yet: 3"));
+    assert!(note(&one_starts).contains("agents that do not accept pods yet: 3"));
     // Pods are not placed on cordoned agents.
     one_starts.closed = 2;
     assert_eq!(change(&one_starts), Some((5, vec![])));
     one_starts.closed = 0;
     // No agent is ready, so the resources of an agent are not known.
     one_starts.empty = None;
-    assert!(note(&one_starts).contains("agents that take no pods yet: 3"));
+    assert!(note(&one_starts).contains("agents that do not accept pods yet: 3"));
 }
 
 #[test]
@@ -177,9 +177,9 @@ fn reasons_why_the_count_stays_are_named() {
         ..observed(2, &pods)
     };
     assert!(note(&cools_down).contains("the cooldown has not passed"));
-    assert_eq!(verdict(&cools_down).look_again, Some(at(NOW + 1)));
+    assert_eq!(verdict(&cools_down).recheck_at, Some(at(NOW + 1)));
     let large = note(&observed(2, &[(5000, Some(99))]));
-    assert_eq!(large, "left out, because no agent can hold their requests: d/p0");
+    assert_eq!(large, "ignored, because no agent can hold their requests: d/p0");
     let many = note(&observed(6, &[(1, Some(31)); 8]));
     assert!(many.contains("d/p0, d/p1, d/p2, d/p3, d/p4 and 3 more"), "{many}");
 }
@@ -236,6 +236,6 @@ fn the_rule_is_applied_again_when_the_first_delay_ends() {
         (idle(1, &[(0, 590)]), None),
     ] {
         let expected = expected.map(|seconds| at(NOW + seconds));
-        assert_eq!(verdict(&observed).look_again, expected, "{observed:?}");
+        assert_eq!(verdict(&observed).recheck_at, expected, "{observed:?}");
     }
 }

@@ -23,8 +23,8 @@ impl Timers {
         idle: impl Iterator<Item = &'a str>,
         now: Timestamp,
     ) {
-        keep(&mut self.unschedulable, unschedulable, now);
-        keep(&mut self.idle, idle, now);
+        retain_present(&mut self.unschedulable, unschedulable, now);
+        retain_present(&mut self.idle, idle, now);
     }
 
     /// Since when a pod is unschedulable.
@@ -43,7 +43,11 @@ impl Timers {
     }
 }
 
-fn keep<'a>(since: &mut BTreeMap<String, Timestamp>, present: impl Iterator<Item = &'a str>, now: Timestamp) {
+fn retain_present<'a>(
+    since: &mut BTreeMap<String, Timestamp>,
+    present: impl Iterator<Item = &'a str>,
+    now: Timestamp,
+) {
     let known = std::mem::take(since);
     for name in present {
         since.insert(name.to_owned(), known.get(name).copied().unwrap_or(now));

@@ -18,7 +18,7 @@ const MAX_FILES: usize = 10_000;
 /// The maximum size of a manifest.
 const MAX_MANIFEST_BYTES: u64 = 64 << 10;
 /// The number of bytes per read when a digest is verified.
-const PIECE: usize = 1 << 20;
+const READ_CHUNK_BYTES: usize = 1 << 20;
 
 /// Why a backup cannot be used or written.
 #[derive(Debug, thiserror::Error)]
@@ -114,7 +114,7 @@ impl Directory {
             name: name.clone(),
             source,
         };
-        let mut file = fs::File::open(self.data(name)).map_err(failed)?;
+        let mut file = fs::File::open(self.data_path(name)).map_err(failed)?;
         let found = file.metadata().map_err(failed)?.len();
         if found != manifest.size {
             return Err(FileError::Size {
@@ -123,7 +123,7 @@ impl Directory {
                 expected: manifest.size,
             });
         }
-        let (mut digest, mut piece) = (Sha256::new(), vec![0; PIECE]);
+        let (mut digest, mut piece) = (Sha256::new(), vec![0; READ_CHUNK_BYTES]);
         loop {
             let read = file.read(&mut piece).map_err(failed)?;
             if read == 0 {
@@ -138,13 +138,13 @@ impl Directory {
     }
 
     /// The file with the data of a backup.
-    pub(crate) fn data(&self, name: &str) -> PathBuf {
+    pub(crate) fn data_path(&self, name: &str) -> PathBuf {
         self.path.join(format!("{name}.backup"))
     }
 
     /// Creates the file for data that is being received, and deletes a former one.
     pub(crate) fn receive(&self) -> Result<fs::File, FileError> {
-        let part = self.part();
+        let part = self.partial_path();
         let attempt = || {
             if let Err(error) = fs::remove_file(&part)
                 && error.kind() != io::ErrorKind::NotFound
@@ -160,7 +160,7 @@ impl Directory {
     /// the manifest.
     pub(crate) fn finish(&self, manifest: &Manifest) -> Result<(), FileError> {
         let attempt = || {
-            fs::rename(self.part(), self.data(&manifest.name))?;
+            fs::rename(self.partial_path(), self.data_path(&manifest.name))?;
             let part = self.path.join(format!(".{}.manifest", self.framework));
             let _ = fs::remove_file(&part);
             let mut file = create(&part)?;
@@ -174,7 +174,7 @@ impl Directory {
 
     /// Deletes data that was not received completely.
     pub(crate) fn discard(&self) {
-        let _ = fs::remove_file(self.part());
+        let _ = fs::remove_file(self.partial_path());
     }
 
     /// Deletes a backup. The manifest is deleted first, because without it the data is no backup.
@@ -182,7 +182,7 @@ impl Directory {
         self.find(name)?;
         let attempt = || {
             fs::remove_file(self.manifest(name))?;
-            match fs::remove_file(self.data(name)) {
+            match fs::remove_file(self.data_path(name)) {
                 Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(()),
                 removed => removed,
             }
@@ -205,7 +205,7 @@ impl Directory {
         self.path.join(format!("{name}.json"))
     }
 
-    fn part(&self) -> PathBuf {
+    fn partial_path(&self) -> PathBuf {
         self.path.join(format!(".{}.part", self.framework))
     }
 

@@ -48,7 +48,7 @@ pub(crate) struct State {
 pub(crate) struct Operation {
     /// A random id, which distinguishes operations.
     pub(crate) id: String,
-    pub(crate) what: What,
+    pub(crate) what: OperationKind,
     /// The name of the backup that is made or restored.
     pub(crate) backup: String,
     pub(crate) phase: Phase,
@@ -82,12 +82,12 @@ pub(crate) struct Operation {
 /// What an operation does.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
-pub(crate) enum What {
+pub(crate) enum OperationKind {
     Backup,
     Restore,
 }
 
-impl What {
+impl OperationKind {
     pub(crate) fn as_str(self) -> &'static str {
         match self {
             Self::Backup => "backup",
@@ -192,7 +192,12 @@ impl EngineName {
 
 impl Operation {
     /// An operation that begins now.
-    pub(crate) fn new(what: What, backup: String, now: Timestamp, timeout: std::time::Duration) -> Self {
+    pub(crate) fn new(
+        what: OperationKind,
+        backup: String,
+        now: Timestamp,
+        timeout: std::time::Duration,
+    ) -> Self {
         let mut id = uuid::Uuid::new_v4().simple().to_string();
         let token = uuid::Uuid::new_v4().simple().to_string();
         id.truncate(12);
@@ -201,8 +206,8 @@ impl Operation {
             what,
             backup,
             phase: match what {
-                What::Backup => Phase::Dump,
-                What::Restore => Phase::Stop,
+                OperationKind::Backup => Phase::Dump,
+                OperationKind::Restore => Phase::Stop,
             },
             started: now,
             until: now.checked_add(timeout).unwrap_or(Timestamp::MAX),
@@ -219,7 +224,7 @@ impl Operation {
     }
 
     /// The operation's id in the name of the directory with the former data of a kvstore.
-    pub(crate) fn aside(&self) -> &str {
+    pub(crate) fn set_aside_id(&self) -> &str {
         self.set_aside_by.as_deref().unwrap_or(&self.id)
     }
 

@@ -8,10 +8,10 @@ use crate::config::Engine;
 use crate::kind::PerKind;
 
 /// A phase fails when this many of its one-off tasks are lost.
-const MAX_LOST: u32 = 3;
+const MAX_LOST_TASKS: u32 = 3;
 /// A phase that starts a kvstore, from the backup or with the former data, fails when this many tasks
 /// of the kvstore have ended.
-const MAX_FAILURES: u32 = 3;
+const MAX_KVSTORE_FAILURES: u32 = 3;
 
 /// The observed state of tasks and data.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -23,18 +23,18 @@ pub(crate) struct Observed {
     /// Whether a member of the datastore is healthy.
     pub(crate) healthy: bool,
     /// Whether a server answers, or none is wanted.
-    pub(crate) answers: bool,
+    pub(crate) server_answers: bool,
     /// The number of tasks of the datastore that have ended in this phase.
     pub(crate) failures: u32,
     /// The one-off task of the phase.
-    pub(crate) task: Task,
+    pub(crate) task: OneOffState,
     /// The result of reading the dump.
     pub(crate) read: Option<Result<(), String>>,
 }
 
 /// A one-off task.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub(crate) enum Task {
+pub(crate) enum OneOffState {
     /// It is not requested, or its request was lost when the leader changed.
     #[default]
     Missing,
@@ -43,12 +43,12 @@ pub(crate) enum Task {
     /// It runs, or its result is being read.
     Running,
     /// It has ended.
-    Ended(Ending),
+    Ended(OneOffOutcome),
 }
 
 /// The result that a one-off task has left in its sandbox.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) enum Ending {
+pub(crate) enum OneOffOutcome {
     /// It succeeded, with the text of its result.
     Done(String),
     /// It failed and has changed nothing.
@@ -63,7 +63,7 @@ pub(crate) enum Ending {
 
 /// The next step of an operation.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) enum Next {
+pub(crate) enum NextStep {
     /// Wait for the next event.
     Wait,
     /// Request the one-off task of the phase.
@@ -79,33 +79,38 @@ pub(crate) enum Next {
 }
 
 /// Computes the next step of an operation.
-pub(crate) fn next(operation: &Operation, engine: Engine, observed: &Observed, now: Timestamp) -> Next {
+pub(crate) fn next_step(
+    operation: &Operation,
+    engine: Engine,
+    observed: &Observed,
+    now: Timestamp,
+) -> NextStep {
     let overdue = operation.until <= now;
     let kvstore = engine == Engine::Kvstore;
-    let failed = |problem: &str| Next::End(Err(problem.to_owned()));
+    let failed = |problem: &str| NextStep::End(Err(problem.to_owned()));
     match operation.phase {
         Phase::Dump => match progress(operation, observed, overdue) {
-            Progress::Wait(next) => next,
-            Progress::Done => Next::Enter(Phase::Read),
-            Progress::Not(problem, _) => Next::End(Err(problem)),
+            TaskProgress::Wait(next) => next,
+            TaskProgress::Done => NextStep::Enter(Phase::Read),
+            TaskProgress::Failure(problem, _) => NextStep::End(Err(problem)),
         },
         Phase::Read => match &observed.read {
-            Some(result) => Next::End(result.clone()),
+            Some(result) => NextStep::End(result.clone()),
             None if overdue => failed("the dump was not read within the timeout"),
-            None => Next::Wait,
+            None => NextStep::Wait,
         },
         Phase::Stop if observed.servers == 0 && (!kvstore || observed.datastores == 0) => {
-            Next::Enter(Phase::Load)
+            NextStep::Enter(Phase::Load)
         }
         Phase::Stop if overdue => failed("the servers did not end within the timeout"),
         Phase::Load if kvstore => load_kvstore(operation, observed, overdue),
         Phase::Load => load_sql(operation, observed, overdue),
-        Phase::Withdraw if observed.datastores == 0 => Next::Enter(Phase::Revert),
-        Phase::Withdraw if overdue => held(operation, "the kvstore did not end within the timeout"),
+        Phase::Withdraw if observed.datastores == 0 => NextStep::Enter(Phase::Revert),
+        Phase::Withdraw if overdue => hold(operation, "the kvstore did not end within the timeout"),
         Phase::Revert => revert(operation, observed, overdue),
-        Phase::Resume if observed.answers => Next::End(Ok(())),
+        Phase::Resume if observed.server_answers => NextStep::End(Ok(())),
         Phase::Resume if overdue => failed("the data is restored, but no server answered within the timeout"),
-        Phase::Stop | Phase::Withdraw | Phase::Resume | Phase::Held => Next::Wait,
+        Phase::Stop | Phase::Withdraw | Phase::Resume | Phase::Held => NextStep::Wait,
     }
 }
 
@@ -131,113 +136,120 @@ pub(crate) fn counts(operation: &Operation, engine: Engine, wanted: PerKind<u32>
 }
 
 /// The progress of a phase's one-off task.
-enum Progress {
-    Wait(Next),
+enum TaskProgress {
+    Wait(NextStep),
     Done,
     /// It failed: the reason, and the state of the data.
-    Not(String, Left),
+    Failure(String, DataState),
 }
 
 /// The state of the data after a task that failed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Left {
+enum DataState {
     Unchanged,
     Unknown,
 }
 
-fn progress(operation: &Operation, observed: &Observed, overdue: bool) -> Progress {
+fn progress(operation: &Operation, observed: &Observed, overdue: bool) -> TaskProgress {
     // A task that was lost may have changed the data.
     let first = if operation.lost == 0 {
-        Left::Unchanged
+        DataState::Unchanged
     } else {
-        Left::Unknown
+        DataState::Unknown
     };
     match &observed.task {
-        Task::Ended(Ending::Done(_)) => Progress::Done,
-        Task::Ended(Ending::Failed(problem)) => Progress::Not(problem.clone(), first),
-        Task::Ended(Ending::Undone(problem)) => {
-            Progress::Not(format!("{problem}; the former data is back"), first)
+        OneOffState::Ended(OneOffOutcome::Done(_)) => TaskProgress::Done,
+        OneOffState::Ended(OneOffOutcome::Failed(problem)) => TaskProgress::Failure(problem.clone(), first),
+        OneOffState::Ended(OneOffOutcome::Undone(problem)) => {
+            TaskProgress::Failure(format!("{problem}; the former data is back"), first)
         }
-        Task::Ended(Ending::Broken(problem)) => Progress::Not(problem.clone(), Left::Unknown),
-        Task::Ended(Ending::Lost(problem)) if overdue || operation.lost + 1 >= MAX_LOST => {
-            Progress::Not(format!("its task was lost: {problem}"), Left::Unknown)
+        OneOffState::Ended(OneOffOutcome::Broken(problem)) => {
+            TaskProgress::Failure(problem.clone(), DataState::Unknown)
         }
-        Task::Ended(Ending::Lost(_)) => Progress::Wait(Next::StartAgain),
-        Task::Missing | Task::Pending if overdue => {
-            Progress::Not("its task found no offer within the timeout".to_owned(), first)
+        OneOffState::Ended(OneOffOutcome::Lost(problem))
+            if overdue || operation.lost + 1 >= MAX_LOST_TASKS =>
+        {
+            TaskProgress::Failure(format!("its task was lost: {problem}"), DataState::Unknown)
         }
-        Task::Running if overdue => Progress::Not(
+        OneOffState::Ended(OneOffOutcome::Lost(_)) => TaskProgress::Wait(NextStep::StartAgain),
+        OneOffState::Missing | OneOffState::Pending if overdue => {
+            TaskProgress::Failure("its task found no offer within the timeout".to_owned(), first)
+        }
+        OneOffState::Running if overdue => TaskProgress::Failure(
             "its task did not end within the timeout".to_owned(),
-            Left::Unknown,
+            DataState::Unknown,
         ),
-        Task::Missing => Progress::Wait(Next::Start),
-        Task::Pending | Task::Running => Progress::Wait(Next::Wait),
+        OneOffState::Missing => TaskProgress::Wait(NextStep::Start),
+        OneOffState::Pending | OneOffState::Running => TaskProgress::Wait(NextStep::Wait),
     }
 }
 
-fn load_sql(operation: &Operation, observed: &Observed, overdue: bool) -> Next {
+fn load_sql(operation: &Operation, observed: &Observed, overdue: bool) -> NextStep {
     let untouched = operation.task.is_none() && operation.lost == 0;
-    if observed.task == Task::Missing && !observed.healthy {
+    if observed.task == OneOffState::Missing && !observed.healthy {
         return match (overdue, untouched) {
-            (false, _) => Next::Wait,
-            (true, true) => Next::End(Err("the datastore was not healthy within the timeout".to_owned())),
-            (true, false) => held(operation, "the datastore was not healthy within the timeout"),
+            (false, _) => NextStep::Wait,
+            (true, true) => NextStep::End(Err("the datastore was not healthy within the timeout".to_owned())),
+            (true, false) => hold(operation, "the datastore was not healthy within the timeout"),
         };
     }
     match progress(operation, observed, overdue) {
-        Progress::Wait(next) => next,
-        Progress::Done => Next::Enter(Phase::Resume),
-        Progress::Not(problem, Left::Unchanged) => Next::End(Err(problem)),
-        Progress::Not(problem, Left::Unknown) => held(operation, &problem),
+        TaskProgress::Wait(next) => next,
+        TaskProgress::Done => NextStep::Enter(Phase::Resume),
+        TaskProgress::Failure(problem, DataState::Unchanged) => NextStep::End(Err(problem)),
+        TaskProgress::Failure(problem, DataState::Unknown) => hold(operation, &problem),
     }
 }
 
-fn load_kvstore(operation: &Operation, observed: &Observed, overdue: bool) -> Next {
+fn load_kvstore(operation: &Operation, observed: &Observed, overdue: bool) -> NextStep {
     match health(operation, observed, overdue) {
-        Progress::Wait(next) => next,
-        Progress::Done => Next::Enter(Phase::Resume),
-        Progress::Not(problem, _) => Next::Fail(
+        TaskProgress::Wait(next) => next,
+        TaskProgress::Done => NextStep::Enter(Phase::Resume),
+        TaskProgress::Failure(problem, _) => NextStep::Fail(
             Phase::Withdraw,
             format!("the kvstore did not start from the backup: {problem}"),
         ),
     }
 }
 
-fn revert(operation: &Operation, observed: &Observed, overdue: bool) -> Next {
+fn revert(operation: &Operation, observed: &Observed, overdue: bool) -> NextStep {
     match health(operation, observed, overdue) {
-        Progress::Wait(next) => next,
-        Progress::Done => {
+        TaskProgress::Wait(next) => next,
+        TaskProgress::Done => {
             let problem = operation.problem.clone().unwrap_or_default();
-            Next::End(Err(format!("{problem}; the former data is back")))
+            NextStep::End(Err(format!("{problem}; the former data is back")))
         }
-        Progress::Not(problem, _) => held(operation, &problem),
+        TaskProgress::Failure(problem, _) => hold(operation, &problem),
     }
 }
 
 /// Whether a kvstore that starts becomes healthy, according to the one-off task that checks it.
-fn health(operation: &Operation, observed: &Observed, overdue: bool) -> Progress {
-    if observed.failures >= MAX_FAILURES {
-        return Progress::Not(
+fn health(operation: &Operation, observed: &Observed, overdue: bool) -> TaskProgress {
+    if observed.failures >= MAX_KVSTORE_FAILURES {
+        return TaskProgress::Failure(
             format!("its task failed {} times", observed.failures),
-            Left::Unknown,
+            DataState::Unknown,
         );
     }
-    if observed.task == Task::Missing && !observed.healthy {
+    if observed.task == OneOffState::Missing && !observed.healthy {
         return if overdue {
-            Progress::Not("it was not healthy within the timeout".to_owned(), Left::Unknown)
+            TaskProgress::Failure(
+                "it was not healthy within the timeout".to_owned(),
+                DataState::Unknown,
+            )
         } else {
-            Progress::Wait(Next::Wait)
+            TaskProgress::Wait(NextStep::Wait)
         };
     }
     progress(operation, observed, overdue)
 }
 
-fn held(operation: &Operation, problem: &str) -> Next {
+fn hold(operation: &Operation, problem: &str) -> NextStep {
     let problem = match &operation.problem {
         Some(first) => format!("{first}; bringing the former data back failed: {problem}"),
         None => problem.to_owned(),
     };
-    Next::Fail(Phase::Held, problem)
+    NextStep::Fail(Phase::Held, problem)
 }
 
 #[cfg(test)]

@@ -17,7 +17,7 @@ use crate::config::Config;
 use crate::dependencies::{Cluster, SandboxFile};
 
 /// The number of bytes that one call requests. Agents may return fewer.
-const PIECE: u64 = 1 << 20;
+const READ_CHUNK_BYTES: u64 = 1 << 20;
 
 /// Why a dump cannot be received.
 #[derive(Debug, thiserror::Error)]
@@ -34,7 +34,7 @@ pub(crate) enum ReceiveError {
     TooLarge { size: u64, maximum: u64 },
     #[error("the dump has changed while it was read")]
     Changed,
-    #[error("the dump does not have the digest that its task has found")]
+    #[error("the dump does not have the digest that its task computed")]
     Digest,
 }
 
@@ -110,7 +110,7 @@ impl Reception {
         loop {
             let read = self
                 .cluster
-                .read_bytes(dump, offset, PIECE)
+                .read_bytes(dump, offset, READ_CHUNK_BYTES)
                 .await
                 .map_err(ReceiveError::Read)?
                 .ok_or(ReceiveError::Missing)?;

@@ -5,7 +5,7 @@
 
 use std::fmt::Write as _;
 
-use super::phase::Ending;
+use super::phase::OneOffOutcome;
 
 /// The file with the result of a one-off task.
 pub(crate) const RESULT: &str = "result";
@@ -17,11 +17,11 @@ pub(crate) const MAX_RESULT_BYTES: u64 = 64 << 10;
 const MAX_HEALTH_SECONDS: u64 = 600;
 
 /// The number of attempts to connect to a SQL server that is starting, one per second.
-const CONNECT_TRIES: u32 = 120;
+const MAX_CONNECT_ATTEMPTS: u32 = 120;
 
 /// The options with which a snapshot is restored for the only member of a new cluster. The new cluster
 /// has another token, so that a former member that returns cannot belong to it.
-const MEMBER: &str = concat!(
+const SINGLE_MEMBER_OPTIONS: &str = concat!(
     r#" --initial-cluster-token "$MESOS_TASK_ID""#,
     r#" --name "$ETCD_NAME" --initial-cluster "$ETCD_NAME=$ETCD_INITIAL_ADVERTISE_PEER_URLS""#,
     r#" --initial-advertise-peer-urls "$ETCD_INITIAL_ADVERTISE_PEER_URLS""#,
@@ -45,7 +45,7 @@ export ETCDCTL_API=3
 "#;
 
 /// Leaves the digest of the dump as the result.
-const DIGEST: &str = r#"
+const WRITE_DIGEST: &str = r#"
 digest=$(sha256sum backup 2>log | cut -d ' ' -f 1)
 [ -n "$digest" ] || fail sha256sum
 say "done $digest"
@@ -57,7 +57,7 @@ pub(crate) fn dump_kvstore(folder: &str, endpoints: &[String]) -> String {
     format!(
         "cd {folder} || exit 1\n{PRELUDE}made=\nfor endpoint in {}; do\n  rm -f backup backup.part\n  \
          if etcdctl --endpoints=\"$endpoint\" snapshot save backup >log 2>&1; then made=1; break; fi\ndone\n\
-         [ -n \"$made\" ] || fail etcdctl snapshot save{DIGEST}",
+         [ -n \"$made\" ] || fail etcdctl snapshot save{WRITE_DIGEST}",
         endpoints.join(" ")
     )
 }
@@ -75,7 +75,7 @@ pub(crate) fn check_kvstore(folder: &str, endpoint: &str, seconds: u64) -> Strin
 
 /// Defines the functions that call the SQL clients, whose names depend on the image: `mariadb` in new
 /// ones, `mysql` in old ones. Waits until the server accepts connections.
-fn clients(sql: &Sql<'_>) -> String {
+fn sql_client_functions(sql: &Sql<'_>) -> String {
     let Sql {
         host,
         port,
@@ -88,7 +88,7 @@ fn clients(sql: &Sql<'_>) -> String {
          client=$(command -v mariadb || command -v mysql) || fail there is no mariadb and no mysql\n\
          sql() {{ program=$1; shift; \"$program\" --no-defaults --protocol=tcp --host={host} --port={port} --user={user} \"$@\"; }}\n\
          until sql \"$client\" -e 'SELECT 1' >log 2>&1; do\n  tries=$((tries + 1))\n  \
-         [ $tries -lt {CONNECT_TRIES} ] || fail \"$client\"\n  sleep 1\ndone\n\
+         [ $tries -lt {MAX_CONNECT_ATTEMPTS} ] || fail \"$client\"\n  sleep 1\ndone\n\
          save() {{ sql \"$dump\" --single-transaction --routines --add-drop-database --databases {database}; }}\n"
     )
 }
@@ -96,8 +96,8 @@ fn clients(sql: &Sql<'_>) -> String {
 /// The command that dumps the orchestrator's database.
 pub(crate) fn dump_sql(folder: &str, sql: &Sql<'_>) -> String {
     format!(
-        "cd {folder} || exit 1\n{PRELUDE}{}save >backup 2>log || fail \"$dump\"\n{DIGEST}",
-        clients(sql)
+        "cd {folder} || exit 1\n{PRELUDE}{}save >backup 2>log || fail \"$dump\"\n{WRITE_DIGEST}",
+        sql_client_functions(sql)
     )
 }
 
@@ -116,7 +116,7 @@ pub(crate) fn load_sql(folder: &str, sql: &Sql<'_>, sha256: &str, again: bool) -
          save >before 2>log || fail \"$dump\"\n\
          if sql \"$client\" <backup 2>log; then say done; exit 0; fi\nreason=\"$client: $(log)\"\n{undo}exit 1\n",
         verify(sha256),
-        clients(sql)
+        sql_client_functions(sql)
     )
 }
 
@@ -139,7 +139,7 @@ pub(crate) fn restore_kvstore(
     clustered: bool,
 ) -> String {
     let sha256 = quoted(sha256);
-    let member = if clustered { MEMBER } else { "" };
+    let member = if clustered { SINGLE_MEMBER_OPTIONS } else { "" };
     let mut line = preamble(data, operation);
     let _ = write!(
         line,
@@ -179,15 +179,15 @@ fn preamble(data: &str, operation: &str) -> String {
 }
 
 /// Parses the result of a one-off task.
-pub(crate) fn ending(text: &str) -> Option<Ending> {
+pub(crate) fn parse_result(text: &str) -> Option<OneOffOutcome> {
     let text = text.trim();
     let (word, rest) = text.split_once(' ').unwrap_or((text, ""));
     let rest = rest.trim().trim_end_matches(':').to_owned();
     match word {
-        "done" => Some(Ending::Done(rest)),
-        "failed" => Some(Ending::Failed(rest)),
-        "undone" => Some(Ending::Undone(rest)),
-        "broken" => Some(Ending::Broken(rest)),
+        "done" => Some(OneOffOutcome::Done(rest)),
+        "failed" => Some(OneOffOutcome::Failed(rest)),
+        "undone" => Some(OneOffOutcome::Undone(rest)),
+        "broken" => Some(OneOffOutcome::Broken(rest)),
         _ => None,
     }
 }

@@ -8,5 +8,5 @@ mod prepare;
 pub(crate) mod scripts;
 mod source;
 
-pub(crate) use prepare::{Bootstrap, NotPrepared, PluginBootstrap, Prepared};
+pub(crate) use prepare::{Bootstrap, PluginBootstrap, Prepared, ScriptError};
 pub(crate) use scripts::Scripts;

@@ -26,7 +26,7 @@ pub(crate) struct Prepared {
 
 /// Why a container cannot be started.
 #[derive(Debug, thiserror::Error)]
-pub(crate) enum NotPrepared {
+pub(crate) enum ScriptError {
     #[error("the bootstrap script is not available: {0}")]
     Source(#[from] FetchError),
     #[error("the bootstrap component rejects the script: {0}")]
@@ -47,7 +47,7 @@ pub(crate) trait Bootstrap: Debug + Send + Sync {
         number: u32,
         task: &str,
         draft: Draft,
-    ) -> Result<Prepared, NotPrepared>;
+    ) -> Result<Prepared, ScriptError>;
 
     /// An item for each change of the components. Another version may be in service afterwards, or
     /// none.
@@ -80,7 +80,7 @@ impl Bootstrap for PluginBootstrap {
         number: u32,
         task: &str,
         draft: Draft,
-    ) -> Result<Prepared, NotPrepared> {
+    ) -> Result<Prepared, ScriptError> {
         let fetched = self.source.get().await?;
         let ports = task::container_ports(&self.config, kind);
         // Host ports are not known before an offer is accepted.
@@ -114,8 +114,8 @@ impl Bootstrap for PluginBootstrap {
                     arguments: prepared.arguments,
                 },
             }),
-            Err(PrepareError::Refused(refusal)) => Err(NotPrepared::Rejected(refusal.message)),
-            Err(PrepareError::Call(error)) => Err(NotPrepared::Component(error_chain(&error))),
+            Err(PrepareError::Refused(refusal)) => Err(ScriptError::Rejected(refusal.message)),
+            Err(PrepareError::Call(error)) => Err(ScriptError::Component(error_chain(&error))),
         }
     }
 

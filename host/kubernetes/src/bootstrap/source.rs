@@ -17,7 +17,7 @@ use crate::config::BootstrapConfig;
 use crate::{Error, Result};
 
 /// The script that ships with the daemon.
-const SHIPPED: &str = include_str!("bootstrap.sh");
+const SHIPPED_SCRIPT: &str = include_str!("bootstrap.sh");
 /// The name of that script's source for components.
 const SHIPPED_NAME: &str = "transom:bootstrap.sh";
 /// The number of redirects that are followed.
@@ -36,7 +36,7 @@ pub(crate) struct Fetched {
 /// Why the script is not available.
 #[derive(Clone, Debug, thiserror::Error)]
 pub(crate) enum FetchError {
-    #[error("BOOTSTRAP_URL is no URL: {0}; expected http://, https:// or file://")]
+    #[error("BOOTSTRAP_URL is not a valid URL: {0}; expected http://, https:// or file://")]
     BadUrl(String),
     #[error("{url} cannot be fetched: {reason}")]
     Failed { url: String, reason: String },
@@ -107,46 +107,49 @@ impl Source {
 
     async fn fetch(&self) -> Result<Fetched, FetchError> {
         let Some(url) = &self.config.url else {
-            return Ok(fetched(SHIPPED.as_bytes().to_vec(), SHIPPED_NAME.to_owned()));
+            return Ok(fetched(
+                SHIPPED_SCRIPT.as_bytes().to_vec(),
+                SHIPPED_NAME.to_owned(),
+            ));
         };
-        let (url, shown) = parse(url)?;
+        let (url, display_url) = parse(url)?;
         let timeout = self.config.timeout;
         let reading = async {
             match url.scheme() {
-                "file" => self.read(&url, &shown).await,
-                _ => self.download(url, &shown).await,
+                "file" => self.read(&url, &display_url).await,
+                _ => self.download(url, &display_url).await,
             }
         };
         let read = tokio::time::timeout(timeout, reading).await;
         let script = read.map_err(|_| FetchError::TimedOut {
-            url: shown.clone(),
+            url: display_url.clone(),
             timeout,
         })??;
         if script.is_empty() {
-            return Err(FetchError::Empty { url: shown });
+            return Err(FetchError::Empty { url: display_url });
         }
-        Ok(fetched(script, shown))
+        Ok(fetched(script, display_url))
     }
 
-    async fn read(&self, url: &Url, shown: &str) -> Result<Vec<u8>, FetchError> {
+    async fn read(&self, url: &Url, display_url: &str) -> Result<Vec<u8>, FetchError> {
         let failed = |reason: String| FetchError::Failed {
-            url: shown.to_owned(),
+            url: display_url.to_owned(),
             reason,
         };
         let path: PathBuf = url
             .to_file_path()
-            .map_err(|()| failed("it names no file of this machine".to_owned()))?;
+            .map_err(|()| failed("the URL is not a local file path".to_owned()))?;
         let file = open(&path).await.map_err(|error| failed(error.to_string()))?;
         let mut script = Vec::new();
-        let most = self.config.max_bytes as u64 + 1;
-        let read = file.take(most).read_to_end(&mut script).await;
+        let max_read = self.config.max_bytes as u64 + 1;
+        let read = file.take(max_read).read_to_end(&mut script).await;
         read.map_err(|error| failed(error.to_string()))?;
-        self.bounded(script, shown)
+        self.bounded(script, display_url)
     }
 
-    async fn download(&self, url: Url, shown: &str) -> Result<Vec<u8>, FetchError> {
+    async fn download(&self, url: Url, display_url: &str) -> Result<Vec<u8>, FetchError> {
         let failed = |error: reqwest::Error| FetchError::Failed {
-            url: shown.to_owned(),
+            url: display_url.to_owned(),
             // The error's own text contains the URL with its credentials.
             reason: transom_common::error_chain(&error.without_url()),
         };
@@ -154,7 +157,7 @@ impl Source {
         let status = response.status();
         if !status.is_success() {
             return Err(FetchError::Status {
-                url: shown.to_owned(),
+                url: display_url.to_owned(),
                 status: status.as_u16(),
             });
         }
@@ -166,13 +169,13 @@ impl Source {
                 break;
             }
         }
-        self.bounded(script, shown)
+        self.bounded(script, display_url)
     }
 
-    fn bounded(&self, script: Vec<u8>, shown: &str) -> Result<Vec<u8>, FetchError> {
+    fn bounded(&self, script: Vec<u8>, display_url: &str) -> Result<Vec<u8>, FetchError> {
         if script.len() > self.config.max_bytes {
             return Err(FetchError::TooLarge {
-                url: shown.to_owned(),
+                url: display_url.to_owned(),
                 maximum: self.config.max_bytes,
             });
         }
@@ -183,7 +186,7 @@ impl Source {
 /// Opens a regular file. Other files are rejected, because a pipe or a device could block forever.
 async fn open(path: &Path) -> std::io::Result<tokio::fs::File> {
     if !tokio::fs::metadata(path).await?.is_file() {
-        return Err(std::io::Error::other("it is no regular file"));
+        return Err(std::io::Error::other("it is not a regular file"));
     }
     tokio::fs::File::open(path).await
 }
@@ -193,14 +196,14 @@ fn parse(url: &Secret) -> Result<(Url, String), FetchError> {
     if !matches!(url.scheme(), "http" | "https" | "file") {
         return Err(FetchError::BadUrl(format!("its scheme is {}", url.scheme())));
     }
-    let mut shown = url.clone();
+    let mut display_url = url.clone();
     // These calls cannot fail for a URL with a host.
-    let _ = shown.set_username("");
-    let _ = shown.set_password(None);
+    let _ = display_url.set_username("");
+    let _ = display_url.set_password(None);
     // A query may contain a token.
-    shown.set_query(None);
-    shown.set_fragment(None);
-    Ok((url, shown.into()))
+    display_url.set_query(None);
+    display_url.set_fragment(None);
+    Ok((url, display_url.into()))
 }
 
 fn fetched(script: Vec<u8>, source: String) -> Fetched {
@@ -279,7 +282,7 @@ mod tests {
             ("bootstrap.sh", Err("relative URL without a base")),
         ] {
             match (parse(&Secret::from(url)), expected) {
-                (Ok((_, shown)), Ok(expected)) => assert_eq!(shown, expected),
+                (Ok((_, display_url)), Ok(expected)) => assert_eq!(display_url, expected),
                 (Err(error), Err(expected)) => assert!(error.to_string().contains(expected), "{error}"),
                 (found, expected) => panic!("{url}: {found:?} and not {expected:?}"),
             }

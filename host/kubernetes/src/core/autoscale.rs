@@ -10,9 +10,9 @@ use transom_common::error_chain;
 use transom_replicas::Condition;
 
 use super::Core;
-use super::finding::Finding;
+use super::job_result::JobResult;
 use super::persist::Wanted;
-use crate::autoscale::{Agent, Autoscaled, Change, Observed, Timers, Waiting, decide};
+use crate::autoscale::{Agent, Autoscaled, Change, Observed, PendingPod, Timers, decide};
 use crate::kind::Kind;
 use crate::orchestrator::{Node, NodeLoad, Orchestrator, OrchestratorError, Pods, Resources};
 use crate::plan::Drain;
@@ -21,7 +21,7 @@ use crate::view::AutoscaleView;
 /// How often the pods are listed, unless the heartbeat is shorter.
 const LIST_INTERVAL: Duration = Duration::from_secs(10);
 /// The time to the next attempt after a decision could not be stored.
-const STORE_RETRY: Duration = Duration::from_secs(5);
+const STORE_RETRY_DELAY: Duration = Duration::from_secs(5);
 
 /// The state of the autoscaler in the core.
 #[derive(Debug)]
@@ -34,7 +34,7 @@ pub(super) struct Autoscaler {
     /// When the count was changed, or this term began.
     pub(super) changed_at: Timestamp,
     notes: Vec<String>,
-    pub(super) look_again: Option<Timestamp>,
+    pub(super) recheck_at: Option<Timestamp>,
     retry_at: Option<Instant>,
     listing: bool,
     /// When the pods are listed again; `None`: immediately.
@@ -49,7 +49,7 @@ impl Autoscaler {
             timers: Timers::default(),
             changed_at: now,
             notes: Vec::new(),
-            look_again: None,
+            recheck_at: None,
             retry_at: None,
             listing: false,
             list_at: None,
@@ -70,7 +70,7 @@ impl Core {
         let Some(config) = &self.config.autoscale else {
             return false;
         };
-        self.autoscaler.look_again = None;
+        self.autoscaler.recheck_at = None;
         if self.wanted.counts.server == 0 {
             self.autoscaler.forget(None);
             self.autoscaler.notes.clear();
@@ -83,7 +83,7 @@ impl Core {
         let observed = self.observe_agents(settled, now);
         let verdict = decide(config, &observed, now);
         self.autoscaler.notes = verdict.notes;
-        self.autoscaler.look_again = verdict.look_again;
+        self.autoscaler.recheck_at = verdict.recheck_at;
         let problem = self.autoscaler.problem.as_ref();
         let unknown = problem.map(|problem| format!("the pods are not known: {problem}"));
         self.autoscaler.notes.extend(unknown);
@@ -104,7 +104,7 @@ impl Core {
         let timers = &self.autoscaler.timers;
         let (agents, closed) = (self.agents(), self.closed_agents());
         let waiting = self.autoscaler.pods.as_ref().map(|pods| {
-            let waiting = pods.waiting.iter().map(|pod| Waiting {
+            let waiting = pods.waiting.iter().map(|pod| PendingPod {
                 name: pod.name.clone(),
                 requests: pod.requests,
                 unschedulable_since: timers.unschedulable_since(&pod.uid),
@@ -142,7 +142,7 @@ impl Core {
         let loads = self.autoscaler.pods.as_ref().map(|pods| &pods.loads);
         let agents = usable.filter_map(|node| {
             let mut members = self.members.of(Kind::Agent).values();
-            let member = members.find(|member| node.is_of(member.task.as_str()))?;
+            let member = members.find(|member| node.belongs_to_task(member.task.as_str()))?;
             let replica = &member.replica;
             let stays = replica.is_wanted() && member.drain == Drain::NotStarted;
             let load = match loads {
@@ -176,7 +176,7 @@ impl Core {
         let is_kept = |node: &&Node| {
             members.values().any(|member| {
                 let kept = member.replica.is_wanted() && member.drain == Drain::NotStarted;
-                kept && node.is_of(member.task.as_str())
+                kept && node.belongs_to_task(member.task.as_str())
             })
         };
         closed.filter(is_kept).count()
@@ -202,13 +202,13 @@ impl Core {
                 error = error_chain(&error),
                 "storing a decision of the autoscaler failed; retrying"
             );
-            self.autoscaler.retry_at = Some(Instant::now() + STORE_RETRY);
+            self.autoscaler.retry_at = Some(Instant::now() + STORE_RETRY_DELAY);
             return false;
         }
         self.wanted = wanted;
         self.autoscaler.retry_at = None;
         self.autoscaler.changed_at = now;
-        self.service.metrics.autoscaled(change.count > before);
+        self.service.metrics.record_autoscaling(change.count > before);
         tracing::info!(
             framework = self.config.name,
             before,
@@ -235,9 +235,9 @@ impl Core {
         }
         self.autoscaler.listing = true;
         self.autoscaler.list_at = None;
-        self.job(async move {
+        self.spawn_job(async move {
             let result = client.pods().await;
-            Finding::Pods { client, result }
+            JobResult::Pods { client, result }
         });
     }
 
@@ -247,7 +247,7 @@ impl Core {
     }
 
     /// Handles the result of listing the pods.
-    pub(super) fn pods_listed(
+    pub(super) fn handle_pod_list(
         &mut self,
         client: &Arc<dyn Orchestrator>,
         result: Result<Pods, OrchestratorError>,

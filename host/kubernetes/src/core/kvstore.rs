@@ -13,17 +13,17 @@ use transom_common::{HostPort, error_chain};
 use transom_replicas::Condition;
 
 use super::Core;
-use super::act::{DRAIN_RETRY, OBSERVE_INTERVAL};
-use super::finding::Finding;
+use super::job_result::JobResult;
 use super::members::Member;
+use super::reconcile::{DRAIN_RETRY_DELAY, OBSERVE_INTERVAL};
 use crate::config::{Config, Engine};
 use crate::kind::Kind;
 use crate::kvstore::{EtcdState, KvstoreError, KvstoreRecord, Voter, observe};
 use crate::plan::{self, Absent, Kvstore, Start};
-use crate::task::{Home, MemberStart, client_address, member_name};
+use crate::task::{DataHost, MemberStart, client_address, member_name};
 
 /// How often the members are queried while one joins or is away, unless the heartbeat is shorter.
-const BUSY_INTERVAL: std::time::Duration = std::time::Duration::from_secs(1);
+const BUSY_OBSERVE_INTERVAL: std::time::Duration = std::time::Duration::from_secs(1);
 /// The volume driver whose volumes exist on one host only.
 const LOCAL_DRIVER: &str = "local";
 
@@ -33,7 +33,7 @@ pub(super) struct KvstoreState {
     /// The stored record.
     pub(super) record: KvstoreRecord,
     /// The last answer; `None`: no member answers.
-    seen: Option<EtcdState>,
+    etcd_state: Option<EtcdState>,
     /// Since when no member answers.
     silent_since: Option<Timestamp>,
     /// Counts the changes of members: those that this daemon has made, and those of their tasks.
@@ -44,7 +44,7 @@ pub(super) struct KvstoreState {
     /// Whether a member is being removed.
     dismissing: bool,
     /// The numbers of former members that are given up, because new members take these numbers.
-    given_up: BTreeSet<u32>,
+    abandoned: BTreeSet<u32>,
 }
 
 impl KvstoreState {
@@ -57,7 +57,7 @@ impl KvstoreState {
 
     /// When the core must act on the kvstore again.
     pub(super) fn due(&self) -> Option<Instant> {
-        if self.given_up.is_empty() {
+        if self.abandoned.is_empty() {
             self.observe_at
         } else {
             Some(Instant::now())
@@ -67,7 +67,7 @@ impl KvstoreState {
     /// Replaces the record, and discards the answers of the former members.
     pub(super) fn replace(&mut self, record: KvstoreRecord) {
         self.record = record;
-        self.seen = None;
+        self.etcd_state = None;
         self.task_changed();
     }
 
@@ -79,18 +79,20 @@ impl KvstoreState {
 
     /// The last answer, if it contains the list of members.
     fn listed(&self) -> Option<&EtcdState> {
-        self.seen.as_ref().filter(|seen| !seen.members.is_empty())
+        self.etcd_state
+            .as_ref()
+            .filter(|etcd_state| !etcd_state.members.is_empty())
     }
 
     /// The id of a task's member in the etcd cluster, if it is listed there.
     fn etcd(&self, config: &Config, number: u32, task: &TaskId) -> Option<u64> {
-        let seen = self.listed()?;
+        let etcd_state = self.listed()?;
         let recorded = self.record.voters.get(&number);
         let recorded = recorded.filter(|voter| voter.task == *task);
-        let answered = seen.answers.get(task).map(|status| status.id);
+        let answered = etcd_state.answers.get(task).map(|status| status.id);
         let id = answered.or(recorded.and_then(|voter| voter.etcd));
         let name = member_name(config, number);
-        let listed = seen.members.iter().find(|member| match id {
+        let listed = etcd_state.members.iter().find(|member| match id {
             Some(id) => member.id == id,
             None => member.name == name,
         });
@@ -100,7 +102,7 @@ impl KvstoreState {
     fn is_listed_voter(&self, etcd: u64) -> bool {
         let listed = self
             .listed()
-            .and_then(|seen| seen.members.iter().find(|it| it.id == etcd));
+            .and_then(|etcd_state| etcd_state.members.iter().find(|it| it.id == etcd));
         listed.is_some_and(|member| !member.learner)
     }
 
@@ -108,7 +110,10 @@ impl KvstoreState {
     /// health check has not failed; another one only if its health check has succeeded.
     fn healthy(&self, member: &Member) -> bool {
         let check = member.record.as_ref().and_then(|record| record.healthy());
-        let answer = self.seen.as_ref().and_then(|seen| seen.answers.get(&member.task));
+        let answer = self
+            .etcd_state
+            .as_ref()
+            .and_then(|etcd_state| etcd_state.answers.get(&member.task));
         match answer {
             Some(status) => status.has_leader && check != Some(false),
             None => check == Some(true),
@@ -159,19 +164,19 @@ impl Core {
             );
             self.kvstore.record = record;
         }
-        self.kvstore.given_up.clear();
+        self.kvstore.abandoned.clear();
     }
 
     fn present_voters(&self) -> KvstoreRecord {
         let (state, clustered) = (&self.kvstore, self.is_clustered());
         let mut record = state.record.clone();
         record.voters.retain(|number, voter| {
-            let left = |etcd: u64| {
+            let has_left = |etcd: u64| {
                 !state
                     .listed()
-                    .is_none_or(|seen| seen.members.iter().any(|it| it.id == etcd))
+                    .is_none_or(|etcd_state| etcd_state.members.iter().any(|it| it.id == etcd))
             };
-            !state.given_up.contains(number) && !voter.etcd.is_some_and(left)
+            !state.abandoned.contains(number) && !voter.etcd.is_some_and(has_left)
         });
         for (number, member) in self.members.of(Kind::Datastore) {
             let (Some(launched), Condition::Running) = (&member.record, member.replica.condition) else {
@@ -226,8 +231,8 @@ impl Core {
                 ended: member.is_none(),
             })
         });
-        let voters = state.listed().map_or(state.record.voters.len(), |seen| {
-            seen.members.iter().filter(|member| !member.learner).count()
+        let voters = state.listed().map_or(state.record.voters.len(), |etcd_state| {
+            etcd_state.members.iter().filter(|member| !member.learner).count()
         });
         Some(Kvstore {
             voters,
@@ -242,7 +247,7 @@ impl Core {
     /// Members with foreign names are never among them.
     fn stale_members(&self) -> Vec<u64> {
         let (state, members) = (&self.kvstore, self.members.of(Kind::Datastore));
-        let Some(seen) = state.listed() else {
+        let Some(etcd_state) = state.listed() else {
             return Vec::new();
         };
         let live: Vec<u64> = members
@@ -261,7 +266,7 @@ impl Core {
             let number = name.strip_prefix(&alias).and_then(|rest| rest.strip_prefix('-'));
             name == alias || number.is_some_and(|number| number.parse::<u32>().is_ok())
         };
-        let ended = seen.members.iter().filter(|member| {
+        let ended = etcd_state.members.iter().filter(|member| {
             let ours = if member.name.is_empty() {
                 // The member has never started.
                 member.learner && !joining
@@ -287,7 +292,7 @@ impl Core {
     }
 
     /// Notes since when members are not healthy.
-    pub(super) fn note_kvstore(&mut self, now: Timestamp) {
+    pub(super) fn record_unhealthy_times(&mut self, now: Timestamp) {
         if !self.is_clustered() {
             return;
         }
@@ -310,7 +315,7 @@ impl Core {
         let recorded = self.kvstore.record.voters.contains_key(&number);
         if start == Start::Join && recorded {
             // The record of the former member is removed first. A later call launches the new one.
-            self.kvstore.given_up.insert(number);
+            self.kvstore.abandoned.insert(number);
             return;
         }
         let member = self.member_start(number, start);
@@ -332,7 +337,7 @@ impl Core {
         MemberStart {
             start,
             others,
-            home: home.map(|voter| Home {
+            home: home.map(|voter| DataHost {
                 host: voter.host.clone(),
                 ports: voter.ports.clone(),
             }),
@@ -402,18 +407,18 @@ impl Core {
         self.kvstore.observe_at = None;
         let addresses = self.member_addresses();
         if addresses.is_empty() {
-            self.kvstore.seen = None;
+            self.kvstore.etcd_state = None;
             return;
         }
         self.kvstore.observing = true;
         let (kvstore, changes) = (self.service.kvstore.clone(), self.kvstore.changes);
-        self.job(async move {
+        self.spawn_job(async move {
             let result = observe(&*kvstore, &addresses).await;
-            Finding::Kvstore { changes, result }
+            JobResult::Kvstore { changes, result }
         });
     }
 
-    pub(super) fn kvstore_observed(&mut self, changes: u64, result: Result<EtcdState, KvstoreError>) {
+    pub(super) fn handle_kvstore_state(&mut self, changes: u64, result: Result<EtcdState, KvstoreError>) {
         let state = &mut self.kvstore;
         state.observing = false;
         if changes != state.changes {
@@ -422,20 +427,20 @@ impl Core {
             return;
         }
         match result {
-            Ok(seen) => {
+            Ok(etcd_state) => {
                 if state.silent_since.take().is_some() {
-                    tracing::info!(framework = self.config.name, "the kvstore answers");
+                    tracing::info!(framework = self.config.name, "the kvstore API answers");
                 }
-                state.seen = Some(seen);
+                state.etcd_state = Some(etcd_state);
             }
             Err(error) => {
-                state.seen = None;
+                state.etcd_state = None;
                 if state.silent_since.is_none() {
                     state.silent_since = Some(Timestamp::now());
                     tracing::warn!(
                         framework = self.config.name,
                         error = error_chain(&error),
-                        "the kvstore does not answer"
+                        "the kvstore API does not answer"
                     );
                 }
             }
@@ -444,21 +449,30 @@ impl Core {
         let complete = members.len() == *self.wanted.counts.of(Kind::Datastore) as usize
             && members.len() == self.kvstore.record.voters.len()
             && members.values().all(|member| self.kvstore.healthy(member));
-        let interval = if complete { OBSERVE_INTERVAL } else { BUSY_INTERVAL };
+        let interval = if complete {
+            OBSERVE_INTERVAL
+        } else {
+            BUSY_OBSERVE_INTERVAL
+        };
         let interval = interval.min(self.config.heartbeat_interval);
         self.kvstore.observe_at = Some(Instant::now() + interval);
     }
 
     /// Removes a member from the etcd cluster, through the API of another member.
     pub(super) fn dismiss(&mut self, etcd: u64) {
-        let Some(seen) = self.kvstore.seen.as_ref().filter(|_| !self.kvstore.dismissing) else {
+        let Some(etcd_state) = self
+            .kvstore
+            .etcd_state
+            .as_ref()
+            .filter(|_| !self.kvstore.dismissing)
+        else {
             return;
         };
         let others: Vec<HostPort> = self
             .member_addresses()
             .into_iter()
             .filter(|(task, _)| {
-                let status = seen.answers.get(task);
+                let status = etcd_state.answers.get(task);
                 status.is_some_and(|it| it.id != etcd && it.has_leader && self.kvstore.is_listed_voter(it.id))
             })
             .map(|(_, address)| address)
@@ -470,7 +484,7 @@ impl Core {
             "removing a member of the kvstore"
         );
         let kvstore = self.service.kvstore.clone();
-        self.job(async move {
+        self.spawn_job(async move {
             let mut result = None;
             for address in others {
                 let removed = kvstore.remove(&address, etcd).await;
@@ -481,19 +495,19 @@ impl Core {
                 }
             }
             if !matches!(result, Some(Ok(()))) {
-                sleep(DRAIN_RETRY).await;
+                sleep(DRAIN_RETRY_DELAY).await;
             }
-            Finding::Dismissed { etcd, result }
+            JobResult::Dismissed { etcd, result }
         });
     }
 
-    pub(super) fn dismissed(&mut self, etcd: u64, result: Option<Result<(), KvstoreError>>) {
+    pub(super) fn handle_dismissal(&mut self, etcd: u64, result: Option<Result<(), KvstoreError>>) {
         self.kvstore.dismissing = false;
         self.kvstore.task_changed();
         match result {
             Some(Ok(())) => {
-                if let Some(seen) = &mut self.kvstore.seen {
-                    seen.members.retain(|member| member.id != etcd);
+                if let Some(etcd_state) = &mut self.kvstore.etcd_state {
+                    etcd_state.members.retain(|member| member.id != etcd);
                 }
             }
             Some(Err(error)) => tracing::warn!(

@@ -61,7 +61,7 @@ pub(super) enum ScriptState {
 
 /// What the core must do after a change of a task.
 #[derive(Debug, PartialEq, Eq)]
-pub(super) enum Outcome {
+pub(super) enum MemberEffect {
     /// Kill it, or withdraw its request.
     Kill(TaskId),
     /// It has ended; its record may be deleted.
@@ -174,7 +174,7 @@ impl Members {
         record: &Arc<TaskRecord>,
         launched: bool,
         now: Timestamp,
-    ) -> Vec<Outcome> {
+    ) -> Vec<MemberEffect> {
         let Some((kind, number)) = self.find(&record.id) else {
             return Vec::new();
         };
@@ -191,32 +191,32 @@ impl Members {
     }
 
     /// Removes a task whose request the scheduler has dropped.
-    pub(super) fn never_launched(&mut self, task: &TaskId) {
+    pub(super) fn remove_unlaunched(&mut self, task: &TaskId) {
         if let Some((kind, number)) = self.find(task) {
             self.by_kind.of_mut(kind).remove(&number);
         }
     }
 
     /// Ends a task.
-    pub(super) fn remove(&mut self, kind: Kind, number: u32, now: Timestamp) -> Vec<Outcome> {
+    pub(super) fn remove(&mut self, kind: Kind, number: u32, now: Timestamp) -> Vec<MemberEffect> {
         self.step(kind, number, Input::Decommission, now)
     }
 
     /// Handles the passing of time.
-    pub(super) fn tick(&mut self, now: Timestamp) -> Vec<Outcome> {
+    pub(super) fn tick(&mut self, now: Timestamp) -> Vec<MemberEffect> {
         let all: Vec<(Kind, u32)> = self.iter().map(|(kind, number, _)| (kind, number)).collect();
-        let mut outcomes = Vec::new();
+        let mut effects = Vec::new();
         for (kind, number) in all {
-            outcomes.extend(self.step(kind, number, Input::Tick, now));
+            effects.extend(self.step(kind, number, Input::Tick, now));
             // Another server or agent replaces it, and a change that waits until every node is ready
             // must not wait for this one. A task of the datastore stays: it has the data and may return.
             let member = self.of(kind).get(&number);
             let inactive = |member: &Member| member.replica.condition == Condition::UnreachableInactive;
             if kind != Kind::Datastore && member.is_some_and(inactive) {
-                outcomes.extend(self.remove(kind, number, now));
+                effects.extend(self.remove(kind, number, now));
             }
         }
-        outcomes
+        effects
     }
 
     /// Until when tasks of a kind must not be launched.
@@ -224,7 +224,7 @@ impl Members {
         self.backoff.of(kind).until(now)
     }
 
-    fn step(&mut self, kind: Kind, number: u32, input: Input<'_>, now: Timestamp) -> Vec<Outcome> {
+    fn step(&mut self, kind: Kind, number: u32, input: Input<'_>, now: Timestamp) -> Vec<MemberEffect> {
         let members = self.by_kind.of_mut(kind);
         let Some(member) = members.get_mut(&number) else {
             return Vec::new();
@@ -242,19 +242,19 @@ impl Members {
             resident: false,
         };
         let (next, effects) = step(&member.replica, input, &policy, now);
-        let outcomes = effects
+        let member_effects = effects
             .into_iter()
             .filter_map(|effect| match effect {
-                Effect::Kill { .. } => member.requested.then(|| Outcome::Kill(task.clone())),
+                Effect::Kill { .. } => member.requested.then(|| MemberEffect::Kill(task.clone())),
                 Effect::Ended {
                     condition,
                     restarting,
                     ..
                 } => {
                     if condition.is_failure() && !restarting && member.replica.is_wanted() {
-                        self.backoff.of_mut(kind).failed(&BACKOFF, now);
+                        self.backoff.of_mut(kind).record_failure(&BACKOFF, now);
                     }
-                    Some(Outcome::Ended(task.clone()))
+                    Some(MemberEffect::Ended(task.clone()))
                 }
                 Effect::Changed(_) | Effect::Launch { .. } => None,
             })
@@ -265,7 +265,7 @@ impl Members {
                 members.remove(&number);
             }
         }
-        outcomes
+        member_effects
     }
 
     /// The members of a kind as input of the plan; `version`: the version of the wanted configuration.

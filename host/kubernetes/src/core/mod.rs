@@ -1,21 +1,21 @@
 //! The actor that owns the framework's state.
 //!
-//! It receives requests, events of the scheduler, and the findings of jobs, which prepare scripts,
+//! It receives requests, events of the scheduler, and the results of jobs, which prepare scripts,
 //! query the orchestrator or drain nodes. After each it compares the wanted state with the observed
 //! one ([`crate::plan`]) and starts the next steps. The actor itself waits only for the store, and for
 //! the master when a request drops the framework's id. Jobs run concurrently with it and are never
 //! started twice.
 
-mod act;
 mod autoscale;
 mod backup;
 pub(crate) mod command;
-mod finding;
+mod job_result;
 mod kvstore;
 mod members;
 pub(crate) mod persist;
+mod publish;
+mod reconcile;
 mod requests;
-mod show;
 pub(crate) mod term;
 #[cfg(test)]
 mod tests;
@@ -45,9 +45,9 @@ use crate::task::Metadata;
 use autoscale::Autoscaler;
 use backup::BackupWork;
 use command::Command;
-use finding::Finding;
+use job_result::JobResult;
 use kvstore::KvstoreState;
-use members::{Members, Outcome};
+use members::{MemberEffect, Members};
 use persist::{Repository, Stored, StoredClientConfig, Wanted};
 use term::TermDependencies;
 
@@ -84,7 +84,7 @@ struct Core {
     abdication: Abdication,
     tracker: TaskTracker,
     token: CancellationToken,
-    findings: mpsc::Sender<Finding>,
+    job_results: mpsc::Sender<JobResult>,
 
     wanted: Wanted,
     /// The token with which servers and agents join.
@@ -113,14 +113,17 @@ struct Core {
 struct ReadClientConfig {
     stored: StoredClientConfig,
     /// The document for clients; `None`: the stored one is invalid.
-    served: Option<Arc<str>>,
+    text_for_clients: Option<Arc<str>>,
 }
 
 impl ReadClientConfig {
     fn new(stored: StoredClientConfig) -> Self {
         let config = ClientConfig::parse(&stored.text).ok();
-        let served = config.map(|config| config.served(&stored.address).into());
-        Self { stored, served }
+        let text_for_clients = config.map(|config| config.text_for_clients(&stored.address).into());
+        Self {
+            stored,
+            text_for_clients,
+        }
     }
 }
 
@@ -148,8 +151,8 @@ struct Jobs {
     observe_at: Option<Instant>,
 }
 
-/// The capacity of the queue of findings. Jobs wait while it is full.
-const FINDINGS: usize = 256;
+/// The capacity of the queue of job results. Jobs wait while it is full.
+const JOB_RESULT_QUEUE_CAPACITY: usize = 256;
 
 /// Starts the core. It ends when `token` is cancelled or the scheduler ends; the returned future
 /// resolves when it has ended.
@@ -170,7 +173,7 @@ pub(crate) fn start(
     let config = Arc::clone(&service.config);
     let directory = config.backup.dir.as_ref();
     let directory = directory.map(|dir| Directory::new(dir, &config.name));
-    let (findings, mut found) = mpsc::channel(FINDINGS);
+    let (job_results, mut finished_jobs) = mpsc::channel(JOB_RESULT_QUEUE_CAPACITY);
     let join_token = config
         .orchestrator
         .token
@@ -184,7 +187,7 @@ pub(crate) fn start(
         abdication,
         tracker: tracker.clone(),
         token: token.clone(),
-        findings,
+        job_results,
         wanted: stored.wanted,
         join_token,
         client_config: stored.client_config.map(ReadClientConfig::new),
@@ -203,7 +206,7 @@ pub(crate) fn start(
     core.rebuild();
     // The view is published now, because requests are answered from now on and the first turn of the
     // loop takes a while.
-    core.show();
+    core.publish_view();
     let ended = CancellationToken::new();
     let end = ended.clone().drop_guard();
     tracker.spawn(async move {
@@ -213,9 +216,9 @@ pub(crate) fn start(
         ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
         core.advance().await;
         core.record_voters().await;
-        core.act().await;
+        core.reconcile().await;
         loop {
-            let look_again = core.next_look();
+            let recheck_at = core.next_comparison();
             tokio::select! {
                 () = token.cancelled() => break,
                 event = events.next() => {
@@ -223,24 +226,24 @@ pub(crate) fn start(
                         tracing::info!("scheduler stopped; the Kubernetes framework is no longer managed");
                         break;
                     };
-                    core.event(&event);
+                    core.handle_event(&event);
                 }
-                Some(finding) = found.recv() => core.found(finding).await,
-                Some(command) = commands.recv() => core.request(command).await,
-                Some(()) = components.next() => core.component_changed(),
-                () = tokio::time::sleep_until(look_again) => {}
+                Some(job_result) = finished_jobs.recv() => core.handle_job_result(job_result).await,
+                Some(command) = commands.recv() => core.handle_command(command).await,
+                Some(()) = components.next() => core.handle_component_change(),
+                () = tokio::time::sleep_until(recheck_at) => {}
                 _ = ticks.tick() => {
-                    let outcomes = core.members.tick(Timestamp::now());
-                    core.outcomes(outcomes);
+                    let effects = core.members.tick(Timestamp::now());
+                    core.apply_effects(effects);
                 }
             }
             core.advance().await;
             core.record_voters().await;
-            core.act().await;
+            core.reconcile().await;
         }
         core.service.delivery.set(None);
         // The last view stays published for requests that arrive before the handles are withdrawn.
-        core.service.metrics.step_down();
+        core.service.metrics.clear_gauges();
     });
     ended.cancelled_owned()
 }
@@ -271,40 +274,40 @@ impl Core {
         self.scheduler.kill(kill, None);
     }
 
-    fn event(&mut self, event: &Event) {
+    fn handle_event(&mut self, event: &Event) {
         let now = Timestamp::now();
         match event {
-            Event::Launched(record) => self.changed(record, true, now),
-            Event::Updated(record) => self.changed(record, false, now),
+            Event::Launched(record) => self.handle_task_change(record, true, now),
+            Event::Updated(record) => self.handle_task_change(record, false, now),
             Event::NeverLaunched(task) => {
                 self.service.scripts.remove(task.as_str());
                 self.orphans.remove(task);
-                self.members.never_launched(task);
-                self.job_dropped(task, "its request was dropped");
+                self.members.remove_unlaunched(task);
+                self.handle_one_off_drop(task, "its request was dropped");
             }
             Event::Rejected { task, reason } => {
                 tracing::warn!(%task, error = transom_common::error_chain(&**reason), "the scheduler rejected a request");
-                self.members.never_launched(task);
-                self.job_dropped(task, &transom_common::error_chain(&**reason));
+                self.members.remove_unlaunched(task);
+                self.handle_one_off_drop(task, &transom_common::error_chain(&**reason));
             }
             _ => {}
         }
     }
 
-    fn changed(&mut self, record: &Arc<TaskRecord>, launched: bool, now: Timestamp) {
+    fn handle_task_change(&mut self, record: &Arc<TaskRecord>, launched: bool, now: Timestamp) {
         if record.state == TaskState::Running {
             // A running task has fetched its script.
             self.service.scripts.remove(record.id.as_str());
         }
         if self.backup.owns(&record.id) {
-            return self.job_changed(record);
+            return self.handle_one_off_change(record);
         }
         if let Some((kind, _)) = self.members.find(&record.id) {
             if kind == Kind::Datastore {
                 // An answer of the members that is under way is older than this change.
                 self.kvstore.task_changed();
             }
-            let outcomes = self.members.observe(record, launched, now);
+            let effects = self.members.observe(record, launched, now);
             if record.is_terminal() {
                 if kind == Kind::Datastore {
                     self.datastore_failed();
@@ -323,7 +326,7 @@ impl Core {
                     "task ended"
                 );
             }
-            self.outcomes(outcomes);
+            self.apply_effects(effects);
         } else if record.is_terminal() {
             self.orphans.remove(&record.id);
             self.service.scripts.remove(record.id.as_str());
@@ -333,16 +336,16 @@ impl Core {
         }
     }
 
-    fn outcomes(&mut self, outcomes: Vec<Outcome>) {
-        for outcome in outcomes {
-            match outcome {
-                Outcome::Kill(task) => {
+    fn apply_effects(&mut self, effects: Vec<MemberEffect>) {
+        for effect in effects {
+            match effect {
+                MemberEffect::Kill(task) => {
                     if self.members.find(&task).is_none() {
                         self.orphans.insert(task.clone());
                     }
                     self.scheduler.kill(vec![task], None);
                 }
-                Outcome::Ended(task) => {
+                MemberEffect::Ended(task) => {
                     self.service.scripts.remove(task.as_str());
                     self.scheduler.purge(vec![task]);
                 }

@@ -52,7 +52,7 @@ pub(crate) struct Wanted {
     pub(crate) cordoned: bool,
     /// Resources that requests have changed.
     #[serde(default)]
-    pub(crate) adjusted: PerKind<Adjusted>,
+    pub(crate) adjusted: PerKind<ResourceOverrides>,
     /// Counts the requested restarts of each kind.
     #[serde(default)]
     pub(crate) generations: PerKind<u64>,
@@ -68,7 +68,7 @@ pub(crate) struct Wanted {
 /// Resources that replace the configured ones.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(default)]
-pub(crate) struct Adjusted {
+pub(crate) struct ResourceOverrides {
     cpus: Option<f64>,
     cpu_limit: Option<f64>,
     mem: Option<f64>,
@@ -77,7 +77,7 @@ pub(crate) struct Adjusted {
     disk_limit: Option<f64>,
 }
 
-impl Adjusted {
+impl ResourceOverrides {
     pub(crate) fn set(&mut self, resource: Resource, limit: bool, amount: f64) {
         let place = match (resource, limit) {
             (Resource::Cpus, false) => &mut self.cpus,
@@ -91,7 +91,7 @@ impl Adjusted {
     }
 
     /// The settings with these resources.
-    pub(crate) fn applied(&self, settings: &KindConfig) -> KindConfig {
+    pub(crate) fn apply_to(&self, settings: &KindConfig) -> KindConfig {
         KindConfig {
             cpus: self.cpus.unwrap_or(settings.cpus),
             cpu_limit: self.cpu_limit.or(settings.cpu_limit),
@@ -117,7 +117,7 @@ impl Wanted {
     }
 
     /// Sets `clustered` if several members of a kvstore are wanted.
-    pub(crate) fn note_members(&mut self, config: &Config) {
+    pub(crate) fn record_clustering(&mut self, config: &Config) {
         let several = config.datastore.engine == Engine::Kvstore && self.counts.datastore > 1;
         self.clustered |= several && !config.datastore.is_command(&config.containers);
     }
@@ -179,10 +179,10 @@ impl Repository {
         let stored = stored.map(|record| record.value);
         let mut wanted = stored.clone().unwrap_or_else(|| Wanted::configured(config));
         wanted.reconfigure(config);
-        wanted.note_members(config);
+        wanted.record_clustering(config);
         let token = self.0.get::<String>(TOKEN).await.map_err(failed)?;
         let token = token.map(|record| record.value);
-        let made = token.is_none().then(|| {
+        let new_token = token.is_none().then(|| {
             format!(
                 "{}{}",
                 uuid::Uuid::new_v4().simple(),
@@ -194,8 +194,8 @@ impl Repository {
             if stored.as_ref() != Some(&wanted) {
                 changes.put(WANTED, &wanted, Expect::Any)?;
             }
-            if let Some(made) = &made {
-                changes.put(TOKEN, made, Expect::Any)?;
+            if let Some(new_token) = &new_token {
+                changes.put(TOKEN, new_token, Expect::Any)?;
             }
             Ok(())
         })();
@@ -210,7 +210,7 @@ impl Repository {
         let backup = self.0.get::<backup::State>(BACKUP).await.map_err(failed)?;
         Ok(Stored {
             wanted,
-            token: token.or(made).unwrap_or_default(),
+            token: token.or(new_token).unwrap_or_default(),
             client_config,
             kvstore: kvstore.map(|record| record.value).unwrap_or_default(),
             backup: backup.map(|record| record.value).unwrap_or_default(),

@@ -11,7 +11,7 @@ use crate::config::Engine;
 use crate::kind::{Kind, PerKind};
 
 impl Core {
-    pub(super) async fn request(&mut self, command: Command) {
+    pub(super) async fn handle_command(&mut self, command: Command) {
         // Sending a reply fails if the client no longer waits, which is no error.
         match command {
             Command::Scale { kind, count, reply } => {
@@ -64,7 +64,7 @@ impl Core {
                 max: limits.max,
             });
         }
-        self.may_scale(kind)?;
+        self.check_may_scale(kind)?;
         if kind == Kind::Datastore {
             match self.config.datastore.engine {
                 Engine::Kvstore if count != 0 && count.is_multiple_of(2) => {
@@ -83,7 +83,7 @@ impl Core {
         if let (Kind::Agent, Some(last)) = (kind, &mut wanted.autoscaled) {
             last.leaving.clear();
         }
-        self.want(wanted).await?;
+        self.store_wanted(wanted).await?;
         if before != count {
             if kind == Kind::Agent {
                 self.autoscaler.changed_at = Timestamp::now();
@@ -98,7 +98,7 @@ impl Core {
             cordoned,
             ..self.wanted.clone()
         };
-        self.want(wanted).await?;
+        self.store_wanted(wanted).await?;
         self.uncordoning = !cordoned;
         Ok(())
     }
@@ -115,14 +115,14 @@ impl Core {
             counts: PerKind::default(),
             ..self.wanted.clone()
         };
-        self.want(wanted).await
+        self.store_wanted(wanted).await
     }
 
     async fn start_again(&mut self) -> Result<(), Refusal> {
         let released = self.release().await?;
         let counts = self.wanted.counts;
         if released && Kind::ALL.into_iter().all(|kind| *counts.of(kind) != 0) {
-            self.show();
+            self.publish_view();
             return Ok(());
         }
         if Kind::ALL.into_iter().all(|kind| *counts.of(kind) != 0) {
@@ -136,7 +136,7 @@ impl Core {
             }),
             ..self.wanted.clone()
         };
-        self.want(wanted).await
+        self.store_wanted(wanted).await
     }
 
     async fn restart(&mut self, scope: Scope) -> Result<(), Refusal> {
@@ -147,7 +147,7 @@ impl Core {
         for kind in Kind::ALL.into_iter().filter(|kind| scope.covers(*kind)) {
             *wanted.generations.of_mut(kind) += 1;
         }
-        self.want(wanted).await
+        self.store_wanted(wanted).await
     }
 
     async fn adjust(
@@ -163,7 +163,7 @@ impl Core {
         let mut wanted = self.wanted.clone();
         let adjusted = wanted.adjusted.of_mut(kind);
         adjusted.set(resource, limit, f64::from(amount));
-        let settings = adjusted.applied(self.config.kinds.of(kind));
+        let settings = adjusted.apply_to(self.config.kinds.of(kind));
         let below = |limit: Option<f64>, amount: f64| limit.is_some_and(|limit| limit < amount);
         if below(settings.cpu_limit, settings.cpus)
             || below(settings.mem_limit, settings.mem)
@@ -173,7 +173,7 @@ impl Core {
                 "a limit must be at least the resource itself".to_owned(),
             ));
         }
-        self.want(wanted).await
+        self.store_wanted(wanted).await
     }
 
     /// Drops the framework's id if the master does not list it, and ends the term. The next term
@@ -186,7 +186,7 @@ impl Core {
         let listed = listed.map_err(|error| {
             tracing::warn!(
                 error = transom_common::error_chain(&error),
-                "asking the master about the framework's id failed"
+                "querying the master for the framework id failed"
             );
             Refusal::MasterUnavailable
         })?;
@@ -200,14 +200,14 @@ impl Core {
     }
 
     /// Stores the new wanted state and publishes it in the view.
-    async fn want(&mut self, mut wanted: Wanted) -> Result<(), Refusal> {
-        wanted.note_members(&self.config);
+    async fn store_wanted(&mut self, mut wanted: Wanted) -> Result<(), Refusal> {
+        wanted.record_clustering(&self.config);
         if wanted != self.wanted {
             let stored = self.repository.put_wanted(&wanted).await;
             stored.map_err(ActorError::from)?;
             self.wanted = wanted;
         }
-        self.show();
+        self.publish_view();
         Ok(())
     }
 }

@@ -20,7 +20,7 @@ use crate::metrics::Metrics;
 use crate::view::Views;
 
 /// Capacity of the command queue of the core.
-const COMMANDS: usize = 1024;
+const COMMAND_QUEUE_CAPACITY: usize = 1024;
 
 /// Handles that only the leader has.
 #[derive(Debug)]
@@ -59,7 +59,7 @@ impl TermDependencies {
         let stored = repository.load(&self.config).await?;
         // All tasks of this term end with this token.
         let (token, tracker) = (term.token.child_token(), TaskTracker::new());
-        let (commands_in, commands) = mpsc::channel(COMMANDS);
+        let (commands_in, commands) = mpsc::channel(COMMAND_QUEUE_CAPACITY);
         let parts = Dependencies {
             service: self.clone(),
             scheduler: Arc::clone(&term.scheduler),

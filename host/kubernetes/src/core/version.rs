@@ -22,7 +22,7 @@ pub(super) fn of(
     endpoints: &Endpoints,
     clustered: bool,
 ) -> String {
-    let settings = wanted.adjusted.of(kind).applied(config.kinds.of(kind));
+    let settings = wanted.adjusted.of(kind).apply_to(config.kinds.of(kind));
     let (containers, orchestrator, datastore) = (&config.containers, &config.orchestrator, &config.datastore);
     let common = json!([
         *wanted.generations.of(kind),

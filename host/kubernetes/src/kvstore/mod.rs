@@ -23,14 +23,14 @@ use crate::{Error, Result};
 pub(crate) use record::{KvstoreRecord, Voter};
 
 /// The timeout of one call.
-const TIMEOUT: Duration = Duration::from_secs(5);
+const CALL_TIMEOUT: Duration = Duration::from_secs(5);
 /// The maximum size of an answer.
 const MAX_ANSWER_BYTES: usize = 1 << 20;
 
 /// Why a call of a member of the kvstore failed.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum KvstoreError {
-    #[error("{url} cannot be called")]
+    #[error("request to {url} failed")]
     Call { url: String, source: reqwest::Error },
     #[error("{url} answered with status {status}: {message}")]
     Refused {
@@ -94,14 +94,14 @@ pub(crate) async fn observe(
     addresses: &[(TaskId, HostPort)],
 ) -> Result<EtcdState, KvstoreError> {
     let statuses = join_all(addresses.iter().map(|(_, address)| kvstore.status(address))).await;
-    let (mut seen, mut listed, mut failure) = (EtcdState::default(), false, None);
+    let (mut state, mut listed, mut failure) = (EtcdState::default(), false, None);
     for ((task, address), status) in addresses.iter().zip(statuses) {
         match status {
             Ok(status) => {
-                seen.answers.insert(task.clone(), status);
+                state.answers.insert(task.clone(), status);
                 if status.has_leader && !listed {
                     match kvstore.members(address).await {
-                        Ok(members) => (seen.members, listed) = (members, true),
+                        Ok(members) => (state.members, listed) = (members, true),
                         // A learner rejects this call.
                         Err(error) => failure = Some(error),
                     }
@@ -112,7 +112,7 @@ pub(crate) async fn observe(
     }
     match failure {
         Some(error) if !listed => Err(error),
-        _ => Ok(seen),
+        _ => Ok(state),
     }
 }
 
@@ -129,7 +129,7 @@ impl EtcdGateway {
         let builder = Client::builder()
             .no_proxy()
             .redirect(reqwest::redirect::Policy::none())
-            .timeout(TIMEOUT)
+            .timeout(CALL_TIMEOUT)
             // Members are called without TLS, and the machine may have no certificates.
             .tls_certs_only([]);
         builder.build().map(Self).map_err(Error::Client)

@@ -1,7 +1,7 @@
 //! The client configuration (kubeconfig) that the server writes into its sandbox.
 //!
 //! The server knows neither its agent's host name nor the mapped port, so the file contains a loopback
-//! address. [`ClientConfig::served`] returns the text for users, with the reachable address;
+//! address. [`ClientConfig::text_for_clients`] returns the text for users, with the reachable address;
 //! [`ClientConfig::connect`] creates a client for the daemon itself.
 //!
 //! The file comes from a container, so it is not trusted on this machine. Only a certificate, a token
@@ -27,7 +27,7 @@ use super::KubeOrchestrator;
 /// The maximum size of the file; real ones have a few thousand bytes.
 pub(crate) const MAX_BYTES: usize = 1 << 20;
 /// The address that upstream replaces everywhere in the text.
-const USUAL_ADDRESS: &str = "127.0.0.1:6443";
+const DEFAULT_API_ADDRESS: &str = "127.0.0.1:6443";
 
 /// Why a client configuration cannot be used.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
@@ -120,7 +120,7 @@ impl ClientConfig {
                 });
             }
         }
-        loopback.insert(USUAL_ADDRESS.to_owned());
+        loopback.insert(DEFAULT_API_ADDRESS.to_owned());
         Ok(Self {
             text: text.to_owned(),
             parsed,
@@ -130,16 +130,17 @@ impl ClientConfig {
 
     /// The text with every loopback address of a cluster's API, and every `127.0.0.1:6443`,
     /// replaced by a reachable address. All other bytes stay as they are.
-    pub(crate) fn served(&self, address: &HostPort) -> String {
+    pub(crate) fn text_for_clients(&self, address: &HostPort) -> String {
         let mut served = String::with_capacity(self.text.len() + 64);
-        let mut rest = self.text.as_str();
+        let mut remaining = self.text.as_str();
         let mut before = None;
-        while let Some(next) = rest.chars().next() {
+        while let Some(next) = remaining.chars().next() {
             let found = self.loopback.iter().find(|wanted| {
-                rest.strip_prefix(wanted.as_str())
-                    .is_some_and(|after| ends_here(after) && begins_here(wanted, before))
+                remaining
+                    .strip_prefix(wanted.as_str())
+                    .is_some_and(|after| is_end_of_address(after) && is_start_of_address(wanted, before))
             });
-            let taken = if let Some(found) = found {
+            let length = if let Some(found) = found {
                 if found.starts_with("//") {
                     served.push_str("//");
                 }
@@ -149,8 +150,8 @@ impl ClientConfig {
                 served.push(next);
                 next.len_utf8()
             };
-            before = rest[..taken].chars().next_back();
-            rest = &rest[taken..];
+            before = remaining[..length].chars().next_back();
+            remaining = &remaining[length..];
         }
         served
     }
@@ -251,7 +252,7 @@ fn authority(server: &str) -> &str {
 }
 
 /// Whether an address may end before this text: `127.0.0.1:6443` is no part of `127.0.0.1:64430`.
-fn ends_here(after: &str) -> bool {
+fn is_end_of_address(after: &str) -> bool {
     let mut next = after.chars();
     match next.next() {
         // A full stop may follow the address, at the end of a sentence in a comment.
@@ -263,7 +264,7 @@ fn ends_here(after: &str) -> bool {
 
 /// Whether an address may begin after this character: `127.0.0.1:6443` is no part of
 /// `10.127.0.0.1:6443`.
-fn begins_here(wanted: &str, before: Option<char>) -> bool {
+fn is_start_of_address(wanted: &str, before: Option<char>) -> bool {
     wanted.starts_with("//") || before.is_none_or(|c| !c.is_alphanumeric() && !matches!(c, '.' | '-' | ']'))
 }
 
@@ -320,11 +321,11 @@ pub(super) fn bounded(text: &str) -> String {
 mod tests {
     use super::*;
 
-    fn served(server: &str) -> String {
+    fn text_for_clients(server: &str) -> String {
         let text = format!("clusters:\n- cluster:\n    server: {server}\n  name: default # kept\n");
         ClientConfig::parse(&text)
             .unwrap()
-            .served(&HostPort::new("agent1.test", 31000))
+            .text_for_clients(&HostPort::new("agent1.test", 31000))
     }
 
     #[test]
@@ -346,7 +347,7 @@ mod tests {
             ),
         ] {
             let text = format!("clusters:\n- cluster:\n    server: {expected}\n  name: default # kept\n");
-            assert_eq!(served(server), text, "{server}");
+            assert_eq!(text_for_clients(server), text, "{server}");
         }
     }
 

@@ -15,12 +15,12 @@ use super::pods::PodObject;
 use super::{Drained, KubeOrchestrator, OrchestratorError};
 
 /// The delay between two rounds of evictions. It is reset by each round with an accepted eviction.
-const BACKOFF: Backoff = Backoff::new(Duration::from_millis(250), Duration::from_secs(5));
+const EVICTION_BACKOFF: Backoff = Backoff::new(Duration::from_millis(250), Duration::from_secs(5));
 /// The maximum number of concurrent evictions.
-const CONCURRENCY: usize = 8;
+const MAX_CONCURRENT_EVICTIONS: usize = 8;
 /// The API versions of `Eviction`. Control planes support the first one since 1.22, and the second one
 /// until 1.24.
-const VERSIONS: [&str; 2] = ["policy/v1", "policy/v1beta1"];
+const EVICTION_VERSIONS: [&str; 2] = ["policy/v1", "policy/v1beta1"];
 
 /// A pod that a drain evicts.
 #[derive(Debug, PartialEq, Eq)]
@@ -34,7 +34,7 @@ pub(super) struct Pod {
 
 /// The pod to evict; `None` if a drain leaves the pod on the node, because it belongs to the node or
 /// has finished.
-pub(super) fn evicted(object: PodObject) -> Option<Pod> {
+pub(super) fn pod_to_evict(object: PodObject) -> Option<Pod> {
     if object.belongs_to_node() || object.is_finished() {
         return None;
     }
@@ -48,7 +48,7 @@ pub(super) fn evicted(object: PodObject) -> Option<Pod> {
 }
 
 /// The answer to an eviction.
-enum Evicted {
+enum EvictionAnswer {
     /// The pod ends.
     Accepted,
     /// The pod no longer exists.
@@ -96,7 +96,7 @@ async fn until_empty(
     node: &str,
     progress: &mut Progress,
 ) -> Result<(), OrchestratorError> {
-    api.mark(node, true, true).await?;
+    api.set_cordoned(node, true, true).await?;
     let mut idle_rounds = 0;
     loop {
         let pods = api.pods_to_evict(node).await?;
@@ -125,21 +125,21 @@ async fn until_empty(
         let mut accepted = false;
         let mut evictions = futures::stream::iter(waiting)
             .map(async |(name, pod)| (evict(api, &pod).await, name, pod.uid))
-            .buffer_unordered(CONCURRENCY);
+            .buffer_unordered(MAX_CONCURRENT_EVICTIONS);
         while let Some((evicted, name, uid)) = evictions.next().await {
             match evicted? {
-                Evicted::Accepted => {
+                EvictionAnswer::Accepted => {
                     accepted = true;
                     progress.evicted.insert(uid);
                     progress.remaining.insert(name, "it has not ended yet".to_owned());
                 }
-                Evicted::Gone => drop(progress.remaining.remove(&name)),
-                Evicted::Later(why) => drop(progress.remaining.insert(name, why)),
+                EvictionAnswer::Gone => drop(progress.remaining.remove(&name)),
+                EvictionAnswer::Later(why) => drop(progress.remaining.insert(name, why)),
             }
         }
         drop(evictions);
         idle_rounds = if accepted { 0 } else { idle_rounds + 1 };
-        sleep(BACKOFF.jittered(idle_rounds)).await;
+        sleep(EVICTION_BACKOFF.jittered(idle_rounds)).await;
     }
 }
 
@@ -148,24 +148,24 @@ async fn until_empty(
 ///
 /// An API reports an unsupported version as 400 or 404, depending on its own version. 404 also means
 /// that the pod does not exist, so the answers to both versions are needed to distinguish the cases.
-async fn evict(api: &KubeOrchestrator, pod: &Pod) -> Result<Evicted, OrchestratorError> {
+async fn evict(api: &KubeOrchestrator, pod: &Pod) -> Result<EvictionAnswer, OrchestratorError> {
     if !is_object_name(&pod.name) || !is_object_name(&pod.namespace) {
-        return Ok(Evicted::Later("its name is invalid".to_owned()));
+        return Ok(EvictionAnswer::Later("its name is invalid".to_owned()));
     }
     let beta = api.evicts_in_beta.load(Ordering::Relaxed);
-    let first = evict_in(api, pod, VERSIONS[usize::from(beta)]).await;
-    let first = match understood(first)? {
+    let first = evict_in(api, pod, EVICTION_VERSIONS[usize::from(beta)]).await;
+    let first = match parse_eviction_answer(first)? {
         Ok(evicted) => return Ok(evicted),
         Err(refused) => refused,
     };
-    let second = evict_in(api, pod, VERSIONS[usize::from(!beta)]).await;
-    if let Ok(evicted) = understood(second)? {
+    let second = evict_in(api, pod, EVICTION_VERSIONS[usize::from(!beta)]).await;
+    if let Ok(evicted) = parse_eviction_answer(second)? {
         api.evicts_in_beta.store(!beta, Ordering::Relaxed);
         return Ok(evicted);
     }
     Ok(match first {
-        OrchestratorError::Refused { status: 404, .. } => Evicted::Gone,
-        refused => Evicted::Later(refused.to_string()),
+        OrchestratorError::Refused { status: 404, .. } => EvictionAnswer::Gone,
+        refused => EvictionAnswer::Later(refused.to_string()),
     })
 }
 
@@ -190,20 +190,22 @@ async fn evict_in(api: &KubeOrchestrator, pod: &Pod, version: &str) -> Result<()
 
 /// The result of an eviction. The inner error means that the API may not support the version. The
 /// outer error ends the drain: the API does not answer, or rejects the credentials.
-fn understood(
+fn parse_eviction_answer(
     answer: Result<(), OrchestratorError>,
-) -> Result<Result<Evicted, OrchestratorError>, OrchestratorError> {
+) -> Result<Result<EvictionAnswer, OrchestratorError>, OrchestratorError> {
     match answer {
-        Ok(()) => Ok(Ok(Evicted::Accepted)),
-        Err(OrchestratorError::Refused { status: 409, .. }) => Ok(Ok(Evicted::Gone)),
+        Ok(()) => Ok(Ok(EvictionAnswer::Accepted)),
+        Err(OrchestratorError::Refused { status: 409, .. }) => Ok(Ok(EvictionAnswer::Gone)),
         Err(
             refused @ OrchestratorError::Refused {
                 status: 400 | 404, ..
             },
         ) => Ok(Err(refused)),
-        Err(OrchestratorError::Refused { status: 429, message }) => Ok(Ok(Evicted::Later(message))),
+        Err(OrchestratorError::Refused { status: 429, message }) => Ok(Ok(EvictionAnswer::Later(message))),
         // For example, an API answers 500 if a pod has several disruption budgets.
-        Err(refused @ OrchestratorError::Refused { .. }) => Ok(Ok(Evicted::Later(refused.to_string()))),
+        Err(refused @ OrchestratorError::Refused { .. }) => {
+            Ok(Ok(EvictionAnswer::Later(refused.to_string())))
+        }
         Err(error) => Err(error),
     }
 }

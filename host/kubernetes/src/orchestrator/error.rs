@@ -20,7 +20,7 @@ pub(crate) enum OrchestratorError {
         why: String,
     },
     /// The TLS handshake failed, usually because the certificate has another authority or name.
-    #[error("the orchestrator at {address} cannot be trusted: {why}")]
+    #[error("TLS handshake with the orchestrator at {address} failed: {why}")]
     Tls {
         /// The address that was called.
         address: HostPort,
@@ -36,7 +36,7 @@ pub(crate) enum OrchestratorError {
         message: String,
     },
     /// The API answered with any other status that is not a success.
-    #[error("the orchestrator answers {status}: {message}")]
+    #[error("the orchestrator answered with status {status}: {message}")]
     Refused {
         /// The HTTP status.
         status: u16,

@@ -27,7 +27,7 @@ use super::{Drained, Node, Observation, Orchestrator, OrchestratorError, Pods};
 /// The maximum size of one answer: a page of nodes with long lists of images.
 const MAX_ANSWER_BYTES: usize = 16 << 20;
 /// The number of objects that are requested per page.
-const PAGE: usize = 200;
+const PAGE_SIZE: usize = 200;
 /// The maximum number of pages. A server may return fewer objects per page than requested.
 const MAX_PAGES: usize = 100;
 /// The maximum number of nodes: what Kubernetes supports in one cluster.
@@ -36,7 +36,7 @@ const MAX_NODES: usize = 5000;
 const MAX_PODS: usize = 5000;
 /// No further page of pods without a node is read after this many. More pods would not change a
 /// decision.
-const MAX_WAITING: usize = 5000;
+const MAX_WAITING_PODS: usize = 5000;
 /// The list of all pods.
 const PODS: &str = "/api/v1/pods";
 const MERGE_PATCH: &str = "application/merge-patch+json";
@@ -97,7 +97,7 @@ impl KubeOrchestrator {
         path: &str,
         body: Option<(&'static str, &Value)>,
     ) -> Result<Bytes, OrchestratorError> {
-        let asked = format!("{method} {}", path.split('?').next().unwrap_or_default());
+        let request_line = format!("{method} {}", path.split('?').next().unwrap_or_default());
         let mut request = http::Request::builder()
             .method(method)
             .uri(path)
@@ -107,13 +107,13 @@ impl KubeOrchestrator {
             request = request.header(http::header::CONTENT_TYPE, kind);
             bytes = Bytes::from(document.to_string());
         }
-        let nonsense = |why: String| OrchestratorError::Nonsense {
-            request: asked.clone(),
+        let invalid_answer = |why: String| OrchestratorError::Nonsense {
+            request: request_line.clone(),
             why: super::client_config::bounded(&why),
         };
         let request = request
             .body(Body::from(bytes.to_vec()))
-            .map_err(|error| nonsense(error.to_string()))?;
+            .map_err(|error| invalid_answer(error.to_string()))?;
         let exchange = async {
             let answer = self.client.send(request).await;
             let answer = answer.map_err(|error| OrchestratorError::of_transport(&self.address, &error))?;
@@ -123,7 +123,7 @@ impl KubeOrchestrator {
                 .await
                 .map_err(|error| {
                     if error.is::<http_body_util::LengthLimitError>() {
-                        nonsense(format!("it exceeds {MAX_ANSWER_BYTES} bytes"))
+                        invalid_answer(format!("it exceeds {MAX_ANSWER_BYTES} bytes"))
                     } else {
                         OrchestratorError::of_transport(&self.address, error.as_ref())
                     }
@@ -137,7 +137,7 @@ impl KubeOrchestrator {
         };
         timeout(self.timeout, exchange).await.unwrap_or_else(|_| {
             let seconds = self.timeout.as_secs_f64();
-            Err(self.timed_out(&format!("no answer to {asked} within {seconds} s")))
+            Err(self.timed_out(&format!("no answer to {request_line} within {seconds} s")))
         })
     }
 
@@ -150,21 +150,21 @@ impl KubeOrchestrator {
 
     async fn get<T: DeserializeOwned>(&self, path: &str) -> Result<T, OrchestratorError> {
         let bytes = self.send(Method::GET, path, None).await?;
-        serde_json::from_slice(&bytes).map_err(|error| nonsense(path, &error.to_string()))
+        serde_json::from_slice(&bytes).map_err(|error| invalid_answer(path, &error.to_string()))
     }
 
-    /// Reads all objects of a list. More than `most` objects are an error.
+    /// Reads all objects of a list. More than `max_objects` objects are an error.
     async fn list<T: DeserializeOwned>(
         &self,
         path: &str,
         selector: Option<&str>,
-        most: usize,
+        max_objects: usize,
     ) -> Result<Vec<T>, OrchestratorError> {
         let mut items = Vec::new();
         self.pages(path, selector, |page| {
             items.extend(page);
-            if items.len() > most {
-                return Err(format!("more than {most} objects"));
+            if items.len() > max_objects {
+                return Err(format!("more than {max_objects} objects"));
             }
             Ok(ControlFlow::Continue(()))
         })
@@ -172,27 +172,28 @@ impl KubeOrchestrator {
         Ok(items)
     }
 
-    /// Calls `take` with each page of a list, until `take` breaks or returns an error.
+    /// Calls `handle_page` with each page of a list, until `handle_page` breaks or returns an error.
     async fn pages<T: DeserializeOwned>(
         &self,
         path: &str,
         selector: Option<&str>,
-        mut take: impl FnMut(Vec<T>) -> Result<ControlFlow<()>, String>,
+        mut handle_page: impl FnMut(Vec<T>) -> Result<ControlFlow<()>, String>,
     ) -> Result<(), OrchestratorError> {
         let mut after = String::new();
         for _ in 0..MAX_PAGES {
             let page: List<T> = self.get(&page_path(path, selector, &after)).await?;
-            let taken = take(page.items.unwrap_or_default()).map_err(|why| nonsense(path, &why))?;
+            let taken =
+                handle_page(page.items.unwrap_or_default()).map_err(|why| invalid_answer(path, &why))?;
             after = page.metadata.r#continue.unwrap_or_default();
             if after.is_empty() || taken.is_break() {
                 return Ok(());
             }
         }
-        Err(nonsense(path, &format!("more than {MAX_PAGES} pages")))
+        Err(invalid_answer(path, &format!("more than {MAX_PAGES} pages")))
     }
 
     /// Cordons or uncordons a node, and sets the annotation that shows whether it is being drained.
-    pub(super) async fn mark(
+    pub(super) async fn set_cordoned(
         &self,
         node: &str,
         cordoned: bool,
@@ -207,7 +208,7 @@ impl KubeOrchestrator {
             "spec": {"unschedulable": cordoned.then_some(true)},
         });
         let path = format!("/api/v1/nodes/{node}");
-        unless_missing(
+        ignore_missing(
             self.send(Method::PATCH, &path, Some((MERGE_PATCH, &change)))
                 .await,
         )
@@ -220,14 +221,14 @@ impl KubeOrchestrator {
         }
         let selector = format!("spec.nodeName={node}");
         let pods: Vec<PodObject> = self.list(PODS, Some(&selector), MAX_PODS).await?;
-        Ok(pods.into_iter().filter_map(drain::evicted).collect())
+        Ok(pods.into_iter().filter_map(drain::pod_to_evict).collect())
     }
 }
 
 /// The path of the page after a continue token; with an empty token, of the first page.
 fn page_path(path: &str, selector: Option<&str>, after: &str) -> String {
     let mut query = url::form_urlencoded::Serializer::new(String::new());
-    query.append_pair("limit", &PAGE.to_string());
+    query.append_pair("limit", &PAGE_SIZE.to_string());
     if let Some(selector) = selector {
         query.append_pair("fieldSelector", selector);
     }
@@ -237,7 +238,7 @@ fn page_path(path: &str, selector: Option<&str>, after: &str) -> String {
     format!("{path}?{}", query.finish())
 }
 
-fn nonsense(path: &str, why: &str) -> OrchestratorError {
+fn invalid_answer(path: &str, why: &str) -> OrchestratorError {
     OrchestratorError::Nonsense {
         request: format!("GET {}", path.split('?').next().unwrap_or_default()),
         why: super::client_config::bounded(why),
@@ -245,7 +246,7 @@ fn nonsense(path: &str, why: &str) -> OrchestratorError {
 }
 
 /// Ignores the error of a missing object.
-fn unless_missing(result: Result<Bytes, OrchestratorError>) -> Result<(), OrchestratorError> {
+fn ignore_missing(result: Result<Bytes, OrchestratorError>) -> Result<(), OrchestratorError> {
     match result {
         Err(error) if error.status() == Some(StatusCode::NOT_FOUND.as_u16()) => Ok(()),
         result => result.map(drop),
@@ -281,7 +282,7 @@ impl Orchestrator for KubeOrchestrator {
         let waiting = "spec.nodeName=,status.phase=Pending";
         self.pages(PODS, Some(waiting), |page: Vec<PodObject>| {
             page.iter().try_for_each(|pod| pods.add_waiting(pod))?;
-            Ok(if pods.waiting.len() < MAX_WAITING {
+            Ok(if pods.waiting.len() < MAX_WAITING_PODS {
                 ControlFlow::Continue(())
             } else {
                 ControlFlow::Break(())
@@ -292,7 +293,7 @@ impl Orchestrator for KubeOrchestrator {
     }
 
     async fn cordon(&self, node: &str, cordoned: bool) -> Result<(), OrchestratorError> {
-        self.mark(node, cordoned, false).await
+        self.set_cordoned(node, cordoned, false).await
     }
 
     async fn drain(&self, node: &str, deadline: Instant) -> Result<Drained, OrchestratorError> {
@@ -303,7 +304,7 @@ impl Orchestrator for KubeOrchestrator {
         if !is_object_name(node) {
             return Ok(());
         }
-        unless_missing(
+        ignore_missing(
             self.send(Method::DELETE, &format!("/api/v1/nodes/{node}"), None)
                 .await,
         )

@@ -48,7 +48,7 @@ pub(crate) struct Node {
 impl Node {
     /// Whether it is the node of a task. A node without a task id is matched by its name, which ends
     /// with the id.
-    pub(crate) fn is_of(&self, task: &str) -> bool {
+    pub(crate) fn belongs_to_task(&self, task: &str) -> bool {
         if let Some(own) = &self.task {
             return own == task;
         }
@@ -197,7 +197,7 @@ mod tests {
             ("t2", json!({}), "t2", false),
         ] {
             let node = node(json!({"metadata": {"name": name, "labels": label}}));
-            assert_eq!(node.is_of(task), expected, "{name} {label} {task}");
+            assert_eq!(node.belongs_to_task(task), expected, "{name} {label} {task}");
         }
     }
 

@@ -110,7 +110,7 @@ impl Amounts {
     fn parse(&self) -> Result<Resources, String> {
         let read = |text: &Option<String>, parse: fn(&str) -> Option<u64>| match text {
             None => Ok(0),
-            Some(text) => parse(text).ok_or_else(|| format!("{text:?} is no amount")),
+            Some(text) => parse(text).ok_or_else(|| format!("{text:?} is not a valid quantity")),
         };
         Ok(Resources {
             cpu_millis: read(&self.cpu, quantity::cpu_millis)?,
@@ -305,7 +305,7 @@ mod tests {
             json!({}),
         );
         let error = Pods::default().add_waiting(&wrong).unwrap_err();
-        assert_eq!(error, "pod d/p: \"much\" is no amount");
+        assert_eq!(error, "pod d/p: \"much\" is not a valid quantity");
     }
 
     #[test]

@@ -226,7 +226,7 @@ async fn invalid_lists_of_pods_are_rejected_with_the_reason() {
         ("{\"items\": [".to_owned(), "EOF"),
         (json!({"items": "many"}).to_string(), "expected a sequence"),
         (pod(json!({"nodeName": 5})).to_string(), "expected a string"),
-        (pod(much).to_string(), "pod d/p: \"much\" is no amount"),
+        (pod(much).to_string(), "pod d/p: \"much\" is not a valid quantity"),
     ] {
         let answer = body.clone();
         let (api, _served) = api("localhost", move |_| answer.clone().into_response()).await;

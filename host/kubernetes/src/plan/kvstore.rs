@@ -8,7 +8,7 @@
 use jiff::Timestamp;
 use transom_replicas::Condition;
 
-use super::{Member, Planner, Step, Why, free_numbers, later};
+use super::{Member, Planner, RemovalReason, Step, free_numbers, time_after};
 use crate::kind::Kind;
 
 /// The etcd cluster as it was last seen.
@@ -116,14 +116,14 @@ impl<'a> Planner<'a> {
             (member.voter, member.is_healthy(), number)
         });
         if let Some(member) = next.cloned() {
-            self.remove(Kind::Datastore, &member, Why::Surplus);
+            self.remove(Kind::Datastore, &member, RemovalReason::Surplus);
         }
     }
 
     /// Ends a member. It leaves the etcd cluster first.
-    pub(super) fn remove_member(&mut self, kvstore: &Kvstore, member: &Member, why: Why) {
+    pub(super) fn remove_member(&mut self, kvstore: &Kvstore, member: &Member, reason: RemovalReason) {
         let (kind, number) = (Kind::Datastore, member.number);
-        let end = Step::Remove { kind, number, why };
+        let end = Step::Remove { kind, number, reason };
         // A member ends without leaving first in these cases: a learner, which does not count for the
         // quorum; the only voter, whose data stay; any member of a kvstore that is stopped without a
         // quorum, because all members return to their data later; and a request that was not launched,
@@ -142,7 +142,7 @@ impl<'a> Planner<'a> {
         if !self.can_leave(kvstore, healthy) {
             // Without a quorum an unhealthy member ends without leaving the cluster: it returns with
             // its data and the changed configuration.
-            if why == Why::Changed && !healthy && !has_quorum {
+            if reason == RemovalReason::Changed && !healthy && !has_quorum {
                 return self.plan.steps.push(end);
             }
             return self.wait(
@@ -156,12 +156,12 @@ impl<'a> Planner<'a> {
             (Some(since), _) => {
                 // The member remains a voter without a task, so the others must be a majority with it.
                 let others = self.healthy_voters() - usize::from(healthy);
-                let until = later(since, self.policy.drain_timeout);
+                let until = time_after(since, self.policy.drain_timeout);
                 if others >= majority(kvstore.voters) && until <= self.now {
                     return self.plan.steps.push(end);
                 }
                 if until > self.now {
-                    self.look_again(until);
+                    self.recheck_at(until);
                 }
                 self.wait(
                     kind,
@@ -216,7 +216,7 @@ impl<'a> Planner<'a> {
         // The only member may have a configuration without a port for other members.
         let alone = staying.clone().find(|member| member.old && kvstore.voters == 1);
         if let Some(member) = alone.cloned() {
-            return self.remove_member(kvstore, &member, Why::Changed);
+            return self.remove_member(kvstore, &member, RemovalReason::Changed);
         }
         if !self.is_delayed(kind)
             && let Some(number) = free_numbers(members).next()
@@ -273,7 +273,7 @@ impl<'a> Planner<'a> {
 
     /// Since when a member waits for the host that has its data, although the others have the quorum
     /// without it.
-    pub(super) fn homeless_since(&self, member: &Member) -> Option<Timestamp> {
+    pub(super) fn waiting_for_host_since(&self, member: &Member) -> Option<Timestamp> {
         let kvstore = self.observed.kvstore.as_ref()?;
         let waits = member.voter && member.condition == Condition::Scheduled;
         (waits && self.has_quorum(kvstore)).then_some(member.since)
@@ -281,7 +281,7 @@ impl<'a> Planner<'a> {
 
     /// Whether the first server waits for further members that are starting, because a server gets
     /// the members' addresses when it starts. It waits at most for the grace period.
-    pub(super) fn growing(&mut self) -> bool {
+    pub(super) fn is_growing(&mut self) -> bool {
         if self.observed.kvstore.is_none() || !self.members(Kind::Server).is_empty() {
             return false;
         }
@@ -293,10 +293,10 @@ impl<'a> Planner<'a> {
             .datastores()
             .iter()
             .find(|member| !member.voter && !member.leaving);
-        let until = joining.map(|member| later(member.since, self.policy.grace));
+        let until = joining.map(|member| time_after(member.since, self.policy.grace));
         match until {
             Some(until) if until > self.now => {
-                self.look_again(until);
+                self.recheck_at(until);
                 true
             }
             _ => false,

@@ -134,14 +134,18 @@ pub(crate) enum Step {
     /// Deletes a node whose task has ended or is about to be ended.
     RemoveNode(String),
     /// Ends a task.
-    Remove { kind: Kind, number: u32, why: Why },
+    Remove {
+        kind: Kind,
+        number: u32,
+        reason: RemovalReason,
+    },
     /// Cordons or uncordons a node.
     Cordon { node: String, cordoned: bool },
 }
 
 /// Why a task is ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Why {
+pub(crate) enum RemovalReason {
     /// Fewer are wanted.
     Surplus,
     /// Its configuration has changed, or a restart was requested.
@@ -156,7 +160,7 @@ pub(crate) struct Plan {
     pub(crate) steps: Vec<Step>,
     pub(crate) waiting: Vec<(Kind, String)>,
     /// When to compute the plan again if no event occurs before.
-    pub(crate) look_again: Option<Timestamp>,
+    pub(crate) recheck_at: Option<Timestamp>,
     /// Whether everything wanted runs and is ready.
     pub(crate) settled: bool,
 }
@@ -207,10 +211,10 @@ impl<'a> Planner<'a> {
         self.plan.waiting.push((kind, reason.into()));
     }
 
-    fn look_again(&mut self, at: Timestamp) {
-        let earlier = self.plan.look_again.is_none_or(|known| at < known);
+    fn recheck_at(&mut self, at: Timestamp) {
+        let earlier = self.plan.recheck_at.is_none_or(|known| at < known);
         if earlier {
-            self.plan.look_again = Some(at);
+            self.plan.recheck_at = Some(at);
         }
     }
 
@@ -231,13 +235,13 @@ impl<'a> Planner<'a> {
                 self.remove_surplus_member();
                 continue;
             }
-            let surplus: Vec<Member> = in_order_of_removal(members)
+            let surplus: Vec<Member> = in_removal_order(members)
                 .into_iter()
                 .take(staying - wanted)
                 .cloned()
                 .collect();
             for member in surplus {
-                self.remove(kind, &member, Why::Surplus);
+                self.remove(kind, &member, RemovalReason::Surplus);
             }
         }
     }
@@ -252,16 +256,16 @@ impl<'a> Planner<'a> {
     }
 
     /// Ends a task. The node of an agent is drained and deleted first.
-    fn remove(&mut self, kind: Kind, member: &Member, why: Why) {
+    fn remove(&mut self, kind: Kind, member: &Member, reason: RemovalReason) {
         let step = Step::Remove {
             kind,
             number: member.number,
-            why,
+            reason,
         };
         if let (Kind::Datastore, Some(kvstore)) = (kind, &self.observed.kvstore) {
-            return self.remove_member(kvstore, member, why);
+            return self.remove_member(kvstore, member, reason);
         }
-        if (kind, why) == (Kind::Server, Why::Changed) {
+        if (kind, reason) == (Kind::Server, RemovalReason::Changed) {
             return self.remove_changed_server(member);
         }
         let cluster_ends = self.wanted(Kind::Server) == 0;
@@ -271,7 +275,7 @@ impl<'a> Planner<'a> {
         if member.condition == Condition::Running
             && let Some(until) = self.silent_until(self.policy.drain_timeout)
         {
-            self.look_again(until);
+            self.recheck_at(until);
             return self.wait(
                 kind,
                 format!(
@@ -298,7 +302,7 @@ impl<'a> Planner<'a> {
 
     /// When the API will have been silent for `limit`; `None`: it has been already, or it answers.
     fn silent_until(&self, limit: Duration) -> Option<Timestamp> {
-        let end = later(self.observed.silent_since?, limit);
+        let end = time_after(self.observed.silent_since?, limit);
         (end > self.now).then_some(end)
     }
 
@@ -345,7 +349,7 @@ impl<'a> Planner<'a> {
             kind,
             format!("its tasks keep failing; the next launch is delayed until {until}"),
         );
-        self.look_again(until);
+        self.recheck_at(until);
         true
     }
 
@@ -355,7 +359,7 @@ impl<'a> Planner<'a> {
             Kind::Datastore => None,
             Kind::Server if !self.has_datastore() => Some("the datastore is not healthy yet"),
             Kind::Server => self
-                .growing()
+                .is_growing()
                 .then_some("further members of the kvstore are starting"),
             Kind::Agent if self.wanted(Kind::Server) == 0 => Some("no server is wanted"),
             Kind::Agent => (!self.has_answering_server()).then_some("no server answers yet"),
@@ -415,7 +419,7 @@ impl<'a> Planner<'a> {
             Kind::Datastore if self.observed.kvstore.is_none() => !member.is_healthy(),
             _ => self
                 .away_since(kind, member)
-                .is_some_and(|since| later(since, self.policy.grace) <= self.now),
+                .is_some_and(|since| time_after(since, self.policy.grace) <= self.now),
         }
     }
 
@@ -423,7 +427,9 @@ impl<'a> Planner<'a> {
     /// For a pending member of a kvstore: since when it waits for its host.
     fn away_since(&self, kind: Kind, member: &Member) -> Option<Timestamp> {
         if member.condition != Condition::Running {
-            return self.homeless_since(member).filter(|_| kind == Kind::Datastore);
+            return self
+                .waiting_for_host_since(member)
+                .filter(|_| kind == Kind::Datastore);
         }
         let since = match kind {
             // Set only for members of a clustered kvstore, while they are not healthy.
@@ -460,8 +466,8 @@ impl<'a> Planner<'a> {
             }
             return;
         }
-        if let Some((kind, member)) = self.away_too_long() {
-            return self.remove(kind, &member, Why::NotReady);
+        if let Some((kind, member)) = self.find_task_away_too_long() {
+            return self.remove(kind, &member, RemovalReason::NotReady);
         }
         let Some(kind) = changed else { return };
         let members = self.members(kind);
@@ -470,7 +476,7 @@ impl<'a> Planner<'a> {
             .find(|it| it.drain != Drain::NotStarted && it.old)
             .cloned();
         if let Some(member) = draining {
-            return self.remove(kind, &member, Why::Changed);
+            return self.remove(kind, &member, RemovalReason::Changed);
         }
         // A broken task of an old configuration is replaced whatever the state of the others is.
         let clustered = kind == Kind::Datastore && self.observed.kvstore.is_some();
@@ -479,7 +485,7 @@ impl<'a> Planner<'a> {
             .find(|it| it.old && (self.is_broken(kind, it) || (clustered && !it.voter)))
             .cloned();
         if let Some(member) = broken {
-            return self.remove(kind, &member, Why::Changed);
+            return self.remove(kind, &member, RemovalReason::Changed);
         }
         if !self.plan.settled {
             let reason = "a changed configuration waits until every task runs and every node is ready";
@@ -495,14 +501,14 @@ impl<'a> Planner<'a> {
             .min_by_key(|it| (it.serving, it.since))
             .cloned();
         if let Some(member) = oldest {
-            self.remove(kind, &member, Why::Changed);
+            self.remove(kind, &member, RemovalReason::Changed);
         }
     }
 
     /// A task whose node has been away for too long, or a server whose API has been silent for too
     /// long. The next one of a kind waits until the replacement of the former one is ready or has had
     /// the same time, so that a fault that affects every task does not replace all of them at once.
-    fn away_too_long(&mut self) -> Option<(Kind, Member)> {
+    fn find_task_away_too_long(&mut self) -> Option<(Kind, Member)> {
         let mut found = None;
         let clustered = self.observed.kvstore.is_some().then_some(Kind::Datastore);
         for kind in clustered.into_iter().chain([Kind::Server, Kind::Agent]) {
@@ -512,10 +518,10 @@ impl<'a> Planner<'a> {
                     continue;
                 }
                 let away_since = self.away_since(kind, member);
-                let due = later(away_since.unwrap_or(member.since), self.policy.node_timeout);
+                let due = time_after(away_since.unwrap_or(member.since), self.policy.node_timeout);
                 if due > self.now {
                     starting = true;
-                    self.look_again(due);
+                    self.recheck_at(due);
                 } else if away_since.is_some() {
                     overdue = overdue.or(Some(member));
                 }
@@ -542,13 +548,13 @@ impl Member {
     }
 }
 
-fn later(since: Timestamp, duration: Duration) -> Timestamp {
+fn time_after(since: Timestamp, duration: Duration) -> Timestamp {
     since.checked_add(duration).unwrap_or(Timestamp::MAX)
 }
 
 /// The staying members in the order of removal: pending ones before running ones, and the youngest
 /// first. The server that clients use is the last.
-fn in_order_of_removal(members: &[Member]) -> Vec<&Member> {
+fn in_removal_order(members: &[Member]) -> Vec<&Member> {
     let mut order: Vec<&Member> = members.iter().filter(|member| !member.leaving).collect();
     let candidate = |member: &Member| Candidate {
         id: member.number,

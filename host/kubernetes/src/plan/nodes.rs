@@ -1,7 +1,7 @@
 //! The steps for nodes: nodes whose tasks have ended are deleted, nodes of agents are cordoned on
 //! request, and the drains of agents that stay are cancelled.
 
-use super::{Drain, Planner, Step, in_order_of_removal};
+use super::{Drain, Planner, Step, in_removal_order};
 use crate::kind::Kind;
 
 impl Planner<'_> {
@@ -47,15 +47,15 @@ impl Planner<'_> {
         let agents = self.members(Kind::Agent);
         let staying = agents.iter().filter(|member| !member.leaving).count();
         let surplus = staying.saturating_sub(self.wanted(Kind::Agent));
-        let doomed: Vec<u32> = in_order_of_removal(agents)
+        let doomed: Vec<u32> = in_removal_order(agents)
             .into_iter()
             .take(surplus)
             .map(|member| member.number)
             .collect();
         let drained = agents.iter().filter(|member| {
-            let kept = !member.old && !member.leaving && !doomed.contains(&member.number);
+            let stays = !member.old && !member.leaving && !doomed.contains(&member.number);
             let drained = matches!(member.drain, Drain::Failed | Drain::Done);
-            kept && drained && !removed(member.number)
+            stays && drained && !removed(member.number)
         });
         let cancelled: Vec<Step> = drained
             .filter_map(|member| {

@@ -1,6 +1,6 @@
 //! The rules for servers. Clients use one of them: the one whose client configuration is served.
 
-use super::{Kind, Member, Planner, Step, Why, later};
+use super::{Kind, Member, Planner, RemovalReason, Step, time_after};
 
 impl Planner<'_> {
     /// Ends a server whose configuration is not the wanted one. If clients use it, the client
@@ -9,9 +9,9 @@ impl Planner<'_> {
     pub(super) fn remove_changed_server(&mut self, member: &Member) {
         if let Some(number) = self.successor(member) {
             let since = self.observed.hand_over_since;
-            let until = later(since.unwrap_or(self.now), self.policy.drain_timeout);
+            let until = time_after(since.unwrap_or(self.now), self.policy.drain_timeout);
             if until > self.now {
-                self.look_again(until);
+                self.recheck_at(until);
                 self.plan.steps.push(Step::HandOver { number });
                 return self.wait(
                     Kind::Server,
@@ -25,7 +25,7 @@ impl Planner<'_> {
         self.plan.steps.push(Step::Remove {
             kind: Kind::Server,
             number: member.number,
-            why: Why::Changed,
+            reason: RemovalReason::Changed,
         });
     }
 

@@ -91,8 +91,8 @@ fn launch(kind: Kind, number: u32) -> Step {
     Step::Launch { kind, number }
 }
 
-fn remove(kind: Kind, number: u32, why: Why) -> Step {
-    Step::Remove { kind, number, why }
+fn remove(kind: Kind, number: u32, reason: RemovalReason) -> Step {
+    Step::Remove { kind, number, reason }
 }
 
 fn remove_node(node: &str) -> Step {
@@ -169,7 +169,10 @@ fn the_youngest_agents_are_drained_and_removed_and_pending_ones_come_first() {
 
     seen.members.agent[2].drain = Drain::UnderWay;
     seen.members.agent[1].drain = Drain::Done;
-    let expected = [remove_node("node-agent-1"), remove(Kind::Agent, 1, Why::Surplus)];
+    let expected = [
+        remove_node("node-agent-1"),
+        remove(Kind::Agent, 1, RemovalReason::Surplus),
+    ];
     assert_eq!(steps(&goal, &seen), expected);
 
     let (mut seen, two) = (
@@ -188,7 +191,10 @@ fn the_youngest_agents_are_drained_and_removed_and_pending_ones_come_first() {
         ..member(2)
     };
     seen.members.agent.push(pending);
-    assert_eq!(steps(&two, &seen), [remove(Kind::Agent, 2, Why::Surplus)]);
+    assert_eq!(
+        steps(&two, &seen),
+        [remove(Kind::Agent, 2, RemovalReason::Surplus)]
+    );
 }
 
 #[test]
@@ -206,7 +212,10 @@ fn an_agent_that_the_autoscaler_has_chosen_leaves_before_younger_ones() {
 fn a_node_that_is_not_ready_is_not_drained() {
     let mut seen = settled(1);
     seen.nodes.as_mut().unwrap()[1].ready = false;
-    let expected = [remove_node("node-agent-0"), remove(Kind::Agent, 0, Why::Surplus)];
+    let expected = [
+        remove_node("node-agent-0"),
+        remove(Kind::Agent, 0, RemovalReason::Surplus),
+    ];
     assert_eq!(steps(&goal(1, 1, 0), &seen), expected);
 }
 
@@ -228,14 +237,20 @@ fn a_stopped_cluster_ends_from_the_agents_to_the_datastore_without_draining() {
     let goal = goal(0, 0, 0);
     let seen = settled(2);
     let expected = [
-        remove(Kind::Agent, 1, Why::Surplus),
-        remove(Kind::Agent, 0, Why::Surplus),
+        remove(Kind::Agent, 1, RemovalReason::Surplus),
+        remove(Kind::Agent, 0, RemovalReason::Surplus),
     ];
     assert_eq!(steps(&goal, &seen), expected);
     let seen = settled(0);
-    assert_eq!(steps(&goal, &seen), [remove(Kind::Server, 0, Why::Surplus)]);
+    assert_eq!(
+        steps(&goal, &seen),
+        [remove(Kind::Server, 0, RemovalReason::Surplus)]
+    );
     let seen = observed(vec![member(0)], vec![], vec![]);
-    assert_eq!(steps(&goal, &seen), [remove(Kind::Datastore, 0, Why::Surplus)]);
+    assert_eq!(
+        steps(&goal, &seen),
+        [remove(Kind::Datastore, 0, RemovalReason::Surplus)]
+    );
     let mut leaving = settled(0);
     leaving.members.server[0].leaving = true;
     assert_eq!(steps(&goal, &leaving), [], "the datastore ends after the server");
@@ -253,7 +268,7 @@ fn failing_tasks_are_launched_after_their_backoff() {
     let mut seen = settled(0);
     seen.backoff.agent = Some(at(130));
     let plan = plan(&goal(1, 1, 1), &seen);
-    assert_eq!((plan.steps, plan.look_again), (vec![], Some(at(130))));
+    assert_eq!((plan.steps, plan.recheck_at), (vec![], Some(at(130))));
     seen.backoff.agent = Some(at(100));
     assert_eq!(steps(&goal(1, 1, 1), &seen), [launch(Kind::Agent, 0)]);
 }
@@ -300,9 +315,9 @@ fn a_node_is_replaced_only_after_the_node_timeout() {
         .retain(|node| node.name != "node-agent-1");
     seen.members.agent[1].unready_since = Some(at(50));
     let waiting = plan(&goal, &seen);
-    assert_eq!((waiting.steps, waiting.look_again), (vec![], Some(at(650))));
+    assert_eq!((waiting.steps, waiting.recheck_at), (vec![], Some(at(650))));
     let late = next_steps(&goal, &seen, &POLICY, at(650));
-    assert_eq!(late.steps, [remove(Kind::Agent, 1, Why::NotReady)]);
+    assert_eq!(late.steps, [remove(Kind::Agent, 1, RemovalReason::NotReady)]);
 
     // While the API does not answer, the state of the node is unknown.
     let silent = Observed {
@@ -322,7 +337,7 @@ fn nodes_that_exceed_the_node_timeout_are_replaced_one_after_the_other() {
         agent.unready_since = Some(at(50));
     }
     let late = next_steps(&goal, &seen, &POLICY, at(700));
-    assert_eq!(late.steps, [remove(Kind::Agent, 0, Why::NotReady)]);
+    assert_eq!(late.steps, [remove(Kind::Agent, 0, RemovalReason::NotReady)]);
     seen.members.agent[0].leaving = true;
     let next = next_steps(&goal, &seen, &POLICY, at(700));
     assert_eq!(next.steps, [launch(Kind::Agent, 2)]);
@@ -337,10 +352,10 @@ fn nodes_that_exceed_the_node_timeout_are_replaced_one_after_the_other() {
     };
     seen.members.agent[0] = replacement;
     let waiting = next_steps(&goal, &seen, &POLICY, at(701));
-    assert_eq!((waiting.steps, waiting.look_again), (vec![], Some(at(1300))));
+    assert_eq!((waiting.steps, waiting.recheck_at), (vec![], Some(at(1300))));
     assert!(waiting.waiting[0].1.contains("agent 1"), "{:?}", waiting.waiting);
     let late = next_steps(&goal, &seen, &POLICY, at(1300));
-    assert_eq!(late.steps, [remove(Kind::Agent, 1, Why::NotReady)]);
+    assert_eq!(late.steps, [remove(Kind::Agent, 1, RemovalReason::NotReady)]);
 }
 
 #[test]
@@ -350,13 +365,16 @@ fn a_running_agent_is_removed_when_the_api_answers_or_after_the_drain_timeout() 
     seen.nodes = None;
     seen.silent_since = Some(at(50));
     let waiting = plan(&goal, &seen);
-    assert_eq!((waiting.steps, waiting.look_again), (vec![], Some(at(350))));
+    assert_eq!((waiting.steps, waiting.recheck_at), (vec![], Some(at(350))));
     assert!(waiting.waiting[0].1.contains("agent 1"), "{:?}", waiting.waiting);
     let late = next_steps(&goal, &seen, &POLICY, at(350));
-    assert_eq!(late.steps, [remove(Kind::Agent, 1, Why::Surplus)]);
+    assert_eq!(late.steps, [remove(Kind::Agent, 1, RemovalReason::Surplus)]);
 
     seen.members.agent[1].condition = Condition::Staging;
-    assert_eq!(steps(&goal, &seen), [remove(Kind::Agent, 1, Why::Surplus)]);
+    assert_eq!(
+        steps(&goal, &seen),
+        [remove(Kind::Agent, 1, RemovalReason::Surplus)]
+    );
 }
 
 #[test]
@@ -371,7 +389,10 @@ fn a_failed_drain_is_tried_again() {
     assert_eq!(steps(&goal, &seen), [drain]);
     // A node that is not ready is removed without a drain.
     seen.nodes.as_mut().unwrap()[2].ready = false;
-    let expected = [remove_node("node-agent-1"), remove(Kind::Agent, 1, Why::Surplus)];
+    let expected = [
+        remove_node("node-agent-1"),
+        remove(Kind::Agent, 1, RemovalReason::Surplus),
+    ];
     assert_eq!(steps(&goal, &seen), expected);
 }
 
@@ -393,7 +414,7 @@ fn a_server_whose_api_does_not_answer_for_the_node_timeout_is_replaced() {
     seen.silent_since = Some(at(20));
     assert_eq!(plan(&goal, &seen).steps, []);
     let late = next_steps(&goal, &seen, &POLICY, at(620));
-    assert_eq!(late.steps, [remove(Kind::Server, 0, Why::NotReady)]);
+    assert_eq!(late.steps, [remove(Kind::Server, 0, RemovalReason::NotReady)]);
 }
 
 #[test]
@@ -411,7 +432,10 @@ fn changed_tasks_are_replaced_one_by_one_and_only_while_all_are_ready() {
     seen.members.agent[0].drain = Drain::UnderWay;
     assert_eq!(steps(&goal, &seen), []);
     seen.members.agent[0].drain = Drain::Done;
-    let expected = [remove_node("node-agent-0"), remove(Kind::Agent, 0, Why::Changed)];
+    let expected = [
+        remove_node("node-agent-0"),
+        remove(Kind::Agent, 0, RemovalReason::Changed),
+    ];
     assert_eq!(steps(&goal, &seen), expected);
 
     // The replacement is not ready: the change halts.
@@ -443,13 +467,16 @@ fn a_changed_task_that_is_broken_does_not_wait_for_the_others() {
         "within the grace period it is not broken"
     );
     let late = next_steps(&goal, &seen, &POLICY, at(110));
-    assert_eq!(late.steps, [remove(Kind::Server, 0, Why::Changed)]);
+    assert_eq!(late.steps, [remove(Kind::Server, 0, RemovalReason::Changed)]);
 
     let mut seen = settled(2);
     seen.nodes.as_mut().unwrap()[1].ready = false;
     seen.members.agent[0].unready_since = Some(at(20));
     seen.members.agent[0].old = true;
-    let expected = [remove_node("node-agent-0"), remove(Kind::Agent, 0, Why::Changed)];
+    let expected = [
+        remove_node("node-agent-0"),
+        remove(Kind::Agent, 0, RemovalReason::Changed),
+    ];
     let two = Goal {
         counts: PerKind {
             agent: 2,
@@ -468,8 +495,11 @@ fn changed_kinds_are_replaced_from_the_datastore_to_the_agents() {
         seen.members.of_mut(kind)[0].old = true;
     }
     for (kind, expected) in [
-        (Kind::Datastore, remove(Kind::Datastore, 0, Why::Changed)),
-        (Kind::Server, remove(Kind::Server, 0, Why::Changed)),
+        (
+            Kind::Datastore,
+            remove(Kind::Datastore, 0, RemovalReason::Changed),
+        ),
+        (Kind::Server, remove(Kind::Server, 0, RemovalReason::Changed)),
         (
             Kind::Agent,
             Step::Drain {
@@ -494,6 +524,6 @@ fn a_changed_task_that_waits_for_an_offer_is_replaced_immediately() {
         ..member(1)
     };
     seen.members.agent.push(pending);
-    let expected = [remove(Kind::Agent, 1, Why::Changed)];
+    let expected = [remove(Kind::Agent, 1, RemovalReason::Changed)];
     assert_eq!(steps(&goal(1, 1, 2), &seen), expected);
 }

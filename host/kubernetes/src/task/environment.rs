@@ -24,7 +24,7 @@ pub(crate) struct Endpoints {
 }
 
 /// The variables without secrets.
-pub(super) fn public(
+pub(super) fn public_variables(
     config: &Config,
     settings: &KindConfig,
     kind: Kind,
@@ -67,7 +67,7 @@ pub(super) fn public(
 }
 
 /// The variables with secrets, which are never passed to components.
-pub(super) fn secret(
+pub(super) fn secret_variables(
     config: &Config,
     kind: Kind,
     token: &Secret,

@@ -28,12 +28,12 @@ pub(crate) struct MemberStart {
     /// The addresses of the other members for clients.
     pub(crate) others: Vec<HostPort>,
     /// Where its data are; `None`: it needs no data, or they are available on every host.
-    pub(crate) home: Option<Home>,
+    pub(crate) home: Option<DataHost>,
 }
 
 /// Where a member ran.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct Home {
+pub(crate) struct DataHost {
     /// The host name of its agent.
     pub(crate) host: String,
     /// Its host ports, which the other members know.
@@ -50,7 +50,7 @@ pub(crate) fn member_name(config: &Config, number: u32) -> String {
 }
 
 /// Whether tasks reach each other by the host names of agents.
-fn mapped(config: &Config) -> bool {
+fn uses_agent_addresses(config: &Config) -> bool {
     !config.containers.enabled || config.containers.mapped_addresses
 }
 
@@ -67,7 +67,7 @@ fn address(
     container_port: u16,
 ) -> HostPort {
     match host_port {
-        Some(port) if mapped(config) => HostPort::new(host, *port),
+        Some(port) if uses_agent_addresses(config) => HostPort::new(host, *port),
         _ => HostPort::new(
             container::hostname(config, Kind::Datastore, number),
             container_port,

@@ -9,8 +9,8 @@
 mod arguments;
 mod container;
 mod environment;
-mod job;
 mod kvstore;
+mod one_off;
 mod ports;
 
 use std::collections::BTreeMap;
@@ -29,8 +29,8 @@ use crate::config::{Config, Engine, KindConfig};
 use crate::kind::Kind;
 
 pub(crate) use environment::Endpoints;
-pub(crate) use job::{Job, Preparation, Work};
-pub(crate) use kvstore::{Home, MemberStart, client_address, member_name};
+pub(crate) use kvstore::{DataHost, MemberStart, client_address, member_name};
+pub(crate) use one_off::{OneOffTask, Preparation, Work};
 pub(crate) use ports::container_ports;
 
 /// The path of the sandbox in containers.
@@ -93,7 +93,7 @@ impl Launch {
         task: &str,
     ) -> Draft {
         Draft {
-            environment: environment::public(config, settings, metadata.kind, endpoints, task),
+            environment: environment::public_variables(config, settings, metadata.kind, endpoints, task),
             arguments: arguments::of(config, metadata, task),
         }
     }
@@ -178,7 +178,7 @@ impl Launch {
         let task = placement.task.as_str();
         let public = match &self.script {
             Some(script) => script.draft.environment.clone(),
-            None => environment::public(
+            None => environment::public_variables(
                 &self.config,
                 &self.settings,
                 self.metadata.kind,
@@ -188,7 +188,7 @@ impl Launch {
         };
         let mut all: Environment = public.into_iter().collect();
         for (name, value) in
-            environment::secret(&self.config, self.metadata.kind, &self.token, &self.endpoints)
+            environment::secret_variables(&self.config, self.metadata.kind, &self.token, &self.endpoints)
         {
             all.set(name, value);
         }
@@ -256,7 +256,7 @@ impl BuildTask for Launch {
         let discovery = Discovery {
             name: name.clone(),
             visibility: Visibility::External,
-            ports: ports::announced(config, kind, clustered, &placement.host_ports),
+            ports: ports::discovery_ports(config, kind, clustered, &placement.host_ports),
         };
         let labels: BTreeMap<String, String> = self.settings.labels.iter().cloned().collect();
         let task = Task {

@@ -95,7 +95,7 @@ pub(super) fn mappings(config: &Config, kind: Kind, clustered: bool, host_ports:
 }
 
 /// The ports that discovery announces.
-pub(super) fn announced(config: &Config, kind: Kind, clustered: bool, host_ports: &[u16]) -> Vec<Port> {
+pub(super) fn discovery_ports(config: &Config, kind: Kind, clustered: bool, host_ports: &[u16]) -> Vec<Port> {
     of(config, kind, clustered)
         .into_iter()
         .zip(host_ports)

@@ -60,7 +60,7 @@ async fn unknown_paths_and_methods_need_no_credentials() {
         for path in ["/", "/api", "/api/fw", "/api/m3s", "/api/fw/v1/server/scale"] {
             site.get(path).await.is_error(path, 404);
         }
-        assert_eq!(site.got(), [""; 0]);
+        assert_eq!(site.received_commands(), [""; 0]);
     }
 }
 
@@ -105,21 +105,21 @@ async fn credentials_are_required_even_on_loopback() {
             let headers = [("authorization", wrong.as_str())];
             let answer = site.ask_with(method.clone(), &path, &headers).await;
             answer.is_error(&path, 401);
-            assert_eq!(site.got(), [""; 0], "{path}");
+            assert_eq!(site.received_commands(), [""; 0], "{path}");
             // The read-only user cannot set a count with GET.
             let changes = method != Method::GET || path.ends_with("/2");
             let headers = [("authorization", reader.as_str())];
             let answer = site.ask_with(method.clone(), &path, &headers).await;
             if changes {
                 answer.is_error(&path, 403);
-                assert_eq!(site.got(), [""; 0], "{path}");
+                assert_eq!(site.received_commands(), [""; 0], "{path}");
             } else {
                 assert_eq!(answer.status, 200, "{path}: {answer:?}");
             }
             let headers = [("authorization", right.as_str())];
             let answer = site.ask_with(method, &path, &headers).await;
             assert_eq!(answer.status, 200, "{path}: {answer:?}");
-            assert_eq!(site.got().len(), usize::from(changes), "{path}");
+            assert_eq!(site.received_commands().len(), usize::from(changes), "{path}");
         }
     }
     let script = site.scripts.add("a", b"#!/bin/sh\n".as_slice().into()).unwrap();
@@ -154,7 +154,7 @@ async fn pages_of_other_sites_cannot_set_a_count() {
             .await;
         assert_eq!(status.status, 200, "{status:?}");
     }
-    assert_eq!(site.got(), [""; 0]);
+    assert_eq!(site.received_commands(), [""; 0]);
 }
 
 /// The log of a test.

@@ -11,7 +11,7 @@ use sha2::{Digest, Sha256};
 use super::site::{Answer, Site, running};
 use crate::backup::delivery::Entry;
 use crate::backup::directory::Directory;
-use crate::backup::{EngineName, Manifest, Operation, Outcome, Phase, What};
+use crate::backup::{EngineName, Manifest, Operation, OperationKind, Outcome, Phase};
 use crate::core::command::Refusal;
 
 const BACKUPS: &str = "/api/fw/v0/datastore/backups";
@@ -36,7 +36,7 @@ fn site(folder: &Path) -> (Site, Directory) {
     (site, directory)
 }
 
-fn operation(what: What, backup: &str) -> Operation {
+fn operation(what: OperationKind, backup: &str) -> Operation {
     let timeout = std::time::Duration::from_mins(1);
     Operation::new(what, backup.to_owned(), Timestamp::now(), timeout)
 }
@@ -55,7 +55,7 @@ async fn complete_running_and_failed_backups_are_listed() {
     let folder = tempfile::tempdir().unwrap();
     let (site, _) = site(folder.path());
     let mut view = running();
-    view.backup.operation = Some(operation(What::Backup, "fw-3"));
+    view.backup.operation = Some(operation(OperationKind::Backup, "fw-3"));
     view.backup.last_backup = Some(Outcome {
         backup: "fw-2".to_owned(),
         ended: Timestamp::now(),
@@ -92,7 +92,7 @@ async fn operations_are_accepted_or_rejected_with_a_reason() {
     let restore = format!("{BACKUPS}/fw-1/restore");
     let restored = site.ask(Method::POST, &restore).await;
     assert_eq!(restored.status, 202, "{restored:?}");
-    assert_eq!(site.got(), ["back up", "restore fw-1"]);
+    assert_eq!(site.received_commands(), ["back up", "restore fw-1"]);
     for (refusal, status) in [
         (Refusal::OperationUnderWay("x".to_owned()), 409),
         (Refusal::DatastoreNotHealthy, 409),
@@ -109,26 +109,26 @@ async fn operations_are_accepted_or_rejected_with_a_reason() {
         site.refuse(refusal);
         site.ask(Method::POST, &restore).await.is_error(&restore, status);
     }
-    site.got();
+    site.received_commands();
 
     // The core gets no request for a backup that cannot be restored.
     let unknown = format!("{BACKUPS}/..%2Ffw-1/restore");
     site.ask(Method::POST, &unknown).await.is_error(&unknown, 404);
     for data in ["dat", "dada"] {
-        std::fs::write(directory.data("fw-1"), data).unwrap();
+        std::fs::write(directory.data_path("fw-1"), data).unwrap();
         let refused = site.ask(Method::POST, &restore).await;
         refused.is_error(&restore, 422);
         assert!(refused.text.contains("damaged"), "{refused:?}");
     }
     let mut view = running();
-    view.backup.operation = Some(operation(What::Restore, "fw-1"));
+    view.backup.operation = Some(operation(OperationKind::Restore, "fw-1"));
     site.views.publish(view);
     let one = format!("{BACKUPS}/fw-1");
     site.ask(Method::DELETE, &one).await.is_error(&one, 409);
     site.views.publish(running());
     assert_eq!(site.ask(Method::DELETE, &one).await.status, 200);
     assert_eq!(states(&site.get(BACKUPS).await), []);
-    assert_eq!(site.got(), [""; 0]);
+    assert_eq!(site.received_commands(), [""; 0]);
 }
 
 #[tokio::test]
@@ -137,7 +137,7 @@ async fn backup_is_rejected_if_the_directory_cannot_be_written() {
     let refused = site.ask(Method::POST, BACKUPS).await;
     refused.is_error(BACKUPS, 507);
     assert!(refused.text.contains("/proc/backups"), "{refused:?}");
-    assert_eq!(site.got(), [""; 0]);
+    assert_eq!(site.received_commands(), [""; 0]);
 
     let site = Site::start();
     let restore = format!("{BACKUPS}/fw-1/restore");
@@ -151,14 +151,17 @@ async fn fetcher_gets_the_backup_that_is_being_restored() {
     let entry = Entry {
         sha256: "d".to_owned(),
         token: "t".to_owned(),
-        file: directory.data("fw-1"),
+        file: directory.data_path("fw-1"),
     };
     let path = entry.path();
     site.get(&path).await.is_error(&path, 404);
     site.delivery.set(Some(entry));
-    let got = site.get(&path).await;
+    let received_commands = site.get(&path).await;
     assert_eq!(
-        (got.text.as_str(), got.header("content-length")),
+        (
+            received_commands.text.as_str(),
+            received_commands.header("content-length")
+        ),
         ("data", Some("4"))
     );
     site.get("/backup/d/x").await.is_error("/backup/d/x", 404);
@@ -173,7 +176,7 @@ async fn restore_that_is_stuck_is_described() {
     view.backup.operation = Some(Operation {
         phase: Phase::Held,
         problem: Some("why".to_owned()),
-        ..operation(What::Restore, "fw-1")
+        ..operation(OperationKind::Restore, "fw-1")
     });
     site.views.publish(view);
     let operation = site.get(BACKUPS).await.json()["operation"].clone();

@@ -26,7 +26,7 @@ async fn scale_returns_the_difference_and_is_shown_immediately() {
             let is_node = ["agent", "server"].contains(&kind);
             let content_type = if is_node { "application/json" } else { "text/plain" };
             answer.is(content_type, difference);
-            assert_eq!(site.got(), [command]);
+            assert_eq!(site.received_commands(), [command]);
         }
         let shown = site.get(&format!("{prefix}/agent/scale")).await;
         shown.is("application/json", r#"{"Scale":3,"Running":1}"#);
@@ -60,7 +60,7 @@ async fn invalid_numbers_are_rejected_before_the_core() {
             site.put(&path).await.is_error(&path, 406);
         }
     }
-    assert_eq!(site.got(), [""; 0]);
+    assert_eq!(site.received_commands(), [""; 0]);
 }
 
 #[tokio::test]
@@ -111,11 +111,11 @@ async fn changes_reach_the_core() {
         ] {
             let answer = site.put(&format!("{prefix}/{path}")).await;
             answer.is("application/json", text);
-            assert_eq!(site.got(), [command], "{path}");
+            assert_eq!(site.received_commands(), [command], "{path}");
         }
         let answer = site.ask(Method::DELETE, &format!("{prefix}/framework")).await;
         answer.is("application/json", "");
-        assert_eq!(site.got(), ["forget"]);
+        assert_eq!(site.received_commands(), ["forget"]);
     }
 }
 

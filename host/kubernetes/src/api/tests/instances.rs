@@ -34,9 +34,9 @@ async fn each_framework_receives_the_requests_below_its_path() {
     let (a, b) = two(&Config::default_port());
     for prefix in ["/api/fw/v0", "/api/m3s/v0"] {
         assert_eq!(a.put(&format!("/a{prefix}/agent/scale/4")).await.status, 200);
-        assert_eq!((a.got().len(), b.got().len()), (1, 0));
+        assert_eq!((a.received_commands().len(), b.received_commands().len()), (1, 0));
         assert_eq!(a.get(&format!("/b{prefix}/agent/scale/4")).await.status, 200);
-        assert_eq!((a.got().len(), b.got().len()), (0, 1));
+        assert_eq!((a.received_commands().len(), b.received_commands().len()), (0, 1));
     }
     let script = b.scripts.add("x", b"#!/bin/sh\n".as_slice().into()).unwrap();
     assert_eq!(a.get(&format!("/b{script}")).await.status, 200);
@@ -55,7 +55,7 @@ async fn routes_of_one_instance_are_called_without_its_path() {
     let (mut a, b) = two(&Config::default_port());
     a.router = instances::below(a.router.clone(), "/b");
     assert_eq!(a.put("/api/fw/v0/agent/scale/4").await.status, 200);
-    assert_eq!((a.got().len(), b.got().len()), (0, 1));
+    assert_eq!((a.received_commands().len(), b.received_commands().len()), (0, 1));
 }
 
 #[tokio::test]
@@ -96,7 +96,10 @@ async fn request_for_an_unknown_instance_returns_the_list_of_instances() {
             let message = answer.json()["message"].to_string();
             assert!(message.contains(path), "{message}");
         }
-        assert_eq!((a.got(), b.got()), (Vec::new(), Vec::new()));
+        assert_eq!(
+            (a.received_commands(), b.received_commands()),
+            (Vec::new(), Vec::new())
+        );
     }
 }
 
@@ -109,16 +112,16 @@ async fn access_rules_are_the_same_as_on_a_port_with_one_framework() {
         a.get(path).await.is_error(own, 401);
         let answer = a.ask_with(Method::GET, path, &[("authorization", &reader)]).await;
         answer.is_error(own, 403);
-        assert_eq!(b.got(), [""; 0]);
+        assert_eq!(b.received_commands(), [""; 0]);
         let answer = a.ask_with(Method::GET, path, &[("authorization", &right)]).await;
         assert_eq!(answer.status, 200, "{answer:?}");
-        assert_eq!(b.got().len(), 1);
+        assert_eq!(b.received_commands().len(), 1);
     }
     let (a, b) = two(&Config::default_port());
     let page = [("host", "localhost"), ("origin", "https://evil.example")];
     let answer = a.ask_with(Method::GET, "/b/api/fw/v0/agent/scale/2", &page).await;
     assert_eq!(answer.status, 403, "{answer:?}");
-    assert_eq!(b.got(), [""; 0]);
+    assert_eq!(b.received_commands(), [""; 0]);
 }
 
 #[tokio::test]
@@ -133,12 +136,12 @@ async fn standby_forwards_the_path_as_it_was_sent() {
     // This daemon leads a, and another one leads b.
     let port = Config::default_port();
     let mut a = Site::with(&port);
-    let b = Site::standing(&port, Leadership::Follower(address));
+    let b = Site::with_leadership(&port, Leadership::Follower(address));
     a.router = shared(&port, &[("/a", &a), ("/b", &b)]);
     let path = "/b/api/fw/v0/agent/scale/3?x=y";
     assert_eq!(a.put(path).await.text, format!("PUT {path}"));
     assert_eq!(a.put("/a/api/fw/v0/agent/scale/3").await.status, 200);
-    assert_eq!(a.got().len(), 1);
+    assert_eq!(a.received_commands().len(), 1);
     token.cancel();
     serving.await.unwrap().unwrap();
 }

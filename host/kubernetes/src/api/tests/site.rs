@@ -12,7 +12,7 @@ use prometheus_client::registry::Registry;
 use serde_json::{Value, json};
 use tokio::sync::{mpsc, watch};
 use tower::ServiceExt;
-use transom_framework::{Installed, Leader};
+use transom_framework::{InstalledHandles, Leader};
 use transom_scheduler::AgentLocation;
 use transom_store::Leadership;
 use transom_testkit::ScriptedScheduler;
@@ -34,7 +34,7 @@ pub(super) const PREFIXES: [&str; 2] = ["/api/fw/v0", "/api/m3s/v0"];
 #[derive(Default)]
 pub(super) struct Core {
     /// The received commands, in words.
-    pub(super) got: Vec<String>,
+    pub(super) received_commands: Vec<String>,
     /// The rejection of the next command.
     pub(super) refusal: Option<Refusal>,
 }
@@ -49,7 +49,7 @@ pub(super) struct Site {
     pub(super) core: Arc<Mutex<Core>>,
     pub(super) registry: Registry,
     _elected: watch::Sender<Leadership>,
-    _installed: Option<Installed<Handles>>,
+    _installed: Option<InstalledHandles<Handles>>,
 }
 
 impl Site {
@@ -60,11 +60,11 @@ impl Site {
 
     /// A leader.
     pub(super) fn with(port: &PortConfig) -> Self {
-        Self::standing(port, Leadership::Leader)
+        Self::with_leadership(port, Leadership::Leader)
     }
 
     /// A leader, or a standby of another daemon.
-    pub(super) fn standing(port: &PortConfig, leadership: Leadership) -> Self {
+    pub(super) fn with_leadership(port: &PortConfig, leadership: Leadership) -> Self {
         Self::of(port, leadership, None)
     }
 
@@ -148,8 +148,8 @@ impl Site {
     }
 
     /// The commands that the core has received since the last call of this function.
-    pub(super) fn got(&self) -> Vec<String> {
-        std::mem::take(&mut self.core.lock().unwrap().got)
+    pub(super) fn received_commands(&self) -> Vec<String> {
+        std::mem::take(&mut self.core.lock().unwrap().received_commands)
     }
 
     pub(super) fn refuse(&self, refusal: Refusal) {
@@ -165,7 +165,7 @@ async fn answer(mut received: mpsc::Receiver<Command>, core: Arc<Mutex<Core>>, v
         let reply = |reply: crate::core::command::Reply<()>| {
             let _ = reply.send(refusal.clone().map_or(Ok(()), Err));
         };
-        core.got.push(match command {
+        core.received_commands.push(match command {
             Command::Scale {
                 kind,
                 count,

@@ -20,7 +20,7 @@ async fn standby_forwards_all_but_local_calls_to_the_leader() {
     let port = port.bind().await.unwrap();
     let (address, token) = (port.advertised(), CancellationToken::new());
     let serving = tokio::spawn(port.serve(leader, AccessRules::default(), token.clone()));
-    let site = Site::standing(&Config::default_port(), Leadership::Follower(address));
+    let site = Site::with_leadership(&Config::default_port(), Leadership::Follower(address));
     for (method, path) in [
         (Method::GET, "/api/fw/v0/agent/scale"),
         (Method::GET, "/api/m3s/v0/agent/scale/3"),
@@ -35,7 +35,7 @@ async fn standby_forwards_all_but_local_calls_to_the_leader() {
         let answer = site.ask(method.clone(), path).await;
         assert_eq!(answer.text, format!("{method} {path}"), "{answer:?}");
     }
-    assert_eq!(site.got(), [""; 0]);
+    assert_eq!(site.received_commands(), [""; 0]);
     for (path, status) in [
         ("/api/fw/versions", 200),
         ("/api/fw/v0/openapi.json", 200),
@@ -53,7 +53,7 @@ async fn standby_forwards_all_but_local_calls_to_the_leader() {
 
 #[tokio::test]
 async fn requests_are_rejected_without_a_store() {
-    let site = Site::standing(&Config::default_port(), Leadership::StoreUnavailable);
+    let site = Site::with_leadership(&Config::default_port(), Leadership::StoreUnavailable);
     tokio::time::pause();
     for path in ["/api/fw/v0/agent/scale", "/api/m3s/v0/agent/scale/3"] {
         site.get(path).await.is_error(path, 503);

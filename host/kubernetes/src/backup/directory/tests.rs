@@ -81,7 +81,7 @@ fn oldest_backups_are_deleted() {
     assert_eq!(directory.prune(4).unwrap(), [""; 0]);
     assert_eq!(directory.prune(2).unwrap(), ["fw-1", "fw-2"]);
     assert_eq!(names(&directory), ["fw-3", "fw-4"]);
-    assert!(!directory.data("fw-1").exists());
+    assert!(!directory.data_path("fw-1").exists());
     directory.delete("fw-3").unwrap();
     assert_eq!(names(&directory), ["fw-4"]);
     assert!(matches!(directory.delete("fw-3"), Err(FileError::Unknown(_))));
@@ -92,18 +92,18 @@ fn damaged_backups_are_recognized() {
     let folder = tempfile::tempdir().unwrap();
     let directory = Directory::new(folder.path(), "fw");
     let manifest = add(&directory, "fw-1", 1, b"data");
-    fs::write(directory.data("fw-1"), "dat").unwrap();
+    fs::write(directory.data_path("fw-1"), "dat").unwrap();
     let error = directory.verify(&manifest).unwrap_err().to_string();
     assert_eq!(
         error,
         "the backup fw-1 is damaged: its data has 3 bytes; expected 4"
     );
-    fs::write(directory.data("fw-1"), "dada").unwrap();
+    fs::write(directory.data_path("fw-1"), "dada").unwrap();
     assert!(matches!(
         directory.verify(&manifest),
         Err(FileError::Digest { .. })
     ));
-    fs::remove_file(directory.data("fw-1")).unwrap();
+    fs::remove_file(directory.data_path("fw-1")).unwrap();
     assert!(matches!(directory.verify(&manifest), Err(FileError::Data { .. })));
 }
 

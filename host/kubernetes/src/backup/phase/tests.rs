@@ -3,18 +3,18 @@
 use std::time::Duration;
 
 use super::*;
-use crate::backup::What;
+use crate::backup::OperationKind;
 
 fn at(second: i64) -> Timestamp {
     Timestamp::from_second(1_000_000 + second).unwrap()
 }
 
-fn operation(what: What, phase: Phase) -> Operation {
+fn operation(what: OperationKind, phase: Phase) -> Operation {
     let operation = Operation::new(what, "b".to_owned(), at(0), Duration::from_secs(100));
     Operation { phase, ..operation }
 }
 
-fn task(task: Task) -> Observed {
+fn task(task: OneOffState) -> Observed {
     Observed {
         task,
         healthy: true,
@@ -22,52 +22,62 @@ fn task(task: Task) -> Observed {
     }
 }
 
-fn ended(ending: Ending) -> Observed {
-    task(Task::Ended(ending))
+fn ended(ending: OneOffOutcome) -> Observed {
+    task(OneOffState::Ended(ending))
 }
 
 fn done() -> Observed {
-    ended(Ending::Done("d".to_owned()))
+    ended(OneOffOutcome::Done("d".to_owned()))
 }
 
 fn problem() -> String {
     "why".to_owned()
 }
 
-fn fails(text: &str) -> Next {
-    Next::End(Err(text.to_owned()))
+fn fails(text: &str) -> NextStep {
+    NextStep::End(Err(text.to_owned()))
 }
 
 #[test]
 fn backup_dumps_then_reads() {
     for (phase, observed, second, expected) in [
-        (Phase::Dump, Observed::default(), 1, Next::Start),
-        (Phase::Dump, task(Task::Pending), 1, Next::Wait),
-        (Phase::Dump, task(Task::Running), 1, Next::Wait),
+        (Phase::Dump, Observed::default(), 1, NextStep::Start),
+        (Phase::Dump, task(OneOffState::Pending), 1, NextStep::Wait),
+        (Phase::Dump, task(OneOffState::Running), 1, NextStep::Wait),
         (
             Phase::Dump,
-            task(Task::Pending),
+            task(OneOffState::Pending),
             100,
             fails("its task found no offer within the timeout"),
         ),
         (
             Phase::Dump,
-            task(Task::Running),
+            task(OneOffState::Running),
             100,
             fails("its task did not end within the timeout"),
         ),
-        (Phase::Dump, done(), 1, Next::Enter(Phase::Read)),
+        (Phase::Dump, done(), 1, NextStep::Enter(Phase::Read)),
         // A result counts even after the deadline.
-        (Phase::Dump, done(), 200, Next::Enter(Phase::Read)),
-        (Phase::Dump, ended(Ending::Failed(problem())), 1, fails("why")),
-        (Phase::Dump, ended(Ending::Lost(problem())), 1, Next::StartAgain),
+        (Phase::Dump, done(), 200, NextStep::Enter(Phase::Read)),
         (
             Phase::Dump,
-            ended(Ending::Lost(problem())),
+            ended(OneOffOutcome::Failed(problem())),
+            1,
+            fails("why"),
+        ),
+        (
+            Phase::Dump,
+            ended(OneOffOutcome::Lost(problem())),
+            1,
+            NextStep::StartAgain,
+        ),
+        (
+            Phase::Dump,
+            ended(OneOffOutcome::Lost(problem())),
             100,
             fails("its task was lost: why"),
         ),
-        (Phase::Read, Observed::default(), 1, Next::Wait),
+        (Phase::Read, Observed::default(), 1, NextStep::Wait),
         (
             Phase::Read,
             Observed::default(),
@@ -81,7 +91,7 @@ fn backup_dumps_then_reads() {
                 ..Observed::default()
             },
             1,
-            Next::End(Ok(())),
+            NextStep::End(Ok(())),
         ),
         (
             Phase::Read,
@@ -94,15 +104,20 @@ fn backup_dumps_then_reads() {
         ),
     ] {
         for engine in [Engine::Sql, Engine::Kvstore] {
-            let found = next(&operation(What::Backup, phase), engine, &observed, at(second));
+            let found = next_step(
+                &operation(OperationKind::Backup, phase),
+                engine,
+                &observed,
+                at(second),
+            );
             assert_eq!(found, expected, "{phase:?} {observed:?} at {second}");
         }
     }
     let lost = Operation {
         lost: 2,
-        ..operation(What::Backup, Phase::Dump)
+        ..operation(OperationKind::Backup, Phase::Dump)
     };
-    let found = next(&lost, Engine::Sql, &ended(Ending::Lost(problem())), at(1));
+    let found = next_step(&lost, Engine::Sql, &ended(OneOffOutcome::Lost(problem())), at(1));
     assert_eq!(found, fails("its task was lost: why"));
 }
 
@@ -114,11 +129,11 @@ fn restore_waits_until_all_tasks_that_use_the_data_have_ended() {
         ..Observed::default()
     };
     for (engine, observed, second, expected) in [
-        (Engine::Sql, observed(1, 1), 1, Next::Wait),
-        (Engine::Sql, observed(0, 1), 1, Next::Enter(Phase::Load)),
-        (Engine::Kvstore, observed(0, 1), 1, Next::Wait),
-        (Engine::Kvstore, observed(1, 0), 1, Next::Wait),
-        (Engine::Kvstore, observed(0, 0), 1, Next::Enter(Phase::Load)),
+        (Engine::Sql, observed(1, 1), 1, NextStep::Wait),
+        (Engine::Sql, observed(0, 1), 1, NextStep::Enter(Phase::Load)),
+        (Engine::Kvstore, observed(0, 1), 1, NextStep::Wait),
+        (Engine::Kvstore, observed(1, 0), 1, NextStep::Wait),
+        (Engine::Kvstore, observed(0, 0), 1, NextStep::Enter(Phase::Load)),
         (
             Engine::Sql,
             observed(1, 1),
@@ -126,8 +141,8 @@ fn restore_waits_until_all_tasks_that_use_the_data_have_ended() {
             fails("the servers did not end within the timeout"),
         ),
     ] {
-        let found = next(
-            &operation(What::Restore, Phase::Stop),
+        let found = next_step(
+            &operation(OperationKind::Restore, Phase::Stop),
             engine,
             &observed,
             at(second),
@@ -138,10 +153,10 @@ fn restore_waits_until_all_tasks_that_use_the_data_have_ended() {
 
 #[test]
 fn sql_restore_ends_with_new_data_or_former_data_or_stopped_servers() {
-    let stuck = |text: &str| Next::Fail(Phase::Held, text.to_owned());
+    let stuck = |text: &str| NextStep::Fail(Phase::Held, text.to_owned());
     let unhealthy = Observed::default();
     for (lost, observed, second, expected) in [
-        (0, unhealthy.clone(), 1, Next::Wait),
+        (0, unhealthy.clone(), 1, NextStep::Wait),
         (
             0,
             unhealthy.clone(),
@@ -154,49 +169,49 @@ fn sql_restore_ends_with_new_data_or_former_data_or_stopped_servers() {
             100,
             stuck("the datastore was not healthy within the timeout"),
         ),
-        (0, task(Task::Missing), 1, Next::Start),
-        (0, done(), 1, Next::Enter(Phase::Resume)),
-        (0, ended(Ending::Failed(problem())), 1, fails("why")),
-        (1, ended(Ending::Failed(problem())), 1, stuck("why")),
+        (0, task(OneOffState::Missing), 1, NextStep::Start),
+        (0, done(), 1, NextStep::Enter(Phase::Resume)),
+        (0, ended(OneOffOutcome::Failed(problem())), 1, fails("why")),
+        (1, ended(OneOffOutcome::Failed(problem())), 1, stuck("why")),
         (
             0,
-            ended(Ending::Undone(problem())),
+            ended(OneOffOutcome::Undone(problem())),
             1,
             fails("why; the former data is back"),
         ),
-        (0, ended(Ending::Broken(problem())), 1, stuck("why")),
-        (0, ended(Ending::Lost(problem())), 1, Next::StartAgain),
+        (0, ended(OneOffOutcome::Broken(problem())), 1, stuck("why")),
+        (0, ended(OneOffOutcome::Lost(problem())), 1, NextStep::StartAgain),
         (
             2,
-            ended(Ending::Lost(problem())),
+            ended(OneOffOutcome::Lost(problem())),
             1,
             stuck("its task was lost: why"),
         ),
         (
             0,
-            task(Task::Pending),
+            task(OneOffState::Pending),
             100,
             fails("its task found no offer within the timeout"),
         ),
         (
             0,
-            task(Task::Running),
+            task(OneOffState::Running),
             100,
             stuck("its task did not end within the timeout"),
         ),
     ] {
         let operation = Operation {
             lost,
-            ..operation(What::Restore, Phase::Load)
+            ..operation(OperationKind::Restore, Phase::Load)
         };
-        let found = next(&operation, Engine::Sql, &observed, at(second));
+        let found = next_step(&operation, Engine::Sql, &observed, at(second));
         assert_eq!(found, expected, "{lost} {observed:?} at {second}");
     }
 }
 
 #[test]
 fn kvstore_that_does_not_start_from_a_backup_gets_its_former_data_back() {
-    let fail = |phase, text: &str| Next::Fail(phase, text.to_owned());
+    let fail = |phase, text: &str| NextStep::Fail(phase, text.to_owned());
     let failures = |failures| Observed {
         failures,
         ..Observed::default()
@@ -211,10 +226,10 @@ fn kvstore_that_does_not_start_from_a_backup_gets_its_former_data_back() {
     };
     let prefix = "the kvstore did not start from the backup";
     for (phase, observed, second, expected) in [
-        (Phase::Load, Observed::default(), 1, Next::Wait),
-        (Phase::Load, task(Task::Missing), 1, Next::Start),
-        (Phase::Load, done(), 1, Next::Enter(Phase::Resume)),
-        (Phase::Load, failures(2), 1, Next::Wait),
+        (Phase::Load, Observed::default(), 1, NextStep::Wait),
+        (Phase::Load, task(OneOffState::Missing), 1, NextStep::Start),
+        (Phase::Load, done(), 1, NextStep::Enter(Phase::Resume)),
+        (Phase::Load, failures(2), 1, NextStep::Wait),
         (
             Phase::Load,
             failures(3),
@@ -223,7 +238,7 @@ fn kvstore_that_does_not_start_from_a_backup_gets_its_former_data_back() {
         ),
         (
             Phase::Load,
-            ended(Ending::Failed(problem())),
+            ended(OneOffOutcome::Failed(problem())),
             1,
             fail(Phase::Withdraw, &format!("{prefix}: why")),
         ),
@@ -236,8 +251,8 @@ fn kvstore_that_does_not_start_from_a_backup_gets_its_former_data_back() {
                 &format!("{prefix}: it was not healthy within the timeout"),
             ),
         ),
-        (Phase::Withdraw, running.clone(), 1, Next::Wait),
-        (Phase::Withdraw, stopped, 1, Next::Enter(Phase::Revert)),
+        (Phase::Withdraw, running.clone(), 1, NextStep::Wait),
+        (Phase::Withdraw, stopped, 1, NextStep::Enter(Phase::Revert)),
         (
             Phase::Withdraw,
             running,
@@ -247,7 +262,7 @@ fn kvstore_that_does_not_start_from_a_backup_gets_its_former_data_back() {
                 "first; bringing the former data back failed: the kvstore did not end within the timeout",
             ),
         ),
-        (Phase::Revert, task(Task::Missing), 1, Next::Start),
+        (Phase::Revert, task(OneOffState::Missing), 1, NextStep::Start),
         (Phase::Revert, done(), 1, fails("first; the former data is back")),
         (
             Phase::Revert,
@@ -260,35 +275,35 @@ fn kvstore_that_does_not_start_from_a_backup_gets_its_former_data_back() {
         ),
         (
             Phase::Revert,
-            ended(Ending::Failed(problem())),
+            ended(OneOffOutcome::Failed(problem())),
             1,
             fail(Phase::Held, "first; bringing the former data back failed: why"),
         ),
     ] {
         let operation = Operation {
             problem: Some("first".to_owned()),
-            ..operation(What::Restore, phase)
+            ..operation(OperationKind::Restore, phase)
         };
-        let found = next(&operation, Engine::Kvstore, &observed, at(second));
+        let found = next_step(&operation, Engine::Kvstore, &observed, at(second));
         assert_eq!(found, expected, "{phase:?} {observed:?} at {second}");
     }
 }
 
 #[test]
 fn restore_is_over_when_a_server_answers() {
-    let answers = Observed {
-        answers: true,
+    let server_answers = Observed {
+        server_answers: true,
         ..Observed::default()
     };
     let text = "the data is restored, but no server answered within the timeout";
     for (phase, observed, second, expected) in [
-        (Phase::Resume, answers.clone(), 1, Next::End(Ok(()))),
-        (Phase::Resume, Observed::default(), 1, Next::Wait),
+        (Phase::Resume, server_answers.clone(), 1, NextStep::End(Ok(()))),
+        (Phase::Resume, Observed::default(), 1, NextStep::Wait),
         (Phase::Resume, Observed::default(), 100, fails(text)),
-        (Phase::Held, answers, 1000, Next::Wait),
+        (Phase::Held, server_answers, 1000, NextStep::Wait),
     ] {
-        let found = next(
-            &operation(What::Restore, phase),
+        let found = next_step(
+            &operation(OperationKind::Restore, phase),
             Engine::Sql,
             &observed,
             at(second),
@@ -316,7 +331,7 @@ fn counts_keep_servers_away_from_data_that_changes() {
         (Phase::Resume, Engine::Kvstore, 3, 2),
         (Phase::Held, Engine::Kvstore, 3, 0),
     ] {
-        let found = counts(&operation(What::Restore, phase), engine, wanted);
+        let found = counts(&operation(OperationKind::Restore, phase), engine, wanted);
         let expected = PerKind {
             datastore,
             server,

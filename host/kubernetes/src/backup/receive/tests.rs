@@ -4,7 +4,7 @@ use async_trait::async_trait;
 use transom_cluster::agent::FileBytes;
 
 use super::*;
-use crate::backup::What;
+use crate::backup::OperationKind;
 use crate::testing::{agent, config};
 
 /// A sandbox with a dump that may change while it is read.
@@ -51,7 +51,7 @@ fn reception(folder: &std::path::Path, sandbox: Sandbox, sha256: &str) -> Recept
     config.backup.keep = 1;
     let directory = Directory::new(folder, &config.name);
     let operation = Operation::new(
-        What::Backup,
+        OperationKind::Backup,
         "m3s-1".to_owned(),
         Timestamp::now(),
         config.backup.timeout,
@@ -86,7 +86,7 @@ async fn dump_is_received_in_pieces_and_replaces_the_oldest_backup() {
         let list = directory.list().unwrap();
         assert_eq!(list.len(), 1, "{list:?}");
         directory.verify(&directory.find(name).unwrap()).unwrap();
-        assert_eq!(std::fs::read(directory.data(name)).unwrap(), dump);
+        assert_eq!(std::fs::read(directory.data_path(name)).unwrap(), dump);
     }
 }
 

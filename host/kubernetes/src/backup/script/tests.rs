@@ -27,8 +27,8 @@ fn run(folder: &Path, line: &str, programs: &[(&str, &str)]) -> bool {
     output.status.success()
 }
 
-fn result(folder: &Path) -> Option<Ending> {
-    ending(&fs::read_to_string(folder.join("result")).unwrap_or_default())
+fn result(folder: &Path) -> Option<OneOffOutcome> {
+    parse_result(&fs::read_to_string(folder.join("result")).unwrap_or_default())
 }
 
 fn digest(data: &str) -> String {
@@ -38,18 +38,18 @@ fn digest(data: &str) -> String {
 #[test]
 fn endings_are_parsed() {
     for (text, expected) in [
-        ("done abc\n", Some(Ending::Done("abc".to_owned()))),
-        ("done", Some(Ending::Done(String::new()))),
+        ("done abc\n", Some(OneOffOutcome::Done("abc".to_owned()))),
+        ("done", Some(OneOffOutcome::Done(String::new()))),
         (
             "failed etcdctl: no route \n",
-            Some(Ending::Failed("etcdctl: no route".to_owned())),
+            Some(OneOffOutcome::Failed("etcdctl: no route".to_owned())),
         ),
-        ("undone x", Some(Ending::Undone("x".to_owned()))),
-        ("broken x", Some(Ending::Broken("x".to_owned()))),
+        ("undone x", Some(OneOffOutcome::Undone("x".to_owned()))),
+        ("broken x", Some(OneOffOutcome::Broken("x".to_owned()))),
         ("", None),
         ("doner", None),
     ] {
-        assert_eq!(ending(text), expected, "{text:?}");
+        assert_eq!(parse_result(text), expected, "{text:?}");
     }
 }
 
@@ -63,14 +63,14 @@ fn kvstore_is_dumped_from_the_first_member_that_answers() {
         &dump_kvstore(".", &urls),
         &[("etcdctl", etcdctl)]
     ));
-    assert_eq!(result(folder.path()), Some(Ending::Done(digest("data"))));
+    assert_eq!(result(folder.path()), Some(OneOffOutcome::Done(digest("data"))));
     assert!(!run(
         folder.path(),
         &dump_kvstore(".", &urls[..1]),
         &[("etcdctl", etcdctl)]
     ));
     let expected = "etcdctl snapshot save: no route".to_owned();
-    assert_eq!(result(folder.path()), Some(Ending::Failed(expected)));
+    assert_eq!(result(folder.path()), Some(OneOffOutcome::Failed(expected)));
 }
 
 const SQL: Sql<'_> = Sql {
@@ -87,10 +87,20 @@ const CLIENT: &str = "for word; do case $word in -e) exit 0;; esac; done\n\
 #[test]
 fn sql_dump_is_loaded_or_the_former_data_is_loaded_again() {
     for (backup, again, expected, data) in [
-        ("new", false, Ending::Done(String::new()), "new"),
-        ("new", true, Ending::Done(String::new()), "new"),
-        ("bad", false, Ending::Undone("mariadb: refused".to_owned()), "old"),
-        ("bad", true, Ending::Broken("mariadb: refused".to_owned()), "bad"),
+        ("new", false, OneOffOutcome::Done(String::new()), "new"),
+        ("new", true, OneOffOutcome::Done(String::new()), "new"),
+        (
+            "bad",
+            false,
+            OneOffOutcome::Undone("mariadb: refused".to_owned()),
+            "old",
+        ),
+        (
+            "bad",
+            true,
+            OneOffOutcome::Broken("mariadb: refused".to_owned()),
+            "bad",
+        ),
     ] {
         let folder = tempfile::tempdir().unwrap();
         fs::write(folder.path().join("data"), "old\n").unwrap();
@@ -99,8 +109,12 @@ fn sql_dump_is_loaded_or_the_former_data_is_loaded_again() {
         let programs = [("mariadb", CLIENT), ("mariadb-dump", "cat data")];
         run(folder.path(), &line, &programs);
         let found = match result(folder.path()) {
-            Some(Ending::Undone(text)) => Ending::Undone(text.rsplit('/').next().unwrap().to_owned()),
-            Some(Ending::Broken(text)) => Ending::Broken(text.rsplit('/').next().unwrap().to_owned()),
+            Some(OneOffOutcome::Undone(text)) => {
+                OneOffOutcome::Undone(text.rsplit('/').next().unwrap().to_owned())
+            }
+            Some(OneOffOutcome::Broken(text)) => {
+                OneOffOutcome::Broken(text.rsplit('/').next().unwrap().to_owned())
+            }
             found => found.unwrap(),
         };
         assert_eq!(found, expected, "{backup} {again}");
@@ -120,7 +134,7 @@ fn sql_dump_with_another_digest_changes_nothing() {
         &load_sql(".", &SQL, &digest("x"), false),
         &programs
     ));
-    let Some(Ending::Failed(text)) = result(folder.path()) else {
+    let Some(OneOffOutcome::Failed(text)) = result(folder.path()) else {
         panic!("{:?}", result(folder.path()));
     };
     assert!(text.contains("another digest"), "{text}");
@@ -219,7 +233,7 @@ fn kvstore_that_is_not_healthy_in_time_is_reported() {
         &[("etcdctl", "echo unhealthy >&2; exit 1")]
     ));
     let expected = "etcdctl endpoint health: unhealthy".to_owned();
-    assert_eq!(result(folder.path()), Some(Ending::Failed(expected)));
+    assert_eq!(result(folder.path()), Some(OneOffOutcome::Failed(expected)));
     assert!(run(folder.path(), &line, &[("etcdctl", "exit 0")]));
-    assert_eq!(result(folder.path()), Some(Ending::Done(String::new())));
+    assert_eq!(result(folder.path()), Some(OneOffOutcome::Done(String::new())));
 }

@@ -23,7 +23,7 @@ use crate::task::Preparation;
 use one_off::OneOff;
 
 /// The minimum wait for the end of a phase.
-const MIN_WAIT: Duration = Duration::from_secs(1);
+const MIN_PHASE_WAIT: Duration = Duration::from_secs(1);
 
 /// The stored state of backups and restores, and the state of the operation under way in memory.
 #[derive(Debug, Default)]
@@ -31,7 +31,7 @@ pub(super) struct BackupWork {
     pub(super) state: State,
     pub(super) directory: Option<Directory>,
     /// The one-off task of the present phase.
-    job: Option<OneOff>,
+    one_off: Option<OneOff>,
     /// The result of reading the dump.
     read: Option<Result<u64, String>>,
     /// Whether a job reads from a sandbox.
@@ -63,10 +63,10 @@ impl BackupWork {
 
     /// Takes over the one-off task of the operation after a restart of the daemon.
     pub(super) fn adopt(&mut self, record: &Arc<TaskRecord>) {
-        self.job = Some(OneOff {
+        self.one_off = Some(OneOff {
             task: record.id.clone(),
             record: Some(Arc::clone(record)),
-            ending: None,
+            outcome: None,
         });
     }
 }
@@ -92,13 +92,13 @@ impl Core {
         }
         match operation.phase {
             Phase::Load => Some(Preparation::Restore {
-                operation: operation.aside().to_owned(),
+                operation: operation.set_aside_id().to_owned(),
                 url: self.delivery_url(operation)?,
                 sha256: operation.sha256.clone()?,
             }),
             // Only this member of a cluster has changed its data.
             Phase::Revert if number == operation.member.unwrap_or_default() => Some(Preparation::Revert {
-                operation: operation.aside().to_owned(),
+                operation: operation.set_aside_id().to_owned(),
             }),
             _ => None,
         }
@@ -118,7 +118,7 @@ impl Core {
         Some(Entry {
             sha256: operation.sha256.clone()?,
             token: operation.token.clone(),
-            file: self.backup.directory.as_ref()?.data(&operation.backup),
+            file: self.backup.directory.as_ref()?.data_path(&operation.backup),
         })
     }
 
@@ -136,7 +136,7 @@ impl Core {
             .filter(|it| it.phase != Phase::Held)?
             .until;
         let wait = Duration::try_from(until.duration_since(Timestamp::now())).unwrap_or_default();
-        let due = Instant::now() + wait.max(MIN_WAIT);
+        let due = Instant::now() + wait.max(MIN_PHASE_WAIT);
         Some(self.backup.read_at.map_or(due, |at| at.min(due)))
     }
 }

@@ -10,29 +10,29 @@ use transom_common::error_chain;
 use transom_common::trace::TraceContext;
 use transom_scheduler::{AgentLocation, TaskRecord, TaskRequest};
 
-use crate::backup::phase::Ending;
+use crate::backup::phase::OneOffOutcome;
 use crate::backup::receive::{ReceiveError, Reception};
 use crate::backup::script::{self, MAX_RESULT_BYTES, RESULT};
 use crate::backup::{Operation, Phase};
 use crate::config::Engine;
 use crate::core::Core;
-use crate::core::finding::Finding;
+use crate::core::job_result::JobResult;
 use crate::dependencies::{Cluster, SandboxFile};
-use crate::task::{Job, Work};
+use crate::task::{OneOffTask, Work};
 
 /// The time to the next attempt to read from a sandbox.
-const READ_RETRY: Duration = Duration::from_secs(2);
+const READ_RETRY_DELAY: Duration = Duration::from_secs(2);
 
 #[derive(Debug)]
 pub(super) struct OneOff {
     pub(super) task: TaskId,
     /// The scheduler's record; `None`: not launched yet.
     pub(super) record: Option<Arc<TaskRecord>>,
-    pub(super) ending: Option<Ending>,
+    pub(super) outcome: Option<OneOffOutcome>,
 }
 
 impl Core {
-    pub(super) async fn start_job(
+    pub(super) async fn start_one_off(
         &mut self,
         operation: Operation,
         lost: u32,
@@ -53,23 +53,23 @@ impl Core {
             },
             _ => Work::Check,
         };
-        let job = Job {
+        let one_off = OneOffTask {
             config: Arc::clone(&self.config),
             endpoints: self.endpoints(),
             operation: operation.id.clone(),
             work,
         };
         tracing::info!(framework = self.config.name, %task, phase = operation.phase.as_str(), "starting a one-off task");
-        self.drop_job();
-        self.keep(operation).await?;
-        self.backup.job = Some(OneOff {
+        self.drop_one_off();
+        self.store_operation(operation).await?;
+        self.backup.one_off = Some(OneOff {
             task: task.clone(),
             record: None,
-            ending: None,
+            outcome: None,
         });
         self.scheduler.submit(vec![TaskRequest {
             id: task,
-            spec: Arc::new(job.run_spec()),
+            spec: Arc::new(one_off.run_spec()),
             not_before: None,
             priority: 0,
             reservation: None,
@@ -79,31 +79,33 @@ impl Core {
     }
 
     /// Ends the one-off task, which is no longer needed.
-    pub(super) fn drop_job(&mut self) {
-        let Some(job) = self.backup.job.take() else { return };
-        if job.record.as_ref().is_some_and(|record| record.is_terminal()) {
-            self.scheduler.purge(vec![job.task]);
+    pub(super) fn drop_one_off(&mut self) {
+        let Some(one_off) = self.backup.one_off.take() else {
+            return;
+        };
+        if one_off.record.as_ref().is_some_and(|record| record.is_terminal()) {
+            self.scheduler.purge(vec![one_off.task]);
         } else {
-            self.orphans.insert(job.task.clone());
-            self.scheduler.kill(vec![job.task], None);
+            self.orphans.insert(one_off.task.clone());
+            self.scheduler.kill(vec![one_off.task], None);
         }
     }
 
     /// Handles a changed record of a one-off task.
-    pub(in crate::core) fn job_changed(&mut self, record: &Arc<TaskRecord>) {
-        if let Some(job) = &mut self.backup.job
-            && job.task == record.id
+    pub(in crate::core) fn handle_one_off_change(&mut self, record: &Arc<TaskRecord>) {
+        if let Some(one_off) = &mut self.backup.one_off
+            && one_off.task == record.id
         {
-            job.record = Some(Arc::clone(record));
+            one_off.record = Some(Arc::clone(record));
         }
     }
 
     /// Handles a request of a one-off task that the scheduler has dropped.
-    pub(in crate::core) fn job_dropped(&mut self, task: &TaskId, reason: &str) {
-        if let Some(job) = &mut self.backup.job
-            && job.task == *task
+    pub(in crate::core) fn handle_one_off_drop(&mut self, task: &TaskId, reason: &str) {
+        if let Some(one_off) = &mut self.backup.one_off
+            && one_off.task == *task
         {
-            job.ending = Some(Ending::Lost(reason.to_owned()));
+            one_off.outcome = Some(OneOffOutcome::Lost(reason.to_owned()));
         }
     }
 
@@ -121,19 +123,22 @@ impl Core {
             return;
         }
         let reads_dump = operation.phase == Phase::Read;
-        let ended = |job: &OneOff| job.record.as_ref().is_some_and(|record| record.is_terminal());
+        let ended = |one_off: &OneOff| one_off.record.as_ref().is_some_and(|record| record.is_terminal());
         let record = work
-            .job
+            .one_off
             .as_ref()
-            .filter(|job| ended(job))
-            .and_then(|job| job.record.clone());
+            .filter(|one_off| ended(one_off))
+            .and_then(|one_off| one_off.record.clone());
         let Some(record) = record else {
             if reads_dump && work.read.is_none() {
                 work.read = Some(Err("the task with the dump is not known any more".to_owned()));
             }
             return;
         };
-        let known = work.job.as_ref().is_some_and(|job| job.ending.is_some());
+        let known = work
+            .one_off
+            .as_ref()
+            .is_some_and(|one_off| one_off.outcome.is_some());
         if (reads_dump && work.read.is_some()) || (!reads_dump && known) {
             return;
         }
@@ -145,9 +150,9 @@ impl Core {
         let (agent, task) = (record.agent.clone(), record.id.clone());
         if !reads_dump {
             work.reading = true;
-            return self.job(async move {
+            return self.spawn_job(async move {
                 let read = read_result(&*cluster, &agent, &framework, &task).await;
-                Finding::JobResult { task, read }
+                JobResult::OneOffResult { task, read }
             });
         }
         let Some(directory) = work.directory.clone() else {
@@ -163,9 +168,9 @@ impl Core {
             operation: operation.clone(),
         };
         let id = operation.id.clone();
-        self.job(async move {
+        self.spawn_job(async move {
             let received = reception.run().await;
-            Finding::Received {
+            JobResult::Received {
                 operation: id,
                 received,
             }
@@ -173,16 +178,21 @@ impl Core {
     }
 
     /// Handles the result that was read from the sandbox of a one-off task, or the error.
-    pub(in crate::core) fn job_result(
+    pub(in crate::core) fn handle_one_off_result(
         &mut self,
         task: &TaskId,
         read: transom_cluster::Result<Option<Vec<u8>>>,
     ) {
         self.backup.reading = false;
-        let Some(job) = self.backup.job.as_mut().filter(|job| job.task == *task) else {
+        let Some(one_off) = self
+            .backup
+            .one_off
+            .as_mut()
+            .filter(|one_off| one_off.task == *task)
+        else {
             return;
         };
-        let Some(record) = &job.record else { return };
+        let Some(record) = &one_off.record else { return };
         let message = record
             .status
             .as_ref()
@@ -195,19 +205,23 @@ impl Core {
         let has_result = matches!(record.state, TaskState::Finished | TaskState::Failed);
         match read {
             Ok(Some(text)) => {
-                let ending = script::ending(&String::from_utf8_lossy(&text));
-                job.ending = Some(ending.unwrap_or_else(|| Ending::Lost(lost())));
+                let ending = script::parse_result(&String::from_utf8_lossy(&text));
+                one_off.outcome = Some(ending.unwrap_or_else(|| OneOffOutcome::Lost(lost())));
             }
             Err(error) if has_result => {
                 tracing::debug!(%task, error = error_chain(&error), "reading a task's result failed; retrying");
-                self.backup.read_at = Some(Instant::now() + READ_RETRY);
+                self.backup.read_at = Some(Instant::now() + READ_RETRY_DELAY);
             }
-            Ok(None) | Err(_) => job.ending = Some(Ending::Lost(lost())),
+            Ok(None) | Err(_) => one_off.outcome = Some(OneOffOutcome::Lost(lost())),
         }
     }
 
     /// Handles the end of the transfer of a dump.
-    pub(in crate::core) fn received(&mut self, operation: &str, received: Result<u64, ReceiveError>) {
+    pub(in crate::core) fn handle_received_dump(
+        &mut self,
+        operation: &str,
+        received: Result<u64, ReceiveError>,
+    ) {
         self.backup.reading = false;
         let current = self.backup.operation().is_some_and(|it| it.id == operation);
         if !current {
@@ -217,7 +231,7 @@ impl Core {
             Ok(size) => self.backup.read = Some(Ok(size)),
             Err(error @ ReceiveError::Read(_)) => {
                 tracing::debug!(error = error_chain(&error), "reading a dump failed; retrying");
-                self.backup.read_at = Some(Instant::now() + READ_RETRY);
+                self.backup.read_at = Some(Instant::now() + READ_RETRY_DELAY);
             }
             Err(error) => self.backup.read = Some(Err(error_chain(&error))),
         }

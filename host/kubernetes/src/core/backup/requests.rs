@@ -4,8 +4,8 @@ use jiff::Timestamp;
 use transom_framework::ActorError;
 use transom_replicas::Condition;
 
-use super::steps::ended;
-use crate::backup::{Manifest, Operation, Phase, State, What};
+use super::steps::state_after_end;
+use crate::backup::{Manifest, Operation, OperationKind, Phase, State};
 use crate::core::Core;
 use crate::core::command::Refusal;
 use crate::core::members::Member;
@@ -14,7 +14,7 @@ use crate::kind::Kind;
 impl Core {
     /// Begins a backup. Returns its name.
     pub(in crate::core) async fn back_up(&mut self) -> Result<String, Refusal> {
-        self.may_begin(What::Backup)?;
+        self.check_may_begin(OperationKind::Backup)?;
         if !self.has_healthy_datastore() {
             return Err(Refusal::DatastoreNotHealthy);
         }
@@ -26,14 +26,19 @@ impl Core {
             self.config.name,
             now.strftime("%Y%m%dT%H%M%SZ")
         );
-        let operation = Operation::new(What::Backup, name.clone(), now, self.config.backup.timeout);
+        let operation = Operation::new(
+            OperationKind::Backup,
+            name.clone(),
+            now,
+            self.config.backup.timeout,
+        );
         self.begin(operation).await?;
         Ok(name)
     }
 
     /// Begins the restore of a verified backup.
     pub(in crate::core) async fn restore(&mut self, manifest: Manifest) -> Result<(), Refusal> {
-        self.may_begin(What::Restore)?;
+        self.check_may_begin(OperationKind::Restore)?;
         let engine = self.config.datastore.engine.into();
         if manifest.engine != engine {
             return Err(Refusal::OtherEngine {
@@ -47,7 +52,7 @@ impl Core {
         let runs = |member: &Member| member.replica.condition == Condition::Running;
         let running = datastores.iter().find(|(_, member)| runs(member));
         let timeout = self.config.backup.timeout;
-        let new = Operation::new(What::Restore, manifest.name, Timestamp::now(), timeout);
+        let new = Operation::new(OperationKind::Restore, manifest.name, Timestamp::now(), timeout);
         let mut operation = Operation {
             sha256: Some(manifest.sha256),
             host,
@@ -55,19 +60,19 @@ impl Core {
             ..new
         };
         // If the previous restore is stuck, the former data are where that restore has put them.
-        if let Some(held) = self.backup.operation() {
+        if let Some(held_operation) = self.backup.operation() {
             operation = Operation {
-                host: held.host.clone(),
-                member: held.member,
-                former: held.former.clone(),
-                set_aside_by: Some(held.aside().to_owned()),
+                host: held_operation.host.clone(),
+                member: held_operation.member,
+                former: held_operation.former.clone(),
+                set_aside_by: Some(held_operation.set_aside_id().to_owned()),
                 ..operation
             };
         }
         self.begin(operation).await
     }
 
-    fn may_begin(&self, what: What) -> Result<(), Refusal> {
+    fn check_may_begin(&self, what: OperationKind) -> Result<(), Refusal> {
         if self.config.kinds.datastore.count == 0 {
             return Err(Refusal::DatastoreOutside);
         }
@@ -76,15 +81,18 @@ impl Core {
         }
         match self.backup.operation() {
             // A restore that is stuck can be replaced by another restore.
-            Some(operation) if operation.phase == Phase::Held && what == What::Restore => Ok(()),
+            Some(operation) if operation.phase == Phase::Held && what == OperationKind::Restore => Ok(()),
             Some(operation) => Err(Refusal::OperationUnderWay(operation.describe())),
             None => Ok(()),
         }
     }
 
     /// Refuses to change the count of the datastore while a backup is restored into it.
-    pub(in crate::core) fn may_scale(&self, kind: Kind) -> Result<(), Refusal> {
-        let restore = self.backup.operation().filter(|it| it.what == What::Restore);
+    pub(in crate::core) fn check_may_scale(&self, kind: Kind) -> Result<(), Refusal> {
+        let restore = self
+            .backup
+            .operation()
+            .filter(|it| it.what == OperationKind::Restore);
         match restore {
             Some(operation) if kind == Kind::Datastore => {
                 Err(Refusal::OperationUnderWay(operation.describe()))
@@ -98,7 +106,7 @@ impl Core {
             framework = self.config.name,
             what = operation.what.as_str(),
             backup = operation.backup,
-            "operation begins"
+            "backup or restore started"
         );
         let state = State {
             operation: Some(operation),
@@ -108,24 +116,26 @@ impl Core {
             .put_backup(&state)
             .await
             .map_err(ActorError::from)?;
-        self.drop_job();
-        self.forget_findings();
+        self.drop_one_off();
+        self.forget_results();
         self.backup.state = state;
-        self.show();
+        self.publish_view();
         Ok(())
     }
 
     /// Ends a restore that is stuck, so that servers start with the data as it is. Returns whether a
     /// restore was stuck.
     pub(in crate::core) async fn release(&mut self) -> Result<bool, Refusal> {
-        let held = self
+        let held_operation = self
             .backup
             .operation()
             .filter(|operation| operation.phase == Phase::Held);
-        let Some(operation) = held else { return Ok(false) };
+        let Some(operation) = held_operation else {
+            return Ok(false);
+        };
         let (what, backup) = (operation.what, operation.backup.clone());
         let problem = operation.problem.clone().unwrap_or_default();
-        let state = ended(&self.backup.state, what, backup, Err(problem), Timestamp::now());
+        let state = state_after_end(&self.backup.state, what, backup, Err(problem), Timestamp::now());
         self.repository
             .put_backup(&state)
             .await

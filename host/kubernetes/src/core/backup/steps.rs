@@ -6,8 +6,8 @@ use transom_common::error_chain;
 use transom_replicas::Condition;
 
 use super::one_off::OneOff;
-use crate::backup::phase::{self, Ending, Next, Observed, Task};
-use crate::backup::{Operation, Outcome, Phase, State, Success, What};
+use crate::backup::phase::{self, NextStep, Observed, OneOffOutcome, OneOffState};
+use crate::backup::{Operation, OperationKind, Outcome, Phase, State, Success};
 use crate::core::Core;
 use crate::kind::Kind;
 use crate::kvstore::KvstoreRecord;
@@ -47,14 +47,14 @@ impl Core {
             };
             self.read_sandbox(&operation);
             let (observed, now) = (self.observe_backup(&operation), Timestamp::now());
-            let next = phase::next(&operation, self.config.datastore.engine, &observed, now);
+            let next = phase::next_step(&operation, self.config.datastore.engine, &observed, now);
             stored = match next {
-                Next::Wait => break,
-                Next::Start => self.start_job(operation, 0).await,
-                Next::StartAgain => self.start_job(operation, 1).await,
-                Next::Enter(phase) => self.enter(operation, phase, None, now).await,
-                Next::Fail(phase, problem) => self.enter(operation, phase, Some(problem), now).await,
-                Next::End(result) => self.end(operation, result, now).await,
+                NextStep::Wait => break,
+                NextStep::Start => self.start_one_off(operation, 0).await,
+                NextStep::StartAgain => self.start_one_off(operation, 1).await,
+                NextStep::Enter(phase) => self.enter(operation, phase, None, now).await,
+                NextStep::Fail(phase, problem) => self.enter(operation, phase, Some(problem), now).await,
+                NextStep::End(result) => self.end(operation, result, now).await,
             };
         }
         let delivered = self
@@ -65,21 +65,22 @@ impl Core {
     }
 
     fn observe_backup(&self, operation: &Operation) -> Observed {
-        let job = self.backup.job.as_ref();
+        let one_off = self.backup.one_off.as_ref();
         Observed {
             servers: self.members.of(Kind::Server).len(),
             datastores: self.members.of(Kind::Datastore).len(),
             healthy: self.has_healthy_datastore(),
-            answers: self.wanted.counts.server == 0
+            server_answers: self.wanted.counts.server == 0
                 || (self.orchestrator.observation.is_some() && self.running_server().is_some()),
             failures: self.backup.failures,
-            task: match job.filter(|job| operation.task.as_deref() == Some(job.task.as_str())) {
-                None => Task::Missing,
+            task: match one_off.filter(|one_off| operation.task.as_deref() == Some(one_off.task.as_str())) {
+                None => OneOffState::Missing,
                 Some(OneOff {
-                    ending: Some(ending), ..
-                }) => Task::Ended(ending.clone()),
-                Some(OneOff { record: None, .. }) => Task::Pending,
-                Some(_) => Task::Running,
+                    outcome: Some(ending),
+                    ..
+                }) => OneOffState::Ended(ending.clone()),
+                Some(OneOff { record: None, .. }) => OneOffState::Pending,
+                Some(_) => OneOffState::Running,
             },
             read: self.backup.read.clone().map(|read| read.map(drop)),
         }
@@ -102,8 +103,13 @@ impl Core {
         }
         // The phase `Read` still needs the task of the phase `Dump`, whose sandbox contains the dump.
         let keeps_task = phase == Phase::Read;
-        let sha256 = match self.backup.job.as_ref().and_then(|job| job.ending.as_ref()) {
-            Some(Ending::Done(sha256)) if keeps_task => Some(sha256.clone()),
+        let sha256 = match self
+            .backup
+            .one_off
+            .as_ref()
+            .and_then(|one_off| one_off.outcome.as_ref())
+        {
+            Some(OneOffOutcome::Done(sha256)) if keeps_task => Some(sha256.clone()),
             _ => operation.sha256.clone(),
         };
         let operation = self.former_members_known(operation, phase);
@@ -127,14 +133,14 @@ impl Core {
             framework = self.config.name,
             backup = entered.backup,
             phase = phase.as_str(),
-            "operation goes on"
+            "backup or restore entered a new phase"
         );
-        self.keep(entered).await?;
+        self.store_operation(entered).await?;
         self.reduce_kvstore().await?;
         if !keeps_task {
-            self.drop_job();
+            self.drop_one_off();
         }
-        self.forget_findings();
+        self.forget_results();
         Ok(())
     }
 
@@ -204,30 +210,35 @@ impl Core {
             _ => 0,
         };
         let Operation { what, backup, .. } = operation;
-        let mut state = ended(&self.backup.state, what, backup.clone(), result.clone(), now);
-        if what == What::Backup && result.is_ok() {
+        let mut state = state_after_end(&self.backup.state, what, backup.clone(), result.clone(), now);
+        if what == OperationKind::Backup && result.is_ok() {
             state.last_success = Some(Success { ended: now, size });
         }
         self.repository.put_backup(&state).await?;
         let framework = &self.config.name;
         match &result {
-            Ok(()) => tracing::info!(framework, what = what.as_str(), backup, "operation succeeded"),
+            Ok(()) => tracing::info!(
+                framework,
+                what = what.as_str(),
+                backup,
+                "backup or restore succeeded"
+            ),
             Err(problem) => tracing::warn!(
                 framework,
                 what = what.as_str(),
                 backup,
                 problem,
-                "operation failed"
+                "backup or restore failed"
             ),
         }
-        self.service.metrics.ended(what, result.is_ok());
+        self.service.metrics.record_operation_end(what, result.is_ok());
         self.backup.state = state;
-        self.drop_job();
-        self.forget_findings();
+        self.drop_one_off();
+        self.forget_results();
         Ok(())
     }
 
-    pub(super) async fn keep(&mut self, operation: Operation) -> transom_store::typed::Result<()> {
+    pub(super) async fn store_operation(&mut self, operation: Operation) -> transom_store::typed::Result<()> {
         let state = State {
             operation: Some(operation),
             ..self.backup.state.clone()
@@ -237,7 +248,7 @@ impl Core {
         Ok(())
     }
 
-    pub(super) fn forget_findings(&mut self) {
+    pub(super) fn forget_results(&mut self) {
         self.backup.read = None;
         self.backup.read_at = None;
         self.backup.failures = 0;
@@ -245,9 +256,9 @@ impl Core {
 }
 
 /// The stored state after the end of an operation.
-pub(super) fn ended(
+pub(super) fn state_after_end(
     state: &State,
-    what: What,
+    what: OperationKind,
     backup: String,
     result: Result<(), String>,
     now: Timestamp,
@@ -262,8 +273,8 @@ pub(super) fn ended(
         ..state.clone()
     };
     match what {
-        What::Backup => state.last_backup = outcome,
-        What::Restore => state.last_restore = outcome,
+        OperationKind::Backup => state.last_backup = outcome,
+        OperationKind::Restore => state.last_restore = outcome,
     }
     state
 }

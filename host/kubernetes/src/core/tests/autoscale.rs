@@ -95,7 +95,7 @@ async fn pods_that_no_agent_can_hold_are_named_and_change_nothing() {
     site.until("the note that names the pod", |view| {
         note(
             view,
-            "left out, because no agent can hold their requests: default/pod-0",
+            "ignored, because no agent can hold their requests: default/pod-0",
         )
     })
     .await;
@@ -262,7 +262,7 @@ async fn no_further_agent_is_added_while_one_does_not_become_ready() {
         .store(true, std::sync::atomic::Ordering::SeqCst);
     *site.world.pods.lock().unwrap() = vec![1, 1];
     site.until("the reason", |view| {
-        view.wanted.agent == 2 && note(view, "agents that take no pods yet: 1")
+        view.wanted.agent == 2 && note(view, "agents that do not accept pods yet: 1")
     })
     .await;
     site.world

@@ -46,21 +46,21 @@ pub(super) async fn until_phase(site: &Site, expected: Option<Phase>) {
 }
 
 /// The running one-off task.
-pub(super) async fn job(site: &Site) -> String {
+pub(super) async fn running_one_off(site: &Site) -> String {
     eventually("a one-off task", || async {
         let tasks = site.scheduler.tasks();
-        let mut jobs = tasks
+        let mut one_offs = tasks
             .values()
             .filter(|record| record.run_spec == "m3s:backup" && record.state == TaskState::Running);
-        let job = jobs.next().map(|record| record.id.to_string());
-        job.ok_or_else(|| format!("{:?}", site.views.get().backup))
+        let one_off = one_offs.next().map(|record| record.id.to_string());
+        one_off.ok_or_else(|| format!("{:?}", site.views.get().backup))
     })
     .await
 }
 
 /// Ends the running one-off task with this result.
 pub(super) async fn finish(site: &Site, result: &str) {
-    let task = job(site).await;
+    let task = running_one_off(site).await;
     for (name, text) in [("result", result), ("backup", DATA)] {
         let file = (task.clone(), name.to_owned());
         site.world
@@ -132,7 +132,7 @@ async fn backup_is_read_from_the_sandbox_of_its_task() {
     let request = requested(&site, "m3s:backup").await;
     let second = site.ask(|reply| Command::BackUp { reply }).await;
     assert!(matches!(second, Err(Refusal::OperationUnderWay(_))), "{second:?}");
-    assert_eq!(job(&site).await, request.id.as_str());
+    assert_eq!(running_one_off(&site).await, request.id.as_str());
     let view = site.views.get();
     assert!(view.ready, "a backup stops nothing");
     assert!(view.waiting[0].reason.contains(&name), "{:?}", view.waiting);
@@ -183,7 +183,7 @@ async fn lost_tasks_are_replaced_and_a_backup_that_takes_too_long_fails() {
     let site = start(folder.path(), Engine::Sql, |_| {}).await;
     site.ask(|reply| Command::BackUp { reply }).await.unwrap();
     for _ in 0..3 {
-        let task = job(&site).await;
+        let task = running_one_off(&site).await;
         site.scheduler.update(&task, TaskState::Lost, Some("agent gone"));
         site.scheduler.until_purged(&task).await;
     }
@@ -197,7 +197,7 @@ async fn lost_tasks_are_replaced_and_a_backup_that_takes_too_long_fails() {
         .await;
     site.until_settled().await;
     site.ask(|reply| Command::BackUp { reply }).await.unwrap();
-    let task = job(&site).await;
+    let task = running_one_off(&site).await;
     site.scheduler.until_purged(&task).await;
     until_phase(&site, None).await;
     let problem = site.views.get().backup.last_backup.clone().unwrap().problem;
@@ -285,7 +285,7 @@ async fn kvstore_starts_again_with_the_backup() {
     site.scheduler.set_immediate_launches(false);
     restore(&site, folder.path(), &name).await;
     let request = requested(&site, "m3s:datastore").await;
-    job(&site).await;
+    running_one_off(&site).await;
     let command = info(&request).command.unwrap();
     let line = command.value.unwrap();
     let (_, start) = line.rsplit_once(") || exit 1\n").unwrap();
@@ -329,7 +329,7 @@ async fn kvstore_that_does_not_start_from_a_backup_gets_its_former_data_back() {
     let name = back_up(&site).await;
     restore(&site, folder.path(), &name).await;
     until_phase(&site, Some(Phase::Load)).await;
-    job(&site).await;
+    running_one_off(&site).await;
     site.scheduler.set_immediate_launches(false);
     finish(&site, "failed etcdctl: unhealthy").await;
     let request = requested(&site, "m3s:datastore").await;
@@ -369,10 +369,10 @@ async fn operations_continue_under_a_new_leader_in_each_phase() {
         let folder = tempfile::tempdir().unwrap();
         let site = start(folder.path(), engine, |_| {}).await;
         let name = site.ask(|reply| Command::BackUp { reply }).await.unwrap();
-        let task = job(&site).await;
+        let task = running_one_off(&site).await;
         let site = site.restarted(|_| {}).await;
         assert_eq!(
-            job(&site).await,
+            running_one_off(&site).await,
             task,
             "the task of the former daemon is taken over"
         );
@@ -392,9 +392,9 @@ async fn operations_continue_under_a_new_leader_in_each_phase() {
         restore(&site, folder.path(), &name).await;
         let site = site.restarted(|_| {}).await;
         until_phase(&site, Some(Phase::Load)).await;
-        let task = job(&site).await;
+        let task = running_one_off(&site).await;
         let site = site.restarted(|_| {}).await;
-        assert_eq!(job(&site).await, task);
+        assert_eq!(running_one_off(&site).await, task);
         assert_eq!(site.tasks(Kind::Server), [""; 0]);
         *site.world.silent.lock().unwrap() = true;
         finish(&site, "done").await;

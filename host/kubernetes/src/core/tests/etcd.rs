@@ -9,7 +9,7 @@ use transom_cluster::v1::TaskState;
 use transom_common::HostPort;
 use transom_scheduler::SchedulerApi;
 
-use super::site::{Outside, World};
+use super::site::{FakeDependencies, World};
 use crate::kvstore::{EtcdMember, Kvstore, KvstoreError, MemberStatus};
 
 /// The name of a member that was started without a name.
@@ -150,7 +150,7 @@ fn refused(status: u16, message: &str) -> KvstoreError {
 }
 
 #[async_trait]
-impl Kvstore for Outside {
+impl Kvstore for FakeDependencies {
     async fn status(&self, address: &HostPort) -> Result<MemberStatus, KvstoreError> {
         let (member, has_leader) = self
             .0

@@ -61,8 +61,8 @@ async fn checks_of_members_cannot_be_executed_for_operators() {
     let site = Site::start(|_| {}).await;
     site.until_settled().await;
     let view = site.views.get();
-    let reason = |kind: Kind| site.explainer.without_probe(&view.tasks.of(kind)[0].id).unwrap();
+    let reason = |kind: Kind| site.explainer.probe_refusal(&view.tasks.of(kind)[0].id).unwrap();
     assert!(reason(Kind::Datastore).contains("health check the cluster's agent makes"));
     assert!(reason(Kind::Server).contains("has no check"));
-    assert_eq!(site.explainer.without_probe("absent"), None);
+    assert_eq!(site.explainer.probe_refusal("absent"), None);
 }

@@ -4,7 +4,7 @@ use std::path::Path;
 
 use transom_cluster::v1::TaskState;
 
-use super::backups::{back_up, finish, info, job, requested, restore, start, until_phase};
+use super::backups::{back_up, finish, info, requested, restore, running_one_off, start, until_phase};
 use super::kvstore::kvstore;
 use super::site::Site;
 use crate::backup::Phase;
@@ -117,7 +117,7 @@ async fn all_members_return_to_their_data_when_a_restore_fails() {
     site.scheduler.set_immediate_launches(true);
     restore(&site, folder.path(), &name).await;
     until_phase(&site, Some(Phase::Load)).await;
-    job(&site).await;
+    running_one_off(&site).await;
     finish(&site, "failed etcdctl: unhealthy").await;
     until_phase(&site, Some(Phase::Revert)).await;
     finish_restore(&site).await;

@@ -25,7 +25,7 @@ use super::super::command::{Command, Refusal, Reply};
 use super::super::term::{Handles, TermDependencies};
 use super::etcd::Etcd;
 use crate::backup::delivery::Delivery;
-use crate::bootstrap::{Bootstrap, NotPrepared, Prepared, Scripts};
+use crate::bootstrap::{Bootstrap, Prepared, ScriptError, Scripts};
 use crate::config::Config;
 use crate::dependencies::{Cluster, Connector, SandboxFile};
 use crate::explain::Explainer;
@@ -250,16 +250,16 @@ fn no_answer(request: &str) -> OrchestratorError {
 
 /// The dependencies of a core, implemented by the world.
 #[derive(Clone, Debug)]
-pub(super) struct Outside(pub(super) Arc<World>);
+pub(super) struct FakeDependencies(pub(super) Arc<World>);
 
-impl Connector for Outside {
+impl Connector for FakeDependencies {
     fn connect(&self, _: &ClientConfig, _: &HostPort) -> Result<Arc<dyn Orchestrator>, ClientConfigError> {
         Ok(Arc::clone(&self.0) as Arc<dyn Orchestrator>)
     }
 }
 
 #[async_trait]
-impl Cluster for Outside {
+impl Cluster for FakeDependencies {
     async fn read_file(&self, file: SandboxFile<'_>) -> transom_cluster::Result<Option<Vec<u8>>> {
         assert_eq!(file.path, "k3s.yaml");
         if self.0.unwritten.load(Ordering::SeqCst) {
@@ -295,8 +295,8 @@ impl Cluster for Outside {
 }
 
 #[async_trait]
-impl Bootstrap for Outside {
-    async fn prepare(&self, kind: Kind, _: u32, _: &str, draft: Draft) -> Result<Prepared, NotPrepared> {
+impl Bootstrap for FakeDependencies {
+    async fn prepare(&self, kind: Kind, _: u32, _: &str, draft: Draft) -> Result<Prepared, ScriptError> {
         let (rejection, script) = (
             self.0.rejection.lock().unwrap().clone(),
             self.0.script.borrow().as_bytes().into(),
@@ -305,7 +305,7 @@ impl Bootstrap for Outside {
         let mut held = self.0.held.subscribe();
         held.wait_for(|held| !held).await.unwrap();
         match rejection {
-            Some(reason) => Err(NotPrepared::Rejected(reason)),
+            Some(reason) => Err(ScriptError::Rejected(reason)),
             None => Ok(Prepared { script, draft }),
         }
     }
@@ -361,7 +361,7 @@ impl Site {
     ) -> Self {
         let (views, token) = (Arc::new(Views::default()), CancellationToken::new());
         let delivery = Arc::<Delivery>::default();
-        let outside = Arc::new(Outside(Arc::clone(&world)));
+        let outside = Arc::new(FakeDependencies(Arc::clone(&world)));
         let dependencies = TermDependencies {
             config: Arc::new(config.clone()),
             views: Arc::clone(&views),
@@ -404,7 +404,7 @@ impl Site {
             store,
             abdication,
             token,
-            running: tokio::spawn(running.ended(installed)),
+            running: tokio::spawn(running.run_to_end(installed)),
             config,
             folder,
         }

@@ -85,11 +85,11 @@ fn dismiss(number: u32) -> Step {
     Step::Dismiss { etcd: etcd(number) }
 }
 
-fn end(number: u32, why: Why) -> Step {
+fn end(number: u32, reason: RemovalReason) -> Step {
     Step::Remove {
         kind: Kind::Datastore,
         number,
-        why,
+        reason,
     }
 }
 
@@ -165,7 +165,7 @@ fn members_start_one_after_the_other() {
             3,
             kvstore(1),
             vec![old(voter(0))],
-            vec![end(0, Why::Changed)],
+            vec![end(0, RemovalReason::Changed)],
             "",
         ),
         // A member that joined now could not reach it.
@@ -302,7 +302,7 @@ fn without_a_quorum_no_member_is_replaced_and_ended_members_return_to_their_data
             0,
             kvstore(3),
             vec![voter(0), sick(1), sick(2)],
-            vec![end(2, Why::Surplus)],
+            vec![end(2, RemovalReason::Surplus)],
             "",
         ),
     ]);
@@ -323,10 +323,10 @@ fn a_member_that_waits_for_its_host_is_given_up_when_the_others_have_the_quorum(
     };
     let (seen, members) = waiting();
     let early = plan_at(600, 3, seen, members);
-    assert_eq!((early.steps, early.look_again), (vec![], Some(at(602))));
+    assert_eq!((early.steps, early.recheck_at), (vec![], Some(at(602))));
     let (seen, members) = waiting();
     let late = plan_at(602, 3, seen, members);
-    assert_eq!(late.steps, [end(2, Why::NotReady)]);
+    assert_eq!(late.steps, [end(2, RemovalReason::NotReady)]);
 }
 
 #[test]
@@ -348,7 +348,7 @@ fn members_leave_one_at_a_time_and_keep_the_quorum() {
             1,
             kvstore(2),
             vec![voter(0), voter(1), left],
-            vec![end(2, Why::Surplus)],
+            vec![end(2, RemovalReason::Surplus)],
             "",
         ),
         (
@@ -380,7 +380,7 @@ fn members_leave_one_at_a_time_and_keep_the_quorum() {
             0,
             kvstore(1),
             vec![voter(0)],
-            vec![end(0, Why::Surplus)],
+            vec![end(0, RemovalReason::Surplus)],
             "",
         ),
         (
@@ -395,7 +395,7 @@ fn members_leave_one_at_a_time_and_keep_the_quorum() {
     let late = plan_at(350, 1, silent(50), three());
     assert_eq!(
         late.steps,
-        [end(2, Why::Surplus)],
+        [end(2, RemovalReason::Surplus)],
         "two of three voters remain healthy"
     );
     let one_ends = vec![voter(0), voter(1), ending(voter(2))];

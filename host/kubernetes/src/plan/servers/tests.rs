@@ -24,9 +24,9 @@ fn plan(wanted: u32, observed: &Observed) -> Plan {
     next_steps(&goal(1, wanted, 0), observed, &POLICY, at(1000))
 }
 
-fn remove(number: u32, why: Why) -> Step {
+fn remove(number: u32, reason: RemovalReason) -> Step {
     let kind = Kind::Server;
-    Step::Remove { kind, number, why }
+    Step::Remove { kind, number, reason }
 }
 
 #[test]
@@ -34,7 +34,7 @@ fn the_server_that_clients_use_is_replaced_last_and_after_a_hand_over() {
     let both = servers(vec![old(serving(0)), old(member(1))]);
     assert_eq!(
         plan(2, &both).steps,
-        [remove(1, Why::Changed)],
+        [remove(1, RemovalReason::Changed)],
         "the other server, although it is younger"
     );
 
@@ -45,13 +45,13 @@ fn the_server_that_clients_use_is_replaced_last_and_after_a_hand_over() {
     assert_eq!(handed.waiting, [(Kind::Server, reason.to_owned())]);
 
     let after = servers(vec![old(member(0)), serving(2)]);
-    assert_eq!(plan(2, &after).steps, [remove(0, Why::Changed)]);
+    assert_eq!(plan(2, &after).steps, [remove(0, RemovalReason::Changed)]);
 }
 
 #[test]
 fn clients_are_handed_over_to_a_server_that_stays() {
     let three = servers(vec![old(serving(0)), old(member(1)), member(2)]);
-    assert_eq!(plan(3, &three).steps, [remove(1, Why::Changed)]);
+    assert_eq!(plan(3, &three).steps, [remove(1, RemovalReason::Changed)]);
     let successor = |observed: &Observed| {
         let goal = goal(1, 3, 0);
         let planner = Planner {
@@ -86,15 +86,15 @@ fn a_server_waits_for_the_hand_over_at_most_the_drain_timeout() {
     seen.hand_over_since = Some(at(701));
     let waiting = plan(2, &seen);
     assert_eq!(waiting.steps, [Step::HandOver { number: 1 }]);
-    assert_eq!(waiting.look_again, Some(at(1001)));
+    assert_eq!(waiting.recheck_at, Some(at(1001)));
     seen.hand_over_since = Some(at(700));
-    assert_eq!(plan(2, &seen).steps, [remove(0, Why::Changed)]);
+    assert_eq!(plan(2, &seen).steps, [remove(0, RemovalReason::Changed)]);
 }
 
 #[test]
 fn a_server_that_is_alone_or_does_not_answer_is_replaced_without_a_hand_over() {
     let alone = servers(vec![old(serving(0))]);
-    assert_eq!(plan(1, &alone).steps, [remove(0, Why::Changed)]);
+    assert_eq!(plan(1, &alone).steps, [remove(0, RemovalReason::Changed)]);
     let silent = Member {
         unready_since: Some(at(0)),
         ..old(serving(0))
@@ -103,7 +103,7 @@ fn a_server_that_is_alone_or_does_not_answer_is_replaced_without_a_hand_over() {
     for node in seen.nodes.iter_mut().flatten() {
         node.ready = node.name != "node-server-0";
     }
-    assert_eq!(plan(2, &seen).steps, [remove(0, Why::NotReady)]);
+    assert_eq!(plan(2, &seen).steps, [remove(0, RemovalReason::NotReady)]);
 }
 
 #[test]
@@ -111,7 +111,10 @@ fn the_server_that_clients_use_is_not_removed_as_surplus() {
     let seen = servers(vec![member(0), member(1), serving(2)]);
     assert_eq!(
         plan(1, &seen).steps,
-        [remove(1, Why::Surplus), remove(0, Why::Surplus)]
+        [
+            remove(1, RemovalReason::Surplus),
+            remove(0, RemovalReason::Surplus)
+        ]
     );
     assert_eq!(
         plan(0, &seen).steps.len(),

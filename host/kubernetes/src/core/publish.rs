@@ -1,0 +1,142 @@
+//! The view that requests read.
+
+use std::sync::Arc;
+
+use super::Core;
+use super::members::{Member, ScriptState};
+use crate::kind::{Kind, PerKind};
+use crate::view::{NodeView, OrchestratorView, TaskView, View, Waiting};
+
+impl Core {
+    pub(super) fn publish_view(&mut self) {
+        let observation = self.orchestrator.observation.as_ref();
+        let node_of = |task: &str| {
+            let nodes = &observation?.nodes;
+            nodes
+                .iter()
+                .find(|node| node.belongs_to_task(task))
+                .map(|node| node.name.clone())
+        };
+        let task = |(number, member): (&u32, &Member)| TaskView {
+            id: member.task.to_string(),
+            number: *number,
+            state: member.record.as_ref().map(|record| record.state.to_string()),
+            node: node_of(member.task.as_str()),
+            host: member.record.as_ref().map(|record| record.agent.hostname.clone()),
+            ports: member
+                .record
+                .as_ref()
+                .map(|record| record.host_ports.clone())
+                .unwrap_or_default(),
+        };
+        let tasks = PerKind::from_fn(|kind| self.members.of(kind).iter().map(task).collect());
+        let orchestrator = observation.map(|observation| {
+            let nodes = observation.nodes.iter();
+            Arc::new(OrchestratorView {
+                version: observation.version.clone(),
+                nodes: nodes
+                    .map(|node| NodeView {
+                        name: node.name.clone(),
+                        info: node.info.clone(),
+                        ready: node.ready,
+                        cordoned: node.cordoned,
+                    })
+                    .collect(),
+            })
+        });
+        let client_config = self.client_config.as_ref();
+        let view = View {
+            wanted: self.wanted.counts,
+            tasks,
+            orchestrator,
+            ready: self.plan.settled && self.wanted.counts.server > 0 && !self.stops_servers(),
+            client_config: client_config.and_then(|config| config.text_for_clients.clone()),
+            waiting: self.waiting(),
+            autoscale: self.show_autoscaler(),
+            backup: self.backup.state.clone(),
+        };
+        self.service.metrics.update(&view);
+        self.service.views.publish(view);
+    }
+
+    /// The reasons why tasks do not start or changes wait, in sentences.
+    fn waiting(&self) -> Vec<Waiting> {
+        let mut waiting: Vec<Waiting> = self
+            .plan
+            .waiting
+            .iter()
+            .map(|(kind, reason)| Waiting {
+                kind: *kind,
+                reason: reason.clone(),
+            })
+            .collect();
+        for (kind, number, member) in self.members.iter() {
+            if let ScriptState::Failed(reason, _) = &member.script {
+                waiting.push(Waiting {
+                    kind,
+                    reason: format!("{kind} {number} is not started: {reason}"),
+                });
+            }
+        }
+        if !self.subscribed() {
+            let reason = "the framework is not subscribed with the cluster manager".to_owned();
+            waiting.push(Waiting {
+                kind: Kind::Datastore,
+                reason,
+            });
+        }
+        if let Some(operation) = &self.backup.state.operation {
+            let problem = operation.problem.as_ref();
+            let problem = problem.map(|problem| format!(": {problem}")).unwrap_or_default();
+            waiting.push(Waiting {
+                kind: Kind::Datastore,
+                reason: format!("{}{problem}", operation.describe()),
+            });
+        }
+        waiting.extend(self.pending());
+        let runs = self.running_server().is_some();
+        if let (true, None, Some(problem)) =
+            (runs, &self.orchestrator.observation, &self.orchestrator.problem)
+        {
+            waiting.push(Waiting {
+                kind: Kind::Server,
+                reason: format!("the server's API does not answer: {problem}"),
+            });
+        }
+        waiting
+    }
+
+    fn subscribed(&self) -> bool {
+        self.scheduler.subscription().connected
+    }
+
+    /// The reasons why requested tasks wait for an offer.
+    fn pending(&self) -> Vec<Waiting> {
+        let pending = self.scheduler.pending();
+        let described = pending.iter().filter_map(|task| {
+            let (kind, name) = if self.backup.owns(&task.task) {
+                (Kind::Datastore, "its one-off task".to_owned())
+            } else {
+                let (kind, number) = self.members.find(&task.task)?;
+                (kind, format!("{kind} {number}"))
+            };
+            let reasons: Vec<String> = task
+                .reasons
+                .last
+                .iter()
+                .map(|(reason, count)| format!("{} ({count})", reason.as_str()))
+                .collect();
+            let reasons = match reasons.as_slice() {
+                [] => "no offer has arrived yet".to_owned(),
+                reasons => format!("the last offers were not used: {}", reasons.join(", ")),
+            };
+            let details = task.reasons.message.as_ref();
+            let details = details.map(|message| format!("; {message}")).unwrap_or_default();
+            Some(Waiting {
+                kind,
+                reason: format!("{name} waits for an offer; {reasons}{details}"),
+            })
+        });
+        described.collect()
+    }
+}
