@@ -6,7 +6,7 @@ use async_trait::async_trait;
 use http::StatusCode;
 use transom_cluster::TaskId;
 use transom_framework::{Leader, PlacementExplanation, Placements, explain_pending};
-use transom_plugin_host::shown;
+use transom_plugin_host::printable;
 use transom_web::ApiError;
 
 use crate::core::term::Handles;
@@ -28,11 +28,11 @@ impl Placements for Explainer {
         let job = JobId::parse(id).map_err(|problem| {
             ApiError::bad_request(format!("the job's id {problem}, as /v0/queue lists it"))
         })?;
-        let handles = self.leader.for_operator(&self.framework)?;
+        let handles = self.leader.handles_for_operator(&self.framework)?;
         let run = self.index.get(&job).ok_or_else(|| {
             ApiError::not_found(format!(
                 "no job is called {:?}; `GET /v0/queue` of the workflow port lists the pending ones (`task_id`)",
-                shown(id)
+                printable(id)
             ))
         })?;
         let explained = explain_pending(id, &*handles.scheduler, &run.task).await?;
@@ -44,18 +44,18 @@ impl Placements for Explainer {
                 format!(
                     "the job {:?} is not pending, its state is {state}, and only pending jobs are explained; \
                      `GET /v0/queue` of the workflow port lists them",
-                    shown(id)
+                    printable(id)
                 ),
             )
         })
     }
 
-    fn without_probe(&self, task: &str) -> Option<String> {
+    fn probe_refusal(&self, task: &str) -> Option<String> {
         let of_task = self.index.active(&TaskId::from(task)).map(|job| job.id.clone());
         let job = of_task.or_else(|| Some(self.index.get(&JobId::parse(task).ok()?)?.id.clone()))?;
         Some(format!(
-            "the task is of the job {:?} of the workflow service, and jobs have no checks",
-            shown(job.as_str())
+            "the task belongs to the job {:?} of the workflow service, and jobs have no checks",
+            printable(job.as_str())
         ))
     }
 }
@@ -119,9 +119,9 @@ mod tests {
             .task
             .clone();
         for name in ["a/b", task.as_str()] {
-            let reason = site.explainer.without_probe(name);
+            let reason = site.explainer.probe_refusal(name);
             assert!(reason.is_some_and(|it| it.contains("no checks")), "{name}");
         }
-        assert_eq!(site.explainer.without_probe("absent"), None);
+        assert_eq!(site.explainer.probe_refusal("absent"), None);
     }
 }

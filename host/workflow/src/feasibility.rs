@@ -62,20 +62,20 @@ pub(crate) async fn keep_current(
     mut constraint_sets: watch::Receiver<ConstraintSets>,
     token: CancellationToken,
 ) {
-    let mut known: Option<AgentSnapshot> = None;
+    let mut snapshot: Option<AgentSnapshot> = None;
     loop {
         let wanted = Arc::clone(&constraint_sets.borrow_and_update());
         if wanted.is_empty() {
-            known = None;
+            snapshot = None;
             feasibility.0.store(Arc::default());
         } else {
-            let looked = refresh(&*cluster, &*matcher, known.take(), &wanted);
-            match token.run_until_cancelled(looked).await {
+            let refreshing = refresh(&*cluster, &*matcher, snapshot.take(), &wanted);
+            match token.run_until_cancelled(refreshing).await {
                 None => return,
-                Some(looked) => {
-                    let found = looked.as_ref().map(|known| known.found.clone());
-                    feasibility.0.store(Arc::new(found.unwrap_or_default()));
-                    known = looked;
+                Some(refreshed) => {
+                    let results = refreshed.as_ref().map(|snapshot| snapshot.results.clone());
+                    feasibility.0.store(Arc::new(results.unwrap_or_default()));
+                    snapshot = refreshed;
                 }
             }
         }
@@ -101,34 +101,34 @@ struct AgentSnapshot {
     at: Instant,
     match_session: Box<dyn MatchSession>,
     agents: u32,
-    found: HashMap<Vec<String>, ConstraintFit>,
+    results: HashMap<Vec<String>, ConstraintFit>,
 }
 
 /// Evaluates the sets without a result. `None`: the master or the matcher failed.
 async fn refresh(
     cluster: &dyn AgentDirectory,
     matcher: &dyn Matcher,
-    known: Option<AgentSnapshot>,
+    snapshot: Option<AgentSnapshot>,
     constraint_sets: &ConstraintSets,
 ) -> Option<AgentSnapshot> {
-    let mut known = match known.filter(|known| known.at.elapsed() < MAX_SNAPSHOT_AGE) {
-        Some(known) => known,
+    let mut snapshot = match snapshot.filter(|snapshot| snapshot.at.elapsed() < MAX_SNAPSHOT_AGE) {
+        Some(snapshot) => snapshot,
         None => load_agents(cluster, matcher).await?,
     };
-    known
-        .found
+    snapshot
+        .results
         .retain(|constraints, _| constraint_sets.contains(constraints));
     for constraints in constraint_sets.iter().take(MAX_CONSTRAINT_SETS) {
-        if known.found.contains_key(constraints) {
+        if snapshot.results.contains_key(constraints) {
             continue;
         }
         let fit = timeout(
             REQUEST_TIMEOUT,
-            evaluate(&mut *known.match_session, known.agents, constraints),
+            evaluate(&mut *snapshot.match_session, snapshot.agents, constraints),
         )
         .await;
         match fit {
-            Ok(Ok(fit)) => drop(known.found.insert(constraints.clone(), fit)),
+            Ok(Ok(fit)) => drop(snapshot.results.insert(constraints.clone(), fit)),
             Ok(Err(error)) => {
                 tracing::debug!(error = error_chain(&error), "evaluating constraints failed");
                 return None;
@@ -136,7 +136,7 @@ async fn refresh(
             Err(_) => return None,
         }
     }
-    Some(known)
+    Some(snapshot)
 }
 
 /// Lists the agents, and returns a snapshot without results.
@@ -156,7 +156,7 @@ async fn load_agents(cluster: &dyn AgentDirectory, matcher: &dyn Matcher) -> Opt
         at: Instant::now(),
         agents: u32::try_from(agents.len()).unwrap_or(u32::MAX),
         match_session: matcher.match_session(agents),
-        found: HashMap::new(),
+        results: HashMap::new(),
     })
 }
 
@@ -168,7 +168,7 @@ async fn evaluate(
     agents: u32,
     conditions: &[String],
 ) -> Result<ConstraintFit, CallError> {
-    let verdicts = match_session.judge(&question(conditions.iter())).await?;
+    let verdicts = match_session.judge(&probe_task(conditions.iter())).await?;
     let fitting = verdicts
         .iter()
         .filter(|verdict| **verdict == Verdict::Fits)
@@ -181,13 +181,15 @@ async fn evaluate(
     if fitting > 0 {
         return Ok(fit);
     }
-    let mut asked = BTreeSet::new();
+    let mut evaluated = BTreeSet::new();
     for (index, condition) in conditions.iter().enumerate().take(MAX_CONSTRAINTS) {
-        if !asked.insert(condition) {
+        if !evaluated.insert(condition) {
             continue;
         }
         let (before, from) = conditions.split_at(index);
-        let verdicts = match_session.judge(&question(from.iter().chain(before))).await?;
+        let verdicts = match_session
+            .judge(&probe_task(from.iter().chain(before)))
+            .await?;
         if verdicts.iter().all(|verdict| *verdict == Verdict::Refused(0)) {
             fit.unsatisfied.push(condition.clone());
         }
@@ -195,7 +197,7 @@ async fn evaluate(
     Ok(fit)
 }
 
-fn question<'a>(conditions: impl Iterator<Item = &'a String>) -> Task {
+fn probe_task<'a>(conditions: impl Iterator<Item = &'a String>) -> Task {
     Task {
         run_spec: "survey".to_owned(),
         instances: 1,
@@ -214,10 +216,10 @@ mod tests {
     /// The attributes of each agent. An agent satisfies a condition if it has that attribute. It
     /// satisfies `X?:Y` if it has Y and not X, or if X is another condition of the task.
     #[derive(Debug)]
-    struct Has(Vec<Vec<&'static str>>);
+    struct AgentTexts(Vec<Vec<&'static str>>);
 
     #[async_trait]
-    impl MatchSession for Has {
+    impl MatchSession for AgentTexts {
         async fn judge(&mut self, task: &Task) -> Result<Vec<Verdict>, CallError> {
             let texts: Vec<&str> = task
                 .constraints
@@ -228,7 +230,7 @@ mod tests {
                 })
                 .collect();
             let met = |has: &[&str], text: &str| match text.split_once("?:") {
-                Some((not, this)) => texts.contains(&not) || (!has.contains(&not) && has.contains(&this)),
+                Some((not, text)) => texts.contains(&not) || (!has.contains(&not) && has.contains(&text)),
                 None => has.contains(&text),
             };
             let judge = |has: &Vec<&str>| {
@@ -268,7 +270,9 @@ mod tests {
         ] {
             let conditions: Vec<String> = conditions.into_iter().map(str::to_owned).collect();
             let count = u32::try_from(agents.len()).unwrap();
-            let fit = evaluate(&mut Has(agents), count, &conditions).await.unwrap();
+            let fit = evaluate(&mut AgentTexts(agents), count, &conditions)
+                .await
+                .unwrap();
             let expected = ConstraintFit {
                 agents: count,
                 fitting,

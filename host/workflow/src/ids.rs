@@ -39,7 +39,7 @@ impl JobId {
 
     /// The Mesos task id of a run: the job id if it is valid and not taken, otherwise the job id
     /// with the number of the run.
-    pub(crate) fn task(&self, run: ChangeSeq, taken: impl Fn(&TaskId) -> bool) -> TaskId {
+    pub(crate) fn task(&self, run: ChangeSeq, is_taken: impl Fn(&TaskId) -> bool) -> TaskId {
         let plain: String = self
             .0
             .chars()
@@ -50,10 +50,10 @@ impl JobId {
             })
             .take(MAX_TASK_ID_PREFIX)
             .collect();
-        let own = TaskId::from(plain.as_str());
-        let same = plain == *self.0 && plain != "." && plain != "..";
-        if same && !taken(&own) {
-            return own;
+        let plain_id = TaskId::from(plain.as_str());
+        let is_unchanged = plain == *self.0 && plain != "." && plain != "..";
+        if is_unchanged && !is_taken(&plain_id) {
+            return plain_id;
         }
         TaskId::from(format!("{plain}.{run}"))
     }
@@ -108,7 +108,7 @@ mod tests {
     #[test]
     fn task_id_is_the_job_id_when_it_is_valid_and_free() {
         let run = ChangeSeq::before(3).next();
-        let taken = |task: &TaskId| task.as_str() == "airflow.d1.taken";
+        let is_taken = |task: &TaskId| task.as_str() == "airflow.d1.taken";
         for (id, expected) in [
             ("airflow.d1.t1", "airflow.d1.t1"),
             (
@@ -121,10 +121,10 @@ mod tests {
             ("..", "...3-1"),
         ] {
             let id = JobId::parse(id).unwrap();
-            assert_eq!(id.task(run, taken).as_str(), expected, "{id}");
+            assert_eq!(id.task(run, is_taken).as_str(), expected, "{id}");
         }
         let long = JobId::parse(&"x".repeat(500)).unwrap();
-        assert!(long.task(run, taken).as_str().len() < 255);
+        assert!(long.task(run, is_taken).as_str().len() < 255);
     }
 
     #[test]

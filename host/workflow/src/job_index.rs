@@ -22,7 +22,7 @@ use crate::model::Spec;
 
 /// A job's newest run, as clients see it.
 #[derive(Clone, Debug)]
-pub(crate) struct View {
+pub(crate) struct JobView {
     pub(crate) id: JobId,
     /// The Mesos task id of the run.
     pub(crate) task: TaskId,
@@ -54,8 +54,8 @@ pub(crate) type ActiveJobs = HashMap<TaskId, Arc<ActiveJob>>;
 /// One immutable state of the index.
 #[derive(Clone, Debug, Default)]
 struct Jobs {
-    newest: HashMap<JobId, Arc<View>>,
-    changes: OrdMap<ChangeSeq, Arc<View>>,
+    newest: HashMap<JobId, Arc<JobView>>,
+    changes: OrdMap<ChangeSeq, Arc<JobView>>,
     active: ActiveJobs,
     /// The sequence number of the last change, which may have been deleted.
     last: ChangeSeq,
@@ -71,7 +71,7 @@ pub(crate) struct JobIndex {
 #[derive(Debug)]
 pub(crate) struct Page {
     /// At most one for each job.
-    pub(crate) changes: Vec<Arc<View>>,
+    pub(crate) changes: Vec<Arc<JobView>>,
     /// The value of `since` for the next page.
     pub(crate) next: ChangeSeq,
     /// Whether `since` lies beyond the last change, so that it must be from another store. The page
@@ -87,7 +87,7 @@ impl JobIndex {
         }
     }
 
-    pub(crate) fn get(&self, id: &JobId) -> Option<Arc<View>> {
+    pub(crate) fn get(&self, id: &JobId) -> Option<Arc<JobView>> {
         self.jobs.load().newest.get(id).cloned()
     }
 
@@ -102,12 +102,12 @@ impl JobIndex {
     }
 
     /// Shows a run, which is the newest of its job.
-    pub(crate) fn put(&self, view: View) {
+    pub(crate) fn put(&self, view: JobView) {
         self.change(|jobs| jobs.put(view));
     }
 
     /// Shows an active run, which is the newest of its job.
-    pub(crate) fn admit(&self, view: View, job: ActiveJob) {
+    pub(crate) fn admit(&self, view: JobView, job: ActiveJob) {
         self.change(|jobs| {
             jobs.active.insert(view.task.clone(), Arc::new(job));
             jobs.put(view);
@@ -115,13 +115,13 @@ impl JobIndex {
     }
 
     /// Shows a run, unless its job has a newer one.
-    pub(crate) fn update(&self, view: View) {
+    pub(crate) fn update(&self, view: JobView) {
         self.change(|jobs| jobs.update(view));
     }
 
     /// Shows a run that has ended, unless its job has a newer one, and removes it from the active
     /// jobs.
-    pub(crate) fn end(&self, view: View) {
+    pub(crate) fn end(&self, view: JobView) {
         self.change(|jobs| {
             jobs.active.remove(&view.task);
             jobs.update(view);
@@ -130,8 +130,8 @@ impl JobIndex {
 
     /// Removes a run, unless the job has a newer one.
     pub(crate) fn remove(&self, id: &JobId, task: &TaskId) {
-        let shown = self.get(id).is_some_and(|view| view.task == *task);
-        if shown {
+        let is_newest = self.get(id).is_some_and(|view| view.task == *task);
+        if is_newest {
             self.change(|jobs| {
                 if let Some(before) = jobs.newest.remove(id) {
                     jobs.changes.remove(&before.changed);
@@ -157,7 +157,7 @@ impl JobIndex {
         let reset = since > jobs.last;
         let from = if reset { ChangeSeq::default() } else { since };
         let after = (Bound::Excluded(from), Bound::Unbounded);
-        let changes: Vec<Arc<View>> = jobs
+        let changes: Vec<Arc<JobView>> = jobs
             .changes
             .range(after)
             .take(limit)
@@ -192,14 +192,14 @@ impl JobIndex {
 }
 
 impl Jobs {
-    fn update(&mut self, view: View) {
+    fn update(&mut self, view: JobView) {
         let newest = self.newest.get(&view.id);
         if newest.is_none_or(|newest| newest.task == view.task) {
             self.put(view);
         }
     }
 
-    fn put(&mut self, view: View) {
+    fn put(&mut self, view: JobView) {
         let view = Arc::new(view);
         self.last = self.last.max(view.changed);
         if let Some(before) = self.newest.insert(view.id.clone(), Arc::clone(&view)) {
@@ -221,8 +221,8 @@ impl std::fmt::Debug for JobIndex {
 mod tests {
     use super::*;
 
-    fn view(id: &str, task: &str, changed: u64, state: JobState) -> View {
-        View {
+    fn view(id: &str, task: &str, changed: u64, state: JobState) -> JobView {
+        JobView {
             id: JobId::parse(id).unwrap(),
             task: task.into(),
             request_key: None,
@@ -235,7 +235,7 @@ mod tests {
         }
     }
 
-    fn told(page: &Page) -> Vec<(&str, u64)> {
+    fn changed_jobs(page: &Page) -> Vec<(&str, u64)> {
         page.changes
             .iter()
             .map(|view| (view.id.as_str(), view.changed.0))
@@ -249,14 +249,14 @@ mod tests {
         index.put(view("b", "b", 2, JobState::Staging));
         index.put(view("a", "a", 3, JobState::Running));
         let page = index.since(ChangeSeq(0), 10);
-        assert_eq!(told(&page), [("b", 2), ("a", 3)]);
+        assert_eq!(changed_jobs(&page), [("b", 2), ("a", 3)]);
         assert_eq!((page.next, page.reset), (ChangeSeq(3), false));
-        assert_eq!(told(&index.since(ChangeSeq(2), 10)), [("a", 3)]);
+        assert_eq!(changed_jobs(&index.since(ChangeSeq(2), 10)), [("a", 3)]);
         assert!(index.since(ChangeSeq(3), 10).changes.is_empty());
         // Reads one change per page.
         let page = index.since(ChangeSeq(0), 1);
-        assert_eq!((told(&page), page.next), (vec![("b", 2)], ChangeSeq(2)));
-        assert_eq!(told(&index.since(page.next, 1)), [("a", 3)]);
+        assert_eq!((changed_jobs(&page), page.next), (vec![("b", 2)], ChangeSeq(2)));
+        assert_eq!(changed_jobs(&index.since(page.next, 1)), [("a", 3)]);
     }
 
     #[test]
@@ -266,7 +266,7 @@ mod tests {
         index.put(view("a", "a", 1, JobState::Finished));
         index.put(view("a", "a.2", 2, JobState::Staging));
         assert_eq!(index.get(&id).unwrap().state, JobState::Staging);
-        assert_eq!(told(&index.since(ChangeSeq(0), 10)), [("a", 2)]);
+        assert_eq!(changed_jobs(&index.since(ChangeSeq(0), 10)), [("a", 2)]);
         // Removing the older run keeps the newer one.
         index.remove(&id, &"a".into());
         assert_eq!(index.len(), 1);
@@ -281,7 +281,7 @@ mod tests {
         index.put(view("a", "a", 5, JobState::Staging));
         let page = index.since(ChangeSeq(99), 10);
         assert!(page.reset);
-        assert_eq!((told(&page), page.next), (vec![("a", 5)], ChangeSeq(5)));
+        assert_eq!((changed_jobs(&page), page.next), (vec![("a", 5)], ChangeSeq(5)));
     }
 
     #[tokio::test]

@@ -83,13 +83,13 @@ pub(crate) fn from_task_state(
         | TaskState::Gone
         | TaskState::GoneByOperator
         | TaskState::Unknown => JobState::Lost,
-        TaskState::Unreachable if is_over(since, now, grace) => JobState::Unreachable,
+        TaskState::Unreachable if has_elapsed(since, now, grace) => JobState::Unreachable,
         // The agent may return, and an unknown state is not necessarily final.
         TaskState::Unreachable | TaskState::Other(_) => before,
     }
 }
 
-fn is_over(since: Timestamp, now: Timestamp, grace: Duration) -> bool {
+fn has_elapsed(since: Timestamp, now: Timestamp, grace: Duration) -> bool {
     let passed = Duration::try_from(now.duration_since(since)).unwrap_or_default();
     passed >= grace
 }
@@ -147,8 +147,8 @@ mod tests {
             // The clock was set back.
             (-5, JobState::Running),
         ] {
-            let seen = from_task_state(JobState::Running, &TaskState::Unreachable, at(0), at(now), grace);
-            assert_eq!(seen, expected, "after {now} s");
+            let state = from_task_state(JobState::Running, &TaskState::Unreachable, at(0), at(now), grace);
+            assert_eq!(state, expected, "after {now} s");
         }
         let none = from_task_state(
             JobState::Running,

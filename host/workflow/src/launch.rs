@@ -34,8 +34,8 @@ const MIN_CPUS: f64 = 0.01;
 /// CPUs, memory, disk and GPUs of the task.
 fn amounts(spec: &Spec) -> [f64; 4] {
     let amounts = [spec.cpus, spec.mem, spec.disk, spec.gpus];
-    let nothing = amounts.iter().all(|amount| (amount * 1000.0).round() <= 0.0) && spec.ports.is_empty();
-    if nothing {
+    let is_empty = amounts.iter().all(|amount| (amount * 1000.0).round() <= 0.0) && spec.ports.is_empty();
+    if is_empty {
         return [MIN_CPUS, 0.0, 0.0, 0.0];
     }
     amounts
@@ -65,9 +65,9 @@ pub(crate) fn constraints(spec: &Spec, defaults: &Defaults) -> Vec<String> {
 #[derive(Debug)]
 pub(crate) struct RunSpecCache {
     build: Arc<Build>,
-    known: HashMap<Needs, Arc<RunSpec>>,
+    run_specs: HashMap<Needs, Arc<RunSpec>>,
     sweep_at: usize,
-    made: u64,
+    created: u64,
     /// Whether new constraints have appeared since the last check.
     constraints_changed: bool,
 }
@@ -79,9 +79,9 @@ impl RunSpecCache {
     pub(crate) fn new(index: Arc<JobIndex>, defaults: Arc<Defaults>) -> Self {
         Self {
             build: Arc::new(Build { index, defaults }),
-            known: HashMap::new(),
+            run_specs: HashMap::new(),
             sweep_at: MIN_SWEEP,
-            made: 0,
+            created: 0,
             constraints_changed: false,
         }
     }
@@ -94,11 +94,11 @@ impl RunSpecCache {
     /// The constraints of pending jobs, each list once.
     pub(crate) fn pending_constraints(&self) -> BTreeSet<&Vec<String>> {
         // A pending job holds a reference to its run spec until it is launched.
-        let waits = |(_, spec): &(&Needs, &Arc<RunSpec>)| Arc::strong_count(spec) > 1;
+        let is_pending = |(_, spec): &(&Needs, &Arc<RunSpec>)| Arc::strong_count(spec) > 1;
         let with_conditions = |needs: &&Needs| !needs.constraints.is_empty();
-        self.known
+        self.run_specs
             .iter()
-            .filter(waits)
+            .filter(is_pending)
             .map(|(needs, _)| needs)
             .filter(with_conditions)
             .map(|needs| &needs.constraints)
@@ -107,23 +107,23 @@ impl RunSpecCache {
 
     /// The run spec of a job.
     pub(crate) fn run_spec(&mut self, spec: &Spec) -> Arc<RunSpec> {
-        if self.known.len() >= self.sweep_at {
-            self.known.retain(|_, spec| Arc::strong_count(spec) > 1);
-            self.sweep_at = MIN_SWEEP.max(2 * self.known.len());
+        if self.run_specs.len() >= self.sweep_at {
+            self.run_specs.retain(|_, spec| Arc::strong_count(spec) > 1);
+            self.sweep_at = MIN_SWEEP.max(2 * self.run_specs.len());
         }
         let needs = Needs::of(spec, &self.build.defaults);
-        if let Some(known) = self.known.get(&needs) {
-            return Arc::clone(known);
+        if let Some(run_spec) = self.run_specs.get(&needs) {
+            return Arc::clone(run_spec);
         }
-        self.made += 1;
+        self.created += 1;
         self.constraints_changed |= !needs.constraints.is_empty();
         let ports = needs
             .ports
             .iter()
             .map(|port| port.map_or(PortRequest::Random, PortRequest::Fixed));
         let [cpus, mem, disk, gpus] = amounts(spec);
-        let made = Arc::new(RunSpec {
-            id: format!("jobs-{}", self.made),
+        let run_spec = Arc::new(RunSpec {
+            id: format!("jobs-{}", self.created),
             version: String::new(),
             // Expressions do not depend on placed instances.
             instances: 1,
@@ -145,8 +145,8 @@ impl RunSpecCache {
             executor: transom_scheduler::ExecutorResources::default(),
             build: Arc::clone(&self.build).into(),
         });
-        self.known.insert(needs, Arc::clone(&made));
-        made
+        self.run_specs.insert(needs, Arc::clone(&run_spec));
+        run_spec
     }
 }
 

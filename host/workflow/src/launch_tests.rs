@@ -58,11 +58,11 @@ fn launched(body: &Value) -> Value {
 fn task_info_is_as_recorded() {
     let suite: Value = serde_json::from_str(include_str!("../tests/fixtures/task-infos.json")).unwrap();
     for case in suite["cases"].as_array().unwrap() {
-        let given = &case["defaults"];
-        let text = |key: &str| given[key].as_str().map(str::to_owned);
-        let pairs = |key: &str| serde_json::from_value(given[key].clone()).unwrap_or_default();
+        let configured = &case["defaults"];
+        let text = |key: &str| configured[key].as_str().map(str::to_owned);
+        let pairs = |key: &str| serde_json::from_value(configured[key].clone()).unwrap_or_default();
         let defaults = Defaults {
-            containers: given["containers"] != false,
+            containers: configured["containers"] != false,
             image: text("image"),
             environment: pairs("environment"),
             volumes: pairs("volumes"),
@@ -112,8 +112,8 @@ fn arguments_reach_the_container_unchanged() {
         );
         assert_eq!(command["arguments"], json!(argv));
     }
-    let own = launched(&json!({"command": []}));
-    assert_eq!(own["command"].get("value"), None);
+    let without_name = launched(&json!({"command": []}));
+    assert_eq!(without_name["command"].get("value"), None);
     let line = launched(&json!({"command": "echo $HOME"}));
     assert_eq!(line["command"]["shell"], true);
     assert_eq!(line["command"]["value"], "echo $HOME");
@@ -238,10 +238,10 @@ fn jobs_with_equal_needs_share_a_run_spec() {
     let mut run_specs = RunSpecCache::new(Arc::new(JobIndex::new()), Arc::clone(&defaults));
     let mut constraints = |body: Value| run_specs.run_spec(&spec(&body, &defaults));
     let first = constraints(json!({"command": ["a"], "image": "one"}));
-    let same = constraints(json!({"command": ["b"], "image": "two", "environment": {"X": "y"}}));
+    let from_attributes = constraints(json!({"command": ["b"], "image": "two", "environment": {"X": "y"}}));
     let more = constraints(json!({"command": ["a"], "cpus": 2}));
     let pinned = constraints(json!({"command": ["a"], "attributes": ["gpu:true"]}));
-    assert!(Arc::ptr_eq(&first, &same));
+    assert!(Arc::ptr_eq(&first, &from_attributes));
     assert!(first.id != more.id && first.id != pinned.id && more.id != pinned.id);
     let expression = |text: &str| Constraint::Expression(text.to_owned());
     assert_eq!(

@@ -79,11 +79,12 @@ fn unsatisfied_everywhere(fit: &ConstraintFit) -> Vec<String> {
             format!("no active agent satisfies all constraints together ({in_all} in the cluster)");
         return (fit.fitting == 0).then_some(together).into_iter().collect();
     }
-    let each = fit.unsatisfied.iter();
-    each.map(|condition| {
-        format!("no active agent satisfies the constraint `{condition}` ({in_all} in the cluster)")
-    })
-    .collect()
+    let unsatisfied = fit.unsatisfied.iter();
+    unsatisfied
+        .map(|condition| {
+            format!("no active agent satisfies the constraint `{condition}` ({in_all} in the cluster)")
+        })
+        .collect()
 }
 
 /// Describes the rejections by each constraint, except for constraints that are reported already.
@@ -113,25 +114,25 @@ fn rejections(reasons: &Reasons, constraints: &[String], reported: &[String]) ->
             }
         })
         .collect();
-    let counted: u32 = reasons.last_constraints.values().sum();
-    let all = reasons.last.get(&Reason::UnfulfilledConstraint).copied();
-    if let Some(all) = all.filter(|all| *all > counted && reasons.message.is_none()) {
-        rejections.push(format!("{} rejected by the matcher", agents(all - counted)));
+    let attributed: u32 = reasons.last_constraints.values().sum();
+    let total = reasons.last.get(&Reason::UnfulfilledConstraint).copied();
+    if let Some(total) = total.filter(|total| *total > attributed && reasons.message.is_none()) {
+        rejections.push(format!("{} rejected by the matcher", agents(total - attributed)));
     }
     rejections
 }
 
 fn sentence(reason: Reason, count: u32, offers: u32) -> String {
-    let short = |what: &str| format!("not enough {what} on {count} of {}", self::offers(offers));
+    let not_enough = |what: &str| format!("not enough {what} on {count} of {}", self::offers(offers));
     match reason {
         Reason::UnfulfilledRole => format!("{} reserved for other roles", self::offers(count)),
         Reason::AgentMaintenance => format!("{} in maintenance", agents(count)),
         Reason::UnfulfilledConstraint => format!("{} rejected by constraints", agents(count)),
-        Reason::InsufficientCpus => short("CPU"),
-        Reason::InsufficientMemory => short("memory"),
-        Reason::InsufficientDisk => short("disk"),
-        Reason::InsufficientGpus => short("GPUs"),
-        Reason::InsufficientPorts => short("ports"),
+        Reason::InsufficientCpus => not_enough("CPU"),
+        Reason::InsufficientMemory => not_enough("memory"),
+        Reason::InsufficientDisk => not_enough("disk"),
+        Reason::InsufficientGpus => not_enough("GPUs"),
+        Reason::InsufficientPorts => not_enough("ports"),
         Reason::Backoff => "the launch is delayed by backoff".to_owned(),
         Reason::NoOffers => "no offers received since the job was queued".to_owned(),
         Reason::Disconnected => "the framework is not registered with the master; retrying".to_owned(),
@@ -218,8 +219,8 @@ mod tests {
     fn explain_reports_constraints_that_no_active_agent_satisfies() {
         let constraints = ["gpu:true".to_owned(), "rack:r1".to_owned()];
         let refused = reasons(&[(Reason::UnfulfilledConstraint, 3)], &[(0, 3)], None);
-        let short = reasons(&[(Reason::InsufficientCpus, 3)], &[], None);
-        let away = reasons(&[(Reason::Disconnected, 1)], &[], None);
+        let not_enough = reasons(&[(Reason::InsufficientCpus, 3)], &[], None);
+        let disconnected = reasons(&[(Reason::Disconnected, 1)], &[], None);
         for (reasons, fitting, unsatisfied, code, expected) in [
             // An unsatisfied constraint is reported once.
             (
@@ -239,28 +240,28 @@ mod tests {
             ),
             // Other reasons of the last round are reported as well.
             (
-                &short,
+                &not_enough,
                 0,
                 vec!["rack:r1"],
                 "UnfulfilledConstraint",
                 "no active agent satisfies the constraint `rack:r1` (5 agents in the cluster); not enough CPU on 3 of 3 offers",
             ),
             (
-                &short,
+                &not_enough,
                 0,
                 vec![],
                 "UnfulfilledConstraint",
                 "no active agent satisfies all constraints together (5 agents in the cluster); not enough CPU on 3 of 3 offers",
             ),
             (
-                &short,
+                &not_enough,
                 2,
                 vec![],
                 "InsufficientCpus",
                 "not enough CPU on 3 of 3 offers",
             ),
             (
-                &away,
+                &disconnected,
                 0,
                 vec!["gpu:true"],
                 "Disconnected",

@@ -38,14 +38,14 @@ fn memory_amounts_match_the_recordings() {
     let cases = cases("memory");
     for case in &cases {
         // The recording writes a number as `2048(int)`.
-        let given = match &case.input["mem_limit"] {
+        let input = match &case.input["mem_limit"] {
             Value::String(text) => match text.strip_suffix("(int)") {
                 Some(number) => json!(number.parse::<i64>().unwrap()),
                 None => json!(text),
             },
             other => other.clone(),
         };
-        let amount = model::megabytes(&given).ok();
+        let amount = model::megabytes(&input).ok();
         assert_eq!(amount, case.expect["mb"].as_f64(), "{}", case.id);
     }
     assert_eq!(cases.len(), 6);

@@ -47,7 +47,7 @@ impl FrameworkService for Runner {
     async fn lead(&mut self, term: LeaderTerm) -> Result<()> {
         let (handles, running) = self.dependencies.start(term).await?;
         let installed = self.leader.install(handles);
-        running.ended(installed).await;
+        running.run_to_end(installed).await;
         Ok(())
     }
 }

@@ -59,19 +59,21 @@ fn scheduler() -> Arc<ScriptedScheduler> {
 
 /// A matcher that rejects conditions without a colon.
 #[derive(Debug, Default)]
-pub(crate) struct Colons {
-    pub(crate) away: AtomicBool,
+pub(crate) struct ColonMatcher {
+    pub(crate) is_unavailable: AtomicBool,
 }
 
 #[async_trait]
-impl Matcher for Colons {
+impl Matcher for ColonMatcher {
     async fn check(&self, conditions: &[Constraint]) -> Result<Vec<ConstraintError>, CallError> {
-        if self.away.load(Ordering::Relaxed) {
+        if self.is_unavailable.load(Ordering::Relaxed) {
             return Err(CallError::Stopped);
         }
-        let wrong =
+        let is_invalid =
             |condition: &Constraint| matches!(condition, Constraint::Expression(text) if !text.contains(':'));
-        let errors = (0..).zip(conditions).filter(|(_, condition)| wrong(condition));
+        let errors = (0..)
+            .zip(conditions)
+            .filter(|(_, condition)| is_invalid(condition));
         let error = |(condition, _)| ConstraintError {
             constraint: condition,
             message: "expected key:value".to_owned(),
@@ -80,15 +82,15 @@ impl Matcher for Colons {
     }
 
     fn match_session(&self, agents: Vec<Agent>) -> Box<dyn MatchSession> {
-        Box::new(Attributes(agents))
+        Box::new(AttributeSession(agents))
     }
 }
 
 /// A session in which an agent satisfies a condition if it has that attribute.
-struct Attributes(Vec<Agent>);
+struct AttributeSession(Vec<Agent>);
 
 #[async_trait]
-impl MatchSession for Attributes {
+impl MatchSession for AttributeSession {
     async fn judge(&mut self, task: &Task) -> Result<Vec<Verdict>, CallError> {
         let has = |agent: &Agent, condition: &Constraint| {
             let text = |attribute: &Attribute| match &attribute.value {
@@ -113,10 +115,10 @@ pub(crate) const BINARY: &[u8] = b"\xc3\xa4\xc3\xb6\xc3\xbc\xe2\x82\xac\xff\x00\
 
 /// A cluster of one agent, with the output of tasks.
 #[derive(Debug)]
-pub(crate) struct OneAgent;
+pub(crate) struct SingleAgent;
 
 #[async_trait]
-impl AgentDirectory for OneAgent {
+impl AgentDirectory for SingleAgent {
     async fn agents(&self) -> transom_cluster::Result<Vec<Agent>> {
         Ok(vec![Agent {
             handle: 0,
@@ -162,7 +164,7 @@ impl AgentDirectory for OneAgent {
 /// The service with scripted dependencies.
 pub(crate) struct Site {
     pub(crate) scheduler: Arc<ScriptedScheduler>,
-    pub(crate) matcher: Arc<Colons>,
+    pub(crate) matcher: Arc<ColonMatcher>,
     pub(crate) store: Arc<dyn Store>,
     pub(crate) router: Router,
     pub(crate) explainer: Explainer,
@@ -184,7 +186,7 @@ impl Site {
         let store = transom_store::open(&format!("file:{}", dir.path().display()))
             .await
             .unwrap();
-        let mut site = Self::over(config, store, scheduler());
+        let mut site = Self::assemble(config, store, scheduler());
         site.dir = Some(dir);
         site
     }
@@ -196,22 +198,22 @@ impl Site {
             .await
             .unwrap();
         let store = HeldStore::new(inner);
-        let mut site = Self::over(config, store.clone(), scheduler());
+        let mut site = Self::assemble(config, store.clone(), scheduler());
         site.dir = Some(dir);
         (site, store)
     }
 
-    fn over(mut config: Config, store: Arc<dyn Store>, scheduler: Arc<ScriptedScheduler>) -> Self {
+    fn assemble(mut config: Config, store: Arc<dyn Store>, scheduler: Arc<ScriptedScheduler>) -> Self {
         config.defaults.image = Some("default:1".to_owned());
         let token = CancellationToken::new();
         let (elected, election) = watch::channel(Leadership::Leader);
         let leader = Leader::new("localhost:1", election);
-        let matcher = Arc::new(Colons::default());
+        let matcher = Arc::new(ColonMatcher::default());
         let (router, mut runner) = start::assemble(
             config.clone(),
             Forwarder::new(start::VIA, "localhost:1").unwrap(),
             Arc::clone(&matcher) as Arc<dyn Matcher>,
-            Arc::new(OneAgent),
+            Arc::new(SingleAgent),
             &leader,
             &mut Registry::default(),
             token.clone(),
@@ -247,7 +249,7 @@ impl Site {
         if let Some(running) = self.running.take() {
             running.await.unwrap().unwrap();
         }
-        let mut next = Self::over(
+        let mut next = Self::assemble(
             self.config.clone(),
             Arc::clone(&self.store),
             Arc::clone(&self.scheduler),
@@ -306,13 +308,13 @@ impl Site {
         let mut since = 0;
         let deadline = tokio::time::Instant::now() + WAIT_TIMEOUT;
         loop {
-            let seen = self.get(&format!("/v0/task/{id}")).await.json();
-            if seen["status"]["state"] == state {
-                return seen;
+            let task = self.get(&format!("/v0/task/{id}")).await.json();
+            if task["status"]["state"] == state {
+                return task;
             }
             assert!(
                 tokio::time::Instant::now() < deadline,
-                "{id} is not {state}: {seen}"
+                "{id} is not {state}: {task}"
             );
             let events = self.get(&format!("/v0/events?since={since}&wait=1")).await.json();
             since = events["next"].as_u64().unwrap();

@@ -12,9 +12,9 @@ impl From<Refusal> for ApiError {
                 StatusCode::CONFLICT,
                 format!("Job '{id}' is still active; `unique` allows one active job per id."),
             ),
-            Refusal::QueueFull(most) => Self::new(
+            Refusal::QueueFull(max_jobs) => Self::new(
                 StatusCode::TOO_MANY_REQUESTS,
-                format!("The queue is full: {most} jobs are active (`max_jobs`). Try again later."),
+                format!("The queue is full: {max_jobs} jobs are active (`max_jobs`). Try again later."),
             )
             .retry_later(),
             Refusal::NoJob(id) => Self::not_found(format!("Job '{id}' does not exist.")),

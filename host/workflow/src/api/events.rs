@@ -16,13 +16,13 @@ use transom_web::{ApiError, Json};
 use super::Api;
 use super::query::Query;
 use crate::ids::ChangeSeq;
-use crate::job_index::{Page, View};
+use crate::job_index::{JobView, Page};
 
 /// Default seconds to wait for a change.
-const WAIT: u64 = 20;
+const DEFAULT_WAIT_SECONDS: u64 = 20;
 /// Maximum seconds to wait; shorter than the timeout of forwarded requests.
-const MAX_WAIT: u64 = 50;
-const LIMIT: u64 = 1_000;
+const MAX_WAIT_SECONDS: u64 = 50;
+const DEFAULT_LIMIT: u64 = 1_000;
 const MAX_LIMIT: u64 = 10_000;
 
 pub(super) async fn get(State(api): State<Api>, query: Query) -> Result<Response, ApiError> {
@@ -31,8 +31,10 @@ pub(super) async fn get(State(api): State<Api>, query: Query) -> Result<Response
         return Ok(page_json(&page));
     }
     let since = ChangeSeq(query.number("since", u64::MAX)?.unwrap_or_default());
-    let wait = query.number("wait", MAX_WAIT)?.unwrap_or(WAIT);
-    let limit = query.number("limit", MAX_LIMIT)?.unwrap_or(LIMIT).max(1);
+    let wait = query
+        .number("wait", MAX_WAIT_SECONDS)?
+        .unwrap_or(DEFAULT_WAIT_SECONDS);
+    let limit = query.number("limit", MAX_LIMIT)?.unwrap_or(DEFAULT_LIMIT).max(1);
     let deadline = Instant::now() + Duration::from_secs(wait);
     let mut changes = api.0.index.watch();
     loop {
@@ -57,7 +59,7 @@ fn page_json(page: &Page) -> Response {
     Json(json!({"events": events, "next": page.next, "reset": page.reset})).into_response()
 }
 
-fn event(view: &View) -> Value {
+fn event(view: &JobView) -> Value {
     json!({
         "task_id": view.id,
         "state": view.state,

@@ -15,15 +15,15 @@ use transom_web::ApiError;
 use super::query::Query;
 use super::{Api, job_id};
 use crate::core::command::Refusal;
-use crate::job_index::View;
+use crate::job_index::JobView;
 
 /// Default bytes of each stream.
-const LENGTH: u64 = 64 << 10;
+const DEFAULT_LENGTH: u64 = 64 << 10;
 const MAX_LENGTH: u64 = 1 << 20;
 /// Agents return a few pages per request; this is the maximum number of requests for one response.
 const MAX_CHUNKS: usize = 64;
-const NEXT: HeaderName = HeaderName::from_static("transom-next-offset");
-const TEXT: &str = "text/plain; charset=utf-8";
+const NEXT_OFFSET: HeaderName = HeaderName::from_static("transom-next-offset");
+const CONTENT_TYPE_TEXT: &str = "text/plain; charset=utf-8";
 
 pub(super) async fn get(
     State(api): State<Api>,
@@ -32,13 +32,16 @@ pub(super) async fn get(
 ) -> Result<Response, ApiError> {
     let id = job_id(&id)?;
     let view = api.0.index.get(&id).ok_or_else(|| Refusal::NoJob(id.clone()))?;
-    let length = query.number("length", MAX_LENGTH)?.unwrap_or(LENGTH);
+    let length = query.number("length", MAX_LENGTH)?.unwrap_or(DEFAULT_LENGTH);
     let offset = query.number("offset", u64::MAX)?;
     match query.text("stream") {
         Some(stream @ ("stdout" | "stderr")) => {
             let (data, next) = read(&api, &view, stream, offset.or(Some(0)), length).await?;
             Ok((
-                [(header::CONTENT_TYPE, TEXT.to_owned()), (NEXT, next.to_string())],
+                [
+                    (header::CONTENT_TYPE, CONTENT_TYPE_TEXT.to_owned()),
+                    (NEXT_OFFSET, next.to_string()),
+                ],
                 data,
             )
                 .into_response())
@@ -47,10 +50,10 @@ pub(super) async fn get(
             "The parameter 'stream' is '{other}'; expected stdout or stderr"
         ))),
         None => {
-            let (mut both, _) = read(&api, &view, "stdout", None, length).await?;
+            let (mut output, _) = read(&api, &view, "stdout", None, length).await?;
             let (stderr, _) = read(&api, &view, "stderr", None, length).await?;
-            both.extend(stderr);
-            Ok(([(header::CONTENT_TYPE, TEXT)], both).into_response())
+            output.extend(stderr);
+            Ok(([(header::CONTENT_TYPE, CONTENT_TYPE_TEXT)], output).into_response())
         }
     }
 }
@@ -59,7 +62,7 @@ pub(super) async fn get(
 /// end.
 async fn read(
     api: &Api,
-    view: &View,
+    view: &JobView,
     stream: &str,
     offset: Option<u64>,
     length: u64,
@@ -75,11 +78,11 @@ async fn read(
         .ok_or_else(|| ApiError::unavailable("The framework is not registered yet. Try again later."))?;
     let (mut data, mut at) = (Vec::new(), offset);
     for _ in 0..MAX_CHUNKS {
-        let left = length.saturating_sub(data.len() as u64);
+        let remaining = length.saturating_sub(data.len() as u64);
         let chunk = api
             .0
             .cluster
-            .read(agent, &framework, &view.task, stream, at, left)
+            .read(agent, &framework, &view.task, stream, at, remaining)
             .await;
         let chunk = match chunk {
             Ok(chunk) => chunk,
@@ -88,10 +91,10 @@ async fn read(
             Err(error) => return Err(unreadable(&error)),
         };
         let next = chunk.offset + chunk.data.len() as u64;
-        let over = chunk.data.is_empty() || next >= chunk.size;
+        let is_complete = chunk.data.is_empty() || next >= chunk.size;
         data.extend(chunk.data);
         at = Some(next);
-        if over || data.len() as u64 >= length {
+        if is_complete || data.len() as u64 >= length {
             break;
         }
     }

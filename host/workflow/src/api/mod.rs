@@ -106,7 +106,7 @@ pub(crate) fn router(api: &Api, forwarder: Forwarder, metrics: RequestMetrics) -
         });
     let forwarding = Forwarding::new(api.0.leader.clone(), forwarder, |_, _| Route::Forward)
         .with_credentials(api.0.config.port.credentials.as_ref());
-    let routes = forwarding.around(routes).with_state(api.clone());
+    let routes = forwarding.wrap(routes).with_state(api.clone());
     metrics.around(transom_web::json_errors(transom_web::with_fallbacks(routes)))
 }
 

@@ -21,7 +21,7 @@ use crate::launch;
 use crate::model::{Spec, megabytes};
 use crate::{pending_reason, python_json};
 
-const LIMIT: u64 = 1_000;
+const DEFAULT_LIMIT: u64 = 1_000;
 const MAX_LIMIT: u64 = 100_000;
 
 /// A pending job, and its entry in the scheduler.
@@ -34,7 +34,7 @@ struct Entry {
 /// first.
 fn pending(api: &Api) -> Result<Vec<Entry>, Refusal> {
     let scheduler = Arc::clone(&api.lead()?.scheduler);
-    let mut known: HashMap<TaskId, PendingTask> = scheduler
+    let mut pending_by_task: HashMap<TaskId, PendingTask> = scheduler
         .pending()
         .into_iter()
         .map(|pending| (pending.task.clone(), pending))
@@ -48,28 +48,28 @@ fn pending(api: &Api) -> Result<Vec<Entry>, Refusal> {
         .filter(|(task, _)| !tasks.contains_key(task))
         .map(|(task, job)| Entry {
             job,
-            pending: known.remove(&task),
+            pending: pending_by_task.remove(&task),
         })
         .collect();
-    let turn = |entry: &Entry| (Reverse(entry.job.spec.priority), entry.job.queued_at);
-    entries.sort_by(|a, b| (turn(a), &a.job.id).cmp(&(turn(b), &b.job.id)));
+    let order = |entry: &Entry| (Reverse(entry.job.spec.priority), entry.job.queued_at);
+    entries.sort_by(|a, b| (order(a), &a.job.id).cmp(&(order(b), &b.job.id)));
     Ok(entries)
 }
 
 /// `GET /v0/queue?task_id=ID&limit=N`
 pub(super) async fn queue(State(api): State<Api>, query: Query) -> Result<Response, ApiError> {
-    let limit = query.number("limit", MAX_LIMIT)?.unwrap_or(LIMIT);
+    let limit = query.number("limit", MAX_LIMIT)?.unwrap_or(DEFAULT_LIMIT);
     let (now, entries) = (Timestamp::now(), pending(&api)?);
     let feasibility = Arc::clone(&api.lead()?.feasibility);
     let wanted = query.text("task_id");
     let chosen = entries
         .iter()
         .filter(|entry| wanted.is_none_or(|id| entry.job.id.as_str() == id));
-    let shown: Vec<Value> = chosen
+    let entries_json: Vec<Value> = chosen
         .take(limit as usize)
         .map(|entry| entry_json(&api, &feasibility, entry, now))
         .collect();
-    Ok(Json(json!({"count": entries.len(), "queue": shown})).into_response())
+    Ok(Json(json!({"count": entries.len(), "queue": entries_json})).into_response())
 }
 
 fn entry_json(api: &Api, feasibility: &Feasibility, entry: &Entry, now: Timestamp) -> Value {
@@ -100,7 +100,7 @@ fn entry_json(api: &Api, feasibility: &Feasibility, entry: &Entry, now: Timestam
 /// Tasks of DAGs. Other jobs are in the queue only: autoscalers identify tasks by DAG and run.
 pub(super) async fn dags(State(api): State<Api>) -> Result<Response, ApiError> {
     let entries = pending(&api)?;
-    let shown: Vec<Value> = entries
+    let dag_tasks: Vec<Value> = entries
         .iter()
         .filter_map(|entry| {
             let spec = &entry.job.spec;
@@ -114,7 +114,7 @@ pub(super) async fn dags(State(api): State<Api>) -> Result<Response, ApiError> {
             }))
         })
         .collect();
-    Ok(json(python_json::to_bytes(&shown)))
+    Ok(json(python_json::to_bytes(&dag_tasks)))
 }
 
 /// The task's `executor_config`; if it is empty, the task's resources. Memory is a string with a

@@ -53,7 +53,7 @@ async fn check_constraints(api: &Api, request: &Request) -> Result<(), ApiError>
     if texts.is_empty() {
         return Ok(());
     }
-    let own = request.spec.attributes.len();
+    let own_count = request.spec.attributes.len();
     let conditions: Vec<Constraint> = texts.iter().cloned().map(Constraint::Expression).collect();
     let errors = match api.0.matcher.check(&conditions).await {
         Ok(errors) => errors,
@@ -68,7 +68,7 @@ async fn check_constraints(api: &Api, request: &Request) -> Result<(), ApiError>
     let mut problems = Problems::default();
     for error in errors {
         let index = error.constraint as usize;
-        if index < own {
+        if index < own_count {
             problems.add(format!("/attributes({index})"), error.message);
         } else {
             let text = texts.get(index).map_or("", String::as_str);

@@ -12,8 +12,8 @@ use crate::Config;
 use crate::testing::{Answer, BINARY, Site};
 
 /// `user:password`
-const KNOWN: &str = "Basic dXNlcjpwYXNzd29yZA==";
-const WRONG: &str = "Basic dXNlcjp3cm9uZw==";
+const VALID_AUTHORIZATION: &str = "Basic dXNlcjpwYXNzd29yZA==";
+const INVALID_AUTHORIZATION: &str = "Basic dXNlcjp3cm9uZw==";
 
 fn with_credentials() -> Config {
     let mut config = Config::default();
@@ -40,11 +40,11 @@ fn is_refused(answer: &Answer) -> bool {
 #[tokio::test]
 async fn access_depends_on_credentials_and_network() {
     let body = json!({"airflow_task_id": "a", "command": ["true"]});
-    let (here, elsewhere) = ([127, 0, 0, 1], [10, 0, 0, 1]);
+    let (loopback, external) = ([127, 0, 0, 1], [10, 0, 0, 1]);
     for (config, configured) in [(with_credentials(), true), (Config::default(), false)] {
         let site = Site::start_with(config).await;
         site.queue(body.clone()).await;
-        for (method, path, from_here, from_elsewhere) in [
+        for (method, path, from_loopback, from_external) in [
             (Method::POST, "/v0/queue_command", true, false),
             (Method::GET, "/v0/task/a", true, false),
             (Method::GET, "/v0/agent/a1", true, false),
@@ -54,14 +54,18 @@ async fn access_depends_on_credentials_and_network() {
             (Method::GET, "/v0/dags", false, false),
         ] {
             for (peer, authorization, expected) in [
-                (here, None, from_here),
-                (elsewhere, None, from_elsewhere),
-                (elsewhere, Some(WRONG), false),
+                (loopback, None, from_loopback),
+                (external, None, from_external),
+                (external, Some(INVALID_AUTHORIZATION), false),
                 // A wrong password is rejected even from a trusted network. Without configured
                 // credentials no password is wrong.
-                (here, Some(WRONG), !configured && from_here),
-                (elsewhere, Some(KNOWN), configured),
-                (here, Some(KNOWN), configured || from_here),
+                (
+                    loopback,
+                    Some(INVALID_AUTHORIZATION),
+                    !configured && from_loopback,
+                ),
+                (external, Some(VALID_AUTHORIZATION), configured),
+                (loopback, Some(VALID_AUTHORIZATION), configured || from_loopback),
             ] {
                 let posted = (method == Method::POST).then(|| body.clone());
                 let answer = site
@@ -155,7 +159,7 @@ async fn invalid_bodies_are_reported_field_by_field() {
         answer["details"],
         json!([{"path": "/attributes(1)", "errors": ["expected key:value"]}])
     );
-    site.matcher.away.store(true, Ordering::Relaxed);
+    site.matcher.is_unavailable.store(true, Ordering::Relaxed);
     site.queue(body).await;
 }
 
@@ -189,7 +193,8 @@ async fn openapi_documents_exactly_the_served_calls() {
         documented.keys().map(String::as_str).collect::<BTreeSet<_>>(),
         paths
     );
-    let known = |path: &str, method: &Method| documented[path].get(method.as_str().to_lowercase()).is_some();
+    let is_documented =
+        |path: &str, method: &Method| documented[path].get(method.as_str().to_lowercase()).is_some();
     for path in paths {
         for method in [
             Method::GET,
@@ -198,13 +203,23 @@ async fn openapi_documents_exactly_the_served_calls() {
             Method::PATCH,
             Method::DELETE,
         ] {
-            let asked = format!("{}?wait=0", path.replace("{id}", "none"));
+            let uri = format!("{}?wait=0", path.replace("{id}", "none"));
             let answer = site
-                .ask_from([127, 0, 0, 1], method.clone(), &asked, None, Some(KNOWN))
+                .ask_from(
+                    [127, 0, 0, 1],
+                    method.clone(),
+                    &uri,
+                    None,
+                    Some(VALID_AUTHORIZATION),
+                )
                 .await;
-            let possible = answer.status != StatusCode::METHOD_NOT_ALLOWED;
-            assert_eq!(known(path, &method), possible, "{method} {path}: {answer:?}");
-            if possible {
+            let is_allowed = answer.status != StatusCode::METHOD_NOT_ALLOWED;
+            assert_eq!(
+                is_documented(path, &method),
+                is_allowed,
+                "{method} {path}: {answer:?}"
+            );
+            if is_allowed {
                 // The document also describes the status of the response.
                 let status = answer.status.as_str();
                 let responses = &documented[path][method.as_str().to_lowercase()]["responses"];
@@ -256,9 +271,9 @@ async fn events_returns_changes_as_they_happen() {
         (&reset["reset"], reset["events"].as_array().unwrap().len()),
         (&json!(true), 1)
     );
-    let bad = site.get("/v0/events?since=soon").await;
-    assert_eq!(bad.status, StatusCode::BAD_REQUEST);
-    assert!(bad.text.contains("'since' is 'soon'"), "{bad:?}");
+    let invalid = site.get("/v0/events?since=soon").await;
+    assert_eq!(invalid.status, StatusCode::BAD_REQUEST);
+    assert!(invalid.text.contains("'since' is 'soon'"), "{invalid:?}");
 }
 
 #[tokio::test]
@@ -308,7 +323,13 @@ async fn queue_lists_pending_jobs_with_their_reason() {
     assert_eq!(one["queue"].as_array().unwrap().len(), 1);
     // `/v0/dags` lists pending tasks of DAGs only.
     let dags = site
-        .ask_from([127, 0, 0, 1], Method::GET, "/v0/dags", None, Some(KNOWN))
+        .ask_from(
+            [127, 0, 0, 1],
+            Method::GET,
+            "/v0/dags",
+            None,
+            Some(VALID_AUTHORIZATION),
+        )
         .await;
     assert_eq!(dags.header("content-type"), Some("application/json"));
     assert_eq!(
@@ -323,14 +344,14 @@ async fn log_returns_the_output_of_a_job() {
     let site = Site::start().await;
     site.queue(json!({"workflow_task_id": "a", "command": ["true"]}))
         .await;
-    let nothing = site.get("/v0/task/a/log").await;
-    assert_eq!(nothing.status, StatusCode::NOT_FOUND);
+    let missing = site.get("/v0/task/a/log").await;
+    assert_eq!(missing.status, StatusCode::NOT_FOUND);
     site.scheduler.launch("a").await;
     site.scheduler.update("a", TaskState::Finished, None);
     site.until("a", "TASK_FINISHED").await;
-    let both = site.get("/v0/task/a/log").await;
+    let output = site.get("/v0/task/a/log").await;
     assert_eq!(
-        both.text,
+        output.text,
         "stdout of a of fw-1 on h1:5051\nstderr of a of fw-1 on h1:5051\n"
     );
     let part = site.get("/v0/task/a/log?stream=stderr&offset=7&length=4").await;
@@ -338,10 +359,10 @@ async fn log_returns_the_output_of_a_job() {
         (part.text.as_str(), part.header("transom-next-offset")),
         ("of a", Some("11"))
     );
-    let bad = site.get("/v0/task/a/log?stream=stdin").await;
-    assert_eq!(bad.status, StatusCode::BAD_REQUEST);
+    let invalid = site.get("/v0/task/a/log?stream=stdin").await;
+    assert_eq!(invalid.status, StatusCode::BAD_REQUEST);
     let site = site.restart().await;
-    assert_eq!(site.get("/v0/task/a/log").await.text, both.text);
+    assert_eq!(site.get("/v0/task/a/log").await.text, output.text);
 }
 
 #[tokio::test]
@@ -354,27 +375,27 @@ async fn log_offsets_and_lengths_are_in_bytes() {
     site.until("binary", "TASK_RUNNING").await;
     // Parts of any length add up to the written bytes, without gaps and repetitions.
     for length in [1, 2, 3, 5, 7, 8, 1000] {
-        let (mut whole, mut offset) = (Vec::new(), 0);
+        let (mut received, mut offset) = (Vec::new(), 0);
         while offset < BINARY.len() {
             let path = format!("/v0/task/binary/log?stream=stdout&offset={offset}&length={length}");
             let part = site.get(&path).await;
             let next: usize = part.header("transom-next-offset").unwrap().parse().unwrap();
             assert_eq!(next - offset, part.body.len(), "{length}");
-            whole.extend_from_slice(&part.body);
+            received.extend_from_slice(&part.body);
             offset = next;
         }
-        assert_eq!(whole, BINARY, "{length}");
+        assert_eq!(received, BINARY, "{length}");
     }
     // At the end the part is empty, and the offset is unchanged.
     let end = BINARY.len();
     let path = format!("/v0/task/binary/log?stream=stdout&offset={end}");
-    let over = site.get(&path).await;
+    let beyond_end = site.get(&path).await;
     assert_eq!(
-        (over.body.len(), over.header("transom-next-offset")),
+        (beyond_end.body.len(), beyond_end.header("transom-next-offset")),
         (0, Some(end.to_string().as_str()))
     );
-    let both = site.get("/v0/task/binary/log?length=4").await;
-    assert_eq!(&both.body[..4], &BINARY[end - 4..]);
+    let output = site.get("/v0/task/binary/log?length=4").await;
+    assert_eq!(&output.body[..4], &BINARY[end - 4..]);
 }
 
 #[tokio::test]
@@ -387,8 +408,8 @@ async fn ids_may_contain_special_characters() {
     site.scheduler.launch(task.as_str()).await;
     site.scheduler.update(task.as_str(), TaskState::Running, None);
     let encoded = "airflow.d%2F1%20%C3%BC%3F%23%25.t";
-    let seen = site.until(encoded, "TASK_RUNNING").await;
-    assert_eq!(seen["status"]["task_id"]["value"], id);
+    let task = site.until(encoded, "TASK_RUNNING").await;
+    assert_eq!(task["status"]["task_id"]["value"], id);
     let log = site.get(&format!("/v0/task/{encoded}/log")).await;
     assert_eq!(log.status, StatusCode::OK);
 }

@@ -88,7 +88,7 @@ impl Stored {
 }
 
 /// A run whose end is stored.
-type Ended = (Timestamp, JobId, TaskId);
+type CompletedRun = (Timestamp, JobId, TaskId);
 
 /// The actor.
 struct Core {
@@ -105,9 +105,9 @@ struct Core {
     orphans: HashSet<TaskId>,
     /// Runs whose end is being stored, and whether to purge the scheduler's task record afterwards.
     ending: HashMap<TaskId, bool>,
-    ends: EndWriter,
+    end_writer: EndWriter,
     /// Runs whose end is stored, in the order of storing: time of the end, job, task.
-    ended: VecDeque<Ended>,
+    completed: VecDeque<CompletedRun>,
     /// The Mesos task ids of all stored runs, which must not be reused.
     stored_ids: HashSet<TaskId>,
     /// Runs whose write failed with an unknown result. Their clients received an error, so they are
@@ -122,7 +122,7 @@ struct Core {
 /// it has ended.
 pub(crate) fn start(
     stored: Stored,
-    parts: Dependencies,
+    dependencies: Dependencies,
     tracker: &TaskTracker,
     token: CancellationToken,
 ) -> impl Future<Output = ()> + Send + use<> {
@@ -134,10 +134,10 @@ pub(crate) fn start(
         config,
         metrics,
         constraint_sets,
-    } = parts;
+    } = dependencies;
     let run_specs = RunSpecCache::new(Arc::clone(&index), Arc::new(config.defaults.clone()));
     let mut core = Core {
-        ends: EndWriter::new(stored.repository.clone()),
+        end_writer: EndWriter::new(stored.repository.clone()),
         repository: stored.repository,
         scheduler,
         config,
@@ -147,7 +147,7 @@ pub(crate) fn start(
         runs: HashMap::new(),
         orphans: HashSet::new(),
         ending: HashMap::new(),
-        ended: VecDeque::new(),
+        completed: VecDeque::new(),
         stored_ids: HashSet::new(),
         unconfirmed: Vec::new(),
         last: ChangeSeq::before(stored.term),
@@ -169,10 +169,10 @@ pub(crate) fn start(
                         tracing::info!("scheduler stopped; jobs are no longer managed");
                         break;
                     };
-                    core.event(&event);
+                    core.handle_event(&event);
                 }
-                records = core.ends.stored() => core.ends_stored(records),
-                Some(command) = commands.recv() => core.commands(command, &mut commands).await,
+                records = core.end_writer.stored() => core.ends_stored(records),
+                Some(command) = commands.recv() => core.handle_commands(command, &mut commands).await,
                 _ = ticks.tick() => core.tick(Timestamp::now()).await,
             }
         }
@@ -200,7 +200,7 @@ impl Core {
         }
         self.scheduler.submit(pending);
         ended.sort_by_key(|(at, ..)| *at);
-        self.ended.extend(ended);
+        self.completed.extend(ended);
         let (mut purge, mut kill) = (Vec::new(), Vec::new());
         for (task, record) in tasks.iter() {
             if self.runs.contains_key(task) || self.ending.contains_key(task) {
@@ -225,11 +225,11 @@ impl Core {
         let (task, killed) = (record.task.clone(), record.killed);
         let request = self.admit(Run::new(record, Arc::clone(&spec)), spec, TraceContext::default());
         match tasks.get(&task) {
-            Some(known) => {
-                if killed && !known.killing {
+            Some(record) => {
+                if killed && !record.killing {
                     self.scheduler.kill(vec![task], None);
                 }
-                self.apply_record(known);
+                self.apply_record(record);
                 None
             }
             None if killed => {
@@ -246,7 +246,7 @@ impl Core {
     }
 
     /// Handles the requests that have arrived; jobs are stored together.
-    async fn commands(&mut self, first: Command, more: &mut mpsc::Receiver<Command>) {
+    async fn handle_commands(&mut self, first: Command, more: &mut mpsc::Receiver<Command>) {
         let (mut jobs, mut kills) = (Vec::new(), Vec::new());
         let mut next = Some(first);
         while let Some(command) = next {
@@ -265,7 +265,7 @@ impl Core {
             };
         }
         if !jobs.is_empty() {
-            self.queue(jobs).await;
+            self.queue_jobs(jobs).await;
         }
         for (id, reply) in kills {
             let outcome = self.kill(&id).await;
@@ -281,15 +281,15 @@ impl Core {
     fn publish_pending_constraints(&self) {
         let now = self.run_specs.pending_constraints();
         self.constraint_sets.send_if_modified(|constraint_sets| {
-            let same = constraint_sets.iter().eq(now.iter().copied());
-            if !same {
+            let is_same = constraint_sets.iter().eq(now.iter().copied());
+            if !is_same {
                 *constraint_sets = now.into_iter().cloned().collect();
             }
-            !same
+            !is_same
         });
     }
 
-    async fn queue(&mut self, jobs: Vec<(Box<Request>, TraceContext, Reply<JobId>)>) {
+    async fn queue_jobs(&mut self, jobs: Vec<(Box<Request>, TraceContext, Reply<JobId>)>) {
         let (mut records, mut replies): (Vec<JobRecord>, Vec<Vec<Reply<JobId>>>) = (Vec::new(), Vec::new());
         // For this batch: the index of the newest run of each id, and all task ids.
         let (mut ids, mut tasks) = (HashMap::<JobId, usize>::new(), HashSet::new());
@@ -304,7 +304,7 @@ impl Core {
                     Err(_) => continue,
                 },
             };
-            let known = self.index.get(&id);
+            let existing = self.index.get(&id);
             let in_batch = ids.get(&id).copied();
             // A request that is repeated after a lost response queues nothing new, even if its run
             // has ended.
@@ -314,13 +314,13 @@ impl Core {
                         replies[index].push(reply);
                         continue;
                     }
-                } else if known.as_ref().and_then(|view| view.request_key.as_ref()) == Some(key) {
+                } else if existing.as_ref().and_then(|view| view.request_key.as_ref()) == Some(key) {
                     let _ = reply.send(Ok(id));
                     continue;
                 }
             }
-            let lives = known.is_some_and(|view| !view.state.is_final()) || in_batch.is_some();
-            let refusal = if request.unique && lives {
+            let is_active = existing.is_some_and(|view| !view.state.is_final()) || in_batch.is_some();
+            let refusal = if request.unique && is_active {
                 Some(Refusal::Exists(id.clone()))
             } else if self.runs.len() + records.len() >= self.config.max_jobs {
                 Some(Refusal::QueueFull(self.config.max_jobs))
@@ -332,9 +332,9 @@ impl Core {
                 continue;
             }
             // The scheduler's task record of an earlier run may not be purged yet.
-            let taken =
+            let is_id_taken =
                 |task: &TaskId| self.is_taken(task) || tasks.contains(task) || known_tasks.contains_key(task);
-            let task = id.task(number, taken);
+            let task = id.task(number, is_id_taken);
             ids.insert(id.clone(), records.len());
             tasks.insert(task.clone());
             records.push(JobRecord {
@@ -440,12 +440,14 @@ impl Core {
     }
 
     /// Updates the gauges.
-    fn count(&self) {
+    fn update_gauges(&self) {
         let running = self.runs.values().filter(|run| run.cluster.is_some()).count();
-        let whole = |count: usize| i64::try_from(count).unwrap_or(i64::MAX);
-        self.metrics.jobs_running.set(whole(running));
-        self.metrics.jobs_pending.set(whole(self.runs.len() - running));
-        self.metrics.jobs_retained.set(whole(self.index.len()));
+        let gauge_value = |count: usize| i64::try_from(count).unwrap_or(i64::MAX);
+        self.metrics.jobs_running.set(gauge_value(running));
+        self.metrics
+            .jobs_pending
+            .set(gauge_value(self.runs.len() - running));
+        self.metrics.jobs_retained.set(gauge_value(self.index.len()));
     }
 }
 

@@ -14,7 +14,7 @@ use super::{Core, MAX_COMPLETED, MAX_EXPIRED_PER_TICK, run};
 use crate::job_state::{JobState, from_task_state};
 
 impl Core {
-    pub(super) fn event(&mut self, event: &Event) {
+    pub(super) fn handle_event(&mut self, event: &Event) {
         match event {
             Event::Launched(record) | Event::Updated(record) => {
                 self.apply_record(record);
@@ -127,7 +127,7 @@ impl Core {
         if let (Some(end), Some(changed)) = (&record.end, changed) {
             self.index.end(run::ended_view(&record, end, changed));
         }
-        self.ends.add(record);
+        self.end_writer.add(record);
     }
 
     /// Handles runs whose ends are stored: shows the ends to clients, and purges the scheduler's
@@ -143,7 +143,7 @@ impl Core {
                 let changed = self.next_seq();
                 self.index.end(run::ended_view(&record, end, changed));
             }
-            self.ended
+            self.completed
                 .push_back((end.at, record.id.clone(), record.task.clone()));
         }
         self.scheduler.purge(purge);
@@ -178,35 +178,35 @@ impl Core {
             self.cancel(&task, JobState::Failed, message);
         }
         self.delete_expired(now).await;
-        self.count();
+        self.update_gauges();
         self.publish_pending_constraints();
     }
 
     /// Deletes expired runs. The core waits for this write, so that no new run gets a task id whose
     /// record is being deleted.
     async fn delete_expired(&mut self, now: Timestamp) {
-        let old = |at: Timestamp| {
+        let is_old = |at: Timestamp| {
             Duration::try_from(now.duration_since(at)).unwrap_or_default() >= self.config.completed_retention
         };
-        let surplus = self.ended.len().saturating_sub(MAX_COMPLETED);
-        let mut forgotten: Vec<TaskId> = std::mem::take(&mut self.unconfirmed);
-        let unconfirmed = forgotten.len();
-        let due = self.ended.iter().enumerate().take(MAX_EXPIRED_PER_TICK);
-        let due = due.take_while(|(index, (at, ..))| *index < surplus || old(*at));
-        forgotten.extend(due.map(|(_, (_, _, task))| task.clone()));
-        if forgotten.is_empty() {
+        let surplus = self.completed.len().saturating_sub(MAX_COMPLETED);
+        let mut to_delete: Vec<TaskId> = std::mem::take(&mut self.unconfirmed);
+        let unconfirmed = to_delete.len();
+        let expired = self.completed.iter().enumerate().take(MAX_EXPIRED_PER_TICK);
+        let expired = expired.take_while(|(index, (at, ..))| *index < surplus || is_old(*at));
+        to_delete.extend(expired.map(|(_, (_, _, task))| task.clone()));
+        if to_delete.is_empty() {
             return;
         }
-        if let Err(error) = self.repository.delete(&forgotten).await {
+        if let Err(error) = self.repository.delete(&to_delete).await {
             tracing::warn!(
                 error = error_chain(&error),
                 "deleting expired jobs from the store failed; retrying"
             );
-            forgotten.truncate(unconfirmed);
-            self.unconfirmed = forgotten;
+            to_delete.truncate(unconfirmed);
+            self.unconfirmed = to_delete;
             return;
         }
-        for (_, id, task) in self.ended.drain(..forgotten.len() - unconfirmed) {
+        for (_, id, task) in self.completed.drain(..to_delete.len() - unconfirmed) {
             self.stored_ids.remove(&task);
             self.index.remove(&id, &task);
         }

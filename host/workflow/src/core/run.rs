@@ -10,7 +10,7 @@ use transom_scheduler::TaskRecord;
 
 use super::persist::{End, JobRecord};
 use crate::ids::ChangeSeq;
-use crate::job_index::View;
+use crate::job_index::JobView;
 use crate::job_state::JobState;
 use crate::model::Spec;
 use crate::python_json;
@@ -46,10 +46,10 @@ impl Run {
         }
     }
 
-    pub(super) fn view(&self, changed: ChangeSeq) -> View {
+    pub(super) fn view(&self, changed: ChangeSeq) -> JobView {
         let status = self.cluster.as_ref().and_then(|task| task.status.as_ref());
         let message = status.and_then(|status| status.message.as_deref());
-        View {
+        JobView {
             id: self.record.id.clone(),
             task: self.record.task.clone(),
             request_key: self.record.request_key.clone(),
@@ -93,10 +93,10 @@ impl Run {
 }
 
 /// The view of a run that has ended; `changed`: the sequence number of this change.
-pub(super) fn ended_view(record: &JobRecord, end: &End, changed: ChangeSeq) -> View {
+pub(super) fn ended_view(record: &JobRecord, end: &End, changed: ChangeSeq) -> JobView {
     let status_message = end.status.as_ref().and_then(|status| status.message.as_deref());
     let message = end.message.as_deref().or(status_message);
-    View {
+    JobView {
         id: record.id.clone(),
         task: record.task.clone(),
         request_key: record.request_key.clone(),
@@ -117,16 +117,16 @@ pub(super) fn ended_view(record: &JobRecord, end: &End, changed: ChangeSeq) -> V
 /// The task status object (specification, part D): the last status with the id of the job and the
 /// state shown to clients. A request key is returned next to the status.
 fn answer(record: &JobRecord, state: JobState, status: Option<&TaskStatus>, message: Option<&str>) -> Value {
-    let mut shown = match status.map(serde_json::to_value) {
+    let mut status_json = match status.map(serde_json::to_value) {
         Some(Ok(Value::Object(fields))) => fields,
         _ => serde_json::Map::new(),
     };
-    shown.insert("task_id".to_owned(), json!({"value": record.id}));
-    shown.insert("state".to_owned(), json!(state));
+    status_json.insert("task_id".to_owned(), json!({"value": record.id}));
+    status_json.insert("state".to_owned(), json!(state));
     if let Some(message) = message {
-        shown.insert("message".to_owned(), json!(message));
+        status_json.insert("message".to_owned(), json!(message));
     }
-    let mut answer = json!({"status": shown});
+    let mut answer = json!({"status": status_json});
     if let Some(key) = &record.request_key {
         answer["request_key"] = json!(key);
     }

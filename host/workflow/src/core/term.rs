@@ -16,7 +16,7 @@ use crate::metrics::Metrics;
 use crate::{Config, Result};
 
 /// Capacity of the command queue of the core.
-const COMMANDS: usize = 4096;
+const COMMAND_CAPACITY: usize = 4096;
 
 /// Handles that only the leader has.
 #[derive(Debug)]
@@ -48,7 +48,7 @@ impl TermDependencies {
         let stored = Stored::load(term.store, &self.config).await?;
         // All tasks of this term end with this token.
         let (token, tracker) = (term.token.child_token(), TaskTracker::new());
-        let (commands_in, commands) = mpsc::channel(COMMANDS);
+        let (commands_in, commands) = mpsc::channel(COMMAND_CAPACITY);
         let feasibility = Arc::new(Feasibility::default());
         let (constraint_sets, current_sets) = watch::channel(ConstraintSets::default());
         tracker.spawn(feasibility::keep_current(

@@ -30,13 +30,13 @@ async fn job_is_stored_launched_and_reported_until_its_end() {
     site.scheduler.update("a", TaskState::Killing, None);
     site.scheduler
         .update("a", TaskState::Failed, Some("Command exited with status 3"));
-    let seen = site.until("a", "TASK_FAILED").await;
-    assert_eq!(seen["status"]["message"], "Command exited with status 3");
-    assert_eq!(seen["status"]["container_status"]["container_id"]["value"], "c1");
+    let task = site.until("a", "TASK_FAILED").await;
+    assert_eq!(task["status"]["message"], "Command exited with status 3");
+    assert_eq!(task["status"]["container_status"]["container_id"]["value"], "c1");
     // The end is stored before the scheduler's task record is purged.
     site.scheduler.until_purged("a").await;
     let site = site.restart().await;
-    assert_eq!(site.until("a", "TASK_FAILED").await, seen);
+    assert_eq!(site.until("a", "TASK_FAILED").await, task);
 }
 
 #[tokio::test]
@@ -104,8 +104,8 @@ async fn queueing_an_id_again_creates_a_new_run() {
     site.until("a", "TASK_STAGING").await;
     site.scheduler.launch(second.as_str()).await;
     site.scheduler.update(second.as_str(), TaskState::Failed, None);
-    let seen = site.until("a", "TASK_FAILED").await;
-    assert_eq!(seen["status"]["task_id"]["value"], "a");
+    let task = site.until("a", "TASK_FAILED").await;
+    assert_eq!(task["status"]["task_id"]["value"], "a");
     // The same is true after a restart.
     site.scheduler.until_purged(second.as_str()).await;
     let site = site.restart().await;
@@ -159,8 +159,8 @@ async fn pending_job_is_killed_immediately_and_running_job_by_the_master() {
     site.scheduler.until_submitted(2).await;
     let answer = site.ask(Method::DELETE, "/v0/task/waits", None).await;
     assert_eq!(answer.status, StatusCode::OK, "{answer:?}");
-    let seen = site.until("waits", "TASK_KILLED").await;
-    assert_eq!(seen["status"]["message"], "killed before it was launched");
+    let task = site.until("waits", "TASK_KILLED").await;
+    assert_eq!(task["status"]["message"], "killed before it was launched");
 
     site.scheduler.launch("runs").await;
     site.scheduler.update("runs", TaskState::Running, None);
@@ -240,8 +240,8 @@ async fn job_fails_when_pending_longer_than_max_wait() {
     let site = Site::start().await;
     let body = json!({"airflow_task_id": "a", "command": ["true"], "max_wait": 0.1});
     site.queue(body).await;
-    let seen = site.until("a", "TASK_FAILED").await;
-    let message = seen["status"]["message"].as_str().unwrap();
+    let task = site.until("a", "TASK_FAILED").await;
+    let message = task["status"]["message"].as_str().unwrap();
     assert!(message.contains("within 0.1 s"), "{message}");
 }
 
@@ -256,12 +256,12 @@ async fn completed_jobs_are_deleted_after_the_retention() {
     site.scheduler.launch("a").await;
     site.scheduler.update("a", TaskState::Finished, None);
     site.scheduler.until_purged("a").await;
-    let gone = async {
+    let deleted = async {
         while site.get("/v0/task/a").await.text != "null" {
             tokio::time::sleep(Duration::from_millis(20)).await;
         }
     };
-    tokio::time::timeout(transom_testkit::WAIT_TIMEOUT, gone)
+    tokio::time::timeout(transom_testkit::WAIT_TIMEOUT, deleted)
         .await
         .unwrap();
     assert!(site.store.scan("Airflow/jobs/").await.unwrap().is_empty());
@@ -290,8 +290,8 @@ async fn job_that_exceeds_max_wait_is_shown_as_failed_after_its_end_is_stored() 
     site.queue(body).await;
     store.hold_after(0);
     store.until_held().await;
-    let shown = site.get("/v0/task/a").await.json();
-    assert_eq!(shown["status"]["state"], "TASK_STAGING");
+    let task = site.get("/v0/task/a").await.json();
+    assert_eq!(task["status"]["state"], "TASK_STAGING");
     let since = site.get("/v0/events?since=last").await.json()["next"].clone();
     store.release();
     site.until("a", "TASK_FAILED").await;
@@ -317,14 +317,14 @@ async fn unreachable_job_is_shown_as_ended_after_its_end_is_stored() {
     store.hold_after(0);
     site.scheduler.update("a", TaskState::Unreachable, None);
     store.until_held().await;
-    let shown = site.get("/v0/task/a").await.json();
-    assert_eq!(shown["status"]["state"], "TASK_RUNNING");
+    let task = site.get("/v0/task/a").await.json();
+    assert_eq!(task["status"]["state"], "TASK_RUNNING");
     // The end is decided: later status updates change nothing, and the task record stays until the
     // end is stored.
     site.scheduler.until_killed("a").await;
     site.scheduler.update("a", TaskState::Killed, None);
-    let shown = site.get("/v0/task/a").await.json();
-    assert_eq!(shown["status"]["state"], "TASK_RUNNING");
+    let task = site.get("/v0/task/a").await.json();
+    assert_eq!(task["status"]["state"], "TASK_RUNNING");
     store.release();
     site.until("a", "TASK_UNREACHABLE").await;
     site.scheduler.until_purged("a").await;

@@ -24,17 +24,17 @@ impl<'a> Fields<'a> {
 
     /// The first of `names` that is present, with its path. `null` counts as missing.
     pub(super) fn get(&self, names: &[&str]) -> Option<(String, &'a Value)> {
-        let within = |map: &'a Map<String, Value>, prefix: &str| {
+        let first_present = |map: &'a Map<String, Value>, prefix: &str| {
             names.iter().find_map(|name| {
                 let value = map.get(*name).filter(|value| !value.is_null())?;
                 Some((format!("{prefix}/{name}"), value))
             })
         };
-        within(self.body, "").or_else(|| within(self.fallback, "/executor_config"))
+        first_present(self.body, "").or_else(|| first_present(self.fallback, "/executor_config"))
     }
 
     /// Whether both names of a pair are present.
-    pub(super) fn both(&self, pair: [&str; 2]) -> bool {
+    pub(super) fn has_both(&self, pair: [&str; 2]) -> bool {
         pair.iter()
             .all(|name| self.body.get(*name).is_some_and(|value| !value.is_null()))
     }
@@ -71,8 +71,8 @@ impl<'a> Fields<'a> {
         })
     }
 
-    /// A number, also as a string. `least`: the minimum.
-    pub(super) fn number(&mut self, names: &[&str], least: f64) -> Option<f64> {
+    /// A number, also as a string. `min`: the minimum.
+    pub(super) fn number(&mut self, names: &[&str], min: f64) -> Option<f64> {
         self.read(names, |value| {
             let found = match value {
                 Value::Number(number) => number.as_f64(),
@@ -80,13 +80,13 @@ impl<'a> Fields<'a> {
                 _ => None,
             };
             found
-                .filter(|number| number.is_finite() && *number >= least)
-                .ok_or_else(|| format!("is {value}; expected a number of at least {least}"))
+                .filter(|number| number.is_finite() && *number >= min)
+                .ok_or_else(|| format!("is {value}; expected a number of at least {min}"))
         })
     }
 
     /// An integer, also as a string.
-    pub(super) fn whole(&mut self, names: &[&str]) -> Option<i32> {
+    pub(super) fn integer(&mut self, names: &[&str]) -> Option<i32> {
         self.read(names, |value| {
             let found = match value {
                 Value::Number(number) => number.as_i64(),

@@ -50,9 +50,9 @@ const ALIASES: [[&str; 2]; 3] = [
 /// # Errors
 /// All problems of the body, in the order of their paths.
 pub(crate) fn read(body: &Map<String, Value>, defaults: &Defaults) -> Option<Result<Request, Problems>> {
-    let nothing = Map::new();
+    let empty = Map::new();
     let config = body.get("executor_config").and_then(Value::as_object);
-    let mut fields = Fields::new(body, config.unwrap_or(&nothing));
+    let mut fields = Fields::new(body, config.unwrap_or(&empty));
     if !body.contains_key("command") {
         return None;
     }
@@ -65,7 +65,10 @@ pub(crate) fn read(body: &Map<String, Value>, defaults: &Defaults) -> Option<Res
             format!("is {}; expected an object", kind(other)),
         );
     }
-    let ignored = ALIASES.into_iter().filter(|pair| fields.both(*pair)).collect();
+    let ignored = ALIASES
+        .into_iter()
+        .filter(|pair| fields.has_both(*pair))
+        .collect();
     let id = fields.read(&["workflow_task_id", "airflow_task_id"], |value| {
         let text = value
             .as_str()
@@ -129,7 +132,7 @@ fn spec(fields: &mut Fields<'_>, executor_config: Map<String, Value>, defaults: 
         ports: ports(fields),
         labels: fields.texts(&["labels"]),
         container_sock: container_sock(fields, defaults),
-        priority: fields.whole(&["priority"]).unwrap_or(0),
+        priority: fields.integer(&["priority"]).unwrap_or(0),
         max_wait: fields.number(&["max_wait"], 0.0),
         max_runtime: fields.number(&["max_runtime"], 0.001),
         kill_grace: fields.number(&["kill_grace"], 0.0),
@@ -190,14 +193,14 @@ fn ports(fields: &mut Fields<'_>) -> Vec<JobPort> {
 }
 
 fn container_sock(fields: &mut Fields<'_>, defaults: &Defaults) -> bool {
-    let asked = fields.flag(&["container_sock", "docker_sock"]).unwrap_or(false);
-    if asked && defaults.sock.is_none() {
+    let requested = fields.flag(&["container_sock", "docker_sock"]).unwrap_or(false);
+    if requested && defaults.sock.is_none() {
         fields.problems.add(
             "/container_sock",
             "requires the container socket, but container_sock is not configured",
         );
     }
-    asked
+    requested
 }
 
 fn request_key(value: &Value) -> Result<Arc<str>, String> {
