@@ -30,23 +30,23 @@ impl Changes {
         }
     }
 
-    pub(crate) fn task(&mut self, framework: FrameworkId, task: TaskId) {
+    pub(crate) fn add_task(&mut self, framework: FrameworkId, task: TaskId) {
         self.tasks.insert((framework, task));
     }
 
-    pub(crate) fn agent(&mut self, agent: AgentId) {
+    pub(crate) fn add_agent(&mut self, agent: AgentId) {
         self.agents.insert(agent);
     }
 
-    pub(crate) fn framework(&mut self, framework: FrameworkId) {
+    pub(crate) fn add_framework(&mut self, framework: FrameworkId) {
         self.frameworks.insert(framework);
     }
 
-    pub(crate) fn masters(&mut self) {
+    pub(crate) fn add_masters(&mut self) {
         self.masters = true;
     }
 
-    pub(crate) fn all(&mut self) {
+    pub(crate) fn add_everything(&mut self) {
         self.everything = true;
     }
 
@@ -64,22 +64,22 @@ impl Changes {
         for (one, other) in [(old, new), (new, old)] {
             for (id, agent) in one.agents.iter() {
                 if other.agents.get(id) != Some(agent) {
-                    changes.agent(id.clone());
+                    changes.add_agent(id.clone());
                 }
             }
             for (id, framework) in one.frameworks.iter() {
                 if other.frameworks.get(id) != Some(framework) {
-                    changes.framework(id.clone());
+                    changes.add_framework(id.clone());
                 }
             }
             for (framework, tasks) in &one.tasks {
-                let others = other.tasks.get(framework);
+                let other_tasks = other.tasks.get(framework);
                 for (id, task) in tasks.iter() {
-                    let same = others
-                        .and_then(|others| others.get(id))
+                    let is_same = other_tasks
+                        .and_then(|other_tasks| other_tasks.get(id))
                         .is_some_and(|other| other == task);
-                    if !same {
-                        changes.task(framework.clone(), id.clone());
+                    if !is_same {
+                        changes.add_task(framework.clone(), id.clone());
                     }
                 }
             }
@@ -107,10 +107,13 @@ impl Changes {
 /// The number of entries that differ between the model and a snapshot although the stream should
 /// have reported them. Agents missing from the snapshot do not count: the stream reports a lost agent only
 /// through updates of its tasks.
-pub(crate) fn missed_changes(model: &ClusterModel, seen: &ClusterModel) -> usize {
-    let differing = Changes::between(model, seen);
-    let left = differing.agents.iter().filter(|id| seen.agents.get(id).is_none());
-    differing.len() - left.count()
+pub(crate) fn missed_changes(model: &ClusterModel, snapshot: &ClusterModel) -> usize {
+    let differing = Changes::between(model, snapshot);
+    let lost_agents = differing
+        .agents
+        .iter()
+        .filter(|id| snapshot.agents.get(id).is_none());
+    differing.len() - lost_agents.count()
 }
 
 /// The zone after changes. `journal_records`: the size of the journal for transfers.
@@ -147,12 +150,12 @@ pub(crate) fn apply(
 
 /// A full rebuild. The journal starts empty, so secondaries need a full transfer.
 fn rebuild(to: ZoneInputs, serial: u32) -> Zone {
-    let nothing = Zone::empty(Arc::clone(&to.zone_config));
+    let empty = Zone::empty(Arc::clone(&to.zone_config));
     let changes = Changes {
         masters: true,
-        ..Changes::between(&nothing.inputs().cluster, &to.cluster)
+        ..Changes::between(&empty.inputs().cluster, &to.cluster)
     };
-    let mut builder = ZoneBuilder::of(&nothing, 0);
+    let mut builder = ZoneBuilder::of(&empty, 0);
     let invalid_entries = emit_records(&changes, &to, |line| match line {
         RecordOrPtr::Record(record) => builder.add(&record),
         RecordOrPtr::Ptr(name, ip) => builder.add_ptr(ip, &name),
@@ -174,10 +177,10 @@ fn with_dependents(mut changes: Changes, old: &ClusterModel, new: &ClusterModel)
     } = &mut changes;
     for cluster in [old, new] {
         for (framework, of_framework) in &cluster.tasks {
-            let whole = frameworks.contains(framework);
+            let framework_changed = frameworks.contains(framework);
             let dependants = of_framework
                 .iter()
-                .filter(|(_, task)| whole || agents.contains(&task.agent));
+                .filter(|(_, task)| framework_changed || agents.contains(&task.agent));
             tasks.extend(dependants.map(|(id, _)| (framework.clone(), id.clone())));
         }
     }
@@ -192,20 +195,21 @@ fn emit_records(changes: &Changes, model: &ZoneInputs, mut line: impl FnMut(Reco
         zone_config,
     } = model;
     let mut invalid_entries = cluster.invalid_entries;
-    let mut all = |records: Vec<Record>| records.into_iter().map(RecordOrPtr::Record).for_each(&mut line);
+    let mut emit_all =
+        |records: Vec<Record>| records.into_iter().map(RecordOrPtr::Record).for_each(&mut line);
     if changes.masters {
-        all(of_masters(zone_config, hosts, cluster));
+        emit_all(of_masters(zone_config, hosts, cluster));
     }
     for framework in changes
         .frameworks
         .iter()
         .filter_map(|id| cluster.frameworks.get(id))
     {
-        all(of_framework(zone_config, hosts, framework));
+        emit_all(of_framework(zone_config, hosts, framework));
     }
     for agent in changes.agents.iter().filter_map(|id| cluster.agents.get(id)) {
         match of_agent(zone_config, hosts, agent) {
-            Ok(Some(records)) => all(records),
+            Ok(Some(records)) => emit_all(records),
             Ok(None) => {}
             Err(InvalidEntry) => invalid_entries += 1,
         }

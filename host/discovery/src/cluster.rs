@@ -126,8 +126,8 @@ impl Task {
 
     /// The weight in one of its labels.
     pub fn weight(&self, label: &str) -> Option<u16> {
-        let said = self.weights.iter().find(|(key, _)| **key == *label);
-        said.map(|(_, weight)| *weight)
+        let entry = self.weights.iter().find(|(key, _)| **key == *label);
+        entry.map(|(_, weight)| *weight)
     }
 }
 
@@ -137,8 +137,9 @@ fn is_staging(state: &TaskState) -> bool {
 
 /// The health in the newest status that has one; of equal timestamps, the later status counts.
 fn newest_health(statuses: impl Iterator<Item = (f64, Option<bool>)>) -> Option<bool> {
-    let said = statuses.filter_map(|(timestamp, healthy)| Some((timestamp, healthy?)));
-    said.max_by(|a, b| a.0.total_cmp(&b.0))
+    let reported = statuses.filter_map(|(timestamp, healthy)| Some((timestamp, healthy?)));
+    reported
+        .max_by(|a, b| a.0.total_cmp(&b.0))
         .map(|(_, healthy)| healthy)
 }
 

@@ -52,7 +52,7 @@ enum StreamLost {
     Ended,
     #[error("timeout waiting for the snapshot of the event stream")]
     NoSnapshot,
-    #[error("the cluster cannot be followed")]
+    #[error("the event stream failed")]
     Cluster(#[source] Error),
 }
 
@@ -97,7 +97,7 @@ pub(crate) struct ClusterFollower {
     /// Changes since the last zone.
     changes: Changes,
     /// When the next zone is due, if any.
-    due: Option<Instant>,
+    publish_at: Option<Instant>,
     /// How long the last zone took to build: the delay before the next full rebuild.
     build_time: Duration,
 }
@@ -127,7 +127,7 @@ impl ClusterFollower {
             resolver: HostResolver::default(),
             hosts: Arc::default(),
             changes: Changes::everything(),
-            due: None,
+            publish_at: None,
             build_time: Duration::ZERO,
         }
     }
@@ -255,7 +255,7 @@ impl ClusterFollower {
                     Err(error @ (Error::Decode { .. } | Error::Incomplete { .. })) => self.skip_event(&error),
                     Err(error) => return StreamLost::Cluster(error),
                 },
-                () = sleep_until(self.due.unwrap_or_else(Instant::now)), if self.due.is_some() => self.publish().await,
+                () = sleep_until(self.publish_at.unwrap_or_else(Instant::now)), if self.publish_at.is_some() => self.publish().await,
                 differs = self.resolver.addresses_changed() => if differs { self.addresses_changed() },
                 _ = self.registered.next() => self.update_masters(),
                 () = sleep_until(refresh), if second.is_none() => second = Some(Box::pin(open(self.client.clone()))),
@@ -285,12 +285,12 @@ impl ClusterFollower {
         cluster.masters = self.registered_now();
         let served = self.shared.zone.load_full();
         if let Some(zone) = &served {
-            let (model, seen, zone) = (self.cluster.clone(), cluster.clone(), Arc::clone(zone));
+            let (model, polled, zone) = (self.cluster.clone(), cluster.clone(), Arc::clone(zone));
             let comparing = move || {
-                let differences = changes::missed_changes(&model, &seen);
+                let differences = changes::missed_changes(&model, &polled);
                 // Compared with the zone, not the model, which may have changes that are not
                 // published yet.
-                (differences, Changes::between(&zone.inputs().cluster, &seen))
+                (differences, Changes::between(&zone.inputs().cluster, &polled))
             };
             // Slow for a large cluster.
             let Ok((differences, since)) = tokio::task::spawn_blocking(comparing).await else {
@@ -321,19 +321,19 @@ impl ClusterFollower {
         self.shared.confirmed.touch();
         for effect in [self.cluster.apply(event), self.cluster.remove_lost_agent(event)] {
             match effect {
-                Effect::Same => continue,
-                Effect::Task(framework, task) => self.changes.task(framework, task),
-                Effect::Framework(framework) => self.changes.framework(framework),
-                Effect::Agent(agent) => self.changes.agent(agent),
+                Effect::Unchanged => continue,
+                Effect::Task(framework, task) => self.changes.add_task(framework, task),
+                Effect::Framework(framework) => self.changes.add_framework(framework),
+                Effect::Agent(agent) => self.changes.add_agent(agent),
             }
-            self.changed();
+            self.schedule_publish();
         }
     }
 
     /// Schedules a full rebuild, because the addresses of host names have changed.
     fn addresses_changed(&mut self) {
-        self.changes.all();
-        self.changed();
+        self.changes.add_everything();
+        self.schedule_publish();
     }
 
     /// Schedules an update of the masters' records, because the registered masters have changed.
@@ -341,8 +341,8 @@ impl ClusterFollower {
         // Without a first zone there is nothing to change.
         if self.shared.zone.load().is_some() {
             self.cluster.masters = self.registered_now();
-            self.changes.masters();
-            self.changed();
+            self.changes.add_masters();
+            self.schedule_publish();
         }
     }
 
@@ -354,17 +354,17 @@ impl ClusterFollower {
     fn skip_event(&mut self, error: &Error) {
         tracing::warn!(error = error_chain(error), "ignoring an invalid cluster event");
         self.cluster.invalid_entries += 1;
-        self.changed();
+        self.schedule_publish();
     }
 
-    fn changed(&mut self) {
+    fn schedule_publish(&mut self) {
         // A full rebuild takes long, so rebuilds are spaced by their own duration.
         let wait = if self.changes.is_everything() {
             DEBOUNCE.max(self.build_time)
         } else {
             DEBOUNCE
         };
-        self.due.get_or_insert_with(|| Instant::now() + wait);
+        self.publish_at.get_or_insert_with(|| Instant::now() + wait);
     }
 
     /// Reads the state document once, in place of the stream. Returns whether that succeeded.
@@ -392,7 +392,7 @@ impl ClusterFollower {
                     tracing::info!(%leader, "the leading master changed; reconnecting");
                     return true;
                 }
-                () = sleep_until(self.due.unwrap_or_else(Instant::now)), if self.due.is_some() => self.publish().await,
+                () = sleep_until(self.publish_at.unwrap_or_else(Instant::now)), if self.publish_at.is_some() => self.publish().await,
                 differs = self.resolver.addresses_changed() => if differs { self.addresses_changed() },
                 _ = self.registered.next() => self.update_masters(),
             }
@@ -401,7 +401,7 @@ impl ClusterFollower {
 
     /// Builds a zone of the model and publishes it.
     async fn publish(&mut self) {
-        self.due = None;
+        self.publish_at = None;
         self.resolver.refresh(&self.cluster, self.refresh);
         let began = Instant::now();
         let changes = std::mem::take(&mut self.changes);
@@ -418,13 +418,13 @@ impl ClusterFollower {
         };
         let large = changes.is_large();
         let journal_records = self.journal_records;
-        let making = move || Arc::new(changes::apply(&from, to, changes, serial, journal_records));
-        let made = if large {
-            tokio::task::spawn_blocking(making).await
+        let building = move || Arc::new(changes::apply(&from, to, changes, serial, journal_records));
+        let built = if large {
+            tokio::task::spawn_blocking(building).await
         } else {
-            Ok(making())
+            Ok(building())
         };
-        match made {
+        match built {
             Ok(zone) => {
                 let serial = zone.serial();
                 tracing::debug!(
@@ -445,7 +445,7 @@ impl ClusterFollower {
             }
             // Only if the runtime stops or building panicked; then the next zone is a full rebuild.
             Err(error) => {
-                self.changes.all();
+                self.changes.add_everything();
                 tracing::error!(%error, "building a zone failed; retrying with a full rebuild");
             }
         }

@@ -23,15 +23,15 @@ pub(crate) struct HostResolver {
 }
 
 impl HostResolver {
-    /// Starts lookups of names that are unknown or older than `stale`, and drops names that the
+    /// Starts lookups of names that are unknown or older than `max_age`, and drops names that the
     /// cluster no longer has.
-    pub(crate) fn refresh(&mut self, cluster: &ClusterModel, stale: Duration) {
+    pub(crate) fn refresh(&mut self, cluster: &ClusterModel, max_age: Duration) {
         let wanted: std::collections::HashSet<&str> = cluster.host_names().collect();
         self.addresses.retain(|name, _| wanted.contains(name.as_str()));
         self.started_at.retain(|name, _| wanted.contains(name.as_str()));
         for name in wanted {
-            let due = self.started_at.get(name).is_none_or(|at| at.elapsed() > stale);
-            if due && self.running.len() < MAX_CONCURRENT_LOOKUPS {
+            let is_stale = self.started_at.get(name).is_none_or(|at| at.elapsed() > max_age);
+            if is_stale && self.running.len() < MAX_CONCURRENT_LOOKUPS {
                 self.started_at.insert(name.to_owned(), Instant::now());
                 self.running.spawn(look_up(name.to_owned()));
             }
@@ -54,11 +54,11 @@ impl HostResolver {
 }
 
 async fn look_up(name: String) -> (String, Vec<IpAddr>) {
-    let asking = async {
+    let lookup = async {
         let found = tokio::net::lookup_host((name.as_str(), 0)).await;
         found.map(|addresses| addresses.map(|address| address.ip().to_canonical()).collect())
     };
-    let mut ips: Vec<IpAddr> = match tokio::time::timeout(LOOKUP_TIMEOUT, asking).await {
+    let mut ips: Vec<IpAddr> = match tokio::time::timeout(LOOKUP_TIMEOUT, lookup).await {
         Ok(Ok(addresses)) => addresses,
         Ok(Err(error)) => {
             tracing::debug!(name, %error, "cannot resolve a host name");

@@ -105,7 +105,7 @@ impl Api {
             Route::HostPorts => plain(StatusCode::NOT_IMPLEMENTED, "To be implemented..."),
             Route::WatchHosts(host) => self.watch(move |zone| lookup::all_hosts(zone, &host)),
             Route::WatchServices(service) => self.watch(move |zone| lookup::all_services(zone, &service)),
-            Route::ResolvedHosts(_) | Route::Services(_) | Route::Enumerate | Route::Axfr => {
+            Route::Hosts(_) | Route::Services(_) | Route::Enumerate | Route::Axfr => {
                 let Some(zone) = self.shared.zone.load_full() else {
                     return not_ready();
                 };
@@ -121,7 +121,7 @@ impl Api {
     /// Answers from the zone.
     async fn of_zone(&self, route: Route, zone: Arc<Zone>, query: Option<&str>) -> Response {
         match route {
-            Route::ResolvedHosts(host) => listed(&lookup::hosts(&zone, &host), &host, query, Host::default),
+            Route::Hosts(host) => listed(&lookup::hosts(&zone, &host), &host, query, Host::default),
             Route::Services(service) => {
                 let found = lookup::services(&zone, &service);
                 listed(&found, &service, query, Service::default)

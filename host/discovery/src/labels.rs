@@ -15,7 +15,7 @@ pub enum LabelRule {
 }
 
 impl LabelRule {
-    fn longest(self) -> usize {
+    fn max_length(self) -> usize {
         match self {
             Self::Rfc1123 => 63,
             Self::Rfc952 => 24,
@@ -29,7 +29,7 @@ impl LabelRule {
     /// One label: lower case; dots, dashes and underscores become dashes, other characters except
     /// letters and digits are removed. May be empty.
     pub fn label(self, text: &str) -> String {
-        let kept: String = text
+        let allowed: String = text
             .bytes()
             .filter_map(|byte| match byte {
                 b'A'..=b'Z' => Some(byte.to_ascii_lowercase()),
@@ -39,8 +39,8 @@ impl LabelRule {
             })
             .map(char::from)
             .collect();
-        let begun = kept.trim_start_matches(|c: char| self.may_not_begin(c as u8));
-        cut(begun, self.longest())
+        let trimmed = allowed.trim_start_matches(|c: char| self.may_not_begin(c as u8));
+        truncate_label(trimmed, self.max_length())
     }
 
     /// Several labels, one for each part between dots; empty ones are removed.
@@ -56,13 +56,17 @@ impl LabelRule {
 
 /// Cuts to a length and trims dashes at the end. If the cut falls after dashes, the characters
 /// after them fill the gap.
-fn cut(text: &str, longest: usize) -> String {
-    let Some((head, rest)) = text.split_at_checked(longest) else {
+fn truncate_label(text: &str, max_length: usize) -> String {
+    let Some((head, rest)) = text.split_at_checked(max_length) else {
         return text.trim_end_matches('-').to_owned();
     };
     let mut label = head.trim_end_matches('-').to_owned();
-    if label.len() < longest {
-        label.extend(rest.trim_start_matches('-').chars().take(longest - label.len()));
+    if label.len() < max_length {
+        label.extend(
+            rest.trim_start_matches('-')
+                .chars()
+                .take(max_length - label.len()),
+        );
     }
     label.truncate(label.trim_end_matches('-').len());
     label

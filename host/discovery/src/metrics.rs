@@ -201,11 +201,11 @@ impl Metrics {
         self.refused.get_or_create(&RefusedLabels { reason }).inc();
     }
 
-    pub(crate) fn request(&self, labels: &RequestLabels, took: Duration) {
+    pub(crate) fn request(&self, labels: &RequestLabels, duration: Duration) {
         let RequestLabels { route, .. } = *labels;
         self.request_seconds
             .get_or_create(&RouteLabel { route })
-            .observe(took.as_secs_f64());
+            .observe(duration.as_secs_f64());
         self.requests.get_or_create(labels).inc();
     }
 }

@@ -80,16 +80,16 @@ pub(crate) fn of_framework(
         return Vec::new();
     };
     let labels = zone_config.framework_labels(&framework.name);
-    let make = RecordBuilder {
+    let builder = RecordBuilder {
         zone_config,
         hosts,
         ttl: labels.ttl,
     };
-    let name = make.full(&labels.labels);
-    let addresses = make.ips(endpoint).iter().map(|ip| make.address(&name, *ip));
+    let name = builder.full(&labels.labels);
+    let addresses = builder.ips(endpoint).iter().map(|ip| builder.address(&name, *ip));
     let mut records: Vec<_> = addresses.collect();
     if let Some(port) = endpoint.port {
-        records.push(make.service(
+        records.push(builder.service(
             &format!("_framework._tcp.{name}"),
             &name,
             port.into(),
@@ -105,19 +105,19 @@ pub(crate) fn of_agent(
     hosts: &ResolvedHosts,
     agent: &Location,
 ) -> Result<Option<Vec<Record>>, InvalidEntry> {
-    let make = RecordBuilder {
+    let builder = RecordBuilder {
         zone_config,
         hosts,
         ttl: zone_config.ttl,
     };
-    let ips = make.ips(agent);
+    let ips = builder.ips(agent);
     if ips.is_empty() {
         return Err(InvalidEntry);
     }
-    let name = make.full("slave");
-    let mut records: Vec<_> = ips.iter().map(|ip| make.address(&name, *ip)).collect();
+    let name = builder.full("slave");
+    let mut records: Vec<_> = ips.iter().map(|ip| builder.address(&name, *ip)).collect();
     if let Some(port) = agent.port {
-        records.push(make.service(
+        records.push(builder.service(
             &zone_config.full("_slave._tcp"),
             &name,
             port.into(),
@@ -137,25 +137,28 @@ pub(crate) fn of_masters(
     cluster: &ClusterModel,
 ) -> Vec<Record> {
     let leader = cluster.leader.as_ref();
-    let make = RecordBuilder {
+    let builder = RecordBuilder {
         zone_config,
         hosts,
         ttl: zone_config.ttl,
     };
-    let (own, addresses) = &zone_config.name_server;
-    let own = Arc::from(own.as_str());
-    let mut records: Vec<_> = addresses.iter().map(|ip| make.address(&own, *ip)).collect();
-    let all = make.full("master");
+    let (name_server, addresses) = &zone_config.name_server;
+    let name_server = Arc::from(name_server.as_str());
+    let mut records: Vec<_> = addresses
+        .iter()
+        .map(|ip| builder.address(&name_server, *ip))
+        .collect();
+    let masters_name = builder.full("master");
     let mut masters: Vec<IpAddr> = Vec::new();
     let mut leading = None;
     if let Some(endpoint) = leader {
-        let ips = make.ips(endpoint);
-        let name = make.full("leader");
-        records.extend(ips.iter().map(|ip| make.address(&name, *ip)));
+        let ips = builder.ips(endpoint);
+        let name = builder.full("leader");
+        records.extend(ips.iter().map(|ip| builder.address(&name, *ip)));
         masters.extend(ips);
         if let (Some(port), false) = (endpoint.port, ips.is_empty()) {
             for service in ["_leader._tcp", "_leader._udp"] {
-                records.push(make.service(
+                records.push(builder.service(
                     &zone_config.full(service),
                     &name,
                     port.into(),
@@ -189,8 +192,8 @@ pub(crate) fn of_masters(
     if let (Some((ips, _)), false) = (leading, has_leader) {
         numbered.extend(ips);
     }
-    records.extend(masters.iter().map(|ip| make.address(&all, *ip)));
-    let of_number = |(n, ip)| make.address(&make.full(&format!("master{n}")), ip);
+    records.extend(masters.iter().map(|ip| builder.address(&masters_name, *ip)));
+    let of_number = |(n, ip)| builder.address(&builder.full(&format!("master{n}")), ip);
     records.extend(numbered.into_iter().enumerate().map(of_number));
     records
 }
@@ -214,19 +217,19 @@ pub(crate) fn of_task(
     let Some(agent) = cluster.agents.get(&task.agent) else {
         return Err(InvalidEntry);
     };
-    let make = RecordBuilder {
+    let builder = RecordBuilder {
         zone_config,
         hosts,
         ttl: labels.ttl,
     };
     let mut of_task = TaskRecords {
-        agent: make.ips(agent),
+        agent: builder.ips(agent),
         weight: zone_config
             .weight_label
             .as_deref()
             .and_then(|label| task.weight(label))
             .unwrap_or(zone_config.weight),
-        make,
+        builder,
         framework: &labels.labels,
         suffix: format!(
             "-{}-{}",
@@ -234,14 +237,14 @@ pub(crate) fn of_task(
             agent_tail(task.agent.as_str())
         ),
         task,
-        lines: Vec::new(),
+        records: Vec::new(),
     };
-    of_task.all();
-    Ok(Some(of_task.lines))
+    of_task.add_all();
+    Ok(Some(of_task.records))
 }
 
 struct TaskRecords<'r, 'h, 't> {
-    make: RecordBuilder<'r, 'h>,
+    builder: RecordBuilder<'r, 'h>,
     /// The agent's addresses.
     agent: &'h [IpAddr],
     /// The weight of its SRV records.
@@ -251,7 +254,7 @@ struct TaskRecords<'r, 'h, 't> {
     /// `-hash5-tail`
     suffix: String,
     task: &'t Task,
-    lines: Vec<RecordOrPtr>,
+    records: Vec<RecordOrPtr>,
 }
 
 /// Names of a task, and the targets of its SRV records.
@@ -259,43 +262,43 @@ struct TaskNames {
     /// `web`, or the discovery name.
     short: String,
     /// `web.marathon.mesos.`, `web-hash5-tail.marathon.mesos.`
-    own: [Arc<str>; 2],
+    in_framework: [Arc<str>; 2],
     /// `web.marathon.slave.mesos.`, `web-hash5-tail.marathon.slave.mesos.`
     on_agent: [Arc<str>; 2],
 }
 
 impl TaskRecords<'_, '_, '_> {
-    fn all(&mut self) {
-        let labels = self.make.zone_config.labels;
+    fn add_all(&mut self) {
+        let labels = self.builder.zone_config.labels;
         let task = self.task;
         match &task.discovery {
-            None => self.names(&self.named(labels.label(&task.name))),
+            None => self.add_names(&self.task_names(labels.label(&task.name))),
             Some(discovery) => {
                 // The name as given, for compatibility, then as a label.
                 for short in [discovery.name.clone(), labels.label(&discovery.name)] {
-                    let names = self.named(short);
-                    self.names(&names);
-                    self.discovery_ports(&names, discovery);
+                    let names = self.task_names(short);
+                    self.add_names(&names);
+                    self.add_discovery_ports(&names, discovery);
                 }
             }
         }
     }
 
-    fn named(&self, short: String) -> TaskNames {
+    fn task_names(&self, short: String) -> TaskNames {
         let Self {
-            make,
+            builder,
             framework,
             suffix,
             ..
         } = self;
         TaskNames {
-            own: [
-                make.full(&format!("{short}.{framework}")),
-                make.full(&format!("{short}{suffix}.{framework}")),
+            in_framework: [
+                builder.full(&format!("{short}.{framework}")),
+                builder.full(&format!("{short}{suffix}.{framework}")),
             ],
             on_agent: [
-                make.full(&format!("{short}.{framework}.slave")),
-                make.full(&format!("{short}{suffix}.{framework}.slave")),
+                builder.full(&format!("{short}.{framework}.slave")),
+                builder.full(&format!("{short}{suffix}.{framework}.slave")),
             ],
             short,
         }
@@ -304,7 +307,7 @@ impl TaskRecords<'_, '_, '_> {
     /// The task's own addresses, from the first source that has any.
     fn ips(&self) -> &[IpAddr] {
         let sources = self
-            .make
+            .builder
             .zone_config
             .ip_sources
             .iter()
@@ -321,28 +324,28 @@ impl TaskRecords<'_, '_, '_> {
     }
 
     /// Records of the addresses of the task and its agent, and of its ports on the agent.
-    fn names(&mut self, names: &TaskNames) {
-        let mut lines = Vec::new();
+    fn add_names(&mut self, names: &TaskNames) {
+        let mut records = Vec::new();
         for ip in self.ips() {
-            lines.extend(
+            records.extend(
                 names
-                    .own
+                    .in_framework
                     .iter()
-                    .map(|name| RecordOrPtr::Record(self.make.address(name, *ip))),
+                    .map(|name| RecordOrPtr::Record(self.builder.address(name, *ip))),
             );
-            if self.make.zone_config.reverse {
-                lines.push(RecordOrPtr::Ptr(Arc::clone(&names.own[0]), *ip));
+            if self.builder.zone_config.reverse {
+                records.push(RecordOrPtr::Ptr(Arc::clone(&names.in_framework[0]), *ip));
             }
         }
         for ip in self.agent {
-            lines.extend(
+            records.extend(
                 names
                     .on_agent
                     .iter()
-                    .map(|name| RecordOrPtr::Record(self.make.address(name, *ip))),
+                    .map(|name| RecordOrPtr::Record(self.builder.address(name, *ip))),
             );
         }
-        self.lines.append(&mut lines);
+        self.records.append(&mut records);
         let suffixes: &[&str] = if self.task.discovery.is_some() {
             &[".slave"]
         } else {
@@ -353,7 +356,7 @@ impl TaskRecords<'_, '_, '_> {
             for suffix in suffixes {
                 for protocol in ["tcp", "udp"] {
                     let name = format!("_{}._{protocol}.{}{suffix}", names.short, self.framework);
-                    self.service(&name, &names.on_agent[1], port);
+                    self.add_service(&name, &names.on_agent[1], port);
                 }
             }
         }
@@ -361,8 +364,8 @@ impl TaskRecords<'_, '_, '_> {
 
     /// Records of the ports in the task's discovery information, on its own and its agent's
     /// addresses.
-    fn discovery_ports(&mut self, names: &TaskNames, discovery: &Discovery) {
-        let labels = self.make.zone_config.labels;
+    fn add_discovery_ports(&mut self, names: &TaskNames, discovery: &Discovery) {
+        let labels = self.builder.zone_config.labels;
         for port in &discovery.ports {
             let protocol = labels.label(&port.protocol);
             let protocols = if port.protocol.is_empty() {
@@ -371,22 +374,22 @@ impl TaskRecords<'_, '_, '_> {
                 vec![protocol.as_str()]
             };
             let port_name = labels.label(&port.name);
-            for (suffix, target) in [("", &names.own[1]), (".slave", &names.on_agent[1])] {
+            for (suffix, target) in [("", &names.in_framework[1]), (".slave", &names.on_agent[1])] {
                 for protocol in &protocols {
                     let name = format!("_{}._{protocol}.{}{suffix}", names.short, self.framework);
-                    self.service(&name, target, port.number);
+                    self.add_service(&name, target, port.number);
                     if !port.name.is_empty() {
-                        self.service(&format!("_{port_name}.{name}"), target, port.number);
+                        self.add_service(&format!("_{port_name}.{name}"), target, port.number);
                     }
                 }
             }
         }
     }
 
-    fn service(&mut self, name: &str, target: &Arc<str>, port: u32) {
-        let name = self.make.zone_config.full(name);
-        let record = self.make.service(&name, target, port, self.weight);
-        self.lines.push(RecordOrPtr::Record(record));
+    fn add_service(&mut self, name: &str, target: &Arc<str>, port: u32) {
+        let name = self.builder.zone_config.full(name);
+        let record = self.builder.service(&name, target, port, self.weight);
+        self.records.push(RecordOrPtr::Record(record));
     }
 }
 

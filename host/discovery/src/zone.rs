@@ -186,7 +186,7 @@ pub(crate) struct ZoneBuilder {
     /// Whether any record changed.
     changed: bool,
     /// Names whose TTL changed, with their old TTL.
-    retimed: HashMap<Arc<str>, u32>,
+    changed_ttls: HashMap<Arc<str>, u32>,
 }
 
 impl ZoneBuilder {
@@ -198,7 +198,7 @@ impl ZoneBuilder {
             step: Step::default(),
             journal_records,
             changed: false,
-            retimed: HashMap::new(),
+            changed_ttls: HashMap::new(),
         }
     }
 
@@ -213,20 +213,22 @@ impl ZoneBuilder {
             self.changed = true;
             self.zone.address_epochs.bump(&record.name);
             if self.journal_records > 0 {
-                self.retimed.entry(Arc::clone(&record.name)).or_insert(node.ttl());
+                self.changed_ttls
+                    .entry(Arc::clone(&record.name))
+                    .or_insert(node.ttl());
             }
         }
         node.set_ttl(record.ttl);
         if node.add(record.value.clone()) {
             self.zone.records += 1;
-            self.is_another(record);
+            self.mark_changed(record);
             if self.journal_records > 0 {
                 self.step.added.push(record.clone());
             }
         }
         if let Some(node) = new {
             self.zone.nodes.insert(Arc::clone(&record.name), node);
-            self.grow(&record.name);
+            self.add_parents(&record.name);
         }
     }
 
@@ -236,13 +238,13 @@ impl ZoneBuilder {
             return;
         };
         if node.remove(&record.value) {
-            let gone = node.is_gone();
+            let is_unused = node.is_unused();
             self.zone.records -= 1;
-            if gone {
+            if is_unused {
                 self.zone.nodes.remove(&*record.name);
-                self.shrink(&record.name);
+                self.remove_empty_parents(&record.name);
             }
-            self.is_another(record);
+            self.mark_changed(record);
             if self.journal_records > 0 {
                 self.step.removed.push(record.clone());
             }
@@ -250,7 +252,7 @@ impl ZoneBuilder {
     }
 
     /// Marks the zone, and the name's addresses if the record is one, as changed.
-    fn is_another(&mut self, record: &Record) {
+    fn mark_changed(&mut self, record: &Record) {
         self.changed = true;
         if let Value::Address(_) = record.value {
             self.zone.address_epochs.bump(&record.name);
@@ -264,7 +266,7 @@ impl ZoneBuilder {
             .names
             .get(&ip)
             .map_or_else(Vec::new, |names| names.to_vec());
-        match names.iter_mut().find(|(there, _)| there == name) {
+        match names.iter_mut().find(|(existing, _)| existing == name) {
             Some((_, times)) => *times += 1,
             None => names.push((Arc::clone(name), 1)),
         }
@@ -277,10 +279,10 @@ impl ZoneBuilder {
             return;
         };
         let mut names = names.to_vec();
-        if let Some(place) = names.iter().position(|(there, _)| there == name) {
-            names[place].1 -= 1;
-            if names[place].1 == 0 {
-                names.remove(place);
+        if let Some(index) = names.iter().position(|(existing, _)| existing == name) {
+            names[index].1 -= 1;
+            if names[index].1 == 0 {
+                names.remove(index);
             }
         }
         if names.is_empty() {
@@ -298,7 +300,7 @@ impl ZoneBuilder {
     /// The zone after the change; its serial stays if no record changed.
     pub(crate) fn build(mut self, inputs: ZoneInputs, serial: u32) -> Zone {
         self.zone.inputs = inputs;
-        self.retime();
+        self.journal_ttl_changes();
         if self.zone.serial == 0 || self.changed {
             self.step.from = self.zone.serial;
             self.step.to = serial;
@@ -309,14 +311,14 @@ impl ZoneBuilder {
     }
 
     /// Journals the records of names whose TTL changed, except those that were just added.
-    fn retime(&mut self) {
-        let retimed = std::mem::take(&mut self.retimed);
-        let new: HashSet<Record> = if retimed.is_empty() {
+    fn journal_ttl_changes(&mut self) {
+        let changed_ttls = std::mem::take(&mut self.changed_ttls);
+        let new: HashSet<Record> = if changed_ttls.is_empty() {
             HashSet::new()
         } else {
             self.step.added.iter().cloned().collect()
         };
-        for (name, before) in retimed {
+        for (name, before) in changed_ttls {
             let Some(node) = self.zone.nodes.get(&*name).filter(|node| node.ttl() != before) else {
                 continue;
             };
@@ -335,42 +337,42 @@ impl ZoneBuilder {
     }
 
     /// Adds the missing parents of a new name, up to the apex, as empty non-terminals.
-    fn grow(&mut self, name: &str) {
-        let mut rest = name;
-        while let Some(above) = self.above(rest) {
-            if let Some(node) = self.zone.nodes.get_mut(above) {
-                node.grow_below();
+    fn add_parents(&mut self, name: &str) {
+        let mut child = name;
+        while let Some(parent) = self.parent(child) {
+            if let Some(node) = self.zone.nodes.get_mut(parent) {
+                node.add_descendant();
                 return;
             }
             let mut node = Node::default();
-            node.grow_below();
-            self.zone.nodes.insert(above.into(), node);
-            rest = above;
+            node.add_descendant();
+            self.zone.nodes.insert(parent.into(), node);
+            child = parent;
         }
     }
 
     /// Removes the parents of a removed name that have no records and no other names below them.
-    fn shrink(&mut self, name: &str) {
-        let mut rest = name;
-        while let Some(above) = self.above(rest) {
-            let Some(node) = self.zone.nodes.get_mut(above) else {
+    fn remove_empty_parents(&mut self, name: &str) {
+        let mut child = name;
+        while let Some(parent) = self.parent(child) {
+            let Some(node) = self.zone.nodes.get_mut(parent) else {
                 return;
             };
-            node.shrink_below();
-            if !node.is_gone() {
+            node.remove_descendant();
+            if !node.is_unused() {
                 return;
             }
-            self.zone.nodes.remove(above);
-            rest = above;
+            self.zone.nodes.remove(parent);
+            child = parent;
         }
     }
 
     /// The parent of a name; none for the apex and names outside the zone.
-    fn above<'n>(&self, name: &'n str) -> Option<&'n str> {
+    fn parent<'n>(&self, name: &'n str) -> Option<&'n str> {
         if !name.ends_with(&*self.zone.suffix) {
             return None;
         }
-        name.split_once('.').map(|(_, above)| above)
+        name.split_once('.').map(|(_, parent)| parent)
     }
 }
 

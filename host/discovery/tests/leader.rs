@@ -47,14 +47,14 @@ async fn zone_follows_a_new_leader_without_delay() {
     let (_server, masters, first, mut node, discovery) = site().await;
     assert_eq!(discovery.a("leader.mesos.").await, ["127.0.0.1"]);
     let second = leading(2).await;
-    let mut quickest = WAIT_TIMEOUT;
-    for turn in 0..6 {
-        let (next, n) = if turn % 2 == 0 { (&second, 2) } else { (&first, 1) };
-        let subscribed = next.subscribed();
+    let mut fastest = WAIT_TIMEOUT;
+    for round in 0..6 {
+        let (next, n) = if round % 2 == 0 { (&second, 2) } else { (&first, 1) };
+        let subscribed = next.subscriptions();
         let after = register(&masters, "/mesos", next.addr.port()).await;
         let began = Instant::now();
         removed(&masters, &node).await;
-        while next.subscribed() == subscribed {
+        while next.subscriptions() == subscribed {
             assert!(
                 began.elapsed() < WAIT_TIMEOUT,
                 "no subscription with the new leader"
@@ -62,7 +62,7 @@ async fn zone_follows_a_new_leader_without_delay() {
             tokio::time::sleep(Duration::from_millis(1)).await;
         }
         println!("subscribed with the new leader after {:?}", began.elapsed());
-        quickest = quickest.min(began.elapsed());
+        fastest = fastest.min(began.elapsed());
         until("the new leader's zone", async || {
             discovery.a("leader.mesos.").await == [format!("127.0.0.{n}")]
                 && discovery.a("slave.mesos.").await == [format!("10.0.0.{n}")]
@@ -71,7 +71,7 @@ async fn zone_follows_a_new_leader_without_delay() {
         node = after;
     }
     // Each retry delay would be at least this long.
-    assert!(quickest < Duration::from_millis(100), "{quickest:?}");
+    assert!(fastest < Duration::from_millis(100), "{fastest:?}");
     let metrics = discovery.metrics();
     assert!(
         metrics.contains("transom_discovery_reconnects_total 6"),
@@ -85,19 +85,19 @@ async fn new_leader_ends_the_retry_delay() {
     let (_server, masters, first, node, discovery) = site().await;
     let second = leading(2).await;
     register(&masters, "/mesos", second.addr.port()).await;
-    let unwilling =
-        |says: &mut MasterScript| (says.snapshot, says.refusal, says.document) = (None, 503, None);
-    let willing: Value = second.says.lock().unwrap().snapshot.clone().unwrap();
+    let refuse_all =
+        |script: &mut MasterScript| (script.snapshot, script.refusal, script.document) = (None, 503, None);
+    let accepted_snapshot: Value = second.script.lock().unwrap().snapshot.clone().unwrap();
     // Both masters refuse until the retry delay is longer than the time that this test allows.
-    second.set(unwilling);
-    first.set(unwilling);
+    second.set(refuse_all);
+    first.set(refuse_all);
     first.hang_up();
     // Each attempt requests the stream from the leader first and then from the other master.
-    until("many attempts", async || second.asked() >= 4).await;
-    second.set(|says| says.snapshot = Some(willing));
+    until("many attempts", async || second.subscribe_requests() >= 4).await;
+    second.set(|script| script.snapshot = Some(accepted_snapshot));
     let began = Instant::now();
     removed(&masters, &node).await;
-    until("a subscription", async || second.subscribed() > 0).await;
+    until("a subscription", async || second.subscriptions() > 0).await;
     println!("subscribed with the new leader after {:?}", began.elapsed());
     // The retry delay that had just begun is at least 1.6 s.
     assert!(began.elapsed() < Duration::from_secs(1), "{:?}", began.elapsed());
@@ -113,7 +113,7 @@ async fn changes_of_masters_are_published_immediately() {
         create_path(&masters, "/mesos", Acls::anyone_all()).await;
         let first = leading(1).await;
         if !streams {
-            first.set(|says| (says.snapshot, says.refusal) = (None, 403));
+            first.set(|script| (script.snapshot, script.refusal) = (None, 403));
         }
         register(&masters, "/mesos", first.addr.port()).await;
         let config = Config {

@@ -31,9 +31,9 @@ fn limit_holds_across_threads() {
         }
     });
     // The full bucket, its refill during the test, and one answer for rounding.
-    let most = 100.0 + 100.0 * began.elapsed().as_secs_f64() + 1.0;
+    let max_sent = 100.0 + 100.0 * began.elapsed().as_secs_f64() + 1.0;
     let (sent, slipped) = (sent.into_inner(), slipped.into_inner());
-    assert!(sent >= 100 && sent as f64 <= most, "{sent} of {most}");
+    assert!(sent >= 100 && sent as f64 <= max_sent, "{sent} of {max_sent}");
     assert_eq!(slipped, (THREADS * ANSWERS - sent) / 3);
     // Answers of another class have their own bucket.
     assert_eq!(limiter.check(client, Class::NoName), Action::Send);

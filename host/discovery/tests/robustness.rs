@@ -19,8 +19,8 @@ use tokio::net::{TcpStream, UdpSocket};
 use tokio::time::timeout;
 use transom_discovery::Config;
 
-const OVER_UDP: usize = 6000;
-const OVER_TCP: usize = 1500;
+const UDP_PACKETS: usize = 6000;
+const TCP_PACKETS: usize = 1500;
 /// Packets in flight: few enough for the smallest socket buffer.
 const BATCH: usize = 30;
 
@@ -55,8 +55,8 @@ async fn started() -> Followed {
 }
 
 /// Valid queries, from which damaged ones are made.
-fn good() -> Vec<Vec<u8>> {
-    let mut good = Vec::new();
+fn valid() -> Vec<Vec<u8>> {
+    let mut valid = Vec::new();
     for name in [
         "_web._tcp.marathon.mesos.",
         "web.marathon.mesos.",
@@ -71,26 +71,26 @@ fn good() -> Vec<Vec<u8>> {
             RecordType::NS,
             RecordType::AXFR,
         ] {
-            good.push(query(name, kind));
+            valid.push(query(name, kind));
             for payload in [0, 512, 800, 65535] {
-                good.push(with_edns(query(name, kind), payload, 0));
+                valid.push(with_edns(query(name, kind), payload, 0));
             }
         }
     }
-    good.iter().map(|query| query.to_vec().unwrap()).collect()
+    valid.iter().map(|query| query.to_vec().unwrap()).collect()
 }
 
 /// A packet of a faulty or hostile client: noise, or a valid query with some damage.
-fn packet(random: &mut StdRng, good: &[Vec<u8>]) -> Vec<u8> {
+fn packet(random: &mut StdRng, valid: &[Vec<u8>]) -> Vec<u8> {
     if random.random_ratio(1, 5) {
         let mut noise = vec![0; random.random_range(0..600)];
         random.fill_bytes(&mut noise);
         return noise;
     }
-    let mut packet = good.choose(random).unwrap().clone();
+    let mut packet = valid.choose(random).unwrap().clone();
     for _ in 0..random.random_range(0..5) {
         let at = random.random_range(0..=packet.len());
-        let other = good.choose(random).unwrap();
+        let other = valid.choose(random).unwrap();
         match random.random_range(0..7) {
             0 => packet.truncate(at),
             1 => packet.insert(at, random.random()),
@@ -114,7 +114,7 @@ fn is_answerable(packet: &[u8]) -> bool {
 }
 
 /// The maximum size of the UDP answer to a packet.
-fn allowed(packet: &[u8]) -> usize {
+fn max_bytes(packet: &[u8]) -> usize {
     let request = Message::from_vec(packet).ok();
     let edns = request.and_then(|request| request.edns);
     edns.map_or(512, |edns| usize::from(edns.max_payload()).clamp(512, 1232))
@@ -137,8 +137,8 @@ fn check(packet: &[u8], reply: &[u8]) -> Message {
 
 /// Sends packets with different ids and receives answers until every packet that must be answered
 /// has one.
-async fn over_udp(discovery: &Followed, socket: &UdpSocket, batch: &[Vec<u8>]) {
-    let mut due: HashMap<_, _> = batch
+async fn send_over_udp(discovery: &Followed, socket: &UdpSocket, batch: &[Vec<u8>]) {
+    let mut pending: HashMap<_, _> = batch
         .iter()
         .filter(|packet| is_answerable(packet))
         .map(|packet| (&packet[..2], packet))
@@ -147,13 +147,17 @@ async fn over_udp(discovery: &Followed, socket: &UdpSocket, batch: &[Vec<u8>]) {
         socket.send(packet).await.unwrap();
     }
     let mut reply = vec![0; 65536];
-    while !due.is_empty() {
+    while !pending.is_empty() {
         let Ok(size) = timeout(WAIT_TIMEOUT, socket.recv(&mut reply)).await else {
-            panic!("no answer to {due:02x?}");
+            panic!("no answer to {pending:02x?}");
         };
         let reply = &reply[..size.unwrap()];
-        let packet = due.remove(&reply[..2]).unwrap();
-        assert!(reply.len() <= allowed(packet), "{} to {packet:02x?}", reply.len());
+        let packet = pending.remove(&reply[..2]).unwrap();
+        assert!(
+            reply.len() <= max_bytes(packet),
+            "{} to {packet:02x?}",
+            reply.len()
+        );
         check(packet, reply);
     }
     // Discovery still answers, and no further answer has arrived.
@@ -163,9 +167,9 @@ async fn over_udp(discovery: &Followed, socket: &UdpSocket, batch: &[Vec<u8>]) {
 
 /// Sends a packet on a connection and checks the answer. A packet that is not a request ends the
 /// connection.
-async fn over_tcp(discovery: &Followed, kept: &mut Option<TcpStream>, packet: &[u8]) {
+async fn send_over_tcp(discovery: &Followed, connection: &mut Option<TcpStream>, packet: &[u8]) {
     let addr = discovery.discovery.dns_addr().unwrap();
-    let mut stream = match kept.take() {
+    let mut stream = match connection.take() {
         Some(stream) => stream,
         None => TcpStream::connect(addr).await.unwrap(),
     };
@@ -206,16 +210,16 @@ async fn over_tcp(discovery: &Followed, kept: &mut Option<TcpStream>, packet: &[
         .unwrap()
         .unwrap();
     assert!(!check(packet, &reply).metadata.truncation, "{packet:02x?}");
-    *kept = Some(stream);
+    *connection = Some(stream);
 }
 
 #[tokio::test]
 async fn any_packet_is_answered_correctly_or_ignored() {
     static PANICS: AtomicUsize = AtomicUsize::new(0);
-    let usual = std::panic::take_hook();
+    let default_hook = std::panic::take_hook();
     std::panic::set_hook(Box::new(move |panic| {
         PANICS.fetch_add(1, Ordering::Relaxed);
-        usual(panic);
+        default_hook(panic);
     }));
 
     let discovery = started().await;
@@ -224,13 +228,13 @@ async fn any_packet_is_answered_correctly_or_ignored() {
         .connect(discovery.discovery.dns_addr().unwrap())
         .await
         .unwrap();
-    let good = good();
+    let valid = valid();
     // A new seed in each run tests more packets; the output of a failure has the seed.
     let seed = rand::random();
     println!("seed {seed}");
     let mut random = StdRng::seed_from_u64(seed);
-    for _ in 0..OVER_UDP / BATCH {
-        let mut batch: Vec<_> = (0..BATCH).map(|_| packet(&mut random, &good)).collect();
+    for _ in 0..UDP_PACKETS / BATCH {
+        let mut batch: Vec<_> = (0..BATCH).map(|_| packet(&mut random, &valid)).collect();
         for (id, packet) in batch
             .iter_mut()
             .enumerate()
@@ -238,11 +242,11 @@ async fn any_packet_is_answered_correctly_or_ignored() {
         {
             packet[..2].copy_from_slice(&u16::try_from(id).unwrap().to_be_bytes());
         }
-        over_udp(&discovery, &socket, &batch).await;
+        send_over_udp(&discovery, &socket, &batch).await;
     }
     let mut stream = None;
-    for _ in 0..OVER_TCP {
-        over_tcp(&discovery, &mut stream, &packet(&mut random, &good)).await;
+    for _ in 0..TCP_PACKETS {
+        send_over_tcp(&discovery, &mut stream, &packet(&mut random, &valid)).await;
     }
     discovery.stop().await;
     assert_eq!(PANICS.load(Ordering::Relaxed), 0);

@@ -9,13 +9,13 @@ use tokio::net::UdpSocket;
 use tokio::time::{MissedTickBehavior, interval};
 
 use crate::common::query;
-use crate::load::{Load, OVER_UDP};
+use crate::load::{Load, UDP_ARGS};
 use crate::site::{Site, named};
 use transom_testkit::usage;
 
 const EVENTS: u32 = 200;
 /// Starts and ends of tasks per second.
-const A_SECOND: u32 = 1000;
+const EVENTS_PER_SECOND: u32 = 1000;
 /// Starts and ends of tasks in total.
 const CHANGED: u32 = 5000;
 
@@ -28,11 +28,11 @@ pub(crate) async fn measure(site: &Site, load: &Load) -> Value {
     let micros = |part: f64| waits[((waits.len() - 1) as f64 * part) as usize].as_micros() as u64;
 
     let before = usage::cpu(site.pid());
-    come_and_go(site, "cost", CHANGED).await;
+    add_and_remove_tasks(site, "cost", CHANGED).await;
     let used = usage::cpu(site.pid()).saturating_sub(before);
 
-    let updating = come_and_go(site, "beside", u32::MAX);
-    let asked = load.queries("a", &OVER_UDP, site.dns(), site.pid());
+    let updating = add_and_remove_tasks(site, "beside", u32::MAX);
+    let asked = load.queries("a", &UDP_ARGS, site.dns(), site.pid());
     let beside = tokio::select! {
         () = updating => unreachable!("the changes outlast the load"),
         asked = asked => asked,
@@ -67,18 +67,18 @@ async fn until_answered(site: &Site, n: u32) -> Duration {
 }
 
 /// Starts tasks one after the other at an even pace, and ends each half a second later.
-async fn come_and_go(site: &Site, name: &str, most: u32) {
-    const LASTS: u32 = A_SECOND / 2;
-    let mut pace = interval(Duration::from_secs(1) / A_SECOND);
+async fn add_and_remove_tasks(site: &Site, name: &str, max_tasks: u32) {
+    const TASK_LIFETIME_EVENTS: u32 = EVENTS_PER_SECOND / 2;
+    let mut pace = interval(Duration::from_secs(1) / EVENTS_PER_SECOND);
     pace.set_missed_tick_behavior(MissedTickBehavior::Burst);
-    for n in 0..most {
+    for n in 0..max_tasks {
         pace.tick().await;
         if n % 2 == 0 {
             site.master
                 .send(&added(&format!("{name}-{n}"), n, "TASK_RUNNING"))
                 .await;
-        } else if n > LASTS {
-            let ended = n - LASTS - 1;
+        } else if n > TASK_LIFETIME_EVENTS {
+            let ended = n - TASK_LIFETIME_EVENTS - 1;
             site.master
                 .send(&updated(&format!("{name}-{ended}"), ended))
                 .await;

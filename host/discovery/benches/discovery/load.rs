@@ -12,9 +12,9 @@ use crate::site::Names;
 use transom_testkit::usage;
 
 /// dnsperf options: UDP, two clients.
-pub(crate) const OVER_UDP: [&str; 4] = ["-m", "udp", "-c", "2"];
+pub(crate) const UDP_ARGS: [&str; 4] = ["-m", "udp", "-c", "2"];
 /// Names of one kind to query in turn; a much longer list is thinned out.
-const MOST: usize = 20_000;
+const MAX_NAMES: usize = 20_000;
 
 pub(crate) struct Load {
     dir: TempDir,
@@ -29,7 +29,7 @@ impl Load {
             std::fs::write(dir.path().join(file), lines.join("\n") + "\n").unwrap();
         };
         let asked = |names: &[String], kind: &str| {
-            let step = (names.len() / MOST).max(1);
+            let step = (names.len() / MAX_NAMES).max(1);
             names
                 .iter()
                 .step_by(step)
@@ -40,7 +40,9 @@ impl Load {
         write("srv", asked(&names.srv, "SRV"));
         write(
             "nxdomain",
-            (0..MOST).map(|n| format!("no-{n}.marathon.mesos. A")).collect(),
+            (0..MAX_NAMES)
+                .map(|n| format!("no-{n}.marathon.mesos. A"))
+                .collect(),
         );
         Self {
             service: names.srv[names.srv.len() / 2].clone(),
@@ -52,9 +54,9 @@ impl Load {
     /// A, SRV and missing names over UDP, and A over TCP.
     pub(crate) async fn dns(&self, server: SocketAddr, pid: u32) -> Value {
         json!({
-            "a": self.queries("a", &OVER_UDP, server, pid).await,
-            "srv": self.queries("srv", &OVER_UDP, server, pid).await,
-            "nxdomain": self.queries("nxdomain", &OVER_UDP, server, pid).await,
+            "a": self.queries("a", &UDP_ARGS, server, pid).await,
+            "srv": self.queries("srv", &UDP_ARGS, server, pid).await,
+            "nxdomain": self.queries("nxdomain", &UDP_ARGS, server, pid).await,
             "a_tcp": self.queries("a", &["-m", "tcp", "-c", "2"], server, pid).await,
         })
     }

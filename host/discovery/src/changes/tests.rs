@@ -20,15 +20,15 @@ fn missed_changes_ignores_agents_missing_from_the_snapshot() {
         let endpoint = Location::from_pid(&format!("slave(1)@10.0.0.{n}:5051")).unwrap();
         model.agents.insert(format!("c1-S{n}").into(), endpoint);
     }
-    let mut seen = model.clone();
-    seen.agents.remove(&"c1-S1".into());
-    assert_eq!(super::missed_changes(&model, &seen), 0);
+    let mut snapshot = model.clone();
+    snapshot.agents.remove(&"c1-S1".into());
+    assert_eq!(super::missed_changes(&model, &snapshot), 0);
     // Events are missing for an agent that was added and for one whose address changed.
-    seen.agents.remove(&"c1-S2".into());
-    let elsewhere = Location::from_pid("slave(1)@10.0.0.9:5051").unwrap();
-    seen.agents.insert("c1-S0".into(), elsewhere.clone());
-    seen.agents.insert("c1-S3".into(), elsewhere);
-    assert_eq!(super::missed_changes(&model, &seen), 2);
+    snapshot.agents.remove(&"c1-S2".into());
+    let other_address = Location::from_pid("slave(1)@10.0.0.9:5051").unwrap();
+    snapshot.agents.insert("c1-S0".into(), other_address.clone());
+    snapshot.agents.insert("c1-S3".into(), other_address);
+    assert_eq!(super::missed_changes(&model, &snapshot), 2);
 }
 
 /// Applies a few random changes to a copy of the cluster.

@@ -74,7 +74,7 @@ impl state::Document for Leading {
 type Entries<'d> = Option<Vec<&'d RawValue>>;
 
 #[derive(Deserialize)]
-struct Whole<'d> {
+struct WireDocument<'d> {
     leader: Option<String>,
     pid: Option<String>,
     #[serde(borrow)]
@@ -155,19 +155,19 @@ struct Port {
 /// Parses a document. Invalid UTF-8 becomes replacement characters, as tasks may have any name.
 pub fn read(document: &[u8]) -> serde_json::Result<Document> {
     let text = String::from_utf8_lossy(document);
-    let whole: Whole<'_> = serde_json::from_str(&text)?;
+    let wire: WireDocument<'_> = serde_json::from_str(&text)?;
     let mut cluster = ClusterModel {
-        leader: whole.leader.as_deref().and_then(Location::from_pid),
+        leader: wire.leader.as_deref().and_then(Location::from_pid),
         ..ClusterModel::default()
     };
-    for entry in whole.slaves.iter().flatten() {
-        match readable::<Slave>(entry).and_then(located) {
+    for entry in wire.slaves.iter().flatten() {
+        match readable::<Slave>(entry).and_then(agent_location) {
             Some((id, endpoint)) => drop(cluster.agents.insert(id, endpoint)),
             None => cluster.invalid_entries += 1,
         }
     }
     let mut ids = HashSet::new();
-    for (number, entry) in whole.frameworks.iter().flatten().enumerate() {
+    for (number, entry) in wire.frameworks.iter().flatten().enumerate() {
         let Some(framework) = readable::<WireFramework<'_>>(entry) else {
             cluster.invalid_entries += 1;
             continue;
@@ -181,13 +181,13 @@ pub fn read(document: &[u8]) -> serde_json::Result<Document> {
             framework.tasks.as_deref().unwrap_or_default(),
             &mut cluster.invalid_entries,
         );
-        cluster.frameworks.insert(id.clone(), described(framework));
+        cluster.frameworks.insert(id.clone(), read_framework(framework));
         cluster.tasks.insert(id, tasks);
     }
     Ok(Document {
         cluster,
-        leader: whole.leader,
-        pid: whole.pid,
+        leader: wire.leader,
+        pid: wire.pid,
     })
 }
 
@@ -203,7 +203,7 @@ fn readable<'d, T: Deserialize<'d>>(entry: &'d RawValue) -> Option<T> {
 }
 
 /// An agent's location: from its process id, else from its host name and port.
-fn located(slave: Slave) -> Option<(AgentId, Location)> {
+fn agent_location(slave: Slave) -> Option<(AgentId, Location)> {
     let by_pid = slave.pid.as_deref().and_then(Location::from_pid);
     let by_name = || {
         let hostname = slave.hostname.filter(|hostname| !hostname.is_empty())?;
@@ -215,7 +215,7 @@ fn located(slave: Slave) -> Option<(AgentId, Location)> {
     Some((AgentId::from(slave.id?), by_pid.or_else(by_name)?))
 }
 
-fn described(framework: WireFramework<'_>) -> Framework {
+fn read_framework(framework: WireFramework<'_>) -> Framework {
     let by_pid = framework.pid.as_deref().and_then(Location::from_pid);
     let by_name = || {
         let hostname = framework.hostname.filter(|hostname| !hostname.is_empty())?;
@@ -255,8 +255,8 @@ fn read_tasks(entries: &[&RawValue], invalid_entries: &mut u64) -> Ordered<TaskI
 
 fn read_task(task: &WireTask<'_>, invalid_entries: &mut u64) -> Task {
     let state = task.state.clone().unwrap_or_default();
-    let statuses = each::<WireStatus>(task.statuses.as_deref(), invalid_entries);
-    let labels = each::<Label>(task.labels.as_deref(), invalid_entries);
+    let statuses = read_each::<WireStatus>(task.statuses.as_deref(), invalid_entries);
+    let labels = read_each::<Label>(task.labels.as_deref(), invalid_entries);
     let newest = statuses.iter().filter_map(|status| {
         Some(Status {
             state: status.state.as_ref()?,
@@ -296,7 +296,7 @@ fn read_task(task: &WireTask<'_>, invalid_entries: &mut u64) -> Task {
 }
 
 /// The valid entries of a list; counts the others.
-fn each<'d, T: Deserialize<'d>>(entries: Option<&[&'d RawValue]>, invalid_entries: &mut u64) -> Vec<T> {
+fn read_each<'d, T: Deserialize<'d>>(entries: Option<&[&'d RawValue]>, invalid_entries: &mut u64) -> Vec<T> {
     let entries = entries.unwrap_or_default();
     let read: Vec<T> = entries.iter().copied().filter_map(readable).collect();
     *invalid_entries += (entries.len() - read.len()) as u64;
@@ -306,7 +306,7 @@ fn each<'d, T: Deserialize<'d>>(entries: Option<&[&'d RawValue]>, invalid_entrie
 fn discovery(info: &WireDiscovery<'_>, invalid_entries: &mut u64) -> Option<Discovery> {
     let name = info.name.clone().filter(|name| !name.is_empty())?;
     let ports = info.ports.as_ref().and_then(|ports| ports.ports.as_deref());
-    let ports = each::<Port>(ports, invalid_entries)
+    let ports = read_each::<Port>(ports, invalid_entries)
         .into_iter()
         .map(|port| NamedPort {
             number: port.number.unwrap_or_default(),

@@ -15,7 +15,7 @@ use super::{
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Effect {
     /// None.
-    Same,
+    Unchanged,
     /// A task.
     Task(FrameworkId, TaskId),
     /// A framework and its tasks.
@@ -56,7 +56,7 @@ impl ClusterModel {
             Event::AgentAdded(agent) => self.put_agent(agent),
             Event::AgentRemoved(id) => effect(self.agents.remove(id).is_some(), || Effect::Agent(id.clone())),
             // The snapshot at the start is handled separately.
-            Event::Subscribed(_) | Event::Heartbeat | Event::Unknown(_) => Effect::Same,
+            Event::Subscribed(_) | Event::Heartbeat | Event::Unknown(_) => Effect::Unchanged,
         }
     }
 
@@ -65,20 +65,20 @@ impl ClusterModel {
     /// when they return.
     pub fn remove_lost_agent(&mut self, event: &Event) -> Effect {
         let Event::TaskUpdated(update) = event else {
-            return Effect::Same;
+            return Effect::Unchanged;
         };
         match &update.status.agent_id {
             Some(id) if reports_agent_gone(update) => {
                 effect(self.agents.remove(id).is_some(), || Effect::Agent(id.clone()))
             }
-            _ => Effect::Same,
+            _ => Effect::Unchanged,
         }
     }
 
     fn put_agent(&mut self, agent: &Agent) -> Effect {
-        let Some((id, endpoint)) = located(agent) else {
+        let Some((id, endpoint)) = agent_location(agent) else {
             self.invalid_entries += 1;
-            return Effect::Same;
+            return Effect::Unchanged;
         };
         let changed = self.agents.insert(id.clone(), endpoint.clone()) != Some(endpoint);
         effect(changed, || Effect::Agent(id))
@@ -88,15 +88,17 @@ impl ClusterModel {
         let info = &wire.framework_info;
         let Some(id) = info.id.clone() else {
             self.invalid_entries += 1;
-            return Effect::Same;
+            return Effect::Unchanged;
         };
-        let framework = described(info);
+        let framework = read_framework(info);
         let changed = self.frameworks.insert(id.clone(), framework.clone()) != Some(framework);
         effect(changed, || Effect::Framework(id))
     }
 
     fn remove_framework(&mut self, info: &FrameworkInfo) -> Effect {
-        let Some(id) = &info.id else { return Effect::Same };
+        let Some(id) = &info.id else {
+            return Effect::Unchanged;
+        };
         let had_tasks = self.tasks.remove(id).is_some();
         let was_there = self.frameworks.remove(id).is_some();
         effect(had_tasks || was_there, || Effect::Framework(id.clone()))
@@ -129,7 +131,7 @@ impl ClusterModel {
             .get_mut(&update.framework_id)
             .and_then(|tasks| tasks.get_mut(id))
         else {
-            return Effect::Same;
+            return Effect::Unchanged;
         };
         let before = task.clone();
         task.running = update.state == TaskState::Running;
@@ -185,12 +187,16 @@ fn remove(
     task
 }
 
-fn effect(changed: bool, whose: impl FnOnce() -> Effect) -> Effect {
-    if changed { whose() } else { Effect::Same }
+fn effect(changed: bool, effect_of_change: impl FnOnce() -> Effect) -> Effect {
+    if changed {
+        effect_of_change()
+    } else {
+        Effect::Unchanged
+    }
 }
 
 /// An agent's location: from its process id, else from its host name and port.
-fn located(agent: &Agent) -> Option<(AgentId, Location)> {
+fn agent_location(agent: &Agent) -> Option<(AgentId, Location)> {
     let id = agent.agent_info.id.clone()?;
     let by_pid = agent.pid.as_deref().and_then(Location::from_pid);
     let by_name = || {
@@ -204,7 +210,7 @@ fn located(agent: &Agent) -> Option<(AgentId, Location)> {
 }
 
 /// The operator API has no process ids of frameworks, so they have no port.
-fn described(info: &FrameworkInfo) -> Framework {
+fn read_framework(info: &FrameworkInfo) -> Framework {
     let hostname = info.hostname.as_deref().filter(|hostname| !hostname.is_empty());
     let endpoint = hostname.map(|hostname| Location {
         host: Host::parse(hostname),

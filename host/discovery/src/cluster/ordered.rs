@@ -9,7 +9,7 @@ use super::PersistentMap;
 /// better; clones are cheap and share unchanged entries.
 #[derive(Clone, Debug)]
 pub struct Ordered<K, V> {
-    places: PersistentMap<K, u64>,
+    positions: PersistentMap<K, u64>,
     values: imbl::OrdMap<u64, Arc<(K, V)>>,
     next: u64,
 }
@@ -17,7 +17,7 @@ pub struct Ordered<K, V> {
 impl<K, V> Default for Ordered<K, V> {
     fn default() -> Self {
         Self {
-            places: PersistentMap::default(),
+            positions: PersistentMap::default(),
             values: imbl::OrdMap::default(),
             next: 0,
         }
@@ -42,7 +42,7 @@ impl<K: Clone + Eq + Hash, V: Clone> Ordered<K, V> {
         if let Some(old) = self.get_mut(&key) {
             return Some(std::mem::replace(old, value));
         }
-        self.places.insert(key.clone(), self.next);
+        self.positions.insert(key.clone(), self.next);
         self.values.insert(self.next, Arc::new((key, value)));
         self.next += 1;
         None
@@ -50,24 +50,24 @@ impl<K: Clone + Eq + Hash, V: Clone> Ordered<K, V> {
 
     /// Removes a value.
     pub fn remove(&mut self, key: &K) -> Option<V> {
-        let place = self.places.remove(key)?;
-        let entry = self.values.remove(&place)?;
+        let position = self.positions.remove(key)?;
+        let entry = self.values.remove(&position)?;
         Some(Arc::try_unwrap(entry).map_or_else(|shared| shared.1.clone(), |(_, value)| value))
     }
 
     /// The value of a key.
     pub fn get(&self, key: &K) -> Option<&V> {
-        self.values.get(self.places.get(key)?).map(|entry| &entry.1)
+        self.values.get(self.positions.get(key)?).map(|entry| &entry.1)
     }
 
     /// The stored key that equals `key`.
     pub fn key(&self, key: &K) -> Option<&K> {
-        self.values.get(self.places.get(key)?).map(|entry| &entry.0)
+        self.values.get(self.positions.get(key)?).map(|entry| &entry.0)
     }
 
     /// The value of a key, mutable.
     pub fn get_mut(&mut self, key: &K) -> Option<&mut V> {
-        let entry = self.values.get_mut(self.places.get(key)?)?;
+        let entry = self.values.get_mut(self.positions.get(key)?)?;
         Some(&mut Arc::make_mut(entry).1)
     }
 

@@ -28,56 +28,58 @@ pub type Checked<T> = std::result::Result<T, String>;
 impl Config {
     /// Validates the settings and normalizes names: lower case, and one trailing dot on the SOA's.
     pub(crate) fn checked(mut self) -> Result<Self> {
-        self.domain = domain(&self.domain).map_err(wrong("domain"))?;
-        if !carried(&self.domain) {
+        self.domain = domain(&self.domain).map_err(invalid_setting("domain"))?;
+        if !is_encodable(&self.domain) {
             tracing::warn!(
                 domain = self.domain,
                 "the domain is too long for DNS; its names are served over HTTP only"
             );
         }
         if !self.dns_on && !self.http_on {
-            return Err(wrong("dns_on, http_on")("both are off; turn on at least one"));
+            return Err(invalid_setting("dns_on, http_on")(
+                "both are off; turn on at least one",
+            ));
         }
         if self.refresh_seconds == 0 {
-            return Err(wrong("refresh_seconds")("must be 1 or more"));
+            return Err(invalid_setting("refresh_seconds")("must be 1 or more"));
         }
         if self.ttl > MAX_TTL {
-            return Err(wrong("ttl")(
+            return Err(invalid_setting("ttl")(
                 "must be at most 2147483647 seconds, the maximum of DNS",
             ));
         }
         if let Some(ttl) = self.framework_ttl.values().find(|ttl| **ttl > MAX_TTL) {
             let what = format!("{ttl} must be at most 2147483647 seconds, the maximum of DNS");
-            return Err(wrong("framework_ttl")(what));
+            return Err(invalid_setting("framework_ttl")(what));
         }
         if self.ip_sources.is_empty() {
-            return Err(wrong("ip_sources")(
+            return Err(invalid_setting("ip_sources")(
                 "needs at least one of host, docker, mesos, netinfo",
             ));
         }
-        self.soa_mname = dotted(&self.soa_mname);
-        self.soa_rname = dotted(&self.soa_rname.replace('@', "."));
+        self.soa_mname = with_trailing_dot(&self.soa_mname);
+        self.soa_rname = with_trailing_dot(&self.soa_rname.replace('@', "."));
         for (key, name) in [("soa_mname", &self.soa_mname), ("soa_rname", &self.soa_rname)] {
             if name != "." && crate::labels::wire_name(name).is_none() {
-                return Err(wrong(key)("must be a domain name, as in `ns1.mesos`"));
+                return Err(invalid_setting(key)("must be a domain name, as in `ns1.mesos`"));
             }
         }
         if self.timeout == 0 {
             self.timeout = DEFAULT_TIMEOUT;
         }
         if self.external_on {
-            no_duplicates(&self.resolvers).map_err(wrong("resolvers"))?;
+            no_duplicates(&self.resolvers).map_err(invalid_setting("resolvers"))?;
             let zones = std::mem::take(&mut self.zone_resolvers);
             self.zone_resolvers = zones
                 .into_iter()
                 .map(|(zone, resolvers)| (zone.to_ascii_lowercase(), resolvers))
                 .collect();
-            no_overlaps(&self.zone_resolvers, &self.domain).map_err(wrong("zone_resolvers"))?;
+            no_overlaps(&self.zone_resolvers, &self.domain).map_err(invalid_setting("zone_resolvers"))?;
         }
         self.check_forwarding()?;
         self.check_tls()?;
         if self.weight_label.as_ref().is_some_and(String::is_empty) {
-            return Err(wrong("weight_label")(
+            return Err(invalid_setting("weight_label")(
                 "is empty; set a label name or remove the setting",
             ));
         }
@@ -86,7 +88,7 @@ impl Config {
 
     fn check_forwarding(&self) -> Result<()> {
         if self.forward_cache_bytes > MAX_CACHE_BYTES {
-            return Err(wrong("forward_cache_bytes")(format!(
+            return Err(invalid_setting("forward_cache_bytes")(format!(
                 "must be at most {MAX_CACHE_BYTES} bytes"
             )));
         }
@@ -95,7 +97,9 @@ impl Config {
             ("forward_max_sockets", self.forward_max_sockets),
         ] {
             if !(1..=MAX_FORWARD_LIMIT).contains(&number) {
-                return Err(wrong(key)(format!("must be from 1 to {MAX_FORWARD_LIMIT}")));
+                return Err(invalid_setting(key)(format!(
+                    "must be from 1 to {MAX_FORWARD_LIMIT}"
+                )));
             }
         }
         Ok(())
@@ -103,7 +107,7 @@ impl Config {
 
     fn check_tls(&self) -> Result<()> {
         if self.quic_port.is_some() && !HAS_QUIC {
-            return Err(wrong("quic_port")(
+            return Err(invalid_setting("quic_port")(
                 "this build has no DNS over QUIC; build it with `--features quic`",
             ));
         }
@@ -115,15 +119,15 @@ impl Config {
         let used = ports.into_iter().find(|(_, port)| port.is_some());
         match (used, &self.tls_certificate, &self.tls_key) {
             (None, None, None) | (Some(_), Some(_), Some(_)) => Ok(()),
-            (Some((key, _)), ..) => Err(wrong(key)("requires tls_certificate and tls_key")),
-            (None, ..) => Err(wrong("tls_certificate, tls_key")(
+            (Some((key, _)), ..) => Err(invalid_setting(key)("requires tls_certificate and tls_key")),
+            (None, ..) => Err(invalid_setting("tls_certificate, tls_key")(
                 "require each other and one of tls_port, https_port, quic_port",
             )),
         }
     }
 }
 
-fn wrong<W: Into<String>>(key: &'static str) -> impl FnOnce(W) -> Error {
+fn invalid_setting<W: Into<String>>(key: &'static str) -> impl FnOnce(W) -> Error {
     move |what| Error::Config {
         key,
         what: what.into(),
@@ -131,12 +135,12 @@ fn wrong<W: Into<String>>(key: &'static str) -> impl FnOnce(W) -> Error {
 }
 
 /// A name in lower case with one trailing dot; the root is a single dot.
-fn dotted(name: &str) -> String {
+fn with_trailing_dot(name: &str) -> String {
     format!("{}.", name.trim_end_matches('.').to_ascii_lowercase())
 }
 
 /// Whether a domain's labels are as long as DNS allows, with room for names below it.
-fn carried(domain: &str) -> bool {
+fn is_encodable(domain: &str) -> bool {
     domain.len() <= 253 && domain.split('.').all(|label| label.len() <= 63)
 }
 
@@ -274,16 +278,16 @@ fn no_overlaps(zones: &BTreeMap<String, Vec<SocketAddr>>, domain: &str) -> Check
             ));
         }
     }
-    let all: Vec<&str> = zones.keys().map(String::as_str).chain([domain]).collect();
-    for inner in &all {
-        if let Some(outer) = all.iter().find(|outer| lies_within(inner, outer)) {
+    let all_zones: Vec<&str> = zones.keys().map(String::as_str).chain([domain]).collect();
+    for inner in &all_zones {
+        if let Some(outer) = all_zones.iter().find(|outer| is_subdomain(inner, outer)) {
             return Err(format!("{inner:?} lies within {outer:?}; zones must not overlap"));
         }
     }
     Ok(())
 }
 
-fn lies_within(inner: &str, outer: &str) -> bool {
+fn is_subdomain(inner: &str, outer: &str) -> bool {
     inner.strip_suffix(outer).is_some_and(|rest| rest.ends_with('.'))
 }
 

@@ -21,7 +21,7 @@ impl Config {
 /// The system's resolvers without this machine's own addresses, which would cause a loop.
 fn resolvers() -> Vec<SocketAddr> {
     match std::fs::read_to_string(RESOLV_CONF) {
-        Ok(text) => named(&text, &addresses()),
+        Ok(text) => parse_resolv_conf(&text, &addresses()),
         Err(error) => {
             tracing::warn!(
                 %error,
@@ -49,8 +49,8 @@ pub(crate) fn addresses() -> Vec<IpAddr> {
     addresses.collect()
 }
 
-/// The resolvers at port 53 in the text of a `resolv.conf`, without addresses in `own`.
-fn named(text: &str, own: &[IpAddr]) -> Vec<SocketAddr> {
+/// The resolvers at port 53 in the text of a `resolv.conf`, without addresses in `own_addresses`.
+fn parse_resolv_conf(text: &str, own_addresses: &[IpAddr]) -> Vec<SocketAddr> {
     let mut resolvers = Vec::new();
     for line in text.lines() {
         let mut words = line.split_whitespace();
@@ -60,7 +60,7 @@ fn named(text: &str, own: &[IpAddr]) -> Vec<SocketAddr> {
         let Some(resolver) = resolver(address).filter(|resolver| resolver.port() == DNS_PORT) else {
             continue;
         };
-        if !own.contains(&resolver.ip()) && !resolvers.contains(&resolver) {
+        if !own_addresses.contains(&resolver.ip()) && !resolvers.contains(&resolver) {
             resolvers.push(resolver);
         }
     }
@@ -73,7 +73,7 @@ mod tests {
 
     #[test]
     fn system_resolvers_exclude_the_machine_itself() {
-        let own = ["127.0.0.1", "10.0.0.7"].map(|ip| ip.parse().expect("an address"));
+        let own_addresses = ["127.0.0.1", "10.0.0.7"].map(|ip| ip.parse().expect("an address"));
         for (text, expected) in [
             ("", &[][..]),
             (
@@ -94,7 +94,10 @@ mod tests {
             ),
             ("nameserver 2001:db8::1\noptions ndots:1", &["[2001:db8::1]:53"]),
         ] {
-            let found: Vec<_> = named(text, &own).iter().map(ToString::to_string).collect();
+            let found: Vec<_> = parse_resolv_conf(text, &own_addresses)
+                .iter()
+                .map(ToString::to_string)
+                .collect();
             assert_eq!(found, expected, "{text:?}");
         }
     }

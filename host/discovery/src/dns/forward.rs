@@ -45,7 +45,7 @@ pub use metrics::Metrics;
 use super::Transport;
 use super::packet::code;
 use crate::Config;
-use cache::{CachedReply, Key, Replies};
+use cache::{CachedReply, Key, ReplyCache};
 use coalesce::{Begin, Coalescer, InFlight, Joined};
 use metrics::ForwardOutcome;
 use query::Query;
@@ -162,7 +162,7 @@ impl PendingReply {
 
 /// The resolvers of a zone, and a number that separates its cached replies from other zones'.
 #[derive(Clone, Debug)]
-struct Zone {
+struct ForwardZone {
     number: u16,
     resolvers: Arc<Resolvers>,
 }
@@ -170,14 +170,14 @@ struct Zone {
 /// Forwards queries.
 #[derive(Debug)]
 pub struct Forwarder {
-    zones: Zones<Zone>,
-    replies: Arc<Replies>,
+    zones: Zones<ForwardZone>,
+    replies: Arc<ReplyCache>,
     coalescer: Coalescer<Option<CachedReply>>,
     questions: Arc<Semaphore>,
     set_truncate_bit: bool,
     metrics: Metrics,
     upstream_context: UpstreamContext,
-    _stops: DropGuard,
+    _cancel_on_drop: DropGuard,
 }
 
 impl Forwarder {
@@ -190,12 +190,12 @@ impl Forwarder {
         };
         Self {
             zones: zones(settings, &upstream_context, &metrics),
-            replies: Arc::new(Replies::new(settings.cache_bytes)),
+            replies: Arc::new(ReplyCache::new(settings.cache_bytes)),
             coalescer: Coalescer::new(),
             questions: Arc::new(Semaphore::new(settings.max_inflight.min(Semaphore::MAX_PERMITS))),
             set_truncate_bit: settings.set_truncate_bit,
             metrics,
-            _stops: upstream_context.token.clone().drop_guard(),
+            _cancel_on_drop: upstream_context.token.clone().drop_guard(),
             upstream_context,
         }
     }
@@ -238,26 +238,35 @@ impl Forwarder {
             _ => self.zones.find(name, kind),
         };
         let Some(zone) = zone else {
-            return Started::Answered(query.coded(code::REFUSED));
+            return Started::Answered(query.error_answer(code::REFUSED));
         };
         let size_limit = SizeLimit {
-            bytes: query.limit(transport),
+            bytes: query.max_reply_bytes(transport),
             set_truncate_bit: self.set_truncate_bit,
         };
         let pending = match self.reply(zone, &query, transport) {
-            ReplySource::Cached(CachedReply { reply, age, left }) => {
-                return Started::Answered(reply.deliver(&query, age, left, size_limit));
+            ReplySource::Cached(CachedReply {
+                reply,
+                age,
+                remaining,
+            }) => {
+                return Started::Answered(reply.encode_for(&query, age, remaining, size_limit));
             }
             ReplySource::Pending(pending) => pending,
-            ReplySource::Overloaded => return Started::Answered(query.coded(code::SERVFAIL)),
+            ReplySource::Overloaded => return Started::Answered(query.error_answer(code::SERVFAIL)),
         };
         let name = name.clone();
         Started::Waiting(Box::pin(async move {
-            let Some(CachedReply { reply, age, left }) = pending.wait().await else {
+            let Some(CachedReply {
+                reply,
+                age,
+                remaining,
+            }) = pending.wait().await
+            else {
                 tracing::debug!(%client, %name, %kind, "no resolver answered a query");
-                return query.coded(code::SERVFAIL);
+                return query.error_answer(code::SERVFAIL);
             };
-            reply.deliver(&query, age, left, size_limit)
+            reply.encode_for(&query, age, remaining, size_limit)
         }))
     }
 
@@ -270,14 +279,14 @@ impl Forwarder {
     }
 
     /// Finds a cached reply or starts a query.
-    fn reply(&self, zone: &Zone, query: &Query, over: Transport) -> ReplySource {
-        let known = |key: &Key| self.replies.get(key, Instant::now());
+    fn reply(&self, zone: &ForwardZone, query: &Query, transport: Transport) -> ReplySource {
+        let cached_reply = |key: &Key| self.replies.get(key, Instant::now());
         let hit = |cached| {
             self.metrics.record(ForwardOutcome::Hit);
             ReplySource::Cached(cached)
         };
-        let key = query.is_common().then(|| query.key(zone.number, over));
-        if let Some(cached) = key.as_ref().and_then(known) {
+        let key = query.is_shareable().then(|| query.key(zone.number, transport));
+        if let Some(cached) = key.as_ref().and_then(cached_reply) {
             return hit(cached);
         }
         let Ok(question) = Arc::clone(&self.questions).try_acquire_owned() else {
@@ -287,23 +296,28 @@ impl Forwarder {
         let query_in_flight = match key {
             None => {
                 self.metrics.record(ForwardOutcome::Miss);
-                self.asking(zone, query, over, None).boxed().shared()
+                self.query_resolvers(zone, query, transport, None)
+                    .boxed()
+                    .shared()
             }
-            Some(key) => match self.coalescer.join(&key, || match known(&key) {
+            Some(key) => match self.coalescer.join(&key, || match cached_reply(&key) {
                 Some(cached) => Begin::Cached(cached),
-                None => Begin::Query(self.asking(zone, query, over, Some(key.clone())).boxed()),
+                None => Begin::Query(
+                    self.query_resolvers(zone, query, transport, Some(key.clone()))
+                        .boxed(),
+                ),
             }) {
                 Joined::Cached(cached) => return hit(cached),
                 Joined::InFlight {
                     query: query_in_flight,
-                    others,
+                    is_coalesced,
                 } => {
-                    let settled = if others {
+                    let outcome = if is_coalesced {
                         ForwardOutcome::Coalesced
                     } else {
                         ForwardOutcome::Miss
                     };
-                    self.metrics.record(settled);
+                    self.metrics.record(outcome);
                     query_in_flight
                 }
             },
@@ -315,35 +329,37 @@ impl Forwarder {
     }
 
     /// Queries the zone's resolvers and caches the reply.
-    fn asking(
+    fn query_resolvers(
         &self,
-        zone: &Zone,
+        zone: &ForwardZone,
         query: &Query,
-        over: Transport,
+        transport: Transport,
         key: Option<Key>,
     ) -> impl Future<Output = Option<CachedReply>> + Send + use<> {
         let (resolvers, replies) = (Arc::clone(&zone.resolvers), Arc::clone(&self.replies));
         let (query, inflight) = (query.clone(), self.metrics.start_inflight());
         let stopped = self.upstream_context.token.clone();
         async move {
-            let reply = stopped.run_until_cancelled(resolvers.ask(&query, over)).await;
+            let reply = stopped
+                .run_until_cancelled(resolvers.ask(&query, transport))
+                .await;
             drop(inflight);
             let reply = Arc::new(reply?.ok()?);
             let lifetime = reply.lifetime(query.kind());
             if let Some(key) = key {
-                replies.put(key, Arc::clone(&reply), lifetime, Instant::now());
+                replies.insert(key, Arc::clone(&reply), lifetime, Instant::now());
             }
             Some(CachedReply {
                 reply,
                 age: Duration::ZERO,
-                left: lifetime,
+                remaining: lifetime,
             })
         }
     }
 }
 
 /// The zones with their resolvers; zones share a resolver with the same address.
-fn zones(settings: &Settings, upstream_context: &UpstreamContext, metrics: &Metrics) -> Zones<Zone> {
+fn zones(settings: &Settings, upstream_context: &UpstreamContext, metrics: &Metrics) -> Zones<ForwardZone> {
     let mut upstreams = HashMap::new();
     let mut resolvers = |addresses: &[SocketAddr]| {
         let upstreams = addresses.iter().map(|addr| {
@@ -356,12 +372,12 @@ fn zones(settings: &Settings, upstream_context: &UpstreamContext, metrics: &Metr
             timeout: settings.timeout,
         })
     };
-    let others = (!settings.resolvers.is_empty()).then_some(("", &settings.resolvers));
+    let default_zone = (!settings.resolvers.is_empty()).then_some(("", &settings.resolvers));
     let zones = settings.zone_resolvers.iter();
     let zones = zones.map(|(zone, addresses)| (zone.as_str(), addresses));
-    let zones = others.into_iter().chain(zones).zip(0..);
+    let zones = default_zone.into_iter().chain(zones).zip(0..);
     Zones::new(zones.map(|((zone, addresses), number)| {
         let resolvers = resolvers(addresses);
-        (zone, Zone { number, resolvers })
+        (zone, ForwardZone { number, resolvers })
     }))
 }

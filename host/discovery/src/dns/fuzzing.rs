@@ -55,10 +55,15 @@ pub(super) fn zone() -> Arc<Zone> {
         zone.service("_web._tcp.fw.mesos.", &target, 31000 + n);
         zone.service("_few._tcp.fw.mesos.", &target, if n < 2 { 80 } else { 70000 });
     }
-    let both: Arc<str> = "many.fw.mesos.".into();
-    let nobody: Arc<str> = "nobody.fw.mesos.".into();
-    let long: Arc<str> = format!("{}.mesos.", "x".repeat(64)).into();
-    for (target, port) in [(&both, 1), (&both, 2), (&nobody, 3), (&long, 4)] {
+    let dual_stack: Arc<str> = "many.fw.mesos.".into();
+    let no_address: Arc<str> = "nobody.fw.mesos.".into();
+    let long_name: Arc<str> = format!("{}.mesos.", "x".repeat(64)).into();
+    for (target, port) in [
+        (&dual_stack, 1),
+        (&dual_stack, 2),
+        (&no_address, 3),
+        (&long_name, 4),
+    ] {
         zone.service("_odd._tcp.fw.mesos.", target, port);
     }
     for n in 0..3000 {
@@ -73,10 +78,10 @@ pub(super) fn zone() -> Arc<Zone> {
 }
 
 /// The maximum size of the answer to a packet.
-fn allowed(packet: &[u8], over: Transport) -> usize {
+fn max_bytes(packet: &[u8], transport: Transport) -> usize {
     let request = Message::from_vec(packet).ok();
     let edns = request.and_then(|request| request.edns);
-    match over {
+    match transport {
         Transport::Udp => edns.map_or(512, |edns| usize::from(edns.max_payload()).clamp(512, 1232)),
         Transport::Tcp => usize::from(u16::MAX),
     }
@@ -90,11 +95,11 @@ fn allowed(packet: &[u8], over: Transport) -> usize {
 /// If an invariant is violated.
 pub fn any_packet(packet: &[u8]) {
     let (handler, zone) = &*SITE;
-    for over in [Transport::Udp, Transport::Tcp] {
+    for transport in [Transport::Udp, Transport::Tcp] {
         let (ip, mut out) = ([10, 0, 0, 1].into(), Vec::new());
-        let client = Client { ip, over };
+        let client = Client { ip, transport };
         match handler.reply(Some(zone), packet, client, &mut out) {
-            Reply::Written | Reply::Last => is_an_answer(packet, &out, over),
+            Reply::Written | Reply::Last => assert_is_answer(packet, &out, transport),
             Reply::Silence => assert!(
                 out.is_empty() && (packet.len() < 12 || packet[2] & 0x80 != 0),
                 "an answer is missing"
@@ -102,53 +107,57 @@ pub fn any_packet(packet: &[u8]) {
             Reply::Messages(mut next) => {
                 let count = (0..MESSAGES)
                     .map_while(|_| next())
-                    .inspect(|message| is_an_answer(packet, message, over))
+                    .inspect(|message| assert_is_answer(packet, message, transport))
                     .count();
                 assert!((1..MESSAGES).contains(&count), "{count} messages");
             }
             Reply::Later(_) => panic!("the handler has no resolvers to wait for"),
         }
-        same_by_both_ways(handler, zone, packet, client);
+        assert_paths_agree(handler, zone, packet, client);
     }
     forward::fuzzing::any_packet(packet);
 }
 
-fn is_an_answer(packet: &[u8], answer: &[u8], over: Transport) {
-    let allowed = allowed(packet, over);
-    assert!(answer.len() <= allowed, "{} of {allowed} bytes", answer.len());
+fn assert_is_answer(packet: &[u8], answer: &[u8], transport: Transport) {
+    let max_bytes = max_bytes(packet, transport);
+    assert!(answer.len() <= max_bytes, "{} of {max_bytes} bytes", answer.len());
     assert_eq!(answer[..2], packet[..2], "the id");
     let answer = Message::from_vec(answer).unwrap();
     assert_eq!(answer.metadata.message_type, MessageType::Response);
 }
 
-fn same_by_both_ways(handler: &Handler, zone: &Arc<Zone>, packet: &[u8], client: Client) {
-    let mut quick = Vec::new();
-    if !handler.reply_by_fast_path(zone, packet, client, &mut quick) {
-        assert!(quick.is_empty());
+fn assert_paths_agree(handler: &Handler, zone: &Arc<Zone>, packet: &[u8], client: Client) {
+    let mut fast = Vec::new();
+    if !handler.reply_by_fast_path(zone, packet, client, &mut fast) {
+        assert!(fast.is_empty());
         return;
     }
-    let mut long = Vec::new();
-    let reply = handler.reply_without_fast_path(Some(zone), packet, client, &mut long);
+    let mut full = Vec::new();
+    let reply = handler.reply_without_fast_path(Some(zone), packet, client, &mut full);
     assert!(
         matches!(reply, Reply::Written),
         "the handler does not answer: {reply:?}"
     );
-    same(&quick, &long);
+    assert_same_answer(&fast, &full);
 }
 
-/// Compares an answer of the fast path (`quick`) with that of the handler (`long`).
-pub(super) fn same(quick: &[u8], long: &[u8]) {
-    let is_cut = quick.get(2).is_some_and(|flags| flags & 2 != 0);
-    let ((quick, fits), (long, fit)) = (outline(quick), outline(long));
-    assert_eq!(quick, long);
+/// Compares an answer of the fast path (`fast`) with that of the handler (`full`).
+pub(super) fn assert_same_answer(fast: &[u8], full: &[u8]) {
+    let is_cut = fast.get(2).is_some_and(|flags| flags & 2 != 0);
+    let ((fast, fast_count), (full, full_count)) = (outline(fast), outline(full));
+    assert_eq!(fast, full);
     // The handler compresses fewer names, so it fits no more records. In a truncated answer each path
     // has other records, whose lengths differ.
-    let most = if is_cut { fits + fits.div_ceil(7) } else { fits };
-    assert!(most >= fit, "{fits} and {fit} records");
+    let limit = if is_cut {
+        fast_count + fast_count.div_ceil(7)
+    } else {
+        fast_count
+    };
+    assert!(limit >= full_count, "{fast_count} and {full_count} records");
 }
 
 /// Records as text, without their order.
-pub(super) fn set(records: &[Record]) -> BTreeSet<String> {
+pub(super) fn record_set(records: &[Record]) -> BTreeSet<String> {
     records
         .iter()
         .map(|record| record.to_string().to_lowercase())
@@ -165,12 +174,15 @@ fn outline(bytes: &[u8]) -> ((String, [BTreeSet<String>; 2]), usize) {
     );
     if answer.metadata.truncation {
         return (
-            (head, [BTreeSet::new(), set(&answer.authorities)]),
+            (head, [BTreeSet::new(), record_set(&answer.authorities)]),
             answer.answers.len(),
         );
     }
-    let told = (head, [set(&answer.answers), set(&answer.authorities)]);
-    (told, answer.additionals.len())
+    let common = (
+        head,
+        [record_set(&answer.answers), record_set(&answer.authorities)],
+    );
+    (common, answer.additionals.len())
 }
 
 #[cfg(test)]

@@ -47,7 +47,7 @@ const SHORT_FORMERR: [u8; 12] = [0, 0, 0x80, 1, 0, 0, 0, 0, 0, 0, 0, 0];
 
 /// The duration of one in this number of queries is measured, because reading the clock twice is a
 /// noticeable part of the cost of an answer.
-const SAMPLED_QUERIES: u32 = 16;
+const QUERIES_PER_SAMPLE: u32 = 16;
 
 /// How a request is answered.
 enum Route {
@@ -74,7 +74,7 @@ pub(crate) struct Handler {
     metrics: Metrics,
     hot_counters: HotCounters,
     /// The number of queries so far, which selects those to measure.
-    sampled: AtomicU32,
+    query_counter: AtomicU32,
 }
 
 /// Counters of common queries, looked up once.
@@ -121,7 +121,7 @@ impl Handler {
             limiter: (config.responses_per_second > 0)
                 .then(|| Limiter::new(limit::Settings::per_second(config.responses_per_second))),
             hot_counters: HotCounters::of(&metrics),
-            sampled: AtomicU32::new(0),
+            query_counter: AtomicU32::new(0),
             metrics,
         }
     }
@@ -150,7 +150,10 @@ impl Handler {
         client: Client,
         out: &mut Vec<u8>,
     ) -> Reply {
-        let sample = self.sampled.fetch_add(1, Relaxed).is_multiple_of(SAMPLED_QUERIES);
+        let sample = self
+            .query_counter
+            .fetch_add(1, Relaxed)
+            .is_multiple_of(QUERIES_PER_SAMPLE);
         let began = sample.then(Instant::now);
         let reply = match zone {
             Some(zone) if self.reply_by_fast_path(zone, packet, client, out) => Reply::Written,
@@ -172,7 +175,7 @@ impl Handler {
     ) -> bool {
         if !self.zone_authority.subnet_first
             && let Some(question) = Question::read(packet)
-            && let Some(answered) = question.answer(zone, &self.template, client.over, out)
+            && let Some(answered) = question.answer(zone, &self.template, client.transport, out)
         {
             self.hot_counters.count(answered);
             return true;
@@ -259,7 +262,7 @@ impl Handler {
             packet,
             question.name(),
             question.query_type(),
-            client.over,
+            client.transport,
             client.ip,
         ) {
             Started::Answered(answer) => write(out, &answer),
@@ -328,7 +331,7 @@ impl Handler {
 impl Respond for Handler {
     fn respond(&self, packet: &[u8], client: Client, out: &mut Vec<u8>) -> Reply {
         // The source address of a connection is not forged, so the client expects an answer.
-        if client.over == Transport::Tcp && packet.len() < SHORT_FORMERR.len() {
+        if client.transport == Transport::Tcp && packet.len() < SHORT_FORMERR.len() {
             out.extend_from_slice(&SHORT_FORMERR);
             return Reply::Last;
         }

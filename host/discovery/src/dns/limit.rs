@@ -20,11 +20,11 @@ use super::packet::{self, code};
 /// Independently locked parts of the table.
 const SHARDS: usize = 64;
 /// Buckets of a row.
-const WAYS: usize = 4;
+const BUCKETS_PER_ROW: usize = 4;
 /// Rows of a shard; 64 shards of 64 rows of 4 buckets are 16,384 buckets.
-const ROWS: usize = 64;
+const ROWS_PER_SHARD: usize = 64;
 /// The cost of one answer in a bucket.
-const ONE: u64 = 1_000;
+const ANSWER_COST: u64 = 1_000;
 
 /// The limits.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -87,7 +87,7 @@ pub struct Limiter {
     /// Random, so that an attacker cannot target a bucket.
     hasher: RandomState,
     start: Instant,
-    shards: Box<[Mutex<[[Bucket; WAYS]; ROWS]>]>,
+    shards: Box<[Mutex<[[Bucket; BUCKETS_PER_ROW]; ROWS_PER_SHARD]>]>,
 }
 
 /// The token bucket of one network and class.
@@ -96,9 +96,9 @@ struct Bucket {
     /// The hash of network and class; 0 if free.
     key: u64,
     /// The tokens, in thousandths of an answer.
-    left: u32,
-    /// The time at which `left` was computed, in milliseconds after the start.
-    at: u64,
+    tokens: u32,
+    /// The time at which `tokens` was computed, in milliseconds after the start.
+    updated_at: u64,
     /// Answers beyond the limit, modulo `slip`.
     slipped: u8,
 }
@@ -106,7 +106,7 @@ struct Bucket {
 impl Limiter {
     /// A limiter with an empty table.
     pub fn new(settings: Settings) -> Self {
-        let shard = || Mutex::new([[Bucket::default(); WAYS]; ROWS]);
+        let shard = || Mutex::new([[Bucket::default(); BUCKETS_PER_ROW]; ROWS_PER_SHARD]);
         Self {
             settings,
             hasher: RandomState::new(),
@@ -126,16 +126,18 @@ impl Limiter {
         // 0 marks a free bucket.
         let key = self.hasher.hash_one((network(client), class)) | 1;
         let shard = (key >> 32) as usize % SHARDS;
-        let row = (key >> 40) as usize % ROWS;
+        let row = (key >> 40) as usize % ROWS_PER_SHARD;
         let mut shard = self.shards[shard].lock().unwrap_or_else(PoisonError::into_inner);
         let row = &mut shard[row];
-        let place = row.iter().position(|bucket| bucket.key == key);
-        let place = place.unwrap_or_else(|| {
-            let oldest = (0..WAYS).min_by_key(|place| row[*place].at).unwrap_or(0);
+        let index = row.iter().position(|bucket| bucket.key == key);
+        let index = index.unwrap_or_else(|| {
+            let oldest = (0..BUCKETS_PER_ROW)
+                .min_by_key(|index| row[*index].updated_at)
+                .unwrap_or(0);
             row[oldest] = Bucket::full(key, self.settings, now);
             oldest
         });
-        row[place].take(self.settings, now)
+        row[index].take(self.settings, now)
     }
 }
 
@@ -143,8 +145,8 @@ impl Bucket {
     fn full(key: u64, settings: Settings, now: u64) -> Self {
         Self {
             key,
-            left: capacity(settings),
-            at: now,
+            tokens: capacity(settings),
+            updated_at: now,
             slipped: 0,
         }
     }
@@ -152,14 +154,16 @@ impl Bucket {
     /// Takes the tokens of one answer, if the bucket has enough.
     fn take(&mut self, settings: Settings, now: u64) -> Action {
         // `rate` answers per second are `rate` thousandths of an answer per millisecond.
-        let filled = now.saturating_sub(self.at).saturating_mul(settings.rate.into());
-        let left = u64::from(self.left)
+        let filled = now
+            .saturating_sub(self.updated_at)
+            .saturating_mul(settings.rate.into());
+        let tokens = u64::from(self.tokens)
             .saturating_add(filled)
             .min(capacity(settings).into());
         // Threads may lock the shard in another order than they read the clock.
-        self.at = self.at.max(now);
-        let Some(rest) = left.checked_sub(ONE) else {
-            self.left = left as u32;
+        self.updated_at = self.updated_at.max(now);
+        let Some(remaining) = tokens.checked_sub(ANSWER_COST) else {
+            self.tokens = tokens as u32;
             self.slipped = self.slipped.checked_add(1).unwrap_or(0);
             if settings.slip > 0 && self.slipped >= settings.slip {
                 self.slipped = 0;
@@ -167,14 +171,14 @@ impl Bucket {
             }
             return Action::Drop;
         };
-        self.left = rest as u32;
+        self.tokens = remaining as u32;
         Action::Send
     }
 }
 
 /// The capacity of a bucket: the answers of one second, at least one, in thousandths.
 fn capacity(settings: Settings) -> u32 {
-    settings.rate.max(1).saturating_mul(ONE as u32)
+    settings.rate.max(1).saturating_mul(ANSWER_COST as u32)
 }
 
 /// The network in which an address is counted: a client usually controls all of its addresses.

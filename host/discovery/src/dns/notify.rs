@@ -85,10 +85,10 @@ async fn send_notify(
     loop {
         let size = socket.recv(&mut answer).await?;
         let reply = Message::from_vec(&answer[..size]);
-        let ours = |reply: Message| {
+        let is_ours = |reply: Message| {
             reply.metadata.id == request.metadata.id && reply.metadata.message_type == MessageType::Response
         };
-        if reply.is_ok_and(ours) {
+        if reply.is_ok_and(is_ours) {
             return Ok(());
         }
     }

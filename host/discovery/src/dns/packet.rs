@@ -8,7 +8,7 @@ use std::ops::Range;
 /// Bytes of a message's header.
 pub(super) const HEADER: usize = 12;
 /// The fields after a record's name: type, class, TTL, length of its data.
-const FIXED: usize = 10;
+const FIXED_FIELDS_BYTES: usize = 10;
 /// Including the root label.
 const MAX_NAME_BYTES: usize = 255;
 
@@ -64,7 +64,7 @@ impl Record {
 
     /// Its data.
     pub(super) fn data(&self) -> Range<usize> {
-        self.fixed + FIXED..self.span.end
+        self.fixed + FIXED_FIELDS_BYTES..self.span.end
     }
 }
 
@@ -77,7 +77,7 @@ pub(super) struct Layout {
     pub(super) body: usize,
     pub(super) records: Vec<Record>,
     /// Whether the message has all records that the header announces.
-    pub(super) whole: bool,
+    pub(super) is_complete: bool,
 }
 
 impl Layout {
@@ -95,7 +95,7 @@ impl Layout {
             }
             _ => return None,
         }
-        let (mut records, mut at, mut whole) = (Vec::new(), body, true);
+        let (mut records, mut at, mut is_complete) = (Vec::new(), body, true);
         'all: for (section, count_at) in [
             (Section::Answer, 6),
             (Section::Authority, 8),
@@ -103,7 +103,7 @@ impl Layout {
         ] {
             for _ in 0..word(message, count_at)? {
                 let Some(record) = record(message, at, section) else {
-                    whole = false;
+                    is_complete = false;
                     break 'all;
                 };
                 at = record.span.end;
@@ -114,7 +114,7 @@ impl Layout {
             questions,
             body,
             records,
-            whole,
+            is_complete,
         })
     }
 
@@ -132,7 +132,7 @@ impl Layout {
 fn record(message: &[u8], at: usize, section: Section) -> Option<Record> {
     let fixed = skip_name(message, at)?;
     let length = usize::from(word(message, fixed + 8)?);
-    let span = at..fixed + FIXED + length;
+    let span = at..fixed + FIXED_FIELDS_BYTES + length;
     message.get(span.clone())?;
     let ttl = u32::from(word(message, fixed + 4)?) << 16 | u32::from(word(message, fixed + 6)?);
     Some(Record {
@@ -183,7 +183,7 @@ pub(super) fn word(message: &[u8], at: usize) -> Option<u16> {
 }
 
 /// Writes 16 bits at an offset; does nothing beyond the end.
-pub(super) fn put_word(message: &mut [u8], at: usize, value: u16) {
+pub(super) fn write_word(message: &mut [u8], at: usize, value: u16) {
     if let Some(bytes) = message.get_mut(at..at + 2) {
         bytes.copy_from_slice(&value.to_be_bytes());
     }
@@ -196,16 +196,16 @@ pub(super) fn emptied(message: &[u8]) -> Option<Vec<u8>> {
     emptied[6..HEADER].fill(0);
     if let Some(opt) = layout.opt() {
         emptied.extend_from_slice(&message[opt.span.clone()]);
-        put_word(&mut emptied, 10, 1);
+        write_word(&mut emptied, 10, 1);
     }
-    mark_cut(&mut emptied);
+    set_truncated(&mut emptied);
     Some(emptied)
 }
 
 /// Sets the TC flag.
-pub(super) fn mark_cut(message: &mut [u8]) {
+pub(super) fn set_truncated(message: &mut [u8]) {
     let flags = word(message, 2).unwrap_or_default();
-    put_word(message, 2, flags | Flags::TRUNCATED);
+    write_word(message, 2, flags | Flags::TRUNCATED);
 }
 
 /// The header's flags and response code, in its third and fourth byte.
@@ -260,7 +260,7 @@ mod tests {
         .concat();
         let message = message([1, 1, 1, 1], &body);
         let layout = Layout::read(&message).unwrap();
-        assert!(layout.whole);
+        assert!(layout.is_complete);
         let sections: Vec<_> = layout.records.iter().map(|record| record.section).collect();
         assert_eq!(
             sections,
@@ -287,7 +287,7 @@ mod tests {
             ([1, 0, 1, 0], &opt[..], false),
         ] {
             let layout = Layout::read(&message(counts, &[QUESTION, opt].concat())).unwrap();
-            assert!(layout.whole);
+            assert!(layout.is_complete);
             assert_eq!(layout.opt().is_some(), edns, "{counts:?} {opt:?}");
         }
     }
@@ -295,21 +295,21 @@ mod tests {
     #[test]
     fn emptied_message_has_the_tc_flag() {
         let opt = b"\x00\x00\x29\x04\xd0\x00\x00\x00\x00\x00\x00";
-        let whole = message([1, 2, 0, 1], &[QUESTION, RECORD, RECORD, opt].concat());
+        let complete = message([1, 2, 0, 1], &[QUESTION, RECORD, RECORD, opt].concat());
         let mut expected = message([1, 0, 0, 1], &[QUESTION, opt].concat());
         expected[2] |= 0x02;
-        assert_eq!(emptied(&whole).unwrap(), expected);
+        assert_eq!(emptied(&complete).unwrap(), expected);
         // A message that is cut within its records can be emptied; one that is cut within its
         // question cannot.
-        assert!(emptied(&whole[..40]).is_some());
-        assert!(emptied(&whole[..15]).is_none());
+        assert!(emptied(&complete[..40]).is_some());
+        assert!(emptied(&complete[..15]).is_none());
     }
 
     #[test]
     fn layout_reports_missing_records() {
         let body = [QUESTION, RECORD].concat();
         // (counts, body, whether all records are present or none if invalid, records)
-        for (counts, body, whole, records) in [
+        for (counts, body, is_complete, records) in [
             ([1, 1, 0, 0], &body[..], Some(true), 1),
             ([1, 2, 0, 0], &body[..], Some(false), 1),
             ([1, 65535, 65535, 65535], &body[..], Some(false), 1),
@@ -324,7 +324,11 @@ mod tests {
             ([1, 0, 0, 0], &[1; 400], None, 0),
         ] {
             let layout = Layout::read(&message(counts, body));
-            assert_eq!(layout.as_ref().map(|it| it.whole), whole, "{counts:?} {body:?}");
+            assert_eq!(
+                layout.as_ref().map(|it| it.is_complete),
+                is_complete,
+                "{counts:?} {body:?}"
+            );
             assert_eq!(
                 layout.map_or(0, |it| it.records.len()),
                 records,

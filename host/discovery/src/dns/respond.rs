@@ -28,15 +28,15 @@ pub struct Client {
     /// Its address; IPv4 addresses are never mapped into IPv6.
     pub ip: IpAddr,
     /// The transport.
-    pub over: Transport,
+    pub transport: Transport,
 }
 
 impl Client {
     /// A client with this source address, which may be a mapped IPv4 address.
-    pub fn new(ip: IpAddr, over: Transport) -> Self {
+    pub fn new(ip: IpAddr, transport: Transport) -> Self {
         Self {
             ip: ip.to_canonical(),
-            over,
+            transport,
         }
     }
 }

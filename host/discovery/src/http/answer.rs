@@ -40,7 +40,7 @@ pub(super) fn refused(refusal: &Refusal) -> Response {
     match refusal {
         Refusal::Malformed => plain(StatusCode::BAD_REQUEST, "400: Bad Request"),
         Refusal::Redirect(location) => {
-            let shown = location
+            let escaped = location
                 .replace('&', "&amp;")
                 .replace('"', "&#34;")
                 .replace('\'', "&#39;")
@@ -50,7 +50,7 @@ pub(super) fn refused(refusal: &Refusal) -> Response {
                 (header::CONTENT_TYPE, "text/html; charset=utf-8"),
                 (header::LOCATION, location.as_str()),
             ];
-            let body = format!("<a href=\"{shown}\">Moved Permanently</a>.\n\n");
+            let body = format!("<a href=\"{escaped}\">Moved Permanently</a>.\n\n");
             (StatusCode::MOVED_PERMANENTLY, headers, body).into_response()
         }
         Refusal::NotFound => plain(StatusCode::NOT_FOUND, "404: Page Not Found"),
@@ -70,12 +70,12 @@ fn tag(serial: u32) -> String {
 
 /// Whether the client already has the answer of that serial.
 pub(super) fn is_current(headers: &HeaderMap, serial: u32) -> bool {
-    let mut known = headers.get_all(header::IF_NONE_MATCH).iter();
-    let bare = format!("\"{serial}\"");
-    known.any(|tags| {
+    let mut conditions = headers.get_all(header::IF_NONE_MATCH).iter();
+    let opaque_tag = format!("\"{serial}\"");
+    conditions.any(|tags| {
         let tags = tags.to_str().unwrap_or_default();
         tags.split(',')
-            .any(|tag| tag.trim().trim_start_matches("W/") == bare)
+            .any(|tag| tag.trim().trim_start_matches("W/") == opaque_tag)
     })
 }
 

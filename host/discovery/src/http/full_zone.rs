@@ -83,7 +83,7 @@ impl Enumeration {
                     }
                 }
             },
-            Some((framework, mut rest)) => match rest.next() {
+            Some((framework, mut remaining_tasks)) => match remaining_tasks.next() {
                 None => {
                     piece.extend_from_slice(if tasks {
                         b"\n    ],\n    \"name\": "
@@ -99,7 +99,7 @@ impl Enumeration {
                 }
                 Some(task) => {
                     let listed = self.enumerator.task(&framework, &task);
-                    self.current = Some((framework, rest));
+                    self.current = Some((framework, remaining_tasks));
                     let new = listed.is_some();
                     if let Some(listed) = listed {
                         piece.extend_from_slice(if tasks { b",\n     " } else { b"\n     " });

@@ -25,7 +25,7 @@ pub(super) struct Service {
 }
 
 /// The name as the zone stores it.
-fn normal(name: &str) -> String {
+fn normalized(name: &str) -> String {
     let mut name = name.to_ascii_lowercase().replace(".*", "");
     if !name.ends_with('.') {
         name.push('.');
@@ -42,8 +42,8 @@ fn ips(zone: &Zone, name: &str) -> (Vec<IpAddr>, Vec<IpAddr>) {
 }
 
 /// The addresses of a host: IPv4 before IPv6, each in random order.
-pub(super) fn hosts(zone: &Zone, asked: &str) -> Vec<Host> {
-    let name = normal(asked);
+pub(super) fn hosts(zone: &Zone, requested: &str) -> Vec<Host> {
+    let name = normalized(requested);
     let (mut v4, mut v6) = ips(zone, &name);
     v4.shuffle(&mut rand::rng());
     v6.shuffle(&mut rand::rng());
@@ -55,15 +55,15 @@ pub(super) fn hosts(zone: &Zone, asked: &str) -> Vec<Host> {
 }
 
 /// One random address of each kind for each target; targets without addresses are skipped.
-pub(super) fn services(zone: &Zone, asked: &str) -> Vec<Service> {
-    places(zone, asked, |ips| {
+pub(super) fn services(zone: &Zone, requested: &str) -> Vec<Service> {
+    service_records(zone, requested, |ips| {
         ips.choose(&mut rand::rng()).copied().into_iter().collect()
     })
 }
 
 /// All addresses of a host, in order.
-pub(super) fn all_hosts(zone: &Zone, asked: &str) -> Vec<Host> {
-    let name = normal(asked);
+pub(super) fn all_hosts(zone: &Zone, requested: &str) -> Vec<Host> {
+    let name = normalized(requested);
     let (mut v4, mut v6) = ips(zone, &name);
     v4.sort_unstable();
     v6.sort_unstable();
@@ -75,19 +75,21 @@ pub(super) fn all_hosts(zone: &Zone, asked: &str) -> Vec<Host> {
 }
 
 /// All addresses of all targets, in order.
-pub(super) fn all_services(zone: &Zone, asked: &str) -> Vec<Service> {
-    let mut places = places(zone, asked, <[IpAddr]>::to_vec);
-    places.sort_by(|a, b| (&a.host, &a.port, &a.ip).cmp(&(&b.host, &b.port, &b.ip)));
-    places
+pub(super) fn all_services(zone: &Zone, requested: &str) -> Vec<Service> {
+    let mut records = service_records(zone, requested, <[IpAddr]>::to_vec);
+    records.sort_by(|a, b| (&a.host, &a.port, &a.ip).cmp(&(&b.host, &b.port, &b.ip)));
+    records
 }
 
-fn places(zone: &Zone, asked: &str, which: impl Fn(&[IpAddr]) -> Vec<IpAddr>) -> Vec<Service> {
-    let services = zone.node(&normal(asked)).map_or(&[][..], |node| node.srv());
+fn service_records(zone: &Zone, requested: &str, select: impl Fn(&[IpAddr]) -> Vec<IpAddr>) -> Vec<Service> {
+    let services = zone
+        .node(&normalized(requested))
+        .map_or(&[][..], |node| node.srv());
     let mut records = Vec::with_capacity(services.len());
     for service in services {
         let (v4, v6) = ips(zone, &service.target);
-        records.extend(which(&v4).into_iter().chain(which(&v6)).map(|ip| Service {
-            service: asked.to_owned(),
+        records.extend(select(&v4).into_iter().chain(select(&v6)).map(|ip| Service {
+            service: requested.to_owned(),
             host: service.target.to_string(),
             ip: ip.to_string(),
             port: service.port.to_string(),

@@ -16,7 +16,7 @@ pub(super) enum Route {
     Axfr,
     OpenApi,
     /// The addresses of a host.
-    ResolvedHosts(String),
+    Hosts(String),
     /// Not implemented in mesos-dns either.
     HostPorts,
     /// The targets of a service.
@@ -34,7 +34,7 @@ impl Route {
             Self::Enumerate => "enumerate",
             Self::Axfr => "axfr",
             Self::OpenApi => "openapi",
-            Self::ResolvedHosts(_) | Self::HostPorts => "hosts",
+            Self::Hosts(_) | Self::HostPorts => "hosts",
             Self::Services(_) => "services",
             Self::WatchHosts(_) | Self::WatchServices(_) => "watch",
         }
@@ -62,13 +62,13 @@ pub(super) fn route(
     headers: &HeaderMap,
     enumeration: bool,
 ) -> Result<Route, Refusal> {
-    let path = decoded(path).ok_or(Refusal::Malformed)?;
-    let clean = cleaned(&path);
+    let path = percent_decoded(path).ok_or(Refusal::Malformed)?;
+    let clean = normalized(&path);
     if clean != path {
         let query = query.map(|query| format!("?{query}")).unwrap_or_default();
-        return Err(Refusal::Redirect(encoded(&clean) + &query));
+        return Err(Refusal::Redirect(percent_encoded(&clean) + &query));
     }
-    let route = known(&path, enumeration).ok_or(Refusal::NotFound)?;
+    let route = find_route(&path, enumeration).ok_or(Refusal::NotFound)?;
     if !matches!(*method, Method::GET | Method::HEAD) {
         return Err(Refusal::WrongMethod);
     }
@@ -79,14 +79,14 @@ pub(super) fn route(
         Route::WatchHosts(_) | Route::WatchServices(_) => "text/event-stream",
         _ => "application/json",
     };
-    if takes(headers, kind) {
+    if accepts(headers, kind) {
         Ok(route)
     } else {
         Err(Refusal::NotAcceptable)
     }
 }
 
-fn known(path: &str, enumeration: bool) -> Option<Route> {
+fn find_route(path: &str, enumeration: bool) -> Option<Route> {
     let path = path.strip_prefix("/v1/")?;
     let parts: Vec<_> = path.strip_suffix('/').unwrap_or(path).split('/').collect();
     let name = |name: &str| (!name.is_empty()).then(|| name.to_owned());
@@ -96,7 +96,7 @@ fn known(path: &str, enumeration: bool) -> Option<Route> {
         ["enumerate"] if enumeration => Route::Enumerate,
         ["axfr"] if enumeration => Route::Axfr,
         ["openapi.json"] => Route::OpenApi,
-        ["hosts", host] => Route::ResolvedHosts(name(host)?),
+        ["hosts", host] => Route::Hosts(name(host)?),
         ["hosts", _, "ports"] => Route::HostPorts,
         ["services", service] => Route::Services(name(service)?),
         ["watch", "hosts", host] => Route::WatchHosts(name(host)?),
@@ -115,12 +115,12 @@ fn is_json(headers: &HeaderMap) -> bool {
         .and_then(|kind| kind.to_str().ok());
     match (length, kind) {
         (None | Some(0), _) | (_, None | Some("")) => true,
-        (_, Some(kind)) => kind.split(',').any(|kind| named(kind) == "application/json"),
+        (_, Some(kind)) => kind.split(',').any(|kind| media_type(kind) == "application/json"),
     }
 }
 
 /// Whether a client accepts this type. As in mesos-dns, `application/*` does not match.
-fn takes(headers: &HeaderMap, kind: &str) -> bool {
+fn accepts(headers: &HeaderMap, kind: &str) -> bool {
     let mut kinds = Vec::new();
     for value in headers.get_all(header::ACCEPT) {
         kinds.extend(value.to_str().unwrap_or_default().split(','));
@@ -128,21 +128,21 @@ fn takes(headers: &HeaderMap, kind: &str) -> bool {
     kinds.is_empty()
         || kinds
             .into_iter()
-            .map(named)
-            .any(|taken| matches!(taken, "" | "*/*") || taken == kind)
+            .map(media_type)
+            .any(|accepted| matches!(accepted, "" | "*/*") || accepted == kind)
 }
 
 /// A media type without its parameters.
-fn named(kind: &str) -> &str {
+fn media_type(kind: &str) -> &str {
     kind.split(';').next().unwrap_or_default().trim()
 }
 
 /// Percent-decodes a path; none if the encoding is invalid.
-fn decoded(path: &str) -> Option<String> {
+fn percent_decoded(path: &str) -> Option<String> {
     let mut bytes = Vec::with_capacity(path.len());
     let mut rest = path.as_bytes();
-    while let Some((first, behind)) = rest.split_first() {
-        rest = behind;
+    while let Some((first, tail)) = rest.split_first() {
+        rest = tail;
         if *first != b'%' {
             bytes.push(*first);
             continue;
@@ -157,7 +157,7 @@ fn decoded(path: &str) -> Option<String> {
 }
 
 /// Removes doubled slashes and resolves dot segments.
-fn cleaned(path: &str) -> String {
+fn normalized(path: &str) -> String {
     let mut parts: Vec<&str> = Vec::new();
     for part in path.split('/') {
         match part {
@@ -174,7 +174,7 @@ fn cleaned(path: &str) -> String {
 }
 
 /// Percent-encodes a path for `Location`.
-fn encoded(path: &str) -> String {
+fn percent_encoded(path: &str) -> String {
     let mut text = String::with_capacity(path.len());
     for byte in path.bytes() {
         if byte.is_ascii_alphanumeric() || b"-_.~$&+,/:;=@".contains(&byte) {
@@ -200,8 +200,8 @@ mod tests {
 
     #[test]
     fn route_finds_paths_like_mesos_dns() {
-        let host = |name: &str| Ok(Route::ResolvedHosts(name.to_owned()));
-        let elsewhere = |path: &str| Err(Refusal::Redirect(path.to_owned()));
+        let host = |name: &str| Ok(Route::Hosts(name.to_owned()));
+        let redirect = |path: &str| Err(Refusal::Redirect(path.to_owned()));
         for (path, expected) in [
             ("/v1/version", Ok(Route::Version)),
             ("/v1/version/", Ok(Route::Version)),
@@ -237,20 +237,20 @@ mod tests {
             ("/metrics", Err(Refusal::NotFound)),
             ("/v1/hosts/%zz", Err(Refusal::Malformed)),
             ("/v1/hosts/%4", Err(Refusal::Malformed)),
-            ("//v1/version", elsewhere("/v1/version")),
-            ("/v1//version", elsewhere("/v1/version")),
-            ("/v1/./version", elsewhere("/v1/version")),
-            ("/v1/../v1/version", elsewhere("/v1/version")),
-            ("/v1/hosts//", elsewhere("/v1/hosts/")),
-            ("/v1/hosts/.", elsewhere("/v1/hosts")),
-            ("/v1/hosts/..", elsewhere("/v1")),
-            ("/v1/hosts//%20%3F", elsewhere("/v1/hosts/%20%3F")),
-            ("/..", elsewhere("/")),
+            ("//v1/version", redirect("/v1/version")),
+            ("/v1//version", redirect("/v1/version")),
+            ("/v1/./version", redirect("/v1/version")),
+            ("/v1/../v1/version", redirect("/v1/version")),
+            ("/v1/hosts//", redirect("/v1/hosts/")),
+            ("/v1/hosts/.", redirect("/v1/hosts")),
+            ("/v1/hosts/..", redirect("/v1")),
+            ("/v1/hosts//%20%3F", redirect("/v1/hosts/%20%3F")),
+            ("/..", redirect("/")),
         ] {
             assert_eq!(get(path), expected, "{path}");
         }
         let found = route(&Method::PUT, "//v1", Some("x=1"), &HeaderMap::new(), true);
-        assert_eq!(found, elsewhere("/v1?x=1"));
+        assert_eq!(found, redirect("/v1?x=1"));
         for path in ["/v1/enumerate", "/v1/axfr"] {
             let found = route(&Method::GET, path, None, &HeaderMap::new(), false);
             assert_eq!(found, Err(Refusal::NotFound));

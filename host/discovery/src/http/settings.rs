@@ -103,9 +103,9 @@ impl ConfigDocument {
             zone_resolvers: config
                 .zone_resolvers
                 .iter()
-                .map(|(zone, resolvers)| (zone.clone(), shown(resolvers)))
+                .map(|(zone, resolvers)| (zone.clone(), to_strings(resolvers)))
                 .collect(),
-            resolvers: shown(&config.resolvers),
+            resolvers: to_strings(&config.resolvers),
             ip_sources: config.ip_sources.iter().map(|source| source.as_str()).collect(),
             zk: transom_cluster::masked(&cluster_settings.zk).into_owned(),
             domain: config.domain.clone(),
@@ -145,7 +145,7 @@ impl ConfigDocument {
 }
 
 /// Addresses as in configuration files, without the default port.
-fn shown(resolvers: &[SocketAddr]) -> Vec<String> {
+fn to_strings(resolvers: &[SocketAddr]) -> Vec<String> {
     let one = |resolver: &SocketAddr| match resolver.port() {
         DNS_PORT => resolver.ip().to_string(),
         _ => resolver.to_string(),

@@ -58,20 +58,20 @@ fn recorded(cases: &str) -> Value {
 /// discovery ports, which the recorded mesos-dns did not have.
 fn compare(state: &str, cases: &str, zone_config: &ZoneConfig, absent: &[&str]) {
     let zone = zone_of(state, zone_config);
-    let made =
+    let built =
         flat(&serde_json::json!({ "frameworks": crate::enumerate::frameworks(&zone).collect::<Vec<_>>() }));
     let expected = flat(&recorded(cases));
     let missing: Vec<_> = expected
-        .difference(&made)
+        .difference(&built)
         .filter(|record| !absent.iter().any(|a| record.contains(a)))
         .collect();
     assert!(missing.is_empty(), "missing: {missing:#?}");
-    let beyond: Vec<_> = made
+    let unexpected: Vec<_> = built
         .difference(&expected)
         .filter(|record| !(record.contains(".slave.mesos.\" \"SRV\"") && record.contains("\"_")))
         .filter(|record| !absent.iter().any(|a| record.contains(a)))
         .collect();
-    assert!(beyond.is_empty(), "not recorded: {beyond:#?}");
+    assert!(unexpected.is_empty(), "not recorded: {unexpected:#?}");
 }
 
 #[test]
@@ -194,7 +194,7 @@ fn masters_are_numbered_including_the_leader() {
             &["2001:db8::1"],
         ),
     ];
-    for (leader, masters, numbered, all) in cases {
+    for (leader, masters, numbered, expected) in cases {
         let cluster = ClusterModel {
             leader: leader.and_then(Location::from_pid),
             ..ClusterModel::default()
@@ -212,7 +212,7 @@ fn masters_are_numbered_including_the_leader() {
             .flat_map(|n| a(&zone, &format!("master{n}.mesos.")))
             .collect();
         assert_eq!(found, numbered, "{leader:?} {masters:?}");
-        assert_eq!(a(&zone, "master.mesos."), all, "{leader:?} {masters:?}");
+        assert_eq!(a(&zone, "master.mesos."), expected, "{leader:?} {masters:?}");
         let leads = usize::from(leader.is_some());
         assert_eq!(a(&zone, "leader.mesos.").len(), leads);
         assert_eq!(
@@ -323,21 +323,21 @@ fn task_has_records_only_while_running() {
         })
     };
     let task_changed = || Effect::Task("F".into(), "web.0".into());
-    let mut kept = make(&cluster, &HashMap::new(), &zone_config());
+    let mut incremental = make(&cluster, &HashMap::new(), &zone_config());
     let steps = [
         (
             Event::TaskAdded(Box::new(wire_task(TaskState::Staging))),
             task_changed(),
             false,
         ),
-        (update(TaskState::Starting), Effect::Same, false),
+        (update(TaskState::Starting), Effect::Unchanged, false),
         (update(TaskState::Running), task_changed(), true),
-        (update(TaskState::Running), Effect::Same, true),
-        (Event::Heartbeat, Effect::Same, true),
+        (update(TaskState::Running), Effect::Unchanged, true),
+        (Event::Heartbeat, Effect::Unchanged, true),
         (update(TaskState::Killing), task_changed(), false),
         (update(TaskState::Running), task_changed(), true),
         (update(TaskState::Killed), task_changed(), false),
-        (update(TaskState::Running), Effect::Same, false),
+        (update(TaskState::Running), Effect::Unchanged, false),
         (
             Event::TaskAdded(Box::new(wire_task(TaskState::Running))),
             task_changed(),
@@ -349,12 +349,12 @@ fn task_has_records_only_while_running() {
         assert_eq!(cluster.apply(&event), effect, "step {n}");
         let to = ZoneInputs {
             cluster: cluster.clone(),
-            ..kept.inputs().clone()
+            ..incremental.inputs().clone()
         };
-        let changes = Changes::between(&kept.inputs().cluster, &cluster);
-        kept = changes::apply(&kept, to, changes, 1, 0);
+        let changes = Changes::between(&incremental.inputs().cluster, &cluster);
+        incremental = changes::apply(&incremental, to, changes, 1, 0);
         let zone = make(&cluster, &HashMap::new(), &zone_config());
-        assert_eq!(flat_zone(&kept), flat_zone(&zone), "step {n}");
+        assert_eq!(flat_zone(&incremental), flat_zone(&zone), "step {n}");
         let names = [
             "web.marathon.mesos.",
             "web-q9rt1-s0.marathon.mesos.",

@@ -29,16 +29,16 @@ pub(super) struct Epoch {
 impl AddressEpochs {
     /// Counts a change of a name's addresses.
     pub(super) fn bump(&mut self, name: &str) {
-        let counter = &mut Arc::make_mut(&mut self.0)[place(name)];
+        let counter = &mut Arc::make_mut(&mut self.0)[counter_index(name)];
         *counter = counter.wrapping_add(1);
     }
 
     /// The present value of a name's counter.
     pub(super) fn of(&self, name: &str) -> Epoch {
-        let place = place(name);
+        let index = counter_index(name);
         Epoch {
-            counter: place as u16,
-            at: self.0[place],
+            counter: index as u16,
+            at: self.0[index],
         }
     }
 
@@ -48,6 +48,6 @@ impl AddressEpochs {
     }
 }
 
-fn place(name: &str) -> usize {
+fn counter_index(name: &str) -> usize {
     FixedState::default().hash_one(name) as usize % COUNTERS
 }

@@ -13,11 +13,11 @@ use crate::labels::{wire_length, write_name};
 /// Names with more services are not encoded in advance.
 pub(crate) const MAX_ENCODED_TARGETS: usize = 64;
 /// A pointer to the question's name, after the 12 bytes of the header.
-const QUESTION: [u8; 2] = [0xc0, 12];
+const QUESTION_POINTER: [u8; 2] = [0xc0, 12];
 /// Owner, type, class, TTL and length of a record.
-const HEAD: usize = 12;
+const RECORD_HEADER_BYTES: usize = 12;
 /// Priority, weight and port, before the target.
-const BEFORE_TARGET: usize = HEAD + 6;
+const TARGET_OFFSET: usize = RECORD_HEADER_BYTES + 6;
 const TYPE_A: u16 = 1;
 const TYPE_AAAA: u16 = 28;
 const TYPE_SRV: u16 = 33;
@@ -27,7 +27,7 @@ const TYPE_SRV: u16 = 33;
 pub(crate) struct EncodedSrv {
     answers: Box<[u8]>,
     /// Where each answer begins, and where the last one ends.
-    begins: Box<[u16]>,
+    offsets: Box<[u16]>,
     /// Address records without their owners.
     addresses: Box<[u8]>,
     /// For each: the answer whose target is its owner, and its length.
@@ -37,7 +37,7 @@ pub(crate) struct EncodedSrv {
 impl EncodedSrv {
     /// The number of answers.
     pub(crate) fn answers(&self) -> usize {
-        self.begins.len() - 1
+        self.offsets.len() - 1
     }
 
     /// Their length in bytes.
@@ -47,19 +47,19 @@ impl EncodedSrv {
 
     /// The answers in wire form, `first` first.
     pub(crate) fn answers_from(&self, first: usize) -> [&[u8]; 2] {
-        let (last, first) = self.answers.split_at(self.begins[first].into());
+        let (last, first) = self.answers.split_at(self.offsets[first].into());
         [first, last]
     }
 
     /// Where an answer's target begins, counted from the first byte of
     /// [`answers_from`](Self::answers_from) with the same `first`.
     pub(crate) fn target_at(&self, answer: usize, first: usize) -> usize {
-        let begins = usize::from(self.begins[answer]) + BEFORE_TARGET;
-        let turned = usize::from(self.begins[first]);
+        let start = usize::from(self.offsets[answer]) + TARGET_OFFSET;
+        let rotation = usize::from(self.offsets[first]);
         if answer < first {
-            begins + self.answers.len() - turned
+            start + self.answers.len() - rotation
         } else {
-            begins - turned
+            start - rotation
         }
     }
 
@@ -68,8 +68,8 @@ impl EncodedSrv {
     pub(crate) fn addresses(&self) -> impl Iterator<Item = (usize, &[u8])> {
         let mut rest = &*self.addresses;
         self.owners.iter().map(move |(answer, length)| {
-            let (record, behind) = rest.split_at(usize::from(*length));
-            rest = behind;
+            let (record, tail) = rest.split_at(usize::from(*length));
+            rest = tail;
             (usize::from(*answer), record)
         })
     }
@@ -77,16 +77,16 @@ impl EncodedSrv {
     /// None if answers vary because a target has several addresses. For nodes of up to
     /// [`MAX_ENCODED_TARGETS`] services.
     fn of(zone: &Zone, node: &Node) -> Option<Self> {
-        let (mut answers, mut begins) = (Vec::new(), Vec::new());
+        let (mut answers, mut offsets) = (Vec::new(), Vec::new());
         let (mut addresses, mut owners) = (Vec::new(), Vec::new());
         let mut targets: Vec<&str> = Vec::new();
         for service in node.srv() {
             let (Ok(port), Some(length)) = (u16::try_from(service.port), wire_length(&service.target)) else {
                 continue;
             };
-            let answer = u8::try_from(begins.len()).ok()?;
-            begins.push(u16::try_from(answers.len()).ok()?);
-            head(&mut answers, QUESTION, TYPE_SRV, node.ttl(), 6 + length);
+            let answer = u8::try_from(offsets.len()).ok()?;
+            offsets.push(u16::try_from(answers.len()).ok()?);
+            head(&mut answers, QUESTION_POINTER, TYPE_SRV, node.ttl(), 6 + length);
             answers.extend_from_slice(&[0, 0]);
             answers.extend_from_slice(&service.weight.to_be_bytes());
             answers.extend_from_slice(&port.to_be_bytes());
@@ -104,21 +104,21 @@ impl EncodedSrv {
             if let [ip] = target.a() {
                 head(&mut addresses, [0; 2], TYPE_A, target.ttl(), 4);
                 addresses.extend_from_slice(&ip.octets());
-                owners.push((answer, HEAD as u8 + 4));
+                owners.push((answer, RECORD_HEADER_BYTES as u8 + 4));
             }
             if let [ip] = target.aaaa() {
                 head(&mut addresses, [0; 2], TYPE_AAAA, target.ttl(), 16);
                 addresses.extend_from_slice(&ip.octets());
-                owners.push((answer, HEAD as u8 + 16));
+                owners.push((answer, RECORD_HEADER_BYTES as u8 + 16));
             }
         }
-        if begins.is_empty() {
+        if offsets.is_empty() {
             return None;
         }
-        begins.push(u16::try_from(answers.len()).ok()?);
+        offsets.push(u16::try_from(answers.len()).ok()?);
         Some(Self {
             answers: answers.into(),
-            begins: begins.into(),
+            offsets: offsets.into(),
             addresses: addresses.into(),
             owners: owners.into(),
         })
@@ -147,26 +147,26 @@ pub(super) struct Memo(ArcSwapOption<MemoEntry>);
 impl Memo {
     /// Calls `then` with a node's encoded SRV records, encoding them if missing or stale.
     pub(super) fn with<T>(&self, zone: &Zone, node: &Node, then: impl FnOnce(&EncodedSrv) -> T) -> Option<T> {
-        let kept = self.0.load();
-        if let Some(made) = &*kept
-            && made
+        let cached = self.0.load();
+        if let Some(entry) = &*cached
+            && entry
                 .targets
                 .iter()
                 .all(|version| zone.address_epochs.is_current(*version))
         {
-            return made.encoded.as_ref().map(then);
+            return entry.encoded.as_ref().map(then);
         }
-        drop(kept);
+        drop(cached);
         let address_epochs = node
             .srv()
             .iter()
             .map(|service| zone.address_epochs.of(&service.target));
-        let made = Arc::new(MemoEntry {
+        let entry = Arc::new(MemoEntry {
             targets: address_epochs.collect(),
             encoded: EncodedSrv::of(zone, node),
         });
-        self.0.store(Some(Arc::clone(&made)));
-        made.encoded.as_ref().map(then)
+        self.0.store(Some(Arc::clone(&entry)));
+        entry.encoded.as_ref().map(then)
     }
 }
 

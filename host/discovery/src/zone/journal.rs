@@ -46,8 +46,8 @@ impl Journal {
 
     /// The steps since a serial; none if the journal does not reach back that far.
     pub fn since(&self, serial: u32) -> Option<impl Iterator<Item = &Arc<Step>>> {
-        let place = self.steps.iter().position(|step| step.from == serial)?;
-        Some(self.steps.iter().skip(place))
+        let index = self.steps.iter().position(|step| step.from == serial)?;
+        Some(self.steps.iter().skip(index))
     }
 }
 

@@ -30,7 +30,7 @@ pub enum Value {
 #[derive(Clone, Debug, Default)]
 pub struct Node {
     /// The number of names directly below this one.
-    below: u32,
+    descendants: u32,
     /// The TTL in seconds.
     ttl: u32,
     records: RecordSet,
@@ -39,7 +39,7 @@ pub struct Node {
 #[derive(Clone, Debug, Default)]
 enum RecordSet {
     #[default]
-    Nothing,
+    Empty,
     /// One record with its reference count.
     A(Ipv4Addr, u32),
     Aaaa(Ipv6Addr, u32),
@@ -124,26 +124,26 @@ impl Node {
 
     /// Whether it has records of its own.
     pub fn has_records(&self) -> bool {
-        !matches!(self.records, RecordSet::Nothing)
+        !matches!(self.records, RecordSet::Empty)
     }
 
     /// Whether there are no records here and no names below.
-    pub(super) fn is_gone(&self) -> bool {
-        self.below == 0 && !self.has_records()
+    pub(super) fn is_unused(&self) -> bool {
+        self.descendants == 0 && !self.has_records()
     }
 
-    pub(super) fn grow_below(&mut self) {
-        self.below += 1;
+    pub(super) fn add_descendant(&mut self) {
+        self.descendants += 1;
     }
 
-    pub(super) fn shrink_below(&mut self) {
-        self.below = self.below.saturating_sub(1);
+    pub(super) fn remove_descendant(&mut self) {
+        self.descendants = self.descendants.saturating_sub(1);
     }
 
     /// Adds a record, or a reference to it. Returns whether it is new.
     pub(super) fn add(&mut self, value: Value) -> bool {
         match (&mut self.records, &value) {
-            (RecordSet::Nothing, _) => {
+            (RecordSet::Empty, _) => {
                 self.records = match value {
                     Value::Address(IpAddr::V4(ip)) => RecordSet::A(ip, 1),
                     Value::Address(IpAddr::V6(ip)) => RecordSet::Aaaa(ip, 1),
@@ -151,9 +151,9 @@ impl Node {
                 };
                 return true;
             }
-            (RecordSet::A(ip, times), Value::Address(IpAddr::V4(same))) if ip == same => *times += 1,
-            (RecordSet::Aaaa(ip, times), Value::Address(IpAddr::V6(same))) if ip == same => *times += 1,
-            (RecordSet::Srv(service, times), Value::Service(same)) if service == same => *times += 1,
+            (RecordSet::A(ip, times), Value::Address(IpAddr::V4(other))) if ip == other => *times += 1,
+            (RecordSet::Aaaa(ip, times), Value::Address(IpAddr::V6(other))) if ip == other => *times += 1,
+            (RecordSet::Srv(service, times), Value::Service(other)) if service == other => *times += 1,
             (RecordSet::Several(several), _) => return Arc::make_mut(several).add(value),
             _ => {
                 let mut several = RecordVec::of(std::mem::take(&mut self.records));
@@ -168,25 +168,25 @@ impl Node {
     /// Removes one reference to a record. Returns whether that was the last one.
     pub(super) fn remove(&mut self, value: &Value) -> bool {
         let times = match (&mut self.records, value) {
-            (RecordSet::A(ip, times), Value::Address(IpAddr::V4(same))) if ip == same => times,
-            (RecordSet::Aaaa(ip, times), Value::Address(IpAddr::V6(same))) if ip == same => times,
-            (RecordSet::Srv(service, times), Value::Service(same)) if service == same => times,
+            (RecordSet::A(ip, times), Value::Address(IpAddr::V4(other))) if ip == other => times,
+            (RecordSet::Aaaa(ip, times), Value::Address(IpAddr::V6(other))) if ip == other => times,
+            (RecordSet::Srv(service, times), Value::Service(other)) if service == other => times,
             (RecordSet::Several(several), _) => {
                 let several = Arc::make_mut(several);
-                let gone = several.remove(value);
+                let is_last = several.remove(value);
                 if several.is_empty() {
-                    self.records = RecordSet::Nothing;
+                    self.records = RecordSet::Empty;
                 }
-                return gone;
+                return is_last;
             }
             _ => return false,
         };
         *times -= 1;
-        let gone = *times == 0;
-        if gone {
-            self.records = RecordSet::Nothing;
+        let is_last = *times == 0;
+        if is_last {
+            self.records = RecordSet::Empty;
         }
-        gone
+        is_last
     }
 }
 
@@ -194,7 +194,7 @@ impl RecordVec {
     fn of(records: RecordSet) -> Self {
         let mut several = Self::default();
         let (value, times) = match records {
-            RecordSet::Nothing => return several,
+            RecordSet::Empty => return several,
             RecordSet::Several(several) => return Arc::unwrap_or_clone(several),
             RecordSet::A(ip, times) => (Value::Address(ip.into()), times),
             RecordSet::Aaaa(ip, times) => (Value::Address(ip.into()), times),
@@ -225,10 +225,10 @@ impl RecordVec {
 
     fn remove(&mut self, value: &Value) -> bool {
         self.encoded = Memo::default();
-        if let Some(place) = self.repeats.iter().position(|(repeats, _)| repeats == value) {
-            self.repeats[place].1 -= 1;
-            if self.repeats[place].1 == 0 {
-                self.repeats.swap_remove(place);
+        if let Some(index) = self.repeats.iter().position(|(repeats, _)| repeats == value) {
+            self.repeats[index].1 -= 1;
+            if self.repeats[index].1 == 0 {
+                self.repeats.swap_remove(index);
             }
             return false;
         }
@@ -253,8 +253,8 @@ fn push<T: Clone + PartialEq>(values: &mut Vec<T>, value: &T) -> bool {
 }
 
 fn pull<T: PartialEq>(values: &mut Vec<T>, value: &T) -> bool {
-    let place = values.iter().position(|there| there == value);
-    place.map(|place| values.remove(place)).is_some()
+    let index = values.iter().position(|existing| existing == value);
+    index.map(|index| values.remove(index)).is_some()
 }
 
 #[cfg(test)]
@@ -292,11 +292,15 @@ mod tests {
             (false, service(80), true),
             (false, address(2), true),
         ];
-        for (n, (put, value, changes)) in steps.into_iter().enumerate() {
-            let changed = if put { node.add(value) } else { node.remove(&value) };
+        for (n, (is_add, value, changes)) in steps.into_iter().enumerate() {
+            let changed = if is_add {
+                node.add(value)
+            } else {
+                node.remove(&value)
+            };
             assert_eq!(changed, changes, "step {n}: {node:?}");
         }
-        assert!(node.is_gone());
+        assert!(node.is_unused());
     }
 
     #[test]

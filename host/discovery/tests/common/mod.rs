@@ -35,25 +35,25 @@ pub(crate) struct MasterScript {
     /// Open subscriptions.
     pub(crate) streams: Vec<mpsc::Sender<Bytes>>,
     /// Accepted subscriptions so far.
-    pub(crate) subscribed: usize,
+    pub(crate) subscriptions: usize,
     /// Requests for a subscription so far, including refused ones.
-    pub(crate) asked: usize,
+    pub(crate) subscribe_requests: usize,
     /// Requests for the state document so far.
-    pub(crate) documents: usize,
+    pub(crate) document_requests: usize,
 }
 
 #[derive(Clone)]
 pub(crate) struct Master {
     pub(crate) addr: SocketAddr,
-    pub(crate) says: Arc<Mutex<MasterScript>>,
+    pub(crate) script: Arc<Mutex<MasterScript>>,
 }
 
 impl Master {
-    pub(crate) async fn start(says: MasterScript) -> Self {
+    pub(crate) async fn start(script: MasterScript) -> Self {
         let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
         let master = Self {
             addr: listener.local_addr().unwrap(),
-            says: Arc::new(Mutex::new(says)),
+            script: Arc::new(Mutex::new(script)),
         };
         let router = Router::new()
             .route("/state", get(state))
@@ -65,7 +65,7 @@ impl Master {
 
     /// Sends an event on every open subscription.
     pub(crate) async fn send(&self, event: &Value) {
-        let streams = self.says.lock().unwrap().streams.clone();
+        let streams = self.script.lock().unwrap().streams.clone();
         for stream in streams {
             // Sending on a subscription that discovery has closed fails, which is no error here.
             let _ = stream.send(record(event)).await;
@@ -74,23 +74,23 @@ impl Master {
 
     /// Ends every open subscription.
     pub(crate) fn hang_up(&self) {
-        self.says.lock().unwrap().streams.clear();
+        self.script.lock().unwrap().streams.clear();
     }
 
-    pub(crate) fn subscribed(&self) -> usize {
-        self.says.lock().unwrap().subscribed
+    pub(crate) fn subscriptions(&self) -> usize {
+        self.script.lock().unwrap().subscriptions
     }
 
-    pub(crate) fn asked(&self) -> usize {
-        self.says.lock().unwrap().asked
+    pub(crate) fn subscribe_requests(&self) -> usize {
+        self.script.lock().unwrap().subscribe_requests
     }
 
-    pub(crate) fn documents(&self) -> usize {
-        self.says.lock().unwrap().documents
+    pub(crate) fn document_requests(&self) -> usize {
+        self.script.lock().unwrap().document_requests
     }
 
     pub(crate) fn set(&self, change: impl FnOnce(&mut MasterScript)) {
-        change(&mut self.says.lock().unwrap());
+        change(&mut self.script.lock().unwrap());
     }
 
     /// Starts discovery that follows this master, on free ports.
@@ -205,7 +205,7 @@ impl Followed {
         let status = head.split(' ').nth(1).unwrap().parse().unwrap();
         let head = head.to_ascii_lowercase();
         let body = if head.contains("transfer-encoding: chunked") {
-            whole(body)
+            join_chunks(body)
         } else {
             body.to_owned()
         };
@@ -250,7 +250,7 @@ impl Followed {
 }
 
 /// Joins the chunks of a body.
-fn whole(mut chunks: &str) -> String {
+fn join_chunks(mut chunks: &str) -> String {
     let mut body = String::new();
     while let Some((size, rest)) = chunks.split_once("\r\n") {
         let (chunk, rest) = rest.split_at(usize::from_str_radix(size, 16).unwrap());
@@ -275,10 +275,10 @@ pub(crate) fn with_edns(mut query: Message, payload: u16, version: u8) -> Messag
     query
 }
 
-/// Waits until `holds` returns true. Panics after [`WAIT_TIMEOUT`].
-pub(crate) async fn until(what: &str, mut holds: impl AsyncFnMut() -> bool) {
+/// Waits until `condition` returns true. Panics after [`WAIT_TIMEOUT`].
+pub(crate) async fn until(what: &str, mut condition: impl AsyncFnMut() -> bool) {
     let waiting = async {
-        while !holds().await {
+        while !condition().await {
             tokio::time::sleep(Duration::from_millis(5)).await;
         }
     };
@@ -294,9 +294,9 @@ fn record(event: &Value) -> Bytes {
 }
 
 async fn state(State(master): State<Master>) -> Response {
-    let mut says = master.says.lock().unwrap();
-    says.documents += 1;
-    match &says.document {
+    let mut script = master.script.lock().unwrap();
+    script.document_requests += 1;
+    match &script.document {
         Some(document) => axum::Json(document.clone()).into_response(),
         None => (StatusCode::SERVICE_UNAVAILABLE, "No leader elected").into_response(),
     }
@@ -306,15 +306,15 @@ async fn subscribe(State(master): State<Master>, call: String) -> Response {
     assert!(call.contains("SUBSCRIBE"), "unexpected call: {call}");
     let (sender, receiver) = mpsc::channel(64);
     let first = {
-        let mut says = master.says.lock().unwrap();
-        says.asked += 1;
-        let Some(snapshot) = &says.snapshot else {
-            return (StatusCode::from_u16(says.refusal).unwrap(), "refused").into_response();
+        let mut script = master.script.lock().unwrap();
+        script.subscribe_requests += 1;
+        let Some(snapshot) = &script.snapshot else {
+            return (StatusCode::from_u16(script.refusal).unwrap(), "refused").into_response();
         };
         let body = json!({"get_state": snapshot, "heartbeat_interval_seconds": 15.0});
         let first = record(&json!({"type": "SUBSCRIBED", "subscribed": body}));
-        says.streams.push(sender);
-        says.subscribed += 1;
+        script.streams.push(sender);
+        script.subscriptions += 1;
         first
     };
     let rest = futures::stream::unfold(receiver, async |mut receiver| {

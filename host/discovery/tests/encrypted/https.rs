@@ -19,13 +19,13 @@ use transom_discovery::dns::listeners::https::{LIMITS, serve_requests};
 use transom_discovery::dns::listeners::tls::{Certificate, ListenerLimits, Protocol, serve};
 
 use crate::common::{WAIT_TIMEOUT, query};
-use crate::{Fixed, certify, run};
+use crate::{FixedResponder, certify, run};
 
 /// A port of DNS over HTTPS.
 pub(crate) struct Port {
     pub(crate) addr: SocketAddr,
     pub(crate) trusted: CertificateDer<'static>,
-    pub(crate) fixed: Arc<Fixed>,
+    pub(crate) responder: Arc<FixedResponder>,
     pub(crate) token: CancellationToken,
     pub(crate) serving: JoinHandle<()>,
     dir: TempDir,
@@ -39,8 +39,8 @@ impl Port {
         let certificate = Certificate::read(&cert, &key, Protocol::Https).await.unwrap();
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let (addr, token) = (listener.local_addr().unwrap(), CancellationToken::new());
-        let (fixed, stopping) = (Arc::new(Fixed::default()), token.clone());
-        let answers = Arc::clone(&fixed);
+        let (responder, stopping) = (Arc::new(FixedResponder::default()), token.clone());
+        let answers = Arc::clone(&responder);
         let converse = move |stream, client| {
             let (answers, stopping) = (Arc::clone(&answers), stopping.clone());
             async move { serve_requests(stream, client, answers, connection, &stopping).await }
@@ -49,7 +49,7 @@ impl Port {
         Self {
             addr,
             trusted,
-            fixed,
+            responder,
             token,
             serving,
             dir,
@@ -72,10 +72,10 @@ impl Port {
     async fn curl(&self, path: &str, args: &[&str]) -> (u16, String, String, Vec<u8>) {
         let (head, body) = (self.dir.path().join("head"), self.dir.path().join("body"));
         std::fs::write(&body, "").unwrap();
-        let mut all: Vec<String> = ["-sS", "-m", "15", "-w", "%{http_code} %{http_version}", "-D"]
+        let mut curl_args: Vec<String> = ["-sS", "-m", "15", "-w", "%{http_code} %{http_version}", "-D"]
             .map(str::to_owned)
             .into();
-        all.extend([
+        curl_args.extend([
             head.display().to_string(),
             "-o".into(),
             body.display().to_string(),
@@ -84,9 +84,9 @@ impl Port {
             "--resolve".into(),
             format!("dns.test:{}:127.0.0.1", self.addr.port()),
         ]);
-        all.extend(args.iter().map(|arg| (*arg).to_owned()));
-        all.push(format!("https://dns.test:{}{path}", self.addr.port()));
-        let printed = run("curl", "the package curl", &all).await;
+        curl_args.extend(args.iter().map(|arg| (*arg).to_owned()));
+        curl_args.push(format!("https://dns.test:{}{path}", self.addr.port()));
+        let printed = run("curl", "the package curl", &curl_args).await;
         let (status, version) = printed.split_once(' ').unwrap_or_else(|| panic!("{printed}"));
         let status = status.parse().unwrap_or_else(|_| panic!("{printed}"));
         let head = std::fs::read_to_string(head).unwrap().to_ascii_lowercase();
@@ -102,7 +102,7 @@ fn in_path(packet: &[u8]) -> String {
     format!("/dns-query?dns={}", URL_SAFE_NO_PAD.encode(packet))
 }
 
-const KIND: &str = "Content-Type: application/dns-message";
+const CONTENT_TYPE: &str = "Content-Type: application/dns-message";
 
 #[tokio::test]
 async fn dig_and_kdig_get_answers_over_https() {
@@ -133,7 +133,7 @@ async fn both_http_versions_answer_get_and_post() {
     let port = Port::open(ListenerLimits::default(), LIMITS).await;
     let packet = packet("web.marathon.mesos.");
     let file = format!("@{}", port.file("query", &packet).display());
-    let posted = ["-H", KIND, "--data-binary", &file];
+    let posted = ["-H", CONTENT_TYPE, "--data-binary", &file];
     let in_path = in_path(&packet);
     for (option, version) in [("--http1.1", "1.1"), ("--http2", "2"), ("--no-alpn", "1.1")] {
         for (path, args) in [(in_path.as_str(), &[][..]), ("/dns-query", &posted[..])] {
@@ -152,12 +152,12 @@ async fn both_http_versions_answer_get_and_post() {
 #[tokio::test]
 async fn wrong_requests_are_rejected_with_their_status() {
     let port = Port::open(ListenerLimits::default(), LIMITS).await;
-    let good = packet("web.marathon.mesos.");
+    let valid = packet("web.marathon.mesos.");
     let file = |name: &str, bytes: &[u8]| format!("@{}", port.file(name, bytes).display());
-    let (query, nothing) = (file("query", &good), file("nothing", b""));
-    let (cut, most) = (file("cut", &good[..20]), file("most", &vec![0; 65_535]));
+    let (query, empty) = (file("query", &valid), file("nothing", b""));
+    let (cut, largest) = (file("cut", &valid[..20]), file("most", &vec![0; 65_535]));
     let (more, huge) = (file("more", &vec![0; 65_536]), file("huge", &vec![0; 1_000_000]));
-    let (in_path, transfer) = (in_path(&good), in_path(&packet("transfer.mesos.")));
+    let (in_path, transfer) = (in_path(&valid), in_path(&packet("transfer.mesos.")));
     let limited = crate::https::in_path(&packet("limited.mesos."));
     let posted = |kind, body| ["-H", kind, "--data-binary", body];
     let doh = "/dns-query";
@@ -165,7 +165,7 @@ async fn wrong_requests_are_rejected_with_their_status() {
         "-H",
         "Transfer-Encoding: chunked",
         "-H",
-        KIND,
+        CONTENT_TYPE,
         "--data-binary",
         more.as_str(),
     ];
@@ -185,10 +185,10 @@ async fn wrong_requests_are_rejected_with_their_status() {
         ("/dns-query?dns=", vec![], 400),
         ("/dns-query?dns=A*", vec![], 400),
         ("/dns-query?name=web.mesos", vec![], 400),
-        (doh, posted(KIND, &nothing).into(), 400),
-        (doh, posted(KIND, &cut).into(), 400),
-        (doh, posted(KIND, &most).into(), 400),
-        (doh, posted(KIND, &more).into(), 413),
+        (doh, posted(CONTENT_TYPE, &empty).into(), 400),
+        (doh, posted(CONTENT_TYPE, &cut).into(), 400),
+        (doh, posted(CONTENT_TYPE, &largest).into(), 400),
+        (doh, posted(CONTENT_TYPE, &more).into(), 413),
         (doh, chunked.into(), 413),
         (&transfer, vec![], 400),
         (&limited, vec![], 429),
@@ -220,7 +220,7 @@ async fn wrong_requests_are_rejected_with_their_status() {
         "--expect100-timeout",
         "10",
     ];
-    let args = [&waiting, &posted(KIND, &huge)[..]].concat();
+    let args = [&waiting, &posted(CONTENT_TYPE, &huge)[..]].concat();
     assert_eq!(port.curl(doh, &args).await.0, 413);
     port.close().await;
 }

@@ -20,7 +20,7 @@ use crate::common::{WAIT_TIMEOUT, query, until};
 use crate::connect;
 use crate::https::Port;
 
-const SHORT: ConnectionLimits = ConnectionLimits {
+const SHORT_TIMEOUTS: ConnectionLimits = ConnectionLimits {
     query_timeout: Duration::from_millis(200),
     write_timeout: Duration::from_millis(200),
     max_inflight: 4,
@@ -71,20 +71,20 @@ async fn status(response: ResponseFuture) -> StatusCode {
 }
 
 /// Everything up to the end of the connection.
-async fn rest(stream: &mut TlsStream<TcpStream>) -> String {
-    let mut rest = Vec::new();
+async fn read_to_end(stream: &mut TlsStream<TcpStream>) -> String {
+    let mut text = Vec::new();
     // A reset has ended the connection as well.
-    let _ = timeout(WAIT_TIMEOUT, stream.read_to_end(&mut rest))
+    let _ = timeout(WAIT_TIMEOUT, stream.read_to_end(&mut text))
         .await
         .unwrap();
-    String::from_utf8_lossy(&rest).into_owned()
+    String::from_utf8_lossy(&text).into_owned()
 }
 
 const POST: &str = "POST /dns-query HTTP/1.1\r\nHost: dns.test\r\nContent-Type: application/dns-message\r\n";
 
 #[tokio::test]
 async fn slow_http1_clients_are_disconnected() {
-    let port = Port::open(ListenerLimits::default(), SHORT).await;
+    let port = Port::open(ListenerLimits::default(), SHORT_TIMEOUTS).await;
     let body = format!("{POST}Content-Length: 40\r\n\r\nhalf");
     let endless = format!("{POST}Transfer-Encoding: chunked\r\n\r\n4\r\nhalf\r\n");
     for (sent, expected) in [
@@ -98,10 +98,10 @@ async fn slow_http1_clients_are_disconnected() {
         let mut stream = connect(port.addr, &port.trusted, &[b"http/1.1"]).await.unwrap();
         stream.write_all(sent.as_bytes()).await.unwrap();
         stream.flush().await.unwrap();
-        let rest = rest(&mut stream).await;
+        let text = read_to_end(&mut stream).await;
         assert!(
-            rest.contains(expected) && rest.is_empty() == expected.is_empty(),
-            "{sent}: {rest}"
+            text.contains(expected) && text.is_empty() == expected.is_empty(),
+            "{sent}: {text}"
         );
     }
     port.close().await;
@@ -109,10 +109,10 @@ async fn slow_http1_clients_are_disconnected() {
 
 #[tokio::test]
 async fn slow_http2_clients_are_disconnected() {
-    let port = Port::open(ListenerLimits::default(), SHORT).await;
+    let port = Port::open(ListenerLimits::default(), SHORT_TIMEOUTS).await;
     // A client that sends nothing, not even the preface.
-    let mut mute = connect(port.addr, &port.trusted, &[b"h2"]).await.unwrap();
-    rest(&mut mute).await;
+    let mut silent = connect(port.addr, &port.trusted, &[b"h2"]).await.unwrap();
+    read_to_end(&mut silent).await;
     // A client that is idle from the beginning, and one that is idle after a query.
     Http2::connect(&port).await.ends().await;
     let mut client = Http2::connect(&port).await;
@@ -132,7 +132,7 @@ async fn slow_http2_clients_are_disconnected() {
 
 #[tokio::test]
 async fn client_that_reads_no_answers_is_disconnected() {
-    let port = Port::open(ListenerLimits::default(), SHORT).await;
+    let port = Port::open(ListenerLimits::default(), SHORT_TIMEOUTS).await;
     let stream = connect(port.addr, &port.trusted, &[b"h2"]).await.unwrap();
     // The client's window has no room for a body.
     let mut builder = h2::client::Builder::new();
@@ -156,7 +156,7 @@ async fn heads_and_oversized_requests_are_bounded() {
     );
     stream.write_all(head.as_bytes()).await.unwrap();
     assert!(
-        rest(&mut stream).await.starts_with("HTTP/1.1 4"),
+        read_to_end(&mut stream).await.starts_with("HTTP/1.1 4"),
         "{}",
         head.len()
     );
@@ -206,7 +206,7 @@ async fn requests_in_flight_are_bounded_and_finish_at_shutdown() {
     }
     // Queries that were received are answered when the daemon stops.
     port.token.cancel();
-    port.fixed.gate.add_permits(2);
+    port.responder.gate.add_permits(2);
     for response in waiting {
         assert_eq!(status(response).await, StatusCode::OK);
     }
@@ -216,10 +216,10 @@ async fn requests_in_flight_are_bounded_and_finish_at_shutdown() {
 
 #[tokio::test]
 async fn requests_that_never_end_do_not_delay_the_shutdown() {
-    let port = Port::open(ListenerLimits::default(), SHORT).await;
+    let port = Port::open(ListenerLimits::default(), SHORT_TIMEOUTS).await;
     let mut client = Http2::connect(&port).await;
     let _response = client.send("slow.mesos.").await;
-    let gate = Arc::clone(&port.fixed.gate);
+    let gate = Arc::clone(&port.responder.gate);
     until("the query", async || Arc::strong_count(&gate) > 2).await;
     let mut http1 = connect(port.addr, &port.trusted, &[b"http/1.1"]).await.unwrap();
     http1.write_all(b"GET /dns").await.unwrap();
@@ -257,7 +257,7 @@ async fn connections_beyond_the_limit_wait_for_a_place() {
         max_connections: 2,
         ..ListenerLimits::default()
     };
-    let port = Port::open(limits, SHORT).await;
+    let port = Port::open(limits, SHORT_TIMEOUTS).await;
     // Both versions at the same time on one port.
     let mut http1 = connect(port.addr, &port.trusted, &[b"http/1.1"]).await.unwrap();
     let mut http2 = Http2::connect(&port).await;
@@ -270,14 +270,14 @@ async fn connections_beyond_the_limit_wait_for_a_place() {
     let early = timeout(Duration::from_millis(400), third).await;
     assert!(early.is_err(), "a third connection is accepted");
     let third = connect(port.addr, &port.trusted, &[b"http/1.1"]);
-    port.fixed.gate.add_permits(2);
+    port.responder.gate.add_permits(2);
     let mut third = third.await.unwrap();
     third
         .write_all(b"GET / HTTP/1.1\r\nHost: x\r\n\r\n")
         .await
         .unwrap();
-    assert!(rest(&mut third).await.starts_with("HTTP/1.1 404"));
-    assert!(rest(&mut http1).await.starts_with("HTTP/1.1 200"));
+    assert!(read_to_end(&mut third).await.starts_with("HTTP/1.1 404"));
+    assert!(read_to_end(&mut http1).await.starts_with("HTTP/1.1 200"));
     http2.ends().await;
     port.close().await;
 }

@@ -33,11 +33,11 @@ use common::WAIT_TIMEOUT;
 /// Answers every query with one fixed address. The first label of a name can change that: `slow` is
 /// answered after the gate has a permit, `transfer` with three messages, and `limited` exceeds the
 /// rate limit.
-pub(crate) struct Fixed {
+pub(crate) struct FixedResponder {
     pub(crate) gate: Arc<Semaphore>,
 }
 
-impl Default for Fixed {
+impl Default for FixedResponder {
     fn default() -> Self {
         Self {
             gate: Arc::new(Semaphore::new(0)),
@@ -45,7 +45,7 @@ impl Default for Fixed {
     }
 }
 
-impl Respond for Fixed {
+impl Respond for FixedResponder {
     fn respond(&self, packet: &[u8], client: Client, out: &mut Vec<u8>) -> Reply {
         assert!(client.ip.is_loopback());
         let Ok(mut message) = Message::from_vec(packet) else {
@@ -70,10 +70,10 @@ impl Respond for Fixed {
                 }))
             }
             Some(b"transfer") => {
-                let mut left = 3;
+                let mut remaining = 3;
                 Reply::Messages(Box::new(move || {
-                    left -= 1;
-                    (left >= 0).then(|| answer.clone())
+                    remaining -= 1;
+                    (remaining >= 0).then(|| answer.clone())
                 }))
             }
             _ => {
@@ -110,8 +110,8 @@ pub(crate) async fn connect(
     let stream = TcpStream::connect(addr).await?;
     let name = ServerName::try_from("dns.test").unwrap();
     let connector = TlsConnector::from(Arc::new(client_config(trusted, alpn)));
-    let shaken = connector.connect(name, stream);
-    timeout(WAIT_TIMEOUT, shaken).await.unwrap()
+    let handshake = connector.connect(name, stream);
+    timeout(WAIT_TIMEOUT, handshake).await.unwrap()
 }
 
 pub(crate) fn client_config(trusted: &CertificateDer<'static>, alpn: &[&[u8]]) -> ClientConfig {

@@ -20,14 +20,14 @@ use transom_discovery::dns::listeners::tls::{Certificate, ListenerLimits, Protoc
 
 use crate::common::{WAIT_TIMEOUT, query};
 use crate::same_answers::{discovery, queries};
-use crate::{Fixed, certify, client_config, run};
+use crate::{FixedResponder, certify, client_config, run};
 
-const SHORT: Duration = Duration::from_millis(200);
+const SHORT_TIMEOUT: Duration = Duration::from_millis(200);
 
 struct Port {
     addr: SocketAddr,
     trusted: CertificateDer<'static>,
-    fixed: Arc<Fixed>,
+    responder: Arc<FixedResponder>,
     token: CancellationToken,
     serving: JoinHandle<()>,
     dir: TempDir,
@@ -41,8 +41,8 @@ impl Port {
         let certificate = Certificate::read(&cert, &key, Protocol::Quic).await.unwrap();
         let socket = UdpSocket::bind("127.0.0.1:0").unwrap();
         let (addr, token) = (socket.local_addr().unwrap(), CancellationToken::new());
-        let (fixed, stopping) = (Arc::new(Fixed::default()), token.clone());
-        let answers = Arc::clone(&fixed);
+        let (responder, stopping) = (Arc::new(FixedResponder::default()), token.clone());
+        let answers = Arc::clone(&responder);
         let serving = tokio::spawn(async move {
             serve(socket, certificate, limits, connection, answers, stopping)
                 .await
@@ -51,7 +51,7 @@ impl Port {
         Self {
             addr,
             trusted,
-            fixed,
+            responder,
             token,
             serving,
             dir,
@@ -163,7 +163,7 @@ async fn answers_over_quic_are_those_over_tcp() {
 async fn streams_do_not_wait_for_each_other() {
     let port = Port::open(ListenerLimits::default(), LIMITS).await;
     let connection = port.connect().await.unwrap();
-    let slow = send(&connection, &framed(query("slow.mesos.", RecordType::A)), true).await;
+    let gated = send(&connection, &framed(query("slow.mesos.", RecordType::A)), true).await;
     let transfer = send(
         &connection,
         &framed(query("transfer.mesos.", RecordType::AXFR)),
@@ -173,8 +173,8 @@ async fn streams_do_not_wait_for_each_other() {
     assert_eq!(messages(transfer).await.len(), 3);
     // Queries that were received are answered when the daemon stops.
     port.token.cancel();
-    port.fixed.gate.add_permits(1);
-    assert_eq!(messages(slow).await.len(), 1);
+    port.responder.gate.add_permits(1);
+    assert_eq!(messages(gated).await.len(), 1);
     assert_eq!(closed(&connection).await, 0);
     port.close().await;
 }
@@ -182,14 +182,14 @@ async fn streams_do_not_wait_for_each_other() {
 #[tokio::test]
 async fn protocol_errors_close_the_connection() {
     let port = Port::open(ListenerLimits::default(), LIMITS).await;
-    let good = framed(query("web.mesos.", RecordType::A));
-    let mut with_id = good.clone();
+    let valid = framed(query("web.mesos.", RecordType::A));
+    let mut with_id = valid.clone();
     with_id[2] = 1;
-    let mut response = good.clone();
+    let mut response = valid.clone();
     response[4] |= 0x80;
     for broken in [
-        &good[..good.len() - 1],
-        &[&good[..], &[0]].concat(),
+        &valid[..valid.len() - 1],
+        &[&valid[..], &[0]].concat(),
         &with_id,
         &[0, 3, 0, 0, 7],
         &vec![0; 70_000],
@@ -207,7 +207,7 @@ async fn slow_and_idle_clients_are_disconnected() {
     let port = Port::open(
         ListenerLimits::default(),
         ConnectionLimits {
-            query_timeout: SHORT,
+            query_timeout: SHORT_TIMEOUT,
             ..ConnectionLimits::default()
         },
     )
@@ -218,8 +218,8 @@ async fn slow_and_idle_clients_are_disconnected() {
         ConnectionError::ApplicationClosed(_) | ConnectionError::TimedOut => {}
         other => panic!("{other}"),
     }
-    let slow = port.connect().await.unwrap();
-    let mut stream = send(&slow, &[0], false).await;
+    let gated = port.connect().await.unwrap();
+    let mut stream = send(&gated, &[0], false).await;
     let ended = timeout(WAIT_TIMEOUT, stream.read_to_end(100)).await.unwrap();
     assert!(ended.is_err(), "{ended:?}");
     port.close().await;
@@ -236,14 +236,14 @@ async fn streams_of_a_connection_are_bounded() {
     )
     .await;
     let connection = port.connect().await.unwrap();
-    let slow = framed(query("slow.mesos.", RecordType::A));
+    let gated = framed(query("slow.mesos.", RecordType::A));
     let waiting = [
-        send(&connection, &slow, true).await,
-        send(&connection, &slow, true).await,
+        send(&connection, &gated, true).await,
+        send(&connection, &gated, true).await,
     ];
-    let third = timeout(SHORT, connection.open_bi()).await;
+    let third = timeout(SHORT_TIMEOUT, connection.open_bi()).await;
     assert!(third.is_err(), "a third stream is opened");
-    port.fixed.gate.add_permits(2);
+    port.responder.gate.add_permits(2);
     for stream in waiting {
         assert_eq!(messages(stream).await.len(), 1);
     }

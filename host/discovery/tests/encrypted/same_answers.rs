@@ -118,13 +118,13 @@ async fn answers_over_https_are_those_over_tcp() {
         assert!(head.contains("cache-control: "), "{head}");
     }
     // A malformed message with a header is answered with FORMERR, and anything else with 400.
-    let whole = queries[0].to_vec().unwrap();
-    let (status, _, body) = post(&followed, &trusted, &whole[..whole.len() - 2]).await;
+    let packet = queries[0].to_vec().unwrap();
+    let (status, _, body) = post(&followed, &trusted, &packet[..packet.len() - 2]).await;
     let code = Message::from_vec(&body).unwrap().metadata.response_code;
     assert_eq!((status, code), (200, ResponseCode::FormErr));
-    let mut response = whole.clone();
+    let mut response = packet.clone();
     response[2] |= 0x80;
-    for not_a_query in [&whole[..11], &[], &response] {
+    for not_a_query in [&packet[..11], &[], &response] {
         assert_eq!(
             post(&followed, &trusted, not_a_query).await.0,
             400,

@@ -20,7 +20,7 @@ use transom_discovery::dns::listeners::connection::{ConnectionLimits, serve_conn
 use transom_discovery::dns::listeners::tls::{Certificate, ListenerLimits, Protocol, serve};
 
 use crate::common::{WAIT_TIMEOUT, query, until};
-use crate::{Fixed, certify, connect};
+use crate::{FixedResponder, certify, connect};
 
 async fn read(dir: &Path) -> transom_discovery::Result<Certificate> {
     Certificate::read(&dir.join("cert.pem"), &dir.join("key.pem"), Protocol::Tls).await
@@ -48,7 +48,9 @@ impl Port {
         let stopping = token.clone();
         let converse = move |stream, client| {
             let stopping = stopping.clone();
-            async move { serve_connection(stream, client, &Fixed::default(), connection, &stopping).await }
+            async move {
+                serve_connection(stream, client, &FixedResponder::default(), connection, &stopping).await;
+            }
         };
         let serving = tokio::spawn(serve(listener, certificate, limits, converse, token.clone()));
         Self { addr, token, serving }
@@ -79,7 +81,7 @@ async fn ask(stream: &mut TlsStream<TcpStream>, name: &str) -> Message {
     Message::from_vec(&answer).unwrap()
 }
 
-/// Checks that the server ends the connection with close_notify, which distinguishes it from one that
+/// Checks that the server ends the connection with `close_notify`, which distinguishes it from one that
 /// an attacker truncated.
 async fn ends(mut stream: TlsStream<TcpStream>) {
     assert_eq!(
@@ -148,7 +150,7 @@ async fn valid_new_certificate_is_loaded_and_invalid_one_is_not() {
         ..ListenerLimits::default()
     };
     let port = Port::open(&dir, limits).await;
-    let mut kept = port.connect(&first, &[b"dot"]).await.unwrap();
+    let mut open = port.connect(&first, &[b"dot"]).await.unwrap();
     let second = certify(dir.path());
     until("the second certificate", async || {
         port.connect(&second, &[b"dot"]).await.is_ok()
@@ -156,13 +158,13 @@ async fn valid_new_certificate_is_loaded_and_invalid_one_is_not() {
     .await;
     assert!(port.connect(&first, &[b"dot"]).await.is_err());
     // The reload does not end open connections.
-    ask(&mut kept, "web.marathon.mesos.").await;
+    ask(&mut open, "web.marathon.mesos.").await;
 
     // The second certificate stays in service while the files have another certificate's key, then an
     // invalid certificate, then none.
-    let elsewhere = TempDir::new().unwrap();
-    certify(elsewhere.path());
-    std::fs::copy(elsewhere.path().join("key.pem"), dir.path().join("key.pem")).unwrap();
+    let other_dir = TempDir::new().unwrap();
+    certify(other_dir.path());
+    std::fs::copy(other_dir.path().join("key.pem"), dir.path().join("key.pem")).unwrap();
     port.connect(&second, &[b"dot"]).await.unwrap();
     std::fs::write(dir.path().join("cert.pem"), "rubbish").unwrap();
     port.connect(&second, &[b"dot"]).await.unwrap();
@@ -237,23 +239,23 @@ async fn slow_handshakes_and_clients_are_disconnected() {
     };
     let port = Port::with_connection_limits(&dir, limits, connection).await;
     // One client sends nothing, one no TLS, and one nothing after the handshake.
-    let mut mute = TcpStream::connect(port.addr).await.unwrap();
+    let mut silent = TcpStream::connect(port.addr).await.unwrap();
     assert_eq!(
-        timeout(WAIT_TIMEOUT, mute.read(&mut [0]))
+        timeout(WAIT_TIMEOUT, silent.read(&mut [0]))
             .await
             .unwrap()
             .unwrap_or(0),
         0
     );
-    let mut stranger = TcpStream::connect(port.addr).await.unwrap();
-    stranger.write_all(b"GET / HTTP/1.1\r\n\r\n").await.unwrap();
+    let mut plaintext = TcpStream::connect(port.addr).await.unwrap();
+    plaintext.write_all(b"GET / HTTP/1.1\r\n\r\n").await.unwrap();
     let mut alert = Vec::new();
     // A reset has ended the connection as well.
-    let _ = timeout(WAIT_TIMEOUT, stranger.read_to_end(&mut alert))
+    let _ = timeout(WAIT_TIMEOUT, plaintext.read_to_end(&mut alert))
         .await
         .unwrap();
-    let shaken = port.connect(&trusted, &[b"dot"]).await.unwrap();
-    ends(shaken).await;
+    let accepted = port.connect(&trusted, &[b"dot"]).await.unwrap();
+    ends(accepted).await;
     // Every ended connection has freed the only place.
     let mut last = port.connect(&trusted, &[b"dot"]).await.unwrap();
     ask(&mut last, "web.marathon.mesos.").await;

@@ -18,9 +18,9 @@ async fn answers_respect_the_edns_size() {
     let larger = discovery.udp(&with_edns(srv.clone(), 4096, 0)).await;
     assert!(larger.metadata.truncation && larger.answers.len() > plain.answers.len());
     // A query with EDNS gets an answer with EDNS, truncated or not, with the supported size.
-    let little = discovery.udp(&with_edns(srv.clone(), 600, 0)).await;
-    assert!(little.metadata.truncation && little.to_vec().unwrap().len() <= 600);
-    for answer in [&larger, &little] {
+    let small = discovery.udp(&with_edns(srv.clone(), 600, 0)).await;
+    assert!(small.metadata.truncation && small.to_vec().unwrap().len() <= 600);
+    for answer in [&larger, &small] {
         assert_eq!(answer.edns.as_ref().map(Edns::max_payload), Some(1232));
     }
     assert!(
@@ -92,8 +92,8 @@ async fn unsupported_queries_get_the_rcode_of_the_rfc() {
     for (query, code) in cases {
         let answer = discovery.udp(&query).await;
         // BADVERS and BADSIG have the same number, so numbers are compared.
-        let (is, due) = (u16::from(answer.metadata.response_code), u16::from(code));
-        assert_eq!(is, due, "{query:?}");
+        let (is, expected) = (u16::from(answer.metadata.response_code), u16::from(code));
+        assert_eq!(is, expected, "{query:?}");
         assert_eq!(answer.metadata.id, 4660);
         assert_eq!(answer.metadata.authoritative, code == ResponseCode::NoError);
     }
@@ -225,7 +225,7 @@ async fn lookups_fail_before_the_first_zone() {
         assert_eq!(discovery.get(path).await.0, 200, "{path}");
     }
     // The cluster becomes available later.
-    master.set(|says| (says.document, says.snapshot) = (Some(document()), Some(snapshot(1, &[]))));
+    master.set(|script| (script.document, script.snapshot) = (Some(document()), Some(snapshot(1, &[]))));
     discovery.ready().await;
     assert_eq!(discovery.a("leader.mesos.").await, ["127.0.0.1"]);
     discovery.stop().await;

@@ -63,7 +63,7 @@ async fn full_comparison_finds_changes_missing_from_the_stream() {
     let (master, discovery) = started(snapshot(2, &[]), config).await;
     assert_eq!(discovery.a("slave.mesos.").await.len(), 2);
     // An agent becomes unreachable, for which the stream has no event.
-    master.set(|says| says.snapshot = Some(snapshot(1, &[])));
+    master.set(|script| script.snapshot = Some(snapshot(1, &[])));
     until("the comparison", async || {
         discovery.a("slave.mesos.").await == ["10.0.0.10"]
     })
@@ -72,12 +72,12 @@ async fn full_comparison_finds_changes_missing_from_the_stream() {
     master
         .send(&json!({"type": "TASK_ADDED", "task_added": {"task": task(0, "TASK_RUNNING")}}))
         .await;
-    master.set(|says| says.snapshot = Some(snapshot(1, &[task(0, "TASK_RUNNING")])));
+    master.set(|script| script.snapshot = Some(snapshot(1, &[task(0, "TASK_RUNNING")])));
     until("the task", async || {
         discovery.a("web.marathon.mesos.").await == ["10.0.0.10"]
     })
     .await;
-    assert!(master.subscribed() >= 2);
+    assert!(master.subscriptions() >= 2);
     discovery.stop().await;
 }
 
@@ -97,7 +97,7 @@ async fn invalid_event_is_skipped_and_counted() {
         discovery.a("web.marathon.mesos.").await == ["10.0.0.10"]
     })
     .await;
-    assert_eq!(master.subscribed(), 1, "the stream was reopened");
+    assert_eq!(master.subscriptions(), 1, "the stream was reopened");
     until("the count", async || {
         discovery
             .metrics()
@@ -109,10 +109,10 @@ async fn invalid_event_is_skipped_and_counted() {
 
 #[tokio::test]
 async fn invalid_entries_do_not_hide_others() {
-    let mut odd = snapshot(1, &[json!({"name": 5}), task(0, "TASK_RUNNING"), json!(null)]);
-    let agents = odd["get_agents"]["agents"].as_array_mut().unwrap();
+    let mut invalid = snapshot(1, &[json!({"name": 5}), task(0, "TASK_RUNNING"), json!(null)]);
+    let agents = invalid["get_agents"]["agents"].as_array_mut().unwrap();
     agents.insert(0, json!({"agent_info": "S1"}));
-    let (_master, discovery) = started(odd, Config::default()).await;
+    let (_master, discovery) = started(invalid, Config::default()).await;
     assert_eq!(discovery.a("web.marathon.mesos.").await, ["10.0.0.10"]);
     let metrics = discovery.metrics();
     assert!(
@@ -122,19 +122,19 @@ async fn invalid_entries_do_not_hide_others() {
     discovery.stop().await;
 
     // The same for a state document, if the master has no stream.
-    let mut odd: Value = serde_json::from_str(include_str!("../fixtures/state-fixture.json")).unwrap();
-    let before = odd["frameworks"].as_array().unwrap().len();
-    odd["frameworks"]
+    let mut invalid: Value = serde_json::from_str(include_str!("../fixtures/state-fixture.json")).unwrap();
+    let before = invalid["frameworks"].as_array().unwrap().len();
+    invalid["frameworks"]
         .as_array_mut()
         .unwrap()
         .push(json!({"id": "no name", "name": 5}));
-    odd["frameworks"][0]["tasks"]
+    invalid["frameworks"][0]["tasks"]
         .as_array_mut()
         .unwrap()
         .push(json!({"id": 5}));
-    odd["slaves"].as_array_mut().unwrap().push(json!([]));
+    invalid["slaves"].as_array_mut().unwrap().push(json!([]));
     let master = Master::start(MasterScript {
-        document: Some(odd),
+        document: Some(invalid),
         refusal: 403,
         ..MasterScript::default()
     })
@@ -221,23 +221,23 @@ async fn resync_differences_count_missed_events_but_not_lost_agents() {
     let (master, discovery) = started(snapshot(3, &tasks), config).await;
     let drift = || discovery.metric("transom_discovery_resync_differences_total");
     // Continue right after a comparison, so that none is in progress.
-    let read = master.documents();
-    until("a comparison", async || master.documents() > read).await;
+    let read = master.document_requests();
+    until("a comparison", async || master.document_requests() > read).await;
     assert_eq!(discovery.a("slave.mesos.").await.len(), 3);
     // S0 is lost with an update of its task; S2, which has no task, without any event.
     master
         .send(&agent_lost(0, "TASK_UNREACHABLE", "REASON_AGENT_REMOVED"))
         .await;
-    let mut left = snapshot(2, &[]);
-    left["get_agents"]["agents"] = json!([agent(1)]);
-    master.set(|says| says.snapshot = Some(left));
+    let mut remaining = snapshot(2, &[]);
+    remaining["get_agents"]["agents"] = json!([agent(1)]);
+    master.set(|script| script.snapshot = Some(remaining));
     until("the comparison", async || {
         discovery.a("slave.mesos.").await == ["10.0.0.11"]
     })
     .await;
     assert_eq!(drift(), 0);
     // An agent and a task are added without an event.
-    master.set(|says| says.snapshot = Some(snapshot(2, &tasks)));
+    master.set(|script| script.snapshot = Some(snapshot(2, &tasks)));
     until("the next comparison", async || {
         discovery.a("web.marathon.mesos.").await == ["10.0.0.10"]
     })

@@ -43,12 +43,12 @@ fn document() -> Value {
 }
 
 async fn started(snapshot: Value, config: Config) -> (Master, Followed) {
-    let says = MasterScript {
+    let script = MasterScript {
         document: Some(document()),
         snapshot: Some(snapshot),
         ..MasterScript::default()
     };
-    let master = Master::start(says).await;
+    let master = Master::start(script).await;
     let followed = master.followed(config).await;
     followed.ready().await;
     (master, followed)

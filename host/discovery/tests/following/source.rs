@@ -34,13 +34,13 @@ async fn master_without_stream_is_polled() {
             .await;
         discovery.ready().await;
         assert_eq!(discovery.a("car-store.marathon.mesos.").await, ["1.2.3.11"]);
-        master.set(|says| says.document = Some(document()));
+        master.set(|script| script.document = Some(document()));
         until("the next document", async || {
             discovery.a("car-store.marathon.mesos.").await.is_empty()
         })
         .await;
         // The stream is not requested again with each poll.
-        assert_eq!(master.asked(), 1, "{refusal}");
+        assert_eq!(master.subscribe_requests(), 1, "{refusal}");
         assert_eq!(discovery.sources(), [("stream", false), ("polling", true)]);
         discovery.stop().await;
     }
@@ -51,13 +51,16 @@ async fn restarting_master_is_followed_again_without_polling() {
     let (master, discovery) = started(snapshot(1, &[task(0, "TASK_RUNNING")]), Config::default()).await;
     assert_eq!(discovery.discovery.source(), Source::Stream);
     // The restarting master already serves a state document, which has no agents yet.
-    master.set(|says| (says.snapshot, says.refusal) = (None, 404));
-    let read = master.documents();
+    master.set(|script| (script.snapshot, script.refusal) = (None, 404));
+    let read = master.document_requests();
     master.hang_up();
     for (refusal, attempts) in [(404, 2), (503, 1)] {
-        master.set(|says| says.refusal = refusal);
-        let asked = master.asked();
-        until("more attempts", async || master.asked() >= asked + attempts).await;
+        master.set(|script| script.refusal = refusal);
+        let before = master.subscribe_requests();
+        until("more attempts", async || {
+            master.subscribe_requests() >= before + attempts
+        })
+        .await;
         assert_eq!(
             discovery.a("web.marathon.mesos.").await,
             ["10.0.0.10"],
@@ -66,9 +69,13 @@ async fn restarting_master_is_followed_again_without_polling() {
         assert_eq!(discovery.discovery.source(), Source::None);
         assert_eq!(discovery.sources(), [("stream", false), ("polling", false)]);
     }
-    assert_eq!(master.documents(), read, "the state document was requested");
+    assert_eq!(
+        master.document_requests(),
+        read,
+        "the state document was requested"
+    );
     let back = snapshot(2, &[task(0, "TASK_RUNNING")]);
-    master.set(|says| says.snapshot = Some(back));
+    master.set(|script| script.snapshot = Some(back));
     until("the stream", async || {
         discovery.discovery.source() == Source::Stream
     })
@@ -95,7 +102,7 @@ async fn master_that_keeps_answering_404_is_polled_until_it_has_a_stream() {
     let (master, discovery) = started(snapshot(1, &[]), config).await;
     let mut older = document();
     older["slaves"] = json!([{"id": "c1d2-S7", "pid": "slave(1)@10.0.0.17:5051", "hostname": "a"}]);
-    master.set(|says| (says.snapshot, says.refusal, says.document) = (None, 404, Some(older)));
+    master.set(|script| (script.snapshot, script.refusal, script.document) = (None, 404, Some(older)));
     master.hang_up();
     until("a poll", async || {
         discovery.a("slave.mesos.").await == ["10.0.0.17"]
@@ -104,10 +111,13 @@ async fn master_that_keeps_answering_404_is_polled_until_it_has_a_stream() {
     assert_eq!(discovery.discovery.source(), Source::Polling);
     assert_eq!(discovery.sources(), [("stream", false), ("polling", true)]);
     // The stream is retried during polling, which continues after each failed attempt.
-    let asked = master.asked();
-    until("more attempts", async || master.asked() >= asked + 2).await;
+    let before = master.subscribe_requests();
+    until("more attempts", async || {
+        master.subscribe_requests() >= before + 2
+    })
+    .await;
     assert_eq!(discovery.discovery.source(), Source::Polling);
-    master.set(|says| says.snapshot = Some(snapshot(1, &[])));
+    master.set(|script| script.snapshot = Some(snapshot(1, &[])));
     until("the stream", async || {
         discovery.a("slave.mesos.").await == ["10.0.0.10"]
     })
@@ -121,14 +131,17 @@ async fn master_that_keeps_answering_404_is_polled_until_it_has_a_stream() {
 async fn last_zone_stays_in_service_during_an_outage() {
     let (master, discovery) = started(snapshot(1, &[task(0, "TASK_RUNNING")]), Config::default()).await;
     assert_eq!(discovery.a("web.marathon.mesos.").await, ["10.0.0.10"]);
-    master.set(|says| (says.snapshot, says.refusal, says.document) = (None, 503, None));
+    master.set(|script| (script.snapshot, script.refusal, script.document) = (None, 503, None));
     master.hang_up();
-    until("attempts to follow again", async || master.asked() >= 3).await;
+    until("attempts to follow again", async || {
+        master.subscribe_requests() >= 3
+    })
+    .await;
     assert_eq!(discovery.a("web.marathon.mesos.").await, ["10.0.0.10"]);
     assert_eq!(discovery.get("/v1/hosts/leader.mesos").await.0, 200);
     // The master returns with another task, which was added during the outage.
     let back = snapshot(1, &[task(0, "TASK_RUNNING"), task(1, "TASK_RUNNING")]);
-    master.set(|says| (says.snapshot, says.document) = (Some(back), Some(document())));
+    master.set(|script| (script.snapshot, script.document) = (Some(back), Some(document())));
     let services = async || {
         discovery
             .udp(&query("_web._tcp.marathon.mesos.", RecordType::SRV))

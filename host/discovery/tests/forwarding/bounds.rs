@@ -22,7 +22,7 @@ async fn equal_queries_in_flight_are_sent_once() {
     let forwarder = forwarder(&settings(&[resolver.addr]));
     // Whether or not the reply can be cached, and whatever the case of the name in each query.
     for name in ["web.example.", "never.example.", "servfail.example."] {
-        let asking = (0..20).map(|n| {
+        let queries = (0..20).map(|n| {
             let mut query = query(
                 &if n % 2 == 0 {
                     name.to_ascii_uppercase()
@@ -38,23 +38,23 @@ async fn equal_queries_in_flight_are_sent_once() {
                 assert!(reply.queries[0].name().eq_case(query.queries[0].name()));
             }
         });
-        join_all(asking).await;
-        let asked = resolver.asked(name).len() + resolver.asked(&name.to_ascii_uppercase()).len();
-        assert_eq!(asked, 1, "{name}");
+        join_all(queries).await;
+        let count = resolver.queries(name).len() + resolver.queries(&name.to_ascii_uppercase()).len();
+        assert_eq!(count, 1, "{name}");
     }
 }
 
 #[tokio::test]
 async fn queries_beyond_the_limit_get_servfail() {
     let resolver = Resolver::start(1).await;
-    let patient = |max_inflight, max_sockets| Settings {
+    let long_timeout = |max_inflight, max_sockets| Settings {
         timeout: WAIT_TIMEOUT,
         max_inflight,
         max_sockets,
         ..settings(&[resolver.addr])
     };
-    for settings in [patient(2, 100), patient(100, 2)] {
-        resolver.be_silent(true);
+    for settings in [long_timeout(2, 100), long_timeout(100, 2)] {
+        resolver.set_silent(true);
         let forwarder = Arc::new(forwarder(&settings));
         let waiting: Vec<_> = (0..2)
             .map(|n| {
@@ -62,50 +62,50 @@ async fn queries_beyond_the_limit_get_servfail() {
                 tokio::spawn(async move { a(&forwarder, &format!("wait{n}.example.")).await })
             })
             .collect();
-        let before = resolver.asked("wait").len();
+        let before = resolver.queries("wait").len();
         until("both queries", async || {
-            resolver.asked("wait").len() >= before + 2
+            resolver.queries("wait").len() >= before + 2
         })
         .await;
-        let asked = Instant::now();
+        let started = Instant::now();
         assert_eq!(
             code(&a(&forwarder, "third.example.").await),
             ResponseCode::ServFail
         );
-        assert!(asked.elapsed() < WAIT_TIMEOUT / 2);
-        assert!(resolver.asked("third").is_empty());
+        assert!(started.elapsed() < WAIT_TIMEOUT / 2);
+        assert!(resolver.queries("third").is_empty());
         // The waiting queries are resent and answered; then further ones are accepted again.
-        resolver.be_silent(false);
+        resolver.set_silent(false);
         for waiting in waiting {
             assert_eq!(code(&waiting.await.unwrap()), ResponseCode::NoError);
         }
         assert_eq!(code(&a(&forwarder, "room.example.").await), ResponseCode::NoError);
-        resolver.says.log.lock().unwrap().clear();
+        resolver.script.log.lock().unwrap().clear();
     }
 }
 
 #[tokio::test]
 async fn silent_zone_does_not_block_other_zones() {
-    let (silent, usual) = (Resolver::start(1).await, Resolver::start(2).await);
-    silent.be_silent(true);
+    let (silent, answering) = (Resolver::start(1).await, Resolver::start(2).await);
+    silent.set_silent(true);
     let mut settings = Settings {
         max_sockets: 100,
-        ..settings(&[usual.addr])
+        ..settings(&[answering.addr])
     };
     settings.zone_resolvers.insert("weave".into(), vec![silent.addr]);
     let forwarder = Arc::new(forwarder(&settings));
     assert_eq!(code(&a(&forwarder, "first.weave.").await), ResponseCode::ServFail);
     // The first probe takes two packets. The third one belongs to the second probe, so the first has
     // failed.
-    until("the second probe", async || silent.asked(".").len() >= 3).await;
-    let before = silent.asked("n").len();
+    until("the second probe", async || silent.queries(".").len() >= 3).await;
+    let before = silent.queries("n").len();
     let waiting: Vec<_> = (0..200)
         .map(|n| {
             let forwarder = Arc::clone(&forwarder);
             tokio::spawn(async move { code(&a(&forwarder, &format!("n{n}.weave.")).await) })
         })
         .collect();
-    until("32 queries", async || silent.asked("n").len() >= 32).await;
+    until("32 queries", async || silent.queries("n").len() >= 32).await;
     for n in 0..50 {
         assert_eq!(
             data(&a(&forwarder, &format!("n{n}.example.")).await),
@@ -116,21 +116,21 @@ async fn silent_zone_does_not_block_other_zones() {
         assert_eq!(waiting.await.unwrap(), ResponseCode::ServFail);
     }
     // Only as many queries are sent as may wait for an unavailable resolver.
-    assert_eq!(silent.asked("n").len() - before, 32);
+    assert_eq!(silent.queries("n").len() - before, 32);
     forwarder.stop().await;
 }
 
 #[tokio::test]
 async fn waiting_queries_get_servfail_on_stop() {
     let resolver = Resolver::start(1).await;
-    resolver.be_silent(true);
-    let patient = Settings {
+    resolver.set_silent(true);
+    let long_timeout = Settings {
         timeout: WAIT_TIMEOUT,
         ..settings(&[resolver.addr])
     };
-    let forwarder = forwarder(&patient);
+    let forwarder = forwarder(&long_timeout);
     let stopping = async {
-        until("the query", async || !resolver.asked("web").is_empty()).await;
+        until("the query", async || !resolver.queries("web").is_empty()).await;
         let stopped = Instant::now();
         forwarder.stop().await;
         stopped
@@ -142,5 +142,5 @@ async fn waiting_queries_get_servfail_on_stop() {
         code(&a(&forwarder, "late.example.").await),
         ResponseCode::ServFail
     );
-    assert!(resolver.asked("late").is_empty());
+    assert!(resolver.queries("late").is_empty());
 }

@@ -20,11 +20,11 @@ async fn replies_are_cached_for_their_ttl() {
             query.metadata.id = n;
             ask(&forwarder, &query, Udp).await;
         }
-        assert_eq!(resolver.asked(name).len(), 1, "{name}");
+        assert_eq!(resolver.queries(name).len(), 1, "{name}");
     }
     let reply = a(&forwarder, "KEPT.Example.").await;
     assert_eq!(reply.queries[0].name().to_string(), "KEPT.Example.");
-    assert_eq!(resolver.asked("kept").len() + resolver.asked("KEPT").len(), 1);
+    assert_eq!(resolver.queries("kept").len() + resolver.queries("KEPT").len(), 1);
 
     // Replies are cached for their TTL, which decreases with their age.
     a(&forwarder, "kept.example.").await;
@@ -34,26 +34,26 @@ async fn replies_are_cached_for_their_ttl() {
         reply.answers[0].ttl < 30
     })
     .await;
-    assert_eq!(resolver.asked("kept").len(), 1);
+    assert_eq!(resolver.queries("kept").len(), 1);
     for (name, what) in [
         ("brief.example.", "the expiry of an answer"),
         ("nodata.example.", "the expiry of a negative reply"),
         ("servfail.example.", "the expiry of a failure"),
     ] {
         a(&forwarder, name).await;
-        let asked = resolver.asked(name).len();
-        assert_eq!(asked, 1, "{name}");
+        let count = resolver.queries(name).len();
+        assert_eq!(count, 1, "{name}");
         until(what, async || {
             a(&forwarder, name).await;
-            resolver.asked(name).len() > asked
+            resolver.queries(name).len() > count
         })
         .await;
     }
     // Replies with a TTL of 0 and truncated replies are not cached.
     for name in ["never.example.", "many.example."] {
-        for asked in 1..4 {
+        for count in 1..4 {
             a(&forwarder, name).await;
-            assert_eq!(resolver.asked(name).len(), asked);
+            assert_eq!(resolver.queries(name).len(), count);
         }
     }
 }
@@ -67,43 +67,43 @@ async fn queries_with_other_flags_have_separate_cache_entries() {
         .insert("sub.example".into(), vec![resolver.addr]);
     let forwarder = forwarder(&settings);
     let plain = query("web.example.", RecordType::A);
-    let mut odd = [
+    let mut variants = [
         plain.clone(),
         plain.clone(),
         with_edns(plain.clone(), 1232, 0),
         with_edns(plain.clone(), 1232, 0),
     ];
-    odd[0].metadata.checking_disabled = true;
-    odd[1].metadata.recursion_desired = false;
-    odd[3].edns.as_mut().unwrap().set_dnssec_ok(true);
-    for (asked, query) in std::iter::once(&plain).chain(&odd).enumerate() {
+    variants[0].metadata.checking_disabled = true;
+    variants[1].metadata.recursion_desired = false;
+    variants[3].edns.as_mut().unwrap().set_dnssec_ok(true);
+    for (count, query) in std::iter::once(&plain).chain(&variants).enumerate() {
         for _ in 0..2 {
             ask(&forwarder, query, Udp).await;
-            assert_eq!(resolver.asked("web").len(), asked + 1, "{query}");
+            assert_eq!(resolver.queries("web").len(), count + 1, "{query}");
         }
     }
     // A cookie is hop-by-hop: it is neither part of the cache key nor forwarded.
     let with = |code, data: &[u8]| {
-        let mut query = odd[2].clone();
+        let mut query = variants[2].clone();
         let options = query.edns.as_mut().unwrap().options_mut();
         options.insert(EdnsOption::Unknown(code, data.to_vec()));
         query
     };
     ask(&forwarder, &with(10, &[1; 8]), Udp).await;
-    assert_eq!(resolver.asked("web").len(), 5);
+    assert_eq!(resolver.queries("web").len(), 5);
     // A query with a client subnet is forwarded, and its reply is not cached.
-    for asked in 6..8 {
+    for count in 6..8 {
         ask(&forwarder, &with(8, &[0, 1, 24, 0, 192, 0, 2]), Udp).await;
-        let all = resolver.asked("web");
-        assert_eq!(all.len(), asked);
-        let edns = all[asked - 1].query.edns.as_ref().unwrap();
+        let all = resolver.queries("web");
+        assert_eq!(all.len(), count);
+        let edns = all[count - 1].query.edns.as_ref().unwrap();
         assert!(!edns.options().as_ref().is_empty());
     }
     settings.cache_bytes = 0;
-    let forgetful = super::forwarder(&settings);
-    for asked in 8..10 {
-        ask(&forgetful, &plain, Udp).await;
-        assert_eq!(resolver.asked("web").len(), asked);
+    let uncached = super::forwarder(&settings);
+    for count in 8..10 {
+        ask(&uncached, &plain, Udp).await;
+        assert_eq!(resolver.queries("web").len(), count);
     }
 }
 
@@ -117,13 +117,13 @@ async fn cache_stays_within_its_size() {
     for n in 0..2000 {
         a(&forwarder, &format!("n{n}.example.")).await;
     }
-    assert_eq!(resolver.asked("n").len(), 2000);
+    assert_eq!(resolver.queries("n").len(), 2000);
     for n in 0..2000 {
         a(&forwarder, &format!("n{n}.example.")).await;
     }
     // An entry has more than a hundred bytes, so most entries have been evicted, but not all.
-    let again = resolver.asked("n").len() - 2000;
-    assert!((1400..2000).contains(&again), "{again}");
+    let resent = resolver.queries("n").len() - 2000;
+    assert!((1400..2000).contains(&resent), "{resent}");
 }
 
 #[tokio::test]

@@ -41,11 +41,11 @@ fn forwarder(settings: &Settings) -> Forwarder {
     Forwarder::new(settings, Metrics::default())
 }
 
-async fn ask(forwarder: &Forwarder, query: &Message, over: Transport) -> Message {
+async fn ask(forwarder: &Forwarder, query: &Message, transport: Transport) -> Message {
     let question = &query.queries[0];
     let packet = query.to_vec().unwrap();
-    let asking = forwarder.forward(&packet, question.name(), question.query_type(), over, CLIENT);
-    let reply = tokio::time::timeout(WAIT_TIMEOUT, asking).await.unwrap();
+    let forwarding = forwarder.forward(&packet, question.name(), question.query_type(), transport, CLIENT);
+    let reply = tokio::time::timeout(WAIT_TIMEOUT, forwarding).await.unwrap();
     let reply = Message::from_vec(&reply).unwrap();
     assert_eq!(reply.metadata.id, query.metadata.id);
     reply
@@ -68,7 +68,7 @@ fn code(reply: &Message) -> ResponseCode {
 }
 
 /// An address without a listener.
-fn nobody() -> SocketAddr {
+fn unused_addr() -> SocketAddr {
     std::net::UdpSocket::bind("127.0.0.1:0")
         .unwrap()
         .local_addr()
@@ -79,18 +79,26 @@ fn nobody() -> SocketAddr {
 async fn queries_and_replies_are_forwarded_unchanged() {
     let resolver = Resolver::start(1).await;
     let forwarder = forwarder(&settings(&[resolver.addr]));
-    let mut odd = with_edns(query("echo.example.", RecordType::TXT), 1400, 0);
-    odd.metadata.recursion_desired = false;
-    odd.metadata.checking_disabled = true;
-    odd.edns.as_mut().unwrap().set_dnssec_ok(true);
+    let mut all_flags = with_edns(query("echo.example.", RecordType::TXT), 1400, 0);
+    all_flags.metadata.recursion_desired = false;
+    all_flags.metadata.checking_disabled = true;
+    all_flags.edns.as_mut().unwrap().set_dnssec_ok(true);
     let plain = query("echo.example.", RecordType::TXT);
-    for (query, over, text) in [
+    for (query, transport, text) in [
         (&plain, Udp, "tcp=false rd=true cd=false payload=None do=false"),
         (&plain, Tcp, "tcp=true rd=true cd=false payload=None do=false"),
-        (&odd, Udp, "tcp=false rd=false cd=true payload=Some(1400) do=true"),
-        (&odd, Tcp, "tcp=true rd=false cd=true payload=Some(1400) do=true"),
+        (
+            &all_flags,
+            Udp,
+            "tcp=false rd=false cd=true payload=Some(1400) do=true",
+        ),
+        (
+            &all_flags,
+            Tcp,
+            "tcp=true rd=false cd=true payload=Some(1400) do=true",
+        ),
     ] {
-        let reply = ask(&forwarder, query, over).await;
+        let reply = ask(&forwarder, query, transport).await;
         assert!(data(&reply)[0].starts_with(text), "{reply}");
         assert_eq!(reply.edns.is_some(), query.edns.is_some());
         assert!(reply.metadata.recursion_available);
@@ -118,8 +126,8 @@ async fn queries_and_replies_are_forwarded_unchanged() {
 
 #[tokio::test]
 async fn queries_go_to_the_resolvers_of_their_zone() {
-    let (usual, weave) = (Resolver::start(1).await, Resolver::start(2).await);
-    let mut settings = settings(&[usual.addr]);
+    let (default, weave) = (Resolver::start(1).await, Resolver::start(2).await);
+    let mut settings = settings(&[default.addr]);
     settings.zone_resolvers.insert("weave".into(), vec![weave.addr]);
     settings
         .zone_resolvers
@@ -162,10 +170,10 @@ async fn forged_replies_are_ignored() {
     // A forged reply has to guess a port and an id, which differ each time.
     let names: Vec<_> = (0..40).map(|n| format!("name{n}.example.")).collect();
     join_all(names.iter().map(|name| a(&forwarder, name))).await;
-    let asked = resolver.asked("name");
-    assert_eq!(asked.len(), 40);
-    let ports: HashSet<_> = asked.iter().map(|asked| asked.from.port()).collect();
-    let ids: HashSet<_> = asked.iter().map(|asked| asked.id).collect();
+    let queries = resolver.queries("name");
+    assert_eq!(queries.len(), 40);
+    let ports: HashSet<_> = queries.iter().map(|query| query.from.port()).collect();
+    let ids: HashSet<_> = queries.iter().map(|query| query.id).collect();
     assert!(
         ports.len() > 20 && ids.len() > 30 && !ids.contains(&4660),
         "{ports:?} {ids:?}"
@@ -175,14 +183,14 @@ async fn forged_replies_are_ignored() {
 #[tokio::test]
 async fn replies_respect_the_clients_size_limit() {
     let resolver = Resolver::start(1).await;
-    let usual = forwarder(&settings(&[resolver.addr]));
+    let marked = forwarder(&settings(&[resolver.addr]));
     let unmarked = forwarder(&Settings {
         set_truncate_bit: false,
         ..settings(&[resolver.addr])
     });
     let sized = |name: &str, size| with_edns(query(name, RecordType::A), size, 0);
     // (query, over, answers, cut): a hundred records have more than 1,600 bytes.
-    for (query, over, answers, cut) in [
+    for (query, transport, answers, cut) in [
         (query("many.example.", RecordType::A), Udp, 30, true),
         (query("many.example.", RecordType::A), Tcp, 60, false),
         (sized("many.example.", 800), Udp, 47, true),
@@ -195,29 +203,29 @@ async fn replies_respect_the_clients_size_limit() {
         (sized("flood.example.", 1232), Udp, 0, true),
         (query("flood.example.", RecordType::A), Tcp, 255, false),
     ] {
-        let reply = ask(&usual, &query, over).await;
+        let reply = ask(&marked, &query, transport).await;
         assert_eq!(
             (reply.answers.len(), reply.metadata.truncation),
             (answers, cut),
-            "{reply} {over:?}"
+            "{reply} {transport:?}"
         );
         // The end of a reply above the size limit was never read.
         let flood = query.queries[0].name().to_string().starts_with("flood");
         assert_eq!(reply.edns.is_some(), query.edns.is_some() && !flood);
-        let reply = ask(&unmarked, &query, over).await;
+        let reply = ask(&unmarked, &query, transport).await;
         assert!(!reply.metadata.truncation);
-        assert!(reply.answers.len() >= answers.max(30), "{reply} {over:?}");
+        assert!(reply.answers.len() >= answers.max(30), "{reply} {transport:?}");
         let size = query.edns.as_ref().map_or(512, Edns::max_payload);
-        assert!(over == Tcp || reply.to_vec().unwrap().len() <= size.into());
+        assert!(transport == Tcp || reply.to_vec().unwrap().len() <= size.into());
     }
 }
 
 #[tokio::test]
 async fn forwarding_is_counted_in_metrics() {
-    let (resolver, gone) = (Resolver::start(1).await, nobody());
+    let (resolver, unused) = (Resolver::start(1).await, unused_addr());
     let mut registry = Registry::default();
     let metrics = Metrics::register(&mut registry);
-    let forwarder = Forwarder::new(&settings(&[gone, resolver.addr]), metrics);
+    let forwarder = Forwarder::new(&settings(&[unused, resolver.addr]), metrics);
     for _ in 0..3 {
         a(&forwarder, "web.example.").await;
     }
@@ -232,11 +240,11 @@ async fn forwarding_is_counted_in_metrics() {
             "transom_discovery_upstream_queries_total{{upstream=\"{up}\",transport=\"udp\",outcome=\"answered\"}} 1"
         ),
         format!(
-            "transom_discovery_upstream_queries_total{{upstream=\"{gone}\",transport=\"udp\",outcome=\"unreachable\"}} 1"
+            "transom_discovery_upstream_queries_total{{upstream=\"{unused}\",transport=\"udp\",outcome=\"unreachable\"}} 1"
         ),
         format!("transom_discovery_upstream_latency_seconds_count{{upstream=\"{up}\",transport=\"udp\"}} 1"),
         format!("transom_discovery_upstream_healthy{{upstream=\"{up}\",transport=\"udp\"}} 1"),
-        format!("transom_discovery_upstream_healthy{{upstream=\"{gone}\",transport=\"udp\"}} 0"),
+        format!("transom_discovery_upstream_healthy{{upstream=\"{unused}\",transport=\"udp\"}} 0"),
     ] {
         assert!(text.lines().any(|it| it == line), "no {line} in\n{text}");
     }
@@ -247,8 +255,8 @@ async fn forwarding_is_counted_in_metrics() {
 async fn any_packet_is_answered_or_ignored() {
     let resolver = Resolver::start(1).await;
     let forwarder = forwarder(&settings(&[resolver.addr]));
-    let good = with_edns(query("web.example.", RecordType::A), 1232, 0);
-    let (packet, name) = (good.to_vec().unwrap(), good.queries[0].name());
+    let valid = with_edns(query("web.example.", RecordType::A), 1232, 0);
+    let (packet, name) = (valid.to_vec().unwrap(), valid.queries[0].name());
     for size in 0..packet.len() {
         let reply = forwarder
             .forward(&packet[..size], name, RecordType::A, Udp, CLIENT)
@@ -263,5 +271,5 @@ async fn any_packet_is_answered_or_ignored() {
             );
         }
     }
-    assert!(resolver.asked("").is_empty());
+    assert!(resolver.queries("").is_empty());
 }

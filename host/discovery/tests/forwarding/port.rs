@@ -65,7 +65,7 @@ async fn dig_gets_forwarded_answers() {
             "{text}"
         );
     }
-    assert_eq!(resolver.asked("web").len(), 1);
+    assert_eq!(resolver.queries("web").len(), 1);
     let text = dig(&["nx.example", "A", "+dnssec", "+cdflag"]).await;
     assert!(
         text.contains("status: NXDOMAIN") && text.contains("flags: do; udp: 1232"),
@@ -77,7 +77,7 @@ async fn dig_gets_forwarded_answers() {
         text.contains("status: NOERROR") && text.contains("127.0.0.1"),
         "{text}"
     );
-    assert!(resolver.asked("leader").is_empty());
+    assert!(resolver.queries("leader").is_empty());
     discovery.stop().await;
 }
 
@@ -94,9 +94,9 @@ async fn recursion_is_refused_outside_allowed_networks() {
     };
     for (config, what) in [(off, "outside"), (for_others, "recursion")] {
         let discovery = started(&resolver, config).await;
-        let elsewhere = query("web.example.", RecordType::A);
-        assert_eq!(code(&discovery.udp(&elsewhere).await), ResponseCode::Refused);
-        for answer in discovery.tcp(&[elsewhere]).await {
+        let outside = query("web.example.", RecordType::A);
+        assert_eq!(code(&discovery.udp(&outside).await), ResponseCode::Refused);
+        for answer in discovery.tcp(&[outside]).await {
             assert_eq!(code(&answer), ResponseCode::Refused);
         }
         assert_eq!(discovery.a("leader.mesos.").await, ["127.0.0.1"]);
@@ -104,27 +104,27 @@ async fn recursion_is_refused_outside_allowed_networks() {
         assert!(discovery.metrics().contains(&refused), "{}", discovery.metrics());
         discovery.stop().await;
     }
-    assert!(resolver.asked("").is_empty());
+    assert!(resolver.queries("").is_empty());
 }
 
 #[tokio::test]
 async fn slow_resolver_does_not_delay_other_queries() {
     let resolver = Resolver::start(1).await;
-    resolver.be_silent(true);
+    resolver.set_silent(true);
     let discovery = started(&resolver, Config::default()).await;
     let addr = discovery.discovery.dns_addr().unwrap();
 
     let socket = UdpSocket::bind("127.0.0.1:0").await.unwrap();
     socket.connect(addr).await.unwrap();
-    let slow = query("web.example.", RecordType::A).to_vec().unwrap();
-    socket.send(&slow).await.unwrap();
+    let forwarded = query("web.example.", RecordType::A).to_vec().unwrap();
+    socket.send(&forwarded).await.unwrap();
     let mut stream = TcpStream::connect(addr).await.unwrap();
-    let own = query("leader.mesos.", RecordType::A).to_vec().unwrap();
-    for query in [&slow, &own] {
+    let in_zone = query("leader.mesos.", RecordType::A).to_vec().unwrap();
+    for query in [&forwarded, &in_zone] {
         stream.write_u16(query.len().try_into().unwrap()).await.unwrap();
         stream.write_all(query).await.unwrap();
     }
-    until("two queries", async || resolver.asked("web").len() >= 2).await;
+    until("two queries", async || resolver.queries("web").len() >= 2).await;
     assert_eq!(discovery.a("leader.mesos.").await, ["127.0.0.1"]);
     let size = timeout(WAIT_TIMEOUT, stream.read_u16()).await.unwrap().unwrap();
     let mut answer = vec![0; size.into()];
@@ -135,7 +135,7 @@ async fn slow_resolver_does_not_delay_other_queries() {
 
 #[tokio::test]
 async fn rate_limit_drops_and_truncates_udp_answers() {
-    const ASKED: usize = 200;
+    const QUERIES: usize = 200;
     let resolver = Resolver::start(1).await;
     let config = Config {
         responses_per_second: 10,
@@ -147,12 +147,12 @@ async fn rate_limit_drops_and_truncates_udp_answers() {
         .connect(discovery.discovery.dns_addr().unwrap())
         .await
         .unwrap();
-    let own = query("leader.mesos.", RecordType::A);
-    let packet = own.to_vec().unwrap();
-    for _ in 0..ASKED {
+    let in_zone = query("leader.mesos.", RecordType::A);
+    let packet = in_zone.to_vec().unwrap();
+    for _ in 0..QUERIES {
         socket.send(&packet).await.unwrap();
     }
-    let (mut whole, mut cut, mut bytes) = (0, 0, vec![0; 4096]);
+    let (mut complete, mut cut, mut bytes) = (0, 0, vec![0; 4096]);
     // Half of the answers beyond the limit are sent with the TC flag, the others are dropped. After
     // 300 ms without an answer no more are expected.
     while let Ok(size) = timeout(Duration::from_millis(300), socket.recv(&mut bytes)).await {
@@ -161,21 +161,24 @@ async fn rate_limit_drops_and_truncates_udp_answers() {
             cut += 1;
         } else {
             assert_eq!(data(&answer), ["127.0.0.1"]);
-            whole += 1;
+            complete += 1;
         }
     }
-    assert!((10..ASKED / 2).contains(&whole), "{whole} whole, {cut} cut");
-    assert!(cut > 0 && whole + cut < ASKED, "{whole} whole, {cut} cut");
+    assert!(
+        (10..QUERIES / 2).contains(&complete),
+        "{complete} whole, {cut} cut"
+    );
+    assert!(cut > 0 && complete + cut < QUERIES, "{complete} whole, {cut} cut");
     let metrics = discovery.metrics();
     let slipped = format!("transom_discovery_rate_limited_total{{action=\"slip\"}} {cut}\n");
-    let dropped = ASKED - whole - cut;
+    let dropped = QUERIES - complete - cut;
     let dropped = format!("transom_discovery_rate_limited_total{{action=\"drop\"}} {dropped}\n");
     assert!(
         metrics.contains(&slipped) && metrics.contains(&dropped),
         "{metrics}"
     );
     // Over TCP source addresses cannot be forged, so there is no limit.
-    for answer in discovery.tcp(&vec![own; 50]).await {
+    for answer in discovery.tcp(&vec![in_zone; 50]).await {
         assert_eq!(data(&answer), ["127.0.0.1"]);
     }
     discovery.stop().await;

@@ -30,14 +30,14 @@ pub(crate) struct ReceivedQuery {
 /// A resolver on its own port, over UDP and TCP. The first label of a name selects the behaviour.
 pub(crate) struct Resolver {
     pub(crate) addr: SocketAddr,
-    pub(crate) says: Arc<MasterScript>,
+    pub(crate) script: Arc<ResolverScript>,
     token: CancellationToken,
     tasks: TaskTracker,
-    _stops: DropGuard,
+    _cancel_on_drop: DropGuard,
 }
 
 #[derive(Default)]
-pub(crate) struct MasterScript {
+pub(crate) struct ResolverScript {
     /// The last byte of its addresses.
     pub(crate) tag: u8,
     pub(crate) log: Mutex<Vec<ReceivedQuery>>,
@@ -63,19 +63,19 @@ impl Resolver {
             }
         };
         let (token, tasks) = (CancellationToken::new(), TaskTracker::new());
-        let says = Arc::new(MasterScript {
+        let script = Arc::new(ResolverScript {
             tag,
-            ..MasterScript::default()
+            ..ResolverScript::default()
         });
         let resolver = Self {
             addr: tcp.local_addr().unwrap(),
-            says: Arc::clone(&says),
+            script: Arc::clone(&script),
             token: token.clone(),
             tasks: tasks.clone(),
-            _stops: token.clone().drop_guard(),
+            _cancel_on_drop: token.clone().drop_guard(),
         };
-        let udp = over_udp(Arc::new(udp), Arc::clone(&says), tasks.clone(), token.clone());
-        let tcp = over_tcp(tcp, says, tasks.clone(), token.clone());
+        let udp = serve_udp(Arc::new(udp), Arc::clone(&script), tasks.clone(), token.clone());
+        let tcp = serve_tcp(tcp, script, tasks.clone(), token.clone());
         let stopping = token.clone();
         tasks.spawn(async move { stopping.run_until_cancelled(udp).await });
         tasks.spawn(async move { token.run_until_cancelled(tcp).await });
@@ -88,27 +88,27 @@ impl Resolver {
         self.tasks.wait().await;
     }
 
-    pub(crate) fn be_silent(&self, silent: bool) {
-        *self.says.silent.lock().unwrap() = silent;
+    pub(crate) fn set_silent(&self, silent: bool) {
+        *self.script.silent.lock().unwrap() = silent;
     }
 
     pub(crate) fn delay(&self, by: Duration) {
-        self.says.delay.store(by.as_millis() as u64, Ordering::Relaxed);
+        self.script.delay.store(by.as_millis() as u64, Ordering::Relaxed);
     }
 
     /// The queries for names with this prefix.
-    pub(crate) fn asked(&self, begin: &str) -> Vec<ReceivedQuery> {
-        let log = self.says.log.lock().unwrap();
+    pub(crate) fn queries(&self, prefix: &str) -> Vec<ReceivedQuery> {
+        let log = self.script.log.lock().unwrap();
         log.iter()
-            .filter(|asked| asked.name.starts_with(begin))
+            .filter(|query| query.name.starts_with(prefix))
             .cloned()
             .collect()
     }
 }
 
-async fn over_udp(
+async fn serve_udp(
     socket: Arc<UdpSocket>,
-    says: Arc<MasterScript>,
+    script: Arc<ResolverScript>,
     tasks: TaskTracker,
     token: CancellationToken,
 ) {
@@ -117,11 +117,11 @@ async fn over_udp(
         let Ok((size, client)) = socket.recv_from(&mut packet).await else {
             continue;
         };
-        let (socket, says, query) = (Arc::clone(&socket), Arc::clone(&says), packet[..size].to_vec());
+        let (socket, script, query) = (Arc::clone(&socket), Arc::clone(&script), packet[..size].to_vec());
         let token = token.clone();
         tasks.spawn(async move {
             let answering = async {
-                for answer in says.answers(&query, client, false).await {
+                for answer in script.answers(&query, client, false).await {
                     socket.send_to(&answer, client).await.unwrap();
                 }
             };
@@ -130,36 +130,36 @@ async fn over_udp(
     }
 }
 
-async fn over_tcp(
+async fn serve_tcp(
     listener: TcpListener,
-    says: Arc<MasterScript>,
+    script: Arc<ResolverScript>,
     tasks: TaskTracker,
     token: CancellationToken,
 ) {
     loop {
         let (stream, client) = listener.accept().await.unwrap();
-        let (says, token) = (Arc::clone(&says), token.clone());
+        let (script, token) = (Arc::clone(&script), token.clone());
         tasks.spawn(async move {
             let conversing = async {
-                let _ = converse(stream, client, &says).await;
+                let _ = converse(stream, client, &script).await;
             };
             token.run_until_cancelled(conversing).await;
         });
     }
 }
 
-async fn converse(mut stream: TcpStream, client: SocketAddr, says: &MasterScript) -> std::io::Result<()> {
+async fn converse(mut stream: TcpStream, client: SocketAddr, script: &ResolverScript) -> std::io::Result<()> {
     loop {
         let mut query = vec![0; stream.read_u16().await?.into()];
         stream.read_exact(&mut query).await?;
-        for answer in says.answers(&query, client, true).await {
+        for answer in script.answers(&query, client, true).await {
             stream.write_u16(answer.len() as u16).await?;
             stream.write_all(&answer).await?;
         }
     }
 }
 
-impl MasterScript {
+impl ResolverScript {
     async fn answers(&self, packet: &[u8], from: SocketAddr, tcp: bool) -> Vec<Vec<u8>> {
         let query = Message::from_vec(packet).unwrap();
         let question = query.queries[0].clone();
@@ -209,9 +209,9 @@ impl MasterScript {
             ],
             // More records than the client's size limit allows.
             "boast" | "flood" => {
-                let mut boast = reply;
-                boast.answers = self.addresses(&question, if label == "boast" { 100 } else { 255 });
-                vec![boast.to_vec().unwrap()]
+                let mut large = reply;
+                large.answers = self.addresses(&question, if label == "boast" { 100 } else { 255 });
+                vec![large.to_vec().unwrap()]
             }
             _ => vec![bytes],
         }
@@ -254,10 +254,11 @@ impl MasterScript {
         reply.metadata.recursion_available = true;
         reply.metadata.recursion_desired = query.metadata.recursion_desired;
         let mut limit = 512;
-        if let Some(asked) = &query.edns {
+        if let Some(query_edns) = &query.edns {
             let mut edns = Edns::new();
-            edns.set_max_payload(1232).set_dnssec_ok(asked.flags().dnssec_ok);
-            limit = asked.max_payload().max(512);
+            edns.set_max_payload(1232)
+                .set_dnssec_ok(query_edns.flags().dnssec_ok);
+            limit = query_edns.max_payload().max(512);
             reply.set_edns(edns);
         }
         let name = question.name().clone();

@@ -2,17 +2,17 @@
 //! ports, and compares the answers.
 //!
 //! Lists are compared without regard to order. The SOA record of a negative answer must have the zone
-//! as its owner. Only cases of the class `must` are replayed. [`beyond`] defines the additions to the
+//! as its owner. Only cases of the class `must` are replayed. [`additions`] defines the additions to the
 //! recorded answers that are allowed.
 #![allow(clippy::unwrap_used, clippy::panic)] // Tests fail by panicking.
 
-mod beyond;
+mod additions;
 #[path = "../common/mod.rs"]
 mod common;
 
 use std::collections::BTreeSet;
 
-use beyond::{Beyond, Row, members, rows, sorted};
+use additions::{AllowedAdditions, Row, members, rows, sorted};
 use common::{Followed, Master, MasterScript, query, until};
 use hickory_proto::op::ResponseCode;
 use hickory_proto::rr::{RData, Record, RecordType};
@@ -39,7 +39,7 @@ async fn started(state: &str, config: Config) -> Followed {
     discovery
 }
 
-async fn http(discovery: &Followed, case: &Value, beyond: &Beyond) -> Result<(), String> {
+async fn http(discovery: &Followed, case: &Value, additions: &AllowedAdditions) -> Result<(), String> {
     let (request, expect) = (&case["request"], &case["expect"]);
     let (status, head, body) = discovery.http(request).await;
     let kind = expect["headers"]["Content-Type"]
@@ -49,9 +49,9 @@ async fn http(discovery: &Followed, case: &Value, beyond: &Beyond) -> Result<(),
     if status != expect["status"] || !head.contains(&format!("content-type: {kind}")) {
         return Err(format!("{head} instead of {expect}"));
     }
-    let due = expect["body"].as_str().unwrap();
-    let same = match expect["compare"].as_str().unwrap() {
-        "exact" => body == due,
+    let expected = expect["body"].as_str().unwrap();
+    let matches = match expect["compare"].as_str().unwrap() {
+        "exact" => body == expected,
         "json-keys" => {
             let keys = |text: &str| {
                 serde_json::from_str::<Value>(text)
@@ -62,7 +62,7 @@ async fn http(discovery: &Followed, case: &Value, beyond: &Beyond) -> Result<(),
                     .cloned()
                     .collect::<Vec<_>>()
             };
-            keys(&body) == keys(due)
+            keys(&body) == keys(expected)
         }
         // The answer has a random one of several addresses, so the address is not compared.
         "json-varies" => {
@@ -73,22 +73,22 @@ async fn http(discovery: &Followed, case: &Value, beyond: &Beyond) -> Result<(),
                 }
                 sorted(&rows)
             };
-            without_ip(due) == without_ip(&body)
+            without_ip(expected) == without_ip(&body)
         }
         _ => {
             let variants = expect["variants"]
                 .as_array()
                 .map(|all| all.iter().map(|v| v.as_str().unwrap()).collect());
             variants
-                .unwrap_or_else(|| vec![due])
+                .unwrap_or_else(|| vec![expected])
                 .into_iter()
-                .any(|variant| beyond.same(&rows(variant), &rows(&body)))
+                .any(|variant| additions.matches(&rows(variant), &rows(&body)))
         }
     };
-    if same {
+    if matches {
         Ok(())
     } else {
-        Err(format!("{body} instead of {due}"))
+        Err(format!("{body} instead of {expected}"))
     }
 }
 
@@ -116,7 +116,7 @@ fn lines(records: &[Record]) -> BTreeSet<Row> {
     records.iter().map(line).collect()
 }
 
-async fn dns(discovery: &Followed, case: &Value, beyond: &Beyond) -> Result<(), String> {
+async fn dns(discovery: &Followed, case: &Value, additions: &AllowedAdditions) -> Result<(), String> {
     let (request, expect) = (&case["request"], &case["expect"]);
     let kind: RecordType = request["qtype"].as_str().unwrap().parse().unwrap();
     let answer = discovery
@@ -140,36 +140,36 @@ async fn dns(discovery: &Followed, case: &Value, beyond: &Beyond) -> Result<(), 
         .filter(|(_, set)| *set)
         .map(|(flag, _)| flag)
         .collect();
-    let due = |section: &str| -> BTreeSet<String> {
+    let expected = |section: &str| -> BTreeSet<String> {
         members(&expect[section])
             .map(|record| record.as_str().unwrap().to_ascii_lowercase())
             .collect()
     };
     // Removes the allowed additions, and returns whether there were any.
-    let told = |records: &[Record], due: &BTreeSet<String>| -> (BTreeSet<String>, bool) {
-        let (more, told): (Vec<_>, Vec<_>) = lines(records)
+    let found = |records: &[Record], expected: &BTreeSet<String>| -> (BTreeSet<String>, bool) {
+        let (more, found): (Vec<_>, Vec<_>) = lines(records)
             .into_iter()
-            .partition(|row| !due.contains(&row.text) && beyond.has(row));
-        (told.into_iter().map(|row| row.text).collect(), !more.is_empty())
+            .partition(|row| !expected.contains(&row.text) && additions.allows(row));
+        (found.into_iter().map(|row| row.text).collect(), !more.is_empty())
     };
-    let (answers, more) = told(&answer.answers, &due("answer"));
-    let (additional, _) = told(&answer.additionals, &due("additional"));
+    let (answers, more) = found(&answer.answers, &expected("answer"));
+    let (additional, _) = found(&answer.additionals, &expected("additional"));
     let additional_is_due = if more {
-        additional.is_superset(&due("additional"))
+        additional.is_superset(&expected("additional"))
     } else {
-        additional == due("additional")
+        additional == expected("additional")
     };
     let negative = answer.answers.is_empty();
     let soa = answer
         .authorities
         .iter()
         .any(|record| record.record_type() == RecordType::SOA && record.name.to_ascii() == "mesos.");
-    let same = expect["rcode"] == code
+    let matches = expect["rcode"] == code
         && expect["flags"] == json!(flags)
-        && answers == due("answer")
+        && answers == expected("answer")
         && negative == soa
         && (negative || !expect["additional"].is_array() || additional_is_due);
-    if same {
+    if matches {
         Ok(())
     } else {
         Err(format!("{answer} instead of {expect}"))
@@ -185,7 +185,7 @@ async fn replay(suite: &str, state: &str, config: Config, at_least: usize) {
         })
         .await;
     }
-    let (suite, beyond): (Value, _) = (serde_json::from_str(suite).unwrap(), Beyond::of(state));
+    let (suite, additions): (Value, _) = (serde_json::from_str(suite).unwrap(), AllowedAdditions::of(state));
     let cases: Vec<_> = suite["cases"]
         .as_array()
         .unwrap()
@@ -196,9 +196,9 @@ async fn replay(suite: &str, state: &str, config: Config, at_least: usize) {
     let mut failed = Vec::new();
     for case in cases {
         let outcome = if case["kind"] == "http" {
-            http(&discovery, case, &beyond).await
+            http(&discovery, case, &additions).await
         } else {
-            dns(&discovery, case, &beyond).await
+            dns(&discovery, case, &additions).await
         };
         if let Err(how) = outcome {
             failed.push(format!("{} {}: {how}", case["id"], case["request"]));

@@ -41,38 +41,42 @@ fn invalid_entries_are_skipped_alone() {
         json!({"id": "b", "pid": "garbage"}),
         json!({"id": "b", "pid": "a@b"}),
     ];
-    for odd in &agents {
-        let found = cluster(&json!({"slaves": [odd, good_agent], "frameworks": [good_framework]}));
+    for invalid in &agents {
+        let found = cluster(&json!({"slaves": [invalid, good_agent], "frameworks": [good_framework]}));
         assert_eq!(
             (found.agents.len(), found.frameworks.len(), found.invalid_entries),
             (1, 1, 1),
-            "{odd}"
+            "{invalid}"
         );
     }
-    for odd in [
+    for invalid in [
         json!(null),
         json!([]),
         json!({"id": "G", "name": 5}),
         json!({"id": "G", "tasks": {}}),
     ] {
-        let found = cluster(&json!({"slaves": [good_agent], "frameworks": [odd, good_framework]}));
-        assert_eq!((found.frameworks.len(), found.invalid_entries), (1, 1), "{odd}");
+        let found = cluster(&json!({"slaves": [good_agent], "frameworks": [invalid, good_framework]}));
+        assert_eq!(
+            (found.frameworks.len(), found.invalid_entries),
+            (1, 1),
+            "{invalid}"
+        );
     }
-    for odd in [
+    for invalid in [
         json!("task"),
         json!({"id": "u", "state": 3}),
         json!({"id": "u", "state": "TASK_RUNNING", "resources": {"ports": 5}}),
     ] {
-        let framework = json!({"id": "F", "name": "marathon", "tasks": [odd, good_task]});
+        let framework = json!({"id": "F", "name": "marathon", "tasks": [invalid, good_task]});
         let found = cluster(&json!({"slaves": [good_agent], "frameworks": [framework]}));
         assert_eq!(
             (found.tasks[&FrameworkId::from("F")].len(), found.invalid_entries),
             (1, 1),
-            "{odd}"
+            "{invalid}"
         );
     }
     // An invalid entry within a task is counted, and the task is kept.
-    for (key, odd) in [
+    for (key, invalid) in [
         (
             "statuses",
             json!([{"state": 5}, {"state": "TASK_RUNNING", "timestamp": 1.0,
@@ -85,7 +89,7 @@ fn invalid_entries_are_skipped_alone() {
         ),
     ] {
         let mut task = good_task.clone();
-        task[key] = odd;
+        task[key] = invalid;
         let found = cluster(&json!({"frameworks": [{"id": "F", "tasks": [task]}]}));
         assert_eq!(
             (found.tasks[&FrameworkId::from("F")].len(), found.invalid_entries),

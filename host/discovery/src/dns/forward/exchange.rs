@@ -12,7 +12,7 @@ use tokio::time::{Instant, timeout, timeout_at};
 use super::query::Query;
 use super::reply::{Reply, ReplyKind};
 use crate::dns::Transport;
-use crate::dns::packet::mark_cut;
+use crate::dns::packet::set_truncated;
 
 /// The delay before a UDP query is resent, as packets may be lost; the client's own retry is
 /// coalesced with the query in flight.
@@ -59,34 +59,34 @@ impl Failure {
     }
 }
 
-/// Sends a query and waits at most `within`.
+/// Sends a query and waits at most `time_limit`.
 pub(super) async fn exchange(
     addr: SocketAddr,
     query: &Query,
-    over: Transport,
-    within: Duration,
+    transport: Transport,
+    time_limit: Duration,
 ) -> Result<Reply, Failure> {
-    match over {
-        Transport::Udp => udp(addr, query, within).await,
-        Transport::Tcp => timeout(within, tcp(addr, query))
+    match transport {
+        Transport::Udp => udp(addr, query, time_limit).await,
+        Transport::Tcp => timeout(time_limit, tcp(addr, query))
             .await
             .unwrap_or(Err(Failure::Silent)),
     }
 }
 
-async fn udp(addr: SocketAddr, query: &Query, within: Duration) -> Result<Reply, Failure> {
-    let any: SocketAddr = match addr {
+async fn udp(addr: SocketAddr, query: &Query, time_limit: Duration) -> Result<Reply, Failure> {
+    let local_addr: SocketAddr = match addr {
         SocketAddr::V4(_) => (Ipv4Addr::UNSPECIFIED, 0).into(),
         SocketAddr::V6(_) => (Ipv6Addr::UNSPECIFIED, 0).into(),
     };
-    let deadline = Instant::now() + within;
+    let deadline = Instant::now() + time_limit;
     // The system picks a random port; a connected socket receives packets of that resolver only.
-    let socket = UdpSocket::bind(any).await.map_err(Failure::Local)?;
+    let socket = UdpSocket::bind(local_addr).await.map_err(Failure::Local)?;
     socket.connect(addr).await.map_err(Failure::Unreachable)?;
     let id = rand::random();
     let packet = query.packet(id);
     // One byte more than the limit, to detect a longer reply.
-    let mut buffer = vec![0; query.expected() + 1];
+    let mut buffer = vec![0; query.max_udp_reply_bytes() + 1];
     for sent in 1..=MAX_SENDS {
         socket.send(&packet).await.map_err(Failure::Unreachable)?;
         let until = if sent == MAX_SENDS {
@@ -94,8 +94,8 @@ async fn udp(addr: SocketAddr, query: &Query, within: Duration) -> Result<Reply,
         } else {
             deadline.min(Instant::now() + RESEND_INTERVAL)
         };
-        match timeout_at(until, listen(&socket, &mut buffer, query, id)).await {
-            Ok(heard) => return heard,
+        match timeout_at(until, receive_reply(&socket, &mut buffer, query, id)).await {
+            Ok(result) => return result,
             Err(_) if Instant::now() >= deadline => break,
             Err(_) => {}
         }
@@ -104,13 +104,18 @@ async fn udp(addr: SocketAddr, query: &Query, within: Duration) -> Result<Reply,
 }
 
 /// Waits for the reply and ignores unrelated packets.
-async fn listen(socket: &UdpSocket, buffer: &mut [u8], query: &Query, id: u16) -> Result<Reply, Failure> {
+async fn receive_reply(
+    socket: &UdpSocket,
+    buffer: &mut [u8],
+    query: &Query,
+    id: u16,
+) -> Result<Reply, Failure> {
     for _ in 0..MAX_UNRELATED_PACKETS {
         let size = socket.recv(buffer).await.map_err(Failure::Unreachable)?;
         if size == buffer.len() {
-            mark_cut(buffer);
+            set_truncated(buffer);
         }
-        match Reply::hear(query, id, &buffer[..size]) {
+        match Reply::classify(query, id, &buffer[..size]) {
             ReplyKind::Reply(reply) => return Ok(reply),
             ReplyKind::Invalid => return Err(Failure::Broken),
             ReplyKind::Unrelated => {}
@@ -129,7 +134,7 @@ async fn tcp(addr: SocketAddr, query: &Query) -> Result<Reply, Failure> {
     let size = stream.read_u16().await.map_err(Failure::Closed)?;
     let mut reply = vec![0; size.into()];
     stream.read_exact(&mut reply).await.map_err(Failure::Closed)?;
-    match Reply::hear(query, id, &reply) {
+    match Reply::classify(query, id, &reply) {
         ReplyKind::Reply(reply) => Ok(reply),
         ReplyKind::Invalid | ReplyKind::Unrelated => Err(Failure::Broken),
     }

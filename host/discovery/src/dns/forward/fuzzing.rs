@@ -18,31 +18,31 @@ pub(in crate::dns) fn any_packet(packet: &[u8]) {
         Ok(query) => {
             // A forwarded query can be parsed again, and has the same question.
             let sent = query.packet(7);
-            let again = Query::read(&sent).expect("a forwarded query is valid");
-            assert!(again.question().eq_ignore_ascii_case(query.question()));
+            let reparsed = Query::read(&sent).expect("a forwarded query is valid");
+            assert!(reparsed.question().eq_ignore_ascii_case(query.question()));
             queries.push(query);
         }
         Err(unreadable) => assert!(unreadable.answer().len() <= 512),
     }
     for query in queries {
         let id = word(packet, 0).unwrap_or_default();
-        let ReplyKind::Reply(reply) = Reply::hear(&query, id, packet) else {
+        let ReplyKind::Reply(reply) = Reply::classify(&query, id, packet) else {
             continue;
         };
-        let left = reply.lifetime(query.kind());
-        for over in [Transport::Udp, Transport::Tcp] {
-            let limit = query.limit(over);
-            let given = reply.deliver(
+        let lifetime = reply.lifetime(query.kind());
+        for transport in [Transport::Udp, Transport::Tcp] {
+            let limit = query.max_reply_bytes(transport);
+            let answer = reply.encode_for(
                 &query,
-                left / 2,
-                left / 2,
+                lifetime / 2,
+                lifetime / 2,
                 SizeLimit {
                     bytes: limit,
                     set_truncate_bit: true,
                 },
             );
-            assert!(given.len() <= limit, "{} of {limit} bytes", given.len());
-            assert!(Layout::read(&given).is_some(), "the delivered reply is invalid");
+            assert!(answer.len() <= limit, "{} of {limit} bytes", answer.len());
+            assert!(Layout::read(&answer).is_some(), "the delivered reply is invalid");
         }
     }
 }

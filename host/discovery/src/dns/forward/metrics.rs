@@ -39,7 +39,7 @@ struct UpstreamOutcomeLabels {
 pub struct Metrics {
     questions: Family<ForwardLabels, Counter>,
     in_flight: Gauge,
-    asked: Family<UpstreamOutcomeLabels, Counter>,
+    outcomes: Family<UpstreamOutcomeLabels, Counter>,
     latency: Family<UpstreamLabels, Histogram, fn() -> Histogram>,
     healthy: Family<UpstreamLabels, Gauge>,
 }
@@ -49,7 +49,7 @@ impl Default for Metrics {
         Self {
             questions: Family::default(),
             in_flight: Gauge::default(),
-            asked: Family::default(),
+            outcomes: Family::default(),
             latency: Family::new_with_constructor(histogram),
             healthy: Family::default(),
         }
@@ -91,7 +91,7 @@ impl Metrics {
         registry.register(
             "transom_discovery_upstream_queries",
             "Queries sent to resolvers, by outcome",
-            Described(metrics.asked.clone()),
+            Described(metrics.outcomes.clone()),
         );
         registry.register_with_unit(
             "transom_discovery_upstream_latency",
@@ -107,8 +107,8 @@ impl Metrics {
         metrics
     }
 
-    pub(super) fn record(&self, how: ForwardOutcome) {
-        let result = match how {
+    pub(super) fn record(&self, outcome: ForwardOutcome) {
+        let result = match outcome {
             ForwardOutcome::Hit => "hit",
             ForwardOutcome::Miss => "miss",
             ForwardOutcome::Coalesced => "coalesced",
@@ -124,16 +124,16 @@ impl Metrics {
     }
 
     /// Metrics of one resolver.
-    pub(super) fn of(&self, upstream: SocketAddr, over: Transport) -> UpstreamMetrics {
-        let asked = UpstreamLabels {
+    pub(super) fn of(&self, upstream: SocketAddr, transport: Transport) -> UpstreamMetrics {
+        let labels = UpstreamLabels {
             upstream: upstream.to_string(),
-            transport: over.as_str(),
+            transport: transport.as_str(),
         };
         let upstream_metrics = UpstreamMetrics {
-            latency: self.latency.get_or_create_owned(&asked),
-            healthy: self.healthy.get_or_create_owned(&asked),
-            asked,
-            outcomes: self.asked.clone(),
+            latency: self.latency.get_or_create_owned(&labels),
+            healthy: self.healthy.get_or_create_owned(&labels),
+            labels,
+            outcomes: self.outcomes.clone(),
         };
         upstream_metrics.healthy(true);
         upstream_metrics
@@ -153,7 +153,7 @@ impl Drop for GaugeGuard {
 /// Metrics of one resolver.
 #[derive(Clone, Debug)]
 pub(super) struct UpstreamMetrics {
-    asked: UpstreamLabels,
+    labels: UpstreamLabels,
     outcomes: Family<UpstreamOutcomeLabels, Counter>,
     latency: Histogram,
     healthy: Gauge,
@@ -167,8 +167,8 @@ impl UpstreamMetrics {
 
     pub(super) fn ended(&self, outcome: &'static str) {
         let ended = UpstreamOutcomeLabels {
-            upstream: self.asked.upstream.clone(),
-            transport: self.asked.transport,
+            upstream: self.labels.upstream.clone(),
+            transport: self.labels.transport,
             outcome,
         };
         self.outcomes.get_or_create(&ended).inc();

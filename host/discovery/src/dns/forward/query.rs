@@ -1,15 +1,15 @@
 //! A client's query: the part that is forwarded, its cache key, and answers without a resolver.
 
 use crate::dns::Transport;
-use crate::dns::packet::{Flags, HEADER, Layout, code, has_pointer, kind, put_word, word};
+use crate::dns::packet::{Flags, HEADER, Layout, code, has_pointer, kind, word, write_word};
 
 /// The UDP payload without EDNS (RFC 1035), and the maximum that is accepted: larger ones would
 /// help amplification attacks.
-const UDP_SIZES: (u16, u16) = (512, 4096);
+const UDP_PAYLOAD_RANGE: (u16, u16) = (512, 4096);
 /// The EDNS size in our own answers.
-const OWN_SIZE: u16 = 1232;
+const OWN_PAYLOAD_BYTES: u16 = 1232;
 /// An EDNS record without options.
-const BARE_OPT: usize = 11;
+const EMPTY_OPT_BYTES: usize = 11;
 
 /// EDNS options that are hop-by-hop and not forwarded: cookies (RFC 7873), keepalive (RFC 7828),
 /// padding (RFC 7830).
@@ -38,7 +38,7 @@ pub(super) struct Query {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Unreadable {
     /// It has no header.
-    Nothing,
+    NoHeader,
     /// It has a header, and is malformed after it.
     Broken { id: u16, flags: Flags },
 }
@@ -47,17 +47,17 @@ impl Query {
     /// Parses any packet.
     pub(super) fn read(packet: &[u8]) -> Result<Self, Unreadable> {
         let (Some(id), Some(flags)) = (word(packet, 0), Flags::of(packet)) else {
-            return Err(Unreadable::Nothing);
+            return Err(Unreadable::NoHeader);
         };
         if packet.len() < HEADER {
-            return Err(Unreadable::Nothing);
+            return Err(Unreadable::NoHeader);
         }
         let broken = Unreadable::Broken { id, flags };
         if packet.len() > u16::MAX.into() {
             return Err(broken);
         }
         let layout = Layout::read(packet).ok_or(broken)?;
-        if layout.questions != 1 || !layout.whole {
+        if layout.questions != 1 || !layout.is_complete {
             return Err(broken);
         }
         let question = packet[HEADER..layout.body].to_vec();
@@ -79,7 +79,7 @@ impl Query {
                     size: opt.class,
                     version: *version,
                     flags: word(flags, 0).unwrap_or_default(),
-                    options: for_resolvers(&packet[opt.data()]).ok_or(broken)?,
+                    options: without_hop_by_hop(&packet[opt.data()]).ok_or(broken)?,
                 })
             }
         };
@@ -119,59 +119,59 @@ impl Query {
 
     /// Whether its reply can be shared. EDNS options may be specific to a client, such as its
     /// subnet.
-    pub(super) fn is_common(&self) -> bool {
+    pub(super) fn is_shareable(&self) -> bool {
         self.edns.as_ref().is_none_or(|edns| edns.options.is_empty())
     }
 
     /// The maximum size of its reply.
-    pub(super) fn limit(&self, over: Transport) -> usize {
+    pub(super) fn max_reply_bytes(&self, transport: Transport) -> usize {
         let size = self.edns.as_ref().map_or(0, |edns| edns.size);
-        usize::from(match over {
-            Transport::Udp => size.clamp(UDP_SIZES.0, UDP_SIZES.1),
+        usize::from(match transport {
+            Transport::Udp => size.clamp(UDP_PAYLOAD_RANGE.0, UDP_PAYLOAD_RANGE.1),
             Transport::Tcp => u16::MAX,
         })
     }
 
     /// The maximum UDP reply of a resolver: the client's EDNS size is forwarded.
-    pub(super) fn expected(&self) -> usize {
+    pub(super) fn max_udp_reply_bytes(&self) -> usize {
         let size = self.edns.as_ref().map_or(0, |edns| edns.size);
-        usize::from(size.max(UDP_SIZES.1))
+        usize::from(size.max(UDP_PAYLOAD_RANGE.1))
     }
 
     /// The packet for a resolver: the client's RD, CD and AD flags and EDNS, and nothing else of
     /// its packet.
     pub(super) fn packet(&self, id: u16) -> Vec<u8> {
-        let kept = Flags::RECURSION_DESIRED | Flags::AUTHENTIC | Flags::CHECKING_DISABLED;
-        self.written(id, self.flags.0 & kept, self.edns.as_ref())
+        let kept_flags = Flags::RECURSION_DESIRED | Flags::AUTHENTIC | Flags::CHECKING_DISABLED;
+        self.encode(id, self.flags.0 & kept_flags, self.edns.as_ref())
     }
 
     /// The cache key: the packet for a resolver without the id and with the name in lower case. So
     /// queries with and without EDNS do not share replies.
-    pub(super) fn key(&self, zone: u16, over: Transport) -> Box<[u8]> {
+    pub(super) fn key(&self, zone: u16, transport: Transport) -> Box<[u8]> {
         let mut key = self.packet(zone);
         let name = HEADER..HEADER + self.question.len() - 4;
         // Label lengths are below the letters, so they do not change.
         key[name].make_ascii_lowercase();
-        key.push(over as u8);
+        key.push(transport as u8);
         key.into()
     }
 
     /// An answer with only a code.
-    pub(super) fn coded(&self, code: u8) -> Vec<u8> {
+    pub(super) fn error_answer(&self, code: u8) -> Vec<u8> {
         let flags = Flags::RESPONSE | self.flags.0 & Flags::RECURSION_DESIRED | u16::from(code);
-        let edns = self.edns.as_ref().map(|asked| Edns {
-            size: OWN_SIZE,
+        let edns = self.edns.as_ref().map(|query_edns| Edns {
+            size: OWN_PAYLOAD_BYTES,
             version: 0,
-            flags: asked.flags & 0x8000,
+            flags: query_edns.flags & 0x8000,
             options: Vec::new(),
         });
-        self.written(self.id, flags, edns.as_ref())
+        self.encode(self.id, flags, edns.as_ref())
     }
 
-    fn written(&self, id: u16, flags: u16, edns: Option<&Edns>) -> Vec<u8> {
+    fn encode(&self, id: u16, flags: u16, edns: Option<&Edns>) -> Vec<u8> {
         let question = &self.question;
         let options = edns.map_or(0, |edns| edns.options.len());
-        let mut packet = Vec::with_capacity(HEADER + question.len() + BARE_OPT + options);
+        let mut packet = Vec::with_capacity(HEADER + question.len() + EMPTY_OPT_BYTES + options);
         for word in [id, flags, 1, 0, 0, edns.is_some().into()] {
             packet.extend(word.to_be_bytes());
         }
@@ -197,29 +197,29 @@ impl Unreadable {
             return Vec::new();
         };
         let mut packet = vec![0; HEADER];
-        put_word(&mut packet, 0, id);
-        let kept = Flags::OPCODE | Flags::RECURSION_DESIRED;
-        put_word(
+        write_word(&mut packet, 0, id);
+        let kept_flags = Flags::OPCODE | Flags::RECURSION_DESIRED;
+        write_word(
             &mut packet,
             2,
-            Flags::RESPONSE | flags.0 & kept | u16::from(code::FORMERR),
+            Flags::RESPONSE | flags.0 & kept_flags | u16::from(code::FORMERR),
         );
         packet
     }
 }
 
 /// Options without hop-by-hop ones; none if their lengths are invalid.
-fn for_resolvers(mut options: &[u8]) -> Option<Vec<u8>> {
-    let mut kept = Vec::new();
+fn without_hop_by_hop(mut options: &[u8]) -> Option<Vec<u8>> {
+    let mut forwarded = Vec::new();
     while !options.is_empty() {
         let (option, length) = (word(options, 0)?, word(options, 2)?);
-        let (this, rest) = options.split_at_checked(4 + usize::from(length))?;
+        let (encoded_option, rest) = options.split_at_checked(4 + usize::from(length))?;
         if !HOP_BY_HOP_OPTIONS.contains(&option) {
-            kept.extend(this);
+            forwarded.extend(encoded_option);
         }
         options = rest;
     }
-    Some(kept)
+    Some(forwarded)
 }
 
 #[cfg(test)]

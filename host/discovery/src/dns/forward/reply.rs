@@ -8,16 +8,18 @@ use hickory_proto::rr::Name;
 use hickory_proto::serialize::binary::{BinDecodable, BinDecoder};
 
 use super::query::Query;
-use crate::dns::packet::{Flags, HEADER, Layout, Record, Section, code, kind, mark_cut, put_word, word};
+use crate::dns::packet::{
+    Flags, HEADER, Layout, Record, Section, code, kind, set_truncated, word, write_word,
+};
 
 /// The maximum lifetime of a good reply.
 const MAX_TTL: Duration = Duration::from_hours(24);
 /// The maximum lifetime of a negative reply (RFC 2308, section 5).
 const MAX_NEGATIVE_TTL: Duration = Duration::from_hours(3);
 /// The lifetime of a resolver's failure (RFC 9520 requires one second).
-const FAILURE: Duration = Duration::from_secs(1);
+const FAILURE_TTL: Duration = Duration::from_secs(1);
 /// Not cached.
-const NONE: Duration = Duration::ZERO;
+const DO_NOT_CACHE: Duration = Duration::ZERO;
 
 /// A reply and the offsets in it.
 #[derive(Clone, Debug)]
@@ -48,7 +50,7 @@ pub(super) struct SizeLimit {
 
 impl Reply {
     /// Matches a packet with the query that was sent with this id.
-    pub(super) fn hear(query: &Query, id: u16, packet: &[u8]) -> ReplyKind {
+    pub(super) fn classify(query: &Query, id: u16, packet: &[u8]) -> ReplyKind {
         let Some(flags) = Flags::of(packet) else {
             return ReplyKind::Unrelated;
         };
@@ -60,19 +62,19 @@ impl Reply {
         };
         // A resolver that fails or refuses may omit the question.
         let refuses = !matches!(flags.code(), code::NOERROR | code::NXDOMAIN);
-        let asked = match layout.questions {
+        let matches_question = match layout.questions {
             0 => refuses,
             _ => packet[HEADER..layout.body].eq_ignore_ascii_case(query.question()),
         };
-        if !asked {
+        if !matches_question {
             return ReplyKind::Unrelated;
         }
-        if flags.has(Flags::OPCODE) || !layout.whole && !flags.has(Flags::TRUNCATED) {
+        if flags.has(Flags::OPCODE) || !layout.is_complete && !flags.has(Flags::TRUNCATED) {
             return ReplyKind::Invalid;
         }
         let mut bytes = packet[..layout.end()].to_vec();
-        if !layout.whole {
-            count(&mut bytes, &layout.records);
+        if !layout.is_complete {
+            write_counts(&mut bytes, &layout.records);
         }
         ReplyKind::Reply(Self { bytes, layout })
     }
@@ -88,35 +90,35 @@ impl Reply {
     }
 
     /// How long it may be cached; zero: not at all.
-    pub(super) fn lifetime(&self, asked: u16) -> Duration {
+    pub(super) fn lifetime(&self, query_kind: u16) -> Duration {
         let extended = self
             .layout
             .opt()
             .is_some_and(|opt| self.bytes[opt.ttl_at()][0] != 0);
-        let cut = Flags::of(&self.bytes).is_none_or(|flags| flags.has(Flags::TRUNCATED));
-        if extended || cut {
-            return NONE;
+        let is_truncated = Flags::of(&self.bytes).is_none_or(|flags| flags.has(Flags::TRUNCATED));
+        if extended || is_truncated {
+            return DO_NOT_CACHE;
         }
         match self.code() {
-            code::NOERROR if self.has_answer(asked) => self.shortest().min(MAX_TTL),
-            code::NOERROR | code::NXDOMAIN => self.negative(),
-            code::SERVFAIL | code::REFUSED => FAILURE,
-            _ => NONE,
+            code::NOERROR if self.has_answer(query_kind) => self.min_ttl().min(MAX_TTL),
+            code::NOERROR | code::NXDOMAIN => self.negative_ttl(),
+            code::SERVFAIL | code::REFUSED => FAILURE_TTL,
+            _ => DO_NOT_CACHE,
         }
     }
 
-    fn has_answer(&self, asked: u16) -> bool {
-        let mut answers = self.of(Section::Answer);
-        answers.any(|record| record.kind == asked || asked == kind::ANY)
+    fn has_answer(&self, query_kind: u16) -> bool {
+        let mut answers = self.records_in(Section::Answer);
+        answers.any(|record| record.kind == query_kind || query_kind == kind::ANY)
     }
 
-    fn of(&self, section: Section) -> impl Iterator<Item = &Record> {
+    fn records_in(&self, section: Section) -> impl Iterator<Item = &Record> {
         let records = self.layout.records.iter();
         records.filter(move |record| record.section == section)
     }
 
     /// The shortest TTL of its records.
-    fn shortest(&self) -> Duration {
+    fn min_ttl(&self) -> Duration {
         let records = self.layout.records.iter();
         let lifetimes = records.filter(|record| !record.is_edns());
         let shortest = lifetimes.map(|record| record.ttl).min();
@@ -125,52 +127,52 @@ impl Reply {
 
     /// The lifetime of a negative reply, from its SOA record (RFC 2308, section 5); zero without
     /// one.
-    fn negative(&self) -> Duration {
+    fn negative_ttl(&self) -> Duration {
         let Some(soa) = self
-            .of(Section::Authority)
+            .records_in(Section::Authority)
             .find(|record| record.kind == kind::SOA)
         else {
-            return NONE;
+            return DO_NOT_CACHE;
         };
         // The minimum is its last number.
         let data = &self.bytes[soa.data()];
         let Some([a, b, c, d]) = data.last_chunk() else {
-            return NONE;
+            return DO_NOT_CACHE;
         };
         let minimum = Duration::from_secs(u32::from_be_bytes([*a, *b, *c, *d]).into());
-        self.shortest().min(minimum).min(MAX_NEGATIVE_TTL)
+        self.min_ttl().min(minimum).min(MAX_NEGATIVE_TTL)
     }
 
     /// The reply for a client: with the query's id and case of the name, TTLs reduced by the age,
-    /// and cut to the size limit. `left`: the remaining lifetime in the cache, which bounds the
+    /// and cut to the size limit. `remaining`: the remaining lifetime in the cache, which bounds the
     /// TTLs.
-    pub(super) fn deliver(
+    pub(super) fn encode_for(
         &self,
         query: &Query,
         age: Duration,
-        left: Duration,
+        remaining: Duration,
         size_limit: SizeLimit,
     ) -> Vec<u8> {
         let mut bytes = self.bytes.clone();
-        put_word(&mut bytes, 0, query.id());
+        write_word(&mut bytes, 0, query.id());
         // The question is equal except for its case, or missing.
         if self.layout.questions == 1 {
             bytes[HEADER..self.layout.body].copy_from_slice(query.question());
         }
         let passed = age.as_secs() as u32;
         if passed > 0 {
-            let left = left.as_secs() as u32;
+            let remaining = remaining.as_secs() as u32;
             for record in self.layout.records.iter().filter(|record| !record.is_edns()) {
-                let ttl = record.ttl.saturating_sub(passed).min(left);
+                let ttl = record.ttl.saturating_sub(passed).min(remaining);
                 bytes[record.ttl_at()].copy_from_slice(&ttl.to_be_bytes());
             }
         }
         if bytes.len() > size_limit.bytes {
-            bytes = self.cut(&bytes, size_limit);
+            bytes = self.truncated(&bytes, size_limit);
         }
         if !size_limit.set_truncate_bit {
             let flags = word(&bytes, 2).unwrap_or_default();
-            put_word(&mut bytes, 2, flags & !Flags::TRUNCATED);
+            write_word(&mut bytes, 2, flags & !Flags::TRUNCATED);
         }
         bytes
     }
@@ -180,74 +182,77 @@ impl Reply {
     /// records are omitted silently (RFC 2181, section 9). A client that gets the bit
     /// (`set_truncate_bit`) gets whole sets of records only; one that does not gets every record
     /// that fits, because an empty answer would mean that there are no records.
-    fn cut(&self, bytes: &[u8], size_limit: SizeLimit) -> Vec<u8> {
+    fn truncated(&self, bytes: &[u8], size_limit: SizeLimit) -> Vec<u8> {
         let records = &self.layout.records;
         let opt = records.iter().position(Record::is_edns);
         let opt_bytes = opt.map_or(Cow::Borrowed(&[][..]), |opt| {
-            let whole = &bytes[records[opt].span.clone()];
-            if self.layout.body + whole.len() <= size_limit.bytes {
-                Cow::Borrowed(whole)
+            let opt_record = &bytes[records[opt].span.clone()];
+            if self.layout.body + opt_record.len() <= size_limit.bytes {
+                Cow::Borrowed(opt_record)
             } else {
-                without_options(whole)
+                without_options(opt_record)
             }
         });
-        let fits = |kept: usize| {
-            let end = kept
+        let fits = |kept_count: usize| {
+            let end = kept_count
                 .checked_sub(1)
                 .map_or(self.layout.body, |last| records[last].span.end);
-            let behind = if opt.is_some_and(|opt| opt >= kept) {
+            let opt_length = if opt.is_some_and(|opt| opt >= kept_count) {
                 opt_bytes.len()
             } else {
                 0
             };
-            end + behind <= size_limit.bytes
+            end + opt_length <= size_limit.bytes
         };
-        let mut kept = (0..records.len()).rev().find(|kept| fits(*kept)).unwrap_or(0);
-        let is_missed = |record: &Record| record.section != Section::Additional;
-        let missed = records[kept..].iter().any(is_missed);
+        let mut kept_count = (0..records.len())
+            .rev()
+            .find(|kept_count| fits(*kept_count))
+            .unwrap_or(0);
+        let is_required = |record: &Record| record.section != Section::Additional;
+        let drops_required = records[kept_count..].iter().any(is_required);
         if size_limit.set_truncate_bit {
-            kept = self.whole_sets(kept);
+            kept_count = self.whole_rrsets(kept_count);
         }
-        let end = kept
+        let end = kept_count
             .checked_sub(1)
             .map_or(self.layout.body, |last| records[last].span.end);
-        let mut left = bytes[..end].to_vec();
-        let mut listed = records[..kept].to_vec();
-        if let Some(opt) = opt.filter(|opt| *opt >= kept) {
-            left.extend_from_slice(&opt_bytes);
-            listed.push(records[opt].clone());
+        let mut packet = bytes[..end].to_vec();
+        let mut kept_records = records[..kept_count].to_vec();
+        if let Some(opt) = opt.filter(|opt| *opt >= kept_count) {
+            packet.extend_from_slice(&opt_bytes);
+            kept_records.push(records[opt].clone());
         }
-        count(&mut left, &listed);
-        if missed {
-            mark_cut(&mut left);
+        write_counts(&mut packet, &kept_records);
+        if drops_required {
+            set_truncated(&mut packet);
         }
-        left
+        packet
     }
 
-    /// How many of the first `kept` records can stay without splitting an `RRset`; its records may
+    /// How many of the first `kept_count` records can stay without splitting an `RRset`; its records may
     /// be apart.
-    fn whole_sets(&self, kept: usize) -> usize {
+    fn whole_rrsets(&self, kept_count: usize) -> usize {
         let sets: Vec<_> = self
             .layout
             .records
             .iter()
-            .map(|record| self.set(record))
+            .map(|record| self.rrset(record))
             .collect();
-        let (mut kept, mut known) = (kept, sets.len());
-        let mut broken = HashSet::new();
-        while kept < known {
-            broken.extend(&sets[kept..known]);
-            known = kept;
-            kept = sets[..kept]
+        let (mut kept_count, mut checked) = (kept_count, sets.len());
+        let mut split_sets = HashSet::new();
+        while kept_count < checked {
+            split_sets.extend(&sets[kept_count..checked]);
+            checked = kept_count;
+            kept_count = sets[..kept_count]
                 .iter()
-                .position(|set| broken.contains(set))
-                .unwrap_or(kept);
+                .position(|set| split_sets.contains(set))
+                .unwrap_or(kept_count);
         }
-        kept
+        kept_count
     }
 
     /// The `RRset` of a record: section, name, type and class.
-    fn set(&self, record: &Record) -> (Section, Option<Name>, u16, u16) {
+    fn rrset(&self, record: &Record) -> (Section, Option<Name>, u16, u16) {
         let at = u16::try_from(record.span.start);
         let name = at
             .ok()
@@ -257,7 +262,7 @@ impl Reply {
 }
 
 /// Writes the record counts into a header.
-fn count(bytes: &mut [u8], records: &[Record]) {
+fn write_counts(bytes: &mut [u8], records: &[Record]) {
     for (section, at) in [
         (Section::Answer, 6),
         (Section::Authority, 8),
@@ -265,15 +270,15 @@ fn count(bytes: &mut [u8], records: &[Record]) {
     ] {
         let count = records.iter().filter(|record| record.section == section).count();
         // At most the original count, which has 16 bits.
-        put_word(bytes, at, count as u16);
+        write_word(bytes, at, count as u16);
     }
 }
 
 /// An EDNS record without options.
 fn without_options(opt: &[u8]) -> Cow<'_, [u8]> {
-    let mut bare = opt.iter().copied().take(9).collect::<Vec<_>>();
-    bare.extend([0, 0]);
-    Cow::Owned(bare)
+    let mut empty_opt = opt.iter().copied().take(9).collect::<Vec<_>>();
+    empty_opt.extend([0, 0]);
+    Cow::Owned(empty_opt)
 }
 
 #[cfg(test)]

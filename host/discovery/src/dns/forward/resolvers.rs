@@ -31,26 +31,26 @@ pub(super) struct Resolvers {
 impl Resolvers {
     /// Queries the resolvers as the policy says. Returns the first usable reply, or the last failure if
     /// all fail.
-    pub(super) async fn ask(&self, query: &Query, over: Transport) -> Result<Reply, Failure> {
+    pub(super) async fn ask(&self, query: &Query, transport: Transport) -> Result<Reply, Failure> {
         let deadline = Instant::now() + self.timeout.max(OVERALL_TIMEOUT);
-        let left = || {
+        let remaining = || {
             self.timeout
                 .min(deadline.saturating_duration_since(Instant::now()))
         };
-        let mut waiting = self.sorted(over);
+        let mut waiting = self.sorted(transport);
         let mut last = Failure::Silent;
         if self.policy == ForwardPolicy::Parallel {
             let first: Vec<_> = waiting.drain(..MAX_PARALLEL.min(waiting.len())).collect();
-            match race(&first, query, over, self.timeout).await {
+            match race(&first, query, transport, self.timeout).await {
                 Ok(reply) => return Ok(reply),
                 Err(failure) => last = failure,
             }
         }
         for upstream in waiting {
-            if left().is_zero() {
+            if remaining().is_zero() {
                 break;
             }
-            match upstream.ask(query, over, left()).await {
+            match upstream.ask(query, transport, remaining()).await {
                 Ok(reply) => return Ok(reply),
                 Err(failure) => last = failure,
             }
@@ -59,9 +59,9 @@ impl Resolvers {
     }
 
     /// Healthy resolvers before failing ones, each in the configured order.
-    fn sorted(&self, over: Transport) -> Vec<&Arc<Upstream>> {
+    fn sorted(&self, transport: Transport) -> Vec<&Arc<Upstream>> {
         let mut sorted: Vec<_> = self.upstreams.iter().collect();
-        sorted.sort_by_cached_key(|upstream| upstream.is_failing(over));
+        sorted.sort_by_cached_key(|upstream| upstream.is_failing(transport));
         sorted
     }
 }
@@ -71,19 +71,21 @@ impl Resolvers {
 async fn race(
     upstreams: &[&Arc<Upstream>],
     query: &Query,
-    over: Transport,
-    within: Duration,
+    transport: Transport,
+    time_limit: Duration,
 ) -> Result<Reply, Failure> {
-    let asking = upstreams.iter().map(|upstream| upstream.ask(query, over, within));
-    let mut asking: FuturesUnordered<_> = asking.collect();
-    let mut best = Err(Failure::Silent);
-    while let Some(reply) = asking.next().await {
+    let pending = upstreams
+        .iter()
+        .map(|upstream| upstream.ask(query, transport, time_limit));
+    let mut pending: FuturesUnordered<_> = pending.collect();
+    let mut best_reply = Err(Failure::Silent);
+    while let Some(reply) = pending.next().await {
         match reply {
             Ok(reply) if !matches!(reply.code(), code::SERVFAIL | code::REFUSED) => return Ok(reply),
-            Ok(reply) if best.is_err() => best = Ok(reply),
-            Err(failure) if best.is_err() => best = Err(failure),
+            Ok(reply) if best_reply.is_err() => best_reply = Ok(reply),
+            Err(failure) if best_reply.is_err() => best_reply = Err(failure),
             _ => {}
         }
     }
-    best
+    best_reply
 }

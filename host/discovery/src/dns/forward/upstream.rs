@@ -50,11 +50,11 @@ pub(super) struct Upstream {
 #[derive(Debug)]
 struct Path {
     /// The last query timed out or could not reach the resolver.
-    failing: AtomicBool,
+    is_failing: AtomicBool,
     /// A probe task is running.
-    probed: AtomicBool,
+    is_probing: AtomicBool,
     /// The first probe failed as well, so the resolver is unavailable.
-    gone: AtomicBool,
+    is_unavailable: AtomicBool,
     /// Limits queries in flight while the resolver is unavailable.
     trials: Semaphore,
     metrics: UpstreamMetrics,
@@ -62,12 +62,12 @@ struct Path {
 
 impl Upstream {
     pub(super) fn new(addr: SocketAddr, context: UpstreamContext, metrics: &Metrics) -> Self {
-        let path = |over| Path {
-            failing: AtomicBool::new(false),
-            probed: AtomicBool::new(false),
-            gone: AtomicBool::new(false),
+        let path = |transport| Path {
+            is_failing: AtomicBool::new(false),
+            is_probing: AtomicBool::new(false),
+            is_unavailable: AtomicBool::new(false),
             trials: Semaphore::new(MAX_TRIALS),
-            metrics: metrics.of(addr, over),
+            metrics: metrics.of(addr, transport),
         };
         Self {
             addr,
@@ -76,68 +76,71 @@ impl Upstream {
         }
     }
 
-    fn path(&self, over: Transport) -> &Path {
-        match over {
+    fn path(&self, transport: Transport) -> &Path {
+        match transport {
             Transport::Udp => &self.paths[0],
             Transport::Tcp => &self.paths[1],
         }
     }
 
     /// Whether it has failed and not answered since.
-    pub(super) fn is_failing(&self, over: Transport) -> bool {
-        self.path(over).failing.load(SeqCst)
+    pub(super) fn is_failing(&self, transport: Transport) -> bool {
+        self.path(transport).is_failing.load(SeqCst)
     }
 
-    /// Queries it and waits at most `within`.
+    /// Queries it and waits at most `time_limit`.
     pub(super) async fn ask(
         self: &Arc<Self>,
         query: &Query,
-        over: Transport,
-        within: Duration,
+        transport: Transport,
+        time_limit: Duration,
     ) -> Result<Reply, Failure> {
-        let path = self.path(over);
-        let trial = path.gone.load(SeqCst).then(|| path.trials.try_acquire());
+        let path = self.path(transport);
+        let trial = path
+            .is_unavailable
+            .load(SeqCst)
+            .then(|| path.trials.try_acquire());
         let (Ok(_trial), Ok(_socket)) = (trial.transpose(), self.context.sockets.try_acquire()) else {
             path.metrics.ended(Failure::Busy.as_str());
             return Err(Failure::Busy);
         };
-        let asked = Instant::now();
-        let reply = exchange(self.addr, query, over, within).await;
+        let sent_at = Instant::now();
+        let reply = exchange(self.addr, query, transport, time_limit).await;
         match &reply {
             Ok(_) => {
-                path.metrics.answered(asked.elapsed());
-                path.answers();
+                path.metrics.answered(sent_at.elapsed());
+                path.mark_answering();
             }
             Err(failure) => {
                 path.metrics.ended(failure.as_str());
-                let (resolver, over) = (self.addr, over.as_str());
-                tracing::debug!(%resolver, over, error = %failure, "query to a resolver failed");
+                let resolver = self.addr;
+                tracing::debug!(%resolver, over = transport.as_str(), error = %failure, "query to a resolver failed");
             }
         }
         if reply.as_ref().is_err_and(Failure::is_the_resolvers) {
-            self.fails(over);
+            self.mark_failing_and_probe(transport);
         }
         reply
     }
 
     /// Marks it as failing and starts a probe.
-    fn fails(self: &Arc<Self>, over: Transport) {
-        if self.path(over).fails() {
+    fn mark_failing_and_probe(self: &Arc<Self>, transport: Transport) {
+        if self.path(transport).mark_failing() {
             let (upstream, token) = (Arc::clone(self), self.context.token.clone());
             self.context.tasks.spawn(async move {
-                token.run_until_cancelled(upstream.probe(over)).await;
+                token.run_until_cancelled(upstream.probe(transport)).await;
             });
         }
     }
 
-    /// Probes while it is failing. Checks once more after `probed` is reset, because a query may have
+    /// Probes while it is failing. Checks once more after `is_probing` is reset, because a query may have
     /// failed just before and relied on this task.
-    async fn probe(&self, over: Transport) {
-        let path = self.path(over);
+    async fn probe(&self, transport: Transport) {
+        let path = self.path(transport);
         loop {
-            self.probe_until_back(over).await;
-            path.probed.store(false, SeqCst);
-            if !path.failing.load(SeqCst) || path.probed.swap(true, SeqCst) {
+            self.probe_until_recovered(transport).await;
+            path.is_probing.store(false, SeqCst);
+            if !path.is_failing.load(SeqCst) || path.is_probing.swap(true, SeqCst) {
                 return;
             }
         }
@@ -145,48 +148,48 @@ impl Upstream {
 
     /// Probes until it answers a probe or a client's query. Logs nothing if the first probe
     /// succeeds: only one query failed then.
-    async fn probe_until_back(&self, over: Transport) {
-        if self.is_back(over).await {
+    async fn probe_until_recovered(&self, transport: Transport) {
+        if self.try_recover(transport).await {
             return;
         }
-        let (path, resolver) = (self.path(over), self.addr);
-        path.gone.store(true, SeqCst);
-        tracing::warn!(%resolver, over = over.as_str(), "resolver does not answer; using it last until a probe succeeds");
-        let mut pause = PROBE_INTERVALS.0;
+        let (path, resolver) = (self.path(transport), self.addr);
+        path.is_unavailable.store(true, SeqCst);
+        tracing::warn!(%resolver, over = transport.as_str(), "resolver does not answer; using it last until a probe succeeds");
+        let mut interval = PROBE_INTERVALS.0;
         loop {
-            tokio::time::sleep(pause).await;
-            pause = PROBE_INTERVALS.1.min(pause * 2);
-            if self.is_back(over).await {
+            tokio::time::sleep(interval).await;
+            interval = PROBE_INTERVALS.1.min(interval * 2);
+            if self.try_recover(transport).await {
                 break;
             }
         }
-        // It may have answered a client just before `gone` was set.
-        path.gone.store(false, SeqCst);
-        tracing::info!(%resolver, over = over.as_str(), "resolver answers again");
+        // It may have answered a client just before `is_unavailable` was set.
+        path.is_unavailable.store(false, SeqCst);
+        tracing::info!(%resolver, over = transport.as_str(), "resolver recovered");
     }
 
-    async fn is_back(&self, over: Transport) -> bool {
-        if self.is_failing(over) {
-            let probed = exchange(self.addr, &Query::probe(), over, PROBE_TIMEOUT).await;
-            if probed.is_ok() {
-                self.path(over).answers();
+    async fn try_recover(&self, transport: Transport) -> bool {
+        if self.is_failing(transport) {
+            let probe_result = exchange(self.addr, &Query::probe(), transport, PROBE_TIMEOUT).await;
+            if probe_result.is_ok() {
+                self.path(transport).mark_answering();
             }
         }
-        !self.is_failing(over)
+        !self.is_failing(transport)
     }
 }
 
 impl Path {
-    fn answers(&self) {
-        self.failing.store(false, SeqCst);
-        self.gone.store(false, SeqCst);
+    fn mark_answering(&self) {
+        self.is_failing.store(false, SeqCst);
+        self.is_unavailable.store(false, SeqCst);
         self.metrics.healthy(true);
     }
 
     /// Marks it as failing. Returns whether a probe has to be started.
-    fn fails(&self) -> bool {
-        self.failing.store(true, SeqCst);
+    fn mark_failing(&self) -> bool {
+        self.is_failing.store(true, SeqCst);
         self.metrics.healthy(false);
-        !self.probed.swap(true, SeqCst)
+        !self.is_probing.swap(true, SeqCst)
     }
 }

@@ -28,26 +28,26 @@ impl<T> Zones<T> {
     /// 3.1.4.1).
     pub(super) fn find(&self, name: &Name, kind: RecordType) -> Option<&T> {
         let name = wire(name.iter());
-        let mut from = 0;
+        let mut offset = 0;
         if kind == RecordType::DS {
-            from = behind(&name, from);
+            offset = next_label(&name, offset);
         }
         loop {
-            if let Some(found) = self.by_name.get(name.get(from..)?) {
+            if let Some(found) = self.by_name.get(name.get(offset..)?) {
                 return Some(found);
             }
-            if from == name.len() {
+            if offset == name.len() {
                 return None;
             }
-            from = behind(&name, from);
+            offset = next_label(&name, offset);
         }
     }
 }
 
-/// The offset after the label at `from`; at the end of the name `from` itself.
-fn behind(name: &[u8], from: usize) -> usize {
-    name.get(from)
-        .map_or(from, |length| from + 1 + usize::from(*length))
+/// The offset after the label at `offset`; at the end of the name `offset` itself.
+fn next_label(name: &[u8], offset: usize) -> usize {
+    name.get(offset)
+        .map_or(offset, |length| offset + 1 + usize::from(*length))
 }
 
 fn wire<'a>(labels: impl Iterator<Item = &'a [u8]>) -> Vec<u8> {
@@ -94,7 +94,7 @@ mod tests {
             assert_eq!(only.find(&name, RecordType::A).is_some(), found, "{name}");
         }
         // A dot within a label does not separate labels.
-        let odd = Name::from_labels([&b"a.weave"[..]]).unwrap();
-        assert!(only.find(&odd, RecordType::A).is_none());
+        let uppercase = Name::from_labels([&b"a.weave"[..]]).unwrap();
+        assert!(only.find(&uppercase, RecordType::A).is_none());
     }
 }

@@ -164,10 +164,10 @@ pub(super) fn answer(
         ZoneLookup::EmptyNonTerminal | ZoneLookup::NoSuchName => Answer::of(Vec::new()),
     };
     if zone_authority.subnet_first {
-        near_first(&mut answer.answers, client);
+        sort_near_first(&mut answer.answers, client);
     }
     if key == zone.apex() {
-        at_apex(&mut answer, zone, zone_authority, name, kind);
+        add_apex_records(&mut answer, zone, zone_authority, name, kind);
     }
     if answer.answers.is_empty() {
         if matches!(found, ZoneLookup::NoSuchName) {
@@ -179,7 +179,7 @@ pub(super) fn answer(
 }
 
 /// Addresses in the client's own network (/24, /64) before others.
-fn near_first(records: &mut [Record], client: IpAddr) {
+fn sort_near_first(records: &mut [Record], client: IpAddr) {
     records.sort_by_key(|record| match (&record.data, client) {
         (RData::A(A(ip)), IpAddr::V4(client)) => ip.octets()[..3] != client.octets()[..3],
         (RData::AAAA(AAAA(ip)), IpAddr::V6(client)) => ip.octets()[..8] != client.octets()[..8],
@@ -238,7 +238,7 @@ fn of_node(zone: &Zone, node: &Node, name: &Name, kind: RecordType) -> Answer {
 /// SRV records with additional addresses of their targets. Services that DNS cannot represent are
 /// skipped.
 fn services(zone: &Zone, node: &Node, name: &Name) -> Answer {
-    let mut services: Vec<_> = node.srv().iter().filter_map(carried).collect();
+    let mut services: Vec<_> = node.srv().iter().filter_map(encodable_service).collect();
     services.shuffle(&mut rand::rng());
     let mut seen: HashSet<&Arc<str>> = HashSet::new();
     let mut answer = Answer::of(Vec::with_capacity(services.len()));
@@ -249,14 +249,14 @@ fn services(zone: &Zone, node: &Node, name: &Name) -> Answer {
             .push(Record::from_rdata(name.clone(), node.ttl(), RData::SRV(srv)));
         // Further addresses would never fit.
         if seen.len() < MAX_ADDITIONAL_TARGETS && seen.insert(&service.target) {
-            answer.additional.extend(one_of_each(zone, &service.target));
+            answer.additional.extend(random_addresses(zone, &service.target));
         }
     }
     answer
 }
 
 /// A service that DNS can represent, with its target and port.
-fn carried(service: &Service) -> Option<(&Service, Name, u16)> {
+fn encodable_service(service: &Service) -> Option<(&Service, Name, u16)> {
     Some((
         service,
         wire_name(&service.target)?,
@@ -265,7 +265,7 @@ fn carried(service: &Service) -> Option<(&Service, Name, u16)> {
 }
 
 /// A random IPv4 and a random IPv6 address of a name.
-fn one_of_each(zone: &Zone, target: &str) -> Vec<Record> {
+fn random_addresses(zone: &Zone, target: &str) -> Vec<Record> {
     let (Some(node), Some(name)) = (zone.node(target), wire_name(target)) else {
         return Vec::new();
     };
@@ -278,7 +278,13 @@ fn one_of_each(zone: &Zone, target: &str) -> Vec<Record> {
         .collect()
 }
 
-fn at_apex(answer: &mut Answer, zone: &Zone, zone_authority: &ZoneAuthority, name: &Name, kind: RecordType) {
+fn add_apex_records(
+    answer: &mut Answer,
+    zone: &Zone,
+    zone_authority: &ZoneAuthority,
+    name: &Name,
+    kind: RecordType,
+) {
     match kind {
         RecordType::SOA | RecordType::ANY if answer.answers.is_empty() => {
             let mut soa = zone_authority.soa(zone);
@@ -290,7 +296,7 @@ fn at_apex(answer: &mut Answer, zone: &Zone, zone_authority: &ZoneAuthority, nam
             answer
                 .answers
                 .push(Record::from_rdata(name.clone(), zone_authority.ttl, ns));
-            answer.additional = one_of_each(zone, &zone_authority.mname_text);
+            answer.additional = random_addresses(zone, &zone_authority.mname_text);
         }
         _ => {}
     }

@@ -26,9 +26,9 @@ const TYPE_OPT: u16 = 41;
 const CLASS_IN: u16 = 1;
 const NXDOMAIN: u8 = 3;
 /// An OPT record without options.
-const OPT: usize = 11;
+const OPT_BYTES: usize = 11;
 /// The owner of an answer: a pointer to the question's name, after the header.
-const QUESTION: [u8; 2] = [0xc0, HEADER as u8];
+const QUESTION_POINTER: [u8; 2] = [0xc0, HEADER as u8];
 
 /// The constant parts of answers in wire form.
 #[derive(Clone, Debug)]
@@ -56,17 +56,17 @@ pub(super) struct Question<'p> {
     kind: u16,
     /// Payload size and flags (DO) of EDNS, if any.
     edns: Option<(u16, u16)>,
-    name: Text,
+    name: NameText,
 }
 
 /// A name in lower case with its trailing dot.
 #[derive(Debug)]
-struct Text {
+struct NameText {
     bytes: [u8; 256],
     length: usize,
 }
 
-impl Text {
+impl NameText {
     fn as_str(&self) -> &str {
         // Contains only ASCII.
         std::str::from_utf8(&self.bytes[..self.length]).unwrap_or_default()
@@ -98,14 +98,15 @@ impl<'p> Question<'p> {
         let end = at;
         let edns = if header[11] == 1 {
             let opt = packet.get(at..)?;
-            let head: &[u8; OPT] = opt.first_chunk()?;
-            let whole = usize::from(u16::from_be_bytes([head[9], head[10]])) + OPT == opt.len();
+            let head: &[u8; OPT_BYTES] = opt.first_chunk()?;
+            let has_valid_length =
+                usize::from(u16::from_be_bytes([head[9], head[10]])) + OPT_BYTES == opt.len();
             // Root name, version 0 and no options; the handler answers others.
             if head[0] != 0
                 || u16_at(head, 1)? != TYPE_OPT
                 || head[5..7] != [0, 0]
-                || !whole
-                || opt.len() > OPT
+                || !has_valid_length
+                || opt.len() > OPT_BYTES
             {
                 return None;
             }
@@ -130,7 +131,7 @@ impl<'p> Question<'p> {
         &self,
         zone: &Zone,
         template: &AnswerTemplate,
-        over: Transport,
+        transport: Transport,
         out: &mut Vec<u8>,
     ) -> Option<Answered> {
         let name = self.name.as_str();
@@ -141,7 +142,7 @@ impl<'p> Question<'p> {
         if matches!(found, ZoneLookup::Outside) {
             return None;
         }
-        let limit = match over {
+        let limit = match transport {
             Transport::Udp => self
                 .edns
                 .map_or(512, |(size, _)| usize::from(size.clamp(512, MAX_UDP_PAYLOAD))),
@@ -150,7 +151,7 @@ impl<'p> Question<'p> {
         let start = out.len();
         out.extend_from_slice(&self.packet[..self.end]);
         let mut writer = Writer {
-            room: limit - if self.edns.is_some() { OPT } else { 0 },
+            room: limit - if self.edns.is_some() { OPT_BYTES } else { 0 },
             start,
             out,
             answers: 0,
@@ -246,7 +247,7 @@ impl Writer<'_> {
                 self.truncated = true;
                 return;
             }
-            self.head(QUESTION, kind, ttl, N as u16);
+            self.head(QUESTION_POINTER, kind, ttl, N as u16);
             self.out.extend_from_slice(&octets(ip));
             self.answers += 1;
         }
@@ -300,7 +301,7 @@ impl Writer<'_> {
                 self.truncated = true;
                 return;
             }
-            self.head(QUESTION, TYPE_SRV, node.ttl(), data as u16);
+            self.head(QUESTION_POINTER, TYPE_SRV, node.ttl(), data as u16);
             self.out.extend_from_slice(&[0, 0]);
             self.out.extend_from_slice(&service.weight.to_be_bytes());
             self.out.extend_from_slice(&port.to_be_bytes());
@@ -309,12 +310,12 @@ impl Writer<'_> {
             self.answers += 1;
             targets.add(&service.target, at);
         }
-        for (target, at) in targets.all() {
+        for (target, at) in targets.iter() {
             let Some(node) = zone.node(target) else { continue };
-            if let Some(ip) = any(node.a()) {
+            if let Some(ip) = random_one(node.a()) {
                 self.push_additional(target, *at, TYPE_A, node.ttl(), &ip.octets());
             }
-            if let Some(ip) = any(node.aaaa()) {
+            if let Some(ip) = random_one(node.aaaa()) {
                 self.push_additional(target, *at, TYPE_AAAA, node.ttl(), &ip.octets());
             }
         }
@@ -356,45 +357,45 @@ impl Writer<'_> {
 
 /// Targets of SRV records with the offset of their names, in order of appearance.
 struct Targets<'z> {
-    few: [(&'z str, usize); MAX_ENCODED_TARGETS],
+    inline: [(&'z str, usize); MAX_ENCODED_TARGETS],
     count: usize,
-    /// Targets beyond `few`, which occur on connections only; `known` has all of them then.
-    more: Vec<(&'z str, usize)>,
-    known: BTreeSet<&'z str>,
+    /// Targets beyond `inline`, which occur on connections only; `seen` has all of them then.
+    overflow: Vec<(&'z str, usize)>,
+    seen: BTreeSet<&'z str>,
 }
 
 impl Default for Targets<'_> {
     fn default() -> Self {
         Self {
-            few: [("", 0); MAX_ENCODED_TARGETS],
+            inline: [("", 0); MAX_ENCODED_TARGETS],
             count: 0,
-            more: Vec::new(),
-            known: BTreeSet::new(),
+            overflow: Vec::new(),
+            seen: BTreeSet::new(),
         }
     }
 }
 
 impl<'z> Targets<'z> {
     fn add(&mut self, target: &'z str, at: usize) {
-        if self.known.is_empty() {
-            let mut few = self.few[..self.count].iter();
-            if few.any(|(known, _)| *known == target) {
+        if self.seen.is_empty() {
+            let mut inline = self.inline[..self.count].iter();
+            if inline.any(|(seen, _)| *seen == target) {
                 return;
             }
-            if let Some(free) = self.few.get_mut(self.count) {
+            if let Some(free) = self.inline.get_mut(self.count) {
                 *free = (target, at);
                 self.count += 1;
                 return;
             }
-            self.known = self.few.iter().map(|(known, _)| *known).collect();
+            self.seen = self.inline.iter().map(|(seen, _)| *seen).collect();
         }
-        if self.known.insert(target) {
-            self.more.push((target, at));
+        if self.seen.insert(target) {
+            self.overflow.push((target, at));
         }
     }
 
-    fn all(&self) -> impl Iterator<Item = &(&'z str, usize)> {
-        self.few[..self.count].iter().chain(&self.more)
+    fn iter(&self) -> impl Iterator<Item = &(&'z str, usize)> {
+        self.inline[..self.count].iter().chain(&self.overflow)
     }
 }
 
@@ -402,23 +403,23 @@ impl<'z> Targets<'z> {
 fn rotated<T>(values: &[T]) -> impl Iterator<Item = &T> {
     let (first, rest) = match values.len() {
         0 | 1 => values.split_at(0),
-        many => values.split_at(rand::rng().random_range(0..many)),
+        count => values.split_at(rand::rng().random_range(0..count)),
     };
     rest.iter().chain(first)
 }
 
-fn any<T>(values: &[T]) -> Option<&T> {
+fn random_one<T>(values: &[T]) -> Option<&T> {
     match values {
         [] => None,
         [one] => Some(one),
-        many => many.get(rand::rng().random_range(0..many.len())),
+        values => values.get(rand::rng().random_range(0..values.len())),
     }
 }
 
 /// The name after the header, and the offset after it; none if it has special characters, or `.*`,
 /// which older clients use for "any".
-fn read_name(packet: &[u8]) -> Option<(Text, usize)> {
-    let mut text = Text {
+fn read_name(packet: &[u8]) -> Option<(NameText, usize)> {
+    let mut text = NameText {
         bytes: [0; 256],
         length: 0,
     };

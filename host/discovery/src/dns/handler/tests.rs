@@ -23,7 +23,7 @@ fn handler() -> Handler {
 fn code(handler: &Handler, zone: Option<&Arc<Zone>>, query: &Message) -> ResponseCode {
     let client = Client {
         ip: [10, 0, 0, 1].into(),
-        over: Transport::Tcp,
+        transport: Transport::Tcp,
     };
     let mut out = Vec::new();
     let reply = handler.reply(zone, &query.to_vec().unwrap(), client, &mut out);

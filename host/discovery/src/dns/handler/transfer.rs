@@ -75,11 +75,11 @@ impl Transfers {
         }
         let kind = question.query_type();
         // AXFR does not exist over UDP.
-        if kind == RecordType::AXFR && client.over == Transport::Udp {
+        if kind == RecordType::AXFR && client.transport == Transport::Udp {
             return None;
         }
         let now = zone.serial();
-        let whole = || {
+        let full_transfer = || {
             let names: Vec<_> = zone.iter().map(|(name, _)| Arc::clone(name)).collect();
             let names = TransferChunk::Names(names.into_iter());
             VecDeque::from([
@@ -90,14 +90,14 @@ impl Transfers {
             ])
         };
         let chunks = if kind == RecordType::AXFR {
-            whole()
+            full_transfer()
         } else {
             let serial = request.authorities.iter().find_map(|record| match &record.data {
                 RData::SOA(soa) => Some(soa.serial),
                 _ => None,
             })?;
             match zone.journal().since(serial) {
-                _ if serial == now || client.over == Transport::Udp => {
+                _ if serial == now || client.transport == Transport::Udp => {
                     VecDeque::from([TransferChunk::Soa(now)])
                 }
                 Some(steps) => {
@@ -116,7 +116,7 @@ impl Transfers {
                         .chain([TransferChunk::Soa(now)])
                         .collect()
                 }
-                None => whole(),
+                None => full_transfer(),
             }
         };
         Some(Transfer {

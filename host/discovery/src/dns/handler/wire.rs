@@ -46,7 +46,7 @@ pub(super) fn read(packet: &[u8], client: Client) -> Packet {
     if !could_hold(packet, &header) {
         return Packet::Unreadable(header.metadata);
     }
-    let protocol = match client.over {
+    let protocol = match client.transport {
         Transport::Udp => Protocol::Udp,
         Transport::Tcp => Protocol::Tcp,
     };
@@ -70,17 +70,17 @@ pub(super) fn response_limit(request: &Request) -> u16 {
 /// Whether a packet is long enough for its announced counts, which the parser allocates for.
 fn could_hold(packet: &[u8], header: &Header) -> bool {
     /// The minimum of a question (root name, type, class) and of a record (with TTL and length).
-    const SMALLEST: (usize, usize) = (5, 11);
+    const MIN_ENTRY_BYTES: (usize, usize) = (5, 11);
     let counts = &header.counts;
     let records = [counts.answers, counts.authorities, counts.additionals];
     let records: usize = records.into_iter().map(usize::from).sum();
-    HEADER + SMALLEST.0 * usize::from(counts.queries) + SMALLEST.1 * records <= packet.len()
+    HEADER + MIN_ENTRY_BYTES.0 * usize::from(counts.queries) + MIN_ENTRY_BYTES.1 * records <= packet.len()
 }
 
 /// Encodes a response within `limit` bytes, see [`fit`].
 pub(super) fn write(mut response: Message, limit: u16) -> Result<Vec<u8>, ProtoError> {
-    let (bytes, whole) = emit(&response, limit)?;
-    if whole {
+    let (bytes, is_complete) = emit(&response, limit)?;
+    if is_complete {
         return Ok(bytes);
     }
     cut(&mut response, limit)?;
@@ -100,9 +100,9 @@ pub(super) fn fit(response: &mut Message, limit: u16) -> Result<(), ProtoError> 
 /// The length of a response without name compression, or more.
 fn max_length(response: &Message) -> usize {
     /// Type, class, TTL and length of the data.
-    const FIXED: usize = 10;
+    const FIXED_RECORD_BYTES: usize = 10;
     /// Of the names in data that is not listed below.
-    const LONGEST_DATA: usize = 2 * 255 + 20;
+    const MAX_DATA_BYTES: usize = 2 * 255 + 20;
     let questions = response.queries.iter().map(|query| query.name().len() + 5);
     let records = [&response.answers, &response.authorities, &response.additionals];
     let records = records.into_iter().flatten().map(|record| {
@@ -110,9 +110,9 @@ fn max_length(response: &Message) -> usize {
             RData::A(_) => 4,
             RData::AAAA(_) => 16,
             RData::SRV(srv) => 7 + srv.target.len(),
-            _ => LONGEST_DATA,
+            _ => MAX_DATA_BYTES,
         };
-        record.name.len() + 1 + FIXED + data
+        record.name.len() + 1 + FIXED_RECORD_BYTES + data
     });
     HEADER + usize::from(OPT) + questions.chain(records).sum::<usize>()
 }
@@ -132,8 +132,8 @@ fn emit(response: &Message, limit: u16) -> Result<(Vec<u8>, bool), ProtoError> {
         None,
         &mut encoder,
     )?;
-    let whole = header.metadata.truncation == response.metadata.truncation;
-    Ok((bytes, whole))
+    let is_complete = header.metadata.truncation == response.metadata.truncation;
+    Ok((bytes, is_complete))
 }
 
 /// Removes records that do not fit, measured by encoding them with name compression.
@@ -219,12 +219,12 @@ mod tests {
                     (0, 0, 100),
                     (5000, 0, 0),
                 ] {
-                    let whole = response(answers, authorities, additionals, edns);
-                    let bytes = write(whole.clone(), limit).unwrap();
+                    let full = response(answers, authorities, additionals, edns);
+                    let bytes = write(full.clone(), limit).unwrap();
                     assert!(bytes.len() <= limit.into(), "{} of {limit}", bytes.len());
                     let read = Message::from_vec(&bytes).unwrap();
-                    let missing = read.answers.len() < whole.answers.len()
-                        || read.authorities.len() < whole.authorities.len();
+                    let missing = read.answers.len() < full.answers.len()
+                        || read.authorities.len() < full.authorities.len();
                     assert_eq!(read.metadata.truncation, missing, "{read}");
                     assert_eq!(read.edns.is_some(), edns, "{read}");
                     if missing {
@@ -232,7 +232,7 @@ mod tests {
                     }
                     // Another record would not have fitted: it has 16 bytes, and 11 more if its
                     // label is not in the message yet.
-                    let cut = missing || read.additionals.len() < whole.additionals.len();
+                    let cut = missing || read.additionals.len() < full.additionals.len();
                     assert!(
                         !cut || bytes.len() + 16 + 11 > limit.into(),
                         "{} of {limit}",
@@ -264,8 +264,8 @@ mod tests {
         let answered = response(1, 0, 0, false).to_vec().unwrap();
         assert!(matches!(packet(&answered), Packet::Silence));
         // A header alone, which announces 65,535 entries in every section.
-        let mut boast = [0xff; 12];
-        boast[2..4].copy_from_slice(&[0, 0]);
-        assert!(matches!(packet(&boast), Packet::Unreadable(metadata) if metadata.id == 0xffff));
+        let mut oversized_counts = [0xff; 12];
+        oversized_counts[2..4].copy_from_slice(&[0, 0]);
+        assert!(matches!(packet(&oversized_counts), Packet::Unreadable(metadata) if metadata.id == 0xffff));
     }
 }

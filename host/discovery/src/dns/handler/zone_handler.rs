@@ -139,11 +139,11 @@ fn question_section(request: &Request) -> Option<Queries> {
 
 /// EDNS for an answer to a query with EDNS. Its size is our own limit (RFC 6891, section 6.2.3).
 fn edns_for(request: &Request) -> Option<Edns> {
-    let asked = request.edns.as_ref()?;
+    let request_edns = request.edns.as_ref()?;
     let mut edns = Edns::new();
     edns.set_max_payload(MAX_UDP_PAYLOAD);
     edns.set_version(0);
-    edns.set_dnssec_ok(asked.flags().dnssec_ok);
+    edns.set_dnssec_ok(request_edns.flags().dnssec_ok);
     Some(edns)
 }
 

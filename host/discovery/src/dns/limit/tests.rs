@@ -123,7 +123,7 @@ fn networks_and_classes_have_separate_buckets() {
 #[test]
 fn flood_from_many_networks_evicts_but_never_blocks_others() {
     let limiter = Limiter::new(Settings { rate: 1, slip: 0 });
-    let networks = u32::try_from(SHARDS * ROWS * WAYS * 4).unwrap();
+    let networks = u32::try_from(SHARDS * ROWS_PER_SHARD * BUCKETS_PER_ROW * 4).unwrap();
     for network in 0..networks {
         // Each network starts with a full bucket, even if another bucket was evicted for it.
         let client = IpAddr::V4((network << 8).into());

@@ -37,9 +37,9 @@ impl Default for ConnectionLimits {
 }
 
 /// The minimum size of a read.
-const READ: usize = 16 << 10;
+const MIN_READ_BYTES: usize = 16 << 10;
 /// Buffered answers are sent at this size.
-const ANSWERS: usize = 64 << 10;
+const MAX_BUFFERED_BYTES: usize = 64 << 10;
 
 /// Answers queries until the client closes the connection, is too slow or sends a malformed query,
 /// or the token is cancelled. Queries received by then are still answered.
@@ -55,25 +55,25 @@ pub async fn serve_connection<S, R>(
 {
     let client = Client::new(client.ip(), Transport::Tcp);
     let (mut reader, writer) = tokio::io::split(stream);
-    let mut asked = QueryBuffer::default();
+    let mut queries = QueryBuffer::default();
     let mut answers = AnswerBuffer {
         writer,
         bytes: Vec::new(),
-        within: limits.write_timeout,
+        write_timeout: limits.write_timeout,
     };
-    let mut later = FuturesUnordered::new();
-    let (mut open, mut deadline) = (true, Instant::now() + limits.query_timeout);
+    let mut pending = FuturesUnordered::new();
+    let (mut is_open, mut deadline) = (true, Instant::now() + limits.query_timeout);
     loop {
-        while open && later.len() < limits.max_inflight && answers.bytes.len() < ANSWERS {
-            let Some(query) = asked.next() else { break };
+        while is_open && pending.len() < limits.max_inflight && answers.bytes.len() < MAX_BUFFERED_BYTES {
+            let Some(query) = queries.next() else { break };
             deadline = Instant::now() + limits.query_timeout;
             match answers.frame(|out| respond.respond(query, client, out)) {
                 Reply::Written => {}
-                Reply::Last | Reply::Silence => open = false,
-                Reply::Later(answer) => later.push(answer),
+                Reply::Last | Reply::Silence => is_open = false,
+                Reply::Later(answer) => pending.push(answer),
                 Reply::Messages(mut next) => {
                     while let Some(message) = next() {
-                        answers.put(&message);
+                        answers.push(&message);
                         if !answers.flush().await {
                             return;
                         }
@@ -85,19 +85,19 @@ pub async fn serve_connection<S, R>(
         if !answers.flush().await {
             return;
         }
-        let room = later.len() < limits.max_inflight;
-        if open && room && asked.whole().is_some() {
+        let has_room = pending.len() < limits.max_inflight;
+        if is_open && has_room && queries.next_length().is_some() {
             continue;
         }
         tokio::select! {
             biased;
-            Some(answer) = later.next() => {
-                answers.put(&answer);
+            Some(answer) = pending.next() => {
+                answers.push(&answer);
                 deadline = Instant::now() + limits.query_timeout;
             }
-            () = token.cancelled(), if open => open = false,
-            more = asked.more(&mut reader), if open && room => open = more,
-            () = sleep_until(deadline), if open && later.is_empty() => open = false,
+            () = token.cancelled(), if is_open => is_open = false,
+            has_more = queries.read_more(&mut reader), if is_open && has_room => is_open = has_more,
+            () = sleep_until(deadline), if is_open && pending.is_empty() => is_open = false,
             else => break,
         }
     }
@@ -109,7 +109,7 @@ pub async fn serve_connection<S, R>(
 struct AnswerBuffer<W> {
     writer: W,
     bytes: Vec<u8>,
-    within: Duration,
+    write_timeout: Duration,
 }
 
 impl<W: AsyncWrite + Unpin> AnswerBuffer<W> {
@@ -127,7 +127,7 @@ impl<W: AsyncWrite + Unpin> AnswerBuffer<W> {
         reply
     }
 
-    fn put(&mut self, answer: &[u8]) {
+    fn push(&mut self, answer: &[u8]) {
         self.frame(|out| {
             out.extend_from_slice(answer);
             Reply::Written
@@ -143,7 +143,7 @@ impl<W: AsyncWrite + Unpin> AnswerBuffer<W> {
             self.writer.write_all(&self.bytes).await?;
             self.writer.flush().await
         };
-        let sent = timeout(self.within, sending).await;
+        let sent = timeout(self.write_timeout, sending).await;
         self.bytes.clear();
         matches!(sent, Ok(Ok(())))
     }
@@ -154,39 +154,39 @@ impl<W: AsyncWrite + Unpin> AnswerBuffer<W> {
 struct QueryBuffer {
     bytes: Vec<u8>,
     /// The offset of the first query that is not handled yet.
-    done: usize,
+    consumed: usize,
 }
 
 impl QueryBuffer {
     /// Reads more. Returns whether the client may send more.
-    async fn more(&mut self, reader: &mut (impl AsyncRead + Unpin)) -> bool {
-        self.bytes.drain(..self.done);
-        self.done = 0;
+    async fn read_more(&mut self, reader: &mut (impl AsyncRead + Unpin)) -> bool {
+        self.bytes.drain(..self.consumed);
+        self.consumed = 0;
         // Space for the whole next query, which has at most 64 KiB.
         let missing = self
-            .length()
+            .length_prefix()
             .map_or(2, |length| 2 + length)
             .saturating_sub(self.bytes.len());
-        self.bytes.reserve(missing.max(READ));
+        self.bytes.reserve(missing.max(MIN_READ_BYTES));
         matches!(reader.read_buf(&mut self.bytes).await, Ok(read) if read > 0)
     }
 
     /// The next query, if it is complete.
     fn next(&mut self) -> Option<&[u8]> {
-        let length = self.whole()?;
-        let start = self.done + 2;
-        self.done = start + length;
-        self.bytes.get(start..self.done)
+        let length = self.next_length()?;
+        let start = self.consumed + 2;
+        self.consumed = start + length;
+        self.bytes.get(start..self.consumed)
     }
 
     /// The length of the next query, if it is complete.
-    fn whole(&self) -> Option<usize> {
-        let length = self.length()?;
-        (self.bytes.len() >= self.done + 2 + length).then_some(length)
+    fn next_length(&self) -> Option<usize> {
+        let length = self.length_prefix()?;
+        (self.bytes.len() >= self.consumed + 2 + length).then_some(length)
     }
 
-    fn length(&self) -> Option<usize> {
-        let head: &[u8; 2] = self.bytes.get(self.done..)?.first_chunk()?;
+    fn length_prefix(&self) -> Option<usize> {
+        let head: &[u8; 2] = self.bytes.get(self.consumed..)?.first_chunk()?;
         Some(u16::from_be_bytes(*head).into())
     }
 }

@@ -54,7 +54,7 @@ mod code {
 }
 
 /// How a stream ended.
-enum Outcome {
+enum StreamOutcome {
     /// Answered, or cancelled by the client.
     Done,
     /// The client broke a rule that makes the whole connection unusable.
@@ -112,7 +112,7 @@ async fn serve_endpoint<R: Respond>(
             incoming.refuse();
         } else if connections.len() >= limits.max_connections.div_ceil(2) && incoming.may_retry() {
             if let Err(error) = incoming.retry() {
-                tracing::debug!(%error, "cannot make a QUIC client prove its address");
+                tracing::debug!(%error, "cannot send a QUIC Retry packet for address validation");
             }
         } else {
             let (respond, token) = (Arc::clone(&respond), token.clone());
@@ -158,8 +158,8 @@ async fn shake_hands(
     limits: ListenerLimits,
     token: &CancellationToken,
 ) -> Option<Connection> {
-    let shaken = timeout(limits.handshake_timeout, async { incoming.accept()?.await });
-    match token.run_until_cancelled(shaken).await? {
+    let handshake = timeout(limits.handshake_timeout, async { incoming.accept()?.await });
+    match token.run_until_cancelled(handshake).await? {
         Ok(Ok(connection)) => Some(connection),
         Ok(Err(error)) => {
             tracing::debug!(%error, "QUIC handshake failed");
@@ -188,7 +188,7 @@ async fn serve_streams<R: Respond>(
             () = token.cancelled() => break code::NO_ERROR,
             Some(outcome) = answering.next() => {
                 deadline = Instant::now() + limits.query_timeout;
-                if matches!(outcome, Outcome::ProtocolError) {
+                if matches!(outcome, StreamOutcome::ProtocolError) {
                     break code::PROTOCOL_ERROR;
                 }
             }
@@ -215,20 +215,20 @@ async fn serve_stream<R: Respond>(
     client: SocketAddr,
     respond: &R,
     limits: ConnectionLimits,
-) -> Outcome {
+) -> StreamOutcome {
     let received = match timeout(limits.query_timeout, receive.read_to_end(MAX_QUERY_BYTES)).await {
         Ok(Ok(received)) => received,
-        Ok(Err(quinn::ReadToEndError::TooLong)) => return Outcome::ProtocolError,
-        Ok(Err(quinn::ReadToEndError::Read(_))) => return Outcome::Done,
+        Ok(Err(quinn::ReadToEndError::TooLong)) => return StreamOutcome::ProtocolError,
+        Ok(Err(quinn::ReadToEndError::Read(_))) => return StreamOutcome::Done,
         Err(_) => {
             // Ends only this stream; the client can go on using the connection.
             let _ = receive.stop(code::EXCESSIVE_LOAD);
             let _ = send.reset(code::EXCESSIVE_LOAD);
-            return Outcome::Done;
+            return StreamOutcome::Done;
         }
     };
     let Some(query) = query(&received) else {
-        return Outcome::ProtocolError;
+        return StreamOutcome::ProtocolError;
     };
     let client = Client::new(client.ip(), Transport::Tcp);
     let mut answer = Vec::new();
@@ -237,7 +237,7 @@ async fn serve_stream<R: Respond>(
             Reply::Written | Reply::Last => once(answer),
             Reply::Later(later) => once(later.await),
             Reply::Messages(next) => next,
-            Reply::Silence => return Outcome::ProtocolError,
+            Reply::Silence => return StreamOutcome::ProtocolError,
         };
     while let Some(message) = messages() {
         // Messages have at most 65535 bytes.
@@ -247,7 +247,7 @@ async fn serve_stream<R: Respond>(
             Ok(Ok(()))
         ) {
             let _ = send.reset(code::EXCESSIVE_LOAD);
-            return Outcome::Done;
+            return StreamOutcome::Done;
         }
     }
     // Waits until the client has received everything, so that closing the connection does not
@@ -255,7 +255,7 @@ async fn serve_stream<R: Respond>(
     if send.finish().is_ok() {
         let _ = timeout(limits.write_timeout, send.stopped()).await;
     }
-    Outcome::Done
+    StreamOutcome::Done
 }
 
 /// One message and no more.

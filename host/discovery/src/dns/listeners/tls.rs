@@ -72,8 +72,8 @@ async fn shake_hands(
     limits: ListenerLimits,
     token: &CancellationToken,
 ) -> Option<TlsStream<TcpStream>> {
-    let shaken = timeout(limits.handshake_timeout, acceptor.accept(stream));
-    match token.run_until_cancelled(shaken).await? {
+    let handshake = timeout(limits.handshake_timeout, acceptor.accept(stream));
+    match token.run_until_cancelled(handshake).await? {
         Ok(Ok(stream)) => Some(stream),
         Ok(Err(error)) => {
             tracing::debug!(%error, "TLS handshake failed");

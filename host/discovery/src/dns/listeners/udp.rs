@@ -55,11 +55,14 @@ pub(super) fn bind(addr: SocketAddr) -> io::Result<Vec<UdpSocket>> {
     if addr.ip().is_unspecified() {
         let both_families = addr.is_ipv6() && !SockRef::from(&sockets[0]).only_v6()?;
         for ip in pktinfo::addresses(addr.ip(), both_families) {
-            let own = SocketAddr::new(ip, addr.port());
-            match (0..threads).map(|_| socket(own)).collect::<io::Result<Vec<_>>>() {
+            let socket_addr = SocketAddr::new(ip, addr.port());
+            match (0..threads)
+                .map(|_| socket(socket_addr))
+                .collect::<io::Result<Vec<_>>>()
+            {
                 Ok(more) => sockets.extend(more),
                 Err(error) => {
-                    tracing::debug!(addr = %own, %error, "cannot bind a DNS socket for this address; the wildcard socket serves it");
+                    tracing::debug!(addr = %socket_addr, %error, "cannot bind a DNS socket for this address; the wildcard socket serves it");
                 }
             }
         }
@@ -116,12 +119,12 @@ pub(super) async fn serve<R: RespondToPackets>(
     token: CancellationToken,
 ) {
     let mut workers = JoinSet::new();
-    let later = TaskTracker::new();
+    let forwarding = TaskTracker::new();
     for socket in sockets {
         let worker = Worker {
             socket: Arc::new(socket),
             respond: Arc::clone(&respond),
-            later: later.clone(),
+            forwarding: forwarding.clone(),
         };
         let token = token.clone();
         workers.spawn(async move {
@@ -129,9 +132,9 @@ pub(super) async fn serve<R: RespondToPackets>(
         });
     }
     while workers.join_next().await.is_some() {}
-    later.close();
+    forwarding.close();
     // Forwarded queries have their own deadlines; their clients still get answers.
-    later.wait().await;
+    forwarding.wait().await;
 }
 
 /// Answers the packets of one socket.
@@ -139,7 +142,7 @@ struct Worker<R> {
     socket: Arc<UdpSocket>,
     respond: Arc<R>,
     /// Answers that wait for resolvers.
-    later: TaskTracker,
+    forwarding: TaskTracker,
 }
 
 impl<R> Clone for Worker<R> {
@@ -147,7 +150,7 @@ impl<R> Clone for Worker<R> {
         Self {
             socket: Arc::clone(&self.socket),
             respond: Arc::clone(&self.respond),
-            later: self.later.clone(),
+            forwarding: self.forwarding.clone(),
         }
     }
 }
@@ -170,7 +173,7 @@ impl<R: RespondToPackets> Worker<R> {
         let addr = self.socket.local_addr();
         let mut batch = Batch::new(addr.is_ok_and(|addr| addr.ip().is_unspecified()));
         loop {
-            if let Err(error) = self.turn(&mut batch).await {
+            if let Err(error) = self.process_batches(&mut batch).await {
                 tracing::warn!(%error, "receiving DNS packets failed; retrying");
                 tokio::time::sleep(RECEIVE_RETRY_INTERVAL).await;
             }
@@ -178,7 +181,7 @@ impl<R: RespondToPackets> Worker<R> {
     }
 
     /// Waits for packets and answers them.
-    async fn turn(&self, batch: &mut Batch) -> io::Result<()> {
+    async fn process_batches(&self, batch: &mut Batch) -> io::Result<()> {
         let socket = &self.socket;
         socket.readable().await?;
         for _ in 0..BATCHES_PER_TURN {
@@ -187,7 +190,7 @@ impl<R: RespondToPackets> Worker<R> {
                 Err(error) if error.kind() == io::ErrorKind::WouldBlock => return Ok(()),
                 Err(error) => return Err(error),
             }
-            batch.answer(socket, &self.respond, &self.later);
+            batch.answer(socket, &self.respond, &self.forwarding);
             batch.send_all(socket).await;
             if batch.received.len() < BATCH_PACKETS {
                 return Ok(());
@@ -204,12 +207,12 @@ type Peer = (Option<SockaddrStorage>, Option<LocalAddr>);
 /// Packets and their answers.
 struct Batch {
     /// Whether its socket is bound to the wildcard address.
-    is_for_all: bool,
+    is_wildcard: bool,
     packets: Vec<[u8; MAX_PACKET_BYTES]>,
     /// The length and peer of each packet; local addresses only for wildcard sockets.
     received: Vec<(usize, Peer)>,
     /// How many of the packets were answered, or dropped by a panic.
-    done: usize,
+    answered: usize,
     /// All answers, concatenated.
     answers: Vec<u8>,
     /// The range and the client of each answer.
@@ -217,12 +220,12 @@ struct Batch {
 }
 
 impl Batch {
-    fn new(is_for_all: bool) -> Self {
+    fn new(is_wildcard: bool) -> Self {
         Self {
-            is_for_all,
+            is_wildcard,
             packets: vec![[0; MAX_PACKET_BYTES]; BATCH_PACKETS],
             received: Vec::with_capacity(BATCH_PACKETS),
-            done: 0,
+            answered: 0,
             answers: Vec::with_capacity(BATCH_PACKETS * 512),
             unsent: Vec::with_capacity(BATCH_PACKETS),
         }
@@ -231,7 +234,7 @@ impl Batch {
     /// Receives pending packets without waiting.
     fn receive(&mut self, socket: &UdpSocket) -> io::Result<()> {
         self.received.clear();
-        let room = self.is_for_all.then(pktinfo::cmsg_space);
+        let room = self.is_wildcard.then(pktinfo::cmsg_space);
         let mut headers = MultiHeaders::<SockaddrStorage>::preallocate(BATCH_PACKETS, room);
         let mut slices: Vec<_> = self
             .packets
@@ -241,8 +244,10 @@ impl Batch {
         let flags = MsgFlags::MSG_DONTWAIT;
         let messages = recvmmsg(socket.as_raw_fd(), &mut headers, slices.iter_mut(), flags, None)?;
         self.received.extend(messages.map(|message| {
-            let told = self.is_for_all.then(|| message.cmsgs().ok()).flatten();
-            let local = told.and_then(|mut told| told.find_map(|told| LocalAddr::from_cmsg(&told)));
+            let control_messages = self.is_wildcard.then(|| message.cmsgs().ok()).flatten();
+            let local = control_messages.and_then(|mut control_messages| {
+                control_messages.find_map(|message| LocalAddr::from_cmsg(&message))
+            });
             (message.bytes, (message.address, local))
         }));
         Ok(())
@@ -258,11 +263,11 @@ impl Batch {
     ) {
         self.answers.clear();
         self.unsent.clear();
-        self.done = 0;
+        self.answered = 0;
         let snapshot = respond.snapshot();
-        while self.done < self.received.len() {
-            let rest = AssertUnwindSafe(|| self.answer_rest(&snapshot, socket, respond, tasks));
-            if catch_unwind(rest).is_err() {
+        while self.answered < self.received.len() {
+            let answering = AssertUnwindSafe(|| self.answer_rest(&snapshot, socket, respond, tasks));
+            if catch_unwind(answering).is_err() {
                 tracing::error!("panic while answering a DNS packet; packet dropped");
                 let end = self.unsent.last().map_or(0, |(range, _)| range.end);
                 self.answers.truncate(end);
@@ -278,8 +283,8 @@ impl Batch {
         respond: &Arc<R>,
         tasks: &TaskTracker,
     ) {
-        for ((size, peer), packet) in self.received.iter().zip(&self.packets).skip(self.done) {
-            self.done += 1;
+        for ((size, peer), packet) in self.received.iter().zip(&self.packets).skip(self.answered) {
+            self.answered += 1;
             let start = self.answers.len();
             let ip = addr(peer.0.as_ref()).map_or(Ipv4Addr::UNSPECIFIED.into(), |client| client.ip());
             let client = Client::new(ip, Transport::Udp);
@@ -335,7 +340,7 @@ impl Batch {
     fn send(&self, socket: &UdpSocket) -> io::Result<usize> {
         let from = self.unsent.first().and_then(|(_, (_, local))| *local);
         let together = self.unsent.iter().take_while(|(_, (_, local))| *local == from);
-        let answers = together.map(|(place, (client, _))| (&self.answers[place.clone()], *client));
+        let answers = together.map(|(range, (client, _))| (&self.answers[range.clone()], *client));
         send_now(socket, from, answers)
     }
 }

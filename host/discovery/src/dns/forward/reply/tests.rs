@@ -15,7 +15,7 @@ fn name(name: &str) -> Name {
     Name::from_ascii(name).unwrap()
 }
 
-fn asked(kind: RecordType) -> Query {
+fn query(kind: RecordType) -> Query {
     let mut query = Message::new(4660, MessageType::Query, OpCode::Query);
     query.add_query(Question::query(name("Web.Example."), kind));
     Query::read(&query.to_vec().unwrap()).unwrap()
@@ -38,8 +38,8 @@ fn message(code: ResponseCode) -> Message {
     message
 }
 
-fn heard(message: &Message) -> Reply {
-    match Reply::hear(&asked(RecordType::A), ID, &message.to_vec().unwrap()) {
+fn parsed(message: &Message) -> Reply {
+    match Reply::classify(&query(RecordType::A), ID, &message.to_vec().unwrap()) {
         ReplyKind::Reply(reply) => reply,
         other => panic!("{other:?}"),
     }
@@ -52,12 +52,12 @@ fn with(answers: &[hickory_proto::rr::Record], authorities: &[hickory_proto::rr:
     message
 }
 
-fn delivered(reply: &Reply, age: u64, left: u64, limit: usize, set_truncate_bit: bool) -> Message {
-    let (age, left) = (Duration::from_secs(age), Duration::from_secs(left));
-    let bytes = reply.deliver(
-        &asked(RecordType::A),
+fn encoded(reply: &Reply, age: u64, remaining: u64, limit: usize, set_truncate_bit: bool) -> Message {
+    let (age, remaining) = (Duration::from_secs(age), Duration::from_secs(remaining));
+    let bytes = reply.encode_for(
+        &query(RecordType::A),
         age,
-        left,
+        remaining,
         SizeLimit {
             bytes: limit,
             set_truncate_bit,
@@ -71,15 +71,18 @@ fn delivered(reply: &Reply, age: u64, left: u64, limit: usize, set_truncate_bit:
 
 #[test]
 fn hear_accepts_only_the_matching_reply() {
-    let good = with(&[a("web.example.", 30, 1)], &[]);
+    let valid = with(&[a("web.example.", 30, 1)], &[]);
     let is = |expected: &str, message: &Message| {
-        let heard = Reply::hear(&asked(RecordType::A), ID, &message.to_vec().unwrap());
-        let heard = format!("{heard:?}");
-        assert!(heard.starts_with(expected), "{heard}, not {expected}: {message}");
+        let reply_kind = Reply::classify(&query(RecordType::A), ID, &message.to_vec().unwrap());
+        let kind_text = format!("{reply_kind:?}");
+        assert!(
+            kind_text.starts_with(expected),
+            "{kind_text}, not {expected}: {message}"
+        );
     };
-    is("Reply", &good);
+    is("Reply", &valid);
     let changed = |change: fn(&mut Message)| {
-        let mut message = good.clone();
+        let mut message = valid.clone();
         change(&mut message);
         message
     };
@@ -108,18 +111,18 @@ fn hear_accepts_only_the_matching_reply() {
         }),
     );
 
-    let bytes = good.to_vec().unwrap();
+    let bytes = valid.to_vec().unwrap();
     for size in 0..bytes.len() {
-        let heard = Reply::hear(&asked(RecordType::A), ID, &bytes[..size]);
-        assert!(!matches!(heard, ReplyKind::Reply(_)), "{size}");
+        let reply_kind = Reply::classify(&query(RecordType::A), ID, &bytes[..size]);
+        assert!(!matches!(reply_kind, ReplyKind::Reply(_)), "{size}");
     }
     // A reply with the TC flag may be truncated within a record.
     let mut cut = changed(|it| it.metadata.truncation = true).to_vec().unwrap();
     cut.pop();
-    let ReplyKind::Reply(reply) = Reply::hear(&asked(RecordType::A), ID, &cut) else {
+    let ReplyKind::Reply(reply) = Reply::classify(&query(RecordType::A), ID, &cut) else {
         panic!("a reply with the TC flag may be incomplete");
     };
-    assert!(delivered(&reply, 0, 0, 512, true).answers.is_empty());
+    assert!(encoded(&reply, 0, 0, 512, true).answers.is_empty());
 }
 
 #[test]
@@ -188,11 +191,11 @@ fn lifetime_depends_on_code_and_ttls() {
         ("refusal", message(ResponseCode::Refused), 1),
         ("not implemented", message(ResponseCode::NotImp), 0),
     ] {
-        let lifetime = heard(&message).lifetime(1);
+        let lifetime = parsed(&message).lifetime(1);
         assert_eq!(lifetime, Duration::from_secs(seconds), "{what}");
     }
-    let any = heard(&with(&[a("web.example.", 30, 1)], &[])).lifetime(kind::ANY);
-    assert_eq!(any, Duration::from_secs(30));
+    let any_ttl = parsed(&with(&[a("web.example.", 30, 1)], &[])).lifetime(kind::ANY);
+    assert_eq!(any_ttl, Duration::from_secs(30));
 }
 
 #[test]
@@ -208,84 +211,84 @@ fn deliver_changes_only_id_and_case() {
     edns.options_mut()
         .insert(EdnsOption::Unknown(65001, b"x".to_vec()));
     message.set_edns(edns);
-    let delivered = delivered(&heard(&message), 0, 30, 512, true);
+    let encoded = encoded(&parsed(&message), 0, 30, 512, true);
     message.metadata.id = 4660;
-    assert_eq!(delivered, message);
+    assert_eq!(encoded, message);
     // The question has the case that the client sent.
-    assert!(delivered.queries[0].name().eq_case(&name("Web.Example.")));
+    assert!(encoded.queries[0].name().eq_case(&name("Web.Example.")));
 }
 
 #[test]
 fn deliver_reduces_ttls_by_age() {
     let mut message = with(&[a("web.example.", 30, 1), a("web.example.", 300, 2)], &[]);
     message.set_edns(Edns::new());
-    let reply = heard(&message);
-    let at = |age, left| {
-        let records = delivered(&reply, age, left, 512, true).answers;
+    let reply = parsed(&message);
+    let at = |age, remaining| {
+        let records = encoded(&reply, age, remaining, 512, true).answers;
         records.iter().map(|record| record.ttl).collect::<Vec<_>>()
     };
     assert_eq!(at(0, 30), [30, 300]);
     assert_eq!(at(29, 1), [1, 1]);
     assert_eq!(at(10, 300), [20, 290]);
-    assert!(delivered(&reply, 10, 20, 512, true).edns.is_some());
+    assert!(encoded(&reply, 10, 20, 512, true).edns.is_some());
     // A negative reply is not cached for longer than its SOA record allows (RFC 2308, section 5).
-    let nothing = heard(&with(&[], &[soa(300, 60)]));
-    let ttl = |age, left| delivered(&nothing, age, left, 512, true).authorities[0].ttl;
+    let negative = parsed(&with(&[], &[soa(300, 60)]));
+    let ttl = |age, remaining| encoded(&negative, age, remaining, 512, true).authorities[0].ttl;
     assert_eq!((ttl(0, 60), ttl(1, 59)), (300, 59));
 }
 
 #[test]
 fn truncated_reply_keeps_whole_rrsets() {
-    let few: Vec<_> = (0..5).map(|n| a("few.example.", 30, n)).collect();
-    let many: Vec<_> = (0..60).map(|n| a("many.example.", 30, n)).collect();
-    let mut message = with(&[&few[..], &many].concat(), &[soa(9, 9)]);
-    message.additionals = few.clone();
-    let reply = heard(&message);
-    let cut = delivered(&reply, 0, 30, 512, true);
+    let five: Vec<_> = (0..5).map(|n| a("few.example.", 30, n)).collect();
+    let sixty: Vec<_> = (0..60).map(|n| a("many.example.", 30, n)).collect();
+    let mut message = with(&[&five[..], &sixty].concat(), &[soa(9, 9)]);
+    message.additionals = five.clone();
+    let reply = parsed(&message);
+    let cut = encoded(&reply, 0, 30, 512, true);
     assert_eq!(
         (cut.answers.len(), cut.authorities.len(), cut.additionals.len()),
         (5, 0, 0)
     );
     assert!(cut.metadata.truncation);
     // Without the TC flag the reply contains as much as fits.
-    let unmarked = delivered(&reply, 0, 30, 512, false);
+    let unmarked = encoded(&reply, 0, 30, 512, false);
     assert!(unmarked.answers.len() > 20 && !unmarked.metadata.truncation);
 
     // The records of a set need not be adjacent.
-    let mut apart = few.clone();
-    apart.extend_from_slice(&many);
-    apart.push(a("few.example.", 30, 99));
-    let cut = delivered(&heard(&with(&apart, &[])), 0, 30, 512, true);
+    let mut split = five.clone();
+    split.extend_from_slice(&sixty);
+    split.push(a("few.example.", 30, 99));
+    let cut = encoded(&parsed(&with(&split, &[])), 0, 30, 512, true);
     assert!(cut.answers.is_empty() && cut.metadata.truncation);
 
     // A truncated additional section needs no TC flag, but its record sets are also whole.
-    let mut courtesy = with(&few, &[]);
-    courtesy.additionals = [&few[..], &many].concat();
+    let mut long_additionals = with(&five, &[]);
+    long_additionals.additionals = [&five[..], &sixty].concat();
     let mut edns = Edns::new();
     edns.options_mut().insert(EdnsOption::Unknown(65001, vec![0; 20]));
-    courtesy.set_edns(edns.clone());
-    let cut = delivered(&heard(&courtesy), 0, 30, 512, true);
+    long_additionals.set_edns(edns.clone());
+    let cut = encoded(&parsed(&long_additionals), 0, 30, 512, true);
     assert_eq!((cut.answers.len(), cut.additionals.len()), (5, 5));
     assert!(!cut.metadata.truncation);
     assert_eq!(cut.edns.as_ref(), Some(&edns));
 
     // EDNS that would exceed the size limit loses its options.
-    let mut talkative = with(&many, &[]);
+    let mut long_options = with(&sixty, &[]);
     edns.options_mut()
         .insert(EdnsOption::Unknown(65002, vec![0; 600]));
-    talkative.set_edns(edns);
-    let cut = delivered(&heard(&talkative), 0, 30, 512, true);
+    long_options.set_edns(edns);
+    let cut = encoded(&parsed(&long_options), 0, 30, 512, true);
     assert!(cut.metadata.truncation && cut.edns.unwrap().options().as_ref().is_empty());
 
     // Without `set_truncate_bit` the flag is cleared, even if the resolver set it.
     message.metadata.truncation = true;
-    assert!(delivered(&heard(&message), 0, 0, 4096, true).metadata.truncation);
-    assert!(!delivered(&heard(&message), 0, 0, 4096, false).metadata.truncation);
+    assert!(encoded(&parsed(&message), 0, 0, 4096, true).metadata.truncation);
+    assert!(!encoded(&parsed(&message), 0, 0, 4096, false).metadata.truncation);
 }
 
 /// A valid reply with a few damaged bytes, possibly truncated.
 fn anything() -> impl Strategy<Value = Vec<u8>> {
-    let good = (0u8..80, 0u8..4, 0u8..40, any::<bool>(), any::<bool>()).prop_map(
+    let valid = (0u8..80, 0u8..4, 0u8..40, any::<bool>(), any::<bool>()).prop_map(
         |(answers, soas, additionals, edns, tc)| {
             let mut message = with(&[], &[]);
             message.answers = (0..answers)
@@ -313,7 +316,7 @@ fn anything() -> impl Strategy<Value = Vec<u8>> {
     );
     let damage = proptest::collection::vec((any::<proptest::sample::Index>(), any::<u8>()), 0..6);
     (
-        good,
+        valid,
         damage,
         proptest::option::of(any::<proptest::sample::Index>()),
     )
@@ -335,18 +338,18 @@ fn anything() -> impl Strategy<Value = Vec<u8>> {
 proptest! {
     #[test]
     fn delivered_reply_fits_and_parses(
-        bytes in anything(), limit in 512usize..5000, set_truncate_bit: bool, age in 0u64..100, left in 0u64..100,
+        bytes in anything(), limit in 512usize..5000, set_truncate_bit: bool, age in 0u64..100, remaining in 0u64..100,
     ) {
-        let query = asked(RecordType::A);
-        if let ReplyKind::Reply(reply) = Reply::hear(&query, ID, &bytes) {
+        let query = query(RecordType::A);
+        if let ReplyKind::Reply(reply) = Reply::classify(&query, ID, &bytes) {
             reply.lifetime(query.kind());
-            let (age, left) = (Duration::from_secs(age), Duration::from_secs(left));
-            let delivered = reply.deliver(&query, age, left, SizeLimit { bytes: limit, set_truncate_bit });
-            prop_assert!(delivered.len() <= limit, "{} of {limit}", delivered.len());
-            let layout = Layout::read(&delivered).unwrap();
-            prop_assert!(layout.whole && layout.end() == delivered.len());
+            let (age, remaining) = (Duration::from_secs(age), Duration::from_secs(remaining));
+            let encoded = reply.encode_for(&query, age, remaining, SizeLimit { bytes: limit, set_truncate_bit });
+            prop_assert!(encoded.len() <= limit, "{} of {limit}", encoded.len());
+            let layout = Layout::read(&encoded).unwrap();
+            prop_assert!(layout.is_complete && layout.end() == encoded.len());
             prop_assert_eq!(layout.opt().is_some(), reply.layout.opt().is_some());
-            let cut = Flags::of(&delivered).unwrap().has(Flags::TRUNCATED);
+            let cut = Flags::of(&encoded).unwrap().has(Flags::TRUNCATED);
             prop_assert!(set_truncate_bit || !cut);
             let answers = |layout: &Layout| {
                 layout.records.iter().filter(|record| record.section == Section::Answer).count()
@@ -356,15 +359,15 @@ proptest! {
     }
 
     #[test]
-    fn hear_survives_random_packets(mut bytes in proptest::collection::vec(any::<u8>(), 0..700)) {
+    fn classify_survives_random_packets(mut bytes in proptest::collection::vec(any::<u8>(), 0..700)) {
         if bytes.len() >= HEADER {
             bytes[..6].copy_from_slice(&[0, 7, 0x80, 5, 0, 0]);
         }
-        let query = asked(RecordType::A);
-        if let ReplyKind::Reply(reply) = Reply::hear(&query, ID, &bytes) {
-            let size_limit = SizeLimit { bytes: query.limit(Transport::Udp), set_truncate_bit: true };
-            let delivered = reply.deliver(&query, Duration::ZERO, Duration::ZERO, size_limit);
-            prop_assert!(delivered.len() <= 512);
+        let query = query(RecordType::A);
+        if let ReplyKind::Reply(reply) = Reply::classify(&query, ID, &bytes) {
+            let size_limit = SizeLimit { bytes: query.max_reply_bytes(Transport::Udp), set_truncate_bit: true };
+            let encoded = reply.encode_for(&query, Duration::ZERO, Duration::ZERO, size_limit);
+            prop_assert!(encoded.len() <= 512);
         }
     }
 }

@@ -16,8 +16,8 @@ const ZONES: [&str; 2] = ["in-addr.arpa.", "ip6.arpa."];
 /// The apex of the reverse zone that contains a name, if reverse zones are served.
 pub(super) fn apex(zone_authority: &ZoneAuthority, key: &str) -> Option<&'static str> {
     ZONES.into_iter().filter(|_| zone_authority.reverse).find(|apex| {
-        let above = key.strip_suffix(apex);
-        above.is_some_and(|above| above.is_empty() || above.ends_with('.'))
+        let prefix = key.strip_suffix(apex);
+        prefix.is_some_and(|prefix| prefix.is_empty() || prefix.ends_with('.'))
     })
 }
 

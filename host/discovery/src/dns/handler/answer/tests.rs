@@ -50,13 +50,13 @@ fn zone() -> Zone {
 
 const CLIENT: IpAddr = IpAddr::V4(Ipv4Addr::new(10, 0, 0, 77));
 
-fn asked(config: Config, name: &str, kind: RecordType) -> Option<Answer> {
+fn answer_with(config: Config, name: &str, kind: RecordType) -> Option<Answer> {
     let zone_authority = ZoneAuthority::new(&config.checked().unwrap());
     answer(&zone(), &zone_authority, CLIENT, &wire_name(name).unwrap(), kind)
 }
 
 fn ask(name: &str, kind: RecordType) -> Answer {
-    asked(Config::default(), name, kind).unwrap()
+    answer_with(Config::default(), name, kind).unwrap()
 }
 
 fn texts(records: &[hickory_proto::rr::Record]) -> BTreeSet<String> {
@@ -123,7 +123,7 @@ fn answer_depends_on_name_and_type() {
         );
     }
     for name in ["example.com.", "xmesos.", "1.0.0.10.in-addr.arpa."] {
-        assert!(asked(Config::default(), name, T::A).is_none(), "{name}");
+        assert!(answer_with(Config::default(), name, T::A).is_none(), "{name}");
     }
 }
 
@@ -159,17 +159,17 @@ fn reverse_names_are_answered_with_ptr() {
         ("g.ip6.arpa.", T::PTR, NXDomain, "", "SOA"),
         ("10.ip6.arpa.", T::PTR, NXDomain, "", "SOA"),
     ] {
-        let found = outline(&asked(config(), name, kind).unwrap());
+        let found = outline(&answer_with(config(), name, kind).unwrap());
         let expected = (code, true, answers.to_owned(), authority.to_owned());
         assert_eq!(found, expected, "{name} {kind}");
     }
     let six = "1.0.0.0.0.0.0.0.0.0.0.0.0.0.0.0.0.0.0.0.0.0.0.0.8.b.d.0.1.0.0.2.ip6.arpa.";
-    let found = asked(config(), six, T::PTR).unwrap();
+    let found = answer_with(config(), six, T::PTR).unwrap();
     assert_eq!(found.answers[0].data.to_string(), "six.fw.mesos.");
-    let longer = outline(&asked(config(), &format!("1.{six}"), T::PTR).unwrap());
+    let longer = outline(&answer_with(config(), &format!("1.{six}"), T::PTR).unwrap());
     assert_eq!(longer.0, NXDomain);
-    assert!(asked(config(), "arpa.", T::PTR).is_none());
-    assert!(asked(config(), "xin-addr.arpa.", T::PTR).is_none());
+    assert!(answer_with(config(), "arpa.", T::PTR).is_none());
+    assert!(answer_with(config(), "xin-addr.arpa.", T::PTR).is_none());
 }
 
 #[test]
@@ -181,7 +181,7 @@ fn addresses_in_the_clients_subnet_come_first() {
                     resolv_subnet_first: near,
                     ..Config::default()
                 };
-                let found = asked(config, "far.fw.mesos.", RecordType::A).unwrap();
+                let found = answer_with(config, "far.fw.mesos.", RecordType::A).unwrap();
                 assert_eq!(found.answers.len(), 3);
                 found.answers[0].data.to_string()
             })

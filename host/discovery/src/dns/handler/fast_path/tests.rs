@@ -11,20 +11,20 @@ use rand::{Rng, SeedableRng};
 use super::*;
 use crate::Config;
 use crate::dns::Handler;
-use crate::dns::fuzzing::{handler, same, set, zone};
+use crate::dns::fuzzing::{assert_same_answer, handler, record_set, zone};
 use crate::dns::respond::{Client, Reply};
 use crate::labels::wire_name;
 use crate::zone::testing::Builder;
 use crate::zone::{Service, Value, ZoneBuilder};
 
-fn client(over: Transport) -> Client {
+fn client(transport: Transport) -> Client {
     let ip = [10, 0, 0, 1].into();
-    Client { ip, over }
+    Client { ip, transport }
 }
 
-fn answer_any(handler: &Handler, zone: &Arc<Zone>, packet: &[u8], over: Transport) -> Vec<u8> {
+fn answer_any(handler: &Handler, zone: &Arc<Zone>, packet: &[u8], transport: Transport) -> Vec<u8> {
     let mut answer = Vec::new();
-    match handler.reply_without_fast_path(Some(zone), packet, client(over), &mut answer) {
+    match handler.reply_without_fast_path(Some(zone), packet, client(transport), &mut answer) {
         Reply::Written => answer,
         other => panic!("{other:?}"),
     }
@@ -68,22 +68,22 @@ fn fast_path_answers_like_the_handler() {
         for name in names {
             for kind in [RecordType::A, RecordType::AAAA, RecordType::SRV] {
                 for edns in [None, Some(0), Some(512), Some(1000), Some(1232), Some(65535)] {
-                    for over in [Transport::Udp, Transport::Tcp] {
+                    for transport in [Transport::Udp, Transport::Tcp] {
                         let packet = query(&wire_name(name).unwrap(), kind, edns, &mut random);
                         let question = Question::read(&packet).unwrap();
-                        let mut quick = b"before".to_vec();
+                        let mut fast = b"before".to_vec();
                         question
-                            .answer(&zone, &handler.template, over, &mut quick)
+                            .answer(&zone, &handler.template, transport, &mut fast)
                             .unwrap();
-                        let quick = quick.strip_prefix(b"before").unwrap();
-                        let long = answer_any(&handler, &zone, &packet, over);
-                        println!("{name} {kind} {edns:?} {over:?}");
-                        same(quick, &long);
-                        let most = match over {
+                        let fast = fast.strip_prefix(b"before").unwrap();
+                        let full = answer_any(&handler, &zone, &packet, transport);
+                        println!("{name} {kind} {edns:?} {transport:?}");
+                        assert_same_answer(fast, &full);
+                        let limit = match transport {
                             Transport::Udp => usize::from(edns.unwrap_or(512).clamp(512, 1232)),
                             Transport::Tcp => 65535,
                         };
-                        assert!(quick.len() <= most, "{name} {kind}: {}", quick.len());
+                        assert!(fast.len() <= limit, "{name} {kind}: {}", fast.len());
                     }
                 }
             }
@@ -120,9 +120,9 @@ fn fast_path_declines_uncommon_queries() {
         (9, 1),
         (11, 1),
     ] {
-        let mut odd = plain.clone();
-        odd[at] = byte;
-        assert!(Question::read(&odd).is_none(), "{byte} at {at}");
+        let mut changed = plain.clone();
+        changed[at] = byte;
+        assert!(Question::read(&changed).is_none(), "{byte} at {at}");
     }
     for name in ["web.*.mesos.", "*.mesos.", "we b.mesos."] {
         let packet = query(&wire_name(name).unwrap(), RecordType::A, None, &mut random);
@@ -230,9 +230,9 @@ fn srv_answers_have_target_addresses_in_any_rotation() {
     .into();
     let mut firsts = BTreeSet::new();
     for _ in 0..200 {
-        let told = services(&zone, &handler.template, &packet);
-        firsts.insert(told[0].clone());
-        assert_eq!(told.into_iter().collect::<BTreeSet<_>>(), expected);
+        let found = services(&zone, &handler.template, &packet);
+        firsts.insert(found[0].clone());
+        assert_eq!(found.into_iter().collect::<BTreeSet<_>>(), expected);
     }
     assert_eq!(firsts, expected);
 }
@@ -307,9 +307,9 @@ fn srv_answers_follow_changes_of_services_and_targets() {
         }
         zone = builder.build(zone.inputs().clone(), serial);
         for _ in 0..3 {
-            let mut told = services(&zone, &handler.template, &packet);
-            told.sort();
-            assert_eq!(told, expected);
+            let mut found = services(&zone, &handler.template, &packet);
+            found.sort();
+            assert_eq!(found, expected);
             // The previous zone, which readers may still hold, answers as before.
             let mut still = services(&before, &handler.template, &packet);
             still.sort();
@@ -357,11 +357,11 @@ fn truncation_flag_can_be_turned_off() {
             set_truncate_bit,
             ..Config::default()
         });
-        let mut quick = Vec::new();
-        let reply = handler.reply(Some(&zone), &packet, client(Transport::Udp), &mut quick);
+        let mut fast = Vec::new();
+        let reply = handler.reply(Some(&zone), &packet, client(Transport::Udp), &mut fast);
         assert!(matches!(reply, Reply::Written));
-        let long = answer_any(&handler, &zone, &packet, Transport::Udp);
-        for answer in [quick, long] {
+        let full = answer_any(&handler, &zone, &packet, Transport::Udp);
+        for answer in [fast, full] {
             assert_eq!(answer[2] & 2 != 0, set_truncate_bit);
         }
     }
@@ -389,9 +389,9 @@ fn every_target_has_addresses_over_tcp() {
         let reply = handler.reply(Some(&zone), &packet, client(Transport::Tcp), &mut out);
         assert!(matches!(reply, Reply::Written));
         let answer = Message::from_vec(&out).unwrap();
-        let found = (answer.answers.len(), set(&answer.additionals).len());
+        let found = (answer.answers.len(), record_set(&answer.additionals).len());
         assert_eq!(found, (targets as usize, targets as usize));
         assert!(!answer.metadata.truncation);
-        same(&out, &answer_any(&handler, &zone, &packet, Transport::Tcp));
+        assert_same_answer(&out, &answer_any(&handler, &zone, &packet, Transport::Tcp));
     }
 }

@@ -63,9 +63,9 @@ fn request(apex: &str, kind: RecordType, serial: Option<u32>) -> Message {
     request
 }
 
-const NEAR: Client = Client {
+const ALLOWED_CLIENT: Client = Client {
     ip: IpAddr::V4(std::net::Ipv4Addr::new(10, 1, 2, 3)),
-    over: Transport::Tcp,
+    transport: Transport::Tcp,
 };
 
 fn transferred(request: &Message, client: Client) -> Option<Vec<Record>> {
@@ -107,7 +107,7 @@ fn axfr_has_the_whole_zone_between_soa_records() {
         } else {
             RecordType::IXFR
         };
-        let records = outline(&transferred(&request("Mesos.", kind, serial), NEAR).unwrap());
+        let records = outline(&transferred(&request("Mesos.", kind, serial), ALLOWED_CLIENT).unwrap());
         assert_eq!(records[..2], ["SOA 8", "mesos. ns1.mesos."]);
         assert_eq!(records.last().unwrap(), "SOA 8");
         let inner: BTreeSet<_> = records[2..records.len() - 1].iter().collect();
@@ -125,7 +125,7 @@ fn axfr_has_the_whole_zone_between_soa_records() {
 fn ixfr_has_the_changes_since_the_serial() {
     let ixfr = |serial| {
         let request = request("mesos.", RecordType::IXFR, Some(serial));
-        outline(&transferred(&request, NEAR).unwrap())
+        outline(&transferred(&request, ALLOWED_CLIENT).unwrap())
     };
     let steps = [
         "SOA 8",
@@ -138,8 +138,8 @@ fn ixfr_has_the_changes_since_the_serial() {
     assert_eq!(ixfr(7)[5..], ["new.mesos. 10.0.0.2", "SOA 8"]);
     assert_eq!(ixfr(8), ["SOA 8"]);
     let udp = Client {
-        over: Transport::Udp,
-        ..NEAR
+        transport: Transport::Udp,
+        ..ALLOWED_CLIENT
     };
     let request = request("mesos.", RecordType::IXFR, Some(7));
     assert_eq!(outline(&transferred(&request, udp).unwrap()), ["SOA 8"]);
@@ -148,16 +148,16 @@ fn ixfr_has_the_changes_since_the_serial() {
 #[test]
 fn transfer_is_refused_outside_allowed_networks() {
     let axfr = request("mesos.", RecordType::AXFR, None);
-    let far = Client {
+    let outside = Client {
         ip: [11, 0, 0, 1].into(),
-        ..NEAR
+        ..ALLOWED_CLIENT
     };
     let udp = Client {
-        over: Transport::Udp,
-        ..NEAR
+        transport: Transport::Udp,
+        ..ALLOWED_CLIENT
     };
-    assert!(transferred(&axfr, far).is_none());
+    assert!(transferred(&axfr, outside).is_none());
     assert!(transferred(&axfr, udp).is_none());
-    assert!(transferred(&request("fw.mesos.", RecordType::AXFR, None), NEAR).is_none());
-    assert!(transferred(&request("mesos.", RecordType::IXFR, None), NEAR).is_none());
+    assert!(transferred(&request("fw.mesos.", RecordType::AXFR, None), ALLOWED_CLIENT).is_none());
+    assert!(transferred(&request("mesos.", RecordType::IXFR, None), ALLOWED_CLIENT).is_none());
 }

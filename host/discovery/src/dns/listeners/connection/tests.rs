@@ -8,7 +8,7 @@ use tokio::sync::Semaphore;
 
 use super::*;
 
-const LONG: Duration = Duration::from_secs(20);
+const WAIT_TIMEOUT: Duration = Duration::from_secs(20);
 
 /// Echoes every query. A query that begins with `w` is answered after the gate has a permit, one
 /// that begins with `z` with three messages; `x` is not a query.
@@ -30,10 +30,10 @@ impl Respond for Echo {
                 }));
             }
             Some(b'z') => {
-                let mut left = 3;
+                let mut remaining = 3;
                 return Reply::Messages(Box::new(move || {
-                    left -= 1;
-                    (left >= 0).then(|| format!("message {left}").into_bytes())
+                    remaining -= 1;
+                    (remaining >= 0).then(|| format!("message {remaining}").into_bytes())
                 }));
             }
             _ => out.extend_from_slice(packet),
@@ -58,8 +58,8 @@ async fn conversation(
 ) {
     let (client, server) = tokio::io::duplex(100_000);
     let serving = serve_connection(server, "127.0.0.1:9".parse().unwrap(), respond, limits, token);
-    let both = async { tokio::join!(serving, script(client)) };
-    timeout(LONG, both).await.unwrap();
+    let conversation_end = async { tokio::join!(serving, script(client)) };
+    timeout(WAIT_TIMEOUT, conversation_end).await.unwrap();
 }
 
 async fn ask(stream: &mut DuplexStream, queries: &[&[u8]]) {
@@ -76,7 +76,7 @@ async fn answer(stream: &mut DuplexStream) -> String {
 }
 
 async fn at_its_end(mut stream: DuplexStream) {
-    assert!(timeout(LONG, stream.read_u8()).await.unwrap().is_err());
+    assert!(timeout(WAIT_TIMEOUT, stream.read_u8()).await.unwrap().is_err());
 }
 
 #[tokio::test]
@@ -140,9 +140,9 @@ async fn connection_ends_when_the_client_is_too_slow() {
         ..ConnectionLimits::default()
     };
     // The client sends nothing, half a query, or an invalid query.
-    for said in [&b""[..], b"\x00\x05abc", b"\x00\x01x"] {
+    for input in [&b""[..], b"\x00\x05abc", b"\x00\x01x"] {
         conversation(&respond, limits, &token, async |mut stream| {
-            stream.write_all(said).await.unwrap();
+            stream.write_all(input).await.unwrap();
             at_its_end(stream).await;
         })
         .await;
@@ -158,8 +158,8 @@ async fn connection_ends_when_the_client_is_too_slow() {
             }
         }
         // The connection ends after the answers that were already in the pipe.
-        let mut left = Vec::new();
-        reader.read_to_end(&mut left).await.unwrap();
+        let mut received = Vec::new();
+        reader.read_to_end(&mut received).await.unwrap();
     })
     .await;
 }

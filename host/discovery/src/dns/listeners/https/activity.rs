@@ -67,20 +67,20 @@ mod tests {
 
     use super::*;
 
-    const SHORT: Duration = Duration::from_millis(1);
-    const LONG: Duration = Duration::from_secs(20);
+    const IDLE_LIMIT: Duration = Duration::from_millis(1);
+    const WAIT_TIMEOUT: Duration = Duration::from_secs(20);
 
     #[tokio::test]
     async fn connection_is_idle_after_its_last_request() {
         let activity = Activity::new();
-        let mut idle = std::pin::pin!(activity.idle(SHORT));
+        let mut idle = std::pin::pin!(activity.idle(IDLE_LIMIT));
         let (first, second) = (activity.begin(), activity.begin());
         drop(first);
         assert!(
-            timeout(SHORT * 20, &mut idle).await.is_err(),
+            timeout(IDLE_LIMIT * 20, &mut idle).await.is_err(),
             "idle while a request is in flight"
         );
         drop(second);
-        assert!(timeout(LONG, idle).await.is_ok());
+        assert!(timeout(WAIT_TIMEOUT, idle).await.is_ok());
     }
 }

@@ -83,13 +83,13 @@ impl Rejection {
     }
 }
 
-/// The query of a request, whose body has to arrive `within` this time.
-pub(super) async fn query(request: Request<Incoming>, within: Duration) -> Result<Bytes, Rejection> {
+/// The query of a request, whose body has to arrive within `time_limit`.
+pub(super) async fn query(request: Request<Incoming>, time_limit: Duration) -> Result<Bytes, Rejection> {
     let (head, body) = request.into_parts();
     let checked = check(&head);
     // The body of a rejected request is read as well: without that the connection is reset, and some
     // clients do not show the status.
-    let body = timeout(within, from_body(body))
+    let body = timeout(time_limit, from_body(body))
         .await
         .unwrap_or(Err(Rejection::Slow));
     match checked? {

@@ -18,7 +18,7 @@ use crate::dns::forward;
 use crate::metrics::Metrics;
 use crate::shared::Shared;
 
-const LONG: Duration = Duration::from_secs(20);
+const WAIT_TIMEOUT: Duration = Duration::from_secs(20);
 
 /// Serves a port with these limits and without a zone: every query is answered with SERVFAIL.
 async fn started(limits: ListenerLimits) -> (SocketAddr, CancellationToken, JoinHandle<()>) {
@@ -37,7 +37,7 @@ async fn started(limits: ListenerLimits) -> (SocketAddr, CancellationToken, Join
 
 async fn stopped(token: CancellationToken, serving: JoinHandle<()>) {
     token.cancel();
-    timeout(LONG, serving).await.unwrap().unwrap();
+    timeout(WAIT_TIMEOUT, serving).await.unwrap().unwrap();
 }
 
 fn query() -> Vec<u8> {
@@ -57,15 +57,15 @@ async fn read(stream: &mut TcpStream) -> Vec<u8> {
 }
 
 async fn is_answered(stream: &mut TcpStream) {
-    let answer = timeout(LONG, read(stream)).await.unwrap();
+    let answer = timeout(WAIT_TIMEOUT, read(stream)).await.unwrap();
     let answer = Message::from_vec(&answer).unwrap();
     assert_eq!(answer.metadata.response_code, ResponseCode::ServFail);
 }
 
 async fn is_ended(stream: &mut TcpStream) {
     // Closing a connection with unread bytes resets it, which is an end as well.
-    let rest = timeout(LONG, stream.read_to_end(&mut Vec::new())).await;
-    assert!(rest.is_ok(), "the connection is still open");
+    let end = timeout(WAIT_TIMEOUT, stream.read_to_end(&mut Vec::new())).await;
+    assert!(end.is_ok(), "the connection is still open");
 }
 
 #[tokio::test]
@@ -73,26 +73,26 @@ async fn connections_beyond_the_limit_wait() {
     let limits = ListenerLimits {
         max_connections: 2,
         connection: ConnectionLimits {
-            query_timeout: LONG * 3,
+            query_timeout: WAIT_TIMEOUT * 3,
             ..ConnectionLimits::default()
         },
     };
     let (addr, token, serving) = started(limits).await;
-    let mut held = Vec::new();
+    let mut connections = Vec::new();
     for _ in 0..2 {
         let mut stream = TcpStream::connect(addr).await.unwrap();
         stream.write_all(&query()).await.unwrap();
         is_answered(&mut stream).await;
-        held.push(stream);
+        connections.push(stream);
     }
     let mut third = TcpStream::connect(addr).await.unwrap();
     third.write_all(&query()).await.unwrap();
     let early = timeout(Duration::from_millis(300), third.readable()).await;
     assert!(early.is_err(), "a third connection is served");
     // Accepted connections are still served.
-    held[0].write_all(&query()).await.unwrap();
-    is_answered(&mut held[0]).await;
-    held.pop();
+    connections[0].write_all(&query()).await.unwrap();
+    is_answered(&mut connections[0]).await;
+    connections.pop();
     is_answered(&mut third).await;
     stopped(token, serving).await;
     is_ended(&mut third).await;
@@ -117,16 +117,16 @@ async fn slow_clients_are_disconnected() {
         is_ended(&mut stream).await;
     }
     // A client that sends queries and never reads an answer.
-    let mut greedy = TcpStream::connect(addr).await.unwrap();
-    let asking = async { while greedy.write_all(&query).await.is_ok() {} };
-    timeout(LONG, asking).await.unwrap();
+    let mut slow_reader = TcpStream::connect(addr).await.unwrap();
+    let sending = async { while slow_reader.write_all(&query).await.is_ok() {} };
+    timeout(WAIT_TIMEOUT, sending).await.unwrap();
     stopped(token, serving).await;
 }
 
 #[tokio::test]
 async fn malformed_query_ends_only_its_connection() {
     let (addr, token, serving) = started(ListenerLimits::default()).await;
-    let mut good = TcpStream::connect(addr).await.unwrap();
+    let mut other = TcpStream::connect(addr).await.unwrap();
     // A packet shorter than a header is answered with an error; a response is not answered.
     for (bytes, is_told) in [
         (&[0, 0][..], true),
@@ -136,12 +136,12 @@ async fn malformed_query_ends_only_its_connection() {
         let mut stream = TcpStream::connect(addr).await.unwrap();
         stream.write_all(bytes).await.unwrap();
         if is_told {
-            let answer = Message::from_vec(&timeout(LONG, read(&mut stream)).await.unwrap()).unwrap();
+            let answer = Message::from_vec(&timeout(WAIT_TIMEOUT, read(&mut stream)).await.unwrap()).unwrap();
             assert_eq!(answer.metadata.response_code, ResponseCode::FormErr);
         }
         is_ended(&mut stream).await;
     }
-    good.write_all(&query()).await.unwrap();
-    is_answered(&mut good).await;
+    other.write_all(&query()).await.unwrap();
+    is_answered(&mut other).await;
     stopped(token, serving).await;
 }

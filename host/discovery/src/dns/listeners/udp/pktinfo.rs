@@ -22,7 +22,7 @@ const MAX_ADDRESSES: usize = 16;
 
 /// The interface addresses that a wildcard listener covers; empty if the system cannot list them.
 /// Link-local addresses are left to the wildcard socket, as they need an interface.
-pub(super) fn addresses(all: IpAddr, both_families: bool) -> Vec<IpAddr> {
+pub(super) fn addresses(wildcard: IpAddr, both_families: bool) -> Vec<IpAddr> {
     let interfaces = match getifaddrs() {
         Ok(interfaces) => interfaces,
         Err(error) => {
@@ -35,8 +35,8 @@ pub(super) fn addresses(all: IpAddr, both_families: bool) -> Vec<IpAddr> {
         let v4 = address.as_sockaddr_in().map(|it| IpAddr::from(it.ip()));
         let v6 = address.as_sockaddr_in6().map(SockaddrIn6::ip);
         let v6 = v6.filter(|it| !it.is_unicast_link_local()).map(IpAddr::from);
-        let covered = |it: &IpAddr| both_families || it.is_ipv4() == all.is_ipv4();
-        if let Some(ip) = v4.or(v6).filter(covered)
+        let is_covered = |it: &IpAddr| both_families || it.is_ipv4() == wildcard.is_ipv4();
+        if let Some(ip) = v4.or(v6).filter(is_covered)
             && !found.contains(&ip)
             && found.len() < MAX_ADDRESSES
         {

@@ -11,7 +11,7 @@ use crate::dns::{forward, fuzzing};
 use crate::metrics::Metrics;
 use crate::shared::Shared;
 
-const LONG: Duration = Duration::from_secs(20);
+const WAIT_TIMEOUT: Duration = Duration::from_secs(20);
 
 /// Serves a port at `addr` with a zone and with a resolver that does not answer.
 fn serving(addr: &str, token: &CancellationToken) -> (u16, tokio::task::JoinHandle<()>) {
@@ -44,7 +44,10 @@ async fn ask(ip: IpAddr, port: u16, name: &str) -> ResponseCode {
     query.add_query(Query::query(Name::from_ascii(name).unwrap(), RecordType::A));
     socket.send(&query.to_vec().unwrap()).await.unwrap();
     let mut answer = [0; 512];
-    let size = timeout(LONG, socket.recv(&mut answer)).await.unwrap().unwrap();
+    let size = timeout(WAIT_TIMEOUT, socket.recv(&mut answer))
+        .await
+        .unwrap()
+        .unwrap();
     let answer = Message::from_vec(&answer[..size]).unwrap();
     answer.metadata.response_code
 }
@@ -60,9 +63,9 @@ async fn wildcard_listener_has_sockets_for_each_address() {
             .map(|addr| addr.ip())
             .collect()
     };
-    let (all, loopback) = (Ipv4Addr::UNSPECIFIED, Ipv4Addr::LOCALHOST);
+    let (wildcard, loopback) = (Ipv4Addr::UNSPECIFIED, Ipv4Addr::LOCALHOST);
     let sockets = ips("0.0.0.0:0");
-    assert!(sockets.contains(&all.into()) && sockets.contains(&loopback.into()));
+    assert!(sockets.contains(&wildcard.into()) && sockets.contains(&loopback.into()));
     assert!(sockets.iter().all(IpAddr::is_ipv4), "{sockets:?}");
     assert!(
         ips("[::]:0").contains(&loopback.into()),
@@ -73,14 +76,14 @@ async fn wildcard_listener_has_sockets_for_each_address() {
 
 #[tokio::test]
 async fn answers_are_sent_from_the_queried_address() {
-    for (all, asked) in [
+    for (wildcard, destinations) in [
         ("0.0.0.0:0", &["127.0.0.1", "127.0.0.2", "127.9.9.9"][..]),
         ("[::]:0", &["::1", "127.0.0.1", "127.0.0.2"]),
         ("127.0.0.2:0", &["127.0.0.2"]),
     ] {
         let token = CancellationToken::new();
-        let (port, serving) = serving(all, &token);
-        for ip in asked {
+        let (port, serving) = serving(wildcard, &token);
+        for ip in destinations {
             let ip = ip.parse().unwrap();
             // One answer comes from the zone, the other one after forwarding has failed.
             assert_eq!(
@@ -90,11 +93,11 @@ async fn answers_are_sent_from_the_queried_address() {
             assert_eq!(
                 ask(ip, port, "example.").await,
                 ResponseCode::ServFail,
-                "{all} {ip}"
+                "{wildcard} {ip}"
             );
         }
         token.cancel();
-        timeout(LONG, serving).await.unwrap().unwrap();
+        timeout(WAIT_TIMEOUT, serving).await.unwrap().unwrap();
     }
 }
 
@@ -131,9 +134,12 @@ async fn panic_while_answering_drops_one_packet_of_the_batch() {
     let serving = tokio::spawn(serve(vec![port], Arc::new(Echo), token.clone()));
     for expected in ["a", "b", "c"] {
         let mut answer = [0; 8];
-        let size = timeout(LONG, client.recv(&mut answer)).await.unwrap().unwrap();
+        let size = timeout(WAIT_TIMEOUT, client.recv(&mut answer))
+            .await
+            .unwrap()
+            .unwrap();
         assert_eq!(&answer[..size], expected.as_bytes());
     }
     token.cancel();
-    timeout(LONG, serving).await.unwrap().unwrap();
+    timeout(WAIT_TIMEOUT, serving).await.unwrap().unwrap();
 }
