@@ -6,7 +6,7 @@ use crate::{
     error::{Error, Result},
     http::serve,
     master,
-    shared::{Run, Shared},
+    shared::{RunFunctions, Shared},
     state::{AgentId, Master, Port, State, epoch},
 };
 use futures::future::BoxFuture;
@@ -39,24 +39,24 @@ impl Config {
     /// Cancelling the token stops the cluster; [`Minicluster::stopped`] waits for it.
     pub async fn start(self, token: CancellationToken) -> Result<Minicluster> {
         self.check()?;
-        let work_dir = make_dir(&self.work_dir)?;
+        let work_dir = create_dir(&self.work_dir)?;
         let mut config = Self { work_dir, ..self };
         for disk in config.agents.iter_mut().flat_map(|agent| &mut agent.disks) {
-            disk.root = make_dir(&disk.root)?;
+            disk.root = create_dir(&disk.root)?;
         }
         // Checked again, because different paths may lead to the same directory.
         config.check()?;
         let (listener, addr) = bind("master", config.listen).await?;
         let standby = match config.standby {
-            Some(asked) => Some(bind("standby master", asked).await?),
+            Some(requested_addr) => Some(bind("standby master", requested_addr).await?),
             None => None,
         };
         let standby_addr = standby.as_ref().map(|(_, addr)| *addr);
         let mut sockets = Vec::with_capacity(config.agents.len());
         for agent in &config.agents {
-            let what = format!("agent {}", agent.hostname);
-            let asked = SocketAddr::from((agent.ip, agent.port));
-            let (listener, addr) = bind(&what, asked).await?;
+            let purpose = format!("agent {}", agent.hostname);
+            let requested_addr = SocketAddr::from((agent.ip, agent.port));
+            let (listener, addr) = bind(&purpose, requested_addr).await?;
             sockets.push((agent.clone(), listener, addr));
         }
         let master = Master {
@@ -67,7 +67,7 @@ impl Config {
             started: epoch(),
         };
         let state = State::new(config.clone(), master, standby_addr, Instant::now());
-        let run = Run {
+        let run = RunFunctions {
             task: Box::new(|shared, launch, kills| {
                 Box::pin(async move { agent::runner::run(&shared, launch, kills).await })
             }),
@@ -76,27 +76,33 @@ impl Config {
             }),
         };
         let shared = Shared::new(config, state, token, check_client()?, run);
-        shared.launcher.begin().await?;
+        shared.launcher.start().await?;
         let tracker = shared.tracker.clone();
-        for (listener, own) in std::iter::once((listener, addr)).chain(standby) {
-            let answer =
-                move |shared, request| Box::pin(master::http::answer(shared, own, request)) as BoxFuture<_>;
-            tracker.spawn(serve(listener, Port::Master(own), Arc::clone(&shared), answer));
+        for (listener, own_addr) in std::iter::once((listener, addr)).chain(standby) {
+            let handler = move |shared, request| {
+                Box::pin(master::http::handle(shared, own_addr, request)) as BoxFuture<_>
+            };
+            tracker.spawn(serve(
+                listener,
+                Port::Master(own_addr),
+                Arc::clone(&shared),
+                handler,
+            ));
         }
         let mut agents = Vec::with_capacity(sockets.len());
         for (config, listener, addr) in sockets {
-            let id = shared.with(State::new_agent_id);
-            let work_dir = make_dir(&shared.config.work_dir.join("agents").join(id.as_str()))?;
+            let id = shared.with_state(State::new_agent_id);
+            let work_dir = create_dir(&shared.config.work_dir.join("agents").join(id.as_str()))?;
             shared.journals.open(&id, &work_dir)?;
-            let own = id.clone();
-            let answer = move |shared, request| {
-                Box::pin(agent::http::answer(shared, addr, own.clone(), request)) as BoxFuture<_>
+            let first_id = id.clone();
+            let handler = move |shared, request| {
+                Box::pin(agent::http::handle(shared, addr, first_id.clone(), request)) as BoxFuture<_>
             };
-            tracker.spawn(serve(listener, Port::Agent(addr), Arc::clone(&shared), answer));
-            shared.with(|state| state.add_agent(id.clone(), config, addr, work_dir, Instant::now()));
+            tracker.spawn(serve(listener, Port::Agent(addr), Arc::clone(&shared), handler));
+            shared.with_state(|state| state.add_agent(id.clone(), config, addr, work_dir, Instant::now()));
             agents.push((id, addr));
         }
-        tracker.spawn(keep_time(Arc::clone(&shared)));
+        tracker.spawn(run_clock(Arc::clone(&shared)));
         tracker.close();
         Ok(Minicluster {
             shared,
@@ -132,7 +138,7 @@ impl Minicluster {
 
     fn agent_id(&self, index: usize) -> Option<AgentId> {
         let (first, addr) = self.agents.get(index)?;
-        let current = self.shared.with(|state| state.agent_id_at(*addr));
+        let current = self.shared.with_state(|state| state.agent_id_at(*addr));
         Some(current.unwrap_or_else(|| first.clone()))
     }
 
@@ -140,16 +146,18 @@ impl Minicluster {
     /// killed: its offers are rescinded, tasks of frameworks that do not checkpoint are lost, and
     /// the others continue and become unreachable after [`Config::agent_timeout`]. An unknown index
     /// does nothing.
-    pub fn break_agent(&self, index: usize) {
+    pub fn disconnect_agent(&self, index: usize) {
         if let Some(id) = self.agent_id(index) {
-            self.shared.with(|state| state.break_agent(&id, Instant::now()));
+            self.shared
+                .with_state(|state| state.disconnect_agent(&id, Instant::now()));
         }
     }
 
     /// Reconnects an agent whose connection was broken, with the tasks that it still runs.
-    pub fn mend_agent(&self, index: usize) {
+    pub fn reconnect_agent(&self, index: usize) {
         if let Some(id) = self.agent_id(index) {
-            self.shared.with(|state| state.mend_agent(&id, Instant::now()));
+            self.shared
+                .with_state(|state| state.reconnect_agent(&id, Instant::now()));
         }
     }
 
@@ -169,34 +177,34 @@ impl Minicluster {
     }
 }
 
-async fn keep_time(shared: Arc<Shared>) {
+async fn run_clock(shared: Arc<Shared>) {
     let mut ticks = tokio::time::interval(TICK);
     ticks.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Skip);
     while shared.token.run_until_cancelled(ticks.tick()).await.is_some() {
-        shared.with(|state| state.tick(Instant::now()));
+        shared.with_state(|state| state.tick(Instant::now()));
     }
 }
 
 /// A listener and its actual address.
 async fn bind(what: &str, addr: SocketAddr) -> Result<(TcpListener, SocketAddr)> {
-    let failed = |source| Error::Listen {
+    let to_error = |source| Error::Listen {
         what: what.to_owned(),
         addr,
         source,
     };
-    let listener = TcpListener::bind(addr).await.map_err(failed)?;
-    let addr = listener.local_addr().map_err(failed)?;
+    let listener = TcpListener::bind(addr).await.map_err(to_error)?;
+    let addr = listener.local_addr().map_err(to_error)?;
     Ok((listener, addr))
 }
 
 /// Creates a directory and returns its absolute path, because tasks have other working directories.
-fn make_dir(path: &Path) -> Result<PathBuf> {
-    let failed = |source| Error::WorkDir {
+fn create_dir(path: &Path) -> Result<PathBuf> {
+    let to_error = |source| Error::WorkDir {
         path: path.to_owned(),
         source,
     };
-    std::fs::create_dir_all(path).map_err(failed)?;
-    path.canonicalize().map_err(failed)
+    std::fs::create_dir_all(path).map_err(to_error)?;
+    path.canonicalize().map_err(to_error)
 }
 
 /// The HTTP client for checks. As in a real agent, redirects are followed and certificates are not

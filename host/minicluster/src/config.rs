@@ -2,7 +2,7 @@
 
 use crate::{
     error::{Error, Result},
-    wire::resources::Bundle,
+    wire::resources::Resources,
 };
 use serde_json::{Value, json};
 use std::{
@@ -101,7 +101,7 @@ impl FromStr for Images {
         let found = Self::ALL.iter().find(|(name, _)| *name == text);
         found.map(|(_, images)| *images).ok_or_else(|| {
             let names = Self::ALL.map(|(name, _)| name).join(", ");
-            format!("`{text}` is none of {names}")
+            format!("`{text}` is not one of {names}")
         })
     }
 }
@@ -289,11 +289,11 @@ impl Config {
 
 impl AgentConfig {
     /// All resources, without reservations.
-    pub(crate) fn resources(&self) -> Bundle {
+    pub(crate) fn resources(&self) -> Resources {
         let ports = (u64::from(self.ports.0), u64::from(self.ports.1));
-        let mut resources = Bundle::total(self.cpus, self.mem, self.disk, ports);
+        let mut resources = Resources::total(self.cpus, self.mem, self.disk, ports);
         for disk in &self.disks {
-            resources.add(&Bundle::disk(&disk.source(), disk.size));
+            resources.add(&Resources::disk(&disk.source(), disk.size));
         }
         resources
     }
@@ -397,7 +397,10 @@ mod tests {
             assert_eq!(images.to_string(), name);
         }
         let refused = "runc".parse::<Images>().unwrap_err();
-        assert_eq!(refused, "`runc` is none of auto, podman, docker, process, none");
+        assert_eq!(
+            refused,
+            "`runc` is not one of auto, podman, docker, process, none"
+        );
     }
 
     #[test]

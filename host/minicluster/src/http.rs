@@ -4,7 +4,7 @@ use crate::{
     shared::Shared,
     state::Port,
     wire::{
-        recordio::{Cut, Event},
+        recordio::{ConnectionCut, Event},
         schema,
     },
 };
@@ -20,14 +20,14 @@ use std::{collections::BTreeMap, sync::Arc, time::Duration};
 use tokio::{net::TcpListener, sync::Semaphore};
 
 /// A response body, either complete or streamed.
-pub(crate) type Body = BoxBody<Bytes, Cut>;
+pub(crate) type Body = BoxBody<Bytes, ConnectionCut>;
 
 /// A response that ends a request early.
 #[derive(Debug)]
 pub(crate) struct Refusal(Box<Response<Body>>);
 
 /// The response to a request, or one that ended it early.
-pub(crate) type Answer = Result<Response<Body>, Refusal>;
+pub(crate) type HttpResult = Result<Response<Body>, Refusal>;
 
 impl From<Response<Body>> for Refusal {
     fn from(response: Response<Body>) -> Self {
@@ -43,9 +43,9 @@ impl Refusal {
 }
 
 /// Maximum size of a request body.
-const LARGEST_BODY: usize = 8 << 20;
+const MAX_BODY_BYTES: usize = 8 << 20;
 /// Maximum connections of each listener.
-const CONNECTIONS: usize = 2048;
+const MAX_CONNECTIONS: usize = 2048;
 /// Timeout for the head, and between two requests of a connection.
 const HEADER_TIMEOUT: Duration = Duration::from_mins(2);
 /// Timeout for a body.
@@ -53,13 +53,13 @@ const BODY_TIMEOUT: Duration = Duration::from_mins(1);
 
 /// Delay between the last bytes of a stream and the cut of its connection, so that the bytes are
 /// delivered.
-const BEFORE_CUT: Duration = Duration::from_millis(50);
+const CUT_DELAY: Duration = Duration::from_millis(50);
 /// Maximum events of a stream that are delayed at the same time.
-const DELAYED: usize = 1024;
+const MAX_DELAYED_EVENTS: usize = 1024;
 
 /// Accepts connections until the cluster stops, then waits until the open ones have ended. Active
 /// faults apply to each request before it is answered.
-pub(crate) async fn serve<F>(listener: TcpListener, port: Port, shared: Arc<Shared>, answer: F)
+pub(crate) async fn serve<F>(listener: TcpListener, port: Port, shared: Arc<Shared>, handler: F)
 where
     F: Fn(Arc<Shared>, Request<Incoming>) -> BoxFuture<'static, Response<Body>>
         + Clone
@@ -67,7 +67,7 @@ where
         + Sync
         + 'static,
 {
-    let permits = Arc::new(Semaphore::new(CONNECTIONS));
+    let permits = Arc::new(Semaphore::new(MAX_CONNECTIONS));
     let token = shared.token.clone();
     let connections = tokio_util::task::TaskTracker::new();
     while let Some(Ok(permit)) = token
@@ -84,19 +84,19 @@ where
                 continue;
             }
         };
-        let (shared, port, answer) = (Arc::clone(&shared), port.clone(), answer.clone());
+        let (shared, port, handler) = (Arc::clone(&shared), port.clone(), handler.clone());
         connections.spawn(async move {
             let _permit = permit;
             // Events are small and must be sent without delay.
             let _ = socket.set_nodelay(true);
-            connection(TokioIo::new(socket), port, shared, answer).await;
+            connection(TokioIo::new(socket), port, shared, handler).await;
         });
     }
     connections.close();
     connections.wait().await;
 }
 
-async fn connection<F>(io: TokioIo<tokio::net::TcpStream>, port: Port, shared: Arc<Shared>, answer: F)
+async fn connection<F>(io: TokioIo<tokio::net::TcpStream>, port: Port, shared: Arc<Shared>, handler: F)
 where
     F: Fn(Arc<Shared>, Request<Incoming>) -> BoxFuture<'static, Response<Body>>
         + Clone
@@ -106,13 +106,13 @@ where
 {
     let token = shared.token.clone();
     let service = hyper::service::service_fn(move |request: Request<Incoming>| {
-        let (shared, port, answer) = (Arc::clone(&shared), port.clone(), answer.clone());
+        let (shared, port, handler) = (Arc::clone(&shared), port.clone(), handler.clone());
         async move {
             // Requests to the faults page are exempt from faults.
             if !request.uri().path().starts_with("/minicluster/") {
-                shared.pass(&port).await?;
+                shared.wait_for_port(&port).await?;
             }
-            Ok::<_, Cut>(answer(shared, request).await)
+            Ok::<_, ConnectionCut>(handler(shared, request).await)
         }
     });
     let connection = hyper::server::conn::http1::Builder::new()
@@ -136,11 +136,11 @@ where
 
 /// Reads a request's body; the error is the response to send.
 pub(crate) async fn read_body(body: Incoming) -> Result<Bytes, Refusal> {
-    match tokio::time::timeout(BODY_TIMEOUT, Limited::new(body, LARGEST_BODY).collect()).await {
+    match tokio::time::timeout(BODY_TIMEOUT, Limited::new(body, MAX_BODY_BYTES).collect()).await {
         Ok(Ok(body)) => Ok(body.to_bytes()),
         Ok(Err(error)) if error.is::<http_body_util::LengthLimitError>() => Err(refusal(
             StatusCode::PAYLOAD_TOO_LARGE,
-            format!("The body is larger than {LARGEST_BODY} bytes"),
+            format!("The body is larger than {MAX_BODY_BYTES} bytes"),
         )),
         Ok(Err(error)) => Err(refusal(
             StatusCode::BAD_REQUEST,
@@ -181,14 +181,14 @@ pub(crate) fn route<'a>(path: &'a str, process: &str) -> &'a str {
 
 /// A response without body and type, as for successful calls.
 pub(crate) fn empty(status: StatusCode) -> Response<Body> {
-    let mut response = Response::new(whole(Bytes::new()));
+    let mut response = Response::new(full_body(Bytes::new()));
     *response.status_mut() = status;
     response
 }
 
 /// A text response, as for all errors.
 pub(crate) fn text(status: StatusCode, body: impl Into<String>) -> Response<Body> {
-    with_type(status, "text/plain; charset=utf-8", body.into())
+    with_content_type(status, "text/plain; charset=utf-8", body.into())
 }
 
 /// A text response that ends the request early.
@@ -198,13 +198,13 @@ pub(crate) fn refusal(status: StatusCode, body: impl Into<String>) -> Refusal {
 
 /// A JSON document.
 pub(crate) fn json(value: &Value) -> Response<Body> {
-    with_type(StatusCode::OK, "application/json", value.to_string())
+    with_content_type(StatusCode::OK, "application/json", value.to_string())
 }
 
 /// A JSON document; as a call of the function that the query parameter `jsonp` names, if there is one.
-pub(crate) fn shown(document: &Value, query: &BTreeMap<String, String>) -> Response<Body> {
+pub(crate) fn json_or_jsonp(document: &Value, query: &BTreeMap<String, String>) -> Response<Body> {
     match query.get("jsonp") {
-        Some(callback) => with_type(
+        Some(callback) => with_content_type(
             StatusCode::OK,
             "text/javascript",
             format!("{callback}({document});"),
@@ -214,16 +214,20 @@ pub(crate) fn shown(document: &Value, query: &BTreeMap<String, String>) -> Respo
 }
 
 /// A response with this content type.
-pub(crate) fn with_type(status: StatusCode, kind: &'static str, body: impl Into<Bytes>) -> Response<Body> {
-    let mut response = Response::new(whole(body.into()));
+pub(crate) fn with_content_type(
+    status: StatusCode,
+    content_type: &'static str,
+    body: impl Into<Bytes>,
+) -> Response<Body> {
+    let mut response = Response::new(full_body(body.into()));
     *response.status_mut() = status;
     response
         .headers_mut()
-        .insert(header::CONTENT_TYPE, HeaderValue::from_static(kind));
+        .insert(header::CONTENT_TYPE, HeaderValue::from_static(content_type));
     response
 }
 
-fn whole(body: Bytes) -> Body {
+fn full_body(body: Bytes) -> Body {
     Full::new(body).map_err(|never| match never {}).boxed()
 }
 
@@ -255,8 +259,8 @@ pub(crate) fn not_allowed(method: &Method, allowed: &[&str]) -> Refusal {
 
 /// A chunked response in which each item is one chunk. It ends when the stream ends or the cluster
 /// stops; an error closes the connection.
-pub(crate) fn streamed(
-    kind: &'static str,
+pub(crate) fn stream_response(
+    content_type: &'static str,
     chunks: impl Stream<Item = Event> + Send + Sync + 'static,
     shared: &Arc<Shared>,
 ) -> Response<Body> {
@@ -265,7 +269,7 @@ pub(crate) fn streamed(
     let frames = chunks
         .map(move |chunk| {
             let delay = shared.delay();
-            let wait = if chunk.is_err() { delay + BEFORE_CUT } else { delay };
+            let wait = if chunk.is_err() { delay + CUT_DELAY } else { delay };
             let until = tokio::time::Instant::now() + wait;
             async move {
                 if !wait.is_zero() {
@@ -274,17 +278,17 @@ pub(crate) fn streamed(
                 chunk.map(Frame::data)
             }
         })
-        .buffered(DELAYED)
+        .buffered(MAX_DELAYED_EVENTS)
         .take_until(token.cancelled_owned());
     let mut response = Response::new(BodyExt::boxed(StreamBody::new(frames)));
     response
         .headers_mut()
-        .insert(header::CONTENT_TYPE, HeaderValue::from_static(kind));
+        .insert(header::CONTENT_TYPE, HeaderValue::from_static(content_type));
     response
 }
 
 /// A stream of the items of a queue. `ended` runs when the client disconnects or the queue is closed.
-pub(crate) fn queue<T: Send + Sync>(
+pub(crate) fn queue_stream<T: Send + Sync>(
     events: tokio::sync::mpsc::Receiver<T>,
     ended: impl FnOnce() + Send + Sync + 'static,
 ) -> impl Stream<Item = T> + Send + Sync {
@@ -358,19 +362,21 @@ pub(crate) fn check_content_type(headers: &HeaderMap) -> Result<(), Refusal> {
 }
 
 /// Whether the client accepts a type. No `Accept` accepts everything; weights are ignored.
-pub(crate) fn accepts(headers: &HeaderMap, kind: &str) -> bool {
-    let family = kind.split('/').next().unwrap_or_default();
-    let mut given = headers
+pub(crate) fn accepts(headers: &HeaderMap, content_type: &str) -> bool {
+    let family = content_type.split('/').next().unwrap_or_default();
+    let mut accept_values = headers
         .get_all(header::ACCEPT)
         .iter()
         .filter_map(|value| value.to_str().ok())
         .peekable();
-    given.peek().is_none()
-        || given
+    accept_values.peek().is_none()
+        || accept_values
             .flat_map(|value| value.split(','))
             .map(|one| one.split(';').next().unwrap_or_default().trim())
             .any(|one| {
-                one == kind || one == "*/*" || one.strip_suffix("/*").is_some_and(|prefix| prefix == family)
+                one == content_type
+                    || one == "*/*"
+                    || one.strip_suffix("/*").is_some_and(|prefix| prefix == family)
             })
 }
 
@@ -395,7 +401,7 @@ pub(crate) fn authenticate(
     if shared.config.credentials.is_empty() {
         return Ok(None);
     }
-    let given = headers
+    let credentials = headers
         .get(header::AUTHORIZATION)
         .and_then(|value| value.to_str().ok())
         .and_then(|value| value.strip_prefix("Basic "))
@@ -405,17 +411,17 @@ pub(crate) fn authenticate(
                 .ok()
         })
         .and_then(|decoded| String::from_utf8(decoded).ok());
-    let known = given
+    let authenticated = credentials
         .as_deref()
-        .and_then(|given| given.split_once(':'))
+        .and_then(|credentials| credentials.split_once(':'))
         .filter(|(principal, secret)| {
             shared
                 .config
                 .credentials
                 .iter()
-                .any(|(ours, theirs)| ours == principal && theirs == secret)
+                .any(|(known_principal, known_secret)| known_principal == principal && known_secret == secret)
         });
-    if let Some((principal, _)) = known {
+    if let Some((principal, _)) = authenticated {
         return Ok(Some(principal.to_owned()));
     }
     let mut response = text(StatusCode::UNAUTHORIZED, "401 Unauthorized.");

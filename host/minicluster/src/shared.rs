@@ -2,10 +2,10 @@
 //! effects.
 
 use crate::{
-    agent::{container::Launcher, journal::Journals, nested::Containers},
+    agent::{container::Launcher, journal::Journals, nested::NestedContainers},
     config::Config,
     state::{Effect, ExecutorEnd, Gate, KillOrder, Launch, Port, State, TaskKey},
-    wire::recordio::Cut,
+    wire::recordio::ConnectionCut,
 };
 use futures::future::BoxFuture;
 use std::{
@@ -24,7 +24,7 @@ use tokio_util::{sync::CancellationToken, task::TaskTracker};
 pub(crate) struct Shared {
     pub(crate) config: Config,
     state: Mutex<State>,
-    runners: Mutex<Runners>,
+    running: Mutex<RunningProcesses>,
     /// Notified when a fault starts or ends.
     faults: watch::Sender<()>,
     /// Delay of every response and event, in milliseconds: a copy of the state's value that is read
@@ -37,30 +37,30 @@ pub(crate) struct Shared {
     /// The client of the agents' HTTP checks.
     pub(crate) http: reqwest::Client,
     pub(crate) journals: Journals,
-    pub(crate) sessions: Containers,
+    pub(crate) nested_containers: NestedContainers,
     /// Starts the containers of tasks with an image.
     pub(crate) launcher: Launcher,
-    run: Run,
+    run: RunFunctions,
 }
 
 /// The functions that run processes. They are passed in because they depend on [`Shared`].
-pub(crate) struct Run {
+pub(crate) struct RunFunctions {
     /// Runs one task until its processes have ended.
-    pub(crate) task: RunTask,
+    pub(crate) task: TaskRunFn,
     /// Runs one custom executor until its processes have ended, or until the token kills it.
-    pub(crate) executor: RunExecutor,
+    pub(crate) executor: ExecutorRunFn,
 }
 
-pub(crate) type RunTask = Box<
+pub(crate) type TaskRunFn = Box<
     dyn Fn(Arc<Shared>, Launch, watch::Receiver<Option<KillOrder>>) -> BoxFuture<'static, ()> + Send + Sync,
 >;
 
-pub(crate) type RunExecutor =
+pub(crate) type ExecutorRunFn =
     Box<dyn Fn(Arc<Shared>, Launch, CancellationToken) -> BoxFuture<'static, ExecutorEnd> + Send + Sync>;
 
 /// The tasks and custom executors that have a process or will have one.
 #[derive(Default)]
-struct Runners {
+struct RunningProcesses {
     kills: HashMap<TaskKey, watch::Sender<Option<KillOrder>>>,
     /// The cancellation tokens of the executors, by container.
     executors: HashMap<String, CancellationToken>,
@@ -80,15 +80,15 @@ impl Shared {
         state: State,
         token: CancellationToken,
         http: reqwest::Client,
-        run: Run,
+        run: RunFunctions,
     ) -> Arc<Self> {
         let tracker = TaskTracker::new();
         Arc::new(Self {
-            sessions: Containers::new(tracker.clone(), token.clone()),
+            nested_containers: NestedContainers::new(tracker.clone(), token.clone()),
             launcher: Launcher::new(&config, tracker.clone()),
             config,
             state: Mutex::new(state),
-            runners: Mutex::default(),
+            running: Mutex::default(),
             faults: watch::Sender::new(()),
             delay: AtomicU64::new(0),
             tracker,
@@ -101,7 +101,7 @@ impl Shared {
 
     /// Reads or changes the state, then executes the resulting effects in order. It never blocks
     /// for long, because the state does no input or output.
-    pub(crate) fn with<R>(self: &Arc<Self>, change: impl FnOnce(&mut State) -> R) -> R {
+    pub(crate) fn with_state<R>(self: &Arc<Self>, change: impl FnOnce(&mut State) -> R) -> R {
         let mut state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
         let result = change(&mut state);
         // Executing an effect on a custom executor changes the state again and can add effects.
@@ -115,7 +115,7 @@ impl Shared {
 
     fn execute(self: &Arc<Self>, state: &mut State, effect: Effect) {
         match effect {
-            Effect::Launch(launch) if launch.in_executor => state.deliver(&launch.key, Instant::now()),
+            Effect::Launch(launch) if launch.in_executor => state.deliver_task(&launch.key, Instant::now()),
             Effect::Launch(launch) => self.launch(*launch),
             Effect::Kill(key, order) => {
                 state.kill_in_executor(&key, &order, Instant::now());
@@ -124,23 +124,23 @@ impl Shared {
             Effect::StartExecutor(launch) => self.start_executor(*launch),
             Effect::ShutDownExecutor(container) => state.shut_down(&container, Instant::now()),
             Effect::KillExecutor(container) => {
-                if let Some(kill) = self.runners().executors.get(&container) {
+                if let Some(kill) = self.running().executors.get(&container) {
                     kill.cancel();
                 }
             }
-            Effect::Delete(volume) => self.delete(volume),
-            Effect::KeepJournal { of, for_agent } => self.journals.keep(&of, &for_agent),
-            Effect::Message(agent, line) => {
-                self.journals.note(&agent, &line);
+            Effect::DeleteVolume(volume) => self.delete_volume(volume),
+            Effect::ContinueJournal { previous, current } => self.journals.continue_as(&previous, &current),
+            Effect::ExecutorMessage(agent, line) => {
+                self.journals.write_line(&agent, &line);
                 state.deliver_message(&agent, &line);
             }
-            Effect::Tell(framework, event) => state.send(&framework, &event),
+            Effect::SendEvent(framework, event) => state.send(&framework, &event),
         }
     }
 
     /// Changes the active faults and wakes the requests that wait for them.
-    pub(crate) fn fault<R>(self: &Arc<Self>, change: impl FnOnce(&mut State) -> R) -> R {
-        let (result, delay) = self.with(|state| {
+    pub(crate) fn change_faults<R>(self: &Arc<Self>, change: impl FnOnce(&mut State) -> R) -> R {
+        let (result, delay) = self.with_state(|state| {
             let result = change(state);
             (result, state.faults.delay)
         });
@@ -157,16 +157,16 @@ impl Shared {
 
     /// Waits while a fault keeps this port from answering. The error means that the connection is
     /// to be closed, because the port is closed.
-    pub(crate) async fn pass(self: &Arc<Self>, port: &Port) -> Result<(), Cut> {
+    pub(crate) async fn wait_for_port(self: &Arc<Self>, port: &Port) -> Result<(), ConnectionCut> {
         let mut changes = self.faults.subscribe();
         loop {
-            let waited = match self.with(|state| state.gate(port, Instant::now())) {
+            let change = match self.with_state(|state| state.gate(port, Instant::now())) {
                 Gate::Open => break,
-                Gate::Closed => return Err(Cut),
+                Gate::Closed => return Err(ConnectionCut),
                 Gate::Silent => self.token.run_until_cancelled(changes.changed()).await,
             };
-            if !matches!(waited, Some(Ok(()))) {
-                return Err(Cut);
+            if !matches!(change, Some(Ok(()))) {
+                return Err(ConnectionCut);
             }
         }
         let delay = self.delay();
@@ -178,31 +178,31 @@ impl Shared {
 
     fn launch(self: &Arc<Self>, launch: Launch) {
         let (sender, kills) = watch::channel(None);
-        self.runners().kills.insert(launch.key.clone(), sender);
+        self.running().kills.insert(launch.key.clone(), sender);
         let shared = Arc::clone(self);
         self.tracker.spawn(async move {
             let key = launch.key.clone();
             (shared.run.task)(Arc::clone(&shared), launch, kills).await;
-            shared.runners().kills.remove(&key);
-            shared.with(|state| state.process_gone(&key));
+            shared.running().kills.remove(&key);
+            shared.with_state(|state| state.process_ended(&key));
         });
     }
 
     fn start_executor(self: &Arc<Self>, launch: Launch) {
         let kill = CancellationToken::new();
         let container = launch.container.clone();
-        self.runners().executors.insert(container.clone(), kill.clone());
+        self.running().executors.insert(container.clone(), kill.clone());
         let shared = Arc::clone(self);
         self.tracker.spawn(async move {
             let end = (shared.run.executor)(Arc::clone(&shared), launch, kill).await;
-            shared.runners().executors.remove(&container);
+            shared.running().executors.remove(&container);
             if !shared.token.is_cancelled() {
-                shared.with(|state| state.executor_ended(&container, end, Instant::now()));
+                shared.with_state(|state| state.executor_ended(&container, end, Instant::now()));
             }
         });
     }
 
-    fn delete(&self, volume: PathBuf) {
+    fn delete_volume(&self, volume: PathBuf) {
         self.tracker.spawn(async move {
             match tokio::fs::remove_dir_all(&volume).await {
                 Err(error) if error.kind() != std::io::ErrorKind::NotFound => {
@@ -215,12 +215,12 @@ impl Shared {
     }
 
     fn kill(&self, key: &TaskKey, order: KillOrder) {
-        if let Some(kill) = self.runners().kills.get(key) {
+        if let Some(kill) = self.running().kills.get(key) {
             kill.send_replace(Some(order));
         }
     }
 
-    fn runners(&self) -> MutexGuard<'_, Runners> {
-        self.runners.lock().unwrap_or_else(PoisonError::into_inner)
+    fn running(&self) -> MutexGuard<'_, RunningProcesses> {
+        self.running.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }

@@ -12,11 +12,11 @@ mod support;
 
 use serde_json::{Value, json};
 use std::time::Duration;
-use support::{Cluster, Framework, PATIENCE, modern, task};
+use support::{Cluster, EVENT_TIMEOUT, Framework, framework_info, task};
 use transom_replay::client::{self, Request};
 
 /// A listener on a free port of the agents' address that answers every request with `status`.
-async fn web(status: &'static str) -> (u16, tokio::task::JoinHandle<()>) {
+async fn serve_status(status: &'static str) -> (u16, tokio::task::JoinHandle<()>) {
     use tokio::io::{AsyncReadExt, AsyncWriteExt};
     let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
     let port = listener.local_addr().unwrap().port();
@@ -34,7 +34,7 @@ async fn web(status: &'static str) -> (u16, tokio::task::JoinHandle<()>) {
     (port, serving)
 }
 
-fn quick(kind: &str, part: Value) -> Value {
+fn quick_check(kind: &str, part: Value) -> Value {
     let mut check =
         json!({"type": kind, "delay_seconds": 0.0, "interval_seconds": 0.1, "timeout_seconds": 5.0});
     check[kind.to_ascii_lowercase()] = part;
@@ -44,7 +44,7 @@ fn quick(kind: &str, part: Value) -> Value {
 #[tokio::test]
 async fn check_results_are_reported_when_they_change() {
     let cluster = Cluster::start(1, |_| ()).await;
-    let (port, serving) = web("404 Not Found").await;
+    let (port, serving) = serve_status("404 Not Found").await;
     let closed = std::net::TcpListener::bind("127.0.0.1:0")
         .unwrap()
         .local_addr()
@@ -53,38 +53,38 @@ async fn check_results_are_reported_when_they_change() {
     let cases = [
         (
             "command",
-            quick("COMMAND", json!({"command": {"value": "exit 7"}})),
+            quick_check("COMMAND", json!({"command": {"value": "exit 7"}})),
             json!({"type": "COMMAND", "command": {}}),
             json!({"exit_code": 7}),
         ),
         (
             "http",
-            quick("HTTP", json!({"port": port, "path": "/x"})),
+            quick_check("HTTP", json!({"port": port, "path": "/x"})),
             json!({"type": "HTTP", "http": {}}),
             json!({"status_code": 404}),
         ),
         (
             "tcp",
-            quick("TCP", json!({"port": port})),
+            quick_check("TCP", json!({"port": port})),
             json!({"type": "TCP", "tcp": {}}),
             json!({"succeeded": true}),
         ),
         (
             "closed",
-            quick("TCP", json!({"port": closed})),
+            quick_check("TCP", json!({"port": closed})),
             json!({"type": "TCP", "tcp": {}}),
             json!({"succeeded": false}),
         ),
     ];
-    let mut framework = Framework::subscribe(cluster.master(), &modern()).await;
+    let mut framework = Framework::subscribe(cluster.master(), &framework_info()).await;
     for (name, check, initial, found) in cases {
         let offer = framework.offer().await;
         let mut checked = task(name, &offer, "sleep 600");
         checked["check"] = check;
         framework.launch(&offer, json!([checked])).await;
-        let running = framework.state(name, "TASK_RUNNING").await;
+        let running = framework.wait_for_state(name, "TASK_RUNNING").await;
         assert_eq!(running["check_status"], initial, "{name}");
-        let result = framework.state(name, "TASK_RUNNING").await;
+        let result = framework.wait_for_state(name, "TASK_RUNNING").await;
         assert_eq!(result["reason"], "REASON_TASK_CHECK_STATUS_UPDATED", "{name}");
         let kind = result["check_status"]["type"]
             .as_str()
@@ -99,21 +99,21 @@ async fn check_results_are_reported_when_they_change() {
 #[tokio::test]
 async fn a_task_that_stays_unhealthy_is_killed() {
     let cluster = Cluster::start(1, |_| ()).await;
-    let mut framework = Framework::subscribe(cluster.master(), &modern()).await;
+    let mut framework = Framework::subscribe(cluster.master(), &framework_info()).await;
     let offer = framework.offer().await;
     let mut sick = task("sick", &offer, "exec sleep 600");
-    sick["health_check"] = quick("COMMAND", json!({"value": "test -f well"}));
+    sick["health_check"] = quick_check("COMMAND", json!({"value": "test -f well"}));
     sick["health_check"]["consecutive_failures"] = json!(3);
     sick["health_check"]["grace_period_seconds"] = json!(0.0);
     framework.launch(&offer, json!([sick])).await;
-    framework.state("sick", "TASK_RUNNING").await;
+    framework.wait_for_state("sick", "TASK_RUNNING").await;
     for _ in 0..3 {
-        let failed = framework.state("sick", "TASK_RUNNING").await;
+        let failed = framework.wait_for_state("sick", "TASK_RUNNING").await;
         assert_eq!(failed["reason"], "REASON_TASK_HEALTH_CHECK_STATUS_UPDATED");
         assert_eq!(failed["healthy"], false);
     }
-    framework.state("sick", "TASK_KILLING").await;
-    let killed = framework.state("sick", "TASK_KILLED").await;
+    framework.wait_for_state("sick", "TASK_KILLING").await;
+    let killed = framework.wait_for_state("sick", "TASK_KILLED").await;
     assert_eq!(killed["healthy"], false);
     cluster.stop().await;
 }
@@ -121,17 +121,17 @@ async fn a_task_that_stays_unhealthy_is_killed() {
 #[tokio::test]
 async fn health_follows_the_results_of_the_check() {
     let cluster = Cluster::start(1, |_| ()).await;
-    let mut framework = Framework::subscribe(cluster.master(), &modern()).await;
+    let mut framework = Framework::subscribe(cluster.master(), &framework_info()).await;
     let offer = framework.offer().await;
     let mut flapping = task("flapping", &offer, "exec sleep 600");
     let flip = "if [ -f ok ]; then rm ok; exit 1; else touch ok; exit 0; fi";
-    flapping["health_check"] = quick("COMMAND", json!({"value": flip}));
+    flapping["health_check"] = quick_check("COMMAND", json!({"value": flip}));
     flapping["health_check"]["consecutive_failures"] = json!(5);
     framework.launch(&offer, json!([flapping])).await;
-    framework.state("flapping", "TASK_RUNNING").await;
+    framework.wait_for_state("flapping", "TASK_RUNNING").await;
     for expected in [true, false, true, false] {
         assert_eq!(
-            framework.state("flapping", "TASK_RUNNING").await["healthy"],
+            framework.wait_for_state("flapping", "TASK_RUNNING").await["healthy"],
             expected
         );
     }
@@ -139,7 +139,7 @@ async fn health_follows_the_results_of_the_check() {
 }
 
 /// Starts a task and returns the address of its agent and the path of its sandbox.
-async fn sleeper(cluster: &Cluster, framework: &mut Framework) -> (String, String) {
+async fn start_sleeper(cluster: &Cluster, framework: &mut Framework) -> (String, String) {
     let offer = framework.offer().await;
     framework
         .launch(
@@ -151,8 +151,8 @@ async fn sleeper(cluster: &Cluster, framework: &mut Framework) -> (String, Strin
             )]),
         )
         .await;
-    let status = framework.state("t", "TASK_RUNNING").await;
-    let agent = cluster.running.agents()[0];
+    let status = framework.wait_for_state("t", "TASK_RUNNING").await;
+    let agent = cluster.minicluster.agents()[0];
     let state = client::exchange(agent, &Request::get("/state"))
         .await
         .unwrap()
@@ -173,9 +173,9 @@ async fn sleeper(cluster: &Cluster, framework: &mut Framework) -> (String, Strin
 #[tokio::test]
 async fn only_sandboxes_can_be_listed_and_read() {
     let cluster = Cluster::start(1, |_| ()).await;
-    let mut framework = Framework::subscribe(cluster.master(), &modern()).await;
-    let (_, directory) = sleeper(&cluster, &mut framework).await;
-    let agent = cluster.running.agents()[0];
+    let mut framework = Framework::subscribe(cluster.master(), &framework_info()).await;
+    let (_, directory) = start_sleeper(&cluster, &mut framework).await;
+    let agent = cluster.minicluster.agents()[0];
     let get = |target: String| async move { client::exchange(agent, &Request::get(target)).await.unwrap() };
     let entries = get(format!("/files/browse?path={directory}")).await.json();
     let names: Vec<&str> = entries
@@ -190,7 +190,7 @@ async fn only_sandboxes_can_be_listed_and_read() {
     );
     let latest = format!("/frameworks/{}/executors/t/runs/latest/stdout", framework.id);
     for path in [format!("{directory}/stdout"), latest] {
-        let end = std::time::Instant::now() + PATIENCE;
+        let end = std::time::Instant::now() + EVENT_TIMEOUT;
         loop {
             let read = get(format!("/files/read?path={path}&offset=0&length=100"))
                 .await
@@ -203,23 +203,23 @@ async fn only_sandboxes_can_be_listed_and_read() {
         }
     }
     let read = json!({"type": "READ_FILE", "read_file": {"path": format!("{directory}/stdout"), "offset": 1, "length": 2}});
-    let answer = client::exchange(agent, &Request::post("/slave(1)/api/v1", &read))
+    let response = client::exchange(agent, &Request::post("/slave(1)/api/v1", &read))
         .await
         .unwrap();
-    assert_eq!(answer.json()["read_file"], json!({"size": 4, "data": "dXQ="}));
+    assert_eq!(response.json()["read_file"], json!({"size": 4, "data": "dXQ="}));
     std::os::unix::fs::symlink("/etc", format!("{directory}/etc")).unwrap();
     for outside in [
         "/etc/passwd".to_owned(),
         format!("{directory}/../../../../../../../../journal.jsonl"),
         format!("{directory}/etc/passwd"),
     ] {
-        let answer = get(format!("/files/read?path={outside}&offset=0")).await;
-        assert_eq!(answer.head.code(), 404, "{outside}");
+        let response = get(format!("/files/read?path={outside}&offset=0")).await;
+        assert_eq!(response.head.code(), 404, "{outside}");
     }
     cluster.stop().await;
 }
 
-fn nested(kind: &str, parent: &str, id: &str, command: Option<&str>) -> Value {
+fn nested_call(kind: &str, parent: &str, id: &str, command: Option<&str>) -> Value {
     let part = kind.to_ascii_lowercase();
     let mut call = json!({"type": kind});
     call[&part] = json!({"container_id": {"value": id, "parent": {"value": parent}}});
@@ -232,10 +232,10 @@ fn nested(kind: &str, parent: &str, id: &str, command: Option<&str>) -> Value {
 #[tokio::test]
 async fn a_session_streams_its_output_and_its_status_can_be_waited_for() {
     let cluster = Cluster::start(1, |_| ()).await;
-    let mut framework = Framework::subscribe(cluster.master(), &modern()).await;
-    let (container, _) = sleeper(&cluster, &mut framework).await;
-    let agent = cluster.running.agents()[0];
-    let launch = nested(
+    let mut framework = Framework::subscribe(cluster.master(), &framework_info()).await;
+    let (container, _) = start_sleeper(&cluster, &mut framework).await;
+    let agent = cluster.minicluster.agents()[0];
+    let launch = nested_call(
         "LAUNCH_NESTED_CONTAINER_SESSION",
         &container,
         "s1",
@@ -247,7 +247,7 @@ async fn a_session_streams_its_output_and_its_status_can_be_waited_for() {
     let (head, mut stream) = client::open(agent, &request).await.unwrap();
     assert_eq!(head.code(), 200);
     let (mut stdout, mut stderr) = (String::new(), String::new());
-    while let Some(record) = stream.record(PATIENCE).await.unwrap() {
+    while let Some(record) = stream.record(EVENT_TIMEOUT).await.unwrap() {
         assert_eq!(record["type"], "DATA");
         let data = record["data"]["data"].as_str().unwrap().to_owned();
         if record["data"]["type"] == "STDOUT" {
@@ -258,15 +258,15 @@ async fn a_session_streams_its_output_and_its_status_can_be_waited_for() {
     }
     assert_eq!(stdout, "aGVsbG8K", "hello, in base64");
     assert!(!stderr.is_empty());
-    let wait = nested("WAIT_NESTED_CONTAINER", &container, "s1", None);
-    let answer = client::exchange(agent, &Request::post("/api/v1", &wait))
+    let wait = nested_call("WAIT_NESTED_CONTAINER", &container, "s1", None);
+    let response = client::exchange(agent, &Request::post("/api/v1", &wait))
         .await
         .unwrap();
     assert_eq!(
-        answer.json(),
+        response.json(),
         json!({"type": "WAIT_NESTED_CONTAINER", "wait_nested_container": {"exit_status": 5 << 8}})
     );
-    let remove = nested("REMOVE_NESTED_CONTAINER", &container, "s1", None);
+    let remove = nested_call("REMOVE_NESTED_CONTAINER", &container, "s1", None);
     for expected in [200, 404] {
         assert_eq!(
             client::exchange(agent, &Request::post("/api/v1", &remove))
@@ -277,7 +277,7 @@ async fn a_session_streams_its_output_and_its_status_can_be_waited_for() {
             expected
         );
     }
-    let unknown = nested("LAUNCH_NESTED_CONTAINER_SESSION", "nobody", "s2", Some("true"));
+    let unknown = nested_call("LAUNCH_NESTED_CONTAINER_SESSION", "nobody", "s2", Some("true"));
     assert_eq!(
         client::exchange(agent, &Request::post("/api/v1", &unknown))
             .await
@@ -292,13 +292,13 @@ async fn a_session_streams_its_output_and_its_status_can_be_waited_for() {
 #[tokio::test]
 async fn a_session_ends_when_it_is_killed_and_when_its_task_ends() {
     let cluster = Cluster::start(1, |_| ()).await;
-    let mut framework = Framework::subscribe(cluster.master(), &modern()).await;
-    let (container, _) = sleeper(&cluster, &mut framework).await;
-    let agent = cluster.running.agents()[0];
+    let mut framework = Framework::subscribe(cluster.master(), &framework_info()).await;
+    let (container, _) = start_sleeper(&cluster, &mut framework).await;
+    let agent = cluster.minicluster.agents()[0];
     let session = |id: &str| {
         Request::post(
             "/api/v1",
-            &nested(
+            &nested_call(
                 "LAUNCH_NESTED_CONTAINER_SESSION",
                 &container,
                 id,
@@ -307,8 +307,8 @@ async fn a_session_ends_when_it_is_killed_and_when_its_task_ends() {
         )
     };
     let (_, mut killed) = client::open(agent, &session("k")).await.unwrap();
-    assert!(killed.record(PATIENCE).await.unwrap().is_some());
-    let kill = nested("KILL_NESTED_CONTAINER", &container, "k", None);
+    assert!(killed.record(EVENT_TIMEOUT).await.unwrap().is_some());
+    let kill = nested_call("KILL_NESTED_CONTAINER", &container, "k", None);
     assert_eq!(
         client::exchange(agent, &Request::post("/api/v1", &kill))
             .await
@@ -317,12 +317,12 @@ async fn a_session_ends_when_it_is_killed_and_when_its_task_ends() {
             .code(),
         200
     );
-    assert!(killed.record(PATIENCE).await.unwrap().is_none());
+    assert!(killed.record(EVENT_TIMEOUT).await.unwrap().is_none());
     let (_, mut with_task) = client::open(agent, &session("t")).await.unwrap();
-    assert!(with_task.record(PATIENCE).await.unwrap().is_some());
+    assert!(with_task.record(EVENT_TIMEOUT).await.unwrap().is_some());
     framework.kill("t").await;
-    assert!(with_task.record(PATIENCE).await.unwrap().is_none());
-    framework.state("t", "TASK_KILLED").await;
+    assert!(with_task.record(EVENT_TIMEOUT).await.unwrap().is_none());
+    framework.wait_for_state("t", "TASK_KILLED").await;
     cluster.stop().await;
 }
 
@@ -332,7 +332,7 @@ async fn operator_stream_reports_frameworks_and_tasks() {
     let subscribe = Request::post("/api/v1", &json!({"type": "SUBSCRIBE"}));
     let (head, mut operator) = client::open(cluster.master(), &subscribe).await.unwrap();
     assert!(head.header("Mesos-Stream-Id").is_none());
-    let subscribed = operator.record(PATIENCE).await.unwrap().unwrap();
+    let subscribed = operator.record(EVENT_TIMEOUT).await.unwrap().unwrap();
     assert_eq!(
         subscribed["subscribed"]["get_state"]["get_agents"]["agents"]
             .as_array()
@@ -340,21 +340,21 @@ async fn operator_stream_reports_frameworks_and_tasks() {
             .len(),
         1
     );
-    let mut framework = Framework::subscribe(cluster.master(), &modern()).await;
+    let mut framework = Framework::subscribe(cluster.master(), &framework_info()).await;
     let offer = framework.offer().await;
     framework
         .launch(&offer, json!([task("t", &offer, "exit 0")]))
         .await;
-    framework.state("t", "TASK_FINISHED").await;
-    framework.accepted(json!({"type": "TEARDOWN"})).await;
-    let mut seen = Vec::new();
-    while seen.last().map(String::as_str) != Some("FRAMEWORK_REMOVED") {
-        let event = operator.record(PATIENCE).await.unwrap().unwrap();
+    framework.wait_for_state("t", "TASK_FINISHED").await;
+    framework.expect_accepted(json!({"type": "TEARDOWN"})).await;
+    let mut event_names = Vec::new();
+    while event_names.last().map(String::as_str) != Some("FRAMEWORK_REMOVED") {
+        let event = operator.record(EVENT_TIMEOUT).await.unwrap().unwrap();
         let kind = event["type"].as_str().unwrap().to_owned();
         let state = event["task_updated"]["status"]["state"]
             .as_str()
             .map(str::to_owned);
-        seen.push(state.unwrap_or(kind));
+        event_names.push(state.unwrap_or(kind));
     }
     let expected = [
         "HEARTBEAT",
@@ -365,6 +365,6 @@ async fn operator_stream_reports_frameworks_and_tasks() {
         "TASK_FINISHED",
         "FRAMEWORK_REMOVED",
     ];
-    assert_eq!(seen, expected);
+    assert_eq!(event_names, expected);
     cluster.stop().await;
 }

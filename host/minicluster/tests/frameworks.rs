@@ -12,13 +12,15 @@ mod support;
 
 use serde_json::{Value, json};
 use std::time::{Duration, Instant};
-use support::{Cluster, Framework, PATIENCE, first_port, group_lives, journal, modern, ports, task};
+use support::{
+    Cluster, EVENT_TIMEOUT, Framework, first_port, framework_info, is_group_alive, journal, ports, task,
+};
 use transom_replay::client::{self, Request};
 
 #[tokio::test]
 async fn every_agent_is_offered_immediately_and_again_when_the_decline_filter_expires() {
     let cluster = Cluster::start(3, |_| ()).await;
-    let mut framework = Framework::subscribe(cluster.master(), &modern()).await;
+    let mut framework = Framework::subscribe(cluster.master(), &framework_info()).await;
     let offers = framework.offers().await;
     assert_eq!(offers.len(), 3);
     assert_eq!(
@@ -27,15 +29,15 @@ async fn every_agent_is_offered_immediately_and_again_when_the_decline_filter_ex
     );
     let ids: Vec<&Value> = offers.iter().map(|offer| &offer["id"]).collect();
     let decline = json!({"offer_ids": ids, "filters": {"refuse_seconds": 0.5}});
-    let began = Instant::now();
+    let started_at = Instant::now();
     framework
-        .accepted(json!({"type": "DECLINE", "decline": decline}))
+        .expect_accepted(json!({"type": "DECLINE", "decline": decline}))
         .await;
     framework.offers().await;
     assert!(
-        began.elapsed() >= Duration::from_millis(500),
+        started_at.elapsed() >= Duration::from_millis(500),
         "{:?}",
-        began.elapsed()
+        started_at.elapsed()
     );
     cluster.stop().await;
 }
@@ -43,16 +45,16 @@ async fn every_agent_is_offered_immediately_and_again_when_the_decline_filter_ex
 #[tokio::test]
 async fn an_update_of_a_framework_without_its_id_is_refused() {
     let cluster = Cluster::start(0, |_| ()).await;
-    let framework = Framework::subscribe(cluster.master(), &modern()).await;
+    let framework = Framework::subscribe(cluster.master(), &framework_info()).await;
     let update =
         |info: &Value| json!({"type": "UPDATE_FRAMEWORK", "update_framework": {"framework_info": info}});
-    let answer = framework.call(update(&modern())).await;
-    assert_eq!(answer.head.code(), 400);
+    let response = framework.call(update(&framework_info())).await;
+    assert_eq!(response.head.code(), 400);
     assert_eq!(
-        answer.text(),
+        response.text(),
         "Failed to validate scheduler::Call: 'framework_id' differs from 'update_framework.framework_info.id'"
     );
-    let mut info = modern();
+    let mut info = framework_info();
     info["id"] = json!({"value": framework.id});
     assert_eq!(framework.call(update(&info)).await.head.code(), 200);
     cluster.stop().await;
@@ -61,17 +63,17 @@ async fn an_update_of_a_framework_without_its_id_is_refused() {
 #[tokio::test]
 async fn suppressed_framework_gets_no_offers_until_revived() {
     let cluster = Cluster::start(1, |_| ()).await;
-    let mut framework = Framework::subscribe(cluster.master(), &modern()).await;
+    let mut framework = Framework::subscribe(cluster.master(), &framework_info()).await;
     let offer = framework.offer().await;
-    framework.accepted(json!({"type": "SUPPRESS"})).await;
+    framework.expect_accepted(json!({"type": "SUPPRESS"})).await;
     let decline = json!({"offer_ids": [offer["id"]], "filters": {"refuse_seconds": 0}});
     framework
-        .accepted(json!({"type": "DECLINE", "decline": decline}))
+        .expect_accepted(json!({"type": "DECLINE", "decline": decline}))
         .await;
-    let quiet = framework.stream.record(Duration::from_millis(500)).await;
+    let no_event = framework.stream.record(Duration::from_millis(500)).await;
     // HEARTBEAT follows SUBSCRIBED and was received before the offer.
-    assert!(quiet.is_err(), "{quiet:?}");
-    framework.accepted(json!({"type": "REVIVE"})).await;
+    assert!(no_event.is_err(), "{no_event:?}");
+    framework.expect_accepted(json!({"type": "REVIVE"})).await;
     framework.offers().await;
     cluster.stop().await;
 }
@@ -79,9 +81,9 @@ async fn suppressed_framework_gets_no_offers_until_revived() {
 #[tokio::test]
 async fn heartbeats_are_sent_repeatedly() {
     let cluster = Cluster::start(0, |config| config.heartbeat = Duration::from_millis(200)).await;
-    let mut framework = Framework::subscribe(cluster.master(), &modern()).await;
+    let mut framework = Framework::subscribe(cluster.master(), &framework_info()).await;
     for _ in 0..4 {
-        assert_eq!(framework.event().await["type"], "HEARTBEAT");
+        assert_eq!(framework.next_event().await["type"], "HEARTBEAT");
     }
     cluster.stop().await;
 }
@@ -89,7 +91,7 @@ async fn heartbeats_are_sent_repeatedly() {
 #[tokio::test]
 async fn framework_that_does_not_resubscribe_is_removed_with_its_tasks() {
     let cluster = Cluster::start(1, |_| ()).await;
-    let mut info = modern();
+    let mut info = framework_info();
     info["failover_timeout"] = json!(0.3);
     let mut framework = Framework::subscribe(cluster.master(), &info).await;
     let offer = framework.offer().await;
@@ -100,10 +102,10 @@ async fn framework_that_does_not_resubscribe_is_removed_with_its_tasks() {
         .unwrap()
         .push(ports(port, port));
     framework.launch(&offer, json!([sleeper])).await;
-    framework.state("sleeper", "TASK_RUNNING").await;
+    framework.wait_for_state("sleeper", "TASK_RUNNING").await;
     let id = framework.id.clone();
     drop(framework);
-    let end = Instant::now() + PATIENCE;
+    let end = Instant::now() + EVENT_TIMEOUT;
     while cluster.get("/frameworks").await["completed_frameworks"]
         .as_array()
         .unwrap()
@@ -116,46 +118,46 @@ async fn framework_that_does_not_resubscribe_is_removed_with_its_tasks() {
     assert_eq!(completed["completed_tasks"][0]["state"], "TASK_KILLED");
     let pid = journal(&cluster.dir)[0]["pid"].as_u64().unwrap();
     // Another framework gets the port only when the process has ended.
-    let mut other = Framework::subscribe(cluster.master(), &modern()).await;
+    let mut other = Framework::subscribe(cluster.master(), &framework_info()).await;
     other
         .until(|event| event["type"] == "OFFERS" && first_port(&event["offers"]["offers"][0]) == port)
         .await;
-    assert!(!group_lives(pid));
+    assert!(!is_group_alive(pid));
     info["id"] = json!({"value": id});
     let call =
         json!({"type": "SUBSCRIBE", "framework_id": {"value": id}, "subscribe": {"framework_info": info}});
     let (_, mut stream) = client::open(cluster.master(), &Request::post("/api/v1/scheduler", &call))
         .await
         .unwrap();
-    let error = stream.record(PATIENCE).await.unwrap().unwrap();
+    let error = stream.record(EVENT_TIMEOUT).await.unwrap().unwrap();
     assert_eq!(
         error,
         json!({"type": "ERROR", "error": {"message": "Framework has been removed"}})
     );
-    assert!(stream.record(PATIENCE).await.unwrap().is_none());
+    assert!(stream.record(EVENT_TIMEOUT).await.unwrap().is_none());
     cluster.stop().await;
 }
 
 #[tokio::test]
 async fn second_subscription_takes_over_and_receives_unacknowledged_updates() {
     let cluster = Cluster::start(1, |config| config.update_retry = Duration::from_hours(1)).await;
-    let mut first = Framework::subscribe(cluster.master(), &modern()).await;
+    let mut first = Framework::subscribe(cluster.master(), &framework_info()).await;
     let offer = first.offer().await;
     first.acknowledge = support::Acknowledge::None;
     first
         .launch(&offer, json!([task("t", &offer, "sleep 600")]))
         .await;
-    first.state("t", "TASK_STARTING").await;
-    let mut info = modern();
+    first.wait_for_state("t", "TASK_STARTING").await;
+    let mut info = framework_info();
     info["id"] = json!({"value": first.id});
     let mut second = Framework::subscribe(cluster.master(), &info).await;
     assert_eq!(second.id, first.id);
-    second.state("t", "TASK_STARTING").await;
-    second.state("t", "TASK_RUNNING").await;
+    second.wait_for_state("t", "TASK_STARTING").await;
+    second.wait_for_state("t", "TASK_RUNNING").await;
     let error = first.until(|event| event["type"] == "ERROR").await;
     assert_eq!(error["error"]["message"], "Framework failed over");
     assert!(
-        first.stream.record(PATIENCE).await.unwrap().is_none(),
+        first.stream.record(EVENT_TIMEOUT).await.unwrap().is_none(),
         "the old stream ends"
     );
     assert_eq!(first.call(json!({"type": "REVIVE"})).await.head.code(), 400);
@@ -165,63 +167,63 @@ async fn second_subscription_takes_over_and_receives_unacknowledged_updates() {
 #[tokio::test]
 async fn reconciliation_answers_for_known_and_unknown_tasks() {
     let cluster = Cluster::start(1, |_| ()).await;
-    let mut framework = Framework::subscribe(cluster.master(), &modern()).await;
+    let mut framework = Framework::subscribe(cluster.master(), &framework_info()).await;
     let offer = framework.offer().await;
     framework
         .launch(&offer, json!([task("known", &offer, "sleep 600")]))
         .await;
-    framework.state("known", "TASK_RUNNING").await;
+    framework.wait_for_state("known", "TASK_RUNNING").await;
     framework
-        .accepted(json!({"type": "RECONCILE", "reconcile": {"tasks": []}}))
+        .expect_accepted(json!({"type": "RECONCILE", "reconcile": {"tasks": []}}))
         .await;
-    let known = framework.state("known", "TASK_RUNNING").await;
+    let known = framework.wait_for_state("known", "TASK_RUNNING").await;
     assert_eq!(known["reason"], "REASON_RECONCILIATION");
     assert!(known.get("uuid").is_none());
-    let asked = json!([
+    let named_tasks = json!([
         {"task_id": {"value": "a"}, "agent_id": offer["agent_id"]},
         {"task_id": {"value": "b"}},
     ]);
     framework
-        .accepted(json!({"type": "RECONCILE", "reconcile": {"tasks": asked}}))
+        .expect_accepted(json!({"type": "RECONCILE", "reconcile": {"tasks": named_tasks}}))
         .await;
-    framework.state("a", "TASK_GONE").await;
-    framework.state("b", "TASK_UNKNOWN").await;
+    framework.wait_for_state("a", "TASK_GONE").await;
+    framework.wait_for_state("b", "TASK_UNKNOWN").await;
     cluster.stop().await;
 }
 
 #[tokio::test]
 async fn offers_of_a_lost_agent_are_rescinded_and_its_tasks_return_with_it() {
     let cluster = Cluster::start(1, |config| config.agent_timeout = Duration::from_millis(300)).await;
-    let mut framework = Framework::subscribe(cluster.master(), &modern()).await;
+    let mut framework = Framework::subscribe(cluster.master(), &framework_info()).await;
     let offer = framework.offer().await;
     framework
         .launch(&offer, json!([task("t", &offer, "sleep 600")]))
         .await;
-    framework.state("t", "TASK_RUNNING").await;
+    framework.wait_for_state("t", "TASK_RUNNING").await;
     let rest = framework.offer().await;
-    cluster.running.break_agent(0);
+    cluster.minicluster.disconnect_agent(0);
     let rescind = framework.until(|event| event["type"] == "RESCIND").await;
     assert_eq!(rescind["rescind"]["offer_id"], rest["id"]);
-    let unreachable = framework.state("t", "TASK_UNREACHABLE").await;
+    let unreachable = framework.wait_for_state("t", "TASK_UNREACHABLE").await;
     assert_eq!(unreachable["reason"], "REASON_AGENT_REMOVED");
     assert!(unreachable["unreachable_time"]["nanoseconds"].is_i64());
     framework.until(|event| event["type"] == "FAILURE").await;
     assert_eq!(cluster.get("/state").await["unreachable_slaves"], 1.0);
     assert_eq!(cluster.get("/slaves").await["slaves"], json!([]));
-    let asked = json!([{"task_id": {"value": "t"}}]);
+    let named_tasks = json!([{"task_id": {"value": "t"}}]);
     framework
-        .accepted(json!({"type": "RECONCILE", "reconcile": {"tasks": asked}}))
+        .expect_accepted(json!({"type": "RECONCILE", "reconcile": {"tasks": named_tasks}}))
         .await;
     assert_eq!(
-        framework.state("t", "TASK_UNREACHABLE").await["reason"],
+        framework.wait_for_state("t", "TASK_UNREACHABLE").await["reason"],
         "REASON_RECONCILIATION"
     );
-    cluster.running.mend_agent(0);
-    let back = framework.state("t", "TASK_RUNNING").await;
-    assert_eq!(back["reason"], "REASON_AGENT_REREGISTERED");
+    cluster.minicluster.reconnect_agent(0);
+    let resent_status = framework.wait_for_state("t", "TASK_RUNNING").await;
+    assert_eq!(resent_status["reason"], "REASON_AGENT_REREGISTERED");
     framework.offers().await;
     framework.kill("t").await;
-    framework.state("t", "TASK_KILLED").await;
+    framework.wait_for_state("t", "TASK_KILLED").await;
     cluster.stop().await;
 }
 
@@ -236,13 +238,13 @@ async fn tasks_without_checkpointing_are_lost_with_their_agent() {
     framework
         .launch(&offer, json!([task("t", &offer, "sleep 600")]))
         .await;
-    framework.state("t", "TASK_RUNNING").await;
+    framework.wait_for_state("t", "TASK_RUNNING").await;
     let pid = journal(&cluster.dir)[0]["pid"].as_u64().unwrap();
-    cluster.running.break_agent(0);
-    let lost = framework.state("t", "TASK_LOST").await;
+    cluster.minicluster.disconnect_agent(0);
+    let lost = framework.wait_for_state("t", "TASK_LOST").await;
     assert_eq!(lost["reason"], "REASON_AGENT_DISCONNECTED");
-    let end = Instant::now() + PATIENCE;
-    while group_lives(pid) {
+    let end = Instant::now() + EVENT_TIMEOUT;
+    while is_group_alive(pid) {
         assert!(Instant::now() < end);
         tokio::time::sleep(Duration::from_millis(10)).await;
     }
@@ -253,30 +255,31 @@ async fn tasks_without_checkpointing_are_lost_with_their_agent() {
 async fn unreachable_tasks_end_with_their_framework_and_with_their_agent() {
     let cluster = Cluster::start(1, |config| config.agent_timeout = Duration::from_millis(100)).await;
     for by_operator in [false, true] {
-        let mut framework = Framework::subscribe(cluster.master(), &modern()).await;
+        let mut framework = Framework::subscribe(cluster.master(), &framework_info()).await;
         let offer = framework.offer().await;
         framework
             .launch(&offer, json!([task("t", &offer, "sleep 600")]))
             .await;
-        framework.state("t", "TASK_RUNNING").await;
+        framework.wait_for_state("t", "TASK_RUNNING").await;
         let pid = journal(&cluster.dir).last().unwrap()["pid"].as_u64().unwrap();
-        cluster.running.break_agent(0);
-        framework.state("t", "TASK_UNREACHABLE").await;
+        cluster.minicluster.disconnect_agent(0);
+        framework.wait_for_state("t", "TASK_UNREACHABLE").await;
         assert!(
-            group_lives(pid),
+            is_group_alive(pid),
             "the task keeps running while its agent is disconnected"
         );
         if by_operator {
-            let gone = json!({"type": "MARK_AGENT_GONE", "mark_agent_gone": {"agent_id": offer["agent_id"]}});
-            assert_eq!(cluster.operate(gone).await.head.code(), 200);
+            let mark_gone =
+                json!({"type": "MARK_AGENT_GONE", "mark_agent_gone": {"agent_id": offer["agent_id"]}});
+            assert_eq!(cluster.operator_call(mark_gone).await.head.code(), 200);
             assert_eq!(cluster.get("/state").await["unreachable_slaves"], 0.0);
         } else {
-            framework.accepted(json!({"type": "TEARDOWN"})).await;
+            framework.expect_accepted(json!({"type": "TEARDOWN"})).await;
         }
         // A disconnected agent receives the kill when it returns.
-        cluster.running.mend_agent(0);
-        let end = Instant::now() + PATIENCE;
-        while group_lives(pid) {
+        cluster.minicluster.reconnect_agent(0);
+        let end = Instant::now() + EVENT_TIMEOUT;
+        while is_group_alive(pid) {
             assert!(Instant::now() < end);
             tokio::time::sleep(Duration::from_millis(10)).await;
         }
@@ -287,34 +290,34 @@ async fn unreachable_tasks_end_with_their_framework_and_with_their_agent() {
 #[tokio::test]
 async fn operators_drain_reactivate_and_remove_agents() {
     let cluster = Cluster::start(1, |_| ()).await;
-    let mut framework = Framework::subscribe(cluster.master(), &modern()).await;
+    let mut framework = Framework::subscribe(cluster.master(), &framework_info()).await;
     let offer = framework.offer().await;
     framework
         .launch(&offer, json!([task("t", &offer, "exec sleep 600")]))
         .await;
-    framework.state("t", "TASK_RUNNING").await;
+    framework.wait_for_state("t", "TASK_RUNNING").await;
     framework.offers().await;
     let agent = offer["agent_id"].clone();
     let drain = json!({"type": "DRAIN_AGENT", "drain_agent": {"agent_id": agent, "max_grace_period": {"seconds": 5}}});
-    assert_eq!(cluster.operate(drain).await.head.code(), 200);
+    assert_eq!(cluster.operator_call(drain).await.head.code(), 200);
     framework.until(|event| event["type"] == "RESCIND").await;
-    let killed = framework.state("t", "TASK_KILLED").await;
+    let killed = framework.wait_for_state("t", "TASK_KILLED").await;
     assert_eq!(killed["reason"], "REASON_AGENT_DRAINING");
-    let end = Instant::now() + PATIENCE;
+    let end = Instant::now() + EVENT_TIMEOUT;
     while cluster.get("/slaves").await["slaves"][0]["drain_info"]["state"] != "DRAINED" {
         assert!(Instant::now() < end);
         tokio::time::sleep(Duration::from_millis(20)).await;
     }
     let reactivate = json!({"type": "REACTIVATE_AGENT", "reactivate_agent": {"agent_id": agent}});
-    assert_eq!(cluster.operate(reactivate).await.head.code(), 200);
+    assert_eq!(cluster.operator_call(reactivate).await.head.code(), 200);
     let offer = framework.offer().await;
     framework
         .launch(&offer, json!([task("u", &offer, "sleep 600")]))
         .await;
-    framework.state("u", "TASK_RUNNING").await;
-    let gone = json!({"type": "MARK_AGENT_GONE", "mark_agent_gone": {"agent_id": agent}});
-    assert_eq!(cluster.operate(gone).await.head.code(), 200);
-    framework.state("u", "TASK_GONE_BY_OPERATOR").await;
+    framework.wait_for_state("u", "TASK_RUNNING").await;
+    let mark_gone = json!({"type": "MARK_AGENT_GONE", "mark_agent_gone": {"agent_id": agent}});
+    assert_eq!(cluster.operator_call(mark_gone).await.head.code(), 200);
+    framework.wait_for_state("u", "TASK_GONE_BY_OPERATOR").await;
     framework.until(|event| event["type"] == "FAILURE").await;
     cluster.stop().await;
 }
@@ -334,20 +337,20 @@ async fn credentials_are_required_when_configured() {
     for (path, realm) in cases {
         for authorization in ["", "Basic d3Jvbmc6d3Jvbmc=", "Bearer x", "Basic !!!"] {
             let request = Request::get(path).with("Authorization", authorization);
-            let answer = client::exchange(cluster.master(), &request).await.unwrap();
-            assert_eq!(answer.head.code(), 401, "{path} with {authorization:?}");
+            let response = client::exchange(cluster.master(), &request).await.unwrap();
+            assert_eq!(response.head.code(), 401, "{path} with {authorization:?}");
             assert_eq!(
-                answer.head.header("WWW-Authenticate").unwrap(),
+                response.head.header("WWW-Authenticate").unwrap(),
                 format!("Basic realm=\"{realm}\"")
             );
-            assert_eq!(answer.text(), "401 Unauthorized.");
+            assert_eq!(response.text(), "401 Unauthorized.");
         }
     }
     for path in ["/health", "/version", "/redirect"] {
-        let answer = client::exchange(cluster.master(), &Request::get(path))
+        let response = client::exchange(cluster.master(), &Request::get(path))
             .await
             .unwrap();
-        assert!(answer.head.code() < 400, "{path} needs no credentials");
+        assert!(response.head.code() < 400, "{path} needs no credentials");
     }
     let request = Request::get("/state").with("Authorization", "Basic bWFyYXRob246c2VjcmV0");
     assert_eq!(

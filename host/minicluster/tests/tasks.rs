@@ -13,13 +13,13 @@ mod support;
 use serde_json::{Value, json};
 use std::time::{Duration, Instant};
 use support::{
-    Acknowledge, Cluster, Framework, first_port, group_lives, journal, modern, ports, scalar, task,
+    Acknowledge, Cluster, Framework, first_port, framework_info, is_group_alive, journal, ports, scalar, task,
 };
 
 #[tokio::test]
 async fn a_task_runs_in_its_sandbox_and_ends() {
     let cluster = Cluster::start(1, |_| ()).await;
-    let mut framework = Framework::subscribe(cluster.master(), &modern()).await;
+    let mut framework = Framework::subscribe(cluster.master(), &framework_info()).await;
     let offer = framework.offer().await;
     let mut hello = task(
         "hello",
@@ -28,13 +28,13 @@ async fn a_task_runs_in_its_sandbox_and_ends() {
     );
     hello["command"]["environment"] = json!({"variables": [{"name": "GREETING", "value": "hi"}]});
     framework.launch(&offer, json!([hello])).await;
-    let starting = framework.state("hello", "TASK_STARTING").await;
+    let starting = framework.wait_for_state("hello", "TASK_STARTING").await;
     assert_eq!(
         starting["container_status"]["network_infos"][0]["ip_addresses"][0]["ip_address"],
         "127.0.0.1"
     );
-    framework.state("hello", "TASK_RUNNING").await;
-    let failed = framework.state("hello", "TASK_FAILED").await;
+    framework.wait_for_state("hello", "TASK_RUNNING").await;
+    let failed = framework.wait_for_state("hello", "TASK_FAILED").await;
     assert_eq!(failed["message"], "Command exited with status 3");
     let container = failed["container_status"]["container_id"]["value"]
         .as_str()
@@ -43,7 +43,7 @@ async fn a_task_runs_in_its_sandbox_and_ends() {
     let sandbox = cluster.dir.path().canonicalize().unwrap().join(format!(
         "agents/{agent}/slaves/{agent}/frameworks/{}/executors/hello/runs/{container}",
         framework.id,
-        agent = cluster.running.agent_ids()[0],
+        agent = cluster.minicluster.agent_ids()[0],
     ));
     let stdout = std::fs::read_to_string(sandbox.join("stdout")).unwrap();
     assert_eq!(stdout, format!("hi from hello\n{}\n", sandbox.display()));
@@ -59,7 +59,7 @@ async fn a_task_runs_in_its_sandbox_and_ends() {
 }
 
 /// The output of a task, line by line. `status` names its container.
-fn printed(cluster: &Cluster, status: &Value) -> Vec<String> {
+fn stdout_lines(cluster: &Cluster, status: &Value) -> Vec<String> {
     let container = status["container_status"]["container_id"]["value"]
         .as_str()
         .unwrap();
@@ -80,7 +80,7 @@ fn printed(cluster: &Cluster, status: &Value) -> Vec<String> {
 #[tokio::test]
 async fn task_environment_has_exactly_the_variables_that_agents_set() {
     let cluster = Cluster::start(1, |_| ()).await;
-    let mut framework = Framework::subscribe(cluster.master(), &modern()).await;
+    let mut framework = Framework::subscribe(cluster.master(), &framework_info()).await;
     let offer = framework.offer().await;
     let print = "env | grep -E '^(MESOS|LIBPROCESS)_' | cut -d= -f1 | LC_ALL=C sort";
     let executor = json!({"type": "DEFAULT", "executor_id": {"value": "e"}, "resources": [scalar("cpus", 0.1), scalar("mem", 32.0)]});
@@ -97,7 +97,7 @@ async fn task_environment_has_exactly_the_variables_that_agents_set() {
             .await;
         let status = &event["update"]["status"];
         let id = status["task_id"]["value"].as_str().unwrap().to_owned();
-        found.insert(id, printed(&cluster, status));
+        found.insert(id, stdout_lines(&cluster, status));
     }
     let mut expected = vec![
         "LIBPROCESS_IP",
@@ -120,7 +120,7 @@ async fn task_environment_has_exactly_the_variables_that_agents_set() {
 #[tokio::test]
 async fn unacknowledged_update_is_resent_and_delays_the_next_one() {
     let cluster = Cluster::start(1, |config| config.update_retry = Duration::from_millis(300)).await;
-    let mut framework = Framework::subscribe(cluster.master(), &modern()).await;
+    let mut framework = Framework::subscribe(cluster.master(), &framework_info()).await;
     let offer = framework.offer().await;
     framework.acknowledge = Acknowledge::None;
     framework
@@ -145,14 +145,14 @@ async fn unacknowledged_update_is_resent_and_delays_the_next_one() {
         "the second wait is twice as long"
     );
     framework.acknowledge(&first).await;
-    framework.state("t", "TASK_RUNNING").await;
+    framework.wait_for_state("t", "TASK_RUNNING").await;
     cluster.stop().await;
 }
 
 #[tokio::test]
 async fn kill_reports_killing_waits_for_the_grace_period_and_frees_resources() {
     let cluster = Cluster::start(1, |_| ()).await;
-    let mut framework = Framework::subscribe(cluster.master(), &modern()).await;
+    let mut framework = Framework::subscribe(cluster.master(), &framework_info()).await;
     let offer = framework.offer().await;
     let port = first_port(&offer);
     let mut polite = task("polite", &offer, "exec sleep 600");
@@ -167,7 +167,7 @@ async fn kill_reports_killing_waits_for_the_grace_period_and_frees_resources() {
     );
     stubborn["kill_policy"] = json!({"grace_period": {"nanoseconds": 300_000_000}});
     framework.launch(&offer, json!([polite, stubborn])).await;
-    framework.state("stubborn", "TASK_RUNNING").await;
+    framework.wait_for_state("stubborn", "TASK_RUNNING").await;
     let rest = framework.offer().await;
     assert_eq!(
         first_port(&rest),
@@ -175,8 +175,8 @@ async fn kill_reports_killing_waits_for_the_grace_period_and_frees_resources() {
         "the port of a running task is not offered"
     );
     framework.kill("polite").await;
-    framework.state("polite", "TASK_KILLING").await;
-    let killed = framework.state("polite", "TASK_KILLED").await;
+    framework.wait_for_state("polite", "TASK_KILLING").await;
+    let killed = framework.wait_for_state("polite", "TASK_KILLED").await;
     assert_eq!(killed["message"], "Command terminated with signal Terminated");
     assert_eq!(
         first_port(&framework.offer().await),
@@ -184,38 +184,38 @@ async fn kill_reports_killing_waits_for_the_grace_period_and_frees_resources() {
         "the port is offered again"
     );
     wait_for_file(&cluster, "ready").await;
-    let began = Instant::now();
+    let started_at = Instant::now();
     framework.kill("stubborn").await;
-    let killed = framework.state("stubborn", "TASK_KILLED").await;
+    let killed = framework.wait_for_state("stubborn", "TASK_KILLED").await;
     assert_eq!(killed["message"], "Command terminated with signal Killed");
-    assert!(began.elapsed() >= Duration::from_millis(300));
+    assert!(started_at.elapsed() >= Duration::from_millis(300));
     cluster.stop().await;
 }
 
 /// Waits until some sandbox has a file of that name.
 async fn wait_for_file(cluster: &Cluster, name: &str) {
-    let end = Instant::now() + support::PATIENCE;
-    while !contains(cluster.dir.path(), name) {
+    let end = Instant::now() + support::EVENT_TIMEOUT;
+    while !contains_file(cluster.dir.path(), name) {
         assert!(Instant::now() < end, "no file {name}");
         tokio::time::sleep(Duration::from_millis(10)).await;
     }
 }
 
-fn contains(dir: &std::path::Path, name: &str) -> bool {
+fn contains_file(dir: &std::path::Path, name: &str) -> bool {
     std::fs::read_dir(dir)
         .into_iter()
         .flatten()
         .filter_map(Result::ok)
         .any(|entry| {
             entry.file_name() == name
-                || (entry.file_type().is_ok_and(|kind| kind.is_dir()) && contains(&entry.path(), name))
+                || (entry.file_type().is_ok_and(|kind| kind.is_dir()) && contains_file(&entry.path(), name))
         })
 }
 
 #[tokio::test]
 async fn killing_one_of_a_group_kills_all_and_ends_the_executor() {
     let cluster = Cluster::start(1, |_| ()).await;
-    let mut framework = Framework::subscribe(cluster.master(), &modern()).await;
+    let mut framework = Framework::subscribe(cluster.master(), &framework_info()).await;
     let offer = framework.offer().await;
     let executor = json!({"type": "DEFAULT", "executor_id": {"value": "e"}, "resources": [scalar("cpus", 0.1), scalar("mem", 32.0)]});
     let tasks = json!([task("a", &offer, "sleep 600"), task("b", &offer, "sleep 600")]);
@@ -252,7 +252,7 @@ async fn killing_one_of_a_group_kills_all_and_ends_the_executor() {
 #[tokio::test]
 async fn two_tasks_cannot_use_the_same_port() {
     let cluster = Cluster::start(1, |_| ()).await;
-    let mut framework = Framework::subscribe(cluster.master(), &modern()).await;
+    let mut framework = Framework::subscribe(cluster.master(), &framework_info()).await;
     let offer = framework.offer().await;
     let port = first_port(&offer);
     let mut first = task("first", &offer, "sleep 600");
@@ -260,7 +260,7 @@ async fn two_tasks_cannot_use_the_same_port() {
     let mut second = first.clone();
     second["task_id"]["value"] = json!("second");
     framework.launch(&offer, json!([first, second])).await;
-    let refused = framework.state("second", "TASK_ERROR").await;
+    let refused = framework.wait_for_state("second", "TASK_ERROR").await;
     assert_eq!(refused["reason"], "REASON_TASK_INVALID");
     assert!(
         refused["message"]
@@ -269,19 +269,19 @@ async fn two_tasks_cannot_use_the_same_port() {
             .starts_with("Total resources cpus(allocated: test):0.1"),
         "{refused}"
     );
-    framework.state("first", "TASK_RUNNING").await;
+    framework.wait_for_state("first", "TASK_RUNNING").await;
     cluster.stop().await;
 }
 
 #[tokio::test]
 async fn container_images_are_refused_with_a_reason() {
     let cluster = Cluster::start(1, |config| config.images = transom_minicluster::Images::None).await;
-    let mut framework = Framework::subscribe(cluster.master(), &modern()).await;
+    let mut framework = Framework::subscribe(cluster.master(), &framework_info()).await;
     let offer = framework.offer().await;
     let mut image = task("image", &offer, "true");
     image["container"] = json!({"type": "DOCKER", "docker": {"image": "alpine"}});
     framework.launch(&offer, json!([image])).await;
-    let failed = framework.state("image", "TASK_FAILED").await;
+    let failed = framework.wait_for_state("image", "TASK_FAILED").await;
     assert!(
         failed["message"]
             .as_str()
@@ -295,7 +295,7 @@ async fn container_images_are_refused_with_a_reason() {
 #[tokio::test]
 async fn containers_of_docker_and_networks_of_their_own_are_refused_in_groups() {
     let cluster = Cluster::start(1, |_| ()).await;
-    let mut framework = Framework::subscribe(cluster.master(), &modern()).await;
+    let mut framework = Framework::subscribe(cluster.master(), &framework_info()).await;
     let cases = [
         (
             json!({"type": "DOCKER", "docker": {"image": "alpine"}}),
@@ -315,7 +315,7 @@ async fn containers_of_docker_and_networks_of_their_own_are_refused_in_groups() 
         framework
             .accept(&offer, json!([{"type": "LAUNCH_GROUP", "launch_group": group}]))
             .await;
-        let error = framework.state("refused", "TASK_ERROR").await;
+        let error = framework.wait_for_state("refused", "TASK_ERROR").await;
         assert_eq!(error["reason"], "REASON_TASK_GROUP_INVALID");
         assert!(error["message"].as_str().unwrap().ends_with(expected), "{error}");
     }
@@ -325,33 +325,33 @@ async fn containers_of_docker_and_networks_of_their_own_are_refused_in_groups() 
 #[tokio::test]
 async fn stopping_leaves_no_process_behind() {
     let cluster = Cluster::start(1, |_| ()).await;
-    let mut framework = Framework::subscribe(cluster.master(), &modern()).await;
+    let mut framework = Framework::subscribe(cluster.master(), &framework_info()).await;
     let offer = framework.offer().await;
     let command = "trap '' TERM; (trap '' TERM; echo ready > ready; sleep 600) & while :; do sleep 0.1; done";
     framework
         .launch(&offer, json!([task("stubborn", &offer, command)]))
         .await;
-    framework.state("stubborn", "TASK_RUNNING").await;
+    framework.wait_for_state("stubborn", "TASK_RUNNING").await;
     wait_for_file(&cluster, "ready").await;
     let pid = journal(&cluster.dir)[0]["pid"].as_u64().unwrap();
-    assert!(group_lives(pid));
-    let dir = cluster.stop_and_keep().await;
-    assert!(!group_lives(pid), "process group {pid} is still running");
+    assert!(is_group_alive(pid));
+    let dir = cluster.stop_keeping_dir().await;
+    assert!(!is_group_alive(pid), "process group {pid} is still running");
     assert_eq!(journal(&dir).last().unwrap()["event"], "exit");
 }
 
 #[tokio::test]
 async fn child_processes_of_an_ended_task_are_killed() {
     let cluster = Cluster::start(1, |_| ()).await;
-    let mut framework = Framework::subscribe(cluster.master(), &modern()).await;
+    let mut framework = Framework::subscribe(cluster.master(), &framework_info()).await;
     let offer = framework.offer().await;
     framework
         .launch(&offer, json!([task("parent", &offer, "sleep 600 & exit 0")]))
         .await;
-    framework.state("parent", "TASK_FINISHED").await;
+    framework.wait_for_state("parent", "TASK_FINISHED").await;
     let pid = journal(&cluster.dir)[0]["pid"].as_u64().unwrap();
-    let end = Instant::now() + support::PATIENCE;
-    while group_lives(pid) {
+    let end = Instant::now() + support::EVENT_TIMEOUT;
+    while is_group_alive(pid) {
         assert!(Instant::now() < end);
         tokio::time::sleep(Duration::from_millis(10)).await;
     }
@@ -363,7 +363,7 @@ async fn files_are_fetched_before_the_task_begins() {
     let cluster = Cluster::start(1, |_| ()).await;
     let source = cluster.dir.path().join("greet.sh");
     std::fs::write(&source, "#!/bin/sh\necho fetched\n").unwrap();
-    let mut framework = Framework::subscribe(cluster.master(), &modern()).await;
+    let mut framework = Framework::subscribe(cluster.master(), &framework_info()).await;
     let offer = framework.offer().await;
     let mut good = task("good", &offer, "./greet.sh > out && grep -q fetched out");
     good["command"]["uris"] = json!([{"value": format!("file://{}", source.display()), "executable": true}]);
@@ -389,12 +389,12 @@ async fn files_are_fetched_before_the_task_begins() {
 #[tokio::test]
 async fn task_fails_when_its_max_completion_time_is_reached() {
     let cluster = Cluster::start(1, |_| ()).await;
-    let mut framework = Framework::subscribe(cluster.master(), &modern()).await;
+    let mut framework = Framework::subscribe(cluster.master(), &framework_info()).await;
     let offer = framework.offer().await;
     let mut limited = task("limited", &offer, "exec sleep 600");
     limited["max_completion_time"] = json!({"nanoseconds": 200_000_000});
     framework.launch(&offer, json!([limited])).await;
-    let failed = framework.state("limited", "TASK_FAILED").await;
+    let failed = framework.wait_for_state("limited", "TASK_FAILED").await;
     assert_eq!(failed["reason"], "REASON_MAX_COMPLETION_TIME_REACHED");
     cluster.stop().await;
 }

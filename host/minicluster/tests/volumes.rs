@@ -11,7 +11,7 @@ mod support;
 
 use serde_json::{Value, json};
 use std::{path::Path, time::Duration};
-use support::{Cluster, Framework, journal, modern, scalar, task};
+use support::{Cluster, Framework, framework_info, journal, scalar, task};
 use transom_minicluster::{Disk, DiskKind};
 use transom_testkit::wait_for;
 
@@ -24,7 +24,7 @@ fn recorded(name: &str) -> Value {
 
 /// The recorded framework.
 fn alpha() -> Value {
-    let mut info = modern();
+    let mut info = framework_info();
     info["roles"] = json!(["alpha"]);
     info
 }
@@ -38,7 +38,7 @@ fn accept(offer: &Value) -> Value {
 }
 
 /// Waits for the outcome of an operation and acknowledges it.
-async fn outcome(framework: &mut Framework, id: &str) -> Value {
+async fn operation_status(framework: &mut Framework, id: &str) -> Value {
     let event = framework
         .until(|event| event["update_operation_status"]["status"]["operation_id"]["value"] == id)
         .await;
@@ -46,7 +46,9 @@ async fn outcome(framework: &mut Framework, id: &str) -> Value {
     if let Some(uuid) = status["uuid"]["value"].as_str() {
         let part = json!({"agent_id": status["agent_id"], "operation_id": {"value": id}, "uuid": uuid});
         framework
-            .accepted(json!({"type": "ACKNOWLEDGE_OPERATION_STATUS", "acknowledge_operation_status": part}))
+            .expect_accepted(
+                json!({"type": "ACKNOWLEDGE_OPERATION_STATUS", "acknowledge_operation_status": part}),
+            )
             .await;
     }
     status
@@ -59,29 +61,29 @@ fn operation(kind: &str, id: &str, list: &str, resource: &Value) -> Value {
 }
 
 /// The reserved disk of an offer.
-fn reserved(offer: &Value) -> Option<&Value> {
+fn reserved_resource(offer: &Value) -> Option<&Value> {
     let mut resources = offer["resources"].as_array().unwrap().iter();
     resources.find(|resource| resource.get("reservations").is_some())
 }
 
 /// Waits until the task has this state and an offer fits, and returns the last such offer. The
 /// offer may arrive before the update, which waits until the earlier ones are acknowledged.
-async fn offered_and(
+async fn wait_for_offer_and_state(
     framework: &mut Framework,
     task: &str,
     state: &str,
-    fits: impl Fn(&Value) -> bool,
+    condition: impl Fn(&Value) -> bool,
 ) -> Value {
     let (mut reached, mut offered) = (false, None);
     loop {
-        let event = framework.event().await;
+        let event = framework.next_event().await;
         let status = &event["update"]["status"];
         if status["task_id"]["value"] == task {
             assert_ne!(status["state"], "TASK_FAILED", "{status}");
             reached |= status["state"] == state;
         }
         let offer = &event["offers"]["offers"][0];
-        if offer.is_object() && fits(offer) {
+        if offer.is_object() && condition(offer) {
             offered = Some(offer.clone());
         }
         if let Some(offer) = offered.as_ref().filter(|_| reached) {
@@ -92,8 +94,8 @@ async fn offered_and(
 
 /// Waits until the task has finished, and returns an offer with its volume.
 async fn finished_and_offered(framework: &mut Framework, task: &str) -> Value {
-    offered_and(framework, task, "TASK_FINISHED", |offer| {
-        reserved(offer).is_some()
+    wait_for_offer_and_state(framework, task, "TASK_FINISHED", |offer| {
+        reserved_resource(offer).is_some()
     })
     .await
 }
@@ -103,17 +105,17 @@ async fn a_volume_outlives_its_task_and_is_destroyed_on_request() {
     let cluster = Cluster::start(1, |_| ()).await;
     let mut framework = Framework::subscribe(cluster.master(), &alpha()).await;
     let offer = framework.offer().await;
-    framework.accepted(accept(&offer)).await;
+    framework.expect_accepted(accept(&offer)).await;
     for id in ["op-r", "op-c"] {
-        let status = outcome(&mut framework, id).await;
+        let status = operation_status(&mut framework, id).await;
         assert_eq!(status["state"], "OPERATION_FINISHED", "{status}");
         assert_eq!(status["agent_id"], offer["agent_id"]);
     }
-    framework.state("vol-task", "TASK_RUNNING").await;
+    framework.wait_for_state("vol-task", "TASK_RUNNING").await;
     let page = &cluster.get("/slaves").await["slaves"][0];
-    let like = &recorded("volume_slaves.json")["slaves"][0];
+    let recorded_agent = &recorded("volume_slaves.json")["slaves"][0];
     for part in ["reserved_resources", "reserved_resources_full"] {
-        assert_eq!(page[part], like[part], "{part}");
+        assert_eq!(page[part], recorded_agent[part], "{part}");
     }
     let used = |page: &Value| {
         page["used_resources_full"]
@@ -123,10 +125,10 @@ async fn a_volume_outlives_its_task_and_is_destroyed_on_request() {
             .unwrap()
             .clone()
     };
-    assert_eq!(used(page), used(like));
+    assert_eq!(used(page), used(recorded_agent));
     assert_eq!(page["unreserved_resources"]["disk"], 924.0);
-    let kept = cluster.dir.path().join("agents");
-    let volumes = kept
+    let agents_dir = cluster.dir.path().join("agents");
+    let volumes = agents_dir
         .join(offer["agent_id"]["value"].as_str().unwrap())
         .join("volumes/roles/alpha/vol-1");
     wait_for("the files of the volume", async || {
@@ -140,12 +142,14 @@ async fn a_volume_outlives_its_task_and_is_destroyed_on_request() {
     })
     .await;
     framework.kill("vol-task").await;
-    framework.state("vol-task", "TASK_KILLED").await;
+    framework.wait_for_state("vol-task", "TASK_KILLED").await;
     let offer = framework
-        .until(|event| event["type"] == "OFFERS" && reserved(&event["offers"]["offers"][0]).is_some())
+        .until(|event| {
+            event["type"] == "OFFERS" && reserved_resource(&event["offers"]["offers"][0]).is_some()
+        })
         .await["offers"]["offers"][0]
         .clone();
-    let volume = reserved(&offer).unwrap().clone();
+    let volume = reserved_resource(&offer).unwrap().clone();
     assert_eq!(volume["disk"]["persistence"]["id"], "vol-1");
     let mut reader = task("reader", &offer, "grep -q hello data/x");
     reader["resources"].as_array_mut().unwrap().push(volume.clone());
@@ -162,13 +166,13 @@ async fn a_volume_outlives_its_task_and_is_destroyed_on_request() {
     framework.accept(&offer, operations).await;
     for id in ["op-d", "op-u"] {
         assert_eq!(
-            outcome(&mut framework, id).await["state"],
+            operation_status(&mut framework, id).await["state"],
             "OPERATION_FINISHED",
             "{id}"
         );
     }
     let offer = framework.offer().await;
-    assert!(reserved(&offer).is_none());
+    assert!(reserved_resource(&offer).is_none());
     assert_eq!(
         cluster.get("/slaves").await["slaves"][0]["reserved_resources"],
         json!({})
@@ -187,13 +191,13 @@ async fn reserved_resources_are_offered_to_their_role_only() {
     let mut owner = Framework::subscribe(cluster.master(), &alpha()).await;
     let offer = owner.offer().await;
     // While the owner suppresses offers, the remaining resources are offered to other frameworks.
-    owner.accepted(json!({"type": "SUPPRESS"})).await;
+    owner.expect_accepted(json!({"type": "SUPPRESS"})).await;
     let mut cpu = scalar("cpus", 1.5);
     cpu["reservations"] = json!([{"type": "DYNAMIC", "role": "alpha"}]);
     owner
         .accept(&offer, json!([operation("RESERVE", "r", "resources", &cpu)]))
         .await;
-    outcome(&mut owner, "r").await;
+    operation_status(&mut owner, "r").await;
     let other = json!({"user": "root", "name": "legacy", "role": "beta"});
     let mut other = Framework::subscribe(cluster.master(), &other).await;
     let offer = other.offer().await;
@@ -207,10 +211,10 @@ async fn reserved_resources_are_offered_to_their_role_only() {
     assert_eq!(cpus[0]["scalar"]["value"], 0.5);
     assert_eq!(cpus[0]["role"], "*");
     // At the same time the owner is offered the resources that are reserved for its role.
-    owner.accepted(json!({"type": "REVIVE"})).await;
+    owner.expect_accepted(json!({"type": "REVIVE"})).await;
     let offer = owner.offer().await;
     assert_eq!(offer["resources"].as_array().unwrap().len(), 1);
-    assert_eq!(reserved(&offer).unwrap()["scalar"]["value"], 1.5);
+    assert_eq!(reserved_resource(&offer).unwrap()["scalar"]["value"], 1.5);
     cluster.stop().await;
 }
 
@@ -235,27 +239,33 @@ async fn invalid_operations_fail_and_statuses_are_resent_until_acknowledged() {
         ("none", "does not contain"),
         ("grow", "not supported"),
     ] {
-        let status = outcome(&mut framework, id).await;
+        let status = operation_status(&mut framework, id).await;
         assert_eq!(status["state"], "OPERATION_ERROR", "{status}");
         assert!(status["message"].as_str().unwrap().contains(why), "{status}");
         assert!(status.get("uuid").is_none());
     }
-    let told = |event: &Value| event["update_operation_status"]["status"]["operation_id"]["value"] == "some";
-    let first = framework.until(told).await;
-    let again = framework.until(told).await;
-    assert_eq!(first, again);
-    let ask = json!({"operations": [{"operation_id": {"value": "some"}}, {"operation_id": {"value": "x"}}]});
-    let ask = json!({"type": "RECONCILE_OPERATIONS", "reconcile_operations": ask});
-    framework.accepted(ask.clone()).await;
+    let is_status_of_operation =
+        |event: &Value| event["update_operation_status"]["status"]["operation_id"]["value"] == "some";
+    let first = framework.until(is_status_of_operation).await;
+    let resent = framework.until(is_status_of_operation).await;
+    assert_eq!(first, resent);
+    let reconcile =
+        json!({"operations": [{"operation_id": {"value": "some"}}, {"operation_id": {"value": "x"}}]});
+    let reconcile = json!({"type": "RECONCILE_OPERATIONS", "reconcile_operations": reconcile});
+    framework.expect_accepted(reconcile.clone()).await;
     assert_eq!(
-        outcome(&mut framework, "some").await["state"],
+        operation_status(&mut framework, "some").await["state"],
         "OPERATION_FINISHED"
     );
-    assert_eq!(outcome(&mut framework, "x").await["state"], "OPERATION_UNKNOWN");
-    framework.accepted(ask).await;
+    assert_eq!(
+        operation_status(&mut framework, "x").await["state"],
+        "OPERATION_UNKNOWN"
+    );
+    framework.expect_accepted(reconcile).await;
     let known = framework
         .until(|event| {
-            told(event) && event["update_operation_status"]["status"]["state"] != "OPERATION_FINISHED"
+            is_status_of_operation(event)
+                && event["update_operation_status"]["status"]["state"] != "OPERATION_FINISHED"
         })
         .await;
     assert_eq!(
@@ -268,11 +278,11 @@ async fn invalid_operations_fail_and_statuses_are_resent_until_acknowledged() {
 #[tokio::test]
 async fn messages_for_executors_reach_their_agent() {
     let cluster = Cluster::start(1, |_| ()).await;
-    let mut framework = Framework::subscribe(cluster.master(), &modern()).await;
+    let mut framework = Framework::subscribe(cluster.master(), &framework_info()).await;
     let offer = framework.offer().await;
     let message = json!({"agent_id": offer["agent_id"], "executor_id": {"value": "e"}, "data": "aGk="});
     framework
-        .accepted(json!({"type": "MESSAGE", "message": message}))
+        .expect_accepted(json!({"type": "MESSAGE", "message": message}))
         .await;
     let line = &journal(&cluster.dir)[0];
     assert_eq!(
@@ -283,7 +293,7 @@ async fn messages_for_executors_reach_their_agent() {
 }
 
 /// An agent with a `PATH` disk `p` of 100 MB and a `MOUNT` disk `m` of 200 MB.
-async fn with_disks() -> (Cluster, tempfile::TempDir) {
+async fn cluster_with_disks() -> (Cluster, tempfile::TempDir) {
     let roots = tempfile::tempdir().unwrap();
     let disk = |kind, name: &str, size| Disk {
         kind,
@@ -336,12 +346,12 @@ fn volume_on(disk: &Value, id: &str) -> Value {
 }
 
 /// The files below a root, with their contents.
-fn files(root: &Path) -> Vec<String> {
+fn files_below(root: &Path) -> Vec<String> {
     let mut contents = Vec::new();
     for entry in std::fs::read_dir(root).unwrap() {
         let path = entry.unwrap().path();
         if path.is_dir() {
-            contents.extend(files(&path));
+            contents.extend(files_below(&path));
         } else {
             contents.push(std::fs::read_to_string(path).unwrap());
         }
@@ -351,7 +361,7 @@ fn files(root: &Path) -> Vec<String> {
 
 #[tokio::test]
 async fn further_disks_are_offered_with_their_sources() {
-    let (cluster, roots) = with_disks().await;
+    let (cluster, roots) = cluster_with_disks().await;
     let mut framework = Framework::subscribe(cluster.master(), &alpha()).await;
     let offer = framework.offer().await;
     for (kind, size) in [("PATH", 100.0), ("MOUNT", 200.0)] {
@@ -375,15 +385,15 @@ async fn further_disks_are_offered_with_their_sources() {
     part["scalar"]["value"] = json!(40.0);
     user["resources"].as_array_mut().unwrap().push(part);
     framework.launch(&offer, json!([user])).await;
-    let rest = offered_and(&mut framework, "user", "TASK_RUNNING", |_| true).await;
-    let left = disks(&rest, &source(&roots, "PATH")).remove(0);
-    assert_eq!(left["scalar"]["value"], 60.0);
+    let remaining_offer = wait_for_offer_and_state(&mut framework, "user", "TASK_RUNNING", |_| true).await;
+    let remaining_disk = disks(&remaining_offer, &source(&roots, "PATH")).remove(0);
+    assert_eq!(remaining_disk["scalar"]["value"], 60.0);
     cluster.stop().await;
 }
 
 #[tokio::test]
 async fn volume_on_a_path_disk_takes_a_part_of_it_and_has_its_files_there() {
-    let (cluster, roots) = with_disks().await;
+    let (cluster, roots) = cluster_with_disks().await;
     let source = source(&roots, "PATH");
     let mut framework = Framework::subscribe(cluster.master(), &alpha()).await;
     let offer = framework.offer().await;
@@ -398,44 +408,47 @@ async fn volume_on_a_path_disk_takes_a_part_of_it_and_has_its_files_there() {
     ]);
     framework.accept(&offer, operations).await;
     for id in ["r", "c"] {
-        let status = outcome(&mut framework, id).await;
+        let status = operation_status(&mut framework, id).await;
         assert_eq!(status["state"], "OPERATION_FINISHED", "{status}");
     }
-    let rest = offered_and(&mut framework, "writer", "TASK_RUNNING", |_| true).await;
+    let remaining_offer = wait_for_offer_and_state(&mut framework, "writer", "TASK_RUNNING", |_| true).await;
     let root = roots.path().join("p");
-    wait_for("the file in the volume", async || files(&root) == ["hello\n"]).await;
-    assert_eq!(disks(&rest, &source)[0]["scalar"]["value"], 70.0);
+    wait_for("the file in the volume", async || {
+        files_below(&root) == ["hello\n"]
+    })
+    .await;
+    assert_eq!(disks(&remaining_offer, &source)[0]["scalar"]["value"], 70.0);
     // When both are free, the rest of the disk and the volume come in one offer.
-    framework.accepted(json!({"type": "SUPPRESS"})).await;
+    framework.expect_accepted(json!({"type": "SUPPRESS"})).await;
     framework
-        .accepted(json!({"type": "DECLINE", "decline": {"offer_ids": [rest["id"]]}}))
+        .expect_accepted(json!({"type": "DECLINE", "decline": {"offer_ids": [remaining_offer["id"]]}}))
         .await;
     framework.kill("writer").await;
-    framework.state("writer", "TASK_KILLED").await;
-    framework.accepted(json!({"type": "REVIVE"})).await;
+    framework.wait_for_state("writer", "TASK_KILLED").await;
+    framework.expect_accepted(json!({"type": "REVIVE"})).await;
     let offer = framework.offer().await;
     assert_eq!(disks(&offer, &source).len(), 2);
-    let kept = disks(&offer, &source).remove(0);
-    assert_eq!(kept["disk"], volume["disk"]);
+    let returned_disk = disks(&offer, &source).remove(0);
+    assert_eq!(returned_disk["disk"], volume["disk"]);
     let operations = json!([
-        operation("DESTROY", "d", "volumes", &kept),
+        operation("DESTROY", "d", "volumes", &returned_disk),
         operation("UNRESERVE", "u", "resources", &part),
     ]);
     framework.accept(&offer, operations).await;
     for id in ["d", "u"] {
-        let status = outcome(&mut framework, id).await;
+        let status = operation_status(&mut framework, id).await;
         assert_eq!(status["state"], "OPERATION_FINISHED", "{status}");
     }
     let offer = framework.offer().await;
     let all = disks(&offer, &source);
     assert_eq!((all.len(), &all[0]["scalar"]["value"]), (1, &json!(100.0)));
-    wait_for("the files to be deleted", async || files(&root).is_empty()).await;
+    wait_for("the files to be deleted", async || files_below(&root).is_empty()).await;
     cluster.stop().await;
 }
 
 #[tokio::test]
 async fn mount_disk_is_reserved_and_used_as_a_whole_only() {
-    let (cluster, roots) = with_disks().await;
+    let (cluster, roots) = cluster_with_disks().await;
     let source = source(&roots, "MOUNT");
     let mut framework = Framework::subscribe(cluster.master(), &alpha()).await;
     let offer = framework.offer().await;
@@ -455,7 +468,7 @@ async fn mount_disk_is_reserved_and_used_as_a_whole_only() {
         ("half", "OPERATION_ERROR"),
         ("volume", "OPERATION_FINISHED"),
     ] {
-        let status = outcome(&mut framework, id).await;
+        let status = operation_status(&mut framework, id).await;
         assert_eq!(status["state"], state, "{status}");
         if state == "OPERATION_ERROR" {
             assert!(status["message"].as_str().unwrap().contains("does not contain"));
@@ -471,10 +484,10 @@ async fn mount_disk_is_reserved_and_used_as_a_whole_only() {
     let mut writer = task("writer", &offer, "echo hello > data/x");
     writer["resources"].as_array_mut().unwrap().push(volume.clone());
     framework.launch(&offer, json!([partial, writer])).await;
-    let refused = framework.state("partial", "TASK_ERROR").await;
+    let refused = framework.wait_for_state("partial", "TASK_ERROR").await;
     assert_eq!(refused["reason"], "REASON_TASK_INVALID");
     let offer = finished_and_offered(&mut framework, "writer").await;
-    assert_eq!(files(&roots.path().join("m")), ["hello\n"]);
+    assert_eq!(files_below(&roots.path().join("m")), ["hello\n"]);
     let mut reader = task("reader", &offer, "grep -q hello data/x");
     reader["resources"].as_array_mut().unwrap().push(volume.clone());
     framework.launch(&offer, json!([reader])).await;
@@ -482,14 +495,17 @@ async fn mount_disk_is_reserved_and_used_as_a_whole_only() {
     framework
         .accept(&offer, json!([operation("DESTROY", "d", "volumes", &volume)]))
         .await;
-    assert_eq!(outcome(&mut framework, "d").await["state"], "OPERATION_FINISHED");
-    let offer = framework.offer().await;
-    let left = disks(&offer, &source).remove(0);
     assert_eq!(
-        left["disk"],
+        operation_status(&mut framework, "d").await["state"],
+        "OPERATION_FINISHED"
+    );
+    let offer = framework.offer().await;
+    let remaining_disk = disks(&offer, &source).remove(0);
+    assert_eq!(
+        remaining_disk["disk"],
         json!({ "source": source }),
         "the disk stays reserved"
     );
-    assert!(reserved(&offer).is_some());
+    assert!(reserved_resource(&offer).is_some());
     cluster.stop().await;
 }

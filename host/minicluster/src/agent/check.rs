@@ -20,7 +20,7 @@ use tokio_util::sync::CancellationToken;
 
 /// A result of a check.
 #[derive(Clone, Copy, Debug)]
-pub(crate) enum Finding {
+pub(crate) enum ProbeResult {
     /// A result of the task's `check`.
     Check(CheckResult),
     /// A result of the task's `health_check`.
@@ -29,7 +29,7 @@ pub(crate) enum Finding {
 
 /// Whether a probe serves the task's check or its health check.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Purpose {
+pub(crate) enum CheckKind {
     Check,
     Health,
 }
@@ -43,7 +43,7 @@ enum Probe {
 }
 
 /// The initial result of a task with a check.
-pub(crate) fn initial(info: &Value) -> Option<CheckResult> {
+pub(crate) fn initial_result(info: &Value) -> Option<CheckResult> {
     match doc::text(info, &["check", "type"])? {
         "COMMAND" => Some(CheckResult::Command(None)),
         "HTTP" => Some(CheckResult::Http(None)),
@@ -56,18 +56,18 @@ pub(crate) fn initial(info: &Value) -> Option<CheckResult> {
 /// of this kind, or one that cannot be run.
 pub(crate) async fn run(
     client: reqwest::Client,
-    place: Place,
-    purpose: Purpose,
-    findings: mpsc::Sender<Finding>,
+    task: RunningTask,
+    kind: CheckKind,
+    results: mpsc::Sender<ProbeResult>,
     stop: CancellationToken,
 ) {
-    let key = if purpose == Purpose::Check {
+    let key = if kind == CheckKind::Check {
         "check"
     } else {
         "health_check"
     };
-    let check = &place.launch.info[key];
-    let Some(probe) = Probe::read(check, purpose) else {
+    let check = &task.launch.info[key];
+    let Some(probe) = Probe::parse(check, kind) else {
         return;
     };
     let seconds = |name: &str, default: f64| {
@@ -87,14 +87,14 @@ pub(crate) async fn run(
     };
     let mut wait = delay;
     while stop.run_until_cancelled(tokio::time::sleep(wait)).await.is_some() {
-        let Some(found) = probe.attempt(&client, &place, timeout, &stop).await else {
+        let Some(result) = probe.attempt(&client, &task, timeout, &stop).await else {
             return;
         };
-        let finding = match purpose {
-            Purpose::Check => Finding::Check(found),
-            Purpose::Health => Finding::Health(is_healthy(found)),
+        let probe_result = match kind {
+            CheckKind::Check => ProbeResult::Check(result),
+            CheckKind::Health => ProbeResult::Health(is_healthy(result)),
         };
-        if findings.send(finding).await.is_err() {
+        if results.send(probe_result).await.is_err() {
             return;
         }
         wait = interval;
@@ -102,8 +102,8 @@ pub(crate) async fn run(
 }
 
 /// Healthy: exit status 0, an HTTP status from 200 to 399, or an accepted connection.
-fn is_healthy(found: CheckResult) -> bool {
-    match found {
+fn is_healthy(result: CheckResult) -> bool {
+    match result {
         CheckResult::Command(code) => code == Some(0),
         CheckResult::Http(status) => status.is_some_and(|status| (200..400).contains(&status)),
         CheckResult::Tcp(succeeded) => succeeded == Some(true),
@@ -111,11 +111,11 @@ fn is_healthy(found: CheckResult) -> bool {
 }
 
 impl Probe {
-    fn read(check: &Value, purpose: Purpose) -> Option<Self> {
+    fn parse(check: &Value, kind: CheckKind) -> Option<Self> {
         let port = |kind: &str| u16::try_from(check[kind]["port"].as_u64()?).ok();
         match doc::text(check, &["type"])? {
             // A check nests its command one level deeper than a health check does.
-            "COMMAND" if purpose == Purpose::Check => {
+            "COMMAND" if kind == CheckKind::Check => {
                 Some(Self::Command(doc::find(check, &["command", "command"])?.clone()))
             }
             "COMMAND" => Some(Self::Command(check.get("command")?.clone())),
@@ -133,25 +133,25 @@ impl Probe {
     async fn attempt(
         &self,
         client: &reqwest::Client,
-        place: &Place,
+        task: &RunningTask,
         timeout: Duration,
         stop: &CancellationToken,
     ) -> Option<CheckResult> {
         match self {
-            Self::Command(command) => run_command(command, place, timeout, stop)
+            Self::Command(command) => run_command(command, task, timeout, stop)
                 .await
                 .map(CheckResult::Command),
             Self::Http { port, path, scheme } => {
-                let look = http_status(client, place.addresses(*port), path, scheme);
+                let request = http_status(client, task.addresses(*port), path, scheme);
                 let status = stop
-                    .run_until_cancelled(tokio::time::timeout(timeout, look))
+                    .run_until_cancelled(tokio::time::timeout(timeout, request))
                     .await?;
                 Some(CheckResult::Http(status.unwrap_or_default()))
             }
             Self::Tcp { port } => {
-                let look = connects(place.addresses(*port));
+                let connection = accepts_connection(task.addresses(*port));
                 let connected = stop
-                    .run_until_cancelled(tokio::time::timeout(timeout, look))
+                    .run_until_cancelled(tokio::time::timeout(timeout, connection))
                     .await?;
                 Some(CheckResult::Tcp(Some(connected.unwrap_or(false))))
             }
@@ -161,19 +161,19 @@ impl Probe {
 
 /// A running task, in whose sandbox or container its checks run.
 #[derive(Clone, Debug)]
-pub(crate) struct Place {
+pub(crate) struct RunningTask {
     pub(crate) launch: Arc<Launch>,
     /// `None` if the task runs as a process.
     pub(crate) container: Option<Arc<Container>>,
 }
 
-impl Place {
+impl RunningTask {
     /// The addresses to connect to. Processes may listen on their agent's address or, as under a
     /// real agent, on 127.0.0.1. No two agents share a port, so either response is from the task
     /// itself. A container has its own address, unless it shares the agent's network.
     fn addresses(&self, port: u16) -> Vec<SocketAddr> {
-        let of_container = self.container.as_ref();
-        of_container
+        let container = self.container.as_ref();
+        container
             .and_then(|container| container.addresses(port))
             .unwrap_or_else(|| {
                 let (ip, local) = (self.launch.agent_addr.ip(), IpAddr::V4(Ipv4Addr::LOCALHOST));
@@ -191,7 +191,7 @@ impl Place {
     }
 }
 
-async fn connects(addresses: Vec<SocketAddr>) -> bool {
+async fn accepts_connection(addresses: Vec<SocketAddr>) -> bool {
     for address in addresses {
         if TcpStream::connect(address).await.is_ok() {
             return true;
@@ -219,11 +219,11 @@ async fn http_status(
 /// timed out, `None` if the check was stopped.
 async fn run_command(
     info: &Value,
-    place: &Place,
+    task: &RunningTask,
     timeout: Duration,
     stop: &CancellationToken,
 ) -> Option<Option<i32>> {
-    let Some(mut command) = place.command(info) else {
+    let Some(mut command) = task.command(info) else {
         return Some(None);
     };
     command.stdout(Stdio::null()).stderr(Stdio::null());

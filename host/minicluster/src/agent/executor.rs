@@ -1,15 +1,15 @@
 //! Runs the process of one custom executor. Its calls are in [`super::executor_api`].
 
 use super::{
-    check::Place,
+    check::RunningTask,
     container::{Plan, plan},
     process::{self, Process},
-    runner::start,
-    sandbox::{self, Trouble},
+    runner::start_process,
+    sandbox::{self, SandboxError},
 };
 use crate::{
     shared::Shared,
-    state::{Cause, ExecutorEnd, Launch, TaskState},
+    state::{EndCause, ExecutorEnd, Launch, TaskState},
     wire::json as doc,
 };
 use nix::sys::signal::Signal;
@@ -19,7 +19,7 @@ use tokio_util::sync::CancellationToken;
 /// The raw wait status of a process that exits with 1.
 const EXITED_WITH_1: i32 = 1 << 8;
 /// The raw wait status of a process that SIGKILL ends.
-const KILLED: i32 = 9;
+const KILLED_BY_SIGKILL: i32 = 9;
 
 /// Prepares the sandbox and runs the command until it ends, the token kills it, or the cluster
 /// stops. No process of the group is left when it returns.
@@ -37,16 +37,16 @@ pub(crate) async fn run(shared: &Arc<Shared>, launch: Launch, kill: &Cancellatio
     };
     let prepared = tokio::select! {
         prepared = sandbox::prepare(&shared.http, &launch) => prepared,
-        () = kill.cancelled() => return ended(KILLED),
+        () = kill.cancelled() => return ended_with(KILLED_BY_SIGKILL),
         () = shared.token.cancelled() => return ExecutorEnd::default(),
     };
     match prepared {
         Ok(()) => {}
-        Err(Trouble::Fetch(why)) => return not_launched(&why),
-        Err(Trouble::Directory(message)) => {
+        Err(SandboxError::Fetch(why)) => return not_launched(&why),
+        Err(SandboxError::Directory(message)) => {
             return ExecutorEnd {
                 status: None,
-                cause: Some(Cause {
+                cause: Some(EndCause {
                     state: TaskState::Dropped,
                     reason: "REASON_EXECUTOR_TERMINATED",
                     message,
@@ -55,51 +55,51 @@ pub(crate) async fn run(shared: &Arc<Shared>, launch: Launch, kill: &Cancellatio
         }
     }
     let launch = Arc::new(launch);
-    match start(&launch, process::command(&launch.info["command"], &launch)) {
-        Ok(process) => attend(shared, &launch, process, kill).await,
+    match start_process(&launch, process::command(&launch.info["command"], &launch)) {
+        Ok(process) => supervise(shared, &launch, process, kill).await,
         Err(error) => {
             let value = doc::text(&launch.info, &["command", "value"]).unwrap_or_default();
             let line = format!("Failed to execute '{value}': {error}\n");
-            let _ = sandbox::note(&launch.directory, &line).await;
-            ended(EXITED_WITH_1)
+            let _ = sandbox::append_to_stderr(&launch.directory, &line).await;
+            ended_with(EXITED_WITH_1)
         }
     }
 }
 
 /// Waits for the end of the process.
-async fn attend(
+async fn supervise(
     shared: &Arc<Shared>,
     launch: &Arc<Launch>,
     mut process: Process,
     kill: &CancellationToken,
 ) -> ExecutorEnd {
-    shared.journals.launched(launch, &process);
-    shared.with(|state| state.executor_started(&launch.container, process.pid));
-    shared.sessions.task_began(Place {
+    shared.journals.record_launch(launch, &process);
+    shared.with_state(|state| state.executor_started(&launch.container, process.pid));
+    shared.nested_containers.task_started(RunningTask {
         launch: Arc::clone(launch),
         container: None,
     });
     let status = tokio::select! {
         status = process.wait() => status,
         () = kill.cancelled() => {
-            shared.journals.killed(launch, &process, Signal::SIGKILL.as_str());
+            shared.journals.record_kill(launch, &process, Signal::SIGKILL.as_str());
             process.destroy().await
         }
         () = shared.token.cancelled() => process.destroy().await,
     };
-    shared.sessions.task_ended(&launch.container).await;
-    let how = status.as_ref().map_or_else(
+    shared.nested_containers.task_ended(&launch.container).await;
+    let end_message = status.as_ref().map_or_else(
         |error| format!("Failed to wait for the command: {error}"),
         |status| process::describe(*status),
     );
-    shared.journals.exited(launch, &process, &how);
+    shared.journals.record_exit(launch, &process, &end_message);
     ExecutorEnd {
-        status: status.ok().map(process::raw),
+        status: status.ok().map(process::raw_status),
         cause: None,
     }
 }
 
-fn ended(status: i32) -> ExecutorEnd {
+fn ended_with(status: i32) -> ExecutorEnd {
     ExecutorEnd {
         status: Some(status),
         cause: None,
@@ -109,7 +109,7 @@ fn ended(status: i32) -> ExecutorEnd {
 fn not_launched(why: &str) -> ExecutorEnd {
     ExecutorEnd {
         status: None,
-        cause: Some(Cause {
+        cause: Some(EndCause {
             state: TaskState::Failed,
             reason: "REASON_CONTAINER_LAUNCH_FAILED",
             message: format!("Failed to launch container: {why}"),

@@ -3,9 +3,9 @@
 //! default.
 
 use crate::{
-    http::{Answer, check_accept, empty, queue, read_call, refusal, reply, streamed},
+    http::{HttpResult, check_accept, empty, queue_stream, read_call, refusal, reply, stream_response},
     shared::Shared,
-    state::{AgentId, executor_validate},
+    state::{AgentId, validate_executor_call},
     wire::{json as doc, messages},
 };
 use http::{HeaderMap, Method, StatusCode};
@@ -20,9 +20,9 @@ pub(super) async fn call(
     method: &Method,
     headers: &HeaderMap,
     body: Incoming,
-) -> Answer {
+) -> HttpResult {
     let call = read_call(&messages::EXECUTOR_CALL, method, headers, body).await?;
-    executor_validate(&call).map_err(|why| refusal(StatusCode::BAD_REQUEST, why))?;
+    validate_executor_call(&call).map_err(|why| refusal(StatusCode::BAD_REQUEST, why))?;
     match doc::text(&call, &["type"]) {
         Some("SUBSCRIBE") => {
             check_accept(headers)?;
@@ -31,19 +31,19 @@ pub(super) async fn call(
         // Real agents ignore the rest of the call.
         Some("HEARTBEAT") => Ok(empty(StatusCode::ACCEPTED)),
         _ => {
-            let answer = shared.with(|state| state.executor_call(agent, &call, Instant::now()));
-            Ok(reply(&answer))
+            let outcome = shared.with_state(|state| state.executor_call(agent, &call, Instant::now()));
+            Ok(reply(&outcome))
         }
     }
 }
 
-fn subscribe(shared: &Arc<Shared>, agent: &AgentId, call: &Value) -> Answer {
-    let subscribed = shared.with(|state| state.subscribe_executor(agent, call, Instant::now()));
-    let subscribed = subscribed.map_err(|refused| reply(&refused))?;
+fn subscribe(shared: &Arc<Shared>, agent: &AgentId, call: &Value) -> HttpResult {
+    let subscribed = shared.with_state(|state| state.subscribe_executor(agent, call, Instant::now()));
+    let subscribed = subscribed.map_err(|rejection| reply(&rejection))?;
     let owner = Arc::clone(shared);
     let (container, stream_id) = (subscribed.container, subscribed.stream_id);
-    let chunks = queue(subscribed.events, move || {
-        owner.with(|state| state.executor_stream_closed(&container, &stream_id));
+    let chunks = queue_stream(subscribed.events, move || {
+        owner.with_state(|state| state.executor_stream_closed(&container, &stream_id));
     });
-    Ok(streamed("application/json", chunks, shared))
+    Ok(stream_response("application/json", chunks, shared))
 }

@@ -12,31 +12,31 @@ use std::{
 use tokio::io::{AsyncReadExt, AsyncSeekExt};
 
 /// Maximum bytes of one read.
-const LARGEST_READ: u64 = 16 * 4096;
+const MAX_READ_BYTES: u64 = 16 * 4096;
 /// Maximum size of a file that is downloaded whole.
-const LARGEST_DOWNLOAD: u64 = 64 << 20;
+const MAX_DOWNLOAD_BYTES: u64 = 64 << 20;
 /// Maximum entries of a listing.
-const ENTRIES: usize = 10_000;
+const MAX_ENTRIES: usize = 10_000;
 
 /// The reason why a file cannot be read.
 #[derive(Debug)]
-pub(crate) enum Failure {
+pub(crate) enum FileError {
     NotFound,
-    Bad(String),
+    BadRequest(String),
 }
 
 /// Resolves symbolic links in `path`. A result outside of the agent's sandboxes is an error.
-pub(crate) async fn resolve(work_dir: &Path, path: &Path) -> Result<PathBuf, Failure> {
+pub(crate) async fn resolve(work_dir: &Path, path: &Path) -> Result<PathBuf, FileError> {
     let root = tokio::fs::canonicalize(work_dir.join("slaves"))
         .await
-        .map_err(|_| Failure::NotFound)?;
+        .map_err(|_| FileError::NotFound)?;
     let path = tokio::fs::canonicalize(path)
         .await
-        .map_err(|_| Failure::NotFound)?;
+        .map_err(|_| FileError::NotFound)?;
     if path.starts_with(&root) {
         Ok(path)
     } else {
-        Err(Failure::NotFound)
+        Err(FileError::NotFound)
     }
 }
 
@@ -45,7 +45,7 @@ pub(crate) fn virtual_paths(state: &State, agent: &AgentId) -> Vec<(String, Path
     let name =
         |framework: &str, executor: &str| format!("/frameworks/{framework}/executors/{executor}/runs/latest");
     let mut paths = Vec::new();
-    for framework in state.frameworks_of_agents().chain(&state.completed) {
+    for framework in state.frameworks_of_agents().chain(&state.completed_frameworks) {
         for task in framework.completed_tasks.iter().chain(framework.tasks.values()) {
             if task.agent == *agent && !task.is_in_group() {
                 paths.push((
@@ -54,8 +54,8 @@ pub(crate) fn virtual_paths(state: &State, agent: &AgentId) -> Vec<(String, Path
                 ));
             }
         }
-        for ((on, id), executor) in &framework.executors {
-            if on == agent {
+        for ((agent_id, id), executor) in &framework.executors {
+            if agent_id == agent {
                 paths.push((name(framework.id.as_str(), id), executor.directory.clone()));
             }
         }
@@ -76,17 +76,17 @@ pub(crate) fn real_path(virtual_paths: &[(String, PathBuf)], path: &str) -> Path
 }
 
 /// The entries of a directory, ordered by name.
-pub(crate) async fn list(directory: &Path) -> Result<Vec<(PathBuf, Metadata)>, Failure> {
+pub(crate) async fn list(directory: &Path) -> Result<Vec<(PathBuf, Metadata)>, FileError> {
     let mut reader = tokio::fs::read_dir(directory)
         .await
-        .map_err(|_| Failure::NotFound)?;
+        .map_err(|_| FileError::NotFound)?;
     let mut entries = Vec::new();
     while let Ok(Some(entry)) = reader.next_entry().await {
         // A file that was deleted meanwhile is not listed.
         if let Ok(metadata) = entry.metadata().await {
             entries.push((entry.path(), metadata));
         }
-        if entries.len() >= ENTRIES {
+        if entries.len() >= MAX_ENTRIES {
             break;
         }
     }
@@ -95,65 +95,68 @@ pub(crate) async fn list(directory: &Path) -> Result<Vec<(PathBuf, Metadata)>, F
 }
 
 /// Reads a part of a file and its size. Without a `length`, reads as much as one response may contain.
-pub(crate) async fn read(path: &Path, offset: u64, length: Option<u64>) -> Result<(Vec<u8>, u64), Failure> {
-    let mut file = tokio::fs::File::open(path).await.map_err(|_| Failure::NotFound)?;
-    let metadata = file.metadata().await.map_err(|_| Failure::NotFound)?;
+pub(crate) async fn read(path: &Path, offset: u64, length: Option<u64>) -> Result<(Vec<u8>, u64), FileError> {
+    let mut file = tokio::fs::File::open(path)
+        .await
+        .map_err(|_| FileError::NotFound)?;
+    let metadata = file.metadata().await.map_err(|_| FileError::NotFound)?;
     if !metadata.is_file() {
-        return Err(Failure::Bad("Cannot read from a directory".to_owned()));
+        return Err(FileError::BadRequest("Cannot read from a directory".to_owned()));
     }
     let mut data = Vec::new();
     if offset < metadata.len() {
-        let failed = |error: std::io::Error| Failure::Bad(format!("Failed to read the file: {error}"));
-        file.seek(SeekFrom::Start(offset)).await.map_err(failed)?;
-        file.take(length.unwrap_or(LARGEST_READ).min(LARGEST_READ))
+        let to_error =
+            |error: std::io::Error| FileError::BadRequest(format!("Failed to read the file: {error}"));
+        file.seek(SeekFrom::Start(offset)).await.map_err(to_error)?;
+        file.take(length.unwrap_or(MAX_READ_BYTES).min(MAX_READ_BYTES))
             .read_to_end(&mut data)
             .await
-            .map_err(failed)?;
+            .map_err(to_error)?;
     }
     Ok((data, metadata.len()))
 }
 
 /// A whole file.
-pub(crate) async fn download(path: &Path) -> Result<Vec<u8>, Failure> {
-    let metadata = tokio::fs::metadata(path).await.map_err(|_| Failure::NotFound)?;
+pub(crate) async fn download(path: &Path) -> Result<Vec<u8>, FileError> {
+    let metadata = tokio::fs::metadata(path).await.map_err(|_| FileError::NotFound)?;
     if !metadata.is_file() {
-        return Err(Failure::Bad("Cannot download a directory".to_owned()));
+        return Err(FileError::BadRequest("Cannot download a directory".to_owned()));
     }
-    if metadata.len() > LARGEST_DOWNLOAD {
-        return Err(Failure::Bad(format!(
-            "The file is larger than {LARGEST_DOWNLOAD} bytes: read it in parts"
+    if metadata.len() > MAX_DOWNLOAD_BYTES {
+        return Err(FileError::BadRequest(format!(
+            "The file is larger than {MAX_DOWNLOAD_BYTES} bytes: read it in parts"
         )));
     }
-    tokio::fs::read(path).await.map_err(|_| Failure::NotFound)
+    tokio::fs::read(path).await.map_err(|_| FileError::NotFound)
 }
 
 /// An entry in the form of `/files/browse`.
-pub(crate) fn browsed(path: &Path, metadata: &Metadata) -> Value {
+pub(crate) fn browse_entry(path: &Path, metadata: &Metadata) -> Value {
     json!({
         "path": path.display().to_string(),
         "nlink": metadata.nlink(),
         "size": metadata.len(),
-        "mtime": modified(metadata) as f64,
+        "mtime": modified_seconds(metadata) as f64,
         "mode": mode_text(metadata.mode()),
-        "uid": user(metadata.uid()),
-        "gid": group(metadata.gid()),
+        "uid": user_name(metadata.uid()),
+        "gid": group_name(metadata.gid()),
     })
 }
 
 /// An entry in the form of `LIST_FILES`.
-pub(crate) fn listed(path: &Path, metadata: &Metadata) -> Value {
+pub(crate) fn file_info(path: &Path, metadata: &Metadata) -> Value {
     json!({
         "path": path.display().to_string(),
         "nlink": metadata.nlink(),
         "size": metadata.len(),
-        "mtime": {"nanoseconds": modified(metadata) * 1_000_000_000},
+        "mtime": {"nanoseconds": modified_seconds(metadata) * 1_000_000_000},
         "mode": metadata.mode(),
-        "uid": user(metadata.uid()),
-        "gid": group(metadata.gid()),
+        "uid": user_name(metadata.uid()),
+        "gid": group_name(metadata.gid()),
     })
 }
 
-fn modified(metadata: &Metadata) -> u64 {
+fn modified_seconds(metadata: &Metadata) -> u64 {
     metadata
         .modified()
         .ok()
@@ -161,14 +164,14 @@ fn modified(metadata: &Metadata) -> u64 {
         .map_or(0, |since| since.as_secs())
 }
 
-fn user(uid: u32) -> String {
+fn user_name(uid: u32) -> String {
     nix::unistd::User::from_uid(uid.into())
         .ok()
         .flatten()
         .map_or_else(|| uid.to_string(), |user| user.name)
 }
 
-fn group(gid: u32) -> String {
+fn group_name(gid: u32) -> String {
     nix::unistd::Group::from_gid(gid.into())
         .ok()
         .flatten()

@@ -6,7 +6,7 @@ use std::time::Duration;
 
 /// The action that follows a result.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Verdict {
+pub(crate) enum HealthAction {
     /// Nothing has changed, or the grace period is running.
     Nothing,
     /// Report the result to the framework.
@@ -18,51 +18,51 @@ pub(crate) enum Verdict {
 /// A task's health so far.
 #[derive(Clone, Debug)]
 pub(crate) struct Health {
-    grace: Duration,
-    allowed: u64,
+    grace_period: Duration,
+    allowed_failures: u64,
     failures: u64,
-    last: Option<bool>,
+    last_reported: Option<bool>,
 }
 
 impl Health {
     /// From the task's `HealthCheck`.
     pub(crate) fn new(check: &Value) -> Self {
-        let grace = doc::number(check, &["grace_period_seconds"]).unwrap_or(10.0);
+        let grace_period = doc::number(check, &["grace_period_seconds"]).unwrap_or(10.0);
         Self {
-            grace: Duration::try_from_secs_f64(grace).unwrap_or_default(),
-            allowed: check["consecutive_failures"].as_u64().unwrap_or(3),
+            grace_period: Duration::try_from_secs_f64(grace_period).unwrap_or_default(),
+            allowed_failures: check["consecutive_failures"].as_u64().unwrap_or(3),
             failures: 0,
-            last: None,
+            last_reported: None,
         }
     }
 
-    /// Evaluates a result that arrived `since` the start of the task. Failures in the grace period
+    /// Evaluates a result that arrived `elapsed` after the start of the task. Failures in the grace period
     /// count only after a first success. Every other failure is reported; a success is reported
     /// only if it is a change. If the check allows zero failures, the task is never killed.
-    pub(crate) fn observe(&mut self, healthy: bool, since: Duration) -> Verdict {
+    pub(crate) fn observe(&mut self, healthy: bool, elapsed: Duration) -> HealthAction {
         if healthy {
             self.failures = 0;
-            return if self.last.replace(true) == Some(true) {
-                Verdict::Nothing
+            return if self.last_reported.replace(true) == Some(true) {
+                HealthAction::Nothing
             } else {
-                Verdict::Report(true)
+                HealthAction::Report(true)
             };
         }
-        if self.last.is_none() && since < self.grace {
-            return Verdict::Nothing;
+        if self.last_reported.is_none() && elapsed < self.grace_period {
+            return HealthAction::Nothing;
         }
-        self.last = Some(false);
+        self.last_reported = Some(false);
         self.failures += 1;
-        if self.allowed > 0 && self.failures >= self.allowed {
-            Verdict::Kill
+        if self.allowed_failures > 0 && self.failures >= self.allowed_failures {
+            HealthAction::Kill
         } else {
-            Verdict::Report(false)
+            HealthAction::Report(false)
         }
     }
 
     /// The last reported health.
-    pub(crate) fn last(&self) -> Option<bool> {
-        self.last
+    pub(crate) fn last_reported(&self) -> Option<bool> {
+        self.last_reported
     }
 }
 
@@ -73,8 +73,8 @@ mod tests {
 
     #[test]
     fn health_results_cause_reports_and_kills_as_recorded() {
-        type Steps = &'static [(bool, u64, Verdict)];
-        use Verdict::{Kill, Nothing, Report};
+        type Steps = &'static [(bool, u64, HealthAction)];
+        use HealthAction::{Kill, Nothing, Report};
         let cases: [(&str, Steps); 4] = [
             (
                 "fails from the start",
@@ -121,7 +121,7 @@ mod tests {
         for _ in 0..10 {
             assert_eq!(
                 health.observe(false, Duration::from_secs(1)),
-                Verdict::Report(false)
+                HealthAction::Report(false)
             );
         }
     }

@@ -62,29 +62,29 @@ impl Journals {
     }
 
     /// Continues the journal of an agent that registered under a new id.
-    pub(crate) fn keep(&self, of: &AgentId, for_agent: &AgentId) {
+    pub(crate) fn continue_as(&self, previous: &AgentId, current: &AgentId) {
         let mut files = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        if let Some(file) = files.get(of).cloned() {
-            files.insert(for_agent.clone(), file);
+        if let Some(file) = files.get(previous).cloned() {
+            files.insert(current.clone(), file);
         }
     }
 
     /// Records the start of a process.
-    pub(crate) fn launched(&self, launch: &Launch, process: &Process) {
-        self.write("launch", launch, process, None);
+    pub(crate) fn record_launch(&self, launch: &Launch, process: &Process) {
+        self.record("launch", launch, process, None);
     }
 
     /// Records a signal to the group; `how` is the name of the signal.
-    pub(crate) fn killed(&self, launch: &Launch, process: &Process, how: &str) {
-        self.write("kill", launch, process, Some(how));
+    pub(crate) fn record_kill(&self, launch: &Launch, process: &Process, how: &str) {
+        self.record("kill", launch, process, Some(how));
     }
 
     /// Records the end of a process; `how` describes it.
-    pub(crate) fn exited(&self, launch: &Launch, process: &Process, how: &str) {
-        self.write("exit", launch, process, Some(how));
+    pub(crate) fn record_exit(&self, launch: &Launch, process: &Process, how: &str) {
+        self.record("exit", launch, process, Some(how));
     }
 
-    fn write(&self, event: &str, launch: &Launch, process: &Process, how: Option<&str>) {
+    fn record(&self, event: &str, launch: &Launch, process: &Process, how: Option<&str>) {
         let mut line = doc::object(json!({
             "event": event,
             "framework": launch.key.framework.as_str(),
@@ -92,19 +92,19 @@ impl Journals {
             "start": process.started,
             "at": epoch(),
         }));
-        let what = if launch.is_executor { "executor" } else { "task" };
-        line.insert(what.to_owned(), json!(launch.key.task.as_str()));
+        let id_key = if launch.is_executor { "executor" } else { "task" };
+        line.insert(id_key.to_owned(), json!(launch.key.task.as_str()));
         doc::put(&mut line, "how", how.map(|how| json!(how)));
-        self.note(&launch.agent, &Value::Object(line));
+        self.write_line(&launch.agent, &Value::Object(line));
     }
 
     /// Writes one line without adding fields.
-    pub(crate) fn note(&self, agent: &AgentId, line: &Value) {
+    pub(crate) fn write_line(&self, agent: &AgentId, line: &Value) {
         let files = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        let written = files
+        let write_result = files
             .get(agent)
             .map(|file| file.as_ref().write_all(format!("{line}\n").as_bytes()));
-        if let Some(Err(error)) = written {
+        if let Some(Err(error)) = write_result {
             tracing::error!(%agent, %error, "cannot write the agent's journal");
         }
     }

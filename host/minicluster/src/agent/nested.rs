@@ -6,7 +6,7 @@
 //! ends. Docker's containerizer has no nested containers.
 
 use super::{
-    check::Place,
+    check::RunningTask,
     container::Containerizer,
     process::{self, Process, signal_group},
 };
@@ -28,14 +28,14 @@ use tokio::{
 use tokio_util::{sync::CancellationToken, task::TaskTracker};
 
 /// Maximum nested containers. An ended one counts until it is removed or its task ends.
-const CONTAINERS: usize = 1024;
+const MAX_CONTAINERS: usize = 1024;
 /// Maximum records of a session that its client has not read yet.
-const RECORDS: usize = 64;
+const MAX_UNREAD_RECORDS: usize = 64;
 
 /// The running tasks and their nested containers.
 #[derive(Debug)]
-pub(crate) struct Containers {
-    inner: Mutex<Inner>,
+pub(crate) struct NestedContainers {
+    inner: Mutex<NestedState>,
     /// Tracks the tasks that run nested containers.
     tracker: TaskTracker,
     /// Ends all nested containers.
@@ -43,15 +43,15 @@ pub(crate) struct Containers {
 }
 
 #[derive(Debug, Default)]
-struct Inner {
+struct NestedState {
     /// Running tasks by container id.
-    tasks: HashMap<String, Place>,
+    tasks: HashMap<String, RunningTask>,
     /// Nested containers by id.
-    nested: HashMap<String, Nested>,
+    nested: HashMap<String, NestedContainer>,
 }
 
 #[derive(Clone, Debug)]
-struct Nested {
+struct NestedContainer {
     parent: String,
     pid: u32,
     /// The raw wait status, once the process has ended.
@@ -62,16 +62,16 @@ struct Nested {
 
 /// The reason why a call for a nested container fails.
 #[derive(Debug)]
-pub(crate) enum Failure {
+pub(crate) enum NestedError {
     /// Response 404.
-    Unknown(String),
+    NotFound(String),
     /// Response 400.
-    Bad(String),
+    BadRequest(String),
     /// Response 500.
-    Failed(String),
+    Internal(String),
 }
 
-impl Containers {
+impl NestedContainers {
     /// An empty set. The processes are tracked by `tracker` and end with `token`.
     pub(crate) fn new(tracker: TaskTracker, token: CancellationToken) -> Self {
         Self {
@@ -81,31 +81,31 @@ impl Containers {
         }
     }
 
-    fn lock(&self) -> MutexGuard<'_, Inner> {
+    fn lock(&self) -> MutexGuard<'_, NestedState> {
         self.inner.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Allows commands in this task from now on, until it ends.
-    pub(crate) fn task_began(&self, place: Place) {
-        self.lock().tasks.insert(place.launch.container.clone(), place);
+    pub(crate) fn task_started(&self, task: RunningTask) {
+        self.lock().tasks.insert(task.launch.container.clone(), task);
     }
 
     /// Kills and removes all nested containers of the task, and waits until their processes have
     /// ended.
     pub(crate) async fn task_ended(&self, container: &str) {
-        let inside: Vec<Nested> = {
+        let children: Vec<NestedContainer> = {
             let mut inner = self.lock();
             inner.tasks.remove(container);
-            let inside = inner
+            let children = inner
                 .nested
                 .values()
                 .filter(|nested| nested.parent == container)
                 .cloned()
                 .collect();
             inner.nested.retain(|_, nested| nested.parent != container);
-            inside
+            children
         };
-        for mut nested in inside {
+        for mut nested in children {
             nested.kill.cancel();
             let _ = nested.ended.wait_for(Option::is_some).await;
         }
@@ -113,82 +113,90 @@ impl Containers {
 
     /// Starts a command in a task and streams its output as `ProcessIO` records. The command is
     /// killed when the client disconnects.
-    pub(crate) fn session(&self, id: &Value, command: &Value) -> Result<mpsc::Receiver<Bytes>, Failure> {
+    pub(crate) fn session(&self, id: &Value, command: &Value) -> Result<mpsc::Receiver<Bytes>, NestedError> {
         let (process, nested) = self.start(id, command, true)?;
-        let (records, receiver) = mpsc::channel(RECORDS);
+        let (records, receiver) = mpsc::channel(MAX_UNREAD_RECORDS);
         self.tracker
-            .spawn(attend(self.token.clone(), process, nested, Some(records)));
+            .spawn(supervise(self.token.clone(), process, nested, Some(records)));
         Ok(receiver)
     }
 
     /// Starts a command in a task; its output goes to the task's own files.
-    pub(crate) fn launch(&self, id: &Value, command: &Value) -> Result<(), Failure> {
+    pub(crate) fn launch(&self, id: &Value, command: &Value) -> Result<(), NestedError> {
         let (process, nested) = self.start(id, command, false)?;
         self.tracker
-            .spawn(attend(self.token.clone(), process, nested, None));
+            .spawn(supervise(self.token.clone(), process, nested, None));
         Ok(())
     }
 
-    fn start(&self, id: &Value, info: &Value, piped: bool) -> Result<(Process, Running), Failure> {
-        let (Some(own), Some(parent)) = (id["value"].as_str(), id["parent"]["value"].as_str()) else {
-            return Err(Failure::Bad(
+    fn start(
+        &self,
+        id: &Value,
+        info: &Value,
+        piped: bool,
+    ) -> Result<(Process, ProcessChannels), NestedError> {
+        let (Some(own_id), Some(parent)) = (id["value"].as_str(), id["parent"]["value"].as_str()) else {
+            return Err(NestedError::BadRequest(
                 "Expecting 'container_id.parent' to be present".to_owned(),
             ));
         };
         let mut inner = self.lock();
-        let Some(place) = inner.tasks.get(parent).cloned() else {
-            return Err(Failure::Unknown(format!("Container {parent} cannot be found")));
+        let Some(task) = inner.tasks.get(parent).cloned() else {
+            return Err(NestedError::NotFound(format!(
+                "Container {parent} cannot be found"
+            )));
         };
-        let containerizer = place
-            .container
-            .as_ref()
-            .map(|container| container.containerizer());
+        let containerizer = task.container.as_ref().map(|container| container.containerizer());
         if containerizer == Some(Containerizer::Docker) {
-            return Err(Failure::Failed("Nested containers are not supported".to_owned()));
+            return Err(NestedError::Internal(
+                "Nested containers are not supported".to_owned(),
+            ));
         }
-        if inner.nested.contains_key(own) {
-            return Err(Failure::Bad(format!("Container {parent}.{own} already exists")));
-        }
-        if inner.nested.len() >= CONTAINERS {
-            return Err(Failure::Failed(format!(
-                "There are {CONTAINERS} nested containers already: remove some"
+        if inner.nested.contains_key(own_id) {
+            return Err(NestedError::BadRequest(format!(
+                "Container {parent}.{own_id} already exists"
             )));
         }
-        let process = spawn(info, &place, piped)
-            .map_err(|error| Failure::Failed(format!("Failed to launch container: {error}")))?;
+        if inner.nested.len() >= MAX_CONTAINERS {
+            return Err(NestedError::Internal(format!(
+                "There are {MAX_CONTAINERS} nested containers already: remove some"
+            )));
+        }
+        let process = spawn(info, &task, piped)
+            .map_err(|error| NestedError::Internal(format!("Failed to launch container: {error}")))?;
         let (sender, ended) = watch::channel(None);
         let kill = CancellationToken::new();
-        let nested = Nested {
+        let nested = NestedContainer {
             parent: parent.to_owned(),
             pid: process.pid,
             ended,
             kill: kill.clone(),
         };
-        inner.nested.insert(own.to_owned(), nested);
-        Ok((process, Running { ended: sender, kill }))
+        inner.nested.insert(own_id.to_owned(), nested);
+        Ok((process, ProcessChannels { ended: sender, kill }))
     }
 
-    fn find(&self, id: &Value) -> Result<Nested, Failure> {
-        let own = id["value"].as_str().unwrap_or_default();
+    fn find(&self, id: &Value) -> Result<NestedContainer, NestedError> {
+        let own_id = id["value"].as_str().unwrap_or_default();
         self.lock()
             .nested
-            .get(own)
+            .get(own_id)
             .cloned()
-            .ok_or_else(|| Failure::Unknown(format!("Container {own} cannot be found")))
+            .ok_or_else(|| NestedError::NotFound(format!("Container {own_id} cannot be found")))
     }
 
     /// Waits for the end of the process and returns the raw wait status.
-    pub(crate) async fn wait(&self, id: &Value) -> Result<i32, Failure> {
+    pub(crate) async fn wait(&self, id: &Value) -> Result<i32, NestedError> {
         let mut nested = self.find(id)?;
         let ended = nested.ended.wait_for(Option::is_some).await.map(|status| *status);
         ended
             .ok()
             .flatten()
-            .ok_or_else(|| Failure::Failed("The container ended with the cluster".to_owned()))
+            .ok_or_else(|| NestedError::Internal("The container ended with the cluster".to_owned()))
     }
 
     /// Signals the process; without a signal, kills it.
-    pub(crate) fn kill(&self, id: &Value, signal: Option<i64>) -> Result<(), Failure> {
+    pub(crate) fn kill(&self, id: &Value, signal: Option<i64>) -> Result<(), NestedError> {
         let nested = self.find(id)?;
         let signal = signal.map_or(Ok(Signal::SIGKILL), |n| {
             i32::try_from(n)
@@ -196,7 +204,7 @@ impl Containers {
                 .and_then(|n| Signal::try_from(n).map_err(|_| n.into()))
         });
         match signal {
-            Err(number) => Err(Failure::Bad(format!("{number} is not a signal"))),
+            Err(number) => Err(NestedError::BadRequest(format!("{number} is not a signal"))),
             Ok(_) if nested.ended.borrow().is_some() => Ok(()),
             Ok(signal) => {
                 signal_group(nested.pid, signal);
@@ -206,10 +214,12 @@ impl Containers {
     }
 
     /// Removes an ended container.
-    pub(crate) fn remove(&self, id: &Value) -> Result<(), Failure> {
+    pub(crate) fn remove(&self, id: &Value) -> Result<(), NestedError> {
         let nested = self.find(id)?;
         if nested.ended.borrow().is_none() {
-            return Err(Failure::Bad("Nested container has not terminated yet".to_owned()));
+            return Err(NestedError::BadRequest(
+                "Nested container has not terminated yet".to_owned(),
+            ));
         }
         self.lock()
             .nested
@@ -219,56 +229,62 @@ impl Containers {
 }
 
 /// The sending ends of a nested container's channels, owned by the task that runs it.
-struct Running {
+struct ProcessChannels {
     ended: watch::Sender<Option<i32>>,
     kill: CancellationToken,
 }
 
-fn spawn(info: &Value, place: &Place, piped: bool) -> io::Result<Process> {
-    let mut command = place
+fn spawn(info: &Value, task: &RunningTask, piped: bool) -> io::Result<Process> {
+    let mut command = task
         .command(info)
         .ok_or_else(|| io::Error::other("the command has no value"))?;
     if piped {
         command.stdout(Stdio::piped()).stderr(Stdio::piped());
     } else {
-        let (stdout, stderr) = super::sandbox::output(&place.launch.directory)?;
+        let (stdout, stderr) = super::sandbox::open_output_files(&task.launch.directory)?;
         command.stdout(stdout).stderr(stderr);
     }
     Process::spawn(command)
 }
 
 /// Waits until the command has ended and its output has been sent.
-async fn attend(
+async fn supervise(
     token: CancellationToken,
     mut process: Process,
-    nested: Running,
+    nested: ProcessChannels,
     records: Option<mpsc::Sender<Bytes>>,
 ) {
     let (stdout, stderr) = (process.child.stdout.take(), process.child.stderr.take());
-    let gone = async {
+    let client_disconnected = async {
         match &records {
             Some(records) => records.closed().await,
             None => std::future::pending().await,
         }
     };
-    let waited = async {
+    let process_exit = async {
         tokio::select! {
             ended = process.wait() => ended,
             () = nested.kill.cancelled() => process.destroy().await,
             () = token.cancelled() => process.destroy().await,
-            () = gone => process.destroy().await,
+            () = client_disconnected => process.destroy().await,
         }
     };
     let (ended, (), ()) = tokio::join!(
-        waited,
-        copy(stdout, "STDOUT", records.as_ref()),
-        copy(stderr, "STDERR", records.as_ref())
+        process_exit,
+        stream_output(stdout, "STDOUT", records.as_ref()),
+        stream_output(stderr, "STDERR", records.as_ref())
     );
-    nested.ended.send_replace(Some(ended.map_or(-1, process::raw)));
+    nested
+        .ended
+        .send_replace(Some(ended.map_or(-1, process::raw_status)));
 }
 
 /// Sends the output as DATA records, until its end or until the client disconnects.
-async fn copy(from: Option<impl AsyncRead + Unpin>, kind: &str, records: Option<&mpsc::Sender<Bytes>>) {
+async fn stream_output(
+    from: Option<impl AsyncRead + Unpin>,
+    kind: &str,
+    records: Option<&mpsc::Sender<Bytes>>,
+) {
     let (Some(mut from), Some(records)) = (from, records) else {
         return;
     };

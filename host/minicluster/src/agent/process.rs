@@ -14,7 +14,7 @@ use std::{
 use tokio::process::{Child, Command};
 
 /// The default `PATH` of tasks.
-const PATH: &str = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin";
+const DEFAULT_PATH: &str = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin";
 
 /// A started process, the leader of its group.
 #[derive(Debug)]
@@ -85,8 +85,8 @@ pub(crate) fn command(info: &Value, launch: &Launch) -> Command {
             .iter()
             .filter_map(Value::as_str)
             .collect();
-        if let Some((name, rest)) = arguments.split_first() {
-            command.arg0(name).args(rest);
+        if let Some((name, others)) = arguments.split_first() {
+            command.arg0(name).args(others);
         }
         command
     } else {
@@ -108,7 +108,7 @@ pub(crate) fn command(info: &Value, launch: &Launch) -> Command {
             command.env(name, value);
         }
     }
-    if let Some(user) = switch_to(&launch.user) {
+    if let Some(user) = user_to_switch_to(&launch.user) {
         command.uid(user.uid.as_raw()).gid(user.gid.as_raw());
     }
     command
@@ -121,7 +121,7 @@ pub(crate) fn environment(launch: &Launch) -> Vec<(&'static str, String)> {
     let sandbox = launch.directory.display().to_string();
     let ip = launch.agent_addr.ip().to_string();
     let mut variables = vec![
-        ("PATH", PATH.to_owned()),
+        ("PATH", DEFAULT_PATH.to_owned()),
         ("LIBPROCESS_IP", ip.clone()),
         ("LIBPROCESS_PORT", "0".to_owned()),
         ("MESOS_SANDBOX", sandbox.clone()),
@@ -141,7 +141,7 @@ pub(crate) fn environment(launch: &Launch) -> Vec<(&'static str, String)> {
 }
 
 /// The account to switch to: only root can switch, and only to another account.
-pub(crate) fn switch_to(name: &str) -> Option<User> {
+pub(crate) fn user_to_switch_to(name: &str) -> Option<User> {
     if !nix::unistd::geteuid().is_root() || name.is_empty() || name == "root" {
         return None;
     }
@@ -158,7 +158,7 @@ pub(crate) fn describe(status: ExitStatus) -> String {
 }
 
 /// The raw wait status of a process, as the agent API reports it.
-pub(crate) fn raw(status: ExitStatus) -> i32 {
+pub(crate) fn raw_status(status: ExitStatus) -> i32 {
     status.into_raw()
 }
 

@@ -5,38 +5,38 @@ use crate::{
     state::{Agent, AgentId, Executor, Framework, State, Task, VERSION, epoch},
     wire::{
         json as doc,
-        resources::{Bundle, Form},
+        resources::{ReservationFormat, Resources},
     },
 };
 use serde_json::{Map, Value, json};
 
 /// The resources of a command task's executor, which are added to the task's.
-fn command_executor() -> Bundle {
-    Bundle::total(0.1, 32.0, 0.0, (1, 0))
+fn command_executor_resources() -> Resources {
+    Resources::total(0.1, 32.0, 0.0, (1, 0))
 }
 
 /// An executor on the agent with its tasks: the executor of a task group, a custom executor, or
 /// that of a command task.
-struct Running<'a> {
+struct ExecutorView<'a> {
     framework: &'a Framework,
     id: String,
     container: &'a str,
     directory: String,
-    resources: Bundle,
+    resources: Resources,
     role: &'a str,
     /// `None` for a command task.
-    own: Option<&'a Executor>,
+    executor: Option<&'a Executor>,
     tasks: Vec<&'a Task>,
     /// Tasks that wait until the executor subscribes.
     queued: Vec<&'a Task>,
     pid: Option<u32>,
 }
 
-impl Running<'_> {
+impl ExecutorView<'_> {
     /// The name of a command task's executor describes the command. Other executors have the name
     /// that the framework gave them, if any.
     fn name(&self) -> String {
-        if let Some(executor) = self.own {
+        if let Some(executor) = self.executor {
             return doc::text(&executor.info, &["name"])
                 .unwrap_or_default()
                 .to_owned();
@@ -46,26 +46,26 @@ impl Running<'_> {
         };
         let command = &task.info["command"];
         let value = doc::text(command, &["value"]).unwrap_or_default();
-        let shown = if command["shell"] == false {
+        let command_text = if command["shell"] == false {
             value.to_owned()
         } else {
             format!("sh -c '{value}'")
         };
-        format!("Command Executor (Task: {}) (Command: {shown})", self.id)
+        format!("Command Executor (Task: {}) (Command: {command_text})", self.id)
     }
 
     fn source(&self) -> &str {
-        match self.own {
+        match self.executor {
             Some(executor) => doc::text(&executor.info, &["source"]).unwrap_or_default(),
             None => &self.id,
         }
     }
 }
 
-fn executors<'a>(state: &'a State, agent: &Agent) -> Vec<Running<'a>> {
+fn executors<'a>(state: &'a State, agent: &Agent) -> Vec<ExecutorView<'a>> {
     let mut running = Vec::new();
     for framework in state.frameworks_of_agents() {
-        let here = || {
+        let on_agent = || {
             framework
                 .tasks
                 .values()
@@ -73,19 +73,19 @@ fn executors<'a>(state: &'a State, agent: &Agent) -> Vec<Running<'a>> {
                 .filter(|task| task.agent == agent.id)
         };
         for ((_, id), executor) in framework.executors.iter().filter(|((on, _), _)| *on == agent.id) {
-            let tasks = here().filter(|task| task.executor.as_ref() == Some(id));
+            let tasks = on_agent().filter(|task| task.executor.as_ref() == Some(id));
             let mut resources = executor.resources.clone();
             let tasks = tasks.inspect(|task| resources.add(&task.resources));
             let (queued, tasks): (Vec<&Task>, Vec<&Task>) = tasks.partition(|task| state.is_queued(task));
             let custom = executor.custom.as_ref();
-            running.push(Running {
+            running.push(ExecutorView {
                 framework,
                 id: id.clone(),
                 container: &executor.container,
                 directory: executor.directory.display().to_string(),
                 resources,
                 role: &executor.role,
-                own: Some(executor),
+                executor: Some(executor),
                 pid: match custom {
                     Some(custom) => custom.pid,
                     None => tasks.iter().find_map(|task| task.pid),
@@ -94,17 +94,17 @@ fn executors<'a>(state: &'a State, agent: &Agent) -> Vec<Running<'a>> {
                 queued,
             });
         }
-        for task in here().filter(|task| task.executor.is_none()) {
+        for task in on_agent().filter(|task| task.executor.is_none()) {
             let mut resources = task.resources.clone();
-            resources.add(&command_executor());
-            running.push(Running {
+            resources.add(&command_executor_resources());
+            running.push(ExecutorView {
                 framework,
                 id: task.key.task.to_string(),
                 container: &task.container,
                 directory: task.directory.display().to_string(),
                 resources,
                 role: &task.role,
-                own: None,
+                executor: None,
                 tasks: vec![task],
                 queued: Vec::new(),
                 pid: task.pid,
@@ -116,11 +116,11 @@ fn executors<'a>(state: &'a State, agent: &Agent) -> Vec<Running<'a>> {
 
 /// GET /state of an agent.
 pub(crate) fn state(state: &State, agent: &Agent) -> Value {
-    let mut used = Bundle::default();
+    let mut used = Resources::default();
     for executor in executors(state, agent) {
         used.add(&executor.resources);
     }
-    let unreserved_full = agent.total.unreserved().messages(Form::Both, None);
+    let unreserved_full = agent.total.unreserved().messages(ReservationFormat::Both, None);
     json!({
         "version": VERSION,
         "build_date": state_views::BUILD_DATE,
@@ -151,23 +151,23 @@ pub(crate) fn state(state: &State, agent: &Agent) -> Value {
 /// completed tasks.
 fn frameworks(state: &State, agent: &Agent, completed: bool) -> Vec<Value> {
     let running = executors(state, agent);
-    let mut shown = Vec::new();
-    for framework in state.frameworks_of_agents().chain(&state.completed) {
-        let here: Vec<&Running<'_>> = running
+    let mut documents = Vec::new();
+    for framework in state.frameworks_of_agents().chain(&state.completed_frameworks) {
+        let on_agent: Vec<&ExecutorView<'_>> = running
             .iter()
             .filter(|executor| std::ptr::eq(executor.framework, framework))
             .collect();
-        let past: Vec<&Task> = framework
+        let completed_tasks: Vec<&Task> = framework
             .completed_tasks
             .iter()
             .filter(|task| task.agent == agent.id)
             .collect();
-        let wanted = if completed {
-            here.is_empty() && !past.is_empty()
+        let is_listed = if completed {
+            on_agent.is_empty() && !completed_tasks.is_empty()
         } else {
-            !here.is_empty()
+            !on_agent.is_empty()
         };
-        if !wanted {
+        if !is_listed {
             continue;
         }
         let mut document = doc::object(json!({
@@ -177,17 +177,17 @@ fn frameworks(state: &State, agent: &Agent, completed: bool) -> Vec<Value> {
             "failover_timeout": framework.info["failover_timeout"],
             "checkpoint": framework.info["checkpoint"],
             "hostname": framework.info.get("hostname").cloned().unwrap_or_else(|| json!("")),
-            "executors": here.iter().map(|one| executor(one)).collect::<Vec<_>>(),
-            "completed_executors": past.iter().map(|task| completed_executor(task)).collect::<Vec<_>>(),
+            "executors": on_agent.iter().map(|view| executor(view)).collect::<Vec<_>>(),
+            "completed_executors": completed_tasks.iter().map(|task| completed_executor(task)).collect::<Vec<_>>(),
         }));
         state_views::add_roles(framework, &mut document);
-        shown.push(Value::Object(document));
+        documents.push(Value::Object(document));
     }
-    shown
+    documents
 }
 
-fn executor(running: &Running<'_>) -> Value {
-    let shown = |tasks: &[&Task]| -> Vec<Value> {
+fn executor(running: &ExecutorView<'_>) -> Value {
+    let task_documents = |tasks: &[&Task]| -> Vec<Value> {
         let tasks = tasks.iter();
         tasks
             .map(|task| state_views::task_in(task, task.agent_state, &task.agent_statuses))
@@ -201,17 +201,17 @@ fn executor(running: &Running<'_>) -> Value {
         "directory": running.directory,
         "resources": running.resources.summary(),
         "role": running.role,
-        "tasks": shown(&running.tasks),
-        "queued_tasks": shown(&running.queued),
+        "tasks": task_documents(&running.tasks),
+        "queued_tasks": task_documents(&running.queued),
         "completed_tasks": [],
     }));
-    let info = match running.own {
+    let info = match running.executor {
         Some(executor) => Some(&executor.info),
         None => running.tasks.first().map(|task| &task.info),
     };
     let labels = info.and_then(|info| doc::find(info, &["labels", "labels"]));
     doc::put(&mut document, "labels", labels.cloned());
-    if let Some(executor) = running.own {
+    if let Some(executor) = running.executor {
         doc::copy(&executor.info, &mut document, &["type"]);
     }
     Value::Object(document)
@@ -224,7 +224,7 @@ fn completed_executor(task: &Task) -> Value {
         "source": task.key.task.as_str(),
         "container": task.container,
         "directory": task.directory.display().to_string(),
-        "resources": Bundle::default().summary(),
+        "resources": Resources::default().summary(),
         "role": task.role,
         "tasks": [],
         "queued_tasks": [],
@@ -234,7 +234,7 @@ fn completed_executor(task: &Task) -> Value {
 
 /// The statistics that need no isolator: the limits, and the resident memory of the executor's
 /// process.
-fn statistics(running: &Running<'_>) -> Map<String, Value> {
+fn statistics(running: &ExecutorView<'_>) -> Map<String, Value> {
     let bytes = (running.resources.scalar("mem") * 1_048_576.0) as u64;
     doc::object(json!({
         "timestamp": epoch(),
@@ -256,7 +256,7 @@ fn resident_bytes(pid: u32) -> u64 {
         * 4096
 }
 
-fn container_status(running: &Running<'_>) -> Value {
+fn container_status(running: &ExecutorView<'_>) -> Value {
     let mut status = doc::object(json!({"container_id": doc::id(running.container)}));
     doc::put(&mut status, "executor_pid", running.pid.map(|pid| json!(pid)));
     Value::Object(status)
@@ -285,11 +285,11 @@ pub(crate) fn containers(state: &State, agent: &Agent, with_status: bool) -> Val
 
 /// The response to a read-only call; `None` for unknown calls.
 pub(crate) fn get_call(state: &State, agent: &Agent, kind: &str) -> Option<Value> {
-    let part = match kind {
+    let body = match kind {
         "GET_HEALTH" => json!({"healthy": true}),
-        "GET_FLAGS" => flags::listed(&flags::agent(state, agent)),
+        "GET_FLAGS" => flags::to_list(&flags::agent(state, agent)),
         "GET_VERSION" => json!({"version_info": state_views::version()}),
-        "GET_METRICS" => crate::master::metrics::listed(&metrics(state, agent)),
+        "GET_METRICS" => crate::master::metrics::to_list(&metrics(state, agent)),
         "GET_LOGGING_LEVEL" => json!({"level": 0}),
         "GET_AGENT" => json!({"agent_info": operator_views::agent_info(agent, false)}),
         "GET_CONTAINERS" => get_containers(state, agent),
@@ -304,10 +304,10 @@ pub(crate) fn get_call(state: &State, agent: &Agent, kind: &str) -> Option<Value
         }),
         _ => return None,
     };
-    let mut answer = Map::new();
-    answer.insert("type".to_owned(), json!(kind));
-    answer.insert(kind.to_ascii_lowercase(), part);
-    Some(Value::Object(answer))
+    let mut response = Map::new();
+    response.insert("type".to_owned(), json!(kind));
+    response.insert(kind.to_ascii_lowercase(), body);
+    Some(Value::Object(response))
 }
 
 fn get_containers(state: &State, agent: &Agent) -> Value {
@@ -330,7 +330,7 @@ fn get_containers(state: &State, agent: &Agent) -> Value {
 fn get_tasks(state: &State, agent: &AgentId) -> Value {
     let (mut queued, mut launched) = (Vec::new(), Vec::new());
     let (mut terminated, mut completed) = (Vec::new(), Vec::new());
-    for framework in state.frameworks_of_agents().chain(&state.completed) {
+    for framework in state.frameworks_of_agents().chain(&state.completed_frameworks) {
         for task in framework
             .tasks
             .values()
@@ -367,7 +367,7 @@ fn get_executors(state: &State, agent: &Agent) -> Value {
     let executors: Vec<Value> = executors(state, agent)
         .iter()
         .map(|running| {
-            let info = running.own.map_or_else(
+            let info = running.executor.map_or_else(
                 || command_executor_info(running),
                 |executor| executor.info.clone(),
             );
@@ -378,12 +378,12 @@ fn get_executors(state: &State, agent: &Agent) -> Value {
 }
 
 /// The executor that an agent generates for a command task.
-fn command_executor_info(running: &Running<'_>) -> Value {
+fn command_executor_info(running: &ExecutorView<'_>) -> Value {
     let mut info = doc::object(json!({
         "executor_id": doc::id(&running.id),
         "framework_id": doc::id(running.framework.id.as_str()),
         "command": {"shell": false, "value": "mesos-executor", "arguments": ["mesos-executor"]},
-        "resources": command_executor().messages(Form::Refined, Some(running.role)),
+        "resources": command_executor_resources().messages(ReservationFormat::Refined, Some(running.role)),
         "name": running.name(),
         "source": running.source(),
     }));
@@ -401,16 +401,16 @@ fn command_executor_info(running: &Running<'_>) -> Value {
 
 fn get_frameworks(state: &State, agent: &Agent) -> Value {
     let running = executors(state, agent);
-    let here = |framework: &&Framework| {
+    let on_agent = |framework: &&Framework| {
         running
             .iter()
             .any(|executor| std::ptr::eq(executor.framework, *framework))
     };
     let info = |framework: &Framework| json!({"framework_info": framework.info});
     json!({
-        "frameworks": state.frameworks_of_agents().filter(here).map(info).collect::<Vec<_>>(),
+        "frameworks": state.frameworks_of_agents().filter(on_agent).map(info).collect::<Vec<_>>(),
         "completed_frameworks": state
-            .completed
+            .completed_frameworks
             .iter()
             .filter(|framework| framework.completed_tasks.iter().any(|task| task.agent == agent.id))
             .map(info)
@@ -421,7 +421,7 @@ fn get_frameworks(state: &State, agent: &Agent) -> Value {
 /// GET /metrics/snapshot of an agent.
 pub(crate) fn metrics(state: &State, agent: &Agent) -> Value {
     let running = executors(state, agent);
-    let mut used = Bundle::default();
+    let mut used = Resources::default();
     for executor in &running {
         used.add(&executor.resources);
     }
@@ -436,6 +436,6 @@ pub(crate) fn metrics(state: &State, agent: &Agent) -> Value {
         "tasks_running",
         running.iter().map(|executor| executor.tasks.len()).sum::<usize>() as f64,
     );
-    crate::master::metrics::usage(&agent.total, &used, put);
+    crate::master::metrics::add_usage(&agent.total, &used, put);
     Value::Object(metrics)
 }

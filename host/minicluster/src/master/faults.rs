@@ -22,39 +22,39 @@ use std::{
 /// A fault with its parameters and their meanings.
 struct Fault {
     name: &'static str,
-    what: &'static str,
+    description: &'static str,
     parameters: &'static [(&'static str, &'static str)],
 }
 
-const AGENT: (&str, &str) = ("agent", "its id, the end of it (S0), or its host name");
-const FRAMEWORK: (&str, &str) = ("framework", "its id or its name");
-const REGISTRY: (&str, &str) = (
+const AGENT_PARAMETER: (&str, &str) = ("agent", "its id, the end of it (S0), or its host name");
+const FRAMEWORK_PARAMETER: (&str, &str) = ("framework", "its id or its name");
+const REGISTRY_PARAMETER: (&str, &str) = (
     "registry",
     "in_memory or replicated_log: what the master remembers of its agents; as configured when absent",
 );
-const DOWN: (&str, &str) = (
+const DOWN_PARAMETER: (&str, &str) = (
     "down_ms",
     "for how long the master's port closes every connection; 0 when absent",
 );
-const STARTING: (&str, &str) = (
+const STARTING_PARAMETER: (&str, &str) = (
     "starting_ms",
     "for how long every request is then answered 404, as by a real master that has just been started; 200 when absent",
 );
-const RECOVERY: (&str, &str) = (
+const RECOVERY_PARAMETER: (&str, &str) = (
     "recovery_ms",
     "for how long calls are then answered 503, Master has not finished recovery; 100 when absent",
 );
 /// The time that a real master needs to start and recover with little state.
-const USUAL_START: Duration = Duration::from_millis(200);
-const USUAL_RECOVERY: Duration = Duration::from_millis(100);
+const DEFAULT_STARTING: Duration = Duration::from_millis(200);
+const DEFAULT_RECOVERY: Duration = Duration::from_millis(100);
 
 static FAULTS: &[Fault] = &[
     Fault {
         name: "kill-agent",
-        what: "Kills an agent: its offers are rescinded, tasks of frameworks without checkpoint are lost, the others \
+        description: "Kills an agent: its offers are rescinded, tasks of frameworks without checkpoint are lost, the others \
                are unreachable after the agent timeout. Its port closes every connection.",
         parameters: &[
-            AGENT,
+            AGENT_PARAMETER,
             (
                 "keep_tasks",
                 "true: the tasks' processes live on; else they are killed too",
@@ -63,60 +63,65 @@ static FAULTS: &[Fault] = &[
     },
     Fault {
         name: "start-agent",
-        what: "Starts a killed agent: it registers again, with the tasks that still run; for the others it says \
+        description: "Starts a killed agent: it registers again, with the tasks that still run; for the others it says \
                TASK_FAILED.",
-        parameters: &[AGENT],
+        parameters: &[AGENT_PARAMETER],
     },
     Fault {
         name: "pause-agent",
-        what: "Stops an agent: no updates, no answers, orders wait. The master notices after the agent timeout.",
-        parameters: &[AGENT],
+        description: "Stops an agent: no updates, no answers, orders wait. The master notices after the agent timeout.",
+        parameters: &[AGENT_PARAMETER],
     },
     Fault {
         name: "resume-agent",
-        what: "Lets a paused agent go on.",
-        parameters: &[AGENT],
+        description: "Lets a paused agent go on.",
+        parameters: &[AGENT_PARAMETER],
     },
     Fault {
         name: "partition-agent",
-        what: "Separates an agent from the master, which notices after the agent timeout. Others still reach it.",
-        parameters: &[AGENT],
+        description: "Separates an agent from the master, which notices after the agent timeout. Others still reach it.",
+        parameters: &[AGENT_PARAMETER],
     },
     Fault {
         name: "heal-agent",
-        what: "Ends the partition: the agent comes back with what it runs.",
-        parameters: &[AGENT],
+        description: "Ends the partition: the agent comes back with what it runs.",
+        parameters: &[AGENT_PARAMETER],
     },
     Fault {
         name: "unregister-agent",
-        what: "Stops an agent in good order, as SIGUSR1 does: its tasks are lost and killed, and operators are told \
+        description: "Stops an agent in good order, as SIGUSR1 does: its tasks are lost and killed, and operators are told \
                AGENT_REMOVED. It does not come back.",
-        parameters: &[AGENT],
+        parameters: &[AGENT_PARAMETER],
     },
     Fault {
         name: "lose-updates",
-        what: "The next updates from agents do not arrive; they come when they are retried.",
+        description: "The next updates from agents do not arrive; they come when they are retried.",
         parameters: &[("count", "how many; 0 ends it")],
     },
     Fault {
         name: "cut-stream",
-        what: "Ends a framework's event stream in the middle of a record, without the terminating chunk.",
-        parameters: &[FRAMEWORK],
+        description: "Ends a framework's event stream in the middle of a record, without the terminating chunk.",
+        parameters: &[FRAMEWORK_PARAMETER],
     },
     Fault {
         name: "restart-master",
-        what: "Kills and starts the leading master: streams are cut, frameworks, tasks and offers forgotten until \
+        description: "Kills and starts the leading master: streams are cut, frameworks, tasks and offers forgotten until \
                frameworks subscribe and agents register again.",
-        parameters: &[REGISTRY, DOWN, STARTING, RECOVERY],
+        parameters: &[
+            REGISTRY_PARAMETER,
+            DOWN_PARAMETER,
+            STARTING_PARAMETER,
+            RECOVERY_PARAMETER,
+        ],
     },
     Fault {
         name: "fail-over",
-        what: "The same, but the standby leads afterwards and the other one redirects to it.",
-        parameters: &[REGISTRY, DOWN, RECOVERY],
+        description: "The same, but the standby leads afterwards and the other one redirects to it.",
+        parameters: &[REGISTRY_PARAMETER, DOWN_PARAMETER, RECOVERY_PARAMETER],
     },
     Fault {
         name: "executor-message",
-        what: "Has the executor of a task send its framework a MESSAGE event. The executor of a command task has the \
+        description: "Has the executor of a task send its framework a MESSAGE event. The executor of a command task has the \
                task's id.",
         parameters: &[
             ("task", "its id"),
@@ -129,100 +134,102 @@ static FAULTS: &[Fault] = &[
     },
     Fault {
         name: "remove-framework",
-        what: "Removes a framework as an operator does: its stream ends, its tasks are killed.",
-        parameters: &[FRAMEWORK],
+        description: "Removes a framework as an operator does: its stream ends, its tasks are killed.",
+        parameters: &[FRAMEWORK_PARAMETER],
     },
     Fault {
         name: "delay",
-        what: "Every answer and every event is late.",
+        description: "Every answer and every event is late.",
         parameters: &[("ms", "by how many milliseconds; 0 ends it")],
     },
     Fault {
         name: "rescind-offers",
-        what: "Takes back all offers, or those of one agent. Free resources are offered again at the next allocation.",
+        description: "Takes back all offers, or those of one agent. Free resources are offered again at the next allocation.",
         parameters: &[("agent", "as above; all when absent")],
     },
 ];
 
 /// Answers a request to this page.
-pub(crate) async fn answer(
+pub(crate) async fn handle(
     shared: &Arc<Shared>,
     method: &Method,
     headers: &HeaderMap,
     body: Incoming,
 ) -> Result<Response<Body>, Refusal> {
     authenticate(shared, headers, "mesos-master-readwrite")?;
-    let mut answer = Map::new();
+    let mut response = Map::new();
     if method == Method::GET {
-        answer.insert("faults".to_owned(), FAULTS.iter().map(described).collect());
+        response.insert("faults".to_owned(), FAULTS.iter().map(fault_document).collect());
     } else if method == Method::POST {
         let body = read_body(body).await?;
-        let bad = |why: String| refusal(StatusCode::BAD_REQUEST, why);
-        let asked = FaultRequest::read(&body).map_err(bad)?;
+        let bad_request = |why: String| refusal(StatusCode::BAD_REQUEST, why);
+        let request = FaultRequest::parse(&body).map_err(bad_request)?;
         shared
-            .fault(|state| asked.carry_out(state, Instant::now()))
-            .map_err(bad)?;
-        tracing::info!(fault = asked.fault.name, "fault carried out");
+            .change_faults(|state| request.apply(state, Instant::now()))
+            .map_err(bad_request)?;
+        tracing::info!(fault = request.fault.name, "fault injected");
     } else {
         return Err(not_found());
     }
-    let in_force = shared.with(|state| state.faults_in_force(Instant::now()));
-    answer.insert("in_force".to_owned(), Value::Array(in_force));
-    Ok(json(&Value::Object(answer)))
+    let active = shared.with_state(|state| state.active_faults(Instant::now()));
+    response.insert("in_force".to_owned(), Value::Array(active));
+    Ok(json(&Value::Object(response)))
 }
 
-fn described(fault: &Fault) -> Value {
+fn fault_document(fault: &Fault) -> Value {
     let parameters: Map<String, Value> = fault
         .parameters
         .iter()
-        .map(|(name, what)| ((*name).to_owned(), document!(what)))
+        .map(|(name, description)| ((*name).to_owned(), document!(description)))
         .collect();
-    document!({"fault": fault.name, "description": fault.what, "parameters": parameters})
+    document!({"fault": fault.name, "description": fault.description, "parameters": parameters})
 }
 
 /// A request for a fault, with its parameters.
 struct FaultRequest {
     fault: &'static Fault,
-    given: Value,
+    arguments: Value,
 }
 
 impl FaultRequest {
-    fn read(body: &[u8]) -> Result<Self, String> {
-        let given: Value =
+    fn parse(body: &[u8]) -> Result<Self, String> {
+        let arguments: Value =
             serde_json::from_slice(body).map_err(|error| format!("The body is not JSON: {error}"))?;
-        let Value::Object(fields) = &given else {
+        let Value::Object(fields) = &arguments else {
             return Err("Expecting a JSON object".to_owned());
         };
-        let name = given["fault"].as_str().ok_or("Expecting 'fault' to be a text")?;
+        let name = arguments["fault"]
+            .as_str()
+            .ok_or("Expecting 'fault' to be a text")?;
         let fault = FAULTS.iter().find(|fault| fault.name == name).ok_or_else(|| {
             let names: Vec<&str> = FAULTS.iter().map(|fault| fault.name).collect();
             format!("Unknown fault '{name}': expecting one of {}", names.join(", "))
         })?;
-        let stranger = fields
+        let unknown_key = fields
             .keys()
             .find(|key| *key != "fault" && !fault.parameters.iter().any(|(name, _)| name == key));
-        match stranger {
+        match unknown_key {
             Some(key) => Err(format!("'{name}' takes no '{key}'")),
-            None => Ok(Self { fault, given }),
+            None => Ok(Self { fault, arguments }),
         }
     }
 
     fn text(&self, key: &str) -> Result<&str, String> {
-        self.given[key]
+        self.arguments[key]
             .as_str()
             .ok_or_else(|| format!("Expecting '{key}' to be a text"))
     }
 
     fn number(&self, key: &str) -> Result<u64, String> {
-        self.given[key]
+        self.arguments[key]
             .as_u64()
             .ok_or_else(|| format!("Expecting '{key}' to be a number, zero or more"))
     }
 
-    /// The parameter `key` as a duration of at most an hour; `absent` if it is missing.
-    fn time(&self, key: &str, absent: Duration) -> Result<Duration, String> {
-        if self.given.get(key).is_none() {
-            return Ok(absent);
+    /// The parameter `key` as a duration of at most an hour; `default` if it is missing.
+    fn time(&self, key: &str, default: Duration) -> Result<Duration, String> {
+        if self.arguments.get(key).is_none() {
+            return Ok(default);
         }
         match self.number(key)? {
             ms @ ..=3_600_000 => Ok(Duration::from_millis(ms)),
@@ -231,7 +238,7 @@ impl FaultRequest {
     }
 
     fn flag(&self, key: &str) -> Result<bool, String> {
-        match self.given.get(key) {
+        match self.arguments.get(key) {
             None => Ok(false),
             Some(Value::Bool(flag)) => Ok(*flag),
             Some(_) => Err(format!("Expecting '{key}' to be true or false")),
@@ -240,7 +247,7 @@ impl FaultRequest {
 
     fn restart(&self, state: &State) -> Result<Restart, String> {
         let registry = match self
-            .given
+            .arguments
             .get("registry")
             .map(|_| self.text("registry"))
             .transpose()?
@@ -254,25 +261,25 @@ impl FaultRequest {
                 ));
             }
         };
-        let swap = self.fault.name == "fail-over";
-        if swap && state.standby.is_none() {
+        let swaps_leader = self.fault.name == "fail-over";
+        if swaps_leader && state.standby.is_none() {
             return Err("There is no standby to fail over to".to_owned());
         }
         Ok(Restart {
             registry,
             down: self.time("down_ms", Duration::ZERO)?,
             // The standby master is already running when it becomes the leading one.
-            starting: if swap {
+            starting: if swaps_leader {
                 Duration::ZERO
             } else {
-                self.time("starting_ms", USUAL_START)?
+                self.time("starting_ms", DEFAULT_STARTING)?
             },
-            recovery: self.time("recovery_ms", USUAL_RECOVERY)?,
-            swap,
+            recovery: self.time("recovery_ms", DEFAULT_RECOVERY)?,
+            swaps_leader,
         })
     }
 
-    fn carry_out(&self, state: &mut State, now: Instant) -> Result<(), String> {
+    fn apply(&self, state: &mut State, now: Instant) -> Result<(), String> {
         let id = |state: &State| state.find_agent(self.text("agent")?);
         let framework = |state: &State| state.find_framework(self.text("framework")?);
         match self.fault.name {
@@ -293,7 +300,7 @@ impl FaultRequest {
                 Ok(())
             }
             "executor-message" => {
-                let framework = self.given.get("framework").map(|_| framework(state));
+                let framework = self.arguments.get("framework").map(|_| framework(state));
                 state.send_as_executor(
                     framework.transpose()?.as_ref(),
                     self.text("task")?,
@@ -311,7 +318,7 @@ impl FaultRequest {
                 Ok(())
             }
             "rescind-offers" => {
-                let agent = self.given.get("agent").map(|_| id(state)).transpose()?;
+                let agent = self.arguments.get("agent").map(|_| id(state)).transpose()?;
                 state.rescind(agent.as_ref());
                 Ok(())
             }

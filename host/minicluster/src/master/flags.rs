@@ -4,7 +4,7 @@
 use crate::{
     config::{AgentConfig, Images, Registry},
     state::{Agent, State},
-    wire::{duration, resources::Form},
+    wire::{duration, resources::ReservationFormat},
 };
 use serde_json::{Value, json};
 use std::time::Duration;
@@ -18,10 +18,10 @@ pub(crate) fn master(state: &State) -> Value {
         "true"
     };
     json!({
-        "agent_ping_timeout": text(config.agent_timeout / 5),
+        "agent_ping_timeout": duration_flag(config.agent_timeout / 5),
         "max_agent_ping_timeouts": "5",
         "agent_reregister_timeout": "10mins",
-        "allocation_interval": text(config.allocation_interval),
+        "allocation_interval": duration_flag(config.allocation_interval),
         "allocator": "hierarchical",
         "authenticate_agents": "false",
         "authenticate_frameworks": "false",
@@ -34,8 +34,8 @@ pub(crate) fn master(state: &State) -> Value {
         "http_authenticators": "basic",
         "ip": state.master.addr.ip().to_string(),
         "logging_level": "INFO",
-        "max_completed_frameworks": crate::state::COMPLETED_FRAMEWORKS.to_string(),
-        "max_completed_tasks_per_framework": crate::state::COMPLETED_TASKS.to_string(),
+        "max_completed_frameworks": crate::state::MAX_COMPLETED_FRAMEWORKS.to_string(),
+        "max_completed_tasks_per_framework": crate::state::MAX_COMPLETED_TASKS.to_string(),
         "min_allocatable_resources": "cpus:0.01|mem:32",
         "port": state.master.addr.port().to_string(),
         "registry": match config.registry {
@@ -86,7 +86,7 @@ pub(crate) fn agent(state: &State, agent: &Agent) -> Value {
 /// express them.
 fn resources(config: &AgentConfig) -> String {
     if !config.disks.is_empty() {
-        return Value::Array(config.resources().messages(Form::Refined, None)).to_string();
+        return Value::Array(config.resources().messages(ReservationFormat::Refined, None)).to_string();
     }
     format!(
         "cpus:{};mem:{};disk:{};ports:[{}-{}]",
@@ -95,7 +95,7 @@ fn resources(config: &AgentConfig) -> String {
 }
 
 /// Flags in the form of `GET_FLAGS`.
-pub(crate) fn listed(flags: &Value) -> Value {
+pub(crate) fn to_list(flags: &Value) -> Value {
     let flags: Vec<Value> = flags
         .as_object()
         .into_iter()
@@ -106,7 +106,7 @@ pub(crate) fn listed(flags: &Value) -> Value {
 }
 
 /// A duration in the syntax of flags.
-fn text(duration: Duration) -> String {
+fn duration_flag(duration: Duration) -> String {
     match duration.subsec_millis() {
         0 => format!("{}secs", duration.as_secs()),
         _ => format!("{}ms", duration.as_millis()),

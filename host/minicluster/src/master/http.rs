@@ -3,11 +3,11 @@
 use super::{faults, flags, maintenance, metrics, operator_views, state_views};
 use crate::{
     http::{
-        Answer, Body, Refusal, authenticate, check_accept, empty, form, json, not_allowed, not_found, query,
-        queue, read_body, read_call, refusal, reply, route, shown, streamed, text,
+        Body, HttpResult, Refusal, authenticate, check_accept, empty, form, json, json_or_jsonp, not_allowed,
+        not_found, query, queue_stream, read_body, read_call, refusal, reply, route, stream_response, text,
     },
     shared::Shared,
-    state::{AgentId, FrameworkId, Reply, State, scheduler_validate},
+    state::{AgentId, FrameworkId, Reply, State, validate_scheduler_call},
     wire::{json as doc, messages},
 };
 use http::{HeaderMap, HeaderName, HeaderValue, Method, Request, Response, StatusCode, header};
@@ -18,24 +18,24 @@ use std::{collections::BTreeMap, net::SocketAddr, sync::Arc, time::Instant};
 static STREAM_ID: HeaderName = HeaderName::from_static("mesos-stream-id");
 
 /// Answers one request.
-pub(crate) async fn answer(
+pub(crate) async fn handle(
     shared: Arc<Shared>,
-    own: SocketAddr,
+    own_addr: SocketAddr,
     request: Request<Incoming>,
 ) -> Response<Body> {
     let (parts, body) = request.into_parts();
     let path = route(parts.uri.path(), "/master");
     if path == "/minicluster/faults" {
-        let answer = faults::answer(&shared, &parts.method, &parts.headers, body).await;
-        return answer.unwrap_or_else(Refusal::into_response);
+        let response = faults::handle(&shared, &parts.method, &parts.headers, body).await;
+        return response.unwrap_or_else(Refusal::into_response);
     }
-    if shared.with(|state| state.is_starting(own, Instant::now())) {
+    if shared.with_state(|state| state.is_starting(own_addr, Instant::now())) {
         return not_found().into_response();
     }
-    if let Some(answer) = elsewhere(&shared, own, path, parts.uri.query()) {
-        return answer;
+    if let Some(response) = redirect_or_unavailable(&shared, own_addr, path, parts.uri.query()) {
+        return response;
     }
-    let answer = match path {
+    let response = match path {
         "/api/v1/scheduler" => scheduler(&shared, &parts.method, &parts.headers, body).await,
         "/api/v1" => operator(&shared, &parts.method, &parts.headers, body).await,
         "/teardown" => teardown(&shared, &parts.method, &parts.headers, body).await,
@@ -48,13 +48,13 @@ pub(crate) async fn answer(
         "/machine/down" | "/machine/up" => {
             maintenance::machines(&shared, path, &parts.method, &parts.headers, body).await
         }
-        _ => get(&shared, own, path, &parts.headers, &query(&parts.uri)),
+        _ => get(&shared, own_addr, path, &parts.headers, &query(&parts.uri)),
     };
-    answer.unwrap_or_else(Refusal::into_response)
+    response.unwrap_or_else(Refusal::into_response)
 }
 
 /// Paths that a master answers itself even if it does not lead.
-const LOCAL: [&str; 6] = [
+const LOCAL_PATHS: [&str; 6] = [
     "/",
     "/health",
     "/version",
@@ -65,63 +65,63 @@ const LOCAL: [&str; 6] = [
 
 /// The response if this master does not lead (a redirect) or still recovers; `None` if it can
 /// answer itself.
-fn elsewhere(
+fn redirect_or_unavailable(
     shared: &Arc<Shared>,
-    own: SocketAddr,
+    own_addr: SocketAddr,
     path: &str,
     query: Option<&str>,
 ) -> Option<Response<Body>> {
-    let (leader, hostname, recovering) = shared.with(|state| {
+    let (leader, hostname, recovering) = shared.with_state(|state| {
         let recovering = state.is_recovering(Instant::now());
         (state.master.addr, state.master.hostname.clone(), recovering)
     });
-    if leader == own {
+    if leader == own_addr {
         let refused = recovering && path.starts_with("/api/v1");
         let why = "Master has not finished recovery";
         return refused.then(|| text(StatusCode::SERVICE_UNAVAILABLE, why));
     }
-    if LOCAL.contains(&path) {
+    if LOCAL_PATHS.contains(&path) {
         return None;
     }
     let query = query.map(|query| format!("?{query}")).unwrap_or_default();
-    let place = format!("//{hostname}:{}/master{path}{query}", leader.port());
-    Some(redirect(&place))
+    let location = format!("//{hostname}:{}/master{path}{query}", leader.port());
+    Some(redirect(&location))
 }
 
 /// `POST /api/v1/scheduler`.
-async fn scheduler(shared: &Arc<Shared>, method: &Method, headers: &HeaderMap, body: Incoming) -> Answer {
+async fn scheduler(shared: &Arc<Shared>, method: &Method, headers: &HeaderMap, body: Incoming) -> HttpResult {
     let principal = authenticate(shared, headers, "mesos-master-scheduler")?;
     let call = read_call(&messages::SCHEDULER_CALL, method, headers, body).await?;
-    let bad = |why: String| refusal(StatusCode::BAD_REQUEST, why);
-    scheduler_validate(&call, principal.as_deref()).map_err(bad)?;
+    let bad_request = |why: String| refusal(StatusCode::BAD_REQUEST, why);
+    validate_scheduler_call(&call, principal.as_deref()).map_err(bad_request)?;
     let stream_id = headers
         .get(&STREAM_ID)
         .map(|value| String::from_utf8_lossy(value.as_bytes()).into_owned());
     if doc::text(&call, &["type"]) == Some("SUBSCRIBE") {
         check_accept(headers)?;
         if stream_id.is_some() {
-            return Err(bad(
+            return Err(bad_request(
                 "Subscribe calls should not include the 'Mesos-Stream-Id' header".to_owned(),
             ));
         }
         return Ok(subscribe(shared, &call));
     }
-    let answer = shared.with(|state| {
+    let response = shared.with_state(|state| {
         state.scheduler_call(&call, stream_id.as_deref(), principal.as_deref(), Instant::now())
     });
-    Ok(reply(&answer))
+    Ok(reply(&response))
 }
 
 fn subscribe(shared: &Arc<Shared>, call: &Value) -> Response<Body> {
-    let subscribed = shared.with(|state| state.subscribe(call, Instant::now()));
+    let subscribed = shared.with_state(|state| state.subscribe(call, Instant::now()));
     let (owner, stream_id) = (Arc::clone(shared), subscribed.stream_id.clone());
     let framework = subscribed.framework;
-    let chunks = queue(subscribed.events, move || {
+    let chunks = queue_stream(subscribed.events, move || {
         if let Some(id) = framework {
-            owner.with(|state| state.stream_closed(&id, &stream_id, Instant::now()));
+            owner.with_state(|state| state.stream_closed(&id, &stream_id, Instant::now()));
         }
     });
-    let mut response = streamed("application/json", chunks, shared);
+    let mut response = stream_response("application/json", chunks, shared);
     if let Ok(id) = HeaderValue::from_str(&subscribed.stream_id) {
         response.headers_mut().insert(STREAM_ID.clone(), id);
     }
@@ -129,31 +129,35 @@ fn subscribe(shared: &Arc<Shared>, call: &Value) -> Response<Body> {
 }
 
 /// `POST /api/v1`.
-async fn operator(shared: &Arc<Shared>, method: &Method, headers: &HeaderMap, body: Incoming) -> Answer {
+async fn operator(shared: &Arc<Shared>, method: &Method, headers: &HeaderMap, body: Incoming) -> HttpResult {
     authenticate(shared, headers, "mesos-master-readwrite")?;
     let call = read_call(&messages::MASTER_CALL, method, headers, body).await?;
-    let bad = |why: &str| {
+    let bad_request = |why: &str| {
         refusal(
             StatusCode::BAD_REQUEST,
             format!("Failed to validate master::Call: {why}"),
         )
     };
-    let kind = doc::text(&call, &["type"]).ok_or_else(|| bad("Expecting 'type' to be present"))?;
+    let kind = doc::text(&call, &["type"]).ok_or_else(|| bad_request("Expecting 'type' to be present"))?;
     check_accept(headers)?;
     if kind == "SUBSCRIBE" {
-        let events = shared.with(|state| state.watch(Instant::now()));
-        return Ok(streamed("application/json", queue(events, || ()), shared));
+        let events = shared.with_state(|state| state.subscribe_operator(Instant::now()));
+        return Ok(stream_response(
+            "application/json",
+            queue_stream(events, || ()),
+            shared,
+        ));
     }
-    if let Some(answer) = command(shared, kind, &call) {
-        return Ok(reply(&answer));
+    if let Some(response) = change_state(shared, kind, &call) {
+        return Ok(reply(&response));
     }
-    Ok(json(&shared.with(|state| get_call(state, kind))))
+    Ok(json(&shared.with_state(|state| get_call(state, kind))))
 }
 
 /// Operator calls that change the cluster.
-fn command(shared: &Arc<Shared>, kind: &str, call: &Value) -> Option<Reply> {
-    let part = kind.to_ascii_lowercase();
-    let known = [
+fn change_state(shared: &Arc<Shared>, kind: &str, call: &Value) -> Option<Reply> {
+    let field = kind.to_ascii_lowercase();
+    let change_calls = [
         "DRAIN_AGENT",
         "DEACTIVATE_AGENT",
         "REACTIVATE_AGENT",
@@ -163,16 +167,16 @@ fn command(shared: &Arc<Shared>, kind: &str, call: &Value) -> Option<Reply> {
         "STOP_MAINTENANCE",
         "TEARDOWN",
     ];
-    if !known.contains(&kind) {
+    if !change_calls.contains(&kind) {
         return None;
     }
-    let Some(arguments) = call.get(&part) else {
-        return Some(Reply::bad(format!(
-            "Failed to validate master::Call: Expecting '{part}' to be present"
+    let Some(arguments) = call.get(&field) else {
+        return Some(Reply::bad_request(format!(
+            "Failed to validate master::Call: Expecting '{field}' to be present"
         )));
     };
     let agent = AgentId::from(doc::text(arguments, &["agent_id", "value"]).unwrap_or_default());
-    Some(shared.with(|state| match kind {
+    Some(shared.with_state(|state| match kind {
         "DRAIN_AGENT" => state.drain(&agent, arguments),
         "DEACTIVATE_AGENT" => state.set_deactivated(&agent, true, Instant::now()),
         "REACTIVATE_AGENT" => state.set_deactivated(&agent, false, Instant::now()),
@@ -180,17 +184,17 @@ fn command(shared: &Arc<Shared>, kind: &str, call: &Value) -> Option<Reply> {
         "UPDATE_MAINTENANCE_SCHEDULE" => state.update_schedule(&arguments["schedule"], Instant::now()),
         "START_MAINTENANCE" => state.start_maintenance(doc::list(arguments, &["machines"])),
         "STOP_MAINTENANCE" => state.stop_maintenance(doc::list(arguments, &["machines"]), Instant::now()),
-        _ => remove(
+        _ => remove_framework(
             state,
             doc::text(arguments, &["framework_id", "value"]).unwrap_or_default(),
         ),
     }))
 }
 
-fn remove(state: &mut State, id: &str) -> Reply {
+fn remove_framework(state: &mut State, id: &str) -> Reply {
     let id = FrameworkId::from(id);
     if !state.frameworks.contains_key(&id) {
-        return Reply::bad("No framework found with specified ID");
+        return Reply::bad_request("No framework found with specified ID");
     }
     state.remove_framework(&id);
     Reply::ok()
@@ -198,11 +202,11 @@ fn remove(state: &mut State, id: &str) -> Reply {
 
 /// Operator calls that only read. The response's field is named like the call.
 fn get_call(state: &State, kind: &str) -> Value {
-    let part = match kind {
+    let body = match kind {
         "GET_HEALTH" => document!({"healthy": true}),
-        "GET_FLAGS" => flags::listed(&flags::master(state)),
+        "GET_FLAGS" => flags::to_list(&flags::master(state)),
         "GET_VERSION" => document!({"version_info": state_views::version()}),
-        "GET_METRICS" => metrics::listed(&metrics::master(state, true)),
+        "GET_METRICS" => metrics::to_list(&metrics::master(state, true)),
         "GET_LOGGING_LEVEL" => document!({"level": 0}),
         "GET_STATE" => operator_views::state(state),
         "GET_AGENTS" => operator_views::agents(state),
@@ -220,14 +224,14 @@ fn get_call(state: &State, kind: &str) -> Value {
         "GET_OPERATIONS" => document!({}),
         _ => return document!({"type": kind}),
     };
-    let mut answer = Map::new();
-    answer.insert("type".to_owned(), document!(kind));
-    answer.insert(kind.to_ascii_lowercase(), part);
-    Value::Object(answer)
+    let mut response = Map::new();
+    response.insert("type".to_owned(), document!(kind));
+    response.insert(kind.to_ascii_lowercase(), body);
+    Value::Object(response)
 }
 
 /// `POST /teardown`, a form with `frameworkId`.
-async fn teardown(shared: &Arc<Shared>, method: &Method, headers: &HeaderMap, body: Incoming) -> Answer {
+async fn teardown(shared: &Arc<Shared>, method: &Method, headers: &HeaderMap, body: Incoming) -> HttpResult {
     authenticate(shared, headers, "mesos-master-readwrite")?;
     if method != Method::POST {
         return Err(not_allowed(method, &["POST"]));
@@ -240,28 +244,28 @@ async fn teardown(shared: &Arc<Shared>, method: &Method, headers: &HeaderMap, bo
             "Missing 'frameworkId' query parameter in the request body",
         ));
     };
-    Ok(reply(&shared.with(|state| remove(state, id))))
+    Ok(reply(&shared.with_state(|state| remove_framework(state, id))))
 }
 
 /// The other documents. As with a real master, any method returns them.
 fn get(
     shared: &Arc<Shared>,
-    own: SocketAddr,
+    own_addr: SocketAddr,
     path: &str,
     headers: &HeaderMap,
     query: &BTreeMap<String, String>,
-) -> Answer {
+) -> HttpResult {
     match path {
         "/health" => return Ok(empty(StatusCode::OK)),
-        "/version" => return Ok(shown(&state_views::version(), query)),
+        "/version" => return Ok(json_or_jsonp(&state_views::version(), query)),
         "/redirect" => {
-            let master = shared.with(|state| state.master.clone());
+            let master = shared.with_state(|state| state.master.clone());
             return Ok(redirect(&format!("//{}:{}", master.hostname, master.addr.port())));
         }
         _ => {}
     }
     authenticate(shared, headers, "mesos-master-readonly")?;
-    let document = shared.with(|state| match path {
+    let document = shared.with_state(|state| match path {
         "/state" => Some(state_views::state(state)),
         "/state-summary" => Some(state_views::summary(state)),
         "/slaves" => Some(state_views::slaves(
@@ -272,20 +276,20 @@ fn get(
         "/tasks" => Some(state_views::tasks(state, query)),
         "/roles" => Some(state_views::roles(state)),
         "/flags" => Some(document!({"flags": flags::master(state)})),
-        "/metrics/snapshot" => Some(metrics::master(state, own == state.master.addr)),
+        "/metrics/snapshot" => Some(metrics::master(state, own_addr == state.master.addr)),
         "/quota" => Some(document!({})),
         "/weights" => Some(document!([])),
         _ => None,
     });
     document
-        .map(|document| shown(&document, query))
+        .map(|document| json_or_jsonp(&document, query))
         .ok_or_else(not_found)
 }
 
 /// A redirect to the leading master. Its location has no scheme.
-fn redirect(place: &str) -> Response<Body> {
+fn redirect(location: &str) -> Response<Body> {
     let mut response = empty(StatusCode::TEMPORARY_REDIRECT);
-    if let Ok(location) = HeaderValue::from_str(place) {
+    if let Ok(location) = HeaderValue::from_str(location) {
         response.headers_mut().insert(header::LOCATION, location);
     }
     response

@@ -2,7 +2,7 @@
 //! `Content-Type`, and their documents and errors have no envelope.
 
 use crate::{
-    http::{Answer, authenticate, not_allowed, read_body, refusal, reply, shown},
+    http::{HttpResult, authenticate, json_or_jsonp, not_allowed, read_body, refusal, reply},
     shared::Shared,
     wire::{
         messages,
@@ -20,19 +20,19 @@ pub(super) async fn schedule(
     headers: &HeaderMap,
     query: &BTreeMap<String, String>,
     body: Incoming,
-) -> Answer {
+) -> HttpResult {
     authenticate(shared, headers, "mesos-master-readwrite")?;
     if method == Method::GET {
-        let schedule = shared.with(|state| state.maintenance.schedule());
-        return Ok(shown(&schedule, query));
+        let schedule = shared.with_state(|state| state.maintenance.schedule());
+        return Ok(json_or_jsonp(&schedule, query));
     }
     if method != Method::POST {
         return Err(not_allowed(method, &["GET", "POST"]));
     }
     let body = read_body(body).await?;
-    let schedule = read_plain(&messages::SCHEDULE, &body).map_err(bad)?;
-    let updated = shared.with(|state| state.update_schedule(&schedule, Instant::now()));
-    Ok(reply(&updated))
+    let schedule = read_plain(&messages::SCHEDULE, &body).map_err(bad_request)?;
+    let outcome = shared.with_state(|state| state.update_schedule(&schedule, Instant::now()));
+    Ok(reply(&outcome))
 }
 
 /// `GET /maintenance/status`.
@@ -41,13 +41,13 @@ pub(super) fn status(
     method: &Method,
     headers: &HeaderMap,
     query: &BTreeMap<String, String>,
-) -> Answer {
+) -> HttpResult {
     authenticate(shared, headers, "mesos-master-readonly")?;
     if method != Method::GET {
         return Err(not_allowed(method, &["GET"]));
     }
-    let status = shared.with(|state| state.maintenance_status());
-    Ok(shown(&status, query))
+    let status = shared.with_state(|state| state.maintenance_status());
+    Ok(json_or_jsonp(&status, query))
 }
 
 /// `POST /machine/down` and `POST /machine/up`.
@@ -57,20 +57,20 @@ pub(super) async fn machines(
     method: &Method,
     headers: &HeaderMap,
     body: Incoming,
-) -> Answer {
+) -> HttpResult {
     authenticate(shared, headers, "mesos-master-readwrite")?;
     if method != Method::POST {
         return Err(not_allowed(method, &["POST"]));
     }
     let body = read_body(body).await?;
-    let machines = read_plain_list(&messages::MACHINE, &body).map_err(bad)?;
-    let done = shared.with(|state| match path {
+    let machines = read_plain_list(&messages::MACHINE, &body).map_err(bad_request)?;
+    let outcome = shared.with_state(|state| match path {
         "/machine/down" => state.start_maintenance(&machines),
         _ => state.stop_maintenance(&machines, Instant::now()),
     });
-    Ok(reply(&done))
+    Ok(reply(&outcome))
 }
 
-fn bad(why: String) -> crate::http::Refusal {
+fn bad_request(why: String) -> crate::http::Refusal {
     refusal(StatusCode::BAD_REQUEST, why)
 }

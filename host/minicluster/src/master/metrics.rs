@@ -2,7 +2,7 @@
 
 use crate::{
     state::{State, TaskState, epoch},
-    wire::resources::Bundle,
+    wire::resources::Resources,
 };
 use serde_json::{Map, Value, json};
 
@@ -52,37 +52,37 @@ pub(crate) fn master(state: &State, elected: bool) -> Value {
         TaskState::GoneByOperator,
         TaskState::Unreachable,
     ];
-    for wanted in states {
+    for task_state in states {
         let completed = state
             .frameworks
             .values()
-            .chain(&state.completed)
+            .chain(&state.completed_frameworks)
             .flat_map(|framework| &framework.completed_tasks);
         let count = state
             .tasks()
             .chain(completed)
-            .filter(|task| task.state == wanted)
+            .filter(|task| task.state == task_state)
             .count();
         put(
-            &wanted
+            &task_state
                 .as_str()
                 .replacen("TASK_", "tasks_", 1)
                 .to_ascii_lowercase(),
             count as f64,
         );
     }
-    let (mut total, mut used) = (Bundle::default(), Bundle::default());
+    let (mut total, mut used) = (Resources::default(), Resources::default());
     state.agents.values().for_each(|agent| total.add(&agent.total));
     state
         .frameworks
         .keys()
         .for_each(|id| used.add(&state.used_by(id)));
-    usage(&total, &used, put);
+    add_usage(&total, &used, put);
     Value::Object(metrics)
 }
 
 /// Reports the total, used and relative amount of each resource.
-pub(crate) fn usage(total: &Bundle, used: &Bundle, mut put: impl FnMut(&str, f64)) {
+pub(crate) fn add_usage(total: &Resources, used: &Resources, mut put: impl FnMut(&str, f64)) {
     for name in ["cpus", "mem", "disk", "gpus"] {
         let (total, used) = (total.scalar(name), used.scalar(name));
         put(&format!("{name}_total"), total);
@@ -95,7 +95,7 @@ pub(crate) fn usage(total: &Bundle, used: &Bundle, mut put: impl FnMut(&str, f64
 }
 
 /// Metrics in the form of `GET_METRICS`.
-pub(crate) fn listed(metrics: &Value) -> Value {
+pub(crate) fn to_list(metrics: &Value) -> Value {
     let metrics: Vec<Value> = metrics
         .as_object()
         .into_iter()

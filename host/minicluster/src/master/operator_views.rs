@@ -4,7 +4,7 @@ use crate::{
     state::{Agent, Framework, State, Task, VERSION, time_info},
     wire::{
         json as doc,
-        resources::{Bundle, Form},
+        resources::{ReservationFormat, Resources},
     },
 };
 use serde_json::{Map, Value, json};
@@ -64,7 +64,7 @@ pub(crate) fn tasks(state: &State) -> Value {
     let completed = state
         .frameworks
         .values()
-        .chain(&state.completed)
+        .chain(&state.completed_frameworks)
         .flat_map(|framework| &framework.completed_tasks);
     let unreachable = state
         .frameworks
@@ -93,7 +93,7 @@ pub(crate) fn executors(state: &State) -> Value {
 pub(crate) fn frameworks(state: &State) -> Value {
     json!({
         "frameworks": state.frameworks.values().map(|one| framework(state, one)).collect::<Vec<_>>(),
-        "completed_frameworks": state.completed.iter().map(|one| framework(state, one)).collect::<Vec<_>>(),
+        "completed_frameworks": state.completed_frameworks.iter().map(|one| framework(state, one)).collect::<Vec<_>>(),
     })
 }
 
@@ -165,8 +165,8 @@ fn common_framework(framework: &Framework) -> Map<String, Value> {
 }
 
 /// Adds up resources by the role they are allocated to.
-fn by_role<'a>(parts: impl Iterator<Item = (&'a str, &'a Bundle)>) -> BTreeMap<&'a str, Bundle> {
-    let mut roles: BTreeMap<&str, Bundle> = BTreeMap::new();
+fn by_role<'a>(parts: impl Iterator<Item = (&'a str, &'a Resources)>) -> BTreeMap<&'a str, Resources> {
+    let mut roles: BTreeMap<&str, Resources> = BTreeMap::new();
     for (role, resources) in parts {
         roles.entry(role).or_default().add(resources);
     }
@@ -174,10 +174,10 @@ fn by_role<'a>(parts: impl Iterator<Item = (&'a str, &'a Bundle)>) -> BTreeMap<&
 }
 
 /// Adds the list of resources, unless it is empty.
-fn add_resources(message: &mut Map<String, Value>, key: &str, roles: &BTreeMap<&str, Bundle>) {
+fn add_resources(message: &mut Map<String, Value>, key: &str, roles: &BTreeMap<&str, Resources>) {
     let resources: Vec<Value> = roles
         .iter()
-        .flat_map(|(role, bundle)| bundle.messages(Form::Both, Some(role)))
+        .flat_map(|(role, bundle)| bundle.messages(ReservationFormat::Both, Some(role)))
         .collect();
     if !resources.is_empty() {
         message.insert(key.to_owned(), Value::Array(resources));
@@ -188,7 +188,7 @@ fn add_resources(message: &mut Map<String, Value>, key: &str, roles: &BTreeMap<&
 pub(crate) fn agent_usage<'a>(
     state: &'a State,
     agent: &Agent,
-) -> (BTreeMap<&'a str, Bundle>, BTreeMap<&'a str, Bundle>) {
+) -> (BTreeMap<&'a str, Resources>, BTreeMap<&'a str, Resources>) {
     let tasks = state
         .tasks()
         .filter(|task| task.agent == agent.id && !task.released)
@@ -210,7 +210,10 @@ pub(crate) fn agent_usage<'a>(
 /// `AgentInfo`. With `checkpoint` it contains that field, which a real agent's info has once it is
 /// fully registered, but not in the agent's own documents.
 pub(crate) fn agent_info(agent: &Agent, checkpoint: bool) -> Value {
-    let mut resources = agent.config.resources().messages(Form::Refined, None);
+    let mut resources = agent
+        .config
+        .resources()
+        .messages(ReservationFormat::Refined, None);
     // Ports are last here, but first in offers.
     resources.rotate_left(usize::from(agent.total.port_count() > 0));
     let mut info = doc::object(json!({
@@ -240,7 +243,7 @@ fn agent_base(agent: &Agent, checkpoint: bool) -> Map<String, Value> {
         "version": VERSION,
         "pid": agent.pid(),
         "registered_time": time_info(agent.registered),
-        "total_resources": agent.total.messages(Form::Both, None),
+        "total_resources": agent.total.messages(ReservationFormat::Both, None),
         "capabilities": capabilities,
     }))
 }
@@ -284,8 +287,8 @@ pub(crate) fn state(state: &State) -> Value {
 }
 
 /// Every role in use: its frameworks, used resources and offered resources.
-pub(crate) fn role_usage(state: &State) -> BTreeMap<String, (BTreeSet<String>, Bundle, Bundle)> {
-    let mut roles: BTreeMap<String, (BTreeSet<String>, Bundle, Bundle)> = BTreeMap::new();
+pub(crate) fn role_usage(state: &State) -> BTreeMap<String, (BTreeSet<String>, Resources, Resources)> {
+    let mut roles: BTreeMap<String, (BTreeSet<String>, Resources, Resources)> = BTreeMap::new();
     for framework in state.frameworks.values() {
         for role in framework.roles() {
             roles.entry(role).or_default().0.insert(framework.id.to_string());
@@ -318,7 +321,7 @@ pub(crate) fn roles(state: &State) -> Value {
         .map(|(name, (frameworks, mut used, offered))| {
             used.add(&offered);
             let resources: Vec<Value> = used
-                .messages(Form::Refined, None)
+                .messages(ReservationFormat::Refined, None)
                 .into_iter()
                 .filter(|resource| resource["type"] == "SCALAR")
                 .collect();

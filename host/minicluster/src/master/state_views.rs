@@ -7,7 +7,7 @@ use crate::{
     state::{Agent, Executor, Framework, State, Task, TaskState, VERSION},
     wire::{
         json as doc,
-        resources::{Bundle, Form},
+        resources::{ReservationFormat, Resources},
     },
 };
 use serde_json::{Map, Value, json};
@@ -18,7 +18,7 @@ pub(crate) const BUILD_DATE: &str = "2026-11-20 00:00:00 UTC";
 pub(crate) const BUILD_TIME: f64 = 1_795_132_800.0;
 
 /// The states that `/state-summary` counts.
-const COUNTED: [TaskState; 10] = [
+const COUNTED_STATES: [TaskState; 10] = [
     TaskState::Staging,
     TaskState::Starting,
     TaskState::Running,
@@ -72,7 +72,7 @@ pub(crate) fn state(state: &State) -> Value {
 pub(crate) fn frameworks(state: &State) -> Map<String, Value> {
     doc::object(json!({
         "frameworks": state.frameworks.values().map(|one| framework(state, one)).collect::<Vec<_>>(),
-        "completed_frameworks": state.completed.iter().map(|one| framework(state, one)).collect::<Vec<_>>(),
+        "completed_frameworks": state.completed_frameworks.iter().map(|one| framework(state, one)).collect::<Vec<_>>(),
         "unregistered_frameworks": [],
     }))
 }
@@ -117,31 +117,31 @@ fn agent(state: &State, agent: &Agent) -> Map<String, Value> {
     document
 }
 
-fn sum<'a>(bundles: impl Iterator<Item = &'a Bundle>) -> Bundle {
-    bundles.fold(Bundle::default(), |mut sum, bundle| {
+fn sum<'a>(bundles: impl Iterator<Item = &'a Resources>) -> Resources {
+    bundles.fold(Resources::default(), |mut sum, bundle| {
         sum.add(bundle);
         sum
     })
 }
 
 /// Reserved resources by role, as amounts.
-pub(crate) fn summaries(total: &Bundle) -> Value {
+pub(crate) fn summaries(total: &Resources) -> Value {
     let roles = total.reserved().into_iter();
     roles.map(|(role, reserved)| (role, reserved.summary())).collect()
 }
 
 /// Reserved resources by role, as messages.
-pub(crate) fn reserved_full(total: &Bundle) -> Value {
+pub(crate) fn reserved_full(total: &Resources) -> Value {
     let roles = total.reserved().into_iter();
     roles
-        .map(|(role, reserved)| (role, json!(reserved.messages(Form::Both, None))))
+        .map(|(role, reserved)| (role, json!(reserved.messages(ReservationFormat::Both, None))))
         .collect()
 }
 
-fn full(roles: &BTreeMap<&str, Bundle>) -> Vec<Value> {
+fn full(roles: &BTreeMap<&str, Resources>) -> Vec<Value> {
     roles
         .iter()
-        .flat_map(|(role, bundle)| bundle.messages(Form::Both, Some(role)))
+        .flat_map(|(role, bundle)| bundle.messages(ReservationFormat::Both, Some(role)))
         .collect()
 }
 
@@ -156,7 +156,7 @@ pub(crate) fn slaves(state: &State, only: Option<&str>) -> Value {
             document.insert("reserved_resources_full".to_owned(), reserved_full(&one.total));
             document.insert(
                 "unreserved_resources_full".to_owned(),
-                json!(one.total.unreserved().messages(Form::Both, None)),
+                json!(one.total.unreserved().messages(ReservationFormat::Both, None)),
             );
             document.insert("used_resources_full".to_owned(), json!(full(&used)));
             document.insert("offered_resources_full".to_owned(), json!(full(&offered)));
@@ -167,7 +167,7 @@ pub(crate) fn slaves(state: &State, only: Option<&str>) -> Value {
 }
 
 /// The fields of a framework that `/state-summary` shows too.
-fn framework_base(state: &State, framework: &Framework) -> (Map<String, Value>, Bundle) {
+fn framework_base(state: &State, framework: &Framework) -> (Map<String, Value>, Resources) {
     let mut used = state.used_by(&framework.id);
     let offered = sum(state
         .offers
@@ -240,7 +240,7 @@ fn framework(state: &State, framework: &Framework) -> Value {
 /// `roles` of a `MULTI_ROLE` framework, else `role`.
 pub(crate) fn add_roles(framework: &Framework, document: &mut Map<String, Value>) {
     let mut roles = framework.roles();
-    if framework.has("MULTI_ROLE") {
+    if framework.has_capability("MULTI_ROLE") {
         document.insert("roles".to_owned(), json!(roles));
     } else {
         document.insert("role".to_owned(), json!(roles.pop()));
@@ -311,16 +311,16 @@ pub(crate) fn task_in(task: &Task, state: TaskState, statuses: &[Value]) -> Valu
 
 /// A status as `/state` shows it: without message, reason, uuid, check or process.
 fn status(status: &Value) -> Value {
-    let mut shown = Map::new();
+    let mut document = Map::new();
     doc::copy(
         status,
-        &mut shown,
+        &mut document,
         &["state", "timestamp", "healthy", "container_status"],
     );
-    if let Some(Value::Object(container)) = shown.get_mut("container_status") {
+    if let Some(Value::Object(container)) = document.get_mut("container_status") {
         container.remove("executor_pid");
     }
-    Value::Object(shown)
+    Value::Object(document)
 }
 
 /// GET /tasks, with `limit` (default 100), `offset`, `order` and the filters by framework and task.
@@ -335,7 +335,7 @@ pub(crate) fn tasks(state: &State, query: &BTreeMap<String, String>) -> Value {
     let mut tasks: Vec<&Task> = state
         .frameworks
         .values()
-        .chain(&state.completed)
+        .chain(&state.completed_frameworks)
         .flat_map(|framework| {
             framework
                 .tasks
@@ -355,13 +355,13 @@ pub(crate) fn tasks(state: &State, query: &BTreeMap<String, String>) -> Value {
     if query.get("order").is_none_or(|order| order != "asc") {
         tasks.reverse();
     }
-    let shown: Vec<Value> = tasks
+    let documents: Vec<Value> = tasks
         .into_iter()
         .skip(number("offset", 0))
         .take(number("limit", 100))
         .map(task)
         .collect();
-    json!({ "tasks": shown })
+    json!({ "tasks": documents })
 }
 
 /// GET /roles.
@@ -380,7 +380,7 @@ pub(crate) fn roles(state: &State) -> Value {
                 "resources": all.quantities(),
                 "allocated": used.quantities(),
                 "offered": offered.quantities(),
-                "reserved": reserved.get(&name).map_or_else(|| json!({}), Bundle::quantities),
+                "reserved": reserved.get(&name).map_or_else(|| json!({}), Resources::quantities),
                 "frameworks": frameworks,
             })
         })
@@ -394,7 +394,7 @@ pub(crate) fn summary(state: &State) -> Value {
         .listed_agents()
         .map(|one| {
             let mut document = agent(state, one);
-            let tasks = || every_task(state).filter(|task| task.agent == one.id);
+            let tasks = || all_tasks(state).filter(|task| task.agent == one.id);
             count(&mut document, tasks());
             let ids: BTreeSet<&str> = tasks().map(|task| task.key.framework.as_str()).collect();
             document.insert("framework_ids".to_owned(), json!(ids));
@@ -406,7 +406,7 @@ pub(crate) fn summary(state: &State) -> Value {
         .values()
         .map(|one| {
             let (mut document, _) = framework_base(state, one);
-            let tasks = || every_task(state).filter(|task| task.key.framework == one.id);
+            let tasks = || all_tasks(state).filter(|task| task.key.framework == one.id);
             count(&mut document, tasks());
             let ids: BTreeSet<&str> = tasks().map(|task| task.agent.as_str()).collect();
             document.insert("slave_ids".to_owned(), json!(ids));
@@ -416,7 +416,7 @@ pub(crate) fn summary(state: &State) -> Value {
     json!({"hostname": state.master.hostname, "cluster": state.master.cluster, "slaves": slaves, "frameworks": frameworks})
 }
 
-fn every_task(state: &State) -> impl Iterator<Item = &Task> {
+fn all_tasks(state: &State) -> impl Iterator<Item = &Task> {
     state.frameworks.values().flat_map(|framework| {
         framework
             .tasks
@@ -427,7 +427,7 @@ fn every_task(state: &State) -> impl Iterator<Item = &Task> {
 }
 
 fn count<'a>(document: &mut Map<String, Value>, tasks: impl Iterator<Item = &'a Task>) {
-    let mut counts: BTreeMap<&str, u64> = COUNTED.iter().map(|state| (state.as_str(), 0)).collect();
+    let mut counts: BTreeMap<&str, u64> = COUNTED_STATES.iter().map(|state| (state.as_str(), 0)).collect();
     for task in tasks {
         if let Some(count) = counts.get_mut(task.state.as_str()) {
             *count += 1;

@@ -3,23 +3,23 @@
 use super::{
     AgentId, Effect, Executor, FrameworkId, Launch, OfferId, State, Task, TaskGroup, TaskId, TaskKey,
     TaskState,
-    accepted::{Accepted, valid_id, with_framework},
+    accepted::{Accepted, is_valid_id, with_framework},
     epoch,
-    executors::incompatible,
+    executors::incompatible_error,
     model::ExecutorKey,
-    offers::refuse_for,
+    offers::refuse_duration,
 };
 use crate::wire::{
     json as doc,
-    resources::{Bundle, allocated_to},
+    resources::{Resources, allocated_to},
 };
 use serde_json::{Value, json};
 use std::{collections::VecDeque, net::SocketAddr, path::PathBuf, time::Instant};
 
 /// The executor of a task group, or a custom executor, as its tasks need it.
-pub(super) struct Host {
+pub(super) struct TaskExecutor {
     id: String,
-    custom: bool,
+    is_custom: bool,
     executor: TaskGroup,
 }
 
@@ -45,16 +45,16 @@ impl State {
                 continue;
             };
             if invalid.is_some() {
-                self.give_back(&offer.agent, &offer.resources);
+                self.free_resources(&offer.agent, &offer.resources);
                 continue;
             }
             let accepted = accepted.get_or_insert_with(|| Accepted {
                 framework: id.clone(),
                 agent: offer.agent.clone(),
                 role: offer.role.clone(),
-                left: Bundle::default(),
+                remaining: Resources::default(),
             });
-            accepted.left.add(&offer.resources);
+            accepted.remaining.add(&offer.resources);
         }
         let operations = doc::list(accept, &["operations"]);
         let Some(mut accepted) = accepted else {
@@ -67,17 +67,17 @@ impl State {
             return;
         };
         for operation in operations {
-            self.operate(&mut accepted, operation);
+            self.run_operation(&mut accepted, operation);
         }
-        self.refuse(
+        self.add_decline_filter(
             id,
             &accepted.agent,
             &accepted.role,
-            accepted.left.clone(),
-            refuse_for(&accept["filters"]),
+            accepted.remaining.clone(),
+            refuse_duration(&accept["filters"]),
             now,
         );
-        self.give_back(&accepted.agent, &accepted.left);
+        self.free_resources(&accepted.agent, &accepted.remaining);
     }
 
     /// The reason why these offers cannot be used, if there is one.
@@ -108,11 +108,11 @@ impl State {
                 .chain(doc::list(operation, &["launch_group", "task_group", "tasks"]))
         });
         for task in tasks {
-            self.reject(id, task, TaskState::Dropped, "REASON_INVALID_OFFERS", message);
+            self.reject_task(id, task, TaskState::Dropped, "REASON_INVALID_OFFERS", message);
         }
     }
 
-    fn operate(&mut self, accepted: &mut Accepted, operation: &Value) {
+    fn run_operation(&mut self, accepted: &mut Accepted, operation: &Value) {
         match doc::text(operation, &["type"]).unwrap_or_default() {
             "LAUNCH" => {
                 for task in doc::list(operation, &["launch", "task_infos"]) {
@@ -120,14 +120,14 @@ impl State {
                 }
             }
             "LAUNCH_GROUP" => self.launch_group(accepted, &operation["launch_group"]),
-            other => self.convert_resources(accepted, operation, other),
+            other => self.run_resource_operation(accepted, operation, other),
         }
     }
 
     fn launch(&mut self, accepted: &mut Accepted, task: &Value) {
         if let Err(why) = self.try_launch(accepted, task) {
             let reason = "REASON_TASK_INVALID";
-            self.reject(&accepted.framework, task, TaskState::Error, reason, &why);
+            self.reject_task(&accepted.framework, task, TaskState::Error, reason, &why);
         }
     }
 
@@ -147,18 +147,18 @@ impl State {
                     executor.resources.describe(&accepted.role)
                 ));
             }
-            if executor.known {
+            if executor.exists {
                 needed = resources.clone();
             }
         }
-        if !accepted.left.contains(&needed) {
+        if !accepted.remaining.contains(&needed) {
             return Err(format!(
                 "Total resources {} required by task and its executor is more than available {}",
                 needed.describe(&accepted.role),
-                accepted.left.describe(&accepted.role)
+                accepted.remaining.describe(&accepted.role)
             ));
         }
-        accepted.left.subtract(&needed);
+        accepted.remaining.subtract(&needed);
         let Some(executor) = executor else {
             self.start_task(accepted, task, resources, None);
             return Ok(());
@@ -166,8 +166,8 @@ impl State {
         let mut info = task.clone();
         info["executor"].clone_from(&executor.info);
         let key = (accepted.agent.clone(), executor.id);
-        let host = self.executor_for(accepted, executor.info, &key, executor.resources, true);
-        self.start_task(accepted, &info, resources, Some(&host));
+        let task_executor = self.executor_of_tasks(accepted, executor.info, &key, executor.resources, true);
+        self.start_task(accepted, &info, resources, Some(&task_executor));
         Ok(())
     }
 
@@ -176,7 +176,7 @@ impl State {
         let tasks = doc::list(group, &["task_group", "tasks"]);
         if let Err(why) = self.try_launch_group(accepted, &group["executor"], tasks) {
             for task in tasks {
-                self.reject(
+                self.reject_task(
                     &accepted.framework,
                     task,
                     TaskState::Error,
@@ -205,81 +205,89 @@ impl State {
             .get(&accepted.framework)
             .and_then(|framework| framework.executors.get(&key));
         if let Some(known) = known.filter(|known| known.custom.is_some()) {
-            return Err(incompatible(&known.info, executor));
+            return Err(incompatible_error(&known.info, executor));
         }
         let known = known.is_some();
         if doc::text(executor, &["type"]) != Some("DEFAULT") {
             return Err("Only the DEFAULT executor can run task groups in this cluster".to_owned());
         }
-        if !valid_id(&id) {
+        if !is_valid_id(&id) {
             return Err(format!("Executor ID '{id}' is not a valid path component"));
         }
-        let own = Bundle::read(doc::list(executor, &["resources"]))?;
-        let mut needed = if known { Bundle::default() } else { own.clone() };
-        let mut parts = Vec::with_capacity(tasks.len());
+        let executor_resources = Resources::parse(doc::list(executor, &["resources"]))?;
+        let mut needed = if known {
+            Resources::default()
+        } else {
+            executor_resources.clone()
+        };
+        let mut task_resources = Vec::with_capacity(tasks.len());
         for (index, task) in tasks.iter().enumerate() {
-            let what = format!(
+            let prefix = format!(
                 "Task '{}' is invalid: ",
                 doc::text(task, &["task_id", "value"]).unwrap_or_default()
             );
             let resources = self
                 .check_task(accepted, task, true)
-                .map_err(|why| what.clone() + &why)?;
+                .map_err(|why| prefix.clone() + &why)?;
             if tasks[..index]
                 .iter()
                 .any(|other| other["task_id"] == task["task_id"])
             {
-                return Err(format!("{what}its ID is used twice in the group"));
+                return Err(format!("{prefix}its ID is used twice in the group"));
             }
             needed.add(&resources);
-            parts.push(resources);
+            task_resources.push(resources);
         }
         // If two tasks of the group request the same port, the sum has fewer ports than the tasks
         // together.
-        let wanted: u64 = parts.iter().map(Bundle::port_count).sum();
-        if !accepted.left.contains(&needed) || needed.port_count() < wanted {
+        let requested_ports: u64 = task_resources.iter().map(Resources::port_count).sum();
+        if !accepted.remaining.contains(&needed) || needed.port_count() < requested_ports {
             return Err(format!(
                 "Total resources {} required by task group and its executor are more than available {}",
                 needed.describe(&accepted.role),
-                accepted.left.describe(&accepted.role)
+                accepted.remaining.describe(&accepted.role)
             ));
         }
-        accepted.left.subtract(&needed);
+        accepted.remaining.subtract(&needed);
         let info = with_framework(executor, &accepted.framework);
-        let group = self.executor_for(accepted, info, &key, own, false);
-        for (task, resources) in tasks.iter().zip(parts) {
+        let group = self.executor_of_tasks(accepted, info, &key, executor_resources, false);
+        for (task, resources) in tasks.iter().zip(task_resources) {
             self.start_task(accepted, task, resources, Some(&group));
         }
         Ok(())
     }
 
     /// The running executor with this key, or a new one.
-    fn executor_for(
+    fn executor_of_tasks(
         &mut self,
         accepted: &Accepted,
         info: Value,
         key: &ExecutorKey,
-        resources: Bundle,
-        custom: bool,
-    ) -> Host {
+        resources: Resources,
+        is_custom: bool,
+    ) -> TaskExecutor {
         let root = self.framework_dir(&accepted.agent, &accepted.framework);
         let container = uuid::Uuid::new_v4().to_string();
-        let fresh = Executor {
+        let new_executor = Executor {
             info,
             agent: accepted.agent.clone(),
             directory: root.join("executors").join(&key.1).join("runs").join(&container),
             container,
             role: accepted.role.clone(),
             resources,
-            custom: custom.then(super::model::Custom::default),
+            custom: is_custom.then(super::model::CustomExecutor::default),
         };
         let executor = match self.frameworks.get_mut(&accepted.framework) {
-            Some(framework) => framework.executors.entry(key.clone()).or_insert(fresh).clone(),
-            None => fresh,
+            Some(framework) => framework
+                .executors
+                .entry(key.clone())
+                .or_insert(new_executor)
+                .clone(),
+            None => new_executor,
         };
-        Host {
+        TaskExecutor {
             id: key.1.clone(),
-            custom,
+            is_custom,
             executor: TaskGroup {
                 volumes: self.volume_links(&executor.agent, &executor.resources),
                 info: executor.info,
@@ -290,9 +298,9 @@ impl State {
     }
 
     /// Checks a task and returns its resources. The error is the reason why it cannot run.
-    fn check_task(&self, accepted: &Accepted, task: &Value, in_group: bool) -> Result<Bundle, String> {
+    fn check_task(&self, accepted: &Accepted, task: &Value, in_group: bool) -> Result<Resources, String> {
         let id = doc::text(task, &["task_id", "value"]).unwrap_or_default();
-        if !valid_id(id) {
+        if !is_valid_id(id) {
             return Err(format!("Task ID '{id}' is not a valid path component"));
         }
         if self
@@ -325,7 +333,7 @@ impl State {
                     .to_owned(),
             );
         }
-        let resources = Bundle::read(doc::list(task, &["resources"]))?;
+        let resources = Resources::parse(doc::list(task, &["resources"]))?;
         if resources.is_empty() {
             return Err("Task uses no resources".to_owned());
         }
@@ -333,11 +341,11 @@ impl State {
     }
 
     /// Sends the update of a task that was never started.
-    fn reject(&mut self, id: &FrameworkId, task: &Value, state: TaskState, reason: &str, message: &str) {
+    fn reject_task(&mut self, id: &FrameworkId, task: &Value, state: TaskState, reason: &str, message: &str) {
         let Some(framework) = self.frameworks.get(id) else {
             return;
         };
-        let state = state.for_framework(framework.partition_aware());
+        let state = state.for_framework(framework.is_partition_aware());
         let status = json!({
             "task_id": task["task_id"],
             "state": state.as_str(),
@@ -364,20 +372,32 @@ impl State {
             .join(framework.as_str())
     }
 
-    fn start_task(&mut self, accepted: &Accepted, info: &Value, resources: Bundle, host: Option<&Host>) {
+    fn start_task(
+        &mut self,
+        accepted: &Accepted,
+        info: &Value,
+        resources: Resources,
+        task_executor: Option<&TaskExecutor>,
+    ) {
         let task_id = TaskId::from(doc::text(info, &["task_id", "value"]).unwrap_or_default());
         let key = TaskKey {
             framework: accepted.framework.clone(),
             task: task_id,
         };
-        let group = host.filter(|host| !host.custom).map(|host| &host.executor);
+        let group = task_executor
+            .filter(|task_executor| !task_executor.is_custom)
+            .map(|task_executor| &task_executor.executor);
         let mut container = uuid::Uuid::new_v4().to_string();
-        let directory = match host {
-            Some(host) if host.custom => {
-                container.clone_from(&host.executor.container);
-                host.executor.directory.clone()
+        let directory = match task_executor {
+            Some(task_executor) if task_executor.is_custom => {
+                container.clone_from(&task_executor.executor.container);
+                task_executor.executor.directory.clone()
             }
-            Some(host) => host.executor.directory.join("containers").join(&container),
+            Some(task_executor) => task_executor
+                .executor
+                .directory
+                .join("containers")
+                .join(&container),
             None => {
                 let executor = self
                     .framework_dir(&accepted.agent, &accepted.framework)
@@ -392,7 +412,7 @@ impl State {
             info: with_role(info, &accepted.role),
             role: accepted.role.clone(),
             resources,
-            executor: host.map(|host| host.id.clone()),
+            executor: task_executor.map(|task_executor| task_executor.id.clone()),
             container,
             parent: group.map(|group| group.container.clone()),
             directory,
@@ -405,16 +425,16 @@ impl State {
             in_flight: None,
             released: false,
         };
-        let launch = self.launch_order(&task, group.cloned());
+        let launch = self.task_launch(&task, group.cloned());
         self.announce(&json!({"type": "TASK_ADDED", "task_added": {"task": crate::master::operator_views::task(&task)}}));
         if let Some(framework) = self.frameworks.get_mut(&accepted.framework) {
             framework.tasks.insert(key.task.clone(), task);
             let agent = launch.agent.clone();
-            self.order(&agent, Effect::Launch(Box::new(launch)));
+            self.send_order(&agent, Effect::Launch(Box::new(launch)));
         }
     }
 
-    fn launch_order(&self, task: &Task, group: Option<TaskGroup>) -> Launch {
+    fn task_launch(&self, task: &Task, group: Option<TaskGroup>) -> Launch {
         let agent = self.agents.get(&task.agent);
         let framework = self.frameworks.get(&task.key.framework);
         let user = doc::text(&task.info, &["command", "user"])
@@ -430,7 +450,8 @@ impl State {
             directory: task.directory.clone(),
             user: user.to_owned(),
             volumes: self.volume_links(&task.agent, &task.resources),
-            killing_state: framework.is_some_and(|framework| framework.has("TASK_KILLING_STATE")),
+            supports_killing_state: framework
+                .is_some_and(|framework| framework.has_capability("TASK_KILLING_STATE")),
             group,
             in_executor: task.is_custom(),
             is_executor: false,

@@ -1,7 +1,7 @@
 //! The offers of an ACCEPT, and the rules for tasks that are launched from them.
 
 use super::{AgentId, FrameworkId};
-use crate::wire::{json as doc, resources::Bundle};
+use crate::wire::{json as doc, resources::Resources};
 use serde_json::Value;
 
 /// What remains of the accepted offers while the operations allocate from them.
@@ -9,7 +9,7 @@ pub(super) struct Accepted {
     pub(super) framework: FrameworkId,
     pub(super) agent: AgentId,
     pub(super) role: String,
-    pub(super) left: Bundle,
+    pub(super) remaining: Resources,
 }
 
 /// `ExecutorInfo` with the id of its framework.
@@ -20,7 +20,7 @@ pub(super) fn with_framework(info: &Value, framework: &FrameworkId) -> Value {
 }
 
 /// Whether an id is usable as a directory name.
-pub(super) fn valid_id(id: &str) -> bool {
+pub(super) fn is_valid_id(id: &str) -> bool {
     !id.is_empty()
         && id.len() <= 255
         && id != "."

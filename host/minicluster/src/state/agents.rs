@@ -1,7 +1,7 @@
 //! Agents: registration, draining, deactivation, disconnection, return and removal.
 
 use super::{
-    Agent, AgentId, COMPLETED_TASKS, Connection, Effect, FrameworkId, KillOrder, Reply, State, TaskKey,
+    Agent, AgentId, Connection, Effect, FrameworkId, KillOrder, MAX_COMPLETED_TASKS, Reply, State, TaskKey,
     TaskState, epoch, time_info,
 };
 use crate::{config::AgentConfig, master::operator_views, wire::json as doc};
@@ -64,7 +64,7 @@ impl State {
     /// `DEACTIVATE_AGENT` and `REACTIVATE_AGENT`.
     pub(crate) fn set_deactivated(&mut self, id: &AgentId, deactivated: bool, now: Instant) -> Reply {
         let Some(agent) = self.agents.get_mut(id) else {
-            return Reply::bad(format!("Agent {id} is not registered"));
+            return Reply::bad_request(format!("Agent {id} is not registered"));
         };
         agent.deactivated = deactivated;
         if deactivated {
@@ -81,10 +81,10 @@ impl State {
     /// `DRAIN_AGENT`: stops offers of the agent and kills all its tasks.
     pub(crate) fn drain(&mut self, id: &AgentId, drain: &Value) -> Reply {
         let Some(agent) = self.agents.get_mut(id) else {
-            return Reply::bad(format!("Agent {id} is not registered"));
+            return Reply::bad_request(format!("Agent {id} is not registered"));
         };
-        if let Some(why) = self.maintenance.refuse_drain(agent) {
-            return Reply::bad(why);
+        if let Some(why) = self.maintenance.drain_refusal(agent) {
+            return Reply::bad_request(why);
         }
         let grace = doc::find(drain, &["max_grace_period"]).and_then(duration);
         let mut config = doc::object(json!({"mark_gone": drain["mark_gone"].as_bool().unwrap_or(false)}));
@@ -104,23 +104,23 @@ impl State {
         for key in self.tasks_on(id) {
             self.order_kill(&key, order.clone());
         }
-        self.drained(id);
+        self.check_drained(id);
         Reply::ok()
     }
 
     /// Marks a draining agent without tasks as drained.
-    pub(super) fn drained(&mut self, id: &AgentId) {
-        let busy = self.tasks().any(|task| task.agent == *id);
+    pub(super) fn check_drained(&mut self, id: &AgentId) {
+        let has_tasks = self.tasks().any(|task| task.agent == *id);
         let Some(agent) = self.agents.get_mut(id) else {
             return;
         };
-        let Some((config, _, done)) = &mut agent.drain else {
+        let Some((config, _, is_done)) = &mut agent.drain else {
             return;
         };
-        if busy || *done {
+        if has_tasks || *is_done {
             return;
         }
-        *done = true;
+        *is_done = true;
         if config["mark_gone"] == true {
             self.mark_gone(id);
         }
@@ -129,31 +129,31 @@ impl State {
     /// `MARK_AGENT_GONE`: the agent and its tasks never return.
     pub(crate) fn mark_gone(&mut self, id: &AgentId) -> Reply {
         if !self.agents.contains_key(id) {
-            return Reply::bad(format!("Agent {id} is not registered"));
+            return Reply::bad_request(format!("Agent {id} is not registered"));
         }
         self.rescind_offers_on(id);
         for key in self.tasks_on(id) {
             let aware = self
                 .frameworks
                 .get(&key.framework)
-                .is_some_and(super::Framework::partition_aware);
+                .is_some_and(super::Framework::is_partition_aware);
             let reason = if aware {
                 "REASON_AGENT_REMOVED_BY_OPERATOR"
             } else {
                 "REASON_AGENT_REMOVED"
             };
-            self.lose(
+            self.report_lost(
                 &key,
                 TaskState::GoneByOperator,
                 reason,
                 "Agent has been marked gone",
                 None,
             );
-            self.end_process(&key);
+            self.kill_process(&key);
             self.retire(&key, false);
         }
-        for key in self.bring_back(id) {
-            self.end_process(&key);
+        for key in self.restore_unreachable_tasks(id) {
+            self.kill_process(&key);
             self.retire(&key, false);
         }
         self.dismiss_executors_on(id, |_| true);
@@ -180,7 +180,7 @@ impl State {
         let hostname = &self.agents.get(id)?.config.hostname;
         let message = format!("Agent {hostname} removed: {cause}");
         for key in self.tasks_on(id) {
-            self.lose(&key, TaskState::Lost, "REASON_AGENT_REMOVED", &message, None);
+            self.report_lost(&key, TaskState::Lost, "REASON_AGENT_REMOVED", &message, None);
             self.end_with_agent(&key);
             self.retire(&key, false);
         }
@@ -194,17 +194,17 @@ impl State {
     /// Kills the process of a task whose agent is removed. Its resources are free once the process
     /// has ended.
     pub(super) fn end_with_agent(&mut self, key: &TaskKey) {
-        if self.drop_held_launch(key) {
+        if self.drop_queued_launch(key) {
             self.release(key);
         } else {
-            self.end_process(key);
-            self.settle(key);
+            self.kill_process(key);
+            self.release_after_exit(key);
         }
     }
 
     /// Breaks the connection to an agent: its offers are rescinded, and tasks of frameworks without
     /// checkpointing are lost.
-    pub(crate) fn break_agent(&mut self, id: &AgentId, now: Instant) {
+    pub(crate) fn disconnect_agent(&mut self, id: &AgentId, now: Instant) {
         let timeout = self.config.agent_timeout;
         let Some(agent) = self
             .agents
@@ -217,20 +217,20 @@ impl State {
         agent.connection = Connection::Broken(now + timeout);
         self.rescind_offers_on(id);
         for key in self.tasks_on(id) {
-            let keeps = self
+            let has_checkpoint = self
                 .frameworks
                 .get(&key.framework)
                 .is_some_and(|framework| framework.info["checkpoint"] == true);
-            if !keeps {
-                self.lose(
+            if !has_checkpoint {
+                self.report_lost(
                     &key,
                     TaskState::Lost,
                     "REASON_AGENT_DISCONNECTED",
                     &format!("Agent {hostname} disconnected"),
                     None,
                 );
-                self.end_process(&key);
-                self.settle(&key);
+                self.kill_process(&key);
+                self.release_after_exit(&key);
                 self.retire(&key, false);
             }
         }
@@ -239,7 +239,7 @@ impl State {
 
     /// Kills a process even if its agent is unreachable, because the agent does so without an order
     /// from the master.
-    fn end_process(&mut self, key: &TaskKey) {
+    fn kill_process(&mut self, key: &TaskKey) {
         let order = KillOrder {
             grace: Some(Duration::ZERO),
             ..KillOrder::default()
@@ -248,7 +248,7 @@ impl State {
     }
 
     /// Reconnects the agent with its tasks.
-    pub(crate) fn mend_agent(&mut self, id: &AgentId, now: Instant) {
+    pub(crate) fn reconnect_agent(&mut self, id: &AgentId, now: Instant) {
         let Some(agent) = self
             .agents
             .get_mut(id)
@@ -263,11 +263,11 @@ impl State {
         let was_unreachable = self.unreachable_agents.remove(id).is_some();
         if was_unreachable {
             self.announce_agent(id);
-            for key in self.bring_back(id) {
-                self.welcome_back(&key);
+            for key in self.restore_unreachable_tasks(id) {
+                self.report_returned_task(&key);
             }
         }
-        self.release_held(id);
+        self.send_queued_orders(id);
         for key in self.tasks_on(id) {
             self.forward(&key, now);
         }
@@ -275,8 +275,8 @@ impl State {
     }
 
     /// Marks agents as unreachable after their timeout, with their tasks.
-    pub(super) fn give_up_agents(&mut self, now: Instant) {
-        let overdue: Vec<AgentId> = self
+    pub(super) fn mark_unreachable_agents(&mut self, now: Instant) {
+        let timed_out: Vec<AgentId> = self
             .agents
             .values()
             .filter(|agent| match agent.connection {
@@ -286,7 +286,7 @@ impl State {
             .map(|agent| agent.id.clone())
             .filter(|id| !self.unreachable_agents.contains_key(id))
             .collect();
-        for id in overdue {
+        for id in timed_out {
             let time = epoch();
             self.unreachable_agents.insert(id.clone(), time);
             self.rescind_offers_on(&id);
@@ -295,7 +295,7 @@ impl State {
                 agent.connection = Connection::Broken(now);
             }
             for key in self.tasks_on(&id) {
-                self.lose(
+                self.report_lost(
                     &key,
                     TaskState::Unreachable,
                     "REASON_AGENT_REMOVED",
@@ -304,7 +304,7 @@ impl State {
                 );
                 self.retire(&key, true);
             }
-            self.tell_failure(&id);
+            self.send_agent_failure(&id);
         }
     }
 
@@ -316,7 +316,7 @@ impl State {
     }
 
     /// Sends the master's own status of a lost task to operators and to the framework.
-    fn lose(
+    fn report_lost(
         &mut self,
         key: &TaskKey,
         state: TaskState,
@@ -327,7 +327,7 @@ impl State {
         let aware = self
             .frameworks
             .get(&key.framework)
-            .is_some_and(super::Framework::partition_aware);
+            .is_some_and(super::Framework::is_partition_aware);
         let state = state.for_framework(aware);
         let Some(task) = self.task(key).filter(|task| !task.state.is_terminal()) else {
             return;
@@ -363,23 +363,23 @@ impl State {
             let executor = task.executor_key();
             let group = executor.clone().filter(|_| task.is_in_group());
             let ended = group.and_then(|executor| framework.executors.remove(&executor));
-            self.remember(task);
+            self.add_completed_task(task);
             if let Some(executor) = ended {
-                self.give_back(&executor.agent, &executor.resources);
+                self.free_resources(&executor.agent, &executor.resources);
             } else if let Some(executor) = executor {
                 self.drop_planned(&key.framework, &executor);
             }
             return;
         }
         framework.unreachable_tasks.push_back(task);
-        if framework.unreachable_tasks.len() > COMPLETED_TASKS {
+        if framework.unreachable_tasks.len() > MAX_COMPLETED_TASKS {
             framework.unreachable_tasks.pop_front();
         }
     }
 
     /// Moves an agent's unreachable tasks back to the running ones.
-    fn bring_back(&mut self, id: &AgentId) -> Vec<TaskKey> {
-        let mut back = Vec::new();
+    fn restore_unreachable_tasks(&mut self, id: &AgentId) -> Vec<TaskKey> {
+        let mut returned_keys = Vec::new();
         for framework in self.frameworks.values_mut() {
             let (returned, rest) = std::mem::take(&mut framework.unreachable_tasks)
                 .into_iter()
@@ -391,19 +391,19 @@ impl State {
                 // As recorded from a real master: the statuses that the master made meanwhile are
                 // dropped, and reconciliation must not repeat them.
                 task.statuses.clone_from(&task.agent_statuses);
-                back.push(task.key.clone());
+                returned_keys.push(task.key.clone());
                 framework.tasks.insert(task.key.task.clone(), task);
             }
         }
-        back
+        returned_keys
     }
 
     /// Updates a task whose agent was unreachable: the task has returned, was never launched, or
     /// has ended meanwhile. In the last case its agent reports the end.
-    pub(super) fn welcome_back(&mut self, key: &TaskKey) {
-        if self.drop_held_launch(key) {
+    pub(super) fn report_returned_task(&mut self, key: &TaskKey) {
+        if self.drop_queued_launch(key) {
             let why = "Task is unknown to the agent";
-            self.lose(key, TaskState::Dropped, "REASON_RECONCILIATION", why, None);
+            self.report_lost(key, TaskState::Dropped, "REASON_RECONCILIATION", why, None);
             self.release(key);
             return self.retire(key, false);
         }
@@ -435,11 +435,11 @@ impl State {
         let agent = self.agents.remove(id);
         self.unreachable_agents.remove(id);
         self.forget_answers(id);
-        self.tell_failure(id);
+        self.send_agent_failure(id);
         agent
     }
 
-    fn tell_failure(&mut self, id: &AgentId) {
+    fn send_agent_failure(&mut self, id: &AgentId) {
         let ids: Vec<FrameworkId> = self.frameworks.keys().cloned().collect();
         for framework in ids {
             self.send(

@@ -6,7 +6,7 @@
 use super::{
     AgentFault, AgentId, Connection, Effect, Framework, FrameworkId, KillOrder, State, TaskKey, model::Agent,
 };
-use crate::wire::recordio::{self, Cut};
+use crate::wire::recordio::{self, ConnectionCut};
 use base64::Engine;
 use serde_json::{Value, json};
 use std::{
@@ -15,19 +15,19 @@ use std::{
 };
 
 /// Maximum orders that are queued for disconnected agents; further ones are dropped.
-const HELD: usize = 10_000;
+const MAX_QUEUED_ORDERS: usize = 10_000;
 
 /// The active faults, except those of single agents.
 #[derive(Debug, Default)]
-pub(crate) struct Faults {
+pub(crate) struct ActiveFaults {
     /// Orders that are queued for disconnected agents.
-    pub(super) held: Vec<(AgentId, Effect)>,
+    pub(super) queued_orders: Vec<(AgentId, Effect)>,
     /// Number of updates of agents that will be lost.
     pub(super) lose_updates: u64,
     /// Delay of every response and event.
     pub(crate) delay: Duration,
     /// The master that is down.
-    pub(super) down: Option<Down>,
+    pub(super) down: Option<DownMaster>,
     /// A master that has just started and answers 404 to everything, and the end of that time.
     pub(super) starting: Option<(SocketAddr, Instant)>,
     /// The time until which the leading master rejects calls.
@@ -40,10 +40,10 @@ pub(crate) struct Faults {
 
 /// A master that is down, the time of its return, and whether the other one leads afterwards.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Down {
+pub(super) struct DownMaster {
     pub(super) addr: SocketAddr,
     pub(super) until: Instant,
-    pub(super) swap: bool,
+    pub(super) swaps_leader: bool,
 }
 
 /// A port of the cluster.
@@ -97,7 +97,7 @@ impl State {
         let suffix = format!("-{name}");
         self.agents
             .values()
-            .chain(self.away.values())
+            .chain(self.awaited_agents.values())
             .find(|agent| {
                 let id = agent.id.as_str();
                 id == name || id.ends_with(&suffix) || agent.config.hostname == name
@@ -115,18 +115,18 @@ impl State {
             .ok_or_else(|| format!("There is no framework '{name}': expected an id or a name"))
     }
 
-    fn healthy_agent(&mut self, id: &AgentId) -> Result<&mut Agent, String> {
+    fn agent_without_fault(&mut self, id: &AgentId) -> Result<&mut Agent, String> {
         match self.agent_mut(id) {
             Some(agent) if agent.fault.is_none() => Ok(agent),
-            Some(agent) => Err(format!("Agent {id} is {} already", word(agent.fault))),
+            Some(agent) => Err(format!("Agent {id} is {} already", fault_text(agent.fault))),
             None => Err(format!("There is no agent {id}")),
         }
     }
 
     /// Kills the agent's process, and also its tasks unless they are to be kept.
     pub(crate) fn kill_agent(&mut self, id: &AgentId, keep_tasks: bool, now: Instant) -> Result<(), String> {
-        self.healthy_agent(id)?.fault = Some(AgentFault::Killed);
-        self.break_agent(id, now);
+        self.agent_without_fault(id)?.fault = Some(AgentFault::Killed);
+        self.disconnect_agent(id, now);
         self.disconnect_executors_on(id);
         if keep_tasks {
             return Ok(());
@@ -138,7 +138,7 @@ impl State {
             .map(|task| task.key.clone())
             .collect();
         let order = KillOrder {
-            crashed: true,
+            is_crash: true,
             ..KillOrder::default()
         };
         self.effects
@@ -155,7 +155,7 @@ impl State {
         now: Instant,
     ) -> Result<(), String> {
         let until = now + self.config.agent_timeout;
-        let agent = self.healthy_agent(id)?;
+        let agent = self.agent_without_fault(id)?;
         agent.fault = Some(fault);
         agent.connection = Connection::Silent(until);
         Ok(())
@@ -171,16 +171,16 @@ impl State {
         let agent = self
             .agent_mut(id)
             .filter(|agent| agent.fault == Some(fault))
-            .ok_or_else(|| format!("Agent {id} is not {}", word(Some(fault))))?;
+            .ok_or_else(|| format!("Agent {id} is not {}", fault_text(Some(fault))))?;
         agent.fault = None;
         if fault == AgentFault::Killed {
             self.expect_executors_on(id, now);
         }
-        if let Some(agent) = self.away.get_mut(id) {
+        if let Some(agent) = self.awaited_agents.get_mut(id) {
             // It registers together with the other agents.
             agent.connection = Connection::Connected;
         } else {
-            self.mend_agent(id, now);
+            self.reconnect_agent(id, now);
         }
         Ok(())
     }
@@ -198,9 +198,10 @@ impl State {
             .and_then(|framework| framework.stream.as_ref())
             .ok_or_else(|| format!("Framework {id} is not subscribed"))?;
         let record = recordio::record(&json!({"type": "HEARTBEAT"}));
-        let sent = stream.events.try_send(Ok(record.slice(..record.len() / 2)));
-        sent.and_then(|()| stream.events.try_send(Err(Cut)))
-            .map_err(|_| format!("The stream of framework {id} does not keep up"))
+        let first_send = stream.events.try_send(Ok(record.slice(..record.len() / 2)));
+        first_send
+            .and_then(|()| stream.events.try_send(Err(ConnectionCut)))
+            .map_err(|_| format!("The event queue of framework {id} is full"))
     }
 
     /// Sends a framework a message, in base64, as if the executor of a task had sent it.
@@ -225,7 +226,7 @@ impl State {
         let [(id, key)] = &found[..] else {
             let count = found.len();
             return Err(format!(
-                "There are {count} tasks '{task}': expected one, and else its framework"
+                "There are {count} tasks '{task}': expected one; if several frameworks have it, name the framework"
             ));
         };
         let agent = self.agents.get(&key.0);
@@ -253,51 +254,51 @@ impl State {
     }
 
     /// Queues an order for a disconnected agent.
-    pub(super) fn hold(&mut self, agent: &AgentId, effect: Effect) {
-        if self.faults.held.len() < HELD {
-            self.faults.held.push((agent.clone(), effect));
+    pub(super) fn queue_order(&mut self, agent: &AgentId, effect: Effect) {
+        if self.faults.queued_orders.len() < MAX_QUEUED_ORDERS {
+            self.faults.queued_orders.push((agent.clone(), effect));
         } else {
-            tracing::warn!(%agent, "too many orders for agents that cannot be reached: dropping one");
+            tracing::warn!(%agent, "order for a disconnected agent dropped: the queue is full");
         }
     }
 
     /// Sends an agent its queued orders.
-    pub(super) fn release_held(&mut self, id: &AgentId) {
-        let (due, rest) = std::mem::take(&mut self.faults.held)
+    pub(super) fn send_queued_orders(&mut self, id: &AgentId) {
+        let (due, rest) = std::mem::take(&mut self.faults.queued_orders)
             .into_iter()
             .partition(|(agent, _)| agent == id);
-        self.faults.held = rest;
+        self.faults.queued_orders = rest;
         let due: Vec<(AgentId, Effect)> = due;
         self.effects.extend(due.into_iter().map(|(_, effect)| effect));
     }
 
     /// Drops the queued orders for an agent that never returns.
-    pub(super) fn drop_held(&mut self, id: &AgentId) {
-        self.faults.held.retain(|(agent, _)| agent != id);
+    pub(super) fn drop_queued_orders(&mut self, id: &AgentId) {
+        self.faults.queued_orders.retain(|(agent, _)| agent != id);
     }
 
     /// Drops the queued launch of a task. Returns whether there was one, which means that the task
     /// never started.
-    pub(super) fn drop_held_launch(&mut self, key: &TaskKey) -> bool {
-        let before = self.faults.held.len();
-        self.faults.held.retain(|(_, effect)| match effect {
+    pub(super) fn drop_queued_launch(&mut self, key: &TaskKey) -> bool {
+        let before = self.faults.queued_orders.len();
+        self.faults.queued_orders.retain(|(_, effect)| match effect {
             Effect::Launch(launch) => launch.key != *key,
             _ => true,
         });
-        self.faults.held.len() < before
+        self.faults.queued_orders.len() < before
     }
 
     /// The active faults, for users and for tests.
-    pub(crate) fn faults_in_force(&self, now: Instant) -> Vec<Value> {
+    pub(crate) fn active_faults(&self, now: Instant) -> Vec<Value> {
         let mut list: Vec<Value> = self
             .agents
             .values()
-            .chain(self.away.values())
+            .chain(self.awaited_agents.values())
             .filter(|agent| agent.fault.is_some())
             .map(|agent| {
                 json!({
                     "agent": agent.id.as_str(),
-                    "is": word(agent.fault),
+                    "is": fault_text(agent.fault),
                     "unreachable": self.unreachable_agents.contains_key(&agent.id),
                 })
             })
@@ -309,18 +310,18 @@ impl State {
             list.push(json!({"delay_ms": self.faults.delay.as_millis() as u64}));
         }
         if let Some(down) = &self.faults.down {
-            let left = down.until.saturating_duration_since(now).as_millis() as u64;
-            list.push(json!({"master": down.addr.to_string(), "is": "down", "for_ms": left}));
+            let remaining_ms = down.until.saturating_duration_since(now).as_millis() as u64;
+            list.push(json!({"master": down.addr.to_string(), "is": "down", "for_ms": remaining_ms}));
         }
         if let Some((addr, until)) = self.faults.starting.filter(|(_, until)| now < *until) {
-            let left = until.saturating_duration_since(now).as_millis() as u64;
-            list.push(json!({"master": addr.to_string(), "is": "starting", "for_ms": left}));
+            let remaining_ms = until.saturating_duration_since(now).as_millis() as u64;
+            list.push(json!({"master": addr.to_string(), "is": "starting", "for_ms": remaining_ms}));
         }
         if self.is_recovering(now) {
             list.push(json!({"master": self.master.addr.to_string(), "is": "recovering"}));
         }
         list.extend(
-            self.away
+            self.awaited_agents
                 .keys()
                 .map(|id| json!({"agent": id.as_str(), "is": "not registered with the restarted master"})),
         );
@@ -328,7 +329,7 @@ impl State {
     }
 }
 
-fn word(fault: Option<AgentFault>) -> &'static str {
+fn fault_text(fault: Option<AgentFault>) -> &'static str {
     match fault {
         Some(AgentFault::Killed) => "killed",
         Some(AgentFault::Paused) => "paused",

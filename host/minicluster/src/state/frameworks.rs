@@ -1,9 +1,9 @@
 //! Subscriptions: subscribing, failover, disconnection and removal of frameworks.
 
 use super::{
-    COMPLETED_FRAMEWORKS, COMPLETED_TASKS, Framework, FrameworkId, KillOrder, Reply, STREAM_EVENTS, State,
-    TaskKey, TaskState, epoch,
-    model::{Stream, capability_in},
+    Framework, FrameworkId, KillOrder, MAX_COMPLETED_FRAMEWORKS, MAX_COMPLETED_TASKS, MAX_STREAM_EVENTS,
+    Reply, State, TaskKey, TaskState, epoch,
+    model::{Stream, lists_capability},
 };
 use crate::wire::{
     json as doc,
@@ -17,7 +17,7 @@ use std::{
 use tokio::sync::mpsc;
 
 /// Maximum failover timeout; a longer one is reduced to it.
-const LONGEST_FAILOVER: Duration = Duration::from_hours(8784);
+const MAX_FAILOVER_TIMEOUT: Duration = Duration::from_hours(8784);
 
 /// An open stream. `framework` is `None` if the stream only sends an ERROR and ends.
 #[derive(Debug)]
@@ -32,18 +32,20 @@ impl State {
     /// ERROR event.
     pub(crate) fn subscribe(&mut self, call: &Value, now: Instant) -> Subscribed {
         let stream_id = uuid::Uuid::new_v4().to_string();
-        let (sender, events) = mpsc::channel(STREAM_EVENTS);
-        let asked = doc::text(call, &["framework_id", "value"])
+        let (sender, events) = mpsc::channel(MAX_STREAM_EVENTS);
+        let requested_id = doc::text(call, &["framework_id", "value"])
             .filter(|id| !id.is_empty())
             .map(FrameworkId::from);
         let info = &call["subscribe"]["framework_info"];
-        let refusal = refusal(info).or_else(|| {
-            let removed = asked
-                .as_ref()
-                .is_some_and(|id| self.completed.iter().any(|framework| framework.id == *id));
+        let error_message = framework_info_error(info).or_else(|| {
+            let removed = requested_id.as_ref().is_some_and(|id| {
+                self.completed_frameworks
+                    .iter()
+                    .any(|framework| framework.id == *id)
+            });
             removed.then(|| "Framework has been removed".to_owned())
         });
-        if let Some(message) = refusal {
+        if let Some(message) = error_message {
             // The queue is empty, so the event always fits. The sender is dropped by this function,
             // and the stream ends after the event.
             let _ = sender.try_send(Ok(recordio::record(
@@ -55,7 +57,7 @@ impl State {
                 events,
             };
         }
-        let id = asked.unwrap_or_else(|| self.new_framework_id());
+        let id = requested_id.unwrap_or_else(|| self.new_framework_id());
         let stream = Stream {
             id: stream_id.clone(),
             events: sender,
@@ -70,7 +72,7 @@ impl State {
             .get("offer_constraints")
             .cloned()
             .unwrap_or_else(|| json!({}));
-        self.attach(&id, info, constraints, suppressed, stream);
+        self.attach_stream(&id, info, constraints, suppressed, stream);
         self.send(&id, &self.subscribed_event(&id));
         self.send(&id, &json!({"type": "HEARTBEAT"}));
         self.resend_pending(&id, now);
@@ -97,7 +99,7 @@ impl State {
     }
 
     /// Replaces the framework's stream; the earlier one receives an error and ends.
-    fn attach(
+    fn attach_stream(
         &mut self,
         id: &FrameworkId,
         info: Value,
@@ -142,7 +144,7 @@ impl State {
         };
         let Some(stream) = &framework.stream else { return };
         if stream.events.try_send(Ok(recordio::record(event))).is_err() {
-            tracing::warn!(framework = %id, "event stream is closed or does not keep up: closing it");
+            tracing::warn!(framework = %id, "event stream closed: the client disconnected or reads too slowly");
             self.disconnect(id, Instant::now());
         }
     }
@@ -188,8 +190,8 @@ impl State {
                 .collect()
         });
         for key in unreachable {
-            self.kill_quietly(&key, None);
-            self.settle(&key);
+            self.kill_unreported(&key, None);
+            self.release_after_exit(&key);
         }
         let Some(mut framework) = self.frameworks.remove(id) else {
             return;
@@ -198,7 +200,7 @@ impl State {
             if executor.custom.is_some() {
                 self.dismiss_executor(id, &key, executor);
             } else {
-                self.give_back(&executor.agent, &executor.resources);
+                self.free_resources(&executor.agent, &executor.resources);
             }
         }
         framework.stream = None;
@@ -207,9 +209,9 @@ impl State {
         self.announce(
             &json!({"type": "FRAMEWORK_REMOVED", "framework_removed": {"framework_info": framework.info}}),
         );
-        self.completed.push_back(framework);
-        if self.completed.len() > COMPLETED_FRAMEWORKS
-            && let Some(oldest) = self.completed.pop_front()
+        self.completed_frameworks.push_back(framework);
+        if self.completed_frameworks.len() > MAX_COMPLETED_FRAMEWORKS
+            && let Some(oldest) = self.completed_frameworks.pop_front()
         {
             self.forget_answers_of(&oldest.id);
         }
@@ -231,8 +233,8 @@ impl State {
             });
             self.record_by_master(key, TaskState::Killed, &status);
         }
-        self.kill_quietly(key, None);
-        self.settle(key);
+        self.kill_unreported(key, None);
+        self.release_after_exit(key);
         let Some(task) = self
             .frameworks
             .get_mut(&key.framework)
@@ -240,11 +242,11 @@ impl State {
         else {
             return;
         };
-        self.remember(task);
+        self.add_completed_task(task);
     }
 
     /// Kills the process of a completed task without reporting it.
-    pub(super) fn kill_quietly(&mut self, key: &TaskKey, grace: Option<Duration>) {
+    pub(super) fn kill_unreported(&mut self, key: &TaskKey, grace: Option<Duration>) {
         let order = KillOrder {
             grace,
             ..KillOrder::default()
@@ -254,12 +256,12 @@ impl State {
 
     /// Adds a task to the framework's completed tasks, of which the oldest one is dropped if there
     /// are too many.
-    pub(super) fn remember(&mut self, task: super::Task) {
+    pub(super) fn add_completed_task(&mut self, task: super::Task) {
         let Some(framework) = self.frameworks.get_mut(&task.key.framework) else {
             return;
         };
         framework.completed_tasks.push_back(task);
-        if framework.completed_tasks.len() > COMPLETED_TASKS {
+        if framework.completed_tasks.len() > MAX_COMPLETED_TASKS {
             framework.completed_tasks.pop_front();
         }
     }
@@ -267,12 +269,12 @@ impl State {
     /// `UPDATE_FRAMEWORK`: 200, or 400 for a change that is not allowed.
     pub(crate) fn update_framework(&mut self, id: &FrameworkId, update: &Value, now: Instant) -> Reply {
         let Some(framework) = self.frameworks.get_mut(id) else {
-            return Reply::bad("Framework cannot be found");
+            return Reply::bad_request("Framework cannot be found");
         };
         let info = with_defaults(&update["framework_info"], id);
-        let change = refusal(&info).or_else(|| forbidden_change(&framework.info, &info));
+        let change = framework_info_error(&info).or_else(|| forbidden_change(&framework.info, &info));
         if let Some(what) = change {
-            return Reply::bad(format!("FrameworkInfo update is not valid: {what}"));
+            return Reply::bad_request(format!("FrameworkInfo update is not valid: {what}"));
         }
         framework.info = info;
         framework.suppressed = doc::list(update, &["suppressed_roles"])
@@ -293,8 +295,8 @@ impl State {
 pub(super) fn failover_timeout(info: &Value) -> Duration {
     let timeout = doc::number(info, &["failover_timeout"]).unwrap_or(0.0);
     Duration::try_from_secs_f64(timeout.max(0.0))
-        .unwrap_or(LONGEST_FAILOVER)
-        .min(LONGEST_FAILOVER)
+        .unwrap_or(MAX_FAILOVER_TIMEOUT)
+        .min(MAX_FAILOVER_TIMEOUT)
 }
 
 /// `FrameworkInfo` as the API shows it: with the id and the defaults of mandatory fields.
@@ -308,8 +310,8 @@ fn with_defaults(info: &Value, id: &FrameworkId) -> Value {
 }
 
 /// The ERROR message for an invalid `FrameworkInfo`.
-fn refusal(info: &Value) -> Option<String> {
-    let multi_role = capability_in(info, "MULTI_ROLE");
+fn framework_info_error(info: &Value) -> Option<String> {
+    let multi_role = lists_capability(info, "MULTI_ROLE");
     let roles = doc::list(info, &["roles"]);
     if !multi_role && !roles.is_empty() {
         return Some(
@@ -325,10 +327,10 @@ fn refusal(info: &Value) -> Option<String> {
     if names.iter().collect::<BTreeSet<_>>().len() != names.len() {
         return Some("'FrameworkInfo.roles' must not contain duplicate items".to_owned());
     }
-    if let Some(error) = names.iter().find_map(|role| bad_role(role)) {
+    if let Some(error) = names.iter().find_map(|role| role_error(role)) {
         return Some(format!("'FrameworkInfo.roles' contains invalid role: {error}"));
     }
-    let single = info.get("role").and_then(Value::as_str).and_then(bad_role);
+    let single = info.get("role").and_then(Value::as_str).and_then(role_error);
     if let Some(error) = single {
         return Some(format!("'FrameworkInfo.role' is not a valid role: {error}"));
     }
@@ -336,7 +338,7 @@ fn refusal(info: &Value) -> Option<String> {
     (timeout < 0.0).then(|| format!("'FrameworkInfo.failover_timeout' has an invalid value: {timeout}"))
 }
 
-fn bad_role(role: &str) -> Option<String> {
+fn role_error(role: &str) -> Option<String> {
     if role == "*" {
         return None;
     }
@@ -366,7 +368,7 @@ fn bad_role(role: &str) -> Option<String> {
 /// The first changed field that must not change.
 fn forbidden_change(old: &Value, new: &Value) -> Option<String> {
     ["principal", "user", "checkpoint"].iter().find_map(|field| {
-        let (old, new) = (plain(old.get(*field)), plain(new.get(*field)));
+        let (old, new) = (display_text(old.get(*field)), display_text(new.get(*field)));
         (old != new).then(|| {
             format!(
                 "Updating 'FrameworkInfo.{field}' is unsupported; attempted to update from '{old}' to '{new}'"
@@ -375,7 +377,7 @@ fn forbidden_change(old: &Value, new: &Value) -> Option<String> {
     })
 }
 
-fn plain(value: Option<&Value>) -> String {
+fn display_text(value: Option<&Value>) -> String {
     match value {
         None => String::new(),
         Some(Value::String(text)) => text.clone(),
@@ -410,7 +412,7 @@ mod tests {
             (json!({}), None),
         ];
         for (info, expected) in cases {
-            assert_eq!(refusal(&info).as_deref(), expected, "{info}");
+            assert_eq!(framework_info_error(&info).as_deref(), expected, "{info}");
         }
     }
 

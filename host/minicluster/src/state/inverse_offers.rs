@@ -20,7 +20,7 @@ pub(crate) struct InverseOffer {
 
 impl State {
     /// Creates the inverse offers that are due and sends each framework one event.
-    pub(super) fn make_inverse_offers(&mut self, now: Instant) {
+    pub(super) fn send_inverse_offers(&mut self, now: Instant) {
         for framework in self.frameworks.values_mut() {
             framework.inverse_filters.retain(|_, until| *until > now);
         }
@@ -32,7 +32,7 @@ impl State {
             let frameworks = self.frameworks.values().filter(|framework| {
                 framework.is_subscribed()
                     && !framework.inverse_filters.contains_key(&agent.id)
-                    && self.uses(framework, &agent.id)
+                    && self.uses_agent(framework, &agent.id)
                     && !self.has_inverse_offer(&framework.id, &agent.id)
             });
             due.extend(frameworks.map(|framework| {
@@ -40,11 +40,14 @@ impl State {
                 (agent.id.clone(), framework.id.clone(), message)
             }));
         }
-        let mut made: BTreeMap<FrameworkId, Vec<Value>> = BTreeMap::new();
+        let mut offers_by_framework: BTreeMap<FrameworkId, Vec<Value>> = BTreeMap::new();
         for (agent, framework, mut message) in due {
             let id = self.new_offer_id();
             message["id"] = doc::id(id.as_str());
-            made.entry(framework.clone()).or_default().push(message.clone());
+            offers_by_framework
+                .entry(framework.clone())
+                .or_default()
+                .push(message.clone());
             let offer = InverseOffer {
                 framework,
                 agent,
@@ -52,7 +55,7 @@ impl State {
             };
             self.maintenance.inverse_offers.insert(id, offer);
         }
-        for (framework, offers) in made {
+        for (framework, offers) in offers_by_framework {
             self.send(
                 &framework,
                 &json!({"type": "INVERSE_OFFERS", "inverse_offers": {"inverse_offers": offers}}),
@@ -61,12 +64,12 @@ impl State {
     }
 
     /// Whether a framework has tasks, executors or offers on an agent.
-    fn uses(&self, framework: &Framework, agent: &AgentId) -> bool {
+    fn uses_agent(&self, framework: &Framework, agent: &AgentId) -> bool {
         let mut tasks = framework.tasks.values();
         let mut executors = framework.executors.keys();
         let mut offers = self.offers.values();
         tasks.any(|task| task.agent == *agent && !task.released)
-            || executors.any(|(on, _)| on == agent)
+            || executors.any(|(agent_id, _)| agent_id == agent)
             || offers.any(|offer| offer.framework == framework.id && offer.agent == *agent)
     }
 
@@ -83,7 +86,7 @@ impl State {
         status: &str,
         now: Instant,
     ) {
-        let refuse = offers::refuse_for(&answer["filters"]);
+        let refuse = offers::refuse_duration(&answer["filters"]);
         for offer_id in doc::list(answer, &["inverse_offer_ids"]) {
             let offer_id = OfferId::from(offer_id["value"].as_str().unwrap_or_default());
             let offers = &mut self.maintenance.inverse_offers;
@@ -93,13 +96,13 @@ impl State {
             let Some(offer) = offers.remove(&offer_id) else {
                 continue;
             };
-            let answered = json!({
+            let answer_status = json!({
                 "status": status,
                 "framework_id": doc::id(id.as_str()),
                 "timestamp": time_info(epoch()),
             });
             let answers = self.maintenance.answers.entry(offer.agent.clone()).or_default();
-            answers.insert(id.clone(), answered);
+            answers.insert(id.clone(), answer_status);
             if let Some(framework) = self.frameworks.get_mut(id)
                 && !refuse.is_zero()
             {

@@ -40,7 +40,7 @@ impl State {
             .filter(|executor| executor.custom.is_some())
             .map(|executor| executor.container.clone());
         if let Some(container) = custom {
-            return self.order(&agent, Effect::ShutDownExecutor(container));
+            return self.send_order(&agent, Effect::ShutDownExecutor(container));
         }
         self.kill_executor(id, &agent, executor, &KillOrder::default());
     }

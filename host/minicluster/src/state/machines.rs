@@ -18,11 +18,11 @@ pub(crate) struct MachineId {
 
 impl MachineId {
     /// Reads a `MachineID` message.
-    pub(crate) fn read(id: &Value) -> Self {
-        let part = |name: &str| doc::text(id, &[name]).unwrap_or_default().to_owned();
+    pub(crate) fn parse(id: &Value) -> Self {
+        let field = |name: &str| doc::text(id, &[name]).unwrap_or_default().to_owned();
         Self {
-            hostname: part("hostname").to_lowercase(),
-            ip: part("ip"),
+            hostname: field("hostname").to_lowercase(),
+            ip: field("ip"),
         }
     }
 
@@ -37,14 +37,14 @@ impl MachineId {
 
 /// The mode of a machine in the schedule. Machines that are not in it are up.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Mode {
+pub(crate) enum MachineMode {
     /// Its maintenance is planned: frameworks are asked to leave it.
     Draining,
     /// Its maintenance has started: it has no agents.
     Down,
 }
 
-impl Mode {
+impl MachineMode {
     pub(crate) const fn as_str(self) -> &'static str {
         match self {
             Self::Draining => "DRAINING",
@@ -58,16 +58,16 @@ impl Mode {
 pub(crate) struct Machine {
     /// `MachineID`, as the operator sent it.
     pub(crate) id: Value,
-    pub(crate) mode: Mode,
+    pub(crate) mode: MachineMode,
     /// `Unavailability`.
     pub(crate) unavailability: Value,
 }
 
 /// The machines of a new schedule. A machine that was in the previous one keeps its mode. The error
 /// is the text of the 400 response.
-pub(crate) fn scheduled(
+pub(crate) fn parse_schedule(
     schedule: &Value,
-    before: &BTreeMap<MachineId, Machine>,
+    previous: &BTreeMap<MachineId, Machine>,
 ) -> Result<BTreeMap<MachineId, Machine>, String> {
     let mut machines = BTreeMap::new();
     for window in doc::list(schedule, &["windows"]) {
@@ -81,20 +81,20 @@ pub(crate) fn scheduled(
         }
         for id in ids {
             check_machine(id)?;
-            let key = MachineId::read(id);
+            let key = MachineId::parse(id);
             let machine = Machine {
                 id: id.clone(),
-                mode: before.get(&key).map_or(Mode::Draining, |known| known.mode),
+                mode: previous.get(&key).map_or(MachineMode::Draining, |seen| seen.mode),
                 unavailability: unavailability.clone(),
             };
             if machines.insert(key, machine).is_some() {
-                return Err(repeated(id));
+                return Err(duplicate_error(id));
             }
         }
     }
-    let removed = before
+    let removed = previous
         .iter()
-        .find(|(key, machine)| machine.mode == Mode::Down && !machines.contains_key(*key));
+        .find(|(key, machine)| machine.mode == MachineMode::Down && !machines.contains_key(*key));
     match removed {
         Some((_, machine)) => Err(format!(
             "Machine '{}' is deactivated and cannot be removed from the schedule",
@@ -109,18 +109,18 @@ pub(crate) fn check_machines(ids: &[Value]) -> Result<(), String> {
     if ids.is_empty() {
         return Err("List of machines is empty".to_owned());
     }
-    let mut known = BTreeSet::new();
+    let mut seen = BTreeSet::new();
     for id in ids {
         check_machine(id)?;
-        if !known.insert(MachineId::read(id)) {
-            return Err(repeated(id));
+        if !seen.insert(MachineId::parse(id)) {
+            return Err(duplicate_error(id));
         }
     }
     Ok(())
 }
 
 fn check_machine(id: &Value) -> Result<(), String> {
-    let MachineId { hostname, ip } = MachineId::read(id);
+    let MachineId { hostname, ip } = MachineId::parse(id);
     if hostname.is_empty() && ip.is_empty() {
         return Err("Both 'hostname' and 'ip' for a machine are empty".to_owned());
     }
@@ -130,7 +130,7 @@ fn check_machine(id: &Value) -> Result<(), String> {
     Ok(())
 }
 
-fn repeated(id: &Value) -> String {
+fn duplicate_error(id: &Value) -> String {
     format!("Machine '{id}' appears more than once in the schedule")
 }
 
@@ -172,27 +172,31 @@ mod tests {
             ),
         ];
         for (windows, expected) in cases {
-            let refused = scheduled(&json!({"windows": windows}), &BTreeMap::new());
+            let refused = parse_schedule(&json!({"windows": windows}), &BTreeMap::new());
             assert_eq!(refused.unwrap_err(), expected, "{windows}");
         }
-        assert!(scheduled(&json!({}), &BTreeMap::new()).unwrap().is_empty());
+        assert!(parse_schedule(&json!({}), &BTreeMap::new()).unwrap().is_empty());
     }
 
     #[test]
     fn machines_keep_their_mode_and_stay_in_the_schedule_while_they_are_down() {
         let one = json!({"windows": [window(&json!([{"hostname": "a"}]))]});
-        let mut before = scheduled(&one, &BTreeMap::new()).unwrap();
-        assert!(scheduled(&json!({"windows": []}), &before).unwrap().is_empty());
-        for machine in before.values_mut() {
-            assert_eq!(machine.mode, Mode::Draining);
-            machine.mode = Mode::Down;
+        let mut previous = parse_schedule(&one, &BTreeMap::new()).unwrap();
+        assert!(
+            parse_schedule(&json!({"windows": []}), &previous)
+                .unwrap()
+                .is_empty()
+        );
+        for machine in previous.values_mut() {
+            assert_eq!(machine.mode, MachineMode::Draining);
+            machine.mode = MachineMode::Down;
         }
         let two = json!({"windows": [window(&json!([{"hostname": "A"}, {"ip": "10.0.0.1"}]))]});
-        let after = scheduled(&two, &before).unwrap();
-        let modes: Vec<Mode> = after.values().map(|machine| machine.mode).collect();
-        assert_eq!(modes, [Mode::Draining, Mode::Down]);
+        let after = parse_schedule(&two, &previous).unwrap();
+        let modes: Vec<MachineMode> = after.values().map(|machine| machine.mode).collect();
+        assert_eq!(modes, [MachineMode::Draining, MachineMode::Down]);
         assert_eq!(
-            scheduled(&json!({}), &before).unwrap_err(),
+            parse_schedule(&json!({}), &previous).unwrap_err(),
             r#"Machine '{"hostname":"a"}' is deactivated and cannot be removed from the schedule"#
         );
     }

@@ -10,14 +10,14 @@
 
 use super::{
     Agent, AgentId, Connection, Effect, FrameworkId, InverseOffer, OfferId, Reply, State, TaskKey, epoch,
-    machines::{Machine, MachineId, Mode, check_machines, scheduled},
+    machines::{Machine, MachineId, MachineMode, check_machines, parse_schedule},
 };
 use crate::wire::json as doc;
 use serde_json::{Map, Value, json};
 use std::{collections::BTreeMap, net::SocketAddr, time::Instant};
 
 /// The cause in the status updates of tasks whose machine goes down for maintenance.
-const STARTED: &str = "Operator initiated 'Machine DOWN'";
+const MACHINE_DOWN_CAUSE: &str = "Operator initiated 'Machine DOWN'";
 
 /// The maintenance schedule and the state that depends on it.
 #[derive(Debug, Default)]
@@ -57,18 +57,18 @@ impl Maintenance {
     /// Whether an agent cannot register, because its machine is down.
     pub(super) fn is_down(&self, agent: &Agent) -> bool {
         self.machine_of(agent)
-            .is_some_and(|machine| machine.mode == Mode::Down)
+            .is_some_and(|machine| machine.mode == MachineMode::Down)
     }
 
     /// Why an agent in the schedule cannot also be drained; `None` if it is not in the schedule.
-    pub(super) fn refuse_drain(&self, agent: &Agent) -> Option<String> {
+    pub(super) fn drain_refusal(&self, agent: &Agent) -> Option<String> {
         let machine = self.machine_of(agent)?;
-        let part = |name: &str| doc::text(&machine.id, &[name]).unwrap_or_default();
+        let field = |name: &str| doc::text(&machine.id, &[name]).unwrap_or_default();
         Some(format!(
             "Agent {} is part of a maintenance schedule under Machine {} ({})",
             agent.id,
-            part("hostname"),
-            part("ip")
+            field("hostname"),
+            field("ip")
         ))
     }
 
@@ -82,7 +82,7 @@ impl Maintenance {
         self.machines.retain(|id, _| !ids.contains(id));
         for window in &mut self.windows {
             if let Some(Value::Array(machines)) = window.get_mut("machine_ids") {
-                machines.retain(|id| !ids.contains(&MachineId::read(id)));
+                machines.retain(|id| !ids.contains(&MachineId::parse(id)));
             }
         }
         self.windows
@@ -105,7 +105,7 @@ impl State {
     pub(crate) fn maintenance_status(&self) -> Value {
         let machines = || self.maintenance.machines.iter();
         let draining: Vec<Value> = machines()
-            .filter(|(_, machine)| machine.mode == Mode::Draining)
+            .filter(|(_, machine)| machine.mode == MachineMode::Draining)
             .map(|(id, machine)| {
                 let mut draining = doc::object(json!({"id": machine.id}));
                 let statuses = self.answers_on(id);
@@ -118,7 +118,7 @@ impl State {
             })
             .collect();
         let down: Vec<&Value> = machines()
-            .filter(|(_, machine)| machine.mode == Mode::Down)
+            .filter(|(_, machine)| machine.mode == MachineMode::Down)
             .map(|(_, machine)| &machine.id)
             .collect();
         let mut status = Map::new();
@@ -142,9 +142,9 @@ impl State {
 
     /// `UPDATE_MAINTENANCE_SCHEDULE`: replaces the schedule.
     pub(crate) fn update_schedule(&mut self, schedule: &Value, now: Instant) -> Reply {
-        match scheduled(schedule, &self.maintenance.machines) {
+        match parse_schedule(schedule, &self.maintenance.machines) {
             Ok(machines) => self.maintenance.machines = machines,
-            Err(why) => return Reply::bad(why),
+            Err(why) => return Reply::bad_request(why),
         }
         self.maintenance.windows = doc::list(schedule, &["windows"]).to_vec();
         // As a real master does, this also rescinds the offers of agents whose machines are not in
@@ -160,9 +160,9 @@ impl State {
 
     /// `START_MAINTENANCE`: takes machines down and removes their agents.
     pub(crate) fn start_maintenance(&mut self, machines: &[Value]) -> Reply {
-        let ids = match self.machines_in(machines, Mode::Draining, "brought down") {
+        let ids = match self.machines_in(machines, MachineMode::Draining, "brought down") {
             Ok(ids) => ids,
-            Err(why) => return Reply::bad(why),
+            Err(why) => return Reply::bad_request(why),
         };
         for id in ids {
             let agents: Vec<AgentId> = self
@@ -171,12 +171,12 @@ impl State {
                 .map(|agent| agent.id.clone())
                 .collect();
             for agent in agents {
-                if let Some(agent) = self.remove_agent(&agent, STARTED) {
+                if let Some(agent) = self.remove_agent(&agent, MACHINE_DOWN_CAUSE) {
                     self.stop_agent(agent);
                 }
             }
             if let Some(machine) = self.maintenance.machines.get_mut(&id) {
-                machine.mode = Mode::Down;
+                machine.mode = MachineMode::Down;
             }
         }
         Reply::ok()
@@ -184,27 +184,32 @@ impl State {
 
     /// `STOP_MAINTENANCE`: removes machines from the schedule and starts their agents.
     pub(crate) fn stop_maintenance(&mut self, machines: &[Value], now: Instant) -> Reply {
-        match self.machines_in(machines, Mode::Down, "brought up") {
+        match self.machines_in(machines, MachineMode::Down, "brought up") {
             Ok(ids) => self.maintenance.remove(&ids),
-            Err(why) => return Reply::bad(why),
+            Err(why) => return Reply::bad_request(why),
         }
         self.start_stopped_agents(now);
         Reply::ok()
     }
 
     /// Parses a list of machines, all of which must have this mode.
-    fn machines_in(&self, machines: &[Value], mode: Mode, what: &str) -> Result<Vec<MachineId>, String> {
+    fn machines_in(
+        &self,
+        machines: &[Value],
+        mode: MachineMode,
+        what: &str,
+    ) -> Result<Vec<MachineId>, String> {
         check_machines(machines)?;
         let mut ids = Vec::with_capacity(machines.len());
         for machine in machines {
-            let id = MachineId::read(machine);
-            let found = self.maintenance.machines.get(&id).map(|found| found.mode);
-            if found.is_none() && !self.has_agent_on(&id) {
+            let id = MachineId::parse(machine);
+            let current_mode = self.maintenance.machines.get(&id).map(|machine| machine.mode);
+            if current_mode.is_none() && !self.has_agent_on(&id) {
                 return Err(format!(
                     "Machine '{machine}' is not part of a maintenance schedule"
                 ));
             }
-            if found != Some(mode) {
+            if current_mode != Some(mode) {
                 return Err(format!(
                     "Machine '{machine}' is not in {} mode and cannot be {what}",
                     mode.as_str()
@@ -228,7 +233,7 @@ impl State {
     /// with it its tasks; the master receives no update of their end.
     pub(super) fn reject_agent(&mut self, id: &AgentId) {
         let known = self.agents.contains_key(id) || self.faults.remembers_agents;
-        let Some(agent) = self.agents.remove(id).or_else(|| self.away.remove(id)) else {
+        let Some(agent) = self.agents.remove(id).or_else(|| self.awaited_agents.remove(id)) else {
             return;
         };
         let tasks: Vec<TaskKey> = self
@@ -250,7 +255,7 @@ impl State {
 
     /// Ends the process of an agent that is no longer registered.
     fn stop_agent(&mut self, mut agent: Agent) {
-        self.drop_held(&agent.id);
+        self.drop_queued_orders(&agent.id);
         agent.fault = None;
         agent.connection = Connection::Connected;
         agent.deactivated = false;
@@ -264,32 +269,32 @@ impl State {
         if maintenance.stopped.is_empty() {
             return;
         }
-        let (stopped, back) = std::mem::take(&mut maintenance.stopped)
+        let (stopped, returning) = std::mem::take(&mut maintenance.stopped)
             .into_iter()
             .partition(|(_, agent)| maintenance.is_down(agent));
         maintenance.stopped = stopped;
-        let back: BTreeMap<AgentId, Agent> = back;
-        for agent in back.into_values() {
+        let returning: BTreeMap<AgentId, Agent> = returning;
+        for agent in returning.into_values() {
             self.start_agent(agent, now);
         }
     }
 
     fn start_agent(&mut self, mut agent: Agent, now: Instant) {
-        let before = agent.id.clone();
+        let previous_id = agent.id.clone();
         agent.id = self.new_agent_id();
         agent.registered = epoch();
         agent.available = agent.total.clone();
         // Processes that are still ending occupy their ports.
         let lingering = self.lingering.values_mut().map(|(on, resources)| (on, resources));
-        let ending = self.ending.values_mut();
+        let ending = self.ending_executors.values_mut();
         let ending = ending.map(|ending| (&mut ending.agent, &mut ending.resources));
-        for (on, resources) in lingering.chain(ending).filter(|(on, _)| **on == before) {
+        for (on, resources) in lingering.chain(ending).filter(|(on, _)| **on == previous_id) {
             on.clone_from(&agent.id);
             agent.available.subtract(resources);
         }
-        self.effects.push(Effect::KeepJournal {
-            of: before,
-            for_agent: agent.id.clone(),
+        self.effects.push(Effect::ContinueJournal {
+            previous: previous_id,
+            current: agent.id.clone(),
         });
         self.register(agent, now);
     }

@@ -26,20 +26,20 @@ mod scheduler;
 mod tick;
 mod updates;
 
-pub(crate) use executors::{ExecutorEnd, executor_validate};
+pub(crate) use executors::{ExecutorEnd, validate_executor_call};
 pub(crate) use faults::{Gate, Port};
 pub(crate) use inverse_offers::InverseOffer;
 pub(crate) use kill::grace as kill_grace;
 pub(crate) use model::{
-    Agent, AgentFault, AgentId, Cause, Connection, Effect, Executor, Framework, FrameworkId, KillOrder,
+    Agent, AgentFault, AgentId, Connection, Effect, EndCause, Executor, Framework, FrameworkId, KillOrder,
     Launch, Offer, OfferId, Task, TaskGroup, TaskId, TaskKey, TaskState,
 };
 pub(crate) use restart::Restart;
-pub(crate) use scheduler::{Reply, validate as scheduler_validate};
+pub(crate) use scheduler::{Reply, validate as validate_scheduler_call};
 pub(crate) use updates::{AgentUpdate, CheckResult};
 
 use crate::{config::Config, wire::recordio::Event};
-use faults::Faults;
+use faults::ActiveFaults;
 use maintenance::Maintenance;
 use model::Operations;
 use serde_json::{Value, json};
@@ -51,12 +51,12 @@ use std::{
 use tokio::sync::mpsc;
 
 /// Maximum queued events of a stream. A stream that falls further behind is closed.
-pub(crate) const STREAM_EVENTS: usize = 4096;
+pub(crate) const MAX_STREAM_EVENTS: usize = 4096;
 /// Completed frameworks and tasks that are kept: the defaults of a real master.
-pub(crate) const COMPLETED_FRAMEWORKS: usize = 50;
-pub(crate) const COMPLETED_TASKS: usize = 1000;
+pub(crate) const MAX_COMPLETED_FRAMEWORKS: usize = 50;
+pub(crate) const MAX_COMPLETED_TASKS: usize = 1000;
 /// Maximum concurrent operator streams.
-const WATCHERS: usize = 1000;
+const MAX_WATCHERS: usize = 1000;
 /// The Mesos version that this cluster implements.
 pub(crate) const VERSION: &str = "1.11.0";
 
@@ -78,25 +78,25 @@ pub(crate) struct State {
     /// Address of the other master, if there is one.
     pub(crate) standby: Option<SocketAddr>,
     pub(crate) frameworks: BTreeMap<FrameworkId, Framework>,
-    pub(crate) completed: VecDeque<Framework>,
+    pub(crate) completed_frameworks: VecDeque<Framework>,
     pub(crate) agents: BTreeMap<AgentId, Agent>,
     pub(crate) gone_agents: Vec<AgentId>,
     pub(crate) unreachable_agents: BTreeMap<AgentId, f64>,
     /// Agents that are running but have not registered since the master restarted. Their frameworks
-    /// are in `forgotten`.
-    pub(crate) away: BTreeMap<AgentId, Agent>,
-    pub(crate) forgotten: BTreeMap<FrameworkId, Framework>,
+    /// are in `forgotten_frameworks`.
+    pub(crate) awaited_agents: BTreeMap<AgentId, Agent>,
+    pub(crate) forgotten_frameworks: BTreeMap<FrameworkId, Framework>,
     pub(crate) offers: BTreeMap<OfferId, Offer>,
     pub(crate) maintenance: Maintenance,
     /// Outcomes of operations that are not acknowledged yet.
     operations: Operations,
-    pub(crate) faults: Faults,
+    pub(crate) faults: ActiveFaults,
     /// Processes that are still ending although their task is already reported as ended, with the
     /// resources that they occupy until then.
-    lingering: HashMap<TaskKey, (AgentId, crate::wire::resources::Bundle)>,
+    lingering: HashMap<TaskKey, (AgentId, crate::wire::resources::Resources)>,
     /// Custom executors that the master no longer knows, by container, until their processes have
     /// ended.
-    ending: BTreeMap<String, model::Ending>,
+    ending_executors: BTreeMap<String, model::EndingExecutor>,
     watchers: Vec<Watcher>,
     next_framework: u64,
     /// Not reset when the master restarts, because tools identify agents by the ends of their ids.
@@ -122,18 +122,18 @@ impl State {
             master,
             standby,
             frameworks: BTreeMap::new(),
-            completed: VecDeque::new(),
+            completed_frameworks: VecDeque::new(),
             agents: BTreeMap::new(),
             gone_agents: Vec::new(),
             unreachable_agents: BTreeMap::new(),
-            away: BTreeMap::new(),
-            forgotten: BTreeMap::new(),
+            awaited_agents: BTreeMap::new(),
+            forgotten_frameworks: BTreeMap::new(),
             offers: BTreeMap::new(),
             maintenance: Maintenance::default(),
             operations: Operations::default(),
-            faults: Faults::default(),
+            faults: ActiveFaults::default(),
             lingering: HashMap::new(),
-            ending: BTreeMap::new(),
+            ending_executors: BTreeMap::new(),
             watchers: Vec::new(),
             next_framework: 0,
             next_agent: 0,
@@ -156,19 +156,24 @@ impl State {
                 .get_mut(&key.task)
                 .or_else(|| unreachable.iter_mut().find(|task| task.key == *key))
         });
-        known.or_else(|| self.forgotten.get_mut(&key.framework)?.tasks.get_mut(&key.task))
+        known.or_else(|| {
+            self.forgotten_frameworks
+                .get_mut(&key.framework)?
+                .tasks
+                .get_mut(&key.task)
+        })
     }
 
     /// The agent, even if it has not registered with the restarted master.
     pub(crate) fn agent(&self, id: &AgentId) -> Option<&Agent> {
-        self.agents.get(id).or_else(|| self.away.get(id))
+        self.agents.get(id).or_else(|| self.awaited_agents.get(id))
     }
 
     /// The agent with this address, even if it has not registered with the restarted master.
     fn agent_at(&self, addr: SocketAddr) -> Option<&Agent> {
         self.agents
             .values()
-            .chain(self.away.values())
+            .chain(self.awaited_agents.values())
             .find(|agent| agent.addr == addr)
     }
 
@@ -178,7 +183,9 @@ impl State {
     }
 
     fn agent_mut(&mut self, id: &AgentId) -> Option<&mut Agent> {
-        self.agents.get_mut(id).or_else(|| self.away.get_mut(id))
+        self.agents
+            .get_mut(id)
+            .or_else(|| self.awaited_agents.get_mut(id))
     }
 
     /// The agents that the master shows: the registered and reachable ones.
@@ -190,18 +197,18 @@ impl State {
 
     /// The agents from before its restart for which the master waits.
     pub(crate) fn recovered_agents(&self) -> impl Iterator<Item = &Agent> {
-        self.away
+        self.awaited_agents
             .values()
             .filter(|agent| self.faults.remembers_agents && !self.unreachable_agents.contains_key(&agent.id))
     }
 
     /// The frameworks that agents know, including those that the master has forgotten.
     pub(crate) fn frameworks_of_agents(&self) -> impl Iterator<Item = &Framework> {
-        self.frameworks.values().chain(self.forgotten.values())
+        self.frameworks.values().chain(self.forgotten_frameworks.values())
     }
 
     /// Orders an agent to start or kill a process: immediately, or when it is connected again.
-    fn order(&mut self, agent: &AgentId, effect: Effect) {
+    fn send_order(&mut self, agent: &AgentId, effect: Effect) {
         let connected = self
             .agents
             .get(agent)
@@ -209,7 +216,7 @@ impl State {
         if connected {
             self.effects.push(effect);
         } else {
-            self.hold(agent, effect);
+            self.queue_order(agent, effect);
         }
     }
 
@@ -217,7 +224,7 @@ impl State {
     fn order_kill(&mut self, key: &TaskKey, order: KillOrder) {
         let agent = self.task_mut(key).map(|task| task.agent.clone());
         if let Some(agent) = agent {
-            self.order(&agent, Effect::Kill(key.clone(), order));
+            self.send_order(&agent, Effect::Kill(key.clone(), order));
         }
     }
 
@@ -244,7 +251,7 @@ impl State {
         let ip = master.addr.ip();
         json!({
             "id": master.id,
-            "ip": packed(ip),
+            "ip": packed_ip(ip),
             "port": master.addr.port(),
             "pid": format!("master@{}", master.addr),
             "hostname": master.hostname,
@@ -256,7 +263,7 @@ impl State {
 }
 
 /// An IPv4 address as the number in the API: network order read as little endian.
-fn packed(ip: std::net::IpAddr) -> u32 {
+fn packed_ip(ip: std::net::IpAddr) -> u32 {
     match ip {
         std::net::IpAddr::V4(ip) => u32::from_le_bytes(ip.octets()),
         std::net::IpAddr::V6(_) => 0,

@@ -2,7 +2,7 @@
 
 use crate::{
     config::AgentConfig,
-    wire::{recordio::Event, resources::Bundle},
+    wire::{recordio::Event, resources::Resources},
 };
 use serde_json::Value;
 use std::{
@@ -205,12 +205,12 @@ impl Framework {
         }
     }
 
-    pub(crate) fn has(&self, capability: &str) -> bool {
-        capability_in(&self.info, capability)
+    pub(crate) fn has_capability(&self, capability: &str) -> bool {
+        lists_capability(&self.info, capability)
     }
 
-    pub(crate) fn partition_aware(&self) -> bool {
-        self.has("PARTITION_AWARE")
+    pub(crate) fn is_partition_aware(&self) -> bool {
+        self.has_capability("PARTITION_AWARE")
     }
 
     pub(crate) fn is_subscribed(&self) -> bool {
@@ -219,7 +219,7 @@ impl Framework {
 
     /// The roles in which it receives offers.
     pub(crate) fn roles(&self) -> Vec<String> {
-        if self.has("MULTI_ROLE") {
+        if self.has_capability("MULTI_ROLE") {
             crate::wire::json::list(&self.info, &["roles"])
                 .iter()
                 .filter_map(|role| role.as_str().map(str::to_owned))
@@ -231,7 +231,7 @@ impl Framework {
 }
 
 /// Whether a `FrameworkInfo` has this capability.
-pub(crate) fn capability_in(info: &Value, capability: &str) -> bool {
+pub(crate) fn lists_capability(info: &Value, capability: &str) -> bool {
     crate::wire::json::list(info, &["capabilities"])
         .iter()
         .any(|one| one["type"] == capability)
@@ -251,7 +251,7 @@ pub(crate) struct Stream {
 pub(crate) struct Filter {
     pub(crate) agent: AgentId,
     pub(crate) role: String,
-    pub(crate) refused: Bundle,
+    pub(crate) refused: Resources,
     pub(crate) until: Instant,
 }
 
@@ -291,11 +291,11 @@ pub(crate) struct Agent {
     pub(crate) attributes: Vec<Value>,
     pub(crate) attributes_plain: Value,
     /// All resources, with reservations and volumes.
-    pub(crate) total: Bundle,
+    pub(crate) total: Resources,
     /// Directory of each persistent volume, by role and id.
     pub(crate) volumes: BTreeMap<(String, String), PathBuf>,
     /// Resources neither offered nor used.
-    pub(crate) available: Bundle,
+    pub(crate) available: Resources,
 }
 
 impl Agent {
@@ -316,7 +316,7 @@ pub(crate) struct Offer {
     pub(crate) framework: FrameworkId,
     pub(crate) agent: AgentId,
     pub(crate) role: String,
-    pub(crate) resources: Bundle,
+    pub(crate) resources: Resources,
 }
 
 /// The executor of a task group, or a custom executor of the framework.
@@ -328,32 +328,32 @@ pub(crate) struct Executor {
     pub(crate) container: String,
     pub(crate) directory: PathBuf,
     pub(crate) role: String,
-    pub(crate) resources: Bundle,
+    pub(crate) resources: Resources,
     /// The agent's state of a custom executor. `None` for the executor of a task group, because the
     /// agent itself acts as that one.
-    pub(crate) custom: Option<Custom>,
+    pub(crate) custom: Option<CustomExecutor>,
 }
 
 /// A custom executor as its agent knows it.
 #[derive(Clone, Debug, Default)]
-pub(crate) struct Custom {
-    pub(crate) phase: Phase,
+pub(crate) struct CustomExecutor {
+    pub(crate) phase: ExecutorPhase,
     /// The stream, while it is subscribed.
     pub(crate) stream: Option<Stream>,
     pub(crate) pid: Option<u32>,
     /// Tasks that are sent to it when it subscribes.
     pub(crate) queued: Vec<TaskId>,
     /// Whether it was ever sent a task.
-    pub(crate) ever_sent: bool,
+    pub(crate) was_sent_task: bool,
     /// The time at which it is killed if it has not subscribed or shut down by then.
     pub(crate) deadline: Option<Instant>,
     /// The cause that the last updates of its tasks report.
-    pub(crate) cause: Option<Cause>,
+    pub(crate) cause: Option<EndCause>,
 }
 
 /// The phases of a custom executor.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(crate) enum Phase {
+pub(crate) enum ExecutorPhase {
     /// No task has reached its agent yet.
     #[default]
     Planned,
@@ -369,7 +369,7 @@ pub(crate) enum Phase {
 
 /// Why a custom executor ended, in the updates of its tasks.
 #[derive(Clone, Debug)]
-pub(crate) struct Cause {
+pub(crate) struct EndCause {
     pub(crate) state: TaskState,
     pub(crate) reason: &'static str,
     pub(crate) message: String,
@@ -377,12 +377,12 @@ pub(crate) struct Cause {
 
 /// A custom executor that the master no longer knows and whose process may still run.
 #[derive(Debug)]
-pub(crate) struct Ending {
+pub(crate) struct EndingExecutor {
     pub(crate) framework: FrameworkId,
     pub(crate) id: String,
     pub(crate) agent: AgentId,
     /// Its own resources and those of its tasks. They are free once its process has ended.
-    pub(crate) resources: Bundle,
+    pub(crate) resources: Resources,
     pub(crate) grace: Duration,
     pub(crate) stream: Option<Stream>,
     pub(crate) deadline: Option<Instant>,
@@ -396,7 +396,7 @@ pub(crate) struct Task {
     /// `TaskInfo`.
     pub(crate) info: Value,
     pub(crate) role: String,
-    pub(crate) resources: Bundle,
+    pub(crate) resources: Resources,
     /// The id of the group's executor or of the custom executor; `None` for a command task.
     pub(crate) executor: Option<String>,
     /// Its container: in a task group a container nested in the executor's, and for a custom
@@ -442,11 +442,11 @@ impl Task {
 }
 
 /// Outcomes of operations, by framework and the framework's own id of each.
-pub(crate) type Operations = BTreeMap<(FrameworkId, String), Outcome>;
+pub(crate) type Operations = BTreeMap<(FrameworkId, String), OperationOutcome>;
 
 /// The outcome of an operation, kept until it is acknowledged.
 #[derive(Debug)]
-pub(crate) struct Outcome {
+pub(crate) struct OperationOutcome {
     pub(crate) status: Value,
     pub(crate) retry_at: Instant,
     pub(crate) wait: Duration,
@@ -473,13 +473,13 @@ pub(crate) enum Effect {
     /// Kill the process group of a custom executor, if it is running.
     KillExecutor(String),
     /// Delete a persistent volume.
-    Delete(PathBuf),
+    DeleteVolume(PathBuf),
     /// Continue the journal of an agent that registered under a new id.
-    KeepJournal { of: AgentId, for_agent: AgentId },
+    ContinueJournal { previous: AgentId, current: AgentId },
     /// Write a message for an executor to the agent's journal, and send it to a custom executor.
-    Message(AgentId, Value),
+    ExecutorMessage(AgentId, Value),
     /// Send a framework an event that an agent could not send earlier.
-    Tell(FrameworkId, Value),
+    SendEvent(FrameworkId, Value),
 }
 
 /// How to end a task.
@@ -494,7 +494,7 @@ pub(crate) struct KillOrder {
     pub(crate) healthy: Option<bool>,
     /// The agent has crashed: the task and its executor are killed immediately, and the agent
     /// reports that when it returns.
-    pub(crate) crashed: bool,
+    pub(crate) is_crash: bool,
 }
 
 /// An agent's input for running one task or one custom executor.
@@ -512,7 +512,7 @@ pub(crate) struct Launch {
     /// Persistent volumes: the directory of each, and its name in the sandbox.
     pub(crate) volumes: Vec<(PathBuf, PathBuf)>,
     /// Whether the framework accepts `TASK_KILLING`.
-    pub(crate) killing_state: bool,
+    pub(crate) supports_killing_state: bool,
     /// The task's group, if it is in one.
     pub(crate) group: Option<TaskGroup>,
     /// Whether the task is sent to a custom executor.

@@ -7,7 +7,7 @@
 use super::{Agent, AgentId, FrameworkId, Offer, OfferId, State, model::Filter};
 use crate::wire::{
     json as doc,
-    resources::{Bundle, Form},
+    resources::{ReservationFormat, Resources},
 };
 use serde_json::{Map, Value, json};
 use std::{
@@ -16,9 +16,9 @@ use std::{
 };
 
 /// The default duration of a decline filter.
-const REFUSE_DEFAULT: Duration = Duration::from_secs(5);
+const DEFAULT_REFUSE_DURATION: Duration = Duration::from_secs(5);
 /// Maximum duration of a decline filter.
-const REFUSE_LONGEST: Duration = Duration::from_hours(8784);
+const MAX_REFUSE_DURATION: Duration = Duration::from_hours(8784);
 
 impl State {
     /// Offers free resources, one event per framework, then makes the inverse offers.
@@ -46,7 +46,7 @@ impl State {
                 &json!({"type": "OFFERS", "offers": {"offers": offers}}),
             );
         }
-        self.make_inverse_offers(now);
+        self.send_inverse_offers(now);
     }
 
     /// The id of the next offer or inverse offer.
@@ -63,8 +63,8 @@ impl State {
             .agents
             .get(agent_id)
             .map(|agent| agent.available.clone())
-            .filter(Bundle::worth_offering)?;
-        let mut candidates: Vec<(f64, f64, FrameworkId, String, Bundle)> = Vec::new();
+            .filter(Resources::is_worth_offering)?;
+        let mut candidates: Vec<(f64, f64, FrameworkId, String, Resources)> = Vec::new();
         for framework in self
             .frameworks
             .values()
@@ -76,11 +76,11 @@ impl State {
                 .into_iter()
                 .filter(|role| !framework.suppressed.contains(role))
             {
-                let visible = available.visible(&role);
+                let visible = available.visible_to(&role);
                 let refused = framework.filters.iter().any(|filter| {
                     filter.agent == *agent_id && filter.role == role && filter.refused.contains(&visible)
                 });
-                if !refused && visible.worth_offering() {
+                if !refused && visible.is_worth_offering() {
                     candidates.push((share, framework.registered, framework.id.clone(), role, visible));
                 }
             }
@@ -111,23 +111,26 @@ impl State {
         for offer in self.offers.values().filter(|offer| offer.framework == *id) {
             used.add(&offer.resources);
         }
-        let mut total = Bundle::default();
+        let mut total = Resources::default();
         for agent in self.agents.values() {
             total.add(&agent.total);
         }
-        let part = |name: &str| {
+        let fraction = |name: &str| {
             if total.scalar(name) > 0.0 {
                 used.scalar(name) / total.scalar(name)
             } else {
                 0.0
             }
         };
-        ["cpus", "mem", "disk"].into_iter().map(part).fold(0.0, f64::max)
+        ["cpus", "mem", "disk"]
+            .into_iter()
+            .map(fraction)
+            .fold(0.0, f64::max)
     }
 
     /// The resources that a framework's tasks and executors use.
-    pub(crate) fn used_by(&self, id: &FrameworkId) -> Bundle {
-        let mut used = Bundle::default();
+    pub(crate) fn used_by(&self, id: &FrameworkId) -> Resources {
+        let mut used = Resources::default();
         if let Some(framework) = self.frameworks.get(id) {
             framework
                 .tasks
@@ -148,9 +151,13 @@ impl State {
             return json!({});
         };
         let framework = self.frameworks.get(&offer.framework);
-        let multi_role = framework.is_some_and(|framework| framework.has("MULTI_ROLE"));
-        let refined = framework.is_some_and(|framework| framework.has("RESERVATION_REFINEMENT"));
-        let form = if refined { Form::Refined } else { Form::Legacy };
+        let multi_role = framework.is_some_and(|framework| framework.has_capability("MULTI_ROLE"));
+        let refined = framework.is_some_and(|framework| framework.has_capability("RESERVATION_REFINEMENT"));
+        let form = if refined {
+            ReservationFormat::Refined
+        } else {
+            ReservationFormat::Legacy
+        };
         let allocated = multi_role.then_some(offer.role.as_str());
         let mut message = doc::object(json!({
             "id": doc::id(offer.id.as_str()),
@@ -193,7 +200,7 @@ impl State {
 
     /// DECLINE: unknown offers are ignored.
     pub(crate) fn decline(&mut self, id: &FrameworkId, decline: &Value, now: Instant) {
-        let refuse = refuse_for(&decline["filters"]);
+        let refuse = refuse_duration(&decline["filters"]);
         for offer_id in doc::list(decline, &["offer_ids"]) {
             let offer_id = OfferId::from(offer_id["value"].as_str().unwrap_or_default());
             if self
@@ -204,7 +211,7 @@ impl State {
                 continue;
             }
             if let Some(offer) = self.offers.remove(&offer_id) {
-                self.refuse(
+                self.add_decline_filter(
                     id,
                     &offer.agent,
                     &offer.role,
@@ -212,18 +219,18 @@ impl State {
                     refuse,
                     now,
                 );
-                self.give_back(&offer.agent, &offer.resources);
+                self.free_resources(&offer.agent, &offer.resources);
             }
         }
     }
 
     /// Records that the framework declined these resources for a while.
-    pub(super) fn refuse(
+    pub(super) fn add_decline_filter(
         &mut self,
         id: &FrameworkId,
         agent: &AgentId,
         role: &str,
-        refused: Bundle,
+        refused: Resources,
         refuse: Duration,
         now: Instant,
     ) {
@@ -266,7 +273,7 @@ impl State {
     }
 
     /// Returns resources of an agent to the free ones.
-    pub(super) fn give_back(&mut self, agent: &AgentId, resources: &Bundle) {
+    pub(super) fn free_resources(&mut self, agent: &AgentId, resources: &Resources) {
         if let Some(agent) = self.agent_mut(agent) {
             agent.available.add(resources);
         }
@@ -282,7 +289,7 @@ impl State {
             .collect();
         for id in ids {
             if let Some(offer) = self.offers.remove(&id) {
-                self.give_back(&offer.agent, &offer.resources);
+                self.free_resources(&offer.agent, &offer.resources);
             }
         }
         self.withdraw_inverse_offers_of(id);
@@ -298,7 +305,7 @@ impl State {
             .collect();
         for id in ids {
             if let Some(offer) = self.offers.remove(&id) {
-                self.give_back(&offer.agent, &offer.resources);
+                self.free_resources(&offer.agent, &offer.resources);
                 self.send(
                     &offer.framework,
                     &json!({"type": "RESCIND", "rescind": {"offer_id": doc::id(id.as_str())}}),
@@ -319,12 +326,12 @@ pub(super) fn agent_url(agent: &Agent) -> Value {
 }
 
 /// The duration of the filter in an answer to offers or inverse offers.
-pub(super) fn refuse_for(filters: &Value) -> Duration {
+pub(super) fn refuse_duration(filters: &Value) -> Duration {
     match doc::number(filters, &["refuse_seconds"]) {
-        None => REFUSE_DEFAULT,
+        None => DEFAULT_REFUSE_DURATION,
         Some(seconds) if seconds <= 0.0 => Duration::ZERO,
         Some(seconds) => Duration::try_from_secs_f64(seconds)
-            .unwrap_or(REFUSE_LONGEST)
-            .min(REFUSE_LONGEST),
+            .unwrap_or(MAX_REFUSE_DURATION)
+            .min(MAX_REFUSE_DURATION),
     }
 }

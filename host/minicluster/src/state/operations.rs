@@ -5,10 +5,10 @@
 //! again until it is acknowledged.
 
 use super::{
-    Agent, AgentId, Connection, Effect, FrameworkId, State, accepted::Accepted, accepted::valid_id,
-    model::Outcome,
+    Agent, AgentId, Connection, Effect, FrameworkId, State, accepted::Accepted, accepted::is_valid_id,
+    model::OperationOutcome,
 };
-use crate::wire::{json as doc, resources::Bundle};
+use crate::wire::{json as doc, resources::Resources};
 use base64::Engine;
 use serde_json::{Value, json};
 use std::{
@@ -18,21 +18,21 @@ use std::{
 
 /// Maximum outcomes that wait for an acknowledgement. Beyond it, the outcome with the smallest key
 /// is dropped.
-const PENDING: usize = 10_000;
+const MAX_PENDING_OUTCOMES: usize = 10_000;
 
 /// A change of resources from one bundle to another.
-struct Change {
-    from: Bundle,
-    to: Bundle,
+struct ResourceChange {
+    from: Resources,
+    to: Resources,
 }
 
 impl State {
     /// Executes an operation other than a launch, and reports its outcome.
-    pub(super) fn convert_resources(&mut self, accepted: &mut Accepted, operation: &Value, kind: &str) {
-        let outcome =
-            change(operation, kind, &accepted.role).and_then(|change| self.apply(accepted, kind, &change));
+    pub(super) fn run_resource_operation(&mut self, accepted: &mut Accepted, operation: &Value, kind: &str) {
+        let outcome = parse_change(operation, kind, &accepted.role)
+            .and_then(|change| self.apply(accepted, kind, &change));
         if let Err(why) = &outcome {
-            tracing::warn!(framework = %accepted.framework, kind, why, "operation is not carried out");
+            tracing::warn!(framework = %accepted.framework, kind, why, "offer operation rejected");
         }
         let Some(id) = operation.get("id") else { return };
         let mut status = doc::object(json!({
@@ -46,37 +46,37 @@ impl State {
             // The agent carried it out, so the outcome is sent again until it is acknowledged.
             let uuid = base64::engine::general_purpose::STANDARD.encode(uuid::Uuid::new_v4().as_bytes());
             status.insert("uuid".to_owned(), json!({ "value": uuid }));
-            self.keep_outcome(&accepted.framework, id, Value::Object(status.clone()));
+            self.store_outcome(&accepted.framework, id, Value::Object(status.clone()));
         }
-        self.tell_operation(&accepted.framework, &Value::Object(status));
+        self.send_operation_status(&accepted.framework, &Value::Object(status));
     }
 
-    fn keep_outcome(&mut self, framework: &FrameworkId, operation: &Value, status: Value) {
-        if self.operations.len() >= PENDING {
+    fn store_outcome(&mut self, framework: &FrameworkId, operation: &Value, status: Value) {
+        if self.operations.len() >= MAX_PENDING_OUTCOMES {
             self.operations.pop_first();
         }
         let wait = self.config.update_retry;
-        let outcome = Outcome {
+        let outcome = OperationOutcome {
             status,
             retry_at: Instant::now() + wait,
             wait,
         };
-        let own = doc::text(operation, &["value"]).unwrap_or_default().to_owned();
-        self.operations.insert((framework.clone(), own), outcome);
+        let operation_id = doc::text(operation, &["value"]).unwrap_or_default().to_owned();
+        self.operations.insert((framework.clone(), operation_id), outcome);
     }
 
-    fn tell_operation(&mut self, framework: &FrameworkId, status: &Value) {
+    fn send_operation_status(&mut self, framework: &FrameworkId, status: &Value) {
         self.send(
             framework,
             &json!({"type": "UPDATE_OPERATION_STATUS", "update_operation_status": {"status": status}}),
         );
     }
 
-    fn apply(&mut self, accepted: &mut Accepted, kind: &str, change: &Change) -> Result<(), String> {
-        if !accepted.left.contains(&change.from) {
+    fn apply(&mut self, accepted: &mut Accepted, kind: &str, change: &ResourceChange) -> Result<(), String> {
+        if !accepted.remaining.contains(&change.from) {
             return Err(format!(
                 "Invalid {kind} Operation: {} does not contain {}",
-                accepted.left.describe(&accepted.role),
+                accepted.remaining.describe(&accepted.role),
                 change.from.describe(&accepted.role)
             ));
         }
@@ -91,32 +91,32 @@ impl State {
             // Each volume gets a new directory, so that the deletion of the previous one cannot
             // affect it.
             let disk = volume.root.as_ref().unwrap_or(&agent.work_dir);
-            let place = disk.join("volumes").join("roles").join(&key.0).join(&key.1);
+            let directory = disk.join("volumes").join("roles").join(&key.0).join(&key.1);
             agent
                 .volumes
-                .insert(key, place.join(uuid::Uuid::new_v4().to_string()));
+                .insert(key, directory.join(uuid::Uuid::new_v4().to_string()));
         }
         for volume in change.from.volumes() {
-            if let Some(place) = agent.volumes.remove(&(volume.role, volume.id)) {
-                self.effects.push(Effect::Delete(place));
+            if let Some(directory) = agent.volumes.remove(&(volume.role, volume.id)) {
+                self.effects.push(Effect::DeleteVolume(directory));
             }
         }
         agent.total.subtract(&change.from);
         agent.total.add(&change.to);
-        accepted.left.subtract(&change.from);
-        accepted.left.add(&change.to);
+        accepted.remaining.subtract(&change.from);
+        accepted.remaining.add(&change.to);
         Ok(())
     }
 
     /// The persistent volumes of a task or an executor: the directory of each, and its name in the
     /// sandbox.
-    pub(super) fn volume_links(&self, agent: &AgentId, resources: &Bundle) -> Vec<(PathBuf, PathBuf)> {
+    pub(super) fn volume_links(&self, agent: &AgentId, resources: &Resources) -> Vec<(PathBuf, PathBuf)> {
         let Some(agent) = self.agents.get(agent) else {
             return Vec::new();
         };
         let links = resources.volumes().into_iter().filter_map(|volume| {
-            let place = agent.volumes.get(&(volume.role, volume.id))?;
-            Some((place.clone(), PathBuf::from(volume.path)))
+            let directory = agent.volumes.get(&(volume.role, volume.id))?;
+            Some((directory.clone(), PathBuf::from(volume.path)))
         });
         links.collect()
     }
@@ -125,8 +125,8 @@ impl State {
     pub(super) fn acknowledge_operation(&mut self, id: &FrameworkId, acknowledge: &Value) {
         let operation = doc::text(acknowledge, &["operation_id", "value"]).unwrap_or_default();
         let key = (id.clone(), operation.to_owned());
-        let told = self.operations.get(&key);
-        if told.is_some_and(|outcome| outcome.status["uuid"]["value"] == acknowledge["uuid"]) {
+        let stored = self.operations.get(&key);
+        if stored.is_some_and(|outcome| outcome.status["uuid"]["value"] == acknowledge["uuid"]) {
             self.operations.remove(&key);
         }
     }
@@ -134,19 +134,19 @@ impl State {
     /// Sends outcomes whose retry is due; drops those of removed frameworks.
     pub(super) fn retry_operations(&mut self, now: Instant) {
         let frameworks = &self.frameworks;
-        let forgotten = &self.forgotten;
+        let forgotten_frameworks = &self.forgotten_frameworks;
         self.operations
-            .retain(|(id, _), _| frameworks.contains_key(id) || forgotten.contains_key(id));
+            .retain(|(id, _), _| frameworks.contains_key(id) || forgotten_frameworks.contains_key(id));
         let mut due = Vec::new();
         for ((framework, _), outcome) in &mut self.operations {
             if outcome.retry_at <= now {
-                outcome.wait = (outcome.wait * 2).min(super::updates::LONGEST_RETRY);
+                outcome.wait = (outcome.wait * 2).min(super::updates::MAX_RETRY_INTERVAL);
                 outcome.retry_at = now + outcome.wait;
                 due.push((framework.clone(), outcome.status.clone()));
             }
         }
         for (framework, status) in due {
-            self.tell_operation(&framework, &status);
+            self.send_operation_status(&framework, &status);
         }
     }
 
@@ -154,10 +154,10 @@ impl State {
     /// others as unknown.
     pub(super) fn reconcile_operations(&mut self, id: &FrameworkId, reconcile: &Value) {
         for operation in doc::list(reconcile, &["operations"]) {
-            let own = doc::text(operation, &["operation_id", "value"]).unwrap_or_default();
-            let known = self.operations.get(&(id.clone(), own.to_owned()));
-            let status = known.map_or_else(|| unknown(operation), |outcome| outcome.status.clone());
-            self.tell_operation(id, &status);
+            let operation_id = doc::text(operation, &["operation_id", "value"]).unwrap_or_default();
+            let known = self.operations.get(&(id.clone(), operation_id.to_owned()));
+            let status = known.map_or_else(|| unknown_status(operation), |outcome| outcome.status.clone());
+            self.send_operation_status(id, &status);
         }
     }
 
@@ -173,14 +173,18 @@ impl State {
             "at": super::epoch(),
         });
         // As with real masters, a message to an agent whose connection is broken is dropped.
-        let lost = |agent: &Agent| matches!(agent.connection, Connection::Broken(_));
-        if self.agents.get(&agent).is_some_and(|agent| !lost(agent)) {
-            self.order(&agent.clone(), Effect::Message(agent, line));
+        let is_disconnected = |agent: &Agent| matches!(agent.connection, Connection::Broken(_));
+        if self
+            .agents
+            .get(&agent)
+            .is_some_and(|agent| !is_disconnected(agent))
+        {
+            self.send_order(&agent.clone(), Effect::ExecutorMessage(agent, line));
         }
     }
 }
 
-fn unknown(operation: &Value) -> Value {
+fn unknown_status(operation: &Value) -> Value {
     let message = if operation.get("agent_id").is_some() {
         "Reconciliation: Operation is unknown"
     } else {
@@ -196,9 +200,9 @@ fn unknown(operation: &Value) -> Value {
 }
 
 /// The change of a valid operation.
-fn change(operation: &Value, kind: &str, role: &str) -> Result<Change, String> {
+fn parse_change(operation: &Value, kind: &str, role: &str) -> Result<ResourceChange, String> {
     let read = |part: &str, list: &str| {
-        let bundle = Bundle::read(doc::list(operation, &[part, list]))?;
+        let bundle = Resources::parse(doc::list(operation, &[part, list]))?;
         if bundle.is_empty() {
             return Err(format!(
                 "Invalid {kind} Operation: Expecting '{part}.{list}' to be present"
@@ -215,24 +219,24 @@ fn change(operation: &Value, kind: &str, role: &str) -> Result<Change, String> {
                 Some(other) => Err(invalid(format!(
                     "A resource is reserved for role '{other}' but allocated to role '{role}'"
                 ))),
-                None => Ok(Change { from, to }),
+                None => Ok(ResourceChange { from, to }),
             }
         }
         "UNRESERVE" => {
             let from = read("unreserve", "resources")?;
             let to = from.without_reservation().map_err(invalid)?;
-            Ok(Change { from, to })
+            Ok(ResourceChange { from, to })
         }
         "CREATE" => {
             let to = read("create", "volumes")?;
             let from = to.without_volume().map_err(invalid)?;
             check_volumes(&to).map_err(invalid)?;
-            Ok(Change { from, to })
+            Ok(ResourceChange { from, to })
         }
         "DESTROY" => {
             let from = read("destroy", "volumes")?;
             let to = from.without_volume().map_err(invalid)?;
-            Ok(Change { from, to })
+            Ok(ResourceChange { from, to })
         }
         other => Err(format!(
             "Operation {other} is not supported: this cluster reserves, and creates volumes of fixed size"
@@ -240,10 +244,10 @@ fn change(operation: &Value, kind: &str, role: &str) -> Result<Change, String> {
     }
 }
 
-fn check_volumes(bundle: &Bundle) -> Result<(), String> {
+fn check_volumes(bundle: &Resources) -> Result<(), String> {
     let volumes = bundle.volumes();
     for (index, volume) in volumes.iter().enumerate() {
-        if !valid_id(&volume.id) {
+        if !is_valid_id(&volume.id) {
             return Err(format!(
                 "Persistence ID '{}' is not a valid path component",
                 volume.id
@@ -267,12 +271,12 @@ fn check_volumes(bundle: &Bundle) -> Result<(), String> {
 mod tests {
     use super::*;
 
-    fn create(id: &str, path: &str, reservations: &Value) -> Result<Change, String> {
+    fn create(id: &str, path: &str, reservations: &Value) -> Result<ResourceChange, String> {
         let volume = json!({
             "name": "disk", "type": "SCALAR", "scalar": {"value": 5.0}, "reservations": reservations,
             "disk": {"persistence": {"id": id}, "volume": {"container_path": path, "mode": "RW"}},
         });
-        change(&json!({"create": {"volumes": [volume]}}), "CREATE", "a")
+        parse_change(&json!({"create": {"volumes": [volume]}}), "CREATE", "a")
     }
 
     #[test]
@@ -298,8 +302,8 @@ mod tests {
         let resource = json!({"name": "cpus", "type": "SCALAR", "scalar": {"value": 1.0},
             "reservations": [{"type": "DYNAMIC", "role": "a"}]});
         let reserve = json!({"reserve": {"resources": [resource]}});
-        assert!(change(&reserve, "RESERVE", "a").is_ok());
-        assert!(change(&reserve, "RESERVE", "b").is_err());
-        assert!(change(&json!({"reserve": {"resources": []}}), "RESERVE", "a").is_err());
+        assert!(parse_change(&reserve, "RESERVE", "a").is_ok());
+        assert!(parse_change(&reserve, "RESERVE", "b").is_err());
+        assert!(parse_change(&json!({"reserve": {"resources": []}}), "RESERVE", "a").is_err());
     }
 }

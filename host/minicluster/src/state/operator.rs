@@ -1,7 +1,7 @@
 //! The operators' event streams. Draining, deactivating and removing agents is in
 //! [`super::agents`].
 
-use super::{FrameworkId, STREAM_EVENTS, State, TaskState, WATCHERS, Watcher};
+use super::{FrameworkId, MAX_STREAM_EVENTS, MAX_WATCHERS, State, TaskState, Watcher};
 use crate::{
     master::operator_views,
     wire::{
@@ -16,8 +16,8 @@ use tokio::sync::mpsc;
 impl State {
     /// SUBSCRIBE of the operator API: sends the whole state, then every change. If there are too
     /// many streams, the oldest one ends.
-    pub(crate) fn watch(&mut self, now: Instant) -> mpsc::Receiver<Event> {
-        let (events, receiver) = mpsc::channel(STREAM_EVENTS);
+    pub(crate) fn subscribe_operator(&mut self, now: Instant) -> mpsc::Receiver<Event> {
+        let (events, receiver) = mpsc::channel(MAX_STREAM_EVENTS);
         let subscribed = json!({"type": "SUBSCRIBED", "subscribed": {
             "get_state": operator_views::state(self),
             "heartbeat_interval_seconds": self.config.heartbeat.as_secs_f64(),
@@ -25,7 +25,7 @@ impl State {
         // The queue is new, so both events fit.
         let _ = events.try_send(Ok(recordio::record(&subscribed)));
         let _ = events.try_send(Ok(recordio::record(&json!({"type": "HEARTBEAT"}))));
-        if self.watchers.len() >= WATCHERS {
+        if self.watchers.len() >= MAX_WATCHERS {
             self.watchers.remove(0);
         }
         self.watchers.push(Watcher {
@@ -45,10 +45,10 @@ impl State {
             .retain(|watcher| watcher.events.try_send(Ok(record.clone())).is_ok());
     }
 
-    pub(super) fn announce_framework(&mut self, id: &FrameworkId, kind: &str, part: &str) {
+    pub(super) fn announce_framework(&mut self, id: &FrameworkId, kind: &str, field: &str) {
         if let Some(framework) = self.frameworks.get(id) {
             let framework = operator_views::framework_of_event(framework);
-            self.announce(&json!({"type": kind, part: {"framework": framework}}));
+            self.announce(&json!({"type": kind, field: {"framework": framework}}));
         }
     }
 

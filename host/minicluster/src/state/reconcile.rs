@@ -9,8 +9,8 @@ impl State {
     /// Reconciles the named tasks (explicit) or, if none is named, every task of the framework
     /// (implicit).
     pub(super) fn reconcile(&mut self, id: &FrameworkId, reconcile: &Value) {
-        let named = doc::list(reconcile, &["tasks"]);
-        if named.is_empty() {
+        let named_tasks = doc::list(reconcile, &["tasks"]);
+        if named_tasks.is_empty() {
             let tasks: Vec<TaskId> = self
                 .frameworks
                 .get(id)
@@ -22,10 +22,10 @@ impl State {
             }
             return;
         }
-        for named in named {
-            let task = TaskId::from(doc::text(named, &["task_id", "value"]).unwrap_or_default());
-            let agent = doc::text(named, &["agent_id", "value"]).map(AgentId::from);
-            self.reconcile_one(id, &task, agent.as_ref());
+        for task in named_tasks {
+            let task_id = TaskId::from(doc::text(task, &["task_id", "value"]).unwrap_or_default());
+            let agent = doc::text(task, &["agent_id", "value"]).map(AgentId::from);
+            self.reconcile_one(id, &task_id, agent.as_ref());
         }
     }
 
@@ -49,7 +49,7 @@ impl State {
         let state = latest
             .and_then(|status| status["state"].as_str())
             .unwrap_or(task.state.as_str());
-        let mut status = answer(&key.task, state, "Reconciliation: Latest task state");
+        let mut status = reconciliation_status(&key.task, state, "Reconciliation: Latest task state");
         status.insert("agent_id".to_owned(), doc::id(task.agent.as_str()));
         doc::put(&mut status, "executor_id", task.executor.as_deref().map(doc::id));
         if let Some(latest) = latest {
@@ -69,8 +69,8 @@ impl State {
             return None;
         }
         // The framework may not know the agent of its unreachable task, or may have omitted it.
-        let lost = framework.unreachable_tasks.iter().find(|task| task.key == *key);
-        let agent = agent.or(lost.map(|task| &task.agent));
+        let unreachable_task = framework.unreachable_tasks.iter().find(|task| task.key == *key);
+        let agent = agent.or(unreachable_task.map(|task| &task.agent));
         let unreachable = agent.and_then(|agent| self.unreachable_agents.get(agent));
         let (state, message) = match agent {
             Some(agent) if self.gone_agents.contains(agent) => {
@@ -89,9 +89,9 @@ impl State {
             },
             None => (TaskState::Unknown, "Reconciliation: Task is unknown"),
         };
-        let mut status = answer(
+        let mut status = reconciliation_status(
             &key.task,
-            state.for_framework(framework.partition_aware()).as_str(),
+            state.for_framework(framework.is_partition_aware()).as_str(),
             message,
         );
         doc::put(
@@ -108,7 +108,7 @@ impl State {
     }
 }
 
-fn answer(task: &TaskId, state: &str, message: &str) -> Map<String, Value> {
+fn reconciliation_status(task: &TaskId, state: &str, message: &str) -> Map<String, Value> {
     doc::object(json!({
         "task_id": doc::id(task.as_str()),
         "state": state,

@@ -2,13 +2,14 @@
 //! how the agents restore it.
 //!
 //! The master has frameworks, tasks and offers in memory only. Agents and tasks keep running: they
-//! are stored in [`State::away`] and [`State::forgotten`] until the agents register again.
+//! are stored in [`State::awaited_agents`] and [`State::forgotten_frameworks`] until the agents
+//! register again.
 
 use super::{
-    AgentId, Effect, Executor, Framework, FrameworkId, State, Task, TaskId, TaskKey, epoch, faults::Down,
-    frameworks::failover_timeout, model::ExecutorKey,
+    AgentId, Effect, Executor, Framework, FrameworkId, State, Task, TaskId, TaskKey, epoch,
+    faults::DownMaster, frameworks::failover_timeout, model::ExecutorKey,
 };
-use crate::{config::Registry, master::operator_views, wire::recordio::Cut};
+use crate::{config::Registry, master::operator_views, wire::recordio::ConnectionCut};
 use serde_json::json;
 use std::{
     collections::{BTreeMap, VecDeque},
@@ -26,11 +27,11 @@ pub(crate) struct Restart {
     /// Duration after that in which it rejects calls.
     pub(crate) recovery: Duration,
     /// Whether the other master leads afterwards.
-    pub(crate) swap: bool,
+    pub(crate) swaps_leader: bool,
 }
 
 /// The part of a framework that is on one agent.
-struct Part {
+struct AgentPart {
     tasks: BTreeMap<TaskId, Task>,
     executors: BTreeMap<ExecutorKey, Executor>,
     completed: VecDeque<Task>,
@@ -41,14 +42,14 @@ impl State {
     pub(crate) fn restart_master(&mut self, restart: Restart, now: Instant) {
         self.cut_all_streams();
         for offer in std::mem::take(&mut self.offers).into_values() {
-            self.give_back(&offer.agent, &offer.resources);
+            self.free_resources(&offer.agent, &offer.resources);
         }
         self.forget_frameworks();
-        self.completed.clear();
+        self.completed_frameworks.clear();
         for (id, mut agent) in std::mem::take(&mut self.agents) {
             agent.deactivated = false;
             agent.drain = None;
-            self.away.insert(id, agent);
+            self.awaited_agents.insert(id, agent);
         }
         self.forget_orders();
         self.faults.remembers_agents = restart.registry == Registry::ReplicatedLog;
@@ -61,10 +62,10 @@ impl State {
         self.master.started = epoch();
         (self.next_framework, self.next_offer) = (0, 0);
         let until = now + restart.down;
-        self.faults.down = Some(Down {
+        self.faults.down = Some(DownMaster {
             addr: self.master.addr,
             until,
-            swap: restart.swap,
+            swaps_leader: restart.swaps_leader,
         });
         let started = until + restart.starting;
         self.faults.starting = Some((self.master.addr, started));
@@ -83,7 +84,7 @@ impl State {
         for events in streams.chain(watchers.map(|watcher| watcher.events)) {
             // Queued, so that the events before it are still delivered. A full or closed stream
             // ends anyway.
-            let _ = events.try_send(Err(Cut));
+            let _ = events.try_send(Err(ConnectionCut));
         }
     }
 
@@ -98,7 +99,7 @@ impl State {
             for task in framework.tasks.values_mut() {
                 task.in_flight = None;
             }
-            match self.forgotten.get_mut(&id) {
+            match self.forgotten_frameworks.get_mut(&id) {
                 Some(known) => {
                     known.tasks.append(&mut framework.tasks);
                     known.executors.append(&mut framework.executors);
@@ -106,7 +107,7 @@ impl State {
                 }
                 None if is_empty(&framework) => {}
                 None => {
-                    self.forgotten.insert(id, framework);
+                    self.forgotten_frameworks.insert(id, framework);
                 }
             }
         }
@@ -115,23 +116,23 @@ impl State {
     /// Drops orders that the master has not delivered, as its memory is lost: the tasks of queued
     /// launches never existed. Only kills of processes whose task is unknown remain.
     fn forget_orders(&mut self) {
-        for (agent, effect) in std::mem::take(&mut self.faults.held) {
+        for (agent, effect) in std::mem::take(&mut self.faults.queued_orders) {
             match effect {
                 Effect::Launch(launch) => {
                     let task = self
-                        .forgotten
+                        .forgotten_frameworks
                         .get_mut(&launch.key.framework)
                         .and_then(|framework| framework.tasks.remove(&launch.key.task));
                     let Some(task) = task else { continue };
                     if !task.released {
-                        self.give_back(&agent, &task.resources);
+                        self.free_resources(&agent, &task.resources);
                     }
                     if let Some(executor) = task.executor_key() {
                         self.drop_planned(&task.key.framework, &executor);
                     }
                 }
                 Effect::Kill(key, order) if self.task_mut(&key).is_none() => {
-                    self.faults.held.push((agent, Effect::Kill(key, order)));
+                    self.faults.queued_orders.push((agent, Effect::Kill(key, order)));
                 }
                 _ => {}
             }
@@ -143,27 +144,27 @@ impl State {
     pub(super) fn recover(&mut self, now: Instant) {
         if let Some(down) = self.faults.down.filter(|down| down.until <= now) {
             self.faults.down = None;
-            if let Some(standby) = self.standby.as_mut().filter(|_| down.swap) {
+            if let Some(standby) = self.standby.as_mut().filter(|_| down.swaps_leader) {
                 std::mem::swap(standby, &mut self.master.addr);
             }
         }
         self.faults.starting = self.faults.starting.filter(|(_, until)| *until > now);
         self.faults.recovering_until = self.faults.recovering_until.filter(|until| *until > now);
-        let Some(at) = self.faults.readmit_at.filter(|at| *at <= now) else {
+        let Some(readmit_at) = self.faults.readmit_at.filter(|at| *at <= now) else {
             return;
         };
-        let back: Vec<AgentId> = self
-            .away
+        let returning: Vec<AgentId> = self
+            .awaited_agents
             .values()
             .filter(|agent| agent.fault.is_none())
             .map(|agent| agent.id.clone())
             .collect();
-        for id in back {
+        for id in returning {
             self.readmit(&id, now);
         }
         self.start_stopped_agents(now);
-        if self.faults.remembers_agents && at + self.config.agent_timeout <= now {
-            for id in self.away.keys() {
+        if self.faults.remembers_agents && readmit_at + self.config.agent_timeout <= now {
+            for id in self.awaited_agents.keys() {
                 self.unreachable_agents.entry(id.clone()).or_insert_with(epoch);
             }
         }
@@ -171,11 +172,11 @@ impl State {
 
     /// Registers an agent with a restarted master, with its running tasks.
     fn readmit(&mut self, id: &AgentId, now: Instant) {
-        let Some(mut agent) = self.away.remove(id) else {
+        let Some(mut agent) = self.awaited_agents.remove(id) else {
             return;
         };
         if self.maintenance.is_down(&agent) {
-            self.away.insert(id.clone(), agent);
+            self.awaited_agents.insert(id.clone(), agent);
             return self.reject_agent(id);
         }
         agent.connection = super::Connection::Connected;
@@ -183,18 +184,18 @@ impl State {
         self.agents.insert(id.clone(), agent);
         let was_unreachable = self.unreachable_agents.remove(id).is_some();
         self.announce_agent(id);
-        let frameworks: Vec<FrameworkId> = self.forgotten.keys().cloned().collect();
+        let frameworks: Vec<FrameworkId> = self.forgotten_frameworks.keys().cloned().collect();
         for framework in frameworks {
             self.readmit_framework(&framework, id, now);
         }
         for key in self.tasks_on(id) {
             if was_unreachable {
-                self.welcome_back(&key);
+                self.report_returned_task(&key);
             } else {
                 self.announce_task(&key);
             }
         }
-        self.release_held(id);
+        self.send_queued_orders(id);
         for key in self.tasks_on(id) {
             self.forward(&key, now);
         }
@@ -204,19 +205,22 @@ impl State {
     /// Restores the agent's part of one framework. If the framework was removed meanwhile, that
     /// part ends on the agent too.
     fn readmit_framework(&mut self, id: &FrameworkId, agent: &AgentId, now: Instant) {
-        let Some(forgotten) = self.forgotten.get_mut(id) else {
+        let Some(framework_part) = self.forgotten_frameworks.get_mut(id) else {
             return;
         };
-        let part = take_part(forgotten, agent);
-        let info = forgotten.info.clone();
-        if is_empty(forgotten) {
-            self.forgotten.remove(id);
+        let part = take_agent_part(framework_part, agent);
+        let info = framework_part.info.clone();
+        if is_empty(framework_part) {
+            self.forgotten_frameworks.remove(id);
         }
         if part.tasks.is_empty() && part.executors.is_empty() && part.completed.is_empty() {
             return;
         }
-        let removed = self.completed.iter().position(|framework| framework.id == *id);
-        if let Some(framework) = removed.and_then(|at| self.completed.remove(at)) {
+        let removed = self
+            .completed_frameworks
+            .iter()
+            .position(|framework| framework.id == *id);
+        if let Some(framework) = removed.and_then(|at| self.completed_frameworks.remove(at)) {
             self.frameworks.insert(id.clone(), framework);
         }
         if !self.frameworks.contains_key(id) {
@@ -241,8 +245,8 @@ impl State {
 
     /// Drops the state of an agent that a restarted master will never receive.
     pub(super) fn drop_forgotten(&mut self, agent: &AgentId) {
-        self.forgotten.retain(|_, framework| {
-            take_part(framework, agent);
+        self.forgotten_frameworks.retain(|_, framework| {
+            take_agent_part(framework, agent);
             !is_empty(framework)
         });
     }
@@ -261,7 +265,7 @@ fn is_empty(framework: &Framework) -> bool {
 
 /// Removes the agent's part from a framework and returns it. The master adopts the agent's states
 /// of the tasks.
-fn take_part(framework: &mut Framework, agent: &AgentId) -> Part {
+fn take_agent_part(framework: &mut Framework, agent: &AgentId) -> AgentPart {
     let mut tasks: BTreeMap<TaskId, Task> = framework
         .tasks
         .extract_if(.., |_, task| task.agent == *agent)
@@ -274,11 +278,11 @@ fn take_part(framework: &mut Framework, agent: &AgentId) -> Part {
         .executors
         .extract_if(.., |(on, _), _| on == agent)
         .collect();
-    let (completed, rest) = std::mem::take(&mut framework.completed_tasks)
+    let (completed, remaining) = std::mem::take(&mut framework.completed_tasks)
         .into_iter()
         .partition(|task| task.agent == *agent);
-    framework.completed_tasks = rest;
-    Part {
+    framework.completed_tasks = remaining;
+    AgentPart {
         tasks,
         executors,
         completed,

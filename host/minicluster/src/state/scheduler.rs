@@ -28,7 +28,7 @@ impl Reply {
         }
     }
 
-    pub(crate) fn bad(body: impl Into<String>) -> Self {
+    pub(crate) fn bad_request(body: impl Into<String>) -> Self {
         Self {
             status: 400,
             body: body.into(),
@@ -47,14 +47,14 @@ pub(crate) fn validate(call: &Value, principal: Option<&str>) -> Result<(), Stri
         let Some(subscribe) = call.get("subscribe") else {
             return refuse("Expecting 'subscribe' to be present");
         };
-        let inner = doc::text(subscribe, &["framework_info", "id", "value"]).unwrap_or_default();
-        if inner != doc::text(call, &["framework_id", "value"]).unwrap_or_default() {
+        let info_id = doc::text(subscribe, &["framework_info", "id", "value"]).unwrap_or_default();
+        if info_id != doc::text(call, &["framework_id", "value"]).unwrap_or_default() {
             return refuse("'framework_id' differs from 'subscribe.framework_info.id'");
         }
         let named = doc::text(subscribe, &["framework_info", "principal"]);
         return match (principal, named) {
-            (Some(ours), Some(named)) if ours != named => refuse(&format!(
-                "Authenticated principal '{ours}' does not match principal '{named}' set in `FrameworkInfo`"
+            (Some(authenticated), Some(named)) if authenticated != named => refuse(&format!(
+                "Authenticated principal '{authenticated}' does not match principal '{named}' set in `FrameworkInfo`"
             )),
             _ => Ok(()),
         };
@@ -62,21 +62,21 @@ pub(crate) fn validate(call: &Value, principal: Option<&str>) -> Result<(), Stri
     if call.get("framework_id").is_none() {
         return refuse("Expecting 'framework_id' to be present");
     }
-    let needs = match kind {
+    let field = match kind {
         "TEARDOWN" | "REVIVE" | "SUPPRESS" => return Ok(()),
         other => other.to_ascii_lowercase(),
     };
-    let Some(part) = call.get(&needs) else {
-        return refuse(&format!("Expecting '{needs}' to be present"));
+    let Some(arguments) = call.get(&field) else {
+        return refuse(&format!("Expecting '{field}' to be present"));
     };
     if kind == "UPDATE_FRAMEWORK" {
-        let inner = doc::text(part, &["framework_info", "id", "value"]).unwrap_or_default();
-        if inner != doc::text(call, &["framework_id", "value"]).unwrap_or_default() {
+        let info_id = doc::text(arguments, &["framework_info", "id", "value"]).unwrap_or_default();
+        if info_id != doc::text(call, &["framework_id", "value"]).unwrap_or_default() {
             return refuse("'framework_id' differs from 'update_framework.framework_info.id'");
         }
     }
     if matches!(kind, "ACKNOWLEDGE" | "ACKNOWLEDGE_OPERATION_STATUS") {
-        let uuid = doc::text(part, &["uuid"]).unwrap_or_default();
+        let uuid = doc::text(arguments, &["uuid"]).unwrap_or_default();
         let bytes = base64::engine::general_purpose::STANDARD
             .decode(uuid)
             .unwrap_or_default();
@@ -139,14 +139,14 @@ impl State {
         principal: Option<&str>,
     ) -> Option<Reply> {
         let Some(framework) = self.frameworks.get(id) else {
-            return Some(Reply::bad("Framework cannot be found"));
+            return Some(Reply::bad_request("Framework cannot be found"));
         };
         let named = doc::text(&framework.info, &["principal"]);
-        if let (Some(ours), Some(named)) = (principal, named)
-            && ours != named
+        if let (Some(authenticated), Some(named)) = (principal, named)
+            && authenticated != named
         {
-            return Some(Reply::bad(format!(
-                "Authenticated principal '{ours}' does not match principal '{named}' set in `FrameworkInfo`"
+            return Some(Reply::bad_request(format!(
+                "Authenticated principal '{authenticated}' does not match principal '{named}' set in `FrameworkInfo`"
             )));
         }
         let Some(stream) = &framework.stream else {
@@ -155,23 +155,23 @@ impl State {
                 body: "Framework is not subscribed".to_owned(),
             });
         };
-        let Some(given) = stream_id else {
-            return Some(Reply::bad(
+        let Some(sent_id) = stream_id else {
+            return Some(Reply::bad_request(
                 "All non-subscribe calls should include the 'Mesos-Stream-Id' header",
             ));
         };
-        (given != stream.id).then(|| {
-            Reply::bad(format!(
-                "The stream ID '{given}' included in this request didn't match the stream ID currently associated with framework ID {id}"
+        (sent_id != stream.id).then(|| {
+            Reply::bad_request(format!(
+                "The stream ID '{sent_id}' included in this request didn't match the stream ID currently associated with framework ID {id}"
             ))
         })
     }
 }
 
 /// `roles` and the older `role` of REVIVE and SUPPRESS.
-fn roles_of(part: &Value) -> Vec<String> {
-    let single = doc::text(part, &["role"]).map(str::to_owned);
-    doc::list(part, &["roles"])
+fn roles_of(arguments: &Value) -> Vec<String> {
+    let single = doc::text(arguments, &["role"]).map(str::to_owned);
+    doc::list(arguments, &["roles"])
         .iter()
         .filter_map(|role| role.as_str().map(str::to_owned))
         .chain(single)

@@ -25,8 +25,8 @@ impl State {
         for id in expired {
             self.remove_framework(&id);
         }
-        self.tend_executors(now);
-        self.give_up_agents(now);
+        self.run_executor_timers(now);
+        self.mark_unreachable_agents(now);
         self.recover(now);
         if self.next_allocation <= now {
             self.allocate(now);

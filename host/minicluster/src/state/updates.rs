@@ -11,10 +11,10 @@ use serde_json::{Map, Value, json};
 use std::time::{Duration, Instant};
 
 /// Maximum delay between two retries.
-pub(super) const LONGEST_RETRY: Duration = Duration::from_mins(10);
+pub(super) const MAX_RETRY_INTERVAL: Duration = Duration::from_mins(10);
 /// Maximum pending updates of a task. Beyond it, a new update that is not terminal replaces the
 /// last one.
-const PENDING: usize = 100;
+const MAX_PENDING_UPDATES: usize = 100;
 
 /// The last result of a check. The inner value is `None` before the first result.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -48,7 +48,7 @@ pub(crate) struct AgentUpdate {
     pub(crate) healthy: Option<bool>,
     pub(crate) check: Option<CheckResult>,
     /// Whether the process was started, so that there is a container.
-    pub(crate) container: bool,
+    pub(crate) has_container: bool,
     /// The network of a container that has its own address; `None` for the agent's network.
     pub(crate) network_info: Option<Value>,
     /// The fields that Docker's executor adds: the output of `inspect`, in base64, and labels.
@@ -67,7 +67,7 @@ impl AgentUpdate {
             reason: None,
             healthy: None,
             check: None,
-            container: true,
+            has_container: true,
             network_info: None,
             data: None,
             labels: None,
@@ -89,11 +89,11 @@ impl State {
         };
         let Some(task) = self.task_mut(key) else { return };
         let status = status_message(task, update, &ip);
-        self.take_status(key, update.state, status, now);
+        self.queue_status(key, update.state, status, now);
     }
 
     /// Queues a status of a task, and sends it if no earlier one is pending.
-    pub(super) fn take_status(&mut self, key: &TaskKey, state: TaskState, status: Value, now: Instant) {
+    pub(super) fn queue_status(&mut self, key: &TaskKey, state: TaskState, status: Value, now: Instant) {
         let Some(task) = self.task_mut(key) else { return };
         if task.agent_state.is_terminal() {
             return;
@@ -101,17 +101,17 @@ impl State {
         let healthy = status["healthy"].as_bool();
         task.agent_state = state;
         record(&mut task.agent_statuses, status.clone());
-        let terminal = state.is_terminal();
-        if task.pending.len() >= PENDING && !terminal {
+        let is_terminal = state.is_terminal();
+        if task.pending.len() >= MAX_PENDING_UPDATES && !is_terminal {
             task.pending.pop_back();
         }
         task.pending.push_back((state, status));
-        let first = task.pending.len() == 1;
-        let group_fails = terminal && task.is_in_group() && state != TaskState::Finished;
+        let is_first = task.pending.len() == 1;
+        let group_fails = is_terminal && task.is_in_group() && state != TaskState::Finished;
         if group_fails {
             self.kill_rest_of_group(key, healthy);
         }
-        if first {
+        if is_first {
             self.forward(key, now);
         }
     }
@@ -128,9 +128,9 @@ impl State {
             task.agent_state,
             task.in_flight
                 .as_ref()
-                .map_or(retry, |f| (f.wait * 2).min(LONGEST_RETRY)),
+                .map_or(retry, |in_flight| (in_flight.wait * 2).min(MAX_RETRY_INTERVAL)),
         );
-        let again = task.in_flight.is_some();
+        let is_retry = task.in_flight.is_some();
         task.in_flight = Some(InFlight {
             retry_at: now + wait,
             wait,
@@ -153,7 +153,7 @@ impl State {
         if latest.is_terminal() {
             self.release(key);
         }
-        if !again {
+        if !is_retry {
             self.announce_update(&key.framework, &status, latest);
         }
         self.send(
@@ -169,12 +169,12 @@ impl State {
         };
         task.released = true;
         let (agent, resources) = (task.agent.clone(), task.resources.clone());
-        self.give_back(&agent, &resources);
+        self.free_resources(&agent, &resources);
     }
 
     /// Handles a task that is completed before its process has ended. Its resources stay occupied
     /// until the process ends, so that no other task gets its ports.
-    pub(super) fn settle(&mut self, key: &TaskKey) {
+    pub(super) fn release_after_exit(&mut self, key: &TaskKey) {
         let Some(task) = self.task_mut(key).filter(|task| !task.released) else {
             return;
         };
@@ -182,18 +182,18 @@ impl State {
             return self.release(key);
         }
         if task.is_custom() {
-            return self.settle_with_executor(key);
+            return self.release_after_executor_exit(key);
         }
         task.released = true;
-        let held = (task.agent.clone(), task.resources.clone());
-        self.lingering.insert(key.clone(), held);
+        let occupied = (task.agent.clone(), task.resources.clone());
+        self.lingering.insert(key.clone(), occupied);
     }
 
     /// Handles the end of a task's process: frees resources that it still occupied after the end of
     /// the task.
-    pub(crate) fn process_gone(&mut self, key: &TaskKey) {
+    pub(crate) fn process_ended(&mut self, key: &TaskKey) {
         if let Some((agent, resources)) = self.lingering.remove(key) {
-            self.give_back(&agent, &resources);
+            self.free_resources(&agent, &resources);
         }
     }
 
@@ -215,11 +215,11 @@ impl State {
             return;
         }
         task.in_flight = None;
-        let terminal = task
+        let is_terminal = task
             .pending
             .pop_front()
             .is_some_and(|(state, _)| state.is_terminal());
-        if terminal {
+        if is_terminal {
             self.complete(&key);
         } else {
             self.forward(&key, now);
@@ -238,11 +238,11 @@ impl State {
         };
         let executor = task.executor_key().filter(|_| task.is_in_group());
         let agent = task.agent.clone();
-        self.remember(task);
+        self.add_completed_task(task);
         if let Some(executor) = executor {
             self.end_executor(&key.framework, &executor);
         }
-        self.drained(&agent);
+        self.check_drained(&agent);
     }
 
     /// Ends an executor that has no tasks, and sends the framework an event.
@@ -260,7 +260,7 @@ impl State {
         let Some(executor) = framework.executors.remove(key) else {
             return;
         };
-        self.give_back(&executor.agent, &executor.resources);
+        self.free_resources(&executor.agent, &executor.resources);
         self.send(id, &executor_failure(key, 0));
     }
 
@@ -269,7 +269,11 @@ impl State {
         let Some(task) = self.task_mut(key) else { return };
         let (agent, executor) = (task.agent.clone(), task.executor.clone());
         let id = &key.framework;
-        let Some(framework) = self.frameworks.get(id).or_else(|| self.forgotten.get(id)) else {
+        let Some(framework) = self
+            .frameworks
+            .get(id)
+            .or_else(|| self.forgotten_frameworks.get(id))
+        else {
             return;
         };
         let others: Vec<TaskKey> = framework
@@ -370,7 +374,7 @@ fn status_message(task: &Task, update: &AgentUpdate, ip: &str) -> Value {
         doc::put(&mut status, key, value.clone());
     }
     doc::put(&mut status, "data", update.data.as_ref().map(|data| json!(data)));
-    if update.container {
+    if update.has_container {
         let container = container_status(task, update, ip);
         status.insert("container_status".to_owned(), Value::Object(container));
     }
@@ -380,15 +384,15 @@ fn status_message(task: &Task, update: &AgentUpdate, ip: &str) -> Value {
 /// The status of the task's container. When the process of a task in a group has ended, its
 /// container has neither network nor process.
 fn container_status(task: &Task, update: &AgentUpdate, ip: &str) -> Map<String, Value> {
-    let mut status = container(task);
+    let mut status = container_id_fields(task);
     if !(task.is_in_group() && update.state.is_terminal()) {
-        status.extend(process_in(task, update.network_info.clone(), ip));
+        status.extend(process_fields(task, update.network_info.clone(), ip));
     }
     status
 }
 
 /// The id of the task's container.
-pub(super) fn container(task: &Task) -> Map<String, Value> {
+pub(super) fn container_id_fields(task: &Task) -> Map<String, Value> {
     let mut id = doc::object(doc::id(&task.container));
     doc::put(&mut id, "parent", task.parent.as_deref().map(doc::id));
     doc::object(json!({ "container_id": id }))
@@ -396,9 +400,9 @@ pub(super) fn container(task: &Task) -> Map<String, Value> {
 
 /// The process in the task's container and its network, which is the agent's unless the container
 /// has its own.
-pub(super) fn process_in(task: &Task, network: Option<Value>, ip: &str) -> Map<String, Value> {
-    let of_agent = || json!({"ip_addresses": [{"protocol": "IPv4", "ip_address": ip}]});
-    let network = network.unwrap_or_else(of_agent);
+pub(super) fn process_fields(task: &Task, network: Option<Value>, ip: &str) -> Map<String, Value> {
+    let agent_network = || json!({"ip_addresses": [{"protocol": "IPv4", "ip_address": ip}]});
+    let network = network.unwrap_or_else(agent_network);
     let mut status = doc::object(json!({ "network_infos": [network] }));
     doc::put(&mut status, "executor_pid", task.pid.map(|pid| json!(pid)));
     status

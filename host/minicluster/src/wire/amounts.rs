@@ -35,8 +35,8 @@ impl Amounts {
 
     /// Adds up a list of `Resource` messages. Ranges other than `ports`, and sets, are rejected
     /// with a reason.
-    pub(crate) fn read(resources: &[Value]) -> Result<Self, String> {
-        let mut bundle = Self::default();
+    pub(crate) fn parse(resources: &[Value]) -> Result<Self, String> {
+        let mut amounts = Self::default();
         for resource in resources {
             let name = resource["name"].as_str().unwrap_or_default();
             match resource["type"].as_str() {
@@ -45,7 +45,7 @@ impl Amounts {
                     if !amount.is_finite() || amount < 0.0 {
                         return Err(format!("Resource '{name}' is not a positive scalar"));
                     }
-                    *bundle.scalars.entry(name.to_owned()).or_default() += to_milli(amount);
+                    *amounts.scalars.entry(name.to_owned()).or_default() += to_milli(amount);
                 }
                 Some("RANGES") if name == "ports" => {
                     for range in resource["ranges"]["range"].as_array().into_iter().flatten() {
@@ -53,12 +53,12 @@ impl Amounts {
                         else {
                             return Err("Ranges need 'begin' and 'end'".to_owned());
                         };
-                        if begin > end || bundle.ports.iter().any(|(b, e)| begin <= *e && *b <= end) {
+                        if begin > end || amounts.ports.iter().any(|(b, e)| begin <= *e && *b <= end) {
                             return Err(format!(
                                 "Resource 'ports' has a bad or overlapping range [{begin}-{end}]"
                             ));
                         }
-                        bundle.ports.push((begin, end));
+                        amounts.ports.push((begin, end));
                     }
                 }
                 other => {
@@ -69,9 +69,9 @@ impl Amounts {
                 }
             }
         }
-        bundle.scalars.retain(|_, amount| *amount > 0);
-        bundle.ports = coalesce(bundle.ports);
-        Ok(bundle)
+        amounts.scalars.retain(|_, amount| *amount > 0);
+        amounts.ports = coalesce(amounts.ports);
+        Ok(amounts)
     }
 
     pub(crate) fn is_empty(&self) -> bool {
@@ -90,14 +90,14 @@ impl Amounts {
 
     /// Whether it contains all of `other`.
     pub(crate) fn contains(&self, other: &Self) -> bool {
-        other
-            .scalars
+        other.scalars.iter().all(|(name, amount)| {
+            self.scalars
+                .get(name)
+                .is_some_and(|available| available >= amount)
+        }) && other
+            .ports
             .iter()
-            .all(|(name, amount)| self.scalars.get(name).is_some_and(|have| have >= amount))
-            && other
-                .ports
-                .iter()
-                .all(|(begin, end)| self.ports.iter().any(|(b, e)| b <= begin && end <= e))
+            .all(|(begin, end)| self.ports.iter().any(|(b, e)| b <= begin && end <= e))
     }
 
     pub(crate) fn add(&mut self, other: &Self) {
@@ -112,8 +112,8 @@ impl Amounts {
     /// Subtracts `other`; amounts do not fall below zero.
     pub(crate) fn subtract(&mut self, other: &Self) {
         for (name, amount) in &other.scalars {
-            if let Some(have) = self.scalars.get_mut(name) {
-                *have -= amount;
+            if let Some(available) = self.scalars.get_mut(name) {
+                *available -= amount;
             }
         }
         self.scalars.retain(|_, amount| *amount > 0);
@@ -121,7 +121,7 @@ impl Amounts {
             self.ports = self
                 .ports
                 .iter()
-                .flat_map(|range| cut(*range, (*begin, *end)))
+                .flat_map(|range| subtract_range(*range, (*begin, *end)))
                 .collect();
         }
     }
@@ -152,7 +152,7 @@ impl Amounts {
     }
 
     /// As a list of `Resource` messages without roles, ports first as in offers.
-    pub(crate) fn messages(&self) -> Vec<Value> {
+    pub(crate) fn to_messages(&self) -> Vec<Value> {
         let ports = (!self.ports.is_empty()).then(|| {
             let ranges: Vec<Value> = self
                 .ports
@@ -203,32 +203,32 @@ fn to_milli(amount: f64) -> i64 {
     (amount * 1000.0).round() as i64
 }
 
-/// The parts of `range` that are not in `hole`.
-fn cut(range: (u64, u64), hole: (u64, u64)) -> Vec<(u64, u64)> {
-    if hole.1 < range.0 || range.1 < hole.0 {
+/// The parts of `range` that are not in `removed`.
+fn subtract_range(range: (u64, u64), removed: (u64, u64)) -> Vec<(u64, u64)> {
+    if removed.1 < range.0 || range.1 < removed.0 {
         return vec![range];
     }
-    let mut rest = Vec::new();
-    if range.0 < hole.0 {
-        rest.push((range.0, hole.0 - 1));
+    let mut remaining = Vec::new();
+    if range.0 < removed.0 {
+        remaining.push((range.0, removed.0 - 1));
     }
-    if hole.1 < range.1 {
-        rest.push((hole.1 + 1, range.1));
+    if removed.1 < range.1 {
+        remaining.push((removed.1 + 1, range.1));
     }
-    rest
+    remaining
 }
 
 /// Sorts the ranges and joins adjacent ones.
 fn coalesce(mut ranges: Vec<(u64, u64)>) -> Vec<(u64, u64)> {
     ranges.sort_unstable();
-    let mut joined: Vec<(u64, u64)> = Vec::with_capacity(ranges.len());
+    let mut merged: Vec<(u64, u64)> = Vec::with_capacity(ranges.len());
     for (begin, end) in ranges {
-        match joined.last_mut() {
+        match merged.last_mut() {
             Some(last) if begin <= last.1.saturating_add(1) => last.1 = last.1.max(end),
-            _ => joined.push((begin, end)),
+            _ => merged.push((begin, end)),
         }
     }
-    joined
+    merged
 }
 
 #[cfg(test)]
@@ -252,20 +252,20 @@ mod tests {
             (&[(10, 20)], (10, 20), &[]),
             (&[(10, 20)], (30, 40), &[(10, 20)]),
         ];
-        for (have, take, left) in cases {
-            let mut bundle = ports(have);
-            bundle.subtract(&ports(&[take]));
-            assert_eq!(bundle, ports(left), "{have:?} without {take:?}");
-            bundle.add(&ports(&[take]));
-            assert!(bundle.contains(&ports(have)), "{have:?} again");
+        for (available, take, left) in cases {
+            let mut amounts = ports(available);
+            amounts.subtract(&ports(&[take]));
+            assert_eq!(amounts, ports(left), "{available:?} without {take:?}");
+            amounts.add(&ports(&[take]));
+            assert!(amounts.contains(&ports(available)), "{available:?} again");
         }
     }
 
     #[test]
     fn bad_resources_are_refused() {
         let overlap = json!([{"name": "ports", "type": "RANGES", "ranges": {"range": [{"begin": 1, "end": 5}, {"begin": 5, "end": 6}]}}]);
-        assert!(Amounts::read(overlap.as_array().unwrap()).is_err());
+        assert!(Amounts::parse(overlap.as_array().unwrap()).is_err());
         let negative = json!([{"name": "cpus", "type": "SCALAR", "scalar": {"value": -1.0}}]);
-        assert!(Amounts::read(negative.as_array().unwrap()).is_err());
+        assert!(Amounts::parse(negative.as_array().unwrap()).is_err());
     }
 }

@@ -5,12 +5,12 @@ use bytes::Bytes;
 use serde_json::Value;
 
 /// An item of a stream: the bytes of one chunk, or a cut connection.
-pub(crate) type Event = Result<Bytes, Cut>;
+pub(crate) type Event = Result<Bytes, ConnectionCut>;
 
 /// Closes the connection without the terminating chunk, as if the process were killed.
 #[derive(Clone, Copy, Debug, thiserror::Error)]
-#[error("the connection is cut, as a fault asked for")]
-pub(crate) struct Cut;
+#[error("connection cut by an injected fault")]
+pub(crate) struct ConnectionCut;
 
 /// Frames one JSON record. Each record is sent as its own chunk, as by real masters.
 pub(crate) fn record(value: &Value) -> Bytes {

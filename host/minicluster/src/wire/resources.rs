@@ -10,7 +10,7 @@ use std::{collections::BTreeMap, path::PathBuf};
 
 /// A set of resources.
 #[derive(Clone, Debug, Default, PartialEq)]
-pub(crate) struct Bundle {
+pub(crate) struct Resources {
     /// One entry per tag; none is empty.
     parts: Vec<(Tag, Amounts)>,
 }
@@ -26,7 +26,7 @@ struct Tag {
 
 /// The format of reservations in documents.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Form {
+pub(crate) enum ReservationFormat {
     /// `reservations`, and no `role`: for frameworks with `RESERVATION_REFINEMENT`.
     Refined,
     /// `role` and `reservation`: for frameworks without that capability.
@@ -46,7 +46,7 @@ pub(crate) struct Volume {
     pub(crate) root: Option<PathBuf>,
 }
 
-impl Bundle {
+impl Resources {
     /// An agent's total.
     pub(crate) fn total(cpus: f64, mem: f64, disk: f64, ports: (u64, u64)) -> Self {
         Self::of(Tag::default(), &Amounts::total(cpus, mem, disk, ports))
@@ -62,37 +62,37 @@ impl Bundle {
     }
 
     fn of(tag: Tag, amounts: &Amounts) -> Self {
-        let mut bundle = Self::default();
-        bundle.put(tag, amounts);
-        bundle
+        let mut result = Self::default();
+        result.add_part(tag, amounts);
+        result
     }
 
-    fn put(&mut self, tag: Tag, amounts: &Amounts) {
+    fn add_part(&mut self, tag: Tag, amounts: &Amounts) {
         if amounts.is_empty() {
             return;
         }
-        match self.parts.iter_mut().find(|(known, _)| *known == tag) {
-            Some((_, have)) => have.add(amounts),
+        match self.parts.iter_mut().find(|(existing, _)| *existing == tag) {
+            Some((_, available)) => available.add(amounts),
             None => self.parts.push((tag, amounts.clone())),
         }
     }
 
     /// Adds up a list of `Resource` messages. Ranges other than `ports`, and sets, are rejected
     /// with a reason.
-    pub(crate) fn read(resources: &[Value]) -> Result<Self, String> {
+    pub(crate) fn parse(resources: &[Value]) -> Result<Self, String> {
         let mut groups: Vec<(Tag, Vec<Value>)> = Vec::new();
         for resource in resources {
-            let tag = Tag::read(resource);
-            match groups.iter_mut().find(|(known, _)| *known == tag) {
+            let tag = Tag::parse(resource);
+            match groups.iter_mut().find(|(existing, _)| *existing == tag) {
                 Some((_, group)) => group.push(resource.clone()),
                 None => groups.push((tag, vec![resource.clone()])),
             }
         }
-        let mut bundle = Self::default();
+        let mut result = Self::default();
         for (tag, group) in groups {
-            bundle.put(tag, &Amounts::read(&group)?);
+            result.add_part(tag, &Amounts::parse(&group)?);
         }
-        Ok(bundle)
+        Ok(result)
     }
 
     pub(crate) fn is_empty(&self) -> bool {
@@ -101,7 +101,7 @@ impl Bundle {
 
     /// Whether it is large enough for an offer: at least 0.01 CPUs or 32 MB, the thresholds of a
     /// real master.
-    pub(crate) fn worth_offering(&self) -> bool {
+    pub(crate) fn is_worth_offering(&self) -> bool {
         self.scalar("cpus") >= 0.01 || self.scalar("mem") >= 32.0
     }
 
@@ -125,23 +125,25 @@ impl Bundle {
 
     /// Whether it contains all of `other`, with the same reservations, and `MOUNT` disks as a whole.
     pub(crate) fn contains(&self, other: &Self) -> bool {
-        other.parts.iter().all(|(tag, wanted)| {
-            let here = self.parts.iter().find(|(known, _)| known == tag);
-            here.is_some_and(|(_, have)| have == wanted || (!tag.is_mount() && have.contains(wanted)))
+        other.parts.iter().all(|(tag, requested)| {
+            let part = self.parts.iter().find(|(existing, _)| existing == tag);
+            part.is_some_and(|(_, available)| {
+                available == requested || (!tag.is_mount() && available.contains(requested))
+            })
         })
     }
 
     pub(crate) fn add(&mut self, other: &Self) {
         for (tag, amounts) in &other.parts {
-            self.put(tag.clone(), amounts);
+            self.add_part(tag.clone(), amounts);
         }
     }
 
     /// Subtracts `other`; amounts do not fall below zero.
     pub(crate) fn subtract(&mut self, other: &Self) {
         for (tag, amounts) in &other.parts {
-            if let Some((_, have)) = self.parts.iter_mut().find(|(known, _)| known == tag) {
-                have.subtract(amounts);
+            if let Some((_, available)) = self.parts.iter_mut().find(|(existing, _)| existing == tag) {
+                available.subtract(amounts);
             }
         }
         self.parts.retain(|(_, amounts)| !amounts.is_empty());
@@ -156,10 +158,13 @@ impl Bundle {
 
     /// The resources that may be offered to a role: those that are unreserved, or reserved for it
     /// or for one of its ancestors.
-    pub(crate) fn visible(&self, role: &str) -> Self {
+    pub(crate) fn visible_to(&self, role: &str) -> Self {
         self.filter(|tag| {
             tag.role().is_none_or(|owner| {
-                role == owner || role.strip_prefix(owner).is_some_and(|rest| rest.starts_with('/'))
+                role == owner
+                    || role
+                        .strip_prefix(owner)
+                        .is_some_and(|remaining| remaining.starts_with('/'))
             })
         })
     }
@@ -177,7 +182,7 @@ impl Bundle {
                 roles
                     .entry(role.to_owned())
                     .or_default()
-                    .put(tag.clone(), amounts);
+                    .add_part(tag.clone(), amounts);
             }
         }
         roles
@@ -186,7 +191,7 @@ impl Bundle {
     /// The same resources without the last reservation of each part. A part without a reservation,
     /// or a volume, is an error.
     pub(crate) fn without_reservation(&self) -> Result<Self, String> {
-        let mut rest = Self::default();
+        let mut remaining = Self::default();
         for (tag, amounts) in &self.parts {
             let mut tag = tag.clone();
             if tag
@@ -199,14 +204,14 @@ impl Bundle {
             if tag.reservations.pop().is_none() {
                 return Err("A resource has no reservation".to_owned());
             }
-            rest.put(tag, amounts);
+            remaining.add_part(tag, amounts);
         }
-        Ok(rest)
+        Ok(remaining)
     }
 
     /// The same disk without the persistent volumes. A part that is not a volume is an error.
     pub(crate) fn without_volume(&self) -> Result<Self, String> {
-        let mut rest = Self::default();
+        let mut remaining = Self::default();
         for (tag, amounts) in &self.parts {
             let mut tag = tag.clone();
             let disk = tag.disk.take().map(doc::object).unwrap_or_default();
@@ -218,9 +223,9 @@ impl Bundle {
             if tag.reservations.is_empty() {
                 return Err("Persistent volumes cannot be created from unreserved resources".to_owned());
             }
-            rest.put(tag, amounts);
+            remaining.add_part(tag, amounts);
         }
-        Ok(rest)
+        Ok(remaining)
     }
 
     /// Its persistent volumes.
@@ -250,11 +255,11 @@ impl Bundle {
     }
 
     /// As a list of `Resource` messages, ports first as in offers; `allocated` is added if given.
-    pub(crate) fn messages(&self, form: Form, allocated: Option<&str>) -> Vec<Value> {
+    pub(crate) fn messages(&self, form: ReservationFormat, allocated: Option<&str>) -> Vec<Value> {
         let parts = self.parts.iter();
         parts
             .flat_map(|(tag, amounts)| {
-                let list = amounts.messages().into_iter();
+                let list = amounts.to_messages().into_iter();
                 list.map(|resource| tag.write(resource, form, allocated))
             })
             .collect()
@@ -274,7 +279,7 @@ impl Bundle {
 }
 
 impl Tag {
-    fn read(resource: &Value) -> Self {
+    fn parse(resource: &Value) -> Self {
         let disk = resource.get("disk").filter(|disk| disk.is_object()).cloned();
         let reservations = doc::list(resource, &["reservations"]);
         if !reservations.is_empty() {
@@ -316,22 +321,26 @@ impl Tag {
     }
 
     /// Adds the fields for roles and volumes to a resource.
-    fn write(&self, resource: Value, form: Form, allocated: Option<&str>) -> Value {
+    fn write(&self, resource: Value, form: ReservationFormat, allocated: Option<&str>) -> Value {
         let mut resource = doc::object(resource);
-        if form != Form::Refined {
+        if form != ReservationFormat::Refined {
             resource.insert("role".to_owned(), json!(self.role().unwrap_or("*")));
         }
         if let Some(allocated) = allocated {
             resource.insert("allocation_info".to_owned(), json!({ "role": allocated }));
         }
-        if let Some(last) = self.reservations.last().filter(|_| form != Form::Refined) {
+        if let Some(last) = self
+            .reservations
+            .last()
+            .filter(|_| form != ReservationFormat::Refined)
+        {
             let mut reservation = Map::new();
             doc::copy(last, &mut reservation, &["principal", "labels"]);
             if last["type"] != "STATIC" {
                 resource.insert("reservation".to_owned(), Value::Object(reservation));
             }
         }
-        if !self.reservations.is_empty() && form != Form::Legacy {
+        if !self.reservations.is_empty() && form != ReservationFormat::Legacy {
             resource.insert("reservations".to_owned(), json!(self.reservations));
         }
         doc::put(&mut resource, "disk", self.disk.clone());
@@ -374,12 +383,16 @@ impl Tag {
 /// allocated to.
 pub(crate) fn allocated_to(resources: &mut Value, role: &str) {
     for resource in resources.as_array_mut().into_iter().flatten() {
-        let tag = Tag::read(resource);
-        let mut bare = doc::object(resource.take());
+        let tag = Tag::parse(resource);
+        let mut plain_resource = doc::object(resource.take());
         for key in ["role", "reservation", "reservations", "disk", "allocation_info"] {
-            bare.remove(key);
+            plain_resource.remove(key);
         }
-        *resource = tag.write(Value::Object(bare), Form::Refined, Some(role));
+        *resource = tag.write(
+            Value::Object(plain_resource),
+            ReservationFormat::Refined,
+            Some(role),
+        );
     }
 }
 
@@ -389,9 +402,9 @@ mod tests {
 
     #[test]
     fn scalars_are_added_without_rounding_errors() {
-        let mut used = Bundle::total(0.1, 0.0, 0.0, (1, 0));
-        used.add(&Bundle::total(0.2, 0.0, 0.0, (1, 0)));
-        assert!(Bundle::total(0.3, 0.0, 0.0, (1, 0)).contains(&used));
+        let mut used = Resources::total(0.1, 0.0, 0.0, (1, 0));
+        used.add(&Resources::total(0.2, 0.0, 0.0, (1, 0)));
+        assert!(Resources::total(0.3, 0.0, 0.0, (1, 0)).contains(&used));
         assert_eq!(
             used.summary(),
             json!({"cpus": 0.3, "mem": 0.0, "disk": 0.0, "gpus": 0.0})
@@ -400,9 +413,9 @@ mod tests {
 
     #[test]
     fn resources_are_described_as_by_the_master() {
-        let bundle = Bundle::total(0.4, 128.0, 16.0, (31320, 31320));
+        let result = Resources::total(0.4, 128.0, 16.0, (31320, 31320));
         assert_eq!(
-            bundle.describe("alpha"),
+            result.describe("alpha"),
             "cpus(allocated: alpha):0.4; mem(allocated: alpha):128; ports(allocated: alpha):[31320-31320]; disk(allocated: alpha):16"
         );
     }
@@ -416,18 +429,18 @@ mod tests {
 
     #[test]
     fn volume_is_distinct_from_reserved_and_free_disk() {
-        let volume = Bundle::read(&[volume()]).unwrap();
+        let volume = Resources::parse(&[volume()]).unwrap();
         let reserved = volume.without_volume().unwrap();
         let free = reserved.without_reservation().unwrap();
-        assert_eq!(free, Bundle::total(0.0, 0.0, 100.0, (1, 0)));
+        assert_eq!(free, Resources::total(0.0, 0.0, 100.0, (1, 0)));
         assert!(volume.without_reservation().is_err());
         assert!(reserved.without_volume().is_err());
-        let mut all = Bundle::total(1.0, 32.0, 50.0, (1, 0));
+        let mut all = Resources::total(1.0, 32.0, 50.0, (1, 0));
         all.add(&volume);
-        assert!(!all.contains(&Bundle::total(0.0, 0.0, 51.0, (1, 0))));
+        assert!(!all.contains(&Resources::total(0.0, 0.0, 51.0, (1, 0))));
         assert!(!all.contains(&reserved));
         all.subtract(&volume);
-        assert_eq!(all, Bundle::total(1.0, 32.0, 50.0, (1, 0)));
+        assert_eq!(all, Resources::total(1.0, 32.0, 50.0, (1, 0)));
         assert_eq!(
             volume.describe("alpha"),
             "disk(allocated: alpha)(reservations: [(DYNAMIC,alpha,p)])[vol-1:data]:100"
@@ -439,7 +452,7 @@ mod tests {
         let disk = |kind: &str, size| {
             let mut source = json!({ "type": kind });
             source[kind.to_ascii_lowercase()] = json!({"root": "/d"});
-            Bundle::disk(&source, size)
+            Resources::disk(&source, size)
         };
         let cases = [
             ("PATH", 100.0, true),
@@ -452,14 +465,14 @@ mod tests {
             let whole = disk(kind, 100.0);
             assert_eq!(whole.contains(&disk(kind, size)), contained, "{kind} {size}");
         }
-        assert!(!disk("PATH", 100.0).contains(&Bundle::total(0.0, 0.0, 1.0, (1, 0))));
+        assert!(!disk("PATH", 100.0).contains(&Resources::total(0.0, 0.0, 1.0, (1, 0))));
         assert_eq!(
             disk("MOUNT", 100.0).describe("alpha"),
             "disk(allocated: alpha)[MOUNT:/d]:100"
         );
         let mut volume = volume();
         volume["disk"]["source"] = json!({"type": "PATH", "path": {"root": "/d"}});
-        let volume = Bundle::read(&[volume]).unwrap();
+        let volume = Resources::parse(&[volume]).unwrap();
         assert_eq!(
             volume.describe("alpha"),
             "disk(allocated: alpha)(reservations: [(DYNAMIC,alpha,p)])[PATH:/d,vol-1:data]:100"
@@ -471,9 +484,9 @@ mod tests {
     fn disk_of_a_destroyed_volume_keeps_its_source() {
         let mut volume = volume();
         volume["disk"]["source"] = json!({"type": "MOUNT", "mount": {"root": "/m"}});
-        let reserved = Bundle::read(&[volume]).unwrap().without_volume().unwrap();
+        let reserved = Resources::parse(&[volume]).unwrap().without_volume().unwrap();
         let free = reserved.without_reservation().unwrap();
-        let disk = &free.messages(Form::Refined, None)[0]["disk"];
+        let disk = &free.messages(ReservationFormat::Refined, None)[0]["disk"];
         assert_eq!(
             *disk,
             json!({"source": {"type": "MOUNT", "mount": {"root": "/m"}}})
@@ -482,14 +495,14 @@ mod tests {
 
     #[test]
     fn reserved_resources_are_visible_to_their_role_and_its_subroles() {
-        let volume = Bundle::read(&[volume()]).unwrap();
+        let volume = Resources::parse(&[volume()]).unwrap();
         for (role, sees) in [
             ("alpha", true),
             ("alpha/b", true),
             ("alphabet", false),
             ("*", false),
         ] {
-            assert_eq!(!volume.visible(role).is_empty(), sees, "{role}");
+            assert_eq!(!volume.visible_to(role).is_empty(), sees, "{role}");
         }
     }
 
@@ -500,9 +513,9 @@ mod tests {
         fields.remove("reservations");
         fields.insert("role".to_owned(), json!("alpha"));
         fields.insert("reservation".to_owned(), json!({"principal": "p"}));
-        let bundle = Bundle::read(&[legacy.clone()]).unwrap();
-        assert_eq!(bundle, Bundle::read(&[volume()]).unwrap());
-        assert_eq!(bundle.messages(Form::Legacy, None), [legacy]);
-        assert_eq!(bundle.messages(Form::Refined, None), [volume()]);
+        let result = Resources::parse(&[legacy.clone()]).unwrap();
+        assert_eq!(result, Resources::parse(&[volume()]).unwrap());
+        assert_eq!(result.messages(ReservationFormat::Legacy, None), [legacy]);
+        assert_eq!(result.messages(ReservationFormat::Refined, None), [volume()]);
     }
 }

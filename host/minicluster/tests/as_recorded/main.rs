@@ -15,7 +15,9 @@ mod support;
 
 use serde_json::{Value, json};
 use std::{collections::BTreeMap, path::Path, time::Duration};
-use support::{Acknowledge, Cluster, Framework, PATIENCE, journal, modern, restart_at_once, task};
+use support::{
+    Acknowledge, Cluster, EVENT_TIMEOUT, Framework, framework_info, immediate_restart, journal, task,
+};
 use transom_minicluster::Registry;
 use transom_replay::client::{self, Head, Request};
 
@@ -28,7 +30,7 @@ fn fixture(name: &str) -> String {
 /// The parts of an event that are compared: task id, state, message, source and reason of a status,
 /// and the names of its fields. `None` for heartbeats, and for events that depend on the allocation
 /// of offers.
-fn essence(event: &Value) -> Option<Value> {
+fn compared_fields(event: &Value) -> Option<Value> {
     let kind = event["type"].as_str().unwrap();
     match kind {
         "HEARTBEAT" | "OFFERS" | "RESCIND" | "SUBSCRIBED" => return None,
@@ -41,10 +43,10 @@ fn essence(event: &Value) -> Option<Value> {
     let status = event["update"]["status"].as_object().unwrap();
     let mut keys: Vec<&String> = status.keys().collect();
     keys.sort();
-    let told = |key: &str| status.get(key).cloned().unwrap_or_default();
+    let status_field = |key: &str| status.get(key).cloned().unwrap_or_default();
     Some(json!({
-        "type": kind, "task": told("task_id"), "state": told("state"), "message": told("message"),
-        "source": told("source"), "reason": told("reason"), "keys": keys,
+        "type": kind, "task": status_field("task_id"), "state": status_field("state"), "message": status_field("message"),
+        "source": status_field("source"), "reason": status_field("reason"), "keys": keys,
     }))
 }
 
@@ -59,27 +61,27 @@ fn recorded(name: &str) -> Vec<Value> {
     events
         .iter()
         .map(event)
-        .filter_map(|event| essence(&event))
+        .filter_map(|event| compared_fields(&event))
         .collect()
 }
 
 /// The next `count` events that are compared.
-async fn next(framework: &mut Framework, count: usize) -> Vec<Value> {
-    let mut heard = Vec::new();
-    while heard.len() < count {
-        heard.extend(essence(&framework.event().await));
+async fn next_compared(framework: &mut Framework, count: usize) -> Vec<Value> {
+    let mut received = Vec::new();
+    while received.len() < count {
+        received.extend(compared_fields(&framework.next_event().await));
     }
-    heard
+    received
 }
 
 /// Compares the next events with the recording.
-async fn hears(framework: &mut Framework, name: &str) {
+async fn assert_recorded_events(framework: &mut Framework, name: &str) {
     let expected = recorded(name);
-    assert_eq!(next(framework, expected.len()).await, expected, "{name}");
+    assert_eq!(next_compared(framework, expected.len()).await, expected, "{name}");
 }
 
 /// One agent with the host name of the recorded agents.
-async fn cluster(change: impl FnOnce(&mut transom_minicluster::Config)) -> Cluster {
+async fn start_cluster(change: impl FnOnce(&mut transom_minicluster::Config)) -> Cluster {
     Cluster::start(1, |config| {
         "localhost".clone_into(&mut config.agents[0].hostname);
         config.agent_timeout = Duration::from_millis(300);
@@ -93,34 +95,34 @@ async fn cluster(change: impl FnOnce(&mut transom_minicluster::Config)) -> Clust
 async fn with_task(cluster: &Cluster, info: &Value, id: &str) -> (Framework, Value) {
     let mut framework = Framework::subscribe(cluster.master(), info).await;
     let offer = framework.offer().await;
-    framework.accepted(json!({"type": "SUPPRESS"})).await;
+    framework.expect_accepted(json!({"type": "SUPPRESS"})).await;
     framework
         .launch(&offer, json!([task(id, &offer, "exec sleep 600")]))
         .await;
-    framework.state(id, "TASK_RUNNING").await;
+    framework.wait_for_state(id, "TASK_RUNNING").await;
     (framework, offer["agent_id"].clone())
 }
 
-fn legacy(checkpoint: bool) -> Value {
+fn legacy_framework_info(checkpoint: bool) -> Value {
     json!({"user": "root", "name": "legacy", "checkpoint": checkpoint, "failover_timeout": 60.0})
 }
 
 async fn reconcile(framework: &Framework, tasks: Value) {
     framework
-        .accepted(json!({"type": "RECONCILE", "reconcile": {"tasks": tasks}}))
+        .expect_accepted(json!({"type": "RECONCILE", "reconcile": {"tasks": tasks}}))
         .await;
 }
 
 #[tokio::test]
 async fn agent_failure_and_return_are_reported_as_recorded() {
-    let cluster = cluster(|_| ()).await;
-    let mut aware = modern();
+    let cluster = start_cluster(|_| ()).await;
+    let mut aware = framework_info();
     aware["checkpoint"] = json!(false);
     let kinds = [
-        ("pa-ckpt", modern()),
+        ("pa-ckpt", framework_info()),
         ("pa-nockpt", aware),
-        ("legacy-ckpt", legacy(true)),
-        ("legacy-nockpt", legacy(false)),
+        ("legacy-ckpt", legacy_framework_info(true)),
+        ("legacy-nockpt", legacy_framework_info(false)),
     ];
     let mut frameworks = Vec::new();
     for (kind, info) in &kinds {
@@ -131,7 +133,7 @@ async fn agent_failure_and_return_are_reported_as_recorded() {
         .fault(json!({"fault": "kill-agent", "agent": "S0", "keep_tasks": true}))
         .await;
     for (kind, (framework, _)) in &mut frameworks {
-        hears(framework, &format!("2-agent-death/fast-events-{kind}.json")).await;
+        assert_recorded_events(framework, &format!("2-agent-death/fast-events-{kind}.json")).await;
     }
     for (kind, (framework, agent)) in &mut frameworks {
         let task = format!("{kind}-dead");
@@ -140,7 +142,7 @@ async fn agent_failure_and_return_are_reported_as_recorded() {
             json!([{"task_id": {"value": task}, "agent_id": agent}]),
         )
         .await;
-        hears(
+        assert_recorded_events(
             framework,
             &format!("2-agent-death/fast-reconcile-unreachable-{kind}.json"),
         )
@@ -150,7 +152,7 @@ async fn agent_failure_and_return_are_reported_as_recorded() {
         .fault(json!({"fault": "start-agent", "agent": "S0"}))
         .await;
     for (kind, (framework, agent)) in &mut frameworks {
-        hears(
+        assert_recorded_events(
             framework,
             &format!("2-agent-death/fast-return-events-{kind}.json"),
         )
@@ -162,7 +164,7 @@ async fn agent_failure_and_return_are_reported_as_recorded() {
             json!([{"task_id": {"value": task}, "agent_id": agent}]),
         )
         .await;
-        assert_eq!(next(framework, 1).await[0]["task"]["value"], task);
+        assert_eq!(next_compared(framework, 1).await[0]["task"]["value"], task);
     }
     cluster.stop().await;
 }
@@ -180,8 +182,8 @@ fn recorded_container(state: &str) -> Vec<String> {
 
 #[tokio::test]
 async fn statuses_of_a_group_carry_process_and_network() {
-    let cluster = cluster(|_| ()).await;
-    let mut framework = Framework::subscribe(cluster.master(), &modern()).await;
+    let cluster = start_cluster(|_| ()).await;
+    let mut framework = Framework::subscribe(cluster.master(), &framework_info()).await;
     let offer = framework.offer().await;
     let resources = [support::scalar("cpus", 0.1), support::scalar("mem", 32.0)];
     let executor = json!({"type": "DEFAULT", "executor_id": {"value": "e"}, "resources": resources});
@@ -190,7 +192,7 @@ async fn statuses_of_a_group_carry_process_and_network() {
         .accept(&offer, json!([{"type": "LAUNCH_GROUP", "launch_group": group}]))
         .await;
     for state in ["TASK_STARTING", "TASK_RUNNING"] {
-        let status = framework.state("g", state).await;
+        let status = framework.wait_for_state("g", state).await;
         let container = status["container_status"].as_object().unwrap();
         let keys: Vec<String> = container.keys().cloned().collect();
         assert_eq!(keys, recorded_container(state), "{state}");
@@ -201,44 +203,45 @@ async fn statuses_of_a_group_carry_process_and_network() {
 
 #[tokio::test]
 async fn an_agent_is_marked_gone() {
-    let cluster = cluster(|_| ()).await;
-    let (mut aware, agent) = with_task(&cluster, &modern(), "d2").await;
-    let (mut old, _) = with_task(&cluster, &legacy(true), "lg2").await;
-    let gone = json!({"type": "MARK_AGENT_GONE", "mark_agent_gone": {"agent_id": agent}});
-    assert_eq!(cluster.operate(gone).await.head.code(), 200);
-    hears(&mut aware, "6-operator/gone-events-pa.json").await;
-    hears(&mut old, "6-operator/gone-events-legacy.json").await;
+    let cluster = start_cluster(|_| ()).await;
+    let (mut aware, agent) = with_task(&cluster, &framework_info(), "d2").await;
+    let (mut old, _) = with_task(&cluster, &legacy_framework_info(true), "lg2").await;
+    let mark_gone = json!({"type": "MARK_AGENT_GONE", "mark_agent_gone": {"agent_id": agent}});
+    assert_eq!(cluster.operator_call(mark_gone).await.head.code(), 200);
+    assert_recorded_events(&mut aware, "6-operator/gone-events-pa.json").await;
+    assert_recorded_events(&mut old, "6-operator/gone-events-legacy.json").await;
     reconcile(&aware, json!([{"task_id": {"value": "d2"}, "agent_id": agent}])).await;
-    hears(&mut aware, "6-operator/reconcile-gone.json").await;
+    assert_recorded_events(&mut aware, "6-operator/reconcile-gone.json").await;
     cluster.stop().await;
 }
 
 #[tokio::test]
 async fn drained_agent_is_marked_gone_only_on_request() {
     for mark_gone in [false, true] {
-        let cluster = cluster(|_| ()).await;
-        let (mut framework, agent) = with_task(&cluster, &modern(), "d1").await;
-        framework.accepted(json!({"type": "REVIVE"})).await;
+        let cluster = start_cluster(|_| ()).await;
+        let (mut framework, agent) = with_task(&cluster, &framework_info(), "d1").await;
+        framework.expect_accepted(json!({"type": "REVIVE"})).await;
         framework.offers().await;
         let drain = json!({"agent_id": agent, "max_grace_period": {"seconds": 5}, "mark_gone": mark_gone});
         let drain = json!({"type": "DRAIN_AGENT", "drain_agent": drain});
-        assert_eq!(cluster.operate(drain).await.head.code(), 200);
+        assert_eq!(cluster.operator_call(drain).await.head.code(), 200);
         framework.until(|event| event["type"] == "RESCIND").await;
-        hears(&mut framework, "6-operator/drain-events.json").await;
+        assert_recorded_events(&mut framework, "6-operator/drain-events.json").await;
         if mark_gone {
             framework.until(|event| event["type"] == "FAILURE").await;
             assert_eq!(cluster.get("/slaves").await["slaves"], json!([]));
         } else {
-            let like: Value = serde_json::from_str(&fixture("6-operator/drained_slaves.json")).unwrap();
+            let recorded_document: Value =
+                serde_json::from_str(&fixture("6-operator/drained_slaves.json")).unwrap();
             let page = cluster
                 .until("/slaves", |page| {
                     page["slaves"][0]["drain_info"]["state"] == "DRAINED"
                 })
                 .await;
-            let mut agents = like["slaves"].as_array().unwrap().iter();
-            let like = agents.find(|agent| agent.get("drain_info").is_some()).unwrap();
+            let mut agents = recorded_document["slaves"].as_array().unwrap().iter();
+            let recorded_document = agents.find(|agent| agent.get("drain_info").is_some()).unwrap();
             for part in ["deactivated", "active", "drain_info"] {
-                assert_eq!(page["slaves"][0][part], like[part], "{part}");
+                assert_eq!(page["slaves"][0][part], recorded_document[part], "{part}");
             }
         }
         cluster.stop().await;
@@ -247,50 +250,50 @@ async fn drained_agent_is_marked_gone_only_on_request() {
 
 #[tokio::test]
 async fn a_deactivated_agent_offers_nothing_until_it_is_reactivated() {
-    let cluster = cluster(|_| ()).await;
-    let mut framework = Framework::subscribe(cluster.master(), &modern()).await;
+    let cluster = start_cluster(|_| ()).await;
+    let mut framework = Framework::subscribe(cluster.master(), &framework_info()).await;
     let offer = framework.offer().await;
-    let operate = |kind: &str, part: &str| json!({"type": kind, part: {"agent_id": offer["agent_id"]}});
-    let answer = cluster
-        .operate(operate("DEACTIVATE_AGENT", "deactivate_agent"))
+    let agent_call = |kind: &str, part: &str| json!({"type": kind, part: {"agent_id": offer["agent_id"]}});
+    let response = cluster
+        .operator_call(agent_call("DEACTIVATE_AGENT", "deactivate_agent"))
         .await;
-    assert_eq!(answer.head.code(), 200);
+    assert_eq!(response.head.code(), 200);
     let rescind = framework.until(|event| event["type"] == "RESCIND").await;
     assert_eq!(rescind["rescind"]["offer_id"], offer["id"]);
-    framework.accepted(json!({"type": "REVIVE"})).await;
-    let quiet = framework.stream.record(Duration::from_millis(400)).await;
-    assert!(quiet.is_err(), "{quiet:?}");
-    let answer = cluster
-        .operate(operate("REACTIVATE_AGENT", "reactivate_agent"))
+    framework.expect_accepted(json!({"type": "REVIVE"})).await;
+    let no_event = framework.stream.record(Duration::from_millis(400)).await;
+    assert!(no_event.is_err(), "{no_event:?}");
+    let response = cluster
+        .operator_call(agent_call("REACTIVATE_AGENT", "reactivate_agent"))
         .await;
-    assert_eq!(answer.head.code(), 200);
+    assert_eq!(response.head.code(), 200);
     framework.offers().await;
     cluster.stop().await;
 }
 
 #[tokio::test]
 async fn reconciliation_after_a_master_restart_is_answered_once_agents_return() {
-    let cluster = cluster(|config| {
+    let cluster = start_cluster(|config| {
         config.registry = Registry::ReplicatedLog;
         config.reregister = Duration::from_millis(600);
         config.update_retry = Duration::from_hours(1);
     })
     .await;
-    let (mut framework, agent) = with_task(&cluster, &modern(), "keep").await;
-    framework.accepted(json!({"type": "REVIVE"})).await;
+    let (mut framework, agent) = with_task(&cluster, &framework_info(), "keep").await;
+    framework.expect_accepted(json!({"type": "REVIVE"})).await;
     let offer = framework.offer().await;
     framework
         .launch(&offer, json!([task("dies", &offer, "exec sleep 600")]))
         .await;
-    framework.state("dies", "TASK_STARTING").await;
+    framework.wait_for_state("dies", "TASK_STARTING").await;
     framework.acknowledge = Acknowledge::None;
-    framework.state("dies", "TASK_RUNNING").await;
-    cluster.fault(restart_at_once()).await;
-    let mut info = modern();
+    framework.wait_for_state("dies", "TASK_RUNNING").await;
+    cluster.fault(immediate_restart()).await;
+    let mut info = framework_info();
     info["id"] = json!({"value": framework.id});
     let mut framework = Framework::subscribe(cluster.master(), &info).await;
     framework.acknowledge = Acknowledge::None;
-    let ask = async |framework: &Framework| {
+    let reconcile_all = async |framework: &Framework| {
         reconcile(framework, json!([])).await;
         let known = json!([
             {"task_id": {"value": "keep"}, "agent_id": agent},
@@ -299,35 +302,39 @@ async fn reconciliation_after_a_master_restart_is_answered_once_agents_return() 
         ]);
         reconcile(framework, known).await;
     };
-    ask(&framework).await;
+    reconcile_all(&framework).await;
     assert!(recorded("7-master-restart/reconcile-before-agent.json").is_empty());
     // The reconciliation was not answered: the first event is the unacknowledged update, which
     // arrives with the agent.
-    let first = next(&mut framework, 1).await;
+    let first = next_compared(&mut framework, 1).await;
     let all = recorded("7-master-restart/events.json");
     assert_eq!(first[0], all[0]);
-    ask(&framework).await;
+    reconcile_all(&framework).await;
     let expected = recorded("7-master-restart/reconcile-after-agent.json");
-    assert_eq!(next(&mut framework, expected.len()).await, expected);
+    assert_eq!(next_compared(&mut framework, expected.len()).await, expected);
     cluster.stop().await;
 }
 
 #[tokio::test]
 async fn roles_are_offered_suppressed_and_revived_one_by_one() {
-    let cluster = cluster(|_| ()).await;
+    let cluster = start_cluster(|_| ()).await;
     let info = json!({"user": "root", "name": "two", "roles": ["r1", "r2"], "failover_timeout": 60.0,
         "capabilities": [{"type": "MULTI_ROLE"}]});
     let mut framework = Framework::subscribe(cluster.master(), &info).await;
     let offer = framework.offer().await;
-    let like: Vec<Value> = serde_json::from_str(&fixture("6-operator/multirole-events.json")).unwrap();
-    let like = &like[1]["event"]["offers"]["offers"][0];
+    let recorded_document: Vec<Value> =
+        serde_json::from_str(&fixture("6-operator/multirole-events.json")).unwrap();
+    let recorded_document = &recorded_document[1]["event"]["offers"]["offers"][0];
     let keys = |resource: &Value| resource.as_object().unwrap().keys().cloned().collect::<Vec<_>>();
     let sorted = |resources: &Value| {
         let mut all: Vec<_> = resources.as_array().unwrap().iter().map(keys).collect();
         all.sort();
         all
     };
-    assert_eq!(sorted(&offer["resources"]), sorted(&like["resources"]));
+    assert_eq!(
+        sorted(&offer["resources"]),
+        sorted(&recorded_document["resources"])
+    );
     let role = |offer: &Value| offer["allocation_info"]["role"].as_str().unwrap().to_owned();
     let first = role(&offer);
     assert!(offer["resources"].as_array().unwrap().iter().all(|resource| {
@@ -337,31 +344,31 @@ async fn roles_are_offered_suppressed_and_revived_one_by_one() {
     let decline = |offer: &Value| json!({"type": "DECLINE", "decline": {"offer_ids": [offer["id"]], "filters": {"refuse_seconds": 600}}});
     // When a role declines the resources, they are offered to the other role. When that role is
     // suppressed too, they are offered to none.
-    framework.accepted(decline(&offer)).await;
+    framework.expect_accepted(decline(&offer)).await;
     let second = framework.offer().await;
     assert_eq!(role(&second), other);
     framework
-        .accepted(json!({"type": "SUPPRESS", "suppress": {"roles": [other]}}))
+        .expect_accepted(json!({"type": "SUPPRESS", "suppress": {"roles": [other]}}))
         .await;
     framework
-        .accepted(json!({"type": "DECLINE", "decline": {"offer_ids": [second["id"]], "filters": {"refuse_seconds": 0}}}))
+        .expect_accepted(json!({"type": "DECLINE", "decline": {"offer_ids": [second["id"]], "filters": {"refuse_seconds": 0}}}))
         .await;
-    let quiet = framework.stream.record(Duration::from_millis(400)).await;
-    assert!(quiet.is_err(), "{quiet:?}");
+    let no_event = framework.stream.record(Duration::from_millis(400)).await;
+    assert!(no_event.is_err(), "{no_event:?}");
     for revived in [first.as_str(), other] {
         framework
-            .accepted(json!({"type": "REVIVE", "revive": {"roles": [revived]}}))
+            .expect_accepted(json!({"type": "REVIVE", "revive": {"roles": [revived]}}))
             .await;
         let offer = framework.offer().await;
         assert_eq!(role(&offer), revived);
-        framework.accepted(decline(&offer)).await;
+        framework.expect_accepted(decline(&offer)).await;
     }
     cluster.stop().await;
 }
 
 #[tokio::test]
 async fn requests_need_credentials_of_the_right_principal() {
-    let cluster = cluster(|config| {
+    let cluster = start_cluster(|config| {
         let pair = |name: &str| (name.to_owned(), "secret".to_owned());
         config.credentials = vec![pair("marathon"), pair("ops")];
     })
@@ -378,14 +385,14 @@ async fn requests_need_credentials_of_the_right_principal() {
         Request::post("/api/v1/scheduler", &call)
     };
     let as_recorded = async |request: Request, name: &str| {
-        let answer = client::exchange(cluster.master(), &request).await.unwrap();
+        let response = client::exchange(cluster.master(), &request).await.unwrap();
         let raw = fixture(name);
         let (head, body) = raw.split_once("\r\n\r\n").unwrap();
         let head = Head::parse(head);
-        assert_eq!(answer.head.status, head.status, "{name}");
+        assert_eq!(response.head.status, head.status, "{name}");
         let challenge = "WWW-Authenticate";
-        assert_eq!(answer.head.header(challenge), head.header(challenge), "{name}");
-        assert_eq!(answer.text(), body, "{name}");
+        assert_eq!(response.head.header(challenge), head.header(challenge), "{name}");
+        assert_eq!(response.text(), body, "{name}");
     };
     for (authorization, name) in [
         ("", "sub-noauth"),
@@ -401,7 +408,7 @@ async fn requests_need_credentials_of_the_right_principal() {
 
     let request = subscribe("marathon").with("Authorization", right);
     let (head, mut stream) = client::open(cluster.master(), &request).await.unwrap();
-    let first = stream.record(PATIENCE).await.unwrap().unwrap();
+    let first = stream.record(EVENT_TIMEOUT).await.unwrap().unwrap();
     let revive = json!({"type": "REVIVE", "framework_id": first["subscribed"]["framework_id"]});
     let revive = Request::post("/api/v1/scheduler", &revive)
         .with("Mesos-Stream-Id", head.header("Mesos-Stream-Id").unwrap());
@@ -411,15 +418,15 @@ async fn requests_need_credentials_of_the_right_principal() {
         "3-auth/call-other-principal.raw",
     )
     .await;
-    let answer = client::exchange(cluster.master(), &revive.with("Authorization", right)).await;
-    assert_eq!(answer.unwrap().head.code(), 202);
+    let response = client::exchange(cluster.master(), &revive.with("Authorization", right)).await;
+    assert_eq!(response.unwrap().head.code(), 202);
 
     // The faults page requires credentials too.
     let fault = Request::post("/minicluster/faults", &json!({"fault": "delay", "ms": 0}));
     for (authorization, status) in [("", 401), (wrong, 401), (ops, 200)] {
         let request = fault.clone().with("Authorization", authorization);
-        let answer = client::exchange(cluster.master(), &request).await.unwrap();
-        assert_eq!(answer.head.code(), status, "{authorization:?}");
+        let response = client::exchange(cluster.master(), &request).await.unwrap();
+        assert_eq!(response.head.code(), status, "{authorization:?}");
     }
     cluster.stop().await;
 }
@@ -428,12 +435,12 @@ async fn requests_need_credentials_of_the_right_principal() {
 /// delivered later.
 #[tokio::test]
 async fn messages_to_a_paused_agent_arrive_and_to_a_lost_agent_are_lost() {
-    let cluster = cluster(|config| config.agent_timeout = Duration::from_hours(1)).await;
-    let (framework, agent) = with_task(&cluster, &modern(), "t").await;
+    let cluster = start_cluster(|config| config.agent_timeout = Duration::from_hours(1)).await;
+    let (framework, agent) = with_task(&cluster, &framework_info(), "t").await;
     let send = async |data: &str| {
         let message = json!({"agent_id": agent, "executor_id": {"value": "t"}, "data": data});
         framework
-            .accepted(json!({"type": "MESSAGE", "message": message}))
+            .expect_accepted(json!({"type": "MESSAGE", "message": message}))
             .await;
     };
     cluster
@@ -451,20 +458,20 @@ async fn messages_to_a_paused_agent_arrive_and_to_a_lost_agent_are_lost() {
     cluster
         .fault(json!({"fault": "resume-agent", "agent": "S0"}))
         .await;
-    let told: Vec<Value> = journal(&cluster.dir)
+    let delivered: Vec<Value> = journal(&cluster.dir)
         .into_iter()
         .filter(|line| line["event"] == "message")
         .map(|line| line["data"].clone())
         .collect();
-    assert_eq!(told, ["b25l", "dHdv"]);
+    assert_eq!(delivered, ["b25l", "dHdv"]);
     cluster.stop().await;
 }
 
 /// When the first task of a group fails, the others are killed; SHUTDOWN kills all of them.
 #[tokio::test]
 async fn failed_task_or_shutdown_ends_the_whole_group() {
-    let cluster = cluster(|_| ()).await;
-    let mut framework = Framework::subscribe(cluster.master(), &modern()).await;
+    let cluster = start_cluster(|_| ()).await;
+    let mut framework = Framework::subscribe(cluster.master(), &framework_info()).await;
     for (name, second, shutdown) in [
         ("fails", "sleep 0.2; exit 3", false),
         ("shut", "exec sleep 600", true),
@@ -478,11 +485,11 @@ async fn failed_task_or_shutdown_ends_the_whole_group() {
         framework
             .accept(&offer, json!([{"type": "LAUNCH_GROUP", "launch_group": group}]))
             .await;
-        framework.state(&one, "TASK_RUNNING").await;
+        framework.wait_for_state(&one, "TASK_RUNNING").await;
         if shutdown {
             let part = json!({"agent_id": offer["agent_id"], "executor_id": {"value": name}});
             framework
-                .accepted(json!({"type": "SHUTDOWN", "shutdown": part}))
+                .expect_accepted(json!({"type": "SHUTDOWN", "shutdown": part}))
                 .await;
         }
         let ends = ends(&mut framework).await;
@@ -497,7 +504,7 @@ async fn failed_task_or_shutdown_ends_the_whole_group() {
 async fn ends(framework: &mut Framework) -> BTreeMap<String, String> {
     let mut ends = BTreeMap::new();
     loop {
-        let event = framework.event().await;
+        let event = framework.next_event().await;
         let status = &event["update"]["status"];
         if let Some(state @ ("TASK_KILLED" | "TASK_FAILED")) = status["state"].as_str() {
             let task = status["task_id"]["value"].as_str().unwrap().to_owned();

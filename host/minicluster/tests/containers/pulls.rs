@@ -8,8 +8,8 @@ use base64::Engine;
 use serde_json::json;
 use transom_testkit::containers::IMAGE;
 
-use crate::support::{Framework, PATIENCE, modern};
-use crate::{Containers, docker, mesos};
+use crate::support::{EVENT_TIMEOUT, Framework, framework_info};
+use crate::{ContainerCluster, docker_task, mesos_task};
 
 /// The registry's users in htpasswd format: `reader` with the password `correct horse`.
 const USERS: &str = "reader:$2b$04$abcdefghijklmnopqrstuujydOTSfIH/d5oUHpsygqV5X9xJLQc6e\n";
@@ -24,26 +24,26 @@ struct Registry {
 impl Registry {
     async fn start() -> Self {
         let dir = tempfile::tempdir().unwrap();
-        let place = |name: &str| dir.path().join(name).display().to_string();
-        std::fs::write(place("users"), USERS).unwrap();
+        let path_of = |name: &str| dir.path().join(name).display().to_string();
+        std::fs::write(path_of("users"), USERS).unwrap();
         // Another process may take the port before the registry starts; then another port is tried.
         for _ in 0..10 {
             let address = format!("127.0.0.1:{}", transom_testkit::free_port());
             let config = format!(
                 "version: 0.1\nlog:\n  level: error\n  accesslog:\n    disabled: true\nstorage:\n  filesystem:\n    \
                  rootdirectory: {}\nhttp:\n  addr: {address}\nauth:\n  htpasswd:\n    realm: test\n    path: {}\n",
-                place("storage"),
-                place("users")
+                path_of("storage"),
+                path_of("users")
             );
-            std::fs::write(place("registry.yml"), config).unwrap();
+            std::fs::write(path_of("registry.yml"), config).unwrap();
             let mut child = std::process::Command::new(registry_program())
-                .args(["serve", &place("registry.yml")])
+                .args(["serve", &path_of("registry.yml")])
                 .stdin(Stdio::null())
                 .stdout(Stdio::null())
                 .stderr(Stdio::null())
                 .spawn()
                 .unwrap();
-            let end = Instant::now() + PATIENCE;
+            let end = Instant::now() + EVENT_TIMEOUT;
             while Instant::now() < end && child.try_wait().unwrap().is_none() {
                 if tokio::net::TcpStream::connect(&address).await.is_ok() {
                     return Self {
@@ -79,7 +79,7 @@ fn registry_program() -> PathBuf {
 
 #[tokio::test]
 async fn images_are_pulled_with_the_credentials_of_the_task() {
-    let Some(it) = Containers::start("pull").await else {
+    let Some(containers) = ContainerCluster::start("pull").await else {
         return;
     };
     let registry = Registry::start().await;
@@ -89,32 +89,33 @@ async fn images_are_pulled_with_the_credentials_of_the_task() {
         let auth = encode(&format!("reader:{password}"));
         json!({"auths": {&registry.address: {"auth": auth}}}).to_string()
     };
-    let file = it.cluster.dir.path().join("config.json");
+    let file = containers.cluster.dir.path().join("config.json");
     std::fs::write(&file, config("correct horse")).unwrap();
-    if it.runtime.program == "podman" {
+    if containers.runtime.program == "podman" {
         let file = file.display().to_string();
-        it.runtime
+        containers
+            .runtime
             .run(&["push", "--authfile", &file, "--tls-verify=false", IMAGE, &name]);
     } else {
-        it.runtime.run(&["tag", IMAGE, &name]);
-        let directory = it.cluster.dir.path().display().to_string();
-        it.runtime.run(&["--config", &directory, "push", &name]);
-        it.runtime.run(&["rmi", &name]);
+        containers.runtime.run(&["tag", IMAGE, &name]);
+        let directory = containers.cluster.dir.path().display().to_string();
+        containers.runtime.run(&["--config", &directory, "push", &name]);
+        containers.runtime.run(&["rmi", &name]);
     }
     let present = || {
-        let output = std::process::Command::new(&it.runtime.program)
+        let output = std::process::Command::new(&containers.runtime.program)
             .args(["image", "inspect", &name])
             .output();
         output.unwrap().status.success()
     };
-    let mut framework = Framework::subscribe(it.cluster.master(), &modern()).await;
+    let mut framework = Framework::subscribe(containers.cluster.master(), &framework_info()).await;
     let secret = |password: &str| json!({"type": "VALUE", "value": {"data": encode(&config(password))}});
 
     let offer = framework.offer().await;
-    let mut wrong = mesos("wrong", &offer, "true");
+    let mut wrong = mesos_task("wrong", &offer, "true");
     wrong["container"]["mesos"]["image"]["docker"] = json!({"name": name, "config": secret("wrong")});
     framework.launch(&offer, json!([wrong])).await;
-    let failed = framework.state("wrong", "TASK_FAILED").await;
+    let failed = framework.wait_for_state("wrong", "TASK_FAILED").await;
     let message = failed["message"].as_str().unwrap();
     assert!(
         message.contains("pull") && message.contains("unauthorized"),
@@ -127,24 +128,26 @@ async fn images_are_pulled_with_the_credentials_of_the_task() {
     // The Mesos containerizer takes the credentials from the task, Docker's from a file in the
     // sandbox.
     let offer = framework.offer().await;
-    let mut right = mesos("right", &offer, "echo pulled");
+    let mut right = mesos_task("right", &offer, "echo pulled");
     right["container"]["mesos"]["image"]["docker"] = json!({"name": name, "config": secret("correct horse")});
     framework.launch(&offer, json!([right])).await;
-    framework.state("right", "TASK_FINISHED").await;
+    framework.wait_for_state("right", "TASK_FINISHED").await;
     assert!(present());
-    it.runtime.run(&["rmi", &name]);
+    containers.runtime.run(&["rmi", &name]);
 
     let offer = framework.offer().await;
-    let mut file_of_task = docker("file", &offer, "echo pulled", &json!({"image": name}));
+    let mut file_of_task = docker_task("file", &offer, "echo pulled", &json!({"image": name}));
     file_of_task["command"]["uris"] =
         json!([{"value": file.display().to_string(), "output_file": ".docker/config.json"}]);
     framework.launch(&offer, json!([file_of_task])).await;
-    framework.state("file", "TASK_FINISHED").await;
-    it.runtime.run(&["rmi", &name]);
-    let left = std::fs::read_dir(it.cluster.dir.path()).unwrap().flatten();
-    let left: Vec<_> = left
+    framework.wait_for_state("file", "TASK_FINISHED").await;
+    containers.runtime.run(&["rmi", &name]);
+    let left_over = std::fs::read_dir(containers.cluster.dir.path())
+        .unwrap()
+        .flatten();
+    let left_over: Vec<_> = left_over
         .filter(|entry| entry.file_name().to_string_lossy().starts_with("credentials"))
         .collect();
-    assert!(left.is_empty(), "{left:?}");
-    it.cluster.stop().await;
+    assert!(left_over.is_empty(), "{left_over:?}");
+    containers.cluster.stop().await;
 }

@@ -1,7 +1,7 @@
 //! The executor API of agents. The test makes the calls of an executor whose own process makes none.
 
-use super::{encoded, script, send_message, silent, task_of, with_executor};
-use crate::support::{Acknowledge, Cluster, Framework, PATIENCE, modern};
+use super::{encode, executor_task, framework_with_executor, script_executor, send_message, silent_executor};
+use crate::support::{Acknowledge, Cluster, EVENT_TIMEOUT, Framework, framework_info};
 use serde_json::{Value, json};
 use std::{net::SocketAddr, time::Duration};
 use transom_replay::client::{self, Request, Response, Stream};
@@ -15,7 +15,7 @@ struct Caller {
 impl Caller {
     fn new(cluster: &Cluster, framework: &Framework) -> Self {
         Self {
-            agent: cluster.running.agents()[0],
+            agent: cluster.minicluster.agents()[0],
             framework: framework.id.clone(),
         }
     }
@@ -46,16 +46,16 @@ impl Caller {
     }
 
     async fn update(&self, status: &Value) {
-        let answer = self
+        let response = self
             .call(json!({"type": "UPDATE", "update": {"status": status}}))
             .await;
-        assert_eq!(answer.head.code(), 202, "{}", answer.text());
+        assert_eq!(response.head.code(), 202, "{}", response.text());
     }
 }
 
 async fn next(stream: &mut Stream) -> Value {
     stream
-        .record(PATIENCE)
+        .record(EVENT_TIMEOUT)
         .await
         .unwrap()
         .expect("the stream is open")
@@ -63,16 +63,16 @@ async fn next(stream: &mut Stream) -> Value {
 
 /// A status whose uuid encodes `id`.
 fn status(task: &str, state: &str, id: &str) -> Value {
-    json!({"task_id": {"value": task}, "state": state, "source": "SOURCE_EXECUTOR", "uuid": encoded(id)})
+    json!({"task_id": {"value": task}, "state": state, "source": "SOURCE_EXECUTOR", "uuid": encode(id)})
 }
 
 /// A framework with a task `t` of an executor `e`, whose process makes no calls. The returned
 /// caller makes them.
 async fn launched(cluster: &Cluster) -> (Framework, Caller, Value) {
-    let mut framework = Framework::subscribe(cluster.master(), &modern()).await;
+    let mut framework = Framework::subscribe(cluster.master(), &framework_info()).await;
     let offer = framework.offer().await;
     framework
-        .launch(&offer, json!([task_of(&silent("e"), "t", &offer)]))
+        .launch(&offer, json!([executor_task(&silent_executor("e"), "t", &offer)]))
         .await;
     let caller = Caller::new(cluster, &framework);
     (framework, caller, offer)
@@ -100,7 +100,7 @@ async fn executor_receives_its_events_in_order() {
     );
 
     let mut running = status("t", "TASK_RUNNING", "0123456789abcdef");
-    running["data"] = json!(encoded("data"));
+    running["data"] = json!(encode("data"));
     running["labels"] = json!({"labels": [{"key": "k", "value": "v"}]});
     running["healthy"] = json!(true);
     let network = json!([{"ip_addresses": [{"ip_address": "10.0.0.1"}]}]);
@@ -110,19 +110,19 @@ async fn executor_receives_its_events_in_order() {
     let expected = json!({"type": "ACKNOWLEDGED",
         "acknowledged": {"task_id": {"value": "t"}, "uuid": running["uuid"]}});
     assert_eq!(acknowledged, expected);
-    let told = framework.state("t", "TASK_RUNNING").await;
+    let forwarded = framework.wait_for_state("t", "TASK_RUNNING").await;
     for field in ["uuid", "data", "labels", "healthy"] {
-        assert_eq!(told[field], running[field], "{field}");
+        assert_eq!(forwarded[field], running[field], "{field}");
     }
-    assert_eq!(told["agent_id"], offer["agent_id"]);
+    assert_eq!(forwarded["agent_id"], offer["agent_id"]);
     assert_eq!(
-        told["executor_id"],
+        forwarded["executor_id"],
         Value::Null,
         "the status is forwarded unchanged"
     );
-    assert_eq!(told["container_status"]["network_infos"], network);
+    assert_eq!(forwarded["container_status"]["network_infos"], network);
     assert_eq!(
-        told["container_status"]["container_id"],
+        forwarded["container_status"]["container_id"],
         subscribed["container_id"]
     );
 
@@ -130,18 +130,20 @@ async fn executor_receives_its_events_in_order() {
     let message = next(&mut stream).await;
     assert_eq!(
         message,
-        json!({"type": "MESSAGE", "message": {"data": encoded("hello")}})
+        json!({"type": "MESSAGE", "message": {"data": encode("hello")}})
     );
     let policy = json!({"grace_period": {"nanoseconds": 5_000_000_000_u64}});
     let kill = json!({"task_id": {"value": "t"}, "kill_policy": policy});
-    framework.accepted(json!({"type": "KILL", "kill": kill})).await;
+    framework
+        .expect_accepted(json!({"type": "KILL", "kill": kill}))
+        .await;
     assert_eq!(next(&mut stream).await, json!({"type": "KILL", "kill": kill}));
 
-    let data = encoded("from the executor");
-    let answer = executor
+    let data = encode("from the executor");
+    let response = executor
         .call(json!({"type": "MESSAGE", "message": {"data": data}}))
         .await;
-    assert_eq!(answer.head.code(), 202);
+    assert_eq!(response.head.code(), 202);
     let message = framework.until(|event| event["type"] == "MESSAGE").await;
     assert_eq!(message["message"]["data"], data);
     cluster.stop().await;
@@ -195,25 +197,25 @@ async fn invalid_executor_calls_are_refused() {
         (json!({"type": "HEARTBEAT"}), 202, ""),
     ];
     for (call, code, text) in cases {
-        let answer = executor.call(call.clone()).await;
+        let response = executor.call(call.clone()).await;
         assert_eq!(
-            (answer.head.code(), answer.text().as_str()),
+            (response.head.code(), response.text().as_str()),
             (code, text),
             "{call}"
         );
     }
     let missing = Request::post("/api/v1/executor", &json!({"type": "HEARTBEAT"}));
-    let answer = client::exchange(executor.agent, &missing).await.unwrap();
-    assert_eq!(answer.head.code(), 400);
+    let response = client::exchange(executor.agent, &missing).await.unwrap();
+    assert_eq!(response.head.code(), 400);
     assert_eq!(
-        answer.text(),
+        response.text(),
         "Failed to convert JSON into Call protobuf: Missing required fields: executor_id, framework_id"
     );
     let protobuf = executor
         .request(json!({"type": "SUBSCRIBE", "subscribe": {}}))
         .with("Accept", "text/html");
-    let answer = client::exchange(executor.agent, &protobuf).await.unwrap();
-    assert_eq!(answer.head.code(), 406);
+    let response = client::exchange(executor.agent, &protobuf).await.unwrap();
+    assert_eq!(response.head.code(), 406);
     let get = client::exchange(executor.agent, &Request::get("/api/v1/executor"))
         .await
         .unwrap();
@@ -249,10 +251,10 @@ async fn repeated_updates_are_acknowledged_again_and_forwarded_once() {
 #[tokio::test]
 async fn executor_that_resubscribes_replaces_its_stream_and_resends_its_updates() {
     let cluster = Cluster::start(1, |_| ()).await;
-    let mut framework = Framework::subscribe(cluster.master(), &modern()).await;
+    let mut framework = Framework::subscribe(cluster.master(), &framework_info()).await;
     let offer = framework.offer().await;
-    let executor_info = silent("e");
-    let tasks = ["t", "kept", "lost"].map(|id| task_of(&executor_info, id, &offer));
+    let executor_info = silent_executor("e");
+    let tasks = ["t", "kept", "lost"].map(|id| executor_task(&executor_info, id, &offer));
     framework.launch(&offer, json!(tasks)).await;
     let executor = Caller::new(&cluster, &framework);
     let (mut first, _) = executor.subscribe(json!({})).await;
@@ -269,18 +271,18 @@ async fn executor_that_resubscribes_replaces_its_stream_and_resends_its_updates(
     assert_eq!(event["type"], "SUBSCRIBED");
     assert_eq!(next(&mut second).await["acknowledged"]["uuid"], update["uuid"]);
     assert_eq!(
-        first.record(PATIENCE).await.unwrap(),
+        first.record(EVENT_TIMEOUT).await.unwrap(),
         None,
         "the earlier stream ends"
     );
-    framework.state("t", "TASK_RUNNING").await;
-    let lost = framework.state("lost", "TASK_DROPPED").await;
+    framework.wait_for_state("t", "TASK_RUNNING").await;
+    let lost = framework.wait_for_state("lost", "TASK_DROPPED").await;
     assert_eq!(lost["reason"], "REASON_AGENT_RESTARTED");
     assert_eq!(lost["message"], "Task launched during agent restart");
     executor
         .update(&status("kept", "TASK_RUNNING", "kept------------"))
         .await;
-    framework.state("kept", "TASK_RUNNING").await;
+    framework.wait_for_state("kept", "TASK_RUNNING").await;
     cluster.stop().await;
 }
 
@@ -292,7 +294,7 @@ async fn executor_whose_tasks_were_killed_before_it_subscribes_is_shut_down() {
     .await;
     let (mut framework, executor, _) = launched(&cluster).await;
     framework.kill("t").await;
-    let killed = framework.state("t", "TASK_KILLED").await;
+    let killed = framework.wait_for_state("t", "TASK_KILLED").await;
     assert_eq!(killed["reason"], "REASON_TASK_KILLED_DURING_LAUNCH");
     assert_eq!(killed["message"], "Killed before delivery to the executor");
     assert_eq!(killed["source"], "SOURCE_AGENT");
@@ -309,10 +311,10 @@ async fn executor_whose_tasks_were_killed_before_it_subscribes_is_shut_down() {
 #[tokio::test]
 async fn draining_agents_let_executors_kill_their_tasks() {
     let cluster = Cluster::start(1, |_| ()).await;
-    let (mut framework, running) = with_executor(&cluster, &script("e", "")).await;
+    let (mut framework, running) = framework_with_executor(&cluster, &script_executor("e", "")).await;
     let drain = json!({"type": "DRAIN_AGENT", "drain_agent": {"agent_id": running["agent_id"]}});
-    cluster.operate(drain).await;
-    let killed = framework.state("t", "TASK_KILLED").await;
+    cluster.operator_call(drain).await;
+    let killed = framework.wait_for_state("t", "TASK_KILLED").await;
     assert_eq!(killed["reason"], "REASON_AGENT_DRAINING");
     cluster
         .until("/slaves", |page| {

@@ -1,19 +1,24 @@
 //! The ways in which executors end, and the faults that they survive.
 
-use super::{encoded, executors, script, send_message, silent, task_of, until_gone, with_executor};
-use crate::support::{Cluster, Framework, PATIENCE, group_lives, journal, modern, restart_at_once};
+use super::{
+    encode, executor_pids, executor_task, framework_with_executor, script_executor, send_message,
+    silent_executor, wait_for_exit,
+};
+use crate::support::{
+    Cluster, EVENT_TIMEOUT, Framework, framework_info, immediate_restart, is_group_alive, journal,
+};
 use serde_json::{Value, json};
 use std::time::Duration;
 
 /// Subscribes the framework again under the same id.
-async fn again(cluster: &Cluster, framework: &Framework) -> Framework {
-    let mut info = modern();
+async fn resubscribe(cluster: &Cluster, framework: &Framework) -> Framework {
+    let mut info = framework_info();
     info["id"] = json!({"value": framework.id});
     Framework::subscribe(cluster.master(), &info).await
 }
 
 /// Waits until the executor answers a message, which shows that framework and executor are subscribed.
-async fn until_it_answers(framework: &mut Framework, agent: &Value) {
+async fn wait_for_executor(framework: &mut Framework, agent: &Value) {
     // A message to an executor that is not subscribed is lost.
     for attempt in 0..100 {
         let text = format!("attempt {attempt}");
@@ -31,12 +36,12 @@ async fn until_it_answers(framework: &mut Framework, agent: &Value) {
 #[tokio::test]
 async fn executor_that_exits_fails_its_tasks() {
     let cluster = Cluster::start(1, |_| ()).await;
-    let (mut framework, running) = with_executor(&cluster, &script("e", "")).await;
+    let (mut framework, running) = framework_with_executor(&cluster, &script_executor("e", "")).await;
     send_message(&framework, &running["agent_id"], "crash").await;
     let failure = framework.until(|event| event["type"] == "FAILURE").await;
     let expected = json!({"agent_id": running["agent_id"], "executor_id": {"value": "e"}, "status": 3 << 8});
     assert_eq!(failure["failure"], expected);
-    let failed = framework.state("t", "TASK_FAILED").await;
+    let failed = framework.wait_for_state("t", "TASK_FAILED").await;
     assert_eq!(failed["reason"], "REASON_EXECUTOR_TERMINATED");
     assert_eq!(failed["message"], "Executor terminated");
     assert_eq!(failed["source"], "SOURCE_AGENT");
@@ -56,25 +61,31 @@ async fn executor_that_exits_fails_its_tasks() {
     // The same id can be used again.
     let offer = framework.offer().await;
     framework
-        .launch(&offer, json!([task_of(&script("e", ""), "next", &offer)]))
+        .launch(
+            &offer,
+            json!([executor_task(&script_executor("e", ""), "next", &offer)]),
+        )
         .await;
-    framework.state("next", "TASK_RUNNING").await;
-    assert_eq!(executors(&cluster).len(), 2);
+    framework.wait_for_state("next", "TASK_RUNNING").await;
+    assert_eq!(executor_pids(&cluster).len(), 2);
     cluster.stop().await;
 }
 
 #[tokio::test]
 async fn task_is_dropped_when_the_end_of_its_executors_earlier_run_is_not_acknowledged() {
     let cluster = Cluster::start(1, |_| ()).await;
-    let (mut framework, running) = with_executor(&cluster, &script("e", "")).await;
+    let (mut framework, running) = framework_with_executor(&cluster, &script_executor("e", "")).await;
     framework.acknowledge = crate::support::Acknowledge::None;
     send_message(&framework, &running["agent_id"], "crash").await;
-    let failed = framework.state("t", "TASK_FAILED").await;
+    let failed = framework.wait_for_state("t", "TASK_FAILED").await;
     let offer = framework.offer().await;
     framework
-        .launch(&offer, json!([task_of(&script("e", ""), "next", &offer)]))
+        .launch(
+            &offer,
+            json!([executor_task(&script_executor("e", ""), "next", &offer)]),
+        )
         .await;
-    let dropped = framework.state("next", "TASK_DROPPED").await;
+    let dropped = framework.wait_for_state("next", "TASK_DROPPED").await;
     assert_eq!(dropped["reason"], "REASON_EXECUTOR_TERMINATED");
     assert_eq!(
         dropped["message"],
@@ -88,27 +99,30 @@ async fn task_is_dropped_when_the_end_of_its_executors_earlier_run_is_not_acknow
         .await;
     let offer = framework.offer().await;
     framework
-        .launch(&offer, json!([task_of(&script("e", ""), "last", &offer)]))
+        .launch(
+            &offer,
+            json!([executor_task(&script_executor("e", ""), "last", &offer)]),
+        )
         .await;
-    framework.state("last", "TASK_RUNNING").await;
+    framework.wait_for_state("last", "TASK_RUNNING").await;
     cluster.stop().await;
 }
 
 #[tokio::test]
 async fn executor_that_ignores_shutdown_is_killed_after_its_grace_period() {
     let cluster = Cluster::start(1, |_| ()).await;
-    let mut executor = script("e", "--stubborn");
+    let mut executor = script_executor("e", "--stubborn");
     executor["shutdown_grace_period"] = json!({"nanoseconds": 200_000_000});
-    let (mut framework, running) = with_executor(&cluster, &executor).await;
+    let (mut framework, running) = framework_with_executor(&cluster, &executor).await;
     let part = json!({"agent_id": running["agent_id"], "executor_id": {"value": "e"}});
     framework
-        .accepted(json!({"type": "SHUTDOWN", "shutdown": part}))
+        .expect_accepted(json!({"type": "SHUTDOWN", "shutdown": part}))
         .await;
     let failure = framework.until(|event| event["type"] == "FAILURE").await;
     assert_eq!(failure["failure"]["status"], 9);
-    let failed = framework.state("t", "TASK_FAILED").await;
+    let failed = framework.wait_for_state("t", "TASK_FAILED").await;
     assert_eq!(failed["reason"], "REASON_EXECUTOR_TERMINATED");
-    until_gone(executors(&cluster)[0]).await;
+    wait_for_exit(executor_pids(&cluster)[0]).await;
     cluster.stop().await;
 }
 
@@ -118,28 +132,28 @@ async fn executor_that_does_not_subscribe_in_time_is_killed() {
         config.executor_registration_timeout = Duration::from_millis(300);
     })
     .await;
-    let mut framework = Framework::subscribe(cluster.master(), &modern()).await;
+    let mut framework = Framework::subscribe(cluster.master(), &framework_info()).await;
     let offer = framework.offer().await;
     framework
-        .launch(&offer, json!([task_of(&silent("e"), "t", &offer)]))
+        .launch(&offer, json!([executor_task(&silent_executor("e"), "t", &offer)]))
         .await;
-    let failed = framework.state("t", "TASK_FAILED").await;
+    let failed = framework.wait_for_state("t", "TASK_FAILED").await;
     assert_eq!(failed["reason"], "REASON_EXECUTOR_REGISTRATION_TIMEOUT");
     assert_eq!(failed["message"], "Executor did not register within 300ms");
-    until_gone(executors(&cluster)[0]).await;
+    wait_for_exit(executor_pids(&cluster)[0]).await;
     cluster.stop().await;
 }
 
 #[tokio::test]
 async fn executors_that_cannot_be_launched_fail_their_tasks() {
     let cluster = Cluster::start(1, |_| ()).await;
-    let mut framework = Framework::subscribe(cluster.master(), &modern()).await;
+    let mut framework = Framework::subscribe(cluster.master(), &framework_info()).await;
     let offer = framework.offer().await;
-    let mut unfetched = silent("unfetched");
+    let mut unfetched = silent_executor("unfetched");
     unfetched["command"]["uris"] = json!([{"value": "/none/such"}]);
-    let mut missing = silent("missing");
+    let mut missing = silent_executor("missing");
     missing["command"] = json!({"shell": false, "value": "/none/such"});
-    let mut image = silent("image");
+    let mut image = silent_executor("image");
     image["container"] =
         json!({"type": "MESOS", "mesos": {"image": {"type": "DOCKER", "docker": {"name": "alpine"}}}});
     let cases = [
@@ -165,7 +179,7 @@ async fn executors_that_cannot_be_launched_fail_their_tasks() {
     let tasks: Vec<Value> = cases
         .iter()
         .map(|(executor, ..)| {
-            task_of(
+            executor_task(
                 executor,
                 executor["executor_id"]["value"].as_str().unwrap(),
                 &offer,
@@ -206,9 +220,9 @@ async fn executors_that_cannot_be_launched_fail_their_tasks() {
 #[tokio::test]
 async fn executors_and_their_tasks_survive_a_restart_of_the_master() {
     let cluster = Cluster::start(1, |config| config.reregister = Duration::from_millis(300)).await;
-    let (framework, running) = with_executor(&cluster, &script("e", "")).await;
-    cluster.fault(restart_at_once()).await;
-    let mut framework = again(&cluster, &framework).await;
+    let (framework, running) = framework_with_executor(&cluster, &script_executor("e", "")).await;
+    cluster.fault(immediate_restart()).await;
+    let mut framework = resubscribe(&cluster, &framework).await;
     let page = cluster
         .until("/state", |page| {
             page["frameworks"][0]["tasks"][0]["state"] == "TASK_RUNNING"
@@ -216,27 +230,27 @@ async fn executors_and_their_tasks_survive_a_restart_of_the_master() {
         .await;
     assert_eq!(page["frameworks"][0]["executors"][0]["executor_id"], "e");
     assert_eq!(page["slaves"][0]["used_resources"]["cpus"], 0.2);
-    until_it_answers(&mut framework, &running["agent_id"]).await;
+    wait_for_executor(&mut framework, &running["agent_id"]).await;
     framework.kill("t").await;
-    framework.state("t", "TASK_KILLED").await;
+    framework.wait_for_state("t", "TASK_KILLED").await;
     cluster.stop().await;
 }
 
 #[tokio::test]
 async fn executors_subscribe_again_when_their_agent_returns() {
     let cluster = Cluster::start(1, |_| ()).await;
-    let (mut framework, running) = with_executor(&cluster, &script("e", "")).await;
-    let pid = executors(&cluster)[0];
+    let (mut framework, running) = framework_with_executor(&cluster, &script_executor("e", "")).await;
+    let pid = executor_pids(&cluster)[0];
     cluster
         .fault(json!({"fault": "kill-agent", "agent": "S0", "keep_tasks": true}))
         .await;
     cluster
         .fault(json!({"fault": "start-agent", "agent": "S0"}))
         .await;
-    until_it_answers(&mut framework, &running["agent_id"]).await;
-    assert!(group_lives(pid));
+    wait_for_executor(&mut framework, &running["agent_id"]).await;
+    assert!(is_group_alive(pid));
     framework.kill("t").await;
-    let killed = framework.state("t", "TASK_KILLED").await;
+    let killed = framework.wait_for_state("t", "TASK_KILLED").await;
     assert_eq!(killed["container_status"]["executor_pid"], pid);
     cluster.stop().await;
 }
@@ -247,12 +261,15 @@ async fn executor_that_does_not_subscribe_again_is_killed() {
         config.executor_reregistration_timeout = Duration::from_millis(200);
     })
     .await;
-    let mut framework = Framework::subscribe(cluster.master(), &modern()).await;
+    let mut framework = Framework::subscribe(cluster.master(), &framework_info()).await;
     let offer = framework.offer().await;
     framework
-        .launch(&offer, json!([task_of(&silent("e"), "t", &offer)]))
+        .launch(&offer, json!([executor_task(&silent_executor("e"), "t", &offer)]))
         .await;
-    transom_testkit::wait_for("the executor to start", async || !executors(&cluster).is_empty()).await;
+    transom_testkit::wait_for("the executor to start", async || {
+        !executor_pids(&cluster).is_empty()
+    })
+    .await;
     for fault in ["kill-agent", "start-agent"] {
         let mut fault = json!({"fault": fault, "agent": "S0"});
         if fault["fault"] == "kill-agent" {
@@ -260,7 +277,7 @@ async fn executor_that_does_not_subscribe_again_is_killed() {
         }
         cluster.fault(fault).await;
     }
-    let failed = framework.state("t", "TASK_FAILED").await;
+    let failed = framework.wait_for_state("t", "TASK_FAILED").await;
     assert_eq!(failed["reason"], "REASON_EXECUTOR_REREGISTRATION_TIMEOUT");
     assert_eq!(failed["message"], "Executor did not reregister within 200ms");
     cluster.stop().await;
@@ -269,14 +286,14 @@ async fn executor_that_does_not_subscribe_again_is_killed() {
 #[tokio::test]
 async fn killed_agent_ends_its_executors_and_reports_their_tasks_when_it_returns() {
     let cluster = Cluster::start(1, |_| ()).await;
-    let (mut framework, _) = with_executor(&cluster, &script("e", "")).await;
-    let pid = executors(&cluster)[0];
+    let (mut framework, _) = framework_with_executor(&cluster, &script_executor("e", "")).await;
+    let pid = executor_pids(&cluster)[0];
     cluster.fault(json!({"fault": "kill-agent", "agent": "S0"})).await;
-    until_gone(pid).await;
+    wait_for_exit(pid).await;
     cluster
         .fault(json!({"fault": "start-agent", "agent": "S0"}))
         .await;
-    let failed = framework.state("t", "TASK_FAILED").await;
+    let failed = framework.wait_for_state("t", "TASK_FAILED").await;
     assert_eq!(failed["reason"], "REASON_EXECUTOR_TERMINATED");
     cluster.stop().await;
 }
@@ -284,20 +301,23 @@ async fn killed_agent_ends_its_executors_and_reports_their_tasks_when_it_returns
 #[tokio::test]
 async fn executors_of_frameworks_without_checkpoint_end_with_their_agent() {
     let cluster = Cluster::start(1, |_| ()).await;
-    let mut info = modern();
+    let mut info = framework_info();
     info["checkpoint"] = json!(false);
     let mut framework = Framework::subscribe(cluster.master(), &info).await;
     let offer = framework.offer().await;
     framework
-        .launch(&offer, json!([task_of(&script("e", ""), "t", &offer)]))
+        .launch(
+            &offer,
+            json!([executor_task(&script_executor("e", ""), "t", &offer)]),
+        )
         .await;
-    framework.state("t", "TASK_RUNNING").await;
-    let pid = executors(&cluster)[0];
+    framework.wait_for_state("t", "TASK_RUNNING").await;
+    let pid = executor_pids(&cluster)[0];
     cluster
         .fault(json!({"fault": "kill-agent", "agent": "S0", "keep_tasks": true}))
         .await;
-    framework.state("t", "TASK_LOST").await;
-    until_gone(pid).await;
+    framework.wait_for_state("t", "TASK_LOST").await;
+    wait_for_exit(pid).await;
     cluster
         .fault(json!({"fault": "start-agent", "agent": "S0"}))
         .await;
@@ -313,20 +333,20 @@ async fn executors_of_frameworks_without_checkpoint_end_with_their_agent() {
 #[tokio::test]
 async fn removed_framework_shuts_down_its_executors_before_their_resources_are_free() {
     let cluster = Cluster::start(1, |_| ()).await;
-    let mut executor = script("e", "--stubborn");
+    let mut executor = script_executor("e", "--stubborn");
     executor["shutdown_grace_period"] = json!({"nanoseconds": 500_000_000});
-    let (framework, _) = with_executor(&cluster, &executor).await;
-    let pid = executors(&cluster)[0];
-    framework.accepted(json!({"type": "TEARDOWN"})).await;
-    assert!(group_lives(pid));
-    let mut next = Framework::subscribe(cluster.master(), &modern()).await;
+    let (framework, _) = framework_with_executor(&cluster, &executor).await;
+    let pid = executor_pids(&cluster)[0];
+    framework.expect_accepted(json!({"type": "TEARDOWN"})).await;
+    assert!(is_group_alive(pid));
+    let mut next = Framework::subscribe(cluster.master(), &framework_info()).await;
     let cpus = |offer: &Value| {
         let mut resources = offer["resources"].as_array().unwrap().iter();
         let cpus = resources.find(|resource| resource["name"] == "cpus");
         cpus.unwrap()["scalar"]["value"].clone()
     };
     assert_eq!(cpus(&next.offer().await), 1.8);
-    until_gone(pid).await;
+    wait_for_exit(pid).await;
     assert_eq!(cpus(&next.offer().await), 0.2);
     cluster.stop().await;
 }
@@ -334,20 +354,20 @@ async fn removed_framework_shuts_down_its_executors_before_their_resources_are_f
 #[tokio::test]
 async fn stopping_the_cluster_leaves_no_executor_behind() {
     let cluster = Cluster::start(1, |_| ()).await;
-    let (_framework, _) = with_executor(&cluster, &script("e", "--stubborn")).await;
-    let pid = executors(&cluster)[0];
-    assert!(group_lives(pid));
-    let dir = tokio::time::timeout(PATIENCE, cluster.stop_and_keep())
+    let (_framework, _) = framework_with_executor(&cluster, &script_executor("e", "--stubborn")).await;
+    let pid = executor_pids(&cluster)[0];
+    assert!(is_group_alive(pid));
+    let dir = tokio::time::timeout(EVENT_TIMEOUT, cluster.stop_keeping_dir())
         .await
         .unwrap();
-    assert!(!group_lives(pid), "process group {pid} is still running");
+    assert!(!is_group_alive(pid), "process group {pid} is still running");
     assert_eq!(journal(&dir).last().unwrap()["event"], "exit");
 }
 
 #[tokio::test]
 async fn orders_for_a_paused_agents_executor_wait_for_its_return() {
     let cluster = Cluster::start(1, |_| ()).await;
-    let (mut framework, running) = with_executor(&cluster, &script("e", "")).await;
+    let (mut framework, running) = framework_with_executor(&cluster, &script_executor("e", "")).await;
     cluster
         .fault(json!({"fault": "pause-agent", "agent": "S0"}))
         .await;
@@ -359,21 +379,21 @@ async fn orders_for_a_paused_agents_executor_wait_for_its_return() {
     let event = framework
         .until(|event| ["MESSAGE", "UPDATE"].contains(&event["type"].as_str().unwrap()))
         .await;
-    assert_eq!(event["message"]["data"], encoded("one"));
-    framework.state("t", "TASK_KILLED").await;
+    assert_eq!(event["message"]["data"], encode("one"));
+    framework.wait_for_state("t", "TASK_KILLED").await;
     cluster.stop().await;
 }
 
 #[tokio::test]
 async fn executors_end_when_their_agent_unregisters() {
     let cluster = Cluster::start(1, |_| ()).await;
-    let (mut framework, _) = with_executor(&cluster, &script("e", "")).await;
-    let pid = executors(&cluster)[0];
+    let (mut framework, _) = framework_with_executor(&cluster, &script_executor("e", "")).await;
+    let pid = executor_pids(&cluster)[0];
     cluster
         .fault(json!({"fault": "unregister-agent", "agent": "S0"}))
         .await;
-    framework.state("t", "TASK_LOST").await;
-    until_gone(pid).await;
+    framework.wait_for_state("t", "TASK_LOST").await;
+    wait_for_exit(pid).await;
     cluster.stop().await;
 }
 
@@ -381,25 +401,28 @@ async fn executors_end_when_their_agent_unregisters() {
 async fn executors_whose_launch_never_reaches_the_agent_leave_no_resources_in_use() {
     for restart in [true, false] {
         let cluster = Cluster::start(1, |config| config.agent_timeout = Duration::from_millis(300)).await;
-        let mut framework = Framework::subscribe(cluster.master(), &modern()).await;
+        let mut framework = Framework::subscribe(cluster.master(), &framework_info()).await;
         let offer = framework.offer().await;
         cluster
             .fault(json!({"fault": "pause-agent", "agent": "S0"}))
             .await;
         framework
-            .launch(&offer, json!([task_of(&script("e", ""), "t", &offer)]))
+            .launch(
+                &offer,
+                json!([executor_task(&script_executor("e", ""), "t", &offer)]),
+            )
             .await;
         if restart {
-            cluster.fault(restart_at_once()).await;
-            framework = again(&cluster, &framework).await;
+            cluster.fault(immediate_restart()).await;
+            framework = resubscribe(&cluster, &framework).await;
         } else {
-            framework.state("t", "TASK_UNREACHABLE").await;
+            framework.wait_for_state("t", "TASK_UNREACHABLE").await;
         }
         cluster
             .fault(json!({"fault": "resume-agent", "agent": "S0"}))
             .await;
         if !restart {
-            framework.state("t", "TASK_DROPPED").await;
+            framework.wait_for_state("t", "TASK_DROPPED").await;
         }
         let page = cluster
             .until("/state", |page| {
@@ -409,7 +432,7 @@ async fn executors_whose_launch_never_reaches_the_agent_leave_no_resources_in_us
             })
             .await;
         assert_eq!(page["frameworks"][0]["executors"], json!([]));
-        assert_eq!(executors(&cluster), Vec::<u64>::new());
+        assert_eq!(executor_pids(&cluster), Vec::<u64>::new());
         cluster.stop().await;
     }
 }
@@ -417,8 +440,8 @@ async fn executors_whose_launch_never_reaches_the_agent_leave_no_resources_in_us
 #[tokio::test]
 async fn end_of_a_paused_agents_executor_is_reported_when_the_agent_returns() {
     let cluster = Cluster::start(1, |_| ()).await;
-    let (mut framework, _) = with_executor(&cluster, &script("e", "")).await;
-    let pid = executors(&cluster)[0];
+    let (mut framework, _) = framework_with_executor(&cluster, &script_executor("e", "")).await;
+    let pid = executor_pids(&cluster)[0];
     cluster
         .fault(json!({"fault": "pause-agent", "agent": "S0"}))
         .await;
@@ -433,15 +456,15 @@ async fn end_of_a_paused_agents_executor_is_reported_when_the_agent_returns() {
     cluster
         .fault(json!({"fault": "resume-agent", "agent": "S0"}))
         .await;
-    let mut seen = std::collections::BTreeMap::new();
-    while seen.len() < 2 {
+    let mut events = std::collections::BTreeMap::new();
+    while events.len() < 2 {
         let event = framework
             .until(|event| ["FAILURE", "UPDATE"].contains(&event["type"].as_str().unwrap()))
             .await;
-        seen.insert(event["type"].as_str().unwrap().to_owned(), event);
+        events.insert(event["type"].as_str().unwrap().to_owned(), event);
     }
-    assert_eq!(seen["FAILURE"]["failure"]["status"], 9);
-    let status = &seen["UPDATE"]["update"]["status"];
+    assert_eq!(events["FAILURE"]["failure"]["status"], 9);
+    let status = &events["UPDATE"]["update"]["status"];
     assert_eq!(status["reason"], "REASON_EXECUTOR_TERMINATED");
     cluster.stop().await;
 }

@@ -9,26 +9,31 @@ use transom_replay::client::{self, Request};
 use transom_testkit::wait_for;
 
 use crate::support::{
-    Acknowledge, Cluster, Framework, PATIENCE, group_lives, journal, modern, restart_at_once, task,
+    Acknowledge, Cluster, EVENT_TIMEOUT, Framework, framework_info, immediate_restart, is_group_alive,
+    journal, task,
 };
-use crate::{again, reconcile, until_cut, until_gone, with_task};
+use crate::{framework_with_task, reconcile, resubscribe, wait_for_cut, wait_for_exit};
 
 /// The status codes of a master's responses to a request that is repeated until the code is 200,
 /// without consecutive duplicates.
 async fn statuses(master: SocketAddr, request: &Request) -> Vec<u16> {
-    let (mut seen, end) = (Vec::new(), Instant::now() + PATIENCE);
-    while seen.last() != Some(&200) {
-        let answer = client::exchange(master, request).await.unwrap();
-        let code = answer.head.code();
+    let (mut statuses_seen, end) = (Vec::new(), Instant::now() + EVENT_TIMEOUT);
+    while statuses_seen.last() != Some(&200) {
+        let response = client::exchange(master, request).await.unwrap();
+        let code = response.head.code();
         if code == 404 {
-            assert_eq!(answer.text(), "404 Not Found.");
+            assert_eq!(response.text(), "404 Not Found.");
         }
-        if seen.last() != Some(&code) {
-            seen.push(code);
+        if statuses_seen.last() != Some(&code) {
+            statuses_seen.push(code);
         }
-        assert!(Instant::now() < end, "{} has answered {seen:?}", request.target);
+        assert!(
+            Instant::now() < end,
+            "{} has answered {statuses_seen:?}",
+            request.target
+        );
     }
-    seen
+    statuses_seen
 }
 
 #[tokio::test]
@@ -56,26 +61,26 @@ async fn a_restarted_master_answers_404_then_503_before_it_serves() {
 #[tokio::test]
 async fn master_without_a_registry_has_no_tasks_until_agents_reregister() {
     let cluster = Cluster::start(1, |config| config.reregister = Duration::from_millis(600)).await;
-    let (mut framework, pid) = with_task(&cluster).await;
+    let (mut framework, pid) = framework_with_task(&cluster).await;
     let master = cluster.get("/state").await["id"].clone();
-    cluster.fault(restart_at_once()).await;
-    until_cut(&mut framework).await;
-    let mut framework = again(cluster.master(), &framework).await;
+    cluster.fault(immediate_restart()).await;
+    wait_for_cut(&mut framework).await;
+    let mut framework = resubscribe(cluster.master(), &framework).await;
     let state = cluster.get("/state").await;
     assert_ne!(state["id"], master);
     assert_eq!(state["activated_slaves"], 0.0);
     assert_eq!(state["recovered_slaves"], json!([]));
     assert_eq!(state["frameworks"][0]["tasks"], json!([]));
     reconcile(&framework, "t").await;
-    let unknown = framework.state("t", "TASK_UNKNOWN").await;
+    let unknown = framework.wait_for_state("t", "TASK_UNKNOWN").await;
     assert_eq!(unknown["message"], "Reconciliation: Task is unknown");
     framework.offers().await;
     reconcile(&framework, "t").await;
-    let known = framework.state("t", "TASK_RUNNING").await;
+    let known = framework.wait_for_state("t", "TASK_RUNNING").await;
     assert_eq!(known["message"], "Reconciliation: Latest task state");
     assert_eq!(known["container_status"]["executor_pid"], pid);
     framework.kill("t").await;
-    framework.state("t", "TASK_KILLED").await;
+    framework.wait_for_state("t", "TASK_KILLED").await;
     cluster.stop().await;
 }
 
@@ -86,7 +91,7 @@ async fn master_with_a_registry_ignores_reconciliation_until_agents_return() {
         config.reregister = Duration::from_millis(800);
     })
     .await;
-    let (mut framework, _) = with_task(&cluster).await;
+    let (mut framework, _) = framework_with_task(&cluster).await;
     cluster
         .fault(json!({"fault": "restart-master", "down_ms": 100, "starting_ms": 0, "recovery_ms": 0}))
         .await;
@@ -96,68 +101,68 @@ async fn master_with_a_registry_ignores_reconciliation_until_agents_return() {
             .is_err(),
         "the master is down"
     );
-    until_cut(&mut framework).await;
+    wait_for_cut(&mut framework).await;
     wait_for("the master to be up again", async || {
         client::exchange(cluster.master(), &Request::get("/state"))
             .await
             .is_ok()
     })
     .await;
-    let mut framework = again(cluster.master(), &framework).await;
+    let mut framework = resubscribe(cluster.master(), &framework).await;
     let recovered = cluster.get("/slaves").await;
     assert_eq!(recovered["slaves"], json!([]));
     assert_eq!(recovered["recovered_slaves"][0]["hostname"], "a0");
-    let asked = json!([{"task_id": {"value": "t"}}, {"task_id": {"value": "never"}}]);
-    let ask = json!({"type": "RECONCILE", "reconcile": {"tasks": asked}});
-    framework.accepted(ask.clone()).await;
+    let named_tasks = json!([{"task_id": {"value": "t"}}, {"task_id": {"value": "never"}}]);
+    let reconcile_call = json!({"type": "RECONCILE", "reconcile": {"tasks": named_tasks}});
+    framework.expect_accepted(reconcile_call.clone()).await;
     let events = framework.until(|event| event["type"] != "HEARTBEAT").await;
     assert_eq!(
         events["type"], "OFFERS",
         "no answer before the agent returns: {events}"
     );
-    framework.accepted(ask).await;
-    framework.state("t", "TASK_RUNNING").await;
-    framework.state("never", "TASK_UNKNOWN").await;
+    framework.expect_accepted(reconcile_call).await;
+    framework.wait_for_state("t", "TASK_RUNNING").await;
+    framework.wait_for_state("never", "TASK_UNKNOWN").await;
     cluster.stop().await;
 }
 
 #[tokio::test]
 async fn an_update_that_was_not_acknowledged_survives_the_masters_restart() {
     let cluster = Cluster::start(1, |config| config.update_retry = Duration::from_hours(1)).await;
-    let mut framework = Framework::subscribe(cluster.master(), &modern()).await;
+    let mut framework = Framework::subscribe(cluster.master(), &framework_info()).await;
     let offer = framework.offer().await;
     framework.acknowledge = Acknowledge::None;
     framework
         .launch(&offer, json!([task("t", &offer, "exit 3")]))
         .await;
-    let first = framework.state("t", "TASK_STARTING").await;
-    cluster.fault(restart_at_once()).await;
-    let mut framework = again(cluster.master(), &framework).await;
-    let same = framework.state("t", "TASK_STARTING").await;
+    let first = framework.wait_for_state("t", "TASK_STARTING").await;
+    cluster.fault(immediate_restart()).await;
+    let mut framework = resubscribe(cluster.master(), &framework).await;
+    let same = framework.wait_for_state("t", "TASK_STARTING").await;
     assert_eq!(same["uuid"], first["uuid"]);
-    framework.state("t", "TASK_FAILED").await;
+    framework.wait_for_state("t", "TASK_FAILED").await;
     cluster.stop().await;
 }
 
 #[tokio::test]
 async fn frameworks_that_do_not_resubscribe_are_listed_as_recovered_and_later_removed() {
     let cluster = Cluster::start(1, |_| ()).await;
-    let mut info = modern();
+    let mut info = framework_info();
     info["failover_timeout"] = json!(0.5);
     let mut framework = Framework::subscribe(cluster.master(), &info).await;
     let offer = framework.offer().await;
     framework
         .launch(&offer, json!([task("t", &offer, "exec sleep 600")]))
         .await;
-    framework.state("t", "TASK_RUNNING").await;
+    framework.wait_for_state("t", "TASK_RUNNING").await;
     let pid = journal(&cluster.dir)[0]["pid"].as_u64().unwrap();
-    cluster.fault(restart_at_once()).await;
+    cluster.fault(immediate_restart()).await;
     let page = cluster
         .until("/frameworks", |page| page["frameworks"][0]["recovered"] == true)
         .await;
     assert_eq!(page["frameworks"][0]["connected"], false);
     assert_eq!(page["frameworks"][0]["tasks"][0]["state"], "TASK_RUNNING");
-    until_gone(pid).await;
+    wait_for_exit(pid).await;
     cluster
         .until("/frameworks", |page| {
             page["completed_frameworks"][0]["id"] == framework.id
@@ -169,12 +174,12 @@ async fn frameworks_that_do_not_resubscribe_are_listed_as_recovered_and_later_re
 #[tokio::test]
 async fn tasks_of_a_removed_framework_end_when_agents_reregister() {
     let cluster = Cluster::start(1, |config| config.reregister = Duration::from_millis(400)).await;
-    let (framework, pid) = with_task(&cluster).await;
-    cluster.fault(restart_at_once()).await;
-    let framework = again(cluster.master(), &framework).await;
-    framework.accepted(json!({"type": "TEARDOWN"})).await;
-    assert!(group_lives(pid));
-    until_gone(pid).await;
+    let (framework, pid) = framework_with_task(&cluster).await;
+    cluster.fault(immediate_restart()).await;
+    let framework = resubscribe(cluster.master(), &framework).await;
+    framework.expect_accepted(json!({"type": "TEARDOWN"})).await;
+    assert!(is_group_alive(pid));
+    wait_for_exit(pid).await;
     assert_eq!(cluster.get("/frameworks").await["frameworks"], json!([]));
     cluster.stop().await;
 }
@@ -185,8 +190,8 @@ async fn the_standby_redirects_until_it_leads() {
         config.standby = Some(SocketAddr::from(([127, 0, 0, 1], 0)));
     })
     .await;
-    let (first, second) = (cluster.master(), cluster.running.standby().unwrap());
-    let (mut framework, pid) = with_task(&cluster).await;
+    let (first, second) = (cluster.master(), cluster.minicluster.standby().unwrap());
+    let (mut framework, pid) = framework_with_task(&cluster).await;
     let redirected = |from: SocketAddr, to: SocketAddr| async move {
         let subscribe =
             json!({"type": "SUBSCRIBE", "subscribe": {"framework_info": {"user": "root", "name": "x"}}});
@@ -200,11 +205,11 @@ async fn the_standby_redirects_until_it_leads() {
             (Request::get("/redirect"), ""),
         ];
         for (request, path) in cases {
-            let answer = client::exchange(from, &request).await.unwrap();
-            assert_eq!(answer.head.code(), 307, "{}", request.target);
-            let place = format!("//localhost:{}{path}", to.port());
-            assert_eq!(answer.head.header("Location").unwrap(), place);
-            assert_eq!(answer.text(), "");
+            let response = client::exchange(from, &request).await.unwrap();
+            assert_eq!(response.head.code(), 307, "{}", request.target);
+            let location = format!("//localhost:{}{path}", to.port());
+            assert_eq!(response.head.header("Location").unwrap(), location);
+            assert_eq!(response.text(), "");
         }
         let metrics = client::exchange(from, &Request::get("/metrics/snapshot"))
             .await
@@ -217,17 +222,17 @@ async fn the_standby_redirects_until_it_leads() {
     cluster
         .fault(json!({"fault": "fail-over", "down_ms": 200, "recovery_ms": 300}))
         .await;
-    until_cut(&mut framework).await;
+    wait_for_cut(&mut framework).await;
     redirected(second, first).await;
-    let (mut refused, end) = (false, Instant::now() + PATIENCE);
+    let (mut refused, end) = (false, Instant::now() + EVENT_TIMEOUT);
     loop {
-        let answer = client::exchange(second, &Request::post("/api/v1", &json!({"type": "GET_HEALTH"})))
+        let response = client::exchange(second, &Request::post("/api/v1", &json!({"type": "GET_HEALTH"})))
             .await
             .unwrap();
-        match answer.head.code() {
+        match response.head.code() {
             200 => break,
             503 => {
-                assert_eq!(answer.text(), "Master has not finished recovery");
+                assert_eq!(response.text(), "Master has not finished recovery");
                 refused = true;
             }
             code => assert_eq!(code, 307),
@@ -237,10 +242,10 @@ async fn the_standby_redirects_until_it_leads() {
     }
     assert!(refused, "the master recovers before it answers");
     redirected(first, second).await;
-    let mut framework = again(second, &framework).await;
+    let mut framework = resubscribe(second, &framework).await;
     framework.offers().await;
     reconcile(&framework, "t").await;
-    framework.state("t", "TASK_RUNNING").await;
-    assert!(group_lives(pid));
+    framework.wait_for_state("t", "TASK_RUNNING").await;
+    assert!(is_group_alive(pid));
     cluster.stop().await;
 }

@@ -14,11 +14,11 @@ use transom_minicluster::{AgentConfig, Config, Minicluster};
 use transom_replay::client::{self, Request, Response, Stream};
 use transom_testkit::free_ports;
 
-pub(crate) const PATIENCE: Duration = Duration::from_secs(20);
+pub(crate) const EVENT_TIMEOUT: Duration = Duration::from_secs(20);
 
 /// A running cluster in its own temporary directory.
 pub(crate) struct Cluster {
-    pub(crate) running: Minicluster,
+    pub(crate) minicluster: Minicluster,
     pub(crate) dir: TempDir,
     token: CancellationToken,
 }
@@ -45,53 +45,57 @@ impl Cluster {
             .collect();
         change(&mut config);
         let token = CancellationToken::new();
-        let running = config.start(token.clone()).await.unwrap();
-        Self { running, dir, token }
+        let minicluster = config.start(token.clone()).await.unwrap();
+        Self {
+            minicluster,
+            dir,
+            token,
+        }
     }
 
     pub(crate) fn master(&self) -> SocketAddr {
-        self.running.master()
+        self.minicluster.master()
     }
 
     pub(crate) async fn stop(self) {
         self.token.cancel();
-        tokio::time::timeout(PATIENCE, self.running.stopped())
+        tokio::time::timeout(EVENT_TIMEOUT, self.minicluster.stopped())
             .await
             .expect("the cluster stops");
     }
 
     /// Stops the cluster, but keeps the directory for inspection.
-    pub(crate) async fn stop_and_keep(self) -> TempDir {
+    pub(crate) async fn stop_keeping_dir(self) -> TempDir {
         self.token.cancel();
-        tokio::time::timeout(PATIENCE, self.running.stopped())
+        tokio::time::timeout(EVENT_TIMEOUT, self.minicluster.stopped())
             .await
             .expect("the cluster stops");
         self.dir
     }
 
     pub(crate) async fn get(&self, path: &str) -> Value {
-        let answer = client::exchange(self.master(), &Request::get(path))
+        let response = client::exchange(self.master(), &Request::get(path))
             .await
             .unwrap();
-        assert_eq!(answer.head.code(), 200, "{path}: {}", answer.text());
-        answer.json()
+        assert_eq!(response.head.code(), 200, "{path}: {}", response.text());
+        response.json()
     }
 
     /// Injects a fault and returns the active ones.
     pub(crate) async fn fault(&self, fault: Value) -> Value {
-        let answer = client::exchange(self.master(), &Request::post("/minicluster/faults", &fault))
+        let response = client::exchange(self.master(), &Request::post("/minicluster/faults", &fault))
             .await
             .unwrap();
-        assert_eq!(answer.head.code(), 200, "{fault}: {}", answer.text());
-        answer.json()["in_force"].clone()
+        assert_eq!(response.head.code(), 200, "{fault}: {}", response.text());
+        response.json()["in_force"].clone()
     }
 
-    /// Waits until the master's document at `path` satisfies `fits`, and returns it.
-    pub(crate) async fn until(&self, path: &str, fits: impl Fn(&Value) -> bool) -> Value {
-        let end = Instant::now() + PATIENCE;
+    /// Waits until the master's document at `path` satisfies `condition`, and returns it.
+    pub(crate) async fn until(&self, path: &str, condition: impl Fn(&Value) -> bool) -> Value {
+        let end = Instant::now() + EVENT_TIMEOUT;
         loop {
             let document = self.get(path).await;
-            if fits(&document) {
+            if condition(&document) {
                 return document;
             }
             assert!(Instant::now() < end, "{path} stays {document}");
@@ -99,7 +103,7 @@ impl Cluster {
         }
     }
 
-    pub(crate) async fn operate(&self, call: Value) -> Response {
+    pub(crate) async fn operator_call(&self, call: Value) -> Response {
         client::exchange(self.master(), &Request::post("/api/v1", &call))
             .await
             .unwrap()
@@ -123,7 +127,7 @@ pub(crate) struct Framework {
 }
 
 /// A framework with all capabilities.
-pub(crate) fn modern() -> Value {
+pub(crate) fn framework_info() -> Value {
     json!({
         "user": "root", "name": "test", "roles": ["test"], "checkpoint": true, "failover_timeout": 60.0,
         "capabilities": [{"type": "MULTI_ROLE"}, {"type": "PARTITION_AWARE"}, {"type": "TASK_KILLING_STATE"},
@@ -149,7 +153,7 @@ impl Framework {
             stream,
             acknowledge: Acknowledge::All,
         };
-        let first = framework.event().await;
+        let first = framework.next_event().await;
         assert_eq!(first["type"], "SUBSCRIBED", "{first}");
         first["subscribed"]["framework_id"]["value"]
             .as_str()
@@ -159,10 +163,10 @@ impl Framework {
     }
 
     /// The next event. Panics if there is none in time.
-    pub(crate) async fn event(&mut self) -> Value {
+    pub(crate) async fn next_event(&mut self) -> Value {
         let event = self
             .stream
-            .record(PATIENCE)
+            .record(EVENT_TIMEOUT)
             .await
             .unwrap()
             .expect("the stream is open");
@@ -172,11 +176,11 @@ impl Framework {
         event
     }
 
-    pub(crate) async fn until(&mut self, fits: impl Fn(&Value) -> bool) -> Value {
-        let end = Instant::now() + PATIENCE;
+    pub(crate) async fn until(&mut self, condition: impl Fn(&Value) -> bool) -> Value {
+        let end = Instant::now() + EVENT_TIMEOUT;
         while Instant::now() < end {
-            let event = self.event().await;
-            if fits(&event) {
+            let event = self.next_event().await;
+            if condition(&event) {
                 return event;
             }
         }
@@ -188,7 +192,7 @@ impl Framework {
         if status["uuid"].is_string() {
             let part =
                 json!({"agent_id": status["agent_id"], "task_id": status["task_id"], "uuid": status["uuid"]});
-            self.accepted(json!({"type": "ACKNOWLEDGE", "acknowledge": part}))
+            self.expect_accepted(json!({"type": "ACKNOWLEDGE", "acknowledge": part}))
                 .await;
         }
     }
@@ -199,9 +203,9 @@ impl Framework {
         client::exchange(self.master, &request).await.unwrap()
     }
 
-    pub(crate) async fn accepted(&self, call: Value) {
-        let answer = self.call(call.clone()).await;
-        assert_eq!(answer.head.code(), 202, "{call}: {}", answer.text());
+    pub(crate) async fn expect_accepted(&self, call: Value) {
+        let response = self.call(call.clone()).await;
+        assert_eq!(response.head.code(), 202, "{call}: {}", response.text());
     }
 
     pub(crate) async fn offers(&mut self) -> Vec<Value> {
@@ -214,7 +218,7 @@ impl Framework {
     }
 
     /// Waits for the task's update with this state, and drops the events before it.
-    pub(crate) async fn state(&mut self, task: &str, state: &str) -> Value {
+    pub(crate) async fn wait_for_state(&mut self, task: &str, state: &str) -> Value {
         let event = self
             .until(|event| {
                 let status = &event["update"]["status"];
@@ -227,7 +231,8 @@ impl Framework {
     pub(crate) async fn accept(&self, offer: &Value, operations: Value) {
         let accept =
             json!({"offer_ids": [offer["id"]], "operations": operations, "filters": {"refuse_seconds": 0}});
-        self.accepted(json!({"type": "ACCEPT", "accept": accept})).await;
+        self.expect_accepted(json!({"type": "ACCEPT", "accept": accept}))
+            .await;
     }
 
     pub(crate) async fn launch(&self, offer: &Value, tasks: Value) {
@@ -239,13 +244,13 @@ impl Framework {
     }
 
     pub(crate) async fn kill(&self, task: &str) {
-        self.accepted(json!({"type": "KILL", "kill": {"task_id": {"value": task}}}))
+        self.expect_accepted(json!({"type": "KILL", "kill": {"task_id": {"value": task}}}))
             .await;
     }
 }
 
 /// Restarts the master, which then answers immediately, unlike a real one.
-pub(crate) fn restart_at_once() -> Value {
+pub(crate) fn immediate_restart() -> Value {
     json!({"fault": "restart-master", "starting_ms": 0, "recovery_ms": 0})
 }
 
@@ -280,7 +285,7 @@ pub(crate) fn first_port(offer: &Value) -> u64 {
 }
 
 /// Whether a process of that group is still running. Zombies do not count.
-pub(crate) fn group_lives(leader: u64) -> bool {
+pub(crate) fn is_group_alive(leader: u64) -> bool {
     std::fs::read_dir("/proc")
         .unwrap()
         .filter_map(Result::ok)

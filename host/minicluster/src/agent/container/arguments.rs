@@ -6,26 +6,26 @@ use super::{limits::CPU_PERIOD, spec::Spec};
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(super) struct RuntimeOptions {
     /// Options of every command.
-    pub(super) globals: Vec<String>,
+    pub(super) global_options: Vec<String>,
     /// Options of `run`.
     pub(super) run: Vec<String>,
     /// Whether limits on memory and CPUs can be set.
-    pub(super) limits: bool,
+    pub(super) supports_limits: bool,
 }
 
 /// The `run` command that starts a container in the foreground from an image that is already present.
 pub(super) fn run(spec: &Spec, image: &str, options: &RuntimeOptions) -> Vec<String> {
-    let mut all = options.globals.clone();
-    all.extend(["run", "--name", &spec.name, "--pull", "never"].map(str::to_owned));
+    let mut args = options.global_options.clone();
+    args.extend(["run", "--name", &spec.name, "--pull", "never"].map(str::to_owned));
     for (key, value) in &spec.labels {
-        option(&mut all, "--label", &format!("{key}={value}"));
+        push_option(&mut args, "--label", &format!("{key}={value}"));
     }
-    all.extend(options.run.iter().cloned());
-    if options.limits {
-        limits(spec, &mut all);
+    args.extend(options.run.iter().cloned());
+    if options.supports_limits {
+        limits(spec, &mut args);
     }
     for (name, value) in &spec.environment {
-        option(&mut all, "--env", &format!("{name}={value}"));
+        push_option(&mut args, "--env", &format!("{name}={value}"));
     }
     for mount in &spec.mounts {
         let mode = if mount.read_only { "ro" } else { "rw" };
@@ -33,19 +33,19 @@ pub(super) fn run(spec: &Spec, image: &str, options: &RuntimeOptions) -> Vec<Str
             Some(source) => format!("{source}:{}:{mode}", mount.target),
             None => mount.target.clone(),
         };
-        option(&mut all, "--volume", &value);
+        push_option(&mut args, "--volume", &value);
     }
     if let Some(driver) = &spec.volume_driver {
-        option(&mut all, "--volume-driver", driver);
+        push_option(&mut args, "--volume-driver", driver);
     }
-    option(&mut all, "--network", &spec.network.argument());
+    push_option(&mut args, "--network", &spec.network.argument());
     for port in &spec.published {
         let address = match port.address {
             std::net::IpAddr::V4(ip) => ip.to_string(),
             std::net::IpAddr::V6(ip) => format!("[{ip}]"),
         };
         let value = format!("{address}:{}:{}/{}", port.host, port.container, port.protocol);
-        option(&mut all, "--publish", &value);
+        push_option(&mut args, "--publish", &value);
     }
     let named = [
         ("--hostname", spec.hostname.clone()),
@@ -56,47 +56,49 @@ pub(super) fn run(spec: &Spec, image: &str, options: &RuntimeOptions) -> Vec<Str
     ];
     for (name, value) in named {
         if let Some(value) = value {
-            option(&mut all, name, &value);
+            push_option(&mut args, name, &value);
         }
     }
     if spec.privileged {
-        all.push("--privileged".to_owned());
+        args.push("--privileged".to_owned());
     }
     let parameters = spec.parameters.iter();
-    all.extend(parameters.filter_map(|(key, value)| parameter(key, value, options)));
-    all.push(image.to_owned());
-    all.extend(spec.arguments.iter().cloned());
-    all
+    args.extend(parameters.filter_map(|(key, value)| parameter(key, value, options)));
+    args.push(image.to_owned());
+    args.extend(spec.arguments.iter().cloned());
+    args
 }
 
 /// An option of `docker run` that the task sets, as far as this machine permits it.
 fn parameter(key: &str, value: &str, options: &RuntimeOptions) -> Option<String> {
     match key {
         // The runtime rejects `--memory-swap` without a memory limit.
-        "memory-swap" if !options.limits => None,
-        "ulimit" => Some(format!("--ulimit={}", lowered(value, &options.run))),
+        "memory-swap" if !options.supports_limits => None,
+        "ulimit" => Some(format!("--ulimit={}", lower_limit(value, &options.run))),
         _ => Some(format!("--{key}={value}")),
     }
 }
 
 /// Lowers a process limit such as `nofile=1024:2048` to the limit of the same name in the options
 /// of `run`.
-fn lowered(limit: &str, run: &[String]) -> String {
+fn lower_limit(limit: &str, run: &[String]) -> String {
     let Some((name, amounts)) = limit.split_once('=') else {
         return limit.to_owned();
     };
-    let own = run
+    let machine_limit = run
         .iter()
         .filter_map(|option| option.strip_prefix(name)?.strip_prefix('=')?.rsplit(':').next())
-        .find_map(|most| most.parse::<u64>().ok());
-    let Some(most) = own else { return limit.to_owned() };
+        .find_map(|max| max.parse::<u64>().ok());
+    let Some(max) = machine_limit else {
+        return limit.to_owned();
+    };
     // A value that does not parse as an unsigned number, such as -1, means no limit.
-    let at_most = |amount: &str| amount.parse().unwrap_or(u64::MAX).min(most).to_string();
+    let at_most = |amount: &str| amount.parse().unwrap_or(u64::MAX).min(max).to_string();
     let amounts: Vec<String> = amounts.split(':').map(at_most).collect();
     format!("{name}={}", amounts.join(":"))
 }
 
-fn limits(spec: &Spec, all: &mut Vec<String>) {
+fn limits(spec: &Spec, args: &mut Vec<String>) {
     let limits = &spec.limits;
     let options = [
         ("--cpu-shares", limits.cpu_shares.map(|shares| shares.to_string())),
@@ -110,7 +112,7 @@ fn limits(spec: &Spec, all: &mut Vec<String>) {
     ];
     for (name, value) in options {
         if let Some(value) = value {
-            option(all, name, &value);
+            push_option(args, name, &value);
         }
     }
 }
@@ -119,22 +121,22 @@ fn limits(spec: &Spec, all: &mut Vec<String>) {
 pub(super) fn exec(
     container: &str,
     environment: &[(String, String)],
-    words: &[String],
+    command_line: &[String],
     options: &RuntimeOptions,
 ) -> Vec<String> {
-    let mut all = options.globals.clone();
-    all.push("exec".to_owned());
+    let mut args = options.global_options.clone();
+    args.push("exec".to_owned());
     for (name, value) in environment {
-        option(&mut all, "--env", &format!("{name}={value}"));
+        push_option(&mut args, "--env", &format!("{name}={value}"));
     }
-    all.push(container.to_owned());
-    all.extend(words.iter().cloned());
-    all
+    args.push(container.to_owned());
+    args.extend(command_line.iter().cloned());
+    args
 }
 
-fn option(all: &mut Vec<String>, name: &str, value: &str) {
-    all.push(name.to_owned());
-    all.push(value.to_owned());
+fn push_option(args: &mut Vec<String>, name: &str, value: &str) {
+    args.push(name.to_owned());
+    args.push(value.to_owned());
 }
 
 #[cfg(test)]

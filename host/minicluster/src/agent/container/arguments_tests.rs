@@ -1,7 +1,7 @@
 use super::{
     super::{
         limits::Limits,
-        spec::{Containerizer, Image, Mount, Network, Published},
+        spec::{Containerizer, Image, Mount, Network, PublishedPort},
     },
     *,
 };
@@ -32,8 +32,8 @@ fn plain() -> Spec {
     }
 }
 
-fn words(words: &[&str]) -> Vec<String> {
-    words.iter().map(|word| (*word).to_owned()).collect()
+fn to_strings(to_strings: &[&str]) -> Vec<String> {
+    to_strings.iter().map(|word| (*word).to_owned()).collect()
 }
 
 fn mount(source: Option<&str>, read_only: bool) -> Mount {
@@ -52,7 +52,7 @@ fn cases() -> Vec<(&'static str, Spec, &'static str)> {
 }
 
 fn network_cases() -> Vec<(&'static str, Spec, &'static str)> {
-    let port = |protocol: &str| Published {
+    let port = |protocol: &str| PublishedPort {
         address: IpAddr::V4(Ipv4Addr::new(127, 0, 0, 2)),
         host: 31000,
         container: 80,
@@ -67,7 +67,7 @@ fn network_cases() -> Vec<(&'static str, Spec, &'static str)> {
                 published: vec![
                     port("tcp"),
                     port("udp"),
-                    Published {
+                    PublishedPort {
                         address: "::1".parse().unwrap(),
                         ..port("tcp")
                     },
@@ -89,7 +89,7 @@ fn network_cases() -> Vec<(&'static str, Spec, &'static str)> {
         (
             "the network of a group",
             Spec {
-                network: Network::Of("mesos-g".to_owned()),
+                network: Network::Container("mesos-g".to_owned()),
                 ..plain()
             },
             "--network container:mesos-g i",
@@ -143,7 +143,7 @@ fn other_cases() -> Vec<(&'static str, Spec, &'static str)> {
                 workdir: Some("/w".to_owned()),
                 shm_size_mb: Some(64),
                 entrypoint: Some("/bin/sh".to_owned()),
-                arguments: words(&["-c", "echo $A"]),
+                arguments: to_strings(&["-c", "echo $A"]),
                 ..plain()
             },
             "--network host --user 1000:100 --workdir /w --shm-size 64m --entrypoint /bin/sh i -c echo $A",
@@ -166,7 +166,7 @@ fn other_cases() -> Vec<(&'static str, Spec, &'static str)> {
 #[test]
 fn each_part_of_a_container_has_its_options() {
     let options = RuntimeOptions {
-        limits: true,
+        supports_limits: true,
         ..RuntimeOptions::default()
     };
     let start = "run --name mesos-c1 --pull never --label transom.cluster=/w ";
@@ -179,9 +179,9 @@ fn each_part_of_a_container_has_its_options() {
 #[test]
 fn runtime_without_limits_gets_no_limit_options() {
     let options = RuntimeOptions {
-        globals: words(&["--runtime", "runc"]),
-        run: words(&["--ulimit", "nofile=1:1"]),
-        limits: false,
+        global_options: to_strings(&["--runtime", "runc"]),
+        run: to_strings(&["--ulimit", "nofile=1:1"]),
+        supports_limits: false,
     };
     let spec = Spec {
         limits: Limits {
@@ -198,41 +198,51 @@ fn runtime_without_limits_gets_no_limit_options() {
 
 #[test]
 fn options_of_a_task_are_lowered_to_the_limits_of_the_machine() {
-    let options = |limits: bool, run: &[&str]| RuntimeOptions {
-        globals: Vec::new(),
-        run: words(run),
-        limits,
+    let options = |supports_limits: bool, run: &[&str]| RuntimeOptions {
+        global_options: Vec::new(),
+        run: to_strings(run),
+        supports_limits,
     };
-    let (most, none) = (
+    let (hard_limits, none) = (
         &["--ulimit", "nofile=20000:20000", "--ulimit", "nproc=-1:-1"][..],
         &[][..],
     );
     for (key, value, options, expected) in [
-        ("memory-swap", "2g", options(true, most), Some("--memory-swap=2g")),
-        ("memory-swap", "2g", options(false, most), None),
-        ("shm-size", "30gb", options(false, most), Some("--shm-size=30gb")),
+        (
+            "memory-swap",
+            "2g",
+            options(true, hard_limits),
+            Some("--memory-swap=2g"),
+        ),
+        ("memory-swap", "2g", options(false, hard_limits), None),
+        (
+            "shm-size",
+            "30gb",
+            options(false, hard_limits),
+            Some("--shm-size=30gb"),
+        ),
         (
             "ulimit",
             "nofile=1048576",
-            options(true, most),
+            options(true, hard_limits),
             Some("--ulimit=nofile=20000"),
         ),
         (
             "ulimit",
             "nofile=1024:1048576",
-            options(true, most),
+            options(true, hard_limits),
             Some("--ulimit=nofile=1024:20000"),
         ),
         (
             "ulimit",
             "nofile=-1:-1",
-            options(true, most),
+            options(true, hard_limits),
             Some("--ulimit=nofile=20000:20000"),
         ),
         (
             "ulimit",
             "nproc=9999999",
-            options(true, most),
+            options(true, hard_limits),
             Some("--ulimit=nproc=9999999"),
         ),
         (
@@ -241,7 +251,12 @@ fn options_of_a_task_are_lowered_to_the_limits_of_the_machine() {
             options(true, none),
             Some("--ulimit=nofile=1048576"),
         ),
-        ("ulimit", "core", options(true, most), Some("--ulimit=core")),
+        (
+            "ulimit",
+            "core",
+            options(true, hard_limits),
+            Some("--ulimit=core"),
+        ),
     ] {
         let found = parameter(key, value, &options);
         assert_eq!(found.as_deref(), expected, "{key}={value} {options:?}");
@@ -251,14 +266,14 @@ fn options_of_a_task_are_lowered_to_the_limits_of_the_machine() {
 #[test]
 fn commands_inside_a_container_have_its_name_and_their_own_variables() {
     let options = RuntimeOptions {
-        globals: words(&["--runtime", "runc"]),
+        global_options: to_strings(&["--runtime", "runc"]),
         ..RuntimeOptions::default()
     };
     let environment = [("A".to_owned(), "1".to_owned())];
     let all = exec(
         "mesos-c1",
         &environment,
-        &words(&["/bin/sh", "-c", "true"]),
+        &to_strings(&["/bin/sh", "-c", "true"]),
         &options,
     );
     assert_eq!(

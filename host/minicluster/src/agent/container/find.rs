@@ -7,23 +7,23 @@
 
 use super::{
     arguments::RuntimeOptions,
-    runtime::{Kind, Runtime, call, is_installed},
+    runtime::{Runtime, RuntimeKind, call, is_installed},
     trial_image,
 };
 use crate::config::Images;
 use std::time::Duration;
 
 /// Timeout of one call of a trial.
-const TRIAL: Duration = Duration::from_secs(20);
+const TRIAL_TIMEOUT: Duration = Duration::from_secs(20);
 /// Timeout of the whole search.
-const SEARCH: Duration = Duration::from_mins(2);
+const SEARCH_TIMEOUT: Duration = Duration::from_mins(2);
 
 /// Finds the runtime that the setting allows. The error gives the reason why each candidate failed.
-pub(super) async fn find(images: Images) -> Result<Runtime, String> {
-    let kinds: &[Kind] = match images {
-        Images::Auto => &[Kind::Podman, Kind::Docker],
-        Images::Podman => &[Kind::Podman],
-        Images::Docker => &[Kind::Docker],
+pub(super) async fn find_runtime(images: Images) -> Result<Runtime, String> {
+    let kinds: &[RuntimeKind] = match images {
+        Images::Auto => &[RuntimeKind::Podman, RuntimeKind::Docker],
+        Images::Podman => &[RuntimeKind::Podman],
+        Images::Docker => &[RuntimeKind::Docker],
         Images::Process | Images::None => &[],
     };
     let search = async {
@@ -36,29 +36,34 @@ pub(super) async fn find(images: Images) -> Result<Runtime, String> {
         }
         Err(reasons.join("; "))
     };
-    tokio::time::timeout(SEARCH, search)
+    tokio::time::timeout(SEARCH_TIMEOUT, search)
         .await
-        .unwrap_or_else(|_| Err(format!("no trial ended within {} s", SEARCH.as_secs())))
+        .unwrap_or_else(|_| {
+            Err(format!(
+                "no container runtime passed its trial within {} s",
+                SEARCH_TIMEOUT.as_secs()
+            ))
+        })
 }
 
-async fn try_kind(kind: Kind) -> Result<Runtime, String> {
+async fn try_kind(kind: RuntimeKind) -> Result<Runtime, String> {
     let program = kind.program();
     if !is_installed(kind) {
         return Err(format!("{program} is not installed"));
     }
     let version = version(kind).await?;
-    make_image(kind).await?;
-    let processes = std::fs::read_to_string("/proc/self/limits").unwrap_or_default();
+    import_trial_image(kind).await?;
+    let proc_limits = std::fs::read_to_string("/proc/self/limits").unwrap_or_default();
     let mut first_reason = None;
-    for options in candidates(kind, &processes) {
-        match trial(kind, &options, "none").await {
+    for options in candidates(kind, &proc_limits) {
+        match run_trial(kind, &options, "none").await {
             Ok(()) => {
-                let no_bridge = trial(kind, &options, "bridge").await.err();
+                let bridge_error = run_trial(kind, &options, "bridge").await.err();
                 return Ok(Runtime {
                     kind,
                     version,
                     options,
-                    no_bridge,
+                    bridge_error,
                 });
             }
             Err(why) => {
@@ -66,67 +71,78 @@ async fn try_kind(kind: Kind) -> Result<Runtime, String> {
             }
         }
     }
-    Err(first_reason.unwrap_or_else(|| format!("{program} cannot be tried")))
+    Err(first_reason.unwrap_or_else(|| format!("no options to try for {program}")))
 }
 
 /// The version of the runtime. For Docker it is the daemon's, so the daemon must be reachable.
-async fn version(kind: Kind) -> Result<String, String> {
+async fn version(kind: RuntimeKind) -> Result<String, String> {
     let arguments: &[&str] = match kind {
-        Kind::Podman => &["version", "--format", "{{.Client.Version}}"],
-        Kind::Docker => &["version", "--format", "{{.Server.Version}}"],
+        RuntimeKind::Podman => &["version", "--format", "{{.Client.Version}}"],
+        RuntimeKind::Docker => &["version", "--format", "{{.Server.Version}}"],
     };
-    let version = call(kind, &owned(arguments), None, TRIAL).await?;
+    let version = call(kind, &to_strings(arguments), None, TRIAL_TIMEOUT).await?;
     Ok(version.trim().to_owned())
 }
 
-fn owned(arguments: &[&str]) -> Vec<String> {
+fn to_strings(arguments: &[&str]) -> Vec<String> {
     arguments.iter().map(|argument| (*argument).to_owned()).collect()
 }
 
 /// Imports the image of the trial container, unless an earlier run did.
-async fn make_image(kind: Kind) -> Result<(), String> {
+async fn import_trial_image(kind: RuntimeKind) -> Result<(), String> {
     let name = trial_image::NAME;
-    if call(kind, &owned(&["image", "inspect", name]), None, TRIAL)
-        .await
-        .is_ok()
+    if call(
+        kind,
+        &to_strings(&["image", "inspect", name]),
+        None,
+        TRIAL_TIMEOUT,
+    )
+    .await
+    .is_ok()
     {
         return Ok(());
     }
     let processor = std::env::consts::ARCH;
     let archive = trial_image::archive(processor)
         .ok_or_else(|| format!("there is no trial program for processors of the kind {processor}"))?;
-    call(kind, &owned(&["import", "-", name]), Some(&archive), TRIAL)
-        .await
-        .map(|_| ())
+    call(
+        kind,
+        &to_strings(&["import", "-", name]),
+        Some(&archive),
+        TRIAL_TIMEOUT,
+    )
+    .await
+    .map(|_| ())
 }
 
-/// The options to try, in order. `processes` is the content of `/proc/self/limits`.
-fn candidates(kind: Kind, processes: &str) -> Vec<RuntimeOptions> {
-    let (globals, runs): (Vec<Vec<String>>, Vec<Vec<String>>) = match kind {
-        Kind::Docker => (vec![Vec::new()], vec![Vec::new()]),
-        Kind::Podman => {
+/// The options to try, in order. `proc_limits` is the content of `/proc/self/limits`.
+fn candidates(kind: RuntimeKind, proc_limits: &str) -> Vec<RuntimeOptions> {
+    let (global_options, runs): (Vec<Vec<String>>, Vec<Vec<String>>) = match kind {
+        RuntimeKind::Docker => (vec![Vec::new()], vec![Vec::new()]),
+        RuntimeKind::Podman => {
             let quiet = ["--log-level", "error"];
-            let more: [&[&str]; 3] = [
+            let cgroup_options: [&[&str]; 3] = [
                 &[],
                 &["--cgroup-manager", "cgroupfs"],
                 &["--runtime", "runc", "--cgroup-manager", "cgroupfs"],
             ];
-            let globals = more.map(|more| owned(&[&quiet, more].concat()));
-            let bounds = [u64::MAX, 16_384, 1024].map(|bound| own_limits(processes, bound));
+            let global_options =
+                cgroup_options.map(|cgroup_options| to_strings(&[&quiet, cgroup_options].concat()));
+            let bounds = [u64::MAX, 16_384, 1024].map(|bound| inherited_limits(proc_limits, bound));
             (
-                globals.to_vec(),
+                global_options.to_vec(),
                 std::iter::once(Vec::new()).chain(bounds).collect(),
             )
         }
     };
     let mut all: Vec<RuntimeOptions> = Vec::new();
-    for limits in [true, false] {
-        for globals in &globals {
+    for supports_limits in [true, false] {
+        for global_options in &global_options {
             for run in &runs {
                 let options = RuntimeOptions {
-                    globals: globals.clone(),
+                    global_options: global_options.clone(),
                     run: run.clone(),
-                    limits,
+                    supports_limits,
                 };
                 if !all.contains(&options) {
                     all.push(options);
@@ -140,9 +156,9 @@ fn candidates(kind: Kind, processes: &str) -> Vec<RuntimeOptions> {
 /// Options that set the container's process limits to this process's hard limits, each capped at
 /// `bound`. By default the runtime raises these limits, and some machines permit only a part of the
 /// result.
-fn own_limits(processes: &str, bound: u64) -> Vec<String> {
+fn inherited_limits(proc_limits: &str, bound: u64) -> Vec<String> {
     let hard = |label: &str| {
-        let line = processes.lines().find_map(|line| line.strip_prefix(label))?;
+        let line = proc_limits.lines().find_map(|line| line.strip_prefix(label))?;
         let hard = line.split_whitespace().nth(1)?;
         if hard == "unlimited" && bound == u64::MAX {
             return Some("-1".to_owned());
@@ -150,20 +166,20 @@ fn own_limits(processes: &str, bound: u64) -> Vec<String> {
         let hard = hard.parse().unwrap_or(u64::MAX);
         Some(hard.min(bound).to_string())
     };
-    let mut all = Vec::new();
+    let mut args = Vec::new();
     for (name, label) in [("nofile", "Max open files"), ("nproc", "Max processes")] {
         if let Some(hard) = hard(label) {
-            all.push("--ulimit".to_owned());
-            all.push(format!("{name}={hard}:{hard}"));
+            args.push("--ulimit".to_owned());
+            args.push(format!("{name}={hard}:{hard}"));
         }
     }
-    all
+    args
 }
 
-async fn trial(kind: Kind, options: &RuntimeOptions, network: &str) -> Result<(), String> {
+async fn run_trial(kind: RuntimeKind, options: &RuntimeOptions, network: &str) -> Result<(), String> {
     let name = format!("transom-trial-{}", uuid::Uuid::new_v4());
-    let mut arguments = options.globals.clone();
-    arguments.extend(owned(&[
+    let mut arguments = options.global_options.clone();
+    arguments.extend(to_strings(&[
         "run",
         "--rm",
         "--name",
@@ -174,18 +190,18 @@ async fn trial(kind: Kind, options: &RuntimeOptions, network: &str) -> Result<()
         network,
     ]));
     arguments.extend(options.run.iter().cloned());
-    if options.limits {
-        arguments.extend(owned(&["--memory", "64m", "--cpu-shares", "128"]));
+    if options.supports_limits {
+        arguments.extend(to_strings(&["--memory", "64m", "--cpu-shares", "128"]));
     }
-    arguments.extend(owned(&[trial_image::NAME, trial_image::EXIT]));
-    let outcome = call(kind, &arguments, None, TRIAL).await.map(|_| ());
-    if outcome.is_err() {
+    arguments.extend(to_strings(&[trial_image::NAME, trial_image::EXIT]));
+    let result = call(kind, &arguments, None, TRIAL_TIMEOUT).await.map(|_| ());
+    if result.is_err() {
         // A container that could not start, or whose trial timed out, still exists.
-        let mut remove = options.globals.clone();
-        remove.extend(owned(&["rm", "--force", &name]));
-        let _ = call(kind, &remove, None, TRIAL).await;
+        let mut remove = options.global_options.clone();
+        remove.extend(to_strings(&["rm", "--force", &name]));
+        let _ = call(kind, &remove, None, TRIAL_TIMEOUT).await;
     }
-    outcome
+    result
 }
 
 #[cfg(test)]
@@ -203,33 +219,36 @@ mod tests {
             (16_384, "--ulimit nofile=16384:16384 --ulimit nproc=16384:16384"),
         ];
         for (bound, expected) in cases {
-            assert_eq!(own_limits(LIMITS, bound).join(" "), expected);
+            assert_eq!(inherited_limits(LIMITS, bound).join(" "), expected);
         }
-        assert!(own_limits("", 1024).is_empty());
+        assert!(inherited_limits("", 1024).is_empty());
     }
 
     #[test]
     fn options_without_container_limits_are_tried_last() {
-        for (kind, processes, count) in [
-            (Kind::Podman, LIMITS, 24),
-            (Kind::Podman, "", 6),
-            (Kind::Docker, LIMITS, 2),
+        for (kind, proc_limits, count) in [
+            (RuntimeKind::Podman, LIMITS, 24),
+            (RuntimeKind::Podman, "", 6),
+            (RuntimeKind::Docker, LIMITS, 2),
         ] {
-            let all = candidates(kind, processes);
+            let all = candidates(kind, proc_limits);
             assert_eq!(all.len(), count, "{kind:?}");
-            let limited = all.iter().take_while(|options| options.limits).count();
+            let limited = all.iter().take_while(|options| options.supports_limits).count();
             assert_eq!(limited * 2, count, "{kind:?}");
-            assert!(all[limited..].iter().all(|options| !options.limits), "{kind:?}");
+            assert!(
+                all[limited..].iter().all(|options| !options.supports_limits),
+                "{kind:?}"
+            );
         }
-        let first = &candidates(Kind::Podman, LIMITS)[0];
-        assert_eq!(first.globals, ["--log-level", "error"]);
+        let first = &candidates(RuntimeKind::Podman, LIMITS)[0];
+        assert_eq!(first.global_options, ["--log-level", "error"]);
         assert!(first.run.is_empty());
     }
 
     #[tokio::test]
     async fn settings_without_a_runtime_find_no_runtime() {
         for images in [Images::Process, Images::None] {
-            assert_eq!(find(images).await.unwrap_err(), "");
+            assert_eq!(find_runtime(images).await.unwrap_err(), "");
         }
     }
 }

@@ -5,7 +5,7 @@
 use super::{
     arguments,
     limits::Limits,
-    runtime::{CALL, Runtime},
+    runtime::{CALL_TIMEOUT, Runtime},
     spec::{Containerizer, Image, Spec},
     task::{self, container_name},
     trial_image,
@@ -20,15 +20,15 @@ use tokio_util::task::TaskTracker;
 
 /// The task groups that have their own network.
 #[derive(Debug)]
-pub(super) struct Groups {
-    held: Mutex<HashMap<String, Held>>,
+pub(super) struct GroupNetworks {
+    networks: Mutex<HashMap<String, GroupNetwork>>,
     /// Serializes starting and removing holders, so that the two never overlap.
-    order: tokio::sync::Mutex<()>,
+    holder_lock: tokio::sync::Mutex<()>,
     tracker: TaskTracker,
 }
 
 #[derive(Debug, Default)]
-struct Held {
+struct GroupNetwork {
     /// Number of containers that use the network.
     users: usize,
     /// The address of the network, once its holder has started.
@@ -37,25 +37,25 @@ struct Held {
 
 /// One container's use of its group's network. When the last one is dropped, the holder is removed.
 #[derive(Debug)]
-pub(crate) struct Group {
-    groups: Arc<Groups>,
+pub(crate) struct GroupMembership {
+    groups: Arc<GroupNetworks>,
     runtime: Arc<Runtime>,
     container: String,
     /// The address of the network.
     pub(super) address: Option<String>,
 }
 
-impl Groups {
+impl GroupNetworks {
     pub(super) fn new(tracker: TaskTracker) -> Arc<Self> {
         Arc::new(Self {
-            held: Mutex::default(),
-            order: tokio::sync::Mutex::default(),
+            networks: Mutex::default(),
+            holder_lock: tokio::sync::Mutex::default(),
             tracker,
         })
     }
 
-    fn lock(&self) -> MutexGuard<'_, HashMap<String, Held>> {
-        self.held.lock().unwrap_or_else(PoisonError::into_inner)
+    fn lock(&self) -> MutexGuard<'_, HashMap<String, GroupNetwork>> {
+        self.networks.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Joins the network of the task's group. The first container to join starts the holder.
@@ -65,45 +65,45 @@ impl Groups {
         launch: &Launch,
         group: &TaskGroup,
         cluster: &str,
-    ) -> Result<Group, String> {
+    ) -> Result<GroupMembership, String> {
         let address = {
-            let mut groups = self.lock();
-            let held = groups.entry(group.container.clone()).or_default();
-            held.users += 1;
-            Arc::clone(&held.address)
+            let mut networks = self.lock();
+            let network = networks.entry(group.container.clone()).or_default();
+            network.users += 1;
+            Arc::clone(&network.address)
         };
-        let mut joined = Group {
+        let mut membership = GroupMembership {
             groups: Arc::clone(self),
             runtime: Arc::clone(runtime),
             container: group.container.clone(),
             address: None,
         };
-        let begin = || async {
-            let _order = self.order.lock().await;
-            start(runtime, launch, group, cluster).await
+        let start_once = || async {
+            let _holder_lock = self.holder_lock.lock().await;
+            start_holder(runtime, launch, group, cluster).await
         };
-        joined.address = address.get_or_try_init(begin).await?.clone();
-        Ok(joined)
+        membership.address = address.get_or_try_init(start_once).await?.clone();
+        Ok(membership)
     }
 }
 
-impl Drop for Group {
+impl Drop for GroupMembership {
     fn drop(&mut self) {
-        let mut groups = self.groups.lock();
-        let Some(held) = groups.get_mut(&self.container) else {
+        let mut networks = self.groups.lock();
+        let Some(network) = networks.get_mut(&self.container) else {
             return;
         };
-        held.users -= 1;
-        if held.users > 0 {
+        network.users -= 1;
+        if network.users > 0 {
             return;
         }
-        groups.remove(&self.container);
-        drop(groups);
-        let (all, runtime) = (Arc::clone(&self.groups), Arc::clone(&self.runtime));
+        networks.remove(&self.container);
+        drop(networks);
+        let (groups, runtime) = (Arc::clone(&self.groups), Arc::clone(&self.runtime));
         let container = self.container.clone();
         self.groups.tracker.spawn(async move {
-            let _order = all.order.lock().await;
-            if all.lock().contains_key(&container) {
+            let _holder_lock = groups.holder_lock.lock().await;
+            if groups.lock().contains_key(&container) {
                 // Another task of the group has joined meanwhile.
                 return;
             }
@@ -115,29 +115,35 @@ impl Drop for Group {
 }
 
 /// Starts the holder of a group's network and returns its address. A running holder is reused.
-async fn start(
+async fn start_holder(
     runtime: &Runtime,
     launch: &Launch,
     group: &TaskGroup,
     cluster: &str,
 ) -> Result<Option<String>, String> {
     let name = container_name(&group.container);
-    if let Some(seen) = runtime.inspect(&name).await.filter(|seen| seen.running) {
-        return Ok(seen.ip);
+    if let Some(inspection) = runtime
+        .inspect(&name)
+        .await
+        .filter(|inspection| inspection.running)
+    {
+        return Ok(inspection.ip);
     }
-    let spec = holder(launch, group, cluster)?;
+    let spec = holder_spec(launch, group, cluster)?;
     let mut arguments = arguments::run(&spec, trial_image::NAME, &runtime.options);
     let run = arguments.iter().position(|argument| argument == "run");
     arguments.insert(run.map_or(0, |at| at + 1), "--detach".to_owned());
-    super::runtime::call(runtime.kind, &arguments, None, CALL).await?;
-    let seen = runtime.inspect(&name).await;
-    Ok(seen.ok_or("the network of the task group ended immediately")?.ip)
+    super::runtime::call(runtime.kind, &arguments, None, CALL_TIMEOUT).await?;
+    let inspection = runtime.inspect(&name).await;
+    Ok(inspection
+        .ok_or("the container that holds the network of the task group ended immediately")?
+        .ip)
 }
 
 /// The specification of the holder of a group's network.
-fn holder(launch: &Launch, group: &TaskGroup, cluster: &str) -> Result<Spec, String> {
+fn holder_spec(launch: &Launch, group: &TaskGroup, cluster: &str) -> Result<Spec, String> {
     let attachment = task::of_executor(&group.info, launch.agent_addr.ip())?
-        .ok_or("the task group has no network of its own")?;
+        .ok_or("the executor of the task group has no container network")?;
     Ok(Spec {
         containerizer: Containerizer::Mesos,
         name: container_name(&group.container),

@@ -4,7 +4,7 @@ use crate::wire::json as doc;
 use serde_json::Value;
 
 /// The start time of a container that has never started.
-const NEVER: &str = "0001-01-01";
+const NEVER_STARTED: &str = "0001-01-01";
 
 /// A container as the runtime describes it.
 #[derive(Clone, Debug, PartialEq)]
@@ -26,11 +26,11 @@ pub(super) fn container(text: &str) -> Option<Inspection> {
     let document: Value = serde_json::from_str(text).ok()?;
     let container = document.as_array()?.first()?;
     let state = &container["State"];
-    let started_at = doc::text(state, &["StartedAt"]).unwrap_or(NEVER);
+    let started_at = doc::text(state, &["StartedAt"]).unwrap_or(NEVER_STARTED);
     Some(Inspection {
         id: doc::text(container, &["Id"])?.to_owned(),
         running: state["Running"] == true,
-        started: !started_at.is_empty() && !started_at.starts_with(NEVER),
+        started: !started_at.is_empty() && !started_at.starts_with(NEVER_STARTED),
         out_of_memory: state["OOMKilled"] == true,
         ip: address(&container["NetworkSettings"]),
         text: text.to_owned(),
@@ -39,12 +39,12 @@ pub(super) fn container(text: &str) -> Option<Inspection> {
 
 /// The address in the default network, otherwise in the first network that gave one.
 fn address(settings: &Value) -> Option<String> {
-    let present = |value: Option<&str>| value.filter(|ip| !ip.is_empty()).map(str::to_owned);
-    present(doc::text(settings, &["IPAddress"])).or_else(|| {
+    let non_empty = |value: Option<&str>| value.filter(|ip| !ip.is_empty()).map(str::to_owned);
+    non_empty(doc::text(settings, &["IPAddress"])).or_else(|| {
         let networks = settings["Networks"].as_object()?;
         networks
             .values()
-            .find_map(|network| present(doc::text(network, &["IPAddress"])))
+            .find_map(|network| non_empty(doc::text(network, &["IPAddress"])))
     })
 }
 
@@ -61,14 +61,14 @@ pub(super) struct ImageConfig {
 pub(super) fn image(text: &str) -> Option<ImageConfig> {
     let document: Value = serde_json::from_str(text).ok()?;
     let config = &document.as_array()?.first()?["Config"];
-    let present = |key: &str| {
+    let non_empty = |key: &str| {
         doc::text(config, &[key])
             .filter(|value| !value.is_empty())
             .map(str::to_owned)
     };
     Some(ImageConfig {
-        stop_signal: present("StopSignal"),
-        workdir: present("WorkingDir"),
+        stop_signal: non_empty("StopSignal"),
+        workdir: non_empty("WorkingDir"),
     })
 }
 

@@ -10,19 +10,19 @@ use std::{
 };
 
 /// Maximum size of a record. Each read returns one.
-const RECORD: usize = 8192;
+const MAX_RECORD_BYTES: usize = 8192;
 /// Maximum records to read; more than the kernel's buffer can hold.
-const RECORDS: usize = 1 << 20;
+const MAX_RECORDS: usize = 1 << 20;
 
 /// Whether the kernel log reports that the memory limit of this container ended a process.
 pub(super) async fn out_of_memory(container: &str) -> bool {
     let container = container.to_owned();
-    let looked = tokio::task::spawn_blocking(move || look(&container)).await;
-    looked.unwrap_or(false)
+    let found = tokio::task::spawn_blocking(move || scan_log(&container)).await;
+    found.unwrap_or(false)
 }
 
 /// Reads the current content of the log without waiting for more.
-fn look(container: &str) -> bool {
+fn scan_log(container: &str) -> bool {
     let nonblocking = nix::fcntl::OFlag::O_NONBLOCK.bits();
     let Ok(mut log) = File::options()
         .read(true)
@@ -31,11 +31,11 @@ fn look(container: &str) -> bool {
     else {
         return false;
     };
-    let mut record = vec![0; RECORD];
-    for _ in 0..RECORDS {
+    let mut record = vec![0; MAX_RECORD_BYTES];
+    for _ in 0..MAX_RECORDS {
         match log.read(&mut record) {
             Ok(size @ 1..) => {
-                if names(&String::from_utf8_lossy(&record[..size]), container) {
+                if reports_out_of_memory(&String::from_utf8_lossy(&record[..size]), container) {
                     return true;
                 }
             }
@@ -49,7 +49,7 @@ fn look(container: &str) -> bool {
 
 /// Whether a record reports that the memory limit of this container was exceeded. The name of the
 /// container's cgroup contains its id.
-fn names(record: &str, container: &str) -> bool {
+fn reports_out_of_memory(record: &str, container: &str) -> bool {
     !container.is_empty()
         && record.contains("oom-kill:constraint=CONSTRAINT_MEMCG")
         && record
@@ -95,8 +95,11 @@ mod tests {
             ("6,1,2,-;veth0 entered disabled state c1".to_owned(), false),
         ];
         for (record, expected) in cases {
-            assert_eq!(names(&record, "c1"), expected, "{record}");
+            assert_eq!(reports_out_of_memory(&record, "c1"), expected, "{record}");
         }
-        assert!(!names(&record("CONSTRAINT_MEMCG", "/a", "/a"), ""));
+        assert!(!reports_out_of_memory(
+            &record("CONSTRAINT_MEMCG", "/a", "/a"),
+            ""
+        ));
     }
 }

@@ -3,11 +3,11 @@
 
 use super::{
     arguments,
-    find::find,
-    group::Groups,
+    find::find_runtime,
+    group::GroupNetworks,
     pull,
     running::Container,
-    runtime::{CALL, Runtime},
+    runtime::{CALL_TIMEOUT, Runtime},
     spec::{Containerizer, Network, Spec},
     task,
 };
@@ -29,10 +29,10 @@ use tokio::{
 use tokio_util::task::TaskTracker;
 
 /// Maximum containers that start concurrently, and maximum concurrent pulls.
-const LAUNCHES: usize = 4;
-const PULLS: usize = 2;
+const MAX_CONCURRENT_LAUNCHES: usize = 4;
+const MAX_CONCURRENT_PULLS: usize = 2;
 /// The file in the work directory that names the runtime for as long as containers may remain.
-const MARKER: &str = "containers";
+const MARKER_FILE: &str = "containers";
 
 /// Starts the containers of a cluster.
 #[derive(Debug)]
@@ -42,16 +42,16 @@ pub(crate) struct Launcher {
     /// The value of the label that all containers of the cluster carry: its work directory, which
     /// is the same after a restart.
     cluster: String,
-    found: OnceCell<std::result::Result<Arc<Runtime>, String>>,
+    search_result: OnceCell<std::result::Result<Arc<Runtime>, String>>,
     launches: Arc<Semaphore>,
     pulls: Semaphore,
-    groups: Arc<Groups>,
+    groups: Arc<GroupNetworks>,
     tracker: TaskTracker,
 }
 
 /// Why a container does not start.
 #[derive(Debug, PartialEq, Eq)]
-pub(crate) enum Refused {
+pub(crate) enum ContainerError {
     /// The agent reports this failure.
     Launch(String),
     /// Docker's executor reports this failure.
@@ -73,23 +73,23 @@ impl Launcher {
             images: config.images,
             work_dir: config.work_dir.clone(),
             cluster: config.work_dir.display().to_string(),
-            found: OnceCell::new(),
-            launches: Arc::new(Semaphore::new(LAUNCHES)),
-            pulls: Semaphore::new(PULLS),
-            groups: Groups::new(tracker.clone()),
+            search_result: OnceCell::new(),
+            launches: Arc::new(Semaphore::new(MAX_CONCURRENT_LAUNCHES)),
+            pulls: Semaphore::new(MAX_CONCURRENT_PULLS),
+            groups: GroupNetworks::new(tracker.clone()),
             tracker,
         }
     }
 
     /// To be called before the first task: removes the containers of an earlier run, and finds the
     /// runtime if the setting names one. If that runtime does not work, the cluster does not start.
-    pub(crate) async fn begin(&self) -> Result<()> {
-        let marker = self.work_dir.join(MARKER);
+    pub(crate) async fn start(&self) -> Result<()> {
+        let marker = self.work_dir.join(MARKER_FILE);
         let earlier = tokio::fs::read_to_string(&marker).await.ok();
         match self.images {
             Images::Podman | Images::Docker => {
-                let found = self.runtime().await;
-                found.map_err(|why| Error::Images {
+                let result = self.runtime().await;
+                result.map_err(|why| Error::Images {
                     images: self.images.to_string(),
                     why,
                 })?;
@@ -100,12 +100,12 @@ impl Launcher {
             }
             Images::Auto | Images::Process | Images::None => {}
         }
-        let used = self.found.get().and_then(|found| found.as_ref().ok());
+        let current = self.search_result.get().and_then(|result| result.as_ref().ok());
         let earlier = earlier.and_then(|name| name.trim().parse::<Images>().ok());
-        let other =
-            earlier.filter(|images| used.is_none_or(|runtime| runtime.kind.program() != images.to_string()));
-        if let Some(images) = other {
-            match find(images).await {
+        let other_runtime = earlier
+            .filter(|images| current.is_none_or(|runtime| runtime.kind.program() != images.to_string()));
+        if let Some(images) = other_runtime {
+            match find_runtime(images).await {
                 Ok(runtime) => self.sweep(&runtime).await,
                 Err(why) => tracing::error!(why, "cannot remove the containers of an earlier run"),
             }
@@ -115,45 +115,46 @@ impl Launcher {
 
     /// The runtime. The first call searches for it.
     pub(crate) async fn runtime(&self) -> std::result::Result<Arc<Runtime>, String> {
-        let found = self.found.get_or_init(|| async {
-            let found = find(self.images).await;
-            match &found {
+        let result = self.search_result.get_or_init(|| async {
+            let result = find_runtime(self.images).await;
+            match &result {
                 Ok(runtime) => {
                     tracing::info!("containers run through {}", runtime.describe());
-                    if !runtime.options.limits {
+                    if !runtime.options.supports_limits {
                         tracing::warn!("limits on memory and CPUs of containers are not available");
                     }
-                    if let Some(why) = &runtime.no_bridge {
+                    if let Some(why) = &runtime.bridge_error {
                         tracing::warn!(why, "bridge networks of containers are not available");
                     }
                     self.sweep(runtime).await;
                 }
                 Err(why) => tracing::warn!("container images are not available: {why}"),
             }
-            found.map(Arc::new)
+            result.map(Arc::new)
         });
-        found.await.clone()
+        result.await.clone()
     }
 
     /// Removes all containers of this cluster.
     async fn sweep(&self, runtime: &Runtime) {
         match runtime.remove_all(&self.cluster).await {
             Ok(0) => {}
-            Ok(count) => tracing::info!(count, "removed containers that were left"),
-            Err(why) => tracing::error!(why, "cannot remove containers that were left"),
+            Ok(count) => tracing::info!(count, "removed remaining containers of this cluster"),
+            Err(why) => tracing::error!(why, "cannot remove remaining containers of this cluster"),
         }
     }
 
     /// Prepares the container of a task: its image, directories and network.
-    pub(crate) async fn prepare(&self, launch: &Launch) -> std::result::Result<Prepared, Refused> {
+    pub(crate) async fn prepare(&self, launch: &Launch) -> std::result::Result<Prepared, ContainerError> {
         let runtime = self
             .runtime()
             .await
-            .map_err(|why| Refused::Launch(format!("container images are not available: {why}")))?;
-        let user = process::switch_to(&launch.user).map(|user| (user.uid.as_raw(), user.gid.as_raw()));
+            .map_err(|why| ContainerError::Launch(format!("container images are not available: {why}")))?;
+        let user =
+            process::user_to_switch_to(&launch.user).map(|user| (user.uid.as_raw(), user.gid.as_raw()));
         let user = user.or(nix::unistd::geteuid().is_root().then_some((0, 0)));
-        let mut spec = task::spec(launch, &self.cluster, user).map_err(|why| refused(launch, why))?;
-        let name = pull::ensure(
+        let mut spec = task::spec(launch, &self.cluster, user).map_err(|why| options_error(launch, why))?;
+        let name = pull::ensure_image(
             &runtime,
             &spec.image,
             &launch.directory,
@@ -161,28 +162,28 @@ impl Launcher {
             &self.pulls,
         )
         .await
-        .map_err(Refused::Launch)?;
-        let image = runtime.image(&name).await.unwrap_or_default();
+        .map_err(ContainerError::Launch)?;
+        let image = runtime.inspect_image(&name).await.unwrap_or_default();
         if spec.containerizer == Containerizer::Mesos && image.workdir.is_none() {
-            spec.workdir = Some(super::spec::SANDBOX.to_owned());
+            spec.workdir = Some(super::spec::SANDBOX_PATH.to_owned());
         }
         for directory in &spec.directories {
-            make(directory, &launch.user).await.map_err(|error| {
-                Refused::Launch(format!("cannot create '{}': {error}", directory.display()))
+            create_directory(directory, &launch.user).await.map_err(|error| {
+                ContainerError::Launch(format!("cannot create '{}': {error}", directory.display()))
             })?;
         }
         // Before the first container starts: if this process is killed, the next run finds the marker.
-        self.mark(&runtime).await.map_err(|error| {
-            Refused::Launch(format!("cannot write to '{}': {error}", self.work_dir.display()))
+        self.write_marker(&runtime).await.map_err(|error| {
+            ContainerError::Launch(format!("cannot write to '{}': {error}", self.work_dir.display()))
         })?;
         let group = match (&spec.network, &launch.group) {
-            (Network::Of(_), Some(group)) => {
+            (Network::Container(_), Some(group)) => {
                 let joined = self.groups.join(&runtime, launch, group, &self.cluster).await;
-                Some(joined.map_err(Refused::Launch)?)
+                Some(joined.map_err(ContainerError::Launch)?)
             }
             _ => None,
         };
-        let permit = self.permit().await?;
+        let permit = self.acquire_permit().await?;
         let arguments = arguments::run(&spec, &name, &runtime.options);
         let command = runtime.command(&arguments);
         let signal = image
@@ -192,51 +193,51 @@ impl Launcher {
         Ok(Prepared { container, command })
     }
 
-    async fn permit(&self) -> std::result::Result<OwnedSemaphorePermit, Refused> {
+    async fn acquire_permit(&self) -> std::result::Result<OwnedSemaphorePermit, ContainerError> {
         let permit = Arc::clone(&self.launches).acquire_owned().await;
-        permit.map_err(|error| Refused::Launch(error.to_string()))
+        permit.map_err(|error| ContainerError::Launch(error.to_string()))
     }
 
-    async fn mark(&self, runtime: &Runtime) -> io::Result<()> {
-        tokio::fs::write(self.work_dir.join(MARKER), runtime.kind.program()).await
+    async fn write_marker(&self, runtime: &Runtime) -> io::Result<()> {
+        tokio::fs::write(self.work_dir.join(MARKER_FILE), runtime.kind.program()).await
     }
 
     /// To be called after the last task: removes the remaining containers.
     pub(crate) async fn finish(&self) {
-        let Some(Ok(runtime)) = self.found.get() else {
+        let Some(Ok(runtime)) = self.search_result.get() else {
             return;
         };
         let sweep = async {
             self.sweep(runtime).await;
-            tokio::fs::remove_file(self.work_dir.join(MARKER)).await
+            tokio::fs::remove_file(self.work_dir.join(MARKER_FILE)).await
         };
-        match tokio::time::timeout(2 * CALL, sweep).await {
+        match tokio::time::timeout(2 * CALL_TIMEOUT, sweep).await {
             Ok(Err(error)) if error.kind() != io::ErrorKind::NotFound => {
-                tracing::warn!(%error, "cannot remove the mark of containers");
+                tracing::warn!(%error, "cannot remove the marker file of containers");
             }
             Ok(_) => {}
-            Err(_) => tracing::error!("containers are left: the runtime does not answer"),
+            Err(_) => tracing::error!("containers remain: the container runtime timed out"),
         }
     }
 }
 
 /// Classifies an error in the task's options. Docker's executor reports such errors itself, so the
 /// task starts first.
-fn refused(launch: &Launch, why: String) -> Refused {
+fn options_error(launch: &Launch, why: String) -> ContainerError {
     if launch.info["container"]["type"] == "DOCKER" {
-        Refused::Options(why)
+        ContainerError::Options(why)
     } else {
-        Refused::Launch(why)
+        ContainerError::Launch(why)
     }
 }
 
 /// Creates a missing directory for a user.
-async fn make(directory: &Path, user: &str) -> io::Result<()> {
+async fn create_directory(directory: &Path, user: &str) -> io::Result<()> {
     if tokio::fs::try_exists(directory).await? {
         return Ok(());
     }
     tokio::fs::create_dir_all(directory).await?;
-    match process::switch_to(user) {
+    match process::user_to_switch_to(user) {
         Some(user) => std::os::unix::fs::chown(directory, Some(user.uid.as_raw()), Some(user.gid.as_raw())),
         None => Ok(()),
     }

@@ -4,7 +4,7 @@ use crate::wire::json as doc;
 use serde_json::Value;
 
 /// CPU shares of one whole CPU, and the minimum number of shares.
-const CPU_SHARES: f64 = 1024.0;
+const SHARES_PER_CPU: f64 = 1024.0;
 const MIN_CPU_SHARES: u64 = 2;
 /// The period of a CPU quota and the minimum quota, in microseconds.
 pub(super) const CPU_PERIOD: u64 = 100_000;
@@ -27,7 +27,7 @@ pub(crate) struct Limits {
 
 /// A limit in the `limits` of the task.
 #[derive(Clone, Copy, PartialEq)]
-enum Own {
+enum LimitValue {
     Unset,
     Infinite,
     At(f64),
@@ -37,19 +37,19 @@ enum Own {
 /// the memory limit. If the task sets limits, these become the CPU quota and the memory limit, and
 /// its memory resources become the reservation.
 pub(super) fn of(info: &Value) -> Limits {
-    let (cpus, mem) = (request(info, "cpus"), request(info, "mem"));
+    let (cpus, mem) = (resource_amount(info, "cpus"), resource_amount(info, "mem"));
     let mut limits = Limits {
-        cpu_shares: cpus.map(|cpus| ((cpus * CPU_SHARES) as u64).max(MIN_CPU_SHARES)),
+        cpu_shares: cpus.map(|cpus| ((cpus * SHARES_PER_CPU) as u64).max(MIN_CPU_SHARES)),
         ..Limits::default()
     };
-    if let Own::At(cpus) = own(info, "cpus") {
+    if let LimitValue::At(cpus) = limit_of(info, "cpus") {
         limits.cpu_quota = Some(((cpus * CPU_PERIOD as f64) as u64).max(MIN_CPU_QUOTA));
     }
     let bytes = |mem: f64| ((mem * 1_048_576.0) as u64).max(MIN_MEMORY);
-    match own(info, "mem") {
-        Own::Unset => limits.memory = mem.map(bytes),
-        Own::Infinite => limits.memory_reservation = mem.map(bytes),
-        Own::At(limit) => {
+    match limit_of(info, "mem") {
+        LimitValue::Unset => limits.memory = mem.map(bytes),
+        LimitValue::Infinite => limits.memory_reservation = mem.map(bytes),
+        LimitValue::At(limit) => {
             limits.memory = Some(bytes(limit));
             limits.memory_reservation = mem.map(bytes);
         }
@@ -58,7 +58,7 @@ pub(super) fn of(info: &Value) -> Limits {
 }
 
 /// The sum of the task's resources with this name.
-fn request(info: &Value, name: &str) -> Option<f64> {
+fn resource_amount(info: &Value, name: &str) -> Option<f64> {
     let amounts: Vec<f64> = doc::list(info, &["resources"])
         .iter()
         .filter(|resource| resource["name"] == name)
@@ -67,11 +67,11 @@ fn request(info: &Value, name: &str) -> Option<f64> {
     (!amounts.is_empty()).then(|| amounts.iter().sum())
 }
 
-fn own(info: &Value, name: &str) -> Own {
+fn limit_of(info: &Value, name: &str) -> LimitValue {
     match doc::find(info, &["limits", name, "value"]) {
-        Some(Value::String(text)) if text.eq_ignore_ascii_case("infinity") => Own::Infinite,
-        Some(value) => value.as_f64().map_or(Own::Unset, Own::At),
-        None => Own::Unset,
+        Some(Value::String(text)) if text.eq_ignore_ascii_case("infinity") => LimitValue::Infinite,
+        Some(value) => value.as_f64().map_or(LimitValue::Unset, LimitValue::At),
+        None => LimitValue::Unset,
     }
 }
 

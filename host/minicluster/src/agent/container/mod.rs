@@ -26,7 +26,7 @@ mod spec;
 mod task;
 mod trial_image;
 
-pub(crate) use launcher::{Launcher, Refused};
-pub(crate) use running::{Container, End, Limited, Started};
+pub(crate) use launcher::{ContainerError, Launcher};
+pub(crate) use running::{Container, ContainerEnd, LimitExceeded, StartedContainer};
 pub(crate) use spec::Containerizer;
 pub(crate) use task::{Plan, has_image, plan};

@@ -1,7 +1,7 @@
 //! Pulls images. An image that is present is used, unless the task requests a pull.
 
 use super::{
-    runtime::{Kind, Runtime},
+    runtime::{Runtime, RuntimeKind},
     spec::Image,
 };
 use serde_json::{Value, json};
@@ -14,31 +14,31 @@ use std::{
 use tokio::{io::AsyncReadExt, sync::Semaphore};
 
 /// Timeout of one pull.
-const PULL: Duration = Duration::from_mins(10);
+const PULL_TIMEOUT: Duration = Duration::from_mins(10);
 /// Maximum bytes that are read of a file with credentials.
-const LARGEST_CONFIG: u64 = 1 << 20;
+const MAX_CONFIG_BYTES: u64 = 1 << 20;
 
 /// Ensures that an image is present and returns the name to run it by. The credentials come from
 /// the task, or from the Docker configuration in its sandbox. They are in a private file below
 /// `work_dir` for as long as the pull runs.
-pub(super) async fn ensure(
+pub(super) async fn ensure_image(
     runtime: &Runtime,
     image: &Image,
     sandbox: &Path,
     work_dir: &Path,
     pulls: &Semaphore,
 ) -> Result<String, String> {
-    if !image.force_pull && runtime.image(&image.name).await.is_some() {
+    if !image.force_pull && runtime.inspect_image(&image.name).await.is_some() {
         return Ok(image.name.clone());
     }
     let _permit = pulls.acquire().await.map_err(|error| error.to_string())?;
     let name = match runtime.kind {
-        Kind::Podman => full_name(&image.name),
-        Kind::Docker => image.name.clone(),
+        RuntimeKind::Podman => full_name(&image.name),
+        RuntimeKind::Docker => image.name.clone(),
     };
     let config = match &image.config {
         Some(config) => Some(config.clone()),
-        None => config_in(sandbox).await,
+        None => fetched_config(sandbox).await,
     };
     let config = config.map(|config| auth_document(&config)).transpose()?;
     let credentials = match &config {
@@ -48,34 +48,34 @@ pub(super) async fn ensure(
         ),
         None => None,
     };
-    let arguments = arguments(runtime.kind, &name, credentials.as_ref().map(|it| it.0.as_path()));
+    let arguments = pull_arguments(runtime.kind, &name, credentials.as_ref().map(|it| it.0.as_path()));
     let arguments: Vec<&str> = arguments.iter().map(String::as_str).collect();
-    runtime.call(&arguments, PULL).await?;
+    runtime.call(&arguments, PULL_TIMEOUT).await?;
     Ok(name)
 }
 
 /// The arguments of a pull. `credentials` is the directory with the Docker configuration.
-fn arguments(kind: Kind, name: &str, credentials: Option<&Path>) -> Vec<String> {
-    let mut all = Vec::new();
+fn pull_arguments(kind: RuntimeKind, name: &str, credentials: Option<&Path>) -> Vec<String> {
+    let mut args = Vec::new();
     let directory = credentials.map(|directory| directory.display().to_string());
     match kind {
-        Kind::Podman => {
-            all.extend(["pull", "--quiet"].map(str::to_owned));
+        RuntimeKind::Podman => {
+            args.extend(["pull", "--quiet"].map(str::to_owned));
             if let Some(directory) = directory {
-                all.extend(["--authfile".to_owned(), format!("{directory}/config.json")]);
+                args.extend(["--authfile".to_owned(), format!("{directory}/config.json")]);
             }
             // As with Docker, a registry on a loopback address needs no TLS.
             if is_loopback(name) {
-                all.push("--tls-verify=false".to_owned());
+                args.push("--tls-verify=false".to_owned());
             }
         }
-        Kind::Docker => {
-            all.extend(directory.into_iter().flat_map(|it| ["--config".to_owned(), it]));
-            all.extend(["pull", "--quiet"].map(str::to_owned));
+        RuntimeKind::Docker => {
+            args.extend(directory.into_iter().flat_map(|it| ["--config".to_owned(), it]));
+            args.extend(["pull", "--quiet"].map(str::to_owned));
         }
     }
-    all.push(name.to_owned());
-    all
+    args.push(name.to_owned());
+    args
 }
 
 /// The registry in an image's name, if it has one.
@@ -107,13 +107,13 @@ fn is_loopback(name: &str) -> bool {
 }
 
 /// The Docker configuration that the task fetched into its sandbox, under its new or its old name.
-async fn config_in(sandbox: &Path) -> Option<Vec<u8>> {
+async fn fetched_config(sandbox: &Path) -> Option<Vec<u8>> {
     for name in [".docker/config.json", ".dockercfg"] {
         let Ok(file) = tokio::fs::File::open(sandbox.join(name)).await else {
             continue;
         };
         let mut config = Vec::new();
-        if file.take(LARGEST_CONFIG).read_to_end(&mut config).await.is_ok() {
+        if file.take(MAX_CONFIG_BYTES).read_to_end(&mut config).await.is_ok() {
             return Some(config);
         }
     }
@@ -126,7 +126,7 @@ fn auth_document(config: &[u8]) -> Result<Value, String> {
     let config: Value = serde_json::from_slice(config)
         .map_err(|error| format!("The Docker configuration of the image is not valid JSON: {error}"))?;
     if !config.is_object() {
-        return Err("The Docker configuration of the image is no JSON object".to_owned());
+        return Err("The Docker configuration of the image is not a JSON object".to_owned());
     }
     let auths = config.get("auths").unwrap_or(&config);
     Ok(json!({ "auths": auths }))
@@ -195,25 +195,30 @@ mod tests {
         assert_eq!(auth_document(new.as_bytes()), Ok(expected.clone()));
         assert_eq!(auth_document(auths.to_string().as_bytes()), Ok(expected));
         assert!(auth_document(b"{").unwrap_err().contains("not valid JSON"));
-        assert!(auth_document(b"[]").unwrap_err().contains("no JSON object"));
+        assert!(auth_document(b"[]").unwrap_err().contains("not a JSON object"));
     }
 
     #[test]
     fn each_runtime_gets_credentials_in_its_own_way() {
-        let place = Some(Path::new("/w/c"));
+        let credentials = Some(Path::new("/w/c"));
         let cases = [
-            (Kind::Podman, "quay.io/a", None, "pull --quiet quay.io/a"),
+            (RuntimeKind::Podman, "quay.io/a", None, "pull --quiet quay.io/a"),
             (
-                Kind::Podman,
+                RuntimeKind::Podman,
                 "127.0.0.1:5000/a",
-                place,
+                credentials,
                 "pull --quiet --authfile /w/c/config.json --tls-verify=false 127.0.0.1:5000/a",
             ),
-            (Kind::Docker, "a", None, "pull --quiet a"),
-            (Kind::Docker, "a", place, "--config /w/c pull --quiet a"),
+            (RuntimeKind::Docker, "a", None, "pull --quiet a"),
+            (
+                RuntimeKind::Docker,
+                "a",
+                credentials,
+                "--config /w/c pull --quiet a",
+            ),
         ];
         for (kind, name, credentials, expected) in cases {
-            assert_eq!(arguments(kind, name, credentials).join(" "), expected);
+            assert_eq!(pull_arguments(kind, name, credentials).join(" "), expected);
         }
     }
 

@@ -2,11 +2,11 @@
 
 use super::{
     arguments,
-    group::Group,
+    group::GroupMembership,
     inspect::Inspection,
     kernel_log,
-    runtime::{CALL, Runtime},
-    spec::{Containerizer, Published, Spec},
+    runtime::{CALL_TIMEOUT, Runtime},
+    spec::{Containerizer, PublishedPort, Spec},
     task,
 };
 use crate::{agent::process, state::AgentUpdate, wire::json as doc};
@@ -24,13 +24,13 @@ use tokio::{process::Command, sync::OwnedSemaphorePermit};
 use tokio_util::{sync::CancellationToken, task::TaskTracker};
 
 /// The first and the longest delay between two polls of a starting container.
-const FIRST_PAUSE: Duration = Duration::from_millis(100);
-const LONGEST_PAUSE: Duration = Duration::from_millis(500);
+const MIN_POLL_INTERVAL: Duration = Duration::from_millis(100);
+const MAX_POLL_INTERVAL: Duration = Duration::from_millis(500);
 /// Maximum attempts to signal a container that may not exist yet, and to remove one that has ended.
-const SIGNALS: u32 = 60;
-const REMOVALS: u32 = 3;
+const MAX_SIGNAL_ATTEMPTS: u32 = 60;
+const MAX_REMOVE_ATTEMPTS: u32 = 3;
 /// The offset that the runtime adds to a signal's number to form the exit status.
-const SIGNALLED: i32 = 128;
+const SIGNAL_STATUS_OFFSET: i32 = 128;
 
 /// A container that is starting or running.
 #[derive(Debug)]
@@ -40,12 +40,12 @@ pub(crate) struct Container {
     containerizer: Containerizer,
     /// The signal that asks the container to stop.
     stop_signal: String,
-    published: Vec<Published>,
+    published: Vec<PublishedPort>,
     network_info: Option<Value>,
     /// Whether it shares the agent's network.
-    on_host: bool,
+    uses_host_network: bool,
     memory_mb: Option<u64>,
-    group: Option<Group>,
+    group: Option<GroupMembership>,
     /// Its own address, set when it has started.
     ip: OnceLock<Option<String>>,
     /// Limits how many containers start concurrently; held while this one starts.
@@ -57,9 +57,9 @@ pub(crate) struct Container {
 
 /// How a container ended.
 #[derive(Debug, Default)]
-pub(crate) struct End {
+pub(crate) struct ContainerEnd {
     /// Its last inspection; `None` if it never ran.
-    seen: Option<Inspection>,
+    inspection: Option<Inspection>,
     /// Whether its memory limit ended it.
     out_of_memory: bool,
 }
@@ -69,13 +69,13 @@ impl Container {
         runtime: Arc<Runtime>,
         spec: Spec,
         stop_signal: Option<String>,
-        group: Option<Group>,
+        group: Option<GroupMembership>,
         permit: OwnedSemaphorePermit,
         tracker: TaskTracker,
     ) -> Self {
         Self {
             memory_mb: spec.memory_mb(),
-            on_host: spec.network == super::spec::Network::Host,
+            uses_host_network: spec.network == super::spec::Network::Host,
             runtime,
             name: spec.name,
             containerizer: spec.containerizer,
@@ -95,34 +95,42 @@ impl Container {
     }
 
     /// Waits until the container has started; never returns if it does not start.
-    pub(crate) async fn started(&self) -> Started {
-        let mut pause = FIRST_PAUSE;
+    pub(crate) async fn started(&self) -> StartedContainer {
+        let mut interval = MIN_POLL_INTERVAL;
         loop {
-            tokio::time::sleep(pause).await;
-            pause = (pause * 2).min(LONGEST_PAUSE);
-            if let Some(seen) = self.runtime.inspect(&self.name).await.filter(|seen| seen.started) {
-                return self.note(seen);
+            tokio::time::sleep(interval).await;
+            interval = (interval * 2).min(MAX_POLL_INTERVAL);
+            if let Some(inspection) = self
+                .runtime
+                .inspect(&self.name)
+                .await
+                .filter(|inspection| inspection.started)
+            {
+                return self.record_start(inspection);
             }
         }
     }
 
     /// Records that the container has started.
-    fn note(&self, seen: Inspection) -> Started {
-        self.release();
+    fn record_start(&self, inspection: Inspection) -> StartedContainer {
+        self.release_permit();
         let group = self.group.as_ref().and_then(|group| group.address.clone());
-        let ip = self.ip.get_or_init(|| group.or_else(|| seen.ip.clone())).clone();
-        Started {
+        let ip = self
+            .ip
+            .get_or_init(|| group.or_else(|| inspection.ip.clone()))
+            .clone();
+        StartedContainer {
             network_info: ip
                 .as_deref()
                 .map(|ip| network_info(self.network_info.as_ref(), ip)),
             ip,
-            text: seen.text,
+            text: inspection.text,
             containerizer: self.containerizer,
         }
     }
 
     /// Releases the permit, so that another container can start.
-    fn release(&self) {
+    fn release_permit(&self) {
         self.permit.lock().unwrap_or_else(PoisonError::into_inner).take();
     }
 
@@ -136,21 +144,25 @@ impl Container {
         };
         self.tracker.spawn(async move {
             let ended = container.ended.clone();
-            ended.run_until_cancelled(container.send(&name)).await;
+            ended.run_until_cancelled(container.send_signal(&name)).await;
         });
     }
 
-    async fn send(&self, signal: &str) {
-        let mut pause = FIRST_PAUSE;
-        for _ in 0..SIGNALS {
+    async fn send_signal(&self, signal: &str) {
+        let mut interval = MIN_POLL_INTERVAL;
+        for _ in 0..MAX_SIGNAL_ATTEMPTS {
             let arguments = ["kill", "--signal", signal, &self.name];
-            match self.runtime.call(&arguments, CALL).await {
+            match self.runtime.call(&arguments, CALL_TIMEOUT).await {
                 Ok(_) => return,
                 // The container may not exist yet.
-                Err(why) => tracing::debug!(container = self.name, why, "the signal did not arrive"),
+                Err(why) => tracing::debug!(
+                    container = self.name,
+                    why,
+                    "cannot signal the container yet; retrying"
+                ),
             }
-            tokio::time::sleep(pause).await;
-            pause = (pause * 2).min(LONGEST_PAUSE);
+            tokio::time::sleep(interval).await;
+            interval = (interval * 2).min(MAX_POLL_INTERVAL);
         }
         tracing::warn!(container = self.name, signal, "cannot signal a container");
     }
@@ -162,22 +174,32 @@ impl Container {
     }
 
     /// To be called after its process has ended: returns how it ended, and removes the container.
-    pub(crate) async fn finish(&self, status: Option<ExitStatus>) -> End {
+    pub(crate) async fn finish(&self, status: Option<ExitStatus>) -> ContainerEnd {
         self.ended.cancel();
-        self.release();
-        let seen = self.runtime.inspect(&self.name).await.filter(|seen| seen.started);
-        let killed = status.and_then(|status| status.code()) == Some(SIGNALLED + Signal::SIGKILL as i32);
-        let out_of_memory = match &seen {
-            Some(seen) if seen.out_of_memory => true,
-            Some(seen) if killed && self.memory_mb.is_some() => kernel_log::out_of_memory(&seen.id).await,
+        self.release_permit();
+        let inspection = self
+            .runtime
+            .inspect(&self.name)
+            .await
+            .filter(|inspection| inspection.started);
+        let killed =
+            status.and_then(|status| status.code()) == Some(SIGNAL_STATUS_OFFSET + Signal::SIGKILL as i32);
+        let out_of_memory = match &inspection {
+            Some(inspection) if inspection.out_of_memory => true,
+            Some(inspection) if killed && self.memory_mb.is_some() => {
+                kernel_log::out_of_memory(&inspection.id).await
+            }
             _ => false,
         };
         self.remove().await;
-        End { seen, out_of_memory }
+        ContainerEnd {
+            inspection,
+            out_of_memory,
+        }
     }
 
     async fn remove(&self) {
-        for attempt in 1..=REMOVALS {
+        for attempt in 1..=MAX_REMOVE_ATTEMPTS {
             match self.runtime.remove(&[&self.name]).await {
                 Ok(()) => return,
                 Err(why) => tracing::warn!(container = self.name, attempt, why, "cannot remove a container"),
@@ -186,15 +208,17 @@ impl Container {
     }
 
     /// The start of a container that ended before any poll saw it running.
-    pub(crate) fn started_at_end(&self, end: &End) -> Option<Started> {
-        end.seen.clone().map(|seen| self.note(seen))
+    pub(crate) fn start_found_at_end(&self, end: &ContainerEnd) -> Option<StartedContainer> {
+        end.inspection
+            .clone()
+            .map(|inspection| self.record_start(inspection))
     }
 
     /// The runtime's command that runs a program inside the container; `None` if `info` has no value.
     pub(crate) fn exec(&self, info: &Value) -> Option<Command> {
-        let words = task::exec(info, self.containerizer)?;
+        let command_line = task::exec(info, self.containerizer)?;
         let environment = task::variables(info).ok()?;
-        let arguments = arguments::exec(&self.name, &environment, &words, &self.runtime.options);
+        let arguments = arguments::exec(&self.name, &environment, &command_line, &self.runtime.options);
         let mut command = self.runtime.command(&arguments);
         command.stdin(Stdio::null());
         Some(command)
@@ -203,26 +227,29 @@ impl Container {
     /// The addresses at which this process can reach a port of the container; `None` if the
     /// container shares the agent's network.
     pub(crate) fn addresses(&self, port: u16) -> Option<Vec<SocketAddr>> {
-        if self.on_host {
+        if self.uses_host_network {
             return None;
         }
-        let own = self.ip.get().and_then(|ip| ip.as_ref()?.parse::<IpAddr>().ok());
-        let own = own.map(|ip| SocketAddr::new(ip, port));
-        let published = self.published.iter().filter(|one| one.container == port);
-        let published = published.map(|one| SocketAddr::new(one.address, one.host));
-        Some(own.into_iter().chain(published).collect())
+        let own_address = self.ip.get().and_then(|ip| ip.as_ref()?.parse::<IpAddr>().ok());
+        let own_address = own_address.map(|ip| SocketAddr::new(ip, port));
+        let published = self
+            .published
+            .iter()
+            .filter(|published| published.container == port);
+        let published = published.map(|published| SocketAddr::new(published.address, published.host));
+        Some(own_address.into_iter().chain(published).collect())
     }
 
-    /// Describes the end with the executor's message. `signalled`: this cluster sent a signal.
-    pub(crate) fn describe(&self, status: ExitStatus, signalled: bool) -> String {
-        describe(self.containerizer, status, signalled)
+    /// Describes the end with the executor's message. `was_signalled`: this cluster sent a signal.
+    pub(crate) fn describe(&self, status: ExitStatus, was_signalled: bool) -> String {
+        describe(self.containerizer, status, was_signalled)
     }
 
     /// The update for a container that exceeded its memory limit. Only the Mesos containerizer
     /// reports that.
-    pub(crate) fn limited(&self, end: &End) -> Option<Limited> {
+    pub(crate) fn exceeded_limit(&self, end: &ContainerEnd) -> Option<LimitExceeded> {
         let limit = self.memory_mb?;
-        (end.out_of_memory && self.containerizer == Containerizer::Mesos).then(|| Limited {
+        (end.out_of_memory && self.containerizer == Containerizer::Mesos).then(|| LimitExceeded {
             message: format!("Memory limit exceeded: Requested: {limit}MB Maximum Used: {limit}MB\n"),
             limitation: json!({"resources": [{"name": "mem", "type": "SCALAR", "scalar": {"value": limit as f64}}]}),
         })
@@ -231,13 +258,13 @@ impl Container {
 
 /// The message for a container's end. Docker's executor knows only the exit status of `docker run`;
 /// the Mesos containerizer knows the signal.
-fn describe(containerizer: Containerizer, status: ExitStatus, signalled: bool) -> String {
+fn describe(containerizer: Containerizer, status: ExitStatus, was_signalled: bool) -> String {
     match containerizer {
         Containerizer::Docker => process::describe(status).replacen("Command", "Container", 1),
         Containerizer::Mesos => {
-            let number = status.code().map(|code| code - SIGNALLED);
-            let by = [Signal::SIGTERM, Signal::SIGKILL].map(|signal| signal as i32);
-            match number.filter(|number| signalled && by.contains(number)) {
+            let number = status.code().map(|code| code - SIGNAL_STATUS_OFFSET);
+            let sent_signals = [Signal::SIGTERM, Signal::SIGKILL].map(|signal| signal as i32);
+            match number.filter(|number| was_signalled && sent_signals.contains(number)) {
                 Some(signal) => process::describe(ExitStatus::from_raw(signal)),
                 None => process::describe(status),
             }
@@ -247,28 +274,28 @@ fn describe(containerizer: Containerizer, status: ExitStatus, signalled: bool) -
 
 /// The fields of the update for an exceeded memory limit.
 #[derive(Debug)]
-pub(crate) struct Limited {
+pub(crate) struct LimitExceeded {
     pub(crate) message: String,
     pub(crate) limitation: Value,
 }
 
 /// A container that has started.
 #[derive(Debug)]
-pub(crate) struct Started {
+pub(crate) struct StartedContainer {
     network_info: Option<Value>,
     ip: Option<String>,
     text: String,
     containerizer: Containerizer,
 }
 
-impl Started {
+impl StartedContainer {
     /// The `NetworkInfo` of its updates while it runs.
     pub(crate) fn network_info(&self) -> Option<Value> {
         self.network_info.clone()
     }
 
     /// Adds the fields that Docker's executor adds to the first `TASK_RUNNING`.
-    pub(crate) fn add_to(&self, update: &mut AgentUpdate) {
+    pub(crate) fn add_docker_fields(&self, update: &mut AgentUpdate) {
         if self.containerizer == Containerizer::Docker {
             update.data = Some(base64::engine::general_purpose::STANDARD.encode(&self.text));
             update.labels = self.ip.as_deref().map(task::address_label);
@@ -277,8 +304,8 @@ impl Started {
 }
 
 /// The task's own `NetworkInfo` with the container's address.
-fn network_info(asked: Option<&Value>, ip: &str) -> Value {
-    let mut info = doc::object(asked.cloned().unwrap_or_else(|| json!({})));
+fn network_info(requested: Option<&Value>, ip: &str) -> Value {
+    let mut info = doc::object(requested.cloned().unwrap_or_else(|| json!({})));
     let protocol = if ip.contains(':') { "IPv6" } else { "IPv4" };
     info.insert(
         "ip_addresses".to_owned(),
@@ -302,9 +329,9 @@ mod tests {
             (Mesos, 137, true, "Command terminated with signal Killed"),
             (Mesos, 137, false, "Command exited with status 137"),
         ];
-        for (containerizer, code, signalled, expected) in cases {
+        for (containerizer, code, was_signalled, expected) in cases {
             let status = ExitStatus::from_raw(code << 8);
-            assert_eq!(describe(containerizer, status, signalled), expected);
+            assert_eq!(describe(containerizer, status, was_signalled), expected);
         }
     }
 
@@ -312,9 +339,9 @@ mod tests {
     fn network_info_of_a_status_keeps_the_fields_of_the_task() {
         let address = json!([{"protocol": "IPv4", "ip_address": "10.0.0.2"}]);
         assert_eq!(network_info(None, "10.0.0.2"), json!({"ip_addresses": address}));
-        let asked = json!({"name": "web", "ip_addresses": [{}]});
+        let requested = json!({"name": "web", "ip_addresses": [{}]});
         assert_eq!(
-            network_info(Some(&asked), "10.0.0.2"),
+            network_info(Some(&requested), "10.0.0.2"),
             json!({"name": "web", "ip_addresses": address})
         );
     }

@@ -5,7 +5,7 @@ use serde_json::Value;
 use std::{net::IpAddr, path::PathBuf};
 
 /// The path of the sandbox in every container.
-pub(super) const SANDBOX: &str = "/mnt/mesos/sandbox";
+pub(super) const SANDBOX_PATH: &str = "/mnt/mesos/sandbox";
 
 /// The containerizer of a real agent that would run the task. The status updates differ between the
 /// two.
@@ -39,7 +39,7 @@ pub(super) enum Network {
     /// One of the runtime's networks.
     Named(String),
     /// The network of another container.
-    Of(String),
+    Container(String),
 }
 
 impl Network {
@@ -50,7 +50,7 @@ impl Network {
             Self::None => "none".to_owned(),
             Self::Bridge => "bridge".to_owned(),
             Self::Named(name) => name.clone(),
-            Self::Of(container) => format!("container:{container}"),
+            Self::Container(container) => format!("container:{container}"),
         }
     }
 
@@ -62,7 +62,7 @@ impl Network {
 
 /// A port of the agent that leads into the container.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct Published {
+pub(crate) struct PublishedPort {
     pub(super) address: IpAddr,
     pub(super) host: u16,
     pub(super) container: u16,
@@ -86,7 +86,7 @@ pub(crate) struct Spec {
     pub(super) labels: Vec<(&'static str, String)>,
     pub(super) image: Image,
     pub(super) network: Network,
-    pub(super) published: Vec<Published>,
+    pub(super) published: Vec<PublishedPort>,
     /// The task's own description of its network, for the status.
     pub(super) network_info: Option<Value>,
     pub(super) hostname: Option<String>,

@@ -18,10 +18,10 @@ pub(super) use command::{exec, variables};
 pub(super) use network::of_executor;
 
 /// Labels of all containers, by which a later run finds them.
-pub(super) const CLUSTER: &str = "transom.cluster";
-const TASK: &str = "transom.task";
-const FRAMEWORK: &str = "transom.framework";
-const AGENT: &str = "transom.agent";
+pub(super) const CLUSTER_LABEL: &str = "transom.cluster";
+const TASK_LABEL: &str = "transom.task";
+const FRAMEWORK_LABEL: &str = "transom.framework";
+const AGENT_LABEL: &str = "transom.agent";
 
 /// How a task runs.
 #[derive(Debug)]
@@ -92,15 +92,15 @@ pub(super) fn container_name(id: &str) -> String {
 /// The labels of a container of this cluster.
 pub(super) fn labels(launch: &Launch, cluster: &str) -> Vec<(&'static str, String)> {
     vec![
-        (CLUSTER, cluster.to_owned()),
-        (AGENT, launch.agent.to_string()),
-        (FRAMEWORK, launch.key.framework.to_string()),
-        (TASK, launch.key.task.to_string()),
+        (CLUSTER_LABEL, cluster.to_owned()),
+        (AGENT_LABEL, launch.agent.to_string()),
+        (FRAMEWORK_LABEL, launch.key.framework.to_string()),
+        (TASK_LABEL, launch.key.task.to_string()),
     ]
 }
 
 /// The specification of the container of a task with an image. `cluster` is the value of the label
-/// [`CLUSTER`], `user` the numeric user and group for the Mesos containerizer.
+/// [`CLUSTER_LABEL`], `user` the numeric user and group for the Mesos containerizer.
 pub(super) fn spec(launch: &Launch, cluster: &str, user: Option<(u32, u32)>) -> Result<Spec, String> {
     let info = &launch.info;
     let containerizer = containerizer(info).ok_or("The task has no image")?;
@@ -169,7 +169,7 @@ fn image(container: &Value, containerizer: Containerizer) -> Result<Image, Strin
         return Err(format!("Unsupported container image type: {kind}"));
     }
     let docker = &image["docker"];
-    let config = docker.get("config").map(secret).transpose()?;
+    let config = docker.get("config").map(decode_secret).transpose()?;
     Ok(Image {
         name: doc::text(docker, &["name"])
             .filter(|name| !name.is_empty())
@@ -181,7 +181,7 @@ fn image(container: &Value, containerizer: Containerizer) -> Result<Image, Strin
 }
 
 /// The value of a `Secret`. This cluster cannot resolve references to secrets.
-fn secret(secret: &Value) -> Result<Vec<u8>, String> {
+fn decode_secret(secret: &Value) -> Result<Vec<u8>, String> {
     let Some(data) = doc::text(secret, &["value", "data"]) else {
         let name = doc::text(secret, &["reference", "name"]).unwrap_or_default();
         return Err(format!(
@@ -194,7 +194,7 @@ fn secret(secret: &Value) -> Result<Vec<u8>, String> {
 }
 
 /// A port number, which JSON may contain as a float.
-fn port(value: &Value) -> Option<u16> {
+fn parse_port(value: &Value) -> Option<u16> {
     let number = value.as_f64().filter(|number| number.fract() == 0.0)?;
     (0.0..=65535.0).contains(&number).then_some(number as u16)
 }

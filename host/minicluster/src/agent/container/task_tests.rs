@@ -1,5 +1,5 @@
 use super::{
-    super::spec::{Mount, Network, SANDBOX},
+    super::spec::{Mount, Network, SANDBOX_PATH},
     *,
 };
 use crate::state::{TaskGroup, TaskKey};
@@ -19,7 +19,7 @@ fn launch(info: Value) -> Launch {
         directory: PathBuf::from("/sandbox"),
         user: "root".to_owned(),
         volumes: Vec::new(),
-        killing_state: true,
+        supports_killing_state: true,
         group: None,
         in_executor: false,
         is_executor: false,
@@ -162,9 +162,11 @@ fn commands_inside_containers_need_a_value() {
         (json!({"shell": false}), Docker, None),
     ];
     for (info, containerizer, expected) in cases {
-        let words = exec(&info, containerizer);
-        let words: Option<Vec<&str>> = words.as_ref().map(|it| it.iter().map(String::as_str).collect());
-        assert_eq!(words, expected, "{info}");
+        let to_strings = exec(&info, containerizer);
+        let to_strings: Option<Vec<&str>> = to_strings
+            .as_ref()
+            .map(|it| it.iter().map(String::as_str).collect());
+        assert_eq!(to_strings, expected, "{info}");
     }
 }
 
@@ -182,14 +184,14 @@ fn variables_depend_on_the_containerizer() {
         [
             pair("A", "1"),
             pair("S", "secret"),
-            pair("MESOS_SANDBOX", SANDBOX),
+            pair("MESOS_SANDBOX", SANDBOX_PATH),
             pair("MESOS_CONTAINER_NAME", "mesos-c1"),
         ]
     );
     let all = of(mesos(own));
     for expected in [
         pair("A", "1"),
-        pair("MESOS_SANDBOX", SANDBOX),
+        pair("MESOS_SANDBOX", SANDBOX_PATH),
         pair("MESOS_EXECUTOR_ID", "t1"),
         pair("MESOS_AGENT_ENDPOINT", "127.0.0.2:5051"),
     ] {
@@ -342,7 +344,7 @@ fn volumes_of_each_kind_are_mounted_from_their_directories() {
         read_only,
     };
     let expected = [
-        mount("/sandbox", SANDBOX, false),
+        mount("/sandbox", SANDBOX_PATH, false),
         mount("/volumes/1", "/mnt/mesos/sandbox/kept", false),
         mount("/srv", "/a", true),
         mount("/srv", "/mnt/mesos/sandbox/b", false),
@@ -396,7 +398,7 @@ fn tasks_of_a_group_share_its_network() {
         Network::Host
     );
     let inside = of(bridge.clone(), json!({}));
-    assert_eq!(inside.network, Network::Of("mesos-g".to_owned()));
+    assert_eq!(inside.network, Network::Container("mesos-g".to_owned()));
     // The group's container publishes the ports.
     assert!(inside.published.is_empty());
     let alone = read(mesos(json!({ "container": bridge }))).unwrap();

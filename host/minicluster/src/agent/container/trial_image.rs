@@ -10,11 +10,11 @@ pub(super) const EXIT: &str = "/exit";
 pub(super) const WAIT: &str = "/wait";
 
 /// The address at which a program is loaded.
-const BASE: u64 = 0x0040_0000;
+const LOAD_ADDRESS: u64 = 0x0040_0000;
 /// The size of the ELF header and of the one program header.
-const HEADERS: u64 = 64 + 56;
+const HEADERS_SIZE: u64 = 64 + 56;
 /// The size of blocks in an archive.
-const BLOCK: usize = 512;
+const BLOCK_SIZE: usize = 512;
 
 /// The machine code of both programs for one processor architecture.
 struct Code {
@@ -76,51 +76,51 @@ pub(super) fn archive(processor: &str) -> Option<Vec<u8>> {
         let program = program(code.machine, instructions);
         archive.extend(entry(path.trim_start_matches('/'), program.len()));
         archive.extend(&program);
-        archive.resize(archive.len().next_multiple_of(BLOCK), 0);
+        archive.resize(archive.len().next_multiple_of(BLOCK_SIZE), 0);
     }
     // Two empty blocks end an archive.
-    archive.resize(archive.len() + 2 * BLOCK, 0);
+    archive.resize(archive.len() + 2 * BLOCK_SIZE, 0);
     Some(archive)
 }
 
 /// An ELF file with one segment, which starts with the headers.
 fn program(machine: u16, instructions: &[u8]) -> Vec<u8> {
-    let size = HEADERS + instructions.len() as u64;
+    let size = HEADERS_SIZE + instructions.len() as u64;
     let mut file = vec![0x7f, b'E', b'L', b'F', 2, 1, 1];
     file.resize(16, 0);
-    let mut put = |bytes: &[u8]| file.extend_from_slice(bytes);
-    put(&2_u16.to_le_bytes()); // an executable
-    put(&machine.to_le_bytes());
-    put(&1_u32.to_le_bytes());
-    put(&(BASE + HEADERS).to_le_bytes()); // the first instruction
-    put(&64_u64.to_le_bytes()); // the program header follows
-    put(&0_u64.to_le_bytes()); // no sections
-    put(&0_u32.to_le_bytes());
+    let mut append = |bytes: &[u8]| file.extend_from_slice(bytes);
+    append(&2_u16.to_le_bytes()); // an executable
+    append(&machine.to_le_bytes());
+    append(&1_u32.to_le_bytes());
+    append(&(LOAD_ADDRESS + HEADERS_SIZE).to_le_bytes()); // the first instruction
+    append(&64_u64.to_le_bytes()); // the program header follows
+    append(&0_u64.to_le_bytes()); // no sections
+    append(&0_u32.to_le_bytes());
     for half in [64_u16, 56, 1, 64, 0, 0] {
-        put(&half.to_le_bytes());
+        append(&half.to_le_bytes());
     }
-    put(&1_u32.to_le_bytes()); // a segment to load,
-    put(&5_u32.to_le_bytes()); // readable and executable
-    for word in [0, BASE, BASE, size, size, 0x1_0000] {
-        put(&word.to_le_bytes());
+    append(&1_u32.to_le_bytes()); // a segment to load,
+    append(&5_u32.to_le_bytes()); // readable and executable
+    for word in [0, LOAD_ADDRESS, LOAD_ADDRESS, size, size, 0x1_0000] {
+        append(&word.to_le_bytes());
     }
-    put(instructions);
+    append(instructions);
     file
 }
 
 /// The header of an executable file in an archive.
-fn entry(name: &str, size: usize) -> [u8; BLOCK] {
-    let mut header = [0; BLOCK];
-    let mut put = |at: usize, text: &str| header[at..at + text.len()].copy_from_slice(text.as_bytes());
-    put(0, name);
-    put(100, "0000755\0");
-    put(108, "0000000\0");
-    put(116, "0000000\0");
-    put(124, &format!("{size:011o}\0"));
-    put(136, "00000000000\0");
-    put(148, "        ");
-    put(156, "0");
-    put(257, "ustar\x0000");
+fn entry(name: &str, size: usize) -> [u8; BLOCK_SIZE] {
+    let mut header = [0; BLOCK_SIZE];
+    let mut write = |at: usize, text: &str| header[at..at + text.len()].copy_from_slice(text.as_bytes());
+    write(0, name);
+    write(100, "0000755\0");
+    write(108, "0000000\0");
+    write(116, "0000000\0");
+    write(124, &format!("{size:011o}\0"));
+    write(136, "00000000000\0");
+    write(148, "        ");
+    write(156, "0");
+    write(257, "ustar\x0000");
     let sum: u32 = header.iter().map(|byte| u32::from(*byte)).sum();
     header[148..156].copy_from_slice(format!("{sum:06o}\0 ").as_bytes());
     header

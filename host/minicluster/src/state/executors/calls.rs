@@ -4,9 +4,10 @@ use super::SubscribedExecutor;
 use crate::{
     master::operator_views,
     state::{
-        AgentId, AgentUpdate, FrameworkId, Reply, STREAM_EVENTS, State, TaskId, TaskKey, TaskState, epoch,
-        model::{ExecutorKey, Phase, Stream},
-        updates::{container, process_in},
+        AgentId, AgentUpdate, FrameworkId, MAX_STREAM_EVENTS, Reply, State, TaskId, TaskKey, TaskState,
+        epoch,
+        model::{ExecutorKey, ExecutorPhase, Stream},
+        updates::{container_id_fields, process_fields},
     },
     wire::{json as doc, recordio},
 };
@@ -19,7 +20,7 @@ use std::{
 use tokio::sync::mpsc;
 
 /// Interval of `HEARTBEAT` events; the first comes after it.
-pub(super) const HEARTBEAT: Duration = Duration::from_mins(30);
+pub(super) const HEARTBEAT_INTERVAL: Duration = Duration::from_mins(30);
 
 /// Checks the rules that the message tables cannot express.
 pub(crate) fn validate(call: &Value) -> Result<(), String> {
@@ -77,14 +78,14 @@ impl State {
     fn caller(&self, agent: &AgentId, call: &Value) -> Result<Caller, Reply> {
         let framework = FrameworkId::from(doc::text(call, &["framework_id", "value"]).unwrap_or_default());
         let id = doc::text(call, &["executor_id", "value"]).unwrap_or_default();
-        let mut ending = self.ending.iter();
+        let mut ending = self.ending_executors.iter();
         let ending = ending
-            .find(|(_, one)| one.framework == framework && one.id == id && one.agent == *agent)
+            .find(|(_, item)| item.framework == framework && item.id == id && item.agent == *agent)
             .map(|(container, _)| Caller::Ending(container.clone()));
         let key = (agent.clone(), id.to_owned());
         let executor = self.executor(&framework, &key).filter(|executor| {
             let custom = executor.custom.as_ref();
-            custom.is_some_and(|custom| custom.phase != Phase::Planned)
+            custom.is_some_and(|custom| custom.phase != ExecutorPhase::Planned)
         });
         if let Some(executor) = executor {
             return Ok(Caller::Executor(framework, key, executor.container.clone()));
@@ -92,12 +93,12 @@ impl State {
         if let Some(ending) = ending {
             return Ok(ending);
         }
-        let here = self.frameworks_of_agents().any(|one| {
-            one.id == framework
-                && (one.executors.keys().any(|(on, _)| on == agent)
-                    || one.tasks.values().any(|task| task.agent == *agent))
+        let is_framework_known = self.frameworks_of_agents().any(|item| {
+            item.id == framework
+                && (item.executors.keys().any(|(on, _)| on == agent)
+                    || item.tasks.values().any(|task| task.agent == *agent))
         });
-        Err(Reply::bad(if here {
+        Err(Reply::bad_request(if is_framework_known {
             "Executor cannot be found"
         } else {
             "Framework cannot be found"
@@ -112,7 +113,7 @@ impl State {
         now: Instant,
     ) -> Result<SubscribedExecutor, Reply> {
         let caller = self.caller(agent, call)?;
-        let (sender, events) = mpsc::channel(STREAM_EVENTS);
+        let (sender, events) = mpsc::channel(MAX_STREAM_EVENTS);
         let stream_id = uuid::Uuid::new_v4().to_string();
         let subscribed = |container| SubscribedExecutor {
             container,
@@ -122,23 +123,23 @@ impl State {
         let (id, key, container) = match caller {
             Caller::Executor(id, key, container) => (id, key, container),
             Caller::Ending(container) => {
-                shut_down_only(&sender);
+                send_shutdown(&sender);
                 return Ok(subscribed(container));
             }
         };
         let Some(custom) = self.custom_mut(&id, &key) else {
-            return Err(Reply::bad("Executor cannot be found"));
+            return Err(Reply::bad_request("Executor cannot be found"));
         };
-        if custom.phase == Phase::Terminating {
-            shut_down_only(&sender);
+        if custom.phase == ExecutorPhase::Terminating {
+            send_shutdown(&sender);
             return Ok(subscribed(container));
         }
-        custom.phase = Phase::Running;
+        custom.phase = ExecutorPhase::Running;
         custom.deadline = None;
         custom.stream = Some(Stream {
             id: stream_id.clone(),
             events: sender,
-            next_heartbeat: now + HEARTBEAT,
+            next_heartbeat: now + HEARTBEAT_INTERVAL,
         });
         let subscribe = &call["subscribe"];
         let updates = doc::list(subscribe, &["unacknowledged_updates"]);
@@ -149,14 +150,14 @@ impl State {
         self.drop_unknown_tasks(&id, &key, doc::list(subscribe, &["unacknowledged_tasks"]), now);
         let idle = self
             .custom_mut(&id, &key)
-            .is_some_and(|custom| !custom.ever_sent && custom.queued.is_empty());
+            .is_some_and(|custom| !custom.was_sent_task && custom.queued.is_empty());
         if idle {
             // All its tasks were killed before it could receive one.
             self.shut_down(&container, now);
             return Ok(subscribed(container));
         }
         let event = self.subscribed_executor_event(&id, &key);
-        self.welcome_executor(&id, &key, &event, &acknowledged);
+        self.send_first_events(&id, &key, &event, &acknowledged);
         Ok(subscribed(container))
     }
 
@@ -174,16 +175,22 @@ impl State {
 
     /// Sends a newly subscribed executor its first events: SUBSCRIBED, the acknowledgements of its
     /// updates, and its tasks.
-    fn welcome_executor(&mut self, id: &FrameworkId, key: &ExecutorKey, event: &Value, more: &[Value]) {
+    fn send_first_events(
+        &mut self,
+        id: &FrameworkId,
+        key: &ExecutorKey,
+        event: &Value,
+        acknowledgements: &[Value],
+    ) {
         let Some(custom) = self.custom_mut(id, key) else {
             return;
         };
         custom.send(event);
-        for event in more {
+        for event in acknowledgements {
             custom.send(event);
         }
         let queued = std::mem::take(&mut custom.queued);
-        custom.ever_sent |= !queued.is_empty();
+        custom.was_sent_task |= !queued.is_empty();
         for task in queued {
             let task = TaskKey {
                 framework: id.clone(),
@@ -208,7 +215,7 @@ impl State {
         let Some(framework) = self.framework_of_agents(id) else {
             return;
         };
-        let state = TaskState::Dropped.for_framework(framework.partition_aware());
+        let state = TaskState::Dropped.for_framework(framework.is_partition_aware());
         let unknown: Vec<TaskKey> = framework
             .tasks
             .values()
@@ -223,7 +230,7 @@ impl State {
                 source: "SOURCE_AGENT",
                 message: Some("Task launched during agent restart".to_owned()),
                 reason: Some("REASON_AGENT_RESTARTED"),
-                container: false,
+                has_container: false,
                 ..AgentUpdate::new(state)
             };
             self.agent_update(&task, &update, now);
@@ -234,7 +241,10 @@ impl State {
     pub(crate) fn executor_stream_closed(&mut self, container: &str, stream_id: &str) {
         let stream = match self.executor_in(container) {
             Some((id, key)) => self.custom_mut(&id, &key).map(|custom| &mut custom.stream),
-            None => self.ending.get_mut(container).map(|ending| &mut ending.stream),
+            None => self
+                .ending_executors
+                .get_mut(container)
+                .map(|ending| &mut ending.stream),
         };
         if let Some(stream) = stream
             && stream.as_ref().is_some_and(|stream| stream.id == stream_id)
@@ -251,9 +261,12 @@ impl State {
             // A real agent does the same while the framework terminates.
             Ok(Caller::Ending(_)) => return Reply::accepted(),
         };
-        let registering = self
-            .custom_mut(&id, &key)
-            .is_some_and(|custom| matches!(custom.phase, Phase::Registering | Phase::Reregistering));
+        let registering = self.custom_mut(&id, &key).is_some_and(|custom| {
+            matches!(
+                custom.phase,
+                ExecutorPhase::Registering | ExecutorPhase::Reregistering
+            )
+        });
         if registering {
             return Reply {
                 status: 403,
@@ -293,12 +306,12 @@ impl State {
         };
         let named = doc::text(status, &["agent_id", "value"]);
         let state = doc::text(status, &["state"]).and_then(TaskState::named)?;
-        let ours = named.is_none_or(|named| named == agent.as_str());
+        let is_same_agent = named.is_none_or(|named| named == agent.as_str());
         let known = self
             .task_mut(&key)
             .is_some_and(|task| task.is_custom() && task.agent == *agent);
-        if !ours || !known {
-            tracing::warn!(task = %key.task, "ignoring an executor's update for a task that is not its agent's");
+        if !is_same_agent || !known {
+            tracing::warn!(task = %key.task, "ignoring an executor's status update for a task that its agent does not run");
             return None;
         }
         let acknowledged = json!({"type": "ACKNOWLEDGED", "acknowledged": {
@@ -308,7 +321,7 @@ impl State {
             return Some(acknowledged);
         }
         if let Some(status) = self.complete_status(&key, status, state) {
-            self.take_status(&key, state, status, now);
+            self.queue_status(&key, state, status, now);
         }
         Some(acknowledged)
     }
@@ -320,9 +333,9 @@ impl State {
             return false;
         };
         let executor = task.executor_key();
-        let repeated = task.agent_state.is_terminal()
-            || task.agent_statuses.iter().any(|one| one["uuid"] == *uuid)
-            || task.pending.iter().any(|(_, one)| one["uuid"] == *uuid);
+        let is_repeated = task.agent_state.is_terminal()
+            || task.agent_statuses.iter().any(|item| item["uuid"] == *uuid)
+            || task.pending.iter().any(|(_, item)| item["uuid"] == *uuid);
         let custom = executor.and_then(|executor| self.custom_mut(&key.framework, &executor));
         let queued = custom.is_some_and(|custom| {
             let before = custom.queued.len();
@@ -332,7 +345,7 @@ impl State {
             }
             custom.queued[..before].contains(&key.task)
         });
-        !repeated && !queued
+        !is_repeated && !queued
     }
 
     /// Adds the fields that the agent adds to a status.
@@ -351,20 +364,20 @@ impl State {
         if draining && matches!(state, TaskState::Killing | TaskState::Killed) {
             complete.insert("reason".to_owned(), json!("REASON_AGENT_DRAINING"));
         }
-        let mut of_agent = process_in(task, None, &ip);
+        let mut process = process_fields(task, None, &ip);
         if !doc::list(&status["container_status"], &["network_infos"]).is_empty() {
-            of_agent.remove("network_infos");
+            process.remove("network_infos");
         }
         let mut container_status = doc::object(status["container_status"].clone());
-        container_status.extend(container(task));
-        container_status.extend(of_agent);
+        container_status.extend(container_id_fields(task));
+        container_status.extend(process);
         complete.insert("container_status".to_owned(), Value::Object(container_status));
         Some(Value::Object(complete))
     }
 }
 
 /// Sends SHUTDOWN, and no other event, to an executor that has to end.
-fn shut_down_only(events: &mpsc::Sender<recordio::Event>) {
+fn send_shutdown(events: &mpsc::Sender<recordio::Event>) {
     // The queue is new, so it fits.
     let _ = events.try_send(Ok(recordio::record(&json!({"type": "SHUTDOWN"}))));
 }

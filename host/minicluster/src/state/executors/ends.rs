@@ -5,13 +5,13 @@ use crate::{
     state::{
         AgentFault, AgentId, AgentUpdate, Connection, Effect, Executor, Framework, FrameworkId, State,
         TaskKey, TaskState,
-        model::{Cause, Ending, ExecutorKey, Phase},
+        model::{EndCause, EndingExecutor, ExecutorKey, ExecutorPhase},
         updates::executor_failure,
     },
     wire::{
         duration,
-        recordio::{self, Cut},
-        resources::Bundle,
+        recordio::{self, ConnectionCut},
+        resources::Resources,
     },
 };
 use serde_json::{Value, json};
@@ -23,7 +23,7 @@ pub(crate) struct ExecutorEnd {
     /// Its raw wait status; `None` without a process.
     pub(crate) status: Option<i32>,
     /// Why it could not be started.
-    pub(crate) cause: Option<Cause>,
+    pub(crate) cause: Option<EndCause>,
 }
 
 impl State {
@@ -38,8 +38,8 @@ impl State {
 
     /// Handles the end of an executor's process. Its tasks that have not ended fail.
     pub(crate) fn executor_ended(&mut self, container: &str, end: ExecutorEnd, now: Instant) {
-        if let Some(ending) = self.ending.remove(container) {
-            return self.give_back(&ending.agent, &ending.resources);
+        if let Some(ending) = self.ending_executors.remove(container) {
+            return self.free_resources(&ending.agent, &ending.resources);
         }
         let Some((id, key)) = self.executor_in(container) else {
             return;
@@ -48,7 +48,7 @@ impl State {
             return;
         };
         let cause = executor.custom.and_then(|custom| custom.cause).or(end.cause);
-        let cause = cause.unwrap_or_else(|| Cause {
+        let cause = cause.unwrap_or_else(|| EndCause {
             state: TaskState::Failed,
             reason: "REASON_EXECUTOR_TERMINATED",
             message: "Executor terminated".to_owned(),
@@ -60,7 +60,7 @@ impl State {
                 source: "SOURCE_AGENT",
                 message: Some(cause.message.clone()),
                 reason: Some(cause.reason),
-                container: false,
+                has_container: false,
                 ..AgentUpdate::new(cause.state)
             };
             self.agent_update(&task, &update, now);
@@ -87,8 +87,8 @@ impl State {
             .frameworks
             .get_mut(id)
             .and_then(|framework| framework.executors.remove(key));
-        let executor = known.or_else(|| self.forgotten.get_mut(id)?.executors.remove(key))?;
-        self.give_back(&executor.agent, &executor.resources);
+        let executor = known.or_else(|| self.forgotten_frameworks.get_mut(id)?.executors.remove(key))?;
+        self.free_resources(&executor.agent, &executor.resources);
         Some(executor)
     }
 
@@ -102,7 +102,7 @@ impl State {
     pub(super) fn send_from(&mut self, agent: &AgentId, id: &FrameworkId, event: Value) {
         match self.agents.get(agent).map(|agent| agent.connection) {
             Some(Connection::Connected) => self.send(id, &event),
-            Some(Connection::Silent(_)) => self.hold(agent, Effect::Tell(id.clone(), event)),
+            Some(Connection::Silent(_)) => self.queue_order(agent, Effect::SendEvent(id.clone(), event)),
             Some(Connection::Broken(_)) | None => {}
         }
     }
@@ -110,7 +110,7 @@ impl State {
     /// Requests an executor to shut down. It is killed after its grace period.
     pub(crate) fn shut_down(&mut self, container: &str, now: Instant) {
         let event = json!({"type": "SHUTDOWN"});
-        if let Some(ending) = self.ending.get_mut(container) {
+        if let Some(ending) = self.ending_executors.get_mut(container) {
             ending.deadline = Some(now + ending.grace);
             if let Some(stream) = &ending.stream {
                 // If the stream is full or closed, the executor ends at its deadline.
@@ -128,20 +128,23 @@ impl State {
             return;
         };
         if let Some(custom) = self.custom_mut(&id, &key)
-            && !matches!(custom.phase, Phase::Planned | Phase::Terminating)
+            && !matches!(custom.phase, ExecutorPhase::Planned | ExecutorPhase::Terminating)
         {
-            custom.phase = Phase::Terminating;
+            custom.phase = ExecutorPhase::Terminating;
             custom.deadline = Some(now + grace);
             custom.send(&event);
         }
     }
 
     /// Kills the executors whose deadline has passed, and sends the others their heartbeats.
-    pub(in crate::state) fn tend_executors(&mut self, now: Instant) {
+    pub(in crate::state) fn run_executor_timers(&mut self, now: Instant) {
         let registration = self.config.executor_registration_timeout;
         let reregistration = self.config.executor_reregistration_timeout;
         let stopped = self.stopped_agents();
-        let frameworks = self.frameworks.values_mut().chain(self.forgotten.values_mut());
+        let frameworks = self
+            .frameworks
+            .values_mut()
+            .chain(self.forgotten_frameworks.values_mut());
         let executors = frameworks.flat_map(|framework| framework.executors.values_mut());
         let mut kills = Vec::new();
         for executor in executors.filter(|executor| !stopped.contains(&executor.agent)) {
@@ -151,21 +154,21 @@ impl State {
             if let Some(stream) = &mut custom.stream
                 && stream.next_heartbeat <= now
             {
-                stream.next_heartbeat = now + super::calls::HEARTBEAT;
+                stream.next_heartbeat = now + super::calls::HEARTBEAT_INTERVAL;
                 custom.send(&json!({"type": "HEARTBEAT"}));
             }
             if custom.deadline.is_none_or(|deadline| deadline > now) {
                 continue;
             }
             let cause = match custom.phase {
-                Phase::Registering => Some((
+                ExecutorPhase::Registering => Some((
                     "REASON_EXECUTOR_REGISTRATION_TIMEOUT",
                     format!(
                         "Executor did not register within {}",
                         duration::text(registration)
                     ),
                 )),
-                Phase::Reregistering => Some((
+                ExecutorPhase::Reregistering => Some((
                     "REASON_EXECUTOR_REREGISTRATION_TIMEOUT",
                     format!(
                         "Executor did not reregister within {}",
@@ -174,16 +177,16 @@ impl State {
                 )),
                 _ => None,
             };
-            custom.cause = cause.map(|(reason, message)| Cause {
+            custom.cause = cause.map(|(reason, message)| EndCause {
                 state: TaskState::Failed,
                 reason,
                 message,
             });
             custom.deadline = None;
-            custom.phase = Phase::Terminating;
+            custom.phase = ExecutorPhase::Terminating;
             kills.push(executor.container.clone());
         }
-        for (container, ending) in &mut self.ending {
+        for (container, ending) in &mut self.ending_executors {
             if ending.deadline.is_some_and(|deadline| deadline <= now) {
                 ending.deadline = None;
                 kills.push(container.clone());
@@ -194,7 +197,7 @@ impl State {
 
     /// The agents whose processes are killed or paused.
     fn stopped_agents(&self) -> Vec<AgentId> {
-        let agents = self.agents.values().chain(self.away.values());
+        let agents = self.agents.values().chain(self.awaited_agents.values());
         agents
             .filter(|agent| matches!(agent.fault, Some(AgentFault::Killed | AgentFault::Paused)))
             .map(|agent| agent.id.clone())
@@ -205,10 +208,13 @@ impl State {
     /// are free once its process has ended.
     fn dismiss(&mut self, framework: &FrameworkId, key: &ExecutorKey, executor: Executor, kill: bool) {
         let grace = self.shutdown_grace(&executor.info);
-        let Some(custom) = executor.custom.filter(|custom| custom.phase != Phase::Planned) else {
-            return self.give_back(&executor.agent, &executor.resources);
+        let Some(custom) = executor
+            .custom
+            .filter(|custom| custom.phase != ExecutorPhase::Planned)
+        else {
+            return self.free_resources(&executor.agent, &executor.resources);
         };
-        let ending = Ending {
+        let ending = EndingExecutor {
             framework: framework.clone(),
             id: key.1.clone(),
             agent: executor.agent.clone(),
@@ -218,11 +224,11 @@ impl State {
             deadline: custom.deadline,
         };
         let container = executor.container;
-        self.ending.insert(container.clone(), ending);
+        self.ending_executors.insert(container.clone(), ending);
         if kill {
             self.effects.push(Effect::KillExecutor(container));
         } else {
-            self.order(&executor.agent, Effect::ShutDownExecutor(container));
+            self.send_order(&executor.agent, Effect::ShutDownExecutor(container));
         }
     }
 
@@ -240,27 +246,34 @@ impl State {
     pub(in crate::state) fn dismiss_executors_on(
         &mut self,
         agent: &AgentId,
-        of: impl Fn(&Framework) -> bool,
+        is_selected: impl Fn(&Framework) -> bool,
     ) {
-        let mut taken = Vec::new();
-        for framework in self.frameworks.values_mut().chain(self.forgotten.values_mut()) {
-            if !of(framework) {
+        let mut removed = Vec::new();
+        for framework in self
+            .frameworks
+            .values_mut()
+            .chain(self.forgotten_frameworks.values_mut())
+        {
+            if !is_selected(framework) {
                 continue;
             }
             let id = framework.id.clone();
             let here = framework
                 .executors
                 .extract_if(.., |(on, _), executor| on == agent && executor.custom.is_some());
-            taken.extend(here.map(|(key, executor)| (id.clone(), key, executor)));
+            removed.extend(here.map(|(key, executor)| (id.clone(), key, executor)));
         }
-        for (id, key, executor) in taken {
+        for (id, key, executor) in removed {
             self.dismiss(&id, &key, executor, true);
         }
         self.kill_ending(agent);
     }
 
     fn kill_ending(&mut self, agent: &AgentId) {
-        let ending = self.ending.iter().filter(|(_, ending)| ending.agent == *agent);
+        let ending = self
+            .ending_executors
+            .iter()
+            .filter(|(_, ending)| ending.agent == *agent);
         let kills = ending.map(|(container, _)| Effect::KillExecutor(container.clone()));
         self.effects.extend(kills);
     }
@@ -279,7 +292,10 @@ impl State {
 
     /// Disconnects the executors of a killed agent, which wait for its return.
     pub(in crate::state) fn disconnect_executors_on(&mut self, agent: &AgentId) {
-        let frameworks = self.frameworks.values_mut().chain(self.forgotten.values_mut());
+        let frameworks = self
+            .frameworks
+            .values_mut()
+            .chain(self.forgotten_frameworks.values_mut());
         for executor in frameworks.flat_map(|framework| framework.executors.values_mut()) {
             let Some(custom) = executor.custom.as_mut().filter(|_| executor.agent == *agent) else {
                 continue;
@@ -287,10 +303,10 @@ impl State {
             if let Some(stream) = custom.stream.take() {
                 // Queued, so that the events before it are still delivered. A full or closed stream
                 // ends anyway.
-                let _ = stream.events.try_send(Err(Cut));
+                let _ = stream.events.try_send(Err(ConnectionCut));
             }
-            if matches!(custom.phase, Phase::Running | Phase::Registering) {
-                custom.phase = Phase::Reregistering;
+            if matches!(custom.phase, ExecutorPhase::Running | ExecutorPhase::Registering) {
+                custom.phase = ExecutorPhase::Reregistering;
             }
             custom.deadline = None;
         }
@@ -299,11 +315,17 @@ impl State {
     /// Gives the executors of an agent that has returned a limited time to subscribe again.
     pub(in crate::state) fn expect_executors_on(&mut self, agent: &AgentId, now: Instant) {
         let deadline = now + self.config.executor_reregistration_timeout;
-        let frameworks = self.frameworks.values_mut().chain(self.forgotten.values_mut());
+        let frameworks = self
+            .frameworks
+            .values_mut()
+            .chain(self.forgotten_frameworks.values_mut());
         for executor in frameworks.flat_map(|framework| framework.executors.values_mut()) {
             let custom = executor.custom.as_mut().filter(|_| executor.agent == *agent);
             if let Some(custom) = custom
-                && matches!(custom.phase, Phase::Reregistering | Phase::Terminating)
+                && matches!(
+                    custom.phase,
+                    ExecutorPhase::Reregistering | ExecutorPhase::Terminating
+                )
             {
                 custom.deadline = Some(deadline);
             }
@@ -311,10 +333,10 @@ impl State {
     }
 
     /// Adds the resources of a task to those of its executor, which has to end before they are free.
-    pub(in crate::state) fn settle_with_executor(&mut self, key: &TaskKey) {
+    pub(in crate::state) fn release_after_executor_exit(&mut self, key: &TaskKey) {
         let Some(task) = self.task_mut(key) else { return };
         let (container, resources) = (task.container.clone(), task.resources.clone());
-        if let Some(ending) = self.ending.get_mut(&container) {
+        if let Some(ending) = self.ending_executors.get_mut(&container) {
             ending.resources.add(&resources);
         } else if !self.add_to_executor(key, &resources) {
             return self.release(key);
@@ -324,7 +346,7 @@ impl State {
         }
     }
 
-    fn add_to_executor(&mut self, key: &TaskKey, resources: &Bundle) -> bool {
+    fn add_to_executor(&mut self, key: &TaskKey, resources: &Resources) -> bool {
         let Some(executor) = self.task_mut(key).and_then(|task| task.executor_key()) else {
             return false;
         };
@@ -333,16 +355,16 @@ impl State {
             .frameworks
             .get_mut(id)
             .and_then(|framework| framework.executors.get_mut(&executor));
-        let found = match known {
+        let executor_entry = match known {
             Some(known) => Some(known),
             None => self
-                .forgotten
+                .forgotten_frameworks
                 .get_mut(id)
                 .and_then(|framework| framework.executors.get_mut(&executor)),
         };
-        let running = found.filter(|executor| {
+        let running = executor_entry.filter(|executor| {
             let custom = executor.custom.as_ref();
-            custom.is_some_and(|custom| custom.phase != Phase::Planned)
+            custom.is_some_and(|custom| custom.phase != ExecutorPhase::Planned)
         });
         let Some(executor) = running else { return false };
         executor.resources.add(resources);
@@ -353,15 +375,15 @@ impl State {
     pub(in crate::state) fn drop_planned(&mut self, id: &FrameworkId, key: &ExecutorKey) {
         let planned = self.executor(id, key).is_some_and(|executor| {
             let custom = executor.custom.as_ref();
-            custom.is_some_and(|custom| custom.phase == Phase::Planned)
+            custom.is_some_and(|custom| custom.phase == ExecutorPhase::Planned)
         });
-        let needed = self.framework_of_agents(id).is_some_and(|framework| {
+        let has_tasks = self.framework_of_agents(id).is_some_and(|framework| {
             framework
                 .tasks
                 .values()
                 .any(|task| task.executor_key().as_ref() == Some(key))
         });
-        if planned && !needed {
+        if planned && !has_tasks {
             self.forget_executor(id, key);
         }
     }

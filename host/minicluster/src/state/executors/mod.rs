@@ -10,19 +10,19 @@
 mod calls;
 mod ends;
 
-pub(crate) use calls::validate as executor_validate;
+pub(crate) use calls::validate as validate_executor_call;
 pub(crate) use ends::ExecutorEnd;
 
 use super::{
     AgentId, AgentUpdate, Effect, Executor, Framework, FrameworkId, KillOrder, Launch, State, TaskId,
     TaskKey, TaskState,
-    accepted::{Accepted, valid_id, with_framework},
-    model::{Custom, ExecutorKey, Phase},
+    accepted::{Accepted, is_valid_id, with_framework},
+    model::{CustomExecutor, ExecutorKey, ExecutorPhase},
 };
 use crate::wire::{
     duration, json as doc,
     recordio::{self, Event},
-    resources::{Bundle, allocated_to},
+    resources::{Resources, allocated_to},
 };
 use serde_json::{Value, json};
 use std::{
@@ -35,14 +35,14 @@ use tokio::sync::mpsc;
 const RECOVERY_TIMEOUT: Duration = Duration::from_mins(15);
 
 /// A custom executor of a task that passed the checks of the master.
-pub(super) struct Planned {
+pub(super) struct PlannedExecutor {
     pub(super) id: String,
     /// `ExecutorInfo` as the API shows it.
     pub(super) info: Value,
-    pub(super) resources: Bundle,
+    pub(super) resources: Resources,
     /// Whether it is already planned or running, so that the task's offers need not contain its
     /// resources.
-    pub(super) known: bool,
+    pub(super) exists: bool,
 }
 
 /// An open stream of an executor.
@@ -53,13 +53,13 @@ pub(crate) struct SubscribedExecutor {
     pub(crate) events: mpsc::Receiver<Event>,
 }
 
-impl Custom {
+impl CustomExecutor {
     /// Sends one event, if it is subscribed. A stream whose queue is full is closed.
     fn send(&mut self, event: &Value) {
         if let Some(stream) = &self.stream
             && stream.events.try_send(Ok(recordio::record(event))).is_err()
         {
-            tracing::warn!("an executor's event stream is closed or does not keep up: closing it");
+            tracing::warn!("an executor's event stream closed: the client disconnected or reads too slowly");
             self.stream = None;
         }
     }
@@ -67,7 +67,7 @@ impl Custom {
 
 impl State {
     /// Checks the executor of a task as the master does.
-    pub(super) fn plan_executor(&self, accepted: &Accepted, info: &Value) -> Result<Planned, String> {
+    pub(super) fn plan_executor(&self, accepted: &Accepted, info: &Value) -> Result<PlannedExecutor, String> {
         let kind = doc::text(info, &["type"]);
         let command = info.get("command").is_some();
         match kind {
@@ -80,7 +80,7 @@ impl State {
             _ => {}
         }
         let id = doc::text(info, &["executor_id", "value"]).unwrap_or_default();
-        if !valid_id(id) {
+        if !is_valid_id(id) {
             return Err(format!("Executor ID '{id}' is not a valid path component"));
         }
         let grace = doc::find(info, &["shutdown_grace_period", "nanoseconds"]).and_then(Value::as_i64);
@@ -94,7 +94,7 @@ impl State {
                 accepted.framework
             ));
         }
-        let resources = Bundle::read(doc::list(info, &["resources"]))
+        let resources = Resources::parse(doc::list(info, &["resources"]))
             .map_err(|why| format!("Executor uses invalid resources: {why}"))?;
         let mut info = with_framework(info, &accepted.framework);
         if let Some(resources) = info.get_mut("resources") {
@@ -105,7 +105,7 @@ impl State {
             .get(&accepted.framework)
             .and_then(|framework| framework.executors.get(&(accepted.agent.clone(), id.to_owned())));
         if let Some(known) = known.filter(|known| known.info != info) {
-            return Err(incompatible(&known.info, &info));
+            return Err(incompatible_error(&known.info, &info));
         }
         if kind.is_some_and(|kind| kind != "CUSTOM") {
             return Err("'ExecutorInfo.type' must be 'CUSTOM'".to_owned());
@@ -113,26 +113,26 @@ impl State {
         if !command {
             return Err("'ExecutorInfo.command' must be set".to_owned());
         }
-        Ok(Planned {
+        Ok(PlannedExecutor {
             id: id.to_owned(),
             info,
             resources,
-            known: known.is_some(),
+            exists: known.is_some(),
         })
     }
 
     /// The executor as its agent knows it, which survives a restart of the master.
     fn executor(&self, id: &FrameworkId, key: &ExecutorKey) -> Option<&Executor> {
         let known = self.frameworks.get(id).and_then(|one| one.executors.get(key));
-        known.or_else(|| self.forgotten.get(id)?.executors.get(key))
+        known.or_else(|| self.forgotten_frameworks.get(id)?.executors.get(key))
     }
 
-    fn custom_mut(&mut self, id: &FrameworkId, key: &ExecutorKey) -> Option<&mut Custom> {
+    fn custom_mut(&mut self, id: &FrameworkId, key: &ExecutorKey) -> Option<&mut CustomExecutor> {
         let known = self
             .frameworks
             .get_mut(id)
             .and_then(|one| one.executors.get_mut(key));
-        let executor = known.or_else(|| self.forgotten.get_mut(id)?.executors.get_mut(key))?;
+        let executor = known.or_else(|| self.forgotten_frameworks.get_mut(id)?.executors.get_mut(key))?;
         executor.custom.as_mut()
     }
 
@@ -147,12 +147,14 @@ impl State {
 
     /// The framework as agents know it, even if the master has forgotten it.
     fn framework_of_agents(&self, id: &FrameworkId) -> Option<&Framework> {
-        self.frameworks.get(id).or_else(|| self.forgotten.get(id))
+        self.frameworks
+            .get(id)
+            .or_else(|| self.forgotten_frameworks.get(id))
     }
 
     /// Handles a task that has reached its agent: sends it to its executor, which is started if it
     /// does not run.
-    pub(crate) fn deliver(&mut self, key: &TaskKey, now: Instant) {
+    pub(crate) fn deliver_task(&mut self, key: &TaskKey, now: Instant) {
         let Some(task) = self.task_mut(key) else { return };
         let Some(executor) = task.executor_key() else {
             return;
@@ -164,7 +166,7 @@ impl State {
             return self.drop_task(key, "Executor terminated", now);
         };
         match custom.phase {
-            Phase::Planned if earlier => {
+            ExecutorPhase::Planned if earlier => {
                 self.drop_task(
                     key,
                     "Master wants to launch executor, but one already exists",
@@ -173,20 +175,20 @@ impl State {
                 self.forget_executor(&key.framework, &executor);
                 self.report_exit(&key.framework, &executor, -1);
             }
-            Phase::Planned => {
-                custom.phase = Phase::Registering;
+            ExecutorPhase::Planned => {
+                custom.phase = ExecutorPhase::Registering;
                 custom.deadline = Some(now + timeout);
                 custom.queued.push(key.task.clone());
                 if let Some(launch) = self.executor_launch(key, &executor) {
                     self.effects.push(Effect::StartExecutor(Box::new(launch)));
                 }
             }
-            Phase::Registering | Phase::Reregistering => custom.queued.push(key.task.clone()),
-            Phase::Running => {
-                custom.ever_sent = true;
+            ExecutorPhase::Registering | ExecutorPhase::Reregistering => custom.queued.push(key.task.clone()),
+            ExecutorPhase::Running => {
+                custom.was_sent_task = true;
                 custom.send(&json!({"type": "LAUNCH", "launch": {"task": info}}));
             }
-            Phase::Terminating => self.drop_task(key, "Executor terminating", now),
+            ExecutorPhase::Terminating => self.drop_task(key, "Executor terminating", now),
         }
     }
 
@@ -206,12 +208,12 @@ impl State {
     fn drop_task(&mut self, key: &TaskKey, why: &str, now: Instant) {
         let aware = self
             .framework_of_agents(&key.framework)
-            .is_some_and(Framework::partition_aware);
+            .is_some_and(Framework::is_partition_aware);
         let update = AgentUpdate {
             source: "SOURCE_AGENT",
             message: Some(why.to_owned()),
             reason: Some("REASON_EXECUTOR_TERMINATED"),
-            container: false,
+            has_container: false,
             ..AgentUpdate::new(TaskState::Dropped.for_framework(aware))
         };
         self.agent_update(key, &update, now);
@@ -244,7 +246,7 @@ impl State {
             directory: executor.directory.clone(),
             user: user.to_owned(),
             volumes,
-            killing_state: false,
+            supports_killing_state: false,
             group: None,
             in_executor: false,
             is_executor: true,
@@ -287,15 +289,15 @@ impl State {
             return;
         };
         // When the agent dies with all of its tasks, the executor itself is killed.
-        if order.crashed {
+        if order.is_crash {
             return;
         }
         let Some(custom) = self.custom_mut(&key.framework, &executor) else {
             return;
         };
         match custom.phase {
-            Phase::Terminating => {}
-            Phase::Running => {
+            ExecutorPhase::Terminating => {}
+            ExecutorPhase::Running => {
                 let mut kill = doc::object(json!({"task_id": doc::id(key.task.as_str())}));
                 let grace = order
                     .grace
@@ -303,13 +305,13 @@ impl State {
                 doc::put(&mut kill, "kill_policy", grace);
                 custom.send(&json!({"type": "KILL", "kill": kill}));
             }
-            Phase::Planned | Phase::Registering | Phase::Reregistering => {
+            ExecutorPhase::Planned | ExecutorPhase::Registering | ExecutorPhase::Reregistering => {
                 custom.queued.retain(|queued| *queued != key.task);
                 let update = AgentUpdate {
                     source: "SOURCE_AGENT",
                     message: Some("Killed before delivery to the executor".to_owned()),
                     reason: Some("REASON_TASK_KILLED_DURING_LAUNCH"),
-                    container: false,
+                    has_container: false,
                     ..AgentUpdate::new(TaskState::Killed)
                 };
                 self.agent_update(key, &update, now);
@@ -324,7 +326,7 @@ impl State {
         let executor = line["executor"].as_str().unwrap_or_default();
         let key = (agent.clone(), executor.to_owned());
         let custom = self.custom_mut(&framework, &key);
-        if let Some(custom) = custom.filter(|custom| custom.phase == Phase::Running) {
+        if let Some(custom) = custom.filter(|custom| custom.phase == ExecutorPhase::Running) {
             custom.send(&json!({"type": "MESSAGE", "message": {"data": line["data"]}}));
         }
     }
@@ -342,10 +344,10 @@ impl State {
 
 /// The error text for an `ExecutorInfo` that differs from the one of the running executor with the
 /// same id.
-pub(super) fn incompatible(existing: &Value, given: &Value) -> String {
+pub(super) fn incompatible_error(existing: &Value, requested: &Value) -> String {
     let line = "------------------------------------------------------------\n";
     format!(
         "ExecutorInfo is not compatible with existing ExecutorInfo with same ExecutorID.\n{line}\
-         Existing ExecutorInfo:\n{existing}\n{line}ExecutorInfo:\n{given}\n{line}"
+         Existing ExecutorInfo:\n{existing}\n{line}ExecutorInfo:\n{requested}\n{line}"
     )
 }

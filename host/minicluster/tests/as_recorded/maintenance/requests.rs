@@ -3,7 +3,7 @@
 use serde_json::{Value, json};
 use transom_replay::client::{self, Request};
 
-use super::{machine, operate, plan, post, schedule_of, start, unavailability};
+use super::{machine, maintenance_call, post, schedule_of, set_schedule, start_maintenance, unavailability};
 use crate::support::Cluster;
 
 #[tokio::test]
@@ -15,8 +15,8 @@ async fn schedules_are_shown_by_both_apis() {
     let schedule = schedule_of(&machines, 7);
     let update =
         json!({"type": "UPDATE_MAINTENANCE_SCHEDULE", "update_maintenance_schedule": {"schedule": schedule}});
-    let answer = cluster.operate(update).await;
-    assert_eq!((answer.head.code(), answer.text().as_str()), (200, ""));
+    let response = cluster.operator_call(update).await;
+    assert_eq!((response.head.code(), response.text().as_str()), (200, ""));
     let status = json!({"draining_machines": [{"id": machines[0]}, {"id": machines[1]}]});
     assert_eq!(cluster.get("/master/maintenance/schedule").await, schedule);
     assert_eq!(cluster.get("/master/maintenance/status").await, status);
@@ -24,9 +24,12 @@ async fn schedules_are_shown_by_both_apis() {
         ("GET_MAINTENANCE_SCHEDULE", "schedule", &schedule),
         ("GET_MAINTENANCE_STATUS", "status", &status),
     ] {
-        let mut like = json!({ "type": kind });
-        like[kind.to_ascii_lowercase()] = json!({ part: expected });
-        assert_eq!(cluster.operate(json!({ "type": kind })).await.json(), like);
+        let mut expected_document = json!({ "type": kind });
+        expected_document[kind.to_ascii_lowercase()] = json!({ part: expected });
+        assert_eq!(
+            cluster.operator_call(json!({ "type": kind })).await.json(),
+            expected_document
+        );
     }
     let (code, _) = post(&cluster, "/master/machine/down", &json!([machines[1]])).await;
     assert_eq!(code, 200);
@@ -48,8 +51,8 @@ async fn schedules_are_shown_by_both_apis() {
 #[tokio::test]
 async fn invalid_requests_are_refused_and_change_nothing() {
     let cluster = Cluster::start(2, |_| ()).await;
-    plan(&cluster, &[machine("a0"), machine("down")], 1).await;
-    start(&cluster, &[machine("down")]).await;
+    set_schedule(&cluster, &[machine("a0"), machine("down")], 1).await;
+    start_maintenance(&cluster, &[machine("down")]).await;
     let window = |machines: Value| json!({"machine_ids": machines, "unavailability": unavailability(1)});
     let mut backwards = schedule_of(&[machine("down")], 1);
     backwards["windows"][0]["unavailability"]["duration"]["nanoseconds"] = json!(-5);
@@ -80,8 +83,8 @@ async fn invalid_requests_are_refused_and_change_nothing() {
         let (code, text) = post(&cluster, "/maintenance/schedule", &schedule).await;
         assert_eq!((code, text.as_str()), (400, why));
         let call = json!({"type": "UPDATE_MAINTENANCE_SCHEDULE", "update_maintenance_schedule": {"schedule": schedule}});
-        let answer = cluster.operate(call).await;
-        assert_eq!((answer.head.code(), answer.text().as_str()), (400, why));
+        let response = cluster.operator_call(call).await;
+        assert_eq!((response.head.code(), response.text().as_str()), (400, why));
     }
     let machines = [
         ("START_MAINTENANCE", json!([]), "List of machines is empty"),
@@ -124,8 +127,10 @@ async fn invalid_requests_are_refused_and_change_nothing() {
         };
         let (code, text) = post(&cluster, path, &machines).await;
         assert_eq!((code, text.as_str()), (400, why));
-        let answer = cluster.operate(operate(kind, machines.as_array().unwrap())).await;
-        assert_eq!((answer.head.code(), answer.text().as_str()), (400, why));
+        let response = cluster
+            .operator_call(maintenance_call(kind, machines.as_array().unwrap()))
+            .await;
+        assert_eq!((response.head.code(), response.text().as_str()), (400, why));
     }
     assert_eq!(
         cluster.get("/maintenance/status").await,
@@ -204,11 +209,11 @@ async fn malformed_requests_for_maintenance_are_refused() {
         ),
     ];
     for (method, path, body, code, why) in cases {
-        let answer = client::exchange(cluster.master(), &request(method, path, body))
+        let response = client::exchange(cluster.master(), &request(method, path, body))
             .await
             .unwrap();
         assert_eq!(
-            (answer.head.code(), answer.text()),
+            (response.head.code(), response.text()),
             (code, why),
             "{method} {path} {body}"
         );

@@ -1,8 +1,8 @@
 //! The program of a container and its environment variables.
 
 use super::{
-    super::spec::{Containerizer, SANDBOX},
-    process, secret,
+    super::spec::{Containerizer, SANDBOX_PATH},
+    decode_secret, process,
 };
 use crate::{state::Launch, wire::json as doc};
 use serde_json::{Value, json};
@@ -36,15 +36,15 @@ pub(super) fn of(info: &Value, containerizer: Containerizer) -> Result<Command, 
             arguments: vec!["-c".to_owned(), line],
         });
     }
-    let given = arguments(info);
+    let own_arguments = arguments(info);
     Ok(match (value, containerizer) {
         (Some(program), Containerizer::Mesos) => Command {
             entrypoint: Some(program),
-            arguments: given.into_iter().skip(1).collect(),
+            arguments: own_arguments.into_iter().skip(1).collect(),
         },
         (value, _) => Command {
             entrypoint: None,
-            arguments: value.into_iter().chain(given).collect(),
+            arguments: value.into_iter().chain(own_arguments).collect(),
         },
     })
 }
@@ -56,8 +56,8 @@ pub(crate) fn exec(info: &Value, containerizer: Containerizer) -> Option<Vec<Str
         return Some(vec!["/bin/sh".to_owned(), "-c".to_owned(), value]);
     }
     let skip = usize::from(containerizer == Containerizer::Mesos);
-    let rest = arguments(info).into_iter().skip(skip);
-    Some(std::iter::once(value).chain(rest).collect())
+    let remaining = arguments(info).into_iter().skip(skip);
+    Some(std::iter::once(value).chain(remaining).collect())
 }
 
 /// The environment variables of a container.
@@ -66,30 +66,31 @@ pub(super) fn environment(
     containerizer: Containerizer,
     name: &str,
 ) -> Result<Vec<(String, String)>, String> {
-    let own = variables(&launch.info["command"])?;
-    let sandbox = ("MESOS_SANDBOX".to_owned(), SANDBOX.to_owned());
-    let mut all: Vec<(String, String)> = Vec::new();
+    let task_variables = variables(&launch.info["command"])?;
+    let sandbox = ("MESOS_SANDBOX".to_owned(), SANDBOX_PATH.to_owned());
+    let mut result: Vec<(String, String)> = Vec::new();
     match containerizer {
         Containerizer::Docker => {
-            all.extend(own);
-            all.push(sandbox);
-            all.push(("MESOS_CONTAINER_NAME".to_owned(), name.to_owned()));
+            result.extend(task_variables);
+            result.push(sandbox);
+            result.push(("MESOS_CONTAINER_NAME".to_owned(), name.to_owned()));
         }
         Containerizer::Mesos => {
             // The image sets its own PATH.
-            let agents = process::environment(launch).into_iter();
-            let agents = agents.filter(|(name, _)| !["PATH", "MESOS_SANDBOX"].contains(name));
-            all.extend(agents.map(|(name, value)| (name.to_owned(), value)));
-            all.push(sandbox);
-            all.extend(own);
+            let agent_variables = process::environment(launch).into_iter();
+            let agent_variables =
+                agent_variables.filter(|(name, _)| !["PATH", "MESOS_SANDBOX"].contains(name));
+            result.extend(agent_variables.map(|(name, value)| (name.to_owned(), value)));
+            result.push(sandbox);
+            result.extend(task_variables);
         }
     }
-    Ok(all)
+    Ok(result)
 }
 
 /// The variables of a `CommandInfo`.
 pub(crate) fn variables(info: &Value) -> Result<Vec<(String, String)>, String> {
-    let mut all = Vec::new();
+    let mut result = Vec::new();
     for variable in doc::list(info, &["environment", "variables"]) {
         let Some(name) = variable["name"]
             .as_str()
@@ -98,16 +99,16 @@ pub(crate) fn variables(info: &Value) -> Result<Vec<(String, String)>, String> {
             continue;
         };
         let value = match variable.get("secret") {
-            Some(value) => String::from_utf8(secret(value)?)
-                .map_err(|_| format!("The secret of the variable '{name}' is no text"))?,
+            Some(value) => String::from_utf8(decode_secret(value)?)
+                .map_err(|_| format!("The secret of the variable '{name}' is not valid UTF-8"))?,
             None => variable["value"].as_str().unwrap_or_default().to_owned(),
         };
         if value.contains('\0') {
             return Err(format!("The value of the variable '{name}' contains a zero byte"));
         }
-        all.push((name.to_owned(), value));
+        result.push((name.to_owned(), value));
     }
-    Ok(all)
+    Ok(result)
 }
 
 /// Changes the task so that its commands run as processes without a container; `None` if it relies
@@ -119,8 +120,8 @@ pub(super) fn without_image(info: &Value, containerizer: Containerizer) -> Optio
         for path in ["/command", "/health_check/command", "/check/command/command"] {
             if let Some(command) = info.pointer_mut(path).filter(|command| !is_shell(command)) {
                 // The first argument of a process is its name (argv[0]).
-                let named: Vec<String> = exec(command, containerizer)?;
-                command["arguments"] = json!(named);
+                let argv: Vec<String> = exec(command, containerizer)?;
+                command["arguments"] = json!(argv);
             }
         }
     }

@@ -1,8 +1,8 @@
 //! The network of a container, and the agent's ports that are forwarded to it.
 
 use super::{
-    super::spec::{Network, Published},
-    container_name, port,
+    super::spec::{Network, PublishedPort},
+    container_name, parse_port,
 };
 use crate::{state::Launch, wire::json as doc};
 use serde_json::Value;
@@ -14,7 +14,7 @@ const MESOS_BRIDGE: &str = "mesos-bridge";
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) struct Attachment {
     pub(crate) network: Network,
-    pub(crate) published: Vec<Published>,
+    pub(crate) published: Vec<PublishedPort>,
 }
 
 /// The network of a task for Docker's containerizer.
@@ -40,7 +40,7 @@ pub(super) fn of_docker(launch: &Launch) -> Result<Attachment, String> {
     if network == Network::Host && doc::text(container, &["hostname"]).is_some() {
         return Err("Unable to set hostname with host network mode".to_owned());
     }
-    let published = published(launch.agent_addr.ip(), doc::list(docker, &["port_mappings"]))?;
+    let published = parse_port_mappings(launch.agent_addr.ip(), doc::list(docker, &["port_mappings"]))?;
     if !published.is_empty() && !network.has_address() {
         return Err("Port mappings are only supported for bridge and user-defined networks".to_owned());
     }
@@ -49,7 +49,7 @@ pub(super) fn of_docker(launch: &Launch) -> Result<Attachment, String> {
 }
 
 /// Published ports must be among the task's resources.
-fn check_ports(info: &Value, published: &[Published]) -> Result<(), String> {
+fn check_ports(info: &Value, published: &[PublishedPort]) -> Result<(), String> {
     if published.is_empty() {
         return Ok(());
     }
@@ -61,13 +61,13 @@ fn check_ports(info: &Value, published: &[Published]) -> Result<(), String> {
     if ranges.is_empty() {
         return Err("Port mappings require port resources".to_owned());
     }
-    let offered = |number: u16| {
+    let is_in_resources = |number: u16| {
         ranges.iter().any(|range| {
             let bound = |key: &str| doc::number(range, &[key]).unwrap_or(-1.0);
             (bound("begin")..=bound("end")).contains(&f64::from(number))
         })
     };
-    match published.iter().find(|one| !offered(one.host)) {
+    match published.iter().find(|one| !is_in_resources(one.host)) {
         Some(one) => Err(format!("Port [{}] not included in resources", one.host)),
         None => Ok(()),
     }
@@ -77,7 +77,7 @@ fn check_ports(info: &Value, published: &[Published]) -> Result<(), String> {
 pub(super) fn of_mesos(launch: &Launch) -> Result<Attachment, String> {
     if let Some(group) = &launch.group {
         let network = match of_executor(&group.info, launch.agent_addr.ip())? {
-            Some(_) => Network::Of(container_name(&group.container)),
+            Some(_) => Network::Container(container_name(&group.container)),
             None => Network::Host,
         };
         return Ok(Attachment {
@@ -86,7 +86,7 @@ pub(super) fn of_mesos(launch: &Launch) -> Result<Attachment, String> {
         });
     }
     Ok(
-        named(&launch.info["container"], launch.agent_addr.ip())?.unwrap_or(Attachment {
+        requested_network(&launch.info["container"], launch.agent_addr.ip())?.unwrap_or(Attachment {
             network: Network::Host,
             published: Vec::new(),
         }),
@@ -95,11 +95,11 @@ pub(super) fn of_mesos(launch: &Launch) -> Result<Attachment, String> {
 
 /// The network that an executor requests in its `ExecutorInfo`; `None` if it uses the agent's.
 pub(crate) fn of_executor(info: &Value, address: IpAddr) -> Result<Option<Attachment>, String> {
-    named(&info["container"], address)
+    requested_network(&info["container"], address)
 }
 
 /// The network in the `network_infos` of a `ContainerInfo`.
-fn named(container: &Value, address: IpAddr) -> Result<Option<Attachment>, String> {
+fn requested_network(container: &Value, address: IpAddr) -> Result<Option<Attachment>, String> {
     let info = match doc::list(container, &["network_infos"]) {
         [] => return Ok(None),
         [info] => info,
@@ -111,14 +111,14 @@ fn named(container: &Value, address: IpAddr) -> Result<Option<Attachment>, Strin
         Some(MESOS_BRIDGE) => Network::Bridge,
         Some(name) => Network::Named(name.to_owned()),
     };
-    let published = published(address, doc::list(info, &["port_mappings"]))?;
+    let published = parse_port_mappings(address, doc::list(info, &["port_mappings"]))?;
     Ok(Some(Attachment { network, published }))
 }
 
-fn published(address: IpAddr, mappings: &[Value]) -> Result<Vec<Published>, String> {
-    let one = |mapping: &Value| {
+fn parse_port_mappings(address: IpAddr, mappings: &[Value]) -> Result<Vec<PublishedPort>, String> {
+    let parse_mapping = |mapping: &Value| {
         let number = |key: &str| {
-            port(&mapping[key]).ok_or_else(|| format!("Port mapping has no valid {key}: {mapping}"))
+            parse_port(&mapping[key]).ok_or_else(|| format!("Port mapping has no valid {key}: {mapping}"))
         };
         let protocol = doc::text(mapping, &["protocol"])
             .unwrap_or("tcp")
@@ -126,12 +126,12 @@ fn published(address: IpAddr, mappings: &[Value]) -> Result<Vec<Published>, Stri
         if !["tcp", "udp"].contains(&protocol.as_str()) {
             return Err(format!("Unsupported protocol '{protocol}' of a port mapping"));
         }
-        Ok(Published {
+        Ok(PublishedPort {
             address,
             host: number("host_port")?,
             container: number("container_port")?,
             protocol,
         })
     };
-    mappings.iter().map(one).collect()
+    mappings.iter().map(parse_mapping).collect()
 }

@@ -1,6 +1,6 @@
 //! The mounts of a container.
 
-use super::super::spec::{Containerizer, Mount, SANDBOX};
+use super::super::spec::{Containerizer, Mount, SANDBOX_PATH};
 use crate::{state::Launch, wire::json as doc};
 use serde_json::Value;
 use std::path::{Component, Path, PathBuf};
@@ -18,23 +18,22 @@ pub(super) fn of(launch: &Launch, containerizer: Containerizer) -> Result<Volume
     let mut volumes = Volumes::default();
     volumes.mounts.push(Mount {
         source: Some(sandbox),
-        target: SANDBOX.to_owned(),
+        target: SANDBOX_PATH.to_owned(),
         read_only: false,
     });
-    for (place, name) in &launch.volumes {
+    for (directory, name) in &launch.volumes {
         volumes.mounts.push(Mount {
-            source: Some(place.display().to_string()),
-            target: Path::new(SANDBOX).join(name).display().to_string(),
+            source: Some(directory.display().to_string()),
+            target: Path::new(SANDBOX_PATH).join(name).display().to_string(),
             read_only: false,
         });
     }
     for volume in doc::list(&launch.info, &["container", "volumes"]) {
         volumes.add(launch, containerizer, volume)?;
     }
-    let separator = volumes
-        .mounts
-        .iter()
-        .find(|mount| mount.target.contains(':') || mount.source.as_ref().is_some_and(|it| it.contains(':')));
+    let separator = volumes.mounts.iter().find(|mount| {
+        mount.target.contains(':') || mount.source.as_ref().is_some_and(|source| source.contains(':'))
+    });
     if let Some(mount) = separator {
         let source = mount.source.as_deref().unwrap_or_default();
         return Err(format!(
@@ -47,14 +46,14 @@ pub(super) fn of(launch: &Launch, containerizer: Containerizer) -> Result<Volume
 
 impl Volumes {
     fn add(&mut self, launch: &Launch, containerizer: Containerizer, volume: &Value) -> Result<(), String> {
-        let inside = doc::text(volume, &["container_path"])
+        let container_path = doc::text(volume, &["container_path"])
             .filter(|path| !path.is_empty())
             .ok_or("A volume has no container_path")?;
         // A relative path is inside the sandbox.
-        let target = Path::new(SANDBOX).join(inside).display().to_string();
+        let target = Path::new(SANDBOX_PATH).join(container_path).display().to_string();
         let source = match doc::text(volume, &["host_path"]) {
-            Some(path) => Some(self.host_path(launch, containerizer, path, inside)?),
-            None => self.source(launch, containerizer, &volume["source"], inside)?,
+            Some(path) => Some(self.host_path(launch, containerizer, path, container_path)?),
+            None => self.source(launch, containerizer, &volume["source"], container_path)?,
         };
         self.mounts.push(Mount {
             source,
@@ -70,7 +69,7 @@ impl Volumes {
         launch: &Launch,
         containerizer: Containerizer,
         path: &str,
-        inside: &str,
+        container_path: &str,
     ) -> Result<String, String> {
         if Path::new(path).is_absolute() {
             // Docker creates a missing directory.
@@ -79,12 +78,12 @@ impl Volumes {
             }
             return Ok(path.to_owned());
         }
-        if !inside.starts_with('/') {
+        if !container_path.starts_with('/') {
             return Err(format!(
-                "Both host_path '{path}' and container_path '{inside}' of a volume are relative"
+                "Both host_path '{path}' and container_path '{container_path}' of a volume are relative"
             ));
         }
-        self.below(&launch.directory, path)
+        self.sandbox_directory(&launch.directory, path)
     }
 
     fn source(
@@ -92,13 +91,14 @@ impl Volumes {
         launch: &Launch,
         containerizer: Containerizer,
         source: &Value,
-        inside: &str,
+        container_path: &str,
     ) -> Result<Option<String>, String> {
         match doc::text(source, &["type"]) {
             None => Ok(None),
             Some("HOST_PATH") => {
                 let path = doc::text(source, &["host_path", "path"]).ok_or("A volume has no host path")?;
-                self.host_path(launch, containerizer, path, inside).map(Some)
+                self.host_path(launch, containerizer, path, container_path)
+                    .map(Some)
             }
             Some("SANDBOX_PATH") => {
                 let path = doc::text(source, &["sandbox_path", "path"]).unwrap_or_default();
@@ -110,7 +110,7 @@ impl Volumes {
                         .ok_or("SANDBOX_PATH volume with the type PARENT: the task is in no group")?,
                     _ => launch.directory.as_path(),
                 };
-                self.below(base, path).map(Some)
+                self.sandbox_directory(base, path).map(Some)
             }
             Some("DOCKER_VOLUME") => {
                 let volume = &source["docker_volume"];
@@ -118,7 +118,9 @@ impl Volumes {
                 if let Some(path) = doc::text(volume, &["name"]).filter(|name| name.starts_with('/'))
                     && containerizer == Containerizer::Docker
                 {
-                    return self.host_path(launch, containerizer, path, inside).map(Some);
+                    return self
+                        .host_path(launch, containerizer, path, container_path)
+                        .map(Some);
                 }
                 let name = doc::text(volume, &["name"])
                     .filter(|name| !name.is_empty() && !name.contains('/'))
@@ -137,15 +139,15 @@ impl Volumes {
     }
 
     /// A path below `base`. The directory is created before the start.
-    fn below(&mut self, base: &Path, path: &str) -> Result<String, String> {
-        let inside = Path::new(path)
+    fn sandbox_directory(&mut self, base: &Path, path: &str) -> Result<String, String> {
+        let is_inside = Path::new(path)
             .components()
             .all(|part| matches!(part, Component::Normal(_) | Component::CurDir));
-        if !inside {
+        if !is_inside {
             return Err(format!("'{path}' is not a path inside the sandbox"));
         }
-        let place = base.join(path);
-        self.directories.push(place.clone());
-        Ok(place.display().to_string())
+        let directory = base.join(path);
+        self.directories.push(directory.clone());
+        Ok(directory.display().to_string())
     }
 }
