@@ -2,9 +2,9 @@
 
 import { useCallback, useEffect, useMemo, useRef, useState } from "preact/hooks";
 import { get } from "./lib/api";
-import { shown } from "./lib/format";
+import { displayText } from "./lib/format";
 import { useLive } from "./lib/live";
-import { API, type Overview } from "./lib/overview";
+import { API_VERSION, type Overview } from "./lib/overview";
 import { follow } from "./lib/sse";
 import { type Notice, READ_ONLY, Session, type User } from "./parts/actions";
 import { Apps } from "./pages/apps";
@@ -20,13 +20,13 @@ const PAGES = ["overview", "apps", "discovery", "workflow", "kubernetes", "plugi
 type Page = (typeof PAGES)[number];
 
 /** Parses `#/apps/shop/web`: the page, and the selected object. */
-function route(): { page: Page; rest: string } {
+function parseRoute(): { page: Page; rest: string } {
   const [name = "", ...rest] = location.hash.replace(/^#\/?/, "").split("/");
   const page = PAGES.find((known) => known === name) ?? "overview";
-  return { page, rest: rest.map(decoded).join("/") };
+  return { page, rest: rest.map(decode).join("/") };
 }
 
-function decoded(part: string): string {
+function decode(part: string): string {
   try {
     return decodeURIComponent(part);
   } catch {
@@ -37,7 +37,7 @@ function decoded(part: string): string {
 /** The overview, which the daemon sends as a stream. */
 function useOverview(): { overview: Overview | undefined; lost: boolean } {
   const [overview, setOverview] = useState<Overview>();
-  const [lost, setLost] = useState(false);
+  const [disconnected, setDisconnected] = useState(false);
   useEffect(
     () =>
       follow("/v1/overview/stream", {
@@ -48,19 +48,19 @@ function useOverview(): { overview: Overview | undefined; lost: boolean } {
             // The document is truncated; the next one replaces it.
           }
         },
-        state: (error) => setLost(error !== undefined),
+        state: (error) => setDisconnected(error !== undefined),
       }),
     [],
   );
-  return { overview, lost };
+  return { overview, lost: disconnected };
 }
 
 type Theme = "auto" | "light" | "dark";
 const THEMES: Theme[] = ["auto", "light", "dark"];
 
 function useTheme(): [Theme, () => void] {
-  const stored = () => THEMES.find((theme) => theme === localStorage.getItem("theme")) ?? "auto";
-  const [theme, setTheme] = useState<Theme>(stored);
+  const storedTheme = () => THEMES.find((theme) => theme === localStorage.getItem("theme")) ?? "auto";
+  const [theme, setTheme] = useState<Theme>(storedTheme);
   useEffect(() => {
     document.documentElement.dataset.theme = theme;
     localStorage.setItem("theme", theme);
@@ -70,17 +70,17 @@ function useTheme(): [Theme, () => void] {
 }
 
 export function App() {
-  const [{ page, rest }, setRoute] = useState(route);
-  const { overview, lost } = useOverview();
+  const [{ page, rest }, setRoute] = useState(parseRoute);
+  const { overview, lost: disconnected } = useOverview();
   const user = useLive("user", (signal) => get<User>("/v1/user", signal), 60_000);
   const [notices, setNotices] = useState<Notice[]>([]);
   const [theme, nextTheme] = useTheme();
   const main = useRef<HTMLElement>(null);
 
   useEffect(() => {
-    const changed = () => setRoute(route());
-    addEventListener("hashchange", changed);
-    return () => removeEventListener("hashchange", changed);
+    const onHashChange = () => setRoute(parseRoute());
+    addEventListener("hashchange", onHashChange);
+    return () => removeEventListener("hashchange", onHashChange);
   }, []);
   useEffect(() => {
     document.title = `${title(page)} · Transom`;
@@ -94,7 +94,7 @@ export function App() {
   }, [dismiss]);
   const session = useMemo(() => ({ user: user.value, notify }), [user.value, notify]);
 
-  const version = overview && overview.api !== API;
+  const hasOtherApi = overview && overview.api !== API_VERSION;
   return (
     <Session.Provider value={session}>
       <a class="skip" href="#main" onClick={(event) => { event.preventDefault(); main.current?.focus(); }}>
@@ -115,20 +115,20 @@ export function App() {
           </a>
         ))}
         <div class="foot">
-          {user.value?.user && <span title={user.value.read_only ? READ_ONLY : ""}>{shown(user.value.user, 40)}</span>}
+          {user.value?.user && <span title={user.value.read_only ? READ_ONLY : ""}>{displayText(user.value.user, 40)}</span>}
           {user.value?.read_only && <span class="badge dull">read-only</span>}
           <button type="button" class="plain" onClick={nextTheme} aria-label={`Colours: ${theme}`}>
             {theme === "auto" ? "◐ auto" : theme === "light" ? "☀ light" : "☾ dark"}
           </button>
-          {overview && <small>{shown(overview.version, 40)}</small>}
+          {overview && <small>{displayText(overview.version, 40)}</small>}
         </div>
       </nav>
       <main id="main" ref={main} tabIndex={-1}>
         <div class="banners" aria-live="assertive">
-          {lost && <p class="banner bad">The daemon is not reachable. Retrying; what is shown may be old.</p>}
-          {version && (
+          {disconnected && <p class="banner bad">The daemon is not reachable. Retrying; what is shown may be old.</p>}
+          {hasOtherApi && (
             <p class="banner warn">
-              The daemon was replaced by one with another API ({overview.api}, this page reads {API}).{" "}
+              The daemon was replaced by one with another API ({overview.api}, this page reads {API_VERSION}).{" "}
               <button type="button" onClick={() => location.reload()}>
                 Reload the page
               </button>

@@ -12,12 +12,12 @@ export class Failure extends Error {
 }
 
 /** Timeout of the beginning of an answer, in milliseconds. */
-const TIMEOUT = 20_000;
+const RESPONSE_TIMEOUT = 20_000;
 /** The timeout if the request has a large body. */
 const UPLOAD_TIMEOUT = 300_000;
 
 /** The path of a service's API on this port. */
-export function service(name: string, path: string): string {
+export function servicePath(name: string, path: string): string {
   return `/v1/services/${encodeURIComponent(name)}${path}`;
 }
 
@@ -28,27 +28,27 @@ export function appPath(id: string): string {
 
 async function send(method: string, path: string, body?: unknown, signal?: AbortSignal): Promise<Response> {
   const isFile = body instanceof Blob;
-  const timeout = isFile ? UPLOAD_TIMEOUT : TIMEOUT;
-  const late = new AbortController();
-  const timer = setTimeout(() => late.abort(), timeout);
-  const stop = () => late.abort();
-  signal?.addEventListener("abort", stop);
+  const timeout = isFile ? UPLOAD_TIMEOUT : RESPONSE_TIMEOUT;
+  const controller = new AbortController();
+  const timer = setTimeout(() => controller.abort(), timeout);
+  const abort = () => controller.abort();
+  signal?.addEventListener("abort", abort);
   let response: Response;
   try {
     response = await fetch(path, {
       method,
-      signal: late.signal,
+      signal: controller.signal,
       credentials: "same-origin",
       headers: body === undefined || isFile ? {} : { "Content-Type": "application/json" },
       body: body === undefined || isFile ? body : JSON.stringify(body),
     });
   } catch (error) {
     if (signal?.aborted) throw error;
-    const text = late.signal.aborted ? `no answer within ${timeout / 1000} s` : "the daemon cannot be reached";
+    const text = controller.signal.aborted ? `no answer within ${timeout / 1000} s` : "the daemon cannot be reached";
     throw new Failure(0, text);
   } finally {
     clearTimeout(timer);
-    signal?.removeEventListener("abort", stop);
+    signal?.removeEventListener("abort", abort);
   }
   if (response.ok) return response;
   throw new Failure(response.status, await reason(response));
@@ -61,9 +61,9 @@ async function reason(response: Response): Promise<string> {
     const body: unknown = JSON.parse(text);
     if (body && typeof body === "object") {
       const { message, details, error } = body as Record<string, unknown>;
-      const said = message ?? error;
-      if (typeof said === "string") {
-        return details === undefined ? said : `${said} ${JSON.stringify(details)}`;
+      const errorMessage = message ?? error;
+      if (typeof errorMessage === "string") {
+        return details === undefined ? errorMessage : `${errorMessage} ${JSON.stringify(details)}`;
       }
     }
   } catch {
@@ -77,7 +77,7 @@ export async function get<T>(path: string, signal?: AbortSignal): Promise<T> {
   return (await response.json()) as T;
 }
 
-export async function text(path: string, signal?: AbortSignal): Promise<{ text: string; next: number | undefined }> {
+export async function getText(path: string, signal?: AbortSignal): Promise<{ text: string; next: number | undefined }> {
   const response = await send("GET", path, undefined, signal);
   const next = response.headers.get("Transom-Next-Offset");
   return { text: await response.text(), next: next === null ? undefined : Number(next) };

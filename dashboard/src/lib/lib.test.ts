@@ -1,10 +1,10 @@
 import { describe, expect, test } from "vitest";
-import { duration, megabytes, micros, shown, since } from "./format";
+import { duration, megabytes, micros, displayText, elapsedSince } from "./format";
 import { Series, samples } from "./metrics";
 import { Parser } from "./sse";
-import { type App, health, rows } from "./tree";
-import { type PluginFiles, body, chosen } from "./upload";
-import { type QueueItem, conditions, summary } from "./why";
+import { type App, appHealth, treeRows } from "./tree";
+import { type PluginFiles, requestBody, toPluginFiles } from "./upload";
+import { type QueueItem, conditions, waitingSummary } from "./waiting";
 
 function app(id: string, more: Partial<App> = {}): App {
   return {
@@ -15,11 +15,11 @@ function app(id: string, more: Partial<App> = {}): App {
 
 describe("format", () => {
   test("hidden characters are made visible and markup stays text", () => {
-    expect(shown("<script>alert(1)</script>")).toBe("<script>alert(1)</script>");
-    expect(shown("\u001b[31mred")).toBe("\\u001b[31mred");
-    expect(shown("a\u202eb")).toBe("a\\u202eb");
-    expect(shown("x".repeat(10), 3)).toBe("xxx…");
-    expect(shown(null)).toBe("");
+    expect(displayText("<script>alert(1)</script>")).toBe("<script>alert(1)</script>");
+    expect(displayText("\u001b[31mred")).toBe("\\u001b[31mred");
+    expect(displayText("a\u202eb")).toBe("a\\u202eb");
+    expect(displayText("x".repeat(10), 3)).toBe("xxx…");
+    expect(displayText(null)).toBe("");
   });
 
   test("amounts have the unit that people read", () => {
@@ -28,8 +28,8 @@ describe("format", () => {
       "59 s", "1 min 1 s", "1 h 1 min", "1 d 1 h",
     ]);
     expect([micros(null), micros(114), micros(1500)]).toEqual(["–", "114 µs", "1.5 ms"]);
-    expect(since("2026-01-01T00:00:00Z", Date.parse("2026-01-01T00:01:00Z"))).toBe("1 min 0 s");
-    expect(since("nonsense")).toBe("");
+    expect(elapsedSince("2026-01-01T00:00:00Z", Date.parse("2026-01-01T00:01:00Z"))).toBe("1 min 0 s");
+    expect(elapsedSince("nonsense")).toBe("");
   });
 });
 
@@ -37,7 +37,7 @@ describe("tree", () => {
   const apps = [app("/shop/web", { instances: 3 }), app("/shop/db/main"), app("/alone")];
 
   test("groups come first, with sums of everything below them", () => {
-    const found = rows(apps, new Set(), "");
+    const found = treeRows(apps, new Set(), "");
     expect(found.map((row) => `${row.depth} ${row.kind} ${row.name}`)).toEqual([
       "0 group shop", "1 group db", "2 app main", "1 app web", "0 app alone",
     ]);
@@ -45,17 +45,17 @@ describe("tree", () => {
   });
 
   test("a closed group hides what is in it unless a filter asks for it", () => {
-    expect(rows(apps, new Set(["/shop"]), "").map((row) => row.name)).toEqual(["shop", "alone"]);
-    expect(rows(apps, new Set(["/shop"]), "MAIN").map((row) => row.name)).toEqual(["shop", "db", "main"]);
+    expect(treeRows(apps, new Set(["/shop"]), "").map((row) => row.name)).toEqual(["shop", "alone"]);
+    expect(treeRows(apps, new Set(["/shop"]), "MAIN").map((row) => row.name)).toEqual(["shop", "db", "main"]);
   });
 
   test("state names what an operator looks for first", () => {
-    expect(health(app("/a", { tasksUnhealthy: 1 }))).toBe("unhealthy");
-    expect(health(app("/a", { instances: 0 }))).toBe("suspended");
-    expect(health(app("/a", { instances: 2 }))).toBe("waiting");
-    expect(health(app("/a", { instances: 2, tasksStaged: 1 }))).toBe("deploying");
-    expect(health(app("/a", { healthChecks: [{}] }))).toBe("healthy");
-    expect(health(app("/a"))).toBe("running");
+    expect(appHealth(app("/a", { tasksUnhealthy: 1 }))).toBe("unhealthy");
+    expect(appHealth(app("/a", { instances: 0 }))).toBe("suspended");
+    expect(appHealth(app("/a", { instances: 2 }))).toBe("waiting");
+    expect(appHealth(app("/a", { instances: 2, tasksStaged: 1 }))).toBe("deploying");
+    expect(appHealth(app("/a", { healthChecks: [{}] }))).toBe("healthy");
+    expect(appHealth(app("/a"))).toBe("running");
   });
 });
 
@@ -77,14 +77,14 @@ describe("why", () => {
         ],
       },
     });
-    expect(summary(waiting)).toBe("constraints: 1 of 3 offers; CPUs: 2 of 2 offers");
+    expect(waitingSummary(waiting)).toBe("constraints: 1 of 3 offers; CPUs: 2 of 2 offers");
     expect(conditions(waiting)).toHaveLength(3);
   });
 
   test("a delay and missing offers are reasons of their own", () => {
-    expect(summary(item({ delay: { timeLeftSeconds: 7, overdue: false } }))).toContain("7 s left");
+    expect(waitingSummary(item({ delay: { timeLeftSeconds: 7, overdue: false } }))).toContain("7 s left");
     const none = { processedOffersCount: 0, unusedOffersCount: 0, rejectSummaryLastOffers: [] };
-    expect(summary(item({ processedOffersSummary: none }))).toContain("no offer");
+    expect(waitingSummary(item({ processedOffersSummary: none }))).toContain("no offer");
   });
 });
 
@@ -118,19 +118,19 @@ describe("upload", () => {
 
   test("chosen files have to be those of one plugin", () => {
     const [component, manifest, signature] = [file("a.b.wasm"), file("a.b.toml"), file("a.b.wasm.sig")];
-    expect(chosen([manifest, signature, component])).toEqual({ name: "a.b", component, manifest, signature });
-    expect(chosen([manifest])).toEqual({ name: "a.b", manifest });
-    expect(chosen([component, file("c.toml")])).toMatch("files of several plugins, a.b and c");
-    expect(chosen([file("notes.txt")])).toMatch("notes.txt is no file of a plugin");
-    expect(chosen([component, file("a.b.wasm")])).toBe("a.b.wasm was chosen twice");
-    expect(chosen([signature])).toMatch("expected NAME.wasm");
-    expect(chosen([])).toMatch("expected NAME.wasm");
+    expect(toPluginFiles([manifest, signature, component])).toEqual({ name: "a.b", component, manifest, signature });
+    expect(toPluginFiles([manifest])).toEqual({ name: "a.b", manifest });
+    expect(toPluginFiles([component, file("c.toml")])).toMatch("files of several plugins, a.b and c");
+    expect(toPluginFiles([file("notes.txt")])).toMatch("notes.txt is not a plugin file");
+    expect(toPluginFiles([component, file("a.b.wasm")])).toBe("a.b.wasm was chosen twice");
+    expect(toPluginFiles([signature])).toMatch("expected NAME.wasm");
+    expect(toPluginFiles([])).toMatch("expected NAME.wasm");
   });
 
   test("a component is sent as it is, several files as an archive", async () => {
     const files: PluginFiles = { name: "a", component: file("a.wasm", "c".repeat(513)) };
-    expect(await body(files).text()).toBe("c".repeat(513));
-    const archive = await body({ ...files, manifest: file("a.toml", "m".repeat(512)) }).text();
+    expect(await requestBody(files).text()).toBe("c".repeat(513));
+    const archive = await requestBody({ ...files, manifest: file("a.toml", "m".repeat(512)) }).text();
     expect(archive.length).toBe(512 + 512 + 512 + 1024 + 1024);
     expect(archive.slice(0, 6)).toBe("a.toml");
     expect(archive.slice(124, 136)).toBe("00000001000\0");

@@ -12,61 +12,61 @@ export interface Live<T> {
 }
 
 /** Ratio of pause to answer time, which bounds the share of the daemon's time that many dashboards use. */
-const COST = 20;
+const PAUSE_RATIO = 20;
 const MAX_PAUSE = 30_000;
 
 /**
  * Calls `fetcher` whenever `key` changes and about every `every` milliseconds, but not while the page is
  * hidden. With an empty key it sends no requests.
  */
-export function useLive<T>(key: string, fetcher: (signal: AbortSignal) => Promise<T>, every: number): Live<T> {
+export function useLive<T>(key: string, fetcher: (signal: AbortSignal) => Promise<T>, interval: number): Live<T> {
   const [state, setState] = useState<{ key: string; value?: T; error?: Failure }>({ key });
-  const latest = useRef(fetcher);
-  latest.current = fetcher;
-  const now = useRef<() => void>(() => undefined);
+  const latestFetcher = useRef(fetcher);
+  latestFetcher.current = fetcher;
+  const requestNow = useRef<() => void>(() => undefined);
 
   useEffect(() => {
     if (!key) return;
     const control = new AbortController();
     let timer: ReturnType<typeof setTimeout> | undefined;
-    let asking = false;
-    let wanted = false;
-    const again = (pause: number) => {
-      timer = setTimeout(() => (document.hidden ? again(1000) : void ask()), pause);
+    let requesting = false;
+    let refreshRequested = false;
+    const schedule = (pause: number) => {
+      timer = setTimeout(() => (document.hidden ? schedule(1000) : void request()), pause);
     };
-    const ask = async () => {
+    const request = async () => {
       clearTimeout(timer);
-      [asking, wanted] = [true, false];
-      const began = performance.now();
-      let pause = every;
+      [requesting, refreshRequested] = [true, false];
+      const startedAt = performance.now();
+      let pause = interval;
       try {
-        const value = await latest.current(control.signal);
-        pause = Math.max(every, Math.min(MAX_PAUSE, (performance.now() - began) * COST));
+        const value = await latestFetcher.current(control.signal);
+        pause = Math.max(interval, Math.min(MAX_PAUSE, (performance.now() - startedAt) * PAUSE_RATIO));
         if (!control.signal.aborted) setState({ key, value });
       } catch (error) {
         if (control.signal.aborted) return;
         const failure = error instanceof Failure ? error : new Failure(-1, String(error));
         setState((old) => ({ key, value: old.key === key ? old.value : undefined, error: failure }));
       }
-      asking = false;
-      if (!control.signal.aborted) again(wanted ? 0 : pause);
+      requesting = false;
+      if (!control.signal.aborted) schedule(refreshRequested ? 0 : pause);
     };
     // A running request is not cancelled; otherwise no answer of a slow daemon would ever arrive.
-    now.current = () => {
-      if (asking) wanted = true;
-      else void ask();
+    requestNow.current = () => {
+      if (requesting) refreshRequested = true;
+      else void request();
     };
-    void ask();
+    void request();
     return () => {
       control.abort();
       clearTimeout(timer);
-      now.current = () => undefined;
+      requestNow.current = () => undefined;
     };
-  }, [key, every]);
+  }, [key, interval]);
 
-  const refresh = useCallback(() => now.current(), []);
-  const known = state.key === key;
-  return { value: known ? state.value : undefined, error: known ? state.error : undefined, refresh };
+  const refresh = useCallback(() => requestNow.current(), []);
+  const isCurrent = state.key === key;
+  return { value: isCurrent ? state.value : undefined, error: isCurrent ? state.error : undefined, refresh };
 }
 
 /** Calls the newest `refresh` at most once in `pause` milliseconds, however often the returned function is called. */

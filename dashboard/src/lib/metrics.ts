@@ -7,7 +7,7 @@ export interface Sample {
 
 /** The samples of one metric, by its full name. */
 export function samples(text: string, name: string): Sample[] {
-  const found: Sample[] = [];
+  const result: Sample[] = [];
   for (const line of text.split("\n")) {
     if (!line.startsWith(name)) continue;
     const match = /^([A-Za-z0-9_:]+)(?:\{((?:[^"}]|"(?:[^"\\]|\\.)*")*)\})? (\S+)/.exec(line);
@@ -16,9 +16,9 @@ export function samples(text: string, name: string): Sample[] {
     for (const [, key, value] of (match[2] ?? "").matchAll(/([A-Za-z0-9_]+)="((?:[^"\\]|\\.)*)"/g)) {
       if (key) labels[key] = (value ?? "").replace(/\\(.)/g, (_, c: string) => (c === "n" ? "\n" : c));
     }
-    found.push({ labels, value: Number(match[3]) });
+    result.push({ labels, value: Number(match[3]) });
   }
-  return found;
+  return result;
 }
 
 export function sum(list: Sample[]): number {
@@ -42,7 +42,7 @@ export class Series {
     const last = this.last;
     this.last = { at, value };
     if (!last || at <= last.at) return;
-    const grown = value < last.value ? value : value - last.value;
-    this.value(grown / ((at - last.at) / 1000));
+    const increase = value < last.value ? value : value - last.value;
+    this.value(increase / ((at - last.at) / 1000));
   }
 }

@@ -68,4 +68,4 @@ export interface Overview {
 }
 
 /** The version of the document that this dashboard reads. */
-export const API = 1;
+export const API_VERSION = 1;

@@ -36,11 +36,11 @@ interface Group {
   sums: Sums;
 }
 
-function empty(id: string): Group {
+function emptyGroup(id: string): Group {
   return { id, groups: new Map(), apps: [], sums: { apps: 0, instances: 0, running: 0, unhealthy: 0 } };
 }
 
-function add(sums: Sums, app: App): void {
+function addToSums(sums: Sums, app: App): void {
   sums.apps += 1;
   sums.instances += app.instances;
   sums.running += app.tasksRunning;
@@ -48,34 +48,34 @@ function add(sums: Sums, app: App): void {
 }
 
 /** The rows of the tree, without the contents of groups in `closed`. `filter` selects apps by their ids. */
-export function rows(apps: App[], closed: ReadonlySet<string>, filter: string): Row[] {
-  const root = empty("");
-  const wanted = filter.toLowerCase();
+export function treeRows(apps: App[], closed: ReadonlySet<string>, filter: string): Row[] {
+  const root = emptyGroup("");
+  const filterText = filter.toLowerCase();
   for (const app of apps) {
-    if (wanted && !app.id.toLowerCase().includes(wanted)) continue;
+    if (filterText && !app.id.toLowerCase().includes(filterText)) continue;
     const parts = app.id.split("/").filter((part) => part !== "");
     let group = root;
     for (const part of parts.slice(0, -1)) {
       let next = group.groups.get(part);
-      if (!next) group.groups.set(part, (next = empty(`${group.id}/${part}`)));
-      add(next.sums, app);
+      if (!next) group.groups.set(part, (next = emptyGroup(`${group.id}/${part}`)));
+      addToSums(next.sums, app);
       group = next;
     }
     group.apps.push(app);
   }
-  const out: Row[] = [];
+  const result: Row[] = [];
   const walk = (group: Group, depth: number) => {
     for (const [name, child] of [...group.groups].sort(([a], [b]) => compare(a, b))) {
-      const open = wanted !== "" || !closed.has(child.id);
-      out.push({ kind: "group", id: child.id, name, depth, open, sums: child.sums });
+      const open = filterText !== "" || !closed.has(child.id);
+      result.push({ kind: "group", id: child.id, name, depth, open, sums: child.sums });
       if (open) walk(child, depth + 1);
     }
     for (const app of group.apps.sort((a, b) => compare(a.id, b.id))) {
-      out.push({ kind: "app", id: app.id, name: app.id.split("/").pop() ?? app.id, depth, app });
+      result.push({ kind: "app", id: app.id, name: app.id.split("/").pop() ?? app.id, depth, app });
     }
   };
   walk(root, 0);
-  return out;
+  return result;
 }
 
 function compare(a: string, b: string): number {
@@ -85,7 +85,7 @@ function compare(a: string, b: string): number {
 export type Health = "healthy" | "unhealthy" | "waiting" | "suspended" | "deploying" | "running";
 
 /** The state of an app in one word. */
-export function health(app: App): Health {
+export function appHealth(app: App): Health {
   if (app.tasksUnhealthy > 0) return "unhealthy";
   if (app.instances === 0) return "suspended";
   if (app.tasksRunning < app.instances) return app.tasksStaged > 0 ? "deploying" : "waiting";

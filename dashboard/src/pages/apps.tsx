@@ -1,18 +1,18 @@
 /** Apps, pods and groups: instances, health, deployments, and why apps and pods are waiting. */
 
 import { useContext, useEffect, useMemo, useState } from "preact/hooks";
-import { appPath, change, get, service } from "../lib/api";
-import { megabytes, shown, since, time, trim } from "../lib/format";
+import { appPath, change, get, servicePath } from "../lib/api";
+import { megabytes, displayText, elapsedSince, localTime, oneDecimal } from "../lib/format";
 import { useLive, useThrottled } from "../lib/live";
 import { follow } from "../lib/sse";
-import { type App, type Health, type Row, health, rows } from "../lib/tree";
-import { type QueueItem, conditions, summary } from "../lib/why";
+import { type App, type Health, type Row, appHealth, treeRows } from "../lib/tree";
+import { type QueueItem, conditions, waitingSummary } from "../lib/waiting";
 import { Action, Session } from "../parts/actions";
 import { Badge, Empty, Facts, Panel, type Tone } from "../parts/basics";
 import { Log } from "../parts/log";
 import { type Column, Table } from "../parts/table";
 
-const api = (path: string) => service("apps", path);
+const api = (path: string) => servicePath("apps", path);
 
 interface Deployment {
   id: string;
@@ -51,7 +51,7 @@ interface PodInstance {
 }
 
 /** The task whose output is shown. A task of a group writes it to the sandbox of the group's executor. */
-interface Source {
+interface LogSource {
   id: string;
   agent: string;
   executor?: string;
@@ -62,7 +62,7 @@ const TONES: Record<Health, Tone> = {
 };
 
 /** Events after which lists are requested again. */
-const CHANGES = [
+const CHANGE_EVENTS = [
   "deployment_info", "deployment_success", "deployment_failed", "deployment_step_success", "group_change_success",
   "app_terminated_event", "instance_health_changed_event", "status_update_event", "pod_created_event",
   "pod_updated_event", "pod_deleted_event",
@@ -79,24 +79,24 @@ export function Apps({ selected }: { selected: string }) {
     (await get<{ queue: QueueItem[] }>(api("/v2/queue?embed=reasons"), signal)).queue, 5_000);
   const pods = useLive("pods", (signal) => get<Pod[]>(api("/v2/pods/::status"), signal), 10_000);
 
-  const listAgain = useThrottled(apps.refresh, costly(apps.value?.length));
-  const restAgain = useThrottled(() => {
+  const refreshList = useThrottled(apps.refresh, listInterval(apps.value?.length));
+  const refreshDeploymentsAndQueue = useThrottled(() => {
     deployments.refresh();
     queue.refresh();
   }, 1000);
   useEffect(() => {
-    const query = CHANGES.map((name) => `event_type=${name}`).join("&");
+    const query = CHANGE_EVENTS.map((name) => `event_type=${name}`).join("&");
     return follow(api(`/v2/events?${query}&plan-format=light`), {
       event: () => {
-        listAgain();
-        restAgain();
+        refreshList();
+        refreshDeploymentsAndQueue();
       },
       state: () => undefined,
     });
-  }, [listAgain, restAgain]);
+  }, [refreshList, refreshDeploymentsAndQueue]);
   const refresh = () => {
     apps.refresh();
-    restAgain();
+    refreshDeploymentsAndQueue();
   };
 
   return (
@@ -107,14 +107,14 @@ export function Apps({ selected }: { selected: string }) {
           <Detail key={selected} id={selected} refresh={refresh} />
         ) : (
           <div>
-            <Deployments list={deployments.value} error={deployments.error} refresh={restAgain} />
+            <Deployments list={deployments.value} error={deployments.error} refresh={refreshDeploymentsAndQueue} />
             <Waiting queue={queue.value} error={queue.error} />
           </div>
         )}
       </div>
       {selected && (
         <div class="columns">
-          <Deployments list={deployments.value} error={deployments.error} refresh={restAgain} />
+          <Deployments list={deployments.value} error={deployments.error} refresh={refreshDeploymentsAndQueue} />
           <Waiting queue={queue.value} error={queue.error} first={selected} />
         </div>
       )}
@@ -124,14 +124,14 @@ export function Apps({ selected }: { selected: string }) {
 }
 
 /** The polling interval; a long list is requested less often. */
-function costly(apps = 0): number {
+function listInterval(apps = 0): number {
   return apps > 1000 ? 10_000 : 1_000;
 }
 
 function List(props: { apps: App[] | undefined; error?: Parameters<typeof Panel>[0]["error"]; selected: string }) {
   const [filter, setFilter] = useState("");
   const [closed, setClosed] = useState<ReadonlySet<string>>(new Set());
-  const list = useMemo(() => rows(props.apps ?? [], closed, filter), [props.apps, closed, filter]);
+  const list = useMemo(() => treeRows(props.apps ?? [], closed, filter), [props.apps, closed, filter]);
   const toggle = (id: string) =>
     setClosed((old) => {
       const next = new Set(old);
@@ -146,11 +146,11 @@ function List(props: { apps: App[] | undefined; error?: Parameters<typeof Panel>
         <span class="name" style={{ paddingLeft: `${row.depth * 14}px` }}>
           {row.kind === "group" ? (
             <button type="button" class="plain" aria-expanded={row.open} onClick={() => toggle(row.id)}>
-              {row.open ? "▾" : "▸"} {shown(row.name, 200)}
+              {row.open ? "▾" : "▸"} {displayText(row.name, 200)}
             </button>
           ) : (
-            <a href={`#/apps${appPath(row.id)}`} title={shown(row.id, 500)}>
-              {shown(row.name, 200)}
+            <a href={`#/apps${appPath(row.id)}`} title={displayText(row.id, 500)}>
+              {displayText(row.name, 200)}
             </a>
           )}
         </span>
@@ -160,7 +160,7 @@ function List(props: { apps: App[] | undefined; error?: Parameters<typeof Panel>
       title: "State",
       width: "6.5rem",
       cell: (row) => {
-        if (row.kind === "app") return <Badge tone={TONES[health(row.app)]}>{health(row.app)}</Badge>;
+        if (row.kind === "app") return <Badge tone={TONES[appHealth(row.app)]}>{appHealth(row.app)}</Badge>;
         const { apps, unhealthy } = row.sums;
         return unhealthy > 0 ? <Badge tone="bad">{unhealthy} unhealthy</Badge> : <small>{apps} apps</small>;
       },
@@ -174,7 +174,7 @@ function List(props: { apps: App[] | undefined; error?: Parameters<typeof Panel>
           ? `${row.app.tasksRunning} / ${row.app.instances}`
           : `${row.sums.running} / ${row.sums.instances}`,
     },
-    { title: "CPUs", width: "4rem", end: true, cell: (row) => (row.kind === "app" ? trim(row.app.cpus) : "") },
+    { title: "CPUs", width: "4rem", end: true, cell: (row) => (row.kind === "app" ? oneDecimal(row.app.cpus) : "") },
     { title: "Memory", width: "5rem", end: true, cell: (row) => (row.kind === "app" ? megabytes(row.app.mem) : "") },
   ];
   return (
@@ -204,7 +204,7 @@ function List(props: { apps: App[] | undefined; error?: Parameters<typeof Panel>
   );
 }
 
-function started(answer: unknown): string {
+function deploymentNote(answer: unknown): string {
   const id = (answer as { deploymentId?: string } | undefined)?.deploymentId;
   return id ? ` (deployment ${id})` : "";
 }
@@ -220,8 +220,8 @@ function Detail({ id, refresh }: { id: string; refresh: () => void }) {
     live.refresh();
     refresh();
   };
-  const name = shown(id, 200);
-  const scale = async (instances: number) => `${name} is scaled to ${instances}${started(await change("PUT", path, { instances }))}.`;
+  const name = displayText(id, 200);
+  const scale = async (instances: number) => `${name} is scaled to ${instances}${deploymentNote(await change("PUT", path, { instances }))}.`;
   return (
     <Panel
       title={name}
@@ -247,7 +247,7 @@ function Detail({ id, refresh }: { id: string; refresh: () => void }) {
               label="Restart"
               question={`Restart ${name}?`}
               detail={`All ${value.instances} instances are replaced, within the bounds of the upgrade strategy.`}
-              run={async () => `${name} restarts${started(await change("POST", `${path}/restart`))}.`}
+              run={async () => `${name} restarts${deploymentNote(await change("POST", `${path}/restart`))}.`}
               done={done}
             />
             <Action
@@ -266,22 +266,22 @@ function Detail({ id, refresh }: { id: string; refresh: () => void }) {
               run={async () => {
                 const answer = await change("DELETE", path);
                 location.hash = "#/apps";
-                return `${name} is being deleted${started(answer)}.`;
+                return `${name} is being deleted${deploymentNote(answer)}.`;
               }}
               done={refresh}
             />
           </div>
           <Facts
             facts={[
-              ["State", <Badge tone={TONES[health(value)]}>{health(value)}</Badge>],
+              ["State", <Badge tone={TONES[appHealth(value)]}>{appHealth(value)}</Badge>],
               ["Instances", `${value.tasksRunning} of ${value.instances} running`],
               ["Healthy", value.healthChecks?.length ? `${value.tasksHealthy}, unhealthy ${value.tasksUnhealthy}` : "no checks"],
-              ["Needs", `${trim(value.cpus)} CPUs, ${megabytes(value.mem)}`],
-              ["Version", time(value.version)],
+              ["Needs", `${oneDecimal(value.cpus)} CPUs, ${megabytes(value.mem)}`],
+              ["Version", localTime(value.version)],
             ]}
           />
           <p class="note">
-            <code>{shown(value.container?.docker?.image ?? value.cmd ?? "", 500)}</code>
+            <code>{displayText(value.container?.docker?.image ?? value.cmd ?? "", 500)}</code>
           </p>
           <Tasks id={id} tasks={value.tasks} done={done} log={setLog} />
           {log && <TaskLog source={{ id: log.id, agent: log.slaveId }} close={() => setLog(undefined)} />}
@@ -293,36 +293,36 @@ function Detail({ id, refresh }: { id: string; refresh: () => void }) {
 
 function Tasks(props: { id: string; tasks: Task[]; done: () => void; log: (task: Task) => void }) {
   const columns: Column<Task>[] = [
-    { title: "Task", width: "3fr", cell: ({ id }) => <span title={shown(id, 300)}>{shown(short(id), 100)}</span> },
+    { title: "Task", width: "3fr", cell: ({ id }) => <span title={displayText(id, 300)}>{displayText(shortId(id), 100)}</span> },
     {
       title: "State",
       width: "6rem",
       cell: (task) => {
         const failing = task.healthCheckResults?.find(({ alive }) => !alive);
         const state = task.state.replace(/^TASK_/, "").toLowerCase();
-        if (failing) return <span title={shown(failing.lastFailureCause, 300)}><Badge tone="bad">unhealthy</Badge></span>;
+        if (failing) return <span title={displayText(failing.lastFailureCause, 300)}><Badge tone="bad">unhealthy</Badge></span>;
         return <Badge tone={state === "running" ? "good" : "info"}>{state}</Badge>;
       },
     },
-    { title: "Host", width: "2fr", cell: ({ host, ports }) => shown(`${host}${ports?.length ? `:${ports.join(",")}` : ""}`, 100) },
-    { title: "Since", width: "5rem", cell: ({ startedAt, stagedAt }) => since(startedAt ?? stagedAt) },
+    { title: "Host", width: "2fr", cell: ({ host, ports }) => displayText(`${host}${ports?.length ? `:${ports.join(",")}` : ""}`, 100) },
+    { title: "Since", width: "5rem", cell: ({ startedAt, stagedAt }) => elapsedSince(startedAt ?? stagedAt) },
     {
       title: "",
       width: "6.5rem",
       end: true,
       cell: (task) => (
         <span class="buttons">
-          <button type="button" onClick={() => props.log(task)} aria-label={`Log of ${shown(task.id, 200)}`}>
+          <button type="button" onClick={() => props.log(task)} aria-label={`Log of ${displayText(task.id, 200)}`}>
             Log
           </button>
           <Action
             label="Kill"
             danger
-            question={`Kill ${shown(task.id, 200)}?`}
+            question={`Kill ${displayText(task.id, 200)}?`}
             detail="The task is replaced by another one."
             run={async () => {
               await change("DELETE", api(`/v2/apps${appPath(props.id)}/tasks/${encodeURIComponent(task.id)}`));
-              return `${shown(task.id, 200)} is being killed.`;
+              return `${displayText(task.id, 200)} is being killed.`;
             }}
             done={props.done}
           />
@@ -339,18 +339,18 @@ function Tasks(props: { id: string; tasks: Task[]; done: () => void; log: (task:
 }
 
 /** Removes the name of the app from an instance's id. */
-function short(id: string): string {
+function shortId(id: string): string {
   const at = id.search(/\.(instance-|[0-9a-f]{8}-)/);
   return at < 0 ? id : id.slice(at + 1).replace(/^instance-/, "");
 }
 
-function TaskLog({ source, close }: { source: Source; close: () => void }) {
+function TaskLog({ source, close }: { source: LogSource; close: () => void }) {
   const info = useLive("info", (signal) => get<{ frameworkId: string | null }>(api("/v2/info"), signal), 60_000);
   const framework = info.value?.frameworkId;
   return (
-    <section aria-label={`Log of ${shown(source.id, 200)}`}>
+    <section aria-label={`Log of ${displayText(source.id, 200)}`}>
       <h3>
-        Log of {shown(short(source.id), 100)}{" "}
+        Log of {displayText(shortId(source.id), 100)}{" "}
         <button type="button" class="plain" onClick={close} aria-label="Close the log">
           ✕
         </button>
@@ -366,22 +366,22 @@ function TaskLog({ source, close }: { source: Source; close: () => void }) {
           }}
         />
       ) : (
-        <Empty>{info.error ? shown(info.error.message) : "Loading…"}</Empty>
+        <Empty>{info.error ? displayText(info.error.message) : "Loading…"}</Empty>
       )}
     </section>
   );
 }
 
-type Failed = Parameters<typeof Panel>[0]["error"];
+type PanelError = Parameters<typeof Panel>[0]["error"];
 
-function Deployments(props: { list: Deployment[] | undefined; error?: Failed; refresh: () => void }) {
+function Deployments(props: { list: Deployment[] | undefined; error?: PanelError; refresh: () => void }) {
   const { list } = props;
   return (
     <Panel title="Deployments" error={props.error} loading={!list}>
       {list?.length === 0 && <Empty>No deployment is running.</Empty>}
       <ul class="items">
         {list?.slice(0, 50).map((deployment) => (
-          <OneDeployment key={deployment.id} deployment={deployment} refresh={props.refresh} />
+          <DeploymentItem key={deployment.id} deployment={deployment} refresh={props.refresh} />
         ))}
       </ul>
       {list && list.length > 50 && <Empty>{list.length - 50} more</Empty>}
@@ -389,7 +389,7 @@ function Deployments(props: { list: Deployment[] | undefined; error?: Failed; re
   );
 }
 
-function OneDeployment({ deployment, refresh }: { deployment: Deployment; refresh: () => void }) {
+function DeploymentItem({ deployment, refresh }: { deployment: Deployment; refresh: () => void }) {
   const { id, currentStep, totalSteps, currentActions, canary } = deployment;
   const subjects = [...deployment.affectedApps, ...(deployment.affectedPods ?? [])];
   const path = api(`/v2/deployments/${encodeURIComponent(id)}`);
@@ -397,13 +397,13 @@ function OneDeployment({ deployment, refresh }: { deployment: Deployment; refres
   return (
     <li>
       <div class="line">
-        <b>{shown(subjects.slice(0, 3).join(", "), 200)}{subjects.length > 3 && ` and ${subjects.length - 3} more`}</b>
+        <b>{displayText(subjects.slice(0, 3).join(", "), 200)}{subjects.length > 3 && ` and ${subjects.length - 3} more`}</b>
         <span class="buttons">
           {canary?.state === "held" && (
             <Action
               label="Continue"
               question="Continue the restart?"
-              detail={`${shown(canary.instances, 40)} new instances are healthy; the others are replaced now.`}
+              detail={`${displayText(canary.instances, 40)} new instances are healthy; the others are replaced now.`}
               run={async () => {
                 await change("POST", `${path}/continue`);
                 return `Deployment ${id} continues.`;
@@ -416,21 +416,21 @@ function OneDeployment({ deployment, refresh }: { deployment: Deployment; refres
             danger
             question="Roll the deployment back?"
             detail="A new deployment restores the previous definitions."
-            run={async () => `Deployment ${id} is rolled back${started(await change("DELETE", path))}.`}
+            run={async () => `Deployment ${id} is rolled back${deploymentNote(await change("DELETE", path))}.`}
             done={refresh}
           />
         </span>
       </div>
       <progress value={currentStep - 0.5} max={totalSteps} aria-label={`Step ${currentStep} of ${totalSteps}`} />
       <small>
-        Step {currentStep} of {totalSteps}: {shown(actions.slice(0, 3).join(", "), 300)}
-        {canary && ` · canary ${shown(canary.state, 20)}`}
+        Step {currentStep} of {totalSteps}: {displayText(actions.slice(0, 3).join(", "), 300)}
+        {canary && ` · canary ${displayText(canary.state, 20)}`}
       </small>
     </li>
   );
 }
 
-function Waiting(props: { queue: QueueItem[] | undefined; error?: Failed; first?: string }) {
+function Waiting(props: { queue: QueueItem[] | undefined; error?: PanelError; first?: string }) {
   const { notify, user } = useContext(Session);
   const name = (item: QueueItem) => item.app?.id ?? item.pod?.id ?? "";
   const list = [...(props.queue ?? [])].sort((a, b) => Number(name(b) === props.first) - Number(name(a) === props.first));
@@ -442,16 +442,16 @@ function Waiting(props: { queue: QueueItem[] | undefined; error?: Failed; first?
           <li key={name(item)}>
             <div class="line">
               <a href={`#/apps${appPath(name(item))}`}>
-                <b>{shown(name(item), 200)}</b>
+                <b>{displayText(name(item), 200)}</b>
               </a>
               <span>
-                {item.count} waiting for {since(item.since)}
+                {item.count} waiting for {elapsedSince(item.since)}
                 {!item.delay.overdue && !user?.read_only && (
                   <button
                     type="button"
                     onClick={() =>
                       void change("DELETE", api(`/v2/queue${appPath(name(item))}/delay`)).then(
-                        () => notify(`${shown(name(item), 200)} is launched without its delay.`),
+                        () => notify(`${displayText(name(item), 200)} is launched without its delay.`),
                         (error: unknown) => notify(String(error), true),
                       )
                     }
@@ -461,7 +461,7 @@ function Waiting(props: { queue: QueueItem[] | undefined; error?: Failed; first?
                 )}
               </span>
             </div>
-            <small>{shown(summary(item), 500)}</small>
+            <small>{displayText(waitingSummary(item), 500)}</small>
             <details>
               <summary>Condition by condition</summary>
               <ul class="conditions">
@@ -476,10 +476,10 @@ function Waiting(props: { queue: QueueItem[] | undefined; error?: Failed; first?
               </ul>
               {item.app?.constraints?.map((constraint, at) => (
                 <p key={at}>
-                  <code>{shown(constraint.join(" "), 200)}</code> rejected {item.reasons?.last_constraints[at] ?? 0} agents
+                  <code>{displayText(constraint.join(" "), 200)}</code> rejected {item.reasons?.last_constraints[at] ?? 0} agents
                 </p>
               ))}
-              {item.reasons?.message && <p>{shown(item.reasons.message)}</p>}
+              {item.reasons?.message && <p>{displayText(item.reasons.message)}</p>}
             </details>
           </li>
         ))}
@@ -491,7 +491,7 @@ function Waiting(props: { queue: QueueItem[] | undefined; error?: Failed; first?
 
 function Pods({ pods, refresh }: { pods: Pod[]; refresh: () => void }) {
   const [selected, setSelected] = useState("");
-  const [log, setLog] = useState<Source>();
+  const [log, setLog] = useState<LogSource>();
   const pod = pods.find(({ id }) => id === selected);
   const select = (id: string) => {
     setSelected(id === selected ? "" : id);
@@ -503,11 +503,11 @@ function Pods({ pods, refresh }: { pods: Pod[]; refresh: () => void }) {
       width: "3fr",
       cell: ({ id }) => (
         <button type="button" class="plain" aria-expanded={id === selected} onClick={() => select(id)} title="Containers and their output">
-          {id === selected ? "▾" : "▸"} {shown(id, 200)}
+          {id === selected ? "▾" : "▸"} {displayText(id, 200)}
         </button>
       ),
     },
-    { title: "State", width: "7rem", cell: ({ status }) => <Badge tone={status === "STABLE" ? "good" : "info"}>{shown(status.toLowerCase(), 30)}</Badge> },
+    { title: "State", width: "7rem", cell: ({ status }) => <Badge tone={status === "STABLE" ? "good" : "info"}>{displayText(status.toLowerCase(), 30)}</Badge> },
     { title: "Instances", width: "6rem", end: true, cell: ({ instances }) => instances.length },
     {
       title: "",
@@ -517,11 +517,11 @@ function Pods({ pods, refresh }: { pods: Pod[]; refresh: () => void }) {
         <Action
           label="Delete"
           danger
-          question={`Delete ${shown(id, 200)}?`}
+          question={`Delete ${displayText(id, 200)}?`}
           detail="All instances are killed and the definition is deleted."
           run={async () => {
             await change("DELETE", api(`/v2/pods${appPath(id)}`));
-            return `${shown(id, 200)} is being deleted.`;
+            return `${displayText(id, 200)} is being deleted.`;
           }}
           done={refresh}
         />
@@ -537,21 +537,21 @@ function Pods({ pods, refresh }: { pods: Pod[]; refresh: () => void }) {
   );
 }
 
-function Containers({ pod, log }: { pod: Pod; log: (source: Source) => void }) {
+function Containers({ pod, log }: { pod: Pod; log: (source: LogSource) => void }) {
   const rows = pod.instances.flatMap((instance) => instance.containers.map((container) => ({ instance, ...container })));
   const columns: Column<(typeof rows)[number]>[] = [
-    { title: "Container", width: "1.5fr", cell: ({ name }) => shown(name, 100) },
-    { title: "Instance", width: "3fr", cell: ({ instance }) => <span title={shown(instance.id, 300)}>{shown(short(instance.id), 100)}</span> },
+    { title: "Container", width: "1.5fr", cell: ({ name }) => displayText(name, 100) },
+    { title: "Instance", width: "3fr", cell: ({ instance }) => <span title={displayText(instance.id, 300)}>{displayText(shortId(instance.id), 100)}</span> },
     {
       title: "State",
       width: "6rem",
       cell: ({ status }) => {
         const state = status.replace(/^TASK_/, "").toLowerCase();
-        return <Badge tone={state === "running" ? "good" : "info"}>{shown(state, 30)}</Badge>;
+        return <Badge tone={state === "running" ? "good" : "info"}>{displayText(state, 30)}</Badge>;
       },
     },
-    { title: "Host", width: "2fr", cell: ({ instance }) => shown(instance.agentHostname ?? "–", 100) },
-    { title: "Since", width: "5rem", cell: ({ statusSince }) => since(statusSince) },
+    { title: "Host", width: "2fr", cell: ({ instance }) => displayText(instance.agentHostname ?? "–", 100) },
+    { title: "Since", width: "5rem", cell: ({ statusSince }) => elapsedSince(statusSince) },
     {
       title: "",
       width: "4rem",
@@ -561,7 +561,7 @@ function Containers({ pod, log }: { pod: Pod; log: (source: Source) => void }) {
           <button
             type="button"
             onClick={() => log({ id: containerId, agent: agentId, executor: executorId })}
-            aria-label={`Log of ${shown(containerId, 200)}`}
+            aria-label={`Log of ${displayText(containerId, 200)}`}
           >
             Log
           </button>
@@ -570,7 +570,7 @@ function Containers({ pod, log }: { pod: Pod; log: (source: Source) => void }) {
   ];
   return (
     <>
-      <h3>Containers of {shown(pod.id, 200)}</h3>
+      <h3>Containers of {displayText(pod.id, 200)}</h3>
       <Table label="Containers" rows={rows} columns={columns} id={({ containerId }) => containerId} height={10} empty="No container is launched." />
     </>
   );

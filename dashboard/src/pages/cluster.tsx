@@ -2,7 +2,7 @@
 
 import { useMemo, useState } from "preact/hooks";
 import { get } from "../lib/api";
-import { megabytesOf, shown, trim } from "../lib/format";
+import { megabytesOf, displayText, oneDecimal } from "../lib/format";
 import { useLive } from "../lib/live";
 import { Badge, Bar, Panel } from "../parts/basics";
 import { type Column, Table } from "../parts/table";
@@ -22,8 +22,8 @@ function Resource({ agent, name }: { agent: Agent; name: string }) {
   const [total = 0, used = 0, offered = 0] = [agent.total[name], agent.used[name], agent.offered[name]];
   if (total === 0) return <span class="dull">–</span>;
   const isSize = name === "mem" || name === "disk";
-  const text = isSize ? megabytesOf(used, total) : `${trim(used)} of ${trim(total)}`;
-  return <Bar label={`${name} of ${shown(agent.host, 100)}`} used={used} offered={offered} total={total} text={text} />;
+  const text = isSize ? megabytesOf(used, total) : `${oneDecimal(used)} of ${oneDecimal(total)}`;
+  return <Bar label={`${name} of ${displayText(agent.host, 100)}`} used={used} offered={offered} total={total} text={text} />;
 }
 
 export function Cluster() {
@@ -31,25 +31,25 @@ export function Cluster() {
     (await get<{ agents: Agent[] }>("/v1/cluster/agents", signal)).agents, 3_000);
   const [filter, setFilter] = useState("");
   const list = useMemo(() => {
-    const wanted = filter.toLowerCase();
+    const filterText = filter.toLowerCase();
     const text = ({ host, id, state, attributes }: Agent) =>
       `${host} ${id} ${state} ${Object.entries(attributes).map((pair) => pair.join(":")).join(" ")}`.toLowerCase();
-    return (value ?? []).filter((agent) => text(agent).includes(wanted));
+    return (value ?? []).filter((agent) => text(agent).includes(filterText));
   }, [value, filter]);
-  const has = (name: string) => (value ?? []).some(({ total }) => (total[name] ?? 0) > 0);
-  const names = ["cpus", "mem", "disk", "gpus", "ports"].filter(has);
+  const isPresent = (name: string) => (value ?? []).some(({ total }) => (total[name] ?? 0) > 0);
+  const names = ["cpus", "mem", "disk", "gpus", "ports"].filter(isPresent);
   const offered = (value ?? []).filter((agent) => (agent.offered.cpus ?? 0) > 0).length;
 
   const columns: Column<Agent>[] = [
-    { title: "Agent", width: "1fr", cell: ({ host, id }) => <span title={shown(id, 200)}>{shown(host, 100)}</span> },
-    { title: "State", width: "6.5rem", cell: ({ state }) => <Badge tone={state === "active" ? "good" : "warn"}>{shown(state, 30)}</Badge> },
+    { title: "Agent", width: "1fr", cell: ({ host, id }) => <span title={displayText(id, 200)}>{displayText(host, 100)}</span> },
+    { title: "State", width: "6.5rem", cell: ({ state }) => <Badge tone={state === "active" ? "good" : "warn"}>{displayText(state, 30)}</Badge> },
     ...names.map((name): Column<Agent> => ({ title: name, width: "1.2fr", cell: (agent) => <Resource agent={agent} name={name} /> })),
     {
       title: "Attributes",
       width: "1.5fr",
       cell: ({ attributes }) => {
         const text = Object.entries(attributes).map(([name, value]) => `${name}:${value}`).join("  ");
-        return <code title={shown(text)}>{shown(text, 300)}</code>;
+        return <code title={displayText(text)}>{displayText(text, 300)}</code>;
       },
     },
   ];

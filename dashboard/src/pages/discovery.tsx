@@ -1,17 +1,17 @@
 /** Names and DNS records, a lookup form, and the rates of queries. */
 
 import { useRef, useState } from "preact/hooks";
-import { Failure, get, service, text } from "../lib/api";
-import { count, duration, micros, shown, trim } from "../lib/format";
+import { Failure, get, servicePath, getText } from "../lib/api";
+import { formatCount, duration, micros, displayText, oneDecimal } from "../lib/format";
 import { useLive } from "../lib/live";
 import { Series, samples, sum } from "../lib/metrics";
 import type { Overview } from "../lib/overview";
-import { Badge, Empty, Facts, Panel, Spark } from "../parts/basics";
+import { Badge, Empty, Facts, Panel, Sparkline } from "../parts/basics";
 import { type Column, Table } from "../parts/table";
 
-const api = (path: string) => service("discovery", path);
+const api = (path: string) => servicePath("discovery", path);
 
-interface Found {
+interface RecordRow {
   name: string;
   type: string;
   value: string;
@@ -26,14 +26,14 @@ interface Enumeration {
 function useRates() {
   const series = useRef({ queries: new Series(), forwarded: new Series(), http: new Series(), types: new Map<string, Series>() });
   return useLive("rates", async (signal) => {
-    const page = (await text("/metrics", signal)).text;
+    const page = (await getText("/metrics", signal)).text;
     const [at, { queries, forwarded, http, types }] = [performance.now(), series.current];
-    const asked = samples(page, "transom_discovery_queries_total");
-    queries.counter(sum(asked), at);
+    const querySamples = samples(page, "transom_discovery_queries_total");
+    queries.counter(sum(querySamples), at);
     forwarded.counter(sum(samples(page, "transom_discovery_upstream_latency_seconds_count")), at);
     http.counter(sum(samples(page, "transom_discovery_http_requests_total")), at);
     const kinds = new Map<string, number>();
-    for (const { labels, value } of asked) {
+    for (const { labels, value } of querySamples) {
       const name = Object.values(labels).join(" ");
       kinds.set(name, (kinds.get(name) ?? 0) + value);
     }
@@ -43,14 +43,14 @@ function useRates() {
       kind.counter(value, at);
     }
     const total = (name: string) => sum(samples(page, name));
-    const asks = total("transom_discovery_upstream_latency_seconds_count");
+    const upstreamQueries = total("transom_discovery_upstream_latency_seconds_count");
     return {
       records: total("transom_discovery_zone_records"),
       serial: total("transom_discovery_zone_serial"),
       age: total("transom_discovery_zone_age_seconds"),
       invalid: total("transom_discovery_zone_invalid_entries"),
       upstreams: samples(page, "transom_discovery_upstream_healthy"),
-      latency: asks > 0 ? (1e6 * total("transom_discovery_upstream_latency_seconds_sum")) / asks : null,
+      latency: upstreamQueries > 0 ? (1e6 * total("transom_discovery_upstream_latency_seconds_sum")) / upstreamQueries : null,
       kinds: [...kinds].sort(([, a], [, b]) => b - a),
       series: series.current,
     };
@@ -67,7 +67,7 @@ export function Discovery({ overview }: { overview: Overview | undefined }) {
       </Panel>
     );
   }
-  const last = (series: Series | undefined) => trim(series?.values.at(-1) ?? 0);
+  const last = (series: Series | undefined) => oneDecimal(series?.values.at(-1) ?? 0);
   return (
     <>
       <div class="columns">
@@ -76,16 +76,16 @@ export function Discovery({ overview }: { overview: Overview | undefined }) {
           title="Zone"
           error={error}
           loading={!value}
-          aside={state && <Badge tone={state.ready ? "good" : "bad"}>{shown(state.source ?? "", 30)}</Badge>}
+          aside={state && <Badge tone={state.ready ? "good" : "bad"}>{displayText(state.source ?? "", 30)}</Badge>}
         >
           {value && (
             <>
               <Facts
                 facts={[
-                  ["Records", count(value.records)],
+                  ["Records", formatCount(value.records)],
                   ["Serial", String(value.serial)],
                   ["Last change", `${duration(value.age)} ago`],
-                  ["Invalid entries", count(value.invalid)],
+                  ["Invalid entries", formatCount(value.invalid)],
                 ]}
               />
               <h3>Forwarding</h3>
@@ -96,7 +96,7 @@ export function Discovery({ overview }: { overview: Overview | undefined }) {
                   {value.upstreams.map(({ labels, value: healthy }) => (
                     <li key={Object.values(labels).join()}>
                       <Badge tone={healthy > 0 ? "good" : "bad"}>{healthy > 0 ? "answers" : "timed out"}</Badge>{" "}
-                      {shown(Object.values(labels).join(" "), 100)}
+                      {displayText(Object.values(labels).join(" "), 100)}
                     </li>
                   ))}
                   <li>mean {micros(value.latency === null ? null : Math.round(value.latency))}</li>
@@ -110,16 +110,16 @@ export function Discovery({ overview }: { overview: Overview | undefined }) {
         {value && (
           <>
             <div class="sparks">
-              <Spark label="DNS queries per second" values={value.series.queries.values} text={last(value.series.queries)} />
-              <Spark label="Forwarded per second" values={value.series.forwarded.values} text={last(value.series.forwarded)} />
-              <Spark label="HTTP requests per second" values={value.series.http.values} text={last(value.series.http)} />
+              <Sparkline label="DNS queries per second" values={value.series.queries.values} text={last(value.series.queries)} />
+              <Sparkline label="Forwarded per second" values={value.series.forwarded.values} text={last(value.series.forwarded)} />
+              <Sparkline label="HTTP requests per second" values={value.series.http.values} text={last(value.series.http)} />
             </div>
             <Table
               label="Queries by kind"
               rows={value.kinds}
               columns={[
-                { title: "Answer", width: "2fr", cell: ([name]) => shown(name, 200) },
-                { title: "Queries", width: "8rem", end: true, cell: ([, total]) => count(total) },
+                { title: "Answer", width: "2fr", cell: ([name]) => displayText(name, 200) },
+                { title: "Queries", width: "8rem", end: true, cell: ([, total]) => formatCount(total) },
                 { title: "Per second", width: "8rem", end: true, cell: ([name]) => last(value.series.types.get(name)) },
               ]}
               id={([name]) => name}
@@ -137,16 +137,16 @@ export function Discovery({ overview }: { overview: Overview | undefined }) {
 function Lookup() {
   const [name, setName] = useState("");
   const [answer, setAnswer] = useState<{ asked: string; rows: [string, string][]; error?: string }>();
-  const ask = async () => {
-    const asked = name.trim();
-    if (!asked) return;
+  const lookUp = async () => {
+    const query = name.trim();
+    if (!query) return;
     try {
-      const path = `/v1/${asked.startsWith("_") ? "services" : "hosts"}/${encodeURIComponent(asked)}?strict=true`;
-      const found = await get<{ host: string; ip: string; port?: string }[]>(api(path));
-      setAnswer({ asked, rows: found.map(({ host, ip, port }) => [host, port ? `${ip}:${port}` : ip]) });
+      const path = `/v1/${query.startsWith("_") ? "services" : "hosts"}/${encodeURIComponent(query)}?strict=true`;
+      const addresses = await get<{ host: string; ip: string; port?: string }[]>(api(path));
+      setAnswer({ asked: query, rows: addresses.map(({ host, ip, port }) => [host, port ? `${ip}:${port}` : ip]) });
     } catch (failure) {
       const missing = failure instanceof Failure && failure.status === 404;
-      setAnswer({ asked, rows: [], error: missing ? "no such name" : failure instanceof Error ? failure.message : String(failure) });
+      setAnswer({ asked: query, rows: [], error: missing ? "no such name" : failure instanceof Error ? failure.message : String(failure) });
     }
   };
   return (
@@ -155,7 +155,7 @@ function Lookup() {
         class="lookup"
         onSubmit={(event) => {
           event.preventDefault();
-          void ask();
+          void lookUp();
         }}
       >
         <input
@@ -173,15 +173,15 @@ function Lookup() {
       </form>
       <div aria-live="polite">
         {answer && (answer.error ? (
-          <p class="failed">{shown(answer.asked, 255)}: {shown(answer.error, 300)}</p>
+          <p class="failed">{displayText(answer.asked, 255)}: {displayText(answer.error, 300)}</p>
         ) : (
           <table class="plain">
-            <caption>{shown(answer.asked, 255)}</caption>
+            <caption>{displayText(answer.asked, 255)}</caption>
             <tbody>
               {answer.rows.map(([host, address], at) => (
                 <tr key={at}>
-                  <td>{shown(host, 255)}</td>
-                  <td><code>{shown(address, 100)}</code></td>
+                  <td>{displayText(host, 255)}</td>
+                  <td><code>{displayText(address, 100)}</code></td>
                 </tr>
               ))}
             </tbody>
@@ -193,26 +193,26 @@ function Lookup() {
 }
 
 function Records() {
-  const [wanted, setWanted] = useState(false);
+  const [requested, setRequested] = useState(false);
   const [filter, setFilter] = useState("");
-  const { value, error } = useLive(wanted ? "records" : "", async (signal) => {
+  const { value, error } = useLive(requested ? "records" : "", async (signal) => {
     const { frameworks } = await get<Enumeration>(api("/v1/enumerate"), signal);
     return frameworks.flatMap(({ name: framework, tasks }) =>
       tasks.flatMap(({ id, records }) =>
-        records.map(({ name, host, rtype }): Found => ({ name, type: rtype, value: host, task: id || framework }))));
+        records.map(({ name, host, rtype }): RecordRow => ({ name, type: rtype, value: host, task: id || framework }))));
   }, 15_000);
   const list = (value ?? []).filter(({ name, value: host }) => `${name} ${host}`.toLowerCase().includes(filter.toLowerCase()));
-  const columns: Column<Found>[] = [
-    { title: "Name", width: "3fr", cell: ({ name }) => <span title={shown(name, 300)}>{shown(name, 255)}</span> },
-    { title: "Type", width: "4rem", cell: ({ type }) => shown(type, 20) },
-    { title: "Value", width: "3fr", cell: ({ value: host }) => <span title={shown(host, 300)}>{shown(host, 255)}</span> },
-    { title: "Task", width: "2fr", cell: ({ task }) => <span title={shown(task, 300)}>{shown(task, 200)}</span> },
+  const columns: Column<RecordRow>[] = [
+    { title: "Name", width: "3fr", cell: ({ name }) => <span title={displayText(name, 300)}>{displayText(name, 255)}</span> },
+    { title: "Type", width: "4rem", cell: ({ type }) => displayText(type, 20) },
+    { title: "Value", width: "3fr", cell: ({ value: host }) => <span title={displayText(host, 300)}>{displayText(host, 255)}</span> },
+    { title: "Task", width: "2fr", cell: ({ task }) => <span title={displayText(task, 300)}>{displayText(task, 200)}</span> },
   ];
-  if (!wanted) {
+  if (!requested) {
     return (
       <Panel title="Records">
         <p>
-          <button type="button" onClick={() => setWanted(true)}>
+          <button type="button" onClick={() => setRequested(true)}>
             List all records
           </button>{" "}
           <small>Of a large cluster this is a large document.</small>
@@ -222,7 +222,7 @@ function Records() {
   }
   return (
     <Panel
-      title={value ? `Records (${count(value.length)})` : "Records"}
+      title={value ? `Records (${formatCount(value.length)})` : "Records"}
       error={error}
       loading={!value}
       aside={<input type="search" placeholder="Filter by name or value" aria-label="Filter records" value={filter} onInput={(event) => setFilter(event.currentTarget.value)} />}

@@ -1,13 +1,13 @@
 /** The events of the apps service, live. */
 
 import { useEffect, useRef, useState } from "preact/hooks";
-import { service } from "../lib/api";
-import { shown } from "../lib/format";
+import { servicePath } from "../lib/api";
+import { displayText } from "../lib/format";
 import { follow } from "../lib/sse";
 import { Badge, Panel, type Tone } from "../parts/basics";
 import { type Column, Table } from "../parts/table";
 
-interface Shown {
+interface EventRow {
   id: number;
   at: string;
   type: string;
@@ -15,9 +15,9 @@ interface Shown {
 }
 
 /** Maximum number of events that are kept. */
-const MAX = 2000;
+const MAX_EVENTS = 2000;
 /** Milliseconds between two updates of the page. */
-const PAUSE = 250;
+const UPDATE_INTERVAL = 250;
 
 const KINDS: [string, RegExp][] = [
   ["all", /./],
@@ -36,28 +36,28 @@ function tone(type: string): Tone {
 }
 
 export function Events() {
-  const [events, setEvents] = useState<Shown[]>([]);
+  const [events, setEvents] = useState<EventRow[]>([]);
   const [state, setState] = useState("connecting");
   const [kind, setKind] = useState("all");
   const [filter, setFilter] = useState("");
   const [paused, setPaused] = useState(false);
-  const [selected, setSelected] = useState<Shown>();
-  const buffer = useRef<Shown[]>([]);
+  const [selected, setSelected] = useState<EventRow>();
+  const buffer = useRef<EventRow[]>([]);
   const stopped = useRef(false);
   stopped.current = paused;
 
   useEffect(() => {
     let next = 0;
     let timer: ReturnType<typeof setTimeout> | undefined;
-    const stop = follow(service("apps", "/v2/events?plan-format=light"), {
+    const stop = follow(servicePath("apps", "/v2/events?plan-format=light"), {
       event: ({ type, data }) => {
         next += 1;
         buffer.current.push({ id: next, at: new Date().toLocaleTimeString("en-GB"), type, data });
-        if (buffer.current.length > 2 * MAX) buffer.current = buffer.current.slice(-MAX);
+        if (buffer.current.length > 2 * MAX_EVENTS) buffer.current = buffer.current.slice(-MAX_EVENTS);
         timer ??= setTimeout(() => {
           timer = undefined;
-          if (!stopped.current) setEvents(buffer.current.slice(-MAX).reverse());
-        }, PAUSE);
+          if (!stopped.current) setEvents(buffer.current.slice(-MAX_EVENTS).reverse());
+        }, UPDATE_INTERVAL);
       },
       state: (error) => setState(error ?? "live"),
     });
@@ -68,20 +68,20 @@ export function Events() {
   }, []);
 
   const pattern = KINDS.find(([name]) => name === kind)?.[1] ?? /./;
-  const wanted = filter.toLowerCase();
-  const list = events.filter(({ type, data }) => pattern.test(type) && `${type} ${data}`.toLowerCase().includes(wanted));
-  const columns: Column<Shown>[] = [
+  const filterText = filter.toLowerCase();
+  const list = events.filter(({ type, data }) => pattern.test(type) && `${type} ${data}`.toLowerCase().includes(filterText));
+  const columns: Column<EventRow>[] = [
     { title: "Time", width: "5.5rem", cell: ({ at }) => at },
     {
       title: "Event",
       width: "15rem",
       cell: (event) => (
         <button type="button" class="plain" onClick={() => setSelected(event)}>
-          <Badge tone={tone(event.type)}>{shown(event.type, 60)}</Badge>
+          <Badge tone={tone(event.type)}>{displayText(event.type, 60)}</Badge>
         </button>
       ),
     },
-    { title: "About", width: "1fr", cell: ({ data }) => <code>{shown(data, 300)}</code> },
+    { title: "About", width: "1fr", cell: ({ data }) => <code>{displayText(data, 300)}</code> },
   ];
   return (
     <>
@@ -89,7 +89,7 @@ export function Events() {
         title="Events"
         aside={
           <span class="buttons">
-            <Badge tone={state === "live" ? "good" : "warn"}>{shown(state, 60)}</Badge>
+            <Badge tone={state === "live" ? "good" : "warn"}>{displayText(state, 60)}</Badge>
             <select aria-label="Kind of events" value={kind} onChange={(event) => setKind(event.currentTarget.value)}>
               {KINDS.map(([name]) => (
                 <option key={name}>{name}</option>
@@ -106,14 +106,14 @@ export function Events() {
       </Panel>
       {selected && (
         <Panel title={selected.type} aside={<button type="button" class="plain" aria-label="Close the event" onClick={() => setSelected(undefined)}>✕</button>}>
-          <pre tabIndex={0}>{shown(pretty(selected.data), 20_000)}</pre>
+          <pre tabIndex={0}>{displayText(indented(selected.data), 20_000)}</pre>
         </Panel>
       )}
     </>
   );
 }
 
-function pretty(data: string): string {
+function indented(data: string): string {
   try {
     return JSON.stringify(JSON.parse(data), null, 2);
   } catch {

@@ -1,7 +1,7 @@
 /** Kubernetes clusters that run as tasks: their members, nodes, phases and the client configuration. */
 
-import { change, get, service, text } from "../lib/api";
-import { shown, time } from "../lib/format";
+import { change, get, servicePath, getText } from "../lib/api";
+import { displayText, localTime } from "../lib/format";
 import { useLive } from "../lib/live";
 import type { Overview } from "../lib/overview";
 import { Action } from "../parts/actions";
@@ -61,42 +61,42 @@ export function Kubernetes({ overview }: { overview: Overview | undefined }) {
 }
 
 function Instance({ name }: { name: string }) {
-  const api = (path: string) => service(name, `/api/fw/v0/${path}`);
+  const api = (path: string) => servicePath(name, `/api/fw/v0/${path}`);
   const status = useLive(`${name} status`, (signal) => get<Status>(api("status/fw"), signal), 3_000);
-  const explained = useLive(`${name} explain`, (signal) => get<Explanation>(api("explain"), signal), 3_000);
+  const explanation = useLive(`${name} explain`, (signal) => get<Explanation>(api("explain"), signal), 3_000);
   const scales = useLive(`${name} scales`, async (signal) => {
     const all = KINDS.map((kind) => get<{ Scale: number; Running: number }>(api(`${kind}/scale`), signal));
     return await Promise.all(all);
   }, 3_000);
-  const config = useLive(`${name} config`, async (signal) => (await text(api("server/config"), signal)).text, 30_000);
+  const config = useLive(`${name} config`, async (signal) => (await getText(api("server/config"), signal)).text, 30_000);
   const refresh = () => {
     status.refresh();
-    explained.refresh();
+    explanation.refresh();
     scales.refresh();
   };
-  const members = Object.entries(explained.value?.tasks ?? {}).flatMap(([kind, list]) =>
+  const members = Object.entries(explanation.value?.tasks ?? {}).flatMap(([kind, list]) =>
     list.map((member) => ({ kind, ...member })));
   const columns: Column<Member & { kind: string }>[] = [
-    { title: "Kind", width: "6rem", cell: ({ kind }) => shown(kind, 40) },
+    { title: "Kind", width: "6rem", cell: ({ kind }) => displayText(kind, 40) },
     { title: "No.", width: "3rem", end: true, cell: ({ number }) => number },
     {
       title: "State",
       width: "7rem",
       cell: ({ state }) => {
-        const word = state ? state.replace(/^TASK_/, "").toLowerCase() : "waiting";
-        return <Badge tone={word === "running" ? "good" : state ? "info" : "warn"}>{shown(word, 30)}</Badge>;
+        const stateText = state ? state.replace(/^TASK_/, "").toLowerCase() : "waiting";
+        return <Badge tone={stateText === "running" ? "good" : state ? "info" : "warn"}>{displayText(stateText, 30)}</Badge>;
       },
     },
-    { title: "Host", width: "1fr", cell: ({ host, ports }) => shown(host ? `${host}${ports.length ? `:${ports.join(",")}` : ""}` : "–", 100) },
-    { title: "Node", width: "1fr", cell: ({ node }) => shown(node ?? "–", 100) },
-    { title: "Task", width: "2fr", cell: ({ id }) => <span title={shown(id, 300)}>{shown(id, 200)}</span> },
+    { title: "Host", width: "1fr", cell: ({ host, ports }) => displayText(host ? `${host}${ports.length ? `:${ports.join(",")}` : ""}` : "–", 100) },
+    { title: "Node", width: "1fr", cell: ({ node }) => displayText(node ?? "–", 100) },
+    { title: "Task", width: "2fr", cell: ({ id }) => <span title={displayText(id, 300)}>{displayText(id, 200)}</span> },
   ];
-  const { value } = explained;
+  const { value } = explanation;
   const ok = status.value?.API === "ok";
   return (
     <Panel
       title={name}
-      error={status.error ?? explained.error ?? scales.error}
+      error={status.error ?? explanation.error ?? scales.error}
       loading={!status.value}
       aside={<Badge tone={ok ? "good" : "warn"}>{ok ? "API answers" : "API does not answer"}</Badge>}
     >
@@ -154,20 +154,20 @@ function Instance({ name }: { name: string }) {
             const scale = scales.value?.[at];
             return [kind, scale ? `${scale.Running} of ${scale.Scale} running` : "–"];
           }),
-          ["Under way", shown(status.value?.Operation ?? "nothing", 200)],
+          ["Under way", displayText(status.value?.Operation ?? "nothing", 200)],
         ]}
       />
       {value?.waiting.map(({ kind, reason }, at) => (
         <p class="note" key={at}>
-          <Badge tone="warn">waiting</Badge> {shown(kind, 40)}: {shown(reason, 500)}
+          <Badge tone="warn">waiting</Badge> {displayText(kind, 40)}: {displayText(reason, 500)}
         </p>
       ))}
       {value?.autoscale && (
         <p class="note">
           Autoscaler: {value.autoscale.min} to {value.autoscale.max} agents, {value.autoscale.unschedulable_pods} pods
           unschedulable, {value.autoscale.idle_agents} agents idle.
-          {value.autoscale.last && ` Last change ${time(value.autoscale.last.at)}: ${value.autoscale.last.from} to ${value.autoscale.last.to}, ${shown(value.autoscale.last.reason, 300)}.`}
-          {value.autoscale.notes.map((note) => ` ${shown(note, 300)}`)}
+          {value.autoscale.last && ` Last change ${localTime(value.autoscale.last.at)}: ${value.autoscale.last.from} to ${value.autoscale.last.to}, ${displayText(value.autoscale.last.reason, 300)}.`}
+          {value.autoscale.notes.map((note) => ` ${displayText(note, 300)}`)}
         </p>
       )}
       <h3>Members</h3>
@@ -181,7 +181,7 @@ function Instance({ name }: { name: string }) {
           It has the credentials of an administrator.
         </p>
       ) : (
-        <Empty>{config.error ? "It is there when a server runs." : "Loading…"}</Empty>
+        <Empty>{config.error ? "Available when a server is running." : "Loading…"}</Empty>
       )}
     </Panel>
   );

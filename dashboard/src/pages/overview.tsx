@@ -1,6 +1,6 @@
 /** The daemon and its dependencies: current problems, and how to solve them. */
 
-import { count, duration, megabytes, megabytesOf, shown, trim } from "../lib/format";
+import { formatCount, duration, megabytes, megabytesOf, displayText, oneDecimal } from "../lib/format";
 import type { Overview, Service } from "../lib/overview";
 import { Badge, Bar, Empty, Facts, Panel } from "../parts/basics";
 
@@ -18,10 +18,10 @@ export function Home({ overview }: { overview: Overview | undefined }) {
           <ul class="problems">
             {problems.map(({ severity, source, message, advice }, at) => (
               <li key={at}>
-                <Badge tone={severity === "error" ? "bad" : "warn"}>{shown(severity, 20)}</Badge>
+                <Badge tone={severity === "error" ? "bad" : "warn"}>{displayText(severity, 20)}</Badge>
                 <div>
-                  <b>{shown(source, 80)}</b> {shown(message)}
-                  {advice && <p>{shown(advice)}</p>}
+                  <b>{displayText(source, 80)}</b> {displayText(message)}
+                  {advice && <p>{displayText(advice)}</p>}
                 </div>
               </li>
             ))}
@@ -50,15 +50,15 @@ function ServiceCard({ service }: { service: Service }) {
   const facts: [string, string][] = [];
   if (framework) {
     const leader = framework.leading ? "this daemon" : (framework.leader ?? "none");
-    facts.push(["Leader", shown(leader, 80)]);
+    facts.push(["Leader", displayText(leader, 80)]);
     if (framework.subscribed === false) facts.push(["Subscribed", "no"]);
   }
-  if (source) facts.push(["Source", shown(source, 40)]);
+  if (source) facts.push(["Source", displayText(source, 40)]);
   for (const [name, value] of Object.entries(service.summary ?? {})) {
-    if (typeof value === "number") facts.push([label(name), trim(value)]);
-    else if (typeof value === "string") facts.push([label(name), shown(value, 80)]);
+    if (typeof value === "number") facts.push([label(name), oneDecimal(value)]);
+    else if (typeof value === "string") facts.push([label(name), displayText(value, 80)]);
   }
-  for (const { name, address } of ports) facts.push([`Port ${name}`, shown(address, 80)]);
+  for (const { name, address } of ports) facts.push([`Port ${name}`, displayText(address, 80)]);
   return (
     <Panel
       title={service.name}
@@ -84,18 +84,18 @@ function ClusterPanel({ overview: { cluster } }: { overview: Overview }) {
     <Panel title="Cluster" aside={<Badge tone={cluster.reachable === false ? "bad" : "good"}>{state}</Badge>}>
       <Facts
         facts={[
-          ["Master", shown(cluster.leader ?? cluster.masters.join(", "), 200)],
-          ["Version", shown(cluster.version ?? "–", 40)],
-          ["Agents", `${count(agents.active)} of ${count(agents.total)} active`],
+          ["Master", displayText(cluster.leader ?? cluster.masters.join(", "), 200)],
+          ["Version", displayText(cluster.version ?? "–", 40)],
+          ["Agents", `${formatCount(agents.active)} of ${formatCount(agents.total)} active`],
         ]}
       />
-      {cluster.error && <p class="failed">{shown(cluster.error)}</p>}
+      {cluster.error && <p class="failed">{displayText(cluster.error)}</p>}
       <div class="bars">
         {Object.entries(resources)
           .filter(([, { total }]) => total > 0)
           .map(([name, { total, used, offered }]) => {
             const isSize = name === "mem" || name === "disk";
-            const text = isSize ? megabytesOf(used, total) : `${trim(used)} of ${trim(total)}`;
+            const text = isSize ? megabytesOf(used, total) : `${oneDecimal(used)} of ${oneDecimal(total)}`;
             return (
               <div key={name}>
                 <span>{name}</span>
@@ -114,26 +114,26 @@ function ClusterPanel({ overview: { cluster } }: { overview: Overview }) {
 function DaemonPanel({ overview }: { overview: Overview }) {
   const { store, plugins, process } = overview;
   const facts: [string, string][] = [
-    ["Version", shown(overview.version, 40)],
-    ["Host", shown(overview.hostname, 80)],
+    ["Version", displayText(overview.version, 40)],
+    ["Host", displayText(overview.hostname, 80)],
     ["Up for", duration(overview.uptime_seconds)],
   ];
   if (process) {
-    const limit = process.open_files_limit === null ? "unlimited" : count(process.open_files_limit);
+    const limit = process.open_files_limit === null ? "unlimited" : formatCount(process.open_files_limit);
     facts.push(["Memory", megabytes(process.resident_bytes / 1024 / 1024)]);
-    facts.push(["Open files", `${count(process.open_files)} of ${limit}`]);
+    facts.push(["Open files", `${formatCount(process.open_files)} of ${limit}`]);
     facts.push(["CPU time", duration(process.cpu_seconds)]);
   }
   if (store) {
-    const answer = store.milliseconds === null ? "" : `, ${trim(store.milliseconds)} ms`;
+    const answer = store.milliseconds === null ? "" : `, ${oneDecimal(store.milliseconds)} ms`;
     const state = store.reachable === false ? "unreachable" : `${store.durability}${answer}`;
-    facts.push(["Store", `${shown(store.kind, 20)} ${shown(store.server, 200)}`], ["Store state", shown(state, 80)]);
+    facts.push(["Store", `${displayText(store.kind, 20)} ${displayText(store.server, 200)}`], ["Store state", displayText(state, 80)]);
   }
-  if (plugins) facts.push(["Plugins", `${count(plugins.serving)} of ${count(plugins.total)} serving`]);
+  if (plugins) facts.push(["Plugins", `${formatCount(plugins.serving)} of ${formatCount(plugins.total)} serving`]);
   return (
     <Panel title="Daemon" aside={<Badge tone={overview.ready ? "good" : "bad"}>{overview.ready ? "ready" : "not ready"}</Badge>}>
       <Facts facts={facts} />
-      {store?.error && <p class="failed">{shown(store.error)}</p>}
+      {store?.error && <p class="failed">{displayText(store.error)}</p>}
       {!store && <Empty>No service of this daemon needs a store.</Empty>}
     </Panel>
   );

@@ -2,11 +2,11 @@
 
 import { useEffect, useRef, useState } from "preact/hooks";
 import { change, get } from "../lib/api";
-import { count, digest, duration, megabytes, micros, shown, time, trim } from "../lib/format";
+import { formatCount, shortDigest, duration, megabytes, micros, displayText, localTime, oneDecimal } from "../lib/format";
 import { useLive } from "../lib/live";
 import { Series } from "../lib/metrics";
 import { Action } from "../parts/actions";
-import { Badge, Empty, Facts, Panel, Spark, type Tone } from "../parts/basics";
+import { Badge, Empty, Facts, Panel, Sparkline, type Tone } from "../parts/basics";
 import { DropZone } from "../parts/drop";
 import { type Column, Table } from "../parts/table";
 
@@ -54,7 +54,7 @@ interface Plugin {
   signed_by: string | null;
 }
 
-interface Record_ {
+interface AdmissionRecord {
   sequence: number;
   at: number;
   by: string;
@@ -66,10 +66,10 @@ interface Record_ {
 }
 
 const TONES: Record<string, Tone> = { serving: "good", refused: "bad", disabled: "bad", fetching: "info", admitting: "info" };
-const EVERY = 2_000;
+const POLL_INTERVAL = 2_000;
 
 /** The values of one plugin that are sampled while the page is open. */
-class Sampled {
+class PluginSeries {
   readonly calls = new Series();
   readonly faults = new Series();
   readonly latency = new Series();
@@ -82,44 +82,44 @@ class Sampled {
 }
 
 export function PluginsPage({ selected }: { selected: string }) {
-  const sampled = useRef(new Map<string, Sampled>());
+  const seriesByPlugin = useRef(new Map<string, PluginSeries>());
   const { value, error, refresh } = useLive("plugins", async (signal) => {
     const answer = await get<{ plugins: Plugin[]; dir: string; uploads?: boolean }>("/v1/plugins", signal);
     const at = performance.now();
     for (const plugin of answer.plugins) {
-      let series = sampled.current.get(plugin.name);
-      if (!series) sampled.current.set(plugin.name, (series = new Sampled()));
+      let series = seriesByPlugin.current.get(plugin.name);
+      if (!series) seriesByPlugin.current.set(plugin.name, (series = new PluginSeries()));
       series.add(plugin, at);
     }
     return answer;
-  }, EVERY);
-  const rate = (name: string) => sampled.current.get(name)?.calls.values.at(-1);
+  }, POLL_INTERVAL);
+  const rate = (name: string) => seriesByPlugin.current.get(name)?.calls.values.at(-1);
   const columns: Column<Plugin>[] = [
     {
       title: "Plugin",
       width: "1.2fr",
       cell: ({ name, summary }) => (
-        <a href={`#/plugins/${encodeURIComponent(name)}`} title={shown(summary, 300)}>
-          {shown(name, 100)}
+        <a href={`#/plugins/${encodeURIComponent(name)}`} title={displayText(summary, 300)}>
+          {displayText(name, 100)}
         </a>
       ),
     },
-    { title: "World", width: "1.2fr", cell: ({ world }) => shown(world ?? "–", 60) },
-    { title: "Version", width: "5rem", cell: ({ version }) => shown(version ?? "–", 40) },
+    { title: "World", width: "1.2fr", cell: ({ world }) => displayText(world ?? "–", 60) },
+    { title: "Version", width: "5rem", cell: ({ version }) => displayText(version ?? "–", 40) },
     {
       title: "State",
       width: "9rem",
       cell: ({ state, rollout, refusal }) => (
         <>
-          <Badge tone={TONES[state] ?? "info"}>{shown(state, 30)}</Badge>
-          {rollout && <Badge tone="info">{shown(rollout.kind, 30)}</Badge>}
+          <Badge tone={TONES[state] ?? "info"}>{displayText(state, 30)}</Badge>
+          {rollout && <Badge tone="info">{displayText(rollout.kind, 30)}</Badge>}
           {refusal && state === "serving" && <Badge tone="warn">refused</Badge>}
         </>
       ),
     },
-    { title: "Calls", width: "6rem", end: true, cell: ({ calls }) => count(calls) },
-    { title: "Per second", width: "6rem", end: true, cell: ({ name }) => trim(rate(name) ?? 0) },
-    { title: "Faults", width: "4.5rem", end: true, cell: ({ traps, timeouts }) => count(traps + timeouts) },
+    { title: "Calls", width: "6rem", end: true, cell: ({ calls }) => formatCount(calls) },
+    { title: "Per second", width: "6rem", end: true, cell: ({ name }) => oneDecimal(rate(name) ?? 0) },
+    { title: "Faults", width: "4.5rem", end: true, cell: ({ traps, timeouts }) => formatCount(traps + timeouts) },
     { title: "p50", width: "5rem", end: true, cell: ({ p50_micros }) => micros(p50_micros) },
     { title: "p99", width: "5rem", end: true, cell: ({ p99_micros }) => micros(p99_micros) },
   ];
@@ -134,7 +134,7 @@ export function PluginsPage({ selected }: { selected: string }) {
           <Action
             label="Scan directory"
             question="Scan the plugin directory now?"
-            detail={`Components that were put into ${shown(value?.dir, 300)} are admitted.`}
+            detail={`Components that were put into ${displayText(value?.dir, 300)} are admitted.`}
             run={async () => {
               const answer = (await change("POST", "/v1/plugins/rescan")) as { changes?: unknown[] };
               return `The directory was scanned: ${answer.changes?.length ?? 0} changes.`;
@@ -147,26 +147,26 @@ export function PluginsPage({ selected }: { selected: string }) {
         {value?.uploads && <DropZone versions={new Map(value.plugins.map(({ name, version }) => [name, version]))} done={refresh} />}
         {value && !value.uploads && (
           <p class="note">
-            A plugin is replaced by putting its new file into <code>{shown(value.dir, 300)}</code>; it is admitted without a restart. Files can
+            A plugin is replaced by putting its new file into <code>{displayText(value.dir, 300)}</code>; it is admitted without a restart. Files can
             be dropped here if the daemon's configuration has <code>uploads = true</code> in the section <code>[plugins]</code>.
           </p>
         )}
       </Panel>
       {selected && value && !plugin && (
-        <Panel title={shown(selected, 100)}>
+        <Panel title={displayText(selected, 100)}>
           <Empty>No plugin has this name.</Empty>
         </Panel>
       )}
-      {plugin && <Detail key={plugin.name} plugin={plugin} series={sampled.current.get(plugin.name)} refresh={refresh} />}
+      {plugin && <Detail key={plugin.name} plugin={plugin} series={seriesByPlugin.current.get(plugin.name)} refresh={refresh} />}
     </>
   );
 }
 
-function Detail({ plugin, series, refresh }: { plugin: Plugin; series: Sampled | undefined; refresh: () => void }) {
+function Detail({ plugin, series, refresh }: { plugin: Plugin; series: PluginSeries | undefined; refresh: () => void }) {
   const path = `/v1/plugins/${encodeURIComponent(plugin.name)}`;
-  const name = shown(plugin.name, 100);
+  const name = displayText(plugin.name, 100);
   const history = useLive(`${plugin.name} ${plugin.digest} ${plugin.admitted_at}`, (signal) =>
-    get<{ records: Record_[] }>(`${path}/history`, signal), 15_000);
+    get<{ records: AdmissionRecord[] }>(`${path}/history`, signal), 15_000);
   const done = () => {
     refresh();
     history.refresh();
@@ -178,39 +178,39 @@ function Detail({ plugin, series, refresh }: { plugin: Plugin; series: Sampled |
   const last = (values: number[] | undefined) => values?.at(-1) ?? 0;
   return (
     <Panel title={name} aside={<a href="#/plugins" aria-label="Close the plugin">✕</a>}>
-      {plugin.summary && <p>{shown(plugin.summary, 500)}</p>}
-      {plugin.refusal && <p class="failed">Refused: {shown(plugin.refusal)}</p>}
-      {plugin.disabled_reason && <p class="failed">Disabled: {shown(plugin.disabled_reason)}</p>}
+      {plugin.summary && <p>{displayText(plugin.summary, 500)}</p>}
+      {plugin.refusal && <p class="failed">Refused: {displayText(plugin.refusal)}</p>}
+      {plugin.disabled_reason && <p class="failed">Disabled: {displayText(plugin.disabled_reason)}</p>}
       {series && (
         <div class="sparks">
-          <Spark label="Calls per second" values={series.calls.values} text={trim(last(series.calls.values))} />
-          <Spark label="p99" values={series.latency.values} text={micros(plugin.p99_micros)} />
-          <Spark label="Faults per second" values={series.faults.values} text={trim(last(series.faults.values))} tone="bad" />
+          <Sparkline label="Calls per second" values={series.calls.values} text={oneDecimal(last(series.calls.values))} />
+          <Sparkline label="p99" values={series.latency.values} text={micros(plugin.p99_micros)} />
+          <Sparkline label="Faults per second" values={series.faults.values} text={oneDecimal(last(series.faults.values))} tone="bad" />
         </div>
       )}
       <Facts
         facts={[
-          ["Version", shown(`${plugin.version ?? "–"} (${digest(plugin.digest)})`, 100)],
-          ["Admitted", plugin.admitted_at ? time(plugin.admitted_at) : "–"],
+          ["Version", displayText(`${plugin.version ?? "–"} (${shortDigest(plugin.digest)})`, 100)],
+          ["Admitted", plugin.admitted_at ? localTime(plugin.admitted_at) : "–"],
           ["Probation", plugin.probation === null ? "no" : `${duration(plugin.probation)} left`],
-          ["Signed by", shown(plugin.signed_by ?? "–", 100)],
+          ["Signed by", displayText(plugin.signed_by ?? "–", 100)],
           ["Instances", `${plugin.instances}, ${plugin.in_flight} calls under way, ${plugin.queue} queued`],
-          ["Faults", `${count(plugin.traps)} traps, ${count(plugin.timeouts)} timeouts, ${count(plugin.denials)} denials`],
+          ["Faults", `${formatCount(plugin.traps)} traps, ${formatCount(plugin.timeouts)} timeouts, ${formatCount(plugin.denials)} denials`],
           ["Memory", `${megabytes(plugin.memory_peak / 1024 / 1024)} at most`],
-          ["CPU time", `${trim(plugin.cpu_millis / 1000)} s`],
-          ["Grants", grants.length ? shown(grants.join(", "), 500) : "none"],
+          ["CPU time", `${oneDecimal(plugin.cpu_millis / 1000)} s`],
+          ["Grants", grants.length ? displayText(grants.join(", "), 500) : "none"],
         ]}
       />
       {plugin.last_trap && (
         <details>
-          <summary>Last fault, {time(plugin.last_trap.at)}: {shown(plugin.last_trap.fault, 300)}</summary>
-          <pre tabIndex={0}>{shown(plugin.last_trap.backtrace.join("\n"), 10_000) || "No guest code was running."}</pre>
+          <summary>Last fault, {localTime(plugin.last_trap.at)}: {displayText(plugin.last_trap.fault, 300)}</summary>
+          <pre tabIndex={0}>{displayText(plugin.last_trap.backtrace.join("\n"), 10_000) || "No guest code was running."}</pre>
         </details>
       )}
       {newest?.limits && (
         <details>
           <summary>Limits</summary>
-          <Facts facts={Object.entries(newest.limits).map(([limit, value]) => [limit, count(value)])} />
+          <Facts facts={Object.entries(newest.limits).map(([limit, value]) => [limit, formatCount(value)])} />
         </details>
       )}
       {plugin.rollout && <Candidate name={plugin.name} path={path} rollout={plugin.rollout} done={done} />}
@@ -222,43 +222,43 @@ function Detail({ plugin, series, refresh }: { plugin: Plugin; series: Sampled |
 
 function Candidate({ name, path, rollout, done }: { name: string; path: string; rollout: Rollout; done: () => void }) {
   return (
-    <section class="candidate" aria-label={`Rollout of ${shown(name, 100)}`}>
+    <section class="candidate" aria-label={`Rollout of ${displayText(name, 100)}`}>
       <h3>
-        {rollout.kind === "shadow" ? "Shadow" : "Canary"} {shown(rollout.version, 60)}
+        {rollout.kind === "shadow" ? "Shadow" : "Canary"} {displayText(rollout.version, 60)}
       </h3>
       <div class="actions">
         <Action
           label="Promote"
-          question={`Promote ${shown(rollout.version, 60)} of ${shown(name, 100)}?`}
+          question={`Promote ${displayText(rollout.version, 60)} of ${displayText(name, 100)}?`}
           detail="It answers all calls from now on; the present version can be rolled back to."
           run={async () => {
             await change("POST", `${path}/promote`, {});
-            return `${shown(name, 100)} ${shown(rollout.version, 60)} is promoted.`;
+            return `${displayText(name, 100)} ${displayText(rollout.version, 60)} is promoted.`;
           }}
           done={done}
         />
         <Action
           label="Return"
           danger
-          question={`Stop the ${rollout.kind} of ${shown(name, 100)}?`}
+          question={`Stop the ${rollout.kind} of ${displayText(name, 100)}?`}
           detail="The serving version answers all calls."
           run={async () => {
             await change("POST", `${path}/return`, {});
-            return `The ${rollout.kind} of ${shown(name, 100)} has stopped.`;
+            return `The ${rollout.kind} of ${displayText(name, 100)} has stopped.`;
           }}
           done={done}
         />
       </div>
       <Facts
         facts={[
-          ["Since", time(rollout.since)],
+          ["Since", localTime(rollout.since)],
           ["Share", `${rollout.percent} %`],
-          ["Calls", count(rollout.calls)],
-          ["Compared", `${count(rollout.compared)}, ${count(rollout.differences)} different`],
-          ["Faults", count(rollout.faults)],
+          ["Calls", formatCount(rollout.calls)],
+          ["Compared", `${formatCount(rollout.compared)}, ${formatCount(rollout.differences)} different`],
+          ["Faults", formatCount(rollout.faults)],
           ["p99", `${micros(rollout.p99_micros)}, serving version ${micros(rollout.serving_p99_micros)}`],
           ["Promotion", rollout.automatic ? "automatic" : "by an operator"],
-          ["Missing", rollout.missing.length ? shown(rollout.missing.join("; "), 500) : "nothing"],
+          ["Missing", rollout.missing.length ? displayText(rollout.missing.join("; "), 500) : "nothing"],
         ]}
       />
       {rollout.samples.length > 0 && (
@@ -274,9 +274,9 @@ function Candidate({ name, path, rollout, done }: { name: string; path: string; 
           <tbody>
             {rollout.samples.map((sample, at) => (
               <tr key={at}>
-                <td><code>{shown(sample.question, 500)}</code></td>
-                <td><code>{shown(sample.serving, 500)}</code></td>
-                <td><code>{shown(sample.candidate, 500)}</code></td>
+                <td><code>{displayText(sample.question, 500)}</code></td>
+                <td><code>{displayText(sample.serving, 500)}</code></td>
+                <td><code>{displayText(sample.candidate, 500)}</code></td>
               </tr>
             ))}
           </tbody>
@@ -286,15 +286,15 @@ function Candidate({ name, path, rollout, done }: { name: string; path: string; 
   );
 }
 
-function History(props: { name: string; path: string; serving: string | null; records: Record_[] | undefined; done: () => void }) {
-  const outcome = ({ outcome }: Record_) => (typeof outcome === "string" ? outcome : JSON.stringify(outcome));
-  const columns: Column<Record_>[] = [
+function History(props: { name: string; path: string; serving: string | null; records: AdmissionRecord[] | undefined; done: () => void }) {
+  const outcome = ({ outcome }: AdmissionRecord) => (typeof outcome === "string" ? outcome : JSON.stringify(outcome));
+  const columns: Column<AdmissionRecord>[] = [
     { title: "No.", width: "3rem", end: true, cell: ({ sequence }) => sequence },
-    { title: "When", width: "10rem", cell: ({ at }) => time(at) },
-    { title: "Version", width: "6rem", cell: ({ version }) => shown(version ?? "–", 40) },
-    { title: "Digest", width: "8rem", cell: (record) => <code>{digest(record.digest)}</code> },
-    { title: "Outcome", width: "1fr", cell: (record) => <span title={shown(outcome(record))}>{shown(outcome(record), 200)}</span> },
-    { title: "By", width: "7rem", cell: ({ by }) => shown(by, 60) },
+    { title: "When", width: "10rem", cell: ({ at }) => localTime(at) },
+    { title: "Version", width: "6rem", cell: ({ version }) => displayText(version ?? "–", 40) },
+    { title: "Digest", width: "8rem", cell: (record) => <code>{shortDigest(record.digest)}</code> },
+    { title: "Outcome", width: "1fr", cell: (record) => <span title={displayText(outcome(record))}>{displayText(outcome(record), 200)}</span> },
+    { title: "By", width: "7rem", cell: ({ by }) => displayText(by, 60) },
     {
       title: "",
       width: "6rem",
@@ -303,12 +303,12 @@ function History(props: { name: string; path: string; serving: string | null; re
         <Action
           label="Roll back"
           danger
-          question={`Roll ${shown(props.name, 100)} back to record ${record.sequence}?`}
-          detail={`Version ${shown(record.version ?? "–", 40)} (${digest(record.digest)}) is admitted again and serves.`}
-          disabled={record.digest === props.serving ? "It serves." : record.digest ? undefined : "It was never admitted."}
+          question={`Roll ${displayText(props.name, 100)} back to record ${record.sequence}?`}
+          detail={`Version ${displayText(record.version ?? "–", 40)} (${shortDigest(record.digest)}) is admitted again and serves.`}
+          disabled={record.digest === props.serving ? "This version is serving." : record.digest ? undefined : "This version was never admitted."}
           run={async () => {
             await change("POST", `${props.path}/rollback`, { record: record.sequence });
-            return `${shown(props.name, 100)} was rolled back to record ${record.sequence}.`;
+            return `${displayText(props.name, 100)} was rolled back to record ${record.sequence}.`;
           }}
           done={props.done}
         />
@@ -325,19 +325,19 @@ function History(props: { name: string; path: string; serving: string | null; re
 
 function PluginLog({ path, name }: { path: string; name: string }) {
   const [lines, setLines] = useState<string[]>([]);
-  const after = useRef(0);
+  const lastSequence = useRef(0);
   const { value } = useLive(`${path} log`, (signal) =>
-    get<{ lines: { sequence: number; level: string; text?: string; message?: string }[] }>(`${path}/log?after=${after.current}`, signal), 3_000);
+    get<{ lines: { sequence: number; level: string; text?: string; message?: string }[] }>(`${path}/log?after=${lastSequence.current}`, signal), 3_000);
   useEffect(() => {
     if (!value?.lines.length) return;
-    after.current = Math.max(after.current, ...value.lines.map((line) => line.sequence));
+    lastSequence.current = Math.max(lastSequence.current, ...value.lines.map((line) => line.sequence));
     const texts = value.lines.map((line) => `${line.level ?? ""} ${line.text ?? line.message ?? JSON.stringify(line)}`.trim());
     setLines((old) => [...old, ...texts].slice(-500));
   }, [value]);
   return (
     <details>
       <summary>Log ({lines.length} lines)</summary>
-      <pre tabIndex={0} aria-label={`Log of ${name}`}>{lines.length ? shown(lines.join("\n"), 100_000) : "No line was written."}</pre>
+      <pre tabIndex={0} aria-label={`Log of ${name}`}>{lines.length ? displayText(lines.join("\n"), 100_000) : "No line was written."}</pre>
     </details>
   );
 }

@@ -1,17 +1,17 @@
 /** Jobs of the workflow engine: pending jobs and their reasons, states, output. */
 
 import { useEffect, useRef, useState } from "preact/hooks";
-import { Failure, change, get, service } from "../lib/api";
-import { duration, megabytes, shown, time, trim } from "../lib/format";
+import { Failure, change, get, servicePath } from "../lib/api";
+import { duration, megabytes, displayText, localTime, oneDecimal } from "../lib/format";
 import { useLive } from "../lib/live";
 import { Action } from "../parts/actions";
 import { Badge, Panel, type Tone } from "../parts/basics";
 import { Log } from "../parts/log";
 import { type Column, Table } from "../parts/table";
 
-const api = (path: string) => service("workflow", path);
+const api = (path: string) => servicePath("workflow", path);
 
-interface Queued {
+interface QueuedJob {
   task_id: string;
   waited: number;
   cpus: number;
@@ -28,42 +28,42 @@ interface Job {
 }
 
 /** Maximum number of jobs that are kept: those that changed last. */
-const MAX = 20_000;
+const MAX_JOBS = 20_000;
 
 /** The last state of each job, updated from the feed of changes. */
 function useJobs(): { jobs: Job[] | undefined; error: Failure | undefined } {
   const [jobs, setJobs] = useState<Job[]>();
   const [error, setError] = useState<Failure>();
-  const known = useRef(new Map<string, Job>());
+  const jobsById = useRef(new Map<string, Job>());
   useEffect(() => {
     const control = new AbortController();
     let timer: ReturnType<typeof setTimeout> | undefined;
     let since = 0;
-    const ask = async (wait: number) => {
+    const poll = async (wait: number) => {
       let pause = 250;
       try {
         const path = api(`/v0/events?since=${since}&wait=${wait}&limit=10000`);
         const page = await get<{ events: Job[]; next: number; reset: boolean }>(path, control.signal);
-        if (page.reset) known.current.clear();
+        if (page.reset) jobsById.current.clear();
         for (const job of page.events) {
-          known.current.delete(job.task_id);
-          known.current.set(job.task_id, job);
+          jobsById.current.delete(job.task_id);
+          jobsById.current.set(job.task_id, job);
         }
-        for (const id of known.current.keys()) {
-          if (known.current.size <= MAX) break;
-          known.current.delete(id);
+        for (const id of jobsById.current.keys()) {
+          if (jobsById.current.size <= MAX_JOBS) break;
+          jobsById.current.delete(id);
         }
         since = page.next;
         setError(undefined);
-        setJobs([...known.current.values()].reverse());
+        setJobs([...jobsById.current.values()].reverse());
       } catch (failure) {
         if (control.signal.aborted) return;
         setError(failure instanceof Failure ? failure : new Failure(-1, String(failure)));
         pause = 3000;
       }
-      if (!control.signal.aborted) timer = setTimeout(() => void ask(document.hidden ? 0 : 15), document.hidden ? 5000 : pause);
+      if (!control.signal.aborted) timer = setTimeout(() => void poll(document.hidden ? 0 : 15), document.hidden ? 5000 : pause);
     };
-    void ask(0);
+    void poll(0);
     return () => {
       control.abort();
       clearTimeout(timer);
@@ -72,7 +72,7 @@ function useJobs(): { jobs: Job[] | undefined; error: Failure | undefined } {
   return { jobs, error };
 }
 
-const ENDED = /FINISHED|FAILED|KILLED|ERROR|LOST|DROPPED|GONE/;
+const ENDED_STATES = /FINISHED|FAILED|KILLED|ERROR|LOST|DROPPED|GONE/;
 
 function tone(state: string): Tone {
   if (state.includes("FINISHED")) return "good";
@@ -81,30 +81,30 @@ function tone(state: string): Tone {
   return "info";
 }
 
-function why(reason: Queued["reason"]): string {
+function reasonText(reason: QueuedJob["reason"]): string {
   if (reason === null) return "";
-  return shown(typeof reason === "string" ? reason : (reason.message ?? reason.reason ?? reason), 500);
+  return displayText(typeof reason === "string" ? reason : (reason.message ?? reason.reason ?? reason), 500);
 }
 
 export function Workflow({ selected }: { selected: string }) {
   const queue = useLive("queue", (signal) =>
-    get<{ count: number; queue: Queued[] }>(api("/v0/queue?limit=1000"), signal), 3_000);
+    get<{ count: number; queue: QueuedJob[] }>(api("/v0/queue?limit=1000"), signal), 3_000);
   const { jobs, error } = useJobs();
   const [filter, setFilter] = useState("");
   const list = (jobs ?? []).filter(({ task_id, state }) => `${task_id} ${state}`.toLowerCase().includes(filter.toLowerCase()));
 
-  const waiting: Column<Queued>[] = [
-    { title: "Job", width: "2fr", cell: ({ task_id }) => <span title={shown(task_id, 300)}>{shown(task_id, 200)}</span> },
+  const waiting: Column<QueuedJob>[] = [
+    { title: "Job", width: "2fr", cell: ({ task_id }) => <span title={displayText(task_id, 300)}>{displayText(task_id, 200)}</span> },
     { title: "Waits", width: "6rem", cell: ({ waited }) => duration(waited) },
     { title: "Priority", width: "5rem", end: true, cell: ({ priority }) => priority },
-    { title: "Needs", width: "9rem", cell: ({ cpus, mem }) => `${trim(cpus)} CPUs, ${megabytes(mem)}` },
-    { title: "Why", width: "3fr", cell: ({ reason }) => <span title={why(reason)}>{why(reason)}</span> },
+    { title: "Needs", width: "9rem", cell: ({ cpus, mem }) => `${oneDecimal(cpus)} CPUs, ${megabytes(mem)}` },
+    { title: "Why", width: "3fr", cell: ({ reason }) => <span title={reasonText(reason)}>{reasonText(reason)}</span> },
   ];
   const columns: Column<Job>[] = [
-    { title: "Job", width: "3fr", cell: ({ task_id }) => <a href={`#/workflow/${encodeURIComponent(task_id)}`}>{shown(task_id, 200)}</a> },
-    { title: "State", width: "7rem", cell: ({ state }) => <Badge tone={tone(state)}>{shown(state.replace(/^TASK_/, "").toLowerCase(), 30)}</Badge> },
-    { title: "Message", width: "3fr", cell: ({ message }) => <span title={shown(message)}>{shown(message, 300)}</span> },
-    { title: "Changed", width: "9rem", cell: ({ at }) => time(at) },
+    { title: "Job", width: "3fr", cell: ({ task_id }) => <a href={`#/workflow/${encodeURIComponent(task_id)}`}>{displayText(task_id, 200)}</a> },
+    { title: "State", width: "7rem", cell: ({ state }) => <Badge tone={tone(state)}>{displayText(state.replace(/^TASK_/, "").toLowerCase(), 30)}</Badge> },
+    { title: "Message", width: "3fr", cell: ({ message }) => <span title={displayText(message)}>{displayText(message, 300)}</span> },
+    { title: "Changed", width: "9rem", cell: ({ at }) => localTime(at) },
     {
       title: "",
       width: "4.5rem",
@@ -113,11 +113,11 @@ export function Workflow({ selected }: { selected: string }) {
         <Action
           label="Kill"
           danger
-          question={`Kill the job ${shown(task_id, 200)}?`}
-          disabled={ENDED.test(state) ? "It has ended." : undefined}
+          question={`Kill the job ${displayText(task_id, 200)}?`}
+          disabled={ENDED_STATES.test(state) ? "It has ended." : undefined}
           run={async () => {
             await change("DELETE", api(`/v0/task/${encodeURIComponent(task_id)}`));
-            return `The job ${shown(task_id, 200)} is being killed.`;
+            return `The job ${displayText(task_id, 200)} is being killed.`;
           }}
         />
       ),
@@ -137,7 +137,7 @@ export function Workflow({ selected }: { selected: string }) {
         <Table label="Jobs" rows={list} columns={columns} id={({ task_id }) => task_id} selected={selected} empty="No job is known." height={12} />
       </Panel>
       {selected && (
-        <Panel title={`Output of ${shown(selected, 200)}`} aside={<a href="#/workflow" aria-label="Close the output">✕</a>}>
+        <Panel title={`Output of ${displayText(selected, 200)}`} aside={<a href="#/workflow" aria-label="Close the output">✕</a>}>
           <Log
             title={selected}
             source={(stream, offset) => api(`/v0/task/${encodeURIComponent(selected)}/log?stream=${stream}&offset=${offset ?? 0}`)}

@@ -4,7 +4,7 @@ import type { ComponentChildren } from "preact";
 import { createContext } from "preact";
 import { useContext, useState } from "preact/hooks";
 import { Failure } from "../lib/api";
-import { shown } from "../lib/format";
+import { displayText } from "../lib/format";
 import { Modal } from "./basics";
 
 export interface User {
@@ -71,7 +71,7 @@ export function Question(props: Change & { close: () => void }) {
       props.done?.();
     } catch (error) {
       const status = error instanceof Failure && error.status > 0 ? ` (${error.status})` : "";
-      notify(`${props.label} failed${status}: ${shown(error instanceof Error ? error.message : error, 500)}`, true);
+      notify(`${props.label} failed${status}: ${displayText(error instanceof Error ? error.message : error, 500)}`, true);
     }
     props.close();
   };

@@ -3,7 +3,7 @@
 import type { ComponentChildren } from "preact";
 import { useEffect, useRef } from "preact/hooks";
 import type { Failure } from "../lib/api";
-import { shown } from "../lib/format";
+import { displayText } from "../lib/format";
 
 export type Tone = "good" | "bad" | "warn" | "info" | "dull";
 
@@ -28,7 +28,7 @@ export function Panel(props: {
       </header>
       {props.error && (
         <p class="failed" role="alert">
-          {explained(props.error)}
+          {errorText(props.error)}
         </p>
       )}
       {props.loading ? !props.error && <p class="empty">Loading…</p> : props.children}
@@ -36,9 +36,9 @@ export function Panel(props: {
   );
 }
 
-function explained(error: Failure): string {
-  const text = shown(error.message, 500);
-  if (error.status === 0) return `Not answered: ${text}. Retrying.`;
+function errorText(error: Failure): string {
+  const text = displayText(error.message, 500);
+  if (error.status === 0) return `Request failed: ${text}. Retrying.`;
   return error.status > 0 ? `Error ${error.status}: ${text}` : text;
 }
 
@@ -62,14 +62,14 @@ export function Facts({ facts }: { facts: [string, ComponentChildren][] }) {
 
 /** A bar with the used share, followed by the offered share. */
 export function Bar(props: { label: string; used: number; offered?: number; total: number; text: string }) {
-  const share = (value: number) => (props.total > 0 ? Math.min(100, (100 * value) / props.total) : 0);
-  const used = share(props.used);
+  const percent = (value: number) => (props.total > 0 ? Math.min(100, (100 * value) / props.total) : 0);
+  const used = percent(props.used);
   return (
     <div class="bar" role="img" aria-label={`${props.label}: ${props.text}`} title={props.text}>
       <svg viewBox="0 0 100 8" preserveAspectRatio="none" aria-hidden="true">
         <rect class="track" width="100" height="8" />
         <rect class={used > 90 ? "used high" : "used"} width={used} height="8" />
-        <rect class="offered" x={used} width={Math.min(100 - used, share(props.offered ?? 0))} height="8" />
+        <rect class="offered" x={used} width={Math.min(100 - used, percent(props.offered ?? 0))} height="8" />
       </svg>
       <span aria-hidden="true">{props.text}</span>
     </div>
@@ -77,11 +77,11 @@ export function Bar(props: { label: string; used: number; offered?: number; tota
 }
 
 /** A line chart of the last values, with the newest value as text. */
-export function Spark(props: { label: string; values: number[]; text: string; tone?: Tone }) {
+export function Sparkline(props: { label: string; values: number[]; text: string; tone?: Tone }) {
   const { values } = props;
-  const top = Math.max(...values, 1e-9);
+  const maximum = Math.max(...values, 1e-9);
   const step = values.length > 1 ? 120 / (values.length - 1) : 0;
-  const points = values.map((value, at) => `${(at * step).toFixed(1)},${(27 - (25 * value) / top).toFixed(1)}`);
+  const points = values.map((value, at) => `${(at * step).toFixed(1)},${(27 - (25 * value) / maximum).toFixed(1)}`);
   return (
     <figure class={`spark ${props.tone ?? "info"}`}>
       <figcaption>

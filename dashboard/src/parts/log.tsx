@@ -1,13 +1,13 @@
 /** The output of a task, live. */
 
 import { useEffect, useRef, useState } from "preact/hooks";
-import { Failure, text } from "../lib/api";
-import { shown } from "../lib/format";
+import { Failure, getText } from "../lib/api";
+import { displayText } from "../lib/format";
 
 /** Maximum number of characters that are kept. */
-const MAX = 200_000;
+const MAX_CHARACTERS = 200_000;
 /** Milliseconds between two requests. */
-const PAUSE = 1500;
+const POLL_INTERVAL = 1500;
 
 export function Log({ title, source }: { title: string; source: (stream: string, offset?: number) => string }) {
   const [stream, setStream] = useState("stdout");
@@ -24,12 +24,12 @@ export function Log({ title, source }: { title: string; source: (stream: string,
     setContent("");
     setError("");
     const read = async () => {
-      let pause = PAUSE;
+      let pause = POLL_INTERVAL;
       try {
-        const piece = await text(path.current(stream, offset), control.signal);
+        const piece = await getText(path.current(stream, offset), control.signal);
         offset = piece.next ?? offset;
         if (piece.text) {
-          setContent((old) => (old + piece.text).slice(-MAX));
+          setContent((old) => (old + piece.text).slice(-MAX_CHARACTERS));
           pause = 300;
         }
         setError("");
@@ -62,9 +62,9 @@ export function Log({ title, source }: { title: string; source: (stream: string,
           </button>
         ))}
       </div>
-      {error && <p class="failed">{shown(error, 500)}</p>}
+      {error && <p class="failed">{displayText(error, 500)}</p>}
       <pre ref={box} tabIndex={0} aria-label={title}>
-        {content ? shown(content, MAX) : error ? "" : "No output yet."}
+        {content ? displayText(content, MAX_CHARACTERS) : error ? "" : "No output yet."}
       </pre>
     </div>
   );

@@ -12,9 +12,9 @@ export interface Column<T> {
   end?: boolean;
 }
 
-const ROW = 34;
+const ROW_HEIGHT = 34;
 /** Number of rows that the page contains before and after those in view. */
-const MARGIN = 8;
+const EXTRA_ROWS = 8;
 /** Maximum number of rows, because browsers limit the height of an element; longer lists end with a note. */
 const MAX_ROWS = 400_000;
 
@@ -33,9 +33,9 @@ export function Table<T>(props: {
   const { columns, label } = props;
   const rows = props.rows.length > MAX_ROWS ? props.rows.slice(0, MAX_ROWS) : props.rows;
   const inView = props.height ?? 16;
-  const height = Math.min(rows.length, inView) * ROW;
-  const first = Math.max(0, Math.min(Math.floor(top / ROW), rows.length - inView) - MARGIN);
-  const last = Math.min(rows.length, first + inView + 2 * MARGIN);
+  const height = Math.min(rows.length, inView) * ROW_HEIGHT;
+  const first = Math.max(0, Math.min(Math.floor(top / ROW_HEIGHT), rows.length - inView) - EXTRA_ROWS);
+  const last = Math.min(rows.length, first + inView + 2 * EXTRA_ROWS);
   const tracks = { gridTemplateColumns: columns.map(({ width }) => `minmax(0, ${width})`).join(" ") };
 
   // A shorter list may end before the old scroll position.
@@ -64,14 +64,14 @@ export function Table<T>(props: {
         style={{ height: `${height}px` }}
         onScroll={(event) => setTop(event.currentTarget.scrollTop)}
       >
-        <div class="space" role="presentation" style={{ height: `${rows.length * ROW}px` }}>
-          {rows.slice(first, last).map((row, at) => (
+        <div class="space" role="presentation" style={{ height: `${rows.length * ROW_HEIGHT}px` }}>
+          {rows.slice(first, last).map((row, index) => (
             <div
               key={props.id(row)}
               class={props.id(row) === props.selected ? "row selected" : "row"}
               role="row"
-              aria-rowindex={first + at + 2}
-              style={{ ...tracks, transform: `translateY(${(first + at) * ROW}px)` }}
+              aria-rowindex={first + index + 2}
+              style={{ ...tracks, transform: `translateY(${(first + index) * ROW_HEIGHT}px)` }}
             >
               {columns.map(({ title, cell, end }) => (
                 <span role="cell" class={end ? "end" : ""} key={title}>

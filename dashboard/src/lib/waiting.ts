@@ -1,0 +1,56 @@
+/** Explains why an app or pod is waiting; the conditions are in the order in which offers are tested. */
+
+export interface QueueItem {
+  app?: { id: string; cpus?: number; mem?: number; disk?: number; constraints?: string[][] };
+  pod?: { id: string };
+  count: number;
+  since: string;
+  delay: { timeLeftSeconds: number; overdue: boolean };
+  processedOffersSummary: {
+    processedOffersCount: number;
+    unusedOffersCount: number;
+    rejectSummaryLastOffers: { reason: string; declined: number; processed: number }[];
+  };
+  reasons?: { message: string | null; last_constraints: Record<string, number>; rounds: number };
+}
+
+export interface Condition {
+  text: string;
+  declined: number;
+  processed: number;
+}
+
+const CONDITION_TEXTS: Record<string, string> = {
+  UnfulfilledRole: "role of the offer",
+  UnfulfilledConstraint: "constraints",
+  NoCorrespondingReservationFound: "reservation of the volume",
+  AgentMaintenance: "no maintenance of the agent",
+  InsufficientCpus: "CPUs",
+  InsufficientMemory: "memory",
+  InsufficientDisk: "disk",
+  InsufficientGpus: "GPUs",
+  InsufficientPorts: "ports",
+  DeclinedScarceResources: "scarce resources are reserved for other tasks",
+};
+
+/** The conditions, each with the number of offers that failed it. */
+export function conditions(item: QueueItem): Condition[] {
+  return item.processedOffersSummary.rejectSummaryLastOffers.map(({ reason, declined, processed }) => ({
+    text: CONDITION_TEXTS[reason] ?? reason,
+    declined,
+    processed,
+  }));
+}
+
+/** Summarizes the reason in one line: the delay, the lack of offers, or the conditions that offers failed. */
+export function waitingSummary(item: QueueItem): string {
+  if (!item.delay.overdue && item.delay.timeLeftSeconds > 0) {
+    return `delayed after failures: ${item.delay.timeLeftSeconds} s left`;
+  }
+  const failed = conditions(item).filter(({ declined }) => declined > 0);
+  if (failed.length > 0) {
+    return failed.map(({ text, declined, processed }) => `${text}: ${declined} of ${processed} offers`).join("; ");
+  }
+  if (item.processedOffersSummary.processedOffersCount === 0) return "no offer has arrived since it started waiting";
+  return item.reasons?.message ?? "offers are being matched";
+}
