@@ -7,22 +7,23 @@ use foldhash::fast::FixedState;
 use transom_sdk::log;
 use transom_sdk::matcher::Agent;
 
-use crate::constraint::Found;
+use crate::constraint::FieldValue;
 use crate::fields::{Field, Fields, Property};
-use crate::pattern::Cache;
+use crate::pattern::PatternCache;
 
 /// The properties of an agent that constraints use.
 #[derive(Debug, Default)]
 pub struct AgentProperties(Vec<Property>);
 
 impl AgentProperties {
-    /// The number of the value of a field; of the first one where an attribute stands twice.
+    /// Returns the number of the agent's value of a field. For an attribute that the agent has twice it
+    /// is the first value.
     pub fn value(&self, field: usize) -> Option<usize> {
-        let found = self.0.iter().find(|property| property.field == field);
-        found.map(|property| property.value)
+        let property = self.0.iter().find(|property| property.field == field);
+        property.map(|property| property.value)
     }
 
-    /// All of them.
+    /// All properties. An attribute may occur more than once.
     pub fn iter(&self) -> impl Iterator<Item = Property> {
         self.0.iter().copied()
     }
@@ -32,38 +33,38 @@ impl AgentProperties {
 #[derive(Debug)]
 pub struct Agents {
     home_region: Option<String>,
-    patterns: Rc<Cache>,
+    patterns: Rc<PatternCache>,
     fields: Fields,
-    known: HashMap<u32, AgentProperties, FixedState>,
+    by_handle: HashMap<u32, AgentProperties, FixedState>,
 }
 
 impl Agents {
-    /// None yet.
-    pub fn new(home_region: Option<String>, patterns: Rc<Cache>) -> Self {
+    /// An empty set.
+    pub fn new(home_region: Option<String>, patterns: Rc<PatternCache>) -> Self {
         Self {
             home_region,
             patterns,
             fields: Fields::default(),
-            known: HashMap::default(),
+            by_handle: HashMap::default(),
         }
     }
 
-    /// An agent, if it was loaded. The host loads every agent that it asks about; one that is not
-    /// here is refused.
+    /// Returns an agent, if the host loaded it, and logs a warning if not. The host loads every agent
+    /// that it evaluates; the caller refuses an agent that is missing here.
     pub fn get(&self, handle: u32) -> Option<&AgentProperties> {
-        let found = self.known.get(&handle);
-        if found.is_none() {
+        let agent = self.by_handle.get(&handle);
+        if agent.is_none() {
             log::warn!("agent {handle} is not in the agent set");
         }
-        found
+        agent
     }
 
-    /// All of them.
+    /// All agents.
     pub fn all(&self) -> impl Iterator<Item = &AgentProperties> {
-        self.known.values()
+        self.by_handle.values()
     }
 
-    /// The fields that they have.
+    /// The fields of all agents.
     pub fn fields(&self) -> &Fields {
         &self.fields
     }
@@ -73,56 +74,58 @@ impl Agents {
         self.home_region.as_deref()
     }
 
-    /// Regular expressions that were made ready before.
-    pub fn patterns(&self) -> &Cache {
+    /// The cache of compiled regular expressions.
+    pub fn patterns(&self) -> &PatternCache {
         &self.patterns
     }
 
-    /// Takes `gone` away, and adds agents or replaces those with the same handle.
-    pub fn take_up(&mut self, changed: Vec<Agent>, gone: Vec<u32>) {
-        for handle in gone {
-            self.known.remove(&handle);
+    /// Removes the agents with the handles `removed`, then adds the agents in `changed` or replaces
+    /// those with the same handle.
+    pub fn apply_changes(&mut self, changed: Vec<Agent>, removed: Vec<u32>) {
+        for handle in removed {
+            self.by_handle.remove(&handle);
         }
-        // The guesses are the agent's former properties, or those of the agent before: most agents have
-        // the same attributes in the same order.
-        let mut similar: Vec<Property> = Vec::new();
+        // The guess for a property is the one at the same position: of the agent's old properties, or,
+        // for a new agent, of the new agent before it. Most agents have the same attributes in the same
+        // order.
+        let mut last_added: Vec<Property> = Vec::new();
         for agent in changed {
             let fields = &mut self.fields;
-            let properties = &mut self.known.entry(agent.handle).or_default().0;
-            let new = properties.is_empty();
-            if new {
+            let properties = &mut self.by_handle.entry(agent.handle).or_default().0;
+            let is_new = properties.is_empty();
+            if is_new {
                 properties.reserve_exact(agent.attributes.len() + 3);
             }
-            let mut place = 0;
-            named(agent).for_each(|(field, value)| {
-                match properties.get_mut(place) {
+            let mut position = 0;
+            field_values(agent).for_each(|(field, value)| {
+                match properties.get_mut(position) {
                     Some(property) => *property = fields.intern(field, value, Some(*property)),
-                    None => properties.push(fields.intern(field, value, similar.get(place).copied())),
+                    None => properties.push(fields.intern(field, value, last_added.get(position).copied())),
                 }
-                place += 1;
+                position += 1;
             });
-            properties.truncate(place);
-            if new {
-                similar.clone_from(properties);
+            properties.truncate(position);
+            if is_new {
+                last_added.clone_from(properties);
             }
         }
-        if self.fields.is_crowded() {
-            let used = self.known.values_mut().flat_map(|agent| &mut agent.0);
+        if self.fields.needs_compaction() {
+            let used = self.by_handle.values_mut().flat_map(|agent| &mut agent.0);
             self.fields.compact(used);
         }
     }
 }
 
-/// An agent's properties that constraints use.
-fn named(agent: Agent) -> impl Iterator<Item = (Field, Found)> {
-    let name = |field: Field, name: Option<String>| Some((field, Found::name(name?)));
+/// The values of an agent's fields, in the order in which they are stored.
+fn field_values(agent: Agent) -> impl Iterator<Item = (Field, FieldValue)> {
+    let with_text = |field: Field, text: Option<String>| Some((field, FieldValue::from_text(text?)));
     let attributes = agent.attributes.into_iter().map(|attribute| {
-        let value = Found::attribute(attribute.value);
+        let value = FieldValue::from_attribute(attribute.value);
         (Field::Attribute(attribute.name), value)
     });
-    name(Field::Hostname, Some(agent.hostname))
+    with_text(Field::Hostname, Some(agent.hostname))
         .into_iter()
-        .chain(name(Field::Region, agent.region))
-        .chain(name(Field::Zone, agent.zone))
+        .chain(with_text(Field::Region, agent.region))
+        .chain(with_text(Field::Zone, agent.zone))
         .chain(attributes)
 }

@@ -2,84 +2,83 @@
 //!
 //! | operator | operand | an instance may go to an agent whose value of the field |
 //! |---|---|---|
-//! | `UNIQUE` | none | no placed instance has |
-//! | `CLUSTER` | optional | is the operand; without one: is the first placed instance's, any when none is placed |
-//! | `GROUP_BY` | optional whole number | has not got more than its share, see [`Spread`] |
-//! | `LIKE`, `UNLIKE` | regular expression | matches it as a whole, or does not |
-//! | `MAX_PER` | whole number | fewer placed instances than that have |
-//! | `IS` | text or number | is the operand; numbers are compared after rounding to three decimals |
+//! | `UNIQUE` | none | has no placed instance |
+//! | `CLUSTER` | optional | equals the operand, or without one that of the first placed instance, if any |
+//! | `GROUP_BY` | optional whole number | has fewer placed instances than its share, see [`Spread`] |
+//! | `LIKE`, `UNLIKE` | regular expression | as a whole matches the operand, or does not match it |
+//! | `MAX_PER` | whole number | has fewer placed instances than the operand |
+//! | `IS` | text or number | equals the operand; numbers are compared after rounding to three decimals |
 //!
-//! An agent without the field matches nothing but `UNLIKE`. No operand and an empty one are the
-//! same.
+//! An agent without the field satisfies only `UNLIKE`. An empty operand counts as none.
 
 use transom_sdk::matcher::{FieldConstraint, Value};
 
 use crate::fields::{Field, ValueTest};
-use crate::pattern::{Cache, Pattern};
+use crate::pattern::{Pattern, PatternCache};
 use crate::value;
 
 /// A value of an agent's field: its text form, and its type.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
-pub struct Found {
-    /// What it is compared by.
+pub struct FieldValue {
+    /// The text form, which constraints compare.
     pub text: String,
-    kind: Kind,
+    kind: ValueKind,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-enum Kind {
+enum ValueKind {
     Text,
     Scalar,
     Other,
 }
 
-impl Found {
+impl FieldValue {
     /// A host name, region or zone.
-    pub fn name(text: String) -> Self {
+    pub fn from_text(text: String) -> Self {
         Self {
             text,
-            kind: Kind::Text,
+            kind: ValueKind::Text,
         }
     }
 
     /// An attribute.
-    pub fn attribute(found: Value) -> Self {
-        let kind = match &found {
-            Value::Text(_) => Kind::Text,
-            Value::Scalar(_) => Kind::Scalar,
-            Value::Ranges(_) | Value::Set(_) => Kind::Other,
+    pub fn from_attribute(value: Value) -> Self {
+        let kind = match &value {
+            Value::Text(_) => ValueKind::Text,
+            Value::Scalar(_) => ValueKind::Scalar,
+            Value::Ranges(_) | Value::Set(_) => ValueKind::Other,
         };
         Self {
-            text: value::text(found),
+            text: value::text_form(value),
             kind,
         }
     }
 
     /// Whether the agent's value is a text.
     pub fn is_text(&self) -> bool {
-        self.kind == Kind::Text
+        self.kind == ValueKind::Text
     }
 }
 
-/// A constraint made ready.
+/// A valid constraint of an app or pod.
 #[derive(Debug)]
-pub struct Rule {
-    /// What it looks at.
+pub struct ParsedConstraint {
+    /// The field that it tests.
     pub field: Field,
-    /// The test of its value.
+    /// The test of the field's value.
     pub test: Test,
 }
 
-/// What a constraint asks.
+/// The test of a constraint.
 #[derive(Debug)]
 pub enum Test {
-    /// Something of the agent alone.
+    /// Depends on the agent only.
     Agent(AgentTest),
-    /// Something of the instances that are placed.
+    /// Depends on the agent and on the placed instances.
     Placed(PlacedTest),
 }
 
-/// What an agent answers alone.
+/// A test of an agent's value, independent of the placed instances.
 #[derive(Debug)]
 pub enum AgentTest {
     /// `CLUSTER` with an operand.
@@ -92,20 +91,20 @@ pub enum AgentTest {
     Unlike(Pattern),
 }
 
-/// What depends on the instances that are placed.
+/// A test of how many placed instances have the same value of the field as the agent.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum PlacedTest {
-    /// `UNIQUE` and `MAX_PER`: fewer than so many with the same value.
-    Fewer(u32),
-    /// `CLUSTER` without an operand.
-    Together,
-    /// `GROUP_BY` with the number of groups, where one is given.
+    /// `UNIQUE` and `MAX_PER`: fewer than this number of instances with the same value.
+    FewerThan(u32),
+    /// `CLUSTER` without an operand: all instances have the same value.
+    SameValue,
+    /// `GROUP_BY`, with the number of groups if the constraint has one.
     Spread(Option<u32>),
 }
 
-impl Rule {
-    /// Compiles a constraint, or returns its error.
-    pub fn parse(constraint: &FieldConstraint, patterns: &Cache) -> Result<Self, String> {
+impl ParsedConstraint {
+    /// Parses a constraint, or returns its error.
+    pub fn parse(constraint: &FieldConstraint, patterns: &PatternCache) -> Result<Self, String> {
         let FieldConstraint {
             field,
             operator,
@@ -124,20 +123,23 @@ impl Rule {
         }
         let test = match operator.as_str() {
             "UNIQUE" => match operand {
-                None => Test::Placed(PlacedTest::Fewer(1)),
+                None => Test::Placed(PlacedTest::FewerThan(1)),
                 Some(operand) => return Err(format!("UNIQUE does not accept a value, found {operand:?}")),
             },
             "CLUSTER" => match operand {
-                None => Test::Placed(PlacedTest::Together),
+                None => Test::Placed(PlacedTest::SameValue),
                 Some(operand) => Test::Agent(AgentTest::Equal(operand.to_owned())),
             },
             "GROUP_BY" => Test::Placed(PlacedTest::Spread(
-                operand.map(|n| count("GROUP_BY", n)).transpose()?,
+                operand.map(|n| parse_count("GROUP_BY", n)).transpose()?,
             )),
-            "MAX_PER" => Test::Placed(PlacedTest::Fewer(count("MAX_PER", operand.unwrap_or_default())?)),
-            "LIKE" => Test::Agent(AgentTest::Like(pattern(operand, patterns)?)),
-            "UNLIKE" => Test::Agent(AgentTest::Unlike(pattern(operand, patterns)?)),
-            "IS" => Test::Agent(AgentTest::Is(text_or_number(operand)?)),
+            "MAX_PER" => Test::Placed(PlacedTest::FewerThan(parse_count(
+                "MAX_PER",
+                operand.unwrap_or_default(),
+            )?)),
+            "LIKE" => Test::Agent(AgentTest::Like(parse_pattern(operand, patterns)?)),
+            "UNLIKE" => Test::Agent(AgentTest::Unlike(parse_pattern(operand, patterns)?)),
+            "IS" => Test::Agent(AgentTest::Is(parse_text_or_number(operand)?)),
             other => {
                 return Err(format!(
                     "illegal constraint specification: no operator {other:?}; expected UNIQUE, CLUSTER, GROUP_BY, LIKE, \
@@ -152,21 +154,21 @@ impl Rule {
     }
 }
 
-fn count(operator: &str, operand: &str) -> Result<u32, String> {
+fn parse_count(operator: &str, operand: &str) -> Result<u32, String> {
     operand.parse().ok().filter(|count| *count > 0).ok_or_else(|| {
-        let none = if operator == "GROUP_BY" { " or none" } else { "" };
-        format!("{operator} takes an integer value of at least 1{none}, found {operand:?}")
+        let or_none = if operator == "GROUP_BY" { " or none" } else { "" };
+        format!("{operator} takes an integer value of at least 1{or_none}, found {operand:?}")
     })
 }
 
-fn pattern(operand: Option<&str>, patterns: &Cache) -> Result<Pattern, String> {
+fn parse_pattern(operand: Option<&str>, patterns: &PatternCache) -> Result<Pattern, String> {
     let operand = operand.ok_or("LIKE and UNLIKE require a non-empty, regular expression value")?;
     patterns
         .get(operand)
         .map_err(|error| format!("'{operand}' is not a valid regular expression: {error}"))
 }
 
-fn text_or_number(operand: Option<&str>) -> Result<String, String> {
+fn parse_text_or_number(operand: Option<&str>) -> Result<String, String> {
     match operand {
         None => Err("IS requires a value".to_owned()),
         Some(operand) if operand.starts_with(['[', '{']) => Err(format!(
@@ -178,58 +180,62 @@ fn text_or_number(operand: Option<&str>) -> Result<String, String> {
 
 impl AgentTest {
     /// Whether an agent without the field passes.
-    pub fn passes_without(&self) -> bool {
+    pub fn passes_without_field(&self) -> bool {
         matches!(self, Self::Unlike(_))
     }
 }
 
 impl ValueTest for AgentTest {
-    fn passes(&self, found: &Found) -> bool {
+    fn passes(&self, value: &FieldValue) -> bool {
         match self {
-            Self::Equal(operand) => found.text == *operand,
-            Self::Is(operand) => match found.kind {
-                Kind::Text => found.text == *operand,
-                Kind::Scalar => value::scalar_of(operand).is_some_and(|operand| operand == found.text),
-                Kind::Other => false,
+            Self::Equal(operand) => value.text == *operand,
+            Self::Is(operand) => match value.kind {
+                ValueKind::Text => value.text == *operand,
+                ValueKind::Scalar => {
+                    value::parse_scalar_text(operand).is_some_and(|operand| operand == value.text)
+                }
+                ValueKind::Other => false,
             },
-            Self::Like(pattern) => pattern.matches(&found.text),
-            Self::Unlike(pattern) => !pattern.matches(&found.text),
+            Self::Like(pattern) => pattern.matches(&value.text),
+            Self::Unlike(pattern) => !pattern.matches(&value.text),
         }
     }
 }
 
-/// `GROUP_BY`: so many instances over so many groups, each group's share and what is left over.
+/// The limits of `GROUP_BY`, which spreads a task's instances over groups of agents.
 ///
-/// With `g` groups and `n` instances a group's share is `n / g`; the `n mod g` instances left over
+/// With `g` groups and `n` instances a group's share is `n / g`; the remaining `n mod g` instances
 /// go to groups that have their share, one each. A group that has no instance yet may get one while
 /// fewer than `g` groups are used.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Spread {
     groups: u32,
     share: u32,
-    over: u32,
+    remainder: u32,
 }
 
 impl Spread {
-    /// For `instances` in all. No groups at all count as one: the value at hand is itself a group.
+    /// The limits for `instances` over `groups`. Zero groups count as one, because the value of the
+    /// agent under evaluation is itself a group.
     pub fn new(groups: u32, instances: u32) -> Self {
         let groups = groups.max(1);
         Self {
             groups,
             share: instances / groups,
-            over: instances % groups,
+            remainder: instances % groups,
         }
     }
 
-    /// Whether one more may go to a group that has `here`, when the groups in use have `counts`.
-    pub fn allows(self, here: u32, counts: impl Iterator<Item = u32> + Clone) -> bool {
-        if here == 0 {
+    /// Whether a group with `count` instances may get one more. `counts` are the instances of each group
+    /// in use.
+    pub fn allows(self, count: u32, counts: impl Iterator<Item = u32> + Clone) -> bool {
+        if count == 0 {
             return counts.filter(|count| *count > 0).count() < self.groups as usize;
         }
-        let used: u64 = counts
+        let used_remainder: u64 = counts
             .map(|count| u64::from(count.saturating_sub(self.share)))
             .sum();
-        here < self.share || (here == self.share && used < u64::from(self.over))
+        count < self.share || (count == self.share && used_remainder < u64::from(self.remainder))
     }
 }
 
@@ -238,7 +244,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn spread_allows_each_group_its_share_and_some_one_more() {
+    fn spread_allows_each_group_its_share_and_some_groups_one_more() {
         // Groups, instances, this group's count, all counts.
         let cases: [(u32, u32, u32, &[u32], bool); 15] = [
             (2, 5, 2, &[2], true),
@@ -250,20 +256,20 @@ mod tests {
             (4, 5, 2, &[2], false),
             (4, 5, 1, &[2, 1], false),
             (4, 5, 0, &[2, 1], true),
-            // More groups than instances: one each.
+            // With more groups than instances, a group gets one instance at most.
             (3, 1, 0, &[], true),
             (3, 2, 0, &[1], true),
             (3, 0, 0, &[], true),
-            // Never a division by zero.
+            // Zero groups do not cause a division by zero.
             (0, 5, 0, &[], true),
             (0, 5, 4, &[4], true),
             (0, 5, 5, &[5], false),
         ];
-        for (groups, instances, here, counts, expected) in cases {
-            let allowed = Spread::new(groups, instances).allows(here, counts.iter().copied());
+        for (groups, instances, count, counts, expected) in cases {
+            let allowed = Spread::new(groups, instances).allows(count, counts.iter().copied());
             assert_eq!(
                 allowed, expected,
-                "{instances} over {groups}: {here} of {counts:?}"
+                "{instances} over {groups}: {count} of {counts:?}"
             );
         }
     }
@@ -271,29 +277,37 @@ mod tests {
     #[test]
     fn is_operator_compares_values_by_their_type() {
         let cases = [
-            (Found::attribute(Value::Scalar(1.0)), "1.0", true),
-            (Found::attribute(Value::Scalar(1.0)), "1.00051", false),
-            (Found::attribute(Value::Text("1".to_owned())), "1.0", false),
-            (Found::attribute(Value::Text("a".to_owned())), "a", true),
-            (Found::attribute(Value::Set(vec!["a".to_owned()])), "{a}", false),
-            (Found::name("h1".to_owned()), "h1", true),
-            (Found::name("h1".to_owned()), "H1", false),
+            (FieldValue::from_attribute(Value::Scalar(1.0)), "1.0", true),
+            (FieldValue::from_attribute(Value::Scalar(1.0)), "1.00051", false),
+            (
+                FieldValue::from_attribute(Value::Text("1".to_owned())),
+                "1.0",
+                false,
+            ),
+            (FieldValue::from_attribute(Value::Text("a".to_owned())), "a", true),
+            (
+                FieldValue::from_attribute(Value::Set(vec!["a".to_owned()])),
+                "{a}",
+                false,
+            ),
+            (FieldValue::from_text("h1".to_owned()), "h1", true),
+            (FieldValue::from_text("h1".to_owned()), "H1", false),
         ];
-        for (found, operand, expected) in cases {
+        for (value, operand, expected) in cases {
             assert_eq!(
-                AgentTest::Is(operand.to_owned()).passes(&found),
+                AgentTest::Is(operand.to_owned()).passes(&value),
                 expected,
-                "{found:?} IS {operand}"
+                "{value:?} IS {operand}"
             );
         }
     }
 
     #[test]
     fn an_agent_without_the_field_passes_only_unlike() {
-        let pattern = Cache::default().get(".*").unwrap();
-        assert!(AgentTest::Unlike(pattern.clone()).passes_without());
-        assert!(!AgentTest::Like(pattern).passes_without());
-        assert!(!AgentTest::Is(String::new()).passes_without());
-        assert!(!AgentTest::Equal(String::new()).passes_without());
+        let pattern = PatternCache::default().get(".*").unwrap();
+        assert!(AgentTest::Unlike(pattern.clone()).passes_without_field());
+        assert!(!AgentTest::Like(pattern).passes_without_field());
+        assert!(!AgentTest::Is(String::new()).passes_without_field());
+        assert!(!AgentTest::Equal(String::new()).passes_without_field());
     }
 }

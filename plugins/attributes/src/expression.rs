@@ -5,55 +5,58 @@
 //! without blanks and without quotes around them.
 //!
 //! An entry `A?:B` is split at its first `?:`. It has no effect when the text A is among the plain
-//! entries; otherwise the agent must not match A and must match B. So `gpu:true?:cpu:true` keeps
-//! the agents with a GPU free and uses those without, unless the task itself requests one.
+//! entries; otherwise the agent must not match A and must match B. So `gpu:true?:cpu:true` places the
+//! task on agents without a GPU, which leaves those with one free, unless the task itself requests a
+//! GPU.
 
 use transom_sdk::matcher::Constraint;
 
 use crate::agents::AgentProperties;
-use crate::constraint::Found;
+use crate::constraint::FieldValue;
 use crate::fields::{Field, FieldTest, Fields, ValueTest};
 
-/// One entry, in the company of the task's others, for the agents that are known.
+/// One entry of a task's constraints, parsed for the fields that the loaded agents have.
 #[derive(Debug)]
-pub struct Expression<'agents>(Kind<'agents>);
+pub struct Expression<'agents>(ExpressionKind<'agents>);
 
 #[derive(Debug)]
-enum Kind<'agents> {
-    Plain(Pair<'agents>),
-    /// The task asks for the first side itself.
-    Nothing,
-    Instead {
-        of: Pair<'agents>,
-        this: Pair<'agents>,
+enum ExpressionKind<'agents> {
+    Plain(KeyValueTest<'agents>),
+    /// `A?:B` where A is itself a constraint of the task. Every agent passes.
+    NoEffect,
+    /// `A?:B`: the agent must match B and not A.
+    Fallback {
+        excluded: KeyValueTest<'agents>,
+        required: KeyValueTest<'agents>,
     },
 }
 
-/// `key:value`: tests of the attributes with that key. Without a colon there is nothing that it
-/// matches.
+/// `key:value`: tests of the attributes with that key, of which one must pass. A text without a colon
+/// has no tests and matches no agent.
 #[derive(Debug)]
-struct Pair<'agents>(Vec<FieldTest<'agents, TextTest>>);
+struct KeyValueTest<'agents>(Vec<FieldTest<'agents, TextTest>>);
 
 /// A text that is compared without regard to case, blanks and quotes.
 #[derive(Debug)]
 struct TextTest(String);
 
 impl<'agents> Expression<'agents> {
-    /// Makes an entry ready; `all` are the task's constraints, this one among them.
+    /// Parses an entry. `all` are all constraints of the task, including this one.
     pub fn parse(text: &str, all: &[Constraint], fields: &'agents Fields) -> Self {
-        let Some((of, this)) = text.split_once("?:") else {
-            return Self(Kind::Plain(Pair::parse(text, fields)));
+        let Some((excluded, required)) = text.split_once("?:") else {
+            return Self(ExpressionKind::Plain(KeyValueTest::parse(text, fields)));
         };
-        // Only a plain entry can be equal to it: the text before the first `?:` has none.
-        let asked_for = all
+        // Only a plain entry can be equal to A, because A, the text before the first `?:`, contains no
+        // `?:`.
+        let is_requested = all
             .iter()
-            .any(|other| matches!(other, Constraint::Expression(other) if other == of));
-        Self(if asked_for {
-            Kind::Nothing
+            .any(|other| matches!(other, Constraint::Expression(other) if other == excluded));
+        Self(if is_requested {
+            ExpressionKind::NoEffect
         } else {
-            Kind::Instead {
-                of: Pair::parse(of, fields),
-                this: Pair::parse(this, fields),
+            ExpressionKind::Fallback {
+                excluded: KeyValueTest::parse(excluded, fields),
+                required: KeyValueTest::parse(required, fields),
             }
         })
     }
@@ -61,24 +64,26 @@ impl<'agents> Expression<'agents> {
     /// Whether the agent passes.
     pub fn matches(&self, agent: &AgentProperties) -> bool {
         match &self.0 {
-            Kind::Plain(pair) => pair.matches(agent),
-            Kind::Nothing => true,
-            Kind::Instead { of, this } => !of.matches(agent) && this.matches(agent),
+            ExpressionKind::Plain(pair) => pair.matches(agent),
+            ExpressionKind::NoEffect => true,
+            ExpressionKind::Fallback { excluded, required } => {
+                !excluded.matches(agent) && required.matches(agent)
+            }
         }
     }
 }
 
-impl<'agents> Pair<'agents> {
+impl<'agents> KeyValueTest<'agents> {
     fn parse(text: &str, fields: &'agents Fields) -> Self {
         let Some((key, value)) = text.split_once(':') else {
             return Self(Vec::new());
         };
         let (key, value) = (key.to_lowercase(), value.to_lowercase());
-        let with_key = |field: &Field| match field {
+        let has_key = |field: &Field| match field {
             Field::Attribute(name) => name.trim().to_lowercase() == key,
             Field::Hostname | Field::Region | Field::Zone => false,
         };
-        let tests = fields.iter().filter(|(field, _)| with_key(field));
+        let tests = fields.iter().filter(|(field, _)| has_key(field));
         Self(
             tests
                 .filter_map(|(_, field)| FieldTest::new(fields, field, TextTest(value.clone())))
@@ -95,19 +100,19 @@ impl<'agents> Pair<'agents> {
 }
 
 impl ValueTest for TextTest {
-    fn passes(&self, found: &Found) -> bool {
-        if !found.is_text() {
+    fn passes(&self, value: &FieldValue) -> bool {
+        if !value.is_text() {
             return false;
         }
-        let text = found.text.replace(' ', "");
+        let text = value.text.replace(' ', "");
         text.trim_matches('"').to_lowercase() == self.0
     }
 }
 
 /// Returns an error for an entry that no agent could satisfy.
-pub fn check(text: &str) -> Result<(), String> {
-    let needed = text.split_once("?:").map_or(text, |(_, this)| this);
-    if needed.contains(':') {
+pub fn validate(text: &str) -> Result<(), String> {
+    let required = text.split_once("?:").map_or(text, |(_, required)| required);
+    if required.contains(':') {
         return Ok(());
     }
     Err(format!(
@@ -126,7 +131,7 @@ mod tests {
 
     fn matches(constraints: &[&str], attributes: &[(&str, Value)]) -> bool {
         let mut agents = Agents::new(None, Rc::default());
-        agents.take_up(vec![agent(1, "h", attributes)], Vec::new());
+        agents.apply_changes(vec![agent(1, "h", attributes)], Vec::new());
         let all: Vec<_> = constraints
             .iter()
             .map(|text| Constraint::Expression((*text).to_owned()))
@@ -140,11 +145,11 @@ mod tests {
         Value::Text(value.to_owned())
     }
 
-    /// Entries, attributes, whether they match.
+    /// Entries, the agent's attributes, whether the agent matches all entries.
     type Case<'a> = (&'a [&'a str], &'a [(&'a str, Value)], bool);
 
     #[test]
-    fn entries_match_as_measured() {
+    fn entries_are_compared_with_text_attributes() {
         let cases: [Case; 16] = [
             (&[], &[], true),
             (&["gpu:true"], &[("gpu", text("true"))], true),
@@ -155,7 +160,7 @@ mod tests {
             (&["gpu :true"], &[("gpu", text("true"))], false),
             (&["gpu: true"], &[("gpu", text(" true"))], false),
             (&["img:a:b"], &[("img", text("a:b"))], true),
-            // Only text attributes.
+            // Only text attributes match.
             (&["cores:4"], &[("cores", Value::Scalar(4.0))], false),
             (&["a:1", "a:2"], &[("a", text("1")), ("a", text("2"))], true),
             (
@@ -168,15 +173,15 @@ mod tests {
                 &[("gpu", text("true"))],
                 true,
             ),
-            // The text itself, not what it means.
+            // `A?:B` has no effect only when an entry has the same text as A: case counts.
             (
                 &["GPU:true", "gpu:true?:cpu:true"],
                 &[("gpu", text("true"))],
                 false,
             ),
-            // A first side without a colon matches nothing, so the second decides.
+            // An A without a colon matches no agent, so B alone decides.
             (&["gpu?:cpu:true"], &[("cpu", text("true"))], true),
-            // Split at the first `?:`; the rest is one value.
+            // The entry is split at its first `?:` only; the second one belongs to B's value.
             (&["a:1?:b:2?:c:3"], &[("b", text("2?:c:3"))], true),
         ];
         for (constraints, attributes, expected) in cases {
@@ -191,10 +196,10 @@ mod tests {
     #[test]
     fn expression_that_matches_nothing_is_refused() {
         for text in ["a:b", "a:b?:c:d", ":", "a?:c:d"] {
-            assert!(check(text).is_ok(), "{text:?}");
+            assert!(validate(text).is_ok(), "{text:?}");
         }
         for text in ["", "gpu", "a:b?:c"] {
-            assert!(check(text).unwrap_err().contains("key:value"), "{text:?}");
+            assert!(validate(text).unwrap_err().contains("key:value"), "{text:?}");
         }
     }
 }

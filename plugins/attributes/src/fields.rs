@@ -5,17 +5,17 @@ use std::cell::Cell;
 use foldhash::fast::FixedState;
 use indexmap::IndexSet;
 
-use crate::constraint::Found;
+use crate::constraint::FieldValue;
 
-/// Results that a test keeps. A field with more values is one like the host name, whose values are
-/// not shared.
-const MOST_RESULTS: usize = 4096;
+/// Maximum number of values of a field for which a test caches its results. A field with more values
+/// is one like the host name, whose values agents do not share.
+const MAX_CACHED_RESULTS: usize = 4096;
 
-/// As many unused values as used ones are kept, and so many more, because an agent that leaves often
-/// comes back with the same ones.
-const SPARE: usize = 1024;
+/// Number of unused values that are retained in addition to as many as are used. They are retained
+/// because an agent that leaves often returns with the same values.
+const UNUSED_VALUES_MARGIN: usize = 1024;
 
-/// What a constraint looks at.
+/// A property of agents that a constraint can test.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub enum Field {
     /// `@hostname` or `hostname`.
@@ -39,40 +39,40 @@ impl Field {
         }
     }
 
-    /// Whether a constraint on it lifts the rule that tasks stay in the home region.
+    /// Whether a constraint on this field lifts the rule that tasks stay in the home region.
     pub fn is_fault_domain(&self) -> bool {
         matches!(self, Self::Region | Self::Zone)
     }
 }
 
-/// A field's number, and the number of a value among those of the field. [`Fields::compact`] changes
-/// them.
+/// A field's number, and the number of one of the field's values. [`Fields::compact`] changes both.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Property {
-    /// Of [`Fields::find`].
+    /// The field's number, as returned by [`Fields::find`].
     pub field: usize,
-    /// The place in [`Fields::values`].
+    /// The value's index in [`Fields::values`].
     pub value: usize,
 }
 
 /// The values of a field, each stored once.
-pub type Values = IndexSet<Found, FixedState>;
+pub type Values = IndexSet<FieldValue, FixedState>;
 
 /// The fields that agents have or had.
 #[derive(Debug, Default)]
 pub struct Fields {
     names: IndexSet<Field, FixedState>,
-    /// By the field's number.
+    /// The values of each field, by the field's number.
     values: Vec<Values>,
-    /// Values of all fields, and how many of them there were after the last compaction.
+    /// The number of values of all fields.
     count: usize,
-    count_used: usize,
+    /// What `count` was after the last compaction.
+    count_after_compaction: usize,
 }
 
 impl Fields {
-    /// The numbers for an agent's value of a field. `guess`: a property that may have the same ones,
-    /// so that no search is needed.
-    pub fn intern(&mut self, field: Field, value: Found, guess: Option<Property>) -> Property {
+    /// Stores an agent's value of a field, if it is new, and returns the numbers of both. `guess` is a
+    /// property that may have the same field and value; if it has, no search is needed.
+    pub fn intern(&mut self, field: Field, value: FieldValue, guess: Option<Property>) -> Property {
         let guess = guess.filter(|guess| self.names.get_index(guess.field) == Some(&field));
         let field = guess.map_or_else(|| self.names.insert_full(field).0, |guess| guess.field);
         if self.values.len() < self.names.len() {
@@ -86,14 +86,14 @@ impl Fields {
         {
             return guess;
         }
-        let (value, new) = values.insert_full(value);
-        self.count += usize::from(new);
+        let (value, is_new) = values.insert_full(value);
+        self.count += usize::from(is_new);
         Property { field, value }
     }
 
     /// Whether half of the values may be unused.
-    pub fn is_crowded(&self) -> bool {
-        self.count > 2 * self.count_used + SPARE
+    pub fn needs_compaction(&self) -> bool {
+        self.count > 2 * self.count_after_compaction + UNUSED_VALUES_MARGIN
     }
 
     /// Removes the fields and values that are not used, and renumbers the properties of all agents.
@@ -102,26 +102,26 @@ impl Fields {
         let mut renumbered: Vec<Vec<Option<Property>>> =
             old.values.iter().map(|values| vec![None; values.len()]).collect();
         for property in used {
-            let new = renumbered.get_mut(property.field);
-            let Some(new) = new.and_then(|values| values.get_mut(property.value)) else {
+            let replacements = renumbered.get_mut(property.field);
+            let Some(replacement) = replacements.and_then(|values| values.get_mut(property.value)) else {
                 continue;
             };
             if let Some((field, value)) = old.get(*property)
-                && new.is_none()
+                && replacement.is_none()
             {
-                *new = Some(self.intern(field.clone(), value.clone(), None));
+                *replacement = Some(self.intern(field.clone(), value.clone(), None));
             }
-            *property = new.unwrap_or(*property);
+            *property = replacement.unwrap_or(*property);
         }
-        self.count_used = self.count;
+        self.count_after_compaction = self.count;
     }
 
-    fn get(&self, property: Property) -> Option<(&Field, &Found)> {
+    fn get(&self, property: Property) -> Option<(&Field, &FieldValue)> {
         let field = self.names.get_index(property.field)?;
         Some((field, self.values(property.field)?.get_index(property.value)?))
     }
 
-    /// The field's number, if an agent has or had the field.
+    /// Returns the field's number, if an agent has or had the field.
     pub fn find(&self, field: &Field) -> Option<usize> {
         self.names.get_index_of(field)
     }
@@ -140,49 +140,48 @@ impl Fields {
 /// A test of a value.
 pub trait ValueTest {
     /// Whether the value passes.
-    fn passes(&self, value: &Found) -> bool;
+    fn passes(&self, value: &FieldValue) -> bool;
 }
 
-/// A test of a field's values that is asked about many agents. It keeps its results, because agents
-/// share values.
+/// A test of a field's values, for many agents. It caches its results, because agents share values.
 #[derive(Debug)]
 pub struct FieldTest<'agents, T> {
     /// The field's number.
     pub field: usize,
     values: &'agents Values,
     /// The test.
-    pub test: T,
-    /// By the value's number.
+    pub value_test: T,
+    /// The cached results, by the value's number. Empty for a field with too many values.
     results: Vec<Cell<Option<bool>>>,
 }
 
 impl<'agents, T: ValueTest> FieldTest<'agents, T> {
     /// A test of the field with this number.
-    pub fn new(fields: &'agents Fields, field: usize, test: T) -> Option<Self> {
+    pub fn new(fields: &'agents Fields, field: usize, value_test: T) -> Option<Self> {
         let values = fields.values(field)?;
-        let kept = Some(values.len())
-            .filter(|kept| *kept <= MOST_RESULTS)
+        let cached = Some(values.len())
+            .filter(|count| *count <= MAX_CACHED_RESULTS)
             .unwrap_or_default();
         Some(Self {
             field,
             values,
-            test,
-            results: vec![Cell::new(None); kept],
+            value_test,
+            results: vec![Cell::new(None); cached],
         })
     }
 
     /// Whether the value with this number passes.
     pub fn passes(&self, value: usize) -> bool {
-        let kept = self.results.get(value);
-        if let Some(result) = kept.and_then(Cell::get) {
+        let cached = self.results.get(value);
+        if let Some(result) = cached.and_then(Cell::get) {
             return result;
         }
         let result = self
             .values
             .get_index(value)
-            .is_some_and(|value| self.test.passes(value));
-        if let Some(kept) = kept {
-            kept.set(Some(result));
+            .is_some_and(|value| self.value_test.passes(value));
+        if let Some(cached) = cached {
+            cached.set(Some(result));
         }
         result
     }
@@ -192,20 +191,20 @@ impl<'agents, T: ValueTest> FieldTest<'agents, T> {
 mod tests {
     use super::*;
 
-    fn named(name: &str) -> Found {
-        Found::name(name.to_owned())
+    fn text_value(name: &str) -> FieldValue {
+        FieldValue::from_text(name.to_owned())
     }
 
     fn rack() -> Field {
         Field::Attribute("rack".to_owned())
     }
 
-    /// Counts what it is asked.
+    /// Counts its calls.
     #[derive(Default)]
-    struct Counted(Cell<u32>);
+    struct CountingTest(Cell<u32>);
 
-    impl ValueTest for Counted {
-        fn passes(&self, value: &Found) -> bool {
+    impl ValueTest for CountingTest {
+        fn passes(&self, value: &FieldValue) -> bool {
             self.0.set(self.0.get() + 1);
             value.text.len() == 2
         }
@@ -214,31 +213,34 @@ mod tests {
     #[test]
     fn unused_fields_and_values_are_removed() {
         let mut fields = Fields::default();
-        fields.intern(Field::Hostname, named("gone"), None);
-        let mut kept = [0, 1, 0].map(|n| fields.intern(rack(), named(&format!("r{n}")), None));
-        for n in 0..20 * SPARE {
+        fields.intern(Field::Hostname, text_value("gone"), None);
+        let mut used = [0, 1, 0].map(|n| fields.intern(rack(), text_value(&format!("r{n}")), None));
+        for n in 0..20 * UNUSED_VALUES_MARGIN {
             let attribute = Field::Attribute(format!("a{}", n / 100));
-            let property = fields.intern(attribute.clone(), named(&n.to_string()), Some(kept[0]));
-            assert_eq!(fields.get(property), Some((&attribute, &named(&n.to_string()))));
-            if fields.is_crowded() {
-                fields.compact(kept.iter_mut());
-                assert!(!fields.is_crowded());
+            let property = fields.intern(attribute.clone(), text_value(&n.to_string()), Some(used[0]));
+            assert_eq!(
+                fields.get(property),
+                Some((&attribute, &text_value(&n.to_string())))
+            );
+            if fields.needs_compaction() {
+                fields.compact(used.iter_mut());
+                assert!(!fields.needs_compaction());
                 assert_eq!(fields.iter().collect::<Vec<_>>(), [(&rack(), 0)]);
                 assert_eq!(fields.values(0).unwrap().len(), 2);
             }
-            for (property, name) in kept.into_iter().zip(["r0", "r1", "r0"]) {
-                assert_eq!(fields.get(property), Some((&rack(), &named(name))));
+            for (property, name) in used.into_iter().zip(["r0", "r1", "r0"]) {
+                assert_eq!(fields.get(property), Some((&rack(), &text_value(name))));
             }
         }
-        assert!(fields.count <= SPARE + 5, "{}", fields.count);
+        assert!(fields.count <= UNUSED_VALUES_MARGIN + 5, "{}", fields.count);
         assert!(fields.names.len() < 20, "{}", fields.names.len());
     }
 
     #[test]
     fn guess_saves_the_search_and_decides_nothing() {
         let mut fields = Fields::default();
-        let [r1, r2] = ["r1", "r2"].map(|name| fields.intern(rack(), named(name), None));
-        let host = fields.intern(Field::Hostname, named("r1"), None);
+        let [r1, r2] = ["r1", "r2"].map(|name| fields.intern(rack(), text_value(name), None));
+        let host = fields.intern(Field::Hostname, text_value("r1"), None);
         for guess in [
             None,
             Some(r1),
@@ -246,8 +248,8 @@ mod tests {
             Some(host),
             Some(Property { field: 7, value: 7 }),
         ] {
-            assert_eq!(fields.intern(rack(), named("r1"), guess), r1);
-            assert_eq!(fields.intern(Field::Hostname, named("r1"), guess), host);
+            assert_eq!(fields.intern(rack(), text_value("r1"), guess), r1);
+            assert_eq!(fields.intern(Field::Hostname, text_value("r1"), guess), host);
         }
     }
 
@@ -255,21 +257,21 @@ mod tests {
     fn each_value_is_tested_once() {
         let mut fields = Fields::default();
         let agents: Vec<_> = (0..100)
-            .map(|n| fields.intern(rack(), named(&format!("r{}", n % 20)), None))
+            .map(|n| fields.intern(rack(), text_value(&format!("r{}", n % 20)), None))
             .collect();
-        let test = FieldTest::new(&fields, agents[0].field, Counted::default()).unwrap();
+        let test = FieldTest::new(&fields, agents[0].field, CountingTest::default()).unwrap();
         let passed = agents.iter().filter(|agent| test.passes(agent.value)).count();
         assert_eq!(passed, 50);
-        assert_eq!(test.test.0.get(), 20);
+        assert_eq!(test.value_test.0.get(), 20);
     }
 
     #[test]
     fn results_are_bounded() {
         let mut fields = Fields::default();
-        let hosts: Vec<_> = (0..=MOST_RESULTS)
-            .map(|n| fields.intern(Field::Hostname, named(&format!("h{n}")), None))
+        let hosts: Vec<_> = (0..=MAX_CACHED_RESULTS)
+            .map(|n| fields.intern(Field::Hostname, text_value(&format!("h{n}")), None))
             .collect();
-        let test = FieldTest::new(&fields, hosts[0].field, Counted::default()).unwrap();
+        let test = FieldTest::new(&fields, hosts[0].field, CountingTest::default()).unwrap();
         assert!(test.results.is_empty());
         let passed = hosts.iter().filter(|host| test.passes(host.value)).count();
         assert_eq!(passed, 10);

@@ -10,10 +10,10 @@
 //! In addition, an agent outside the home region runs only tasks that name `@region` or `@zone` in
 //! a constraint.
 //!
-//! `validate` reports an invalid constraint when a definition is posted; one that bypassed it
-//! refuses every agent, so that the task stays pending with a reason. [`agents`] stores the agents, [`fields`] the
-//! values that they share.
-//! There is no input or output, no clock, and no other failure.
+//! `validate` reports an invalid constraint when a definition is posted. An invalid constraint that
+//! bypassed this check refuses every agent, so that the task stays pending with a reason. [`agents`]
+//! stores the agents, [`fields`] the values that they share.
+//! The plugin does no input or output, reads no clock and has no other failures.
 
 use std::rc::Rc;
 
@@ -32,7 +32,7 @@ pub mod value;
 /// The plugin.
 #[derive(Debug)]
 pub struct Attributes {
-    patterns: Rc<pattern::Cache>,
+    patterns: Rc<pattern::PatternCache>,
 }
 
 impl Plugin for Attributes {
@@ -58,14 +58,16 @@ impl Matcher for Attributes {
     type AgentSet = agents::Agents;
 
     fn validate(&self, constraints: &[Constraint]) -> Vec<ConstraintError> {
-        let wrong = |constraint: &Constraint| match constraint {
-            Constraint::Field(constraint) => constraint::Rule::parse(constraint, &self.patterns).err(),
-            Constraint::Expression(text) => expression::check(text).err(),
+        let error_of = |constraint: &Constraint| match constraint {
+            Constraint::Field(constraint) => {
+                constraint::ParsedConstraint::parse(constraint, &self.patterns).err()
+            }
+            Constraint::Expression(text) => expression::validate(text).err(),
         };
         (0..)
             .zip(constraints)
             .filter_map(|(index, constraint)| {
-                wrong(constraint).map(|message| ConstraintError {
+                error_of(constraint).map(|message| ConstraintError {
                     constraint: index,
                     message,
                 })

@@ -1,8 +1,9 @@
 //! Regular expressions of LIKE and UNLIKE: they match the whole text or not at all.
 //!
-//! The engine takes time in proportion to pattern and text, whatever an app's author writes, and
-//! its `\d`, `\w` and `\s` are ASCII, as users of the language know them. It has no look-around and
-//! no back references; a pattern with them is refused when the definition is posted.
+//! The engine's time is at most proportional to the length of the pattern times that of the text,
+//! whatever pattern an app's author writes. Its `\d`, `\w` and `\s` match ASCII only, as users of the
+//! constraint language expect. It has no look-around and no back references; a pattern with them is
+//! refused when the definition is posted.
 
 use std::cell::RefCell;
 use std::collections::{BTreeMap, HashMap};
@@ -11,22 +12,22 @@ use std::rc::Rc;
 use foldhash::fast::FixedState;
 use regex_lite::Regex;
 
-/// Patterns kept ready. A cluster has few; beyond this all are forgotten and made again as they are
-/// asked for.
-const MOST: usize = 256;
+/// Maximum number of compiled patterns in the cache. A cluster uses few; when the cache is full it is
+/// cleared, and patterns are compiled again when they are next used.
+const MAX_PATTERNS: usize = 256;
 
-/// Texts whose result a pattern keeps, and bytes of the longest. Agents share the values of an
-/// attribute, and a match takes ten times as long as looking up its result. Further texts are
-/// matched each time.
-const MOST_TEXTS: usize = 512;
-const LONGEST_TEXT: usize = 64;
+/// Maximum number of texts whose result a pattern caches. Agents share the values of an attribute, and
+/// a match takes ten times as long as a look-up of its result. Further texts are matched each time.
+const MAX_CACHED_RESULTS: usize = 512;
+/// The longest text whose result is cached, in bytes.
+const MAX_CACHED_TEXT_BYTES: usize = 64;
 
 /// A pattern that matches whole texts.
 #[derive(Clone, Debug)]
-pub struct Pattern(Rc<Compiled>);
+pub struct Pattern(Rc<CompiledPattern>);
 
 #[derive(Debug)]
-struct Compiled {
+struct CompiledPattern {
     regex: Regex,
     results: RefCell<HashMap<Box<str>, bool, FixedState>>,
 }
@@ -34,38 +35,39 @@ struct Compiled {
 impl Pattern {
     /// Whether the whole text matches.
     pub fn matches(&self, text: &str) -> bool {
-        if let Some(known) = self.0.results.borrow().get(text) {
-            return *known;
+        if let Some(result) = self.0.results.borrow().get(text) {
+            return *result;
         }
         let result = self.0.regex.is_match(text);
         let mut results = self.0.results.borrow_mut();
-        if results.len() < MOST_TEXTS && text.len() <= LONGEST_TEXT {
+        if results.len() < MAX_CACHED_RESULTS && text.len() <= MAX_CACHED_TEXT_BYTES {
             results.insert(text.into(), result);
         }
         result
     }
 }
 
-/// Patterns by their source. Making one costs more than hundreds of matches.
+/// Compiled patterns by their source. Compiling one costs more than hundreds of matches.
 #[derive(Debug, Default)]
-pub struct Cache(RefCell<BTreeMap<String, Pattern>>);
+pub struct PatternCache(RefCell<BTreeMap<String, Pattern>>);
 
-impl Cache {
-    /// The pattern of this source, or what is wrong with it.
+impl PatternCache {
+    /// Returns the compiled pattern for this source, or the error in the source.
     pub fn get(&self, source: &str) -> Result<Pattern, String> {
         if let Some(pattern) = self.0.borrow().get(source) {
             return Ok(pattern.clone());
         }
-        // Alone first: `a)|(b` would be a pattern between the brackets below, but is none.
-        let whole = Regex::new(source)
+        // The source is compiled alone first: `a)|(b` is invalid, but would be valid inside the brackets
+        // of the second expression.
+        let regex = Regex::new(source)
             .and_then(|_| Regex::new(&format!(r"\A(?:{source})\z")))
             .map_err(|e| e.to_string())?;
-        let pattern = Pattern(Rc::new(Compiled {
-            regex: whole,
+        let pattern = Pattern(Rc::new(CompiledPattern {
+            regex,
             results: RefCell::default(),
         }));
         let mut patterns = self.0.borrow_mut();
-        if patterns.len() >= MOST {
+        if patterns.len() >= MAX_PATTERNS {
             patterns.clear();
         }
         patterns.insert(source.to_owned(), pattern.clone());
@@ -91,9 +93,9 @@ mod tests {
             ("(?i)RACK.*", "rack-1", true),
             (r"\d+", "\u{663}", false),
         ];
-        let cache = Cache::default();
+        let cache = PatternCache::default();
         for (source, text, expected) in cases {
-            // The second time from the results that are kept.
+            // The second match uses the cached result.
             for _ in 0..2 {
                 assert_eq!(
                     cache.get(source).unwrap().matches(text),
@@ -107,29 +109,29 @@ mod tests {
     #[test]
     fn invalid_pattern_is_refused() {
         for source in ["*", "(", "[a", "a)|(b", "(?!a)b", r"(a)\1"] {
-            assert!(Cache::default().get(source).is_err(), "{source:?}");
+            assert!(PatternCache::default().get(source).is_err(), "{source:?}");
         }
     }
 
     #[test]
     fn the_cache_is_bounded() {
-        let cache = Cache::default();
-        for number in 0..3 * MOST {
+        let cache = PatternCache::default();
+        for number in 0..3 * MAX_PATTERNS {
             cache.get(&format!("a{number}")).unwrap();
-            assert!(cache.0.borrow().len() <= MOST);
+            assert!(cache.0.borrow().len() <= MAX_PATTERNS);
         }
     }
 
     #[test]
     fn results_are_bounded_in_number_and_size() {
-        let pattern = Cache::default().get("a[0-9]+").unwrap();
-        let long = format!("a{}", "1".repeat(LONGEST_TEXT));
+        let pattern = PatternCache::default().get("a[0-9]+").unwrap();
+        let long = format!("a{}", "1".repeat(MAX_CACHED_TEXT_BYTES));
         assert!(pattern.matches(&long));
         assert_eq!(pattern.0.results.borrow().len(), 0);
-        for number in 0..3 * MOST_TEXTS {
+        for number in 0..3 * MAX_CACHED_RESULTS {
             assert!(pattern.matches(&format!("a{number}")));
             assert!(!pattern.matches(&format!("b{number}")));
         }
-        assert_eq!(pattern.0.results.borrow().len(), MOST_TEXTS);
+        assert_eq!(pattern.0.results.borrow().len(), MAX_CACHED_RESULTS);
     }
 }

@@ -9,20 +9,21 @@ use std::collections::{BTreeMap, BTreeSet};
 use transom_sdk::matcher::{Candidate, Constraint, Task};
 
 use crate::agents::{AgentProperties, Agents};
-use crate::constraint::{AgentTest, Found, PlacedTest, Rule, Spread, Test};
+use crate::constraint::{AgentTest, FieldValue, ParsedConstraint, PlacedTest, Spread, Test};
 use crate::expression::Expression;
 use crate::fields::{Field, FieldTest};
-use crate::pattern::Cache;
+use crate::pattern::PatternCache;
 
-/// The name in a task's `extensions` of the agents in `placed` whose instance is being ended:
-/// handles with spaces between them.
+/// The key in a task's `extensions` of the agents in `placed` whose instance is being ended. Its value
+/// is a list of handles with spaces between them.
 const ENDING: &str = "ending";
 
-/// A task's constraints, ready, with what is placed counted.
+/// A task's constraints, prepared for the loaded agents, with the placed instances counted.
 #[derive(Debug)]
-pub struct Question<'agents> {
-    constraints: Vec<Ready<'agents>>,
-    /// Where the task has to stay, unless it names a region or zone itself.
+pub struct TaskConstraints<'agents> {
+    constraints: Vec<PreparedConstraint<'agents>>,
+    /// The region to which the task is limited. None if one of its constraints names a region or zone,
+    /// or if the home region is unknown.
     home_region: Option<HomeRegion>,
 }
 
@@ -34,113 +35,116 @@ struct HomeRegion {
 }
 
 #[derive(Debug)]
-enum Ready<'agents> {
-    /// Not understood; refuses everything.
-    Broken,
+enum PreparedConstraint<'agents> {
+    /// An invalid constraint. It refuses every agent.
+    Invalid,
     Expression(Expression<'agents>),
     Agent(FieldTest<'agents, AgentTest>),
-    /// No agent has the field: whether they pass.
-    Without(bool),
+    /// A constraint on a field that no agent has; the value is whether every agent passes.
+    NoAgentHasField(bool),
     Placed(Tally),
 }
 
-/// How the placed instances are spread over the values of a field.
+/// The number of placed instances for each value of a field, and its limit.
 #[derive(Debug)]
 struct Tally {
     /// The field's number, if an agent has the field.
     field: Option<usize>,
-    /// By the value's number.
+    /// The placed instances by the value's number.
     counts: BTreeMap<usize, u32>,
     limit: Limit,
 }
 
 #[derive(Debug)]
 enum Limit {
-    Fewer(u32),
-    /// The first placed instance's value.
-    Together(Option<usize>),
+    FewerThan(u32),
+    /// All instances have the value of the first placed instance. None while no instance is placed.
+    SameValue(Option<usize>),
     Spread(Spread),
 }
 
-impl<'agents> Question<'agents> {
-    /// Makes a task's constraints ready for these agents.
-    pub fn new(agents: &'agents Agents, task: &Task, patterns: &Cache) -> Self {
-        let known = |handles: &[u32]| -> Vec<&'agents AgentProperties> {
+impl<'agents> TaskConstraints<'agents> {
+    /// Prepares a task's constraints for these agents.
+    pub fn new(agents: &'agents Agents, task: &Task, patterns: &PatternCache) -> Self {
+        let agents_of = |handles: &[u32]| -> Vec<&'agents AgentProperties> {
             handles.iter().filter_map(|handle| agents.get(*handle)).collect()
         };
-        let placed = known(&task.placed);
-        // Ending instances are among the placed ones, but a spread counts only those that stay.
-        let staying = known(&staying(task));
-        let mut names_domain = false;
-        let mut open = Vec::new();
+        let placed = agents_of(&task.placed);
+        // The placed instances include the ending ones, but a spread counts only the others.
+        let placed_not_ending = agents_of(&placed_not_ending(task));
+        let mut names_fault_domain = false;
+        let mut spreads_without_groups = Vec::new();
         let mut constraints = Vec::new();
         for constraint in &task.constraints {
             constraints.push(match constraint {
-                Constraint::Expression(text) => {
-                    Ready::Expression(Expression::parse(text, &task.constraints, agents.fields()))
-                }
-                Constraint::Field(constraint) => match Rule::parse(constraint, patterns) {
-                    Err(_) => Ready::Broken,
-                    Ok(Rule { field, test }) => {
-                        names_domain |= field.is_fault_domain();
+                Constraint::Expression(text) => PreparedConstraint::Expression(Expression::parse(
+                    text,
+                    &task.constraints,
+                    agents.fields(),
+                )),
+                Constraint::Field(constraint) => match ParsedConstraint::parse(constraint, patterns) {
+                    Err(_) => PreparedConstraint::Invalid,
+                    Ok(ParsedConstraint { field, test }) => {
+                        names_fault_domain |= field.is_fault_domain();
                         match test {
-                            Test::Agent(test) => Ready::agent(test, &field, agents),
+                            Test::Agent(test) => PreparedConstraint::agent(test, &field, agents),
                             Test::Placed(test) => {
                                 if test == PlacedTest::Spread(None) {
-                                    open.push(constraints.len());
+                                    spreads_without_groups.push(constraints.len());
                                 }
                                 let counted = match test {
-                                    PlacedTest::Spread(_) => &staying,
-                                    PlacedTest::Fewer(_) | PlacedTest::Together => &placed,
+                                    PlacedTest::Spread(_) => &placed_not_ending,
+                                    PlacedTest::FewerThan(_) | PlacedTest::SameValue => &placed,
                                 };
                                 let field = agents.fields().find(&field);
-                                Ready::Placed(Tally::new(field, test, counted, task.instances))
+                                PreparedConstraint::Placed(Tally::new(field, test, counted, task.instances))
                             }
                         }
                     }
                 },
             });
         }
-        let home_region = if names_domain {
+        let home_region = if names_fault_domain {
             None
         } else {
-            HomeRegion::of(agents)
+            HomeRegion::find(agents)
         };
-        let mut question = Self {
+        let mut prepared = Self {
             constraints,
             home_region,
         };
-        for index in open {
-            question.count_groups(index, agents, task.instances);
+        for index in spreads_without_groups {
+            prepared.count_groups(index, agents, task.instances);
         }
-        question
+        prepared
     }
 
-    /// `GROUP_BY` without a number spreads over the values that there are: those of the agents that
-    /// the task could run on as far as the agents alone decide it, and those in use.
+    /// Counts the groups for a `GROUP_BY` without a number: the values of the agents that pass all tests
+    /// that do not depend on placed instances, and the values of the placed instances.
     fn count_groups(&mut self, index: usize, agents: &'agents Agents, instances: u32) {
-        let Some(Ready::Placed(tally)) = self.constraints.get(index) else {
+        let Some(PreparedConstraint::Placed(tally)) = self.constraints.get(index) else {
             return;
         };
-        let possible = agents.all().filter(|agent| self.agent_alone(agent));
-        let mut values: BTreeSet<usize> = possible.filter_map(|agent| tally.value(agent)).collect();
+        let usable = agents.all().filter(|agent| self.passes_agent_tests(agent));
+        let mut values: BTreeSet<usize> = usable.filter_map(|agent| tally.value(agent)).collect();
         values.extend(tally.counts.keys());
         let groups = u32::try_from(values.len()).unwrap_or(u32::MAX);
-        if let Some(Ready::Placed(tally)) = self.constraints.get_mut(index) {
+        if let Some(PreparedConstraint::Placed(tally)) = self.constraints.get_mut(index) {
             tally.limit = Limit::Spread(Spread::new(groups, instances));
         }
     }
 
-    /// The index that stands for a refusal by no constraint: the home region's, or an unknown
-    /// agent's.
-    pub fn no_constraint(&self) -> u32 {
+    /// The index for a refusal that no constraint causes: the agent is outside the home region, or is
+    /// unknown.
+    pub fn no_constraint_index(&self) -> u32 {
         u32::try_from(self.constraints.len()).unwrap_or(u32::MAX)
     }
 
-    /// Whether one more instance may go there; else the index of the constraint that refuses.
+    /// Checks whether one more instance may go to the agent. The error is the index of the first
+    /// constraint that refuses.
     pub fn evaluate(&self, agent: &AgentProperties) -> Result<(), u32> {
         if !self.in_home_region(agent) {
-            return Err(self.no_constraint());
+            return Err(self.no_constraint_index());
         }
         match (0..)
             .zip(&self.constraints)
@@ -151,71 +155,76 @@ impl<'agents> Question<'agents> {
         }
     }
 
-    /// Agents for up to `count` instances, as if placed one after the other: each goes to the first
-    /// candidate that passes. With `GROUP_BY` it goes to one whose group has the fewest.
+    /// Selects agents for up to `count` instances, as if they were placed one after the other: each goes
+    /// to the first candidate that passes. With `GROUP_BY` it goes to the first one that passes and
+    /// whose groups have the fewest instances.
     pub fn place(
         mut self,
         mut candidates: Vec<(Candidate, &'agents AgentProperties)>,
         count: u32,
     ) -> Vec<u32> {
-        let spreads = self
+        let has_spread = self
             .tallies()
             .any(|tally| matches!(tally.limit, Limit::Spread(_)));
         candidates.retain(|(candidate, agent)| candidate.capacity > 0 && self.evaluate(agent).is_ok());
         let mut chosen = Vec::new();
         let mut next = 0;
         while chosen.len() < count as usize {
-            if spreads {
-                candidates.retain(|(candidate, agent)| candidate.capacity > 0 && self.still_passes(agent));
-                let fewest = candidates
+            if has_spread {
+                candidates.retain(|(candidate, agent)| candidate.capacity > 0 && self.passes_tallies(agent));
+                let least_loaded = candidates
                     .iter()
                     .enumerate()
-                    .min_by_key(|(_, (_, agent))| self.load(agent));
-                let Some((index, _)) = fewest else { break };
+                    .min_by_key(|(_, (_, agent))| self.group_load(agent));
+                let Some((index, _)) = least_loaded else { break };
                 next = index;
             }
             let Some((candidate, agent)) = candidates.get_mut(next) else {
                 break;
             };
-            if candidate.capacity == 0 || !self.still_passes(agent) {
+            if candidate.capacity == 0 || !self.passes_tallies(agent) {
                 next += 1;
                 continue;
             }
             candidate.capacity -= 1;
             chosen.push(candidate.agent);
             let agent = *agent;
-            self.add(agent);
+            self.count_instance(agent);
         }
         chosen
     }
 
-    /// Which `count` of the placed instances to kill, as indices: one after the other, each the first
-    /// in a group that has the most. Without `GROUP_BY` the order of the host stands.
+    /// Selects `count` of the placed instances to kill, as indices. They are selected one after the
+    /// other: each is the first, in the host's order, of those whose groups have the most instances.
+    /// Without `GROUP_BY` none is selected, and the host kills in its own order.
     pub fn select_kills(mut self, placed: Vec<Option<&'agents AgentProperties>>, count: u32) -> Vec<u32> {
-        let spreads = |constraint: &Ready| matches!(constraint, Ready::Placed(tally) if matches!(tally.limit, Limit::Spread(_)));
-        self.constraints.retain(spreads);
+        let is_spread = |constraint: &PreparedConstraint| matches!(constraint, PreparedConstraint::Placed(tally) if matches!(tally.limit, Limit::Spread(_)));
+        self.constraints.retain(is_spread);
         let mut chosen = Vec::new();
         if self.constraints.is_empty() {
             return chosen;
         }
-        let mut left: Vec<(u32, &AgentProperties)> = (0..)
+        let mut remaining: Vec<(u32, &AgentProperties)> = (0..)
             .zip(placed)
             .filter_map(|(index, agent)| Some((index, agent?)))
             .collect();
         while chosen.len() < count as usize {
-            // Of equals the last that `max_by_key` sees, which is the first of the host's order.
-            let most = left
+            // `max_by_key` returns the last of equal elements: in reverse order the first one of the
+            // host's order.
+            let most_loaded = remaining
                 .iter()
                 .enumerate()
                 .rev()
-                .max_by_key(|(_, (_, agent))| self.load(agent));
-            let Some((position, (index, agent))) = most.map(|(position, it)| (position, *it)) else {
+                .max_by_key(|(_, (_, agent))| self.group_load(agent));
+            let Some((position, (index, agent))) =
+                most_loaded.map(|(position, instance)| (position, *instance))
+            else {
                 break;
             };
-            left.remove(position);
+            remaining.remove(position);
             chosen.push(index);
             for constraint in &mut self.constraints {
-                if let Ready::Placed(tally) = constraint {
+                if let PreparedConstraint::Placed(tally) = constraint {
                     tally.remove(agent);
                 }
             }
@@ -223,7 +232,8 @@ impl<'agents> Question<'agents> {
         chosen
     }
 
-    /// An agent without a region is not known to be elsewhere.
+    /// Whether the home region allows the agent. An agent without a region is allowed, because it may
+    /// be in the home region.
     fn in_home_region(&self, agent: &AgentProperties) -> bool {
         self.home_region.as_ref().is_none_or(|home| {
             let region = agent.value(home.field);
@@ -231,27 +241,27 @@ impl<'agents> Question<'agents> {
         })
     }
 
-    fn agent_alone(&self, agent: &AgentProperties) -> bool {
+    /// Whether the agent passes all tests that do not depend on placed instances.
+    fn passes_agent_tests(&self, agent: &AgentProperties) -> bool {
         self.in_home_region(agent)
-            && self
-                .constraints
-                .iter()
-                .all(|constraint| matches!(constraint, Ready::Placed(_)) || constraint.passes(agent))
+            && self.constraints.iter().all(|constraint| {
+                matches!(constraint, PreparedConstraint::Placed(_)) || constraint.passes(agent)
+            })
     }
 
     fn tallies(&self) -> impl Iterator<Item = &Tally> {
         self.constraints.iter().filter_map(|constraint| match constraint {
-            Ready::Placed(tally) => Some(tally),
+            PreparedConstraint::Placed(tally) => Some(tally),
             _ => None,
         })
     }
 
-    fn still_passes(&self, agent: &AgentProperties) -> bool {
+    fn passes_tallies(&self, agent: &AgentProperties) -> bool {
         self.tallies().all(|tally| tally.passes(agent))
     }
 
-    /// How many instances the agent's groups have.
-    fn load(&self, agent: &AgentProperties) -> u64 {
+    /// The number of instances in the agent's groups, summed over all `GROUP_BY` constraints.
+    fn group_load(&self, agent: &AgentProperties) -> u64 {
         let spreads = self
             .tallies()
             .filter(|tally| matches!(tally.limit, Limit::Spread(_)));
@@ -260,59 +270,59 @@ impl<'agents> Question<'agents> {
             .sum()
     }
 
-    fn add(&mut self, agent: &AgentProperties) {
+    fn count_instance(&mut self, agent: &AgentProperties) {
         for constraint in &mut self.constraints {
-            if let Ready::Placed(tally) = constraint {
+            if let PreparedConstraint::Placed(tally) = constraint {
                 tally.add(agent);
             }
         }
     }
 }
 
-/// The agents of the instances that are not being ended.
-fn staying(task: &Task) -> Vec<u32> {
-    let mut staying = task.placed.clone();
+/// Returns the agents of the placed instances that are not being ended.
+fn placed_not_ending(task: &Task) -> Vec<u32> {
+    let mut remaining = task.placed.clone();
     let ending = task.extensions.iter().find(|(name, _)| name == ENDING);
     let handles = ending.map_or("", |(_, handles)| handles.as_str());
     for handle in handles
         .split_whitespace()
         .filter_map(|handle| handle.parse::<u32>().ok())
     {
-        if let Some(at) = staying.iter().position(|placed| *placed == handle) {
-            staying.remove(at);
+        if let Some(index) = remaining.iter().position(|placed| *placed == handle) {
+            remaining.remove(index);
         }
     }
-    staying
+    remaining
 }
 
 impl HomeRegion {
     /// None if the master has no region or no agent has one.
-    fn of(agents: &Agents) -> Option<Self> {
-        let home = Found::name(agents.home_region()?.to_owned());
+    fn find(agents: &Agents) -> Option<Self> {
+        let home = FieldValue::from_text(agents.home_region()?.to_owned());
         let field = agents.fields().find(&Field::Region)?;
         let value = agents.fields().values(field)?.get_index_of(&home);
         Some(Self { field, value })
     }
 }
 
-impl<'agents> Ready<'agents> {
+impl<'agents> PreparedConstraint<'agents> {
     fn agent(test: AgentTest, field: &Field, agents: &'agents Agents) -> Self {
-        let without = test.passes_without();
+        let passes_without_field = test.passes_without_field();
         let field = agents.fields().find(field);
         field
             .and_then(|field| FieldTest::new(agents.fields(), field, test))
-            .map_or(Self::Without(without), Self::Agent)
+            .map_or(Self::NoAgentHasField(passes_without_field), Self::Agent)
     }
 
     fn passes(&self, agent: &AgentProperties) -> bool {
         match self {
-            Self::Broken => false,
+            Self::Invalid => false,
             Self::Expression(expression) => expression.matches(agent),
             Self::Agent(test) => match agent.value(test.field) {
                 Some(value) => test.passes(value),
-                None => test.test.passes_without(),
+                None => test.value_test.passes_without_field(),
             },
-            Self::Without(passes) => *passes,
+            Self::NoAgentHasField(passes) => *passes,
             Self::Placed(tally) => tally.passes(agent),
         }
     }
@@ -321,8 +331,8 @@ impl<'agents> Ready<'agents> {
 impl Tally {
     fn new(field: Option<usize>, test: PlacedTest, placed: &[&AgentProperties], instances: u32) -> Self {
         let limit = match test {
-            PlacedTest::Fewer(count) => Limit::Fewer(count),
-            PlacedTest::Together => Limit::Together(None),
+            PlacedTest::FewerThan(count) => Limit::FewerThan(count),
+            PlacedTest::SameValue => Limit::SameValue(None),
             PlacedTest::Spread(groups) => Limit::Spread(Spread::new(groups.unwrap_or(0), instances)),
         };
         let mut tally = Self {
@@ -341,7 +351,7 @@ impl Tally {
             return;
         };
         *self.counts.entry(value).or_default() += 1;
-        if let Limit::Together(first @ None) = &mut self.limit {
+        if let Limit::SameValue(first @ None) = &mut self.limit {
             *first = Some(value);
         }
     }
@@ -367,8 +377,8 @@ impl Tally {
             return false;
         };
         match self.limit {
-            Limit::Fewer(limit) => self.count(value) < limit,
-            Limit::Together(first) => first.is_none_or(|first| first == value),
+            Limit::FewerThan(limit) => self.count(value) < limit,
+            Limit::SameValue(first) => first.is_none_or(|first| first == value),
             Limit::Spread(spread) => spread.allows(self.count(value), self.counts.values().copied()),
         }
     }

@@ -4,10 +4,10 @@ use transom_sdk::matcher::Value;
 
 /// The text form of a value: text as it is; a scalar with up to three decimals; `[b-e,b-e]` sorted
 /// by begin; `{a,b}` sorted.
-pub fn text(value: Value) -> String {
+pub fn text_form(value: Value) -> String {
     match value {
         Value::Text(text) => text,
-        Value::Scalar(number) => scalar(number),
+        Value::Scalar(number) => scalar_text(number),
         Value::Ranges(mut ranges) => {
             ranges.sort_unstable();
             let ranges: Vec<_> = ranges
@@ -24,7 +24,7 @@ pub fn text(value: Value) -> String {
 }
 
 /// A number with up to three decimals, ties to even: 1.0 is `1`, 1.0005 is `1`, 0.1875 is `0.188`.
-pub fn scalar(number: f64) -> String {
+pub fn scalar_text(number: f64) -> String {
     let text = format!("{number:.3}");
     let text = match text.split_once('.') {
         Some((whole, decimals)) => match decimals.trim_end_matches('0') {
@@ -36,10 +36,11 @@ pub fn scalar(number: f64) -> String {
     if text == "-0" { "0".to_owned() } else { text }
 }
 
-/// The text form of the number that an operand is.
-pub fn scalar_of(operand: &str) -> Option<String> {
+/// Parses an operand as a number and returns the number's text form; none for an operand that is not
+/// a finite number.
+pub fn parse_scalar_text(operand: &str) -> Option<String> {
     let number: f64 = operand.trim().parse().ok()?;
-    number.is_finite().then(|| scalar(number))
+    number.is_finite().then(|| scalar_text(number))
 }
 
 #[cfg(test)]
@@ -63,7 +64,7 @@ mod tests {
             (1e9, "1000000000"),
         ];
         for (number, expected) in cases {
-            assert_eq!(scalar(number), expected, "{number}");
+            assert_eq!(scalar_text(number), expected, "{number}");
         }
     }
 
@@ -81,7 +82,7 @@ mod tests {
         ];
         for (number, operand, expected) in cases {
             assert_eq!(
-                scalar_of(operand) == Some(scalar(number)),
+                parse_scalar_text(operand) == Some(scalar_text(number)),
                 expected,
                 "{number} and {operand:?}"
             );
@@ -90,9 +91,15 @@ mod tests {
 
     #[test]
     fn ranges_and_sets_are_sorted() {
-        assert_eq!(text(Value::Ranges(vec![(8000, 9000), (5, 7)])), "[5-7,8000-9000]");
-        assert_eq!(text(Value::Ranges(vec![])), "[]");
-        assert_eq!(text(Value::Set(vec!["b".to_owned(), "a".to_owned()])), "{a,b}");
-        assert_eq!(text(Value::Text("rack-1".to_owned())), "rack-1");
+        assert_eq!(
+            text_form(Value::Ranges(vec![(8000, 9000), (5, 7)])),
+            "[5-7,8000-9000]"
+        );
+        assert_eq!(text_form(Value::Ranges(vec![])), "[]");
+        assert_eq!(
+            text_form(Value::Set(vec!["b".to_owned(), "a".to_owned()])),
+            "{a,b}"
+        );
+        assert_eq!(text_form(Value::Text("rack-1".to_owned())), "rack-1");
     }
 }

@@ -1,5 +1,5 @@
-//! An agent set as the scheduler uses it: loaded once, changed, evaluated, and queried for several
-//! places in one call.
+//! An agent set as the scheduler uses it: it is loaded once and updated, evaluates candidates, places
+//! several instances in one call, and selects instances to kill.
 
 #![allow(
     clippy::unwrap_used,
@@ -14,44 +14,45 @@ use attributes::agents::Agents;
 use transom_sdk::matcher::{Agent, AgentSet, Candidate, Constraint, Matcher, Value, Verdict};
 use transom_sdk::testing::{agent, constraint, logs, plugin, task};
 
-fn empty(home_region: Option<&str>) -> Agents {
+fn empty_agent_set(home_region: Option<&str>) -> Agents {
     plugin::<Attributes>("{}")
         .unwrap()
         .agent_set(home_region.map(str::to_owned))
 }
 
 /// Six agents, two in each of three racks: 1 and 2 in r1, 3 and 4 in r2, 5 and 6 in r3.
-fn racks() -> Agents {
-    let mut agent_set = empty(None);
-    let one = |handle: u32| {
+fn agents_in_racks() -> Agents {
+    let mut agent_set = empty_agent_set(None);
+    let in_rack = |handle: u32| {
         let rack = Value::Text(format!("r{}", handle.div_ceil(2)));
         agent(handle, &format!("h{handle}"), &[("rack", rack)])
     };
-    agent_set.update((1..=6).map(one).collect(), Vec::new());
+    agent_set.update((1..=6).map(in_rack).collect(), Vec::new());
     agent_set
 }
 
-fn rooms(rooms: &[(u32, u32)]) -> Vec<Candidate> {
-    rooms
+/// Candidates from handles and capacities.
+fn to_candidates(capacities: &[(u32, u32)]) -> Vec<Candidate> {
+    capacities
         .iter()
-        .map(|(agent, room)| Candidate {
+        .map(|(agent, capacity)| Candidate {
             agent: *agent,
-            capacity: *room,
+            capacity: *capacity,
         })
         .collect()
 }
 
-const EVERYWHERE: [(u32, u32); 6] = [(1, 10), (2, 10), (3, 10), (4, 10), (5, 10), (6, 10)];
+const ALL_AGENTS: [(u32, u32); 6] = [(1, 10), (2, 10), (3, 10), (4, 10), (5, 10), (6, 10)];
 
 #[test]
 fn kills_are_selected_from_the_fullest_groups_in_the_hosts_order() {
-    let mut agent_set = racks();
+    let mut agent_set = agents_in_racks();
     for (constraints, placed, count, expected) in [
-        // Two of three in r1, and then one of either.
+        // The first two are from r1, which has three; then r1, r2 and r3 have one each.
         (&[("rack", "GROUP_BY")][..], &[5, 1, 2, 3, 1][..], 2, &[1, 2][..]),
         (&[("rack", "GROUP_BY")], &[5, 1, 2, 3, 1], 3, &[1, 2, 0]),
         (&[("rack", "GROUP_BY")], &[1, 2, 1], 9, &[0, 1, 2]),
-        // An agent that is not known is in no group.
+        // An unknown agent is in no group.
         (&[("rack", "GROUP_BY")], &[77, 1, 3], 1, &[1]),
         (
             &[("rack", "GROUP_BY"), ("@hostname", "GROUP_BY")],
@@ -59,7 +60,7 @@ fn kills_are_selected_from_the_fullest_groups_in_the_hosts_order() {
             1,
             &[1],
         ),
-        // No other constraint is better kept by one choice than by another.
+        // Without `GROUP_BY` the host selects.
         (&[("rack", "CLUSTER")], &[1, 2, 1], 1, &[]),
         (&[], &[1, 2, 1], 1, &[]),
     ] {
@@ -76,8 +77,9 @@ fn kills_are_selected_from_the_fullest_groups_in_the_hosts_order() {
     }
 }
 
-/// Field and operator, operand, instances, placed, candidates, wanted, chosen.
-type Placing<'a> = (
+/// Field and operator, operand, the task's instances, placed agents, candidates, instances to place,
+/// expected agents.
+type PlaceCase<'a> = (
     &'a str,
     Option<&'a str>,
     u32,
@@ -89,24 +91,24 @@ type Placing<'a> = (
 
 #[test]
 fn place_chooses_agents_as_if_placing_instances_one_by_one() {
-    let cases: [Placing; 14] = [
-        ("@hostname UNIQUE", None, 4, &[2], &EVERYWHERE, 4, &[1, 3, 4, 5]),
+    let cases: [PlaceCase; 14] = [
+        ("@hostname UNIQUE", None, 4, &[2], &ALL_AGENTS, 4, &[1, 3, 4, 5]),
         (
             "@hostname UNIQUE",
             None,
             9,
             &[],
-            &EVERYWHERE,
+            &ALL_AGENTS,
             9,
             &[1, 2, 3, 4, 5, 6],
         ),
-        ("rack UNIQUE", None, 9, &[3], &EVERYWHERE, 9, &[1, 5]),
+        ("rack UNIQUE", None, 9, &[3], &ALL_AGENTS, 9, &[1, 5]),
         (
             "@hostname MAX_PER",
             Some("2"),
             9,
             &[1],
-            &EVERYWHERE,
+            &ALL_AGENTS,
             4,
             &[1, 2, 2, 3],
         ),
@@ -119,66 +121,66 @@ fn place_chooses_agents_as_if_placing_instances_one_by_one() {
             4,
             &[4, 3, 3],
         ),
-        ("rack CLUSTER", None, 4, &[5], &EVERYWHERE, 2, &[5, 5]),
-        ("rack CLUSTER", Some("r2"), 4, &[], &EVERYWHERE, 2, &[3, 3]),
+        ("rack CLUSTER", None, 4, &[5], &ALL_AGENTS, 2, &[5, 5]),
+        ("rack CLUSTER", Some("r2"), 4, &[], &ALL_AGENTS, 2, &[3, 3]),
         (
             "rack LIKE",
             Some("r[13]"),
             4,
             &[],
-            &rooms_of_one(),
+            &one_instance_each(),
             9,
             &[1, 2, 5, 6],
         ),
-        // Two groups of five: 3 and 2, and no third group.
+        // Five instances in two groups: 3 and 2, and none in a third group.
         (
             "rack GROUP_BY",
             Some("2"),
             5,
             &[],
-            &EVERYWHERE,
+            &ALL_AGENTS,
             5,
             &[1, 3, 1, 3, 1],
         ),
-        ("rack GROUP_BY", Some("2"), 5, &[5, 6], &EVERYWHERE, 5, &[1, 1, 1]),
-        // All three racks, without a configured number of racks.
-        ("rack GROUP_BY", None, 6, &[], &EVERYWHERE, 6, &[1, 3, 5, 1, 3, 5]),
+        ("rack GROUP_BY", Some("2"), 5, &[5, 6], &ALL_AGENTS, 5, &[1, 1, 1]),
+        // Without a number of groups, all three racks are groups.
+        ("rack GROUP_BY", None, 6, &[], &ALL_AGENTS, 6, &[1, 3, 5, 1, 3, 5]),
         (
             "rack GROUP_BY",
             None,
             7,
             &[1],
-            &EVERYWHERE,
+            &ALL_AGENTS,
             6,
             &[3, 5, 1, 3, 5, 1],
         ),
-        // A rack without room is waited for: no other one takes its share.
+        // Rack r3 has no candidate, but its share is not given to other racks.
         ("rack GROUP_BY", None, 6, &[], &[(1, 9), (3, 9)], 6, &[1, 3, 1, 3]),
-        ("rack GROUP_BY", None, 0, &[], &EVERYWHERE, 0, &[]),
+        ("rack GROUP_BY", None, 0, &[], &ALL_AGENTS, 0, &[]),
     ];
-    for (rule, operand, instances, placed, candidates, count, expected) in cases {
-        let (field, operator) = rule.split_once(' ').unwrap();
+    for (field_and_operator, operand, instances, placed, candidates, count, expected) in cases {
+        let (field, operator) = field_and_operator.split_once(' ').unwrap();
         let task = task(
             instances,
             vec![constraint(field, operator, operand)],
             placed.to_vec(),
         );
-        let mut agent_set = racks();
-        let chosen = agent_set.place(&task, &rooms(candidates), count);
+        let mut agent_set = agents_in_racks();
+        let chosen = agent_set.place(&task, &to_candidates(candidates), count);
         assert_eq!(
             chosen, expected,
-            "{rule} {operand:?}, {instances} instances, {placed:?} placed"
+            "{field_and_operator} {operand:?}, {instances} instances, {placed:?} placed"
         );
 
-        // One after the other is the same: each choice is one that a judge lets pass with those
-        // before it placed.
+        // Placing one after the other has the same result: each chosen agent is accepted by `evaluate`
+        // when those before it are placed.
         let mut task = task;
         for handle in chosen {
-            let verdicts = agent_set.evaluate(&task, &rooms(&[(handle, 1)]));
+            let verdicts = agent_set.evaluate(&task, &to_candidates(&[(handle, 1)]));
             assert_eq!(
                 verdicts,
                 [Verdict::Fits],
-                "{rule} {operand:?}: {handle} after {:?}",
+                "{field_and_operator} {operand:?}: {handle} after {:?}",
                 task.placed
             );
             task.placed.push(handle);
@@ -186,22 +188,23 @@ fn place_chooses_agents_as_if_placing_instances_one_by_one() {
     }
 }
 
-fn rooms_of_one() -> [(u32, u32); 6] {
-    EVERYWHERE.map(|(agent, _)| (agent, 1))
+fn one_instance_each() -> [(u32, u32); 6] {
+    ALL_AGENTS.map(|(agent, _)| (agent, 1))
 }
 
 const NONE: [u32; 0] = [];
 
-/// The choice among all six agents, or among the rest without the `lost` ones.
-fn chosen(
-    rule: &str,
+/// Places as many instances as the task has on the six agents except the `removed` ones. `ending` is
+/// the task's extension of that name.
+fn place_instances(
+    field_and_operator: &str,
     operand: Option<&str>,
     instances: u32,
     placed: &[u32],
     ending: &str,
-    lost: &[u32],
+    removed: &[u32],
 ) -> Vec<u32> {
-    let (field, operator) = rule.split_once(' ').unwrap();
+    let (field, operator) = field_and_operator.split_once(' ').unwrap();
     let mut task = task(
         instances,
         vec![constraint(field, operator, operand)],
@@ -210,52 +213,91 @@ fn chosen(
     if !ending.is_empty() {
         task.extensions = vec![("ending".to_owned(), ending.to_owned())];
     }
-    let mut agent_set = racks();
-    agent_set.update(Vec::new(), lost.to_vec());
-    let left: Vec<_> = EVERYWHERE
+    let mut agent_set = agents_in_racks();
+    agent_set.update(Vec::new(), removed.to_vec());
+    let remaining: Vec<_> = ALL_AGENTS
         .into_iter()
-        .filter(|(agent, _)| !lost.contains(agent))
+        .filter(|(agent, _)| !removed.contains(agent))
         .collect();
-    agent_set.place(&task, &rooms(&left), instances)
+    agent_set.place(&task, &to_candidates(&remaining), instances)
 }
 
 #[test]
-fn share_of_a_lost_agent_is_left_to_other_agents() {
-    // Rack r3 is lost with the instances there: who is left counts alone.
-    let lost = [5, 6];
-    assert_eq!(chosen("rack GROUP_BY", None, 3, &[1, 3], "", &lost), [1]);
-    assert_eq!(chosen("rack GROUP_BY", None, 6, &[1, 3], "", &lost), [1, 3, 1, 3]);
-    assert_eq!(chosen("@hostname GROUP_BY", None, 4, &[1, 2, 3], "", &lost), [4]);
-    assert_eq!(chosen("rack MAX_PER", Some("2"), 3, &[1, 3], "", &lost), [1, 3]);
-    assert_eq!(chosen("rack MAX_PER", Some("1"), 3, &[1, 3], "", &lost), NONE);
-    assert_eq!(chosen("@hostname UNIQUE", None, 3, &[1, 3], "", &lost), [2, 4]);
-    assert_eq!(chosen("rack UNIQUE", None, 3, &[1, 3], "", &lost), NONE);
-    // A number of groups that was asked for is kept to.
-    assert_eq!(chosen("rack GROUP_BY", Some("3"), 3, &[1, 3], "", &lost), NONE);
+fn share_of_a_removed_agent_goes_to_other_agents() {
+    // Rack r3 and the instances there are lost: only the agents of the other racks count.
+    let removed = [5, 6];
+    assert_eq!(
+        place_instances("rack GROUP_BY", None, 3, &[1, 3], "", &removed),
+        [1]
+    );
+    assert_eq!(
+        place_instances("rack GROUP_BY", None, 6, &[1, 3], "", &removed),
+        [1, 3, 1, 3]
+    );
+    assert_eq!(
+        place_instances("@hostname GROUP_BY", None, 4, &[1, 2, 3], "", &removed),
+        [4]
+    );
+    assert_eq!(
+        place_instances("rack MAX_PER", Some("2"), 3, &[1, 3], "", &removed),
+        [1, 3]
+    );
+    assert_eq!(
+        place_instances("rack MAX_PER", Some("1"), 3, &[1, 3], "", &removed),
+        NONE
+    );
+    assert_eq!(
+        place_instances("@hostname UNIQUE", None, 3, &[1, 3], "", &removed),
+        [2, 4]
+    );
+    assert_eq!(
+        place_instances("rack UNIQUE", None, 3, &[1, 3], "", &removed),
+        NONE
+    );
+    // A configured number of groups is not reduced.
+    assert_eq!(
+        place_instances("rack GROUP_BY", Some("3"), 3, &[1, 3], "", &removed),
+        NONE
+    );
 }
 
 #[test]
 fn ending_instance_counts_for_unique_and_not_for_spread() {
     for operand in [None, Some("3")] {
-        assert_eq!(chosen("rack GROUP_BY", operand, 3, &[1, 3, 5], "", &[]), NONE);
-        assert_eq!(chosen("rack GROUP_BY", operand, 3, &[1, 3, 5], "5", &[]), [5]);
         assert_eq!(
-            chosen("rack GROUP_BY", operand, 4, &[1, 1, 3, 5], "1 5", &[]),
+            place_instances("rack GROUP_BY", operand, 3, &[1, 3, 5], "", &[]),
+            NONE
+        );
+        assert_eq!(
+            place_instances("rack GROUP_BY", operand, 3, &[1, 3, 5], "5", &[]),
+            [5]
+        );
+        assert_eq!(
+            place_instances("rack GROUP_BY", operand, 4, &[1, 1, 3, 5], "1 5", &[]),
             [5, 1]
         );
     }
-    assert_eq!(chosen("rack UNIQUE", None, 3, &[1, 3, 5], "5", &[]), NONE);
-    assert_eq!(chosen("rack MAX_PER", Some("1"), 3, &[1, 3, 5], "5", &[]), NONE);
-    assert_eq!(chosen("rack CLUSTER", None, 2, &[5], "5", &[]), [5, 5]);
-    // Entries about an agent without an instance, or in another form, are ignored.
-    assert_eq!(chosen("rack GROUP_BY", None, 3, &[1, 3, 5], "2 x -1", &[]), NONE);
+    assert_eq!(
+        place_instances("rack UNIQUE", None, 3, &[1, 3, 5], "5", &[]),
+        NONE
+    );
+    assert_eq!(
+        place_instances("rack MAX_PER", Some("1"), 3, &[1, 3, 5], "5", &[]),
+        NONE
+    );
+    assert_eq!(place_instances("rack CLUSTER", None, 2, &[5], "5", &[]), [5, 5]);
+    // Handles of agents without an instance and invalid entries are ignored.
+    assert_eq!(
+        place_instances("rack GROUP_BY", None, 3, &[1, 3, 5], "2 x -1", &[]),
+        NONE
+    );
 }
 
 #[test]
 fn without_constraints_order_and_capacity_decide() {
-    let chosen = racks().place(
+    let chosen = agents_in_racks().place(
         &task(9, Vec::new(), Vec::new()),
-        &rooms(&[(6, 2), (1, 0), (2, 3)]),
+        &to_candidates(&[(6, 2), (1, 0), (2, 3)]),
         4,
     );
     assert_eq!(chosen, [6, 6, 2, 2]);
@@ -263,12 +305,12 @@ fn without_constraints_order_and_capacity_decide() {
 
 #[test]
 fn group_by_counts_only_groups_that_the_task_can_use() {
-    // r3 is ruled out by the first constraint, so six instances are three and three.
+    // The first constraint excludes r3, so r1 and r2 get three of the six instances each.
     let constraints = vec![
         constraint("rack", "UNLIKE", Some("r3")),
         constraint("rack", "GROUP_BY", None),
     ];
-    let chosen = racks().place(&task(6, constraints, Vec::new()), &rooms(&EVERYWHERE), 6);
+    let chosen = agents_in_racks().place(&task(6, constraints, Vec::new()), &to_candidates(&ALL_AGENTS), 6);
     assert_eq!(chosen, [1, 3, 1, 3, 1, 3]);
 }
 
@@ -279,7 +321,8 @@ fn verdict_names_the_first_refusing_constraint() {
         constraint("rack", "IS", Some("r2")),
         constraint("@hostname", "UNIQUE", None),
     ];
-    let verdicts = racks().evaluate(&task(3, constraints, vec![3]), &rooms(&EVERYWHERE[..4]));
+    let verdicts =
+        agents_in_racks().evaluate(&task(3, constraints, vec![3]), &to_candidates(&ALL_AGENTS[..4]));
     assert_eq!(
         verdicts,
         [
@@ -296,10 +339,14 @@ fn invalid_constraint_refuses_every_agent() {
     let constraints = vec![constraint("rack", "LIKE", Some("*"))];
     let task = task(1, constraints, Vec::new());
     assert_eq!(
-        racks().evaluate(&task, &rooms(&EVERYWHERE[..1])),
+        agents_in_racks().evaluate(&task, &to_candidates(&ALL_AGENTS[..1])),
         [Verdict::Refused(0)]
     );
-    assert!(racks().place(&task, &rooms(&EVERYWHERE), 3).is_empty());
+    assert!(
+        agents_in_racks()
+            .place(&task, &to_candidates(&ALL_AGENTS), 3)
+            .is_empty()
+    );
 }
 
 #[test]
@@ -308,19 +355,19 @@ fn expressions_and_constraints_work_in_one_task() {
         Constraint::Expression("rack:r1".to_owned()),
         constraint("@hostname", "UNIQUE", None),
     ];
-    let chosen = racks().place(&task(3, constraints, Vec::new()), &rooms(&EVERYWHERE), 3);
+    let chosen = agents_in_racks().place(&task(3, constraints, Vec::new()), &to_candidates(&ALL_AGENTS), 3);
     assert_eq!(chosen, [1, 2]);
 }
 
 #[test]
 fn updates_replace_and_remove_agents() {
-    let mut agent_set = racks();
-    let ask = task(1, vec![constraint("rack", "IS", Some("r9"))], Vec::new());
+    let mut agent_set = agents_in_racks();
+    let task = task(1, vec![constraint("rack", "IS", Some("r9"))], Vec::new());
     agent_set.update(
         vec![agent(1, "h1", &[("rack", Value::Text("r9".to_owned()))])],
         vec![2],
     );
-    let verdicts = agent_set.evaluate(&ask, &rooms(&EVERYWHERE[..3]));
+    let verdicts = agent_set.evaluate(&task, &to_candidates(&ALL_AGENTS[..3]));
     assert_eq!(
         verdicts,
         [Verdict::Fits, Verdict::Refused(1), Verdict::Refused(0)],
@@ -331,16 +378,16 @@ fn updates_replace_and_remove_agents() {
 
 #[test]
 fn a_task_stays_in_the_home_region_unless_it_names_one() {
-    let at = |handle: u32, region: Option<&str>, zone: Option<&str>| Agent {
+    let agent_in = |handle: u32, region: Option<&str>, zone: Option<&str>| Agent {
         region: region.map(str::to_owned),
         zone: zone.map(str::to_owned),
         ..agent(handle, &format!("h{handle}"), &[])
     };
     let agents = || {
         vec![
-            at(1, Some("home"), Some("z1")),
-            at(2, Some("far"), Some("z2")),
-            at(3, None, None),
+            agent_in(1, Some("home"), Some("z1")),
+            agent_in(2, Some("far"), Some("z2")),
+            agent_in(3, None, None),
         ]
     };
     let cases: [(Option<&str>, Vec<Constraint>, [bool; 3]); 6] = [
@@ -368,19 +415,19 @@ fn a_task_stays_in_the_home_region_unless_it_names_one() {
         ),
     ];
     for (home, constraints, expected) in cases {
-        let mut agent_set = empty(home);
+        let mut agent_set = empty_agent_set(home);
         agent_set.update(agents(), Vec::new());
-        let asked = task(1, constraints, Vec::new());
-        let verdicts = agent_set.evaluate(&asked, &rooms(&EVERYWHERE[..3]));
+        let task = task(1, constraints, Vec::new());
+        let verdicts = agent_set.evaluate(&task, &to_candidates(&ALL_AGENTS[..3]));
         let fits: Vec<_> = verdicts.iter().map(|verdict| *verdict == Verdict::Fits).collect();
-        assert_eq!(fits, expected, "{home:?} {:?}", asked.constraints);
+        assert_eq!(fits, expected, "{home:?} {:?}", task.constraints);
     }
-    // No constraint refused: the index is the one after the last.
-    let mut agent_set = empty(Some("home"));
+    // The home region refuses, no constraint: the index is the one after the last constraint.
+    let mut agent_set = empty_agent_set(Some("home"));
     agent_set.update(agents(), Vec::new());
     let verdicts = agent_set.evaluate(
         &task(1, vec![constraint("@hostname", "UNIQUE", None)], vec![]),
-        &rooms(&[(2, 1)]),
+        &to_candidates(&[(2, 1)]),
     );
     assert_eq!(verdicts, [Verdict::Refused(1)]);
 }
@@ -420,11 +467,11 @@ fn invalid_constraints_are_reported_with_their_index() {
     }
 }
 
-/// Values of agents that changed or left are removed, and their numbers are used for others.
+/// Values of changed and removed agents are removed, and their numbers are used for other values.
 #[test]
 fn verdicts_stay_right_while_agents_change() {
-    let mut agent_set = empty(Some("east"));
-    let made = |handle: u32, round: u32| {
+    let mut agent_set = empty_agent_set(Some("east"));
+    let agent_in_round = |handle: u32, round: u32| {
         let text = |name: &str, value: u32| (name.to_owned(), Value::Text(format!("{name}-{value}")));
         let own = [text("rack", handle % 7 + round), text("serial", handle + round)];
         let other = text(&format!("only-{round}"), handle);
@@ -433,22 +480,27 @@ fn verdicts_stay_right_while_agents_change() {
             .chain((handle % 2 == round % 2).then_some(&other))
             .map(|(name, value)| (name.as_str(), value.clone()))
             .collect();
-        let mut made = agent(handle, &format!("h{handle}-{round}"), &attributes);
-        made.region = Some(if handle.is_multiple_of(5) { "west" } else { "east" }.to_owned());
-        made
+        let mut agent = agent(handle, &format!("h{handle}-{round}"), &attributes);
+        agent.region = Some(if handle.is_multiple_of(5) { "west" } else { "east" }.to_owned());
+        agent
     };
     for round in 0..40 {
-        // Half of them change, as many leave, and others come.
-        let changed = (round * 100..round * 100 + 200).map(|handle| made(handle, round));
-        let gone = (round * 100).saturating_sub(100)..round * 100;
-        agent_set.update(changed.collect(), gone.clone().collect());
+        // Of the agents of the previous round, 100 are removed and 100 change; 100 more are added.
+        let changed = (round * 100..round * 100 + 200).map(|handle| agent_in_round(handle, round));
+        let removed = (round * 100).saturating_sub(100)..round * 100;
+        agent_set.update(changed.collect(), removed.clone().collect());
         let rack = format!("rack-{}", round + 3);
-        let racks = constraint("rack", "IS", Some(&rack));
-        let some = constraint(&format!("only-{round}"), "LIKE", Some(".*"));
-        let candidates: Vec<(u32, u32)> = (gone.start..round * 100 + 200).map(|it| (it, 1)).collect();
-        let verdicts = agent_set.evaluate(&task(1, vec![racks, some], Vec::new()), &rooms(&candidates));
+        let rack_is = constraint("rack", "IS", Some(&rack));
+        let has_only = constraint(&format!("only-{round}"), "LIKE", Some(".*"));
+        let candidates: Vec<(u32, u32)> = (removed.start..round * 100 + 200)
+            .map(|handle| (handle, 1))
+            .collect();
+        let verdicts = agent_set.evaluate(
+            &task(1, vec![rack_is, has_only], Vec::new()),
+            &to_candidates(&candidates),
+        );
         for ((handle, _), verdict) in candidates.into_iter().zip(verdicts) {
-            let expected = if gone.contains(&handle) || handle.is_multiple_of(5) {
+            let expected = if removed.contains(&handle) || handle.is_multiple_of(5) {
                 Verdict::Refused(2)
             } else if handle % 7 != 3 {
                 Verdict::Refused(0)

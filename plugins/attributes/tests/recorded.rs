@@ -133,8 +133,8 @@ fn constraints_match_as_recorded() {
             placed,
         );
         let verdict = evaluate(agents, &task, 0);
-        // The one case that has no `match` made the original fail; ours is to spread over what
-        // there is, so the first one fits.
+        // The original program failed on the one case without `match`. This plugin spreads over the
+        // existing groups instead, so the first agent fits.
         let expected = case
             .expect
             .get("match")
@@ -183,7 +183,7 @@ struct SyntaxDetail {
 fn constraints_are_refused_as_recorded() {
     let suite: Suite<SyntaxCase> = fixture(&fixtures().join("constraint-syntax.json"));
     let matcher = plugin::<Attributes>("{}").unwrap();
-    let mut refused = 0;
+    let mut refused_count = 0;
     for case in suite.cases {
         let fields = &case.request.body.constraints[0];
         let field = |index: usize| fields.get(index).map(String::as_str);
@@ -192,13 +192,13 @@ fn constraints_are_refused_as_recorded() {
             field(1).unwrap_or_default(),
             field(2),
         );
-        // After a valid one, so that the index matters.
+        // A valid constraint precedes it, so that a wrong index is detected.
         let errors = matcher.validate(&[constraint("@hostname", "UNIQUE", None), posted]);
         if case.expect.outcome == "accept" {
             assert_eq!(errors, [], "{}", case.id);
             continue;
         }
-        refused += 1;
+        refused_count += 1;
         assert_eq!(errors.len(), 1, "{}", case.id);
         assert_eq!(errors[0].constraint, 1, "{}", case.id);
         let words = &case.expect.details[0].error_contains;
@@ -209,7 +209,7 @@ fn constraints_are_refused_as_recorded() {
             errors[0].message
         );
     }
-    assert_eq!(refused, 7);
+    assert_eq!(refused_count, 7);
 }
 
 #[derive(Deserialize)]

@@ -204,10 +204,10 @@ fn text(script: Vec<u8>) -> Result<String, Refusal> {
     }
     let text = String::from_utf8(script).map_err(|error| {
         let at = error.utf8_error().valid_up_to();
-        refused(format!("the script is no text: byte {at} is not UTF-8"))
+        refused(format!("the script is not text: byte {at} is not valid UTF-8"))
     })?;
     match text.find('\0') {
-        Some(at) => Err(refused(format!("the script is no text: byte {at} is 0"))),
+        Some(at) => Err(refused(format!("the script is not text: byte {at} is NUL"))),
         None => Ok(text),
     }
 }
@@ -276,8 +276,8 @@ mod tests {
                 "names the interpreter \"/usr/bin/python3\"",
             ),
             ("{}", b"#!/bin/sh /tmp/other\n", "names the interpreter"),
-            ("{}", b"#!/bin/sh\n\xff", "byte 10 is not UTF-8"),
-            ("{}", b"#!/bin/sh\n\0", "byte 10 is 0"),
+            ("{}", b"#!/bin/sh\n\xff", "byte 10 is not valid UTF-8"),
+            ("{}", b"#!/bin/sh\n\0", "byte 10 is NUL"),
             ("{}", large.as_bytes(), "the maximum is 1048576"),
             (r#"{"max-bytes": 5}"#, SCRIPT.as_bytes(), "the maximum is 5"),
             (

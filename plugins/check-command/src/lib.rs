@@ -57,7 +57,7 @@ impl Attempt for Look {
             },
             Some(Answer::Ran(Ok(output))) => Step::Done(Outcome::Command(output.exit_code)),
             Some(Answer::Ran(Err(error))) => Step::Failed(Failure::of(&error, "running the check's command")),
-            Some(_) => failed(Reason::Internal, "an answer to something that was not asked"),
+            Some(_) => failed(Reason::Internal, "the answer does not match the last step"),
         }
     }
 }

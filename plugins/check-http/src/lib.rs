@@ -168,7 +168,7 @@ impl Attempt for Look {
             Some(Answer::Http(Err(error))) => {
                 Step::Failed(Failure::of(&error, &format!("GET {}", self.request.path)))
             }
-            Some(_) => failed(Reason::Internal, "an answer to something that was not asked"),
+            Some(_) => failed(Reason::Internal, "the answer does not match the last step"),
         }
     }
 }

@@ -19,7 +19,7 @@ impl Plugin for CheckTcp {
         Description {
             name: env!("CARGO_PKG_NAME"),
             version: env!("CARGO_PKG_VERSION"),
-            summary: "tcp checks: whether the task's port takes connections",
+            summary: "tcp checks: whether the task's port accepts connections",
             config_schema: None,
         }
     }
@@ -58,7 +58,7 @@ impl Attempt for Look {
                     &format!("connecting to {}:{}", endpoint.host, endpoint.port),
                 )),
             },
-            Some(_) => failed(Reason::Internal, "an answer to something that was not asked"),
+            Some(_) => failed(Reason::Internal, "the answer does not match the last step"),
         }
     }
 }

@@ -126,7 +126,7 @@ impl<'t> Lexer<'t> {
             '=' => "==",
             '&' => "&&",
             '|' => "||",
-            _ => return self.refuse(start, format!("found {first:?}, which begins nothing")),
+            _ => return self.refuse(start, format!("unexpected character {first:?}")),
         };
         self.refuse(start, format!("found `{first}`, expected `{expected}`"))
     }
@@ -236,7 +236,7 @@ impl<'t> Lexer<'t> {
             Some(c) => Ok(c),
             None => self.refuse(
                 at,
-                "found a backslash that begins no character; \
+                "found an invalid escape sequence; \
                  write \\\\ for a backslash, or r\"…\" for a string without escapes",
             ),
         }
