@@ -14,16 +14,16 @@ use anyhow::{Context, Result, bail};
 use toml::{Table, Value};
 
 /// The dependencies of a new project besides the SDK.
-const DIRECT: [&str; 2] = ["serde", "serde_json"];
+const DIRECT_DEPENDENCIES: [&str; 2] = ["serde", "serde_json"];
 
 fn main() -> Result<()> {
-    let here =
+    let crate_dir =
         PathBuf::from(std::env::var_os("CARGO_MANIFEST_DIR").context("cargo sets CARGO_MANIFEST_DIR")?);
     let out = PathBuf::from(std::env::var_os("OUT_DIR").context("cargo sets OUT_DIR")?);
-    let root = here.join("../..");
+    let root = crate_dir.join("../..");
     let mut files = Vec::new();
     for (name, folder) in [
-        ("templates", here.join("templates/plugin")),
+        ("templates", crate_dir.join("templates/plugin")),
         ("wit", root.join("wit")),
         ("sdk", root.join("plugins/sdk")),
         ("kit-python", root.join("clients/plugin-kit-python")),
@@ -36,13 +36,13 @@ fn main() -> Result<()> {
     let workspace = read(&root.join("Cargo.toml"))?;
     let sdk = read(&root.join("plugins/sdk/Cargo.toml"))?;
     let lock = read(&root.join("Cargo.lock"))?;
-    fs::write(out.join("sdk.toml"), stand_alone(&sdk, &workspace)?)?;
-    fs::write(out.join("project.lock"), needed(&sdk, &lock)?)?;
+    fs::write(out.join("sdk.toml"), standalone_manifest(&sdk, &workspace)?)?;
+    fs::write(out.join("project.lock"), needed_packages(&sdk, &lock)?)?;
     for (name, file) in [
         ("sdk/Cargo.toml", "sdk.toml"),
         ("templates/rust/Cargo.lock", "project.lock"),
     ] {
-        files.retain(|(known, _)| known != name);
+        files.retain(|(existing_name, _)| existing_name != name);
         files.push((name.to_owned(), out.join(file)));
     }
     files.sort();
@@ -61,16 +61,16 @@ fn main() -> Result<()> {
 }
 
 /// Files and folders in a package's folder that are no part of it.
-const LEFT_OUT: [&str; 5] = ["__pycache__", "build", "dist", "node_modules", "tests"];
+const SKIPPED_NAMES: [&str; 5] = ["__pycache__", "build", "dist", "node_modules", "tests"];
 
-/// All files below a folder, by their relative names, but for hidden ones and [`LEFT_OUT`].
+/// All files below a folder, by their relative names, but for hidden ones and [`SKIPPED_NAMES`].
 fn collect(folder: &Path, name: &str, files: &mut Vec<(String, PathBuf)>) -> Result<()> {
     let entries = fs::read_dir(folder).with_context(|| folder.display().to_string())?;
     for entry in entries {
         let path = entry?.path();
         let file = path.file_name().context("a file has a name")?.to_string_lossy();
         let name = format!("{name}/{file}");
-        if file.starts_with('.') || LEFT_OUT.contains(&&*file) || file.ends_with(".egg-info") {
+        if file.starts_with('.') || SKIPPED_NAMES.contains(&&*file) || file.ends_with(".egg-info") {
             continue;
         }
         if path.is_dir() {
@@ -89,15 +89,15 @@ fn read(path: &Path) -> Result<Table> {
 }
 
 /// A member's manifest with the keys that it inherits from its workspace written out.
-fn stand_alone(member: &Table, workspace: &Table) -> Result<String> {
+fn standalone_manifest(member: &Table, workspace: &Table) -> Result<String> {
     let workspace = workspace["workspace"].as_table().context("[workspace]")?;
     let mut member = member.clone();
     member.remove("lints");
     let package = member["package"].as_table_mut().context("[package]")?;
-    inherit(package, &workspace["package"])?;
+    expand_inherited(package, &workspace["package"])?;
     for kind in ["dependencies", "build-dependencies"] {
         if let Some(dependencies) = member.get_mut(kind).and_then(Value::as_table_mut) {
-            inherit(dependencies, &workspace["dependencies"])?;
+            expand_inherited(dependencies, &workspace["dependencies"])?;
         }
     }
     Ok(format!(
@@ -107,7 +107,7 @@ fn stand_alone(member: &Table, workspace: &Table) -> Result<String> {
 }
 
 /// Replaces `{ workspace = true, … }` by the workspace's entry, with the features of both.
-fn inherit(table: &mut Table, workspace: &Value) -> Result<()> {
+fn expand_inherited(table: &mut Table, workspace: &Value) -> Result<()> {
     for (key, value) in table.iter_mut() {
         let Some(own) = value
             .as_table()
@@ -138,34 +138,34 @@ fn inherit(table: &mut Table, workspace: &Value) -> Result<()> {
 }
 
 /// The packages of a lock file that the SDK and the other dependencies need.
-fn needed(sdk: &Table, lock: &Table) -> Result<String> {
+fn needed_packages(sdk: &Table, lock: &Table) -> Result<String> {
     let packages = lock["package"].as_array().context("[[package]]")?;
     let sdk = sdk["package"]["name"].as_str().context("a name")?;
-    let mut open: Vec<String> = DIRECT.iter().map(|it| (*it).to_owned()).collect();
-    open.push(sdk.to_owned());
-    let mut found = BTreeSet::new();
-    while let Some(wanted) = open.pop() {
+    let mut pending: Vec<String> = DIRECT_DEPENDENCIES.iter().map(|it| (*it).to_owned()).collect();
+    pending.push(sdk.to_owned());
+    let mut indexes = BTreeSet::new();
+    while let Some(wanted) = pending.pop() {
         // "name", or "name version" where there are several.
         let (name, version) = wanted
             .split_once(' ')
             .map_or((wanted.as_str(), None), |(a, b)| (a, Some(b)));
-        let at = packages.iter().position(|it| {
+        let index = packages.iter().position(|it| {
             it["name"].as_str() == Some(name)
                 && version.is_none_or(|version| it["version"].as_str() == Some(version))
         });
-        let Some(at) = at else {
+        let Some(index) = index else {
             bail!("the lock file has no {wanted}");
         };
-        if found.insert(at)
-            && let Some(dependencies) = packages[at].get("dependencies").and_then(Value::as_array)
+        if indexes.insert(index)
+            && let Some(dependencies) = packages[index].get("dependencies").and_then(Value::as_array)
         {
-            open.extend(dependencies.iter().filter_map(Value::as_str).map(str::to_owned));
+            pending.extend(dependencies.iter().filter_map(Value::as_str).map(str::to_owned));
         }
     }
     // The SDK itself has no source: it is embedded, and cargo adds it.
-    let packages: Vec<Value> = found
+    let packages: Vec<Value> = indexes
         .into_iter()
-        .map(|at| packages[at].clone())
+        .map(|index| packages[index].clone())
         .filter(|it| it.get("source").is_some())
         .collect();
     let lock = Table::from_iter([

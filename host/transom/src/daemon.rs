@@ -59,9 +59,9 @@ pub(crate) struct Addresses(Vec<(&'static str, SocketAddr)>);
 
 impl Addresses {
     /// The address of the port with this name, if it is open.
-    pub(crate) fn of(&self, name: &str) -> Option<SocketAddr> {
-        let found = self.0.iter().find(|(known, _)| *known == name);
-        found.map(|(_, address)| *address)
+    pub(crate) fn get(&self, name: &str) -> Option<SocketAddr> {
+        let port = self.0.iter().find(|(candidate, _)| *candidate == name);
+        port.map(|(_, address)| *address)
     }
 }
 
@@ -76,13 +76,13 @@ impl fmt::Display for Addresses {
 
 /// The parts that have started so far; they are stopped if a later part cannot start.
 #[derive(Default)]
-struct Started {
+struct StartedParts {
     services: Vec<Box<dyn Service>>,
     plugins: Option<Plugins>,
     clusters: Vec<Client>,
 }
 
-impl Started {
+impl StartedParts {
     /// Waits until everything has stopped. The token must be cancelled before.
     async fn stopped(&self) {
         join_all(self.services.iter().map(|service| service.stopped())).await;
@@ -105,7 +105,7 @@ impl Daemon {
         file: &Path,
         token: CancellationToken,
     ) -> anyhow::Result<Daemon> {
-        let mut started = Started::default();
+        let mut started = StartedParts::default();
         let uploads = settings.plugins.uploads;
         // Stops what was started if this future is dropped.
         let guard = token.clone().drop_guard();
@@ -160,10 +160,10 @@ impl Daemon {
         let ended = tokio::select! {
             biased;
             () = token.cancelled() => None,
-            name = self.first_to_end() => Some(name),
+            name = self.first_stopped() => Some(name),
         };
         token.cancel();
-        let stopped = tokio::time::timeout(SHUTDOWN_TIMEOUT, self.all_ended()).await;
+        let stopped = tokio::time::timeout(SHUTDOWN_TIMEOUT, self.wait_until_stopped()).await;
         match (ended, stopped) {
             (Some(name), _) => bail!("the service `{name}` stopped unexpectedly; see the log"),
             (None, Err(_)) => {
@@ -173,7 +173,7 @@ impl Daemon {
         }
     }
 
-    async fn first_to_end(&mut self) -> &'static str {
+    async fn first_stopped(&mut self) -> &'static str {
         let services = self.services.iter().map(|service| async {
             service.stopped().await;
             service.name()
@@ -185,7 +185,7 @@ impl Daemon {
         }
     }
 
-    async fn all_ended(&mut self) {
+    async fn wait_until_stopped(&mut self) {
         join_all(self.services.iter().map(|service| service.stopped())).await;
         self.plugins.stopped().await;
         join_all(self.clusters.iter().map(Client::close)).await;
@@ -200,13 +200,13 @@ async fn start_all(
     settings: Settings,
     file: &Path,
     token: &CancellationToken,
-    started: &mut Started,
+    started: &mut StartedParts,
 ) -> anyhow::Result<(Plugins, transom_web::BoundPort, Registry, Option<ObservedStore>)> {
     open_files::raise_limit();
     let mut registry = Registry::default();
     let reserved = Reserved::default();
     let admin = settings.admin_port().bind().await.context(Unavailable)?;
-    ReservedPort::at("admin", admin.addr()).reserve(&reserved);
+    ReservedPort::new("admin", admin.addr()).reserve(&reserved);
     let cluster =
         Client::new(cluster_config(&settings.cluster).context(Misconfigured)?).context(Misconfigured)?;
     from_settings::warn_of_unverified_masters(&settings.cluster);
@@ -218,8 +218,8 @@ async fn start_all(
     for port in bound.iter().flat_map(|service| service.ports()) {
         port.reserve(&reserved);
     }
-    reserved::store(&reserved, &settings.store);
-    reserved::masters(&reserved, &cluster);
+    reserved::reserve_store(&reserved, &settings.store);
+    reserved::reserve_masters(&reserved, &cluster);
     let store = match bound.iter().find_map(|service| service.daemon_prefix()) {
         Some(prefix) => {
             let store = StoreContext::open(&settings.store, prefix, &mut registry, token).await;

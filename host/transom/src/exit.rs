@@ -5,7 +5,7 @@ use std::fmt;
 use std::io;
 use std::process::ExitCode;
 
-use transom_plugin_host::shown;
+use transom_plugin_host::printable;
 
 /// Marks an error of the command line or the configuration: nothing was started.
 #[derive(Debug)]
@@ -43,7 +43,7 @@ pub(crate) fn report(outcome: &anyhow::Result<()>) -> ExitCode {
             let lines: Vec<_> = messages
                 .join(": ")
                 .lines()
-                .map(|line| shown(line).into_owned())
+                .map(|line| printable(line).into_owned())
                 .collect();
             eprintln!("transom: {}", lines.join("\n"));
             code(error)

@@ -5,7 +5,7 @@ use std::io::{self, Write};
 use clap::ValueEnum;
 use comfy_table::{ContentArrangement, Row, Table, presets};
 use serde::Serialize;
-use transom_plugin_host::{shown, shown_json};
+use transom_plugin_host::{printable, printable_json};
 
 /// The value of `--output`.
 #[derive(Clone, Copy, Debug, Default, Eq, PartialEq, ValueEnum)]
@@ -28,7 +28,7 @@ pub(crate) fn print<T: Serialize>(
     match output {
         Output::Json => {
             let text = serde_json::to_string_pretty(document)?;
-            writeln!(out, "{}", shown_json(&text))?;
+            writeln!(out, "{}", printable_json(&text))?;
         }
         Output::Table => writeln!(out, "{}", table(headings, rows))?,
     }
@@ -39,18 +39,21 @@ pub(crate) fn print<T: Serialize>(
 /// contain text of a guest or a client.
 pub(crate) fn table(headings: &[&str], rows: impl IntoIterator<Item = Vec<String>>) -> String {
     let headings: Vec<_> = headings.iter().map(|heading| heading.to_uppercase()).collect();
-    table_under(headings, rows)
+    table_with_headings(headings, rows)
 }
 
 /// A table with unchanged headings, for columns whose names are specified.
-pub(crate) fn table_under(headings: impl Into<Row>, rows: impl IntoIterator<Item = Vec<String>>) -> String {
+pub(crate) fn table_with_headings(
+    headings: impl Into<Row>,
+    rows: impl IntoIterator<Item = Vec<String>>,
+) -> String {
     let mut table = Table::new();
     table
         .load_preset(presets::NOTHING)
         .set_content_arrangement(ContentArrangement::Disabled);
     table.set_header(headings);
     for row in rows {
-        table.add_row(row.iter().map(|cell| shown(cell)));
+        table.add_row(row.iter().map(|cell| printable(cell)));
     }
     table.trim_fmt()
 }
@@ -61,11 +64,11 @@ pub(crate) fn print_text<T: Serialize>(output: Output, document: &T, text: &str)
     match output {
         Output::Json => {
             let json = serde_json::to_string_pretty(document)?;
-            writeln!(out, "{}", shown_json(&json))?;
+            writeln!(out, "{}", printable_json(&json))?;
         }
         Output::Table => {
             for line in text.lines() {
-                writeln!(out, "{}", shown(line))?;
+                writeln!(out, "{}", printable(line))?;
             }
         }
     }

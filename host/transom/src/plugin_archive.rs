@@ -10,7 +10,7 @@ use std::io;
 use bytes::{Bytes, BytesMut};
 use futures::{Stream, StreamExt};
 use tar::{EntryType, Header};
-use transom_plugin_host::{PluginFiles, UploadError, shown};
+use transom_plugin_host::{PluginFiles, UploadError, printable};
 
 /// The first bytes of each WebAssembly binary.
 const MAGIC: &[u8] = b"\0asm";
@@ -21,7 +21,7 @@ const MAX_EXTENSION: u64 = 64 << 10;
 /// The maximum number of entries of an archive, including entries that describe others.
 const MAX_ENTRIES: usize = 32;
 /// The maximum number of bytes after the end of an archive: tools pad the last record.
-const MAX_REST: u64 = 1 << 20;
+const MAX_TRAILING: u64 = 1 << 20;
 
 /// The reason why a body was rejected.
 #[derive(Debug)]
@@ -76,17 +76,17 @@ where
     let mut files = PluginFiles::default();
     body.fill(MAGIC.len()).await?;
     if body.buffer.starts_with(MAGIC) {
-        let most = limit(None).await?;
-        let component = body.rest(most).await?;
-        files.component = Some(component.ok_or_else(|| too_large(&format!("{name}.wasm"), most))?);
+        let limit = limit(None).await?;
+        let component = body.read_to_end(limit).await?;
+        files.component = Some(component.ok_or_else(|| too_large(&format!("{name}.wasm"), limit))?);
         return Ok(files);
     }
     for _ in 0..MAX_ENTRIES {
         let header = body.header(name).await?;
         let Some(header) = header else {
-            let ended = body.rest(MAX_REST).await?;
+            let ended = body.read_to_end(MAX_TRAILING).await?;
             ended.ok_or_else(|| {
-                ReadError::Invalid(format!("more than {MAX_REST} bytes follow the archive"))
+                ReadError::Invalid(format!("more than {MAX_TRAILING} bytes follow the archive"))
             })?;
             return Ok(files);
         };
@@ -103,9 +103,14 @@ where
             }
             // The entry for the directory itself in an archive by `tar c .`
             EntryType::Directory if size == 0 && entry.is_empty() => continue,
-            _ => return Err(expected(name, &format!("{:?}, which is no file", shown(&entry)))),
+            _ => {
+                return Err(expected(
+                    name,
+                    &format!("{:?}, which is not a file", printable(&entry)),
+                ));
+            }
         }
-        let (place, most, setting) = match entry.strip_prefix(name).unwrap_or_default() {
+        let (slot, max_size, setting) = match entry.strip_prefix(name).unwrap_or_default() {
             ".toml" => (
                 &mut files.manifest,
                 PluginFiles::MAX_MANIFEST,
@@ -117,20 +122,20 @@ where
                 "any signature's limit",
             ),
             ".wasm" => {
-                let most = limit(files.manifest.clone()).await?;
-                (&mut files.component, most, "limits.size")
+                let max_size = limit(files.manifest.clone()).await?;
+                (&mut files.component, max_size, "limits.size")
             }
-            _ => return Err(expected(name, &format!("{:?}", shown(&entry)))),
+            _ => return Err(expected(name, &format!("{:?}", printable(&entry)))),
         };
-        if place.is_some() {
-            return Err(expected(name, &format!("{:?} twice", shown(&entry))));
+        if slot.is_some() {
+            return Err(expected(name, &format!("{:?} twice", printable(&entry))));
         }
-        if size > most {
+        if size > max_size {
             let file = entry;
-            let limit = most;
+            let limit = max_size;
             return Err(UploadError::TooLarge { file, limit, setting }.into());
         }
-        *place = Some(body.content(size).await?);
+        *slot = Some(body.content(size).await?);
     }
     Err(expected(name, &format!("more than {MAX_ENTRIES} entries")))
 }
@@ -140,9 +145,9 @@ fn too_large(file: &str, limit: u64) -> ReadError {
     UploadError::TooLarge { file, limit, setting }.into()
 }
 
-fn expected(name: &str, found: &str) -> ReadError {
+fn expected(name: &str, problem: &str) -> ReadError {
     ReadError::Invalid(format!(
-        "the body has {found}; expected a component, or a tar archive of {name}.toml and {name}.wasm, and of \
+        "the body has {problem}; expected a component, or a tar archive of {name}.toml and {name}.wasm, and of \
          {name}.wasm.sig if components are signed"
     ))
 }
@@ -166,22 +171,22 @@ impl<S: Stream<Item = Result<Bytes, E>> + Unpin, E: Display> Body<S> {
         Ok(true)
     }
 
-    /// Reads the rest of the body; `None` if it has more than `most` bytes.
-    async fn rest(&mut self, most: u64) -> Result<Option<Vec<u8>>, ReadError> {
-        let most = usize::try_from(most).unwrap_or(usize::MAX - 1);
-        let exceeds = self.fill(most + 1).await?;
+    /// Reads the rest of the body; `None` if it has more than `limit` bytes.
+    async fn read_to_end(&mut self, limit: u64) -> Result<Option<Vec<u8>>, ReadError> {
+        let limit = usize::try_from(limit).unwrap_or(usize::MAX - 1);
+        let exceeds = self.fill(limit + 1).await?;
         Ok((!exceeds).then(|| self.buffer.split().to_vec()))
     }
 
     /// Reads the next entry's header; `None` at the end of the archive.
     async fn header(&mut self, name: &str) -> Result<Option<Header>, ReadError> {
         if !self.fill(BLOCK).await? {
-            let found = if self.buffer.is_empty() {
-                "no end, or nothing at all"
+            let problem = if self.buffer.is_empty() {
+                "no end, or is empty"
             } else {
-                "something else"
+                "an unknown format"
             };
-            return Err(expected(name, found));
+            return Err(expected(name, problem));
         }
         let block = self.buffer.split_to(BLOCK);
         if block.iter().all(|byte| *byte == 0) {
@@ -189,12 +194,12 @@ impl<S: Stream<Item = Result<Bytes, E>> + Unpin, E: Display> Body<S> {
         }
         let header = Header::from_byte_slice(&block);
         // The checksum is computed with its own field as spaces.
-        let sum = block.iter().enumerate().map(|(at, byte)| match at {
+        let sum = block.iter().enumerate().map(|(index, byte)| match index {
             148..156 => u32::from(b' '),
             _ => u32::from(*byte),
         });
         if header.cksum().ok() != Some(sum.sum()) {
-            return Err(expected(name, "something else"));
+            return Err(expected(name, "an unknown format"));
         }
         Ok(Some(header.clone()))
     }
@@ -224,7 +229,7 @@ mod tests {
 
     /// Reads a body that arrives in pieces of `piece` bytes. The limit with a manifest is ten times the
     /// manifest's length.
-    async fn reads(body: &[u8], piece: usize) -> Result<PluginFiles, ReadError> {
+    async fn read_in_pieces(body: &[u8], piece: usize) -> Result<PluginFiles, ReadError> {
         let chunks = body
             .chunks(piece)
             .map(|it| Ok::<_, Infallible>(Bytes::copy_from_slice(it)));
@@ -270,26 +275,26 @@ mod tests {
         ] {
             let body = archive("x", &files).unwrap();
             for piece in [1, 511, 513, 100_000] {
-                let found = reads(&body, piece).await.unwrap();
-                assert_eq!(found.component, files.component, "{piece}");
-                assert_eq!(found.manifest, files.manifest, "{piece}");
-                assert_eq!(found.signature, files.signature, "{piece}");
+                let read_files = read_in_pieces(&body, piece).await.unwrap();
+                assert_eq!(read_files.component, files.component, "{piece}");
+                assert_eq!(read_files.manifest, files.manifest, "{piece}");
+                assert_eq!(read_files.signature, files.signature, "{piece}");
             }
-            let cut = reads(&body[..body.len() - 1024], 100_000).await;
+            let cut = read_in_pieces(&body[..body.len() - 1024], 100_000).await;
             assert!(matches!(cut, Err(ReadError::Invalid(_))), "{cut:?}");
         }
-        let alone = reads(&component(2000), 100).await.unwrap();
-        assert_eq!(alone.component, Some(component(2000)));
-        assert!(alone.manifest.is_none());
+        let component_only = read_in_pieces(&component(2000), 100).await.unwrap();
+        assert_eq!(component_only.component, Some(component(2000)));
+        assert!(component_only.manifest.is_none());
     }
 
     #[tokio::test]
     async fn other_bodies_are_rejected_with_the_expected_form() {
         let file = EntryType::Regular;
         for (body, expected) in [
-            (b"".to_vec(), "nothing at all"),
-            (b"world = \"check-probe\"".to_vec(), "something else"),
-            (vec![b'x'; 600], "something else"),
+            (b"".to_vec(), "is empty"),
+            (b"world = \"check-probe\"".to_vec(), "an unknown format"),
+            (vec![b'x'; 600], "an unknown format"),
             (
                 entries(&[("y.wasm", file, 5)]),
                 "\"y.wasm\"; expected a component",
@@ -298,13 +303,16 @@ mod tests {
             (entries(&[("/etc/x.wasm", file, 5)]), "\"/etc/x.wasm\""),
             (entries(&[("a/x.wasm", file, 5)]), "\"a/x.wasm\""),
             (entries(&[("\u{1b}[2J", file, 5)]), "\\u{1b}[2J"),
-            (entries(&[("x.toml", EntryType::Symlink, 0)]), "which is no file"),
-            (entries(&[("x.toml", EntryType::Link, 0)]), "which is no file"),
+            (
+                entries(&[("x.toml", EntryType::Symlink, 0)]),
+                "which is not a file",
+            ),
+            (entries(&[("x.toml", EntryType::Link, 0)]), "which is not a file"),
             (
                 entries(&[("x.toml", EntryType::Directory, 0)]),
-                "which is no file",
+                "which is not a file",
             ),
-            (entries(&[("x.toml", EntryType::Fifo, 0)]), "which is no file"),
+            (entries(&[("x.toml", EntryType::Fifo, 0)]), "which is not a file"),
             (entries(&[("x.toml", file, 5), ("x.toml", file, 5)]), "twice"),
             (
                 entries(&vec![("pax", EntryType::XHeader, 5); MAX_ENTRIES + 1]),
@@ -312,14 +320,14 @@ mod tests {
             ),
             (
                 entries(&[("pax", EntryType::XHeader, 1 + (64 << 10))]),
-                "which is no file",
+                "which is not a file",
             ),
             (
                 [entries(&[("x.toml", file, 5)]), vec![0; 2 << 20]].concat(),
                 "follow the archive",
             ),
         ] {
-            match reads(&body, 1000).await {
+            match read_in_pieces(&body, 1000).await {
                 Err(ReadError::Invalid(text)) => assert!(text.contains(expected), "{expected}: {text}"),
                 other => panic!("{expected}: {other:?}"),
             }
@@ -329,25 +337,25 @@ mod tests {
             ("pax", EntryType::XGlobalHeader, 52),
             ("./x.toml", file, 5),
         ]);
-        assert!(reads(&tolerated, 1000).await.unwrap().manifest.is_some());
+        assert!(read_in_pieces(&tolerated, 1000).await.unwrap().manifest.is_some());
     }
 
     #[tokio::test]
     async fn files_over_their_limit_are_rejected_before_they_are_read() {
         let file = EntryType::Regular;
         // Only the header is sent: reading the content would not end.
-        let head = |entry: (&str, EntryType, usize)| entries(&[entry])[..BLOCK].to_vec();
+        let header_only = |entry: (&str, EntryType, usize)| entries(&[entry])[..BLOCK].to_vec();
         for (body, name) in [
             (component(2001), "x.wasm"),
-            (head(("x.wasm", file, 2001)), "x.wasm"),
+            (header_only(("x.wasm", file, 2001)), "x.wasm"),
             (
                 entries(&[("x.toml", file, 20), ("x.wasm", file, 201)])[..3 * BLOCK].to_vec(),
                 "x.wasm",
             ),
-            (head(("x.toml", file, 1 + (1 << 20))), "x.toml"),
-            (head(("x.wasm.sig", file, 1 + (16 << 10))), "x.wasm.sig"),
+            (header_only(("x.toml", file, 1 + (1 << 20))), "x.toml"),
+            (header_only(("x.wasm.sig", file, 1 + (16 << 10))), "x.wasm.sig"),
         ] {
-            match reads(&body, 1000).await {
+            match read_in_pieces(&body, 1000).await {
                 Err(ReadError::Refused(UploadError::TooLarge { file, .. })) => assert_eq!(file, name),
                 other => panic!("{name}: {other:?}"),
             }

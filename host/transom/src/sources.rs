@@ -26,10 +26,10 @@ pub(crate) fn registries(section: &config::Oci) -> anyhow::Result<Registries> {
         .collect::<anyhow::Result<Vec<_>>>()?;
     if let Some(file) = &section.docker_config {
         let text = read(file, "plugins.oci.docker_config")?;
-        let found =
+        let file_logins =
             docker_logins(&text).with_context(|| format!("plugins.oci.docker_config: {}", file.display()))?;
         // The logins of this configuration are first, because they take precedence.
-        logins.extend(found);
+        logins.extend(file_logins);
     }
     let authorities = section
         .ca_file
@@ -79,7 +79,7 @@ fn login(section: &OciCredentials) -> anyhow::Result<Login> {
                 fs::read_to_string(file).with_context(|| format!("{key}: cannot read {}", file.display()))?;
             text.trim_end_matches(['\n', '\r']).to_owned()
         }
-        _ => bail!("{key} require one of password and password_file"),
+        _ => bail!("{key}: expected exactly one of password and password_file"),
     };
     Ok(Login {
         registry: section.registry.clone(),
@@ -118,9 +118,9 @@ fn docker_logins(text: &[u8]) -> anyhow::Result<Vec<Login>> {
             );
             continue;
         };
-        let plain = BASE64_STANDARD.decode(auth).ok();
-        let plain = plain.and_then(|it| String::from_utf8(it).ok());
-        let Some((user, password)) = plain.as_deref().and_then(|it| it.split_once(':')) else {
+        let decoded = BASE64_STANDARD.decode(auth).ok();
+        let decoded = decoded.and_then(|it| String::from_utf8(it).ok());
+        let Some((user, password)) = decoded.as_deref().and_then(|it| it.split_once(':')) else {
             bail!("the `auth` of {registry} is not user and password in base64");
         };
         logins.push(Login {
@@ -155,7 +155,7 @@ mod tests {
             file("password", "from a file\r\n"),
         );
         let section: config::Oci = toml::from_str(&toml).expect("a section");
-        let found: Vec<(String, String)> = registries(&section)
+        let passwords: Vec<(String, String)> = registries(&section)
             .expect("registries")
             .logins
             .into_iter()
@@ -166,7 +166,7 @@ mod tests {
             ("index.docker.io", "from docker: yes"),
             ("r.example", "from docker: yes"),
         ];
-        assert_eq!(found, expected.map(|(a, b)| (a.to_owned(), b.to_owned())));
+        assert_eq!(passwords, expected.map(|(a, b)| (a.to_owned(), b.to_owned())));
     }
 
     #[test]
@@ -179,7 +179,7 @@ mod tests {
             ),
             (
                 "[[credentials]]\nregistry = \"r\"\nuser = \"u\"",
-                "require one of password and password_file",
+                "expected exactly one of password and password_file",
             ),
             (
                 "[[credentials]]\nregistry = \"r\"\nuser = \"u\"\npassword_file = \"/none\"",

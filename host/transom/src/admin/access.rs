@@ -42,8 +42,8 @@ fn rejection(policy: &AccessPolicy, denial: Denial, _path: &str) -> Response {
     match denial {
         Denial::UntrustedNetwork | Denial::ReadOnly => policy.rejection(denial).into_response(),
         Denial::Unauthorized => {
-            let text = "This port needs the user and the password of the configuration (`admin.username` and \
-                        `admin.password`). `transom plugin` takes them from TRANSOM_ADMIN_USERNAME and \
+            let text = "This port requires the user and the password of the configuration (`admin.username` \
+                        and `admin.password`). `transom plugin` takes them from TRANSOM_ADMIN_USERNAME and \
                         TRANSOM_ADMIN_PASSWORD.";
             let rejected = ApiError::new(StatusCode::UNAUTHORIZED, text);
             rejected
@@ -84,28 +84,32 @@ mod tests {
             username: "u".to_owned(),
             password: "p".into(),
         };
-        let right = credentials.authorization();
+        let valid_authorization = credentials.authorization();
         let port = PortConfig {
             credentials: Some(credentials),
             loopback_trust: LoopbackTrust::UnlessCredentials,
             ..PortConfig::new("admin", 0)
         };
         for peer in ["127.0.0.1", "192.0.2.1"] {
-            for (shown, expected) in [
+            for (authorization, expected) in [
                 (None, false),
                 (Some("Basic dTp4"), false),
-                (Some(right.as_str()), true),
+                (Some(valid_authorization.as_str()), true),
             ] {
-                assert_eq!(allowed(&port, peer, "/v1/plugins", shown), expected, "{shown:?}");
-                assert!(allowed(&port, peer, "/health", shown));
-                assert!(allowed(&port, peer, "/ready", shown));
+                assert_eq!(
+                    allowed(&port, peer, "/v1/plugins", authorization),
+                    expected,
+                    "{authorization:?}"
+                );
+                assert!(allowed(&port, peer, "/health", authorization));
+                assert!(allowed(&port, peer, "/ready", authorization));
             }
         }
     }
 
     /// Serves a port that is configured with the address `listener`, and returns the status of a
     /// request with another host name.
-    async fn status_by_another_name(listener: &str) -> u16 {
+    async fn status_for_foreign_host(listener: &str) -> u16 {
         let config = PortConfig {
             listener: listener.parse().expect("an address"),
             read_only: true,
@@ -131,7 +135,7 @@ mod tests {
     #[tokio::test]
     async fn read_only_port_on_all_addresses_accepts_any_host_name() {
         let _ = rustls::crypto::ring::default_provider().install_default();
-        assert_eq!(status_by_another_name("127.0.0.1").await, 421);
-        assert_eq!(status_by_another_name("0.0.0.0").await, 200);
+        assert_eq!(status_for_foreign_host("127.0.0.1").await, 421);
+        assert_eq!(status_for_foreign_host("0.0.0.0").await, 200);
     }
 }

@@ -25,30 +25,30 @@ use transom_common::{HostPort, error_chain};
 use transom_web::ApiError;
 
 /// How long an answer of the master is cached.
-const AGE: Duration = Duration::from_secs(2);
+const LIST_CACHE_TTL: Duration = Duration::from_secs(2);
 /// Default and maximum bytes of one piece of output.
-const LENGTH: u64 = 64 << 10;
+const DEFAULT_LENGTH: u64 = 64 << 10;
 const MAX_LENGTH: u64 = 1 << 20;
 /// Pieces that are read at the same time; further ones are refused.
 const MAX_READS: usize = 32;
 /// Characters of an id in a query.
-const MAX_ID: usize = 512;
+const MAX_ID_LENGTH: usize = 512;
 /// Response header: the offset of the next piece of output.
-const NEXT: HeaderName = HeaderName::from_static("transom-next-offset");
+const NEXT_OFFSET: HeaderName = HeaderName::from_static("transom-next-offset");
 
 /// The clients for masters and agents, and the cached list of agents. Cheap to clone.
 #[derive(Clone)]
 struct Cluster {
     client: Client,
     agents: Agents,
-    last: Arc<Mutex<Option<Listed>>>,
-    reads: Arc<Semaphore>,
+    cached: Arc<Mutex<Option<CachedAgents>>>,
+    read_permits: Arc<Semaphore>,
 }
 
 /// The last answer about the agents.
 #[derive(Clone)]
-struct Listed {
-    at: Instant,
+struct CachedAgents {
+    fetched_at: Instant,
     document: Bytes,
     addresses: Arc<BTreeMap<String, HostPort>>,
 }
@@ -60,8 +60,8 @@ pub(super) fn routes(client: Client) -> Router {
         .with_state(Cluster {
             agents: client.agents(),
             client,
-            last: Arc::default(),
-            reads: Arc::new(Semaphore::new(MAX_READS)),
+            cached: Arc::default(),
+            read_permits: Arc::new(Semaphore::new(MAX_READS)),
         })
 }
 
@@ -146,12 +146,15 @@ fn amounts(resources: &[Resource]) -> BTreeMap<String, f64> {
 }
 
 impl Cluster {
-    /// The agents, as the master listed them at most [`AGE`] ago. Requests that arrive during a query
-    /// of the master wait for the same answer.
-    async fn listed(&self) -> Result<Listed, ApiError> {
-        let mut last = self.last.lock().await;
-        if let Some(listed) = last.as_ref().filter(|listed| listed.at.elapsed() < AGE) {
-            return Ok(listed.clone());
+    /// The agents, as the master listed them at most [`LIST_CACHE_TTL`] ago. Requests that arrive during a
+    /// query of the master wait for the same answer.
+    async fn cached_agents(&self) -> Result<CachedAgents, ApiError> {
+        let mut cached = self.cached.lock().await;
+        if let Some(agents) = cached
+            .as_ref()
+            .filter(|agents| agents.fetched_at.elapsed() < LIST_CACHE_TTL)
+        {
+            return Ok(agents.clone());
         }
         let answer = self.client.get_agents().await;
         let answer = answer.map_err(|error| {
@@ -168,21 +171,21 @@ impl Cluster {
             let port = info.port.unwrap_or(5051);
             Some((info.id?.to_string(), HostPort::new(info.hostname, port)))
         });
-        let listed = Listed {
-            at: Instant::now(),
+        let agents = CachedAgents {
+            fetched_at: Instant::now(),
             addresses: Arc::new(addresses.collect()),
             document: serde_json::to_vec(&document)
                 .map_err(|error| ApiError::internal(&error))?
                 .into(),
         };
-        *last = Some(listed.clone());
-        Ok(listed)
+        *cached = Some(agents.clone());
+        Ok(agents)
     }
 }
 
 async fn agents(State(cluster): State<Cluster>) -> Result<Response, ApiError> {
-    let listed = cluster.listed().await?;
-    Ok(([(header::CONTENT_TYPE, "application/json")], listed.document).into_response())
+    let agents = cluster.cached_agents().await?;
+    Ok(([(header::CONTENT_TYPE, "application/json")], agents.document).into_response())
 }
 
 /// The query parameters that select the output of a task.
@@ -201,7 +204,7 @@ struct Output {
     stream: Stream,
     /// Where the piece begins; without it, the end of the output.
     offset: Option<u64>,
-    #[serde(default = "length")]
+    #[serde(default = "default_length")]
     length: u64,
 }
 
@@ -212,14 +215,14 @@ enum Stream {
     Stderr,
 }
 
-fn length() -> u64 {
-    LENGTH
+fn default_length() -> u64 {
+    DEFAULT_LENGTH
 }
 
 /// Whether an id can be the name of a single directory. Others could lead out of the sandbox.
 fn is_name(id: &str) -> bool {
-    let plain = |c: char| !c.is_control() && !matches!(c, '/' | '\\');
-    !id.is_empty() && id.len() <= MAX_ID && id != "." && id != ".." && id.chars().all(plain)
+    let is_allowed = |c: char| !c.is_control() && !matches!(c, '/' | '\\');
+    !id.is_empty() && id.len() <= MAX_ID_LENGTH && id != "." && id != ".." && id.chars().all(is_allowed)
 }
 
 async fn log(
@@ -246,12 +249,12 @@ async fn log(
             "expected the ids of a framework, a task and an executor, which have no slashes",
         ));
     }
-    let _place = cluster
-        .reads
+    let _permit = cluster
+        .read_permits
         .try_acquire()
         .map_err(|_| ApiError::unavailable(format!("{MAX_READS} logs are being read; try again later")))?;
-    let listed = cluster.listed().await?;
-    let agent = listed.addresses.get(&output.agent).ok_or_else(|| {
+    let agents = cluster.cached_agents().await?;
+    let agent = agents.addresses.get(&output.agent).ok_or_else(|| {
         ApiError::not_found("the master lists no agent with this id, so the task's output cannot be read")
     })?;
     let file = match output.stream {
@@ -260,8 +263,8 @@ async fn log(
     };
     // The executor of a task that is launched alone has the id of the task. The sandbox of a task
     // group's executor has links to the sandboxes of its tasks.
-    let of_executor = executor.unwrap_or(&output.task).as_str();
-    let sandbox = sandbox(&output.framework.as_str().into(), &of_executor.into());
+    let executor_id = executor.unwrap_or(&output.task).as_str();
+    let sandbox = sandbox(&output.framework.as_str().into(), &executor_id.into());
     let path = match executor {
         None => format!("{sandbox}/{file}"),
         Some(_) => format!("{sandbox}/tasks/{}/{file}", output.task),
@@ -288,7 +291,7 @@ async fn log(
             let headers = [
                 (header::CONTENT_TYPE, "text/plain; charset=utf-8".to_owned()),
                 (header::X_CONTENT_TYPE_OPTIONS, "nosniff".to_owned()),
-                (NEXT, next.to_string()),
+                (NEXT_OFFSET, next.to_string()),
             ];
             Ok((headers, data).into_response())
         }
@@ -360,6 +363,6 @@ mod tests {
         ] {
             assert_eq!(is_name(id), expected, "{id:?}");
         }
-        assert!(!is_name(&"a".repeat(MAX_ID + 1)));
+        assert!(!is_name(&"a".repeat(MAX_ID_LENGTH + 1)));
     }
 }

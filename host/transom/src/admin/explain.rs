@@ -15,7 +15,7 @@ use serde::Deserialize;
 use tokio::sync::{Semaphore, SemaphorePermit};
 use transom_apps::Explainer;
 use transom_framework::Placements;
-use transom_plugin_host::shown;
+use transom_plugin_host::printable;
 use transom_web::ApiError;
 
 use super::plugins::{EscapedJson, duration};
@@ -33,7 +33,7 @@ struct Explain {
     explainer: Option<Explainer>,
     /// Explain the placement of tasks; the key is the name of the service.
     placements: Arc<[(&'static str, Arc<dyn Placements>)]>,
-    places: Arc<Semaphore>,
+    permits: Arc<Semaphore>,
 }
 
 pub(super) fn routes(services: &Services) -> Router {
@@ -48,16 +48,16 @@ pub(super) fn routes(services: &Services) -> Router {
         .with_state(Explain {
             explainer,
             placements: placements.collect(),
-            places: Arc::new(Semaphore::new(MAX_CONCURRENT)),
+            permits: Arc::new(Semaphore::new(MAX_CONCURRENT)),
         })
 }
 
 impl Explain {
     /// Returns the permit that the caller holds during an explanation.
-    fn begin(&self) -> Result<SemaphorePermit<'_>, ApiError> {
-        self.places.try_acquire().map_err(|_| {
+    fn acquire_permit(&self) -> Result<SemaphorePermit<'_>, ApiError> {
+        self.permits.try_acquire().map_err(|_| {
             ApiError::unavailable(format!(
-                "{MAX_CONCURRENT} explanations are being made; try again when one of them is done"
+                "{MAX_CONCURRENT} explanations are in progress; try again later"
             ))
         })
     }
@@ -71,11 +71,11 @@ impl Explain {
 
     /// The explainer of the placement of a service's tasks.
     fn placements(&self, service: &str, explained: &str) -> Result<&dyn Placements, ApiError> {
-        self.named(service)
+        self.find_placements(service)
             .ok_or_else(|| switched_off(service, explained))
     }
 
-    fn named(&self, service: &str) -> Option<&dyn Placements> {
+    fn find_placements(&self, service: &str) -> Option<&dyn Placements> {
         let mut all = self.placements.iter();
         all.find(|(name, _)| *name == service)
             .map(|(_, placements)| &**placements)
@@ -83,12 +83,12 @@ impl Explain {
 
     /// The instance of the kubernetes service that has a member, and the member's id there:
     /// `server/0` of the only instance, `NAME/server/0` of `[kubernetes.NAME]`.
-    fn of_member<'a>(&self, member: &'a str) -> Result<(&dyn Placements, &'a str), ApiError> {
-        if let Some((name, rest)) = member.split_once('/')
-            && rest.contains('/')
-            && let Some(placements) = self.named(&format!("{KUBERNETES}.{name}"))
+    fn placements_of_member<'a>(&self, member: &'a str) -> Result<(&dyn Placements, &'a str), ApiError> {
+        if let Some((name, member_id)) = member.split_once('/')
+            && member_id.contains('/')
+            && let Some(placements) = self.find_placements(&format!("{KUBERNETES}.{name}"))
         {
-            return Ok((placements, rest));
+            return Ok((placements, member_id));
         }
         let names = self.placements.iter().filter_map(|(name, _)| {
             let name = name.strip_prefix(KUBERNETES)?;
@@ -100,9 +100,9 @@ impl Explain {
             return Ok((placements?, member));
         }
         Err(ApiError::bad_request(format!(
-            "{:?} names no instance of the kubernetes service; expected NAME/KIND/NUMBER, for example {}/server/0, \
-             with one of the names {}",
-            shown(member),
+            "{:?} does not name an instance of the kubernetes service; expected NAME/KIND/NUMBER, for \
+             example {}/server/0, with one of the names {}",
+            printable(member),
             names[0],
             names.join(", ")
         )))
@@ -112,14 +112,14 @@ impl Explain {
 /// The error for a service that this daemon does not run.
 fn switched_off(service: &str, explained: &str) -> ApiError {
     ApiError::not_found(format!(
-        "the {service} service is switched off in this daemon (section [{service}] of its configuration), and only \
-         its {explained} are explained"
+        "the {service} service is disabled in this daemon (section [{service}] of its configuration), and \
+         only its {explained} can be explained"
     ))
 }
 
 fn invalid_query(error: &QueryRejection, example: &str) -> ApiError {
     let error = error.body_text();
-    ApiError::bad_request(format!("expected for example {example}: {}", shown(&error)))
+    ApiError::bad_request(format!("expected for example {example}: {}", printable(&error)))
 }
 
 /// The query parameters that select the task. Exactly one is required.
@@ -130,7 +130,7 @@ struct Placement {
     app: Option<String>,
     /// The id of the workflow job.
     job: Option<String>,
-    /// The member of a Kubernetes cluster, see [`Explain::of_member`].
+    /// The member of a Kubernetes cluster, see [`Explain::placements_of_member`].
     member: Option<String>,
 }
 
@@ -139,7 +139,7 @@ async fn matcher(
     query: Result<Query<Placement>, QueryRejection>,
 ) -> Result<Response, ApiError> {
     let Query(placement) = query.map_err(|error| invalid_query(&error, "?app=/shop/web"))?;
-    let _place = explain.begin()?;
+    let _permit = explain.acquire_permit()?;
     let (placements, id, shown_id) = match &placement {
         Placement {
             app: Some(id),
@@ -156,7 +156,7 @@ async fn matcher(
             job: None,
             member: Some(member),
         } => {
-            let (placements, id) = explain.of_member(member)?;
+            let (placements, id) = explain.placements_of_member(member)?;
             // Members of several instances have the same ids.
             (placements, id, (id != member).then_some(member))
         }
@@ -181,11 +181,11 @@ struct Events {
     /// The query as a subscriber gives it, percent-encoded.
     query: String,
     /// The age of the oldest event.
-    #[serde(default = "an_hour")]
+    #[serde(default = "default_since")]
     since: String,
 }
 
-fn an_hour() -> String {
+fn default_since() -> String {
     "1h".to_owned()
 }
 
@@ -196,7 +196,7 @@ async fn filter(
     let example = "?query=event_type%3Dstatus_update_event&since=1h";
     let Query(Events { query, since }) = query.map_err(|error| invalid_query(&error, example))?;
     let since = duration(&since)?;
-    let (explainer, _place) = (explain.explainer("events")?, explain.begin()?);
+    let (explainer, _permit) = (explain.explainer("events")?, explain.acquire_permit()?);
     Ok(EscapedJson(explainer.events(&query, since).await?).into_response())
 }
 
@@ -213,14 +213,14 @@ async fn probe(State(explain): State<Explain>, body: Bytes) -> Result<Response, 
     let Attempt { task, check } = serde_json::from_slice(&body).map_err(|error| {
         ApiError::bad_request(format!(
             "invalid body, expected for example {{\"task\": \"web.instance-….1\", \"check\": 0}}: {}",
-            shown(&error.to_string())
+            printable(&error.to_string())
         ))
     })?;
     let mut placements = explain.placements.iter();
-    if let Some(reason) = placements.find_map(|(_, placements)| placements.without_probe(&task)) {
+    if let Some(reason) = placements.find_map(|(_, placements)| placements.probe_refusal(&task)) {
         return Err(ApiError::new(StatusCode::UNPROCESSABLE_ENTITY, reason));
     }
-    let (explainer, _place) = (explain.explainer("checks")?, explain.begin()?);
+    let (explainer, _permit) = (explain.explainer("checks")?, explain.acquire_permit()?);
     Ok(EscapedJson(explainer.probe(&task, check).await?).into_response())
 }
 
@@ -234,28 +234,28 @@ mod tests {
     use super::*;
 
     /// A daemon that runs `services`, and no explainer of the apps service.
-    fn with(services: &[&'static str]) -> State<Explain> {
+    fn daemon_with(services: &[&'static str]) -> State<Explain> {
         let placements = services
             .iter()
-            .map(|name| (*name, Arc::new(Named(name)) as Arc<dyn Placements>));
+            .map(|name| (*name, Arc::new(NamedPlacements(name)) as Arc<dyn Placements>));
         State(Explain {
             explainer: None,
             placements: placements.collect(),
-            places: Arc::new(Semaphore::new(1)),
+            permits: Arc::new(Semaphore::new(1)),
         })
     }
 
-    fn off() -> State<Explain> {
-        with(&[])
+    fn empty_daemon() -> State<Explain> {
+        daemon_with(&[])
     }
 
     /// A stand-in for a service: its explanations contain its name, and a task of that name has no
     /// check.
     #[derive(Debug)]
-    struct Named(&'static str);
+    struct NamedPlacements(&'static str);
 
     #[async_trait::async_trait]
-    impl Placements for Named {
+    impl Placements for NamedPlacements {
         async fn explain(&self, id: &str) -> Result<PlacementExplanation, ApiError> {
             Ok(PlacementExplanation {
                 id: id.to_owned(),
@@ -267,24 +267,24 @@ mod tests {
             })
         }
 
-        fn without_probe(&self, task: &str) -> Option<String> {
+        fn probe_refusal(&self, task: &str) -> Option<String> {
             (task == self.0).then(|| format!("{task} has no check"))
         }
     }
 
     /// The response of a daemon that runs none of the services: status and text.
-    async fn answer(path: &str, body: &str) -> (StatusCode, String) {
-        answer_of(off, path, body).await
+    async fn request_empty_daemon(path: &str, body: &str) -> (StatusCode, String) {
+        request(empty_daemon, path, body).await
     }
 
-    async fn answer_of(daemon: impl Fn() -> State<Explain>, path: &str, body: &str) -> (StatusCode, String) {
+    async fn request(daemon: impl Fn() -> State<Explain>, path: &str, body: &str) -> (StatusCode, String) {
         let uri = format!("http://admin/{path}").parse().unwrap();
-        let answer = match path.split('?').next() {
+        let result = match path.split('?').next() {
             Some("matcher") => matcher(daemon(), Query::try_from_uri(&uri)).await,
             Some("filter") => filter(daemon(), Query::try_from_uri(&uri)).await,
             _ => probe(daemon(), Bytes::from(body.to_owned())).await,
         };
-        let response = answer.into_response();
+        let response = result.into_response();
         let status = response.status();
         let bytes = axum::body::to_bytes(response.into_body(), 10_000).await.unwrap();
         (status, String::from_utf8_lossy(&bytes).into_owned())
@@ -302,7 +302,7 @@ mod tests {
             ("probe", r#"{"task": 1}"#, "invalid type"),
             ("probe", r#"{"task": "t", "check": -1}"#, "invalid value"),
         ] {
-            let (status, text) = answer(path, body).await;
+            let (status, text) = request_empty_daemon(path, body).await;
             assert_eq!(status, StatusCode::BAD_REQUEST, "{path} {body}: {text}");
             assert!(text.contains(part), "{path} {body}: {text}");
         }
@@ -317,7 +317,7 @@ mod tests {
             ("filter?query=event_type%3Da", "", "[apps]"),
             ("probe", r#"{"task": "t"}"#, "[apps]"),
         ] {
-            let (status, text) = answer(path, body).await;
+            let (status, text) = request_empty_daemon(path, body).await;
             assert_eq!(status, StatusCode::NOT_FOUND, "{path}: {text}");
             assert!(text.contains(section), "{path}: {text}");
         }
@@ -325,12 +325,12 @@ mod tests {
 
     #[tokio::test]
     async fn task_is_explained_by_its_service_and_member_by_its_instance() {
-        let one = || with(&["workflow", "kubernetes"]);
+        let single_instance = || daemon_with(&["workflow", "kubernetes"]);
         for (path, service, id) in [
             ("matcher?job=a/b", "workflow", "a/b"),
             ("matcher?member=server/0", "kubernetes", "server/0"),
         ] {
-            let (status, text) = answer_of(one, path, "").await;
+            let (status, text) = request(single_instance, path, "").await;
             let document: serde_json::Value = serde_json::from_str(&text).unwrap();
             assert_eq!(status, StatusCode::OK, "{path}: {text}");
             assert_eq!(
@@ -338,8 +338,8 @@ mod tests {
                 (&service.into(), &id.into())
             );
         }
-        let two = || with(&["kubernetes.blue", "kubernetes.green"]);
-        let (status, text) = answer_of(two, "matcher?member=green/server/0", "").await;
+        let two_instances = || daemon_with(&["kubernetes.blue", "kubernetes.green"]);
+        let (status, text) = request(two_instances, "matcher?member=green/server/0", "").await;
         assert_eq!(status, StatusCode::OK, "{text}");
         let document: serde_json::Value = serde_json::from_str(&text).unwrap();
         assert_eq!(
@@ -347,7 +347,7 @@ mod tests {
             (&"kubernetes.green".into(), &"green/server/0".into())
         );
         for member in ["server/0", "red/server/0", ""] {
-            let (status, text) = answer_of(two, &format!("matcher?member={member}"), "").await;
+            let (status, text) = request(two_instances, &format!("matcher?member={member}"), "").await;
             assert_eq!(status, StatusCode::BAD_REQUEST, "{member}: {text}");
             assert!(
                 text.contains("blue/server/0") && text.contains("blue, green"),
@@ -358,8 +358,8 @@ mod tests {
 
     #[tokio::test]
     async fn task_without_a_check_is_refused_with_the_reason_of_its_service() {
-        let daemon = || with(&["workflow", "kubernetes"]);
-        let (status, text) = answer_of(daemon, "probe", r#"{"task": "kubernetes"}"#).await;
+        let daemon = || daemon_with(&["workflow", "kubernetes"]);
+        let (status, text) = request(daemon, "probe", r#"{"task": "kubernetes"}"#).await;
         assert_eq!(status, StatusCode::UNPROCESSABLE_ENTITY, "{text}");
         assert!(text.contains("kubernetes has no check"), "{text}");
     }

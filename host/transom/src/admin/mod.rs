@@ -131,7 +131,7 @@ pub(crate) fn serve(
         router = router.merge(uploads::routes(plugins, accepts_files));
     }
     let router = requests.around(transom_web::json_errors(transom_web::with_fallbacks(router)));
-    let router = services::beside(router, &services);
+    let router = services::with_service_routes(router, &services);
     tokio::spawn(async move {
         tokio::select! {
             served = port.serve(router, access::RULES, token) => served,

@@ -11,11 +11,11 @@ use axum::routing::{get, post};
 use bytes::Bytes;
 use serde::{Deserialize, Serialize};
 use serde_json::json;
-use transom_plugin_host::{CommandError, Plugins, parse_duration, shown, shown_json};
+use transom_plugin_host::{CommandError, Plugins, parse_duration, printable, printable_json};
 use transom_web::ApiError;
 
 /// The requester in the admission record if the request names none.
-const SOMEBODY: &str = "operator";
+const DEFAULT_REQUESTER: &str = "operator";
 
 /// A JSON response that may contain a guest's text. Control characters are escaped, because a client
 /// may print it on a terminal.
@@ -26,7 +26,7 @@ impl<T: Serialize> IntoResponse for EscapedJson<T> {
         match serde_json::to_string(&self.0) {
             Ok(text) => {
                 let headers = [(header::CONTENT_TYPE, "application/json")];
-                (headers, shown_json(&text).into_owned()).into_response()
+                (headers, printable_json(&text).into_owned()).into_response()
             }
             Err(error) => ApiError::new(StatusCode::INTERNAL_SERVER_ERROR, error.to_string()).into_response(),
         }
@@ -62,7 +62,7 @@ async fn show(State(plugins): State<Plugins>, Path(name): Path<String>) -> Resul
         .into_iter()
         .find(|status| status.name == name)
         .map(|status| EscapedJson(status).into_response())
-        .ok_or_else(|| ApiError::not_found(format!("no plugin is named `{}`", shown(&name))))
+        .ok_or_else(|| ApiError::not_found(format!("no plugin is named `{}`", printable(&name))))
 }
 
 async fn rescan(State(plugins): State<Plugins>) -> EscapedJson<serde_json::Value> {
@@ -74,7 +74,7 @@ async fn history(State(plugins): State<Plugins>, Path(name): Path<String>) -> Re
     if records.is_empty() {
         return Err(ApiError::not_found(format!(
             "no records of plugin `{}`",
-            shown(&name)
+            printable(&name)
         )));
     }
     Ok(EscapedJson(json!({"durability": durability, "records": records})).into_response())
@@ -98,23 +98,23 @@ async fn log(
     })?;
     let lines = plugins
         .log(&name, lines.after)
-        .ok_or_else(|| ApiError::not_found(format!("no version of plugin `{}` serves", shown(&name))))?;
+        .ok_or_else(|| ApiError::not_found(format!("no version of plugin `{}` serves", printable(&name))))?;
     Ok(EscapedJson(json!({"lines": lines})).into_response())
 }
 
 /// The query parameters that select recorded calls.
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields, default)]
-struct Wanted {
+struct CallsQuery {
     /// The maximum age of a call, such as `2h`.
     since: String,
     /// The maximum number of calls; the newest are returned.
     max: usize,
 }
 
-impl Default for Wanted {
+impl Default for CallsQuery {
     fn default() -> Self {
-        Wanted {
+        CallsQuery {
             since: "24h".to_owned(),
             max: 1000,
         }
@@ -124,7 +124,7 @@ impl Default for Wanted {
 /// Parses the value of the parameter `since`.
 pub(super) fn duration(since: &str) -> Result<Duration, ApiError> {
     parse_duration(since).ok_or_else(|| {
-        let since = shown(since).into_owned();
+        let since = printable(since).into_owned();
         ApiError::bad_request(format!(
             "`since` is {since:?}; expected a duration such as \"30m\" or \"2h\""
         ))
@@ -137,38 +137,38 @@ const MAX_CALLS: usize = 10_000;
 async fn calls(
     State(plugins): State<Plugins>,
     Path(name): Path<String>,
-    wanted: Result<Query<Wanted>, QueryRejection>,
+    query: Result<Query<CallsQuery>, QueryRejection>,
 ) -> Result<Response, ApiError> {
-    let Query(wanted) = wanted.map_err(|error| {
+    let Query(query) = query.map_err(|error| {
         let error = error.body_text();
         ApiError::bad_request(format!(
             "expected for example ?since=2h&max=1000: {}",
-            shown(&error)
+            printable(&error)
         ))
     })?;
-    let since = duration(&wanted.since)?;
-    if !(1..=MAX_CALLS).contains(&wanted.max) {
-        let message = format!("`max` is {}; expected 1 to {MAX_CALLS}", wanted.max);
+    let since = duration(&query.since)?;
+    if !(1..=MAX_CALLS).contains(&query.max) {
+        let message = format!("`max` is {}; expected 1 to {MAX_CALLS}", query.max);
         return Err(ApiError::bad_request(message));
     }
-    let calls = plugins.recorded_calls(&name, since, wanted.max).await;
-    Ok(EscapedJson(calls.map_err(|error| refused(&error))?).into_response())
+    let calls = plugins.recorded_calls(&name, since, query.max).await;
+    Ok(EscapedJson(calls.map_err(|error| command_error(&error))?).into_response())
 }
 
 /// A command's arguments; the body is optional.
 #[derive(Debug, Default, Deserialize)]
 #[serde(deny_unknown_fields, default)]
-struct Order {
+struct OperatorRequest {
     /// The number of the record to roll back to.
     record: Option<u64>,
     /// The requester, for the admission record.
     by: Option<String>,
 }
 
-impl Order {
-    fn read(body: &Bytes) -> Result<Order, ApiError> {
+impl OperatorRequest {
+    fn read(body: &Bytes) -> Result<OperatorRequest, ApiError> {
         if body.is_empty() {
-            return Ok(Order::default());
+            return Ok(OperatorRequest::default());
         }
         serde_json::from_slice(body).map_err(|error| {
             ApiError::bad_request(format!(
@@ -177,8 +177,8 @@ impl Order {
         })
     }
 
-    fn by(&self) -> &str {
-        self.by.as_deref().unwrap_or(SOMEBODY)
+    fn requester(&self) -> &str {
+        self.by.as_deref().unwrap_or(DEFAULT_REQUESTER)
     }
 }
 
@@ -187,9 +187,9 @@ async fn rollback(
     Path(name): Path<String>,
     body: Bytes,
 ) -> Result<Response, ApiError> {
-    let order = Order::read(&body)?;
-    let change = plugins.rollback(&name, order.record, order.by()).await;
-    Ok(EscapedJson(change.map_err(|error| refused(&error))?).into_response())
+    let request = OperatorRequest::read(&body)?;
+    let change = plugins.rollback(&name, request.record, request.requester()).await;
+    Ok(EscapedJson(change.map_err(|error| command_error(&error))?).into_response())
 }
 
 async fn promote(
@@ -197,9 +197,9 @@ async fn promote(
     Path(name): Path<String>,
     body: Bytes,
 ) -> Result<Response, ApiError> {
-    let order = Order::read(&body)?;
-    let change = plugins.promote(&name, order.by()).await;
-    Ok(EscapedJson(change.map_err(|error| refused(&error))?).into_response())
+    let request = OperatorRequest::read(&body)?;
+    let change = plugins.promote(&name, request.requester()).await;
+    Ok(EscapedJson(change.map_err(|error| command_error(&error))?).into_response())
 }
 
 async fn return_candidate(
@@ -207,12 +207,12 @@ async fn return_candidate(
     Path(name): Path<String>,
     body: Bytes,
 ) -> Result<Response, ApiError> {
-    let order = Order::read(&body)?;
-    let change = plugins.return_candidate(&name, order.by()).await;
-    Ok(EscapedJson(change.map_err(|error| refused(&error))?).into_response())
+    let request = OperatorRequest::read(&body)?;
+    let change = plugins.return_candidate(&name, request.requester()).await;
+    Ok(EscapedJson(change.map_err(|error| command_error(&error))?).into_response())
 }
 
-fn refused(error: &CommandError) -> ApiError {
+fn command_error(error: &CommandError) -> ApiError {
     let status = match error {
         CommandError::Unknown { .. } | CommandError::NoRecord { .. } => StatusCode::NOT_FOUND,
         CommandError::Refused { .. } => StatusCode::UNPROCESSABLE_ENTITY,
@@ -220,5 +220,5 @@ fn refused(error: &CommandError) -> ApiError {
         CommandError::Stopped => StatusCode::SERVICE_UNAVAILABLE,
         _ => StatusCode::CONFLICT,
     };
-    ApiError::new(status, shown(&error.to_string()))
+    ApiError::new(status, printable(&error.to_string()))
 }

@@ -28,37 +28,37 @@ use crate::daemon::services::Services;
 const PREFIX: &str = "/v1/services/";
 
 /// The routes of each service, by the service's name.
-type Table = BTreeMap<&'static str, Routes>;
+type RoutesByService = BTreeMap<&'static str, Routes>;
 
-/// Passes requests for a service to it, and all others to `rest`.
-pub(super) fn beside(rest: Router, services: &Services) -> Router {
+/// Passes requests for a service to it, and all others to `fallback`.
+pub(super) fn with_service_routes(fallback: Router, services: &Services) -> Router {
     let routes = services.iter();
     let routes = routes.filter_map(|service| Some((service.name(), service.routes()?)));
-    let table: Arc<Table> = Arc::new(routes.collect());
+    let routes_by_service: Arc<RoutesByService> = Arc::new(routes.collect());
     // Not a route with parameters: the handlers of a service would receive these parameters too.
     Router::new().fallback(move |request: Request| {
-        let (rest, table) = (rest.clone(), Arc::clone(&table));
+        let (fallback, routes_by_service) = (fallback.clone(), Arc::clone(&routes_by_service));
         async move {
             if request.uri().path().starts_with(PREFIX) {
-                return pass(&table, request)
+                return dispatch(&routes_by_service, request)
                     .await
                     .unwrap_or_else(IntoResponse::into_response);
             }
-            let Ok(response) = rest.oneshot(request).await;
+            let Ok(response) = fallback.oneshot(request).await;
             response
         }
     })
 }
 
-async fn pass(table: &Table, mut request: Request) -> Result<Response, ApiError> {
-    let (name, uri) = split(request.uri()).ok_or_else(|| {
+async fn dispatch(routes_by_service: &RoutesByService, mut request: Request) -> Result<Response, ApiError> {
+    let (name, uri) = split_uri(request.uri()).ok_or_else(|| {
         ApiError::bad_request("expected /v1/services/SERVICE/PATH, such as /v1/services/apps/v2/apps")
     })?;
-    let Some(routes) = table.get(name.as_str()) else {
-        let known: Vec<&str> = table.keys().copied().collect();
+    let Some(routes) = routes_by_service.get(name.as_str()) else {
+        let names: Vec<&str> = routes_by_service.keys().copied().collect();
         let text = format!(
             "no service {name:?} with an HTTP API runs in this daemon; expected one of: {}",
-            known.join(", ")
+            names.join(", ")
         );
         return Err(ApiError::not_found(text));
     };
@@ -74,7 +74,7 @@ async fn pass(table: &Table, mut request: Request) -> Result<Response, ApiError>
     let is_named = caller.is_some_and(|caller| caller.user.is_some());
     if (rules.requirement)(method, uri.path()) == Requirement::CredentialsAlways && !is_named {
         let text = format!(
-            "`{name}` answers {} to users with credentials only, and the admin port has none: set `admin.username` and \
+            "`{name}` requires credentials for {}, and the admin port has none: set `admin.username` and \
              `admin.password`",
             uri.path()
         );
@@ -93,7 +93,7 @@ async fn pass(table: &Table, mut request: Request) -> Result<Response, ApiError>
 }
 
 /// The name of the service in an address, and the address on its own port.
-fn split(uri: &Uri) -> Option<(String, Uri)> {
+fn split_uri(uri: &Uri) -> Option<(String, Uri)> {
     let rest = uri.path().strip_prefix(PREFIX)?;
     let (name, _) = rest.split_once('/')?;
     let path = &rest[name.len()..];
@@ -116,8 +116,8 @@ mod tests {
 
     use super::*;
 
-    fn table() -> Table {
-        let answer = async |Path(id): Path<String>, request: Request| {
+    fn routes_by_service() -> RoutesByService {
+        let handler = async |Path(id): Path<String>, request: Request| {
             let caller = request.extensions().get::<Caller>();
             format!(
                 "{id} {} authorization: {} read only: {}",
@@ -135,13 +135,13 @@ mod tests {
             ..AccessRules::DEFAULT
         };
         let router = Router::new()
-            .route("/v2/{id}", any(answer))
-            .route("/scale/{id}", any(answer))
-            .route("/secret/{id}", any(answer));
+            .route("/v2/{id}", any(handler))
+            .route("/scale/{id}", any(handler))
+            .route("/secret/{id}", any(handler));
         BTreeMap::from([("apps", Routes { router, rules })])
     }
 
-    async fn answer(method: Method, path: &str, user: Option<&str>) -> (u16, String) {
+    async fn request_status_and_text(method: Method, path: &str, user: Option<&str>) -> (u16, String) {
         let request = Request::builder()
             .method(method)
             .uri(path)
@@ -152,7 +152,7 @@ mod tests {
                 ..Caller::default()
             });
         let request = request.body(Body::empty()).unwrap();
-        let response = pass(&table(), request)
+        let response = dispatch(&routes_by_service(), request)
             .await
             .unwrap_or_else(IntoResponse::into_response);
         let status = response.status().as_u16();
@@ -162,7 +162,8 @@ mod tests {
 
     #[tokio::test]
     async fn requests_are_passed_as_the_services_own_port_receives_them() {
-        let (status, text) = answer(Method::GET, "/v1/services/apps/v2/a%2Fb?x=%2F&y", None).await;
+        let (status, text) =
+            request_status_and_text(Method::GET, "/v1/services/apps/v2/a%2Fb?x=%2F&y", None).await;
         assert_eq!(
             (status, text.as_str()),
             (200, "a/b /v2/a%2Fb?x=%2F&y authorization: false read only: false")
@@ -173,8 +174,8 @@ mod tests {
             ("/v1/services/apps", 400),
             ("/v1/services/", 400),
         ] {
-            let (found, text) = answer(Method::GET, path, None).await;
-            assert_eq!(found, status, "{path}: {text}");
+            let (actual, text) = request_status_and_text(Method::GET, path, None).await;
+            assert_eq!(actual, status, "{path}: {text}");
         }
     }
 
@@ -186,7 +187,7 @@ mod tests {
             (Method::GET, "/v1/services/apps/secret/1", None, 403),
             (Method::GET, "/v1/services/apps/secret/1", Some("u"), 200),
         ] {
-            let (status, text) = answer(method.clone(), path, user).await;
+            let (status, text) = request_status_and_text(method.clone(), path, user).await;
             assert_eq!(status, expected, "{method} {path}: {text}");
         }
     }

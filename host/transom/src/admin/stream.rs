@@ -20,16 +20,16 @@ use bytes::Bytes;
 use futures::stream;
 use serde_json::{Value, json};
 use tokio::time::{Instant, Interval, MissedTickBehavior, interval};
-use transom_plugin_host::shown_json;
+use transom_plugin_host::printable_json;
 
 use super::overview::Overviews;
 
 /// The minimum time between two reads of the overview.
-const PAUSE: Duration = Duration::from_secs(1);
+const READ_INTERVAL: Duration = Duration::from_secs(1);
 /// The time between two events if nothing changes.
 const HEARTBEAT: Duration = Duration::from_secs(15);
 /// Fields that change all the time, in addition to the age of a service's data.
-const RESTLESS: [&str; 5] = [
+const VOLATILE_FIELDS: [&str; 5] = [
     "/now",
     "/uptime_seconds",
     "/process",
@@ -38,17 +38,17 @@ const RESTLESS: [&str; 5] = [
 ];
 
 /// The newest event, for all clients.
-struct Shared {
+struct SharedEvent {
     read: Box<dyn Fn() -> Value + Send + Sync>,
-    newest: Mutex<Newest>,
+    newest: Mutex<NewestEvent>,
 }
 
 #[derive(Default)]
-struct Newest {
-    read: Option<Instant>,
-    written: Option<Instant>,
+struct NewestEvent {
+    read_at: Option<Instant>,
+    created_at: Option<Instant>,
     /// The document without the fields that always change.
-    compared: Value,
+    comparable: Value,
     /// The number of the event.
     number: u64,
     event: Bytes,
@@ -57,34 +57,37 @@ struct Newest {
 pub(super) fn routes(overviews: Overviews) -> Router {
     Router::new()
         .route("/v1/overview/stream", get(follow))
-        .with_state(Arc::new(Shared {
+        .with_state(Arc::new(SharedEvent {
             read: Box::new(move || json!(overviews.read())),
             newest: Mutex::default(),
         }))
 }
 
-impl Shared {
+impl SharedEvent {
     /// Returns the newest event and its number. Reads the overview again if a second has passed.
-    fn current(&self, now: Instant) -> (u64, Bytes) {
+    fn newest_event(&self, now: Instant) -> (u64, Bytes) {
         let mut newest = self.newest.lock().unwrap_or_else(PoisonError::into_inner);
         let is_older = |at: Option<Instant>, age| at.is_none_or(|at| now.duration_since(at) >= age);
         // A little less than the pause, because the timers of the connections are not exact.
-        if is_older(newest.read, PAUSE.mul_f32(0.9)) {
-            newest.read = Some(now);
+        if is_older(newest.read_at, READ_INTERVAL.mul_f32(0.9)) {
+            newest.read_at = Some(now);
             let document = (self.read)();
-            let mut compared = document.clone();
-            for field in RESTLESS {
-                compared.pointer_mut(field).map(Value::take);
+            let mut comparable = document.clone();
+            for field in VOLATILE_FIELDS {
+                comparable.pointer_mut(field).map(Value::take);
             }
-            for service in compared["services"].as_array_mut().into_iter().flatten() {
+            for service in comparable["services"].as_array_mut().into_iter().flatten() {
                 service.pointer_mut("/summary/age_seconds").map(Value::take);
             }
-            if compared != newest.compared || is_older(newest.written, HEARTBEAT) {
-                let event = format!("event: overview\ndata: {}\n\n", shown_json(&document.to_string()));
-                *newest = Newest {
-                    read: newest.read,
-                    written: Some(now),
-                    compared,
+            if comparable != newest.comparable || is_older(newest.created_at, HEARTBEAT) {
+                let event = format!(
+                    "event: overview\ndata: {}\n\n",
+                    printable_json(&document.to_string())
+                );
+                *newest = NewestEvent {
+                    read_at: newest.read_at,
+                    created_at: Some(now),
+                    comparable,
                     number: newest.number + 1,
                     event: event.into(),
                 };
@@ -96,31 +99,31 @@ impl Shared {
 
 /// The stream of one client, with the number of the last event that it received.
 struct Follower {
-    shared: Arc<Shared>,
-    turns: Interval,
-    seen: u64,
+    shared: Arc<SharedEvent>,
+    ticks: Interval,
+    last_number: u64,
 }
 
 impl Follower {
     async fn next(mut self) -> Option<(Result<Bytes, Infallible>, Self)> {
         loop {
-            self.turns.tick().await;
-            let (number, event) = self.shared.current(Instant::now());
-            if number != self.seen {
-                self.seen = number;
+            self.ticks.tick().await;
+            let (number, event) = self.shared.newest_event(Instant::now());
+            if number != self.last_number {
+                self.last_number = number;
                 return Some((Ok(event), self));
             }
         }
     }
 }
 
-async fn follow(State(shared): State<Arc<Shared>>) -> Response {
-    let mut turns = interval(PAUSE);
-    turns.set_missed_tick_behavior(MissedTickBehavior::Delay);
+async fn follow(State(shared): State<Arc<SharedEvent>>) -> Response {
+    let mut ticks = interval(READ_INTERVAL);
+    ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
     let follower = Follower {
         shared,
-        turns,
-        seen: 0,
+        ticks,
+        last_number: 0,
     };
     let headers = [
         (header::CONTENT_TYPE, "text/event-stream"),
@@ -138,9 +141,9 @@ mod tests {
 
     #[test]
     fn event_is_serialized_once_for_all_clients_and_only_after_a_change() {
-        let readings = Arc::new(AtomicU64::new(0));
-        let counted = Arc::clone(&readings);
-        let shared = Shared {
+        let reads = Arc::new(AtomicU64::new(0));
+        let counted = Arc::clone(&reads);
+        let shared = SharedEvent {
             read: Box::new(move || {
                 let reading = counted.fetch_add(1, Ordering::Relaxed);
                 json!({
@@ -151,9 +154,9 @@ mod tests {
             }),
             newest: Mutex::default(),
         };
-        let begin = Instant::now();
+        let start = Instant::now();
         // Milliseconds, the expected number of events, and the expected number of reads.
-        for (at, number, count) in [
+        for (millis, number, count) in [
             (0, 1, 1),
             (10, 1, 1),
             (1000, 1, 2),
@@ -164,11 +167,11 @@ mod tests {
             (17_000, 2, 6),
             (18_000, 3, 7),
         ] {
-            let (found, event) = shared.current(begin + Duration::from_millis(at));
+            let (actual_number, event) = shared.newest_event(start + Duration::from_millis(millis));
             assert_eq!(
-                (found, readings.load(Ordering::Relaxed)),
+                (actual_number, reads.load(Ordering::Relaxed)),
                 (number, count),
-                "{at} ms"
+                "{millis} ms"
             );
             assert!(event.starts_with(b"event: overview\ndata: {"));
             assert!(event.ends_with(b"}\n\n"));

@@ -41,7 +41,7 @@ built! {
 }
 
 /// The entity tags of the files.
-static TAGS: LazyLock<Vec<String>> = LazyLock::new(|| {
+static ETAGS: LazyLock<Vec<String>> = LazyLock::new(|| {
     let tag = |content: &[u8]| {
         let digest = Sha256::digest(content);
         let digits = digest.iter().take(16).map(|byte| format!("{byte:02x}"));
@@ -52,10 +52,10 @@ static TAGS: LazyLock<Vec<String>> = LazyLock::new(|| {
 });
 
 pub(super) fn routes() -> Router {
-    let home = async || (StatusCode::FOUND, [(header::LOCATION, HOME)]);
+    let redirect_home = async || (StatusCode::FOUND, [(header::LOCATION, HOME)]);
     Router::new()
-        .route("/", get(home))
-        .route("/ui", get(home))
+        .route("/", get(redirect_home))
+        .route("/ui", get(redirect_home))
         .route("/ui/", get(async |headers: HeaderMap| answer(INDEX, &headers)))
         .route(
             "/ui/{*path}",
@@ -64,15 +64,16 @@ pub(super) fn routes() -> Router {
 }
 
 fn answer(name: &str, headers: &HeaderMap) -> Response {
-    let found = FILES.iter().zip(TAGS.iter());
-    let Some(((_, kind, content), tag)) = found.into_iter().find(|((known, ..), _)| *known == name) else {
+    let files = FILES.iter().zip(ETAGS.iter());
+    let Some(((_, kind, content), tag)) = files.into_iter().find(|((file_name, ..), _)| *file_name == name)
+    else {
         let names: Vec<&str> = FILES.iter().map(|(name, ..)| *name).collect();
         let text = format!("Not found: the dashboard has the files {}", names.join(", "));
         return ApiError::not_found(text).into_response();
     };
-    let known = headers.get_all(header::IF_NONE_MATCH).iter();
-    let known = known.filter_map(|value| value.to_str().ok());
-    let unchanged = known
+    let etags = headers.get_all(header::IF_NONE_MATCH).iter();
+    let etags = etags.filter_map(|value| value.to_str().ok());
+    let unchanged = etags
         .flat_map(|value| value.split(','))
         .any(|value| value.trim() == tag);
     let mut response = if unchanged {
@@ -121,7 +122,7 @@ mod tests {
         let first = answer(INDEX, &HeaderMap::new());
         assert_eq!(first.status(), StatusCode::OK);
         let tag = first.headers()[header::ETAG].clone();
-        for (known, expected) in [
+        for (if_none_match, expected) in [
             (tag.to_str().unwrap().to_owned(), StatusCode::NOT_MODIFIED),
             (
                 format!("\"a\", {}", tag.to_str().unwrap()),
@@ -129,9 +130,9 @@ mod tests {
             ),
             ("\"a\"".to_owned(), StatusCode::OK),
         ] {
-            let headers = HeaderMap::from_iter([(header::IF_NONE_MATCH, known.parse().unwrap())]);
+            let headers = HeaderMap::from_iter([(header::IF_NONE_MATCH, if_none_match.parse().unwrap())]);
             let response = answer(INDEX, &headers);
-            assert_eq!(response.status(), expected, "{known}");
+            assert_eq!(response.status(), expected, "{if_none_match}");
             assert_eq!(response.headers()[header::ETAG], tag);
             assert_eq!(response.headers()[header::X_FRAME_OPTIONS], "DENY");
             assert!(response.headers().contains_key(header::CONTENT_SECURITY_POLICY));

@@ -18,7 +18,7 @@ use serde_json::json;
 use tokio::sync::Semaphore;
 use tokio::time::timeout;
 use transom_common::error_chain;
-use transom_plugin_host::{PluginFiles, Plugins, UploadError, shown};
+use transom_plugin_host::{PluginFiles, Plugins, UploadError, printable};
 use transom_web::ApiError;
 
 use super::plugins::EscapedJson;
@@ -39,7 +39,7 @@ const DISCARD_TIMEOUT: Duration = Duration::from_secs(5);
 struct Uploads {
     plugins: Plugins,
     enabled: bool,
-    places: Arc<Semaphore>,
+    permits: Arc<Semaphore>,
     read_timeout: Duration,
 }
 
@@ -50,7 +50,7 @@ pub(super) fn routes(plugins: Plugins, enabled: bool) -> Router {
         .with_state(Uploads {
             plugins,
             enabled,
-            places: Arc::new(Semaphore::new(MAX_CONCURRENT)),
+            permits: Arc::new(Semaphore::new(MAX_CONCURRENT)),
             read_timeout: READ_TIMEOUT,
         })
 }
@@ -62,7 +62,7 @@ async fn upload(
     body: Body,
 ) -> Result<Response, ApiError> {
     let mut body = body.into_data_stream();
-    let answer = write(&uploads, &name, &mut body).await;
+    let answer = receive(&uploads, &name, &mut body).await;
     // A client that sent `Expect: 100-continue` waits for this answer and does not send the body.
     if answer.is_err() && !headers.contains_key(header::EXPECT) {
         discard(&mut body).await;
@@ -73,26 +73,26 @@ async fn upload(
 /// Reads the rest of a rejected body, within bounds: a client that is still sending when the connection
 /// is closed may not receive the response.
 async fn discard(body: &mut BodyDataStream) {
-    let rest = async {
-        let mut left = MAX_DISCARDED;
+    let drain = async {
+        let mut remaining = MAX_DISCARDED;
         while let Some(Ok(chunk)) = body.next().await {
-            match left.checked_sub(chunk.len()) {
-                Some(rest) => left = rest,
+            match remaining.checked_sub(chunk.len()) {
+                Some(after) => remaining = after,
                 None => break,
             }
         }
     };
     // After the timeout the connection is closed.
-    let _ = timeout(DISCARD_TIMEOUT, rest).await;
+    let _ = timeout(DISCARD_TIMEOUT, drain).await;
 }
 
-async fn write(uploads: &Uploads, name: &str, body: &mut BodyDataStream) -> Result<Response, ApiError> {
+async fn receive(uploads: &Uploads, name: &str, body: &mut BodyDataStream) -> Result<Response, ApiError> {
     if !uploads.enabled {
-        let text = "this daemon accepts no files of plugins through this port: set `uploads = true` in the section \
+        let text = "uploads of plugin files are disabled in this daemon: set `uploads = true` in the section \
                     [plugins] of its configuration (`plugins.uploads`), or put the files into its plugin directory";
         return Err(ApiError::new(StatusCode::FORBIDDEN, text));
     }
-    let _place = uploads.places.try_acquire().map_err(|_| {
+    let _permit = uploads.permits.try_acquire().map_err(|_| {
         ApiError::unavailable(format!(
             "{MAX_CONCURRENT} uploads are in progress; try again later"
         ))
@@ -100,7 +100,7 @@ async fn write(uploads: &Uploads, name: &str, body: &mut BodyDataStream) -> Resu
     let plugins = &uploads.plugins;
     // Checks the name before the body is read.
     let limit = plugins.upload_limit(name, None).await;
-    limit.map_err(|error| refused(&error))?;
+    limit.map_err(|error| upload_error(&error))?;
     let limit = |manifest: Option<Vec<u8>>| {
         let (plugins, name) = (plugins.clone(), name.to_owned());
         async move { plugins.upload_limit(&name, manifest.as_deref()).await }
@@ -113,12 +113,12 @@ async fn write(uploads: &Uploads, name: &str, body: &mut BodyDataStream) -> Resu
     let files = files.map_err(|error| match error {
         ReadError::Invalid(text) => ApiError::bad_request(text),
         ReadError::Lost(text) => ApiError::bad_request(format!("the body cannot be read: {text}")),
-        ReadError::Refused(error) => refused(&error),
+        ReadError::Refused(error) => upload_error(&error),
     })?;
     let uploaded = plugins
         .upload(name, files)
         .await
-        .map_err(|error| refused(&error))?;
+        .map_err(|error| upload_error(&error))?;
     let document = json!({
         "plugin": name,
         "written": uploaded.written,
@@ -134,7 +134,7 @@ async fn write(uploads: &Uploads, name: &str, body: &mut BodyDataStream) -> Resu
     Ok((StatusCode::ACCEPTED, EscapedJson(document)).into_response())
 }
 
-fn refused(error: &UploadError) -> ApiError {
+fn upload_error(error: &UploadError) -> ApiError {
     let status = match error {
         UploadError::Name | UploadError::Nothing(_) => StatusCode::BAD_REQUEST,
         UploadError::TooLarge { .. } => StatusCode::PAYLOAD_TOO_LARGE,
@@ -143,7 +143,7 @@ fn refused(error: &UploadError) -> ApiError {
         UploadError::Stopped => StatusCode::SERVICE_UNAVAILABLE,
         _ => StatusCode::UNPROCESSABLE_ENTITY,
     };
-    ApiError::new(status, shown(&error_chain(error)))
+    ApiError::new(status, printable(&error_chain(error)))
 }
 
 #[cfg(test)]
@@ -162,7 +162,7 @@ mod tests {
     use super::*;
 
     /// The body of a client that stops sending.
-    fn stuck() -> BodyDataStream {
+    fn stalled_body() -> BodyDataStream {
         let start = stream::iter([Ok::<_, Infallible>(Bytes::from_static(b"\0asm"))]);
         Body::from_stream(start.chain(stream::pending())).into_data_stream()
     }
@@ -183,20 +183,20 @@ mod tests {
         let mut uploads = Uploads {
             plugins: started.await.unwrap(),
             enabled: true,
-            places: Arc::new(Semaphore::new(MAX_CONCURRENT)),
+            permits: Arc::new(Semaphore::new(MAX_CONCURRENT)),
             read_timeout: Duration::from_millis(50),
         };
-        let error = write(&uploads, "new", &mut stuck()).await.unwrap_err();
+        let error = receive(&uploads, "new", &mut stalled_body()).await.unwrap_err();
         let (status, text) = status_and_text(error).await;
         assert!(status == 408 && text.contains("within 50ms"), "{status} {text}");
 
         uploads.read_timeout = READ_TIMEOUT;
-        let (mut first, mut second) = (stuck(), stuck());
+        let (mut first, mut second) = (stalled_body(), stalled_body());
         {
-            let mut first = Box::pin(write(&uploads, "new", &mut first));
-            let mut second = Box::pin(write(&uploads, "new", &mut second));
+            let mut first = Box::pin(receive(&uploads, "new", &mut first));
+            let mut second = Box::pin(receive(&uploads, "new", &mut second));
             assert!(poll!(&mut first).is_pending() && poll!(&mut second).is_pending());
-            let error = write(&uploads, "new", &mut stuck()).await.unwrap_err();
+            let error = receive(&uploads, "new", &mut stalled_body()).await.unwrap_err();
             let (status, text) = status_and_text(error).await;
             assert!(
                 status == 503 && text.contains("2 uploads are in progress"),
@@ -204,7 +204,7 @@ mod tests {
             );
         }
         // Both requests were dropped.
-        assert_eq!(uploads.places.available_permits(), MAX_CONCURRENT);
+        assert_eq!(uploads.permits.available_permits(), MAX_CONCURRENT);
         token.cancel();
         uploads.plugins.stopped().await;
     }

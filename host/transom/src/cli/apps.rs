@@ -7,6 +7,7 @@
 mod api;
 mod change;
 mod create;
+mod daemon_config;
 mod delete;
 mod deployments;
 mod diff;
@@ -27,7 +28,6 @@ mod progress;
 mod queue;
 mod set;
 mod show;
-mod site;
 mod stream;
 mod tasks;
 mod update;
@@ -40,8 +40,9 @@ use clap::Subcommand;
 /// import them from Marathon or a backup, and export them.
 #[derive(Debug, Subcommand)]
 #[command(
-    after_help = "The daemon is the one at --url or TRANSOM_APPS_URL; every daemon of a group will do, because standbys \
-                  ask the leader. If it requires credentials, set TRANSOM_APPS_API_USERNAME and TRANSOM_APPS_API_PASSWORD.\n\n\
+    after_help = "The daemon is the one at --url or TRANSOM_APPS_URL; any daemon of a group can be used, \
+                  because standbys ask the leader. If it requires credentials, set \
+                  TRANSOM_APPS_API_USERNAME and TRANSOM_APPS_API_PASSWORD.\n\n\
                   Examples:\n  \
                   transom apps create -f web.json\n  \
                   transom apps list\n  \

@@ -43,7 +43,7 @@ impl Bundle {
             jiff::Timestamp::now().strftime("%Y%m%dT%H%M%SZ")
         );
         let file = self.file.unwrap_or_else(|| format!("{name}.tar.gz").into());
-        let members = gather::all(&self.connection).await?;
+        let members = gather::collect(&self.connection).await?;
         let size = archive::write(&file, &name, &members)
             .with_context(|| format!("cannot write {}", file.display()))
             .context(Unavailable)?;
@@ -60,7 +60,7 @@ impl Bundle {
         if self.output == Output::Table {
             println!(
                 "\n{} ({size} bytes)",
-                transom_plugin_host::shown(&path.display().to_string())
+                transom_plugin_host::printable(&path.display().to_string())
             );
         }
         Ok(())

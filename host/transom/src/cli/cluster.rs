@@ -160,8 +160,8 @@ impl Shape {
 
     /// The attributes of an agent; `index` starts at 0.
     fn attributes(&self, index: u8) -> Vec<(String, String)> {
-        let mut given = self.attributes.iter().cycle();
-        if let Some(Attributes(attributes)) = given.nth(usize::from(index)) {
+        let mut attribute_sets = self.attributes.iter().cycle();
+        if let Some(Attributes(attributes)) = attribute_sets.nth(usize::from(index)) {
             return attributes.clone();
         }
         let zone = if index.is_multiple_of(2) { "a" } else { "b" };
@@ -265,7 +265,7 @@ mod tests {
             racks(&[]).unwrap(),
             ["rack:r1;zone:a", "rack:r2;zone:b", "rack:r3;zone:a"]
         );
-        let given = [
+        let specs = [
             "--agents",
             "5",
             "--attributes",
@@ -280,17 +280,17 @@ mod tests {
             "rack:b",
             "rack:a;disk:ssd",
         ];
-        assert_eq!(racks(&given).unwrap(), expected);
+        assert_eq!(racks(&specs).unwrap(), expected);
         assert_eq!(racks(&["--attributes", ""]).unwrap(), ["", "", ""]);
-        for (given, message) in [
+        for (specs, message) in [
             (
                 &["--agents", "1", "--attributes", "a:1", "--attributes", "a:2"][..],
                 "--attributes is given 2 times for 1 agents",
             ),
-            (&["--attributes", "rack"], "`rack` is no attribute"),
+            (&["--attributes", "rack"], "`rack` is not an attribute"),
             (&["--agents", "33"], "33"),
         ] {
-            let error = racks(given).unwrap_err().to_string();
+            let error = racks(specs).unwrap_err().to_string();
             assert!(error.contains(message), "{error}");
         }
     }

@@ -74,7 +74,7 @@ impl Dev {
         let daemon = Box::pin(Daemon::start(settings, &self.file(), token.clone())).await?;
         let addresses = daemon.addresses().clone();
         let greeting = self.greeting(&addresses, master);
-        tokio::spawn(greet_when_ready(addresses.of("admin"), greeting, token.clone()));
+        tokio::spawn(greet_when_ready(addresses.get("admin"), greeting, token.clone()));
         daemon.run(token).await
     }
 
@@ -122,25 +122,27 @@ impl Dev {
     }
 
     fn greeting(&self, addresses: &Addresses, master: SocketAddr) -> String {
-        let (mut places, mut commands) = (Vec::new(), Vec::new());
+        let (mut named_addresses, mut commands) = (Vec::new(), Vec::new());
         for kind in SERVICES {
             let hints = kind.dev_hints(addresses);
-            places.extend(hints.addresses);
+            named_addresses.extend(hints.addresses);
             commands.extend(hints.commands);
         }
-        if let Some(admin) = addresses.of("admin") {
-            places.push(("admin", format!("http://{admin}/v1/plugins")));
-            places.push(("dashboard", format!("http://{admin}/ui/")));
+        if let Some(admin) = addresses.get("admin") {
+            named_addresses.push(("admin", format!("http://{admin}/v1/plugins")));
+            named_addresses.push(("dashboard", format!("http://{admin}/ui/")));
             commands.extend(plugin_commands(admin));
         }
-        places.push(("cluster", format!("http://{master}/state")));
-        places.push(("state", self.state.display().to_string()));
-        let places = places.iter().map(|(name, place)| format!("  {name:<11} {place}"));
-        let places = places.collect::<Vec<_>>().join("\n");
+        named_addresses.push(("cluster", format!("http://{master}/state")));
+        named_addresses.push(("state", self.state.display().to_string()));
+        let named_addresses = named_addresses
+            .iter()
+            .map(|(name, address)| format!("  {name:<11} {address}"));
+        let named_addresses = named_addresses.collect::<Vec<_>>().join("\n");
         let commands = commands.iter().map(|line| format!("  {line}"));
         let commands = commands.collect::<Vec<_>>().join("\n");
         format!(
-            "\nTransom is ready.\n\n{places}\n\nTry, in another terminal:\n\n{commands}\n\nCtrl-C stops everything.\n"
+            "\nTransom is ready.\n\n{named_addresses}\n\nTry, in another terminal:\n\n{commands}\n\nCtrl-C stops everything.\n"
         )
     }
 }
@@ -160,8 +162,8 @@ fn plugin_commands(admin: SocketAddr) -> Vec<String> {
 pub(super) fn shipped_components() -> Option<PathBuf> {
     let executable = std::env::current_exe().ok()?;
     let ancestors = executable.ancestors().skip(1).take(3);
-    let mut found = ancestors.map(|ancestor| ancestor.join("components"));
-    found.find(|dir| dir.is_dir())
+    let mut components_dirs = ancestors.map(|ancestor| ancestor.join("components"));
+    components_dirs.find(|dir| dir.is_dir())
 }
 
 /// Prints `greeting` once the daemon is ready, or the reason why it is not.
@@ -177,18 +179,18 @@ async fn greet_when_ready(admin: Option<SocketAddr>, greeting: String, token: Ca
     };
     let url = format!("http://{admin}/ready");
     let mut poll = tokio::time::interval(Duration::from_millis(100));
-    let mut waited = 0_u32;
+    let mut attempts = 0_u32;
     loop {
         tokio::select! { () = token.cancelled() => return, _ = poll.tick() => {} }
         match client.get(&url).send().await {
             Ok(answer) if answer.status().is_success() => break,
-            Ok(answer) if waited > 0 && waited.is_multiple_of(50) => {
+            Ok(answer) if attempts > 0 && attempts.is_multiple_of(50) => {
                 let body = answer.text().await.unwrap_or_default();
                 eprintln!("not ready yet: {body}");
             }
             _ => {}
         }
-        waited += 1;
+        attempts += 1;
     }
     println!("{greeting}");
 }
@@ -198,11 +200,11 @@ async fn greet_when_ready(admin: Option<SocketAddr>, greeting: String, token: Ca
 fn copy_newer(source: &Path, target: &Path) -> anyhow::Result<()> {
     for entry in fs::read_dir(source)? {
         let from = entry?.path();
-        let known = matches!(
+        let is_plugin_file = matches!(
             from.extension().and_then(|ext| ext.to_str()),
             Some("wasm" | "toml")
         );
-        let (true, Some(name)) = (known && from.is_file(), from.file_name()) else {
+        let (true, Some(name)) = (is_plugin_file && from.is_file(), from.file_name()) else {
             continue;
         };
         let to = target.join(name);
@@ -212,9 +214,9 @@ fn copy_newer(source: &Path, target: &Path) -> anyhow::Result<()> {
             (_, Err(error)) => return Err(error.into()),
         };
         if newer {
-            let aside = target.join(format!(".{}.new", name.to_string_lossy()));
-            fs::copy(&from, &aside).with_context(|| format!("cannot copy {}", from.display()))?;
-            fs::rename(&aside, &to)?;
+            let temp_file = target.join(format!(".{}.new", name.to_string_lossy()));
+            fs::copy(&from, &temp_file).with_context(|| format!("cannot copy {}", from.display()))?;
+            fs::rename(&temp_file, &to)?;
         }
     }
     Ok(())
@@ -225,7 +227,8 @@ fn configuration(store: &Path) -> String {
     let services: Vec<&str> = SERVICES.iter().map(|kind| kind.dev_section()).collect();
     let services = services.join("\n");
     format!(
-        r#"# Written once by `transom dev`; yours to edit. `transom config check --config FILE` shows what is in force.
+        r#"# Written once by `transom dev`; you can edit it.
+# `transom config check --config FILE` shows the effective settings.
 # A section that is present enables its service. Every key can be set as TRANSOM_SECTION_KEY, too.
 
 [log]
@@ -240,7 +243,7 @@ server = "file:{}"
 
 [plugins]
 dir = "plugins"
-# Whoever reaches the admin port, here this machine only, may replace plugins.
+# Everyone who can reach the admin port, here only from this machine, may replace plugins.
 uploads = true
 
 {services}

@@ -33,12 +33,12 @@ pub(super) struct Discovery {
 impl Discovery {
     pub(super) async fn run(self) -> anyhow::Result<()> {
         let flags = match flags::read(&self.flags).context(Misconfigured)? {
-            flags::Wanted::Serve(flags) => flags,
-            flags::Wanted::Version => {
+            flags::Invocation::Serve(flags) => flags,
+            flags::Invocation::Version => {
                 println!("{}", env!("CARGO_PKG_VERSION"));
                 return Ok(());
             }
-            flags::Wanted::Help => {
+            flags::Invocation::Help => {
                 println!("{}", flags::USAGE);
                 return Ok(());
             }
@@ -57,10 +57,10 @@ impl Discovery {
 fn read(flags: &Flags) -> anyhow::Result<Import> {
     let content = std::fs::read(&flags.config)
         .with_context(|| format!("cannot read the configuration file {}", flags.config.display()))?;
-    config::read_mesos_dns(&content).with_context(|| wrong(&flags.config))
+    config::read_mesos_dns(&content).with_context(|| invalid_file(&flags.config))
 }
 
 /// The name of an invalid file in errors.
-pub(super) fn wrong(file: &Path) -> String {
+pub(super) fn invalid_file(file: &Path) -> String {
     format!("the configuration file {} cannot be used", file.display())
 }

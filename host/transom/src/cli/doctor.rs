@@ -27,7 +27,7 @@ use futures::StreamExt;
 use futures::stream::FuturesUnordered;
 use serde_json::json;
 use tokio::time::{Instant, sleep_until, timeout};
-use transom_plugin_host::{shown, shown_json};
+use transom_plugin_host::{printable, printable_json};
 
 use super::ports::Port;
 use super::status::style::Style;
@@ -39,7 +39,7 @@ pub(super) use finding::{Finding, State};
 /// Timeout of one check: the whole run takes little longer.
 const TIMEOUT: Duration = Duration::from_secs(8);
 /// Checks that take longer are named on standard error.
-const PROGRESS: Duration = Duration::from_secs(1);
+const PROGRESS_INTERVAL: Duration = Duration::from_secs(1);
 
 /// Check the daemon's surroundings: configuration, masters, credentials, store, ports, limits, clock,
 /// DNS, plugin directory and agents.
@@ -73,7 +73,7 @@ impl Doctor {
             Err(error) => (None, Some(error)),
         };
         let findings = match (&settings, &invalid) {
-            (Some(settings), _) => all(settings, &self.config, self.output == Output::Table).await,
+            (Some(settings), _) => run_checks(settings, &self.config, self.output == Output::Table).await,
             (None, error) => {
                 let message = error.as_ref().map(|error| format!("{error:#}"));
                 vec![Finding::error(
@@ -87,12 +87,12 @@ impl Doctor {
         if let Some(error) = invalid {
             return Err(error.context(Misconfigured));
         }
-        outcome(&findings)
+        fail_on_errors(&findings)
     }
 }
 
 /// Returns an error if there are errors among the findings; its context determines the exit code.
-fn outcome(findings: &[Finding]) -> anyhow::Result<()> {
+fn fail_on_errors(findings: &[Finding]) -> anyhow::Result<()> {
     let errors: Vec<_> = findings.iter().filter(|one| one.state == State::Error).collect();
     let text = match errors.len() {
         0 => return Ok(()),
@@ -111,7 +111,7 @@ type Check<'a> = Pin<Box<dyn Future<Output = Vec<Finding>> + Send + 'a>>;
 
 /// Runs all checks; the findings are in the order of the checks. `progress`: whether slow checks are
 /// named on standard error.
-pub(super) async fn all(settings: &Settings, file: &Path, progress: bool) -> Vec<Finding> {
+pub(super) async fn run_checks(settings: &Settings, file: &Path, progress: bool) -> Vec<Finding> {
     let checks: Vec<(&'static str, Check<'_>)> = vec![
         (
             "configuration",
@@ -128,41 +128,45 @@ pub(super) async fn all(settings: &Settings, file: &Path, progress: bool) -> Vec
     let mut checks: FuturesUnordered<_> = checks
         .into_iter()
         .enumerate()
-        .map(|(at, (name, check))| async move {
-            let found = timeout(TIMEOUT, check).await.unwrap_or_else(|_| {
+        .map(|(index, (name, check))| async move {
+            let findings_of_check = timeout(TIMEOUT, check).await.unwrap_or_else(|_| {
                 vec![
                     Finding::error(
                         name,
                         format!("the check did not end within {TIMEOUT:?}"),
-                        "Something it asks does not answer: see the other findings, and the network.",
+                        "A server that it queries does not respond: see the other findings, and check the \
+                         network.",
                     )
                     .unavailable(),
                 ]
             });
-            (at, name, found)
+            (index, name, findings_of_check)
         })
         .collect();
     let mut findings = Vec::new();
-    let mut next = Instant::now() + PROGRESS;
+    let mut next = Instant::now() + PROGRESS_INTERVAL;
     loop {
         tokio::select! {
             ended = checks.next() => match ended {
-                Some((at, name, found)) => {
+                Some((index, name, findings_of_check)) => {
                     running.retain(|other| *other != name);
-                    findings.push((at, found));
+                    findings.push((index, findings_of_check));
                 }
                 None => break,
             },
             () = sleep_until(next) => {
-                next += PROGRESS;
+                next += PROGRESS_INTERVAL;
                 if progress {
                     eprintln!("still checking: {}", running.join(", "));
                 }
             }
         }
     }
-    findings.sort_by_key(|(at, _)| *at);
-    findings.into_iter().flat_map(|(_, found)| found).collect()
+    findings.sort_by_key(|(index, _)| *index);
+    findings
+        .into_iter()
+        .flat_map(|(_, findings_of_check)| findings_of_check)
+        .collect()
 }
 
 fn configuration(settings: &Settings, file: &Path) -> Finding {
@@ -172,12 +176,12 @@ fn configuration(settings: &Settings, file: &Path) -> Finding {
         ("kubernetes", !settings.kubernetes().is_empty()),
         ("workflow", settings.workflow.is_some()),
     ];
-    let on: Vec<_> = services
+    let enabled: Vec<_> = services
         .iter()
-        .filter(|(_, on)| *on)
+        .filter(|(_, enabled)| *enabled)
         .map(|(name, _)| *name)
         .collect();
-    if on.is_empty() {
+    if enabled.is_empty() {
         return Finding::warning(
             "configuration",
             format!("{} is valid and enables no service", file.display()),
@@ -186,7 +190,7 @@ fn configuration(settings: &Settings, file: &Path) -> Finding {
     }
     Finding::ok(
         "configuration",
-        format!("{} is valid; it enables {}", file.display(), on.join(", ")),
+        format!("{} is valid; it enables {}", file.display(), enabled.join(", ")),
     )
 }
 
@@ -196,7 +200,7 @@ fn print(findings: &[Finding], output: Output) -> anyhow::Result<()> {
         Output::Json => {
             let text = serde_json::to_string_pretty(&json!({"findings": findings}))
                 .context("the findings as JSON")?;
-            writeln!(out, "{}", shown_json(&text))?;
+            writeln!(out, "{}", printable_json(&text))?;
         }
         Output::Table => write!(out, "{}", text(findings, Style::of_standard_output()))?,
     }
@@ -216,9 +220,9 @@ pub(super) fn text(findings: &[Finding], style: Style) -> String {
         };
         let mut lines = finding.message.lines();
         let first = lines.next().unwrap_or_default();
-        let _ = writeln!(text, "{state}  {:<13}  {}", finding.check, shown(first));
+        let _ = writeln!(text, "{state}  {:<13}  {}", finding.check, printable(first));
         for line in lines.chain(finding.advice.as_deref()) {
-            let _ = writeln!(text, "{:24}{}", "", shown(line));
+            let _ = writeln!(text, "{:24}{}", "", printable(line));
         }
     }
     text
@@ -231,7 +235,7 @@ mod tests {
     #[test]
     fn exit_code_depends_on_the_kinds_of_errors() {
         let error = || Finding::error("a", "m", "do");
-        let code = |findings: &[Finding]| match outcome(findings) {
+        let code = |findings: &[Finding]| match fail_on_errors(findings) {
             Ok(()) => 0,
             Err(error) if error.is::<Unavailable>() => 3,
             Err(_) => 1,
@@ -247,11 +251,11 @@ mod tests {
 
     #[test]
     fn lines_have_state_check_message_and_advice() {
-        let found = [
+        let findings = [
             Finding::ok("store", "fine"),
             Finding::error("ports", "taken\u{1b}[2J", "Free it."),
         ];
-        let text = text(&found, Style::PLAIN);
+        let text = text(&findings, Style::PLAIN);
         let mut lines = text.lines();
         assert_eq!(lines.next(), Some("ok       store          fine"));
         let error = lines.next().expect("a line");

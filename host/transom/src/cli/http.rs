@@ -28,7 +28,7 @@ pub(super) enum Failure {
 
 /// The daemon's address, and the credentials for it.
 #[derive(Debug)]
-pub(super) struct Place {
+pub(super) struct Endpoint {
     pub(super) url: Url,
     pub(super) credentials: Option<(String, String)>,
     /// The certificates to trust. None: those of the system.
@@ -38,53 +38,53 @@ pub(super) struct Place {
 /// The client.
 pub(super) struct Client {
     http: reqwest::Client,
-    place: Place,
+    endpoint: Endpoint,
     timeout: Duration,
 }
 
 /// Parses the URL in the option with the name `option`.
 pub(super) fn url(option: &str, text: &str, example: &str) -> anyhow::Result<Url> {
-    let wrong = || format!("{option} is {text:?}: expected an address such as {example}");
-    let url = Url::parse(text).with_context(wrong)?;
+    let invalid_url = || format!("{option} is {text:?}: expected an address such as {example}");
+    let url = Url::parse(text).with_context(invalid_url)?;
     anyhow::ensure!(
         matches!(url.scheme(), "http" | "https") && url.has_host(),
-        wrong()
+        invalid_url()
     );
     Ok(url)
 }
 
 impl Client {
     /// A client whose requests may take `timeout` each.
-    pub(super) fn new(place: Place, timeout: Duration) -> anyhow::Result<Self> {
-        Self::build(place, timeout, true)
+    pub(super) fn new(endpoint: Endpoint, timeout: Duration) -> anyhow::Result<Self> {
+        Self::build(endpoint, timeout, true)
     }
 
     /// A client that accepts any certificate. The caller warns the user about that.
-    pub(super) fn unverified(place: Place, timeout: Duration) -> anyhow::Result<Self> {
-        Self::build(place, timeout, false)
+    pub(super) fn unverified(endpoint: Endpoint, timeout: Duration) -> anyhow::Result<Self> {
+        Self::build(endpoint, timeout, false)
     }
 
-    fn build(place: Place, timeout: Duration, verify: bool) -> anyhow::Result<Self> {
+    fn build(endpoint: Endpoint, timeout: Duration, verify: bool) -> anyhow::Result<Self> {
         let builder = reqwest::Client::builder()
             .no_proxy()
             .connect_timeout(CONNECT_TIMEOUT)
             .redirect(reqwest::redirect::Policy::none());
-        let builder = match &place.certificates {
+        let builder = match &endpoint.certificates {
             _ if !verify => builder.tls_certs_only([]).tls_danger_accept_invalid_certs(true),
             Some(certificates) => builder.tls_certs_only(certificates.clone()),
-            None if place.url.scheme() == "http" => builder.tls_certs_only([]),
+            None if endpoint.url.scheme() == "http" => builder.tls_certs_only([]),
             None => builder,
         };
         Ok(Self {
             http: builder.build().context("the HTTP client")?,
-            place,
+            endpoint,
             timeout,
         })
     }
 
     /// The daemon's URL.
-    pub(super) fn base(&self) -> &Url {
-        &self.place.url
+    pub(super) fn base_url(&self) -> &Url {
+        &self.endpoint.url
     }
 
     /// A request to the path of these segments, with the credentials.
@@ -93,22 +93,22 @@ impl Client {
         method: Method,
         path: impl IntoIterator<Item = &'a str>,
     ) -> RequestBuilder {
-        self.stream(method, path).timeout(self.timeout)
+        self.streaming_request(method, path).timeout(self.timeout)
     }
 
     /// A request without a timeout, for a response that stays open.
-    pub(super) fn stream<'a>(
+    pub(super) fn streaming_request<'a>(
         &self,
         method: Method,
         path: impl IntoIterator<Item = &'a str>,
     ) -> RequestBuilder {
-        let mut url = self.place.url.clone();
+        let mut url = self.endpoint.url.clone();
         // A URL with a host has a path.
         if let Ok(mut segments) = url.path_segments_mut() {
             segments.pop_if_empty().extend(path);
         }
         let request = self.http.request(method, url);
-        match &self.place.credentials {
+        match &self.endpoint.credentials {
             Some((username, password)) => request.basic_auth(username, Some(password)),
             None => request,
         }
@@ -116,20 +116,20 @@ impl Client {
 
     /// Sends a request, and follows redirects to the leader.
     pub(super) async fn send(&self, request: RequestBuilder) -> Result<Response, Failure> {
-        let wrong = |error: reqwest::Error| Failure::Refused(chain(&error));
-        let mut request = request.build().map_err(wrong)?;
+        let refused = |error: reqwest::Error| Failure::Refused(error_chain(&error));
+        let mut request = request.build().map_err(refused)?;
         for _ in 0..MAX_REDIRECTS {
-            let mut again = request.try_clone();
+            let mut retry = request.try_clone();
             let from = request.url().clone();
-            let answer = self.http.execute(request).await;
-            let answer = answer.map_err(|error| Failure::Unreachable(chain(&error)))?;
-            let target = redirected(&from, &answer);
-            match (target, again.take()) {
-                (Some(target), Some(mut again)) => {
-                    *again.url_mut() = target;
-                    request = again;
+            let response = self.http.execute(request).await;
+            let response = response.map_err(|error| Failure::Unreachable(error_chain(&error)))?;
+            let target = redirect_target(&from, &response);
+            match (target, retry.take()) {
+                (Some(target), Some(mut retry)) => {
+                    *retry.url_mut() = target;
+                    request = retry;
                 }
-                _ => return Ok(answer),
+                _ => return Ok(response),
             }
         }
         Err(Failure::Refused(format!("more than {MAX_REDIRECTS} redirects")))
@@ -138,26 +138,26 @@ impl Client {
 
 /// The target of a redirect to the same path of another daemon. That daemon receives the credentials,
 /// so a redirect from `https` to `http` is not followed.
-fn redirected(from: &Url, answer: &Response) -> Option<Url> {
+fn redirect_target(from: &Url, response: &Response) -> Option<Url> {
     if !matches!(
-        answer.status(),
+        response.status(),
         StatusCode::FOUND | StatusCode::TEMPORARY_REDIRECT | StatusCode::PERMANENT_REDIRECT
     ) {
         return None;
     }
-    let target = answer.headers().get(header::LOCATION)?.to_str().ok()?;
+    let target = response.headers().get(header::LOCATION)?.to_str().ok()?;
     let target = from.join(target).ok()?;
-    let same = target.path() == from.path() && target.query() == from.query();
-    let secure = target.scheme() == from.scheme() || target.scheme() == "https";
-    (same && secure && target != *from).then_some(target)
+    let is_same_path = target.path() == from.path() && target.query() == from.query();
+    let is_secure = target.scheme() == from.scheme() || target.scheme() == "https";
+    (is_same_path && is_secure && target != *from).then_some(target)
 }
 
 /// The body of a response as text.
-pub(super) async fn text(mut answer: Response) -> Result<String, Failure> {
+pub(super) async fn body_text(mut response: Response) -> Result<String, Failure> {
     let mut body = Vec::new();
     loop {
-        let chunk = answer.chunk().await;
-        let Some(chunk) = chunk.map_err(|error| Failure::Unreachable(chain(&error)))? else {
+        let chunk = response.chunk().await;
+        let Some(chunk) = chunk.map_err(|error| Failure::Unreachable(error_chain(&error)))? else {
             break;
         };
         if body.len() + chunk.len() > MAX_BODY {
@@ -175,9 +175,9 @@ pub(super) async fn text(mut answer: Response) -> Result<String, Failure> {
 }
 
 /// The body of a successful response.
-pub(super) async fn checked(answer: Response) -> Result<String, Failure> {
-    let status = answer.status();
-    let text = text(answer).await?;
+pub(super) async fn success_text(response: Response) -> Result<String, Failure> {
+    let status = response.status();
+    let text = body_text(response).await?;
     match status {
         status if status.is_success() => Ok(text),
         // The daemon is starting, or a proxy in front of it is.
@@ -189,7 +189,7 @@ pub(super) async fn checked(answer: Response) -> Result<String, Failure> {
 }
 
 /// An error with its whole chain.
-pub(super) fn chain(error: &reqwest::Error) -> String {
+pub(super) fn error_chain(error: &reqwest::Error) -> String {
     let mut text = error.to_string();
     let mut cause = std::error::Error::source(error);
     while let Some(inner) = cause {
@@ -213,25 +213,25 @@ mod tests {
 
     #[test]
     fn redirect_is_followed_to_the_same_path_and_never_from_https_to_http() {
-        let plain: Url = "http://a:1/v2/events?ids=true".parse().expect("a URL");
+        let insecure: Url = "http://a:1/v2/events?ids=true".parse().expect("a URL");
         let secure: Url = "https://a:1/v2/events?ids=true".parse().expect("a URL");
         for (from, location, followed) in [
-            (&plain, "http://b:2/v2/events?ids=true", true),
-            (&plain, "https://b:2/v2/events?ids=true", true),
+            (&insecure, "http://b:2/v2/events?ids=true", true),
+            (&insecure, "https://b:2/v2/events?ids=true", true),
             (&secure, "http://b:2/v2/events?ids=true", false),
-            (&plain, "http://b:2/v2/apps?ids=true", false),
-            (&plain, "http://b:2/v2/events", false),
-            (&plain, "/v2/events?ids=true", false),
+            (&insecure, "http://b:2/v2/apps?ids=true", false),
+            (&insecure, "http://b:2/v2/events", false),
+            (&insecure, "/v2/events?ids=true", false),
         ] {
-            let target = redirected(from, &answer(location));
+            let target = redirect_target(from, &answer(location));
             assert_eq!(target.is_some(), followed, "{from} {location}");
         }
     }
 
     #[test]
     fn url_needs_scheme_and_host() {
-        for wrong in ["127.0.0.1:8080", "ftp://a", "data:x", "", "http://"] {
-            let error = url("--url", wrong, "http://127.0.0.1:8080").expect_err(wrong);
+        for text in ["127.0.0.1:8080", "ftp://a", "data:x", "", "http://"] {
+            let error = url("--url", text, "http://127.0.0.1:8080").expect_err(text);
             assert!(format!("{error:#}").contains("--url is"), "{error:#}");
         }
     }
@@ -253,19 +253,19 @@ mod tests {
     fn client(url: Url) -> Client {
         // `main` installs the same provider.
         let _ = rustls::crypto::ring::default_provider().install_default();
-        let place = Place {
+        let endpoint = Endpoint {
             url,
             credentials: Some(("ops".to_owned(), "secret".to_owned())),
             certificates: None,
         };
-        Client::new(place, Duration::from_secs(30)).expect("a client")
+        Client::new(endpoint, Duration::from_secs(30)).expect("a client")
     }
 
     #[tokio::test]
     async fn credentials_are_sent_to_the_leader_after_a_redirect_by_a_standby() {
         let (leader, serving) = server(|request: axum::extract::Request| {
-            let given = request.headers().get(header::AUTHORIZATION);
-            format!("{} {given:?}", request.uri())
+            let authorization = request.headers().get(header::AUTHORIZATION);
+            format!("{} {authorization:?}", request.uri())
         })
         .await;
         let (standby, redirecting) = server(move |request: axum::extract::Request| {
@@ -282,7 +282,7 @@ mod tests {
             .query(&[("force", "true")])
             .body("x");
         let answer = client.send(request).await.expect("an answer");
-        let text = checked(answer).await.expect("a success");
+        let text = success_text(answer).await.expect("a success");
         assert!(text.starts_with("/v2/a%20b?force=true"), "{text}");
         assert!(text.contains("Basic ") || text.contains("Sensitive"), "{text}");
         serving.abort();
@@ -308,7 +308,7 @@ mod tests {
         .await;
         let client = client(url);
         let ended = client.send(client.request(Method::GET, ["v2"])).await;
-        assert!(matches!(ended, Err(Failure::Refused(why)) if why.contains("redirects")));
+        assert!(matches!(ended, Err(Failure::Refused(reason)) if reason.contains("redirects")));
         serving.abort();
     }
 }

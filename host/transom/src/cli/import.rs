@@ -18,7 +18,7 @@ use clap::Args;
 use toml::{Table, Value};
 
 use super::dev::shipped_components;
-use super::discovery::wrong;
+use super::discovery::invalid_file;
 use crate::config;
 use crate::exit::{Misconfigured, Unavailable};
 
@@ -53,25 +53,25 @@ pub(super) struct Import {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Kind {
     Text,
-    Switch,
-    Whole,
+    Boolean,
+    Integer,
     Number,
     List,
 }
 
 /// All imported keys, by this program's names.
 const KEYS: [(&str, Kind); 30] = [
-    ("cluster_ssl", Kind::Switch),
+    ("cluster_ssl", Kind::Boolean),
     ("master", Kind::Text),
     ("framework_name", Kind::Text),
     ("role", Kind::Text),
-    ("checkpoint", Kind::Switch),
-    ("failover_timeout", Kind::Whole),
-    ("command_shell", Kind::Switch),
+    ("checkpoint", Kind::Boolean),
+    ("failover_timeout", Kind::Integer),
+    ("command_shell", Kind::Boolean),
     ("task_cpu", Kind::Number),
     ("task_memory", Kind::Number),
     ("task_disk", Kind::Number),
-    ("authenticate", Kind::Switch),
+    ("authenticate", Kind::Boolean),
     ("default_principal", Kind::Text),
     ("default_secret", Kind::Text),
     ("container_image_slave", Kind::Text),
@@ -108,35 +108,36 @@ impl Import {
     }
 
     fn read(&self, variables: impl Iterator<Item = (String, String)>) -> anyhow::Result<String> {
-        let here = || std::env::current_dir().context("the current directory");
+        let base_dir = || std::env::current_dir().context("the current directory");
         let mut flags = marathon::Flags::default();
         let mut sources = Vec::new();
         if let Some(file) = &self.file {
             flags = if file.is_dir() {
-                marathon::Flags::of_folder(file)?
+                marathon::Flags::from_folder(file)?
             } else {
-                let text = marathon::text_of(file)?;
+                let text = marathon::read_text(file)?;
                 if text.trim_start().starts_with('{') {
                     self.refuse_env()?;
-                    let import = config::read_mesos_dns(text.as_bytes()).with_context(|| wrong(file))?;
+                    let import =
+                        config::read_mesos_dns(text.as_bytes()).with_context(|| invalid_file(file))?;
                     return config::toml(import);
                 }
-                let Some(flags) = marathon::Flags::of_text(&text) else {
+                let Some(flags) = marathon::Flags::from_text(&text) else {
                     self.refuse_env()?;
-                    return imported(&text, file, &here()?, shipped_components());
+                    return import_workflow(&text, file, &base_dir()?, shipped_components());
                 };
-                flags.with_context(|| wrong(file))?
+                flags.with_context(|| invalid_file(file))?
             };
             sources.push(file.display().to_string());
         }
         if self.env {
-            flags = flags.or(marathon::Flags::of_variables(variables));
+            flags = flags.or_insert_all(marathon::Flags::from_variables(variables));
             sources.push("the environment".to_owned());
         }
         if flags.is_empty() {
             bail!("the environment has no MARATHON_ variables");
         }
-        flags.printed(&sources.join(" and "), &here()?, shipped_components())
+        flags.into_toml(&sources.join(" and "), &base_dir()?, shipped_components())
     }
 
     fn refuse_env(&self) -> anyhow::Result<()> {
@@ -160,77 +161,83 @@ pub(super) fn write_new(file: &Path, text: &str) -> anyhow::Result<()> {
 }
 
 /// A heading and its points as comments of the TOML; empty without points.
-fn printed_comments(heading: &str, points: &[String]) -> String {
+fn comment_list(heading: &str, points: &[String]) -> String {
     let mut text = String::new();
     if !points.is_empty() {
         text = format!("#\n# {heading}:\n");
         for point in points {
-            text.extend(["# * ", &transom_plugin_host::shown(point), "\n"]);
+            text.extend(["# * ", &transom_plugin_host::printable(point), "\n"]);
         }
     }
     text
 }
 
-/// The TOML, with comments about omitted and missing keys. `here`: the directory for the store;
+/// The TOML, with comments about omitted and missing keys. `base_dir`: the directory for the store;
 /// `components`: the directory of the first-party components.
-fn imported(text: &str, file: &Path, here: &Path, components: Option<PathBuf>) -> anyhow::Result<String> {
+fn import_workflow(
+    text: &str,
+    file: &Path,
+    base_dir: &Path,
+    components: Option<PathBuf>,
+) -> anyhow::Result<String> {
     let sections = ini(text);
     let Some((name, section)) = ["cluster", "mesos"]
         .iter()
         .find_map(|name| Some((*name, sections.get(*name)?)))
     else {
         bail!(
-            "{} has no section [cluster] or [mesos]; expected a workflow engine's own file, as airflow.cfg",
+            "{} has no section [cluster] or [mesos]; expected the configuration file of a workflow engine, \
+             such as airflow.cfg",
             file.display()
         );
     };
-    let (mut table, mut left, mut wrong) = (Table::new(), Vec::new(), Vec::new());
+    let (mut table, mut ignored, mut errors) = (Table::new(), Vec::new(), Vec::new());
     // This program's names are inserted last, so that they take precedence.
-    let ours = |key: &String| KEYS.iter().any(|(ours, _)| ours == key);
-    let (first, last): (Vec<_>, Vec<_>) = section.iter().partition(|(key, _)| !ours(key));
+    let is_primary_name = |key: &String| KEYS.iter().any(|(name, _)| name == key);
+    let (first, last): (Vec<_>, Vec<_>) = section.iter().partition(|(key, _)| !is_primary_name(key));
     for (key, value) in first.into_iter().chain(last) {
-        let neutral = config::WORKFLOW
+        let neutral = config::WORKFLOW_ALIASES
             .iter()
-            .find(|(_, theirs)| theirs == key)
-            .map_or(key.as_str(), |(ours, _)| ours);
-        match KEYS.iter().find(|(known, _)| *known == neutral) {
+            .find(|(_, alias)| alias == key)
+            .map_or(key.as_str(), |(name, _)| name);
+        match KEYS.iter().find(|(candidate, _)| *candidate == neutral) {
             // A key without a value is ignored.
             Some(_) if value.is_empty() => {}
-            Some((_, kind)) => match converted(*kind, value) {
+            Some((_, kind)) => match convert(*kind, value) {
                 Ok(value) => drop(table.insert(neutral.to_owned(), value)),
-                Err(error) => wrong.push(format!("[{name}] {key}: {error}")),
+                Err(error) => errors.push(format!("[{name}] {key}: {error}")),
             },
-            None => left.push(key.clone()),
+            None => ignored.push(key.clone()),
         }
     }
-    if !wrong.is_empty() {
-        bail!("{}", wrong.join("\n"));
+    if !errors.is_empty() {
+        bail!("{}", errors.join("\n"));
     }
     let notes = notes(&table, components.is_some());
     let mut document = Table::new();
     document.insert("workflow".to_owned(), Value::Table(table));
     let mut sections = toml::to_string_pretty(&document)?;
-    sections += &surroundings(here, components);
+    sections += &store_and_plugins(base_dir, components);
 
-    let mut printed = format!("# From section [{name}] of {}.\n", file.display());
-    if !left.is_empty() {
-        printed += "# Left aside, as nothing here is called so: ";
-        printed += &left.join(", ");
-        printed += ".\n";
+    let mut output = format!("# From section [{name}] of {}.\n", file.display());
+    if !ignored.is_empty() {
+        output += "# Ignored, because there are no settings with these names: ";
+        output += &ignored.join(", ");
+        output += ".\n";
     }
     for gap in config::missing(&sections) {
-        printed.extend(["# Needed before it can be served: ", &gap, "\n"]);
+        output.extend(["# Required before the service can start: ", &gap, "\n"]);
     }
     for note in notes {
-        printed.extend(["# ", note, "\n"]);
+        output.extend(["# ", note, "\n"]);
     }
-    Ok(printed + &sections)
+    Ok(output + &sections)
 }
 
 /// The settings that the daemon needs in addition to the imported section.
-fn surroundings(here: &Path, components: Option<PathBuf>) -> String {
+fn store_and_plugins(base_dir: &Path, components: Option<PathBuf>) -> String {
     let text = |value: String| Value::String(value).to_string();
-    let store = text(format!("file:{}", here.join("transom-store").display()));
+    let store = text(format!("file:{}", base_dir.join("transom-store").display()));
     let plugins = components.unwrap_or_else(|| "plugins".into());
     let plugins = text(plugins.display().to_string());
     format!(
@@ -250,12 +257,13 @@ fn notes(workflow: &Table, components: bool) -> Vec<&'static str> {
     ];
     if !workflow.contains_key("api_username") && !workflow.contains_key("api_password") {
         notes.push(
-            "There are no credentials: only this machine may queue and kill jobs, and /v0/dags answers nobody. Set \
-             `api_username` and `api_password`; the older provider took user and password where none were set.",
+            "There are no credentials: only this machine may queue and kill jobs, and /v0/dags rejects every \
+             request. Set `api_username` and `api_password`; the older provider took user and password \
+             where none were set.",
         );
     }
     if !workflow.contains_key("container_image_slave") {
-        notes.push("There is no `container_image_slave`: each job has to name its image.");
+        notes.push("`container_image_slave` is not set: each job must name its image.");
     }
     if !components {
         notes.push("No components were found beside this program: copy them to the directory `plugins` beside this file.");
@@ -263,24 +271,24 @@ fn notes(workflow: &Table, components: bool) -> Vec<&'static str> {
     notes
 }
 
-fn converted(kind: Kind, text: &str) -> Result<Value, String> {
-    let wanted = |what: &str| format!("is {text:?}; expected {what}");
+fn convert(kind: Kind, text: &str) -> Result<Value, String> {
+    let error = |expected: &str| format!("is {text:?}; expected {expected}");
     match kind {
         Kind::Text => Ok(Value::String(literal::unquoted(text).to_owned())),
-        Kind::Switch => match text.to_ascii_lowercase().as_str() {
+        Kind::Boolean => match text.to_ascii_lowercase().as_str() {
             "true" | "t" | "1" | "yes" | "on" => Ok(Value::Boolean(true)),
             "false" | "f" | "0" | "no" | "off" => Ok(Value::Boolean(false)),
-            _ => Err(wanted("True or False")),
+            _ => Err(error("True or False")),
         },
-        Kind::Whole => text
+        Kind::Integer => text
             .parse()
             .map(Value::Integer)
-            .map_err(|_| wanted("a whole number")),
-        Kind::Number => text.parse().map(Value::Float).map_err(|_| wanted("a number")),
+            .map_err(|_| error("a whole number")),
+        Kind::Number => text.parse().map(Value::Float).map_err(|_| error("a number")),
         Kind::List => match literal::parse(unquoted_list(text)) {
             Ok(list @ Value::Array(_)) => Ok(list),
-            Ok(_) => Err(wanted("a list")),
-            Err(error) => Err(format!("is {text:?}, which is no list: {error}")),
+            Ok(_) => Err(error("a list")),
+            Err(error) => Err(format!("is {text:?}, which is not a list: {error}")),
         },
     }
 }
@@ -321,9 +329,9 @@ fn ini(text: &str) -> Sections {
             section = name.trim().to_ascii_lowercase();
             sections.entry(section.clone()).or_default();
             last = None;
-        } else if let Some(at) = trimmed.find(['=', ':']) {
-            let key = trimmed[..at].trim().to_ascii_lowercase();
-            let value = unescaped(trimmed[at + 1..].trim());
+        } else if let Some(index) = trimmed.find(['=', ':']) {
+            let key = trimmed[..index].trim().to_ascii_lowercase();
+            let value = unescaped(trimmed[index + 1..].trim());
             sections
                 .entry(section.clone())
                 .or_default()
@@ -371,8 +379,8 @@ something_else = 1
 
     #[test]
     fn airflow_cfg_is_imported_as_the_workflow_section() {
-        let printed = imported(FILE, Path::new("airflow.cfg")).expect("imported");
-        let document: Table = printed.parse().expect("TOML");
+        let output = import_workflow(FILE, Path::new("airflow.cfg")).expect("imported");
+        let document: Table = output.parse().expect("TOML");
         let workflow = &document["workflow"];
         assert_eq!(workflow["cluster_ssl"].as_bool(), Some(true));
         assert_eq!(workflow["master"].as_str(), Some("leader.mesos:5050"));
@@ -395,20 +403,20 @@ something_else = 1
             Some("gpu:true?:cpu:true")
         );
         assert!(workflow.get("api_password").is_none());
-        assert!(printed.contains("something_else"), "{printed}");
+        assert!(output.contains("something_else"), "{output}");
         // The output is a valid configuration.
         let mut file = tempfile::Builder::new()
             .suffix(".toml")
             .tempfile()
             .expect("a file");
-        let complete = printed.replace("api_username = \"user\"\n", "");
+        let complete = output.replace("api_username = \"user\"\n", "");
         file.write_all(complete.as_bytes()).expect("written");
         let (settings, _) = config::load(Some(file.path()), config::Overrides::default()).expect("valid");
         assert!(settings.workflow.is_some());
     }
 
-    fn imported(text: &str, file: &Path) -> anyhow::Result<String> {
-        super::imported(text, file, Path::new("/srv"), Some("/opt/components".into()))
+    fn import_workflow(text: &str, file: &Path) -> anyhow::Result<String> {
+        super::import_workflow(text, file, Path::new("/srv"), Some("/opt/components".into()))
     }
 
     #[test]
@@ -421,67 +429,72 @@ something_else = 1
             r#"("a:b", 'c:d')"#,
         ] {
             let text = format!("[mesos]\nmesos_attributes = {list}\n");
-            let printed = imported(&text, Path::new("f")).expect(list);
-            let document: Table = printed.parse().expect("TOML");
-            let found = document["workflow"]["cluster_attributes"].to_string();
-            assert_eq!(found, r#"["a:b", "c:d"]"#, "{list}");
+            let output = import_workflow(&text, Path::new("f")).expect(list);
+            let document: Table = output.parse().expect("TOML");
+            let attributes = document["workflow"]["cluster_attributes"].to_string();
+            assert_eq!(attributes, r#"["a:b", "c:d"]"#, "{list}");
         }
         for (list, expected) in [
             ("\"a:b\"", "expected a list"),
-            ("'[\"a:b\"", "is no list"),
-            ("a:b", "is no list"),
+            ("'[\"a:b\"", "is not a list"),
+            ("a:b", "is not a list"),
         ] {
             let text = format!("[mesos]\nmesos_attributes = {list}\n");
-            let error = imported(&text, Path::new("f")).expect_err(list).to_string();
+            let error = import_workflow(&text, Path::new("f"))
+                .expect_err(list)
+                .to_string();
             assert!(error.contains(expected), "{error}");
         }
     }
 
     #[test]
     fn imported_configuration_is_complete_or_names_missing_keys() {
-        let printed = imported("[mesos]\nmaster = m:5050\n", Path::new("f")).expect("imported");
-        let document: Table = printed.parse().expect("TOML");
+        let output = import_workflow("[mesos]\nmaster = m:5050\n", Path::new("f")).expect("imported");
+        let document: Table = output.parse().expect("TOML");
         assert_eq!(
             document["store"]["server"].as_str(),
             Some("file:/srv/transom-store")
         );
         assert_eq!(document["plugins"]["dir"].as_str(), Some("/opt/components"));
-        assert_eq!(config::missing(&printed), Vec::<String>::new());
+        assert_eq!(config::missing(&output), Vec::<String>::new());
         for note in [
             "listens on 127.0.0.1",
             "There are no credentials",
-            "each job has to name its image",
+            "each job must name its image",
         ] {
-            assert!(printed.contains(note), "{note}: {printed}");
+            assert!(output.contains(note), "{note}: {output}");
         }
-        assert!(!printed.contains("Needed before"), "{printed}");
+        assert!(!output.contains("Required before"), "{output}");
 
         let text = "[mesos]\nauthenticate = True\napi_username = u\nmesos_attributes = ['airflow']\n";
-        let printed = imported(text, Path::new("f")).expect("imported");
+        let output = import_workflow(text, Path::new("f")).expect("imported");
         for key in [
             "default_principal",
             "default_secret",
             "api_password",
             "cluster_attributes",
         ] {
-            let needed = format!("# Needed before it can be served: `workflow.{key}`");
-            assert!(printed.contains(&needed), "{key}: {printed}");
+            let needed = format!("# Required before the service can start: `workflow.{key}`");
+            assert!(output.contains(&needed), "{key}: {output}");
         }
-        let without = super::imported(text, Path::new("f"), Path::new("/srv"), None).expect("imported");
+        let without =
+            super::import_workflow(text, Path::new("f"), Path::new("/srv"), None).expect("imported");
         assert!(without.contains("No components were found"), "{without}");
     }
 
     #[test]
     fn cluster_names_win_over_mesos_names_and_all_errors_are_reported() {
         let text = "[cluster]\nmesos_ssl = False\ncluster_ssl = True\n";
-        let printed = imported(text, Path::new("f")).expect("imported");
-        assert!(printed.contains("cluster_ssl = true"), "{printed}");
+        let output = import_workflow(text, Path::new("f")).expect("imported");
+        assert!(output.contains("cluster_ssl = true"), "{output}");
         let text = "[cluster]\ncheckpoint = perhaps\ntask_cpu = x\ncluster_attributes = [1\n";
-        let error = imported(text, Path::new("f")).expect_err("wrong").to_string();
+        let error = import_workflow(text, Path::new("f"))
+            .expect_err("wrong")
+            .to_string();
         for key in ["checkpoint", "task_cpu", "cluster_attributes"] {
             assert!(error.contains(key), "{error}");
         }
-        let error = imported("[core]\n", Path::new("f"))
+        let error = import_workflow("[core]\n", Path::new("f"))
             .expect_err("none")
             .to_string();
         assert!(error.contains("no section [cluster] or [mesos]"), "{error}");

@@ -12,7 +12,7 @@ use clap::{Args, Subcommand};
 use serde_json::{Map, Value, json};
 use tokio::signal::unix::{SignalKind, signal};
 use tokio::time::{Instant, sleep};
-use transom_plugin_host::shown;
+use transom_plugin_host::printable;
 
 use super::http::Failure;
 use crate::exit::{Misconfigured, Unavailable};
@@ -112,13 +112,13 @@ impl JobCommand {
 }
 
 /// The progress of one job.
-struct Follow<'a> {
+struct JobFollower<'a> {
     run: &'a Run,
     api: Api,
     id: String,
     state: Option<String>,
     /// The numbers of printed bytes of stdout and stderr.
-    printed: [u64; 2],
+    printed_bytes: [u64; 2],
     /// The end of `--startup-timeout`, then of `--running-timeout`.
     deadline: Option<Instant>,
     running: bool,
@@ -127,7 +127,7 @@ struct Follow<'a> {
 }
 
 /// How a run ended.
-enum End {
+enum JobEnd {
     Finished,
     Failed(String),
     /// The job has to be killed, for this reason.
@@ -143,12 +143,12 @@ impl Run {
         };
         let startup = seconds("--startup-timeout", self.startup_timeout)?;
         let id = self.id.clone().unwrap_or_else(generated_id);
-        let mut follow = Follow {
+        let mut follower = JobFollower {
             run: self,
             api: Api::new(&self.url, credentials).context(Misconfigured)?,
             id,
             state: None,
-            printed: [0; 2],
+            printed_bytes: [0; 2],
             deadline: Instant::now().checked_add(startup),
             running: false,
             reason_requested: Instant::now(),
@@ -157,22 +157,22 @@ impl Run {
         let mut interrupt = signal(SignalKind::interrupt())?;
         let mut terminate = signal(SignalKind::terminate())?;
         let end = tokio::select! {
-            end = follow.until_end() => end?,
-            _ = interrupt.recv() => End::Cancelled("interrupted".to_owned()),
-            _ = terminate.recv() => End::Cancelled("terminated".to_owned()),
+            end = follower.run_until_end() => end?,
+            _ = interrupt.recv() => JobEnd::Cancelled("interrupted".to_owned()),
+            _ = terminate.recv() => JobEnd::Cancelled("terminated".to_owned()),
         };
-        let id = follow.id.clone();
+        let id = follower.id.clone();
         match end {
-            End::Finished => Ok(()),
-            End::Failed(why) => bail!("job {id} ended in {why}"),
-            End::Cancelled(why) => {
-                let how = follow.kill().await;
-                bail!("job {id} cancelled: {why}; {how}")
+            JobEnd::Finished => Ok(()),
+            JobEnd::Failed(cause) => bail!("job {id} ended in {cause}"),
+            JobEnd::Cancelled(cause) => {
+                let kill_result = follower.kill().await;
+                bail!("job {id} cancelled: {cause}; {kill_result}")
             }
         }
     }
 
-    fn body(&self, id: &str) -> anyhow::Result<Value> {
+    fn request_body(&self, id: &str) -> anyhow::Result<Value> {
         let command = if self.shell {
             json!(["/bin/sh", "-c", self.command.join(" ")])
         } else {
@@ -214,54 +214,54 @@ impl Run {
     }
 }
 
-impl Follow<'_> {
-    async fn until_end(&mut self) -> anyhow::Result<End> {
-        let body = self.run.body(&self.id)?;
+impl JobFollower<'_> {
+    async fn run_until_end(&mut self) -> anyhow::Result<JobEnd> {
+        let body = self.run.request_body(&self.id)?;
         let interval = seconds("--poll-interval", self.run.poll_interval)?;
         let mut unreachable = false;
         loop {
             match self.api.queue(&body).await {
                 Ok(()) => break,
-                Err(Failure::Unreachable(why)) => {
-                    if let Some(end) = self.unreachable(&mut unreachable, &why) {
-                        return Err(anyhow::anyhow!("{end}: {why}").context(Unavailable));
+                Err(Failure::Unreachable(cause)) => {
+                    if let Some(end) = self.unreachable(&mut unreachable, &cause) {
+                        return Err(anyhow::anyhow!("{end}: {cause}").context(Unavailable));
                     }
                     sleep(interval).await;
                 }
-                Err(Failure::Refused(why)) => bail!("job {} not queued: {why}", self.id),
+                Err(Failure::Refused(cause)) => bail!("job {} not queued: {cause}", self.id),
             }
         }
-        self.tell("queued");
+        self.print_message("queued");
         loop {
             match self.poll(interval).await {
                 Ok(Some(end)) => return Ok(end),
                 Ok(None) => unreachable = false,
-                Err(Failure::Unreachable(why)) => {
-                    if let Some(end) = self.unreachable(&mut unreachable, &why) {
-                        return Ok(End::Cancelled(format!("{end}: {why}")));
+                Err(Failure::Unreachable(cause)) => {
+                    if let Some(end) = self.unreachable(&mut unreachable, &cause) {
+                        return Ok(JobEnd::Cancelled(format!("{end}: {cause}")));
                     }
                 }
-                Err(Failure::Refused(why)) => bail!("status of job {} not available: {why}", self.id),
+                Err(Failure::Refused(cause)) => bail!("status of job {} not available: {cause}", self.id),
             }
             sleep(interval).await;
         }
     }
 
     /// Reports once that the daemon cannot be reached. Returns a message after the timeout.
-    fn unreachable(&self, reported: &mut bool, why: &str) -> Option<String> {
+    fn unreachable(&self, reported: &mut bool, cause: &str) -> Option<String> {
         if !std::mem::replace(reported, true) {
-            self.tell(&format!("daemon unreachable ({why}); retrying"));
+            self.print_message(&format!("daemon unreachable ({cause}); retrying"));
         }
-        self.is_late().then(|| self.timeout_message())
+        self.is_overdue().then(|| self.timeout_message())
     }
 
     /// Prints a line about the job on standard error. The job's id and the daemon's messages may
     /// contain control characters, which are escaped.
-    fn tell(&self, what: &str) {
-        eprintln!("{}: {}", shown(&self.id), shown(what));
+    fn print_message(&self, message: &str) {
+        eprintln!("{}: {}", printable(&self.id), printable(message));
     }
 
-    fn is_late(&self) -> bool {
+    fn is_overdue(&self) -> bool {
         self.deadline.is_some_and(|deadline| Instant::now() >= deadline)
     }
 
@@ -279,7 +279,7 @@ impl Follow<'_> {
     }
 
     /// Requests the state once, and prints what changed.
-    async fn poll(&mut self, interval: Duration) -> Result<Option<End>, Failure> {
+    async fn poll(&mut self, interval: Duration) -> Result<Option<JobEnd>, Failure> {
         let status = self.api.status(&self.id).await?;
         let state = status["status"]["state"].as_str().map(str::to_owned);
         let message = status["status"]["message"]
@@ -288,12 +288,12 @@ impl Follow<'_> {
             .to_owned();
         if state != self.state {
             let name = state.as_deref().unwrap_or("unknown");
-            let because = if message.is_empty() {
+            let suffix = if message.is_empty() {
                 String::new()
             } else {
                 format!(" ({message})")
             };
-            self.tell(&format!("{name}{because}"));
+            self.print_message(&format!("{name}{suffix}"));
             self.state.clone_from(&state);
         }
         let state = state.unwrap_or_default();
@@ -305,34 +305,34 @@ impl Follow<'_> {
                 .and_then(|limit| Duration::try_from_secs_f64(limit).ok());
             self.deadline = limit.and_then(|limit| Instant::now().checked_add(limit));
         }
-        let live = matches!(
+        let is_active = matches!(
             state.as_str(),
             "" | "TASK_STAGING" | "TASK_STARTING" | "TASK_RUNNING"
         );
-        if !self.run.no_log && (self.running || !live) {
+        if !self.run.no_log && (self.running || !is_active) {
             self.print().await;
         }
         if state == "TASK_FINISHED" {
-            return Ok(Some(End::Finished));
+            return Ok(Some(JobEnd::Finished));
         }
-        if !live {
-            let because = if message.is_empty() {
+        if !is_active {
+            let suffix = if message.is_empty() {
                 String::new()
             } else {
                 format!(": {message}")
             };
-            return Ok(Some(End::Failed(format!("{state}{because}"))));
+            return Ok(Some(JobEnd::Failed(format!("{state}{suffix}"))));
         }
         if !self.running && self.reason_requested.elapsed() >= REASON_INTERVAL.max(interval) {
             self.print_reason().await;
         }
-        if !self.is_late() {
+        if !self.is_overdue() {
             return Ok(None);
         }
         if !self.running {
             self.print_reason().await;
         }
-        Ok(Some(End::Cancelled(self.timeout_message())))
+        Ok(Some(JobEnd::Cancelled(self.timeout_message())))
     }
 
     /// Prints why the job is pending, if the reason changed.
@@ -340,7 +340,7 @@ impl Follow<'_> {
         self.reason_requested = Instant::now();
         let reason = self.api.reason(&self.id).await;
         if let Some(reason) = reason.filter(|reason| self.reason.as_ref() != Some(reason)) {
-            self.tell(&format!("pending: {reason}"));
+            self.print_message(&format!("pending: {reason}"));
             self.reason = Some(reason);
         }
     }
@@ -349,11 +349,11 @@ impl Follow<'_> {
     /// again.
     async fn print(&mut self) {
         for (index, stream) in ["stdout", "stderr"].into_iter().enumerate() {
-            while let Some((data, next)) = self.api.log(&self.id, stream, self.printed[index]).await {
-                if next <= self.printed[index] {
+            while let Some((data, next)) = self.api.log(&self.id, stream, self.printed_bytes[index]).await {
+                if next <= self.printed_bytes[index] {
                     break;
                 }
-                self.printed[index] = next;
+                self.printed_bytes[index] = next;
                 // If the output is a pipe that was closed, the job continues.
                 let _ = if index == 0 {
                     std::io::stdout().write_all(&data)
@@ -371,7 +371,7 @@ impl Follow<'_> {
         let killed = tokio::time::timeout(KILL_TIMEOUT, async {
             self.api.kill(&self.id).await?;
             loop {
-                if let Some(End::Finished | End::Failed(_)) = self.poll(interval).await? {
+                if let Some(JobEnd::Finished | JobEnd::Failed(_)) = self.poll(interval).await? {
                     return Ok(());
                 }
                 sleep(interval).await;
@@ -382,8 +382,8 @@ impl Follow<'_> {
                 "it ended in {}",
                 self.state.as_deref().unwrap_or("an unknown state")
             ),
-            Ok(Err(Failure::Unreachable(why) | Failure::Refused(why))) => {
-                format!("it could not be killed: {why}")
+            Ok(Err(Failure::Unreachable(cause) | Failure::Refused(cause))) => {
+                format!("it could not be killed: {cause}")
             }
             Err(_) => format!("it did not end within {} s of the kill", KILL_TIMEOUT.as_secs()),
         }

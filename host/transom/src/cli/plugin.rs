@@ -10,6 +10,7 @@ pub(super) mod connection;
 mod dev;
 mod explain;
 mod fuzz;
+mod input;
 mod new;
 mod push;
 mod recorded;
@@ -19,7 +20,6 @@ mod served;
 mod template;
 mod test;
 mod upload;
-mod work;
 
 use clap::{Args, Subcommand};
 use serde_json::{Value, json};
@@ -140,13 +140,13 @@ impl PluginCommand {
                 one.daemon.table(&document["records"], &RECORD)?;
                 if document["durability"] != "store" {
                     eprintln!(
-                        "the store does not have all of these records: the others are lost when the daemon stops"
+                        "some of these records are not in the store: they are lost when the daemon stops"
                     );
                 }
                 Ok(())
             }
             PluginCommand::Rollback(Rollback { name, record, daemon }) => {
-                daemon.order(&name, "rollback", record).await
+                daemon.send_command(&name, "rollback", record).await
             }
             PluginCommand::Upload(upload) => upload.run().await,
             PluginCommand::New(new) => new.run(),
@@ -162,27 +162,27 @@ impl PluginCommand {
             // `main` has compiled the component already, without a Tokio runtime.
             PluginCommand::Compile => Ok(()),
             PluginCommand::Explain(explain) => explain.run().await,
-            PluginCommand::Promote(One { name, daemon }) => daemon.order(&name, "promote", None).await,
-            PluginCommand::Return(One { name, daemon }) => daemon.order(&name, "return", None).await,
+            PluginCommand::Promote(One { name, daemon }) => daemon.send_command(&name, "promote", None).await,
+            PluginCommand::Return(One { name, daemon }) => daemon.send_command(&name, "return", None).await,
         }
     }
 }
 
 impl Daemon {
     async fn get(&self, path: &[&str]) -> anyhow::Result<Value> {
-        self.connection.ask(reqwest::Method::GET, path, None).await
+        self.connection.request(reqwest::Method::GET, path, None).await
     }
 
     /// Sends a command, with the current user's name as the requester.
-    async fn order(&self, name: &str, what: &str, record: Option<u64>) -> anyhow::Result<()> {
+    async fn send_command(&self, name: &str, action: &str, record: Option<u64>) -> anyhow::Result<()> {
         let by = std::env::var("USER").unwrap_or_else(|_| "operator".to_owned());
-        let mut order = json!({"by": by});
+        let mut body = json!({"by": by});
         if let Some(record) = record {
-            order["record"] = json!(record);
+            body["record"] = json!(record);
         }
         let change = self
             .connection
-            .ask(reqwest::Method::POST, &[name, what], Some(order))
+            .request(reqwest::Method::POST, &[name, action], Some(body))
             .await?;
         let mut rows = Vec::new();
         flatten("", &change, &mut rows);

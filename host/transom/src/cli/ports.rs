@@ -37,11 +37,11 @@ impl FromStr for Port {
         let number = number
             .parse()
             .map_err(|_| format!("`{number}` is not a port from 0 to 65535"))?;
-        if name != "cluster" && !ports().any(|(known, _)| known == name) {
-            let known: Vec<&str> = ports().map(|(known, _)| known).collect();
+        if name != "cluster" && !ports().any(|(candidate, _)| candidate == name) {
+            let names: Vec<&str> = ports().map(|(name, _)| name).collect();
             return Err(format!(
-                "no port is called `{name}`; there are {} and (for dev) cluster",
-                known.join(", ")
+                "unknown port `{name}`; expected one of {} and (for dev) cluster",
+                names.join(", ")
             ));
         }
         Ok(Port {
@@ -53,9 +53,9 @@ impl FromStr for Port {
 
 /// The settings for the given ports. `cluster` is left out: it is not a setting, and only `dev` reads
 /// it.
-pub(crate) fn overrides(given: &[Port]) -> Overrides {
+pub(crate) fn overrides(options: &[Port]) -> Overrides {
     let mut overrides = Overrides::default();
-    for port in given {
+    for port in options {
         if let Some((_, key)) = ports().find(|(name, _)| *name == port.name) {
             overrides.set(key, port.number);
         }
@@ -79,7 +79,7 @@ mod tests {
         for (text, expected) in [
             ("apps", "NAME=N"),
             ("apps=x", "not a port"),
-            ("moon=1", "no port is called"),
+            ("moon=1", "unknown port"),
         ] {
             let error = text.parse::<Port>().expect_err(text);
             assert!(error.contains(expected), "{error}");

@@ -43,7 +43,7 @@ impl Man {
         let described = match &self.command {
             None => command,
             Some(name) => command.find_subcommand(name).cloned().ok_or_else(|| {
-                anyhow::anyhow!("no command is called `{name}`; `transom --help` lists them")
+                anyhow::anyhow!("unknown command `{name}`; `transom --help` lists the commands")
             })?,
         };
         clap_mangen::Man::new(described).render(&mut io::stdout())?;

@@ -9,7 +9,7 @@ use std::time::Duration;
 
 use anyhow::Context;
 use clap::Args;
-use transom_plugin_host::shown_json;
+use transom_plugin_host::printable_json;
 
 use super::plugin::connection::Connection;
 use crate::admin::overview::document::{Overview, Severity};
@@ -40,11 +40,11 @@ pub(super) struct Status {
 
 impl Status {
     pub(super) async fn run(self) -> anyhow::Result<()> {
-        let body = self.connection.text(&["v1", "overview"], TIMEOUT).await?;
+        let body = self.connection.get_text(&["v1", "overview"], TIMEOUT).await?;
         let overview = read(&body)?;
         let mut out = io::stdout().lock();
         match self.output {
-            Output::Json => writeln!(out, "{}", shown_json(&body))?,
+            Output::Json => writeln!(out, "{}", printable_json(&body))?,
             Output::Table => write!(out, "{}", text::of(&overview, Style::of_standard_output()))?,
         }
         out.flush()?;
@@ -55,7 +55,10 @@ impl Status {
 /// Parses the document in a response.
 pub(super) fn read(body: &str) -> anyhow::Result<Overview> {
     let overview: Overview = serde_json::from_str(body)
-        .context("the answer is no overview; is --admin the admin port of a daemon of this version?")
+        .context(
+            "the response is not an overview document; is --admin the admin port of a daemon of this \
+             version?",
+        )
         .context(Unavailable)?;
     Ok(overview)
 }

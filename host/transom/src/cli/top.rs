@@ -78,7 +78,7 @@ impl Top {
     }
 
     async fn fetch(&self) -> anyhow::Result<crate::admin::overview::document::Overview> {
-        let body = self.connection.text(&["v1", "overview"], TIMEOUT).await?;
+        let body = self.connection.get_text(&["v1", "overview"], TIMEOUT).await?;
         status::read(&body)
     }
 }

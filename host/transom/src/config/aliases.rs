@@ -9,7 +9,7 @@ use figment::{Metadata, Profile, Provider};
 use super::marathon;
 
 /// `[workflow]`: our key, and its possible names in the workflow engine's own file.
-pub(crate) const WORKFLOW: [(&str, &str); 16] = [
+pub(crate) const WORKFLOW_ALIASES: [(&str, &str); 16] = [
     ("role", "framework_role"),
     ("unreachable_grace_seconds", "unreachable_grace"),
     ("cluster_ssl", "mesos_ssl"),
@@ -36,7 +36,7 @@ pub(crate) const WORKFLOW: [(&str, &str); 16] = [
 
 /// The environment variables for the whole daemon: a variable's name in the specification, its alias,
 /// and the key that it sets.
-const ENVIRONMENT: [(&str, &str, &str); 10] = [
+const VARIABLE_ALIASES: [(&str, &str, &str); 10] = [
     ("CLUSTER_MASTER", "MESOS_MASTER", "cluster.master"),
     ("CLUSTER_USERNAME", "MESOS_USERNAME", "cluster.username"),
     ("CLUSTER_PASSWORD", "MESOS_PASSWORD", "cluster.password"),
@@ -51,8 +51,8 @@ const ENVIRONMENT: [(&str, &str, &str); 10] = [
 
 /// The names of the specification's variables that set a key, in the order of precedence.
 pub(super) fn variables_of(key: &str) -> impl Iterator<Item = &'static str> {
-    let variables = ENVIRONMENT.iter().filter(move |(_, _, name)| *name == key);
-    variables.flat_map(|(ours, theirs, _)| std::iter::once(*ours).chain((ours != theirs).then_some(*theirs)))
+    let variables = VARIABLE_ALIASES.iter().filter(move |(_, _, name)| *name == key);
+    variables.flat_map(|(name, alias, _)| std::iter::once(*name).chain((name != alias).then_some(*alias)))
 }
 
 /// The specification's variables for the whole daemon, by section.
@@ -60,7 +60,7 @@ pub(super) struct SpecifiedVariables(BTreeMap<&'static str, Dict>);
 
 impl SpecifiedVariables {
     /// Reads the environment of this process.
-    pub(super) fn here() -> Self {
+    pub(super) fn from_environment() -> Self {
         Self::read(|name| std::env::var(name).ok())
     }
 
@@ -68,17 +68,17 @@ impl SpecifiedVariables {
     pub(super) fn read(variable: impl Fn(&str) -> Option<String>) -> Self {
         let variable = |name: &str| variable(name).filter(|value| !value.is_empty());
         let mut sections = BTreeMap::<&str, Dict>::new();
-        for (ours, theirs, key) in ENVIRONMENT {
+        for (name, alias, key) in VARIABLE_ALIASES {
             let Some((section, key)) = key.split_once('.') else {
                 continue;
             };
-            let value = match (variable(ours), variable(theirs)) {
-                (Some(value), Some(_)) if ours != theirs => {
+            let value = match (variable(name), variable(alias)) {
+                (Some(value), Some(_)) if name != alias => {
                     // Printed, because the log is not configured before the settings are read.
-                    eprintln!("transom: {ours} and {theirs} are both given; the first one is taken");
+                    eprintln!("transom: {name} and {alias} are both set; {name} is used");
                     Some(value)
                 }
-                (ours, theirs) => ours.or(theirs),
+                (primary, alternative) => primary.or(alternative),
             };
             if let Some(value) = value {
                 // Other values remain strings: names and passwords may look like numbers.
@@ -122,24 +122,25 @@ impl<P: Provider> Provider for WithAliases<P> {
         let mut data = self.0.data()?;
         for dict in data.values_mut() {
             if let Some(Value::Dict(_, section)) = dict.get_mut("workflow") {
-                rename(section);
+                rename_aliases(section);
             }
-            marathon::rename(dict)?;
+            marathon::rename_flags(dict)?;
         }
         Ok(data)
     }
 }
 
-fn rename(section: &mut Dict) {
-    for (ours, theirs) in WORKFLOW {
-        if let Some(value) = section.remove(theirs) {
-            if section.contains_key(ours) {
+fn rename_aliases(section: &mut Dict) {
+    for (name, alias) in WORKFLOW_ALIASES {
+        if let Some(value) = section.remove(alias) {
+            if section.contains_key(name) {
                 // Printed, because the log is not configured before the settings are read.
                 eprintln!(
-                    "transom: `workflow.{ours}` and `workflow.{theirs}` are both given; the first one is taken"
+                    "transom: `workflow.{name}` and `workflow.{alias}` are both set; `workflow.{name}` is \
+                     used"
                 );
             } else {
-                section.insert(ours.to_owned(), value);
+                section.insert(name.to_owned(), value);
             }
         }
     }
@@ -155,7 +156,7 @@ mod tests {
             let find = |name: &str| variables.iter().find(|(it, _)| *it == name);
             SpecifiedVariables::read(|name| find(name).map(|(_, value)| (*value).to_owned())).0
         };
-        for (ours, theirs, key) in ENVIRONMENT {
+        for (name, alias, key) in VARIABLE_ALIASES {
             let (section, key) = key.split_once('.').expect("a section");
             let expected = |value: &str| -> Value {
                 match key {
@@ -163,16 +164,16 @@ mod tests {
                     _ => value.into(),
                 }
             };
-            for name in [ours, theirs] {
-                let found = read(&[(name, "true")]);
-                assert_eq!(found[section].get(key), Some(&expected("true")), "{name}");
-                assert_eq!(found.len(), 1);
+            for variable in [name, alias] {
+                let sections = read(&[(variable, "true")]);
+                assert_eq!(sections[section].get(key), Some(&expected("true")), "{variable}");
+                assert_eq!(sections.len(), 1);
             }
-            if ours != theirs {
-                let both = read(&[(theirs, "true"), (ours, "false")]);
-                assert_eq!(both[section].get(key), Some(&expected("false")), "{ours}");
+            if name != alias {
+                let both = read(&[(alias, "true"), (name, "false")]);
+                assert_eq!(both[section].get(key), Some(&expected("false")), "{name}");
             }
-            assert!(read(&[(ours, "")]).is_empty());
+            assert!(read(&[(name, "")]).is_empty());
         }
         let number = read(&[
             ("MESOS_PASSWORD", "1234"),
@@ -194,7 +195,7 @@ mod tests {
         section.insert("container_sock".to_owned(), "ours".into());
         section.insert("framework_role".to_owned(), "airflow".into());
         section.insert("unreachable_grace".to_owned(), 60.into());
-        rename(&mut section);
+        rename_aliases(&mut section);
         let keys: Vec<&str> = section.keys().map(String::as_str).collect();
         let expected = [
             "cluster_ssl",

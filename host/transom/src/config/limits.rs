@@ -12,20 +12,25 @@ const MAX_DRAINING_SECONDS: usize = 604_800;
 
 /// Limits that are out of bounds, one line each.
 pub(super) fn problems(apps: &Apps) -> Vec<String> {
-    let any = usize::MAX;
-    let launch_seconds = usize::try_from(apps.task_launch_timeout_seconds).unwrap_or(any);
-    let draining_seconds = usize::try_from(apps.draining_seconds).unwrap_or(any);
+    let unlimited = usize::MAX;
+    let launch_seconds = usize::try_from(apps.task_launch_timeout_seconds).unwrap_or(unlimited);
+    let draining_seconds = usize::try_from(apps.draining_seconds).unwrap_or(unlimited);
     let mut problems = Vec::new();
-    for (key, value, least, most) in [
+    for (key, value, min, max) in [
         (
             "max_concurrent_requests",
-            apps.max_concurrent_requests.unwrap_or(any),
+            apps.max_concurrent_requests.unwrap_or(unlimited),
             1,
-            any,
+            unlimited,
         ),
         ("max_body", apps.max_body, 1024, MAX_BODY_BYTES),
-        ("max_running_deployments", apps.max_running_deployments, 1, any),
-        ("max_apps", apps.max_apps.unwrap_or(any), 1, any),
+        (
+            "max_running_deployments",
+            apps.max_running_deployments,
+            1,
+            unlimited,
+        ),
+        ("max_apps", apps.max_apps.unwrap_or(unlimited), 1, unlimited),
         ("max_versions", apps.max_versions, 1, MAX_VERSIONS),
         (
             "task_launch_timeout_seconds",
@@ -35,11 +40,11 @@ pub(super) fn problems(apps: &Apps) -> Vec<String> {
         ),
         ("draining_seconds", draining_seconds, 0, MAX_DRAINING_SECONDS),
     ] {
-        if value < least || value > most {
-            let expected = if most == any {
-                format!("at least {least}")
+        if value < min || value > max {
+            let expected = if max == unlimited {
+                format!("at least {min}")
             } else {
-                format!("between {least} and {most}")
+                format!("between {min} and {max}")
             };
             problems.push(format!("`apps.{key}` is {value}: it must be {expected}"));
         }
@@ -106,9 +111,9 @@ mod tests {
                 ),
             ),
         ] {
-            let found = problems(&toml::from_str(text).expect(text));
+            let actual = problems(&toml::from_str(text).expect(text));
             assert_eq!(
-                found,
+                actual,
                 expected.map(str::to_owned).into_iter().collect::<Vec<_>>(),
                 "{text}"
             );

@@ -71,9 +71,9 @@ impl Provider for Overrides {
 
 fn merge(into: &mut Dict, key: String, value: Value) {
     match (into.get_mut(&key), value) {
-        (Some(Value::Dict(_, have)), Value::Dict(_, more)) => {
-            for (key, value) in more {
-                merge(have, key, value);
+        (Some(Value::Dict(_, existing)), Value::Dict(_, added)) => {
+            for (key, value) in added {
+                merge(existing, key, value);
             }
         }
         (_, value) => {
@@ -102,18 +102,18 @@ pub(crate) fn load(file: Option<&Path>, overrides: Overrides) -> anyhow::Result<
         });
     }
     let names = kubernetes::instance_names(&figment);
-    let specified = Figment::from(SpecifiedVariables::here());
-    let ours = Figment::from(WithInstances {
+    let specified = Figment::from(SpecifiedVariables::from_environment());
+    let overriding = Figment::from(WithInstances {
         source: WithAliases(environment()),
         names: &names,
     })
     .merge(overrides);
-    let default = DefaultOfSkipSsl::of(&specified, [&figment, &ours]);
+    let default = DefaultOfSkipSsl::of(&specified, [&figment, &overriding]);
     let mut figment = figment.merge(default).merge(specified);
     // The variables of part B configure the service; they do not enable it.
-    let is_enabled = figment.contains("kubernetes") || ours.contains("kubernetes");
+    let is_enabled = figment.contains("kubernetes") || overriding.contains("kubernetes");
     let mut faults = if is_enabled {
-        match KubernetesVariables::here() {
+        match KubernetesVariables::from_environment() {
             Ok(variables) => {
                 figment = figment.merge(variables);
                 Vec::new()
@@ -123,7 +123,7 @@ pub(crate) fn load(file: Option<&Path>, overrides: Overrides) -> anyhow::Result<
     } else {
         Vec::new()
     };
-    let figment = figment.merge(ours);
+    let figment = figment.merge(overriding);
     let inheritance = Inheritance::of(&figment);
     faults.extend(inheritance.faults.iter().cloned());
     let figment = figment.join(&inheritance);
@@ -131,7 +131,7 @@ pub(crate) fn load(file: Option<&Path>, overrides: Overrides) -> anyhow::Result<
     if figment.contains("settings_version")
         && let Err(error) = figment.extract_inner::<SettingsVersion>("settings_version")
     {
-        bail!("{}", explain(&error));
+        bail!("{}", error_text(&error));
     }
     match figment.extract::<Settings>() {
         Ok(mut settings) => {
@@ -151,8 +151,8 @@ pub(crate) fn load(file: Option<&Path>, overrides: Overrides) -> anyhow::Result<
             check(&settings)?;
             Ok((settings, figment))
         }
-        Err(error) if faults.is_empty() => bail!("{}", explain(&error)),
-        Err(error) => bail!("{}\n{}", faults.join("\n"), explain(&error)),
+        Err(error) if faults.is_empty() => bail!("{}", error_text(&error)),
+        Err(error) => bail!("{}\n{}", faults.join("\n"), error_text(&error)),
     }
 }
 
@@ -173,7 +173,7 @@ pub(crate) fn admin(file: &Path) -> anyhow::Result<Admin> {
     if figment.find_value("admin").is_err() {
         return match figment.extract::<Dict>() {
             Ok(_) => Ok(Admin::default()),
-            Err(error) => bail!("{}", explain(&error)),
+            Err(error) => bail!("{}", error_text(&error)),
         };
     }
     match figment.extract_inner::<Admin>("admin") {
@@ -183,7 +183,7 @@ pub(crate) fn admin(file: &Path) -> anyhow::Result<Admin> {
             }
             Ok(section)
         }
-        Err(error) => bail!("{}", explain(&error)),
+        Err(error) => bail!("{}", error_text(&error)),
     }
 }
 
@@ -192,7 +192,7 @@ pub(crate) fn missing(text: &str) -> Vec<String> {
     let figment = Figment::new().merge(WithAliases(Toml::Text(text)));
     let checked = figment
         .extract::<Settings>()
-        .map_err(|error| explain(&error))
+        .map_err(|error| error_text(&error))
         .and_then(|settings| check(&settings).map_err(|error| error.to_string()));
     match checked {
         Ok(()) => Vec::new(),
@@ -238,8 +238,8 @@ fn refuse_ports(settings: &Settings) -> anyhow::Result<()> {
 fn refuse_lease(settings: &Settings) -> anyhow::Result<()> {
     let seconds = settings.store.lease_seconds;
     if !LEASE_SECONDS.contains(&seconds) {
-        let (least, most) = (LEASE_SECONDS.start(), LEASE_SECONDS.end());
-        bail!("`store.lease_seconds` is {seconds}: it must be between {least} and {most} seconds");
+        let (min, max) = (LEASE_SECONDS.start(), LEASE_SECONDS.end());
+        bail!("`store.lease_seconds` is {seconds}: it must be between {min} and {max} seconds");
     }
     Ok(())
 }
@@ -260,12 +260,12 @@ fn refuse_missing_keys(settings: &Settings) -> anyhow::Result<()> {
     let kubernetes = settings.kubernetes().into_iter();
     let kubernetes = kubernetes.map(|section| (section.instance.section, &section.framework_name));
     let frameworks: Vec<_> = apps.chain(workflow).chain(kubernetes).collect();
-    for (at, (section, name)) in frameworks.iter().enumerate() {
-        let other = frameworks[..at].iter().find(|(_, other)| name == other);
+    for (index, (section, name)) in frameworks.iter().enumerate() {
+        let other = frameworks[..index].iter().find(|(_, other)| name == other);
         if let Some((other, _)) = other {
             gaps.push(format!(
-                "`{section}.framework_name` is {name:?}, which is `{other}.framework_name` too: each framework needs a \
-                 name of its own"
+                "`{section}.framework_name` is {name:?}, the same as `{other}.framework_name`: each \
+                 framework needs a different name"
             ));
         }
     }
@@ -310,9 +310,10 @@ fn refuse_network_name(settings: &Settings) -> anyhow::Result<()> {
         .as_ref()
         .map(|apps| apps.default_network_name.as_str());
     let name = name.unwrap_or_default();
-    let outer = |char: char| char.is_ascii_alphanumeric();
-    let inner = |char: char| outer(char) || matches!(char, '-' | '_');
-    let valid = name.starts_with(outer) && name.ends_with(outer) && name.chars().all(inner);
+    let is_alphanumeric = |char: char| char.is_ascii_alphanumeric();
+    let is_allowed = |char: char| is_alphanumeric(char) || matches!(char, '-' | '_');
+    let valid =
+        name.starts_with(is_alphanumeric) && name.ends_with(is_alphanumeric) && name.chars().all(is_allowed);
     if name.is_empty() || valid && name.len() <= 63 {
         return Ok(());
     }
@@ -326,15 +327,13 @@ fn refuse_network_name(settings: &Settings) -> anyhow::Result<()> {
 fn refuse_plugin_limits(settings: &Settings) -> anyhow::Result<()> {
     let seconds = settings.plugins.compile_timeout_seconds;
     if !COMPILE_SECONDS.contains(&seconds) {
-        let (least, most) = (COMPILE_SECONDS.start(), COMPILE_SECONDS.end());
-        bail!(
-            "`plugins.compile_timeout_seconds` is {seconds}: it must be between {least} and {most} seconds"
-        );
+        let (min, max) = (COMPILE_SECONDS.start(), COMPILE_SECONDS.end());
+        bail!("`plugins.compile_timeout_seconds` is {seconds}: it must be between {min} and {max} seconds");
     }
     let bytes = settings.plugins.compile_memory_bytes;
     if !COMPILE_BYTES.contains(&bytes) {
-        let (least, most) = (COMPILE_BYTES.start(), COMPILE_BYTES.end());
-        bail!("`plugins.compile_memory_bytes` is {bytes}: it must be between {least} and {most} bytes");
+        let (min, max) = (COMPILE_BYTES.start(), COMPILE_BYTES.end());
+        bail!("`plugins.compile_memory_bytes` is {bytes}: it must be between {min} and {max} bytes");
     }
     let oci = &settings.plugins.oci;
     for (key, seconds) in [
@@ -342,8 +341,8 @@ fn refuse_plugin_limits(settings: &Settings) -> anyhow::Result<()> {
         ("timeout_seconds", oci.timeout_seconds),
     ] {
         if !OCI_SECONDS.contains(&seconds) {
-            let (least, most) = (OCI_SECONDS.start(), OCI_SECONDS.end());
-            bail!("`plugins.oci.{key}` is {seconds}: it must be between {least} and {most} seconds");
+            let (min, max) = (OCI_SECONDS.start(), OCI_SECONDS.end());
+            bail!("`plugins.oci.{key}` is {seconds}: it must be between {min} and {max} seconds");
         }
     }
     Ok(())
@@ -358,15 +357,15 @@ fn refuse_recording(settings: &Settings) -> anyhow::Result<()> {
         ("max_age_seconds", recording.max_age_seconds, RECORDED_SECONDS),
     ] {
         if !bounds.contains(&value) {
-            let (least, most) = (bounds.start(), bounds.end());
-            bail!("`plugins.recording.{key}` is {value}: it must be between {least} and {most}");
+            let (min, max) = (bounds.start(), bounds.end());
+            bail!("`plugins.recording.{key}` is {value}: it must be between {min} and {max}");
         }
     }
     Ok(())
 }
 
 /// Variables of commands that are named like settings, but are the URLs of a running daemon's ports.
-const NO_SETTINGS: [&str; 2] = ["ADMIN_URL", "APPS_URL"];
+const NOT_SETTINGS: [&str; 2] = ["ADMIN_URL", "APPS_URL"];
 
 /// `TRANSOM_APPS_PORT=8081` is `apps.port`.
 fn environment() -> Env {
@@ -380,7 +379,7 @@ fn environment() -> Env {
 fn is_setting(variable: &str) -> bool {
     let section = variable.split_once('_').map(|(section, _)| section);
     let is_url = |name: &&str| variable.eq_ignore_ascii_case(name);
-    section.is_some_and(is_section) && !NO_SETTINGS.iter().any(is_url)
+    section.is_some_and(is_section) && !NOT_SETTINGS.iter().any(is_url)
 }
 
 fn is_section(name: &str) -> bool {
@@ -396,61 +395,61 @@ fn resolve_relative(file: Option<&Path>, path: &Path) -> PathBuf {
 }
 
 /// Rewrites figment's errors: place, value, and expected value.
-pub(super) fn explain(error: &figment::Error) -> String {
+pub(super) fn error_text(error: &figment::Error) -> String {
     error
         .clone()
         .into_iter()
-        .map(|error| explain_one(&error))
+        .map(|error| error_line(&error))
         .collect::<Vec<_>>()
         .join("\n")
 }
 
-fn explain_one(error: &figment::Error) -> String {
-    let place = match &error.metadata {
+fn error_line(error: &figment::Error) -> String {
+    let location = match &error.metadata {
         Some(metadata) => match &metadata.source {
             Some(source) => format!(" (in {source})"),
             None => format!(" (from {})", metadata.name),
         },
         None => String::new(),
     };
-    let path = report::shown_key(&error.path.join(".")).into_owned();
+    let path = report::display_key(&error.path.join(".")).into_owned();
     match &error.kind {
         Kind::UnknownField(name, known) => {
             let known: Vec<_> = known.iter().copied().filter(|key| *key != INSTANCES).collect();
             // The path ends with the key if figment knows it.
-            let at = match error.path.last() {
+            let key = match error.path.last() {
                 None => name.clone(),
                 Some(last) if last == name => path,
                 Some(_) => format!("{path}.{name}"),
             };
-            let hint = match (renamed::key(&at), marathon::reason(&at), nearest(name, &known)) {
+            let hint = match (renamed::key(&key), marathon::reason(&key), nearest(name, &known)) {
                 (Some(new), _, _) => format!("it is now `{new}`"),
                 (None, Some(reason), _) => format!("Marathon's flag has no counterpart: {reason}"),
-                (None, None, Some(near)) => format!("did you mean `{near}`?"),
-                (None, None, None) => format!("known here: {}", known.join(", ")),
+                (None, None, Some(candidate)) => format!("did you mean `{candidate}`?"),
+                (None, None, None) => format!("known keys: {}", known.join(", ")),
             };
-            format!("unknown key `{at}`{place}; {hint}")
+            format!("unknown key `{key}`{location}; {hint}")
         }
-        Kind::InvalidType(Actual::Map, wanted) if is_key_of_kubernetes(&error.path) => {
+        Kind::InvalidType(Actual::Map, expected) if is_kubernetes_key(&error.path) => {
             format!(
-                "`{path}` is a table{place}; expected {wanted}, because no instance can have the name of a key of [kubernetes]"
+                "`{path}` is a table{location}; expected {expected}, because no instance can have the name of a key of [kubernetes]"
             )
         }
-        Kind::InvalidType(found, wanted) | Kind::InvalidValue(found, wanted) => {
-            format!("`{path}` is {found}{place}; expected {wanted}")
+        Kind::InvalidType(found, expected) | Kind::InvalidValue(found, expected) => {
+            format!("`{path}` is {found}{location}; expected {expected}")
         }
         Kind::UnknownVariant(found, known) => {
             let known = known.join(", ");
             let hint = renamed::value(&path, found);
             let hint = hint.map_or_else(String::new, |new| format!("; `{found}` is now `{new}`"));
-            format!("`{path}` is `{found}`{place}; expected one of {known}{hint}")
+            format!("`{path}` is `{found}`{location}; expected one of {known}{hint}")
         }
-        kind if path.is_empty() => format!("{kind}{place}"),
-        kind => format!("`{path}`: {kind}{place}"),
+        kind if path.is_empty() => format!("{kind}{location}"),
+        kind => format!("`{path}`: {kind}{location}"),
     }
 }
 
-fn is_key_of_kubernetes(path: &[String]) -> bool {
+fn is_kubernetes_key(path: &[String]) -> bool {
     matches!(path, [section, _] if section == "kubernetes")
 }
 

@@ -9,30 +9,30 @@ use figment::value::{Dict, Num, Value};
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Counterpart {
     /// A key of `[apps]` with the name of the flag.
-    Same(Form),
+    SameKey(FlagForm),
     /// Another key, `section.key`.
-    Key(&'static str, Form),
+    Key(&'static str, FlagForm),
     /// `user:password`, which is split into two keys.
     Credentials,
     /// None, and an operator has to decide; contains the advice.
     Attention(&'static str),
     /// None; contains the reason.
-    Nothing(&'static str),
+    Unsupported(&'static str),
 }
 
 /// The form of a flag's value.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Form {
+pub(crate) enum FlagForm {
     Text,
-    Whole,
+    Integer,
     /// Milliseconds; the key's unit is seconds.
     Milliseconds,
     /// Strings separated by commas; the key's value is a list.
-    Texts,
+    List,
 }
 
-use Counterpart::{Attention, Credentials, Key, Nothing, Same};
-use Form::{Milliseconds, Text, Texts, Whole};
+use Counterpart::{Attention, Credentials, Key, SameKey, Unsupported};
+use FlagForm::{Integer, List, Milliseconds, Text};
 
 const ALWAYS: &str = "there is no such switch";
 const FIXED: &str = "the value is fixed";
@@ -48,128 +48,131 @@ const ZOOKEEPER: &str = "the state is in [store], not in ZooKeeper";
 
 /// All flags, by name.
 pub(crate) const FLAGS: [(&str, Counterpart); 94] = [
-    ("access_control_allow_origin", Key("apps.allowed_origins", Texts)),
+    ("access_control_allow_origin", Key("apps.allowed_origins", List)),
     (
         "assets_path",
         Attention("set `apps.ui_dir` to the folder of a built user interface, the one with index.html"),
     ),
     (
         "backup_location",
-        Nothing("the store is backed up with its own means"),
+        Unsupported("the store is backed up with its own means"),
     ),
-    ("checkpoint", Nothing("tasks are always checkpointed")),
-    ("decline_offer_duration", Nothing(FIXED)),
+    ("checkpoint", Unsupported("tasks are always checkpointed")),
+    ("decline_offer_duration", Unsupported(FIXED)),
     (
         "default_accepted_resource_roles",
         Attention("set `acceptedResourceRoles` in the definitions of apps"),
     ),
-    ("default_network_name", Same(Text)),
-    ("deprecated_features", Nothing("the API is that of 1.11")),
-    ("disable_checkpoint", Nothing("tasks are always checkpointed")),
+    ("default_network_name", SameKey(Text)),
+    ("deprecated_features", Unsupported("the API is that of 1.11")),
+    ("disable_checkpoint", Unsupported("tasks are always checkpointed")),
     (
         "disable_ha",
-        Nothing("daemons that share a store elect a leader; with the embedded store there is one daemon"),
+        Unsupported("daemons that share a store elect a leader; with the embedded store there is one daemon"),
     ),
     ("disable_http", Attention(TLS)),
     (
         "disable_http_compression",
-        Nothing("clients that do not accept gzip get none"),
+        Unsupported("responses are not compressed for clients that do not accept gzip"),
     ),
     (
         "disable_maintenance_mode",
         Attention("set `apps.maintenance = \"ignore\"`"),
     ),
-    ("disable_metrics", Nothing(METRICS)),
-    ("disable_store_cache", Nothing(ALWAYS)),
-    ("disable_zk_compression", Nothing(ZOOKEEPER)),
-    ("draining_seconds", Same(Whole)),
-    ("enable_features", Same(Texts)),
-    ("env_vars_prefix", Same(Text)),
+    ("disable_metrics", Unsupported(METRICS)),
+    ("disable_store_cache", Unsupported(ALWAYS)),
+    ("disable_zk_compression", Unsupported(ZOOKEEPER)),
+    ("draining_seconds", SameKey(Integer)),
+    ("enable_features", SameKey(List)),
+    ("env_vars_prefix", SameKey(Text)),
     (
         "event_stream_max_outstanding_messages",
-        Nothing("1024 events may wait for a subscriber"),
+        Unsupported("1024 events may wait for a subscriber"),
     ),
     (
         "event_subscriber",
-        Nothing("callbacks are not supported yet; use /v2/events"),
+        Unsupported("callbacks are not supported yet; use /v2/events"),
     ),
     (
         "executor",
-        Nothing("tasks run in the command executor unless their definition names another"),
+        Unsupported("tasks run in the command executor unless their definition names another"),
     ),
-    ("failover_timeout", Same(Whole)),
-    ("framework_name", Same(Text)),
-    ("gpu_scheduling_behavior", Same(Text)),
+    ("failover_timeout", SameKey(Integer)),
+    ("framework_name", SameKey(Text)),
+    ("gpu_scheduling_behavior", SameKey(Text)),
     (
         "ha",
-        Nothing("daemons that share a store elect a leader; with the embedded store there is one daemon"),
+        Unsupported("daemons that share a store elect a leader; with the embedded store there is one daemon"),
     ),
-    ("hostname", Same(Text)),
+    ("hostname", SameKey(Text)),
     ("http_address", Key("apps.listener", Text)),
-    ("http_compression", Nothing("clients that accept gzip get it")),
+    (
+        "http_compression",
+        Unsupported("responses are compressed for clients that accept gzip"),
+    ),
     ("http_credentials", Credentials),
     (
         "http_endpoints",
-        Nothing("callbacks are not supported yet; use /v2/events"),
+        Unsupported("callbacks are not supported yet; use /v2/events"),
     ),
     (
         "http_max_concurrent_requests",
-        Key("apps.max_concurrent_requests", Whole),
+        Key("apps.max_concurrent_requests", Integer),
     ),
-    ("http_port", Key("apps.port", Whole)),
-    ("http_realm", Nothing(FIXED)),
+    ("http_port", Key("apps.port", Integer)),
+    ("http_realm", Unsupported(FIXED)),
     ("https_address", Attention(TLS)),
     ("https_port", Attention(TLS)),
     (
         "internal_store_backend",
         Attention("choose a store in [store]: the embedded one, or a Redis"),
     ),
-    ("kill_chunk_size", Nothing("kills are not sent in chunks")),
-    ("kill_retry_timeout", Nothing(FIXED)),
-    ("launch_token", Nothing(TOKENS)),
-    ("launch_token_refresh_interval", Nothing(TOKENS)),
-    ("launch_tokens", Nothing(TOKENS)),
-    ("leader_proxy_connection_timeout", Nothing(FIXED)),
+    ("kill_chunk_size", Unsupported("kills are not sent in chunks")),
+    ("kill_retry_timeout", Unsupported(FIXED)),
+    ("launch_token", Unsupported(TOKENS)),
+    ("launch_token_refresh_interval", Unsupported(TOKENS)),
+    ("launch_tokens", Unsupported(TOKENS)),
+    ("leader_proxy_connection_timeout", Unsupported(FIXED)),
     (
         "leader_proxy_max_open_connections",
-        Nothing("standbys open as many connections as they need"),
+        Unsupported("standbys open as many connections as they need"),
     ),
-    ("leader_proxy_read_timeout", Nothing(FIXED)),
+    ("leader_proxy_read_timeout", Unsupported(FIXED)),
     (
         "leader_proxy_ssl_ignore_hostname",
-        Nothing("daemons trust certificates of the issuer in `apps.tls_certificate`"),
+        Unsupported("daemons trust certificates of the issuer in `apps.tls_certificate`"),
     ),
-    ("local_port_max", Same(Whole)),
-    ("local_port_min", Same(Whole)),
+    ("local_port_max", SameKey(Integer)),
+    ("local_port_min", SameKey(Integer)),
     (
         "logging_level",
         Attention("set `level` in [log]: error, warn, info, debug or trace"),
     ),
     (
         "logstash",
-        Nothing("the log goes to standard error; with `format = \"json\"` in [log] as JSON"),
+        Unsupported("the log goes to standard error; with `format = \"json\"` in [log] as JSON"),
     ),
     (
         "maintenance_mode",
-        Nothing("it is on: the default of `apps.maintenance` is \"evacuate\""),
+        Unsupported("it is on: the default of `apps.maintenance` is \"evacuate\""),
     ),
-    ("marathon_store_timeout", Nothing(FIXED)),
+    ("marathon_store_timeout", Unsupported(FIXED)),
     ("master", Key("cluster.master", Text)),
-    ("max_apps", Same(Whole)),
+    ("max_apps", SameKey(Integer)),
     (
         "max_concurrent_marathon_health_checks",
-        Nothing("health checks by the daemon are not supported yet"),
+        Unsupported("health checks by the daemon are not supported yet"),
     ),
-    ("max_instances_per_offer", Nothing(TOKENS)),
+    ("max_instances_per_offer", Unsupported(TOKENS)),
     (
         "max_queued_root_group_updates",
-        Nothing("requests to the leader wait in a queue of a fixed size"),
+        Unsupported("requests to the leader wait in a queue of a fixed size"),
     ),
-    ("max_running_deployments", Same(Whole)),
-    ("max_tasks_per_offer", Nothing(TOKENS)),
+    ("max_running_deployments", SameKey(Integer)),
+    ("max_tasks_per_offer", Unsupported(TOKENS)),
     (
         "mesos_authentication",
-        Nothing("credentials in [cluster] are used if they are set"),
+        Unsupported("credentials in [cluster] are used if they are set"),
     ),
     ("mesos_authentication_principal", Key("cluster.principal", Text)),
     ("mesos_authentication_secret", Key("cluster.password", Text)),
@@ -181,56 +184,56 @@ pub(crate) const FLAGS: [(&str, Counterpart); 94] = [
     ),
     (
         "mesos_bridge_name",
-        Nothing("bridge networks are not supported yet"),
+        Unsupported("bridge networks are not supported yet"),
     ),
     (
         "mesos_heartbeat_failure_threshold",
-        Nothing("the master announces the interval of its heartbeats"),
+        Unsupported("the master announces the interval of its heartbeats"),
     ),
     (
         "mesos_heartbeat_interval",
-        Nothing("the master announces the interval of its heartbeats"),
+        Unsupported("the master announces the interval of its heartbeats"),
     ),
     (
         "mesos_leader_ui_url",
-        Nothing("/v2/info has the address of the leading master"),
+        Unsupported("/v2/info has the address of the leading master"),
     ),
     ("mesos_role", Key("apps.role", Text)),
     ("mesos_user", Key("apps.user", Text)),
-    ("metrics_datadog", Nothing(METRICS)),
-    ("metrics_prometheus", Nothing(METRICS)),
-    ("metrics_statsd", Nothing(METRICS)),
-    ("min_revive_offers_interval", Nothing(FIXED)),
+    ("metrics_datadog", Unsupported(METRICS)),
+    ("metrics_prometheus", Unsupported(METRICS)),
+    ("metrics_statsd", Unsupported(METRICS)),
+    ("min_revive_offers_interval", Unsupported(FIXED)),
     (
         "new_group_enforce_role",
-        Nothing("group roles are not supported yet"),
+        Unsupported("group roles are not supported yet"),
     ),
     (
         "offer_matching_timeout",
-        Nothing("a round of matching is bounded in time"),
+        Unsupported("a round of matching is bounded in time"),
     ),
-    ("on_elected_prepare_timeout", Nothing(FIXED)),
+    ("on_elected_prepare_timeout", Unsupported(FIXED)),
     ("plugin_conf", Attention(JVM_PLUGINS)),
     ("plugin_dir", Attention(JVM_PLUGINS)),
     (
         "reconciliation_initial_delay",
-        Nothing("tasks are reconciled with each subscription"),
+        Unsupported("tasks are reconciled with each subscription"),
     ),
-    ("reconciliation_interval", Nothing(FIXED)),
+    ("reconciliation_interval", Unsupported(FIXED)),
     (
         "scale_apps_initial_delay",
-        Nothing("apps are scaled when something changes"),
+        Unsupported("apps are scaled when something changes"),
     ),
     (
         "scale_apps_interval",
-        Nothing("apps are scaled when something changes"),
+        Unsupported("apps are scaled when something changes"),
     ),
     ("ssl_keystore_password", Attention(KEYSTORE)),
     ("ssl_keystore_path", Attention(KEYSTORE)),
-    ("store_cache", Nothing(ALWAYS)),
+    ("store_cache", Unsupported(ALWAYS)),
     (
         "task_launch_confirm_timeout",
-        Nothing("`apps.task_launch_timeout_seconds` holds from the launch on"),
+        Unsupported("`apps.task_launch_timeout_seconds` is counted from the launch"),
     ),
     (
         "task_launch_timeout",
@@ -238,14 +241,14 @@ pub(crate) const FLAGS: [(&str, Counterpart); 94] = [
     ),
     (
         "task_lost_expunge_initial_delay",
-        Nothing("lost tasks are given up by `unreachableStrategy`"),
+        Unsupported("lost tasks are replaced according to `unreachableStrategy`"),
     ),
     (
         "task_lost_expunge_interval",
-        Nothing("lost tasks are given up by `unreachableStrategy`"),
+        Unsupported("lost tasks are replaced according to `unreachableStrategy`"),
     ),
-    ("task_reservation_timeout", Nothing(FIXED)),
-    ("webui_url", Nothing("it is the address of the apps port")),
+    ("task_reservation_timeout", Unsupported(FIXED)),
+    ("webui_url", Unsupported("it is the address of the apps port")),
     (
         "zk",
         Attention(
@@ -253,22 +256,22 @@ pub(crate) const FLAGS: [(&str, Counterpart); 94] = [
              daemons share it",
         ),
     ),
-    ("zk_max_versions", Key("apps.max_versions", Whole)),
-    ("zk_timeout", Nothing(ZOOKEEPER)),
+    ("zk_max_versions", Key("apps.max_versions", Integer)),
+    ("zk_timeout", Unsupported(ZOOKEEPER)),
 ];
 
 /// The counterpart of the flag with this name. All flags that begin with `zk_` have one.
 pub(crate) fn counterpart(flag: &str) -> Option<Counterpart> {
-    let found = FLAGS.iter().find(|(name, _)| *name == flag);
-    let found = found.map(|(_, counterpart)| *counterpart);
-    found.or_else(|| flag.starts_with("zk_").then_some(Nothing(ZOOKEEPER)))
+    let counterpart = FLAGS.iter().find(|(name, _)| *name == flag);
+    let counterpart = counterpart.map(|(_, counterpart)| *counterpart);
+    counterpart.or_else(|| flag.starts_with("zk_").then_some(Unsupported(ZOOKEEPER)))
 }
 
 /// The reason why `apps.FLAG` is not a setting, if it is a flag without a counterpart.
 pub(super) fn reason(key: &str) -> Option<&'static str> {
     match counterpart(key.strip_prefix("apps.")?)? {
-        Attention(text) | Nothing(text) => Some(text),
-        Same(_) | Key(..) | Credentials => None,
+        Attention(text) | Unsupported(text) => Some(text),
+        SameKey(_) | Key(..) | Credentials => None,
     }
 }
 
@@ -276,21 +279,21 @@ pub(super) fn reason(key: &str) -> Option<&'static str> {
 ///
 /// # Errors
 /// A value that cannot be converted.
-pub(super) fn rename(settings: &mut Dict) -> Result<(), String> {
+pub(super) fn rename_flags(settings: &mut Dict) -> Result<(), String> {
     let Some(Value::Dict(_, apps)) = settings.get(APPS) else {
         return Ok(());
     };
-    let given: Vec<&str> = FLAGS
+    let present: Vec<&str> = FLAGS
         .iter()
         .map(|(flag, _)| *flag)
         .filter(|flag| apps.contains_key(*flag))
         .collect();
-    for flag in given {
-        let (Some(counterpart), Some(value)) = (counterpart(flag), take(settings, APPS, flag)) else {
+    for flag in present {
+        let (Some(counterpart), Some(value)) = (counterpart(flag), remove_key(settings, APPS, flag)) else {
             continue;
         };
         match counterpart {
-            Key(key, form) => put(settings, flag, key, in_form(form, value)),
+            Key(key, form) => insert_unless_set(settings, flag, key, convert_value(form, value)),
             Credentials => {
                 let (username, password) =
                     value
@@ -300,18 +303,18 @@ pub(super) fn rename(settings: &mut Dict) -> Result<(), String> {
                             format!("`apps.{flag}` must be a text with user and password: \"USER:PASSWORD\"")
                         })?;
                 let (username, password) = (username.to_owned(), password.to_owned());
-                put(settings, flag, "apps.api_username", username.into());
-                put(settings, flag, "apps.api_password", password.into());
+                insert_unless_set(settings, flag, "apps.api_username", username.into());
+                insert_unless_set(settings, flag, "apps.api_password", password.into());
             }
             // The flag's name is itself a key, or an unknown key that is reported with the reason.
-            Same(_) | Attention(_) | Nothing(_) => {
+            SameKey(_) | Attention(_) | Unsupported(_) => {
                 if let Some(apps) = section(settings, APPS) {
                     apps.insert(flag.to_owned(), value);
                 }
             }
         }
     }
-    complete(settings);
+    default_username_to_principal(settings);
     Ok(())
 }
 
@@ -319,7 +322,7 @@ const APPS: &str = "apps";
 const CLUSTER: &str = "cluster";
 
 /// Sets the user of the secret to the principal, as in Marathon.
-fn complete(settings: &mut Dict) {
+fn default_username_to_principal(settings: &mut Dict) {
     let Some(Value::Dict(_, cluster)) = settings.get_mut(CLUSTER) else {
         return;
     };
@@ -340,7 +343,7 @@ fn section<'a>(settings: &'a mut Dict, name: &str) -> Option<&'a mut Dict> {
     }
 }
 
-fn take(settings: &mut Dict, name: &str, key: &str) -> Option<Value> {
+fn remove_key(settings: &mut Dict, name: &str, key: &str) -> Option<Value> {
     match settings.get_mut(name) {
         Some(Value::Dict(_, section)) => section.remove(key),
         _ => None,
@@ -348,30 +351,30 @@ fn take(settings: &mut Dict, name: &str, key: &str) -> Option<Value> {
 }
 
 /// Sets `section.key`, unless it is set already.
-fn put(settings: &mut Dict, flag: &str, key: &str, value: Value) {
-    let Some((name, bare)) = key.split_once('.') else {
+fn insert_unless_set(settings: &mut Dict, flag: &str, key: &str, value: Value) {
+    let Some((section_name, key_name)) = key.split_once('.') else {
         return;
     };
-    let Some(section) = section(settings, name) else {
+    let Some(section) = section(settings, section_name) else {
         return;
     };
-    if section.contains_key(bare) {
+    if section.contains_key(key_name) {
         // Printed, because the log is not configured before the settings are read.
-        eprintln!("transom: `{key}` and `apps.{flag}` are both given; the first one is taken");
+        eprintln!("transom: `{key}` and `apps.{flag}` are both set; `{key}` is used");
     } else {
-        section.insert(bare.to_owned(), value);
+        section.insert(key_name.to_owned(), value);
     }
 }
 
 /// Converts a flag's value to the form of the key. A value of the wrong type stays as it is, so that it
 /// is reported as an error of the key.
-fn in_form(form: Form, value: Value) -> Value {
+fn convert_value(form: FlagForm, value: Value) -> Value {
     // Numbers from a file are signed, those from the environment are not.
     let number = value.to_num_lossy().and_then(Num::to_u128_lossy);
     let seconds = number.and_then(|number| u64::try_from(number.div_ceil(MILLISECONDS.into())).ok());
     match (form, seconds, value.as_str()) {
         (Milliseconds, Some(seconds), _) => seconds.into(),
-        (Texts, _, Some(text)) => Value::from(texts(text)),
+        (List, _, Some(text)) => Value::from(comma_separated(text)),
         _ => value,
     }
 }
@@ -380,25 +383,25 @@ fn in_form(form: Form, value: Value) -> Value {
 /// configured.
 const MILLISECONDS: u32 = 1000;
 
-fn texts(text: &str) -> Vec<String> {
-    let texts = text.split(',').map(str::trim).filter(|text| !text.is_empty());
-    texts.map(str::to_owned).collect()
+fn comma_separated(text: &str) -> Vec<String> {
+    let items = text.split(',').map(str::trim).filter(|text| !text.is_empty());
+    items.map(str::to_owned).collect()
 }
 
 /// Converts a flag's text to the form of the key.
 ///
 /// # Errors
 /// The expected form.
-pub(crate) fn converted(form: Form, text: &str) -> Result<toml::Value, &'static str> {
-    let whole = |text: &str| text.parse::<i64>().map_err(|_| "a whole number");
+pub(crate) fn parse_flag_value(form: FlagForm, text: &str) -> Result<toml::Value, &'static str> {
+    let integer = |text: &str| text.parse::<i64>().map_err(|_| "a whole number");
     Ok(match form {
         Text => text.into(),
-        Whole => whole(text)?.into(),
+        Integer => integer(text)?.into(),
         Milliseconds => {
             let milliseconds: u32 = text.parse().map_err(|_| "a number of milliseconds")?;
             i64::from(milliseconds.div_ceil(MILLISECONDS)).into()
         }
-        Texts => texts(text).into(),
+        List => comma_separated(text).into(),
     })
 }
 
@@ -423,7 +426,7 @@ mod tests {
     #[test]
     fn flags_are_sorted_and_name_known_keys() {
         assert!(FLAGS.is_sorted_by(|a, b| a.0 < b.0));
-        let known = toml::Table::try_from(Settings {
+        let known_settings = toml::Table::try_from(Settings {
             apps: Some(super::super::Apps {
                 trusted_networks: Some(Vec::new()),
                 max_concurrent_requests: Some(1),
@@ -443,11 +446,11 @@ mod tests {
         for (flag, counterpart) in FLAGS {
             let key = match counterpart {
                 Key(key, _) => key.to_owned(),
-                Same(_) => format!("apps.{flag}"),
-                Credentials | Attention(_) | Nothing(_) => continue,
+                SameKey(_) => format!("apps.{flag}"),
+                Credentials | Attention(_) | Unsupported(_) => continue,
             };
-            let (section, bare) = key.split_once('.').expect("a section");
-            assert!(known[section].get(bare).is_some(), "--{flag}: {key}");
+            let (section, name) = key.split_once('.').expect("a section");
+            assert!(known_settings[section].get(name).is_some(), "--{flag}: {key}");
         }
     }
 
@@ -468,7 +471,7 @@ mod tests {
         let accepted = FLAGS.iter().filter_map(|(flag, counterpart)| match counterpart {
             Key(key, _) => Some((*flag, *key)),
             Credentials => Some((*flag, "apps.api_username")),
-            Same(_) | Attention(_) | Nothing(_) => None,
+            SameKey(_) | Attention(_) | Unsupported(_) => None,
         });
         let accepted: Vec<_> = accepted.collect();
         assert_eq!(documented.len(), accepted.len());
@@ -521,10 +524,10 @@ mod tests {
             (Value::from(-1_i64), None),
             (Value::from("soon"), None),
         ] {
-            let found = in_form(Milliseconds, value.clone());
+            let actual = convert_value(Milliseconds, value.clone());
             match expected {
-                Some(seconds) => assert_eq!(found.to_u128(), Some(seconds), "{value:?}"),
-                None => assert_eq!(found, value),
+                Some(seconds) => assert_eq!(actual.to_u128(), Some(seconds), "{value:?}"),
+                None => assert_eq!(actual, value),
             }
         }
     }

@@ -33,13 +33,13 @@ pub(crate) struct Import {
 pub(crate) struct Problems(Vec<String>);
 
 impl Problems {
-    fn add(&mut self, key: &str, what: impl fmt::Display) {
-        self.0.push(format!("{key}: {what}"));
+    fn add(&mut self, key: &str, problem: impl fmt::Display) {
+        self.0.push(format!("{key}: {problem}"));
     }
 
     /// The checked value; an error is added to the problems.
-    fn unless<T>(&mut self, key: &str, checked: Result<T, String>) -> Option<T> {
-        checked.map_err(|what| self.add(key, what)).ok()
+    fn ok_or_record<T>(&mut self, key: &str, checked: Result<T, String>) -> Option<T> {
+        checked.map_err(|problem| self.add(key, problem)).ok()
     }
 }
 
@@ -72,7 +72,7 @@ pub(crate) fn read(content: &[u8]) -> Result<Import, Problems> {
 /// The settings of the connection to the cluster.
 fn cluster(raw: &Raw, problems: &mut Problems, notes: &mut Vec<String>) -> Cluster {
     let masters = problems
-        .unless("Masters", check::masters(&raw.masters))
+        .ok_or_record("Masters", check::masters(&raw.masters))
         .unwrap_or_default();
     if raw.masters.is_empty() && raw.zk.is_empty() {
         problems.add("Masters, Zk", "one of them must be set");
@@ -111,15 +111,15 @@ fn cluster(raw: &Raw, problems: &mut Problems, notes: &mut Vec<String>) -> Clust
 
 fn authentication(cluster: &mut Cluster, raw: &Raw, problems: &mut Problems, notes: &mut Vec<String>) {
     let credentials = &raw.mesos_credentials;
-    let known = !credentials.principal.is_empty() || !credentials.secret.is_empty();
+    let has_credentials = !credentials.principal.is_empty() || !credentials.secret.is_empty();
     match raw.mesos_authentication.as_str() {
         "" => {
-            if known {
+            if has_credentials {
                 cluster.principal = Some(credentials.principal.clone());
                 notes.push("MesosCredentials are not used: MesosAuthentication is not set".into());
             }
         }
-        "basic" if known => {
+        "basic" if has_credentials => {
             cluster.username = Some(credentials.principal.clone());
             cluster.password = Some(credentials.secret.clone().into());
         }
@@ -148,16 +148,16 @@ fn discovery(raw: Raw, problems: &mut Problems, notes: &mut Vec<String>) -> Disc
         problems.add("DnsOn, HttpOn", "both are off; turn on at least one");
     }
     let domain = problems
-        .unless("Domain", check::domain(&raw.domain))
+        .ok_or_record("Domain", check::domain(&raw.domain))
         .unwrap_or_default();
-    problems.unless("IPSources", check::ip_sources(&raw.ip_sources));
+    problems.ok_or_record("IPSources", check::ip_sources(&raw.ip_sources));
     if raw.external_on {
-        problems.unless("Resolvers", check::resolvers(&raw.resolvers));
+        problems.ok_or_record("Resolvers", check::resolvers(&raw.resolvers));
         let zones = raw.zone_resolvers.iter();
         let zones = zones.map(|(zone, resolvers)| (zone.as_str(), resolvers.as_slice()));
-        problems.unless("ZoneResolvers", check::zone_resolvers(zones, &domain));
+        problems.ok_or_record("ZoneResolvers", check::zone_resolvers(zones, &domain));
     }
-    problems.unless("ForwardPolicy", check::forward_policy(&raw.forward_policy));
+    problems.ok_or_record("ForwardPolicy", check::forward_policy(&raw.forward_policy));
     let refresh_seconds = u64::try_from(raw.refresh_seconds).unwrap_or_default();
     if refresh_seconds == 0 {
         problems.add("RefreshSeconds", "must be 1 or more");
@@ -165,20 +165,20 @@ fn discovery(raw: Raw, problems: &mut Problems, notes: &mut Vec<String>) -> Disc
     if raw.ttl < 0 {
         notes.push(format!("TTL is {}: using 0, so answers are not cached", raw.ttl));
     }
-    let usual = Discovery::default();
+    let defaults = Discovery::default();
     let listener = raw.listener.parse().unwrap_or_else(|_| {
         problems.add(
             "Listener",
             format_args!("{:?} must be an address, as in `0.0.0.0`", raw.listener),
         );
-        usual.listener
+        defaults.listener
     });
     let http_listener = match http_listener(&raw.http_listener) {
         Ok(listener) => listener,
-        Err(_) if !raw.http_on => usual.http_listener,
-        Err(what) => {
-            problems.add("HTTPListener", what);
-            usual.http_listener
+        Err(_) if !raw.http_on => defaults.http_listener,
+        Err(problem) => {
+            problems.add("HTTPListener", problem);
+            defaults.http_listener
         }
     };
     Discovery {
@@ -249,16 +249,16 @@ fn http_listener(text: &str) -> Result<IpAddr, String> {
     if let Ok(ip) = text.parse() {
         return Ok(ip);
     }
-    let mut found: Vec<IpAddr> = match (text, 0).to_socket_addrs() {
-        Ok(addresses) => addresses.map(|address| address.ip()).collect(),
+    let mut addresses: Vec<IpAddr> = match (text, 0).to_socket_addrs() {
+        Ok(resolved) => resolved.map(|address| address.ip()).collect(),
         Err(error) => {
             return Err(format!(
                 "{text:?} must be an address or a name that has one: {error}"
             ));
         }
     };
-    found.sort_by_key(IpAddr::is_ipv6);
-    let first = found.first().copied();
+    addresses.sort_by_key(IpAddr::is_ipv6);
+    let first = addresses.first().copied();
     first.ok_or_else(|| format!("{text:?} must be an address or a name that has one"))
 }
 

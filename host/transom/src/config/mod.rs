@@ -21,10 +21,10 @@ mod settings;
 mod skip_ssl;
 mod workflow;
 
-pub(crate) use aliases::WORKFLOW;
+pub(crate) use aliases::WORKFLOW_ALIASES;
 pub(crate) use kubernetes::{Kubernetes, Label as KubernetesLabel};
 pub(crate) use load::{Overrides, admin, load, missing};
-pub(crate) use marathon::{Counterpart, Form, converted, counterpart};
+pub(crate) use marathon::{Counterpart, FlagForm, counterpart, parse_flag_value};
 pub(crate) use mesos_dns::{Import, read as read_mesos_dns};
 pub(crate) use reference::{markdown as reference, schema};
 pub(crate) use renamed::value as renamed_value;

@@ -47,8 +47,9 @@ impl Bindings {
                     "`plugins.use.{key}` has {count} plugins; expected 1 to {MAX_CHAIN}"
                 ));
             }
-            let again = (1..count).find(|at| names[..*at].contains(&names[*at]));
-            problems.extend(again.map(|at| format!("`plugins.use.{key}` has {:?} twice", names[at])));
+            let duplicate = (1..count).find(|index| names[..*index].contains(&names[*index]));
+            problems
+                .extend(duplicate.map(|index| format!("`plugins.use.{key}` has {:?} twice", names[index])));
         }
         problems
     }

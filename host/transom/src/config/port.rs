@@ -275,12 +275,13 @@ impl PortSettings<'_> {
         if let Some(name) = self.reader_username {
             if self.username.is_none() && self.password.is_none() {
                 problems.push(format!(
-                    "`{section}.{reader}` is set and `{section}.{user}` is not: a user who may only read needs another one \
-                     who may change things"
+                    "`{section}.{reader}` is set and `{section}.{user}` is not: a read-only user requires a \
+                     user with write access"
                 ));
             } else if self.username == Some(name) {
                 problems.push(format!(
-                    "`{section}.{reader}` is {name:?}, which is `{section}.{user}` too: the two users need different names"
+                    "`{section}.{reader}` is {name:?}, the same as `{section}.{user}`: the two users need \
+                     different names"
                 ));
             }
         }

@@ -20,7 +20,7 @@ The names of other programs that `apps` and `workflow` accept for some of their 
 * A key is set in the file (`[apps]`, then `port = 8080`) or by its variable. A variable overrides the file. In a
   variable lists and tables are written as in TOML, on one line: `TRANSOM_APPS_TRUSTED_NETWORKS='[\"10.0.0.0/8\"]'`. A
   table below a section has one variable for all of it: `TRANSOM_APPS_CHECKS='{exec_from=\"daemon\"}'`.
-* Where a key has more than one variable, `TRANSOM_…` overrides the others, and of these the first one is taken.
+* Where a key has more than one variable, `TRANSOM_…` overrides the others, and of these the first one is used.
 * The sections `apps`, `discovery`, `kubernetes` and `workflow` enable their services by being there, even if empty.
 * `settings_version`, above all sections, is the form of the settings: 1, also where it is missing. A daemon refuses a
   higher one than it reads.
@@ -83,7 +83,7 @@ fn sections() -> Vec<Section> {
     let definitions = Definitions(root["$defs"].as_object().cloned().unwrap_or_default());
     let mut sections = Vec::new();
     for name in SECTIONS {
-        let (table, _) = definitions.resolved(&root["properties"][name]);
+        let (table, _) = definitions.resolve(&root["properties"][name]);
         definitions.add(&mut sections, name, &table, &Value::Null);
     }
     sections
@@ -94,15 +94,15 @@ struct Definitions(Map<String, Value>);
 
 impl Definitions {
     /// Resolves a reference or an optional schema; returns the schema, and whether it is optional.
-    fn resolved(&self, schema: &Value) -> (Value, bool) {
+    fn resolve(&self, schema: &Value) -> (Value, bool) {
         if let Some(name) = schema["$ref"].as_str() {
             let name = name.trim_start_matches("#/$defs/");
             return (self.0.get(name).cloned().unwrap_or_default(), false);
         }
         if let Some(choices) = schema["anyOf"].as_array() {
-            let mut given = choices.iter().filter(|choice| choice["type"] != "null");
-            if let (Some(only), None) = (given.next(), given.next()) {
-                return (self.resolved(only).0, true);
+            let mut non_null = choices.iter().filter(|choice| choice["type"] != "null");
+            if let (Some(choice), None) = (non_null.next(), non_null.next()) {
+                return (self.resolve(choice).0, true);
             }
         }
         (schema.clone(), false)
@@ -110,18 +110,18 @@ impl Definitions {
 
     /// Adds a table and its nested tables. `defaults`: the defaults of the table as a whole.
     fn add(&self, sections: &mut Vec<Section>, path: &str, table: &Value, defaults: &Value) {
-        let (mut rows, mut below) = (Vec::new(), Vec::new());
+        let (mut rows, mut subtables) = (Vec::new(), Vec::new());
         for (key, property) in table["properties"].as_object().into_iter().flatten() {
-            let (schema, _) = self.resolved(property);
+            let (schema, _) = self.resolve(property);
             let default = property.get("default").unwrap_or(&defaults[key]);
-            let full = format!("{path}.{key}");
+            let full_key = format!("{path}.{key}");
             if is_table(&schema) {
-                below.push((full, schema, default.clone()));
+                subtables.push((full_key, schema, default.clone()));
                 continue;
             }
-            let (items, _) = self.resolved(&schema["items"]);
+            let (items, _) = self.resolve(&schema["items"]);
             if is_table(&items) {
-                below.push((format!("{path}.{key}[]"), items, Value::Null));
+                subtables.push((format!("{path}.{key}[]"), items, Value::Null));
             }
             let required = table["required"].as_array();
             let is_required = required.is_some_and(|names| names.iter().any(|name| name == key));
@@ -143,7 +143,7 @@ impl Definitions {
             meaning: one_line(&table["description"]),
             rows,
         });
-        for (path, schema, default) in below {
+        for (path, schema, default) in subtables {
             self.add(sections, &path, &schema, &default);
         }
     }
@@ -155,8 +155,11 @@ impl Definitions {
             let names: Vec<String> = choices.iter().map(|(name, _)| format!("`{name}`")).collect();
             return names.join(" or ");
         }
-        if let Some(any) = schema["anyOf"].as_array() {
-            let kinds: Vec<String> = any.iter().map(|one| self.kind(&self.resolved(one).0)).collect();
+        if let Some(alternatives) = schema["anyOf"].as_array() {
+            let kinds: Vec<String> = alternatives
+                .iter()
+                .map(|one| self.kind(&self.resolve(one).0))
+                .collect();
             return kinds.join(" or ");
         }
         let name = match &schema["type"] {
@@ -165,12 +168,12 @@ impl Definitions {
         };
         match name.and_then(Value::as_str).unwrap_or_default() {
             "array" => {
-                let (items, _) = self.resolved(&schema["items"]);
+                let (items, _) = self.resolve(&schema["items"]);
                 format!("list of {}", self.kind(&items))
             }
             "object" if is_table(schema) => "tables".to_owned(),
             "object" => {
-                let values = self.kind(&self.resolved(&schema["additionalProperties"]).0);
+                let values = self.kind(&self.resolve(&schema["additionalProperties"]).0);
                 format!("table: name to {values}")
             }
             "integer" => "integer".to_owned(),
@@ -187,8 +190,8 @@ impl Definitions {
     /// The comment of a field, with the comments of its possible values.
     fn meaning(&self, property: &Value) -> String {
         let mut meaning = one_line(&property["description"]);
-        let (schema, _) = self.resolved(property);
-        let (items, _) = self.resolved(&schema["items"]);
+        let (schema, _) = self.resolve(property);
+        let (items, _) = self.resolve(&schema["items"]);
         for (name, text) in choices(&schema).into_iter().chain(choices(&items)) {
             if !text.is_empty() {
                 let _ = write!(meaning, " `{name}`: {text}");
@@ -226,10 +229,10 @@ fn variables(section: &str, key: &str) -> String {
     if section.contains('.') {
         return String::new();
     }
-    let own = format!("TRANSOM_{section}_{key}").to_ascii_uppercase();
-    let full = format!("{section}.{key}");
-    let mut names = vec![own];
-    names.extend(aliases::variables_of(&full).map(str::to_owned));
+    let variable = format!("TRANSOM_{section}_{key}").to_ascii_uppercase();
+    let full_key = format!("{section}.{key}");
+    let mut names = vec![variable];
+    names.extend(aliases::variables_of(&full_key).map(str::to_owned));
     if section == "kubernetes" {
         names.extend(kubernetes::variables_of(key).map(str::to_owned));
     }
@@ -282,7 +285,7 @@ mod tests {
             workflow: Some(super::super::Workflow::default()),
             ..Settings::default()
         };
-        let known: Vec<String> = sections()
+        let keys: Vec<String> = sections()
             .iter()
             .flat_map(|section| {
                 section
@@ -297,9 +300,9 @@ mod tests {
             .map(|row| row.key.as_str())
             // It is in no section; the introduction describes it.
             .filter(|key| *key != "settings_version")
-            .filter(|key| !known.iter().any(|known| known == key))
+            .filter(|key| !keys.iter().any(|known| known == key))
             .collect();
         assert!(missing.is_empty(), "{missing:?}");
-        assert!(known.len() > 200, "{}", known.len());
+        assert!(keys.len() > 200, "{}", keys.len());
     }
 }

@@ -48,24 +48,24 @@ const MESOS_DNS_KEYS: [(&str, &str); 8] = [
 pub(super) fn key(old: &str) -> Option<&'static str> {
     let names = old.split('.').filter(|part| part.parse::<usize>().is_err());
     let old = names.collect::<Vec<_>>().join(".");
-    let found = KEYS.iter().find(|(name, _)| *name == old);
-    found.map(|(_, new)| *new)
+    let entry = KEYS.iter().find(|(name, _)| *name == old);
+    entry.map(|(_, new)| *new)
 }
 
 /// The present name of the value `old` of the key `section.key`.
 pub(crate) fn value(key: &str, old: &str) -> Option<&'static str> {
-    let found = VALUES
+    let entry = VALUES
         .iter()
         .find(|(name, value, _)| *name == key && *value == old);
-    found.map(|(_, _, new)| *new)
+    entry.map(|(_, _, new)| *new)
 }
 
 /// The present name of a key of mesos-dns's file, in any case.
 pub(super) fn mesos_dns_key(old: &str) -> Option<&'static str> {
-    let found = MESOS_DNS_KEYS
+    let entry = MESOS_DNS_KEYS
         .iter()
         .find(|(name, _)| name.eq_ignore_ascii_case(old));
-    found.map(|(_, new)| *new)
+    entry.map(|(_, new)| *new)
 }
 
 #[cfg(test)]
@@ -75,7 +75,7 @@ mod tests {
     use figment::error::Kind;
     use serde_json::json;
 
-    use super::super::load::explain;
+    use super::super::load::error_text;
     use super::super::{Overrides, load, read_mesos_dns};
     use super::*;
 
@@ -96,7 +96,7 @@ mod tests {
             let (section, name) = old.rsplit_once('.').expect("a key of a section");
             let unknown = figment::Error::from(Kind::UnknownField(name.to_owned(), &[]));
             let unknown = section.split('.').fold(unknown, figment::Error::with_path);
-            let text = explain(&unknown);
+            let text = error_text(&unknown);
             assert!(
                 text.contains(&format!("`{old}`")) && text.ends_with(&format!("is now `{new}`")),
                 "{text}"

@@ -26,7 +26,7 @@ pub(crate) struct Row {
 /// Every effective key, sorted by name.
 pub(crate) fn rows(settings: &Settings, figment: &Figment) -> anyhow::Result<Vec<Row>> {
     let mut rows = Vec::new();
-    walk(
+    add_rows(
         &serde_json::to_value(settings)?,
         String::new(),
         figment,
@@ -37,21 +37,21 @@ pub(crate) fn rows(settings: &Settings, figment: &Figment) -> anyhow::Result<Vec
         rows.retain(|row| row.key != "kubernetes.framework_name");
     }
     for row in &mut rows {
-        row.key = shown_key(&row.key).into_owned();
+        row.key = display_key(&row.key).into_owned();
     }
     rows.sort_by(|a, b| a.key.cmp(&b.key));
     Ok(rows)
 }
 
 /// A key as the configuration contains it: internally, the keys of instances are in a separate section.
-pub(super) fn shown_key(key: &str) -> Cow<'_, str> {
+pub(super) fn display_key(key: &str) -> Cow<'_, str> {
     match key.strip_prefix(INSTANCES) {
         Some(rest) if rest.starts_with('.') => format!("kubernetes{rest}").into(),
         _ => key.into(),
     }
 }
 
-fn walk(value: &Value, key: String, figment: &Figment, rows: &mut Vec<Row>) {
+fn add_rows(value: &Value, key: String, figment: &Figment, rows: &mut Vec<Row>) {
     match value {
         Value::Object(fields) => {
             for (name, value) in fields {
@@ -60,7 +60,7 @@ fn walk(value: &Value, key: String, figment: &Figment, rows: &mut Vec<Row>) {
                 } else {
                     format!("{key}.{name}")
                 };
-                walk(value, key, figment, rows);
+                add_rows(value, key, figment, rows);
             }
         }
         value => {
@@ -75,7 +75,7 @@ fn walk(value: &Value, key: String, figment: &Figment, rows: &mut Vec<Row>) {
             );
             rows.push(Row {
                 key,
-                value: mask(&value.to_string()),
+                value: mask_password(&value.to_string()),
                 source,
             });
         }
@@ -90,7 +90,7 @@ pub(crate) fn secrets(settings: &Settings, figment: &Figment) -> anyhow::Result<
         for (section, masked) in sections {
             let raw = figment.find_value(section).ok();
             let raw = raw.and_then(|raw| serde_json::to_value(raw).ok());
-            hidden(masked, raw.as_ref().unwrap_or(&Value::Null), &mut secrets);
+            collect_secrets(masked, raw.as_ref().unwrap_or(&Value::Null), &mut secrets);
         }
     }
     secrets.retain(|secret| !secret.is_empty());
@@ -101,16 +101,16 @@ pub(crate) fn secrets(settings: &Settings, figment: &Figment) -> anyhow::Result<
 }
 
 /// Collects the texts of `raw` that are masked in `masked`, and passwords within addresses.
-fn hidden(masked: &Value, raw: &Value, secrets: &mut Vec<String>) {
+fn collect_secrets(masked: &Value, raw: &Value, secrets: &mut Vec<String>) {
     match (masked, raw) {
         (Value::Object(masked), Value::Object(raw)) => {
             for (key, raw) in raw {
-                hidden(masked.get(key).unwrap_or(&Value::Null), raw, secrets);
+                collect_secrets(masked.get(key).unwrap_or(&Value::Null), raw, secrets);
             }
         }
         (Value::Array(masked), Value::Array(raw)) => {
             for (masked, raw) in masked.iter().zip(raw) {
-                hidden(masked, raw, secrets);
+                collect_secrets(masked, raw, secrets);
             }
         }
         (Value::String(masked), Value::String(raw)) => {
@@ -130,7 +130,7 @@ fn hidden(masked: &Value, raw: &Value, secrets: &mut Vec<String>) {
 }
 
 /// Removes user and password from addresses (`redis://user:password@host`).
-fn mask(value: &str) -> String {
+fn mask_password(value: &str) -> String {
     match value.split_once("://") {
         Some((scheme, rest)) => match rest.rsplit_once('@') {
             Some((_, host)) => format!("{scheme}://********@{host}"),
@@ -151,23 +151,27 @@ pub(crate) fn toml(mut import: Import) -> anyhow::Result<String> {
     }
     let zookeeper = transom_cluster::masked(&import.cluster.master);
     if zookeeper != import.cluster.master {
-        text += "# So is the one of ZooKeeper: set TRANSOM_CLUSTER_MASTER, or write it in place of the `***` below.\n";
+        text += "# The ZooKeeper password is not printed either: set TRANSOM_CLUSTER_MASTER, or write it in \
+                 place of the `***` below.\n";
         import.cluster.master = zookeeper.into_owned();
     }
     let sections = [
-        ("cluster", beyond(&import.cluster, &Cluster::default())?),
-        ("discovery", beyond(&import.discovery, &Discovery::default())?),
+        ("cluster", non_defaults(&import.cluster, &Cluster::default())?),
+        (
+            "discovery",
+            non_defaults(&import.discovery, &Discovery::default())?,
+        ),
     ];
     let sections = sections.map(|(name, section)| (name.to_owned(), section.into()));
     Ok(text + &toml::to_string(&toml::Table::from_iter(sections))?)
 }
 
 /// The keys of a section that differ from the defaults.
-fn beyond<T: Serialize>(section: &T, usual: &T) -> anyhow::Result<toml::Table> {
-    let usual = toml::Table::try_from(usual)?;
+fn non_defaults<T: Serialize>(section: &T, defaults: &T) -> anyhow::Result<toml::Table> {
+    let defaults = toml::Table::try_from(defaults)?;
     let section = toml::Table::try_from(section)?.into_iter();
     Ok(section
-        .filter(|(key, value)| usual.get(key) != Some(value))
+        .filter(|(key, value)| defaults.get(key) != Some(value))
         .collect())
 }
 

@@ -22,12 +22,12 @@ pub(super) struct DefaultOfSkipSsl {
 }
 
 impl DefaultOfSkipSsl {
-    /// `specified`: the specification's variables; `ours`: all other sources.
-    pub(super) fn of(specified: &Figment, ours: [&Figment; 2]) -> Self {
+    /// `specified`: the specification's variables; `other_sources`: all other sources.
+    pub(super) fn of(specified: &Figment, other_sources: [&Figment; 2]) -> Self {
         let ssl = specified.extract_inner::<bool>("cluster.ssl").unwrap_or(false);
-        let is_ours = |key: &&str| ours.iter().any(|source| source.contains(key));
+        let is_set = |key: &&str| other_sources.iter().any(|source| source.contains(key));
         Self {
-            applies: ssl && !TLS_KEYS.iter().any(is_ours),
+            applies: ssl && !TLS_KEYS.iter().any(is_set),
         }
     }
 }
@@ -146,10 +146,10 @@ mod tests {
                 Figment::from(Serialized::default(key, value))
             });
             let default = DefaultOfSkipSsl::of(&specified, [&file_settings, &own_settings]);
-            let all = file_settings.merge(default).merge(specified).merge(own_settings);
-            let found = all.extract_inner::<Cluster>("cluster").unwrap_or_default();
+            let effective = file_settings.merge(default).merge(specified).merge(own_settings);
+            let cluster = effective.extract_inner::<Cluster>("cluster").unwrap_or_default();
             assert_eq!(
-                (found.ssl, found.skip_ssl),
+                (cluster.ssl, cluster.skip_ssl),
                 expected,
                 "{file:?} {variables:?} {own:?}"
             );

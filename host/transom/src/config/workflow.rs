@@ -196,15 +196,15 @@ impl Workflow {
     pub(super) fn gaps(&self) -> Vec<String> {
         let mut gaps = self.http_port().problems();
         let mut missing =
-            |key: &str, because: &str| gaps.push(format!("`workflow.{key}` is missing: {because}"));
+            |key: &str, reason: &str| gaps.push(format!("`workflow.{key}` is missing: {reason}"));
         if self.authenticate {
-            let because =
-                "`workflow.authenticate` is true, so the cluster manager is to be shown who this is";
+            let reason =
+                "`workflow.authenticate` is true, so the daemon must authenticate with the cluster manager";
             if self.default_principal.is_none() {
-                missing("default_principal", because);
+                missing("default_principal", reason);
             }
             if self.default_secret.is_none() {
-                missing("default_secret", because);
+                missing("default_secret", reason);
             }
         }
         let pairs = [
@@ -249,9 +249,7 @@ impl Workflow {
             ("task_disk", self.task_disk),
         ] {
             if !amount.is_finite() || amount < 0.0 || (amount == 0.0 && key != "task_disk") {
-                gaps.push(format!(
-                    "`workflow.{key}` is {amount}; expected more than nothing"
-                ));
+                gaps.push(format!("`workflow.{key}` is {amount}; expected a number above 0"));
             }
         }
         if self.framework_name.is_empty() || self.framework_name.contains('/') {
@@ -279,8 +277,9 @@ impl Workflow {
             .filter(|entry| !needed(entry).contains(':'))
             .map(|entry| {
                 format!(
-                    "`workflow.cluster_attributes` has {entry:?}, which no agent can ever match, so every job would be \
-                     refused; expected key:value, as in \"airflow:true\", or A?:B with key:value on both sides"
+                    "`workflow.cluster_attributes` has {entry:?}, which no agent can ever match, so every \
+                     job would be rejected; expected key:value, as in \"airflow:true\", or A?:B with \
+                     key:value on both sides"
                 )
             })
             .collect()

@@ -15,7 +15,7 @@ use crate::{config, sources};
 /// The command with which the daemon starts itself to compile a component.
 pub(crate) const COMPILE_COMMAND: [&str; 2] = ["plugin", "compile"];
 /// The interval of checks of a store that does not answer yet.
-const STORE_POLL: Duration = Duration::from_millis(250);
+const STORE_POLL_INTERVAL: Duration = Duration::from_millis(250);
 
 /// Opens the store and waits until it answers. Without the store, the daemon does not know its running
 /// tasks.
@@ -24,28 +24,28 @@ pub(super) async fn open_store(
     token: &CancellationToken,
 ) -> anyhow::Result<Arc<dyn transom_store::Store>> {
     let store = store_config(section).open().await?;
-    let mut warned = false;
+    let mut is_warned = false;
     loop {
         match store.get("transom/reachable").await {
             Ok(_) => return Ok(store),
             // The store logs the cause and retries.
             Err(transom_store::Error::Unavailable { .. }) => {
-                if !warned {
-                    tracing::warn!("waiting for the store; the daemon serves nothing before it answers");
+                if !is_warned {
+                    tracing::warn!("waiting for the store; the daemon serves no requests until it responds");
                     if !section.server.starts_with("file:") {
                         tracing::warn!(
                             "if there is no Redis: `store.server = \"file:DIR\"` keeps everything in an embedded store in \
                              the directory DIR, for one daemon alone"
                         );
                     }
-                    warned = true;
+                    is_warned = true;
                 }
             }
             Err(error) => return Err(error.into()),
         }
         tokio::select! {
             () = token.cancelled() => bail!("stopped while waiting for the store"),
-            () = tokio::time::sleep(STORE_POLL) => {}
+            () = tokio::time::sleep(STORE_POLL_INTERVAL) => {}
         }
     }
 }
@@ -79,11 +79,11 @@ pub(crate) fn cluster_config(section: &config::Cluster) -> anyhow::Result<transo
     let tls = tls(section)?;
     // Checked even if TLS is off, so that an invalid file is reported immediately.
     tls.check()?;
-    let usual = transom_cluster::Config::default();
+    let defaults = transom_cluster::Config::default();
     let state_timeout = Duration::from_secs(section.state_timeout_seconds);
     let credential_keys = match section.iam_config_file {
         Some(_) => "`iam_config_file` in [cluster]".to_owned(),
-        None => usual.credential_keys.clone(),
+        None => defaults.credential_keys.clone(),
     };
     Ok(transom_cluster::Config {
         masters: masters(&section.master)?,
@@ -99,8 +99,8 @@ pub(crate) fn cluster_config(section: &config::Cluster) -> anyhow::Result<transo
         tls: section.ssl.then_some(tls),
         state_timeout,
         // No call may take longer than reading the state document.
-        call_timeout: usual.call_timeout.min(state_timeout),
-        ..usual
+        call_timeout: defaults.call_timeout.min(state_timeout),
+        ..defaults
     })
 }
 
@@ -109,7 +109,8 @@ pub(crate) fn warn_of_unverified_masters(section: &config::Cluster) {
     if section.ssl && section.skip_ssl {
         tracing::warn!(
             "the certificates of the masters are not verified: `cluster.skip_ssl` (SKIP_SSL) is true, its default where \
-             only CLUSTER_SSL asks for TLS; set SKIP_SSL=false, and `cluster.ca_file` for an authority of your own"
+             only CLUSTER_SSL asks for TLS; set SKIP_SSL=false, and `cluster.ca_file` for a private \
+             certificate authority"
         );
     }
 }
@@ -170,23 +171,24 @@ fn service_account(
 }
 
 /// The prefix of a file's name in `cluster.master`.
-const IN_FILE: &str = "file://";
+const FILE_PREFIX: &str = "file://";
 
 /// The masters: `host:port`, separated by commas, or one address of ZooKeeper.
 fn masters(master: &str) -> anyhow::Result<Vec<String>> {
     let mut master = master.trim().to_owned();
-    if let Some(file) = master.strip_prefix(IN_FILE) {
+    if let Some(file) = master.strip_prefix(FILE_PREFIX) {
         let content = read(Path::new(file), &format!("the masters' address {master}"))?;
         let content = String::from_utf8_lossy(&content).trim().to_owned();
-        if content.starts_with(IN_FILE) {
+        if content.starts_with(FILE_PREFIX) {
             bail!(
-                "the masters' address {master}: the file names another file; it must hold zk:// or host:port"
+                "the masters' address {master}: the file names another file; it must contain zk://… or \
+                 host:port"
             );
         }
         master = content;
     }
     if let Some(rest) = master.strip_prefix(ZOOKEEPER) {
-        return Ok(vec![format!("{ZOOKEEPER}{}", with_ports(rest))]);
+        return Ok(vec![format!("{ZOOKEEPER}{}", with_default_ports(rest))]);
     }
     let masters = master
         .split(',')
@@ -200,7 +202,7 @@ fn masters(master: &str) -> anyhow::Result<Vec<String>> {
 const ZOOKEEPER: &str = "zk://";
 
 /// Servers without a port get ZooKeeper's default port.
-fn with_ports(address: &str) -> String {
+fn with_default_ports(address: &str) -> String {
     let (servers, path) = address.split_at(address.find('/').unwrap_or(address.len()));
     let (credentials, servers) = match servers.rsplit_once('@') {
         Some((credentials, servers)) => (format!("{credentials}@"), servers),
@@ -269,17 +271,17 @@ pub(super) fn discovery_config(
     masters: &[String],
     file: &Path,
 ) -> anyhow::Result<transom_discovery::Config> {
-    let checked = |key: &'static str| move |what: String| anyhow::anyhow!("discovery.{key}: {what}");
+    let with_key = |key: &'static str| move |problem: String| anyhow::anyhow!("discovery.{key}: {problem}");
     let zookeeper = masters.first().filter(|master| master.starts_with(ZOOKEEPER));
     // The masters for the zone's `master` names. With ZooKeeper, these are the masters that it names,
     // and the fallback masters before that.
-    let named = if zookeeper.is_some() {
+    let named_masters = if zookeeper.is_some() {
         &cluster.fallback_masters[..]
     } else {
         masters
     };
     let resolvers = if section.external_on {
-        check::resolvers(&section.resolvers).map_err(checked("resolvers"))?
+        check::resolvers(&section.resolvers).map_err(with_key("resolvers"))?
     } else {
         // The resolvers are not used without forwarding. They are only shown.
         section
@@ -292,7 +294,7 @@ pub(super) fn discovery_config(
     let zones = zones.map(|(zone, resolvers)| (zone.as_str(), resolvers.as_slice()));
     let zone_resolvers = if section.external_on {
         check::zone_resolvers(zones, &section.domain.to_ascii_lowercase())
-            .map_err(checked("zone_resolvers"))?
+            .map_err(with_key("zone_resolvers"))?
     } else {
         BTreeMap::new()
     };
@@ -306,8 +308,9 @@ pub(super) fn discovery_config(
         domain: section.domain,
         ttl: section.ttl,
         refresh_seconds: section.refresh_seconds,
-        masters: check::masters(named).map_err(|what| anyhow::anyhow!("cluster.master: {what}"))?,
-        ip_sources: check::ip_sources(&section.ip_sources).map_err(checked("ip_sources"))?,
+        masters: check::masters(named_masters)
+            .map_err(|problem| anyhow::anyhow!("cluster.master: {problem}"))?,
+        ip_sources: check::ip_sources(&section.ip_sources).map_err(with_key("ip_sources"))?,
         enforce_rfc952: section.enforce_rfc952,
         recurse_on: section.recurse_on,
         enumeration_on: section.enumeration_on,
@@ -339,7 +342,7 @@ pub(super) fn discovery_config(
         quic_port: section.quic_port,
         tls_certificate: section.tls_certificate,
         tls_key: section.tls_key,
-        also_notify: check::resolvers(&section.also_notify).map_err(checked("also_notify"))?,
+        also_notify: check::resolvers(&section.also_notify).map_err(with_key("also_notify"))?,
         allow_transfer: section.allow_transfer,
         stream_timeouts: transom_discovery::source::StreamTimeouts::default(),
         cluster_settings: cluster_settings(cluster, zookeeper, file),
@@ -347,10 +350,10 @@ pub(super) fn discovery_config(
 }
 
 fn forward_policy(text: &str) -> anyhow::Result<transom_discovery::ForwardPolicy> {
-    check::forward_policy(text).map_err(|what| {
+    check::forward_policy(text).map_err(|problem| {
         match config::renamed_value("discovery.forward_policy", text) {
-            Some(new) => anyhow::anyhow!("discovery.forward_policy: {what}; `{text}` is now `{new}`"),
-            None => anyhow::anyhow!("discovery.forward_policy: {what}"),
+            Some(new) => anyhow::anyhow!("discovery.forward_policy: {problem}; `{text}` is now `{new}`"),
+            None => anyhow::anyhow!("discovery.forward_policy: {problem}"),
         }
     })
 }
@@ -360,7 +363,7 @@ fn cluster_settings(
     zookeeper: Option<&String>,
     file: &Path,
 ) -> transom_discovery::ClusterSettings {
-    let shown = |path: &Option<PathBuf>| {
+    let path_text = |path: &Option<PathBuf>| {
         path.as_ref()
             .map(|path| path.display().to_string())
             .unwrap_or_default()
@@ -374,16 +377,16 @@ fn cluster_settings(
         state_timeout_seconds: cluster.state_timeout_seconds,
         zk_detection_timeout: cluster.detection_timeout_seconds,
         mesos_https_on: cluster.ssl,
-        ca_cert_file: shown(&cluster.ca_file),
-        cert_file: shown(&cluster.certificate_file),
-        key_file: shown(&cluster.key_file),
+        ca_cert_file: path_text(&cluster.ca_file),
+        cert_file: path_text(&cluster.certificate_file),
+        key_file: path_text(&cluster.key_file),
         principal: principal.cloned().unwrap_or_default(),
         mesos_authentication: match (&cluster.username, &cluster.iam_config_file) {
             (Some(_), _) => "basic".to_owned(),
             (None, Some(_)) => "iam".to_owned(),
             (None, None) => String::new(),
         },
-        iam_config_file: shown(&cluster.iam_config_file),
+        iam_config_file: path_text(&cluster.iam_config_file),
     }
 }
 

@@ -129,7 +129,7 @@ impl Collector for ServiceStates {
             let gauge = ConstGauge::new(i64::from(framework.leading));
             gauge.encode(leading.encode_family(&[("framework", framework.name.as_str())])?)?;
         }
-        let mut known = encoder.encode_descriptor(
+        let mut leader_known = encoder.encode_descriptor(
             "transom_framework_leader_known",
             "1 while this daemon knows a leader of the framework, itself or another one",
             None,
@@ -137,7 +137,7 @@ impl Collector for ServiceStates {
         )?;
         for framework in &frameworks {
             let gauge = ConstGauge::new(i64::from(framework.leader.is_some()));
-            gauge.encode(known.encode_family(&[("framework", framework.name.as_str())])?)?;
+            gauge.encode(leader_known.encode_family(&[("framework", framework.name.as_str())])?)?;
         }
         Ok(())
     }

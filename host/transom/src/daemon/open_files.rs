@@ -12,20 +12,21 @@ pub(super) fn raise_limit() {
         current: hard,
         maximum: hard,
     };
-    let shown = |limit: Option<u64>| limit.map_or_else(|| "unlimited".to_owned(), |limit| limit.to_string());
+    let limit_text =
+        |limit: Option<u64>| limit.map_or_else(|| "unlimited".to_owned(), |limit| limit.to_string());
     if soft == hard {
-        tracing::info!(limit = shown(hard), "limit of open files");
+        tracing::info!(limit = limit_text(hard), "limit of open files");
         return;
     }
     match setrlimit(Resource::Nofile, raised) {
         Ok(()) => tracing::info!(
-            limit = shown(hard),
-            before = shown(soft),
+            limit = limit_text(hard),
+            before = limit_text(soft),
             "limit of open files raised to the hard limit"
         ),
         Err(error) => tracing::warn!(
-            limit = shown(soft),
-            hard = shown(hard),
+            limit = limit_text(soft),
+            hard = limit_text(hard),
             %error,
             "the limit of open files cannot be raised; it limits connections and event streams"
         ),

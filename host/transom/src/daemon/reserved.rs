@@ -20,7 +20,7 @@ pub(crate) struct ReservedPort {
 }
 
 impl ReservedPort {
-    pub(crate) fn at(name: &'static str, address: SocketAddr) -> Self {
+    pub(crate) fn new(name: &'static str, address: SocketAddr) -> Self {
         Self {
             name,
             address,
@@ -28,7 +28,7 @@ impl ReservedPort {
         }
     }
 
-    pub(crate) fn of(port: &BoundPort) -> Self {
+    pub(crate) fn from_bound(port: &BoundPort) -> Self {
         Self {
             name: port.config().name,
             address: port.addr(),
@@ -37,17 +37,17 @@ impl ReservedPort {
     }
 
     pub(crate) fn reserve(&self, reserved: &Reserved) {
-        let what = format!("the {} port of this daemon", self.name);
-        reserved.listener(&what, self.address);
+        let description = format!("the {} port of this daemon", self.name);
+        reserved.listener(&description, self.address);
         if let Some(advertised) = &self.advertised {
-            let servers = server(advertised);
-            reserved.servers(&what, move || servers.clone().into_iter().collect());
+            let servers = parse_server(advertised);
+            reserved.servers(&description, move || servers.clone().into_iter().collect());
         }
     }
 }
 
 /// Adds the server of the store. An invalid address is reported when the store is opened.
-pub(super) fn store(reserved: &Reserved, section: &config::Store) {
+pub(super) fn reserve_store(reserved: &Reserved, section: &config::Store) {
     let address = from_settings::store_config(section).address().ok().flatten();
     reserved.servers("the state store of this daemon", move || {
         address.clone().into_iter().collect()
@@ -56,7 +56,7 @@ pub(super) fn store(reserved: &Reserved, section: &config::Store) {
 
 /// Adds the configured masters and ZooKeeper servers, and the masters that ZooKeeper names at any
 /// time.
-pub(super) fn masters(reserved: &Reserved, client: &Client) {
+pub(super) fn reserve_masters(reserved: &Reserved, client: &Client) {
     let config = client.config();
     let mut configured = Vec::new();
     for text in &config.masters {
@@ -64,12 +64,17 @@ pub(super) fn masters(reserved: &Reserved, client: &Client) {
             Some(rest) => {
                 let servers = rest.split('/').next().unwrap_or_default();
                 let servers = servers.rsplit_once('@').map_or(servers, |(_, servers)| servers);
-                configured.extend(servers.split(',').filter_map(server));
+                configured.extend(servers.split(',').filter_map(parse_server));
             }
-            None => configured.extend(server(text)),
+            None => configured.extend(parse_server(text)),
         }
     }
-    configured.extend(config.fallback_masters.iter().filter_map(|text| server(text)));
+    configured.extend(
+        config
+            .fallback_masters
+            .iter()
+            .filter_map(|text| parse_server(text)),
+    );
     let client = client.clone();
     reserved.servers("a master of the cluster, or its ZooKeeper", move || {
         let mut servers = configured.clone();
@@ -82,7 +87,7 @@ pub(super) fn masters(reserved: &Reserved, client: &Client) {
 }
 
 /// Parses `host:port` or `[v6]:port`, with or without a scheme.
-fn server(text: &str) -> Option<Server> {
+fn parse_server(text: &str) -> Option<Server> {
     let text = text.trim();
     let text = text.split_once("://").map_or(text, |(_, rest)| rest);
     let (host, port) = text.trim_end_matches('/').rsplit_once(':')?;
@@ -107,7 +112,7 @@ mod tests {
             ("", None),
         ] {
             let expected = expected.map(|(host, port): (&str, u16)| (host.to_owned(), port));
-            assert_eq!(server(text), expected, "{text:?}");
+            assert_eq!(parse_server(text), expected, "{text:?}");
         }
     }
 }

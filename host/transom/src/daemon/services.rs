@@ -145,7 +145,7 @@ impl From<FrameworkStatus> for FrameworkReadiness {
 }
 
 /// Pending tasks as the overview shows them.
-fn shown_waiting(waiting: Vec<transom_scheduler::Waiting>) -> Vec<Waiting> {
+fn waiting_documents(waiting: Vec<transom_scheduler::Waiting>) -> Vec<Waiting> {
     let waiting = waiting.into_iter().map(|one| Waiting {
         name: one.run_spec,
         instances: one.tasks,
@@ -182,7 +182,7 @@ impl Service for FrameworkService {
 
     fn readiness(&self) -> Readiness {
         Readiness {
-            ready: self.service.ready(),
+            ready: self.service.is_ready(),
             framework: Some(self.service.framework().into()),
             source: None,
         }

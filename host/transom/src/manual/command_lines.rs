@@ -7,12 +7,12 @@ use super::{Page, pages};
 use crate::cli::CommandLine;
 
 /// Tokens that end a command in a shell.
-const ENDS: [&str; 10] = ["|", "||", "&", "&&", ";", "<", ">", ">>", "2>", "<<END"];
+const SEPARATORS: [&str; 10] = ["|", "||", "&", "&&", ";", "<", ">", ">>", "2>", "<<END"];
 
 /// The command lines of a page that call `transom`, with their places: all lines of `sh` blocks, and
 /// lines after a prompt in `text` blocks.
 fn command_lines(page: &Page) -> Vec<(String, Vec<String>)> {
-    let mut found = Vec::new();
+    let mut command_lines = Vec::new();
     for block in blocks(page) {
         let text = block.text.replace("\\\n", " ");
         for line in text.lines() {
@@ -22,33 +22,39 @@ fn command_lines(page: &Page) -> Vec<(String, Vec<String>)> {
                 _ => continue,
             };
             // A line with an open quote cannot be split: it is part of a longer text in the block.
-            for words in shlex::split(line).map(|words| calls(&words)).unwrap_or_default() {
-                found.push((format!("{}: {line}", block.place), words));
+            for words in shlex::split(line)
+                .map(|words| transom_calls(&words))
+                .unwrap_or_default()
+            {
+                command_lines.push((format!("{}: {line}", block.location), words));
             }
         }
     }
-    found
+    command_lines
 }
 
 /// The calls of `transom` in the words of a line. A call is at the beginning of a command, possibly
 /// after variables, or in a command substitution.
-fn calls(words: &[String]) -> Vec<Vec<String>> {
+fn transom_calls(words: &[String]) -> Vec<Vec<String>> {
     let mut calls: Vec<Vec<String>> = Vec::new();
-    let (mut begins, mut inside) = (true, false);
+    let (mut expects_command, mut in_call) = (true, false);
     for word in words {
         let is_program = word == "transom" || word.ends_with("/transom");
-        if ENDS.contains(&word.as_str()) {
-            (begins, inside) = (true, false);
-        } else if inside {
-            let bare = word.trim_end_matches([')', ';']);
-            calls.last_mut().expect("a call was begun").push(bare.to_owned());
-            inside = bare == word;
-            begins = !inside;
-        } else if begins && is_program || word.ends_with("$(transom") {
+        if SEPARATORS.contains(&word.as_str()) {
+            (expects_command, in_call) = (true, false);
+        } else if in_call {
+            let argument = word.trim_end_matches([')', ';']);
+            calls
+                .last_mut()
+                .expect("a call was begun")
+                .push(argument.to_owned());
+            in_call = argument == word;
+            expects_command = !in_call;
+        } else if expects_command && is_program || word.ends_with("$(transom") {
             calls.push(vec!["transom".to_owned()]);
-            inside = true;
+            in_call = true;
         } else {
-            begins &= word.contains('=');
+            expects_command &= word.contains('=');
         }
     }
     calls
@@ -71,8 +77,8 @@ fn calls_are_found_among_other_words() {
         ("cargo test -p transom manual", vec![]),
     ] {
         let words = shlex::split(line).expect("words");
-        let found: Vec<String> = calls(&words).iter().map(|call| call.join(" ")).collect();
-        assert_eq!(found, expected, "{line}");
+        let actual: Vec<String> = transom_calls(&words).iter().map(|call| call.join(" ")).collect();
+        assert_eq!(actual, expected, "{line}");
     }
 }
 
@@ -80,14 +86,14 @@ fn calls_are_found_among_other_words() {
 fn command_lines_of_the_manual_are_accepted() {
     let mut problems = Vec::new();
     let mut count = 0;
-    for (place, words) in pages().iter().flat_map(command_lines) {
+    for (location, words) in pages().iter().flat_map(command_lines) {
         count += 1;
         if let Err(error) = CommandLine::command().try_get_matches_from(&words)
             && error.use_stderr()
         {
             let text = error.to_string();
             problems.push(format!(
-                "{place}\n    {}",
+                "{location}\n    {}",
                 text.lines().next().unwrap_or_default()
             ));
         }

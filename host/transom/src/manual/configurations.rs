@@ -15,7 +15,7 @@ fn configurations_of_the_manual_are_accepted() {
         let table: toml::Table = match toml::from_str(&block.text) {
             Ok(table) => table,
             Err(error) => {
-                problems.push(format!("{}: {}", block.place, error.message()));
+                problems.push(format!("{}: {}", block.location, error.message()));
                 continue;
             }
         };
@@ -26,7 +26,7 @@ fn configurations_of_the_manual_are_accepted() {
         count += 1;
         fs::write(&file, &block.text).expect("written");
         if let Err(error) = config::load(Some(&file), Overrides::default()) {
-            problems.push(format!("{}: {error}", block.place));
+            problems.push(format!("{}: {error}", block.location));
         }
     }
     assert!(problems.is_empty(), "{}", problems.join("\n"));
@@ -39,7 +39,7 @@ fn json_documents_of_the_manual_are_valid() {
     for block in pages().iter().flat_map(blocks).filter(|it| it.language == "json") {
         count += 1;
         if let Err(error) = serde_json::from_str::<serde_json::Value>(&block.text) {
-            problems.push(format!("{}: {error}", block.place));
+            problems.push(format!("{}: {error}", block.location));
         }
     }
     assert!(problems.is_empty(), "{}", problems.join("\n"));

@@ -56,13 +56,13 @@ fn compare(page: &str, printed: &str) {
         fs::write(&path, printed).expect("written");
         return;
     }
-    let found = fs::read_to_string(&path).unwrap_or_default();
+    let actual = fs::read_to_string(&path).unwrap_or_default();
     let differs = printed
         .lines()
-        .zip(found.lines().chain(std::iter::repeat("")))
-        .position(|(printed, found)| printed != found);
+        .zip(actual.lines().chain(std::iter::repeat("")))
+        .position(|(printed, actual)| printed != actual);
     assert!(
-        found == printed,
+        actual == printed,
         "{page} is not what the code prints, from line {}: run this test with TRANSOM_UPDATE=1",
         differs.unwrap_or_else(|| printed.lines().count()) + 1
     );

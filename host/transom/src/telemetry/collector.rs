@@ -15,7 +15,7 @@ use tokio::runtime::Handle;
 use transom_common::{Backoff, error_chain};
 
 /// The maximum number of bytes that are read of a response.
-const MAX_ANSWER: usize = 64 << 10;
+const MAX_RESPONSE: usize = 64 << 10;
 /// The backoff after failures.
 const BACKOFF: Backoff = Backoff::new(Duration::from_secs(1), Duration::from_mins(1));
 
@@ -41,14 +41,14 @@ impl Failures {
     }
 
     /// Records a failure. Returns whether it is the first one since the last success.
-    fn failed(&mut self, now: Instant) -> bool {
+    fn record_failure(&mut self, now: Instant) -> bool {
         self.retry_at = Some(now + BACKOFF.after(self.count));
         self.count = self.count.saturating_add(1);
         self.count == 1
     }
 
     /// Records a success. Returns whether there were failures before.
-    fn succeeded(&mut self) -> bool {
+    fn record_success(&mut self) -> bool {
         std::mem::take(self).count > 0
     }
 }
@@ -77,18 +77,18 @@ impl Collector {
         self.failures.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    fn note(&self, result: &Result<Response<Bytes>, HttpError>) {
+    fn report_result(&self, result: &Result<Response<Bytes>, HttpError>) {
         let reason = match result {
-            Ok(answer) if answer.status().is_success() => {
-                if self.failures().succeeded() {
-                    tracing::info!(url = self.url, "the collector of traces accepts spans again");
+            Ok(response) if response.status().is_success() => {
+                if self.failures().record_success() {
+                    tracing::info!(url = self.url, "exporting spans resumed");
                 }
                 return;
             }
-            Ok(answer) => format!("status {}", answer.status()),
+            Ok(response) => format!("status {}", response.status()),
             Err(error) => error_chain(&**error),
         };
-        if self.failures().failed(Instant::now()) {
+        if self.failures().record_failure(Instant::now()) {
             tracing::warn!(
                 url = self.url,
                 error = reason,
@@ -107,21 +107,21 @@ impl HttpClient for Collector {
         let http = self.http.clone();
         let sent = self.runtime.spawn(async move { send(&http, request).await });
         let result = sent.await.unwrap_or_else(|error| Err(error.into()));
-        self.note(&result);
+        self.report_result(&result);
         result
     }
 }
 
 async fn send(http: &reqwest::Client, request: Request<Bytes>) -> Result<Response<Bytes>, HttpError> {
-    let mut answer = http.execute(request.try_into()?).await?;
-    let mut head = Response::builder().status(answer.status());
+    let mut response = http.execute(request.try_into()?).await?;
+    let mut head = Response::builder().status(response.status());
     if let Some(headers) = head.headers_mut() {
-        headers.clone_from(answer.headers());
+        headers.clone_from(response.headers());
     }
     let mut body = Vec::new();
-    while let Some(chunk) = answer.chunk().await? {
-        if body.len() + chunk.len() > MAX_ANSWER {
-            return Err(format!("the collector's answer has more than {MAX_ANSWER} bytes").into());
+    while let Some(chunk) = response.chunk().await? {
+        if body.len() + chunk.len() > MAX_RESPONSE {
+            return Err(format!("the collector's answer has more than {MAX_RESPONSE} bytes").into());
         }
         body.extend_from_slice(&chunk);
     }
@@ -135,12 +135,12 @@ mod tests {
     #[test]
     fn failures_are_reported_once_and_delay_the_next_request() {
         let (mut failures, now) = (Failures::default(), Instant::now());
-        assert!(!failures.is_waiting(now) && !failures.succeeded());
-        assert!(failures.failed(now), "the first one is reported");
+        assert!(!failures.is_waiting(now) && !failures.record_success());
+        assert!(failures.record_failure(now), "the first one is reported");
         assert!(failures.is_waiting(now));
         assert!(!failures.is_waiting(now + BACKOFF.max));
-        assert!(!failures.failed(now), "a further one is not");
-        assert!(failures.succeeded(), "the recovery is reported");
-        assert!(!failures.is_waiting(now) && !failures.succeeded());
+        assert!(!failures.record_failure(now), "a further one is not");
+        assert!(failures.record_success(), "the recovery is reported");
+        assert!(!failures.is_waiting(now) && !failures.record_success());
     }
 }

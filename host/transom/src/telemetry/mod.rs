@@ -99,8 +99,8 @@ mod tests {
 
     #[test]
     fn lines_within_a_traced_span_contain_its_trace_id() {
-        let kept = Buffer::default();
-        let writer = kept.clone();
+        let buffer = Buffer::default();
+        let writer = buffer.clone();
         let log = Log {
             format: LogFormat::Json,
             ..Log::default()
@@ -121,7 +121,7 @@ mod tests {
             tracing::debug!("too detailed");
             format!("{:?}", trace::TraceContext::current())
         });
-        let text = String::from_utf8(kept.0.lock().unwrap().clone()).unwrap();
+        let text = String::from_utf8(buffer.0.lock().unwrap().clone()).unwrap();
         let lines: Vec<Value> = text
             .lines()
             .map(|line| serde_json::from_str(line).unwrap())
@@ -135,10 +135,10 @@ mod tests {
 
     #[test]
     fn spans_of_traces_are_disabled_while_traces_are_off() {
-        let kept = Buffer::default();
+        let buffer = Buffer::default();
         let subscriber = tracing_subscriber::fmt()
             .with_env_filter(filter("trace", "off").unwrap())
-            .with_writer(move || kept.clone())
+            .with_writer(move || buffer.clone())
             .finish();
         tracing::subscriber::with_default(subscriber, || {
             let span = tracing::info_span!(target: trace::TARGET, "request");

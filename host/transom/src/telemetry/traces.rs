@@ -19,9 +19,9 @@ use super::collector::Collector;
 use crate::config::Telemetry;
 
 /// The maximum number of spans in one request to the collector.
-const BATCH: usize = 512;
+const BATCH_SIZE: usize = 512;
 /// The interval of exports while the queue is not full.
-const INTERVAL: Duration = Duration::from_secs(1);
+const EXPORT_INTERVAL: Duration = Duration::from_secs(1);
 /// The timeout for exporting the remaining spans when the daemon stops.
 const FLUSH_TIMEOUT: Duration = Duration::from_secs(5);
 /// The maximum number each of attributes, events and links of one span. The span of an instance's
@@ -61,8 +61,8 @@ impl Traces {
             .context("telemetry.otlp_endpoint")?;
         let batches = BatchConfigBuilder::default()
             .with_max_queue_size(settings.queue_spans)
-            .with_max_export_batch_size(BATCH)
-            .with_scheduled_delay(INTERVAL)
+            .with_max_export_batch_size(BATCH_SIZE)
+            .with_scheduled_delay(EXPORT_INTERVAL)
             .build();
         let attributes = settings.resource_attributes.iter();
         let attributes = attributes.map(|(key, value)| KeyValue::new(key.clone(), value.clone()));
@@ -110,7 +110,7 @@ impl Traces {
         // The shutdown blocks its thread.
         let stopped = tokio::task::spawn_blocking(move || provider.shutdown_with_timeout(FLUSH_TIMEOUT));
         if !matches!(stopped.await, Ok(Ok(()))) {
-            tracing::warn!("not every span was exported before the end");
+            tracing::warn!("the daemon stopped before all spans were exported");
         }
     }
 }

@@ -11,15 +11,15 @@ use tokio::time::{sleep, timeout};
 use transom_cluster::Client;
 use transom_cluster::operator::{Agent, GetAgents};
 use transom_cluster::v1::Resource;
-use transom_plugin_host::shown;
+use transom_plugin_host::printable;
 
 use super::document::{Agents, Amounts, Cluster, Process, Store};
 use crate::daemon::process;
 
 /// The pause between two polls of the cluster manager, and of the store.
-const INTERVAL: Duration = Duration::from_secs(10);
+const POLL_INTERVAL: Duration = Duration::from_secs(10);
 /// The pause after a poll of the cluster manager is at least this multiple of the poll's duration.
-const SHARE: u32 = 20;
+const PAUSE_TO_POLL_RATIO: u32 = 20;
 /// Timeout of a poll of the cluster manager, whose answer contains all agents.
 const CLUSTER_TIMEOUT: Duration = Duration::from_secs(30);
 /// Timeout of a read of the store.
@@ -27,9 +27,9 @@ const STORE_TIMEOUT: Duration = Duration::from_secs(5);
 /// The pause between two reads of the process's resource usage.
 const PROCESS_INTERVAL: Duration = Duration::from_secs(5);
 /// The maximum number of host names of agents that are not active.
-const MAX_INACTIVE: usize = 20;
+const MAX_INACTIVE_NAMES: usize = 20;
 /// The maximum number of characters of an error.
-const MAX_ERROR: usize = 500;
+const MAX_ERROR_CHARS: usize = 500;
 
 /// The store, and its address for the overview.
 #[derive(Clone, Debug)]
@@ -59,7 +59,7 @@ impl Observed {
         };
         Self {
             cluster: ArcSwap::from_pointee(cluster),
-            store: ArcSwapOption::from_pointee(store.map(unseen)),
+            store: ArcSwapOption::from_pointee(store.map(initial_store)),
             process: ArcSwapOption::empty(),
         }
     }
@@ -68,68 +68,68 @@ impl Observed {
     pub(super) async fn keep_current(&self, client: &Client, store: Option<&ObservedStore>) -> Infallible {
         let never = async {
             match store {
-                Some(store) => self.look_at_store(store).await,
+                Some(store) => self.poll_store(store).await,
                 None => std::future::pending().await,
             }
         };
         tokio::select! {
-            never = self.look_at_cluster(client) => never,
+            never = self.poll_cluster(client) => never,
             never = never => never,
-            never = self.look_at_process() => never,
+            never = self.poll_process() => never,
         }
     }
 
-    async fn look_at_cluster(&self, client: &Client) -> Infallible {
+    async fn poll_cluster(&self, client: &Client) -> Infallible {
         loop {
-            let began = Instant::now();
-            let look = async {
+            let started = Instant::now();
+            let poll = async {
                 let version = client.version().await;
                 let (leader, agents) = client.get_agents_of_leader().await?;
                 Ok::<_, transom_cluster::Error>((version.ok(), leader, agents))
             };
             let before = self.cluster.load();
             let mut cluster = Cluster::clone(&before);
-            match timeout(CLUSTER_TIMEOUT, look).await {
+            match timeout(CLUSTER_TIMEOUT, poll).await {
                 Ok(Ok((version, leader, agents))) => {
                     cluster.reachable = Some(true);
                     cluster.error = None;
                     cluster.leader = Some(leader);
                     cluster.version = version.or(cluster.version);
                     cluster.seen = Some(Timestamp::now());
-                    count(&agents, &mut cluster);
+                    update_agents(&agents, &mut cluster);
                 }
-                Ok(Err(error)) => failed(&mut cluster, chain(&error)),
-                Err(_) => failed(&mut cluster, format!("no answer within {CLUSTER_TIMEOUT:?}")),
+                Ok(Err(error)) => record_failure(&mut cluster, error_line(&error)),
+                Err(_) => record_failure(&mut cluster, format!("no answer within {CLUSTER_TIMEOUT:?}")),
             }
             self.cluster.store(Arc::new(cluster));
-            sleep(INTERVAL.max(began.elapsed() * SHARE)).await;
+            sleep(POLL_INTERVAL.max(started.elapsed() * PAUSE_TO_POLL_RATIO)).await;
         }
     }
 
-    async fn look_at_store(&self, observed: &ObservedStore) -> Infallible {
+    async fn poll_store(&self, observed: &ObservedStore) -> Infallible {
         loop {
-            let began = Instant::now();
+            let started = Instant::now();
             let read = timeout(STORE_TIMEOUT, observed.store.get("transom/reachable")).await;
             let error = match read {
                 Ok(Ok(_)) => None,
-                Ok(Err(error)) => Some(chain(&error)),
+                Ok(Err(error)) => Some(error_line(&error)),
                 Err(_) => Some(format!("no answer within {STORE_TIMEOUT:?}")),
             };
-            let milliseconds = began.elapsed().as_secs_f64() * 1000.0;
+            let milliseconds = started.elapsed().as_secs_f64() * 1000.0;
             self.store.store(Some(Arc::new(Store {
                 reachable: Some(error.is_none()),
                 milliseconds: error.is_none().then_some(milliseconds),
                 error,
-                ..unseen(observed)
+                ..initial_store(observed)
             })));
-            sleep(INTERVAL).await;
+            sleep(POLL_INTERVAL).await;
         }
     }
 
-    async fn look_at_process(&self) -> Infallible {
+    async fn poll_process(&self) -> Infallible {
         loop {
             // Counting many open files takes a while.
-            if let Ok(process) = tokio::task::spawn_blocking(|| used(process::usage())).await {
+            if let Ok(process) = tokio::task::spawn_blocking(|| process_usage(process::usage())).await {
                 self.process.store(Some(Arc::new(process)));
             }
             sleep(PROCESS_INTERVAL).await;
@@ -138,7 +138,7 @@ impl Observed {
 }
 
 /// Values that the operating system does not report are 0.
-fn used(usage: process::Usage) -> Process {
+fn process_usage(usage: process::Usage) -> Process {
     Process {
         id: std::process::id(),
         resident_bytes: usage.resident_bytes.unwrap_or_default(),
@@ -150,7 +150,7 @@ fn used(usage: process::Usage) -> Process {
 }
 
 /// The store before the first read.
-fn unseen(observed: &ObservedStore) -> Store {
+fn initial_store(observed: &ObservedStore) -> Store {
     let file = observed.server.strip_prefix("file:");
     Store {
         kind: if file.is_some() { "file" } else { "redis" }.to_owned(),
@@ -162,24 +162,24 @@ fn unseen(observed: &ObservedStore) -> Store {
 
 /// Records a failed poll. The last known leader, agents and resources stay, with the time at which they
 /// were read.
-fn failed(cluster: &mut Cluster, error: String) {
+fn record_failure(cluster: &mut Cluster, error: String) {
     cluster.reachable = Some(false);
     cluster.error = Some(error);
 }
 
 /// An error with its causes, as one line of bounded length.
-fn chain(error: &dyn std::error::Error) -> String {
+fn error_line(error: &dyn std::error::Error) -> String {
     let mut text = error.to_string();
     let mut source = error.source();
     while let Some(error) = source {
         text = format!("{text}: {error}");
         source = error.source();
     }
-    shown(&text).chars().take(MAX_ERROR).collect()
+    printable(&text).chars().take(MAX_ERROR_CHARS).collect()
 }
 
 /// Agents and resources.
-fn count(listed: &GetAgents, cluster: &mut Cluster) {
+fn update_agents(listed: &GetAgents, cluster: &mut Cluster) {
     let mut agents = Agents {
         total: (listed.agents.len() + listed.recovered_agents.len()) as u64,
         ..Agents::default()
@@ -189,9 +189,9 @@ fn count(listed: &GetAgents, cluster: &mut Cluster) {
         .map(|name| (name.to_owned(), Amounts::default()))
         .into();
     for agent in &listed.agents {
-        match why_inactive(agent) {
+        match inactive_reason(agent) {
             None => agents.active += 1,
-            Some(why) => inactive.push((&agent.agent_info.hostname, why)),
+            Some(reason) => inactive.push((&agent.agent_info.hostname, reason)),
         }
         for (name, amounts) in &mut cluster.resources {
             amounts.total += sum(&agent.total_resources, name);
@@ -203,13 +203,13 @@ fn count(listed: &GetAgents, cluster: &mut Cluster) {
     inactive.extend(recovered.map(|agent| (&agent.hostname, "not seen since the master started")));
     agents.inactive = inactive
         .into_iter()
-        .take(MAX_INACTIVE)
-        .map(|(host, why)| format!("{host} ({why})"))
+        .take(MAX_INACTIVE_NAMES)
+        .map(|(host, reason)| format!("{host} ({reason})"))
         .collect();
     cluster.agents = agents;
 }
 
-fn why_inactive(agent: &Agent) -> Option<&'static str> {
+fn inactive_reason(agent: &Agent) -> Option<&'static str> {
     if agent.active == Some(false) {
         Some("disconnected")
     } else if agent.deactivated == Some(true) {
@@ -252,7 +252,7 @@ mod tests {
         }))
         .expect("agents");
         let mut cluster = Cluster::default();
-        count(&listed, &mut cluster);
+        update_agents(&listed, &mut cluster);
         let expected = Agents {
             total: 4,
             active: 1,

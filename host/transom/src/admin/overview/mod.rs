@@ -15,7 +15,7 @@ use axum::extract::State;
 use axum::routing::get;
 use jiff::Timestamp;
 use transom_cluster::Client;
-use transom_plugin_host::{Outcome, Plugins, RolloutKind, State as PluginState, Status};
+use transom_plugin_host::{AdmissionOutcome, Plugins, RolloutKind, State as PluginState, Status};
 
 use self::background::Observed;
 pub(crate) use self::background::ObservedStore;
@@ -79,8 +79,8 @@ impl Overviews {
         let now = Timestamp::now();
         let uptime = now.duration_since(sources.started).as_secs();
         let services: Vec<Service> = sources.services.iter().map(|one| service(&**one)).collect();
-        let store = sources.observed.store.load_full().map(|seen| {
-            let mut store = document::Store::clone(&seen);
+        let store = sources.observed.store.load_full().map(|snapshot| {
+            let mut store = document::Store::clone(&snapshot);
             if let Some(observed) = &sources.store {
                 observed
                     .store
@@ -106,7 +106,7 @@ impl Overviews {
             process: sources.observed.process.load_full().map(|process| *process),
             problems: Vec::new(),
         };
-        overview.problems = problems::of(&overview);
+        overview.problems = problems::find(&overview);
         overview
     }
 }
@@ -146,15 +146,15 @@ fn service(service: &dyn crate::daemon::services::Service) -> Service {
 fn plugins(host: &Plugins, services: &[Service]) -> document::Plugins {
     let list = host.list();
     let count = |which: fn(&Status) -> bool| list.iter().filter(|status| which(status)).count() as u64;
-    let rolls = |status: &Status, kind| status.rollout.as_ref().is_some_and(|it| it.kind == kind);
+    let has_rollout = |status: &Status, kind| status.rollout.as_ref().is_some_and(|it| it.kind == kind);
     let mut attention = Vec::new();
     let mut quarantined = 0;
     for status in &list {
-        let held = quarantine(host, status);
-        quarantined += u64::from(held.is_some());
-        let noted = if status.state == PluginState::Disabled {
+        let quarantine_reason = quarantine_reason(host, status);
+        quarantined += u64::from(quarantine_reason.is_some());
+        let entry = if status.state == PluginState::Disabled {
             Some(("disabled", status.disabled_reason.clone()))
-        } else if let Some(reason) = held {
+        } else if let Some(reason) = quarantine_reason {
             Some(("quarantined", Some(reason)))
         } else {
             status
@@ -162,7 +162,7 @@ fn plugins(host: &Plugins, services: &[Service]) -> document::Plugins {
                 .as_ref()
                 .map(|reason| ("refused", Some(reason.clone())))
         };
-        attention.extend(noted.map(|(state, reason)| Attention {
+        attention.extend(entry.map(|(state, reason)| Attention {
             name: status.name.clone(),
             state: state.to_owned(),
             serving: status.state == PluginState::Serving,
@@ -180,11 +180,11 @@ fn plugins(host: &Plugins, services: &[Service]) -> document::Plugins {
         quarantined,
         shadows: list
             .iter()
-            .filter(|status| rolls(status, RolloutKind::Shadow))
+            .filter(|status| has_rollout(status, RolloutKind::Shadow))
             .count() as u64,
         canaries: list
             .iter()
-            .filter(|status| rolls(status, RolloutKind::Canary))
+            .filter(|status| has_rollout(status, RolloutKind::Canary))
             .count() as u64,
         points: points(host, &list, services),
         attention,
@@ -193,10 +193,13 @@ fn plugins(host: &Plugins, services: &[Service]) -> document::Plugins {
 
 /// Why the files of a plugin are ignored until they change: its newest record is a rollback, or the
 /// return of a shadow or canary.
-fn quarantine(host: &Plugins, status: &Status) -> Option<String> {
+fn quarantine_reason(host: &Plugins, status: &Status) -> Option<String> {
     let newest = host.history(&status.name).0.into_iter().next()?;
-    let held = matches!(newest.outcome, Outcome::RolledBack | Outcome::Returned);
-    held.then(|| {
+    let is_quarantined = matches!(
+        newest.outcome,
+        AdmissionOutcome::RolledBack | AdmissionOutcome::Returned
+    );
+    is_quarantined.then(|| {
         newest
             .reason
             .unwrap_or_else(|| format!("rolled back by {}", newest.by))
@@ -205,15 +208,15 @@ fn quarantine(host: &Plugins, status: &Status) -> Option<String> {
 
 fn points(host: &Plugins, list: &[Status], services: &[Service]) -> Vec<Point> {
     let bindings = host.bindings();
-    let one = |name: &String| vec![name.clone()];
-    let kinds = |of: &[&str]| -> Vec<String> {
+    let single = |name: &String| vec![name.clone()];
+    let enabled_services = |names: &[&str]| -> Vec<String> {
         let used = services.iter().map(|service| &service.name);
         // The service of an instance is named `kubernetes.NAME`.
-        used.filter(|name| of.contains(&name.split('.').next().unwrap_or_default()))
+        used.filter(|name| names.contains(&name.split('.').next().unwrap_or_default()))
             .cloned()
             .collect()
     };
-    let serves = |name: &String| {
+    let is_serving = |name: &String| {
         list.iter()
             .any(|status| status.name == *name && status.state == PluginState::Serving)
     };
@@ -224,15 +227,15 @@ fn points(host: &Plugins, list: &[Status], services: &[Service]) -> Vec<Point> {
             &["apps", "workflow", "kubernetes"][..],
         ),
         ("filter", bindings.filters.clone(), &["apps"]),
-        ("bootstrap", one(&bindings.bootstrap), &["kubernetes"]),
-        ("http checks", one(&bindings.http), &["apps"]),
-        ("tcp checks", one(&bindings.tcp), &["apps"]),
-        ("exec checks", one(&bindings.exec), &["apps"]),
+        ("bootstrap", single(&bindings.bootstrap), &["kubernetes"]),
+        ("http checks", single(&bindings.http), &["apps"]),
+        ("tcp checks", single(&bindings.tcp), &["apps"]),
+        ("exec checks", single(&bindings.exec), &["apps"]),
     ];
     let points = points.into_iter().map(|(point, plugins, users)| Point {
         point: point.to_owned(),
-        missing: plugins.iter().filter(|name| !serves(name)).cloned().collect(),
-        used_by: kinds(users),
+        missing: plugins.iter().filter(|name| !is_serving(name)).cloned().collect(),
+        used_by: enabled_services(users),
         plugins,
     });
     points.collect()

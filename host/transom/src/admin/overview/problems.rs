@@ -8,30 +8,30 @@ use super::document::{
 };
 
 /// A task that waits longer for its launch is a problem, in seconds.
-const WAITING_SECONDS: u64 = 300;
+const MAX_WAITING_SECONDS: u64 = 300;
 /// A deployment that runs longer is a problem, in seconds.
-const DEPLOYMENT_SECONDS: u64 = 900;
+const MAX_DEPLOYMENT_SECONDS: u64 = 900;
 /// Records that the cluster has not confirmed for longer are stale, in seconds.
-const STALE_SECONDS: f64 = 300.0;
+const MAX_RECORD_AGE_SECONDS: f64 = 300.0;
 /// Percentages of the limit of open files that cause a warning and an error.
-const MANY_FILES: u64 = 80;
-const TOO_MANY_FILES: u64 = 95;
+const WARNING_FILES_PERCENT: u64 = 80;
+const ERROR_FILES_PERCENT: u64 = 95;
 
 /// All problems, errors first.
-pub(super) fn of(overview: &Overview) -> Vec<Problem> {
+pub(super) fn find(overview: &Overview) -> Vec<Problem> {
     let mut problems = Vec::new();
     for service in &overview.services {
-        of_service(service, overview.now, &mut problems);
+        check_service(service, overview.now, &mut problems);
     }
-    of_cluster(&overview.cluster, &mut problems);
+    check_cluster(&overview.cluster, &mut problems);
     if let Some(store) = &overview.store {
-        of_store(store, &mut problems);
+        check_store(store, &mut problems);
     }
     if let Some(plugins) = &overview.plugins {
-        of_plugins(plugins, &mut problems);
+        check_plugins(plugins, &mut problems);
     }
     if let Some(process) = &overview.process {
-        of_process(process, &mut problems);
+        check_process(process, &mut problems);
     }
     problems.sort_by_key(|problem| problem.severity);
     problems
@@ -46,18 +46,18 @@ fn problem(severity: Severity, source: &str, message: String, advice: impl Into<
     }
 }
 
-fn of_service(service: &Service, now: Timestamp, problems: &mut Vec<Problem>) {
+fn check_service(service: &Service, now: Timestamp, problems: &mut Vec<Problem>) {
     let before = problems.len();
     let name = service.name.as_str();
     let mut add = |severity, message: String, advice: String| {
         problems.push(problem(severity, name, message, advice));
     };
     if let Some(framework) = &service.framework {
-        let of = &framework.name;
+        let framework_name = &framework.name;
         if framework.leader.is_none() {
             add(
                 Severity::Error,
-                format!("no daemon leads the framework {of}"),
+                format!("no daemon leads the framework {framework_name}"),
                 "A daemon is elected within `store.lease_seconds` while the store answers; if none is, see the log of \
                  the daemons, and `transom doctor` for the store."
                     .to_owned(),
@@ -65,25 +65,25 @@ fn of_service(service: &Service, now: Timestamp, problems: &mut Vec<Problem>) {
         } else if framework.leading && framework.subscribed == Some(false) {
             add(
                 Severity::Error,
-                format!("the framework {of} is not subscribed with the cluster manager, so no task is launched"),
+                format!("the framework {framework_name} is not subscribed with the cluster manager, so no task is launched"),
                 "Check the masters and the credentials with `transom doctor`; the log has the master's answer.".to_owned(),
             );
         }
     }
-    match (service.source.as_deref(), age(service)) {
+    match (service.source.as_deref(), record_age_seconds(service)) {
         (Some("none"), Some(age)) if service.ready => add(
             Severity::Error,
             format!(
                 "no master can be reached; lookups are answered from records that are {} old",
-                span(age as u64)
+                rounded_duration(age as u64)
             ),
             "Check `cluster.master` and the network with `transom doctor`.".to_owned(),
         ),
-        (Some(source), Some(age)) if service.ready && age > STALE_SECONDS => add(
+        (Some(source), Some(age)) if service.ready && age > MAX_RECORD_AGE_SECONDS => add(
             Severity::Warning,
             format!(
                 "the records are stale: the cluster confirmed them {} ago ({source})",
-                span(age as u64)
+                rounded_duration(age as u64)
             ),
             "See the log of discovery for failed requests to the master, and `discovery.refresh_seconds`."
                 .to_owned(),
@@ -91,7 +91,7 @@ fn of_service(service: &Service, now: Timestamp, problems: &mut Vec<Problem>) {
         _ => {}
     }
     for waiting in &service.state.waiting {
-        if let Some((message, advice)) = of_waiting(service, waiting, now) {
+        if let Some((message, advice)) = waiting_problem(service, waiting, now) {
             add(Severity::Warning, message, advice);
         }
     }
@@ -101,7 +101,7 @@ fn of_service(service: &Service, now: Timestamp, problems: &mut Vec<Problem>) {
             format!(
                 "{}: {} {} a health check",
                 unhealthy.name,
-                count(unhealthy.instances, "instance"),
+                with_plural(unhealthy.instances, "instance"),
                 if unhealthy.instances == 1 { "fails" } else { "fail" }
             ),
             format!(
@@ -111,7 +111,7 @@ fn of_service(service: &Service, now: Timestamp, problems: &mut Vec<Problem>) {
         );
     }
     for deployment in &service.state.deployments {
-        if let Some(message) = of_deployment(deployment, now) {
+        if let Some(message) = deployment_problem(deployment, now) {
             add(
                 Severity::Warning,
                 message,
@@ -124,7 +124,7 @@ fn of_service(service: &Service, now: Timestamp, problems: &mut Vec<Problem>) {
         let (message, advice) = if service.source.is_some() {
             (
                 "discovery has no records yet: lookups fail",
-                "It needs one answer of a master; check `cluster.master` with `transom doctor`.",
+                "It needs one response from a master; check `cluster.master` with `transom doctor`.",
             )
         } else {
             (
@@ -137,24 +137,24 @@ fn of_service(service: &Service, now: Timestamp, problems: &mut Vec<Problem>) {
 }
 
 /// Seconds since discovery's records were confirmed.
-fn age(service: &Service) -> Option<f64> {
+fn record_age_seconds(service: &Service) -> Option<f64> {
     service.state.summary.get("age_seconds")?.as_f64()
 }
 
-fn of_waiting(service: &Service, waiting: &Waiting, now: Timestamp) -> Option<(String, String)> {
+fn waiting_problem(service: &Service, waiting: &Waiting, now: Timestamp) -> Option<(String, String)> {
     let since = waiting.since?;
     let seconds = seconds_since(since, now);
     // A task in backoff after failures waits on purpose.
     let delayed = waiting.reasons.len() == 1 && waiting.reasons.contains_key("Backoff");
-    if seconds < WAITING_SECONDS || delayed {
+    if seconds < MAX_WAITING_SECONDS || delayed {
         return None;
     }
     let is_apps = service.name == "apps";
-    let what = count(waiting.instances, if is_apps { "instance" } else { "task" });
+    let instance_count = with_plural(waiting.instances, if is_apps { "instance" } else { "task" });
     let message = format!(
-        "{}: {what} waiting for {}: {}",
+        "{}: {instance_count} waiting for {}: {}",
         waiting.name,
-        span(seconds),
+        rounded_duration(seconds),
         reasons(waiting)
     );
     let advice = if is_apps {
@@ -176,7 +176,7 @@ pub(crate) fn reasons(waiting: &Waiting) -> String {
         .iter()
         .map(|(reason, count)| match waiting.offers {
             0 => (*reason).clone(),
-            offers => format!("{reason} ({count} of {})", self::count(offers.into(), "offer")),
+            offers => format!("{reason} ({count} of {})", with_plural(offers.into(), "offer")),
         })
         .collect();
     text.extend(waiting.message.clone());
@@ -186,13 +186,13 @@ pub(crate) fn reasons(waiting: &Waiting) -> String {
     text.join(", ")
 }
 
-fn of_deployment(deployment: &Deployment, now: Timestamp) -> Option<String> {
+fn deployment_problem(deployment: &Deployment, now: Timestamp) -> Option<String> {
     let seconds = seconds_since(deployment.since, now);
-    (seconds >= DEPLOYMENT_SECONDS).then(|| {
+    (seconds >= MAX_DEPLOYMENT_SECONDS).then(|| {
         format!(
             "the deployment of {} has run for {} and is in step {} of {} ({})",
             deployment.subject,
-            span(seconds),
+            rounded_duration(seconds),
             deployment.step,
             deployment.steps,
             deployment.id
@@ -200,7 +200,7 @@ fn of_deployment(deployment: &Deployment, now: Timestamp) -> Option<String> {
     })
 }
 
-fn of_cluster(cluster: &Cluster, problems: &mut Vec<Problem>) {
+fn check_cluster(cluster: &Cluster, problems: &mut Vec<Problem>) {
     let mut add = |severity, message: String, advice: &str| {
         problems.push(problem(severity, "cluster", message, advice));
     };
@@ -228,7 +228,7 @@ fn of_cluster(cluster: &Cluster, problems: &mut Vec<Problem>) {
             format!(
                 "{} of {} not active: {}",
                 agents.total - agents.active,
-                count(agents.total, "agent"),
+                with_plural(agents.total, "agent"),
                 agents.inactive.join(", ")
             ),
             "Their tasks may be unreachable and they send no offers. Check the machines, and the log of the master.",
@@ -236,7 +236,7 @@ fn of_cluster(cluster: &Cluster, problems: &mut Vec<Problem>) {
     }
 }
 
-fn of_store(store: &Store, problems: &mut Vec<Problem>) {
+fn check_store(store: &Store, problems: &mut Vec<Problem>) {
     if store.reachable == Some(false) {
         let error = store.error.as_deref().unwrap_or("no answer");
         problems.push(problem(
@@ -259,7 +259,7 @@ fn of_store(store: &Store, problems: &mut Vec<Problem>) {
     }
 }
 
-fn of_plugins(plugins: &Plugins, problems: &mut Vec<Problem>) {
+fn check_plugins(plugins: &Plugins, problems: &mut Vec<Problem>) {
     let mut add = |severity, message: String, advice: String| {
         problems.push(problem(severity, "plugins", message, advice));
     };
@@ -281,44 +281,44 @@ fn of_plugins(plugins: &Plugins, problems: &mut Vec<Problem>) {
                 used_by.join(", ")
             ),
             format!(
-                "`transom plugin list` has the reason; the plugin's files belong into {}.",
+                "`transom plugin list` has the reason; the plugin's files belong in {}.",
                 plugins.dir
             ),
         );
     }
     for plugin in &plugins.attention {
         let name = &plugin.name;
-        let (severity, what, command) = match (plugin.state.as_str(), plugin.serving) {
+        let (severity, situation, command) = match (plugin.state.as_str(), plugin.serving) {
             ("disabled", _) => (Severity::Error, "is disabled after repeated faults", "show"),
             ("quarantined", _) => (
                 Severity::Warning,
                 "serves an earlier version; its files are ignored until they change",
                 "history",
             ),
-            (_, false) => (Severity::Error, "was refused, and no version serves", "show"),
+            (_, false) => (Severity::Error, "was rejected, and no version serves", "show"),
             (_, true) => (
                 Severity::Warning,
-                "has new files that were refused; the earlier version serves",
+                "has new files that were rejected; the earlier version serves",
                 "show",
             ),
         };
         add(
             severity,
-            format!("{name} {what}: {}", plugin.reason),
+            format!("{name} {situation}: {}", plugin.reason),
             format!("`transom plugin {command} {name}`"),
         );
     }
 }
 
-fn of_process(process: &Process, problems: &mut Vec<Problem>) {
+fn check_process(process: &Process, problems: &mut Vec<Problem>) {
     let Some(limit) = process.open_files_limit.filter(|limit| *limit > 0) else {
         return;
     };
     let percent = process.open_files.saturating_mul(100) / limit;
-    if percent < MANY_FILES {
+    if percent < WARNING_FILES_PERCENT {
         return;
     }
-    let severity = if percent < TOO_MANY_FILES {
+    let severity = if percent < ERROR_FILES_PERCENT {
         Severity::Warning
     } else {
         Severity::Error
@@ -334,9 +334,9 @@ fn of_process(process: &Process, problems: &mut Vec<Problem>) {
     ));
 }
 
-fn count(number: u64, what: &str) -> String {
+fn with_plural(number: u64, noun: &str) -> String {
     let s = if number == 1 { "" } else { "s" };
-    format!("{number} {what}{s}")
+    format!("{number} {noun}{s}")
 }
 
 fn seconds_since(since: Timestamp, now: Timestamp) -> u64 {
@@ -344,7 +344,7 @@ fn seconds_since(since: Timestamp, now: Timestamp) -> u64 {
 }
 
 /// A time in its largest unit, rounded down: `4 min`.
-pub(crate) fn span(seconds: u64) -> String {
+pub(crate) fn rounded_duration(seconds: u64) -> String {
     match seconds {
         0..120 => format!("{seconds} s"),
         120..7200 => format!("{} min", seconds / 60),

@@ -7,17 +7,17 @@ use super::*;
 /// The problems of a document: `severity source: message`.
 fn problems(document: Value) -> Vec<String> {
     let overview: Overview = serde_json::from_value(document).expect("an overview");
-    let found = of(&overview);
+    let actual = find(&overview);
     assert!(
-        found.iter().all(|problem| !problem.advice.is_empty()),
-        "{found:?}"
+        actual.iter().all(|problem| !problem.advice.is_empty()),
+        "{actual:?}"
     );
     let severity = |severity| match severity {
         Severity::Error => "error",
         Severity::Warning => "warning",
     };
-    let found = found.iter();
-    found
+    let actual = actual.iter();
+    actual
         .map(|problem| {
             format!(
                 "{} {}: {}",
@@ -32,13 +32,13 @@ fn problems(document: Value) -> Vec<String> {
 /// Checks a table of documents and the beginnings of the expected problems.
 fn check(table: &[(Value, &[&str])]) {
     for (document, expected) in table {
-        let found = problems(document.clone());
-        let fits = found.len() == expected.len()
-            && found
+        let actual = problems(document.clone());
+        let fits = actual.len() == expected.len()
+            && actual
                 .iter()
                 .zip(*expected)
-                .all(|(found, expected)| found.starts_with(expected));
-        assert!(fits, "{document}: {found:#?}, expected {expected:#?}");
+                .all(|(actual, expected)| actual.starts_with(expected));
+        assert!(fits, "{document}: {actual:#?}, expected {expected:#?}");
     }
 }
 
@@ -149,7 +149,7 @@ fn unhealthy_instances_and_long_deployments_are_warnings() {
 #[test]
 fn unreachable_masters_and_inactive_agents_are_named() {
     let cluster = |cluster: Value| json!({"cluster": cluster});
-    let seen = "2026-01-01T00:00:00Z";
+    let last_seen = "2026-01-01T00:00:00Z";
     check(&[
         (cluster(json!({"reachable": null})), &[]),
         (
@@ -157,15 +157,15 @@ fn unreachable_masters_and_inactive_agents_are_named() {
             &["error cluster: no leading master can be reached: refused"],
         ),
         (
-            cluster(json!({"reachable": true, "seen": seen, "agents": {"total": 2, "active": 2}})),
+            cluster(json!({"reachable": true, "seen": last_seen, "agents": {"total": 2, "active": 2}})),
             &[],
         ),
         (
-            cluster(json!({"reachable": true, "seen": seen, "agents": {"total": 0}})),
+            cluster(json!({"reachable": true, "seen": last_seen, "agents": {"total": 0}})),
             &["error cluster: no agent is registered"],
         ),
         (
-            cluster(json!({"reachable": true, "seen": seen,
+            cluster(json!({"reachable": true, "seen": last_seen,
                 "agents": {"total": 2, "active": 1, "inactive": ["a (disconnected)"]}})),
             &["warning cluster: 1 of 2 agents not active: a (disconnected)"],
         ),
@@ -203,11 +203,11 @@ fn plugins_that_are_missing_refused_or_held_are_named() {
         ),
         (
             attention("refused", false),
-            &["error plugins: p was refused, and no version serves: r"],
+            &["error plugins: p was rejected, and no version serves: r"],
         ),
         (
             attention("refused", true),
-            &["warning plugins: p has new files that were refused"],
+            &["warning plugins: p has new files that were rejected"],
         ),
         (
             attention("disabled", false),
@@ -241,9 +241,9 @@ fn errors_come_before_warnings() {
         "process": {"open_files": 80, "open_files_limit": 100},
         "store": {"reachable": false},
     });
-    let found = problems(document);
+    let actual = problems(document);
     assert!(
-        found[0].starts_with("error store") && found[1].starts_with("warning process"),
-        "{found:?}"
+        actual[0].starts_with("error store") && actual[1].starts_with("warning process"),
+        "{actual:?}"
     );
 }

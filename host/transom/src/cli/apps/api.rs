@@ -7,9 +7,9 @@ use anyhow::Context;
 use clap::Args;
 use reqwest::{Method, StatusCode};
 use serde_json::Value;
-use transom_plugin_host::shown;
+use transom_plugin_host::printable;
 
-use crate::cli::http::{self, Client, Failure, Place};
+use crate::cli::http::{self, Client, Endpoint, Failure};
 use crate::exit::{Misconfigured, Unavailable};
 use crate::output::{self, Output};
 
@@ -54,18 +54,18 @@ impl Daemon {
             }
         };
         let url = http::url("--url", &self.url, "http://127.0.0.1:8080").context(Misconfigured)?;
-        let place = Place {
+        let endpoint = Endpoint {
             url,
             credentials,
             certificates: None,
         };
-        Client::new(place, TIMEOUT).map(Api)
+        Client::new(endpoint, TIMEOUT).map(Api)
     }
 }
 
 /// A successful response.
 #[derive(Debug)]
-pub(super) struct Answer {
+pub(super) struct ApiResponse {
     /// Null if there is no body.
     pub(super) document: Value,
     /// The deployment that the request has started.
@@ -74,14 +74,14 @@ pub(super) struct Answer {
 
 /// A rejection by the daemon.
 #[derive(Debug)]
-pub(super) struct Rejected {
+pub(super) struct Rejection {
     pub(super) status: StatusCode,
     /// The body, if it is JSON.
     document: Value,
     text: String,
 }
 
-impl std::error::Error for Rejected {}
+impl std::error::Error for Rejection {}
 
 /// The parameters of a request.
 pub(super) type Query = Vec<(&'static str, String)>;
@@ -91,15 +91,15 @@ pub(super) struct Api(Client);
 
 impl Api {
     pub(super) async fn get(&self, path: &str) -> anyhow::Result<Value> {
-        let answer = self.send(Method::GET, path, &Query::new(), None).await?;
-        Ok(answer.document)
+        let response = self.send(Method::GET, path, &Query::new(), None).await?;
+        Ok(response.document)
     }
 
     /// The document at a path; `None` for 404.
     pub(super) async fn find(&self, path: &str) -> anyhow::Result<Option<Value>> {
         match self.get(path).await {
             Ok(document) => Ok(Some(document)),
-            Err(error) if is_missing(&error) => Ok(None),
+            Err(error) if is_not_found(&error) => Ok(None),
             Err(error) => Err(error),
         }
     }
@@ -111,51 +111,58 @@ impl Api {
         path: &str,
         query: &Query,
         body: Option<&Value>,
-    ) -> anyhow::Result<Answer> {
-        let (path, given) = path.split_once('?').unwrap_or((path, ""));
-        let given = given.split('&').filter_map(|pair| pair.split_once('='));
+    ) -> anyhow::Result<ApiResponse> {
+        let (path, path_query) = path.split_once('?').unwrap_or((path, ""));
+        let path_query = path_query.split('&').filter_map(|pair| pair.split_once('='));
         let request = self.0.request(method, path.split('/'));
-        let request = request.query(&given.collect::<Vec<_>>()).query(query);
+        let request = request.query(&path_query.collect::<Vec<_>>()).query(query);
         let request = match body {
             Some(body) => request.json(body),
             None => request,
         };
-        let answer = self.0.send(request).await;
-        let answer = answer.map_err(|failure| self.unavailable(failure))?;
-        self.read(answer).await
+        let response = self.0.send(request).await;
+        let response = response.map_err(|failure| self.request_error(failure))?;
+        self.parse_response(response).await
     }
 
     /// Opens an event stream.
-    pub(super) async fn open(&self, query: &Query, last: Option<&str>) -> anyhow::Result<reqwest::Response> {
-        let request = self.0.stream(Method::GET, ["v2", "events"]).query(query);
+    pub(super) async fn open(
+        &self,
+        query: &Query,
+        last_event_id: Option<&str>,
+    ) -> anyhow::Result<reqwest::Response> {
+        let request = self
+            .0
+            .streaming_request(Method::GET, ["v2", "events"])
+            .query(query);
         let request = request.header(reqwest::header::ACCEPT, "text/event-stream");
-        let request = match last {
+        let request = match last_event_id {
             Some(id) => request.header("Last-Event-ID", id),
             None => request,
         };
-        let opened = tokio::time::timeout(TIMEOUT, self.0.send(request)).await;
-        let failure = || Failure::Unreachable("the daemon does not answer".to_owned());
-        let answer = opened
+        let result = tokio::time::timeout(TIMEOUT, self.0.send(request)).await;
+        let failure = || Failure::Unreachable(format!("the request timed out after {} s", TIMEOUT.as_secs()));
+        let response = result
             .unwrap_or_else(|_| Err(failure()))
-            .map_err(|failure| self.unavailable(failure))?;
-        if answer.status().is_success() {
-            return Ok(answer);
+            .map_err(|failure| self.request_error(failure))?;
+        if response.status().is_success() {
+            return Ok(response);
         }
-        match self.read(answer).await {
-            Ok(_) => anyhow::bail!("{} is no event stream", self.0.base()),
+        match self.parse_response(response).await {
+            Ok(_) => anyhow::bail!("the response of {} is not an event stream", self.0.base_url()),
             Err(error) => Err(error),
         }
     }
 
-    async fn read(&self, answer: reqwest::Response) -> anyhow::Result<Answer> {
-        let status = answer.status();
-        let deployment = answer.headers().get("marathon-deployment-id");
+    async fn parse_response(&self, response: reqwest::Response) -> anyhow::Result<ApiResponse> {
+        let status = response.status();
+        let deployment = response.headers().get("marathon-deployment-id");
         let deployment = deployment.and_then(|id| id.to_str().ok()).map(str::to_owned);
-        let text = http::text(answer).await;
-        let text = text.map_err(|failure| self.unavailable(failure))?;
+        let text = http::body_text(response).await;
+        let text = text.map_err(|failure| self.request_error(failure))?;
         let document = serde_json::from_str::<Value>(&text);
         if !status.is_success() {
-            let rejected = Rejected {
+            let rejection = Rejection {
                 status,
                 document: document.unwrap_or_default(),
                 text,
@@ -164,7 +171,7 @@ impl Api {
                 status,
                 StatusCode::BAD_GATEWAY | StatusCode::SERVICE_UNAVAILABLE | StatusCode::GATEWAY_TIMEOUT
             );
-            let error = anyhow::Error::new(rejected);
+            let error = anyhow::Error::new(rejection);
             return Err(if unavailable {
                 error.context(Unavailable)
             } else {
@@ -175,38 +182,41 @@ impl Api {
             Ok(document) => document,
             Err(_) if text.trim().is_empty() => Value::Null,
             Err(error) => {
-                let text = format!("{} is no apps port: its response is not JSON", self.0.base());
+                let text = format!(
+                    "{} is not an apps port: its response is not JSON",
+                    self.0.base_url()
+                );
                 return Err(anyhow::Error::new(error).context(text));
             }
         };
         // Responses to changes of apps and groups contain the deployment's id in the body too.
-        let named = document["deploymentId"].as_str().map(str::to_owned);
-        Ok(Answer {
-            deployment: deployment.or(named),
+        let id_in_body = document["deploymentId"].as_str().map(str::to_owned);
+        Ok(ApiResponse {
+            deployment: deployment.or(id_in_body),
             document,
         })
     }
 
-    fn unavailable(&self, failure: Failure) -> anyhow::Error {
-        let url = self.0.base();
+    fn request_error(&self, failure: Failure) -> anyhow::Error {
+        let url = self.0.base_url();
         match failure {
-            Failure::Unreachable(why) => anyhow::anyhow!(
-                "no daemon answers at {url}: {why}\nIs one running (`transom dev` starts one to try things out), and is \
+            Failure::Unreachable(reason) => anyhow::anyhow!(
+                "no daemon answers at {url}: {reason}\nIs one running (`transom dev` starts one to try things out), and is \
                  {url} its apps port? --url or TRANSOM_APPS_URL names another."
             )
             .context(Unavailable),
-            Failure::Refused(why) => anyhow::anyhow!("{url}: {why}"),
+            Failure::Refused(reason) => anyhow::anyhow!("{url}: {reason}"),
         }
     }
 }
 
 /// Whether the daemon answered 404.
-pub(super) fn is_missing(error: &anyhow::Error) -> bool {
-    let rejected = error.downcast_ref::<Rejected>();
-    rejected.is_some_and(|rejected| rejected.status == StatusCode::NOT_FOUND)
+pub(super) fn is_not_found(error: &anyhow::Error) -> bool {
+    let rejection = error.downcast_ref::<Rejection>();
+    rejection.is_some_and(|rejection| rejection.status == StatusCode::NOT_FOUND)
 }
 
-impl Rejected {
+impl Rejection {
     fn message(&self) -> String {
         match self.document["message"].as_str() {
             Some(message) => message.to_owned(),
@@ -215,7 +225,7 @@ impl Rejected {
     }
 }
 
-impl fmt::Display for Rejected {
+impl fmt::Display for Rejection {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let (status, message) = (self.status.as_u16(), self.message());
         match self.status {
@@ -233,7 +243,7 @@ impl fmt::Display for Rejected {
                     .into_iter()
                     .flatten()
                     .filter_map(|deployment| deployment["id"].as_str())
-                    .map(shown)
+                    .map(printable)
                     .collect();
                 write!(
                     f,
@@ -267,8 +277,8 @@ mod tests {
 
     use super::*;
 
-    fn rejected(status: u16, document: Value) -> String {
-        Rejected {
+    fn rejection(status: u16, document: Value) -> String {
+        Rejection {
             status: StatusCode::from_u16(status).expect("a status"),
             text: document.to_string(),
             document,
@@ -278,17 +288,17 @@ mod tests {
 
     #[test]
     fn rejection_is_shown_with_the_next_step() {
-        let text = rejected(401, Value::Null);
+        let text = rejection(401, Value::Null);
         assert!(text.contains("TRANSOM_APPS_API_USERNAME"), "{text}");
-        let text = rejected(409, json!({"message": "locked", "deployments": [{"id": "d1"}]}));
+        let text = rejection(409, json!({"message": "locked", "deployments": [{"id": "d1"}]}));
         assert!(
             text.contains("transom apps wait d1") && text.contains("--force"),
             "{text}"
         );
-        let text = rejected(409, json!({"message": "An app exists."}));
+        let text = rejection(409, json!({"message": "An app exists."}));
         assert_eq!(text, "An app exists. (409)");
         let details = json!([{"path": "/cpus", "errors": ["is negative", "is \u{1b}[31m"]}, {"path": "/id", "errors": []}]);
-        let text = rejected(422, json!({"message": "Object is not valid", "details": details}));
+        let text = rejection(422, json!({"message": "Object is not valid", "details": details}));
         let lines: Vec<&str> = text.lines().map(str::trim_end).collect();
         assert_eq!(lines[0], "Object is not valid (422)");
         assert_eq!(lines[2].trim(), "/cpus  is negative");

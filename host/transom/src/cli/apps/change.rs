@@ -7,7 +7,7 @@ use serde_json::{Value, json};
 
 use super::api::{Api, Query};
 use super::document::{self, Document};
-use super::follow::{Follow, Rollout, Waiting, misuse};
+use super::follow::{DeploymentFollower, RolloutOptions, WaitOptions, usage_error};
 use super::id::Kind;
 use super::progress;
 use crate::output::{self, Output};
@@ -16,9 +16,9 @@ use crate::output::{self, Output};
 #[derive(Debug, Args)]
 pub(super) struct Options {
     #[command(flatten)]
-    pub(super) rollout: Rollout,
+    pub(super) rollout: RolloutOptions,
     #[command(flatten)]
-    pub(super) waiting: Waiting,
+    pub(super) waiting: WaitOptions,
 }
 
 /// A request that changes definitions.
@@ -36,21 +36,21 @@ impl Change {
     pub(super) async fn run(self, api: &Api, options: &Options, output: Output) -> anyhow::Result<()> {
         let mut query = options.rollout.query();
         query.extend(self.query);
-        let follow = Follow::before(api, &options.waiting, output).await?;
+        let follower = DeploymentFollower::open(api, &options.waiting, output).await?;
         let answer = api
             .send(self.method, &self.path, &query, self.body.as_ref())
             .await?;
-        follow.finish(answer, self.document).await
+        follower.finish(answer, self.document).await
     }
 }
 
 /// The members of an output that name one app, pod or group.
-pub(super) fn about(kind: Kind, id: &str) -> Value {
+pub(super) fn change_document(kind: Kind, id: &str) -> Value {
     json!({"kind": kind.name(), "id": id})
 }
 
 /// The members of an output that name a list of apps.
-pub(super) fn about_all(apps: &[Value]) -> Value {
+pub(super) fn changes_document(apps: &[Value]) -> Value {
     let ids: Vec<String> = apps.iter().filter_map(document::id).collect();
     json!({"kind": "apps", "ids": ids})
 }
@@ -58,7 +58,7 @@ pub(super) fn about_all(apps: &[Value]) -> Value {
 /// Prints the steps of the deployment that a change of a group would start, and changes nothing.
 pub(super) async fn dry_run(api: &Api, document: &Document, output: Output) -> anyhow::Result<()> {
     let Document::One(Kind::Group, group) = document else {
-        return Err(misuse(
+        return Err(usage_error(
             "--dry-run is for groups; `transom apps diff -f FILE` compares an app or a pod",
         ));
     };

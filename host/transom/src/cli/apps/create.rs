@@ -4,8 +4,8 @@ use anyhow::bail;
 use clap::Args;
 use reqwest::{Method, StatusCode};
 
-use super::api::{Daemon, Query, Rejected};
-use super::change::{self, Change, Options, about, about_all};
+use super::api::{Daemon, Query, Rejection};
+use super::change::{self, Change, Options, change_document, changes_document};
 use super::document::{self, Document};
 use super::id::Kind;
 
@@ -42,20 +42,20 @@ impl Create {
         let (method, path, body, document) = match document {
             Document::One(kind, definition) => {
                 let id = document::id(&definition).unwrap_or_default();
-                (Method::POST, kind.path(), definition, about(kind, &id))
+                (Method::POST, kind.path(), definition, change_document(kind, &id))
             }
             Document::Apps(apps) => {
                 // The API has only one request for a list of apps, and it would change existing apps.
                 for id in apps.iter().filter_map(document::id) {
-                    let found = api.find(&format!("{}{id}", Kind::App.path())).await?;
-                    if found.is_some_and(|found| found["app"].is_object()) {
+                    let existing = api.find(&format!("{}{id}", Kind::App.path())).await?;
+                    if existing.is_some_and(|existing| existing["app"].is_object()) {
                         bail!(
                             "{id} exists already; `transom apps update -f {}` changes it",
                             self.file
                         );
                     }
                 }
-                let document = about_all(&apps);
+                let document = changes_document(&apps);
                 (Method::PUT, Kind::App.path(), apps.into(), document)
             }
         };
@@ -67,7 +67,7 @@ impl Create {
             document,
         };
         let created = change.run(&api, &self.options, self.daemon.output).await;
-        created.map_err(|error| match error.downcast_ref::<Rejected>() {
+        created.map_err(|error| match error.downcast_ref::<Rejection>() {
             Some(rejected) if rejected.status == StatusCode::CONFLICT => {
                 anyhow::anyhow!(
                     "{error}\nIf it exists already, `transom apps update -f {}` changes it.",

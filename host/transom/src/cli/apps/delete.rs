@@ -6,8 +6,8 @@ use reqwest::Method;
 use serde_json::Value;
 
 use super::api::{Daemon, Query};
-use super::change::{Change, about};
-use super::follow::{Follow, Waiting};
+use super::change::{Change, change_document};
+use super::follow::{DeploymentFollower, WaitOptions};
 use super::id::{self, Kind};
 
 /// Delete an app, a pod, or a group with everything in it, and wait until its tasks have ended.
@@ -26,7 +26,7 @@ pub(in crate::cli) struct Delete {
     #[arg(long)]
     force: bool,
     #[command(flatten)]
-    waiting: Waiting,
+    waiting: WaitOptions,
     #[command(flatten)]
     daemon: Daemon,
 }
@@ -54,22 +54,22 @@ impl Delete {
             path: target.path(),
             body: None,
             query,
-            document: about(target.kind, &target.id),
+            document: change_document(target.kind, &target.id),
         };
-        let follow = Follow::before(&api, &self.waiting, self.daemon.output).await?;
+        let follower = DeploymentFollower::open(&api, &self.waiting, self.daemon.output).await?;
         let answer = api.send(change.method, &change.path, &change.query, None).await?;
-        follow.finish(answer, change.document).await
+        follower.finish(answer, change.document).await
     }
 }
 
 /// Counts the apps and pods in a group and in the groups below it.
 fn count(group: &Value) -> (usize, usize) {
-    let (mut apps, mut pods, mut below) = (0, 0, vec![group]);
-    while let Some(group) = below.pop() {
+    let (mut apps, mut pods, mut groups) = (0, 0, vec![group]);
+    while let Some(group) = groups.pop() {
         let list = |key: &str| group[key].as_array().map_or(&[][..], Vec::as_slice);
         apps += list("apps").len();
         pods += list("pods").len();
-        below.extend(list("groups"));
+        groups.extend(list("groups"));
     }
     (apps, pods)
 }

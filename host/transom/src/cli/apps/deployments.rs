@@ -5,8 +5,8 @@ use clap::Args;
 use reqwest::Method;
 use serde_json::{Value, json};
 
-use super::api::{Api, Daemon, Query, is_missing};
-use super::follow::{Follow, Waiting};
+use super::api::{Api, Daemon, Query, is_not_found};
+use super::follow::{DeploymentFollower, WaitOptions};
 use super::missing::affected_by;
 use super::{id, progress};
 use crate::output;
@@ -29,7 +29,7 @@ pub(in crate::cli) struct Deployments {
     #[arg(long = "continue", value_name = "ID", group = "what")]
     go_on: Option<String>,
     #[command(flatten)]
-    waiting: Waiting,
+    waiting: WaitOptions,
     #[command(flatten)]
     daemon: Daemon,
 }
@@ -40,28 +40,35 @@ impl Deployments {
     pub(super) async fn run(self) -> anyhow::Result<()> {
         let api = self.daemon.api()?;
         let output = self.daemon.output;
-        let none = Query::new();
+        let no_query = Query::new();
         if let Some(id) = &self.rollback {
-            let follow = Follow::before(&api, &self.waiting, output).await?;
-            let answer = api.send(Method::DELETE, &path(id), &none, None).await;
-            let answer = known(&api, id, answer).await?;
-            return follow.finish(answer, json!({"reverts": id})).await;
+            let follower = DeploymentFollower::open(&api, &self.waiting, output).await?;
+            let result = api
+                .send(Method::DELETE, &deployment_path(id), &no_query, None)
+                .await;
+            let response = explain_if_not_running(&api, id, result).await?;
+            return follower.finish(response, json!({"reverts": id})).await;
         }
         if let Some(id) = &self.cancel {
             let query = Query::from([("force", "true".to_owned())]);
-            let answer = api.send(Method::DELETE, &path(id), &query, None).await;
-            known(&api, id, answer).await?;
+            let result = api.send(Method::DELETE, &deployment_path(id), &query, None).await;
+            explain_if_not_running(&api, id, result).await?;
             let document = json!({"deploymentId": id, "state": "cancelled"});
             return output::print_text(output, &document, &format!("deployment {id} cancelled"));
         }
         if let Some(id) = &self.go_on {
-            let follow = Follow::before(&api, &self.waiting, output).await?;
-            let answer = api
-                .send(Method::POST, &format!("{}/continue", path(id)), &none, None)
+            let follower = DeploymentFollower::open(&api, &self.waiting, output).await?;
+            let result = api
+                .send(
+                    Method::POST,
+                    &format!("{}/continue", deployment_path(id)),
+                    &no_query,
+                    None,
+                )
                 .await;
-            let mut answer = known(&api, id, answer).await?;
-            answer.deployment = Some(id.clone());
-            return follow.finish(answer, json!({})).await;
+            let mut response = explain_if_not_running(&api, id, result).await?;
+            response.deployment = Some(id.clone());
+            return follower.finish(response, json!({})).await;
         }
         let list = api.get("v2/deployments?embed=deadline&embed=canary").await?;
         let rows = list.as_array().into_iter().flatten().map(row);
@@ -70,16 +77,16 @@ impl Deployments {
 }
 
 /// The path of a deployment; its id is one segment.
-fn path(id: &str) -> String {
+fn deployment_path(id: &str) -> String {
     format!("v2/deployments/{}", id.replace('/', ""))
 }
 
 /// Passes on the result of a request about a deployment. If the deployment does not run, the error
 /// names the running ones.
-async fn known<T>(api: &Api, id: &str, answer: anyhow::Result<T>) -> anyhow::Result<T> {
-    let error = match answer {
-        Err(error) if is_missing(&error) => error,
-        answer => return answer,
+async fn explain_if_not_running<T>(api: &Api, id: &str, result: anyhow::Result<T>) -> anyhow::Result<T> {
+    let error = match result {
+        Err(error) if is_not_found(&error) => error,
+        result => return result,
     };
     let list = api.get("v2/deployments").await?;
     let running: Vec<&str> = list
@@ -90,7 +97,7 @@ async fn known<T>(api: &Api, id: &str, answer: anyhow::Result<T>) -> anyhow::Res
         .collect();
     let nearest = id::nearest(id, running.iter().copied());
     if let Some(nearest) = nearest.first() {
-        bail!("no deployment {id} runs; did you mean {nearest}?");
+        bail!("deployment {id} is not running; did you mean {nearest}?");
     }
     let running = if running.is_empty() {
         "none".to_owned()
@@ -98,7 +105,7 @@ async fn known<T>(api: &Api, id: &str, answer: anyhow::Result<T>) -> anyhow::Res
         running.join(", ")
     };
     Err(error.context(format!(
-        "no deployment {id} runs (running: {running}); it may be over"
+        "deployment {id} is not running (running: {running}); it may have ended"
     )))
 }
 

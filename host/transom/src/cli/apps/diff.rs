@@ -17,20 +17,26 @@ pub(super) struct Difference {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Scope {
     /// All fields of both documents.
-    Whole,
+    AllFields,
     /// Only the fields of the new document, because an update changes no others.
-    Given,
+    NewFields,
 }
 
 /// The differences between two definitions.
 pub(super) fn compare(old: &Value, new: &Value, scope: Scope) -> Vec<Difference> {
-    let mut found = Vec::new();
-    walk("", Some(old), Some(new), scope, &mut found);
-    found
+    let mut differences = Vec::new();
+    walk("", Some(old), Some(new), scope, &mut differences);
+    differences
 }
 
-fn walk(path: &str, old: Option<&Value>, new: Option<&Value>, scope: Scope, found: &mut Vec<Difference>) {
-    let below = |name: &str| {
+fn walk(
+    path: &str,
+    old: Option<&Value>,
+    new: Option<&Value>,
+    scope: Scope,
+    differences: &mut Vec<Difference>,
+) {
+    let child_path = |name: &str| {
         // The form of a key that `--set` accepts.
         let name = name.replace('\\', r"\\").replace('.', r"\.");
         if path.is_empty() {
@@ -42,28 +48,40 @@ fn walk(path: &str, old: Option<&Value>, new: Option<&Value>, scope: Scope, foun
     match (old, new) {
         (Some(Value::Object(old)), Some(Value::Object(new))) => {
             let mut names: Vec<&String> = new.keys().collect();
-            if scope == Scope::Whole {
+            if scope == Scope::AllFields {
                 names.extend(old.keys().filter(|name| !new.contains_key(*name)));
             }
             names.sort();
             for name in names {
-                walk(&below(name), old.get(name), new.get(name), scope, found);
+                walk(
+                    &child_path(name),
+                    old.get(name),
+                    new.get(name),
+                    scope,
+                    differences,
+                );
             }
         }
         (Some(Value::Array(old)), Some(Value::Array(new))) => {
-            for at in 0..old.len().max(new.len()) {
-                walk(&below(&at.to_string()), old.get(at), new.get(at), scope, found);
+            for index in 0..old.len().max(new.len()) {
+                walk(
+                    &child_path(&index.to_string()),
+                    old.get(index),
+                    new.get(index),
+                    scope,
+                    differences,
+                );
             }
         }
-        (old, new) if same(old, new) => {}
+        (old, new) if is_same(old, new) => {}
         // Each member of a new or removed object is a difference.
         (None | Some(Value::Null), Some(Value::Object(_))) => {
-            walk(path, Some(&json!({})), new, Scope::Whole, found);
+            walk(path, Some(&json!({})), new, Scope::AllFields, differences);
         }
         (Some(Value::Object(_)), None | Some(Value::Null)) => {
-            walk(path, old, Some(&json!({})), Scope::Whole, found);
+            walk(path, old, Some(&json!({})), Scope::AllFields, differences);
         }
-        (old, new) => found.push(Difference {
+        (old, new) => differences.push(Difference {
             path: path.to_owned(),
             old: old.filter(|value| !value.is_null()).cloned(),
             new: new.filter(|value| !value.is_null()).cloned(),
@@ -73,7 +91,7 @@ fn walk(path: &str, old: Option<&Value>, new: Option<&Value>, scope: Scope, foun
 
 /// Whether two values are equal. Numbers are compared by value; null, an empty list and an empty object
 /// are equal to a missing value.
-fn same(old: Option<&Value>, new: Option<&Value>) -> bool {
+fn is_same(old: Option<&Value>, new: Option<&Value>) -> bool {
     let is_empty = |value: Option<&Value>| match value {
         None | Some(Value::Null) => true,
         Some(Value::Array(list)) => list.is_empty(),
@@ -90,12 +108,17 @@ fn same(old: Option<&Value>, new: Option<&Value>) -> bool {
 /// are complete: existing members that they do not name would be deleted.
 pub(super) fn compare_group(old: Option<&Value>, new: &Value) -> Vec<(String, Vec<Difference>)> {
     let base = document::id(new).unwrap_or_else(|| "/".to_owned());
-    let mut found = Vec::new();
-    group(&base, old, new, &mut found);
-    found
+    let mut differences_by_id = Vec::new();
+    compare_members(&base, old, new, &mut differences_by_id);
+    differences_by_id
 }
 
-fn group(base: &str, old: Option<&Value>, new: &Value, found: &mut Vec<(String, Vec<Difference>)>) {
+fn compare_members(
+    base: &str,
+    old: Option<&Value>,
+    new: &Value,
+    differences_by_id: &mut Vec<(String, Vec<Difference>)>,
+) {
     let resolved = |one: &Value| {
         let id = one["id"].as_str().unwrap_or_default();
         if id.starts_with('/') {
@@ -115,9 +138,9 @@ fn group(base: &str, old: Option<&Value>, new: &Value, found: &mut Vec<(String, 
         let present = list(old, key);
         for one in wanted {
             let id = resolved(one);
-            let before = present.iter().find(|present| present["id"] == id.as_str());
+            let existing = present.iter().find(|present| present["id"] == id.as_str());
             if kind == Kind::Group {
-                group(&id, before, one, found);
+                compare_members(&id, existing, one, differences_by_id);
                 continue;
             }
             let spec = |one: &Value| {
@@ -130,25 +153,25 @@ fn group(base: &str, old: Option<&Value>, new: &Value, found: &mut Vec<(String, 
                 }
                 spec
             };
-            let differences = match before {
-                Some(before) => compare(&spec(before), &spec(one), Scope::Given),
-                None => vec![whole(kind, None, Some(one))],
+            let differences = match existing {
+                Some(existing) => compare(&spec(existing), &spec(one), Scope::NewFields),
+                None => vec![whole_difference(kind, None, Some(one))],
             };
             if !differences.is_empty() {
-                found.push((id, differences));
+                differences_by_id.push((id, differences));
             }
         }
         for one in present {
             let id = one["id"].as_str().unwrap_or_default().to_owned();
             if wanted.iter().all(|wanted| resolved(wanted) != id) {
-                found.push((id, vec![whole(kind, Some(&one), None)]));
+                differences_by_id.push((id, vec![whole_difference(kind, Some(&one), None)]));
             }
         }
     }
 }
 
 /// The difference for an app, pod or group that is new or deleted as a whole.
-fn whole(kind: Kind, old: Option<&Value>, new: Option<&Value>) -> Difference {
+fn whole_difference(kind: Kind, old: Option<&Value>, new: Option<&Value>) -> Difference {
     let present = |one: Option<&Value>| one.map(|_| json!(kind.name()));
     Difference {
         path: String::new(),
@@ -197,7 +220,7 @@ mod tests {
         let old = json!({"cpus": 1.0, "env": {"A": "1", "B": "2"}, "args": ["a"], "mem": 32, "labels": {}, "check": {"tcp": {}}});
         let new = json!({"cpus": 1, "env": {"A": "1", "C.D": "3"}, "args": ["b", "c"], "mem": 64, "upgrade": {"a": {"b": 1}}});
         assert_eq!(
-            lines(&compare(&old, &new, Scope::Whole)),
+            lines(&compare(&old, &new, Scope::AllFields)),
             [
                 r#"~ args.0       "a" → "b""#,
                 r#"+ args.1       "c""#,
@@ -207,10 +230,13 @@ mod tests {
                 "+ upgrade.a.b  1",
             ]
         );
-        let given = compare(&old, &json!({"mem": 64, "cpus": 1}), Scope::Given);
-        assert_eq!(lines(&given), ["~ mem  32 → 64"]);
-        assert_eq!(document(&given), json!([{"path": "mem", "old": 32, "new": 64}]));
-        assert!(compare(&old, &old, Scope::Whole).is_empty());
+        let differences = compare(&old, &json!({"mem": 64, "cpus": 1}), Scope::NewFields);
+        assert_eq!(lines(&differences), ["~ mem  32 → 64"]);
+        assert_eq!(
+            document(&differences),
+            json!([{"path": "mem", "old": 32, "new": 64}])
+        );
+        assert!(compare(&old, &old, Scope::AllFields).is_empty());
     }
 
     #[test]
@@ -220,7 +246,7 @@ mod tests {
             "groups": [{"id": "/shop/kept", "apps": []}],
         });
         let new = json!({"id": "/shop", "apps": [{"id": "a", "cpus": 2}, {"id": "c"}]});
-        let found: Vec<(String, Vec<String>)> = compare_group(Some(&old), &new)
+        let actual: Vec<(String, Vec<String>)> = compare_group(Some(&old), &new)
             .into_iter()
             .map(|(id, differences)| (id, lines(&differences)))
             .collect();
@@ -229,8 +255,8 @@ mod tests {
             ("/shop/c", r#"+   "app""#),
             ("/shop/b", r#"-   "app""#),
         ];
-        assert_eq!(found.len(), expected.len(), "{found:?}");
-        for ((id, lines), (expected_id, line)) in found.iter().zip(expected) {
+        assert_eq!(actual.len(), expected.len(), "{actual:?}");
+        for ((id, lines), (expected_id, line)) in actual.iter().zip(expected) {
             assert_eq!((id.as_str(), lines[0].as_str()), (expected_id, line));
         }
     }

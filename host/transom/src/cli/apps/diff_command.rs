@@ -7,7 +7,7 @@ use serde_json::{Value, json};
 use super::api::{Api, Daemon};
 use super::diff::{self, Difference, Scope};
 use super::document::{self, Document};
-use super::follow::misuse;
+use super::follow::usage_error;
 use super::id::{self, Kind};
 use super::versions;
 use crate::output;
@@ -44,7 +44,7 @@ impl Diff {
         match (&self.file, &self.id) {
             (Some(file), _) => self.with_file(&api, file).await,
             (None, Some(id)) => self.between_versions(&api, id).await,
-            (None, None) => Err(misuse("expected an ID or -f FILE")),
+            (None, None) => Err(usage_error("expected an ID or -f FILE")),
         }
     }
 
@@ -69,7 +69,11 @@ impl Diff {
             let path = versions::path_of(&target, version);
             api.get(&path).await.map(document::comparable)
         };
-        let differences = diff::compare(&definition(&from).await?, &definition(&to).await?, Scope::Whole);
+        let differences = diff::compare(
+            &definition(&from).await?,
+            &definition(&to).await?,
+            Scope::AllFields,
+        );
         let document = json!({
             "id": id, "from": from, "to": to, "differences": diff::document(&differences),
         });
@@ -91,14 +95,14 @@ impl Diff {
             }
         };
         let named = self.id.clone().or_else(|| document::id(&one));
-        let named = named.ok_or_else(|| misuse(format!("{file} has no id; give it as ID")))?;
-        let named = id::parse(&named).map_err(misuse)?;
+        let named = named.ok_or_else(|| usage_error(format!("{file} has no id; give it as ID")))?;
+        let named = id::parse(&named).map_err(usage_error)?;
         let target = id::find_one(api, &named).await?;
         let mut new = document::comparable(one);
         new["id"] = json!(named);
         let scope = match target.kind {
-            Kind::Pod => Scope::Whole,
-            _ => Scope::Given,
+            Kind::Pod => Scope::AllFields,
+            _ => Scope::NewFields,
         };
         let differences = diff::compare(&document::comparable(target.document), &new, scope);
         let document = json!({
@@ -112,33 +116,33 @@ impl Diff {
         let mut present = Vec::new();
         for app in list["apps"].as_array().into_iter().flatten() {
             let id = app["id"].as_str().unwrap_or_default();
-            let found = api.find(&format!("v2/apps{id}")).await?;
-            present.extend(found.map(|found| found["app"].clone()));
+            let document = api.find(&format!("v2/apps{id}")).await?;
+            present.extend(document.map(|document| document["app"].clone()));
         }
         let old = json!({"apps": present});
         self.print_all(file, &diff::compare_group(Some(&old), list))
     }
 
     async fn with_group(&self, api: &Api, file: &str, group: &Value) -> anyhow::Result<()> {
-        let id = document::id(group).ok_or_else(|| misuse(format!("{file} has no id")))?;
-        let id = id::parse(&id).map_err(misuse)?;
+        let id = document::id(group).ok_or_else(|| usage_error(format!("{file} has no id")))?;
+        let id = id::parse(&id).map_err(usage_error)?;
         let old = api
             .find(&format!("v2/groups{}", id.trim_end_matches('/')))
             .await?;
         self.print_all(file, &diff::compare_group(old.as_ref(), group))
     }
 
-    fn print_all(&self, file: &str, found: &[(String, Vec<Difference>)]) -> anyhow::Result<()> {
-        let documents = found.iter().map(|(id, differences)| {
+    fn print_all(&self, file: &str, differences_by_id: &[(String, Vec<Difference>)]) -> anyhow::Result<()> {
+        let documents = differences_by_id.iter().map(|(id, differences)| {
             json!({"id": id, "from": "current", "to": file, "differences": diff::document(differences)})
         });
         let document = Value::Array(documents.collect());
         let mut lines = Vec::new();
-        for (id, differences) in found {
+        for (id, differences) in differences_by_id {
             lines.push(format!("{id}: current → {file}"));
             lines.extend(diff::lines(differences));
         }
-        if found.is_empty() {
+        if differences_by_id.is_empty() {
             lines.push("no difference".to_owned());
         }
         output::print_text(self.daemon.output, &document, &lines.join("\n"))

@@ -76,9 +76,11 @@ fn text(file: &str) -> anyhow::Result<String> {
 fn sorted(document: Value) -> anyhow::Result<Document> {
     match document {
         Value::Array(list) => {
-            for (at, one) in list.iter().enumerate() {
+            for (index, one) in list.iter().enumerate() {
                 if kind(one)? != Kind::App {
-                    bail!("number {at} of the list is no app; only apps can be changed together as a list");
+                    bail!(
+                        "number {index} of the list is not an app; only apps can be changed together as a list"
+                    );
                 }
             }
             Ok(Document::Apps(list.into_iter().map(definition).collect()))
@@ -157,8 +159,8 @@ mod tests {
 
     #[test]
     fn shown_document_becomes_a_definition_again() {
-        let shown = json!({"id": "/a", "cmd": "x", "version": "2026", "tasksRunning": 1, "tasks": []});
-        assert_eq!(definition(shown), json!({"id": "/a", "cmd": "x"}));
+        let response = json!({"id": "/a", "cmd": "x", "version": "2026", "tasksRunning": 1, "tasks": []});
+        assert_eq!(definition(response), json!({"id": "/a", "cmd": "x"}));
         let back = json!({"id": "/a", "version": "2026"});
         assert_eq!(definition(back.clone()), back, "a return to a version");
     }

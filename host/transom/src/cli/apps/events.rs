@@ -6,7 +6,7 @@ use std::time::Duration;
 use clap::Args;
 use serde_json::Value;
 use tokio::time::sleep;
-use transom_plugin_host::{shown, shown_json};
+use transom_plugin_host::{printable, printable_json};
 
 use super::api::{Daemon, Query};
 use super::stream::{Frame, Stream};
@@ -40,7 +40,7 @@ pub(in crate::cli) struct Events {
 }
 
 /// The initial and the maximum backoff before a reconnect.
-const PAUSE: (Duration, Duration) = (Duration::from_millis(500), Duration::from_secs(15));
+const BACKOFF: (Duration, Duration) = (Duration::from_millis(500), Duration::from_secs(15));
 
 impl Events {
     pub(super) async fn run(self) -> anyhow::Result<()> {
@@ -50,36 +50,41 @@ impl Events {
         query.extend(self.filter.clone().map(|filter| ("filter", filter)));
         let mut stream = Stream::open(&api, &query, None).await?;
         let mut last: Option<String> = None;
-        let mut left = self.count;
+        let mut remaining = self.count;
         loop {
-            let why = match stream.next().await {
+            let reason = match stream.next().await {
                 Ok(frame) => {
                     self.print(&frame)?;
                     last = frame.id.or(last);
-                    left = left.map(|left| left - 1);
-                    if left == Some(0) {
+                    remaining = remaining.map(|remaining| remaining - 1);
+                    if remaining == Some(0) {
                         return Ok(());
                     }
                     continue;
                 }
-                Err(error) if error.is::<Unavailable>() => one_line(&error),
+                Err(error) if error.is::<Unavailable>() => first_line(&error),
                 Err(error) => return Err(error),
             };
-            let after = last
+            let position = last
                 .as_deref()
                 .map(|id| format!(" after event {id}"))
                 .unwrap_or_default();
-            eprintln!("connection lost{after}: {}; connecting again", shown(&why));
-            let mut pause = PAUSE.0;
+            eprintln!("connection lost{position}: {}; reconnecting", printable(&reason));
+            let mut pause = BACKOFF.0;
             stream = loop {
                 sleep(pause).await;
                 match Stream::open(&api, &query, last.as_deref()).await {
                     Ok(stream) => break stream,
-                    Err(error) if error.is::<Unavailable>() => pause = (pause * 2).min(PAUSE.1),
+                    Err(error) if error.is::<Unavailable>() => pause = (pause * 2).min(BACKOFF.1),
                     Err(error) => return Err(error),
                 }
             };
-            eprintln!("connected again; events between are missing{after}");
+            match &last {
+                Some(id) => eprintln!(
+                    "reconnected; resuming after event {id} (an event_stream_gap reports missing events)"
+                ),
+                None => eprintln!("reconnected; events sent while disconnected are missing"),
+            }
         }
     }
 
@@ -88,15 +93,15 @@ impl Events {
         let event: Value = serde_json::from_str(&frame.data).unwrap_or_default();
         match self.daemon.output {
             // Serialized again, so that it is one line in any case.
-            Output::Json => writeln!(out, "{}", shown_json(&event.to_string()))?,
-            Output::Table => writeln!(out, "{}", shown(&line(frame, &event)))?,
+            Output::Json => writeln!(out, "{}", printable_json(&event.to_string()))?,
+            Output::Table => writeln!(out, "{}", printable(&line(frame, &event)))?,
         }
         out.flush()?;
         Ok(())
     }
 }
 
-fn one_line(error: &anyhow::Error) -> String {
+fn first_line(error: &anyhow::Error) -> String {
     let messages = error.chain().map(ToString::to_string);
     let messages: Vec<String> = messages.filter(|text| !text.is_empty()).collect();
     messages.join(": ").lines().next().unwrap_or_default().to_owned()
@@ -104,7 +109,7 @@ fn one_line(error: &anyhow::Error) -> String {
 
 /// One line about an event: time, kind, and the values of some common members.
 fn line(frame: &Frame, event: &Value) -> String {
-    const MEMBERS: [&str; 12] = [
+    const SUBJECT_MEMBERS: [&str; 12] = [
         "appId",
         "runSpecId",
         "podId",
@@ -118,22 +123,22 @@ fn line(frame: &Frame, event: &Value) -> String {
         "host",
         "alive",
     ];
-    let word = |value: &Value| match value {
+    let text = |value: &Value| match value {
         Value::String(text) if !text.is_empty() => Some(text.clone()),
         Value::Bool(flag) => Some(flag.to_string()),
         _ => None,
     };
     let mut parts = vec![
-        word(&event["timestamp"]).unwrap_or_else(|| "-".to_owned()),
+        text(&event["timestamp"]).unwrap_or_else(|| "-".to_owned()),
         frame.kind.clone(),
     ];
     parts.extend(
-        MEMBERS
+        SUBJECT_MEMBERS
             .iter()
-            .filter_map(|name| Some(format!("{name}={}", word(&event[*name])?))),
+            .filter_map(|name| Some(format!("{name}={}", text(&event[*name])?))),
     );
     for name in ["reason", "message"] {
-        parts.extend(word(&event[name]).map(|text| format!("{name}={text:?}")));
+        parts.extend(text(&event[name]).map(|text| format!("{name}={text:?}")));
     }
     parts.join(" ")
 }

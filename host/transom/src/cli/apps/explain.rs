@@ -64,7 +64,7 @@ pub(super) fn definition(item: &Value) -> &Value {
 }
 
 /// The queue's entry of an app or pod.
-pub(super) fn item_of<'a>(queue: &'a Value, id: &str) -> Option<&'a Value> {
+pub(super) fn queue_item<'a>(queue: &'a Value, id: &str) -> Option<&'a Value> {
     let mut items = queue["queue"].as_array()?.iter();
     items.find(|item| definition(item)["id"] == id)
 }
@@ -75,7 +75,9 @@ fn steps(item: &Value) -> Vec<(&'static Condition, u64, u64)> {
     let steps = summary.as_array().into_iter().flatten();
     steps
         .filter_map(|step| {
-            let condition = CONDITIONS.iter().find(|known| step["reason"] == known.reason)?;
+            let condition = CONDITIONS
+                .iter()
+                .find(|candidate| step["reason"] == candidate.reason)?;
             let number = |key: &str| step[key].as_u64().unwrap_or(0);
             Some((condition, number("declined"), number("processed")))
         })
@@ -85,19 +87,19 @@ fn steps(item: &Value) -> Vec<(&'static Condition, u64, u64)> {
 /// The reason for which no offer is matched at all, if there is one.
 fn obstacle(item: &Value) -> Option<&'static str> {
     let last = item["reasons"]["last"].as_object()?;
-    let known = OBSTACLES.iter().find(|(reason, _)| last.contains_key(*reason))?;
-    Some(known.1)
+    let obstacle = OBSTACLES.iter().find(|(reason, _)| last.contains_key(*reason))?;
+    Some(obstacle.1)
 }
 
 fn delay(item: &Value) -> Option<u64> {
-    let left = item["delay"]["timeLeftSeconds"].as_u64()?;
-    (left > 0 && item["delay"]["overdue"] != true).then_some(left)
+    let seconds_left = item["delay"]["timeLeftSeconds"].as_u64()?;
+    (seconds_left > 0 && item["delay"]["overdue"] != true).then_some(seconds_left)
 }
 
 /// The main reason in a few words.
-pub(super) fn in_short(item: &Value) -> String {
-    if let Some(left) = delay(item) {
-        return format!("the next launch is in {left} s, after failures");
+pub(super) fn main_reason(item: &Value) -> String {
+    if let Some(seconds_left) = delay(item) {
+        return format!("the next launch is in {seconds_left} s, after failures");
     }
     if let Some(obstacle) = obstacle(item) {
         return obstacle.to_owned();
@@ -113,14 +115,14 @@ pub(super) fn in_short(item: &Value) -> String {
             match needs {
                 Some(needs) => format!(
                     "{name}: {declined} of {processed} offers have less than {}",
-                    shown(needs)
+                    format_number(needs)
                 ),
                 None => format!("{name}: {declined} of {processed} offers do not match"),
             }
         })
         .collect();
     if declined.is_empty() {
-        "for an offer".to_owned()
+        "no suitable offer yet".to_owned()
     } else {
         declined.join(", ")
     }
@@ -128,7 +130,7 @@ pub(super) fn in_short(item: &Value) -> String {
 
 /// What an instance of a definition needs of a resource.
 fn needed(definition: &Value, resource: &str) -> Option<f64> {
-    let own = |part: &Value| part[resource].as_f64().unwrap_or(0.0);
+    let amount_in = |part: &Value| part[resource].as_f64().unwrap_or(0.0);
     let length = |list: &Value| list.as_array().map_or(0, Vec::len);
     let Some(containers) = definition["containers"].as_array() else {
         return match resource {
@@ -150,12 +152,12 @@ fn needed(definition: &Value, resource: &str) -> Option<f64> {
             .flatten();
         return Some(endpoints.filter(|one| !one["hostPort"].is_null()).count() as f64);
     }
-    let of_containers: f64 = containers.iter().map(|one| own(&one["resources"])).sum();
-    Some(of_containers + own(&definition["executorResources"]))
+    let container_sum: f64 = containers.iter().map(|one| amount_in(&one["resources"])).sum();
+    Some(container_sum + amount_in(&definition["executorResources"]))
 }
 
 /// The largest amount of a resource in an unused offer, with the agent.
-fn largest<'a>(item: &'a Value, resource: &str) -> Option<(f64, &'a str)> {
+fn largest_offer<'a>(item: &'a Value, resource: &str) -> Option<(f64, &'a str)> {
     let offers = item["lastUnusedOffers"].as_array()?.iter();
     let amounts = offers.filter_map(|unused| {
         let offer = &unused["offer"];
@@ -178,13 +180,13 @@ fn amount(resource: &Value) -> f64 {
 }
 
 /// Formats a number with at most three decimals.
-fn shown(number: f64) -> String {
+fn format_number(number: f64) -> String {
     let rounded = (number * 1000.0).round() / 1000.0;
     rounded.to_string()
 }
 
 /// The number of different agents in the unused offers.
-fn agents(item: &Value) -> usize {
+fn agent_count(item: &Value) -> usize {
     let offers = item["lastUnusedOffers"].as_array().map_or(&[][..], Vec::as_slice);
     let mut ids: Vec<&str> = offers
         .iter()
@@ -230,7 +232,7 @@ pub(super) fn document(item: &Value, locks: &[&Value]) -> Value {
             });
             if let Some(resource) = condition.resource {
                 row["needed"] = json!(needed(definition, resource));
-                row["largestOffer"] = json!(largest(item, resource).map(|(amount, _)| amount));
+                row["largestOffer"] = json!(largest_offer(item, resource).map(|(amount, _)| amount));
             }
             row
         })
@@ -244,12 +246,12 @@ pub(super) fn document(item: &Value, locks: &[&Value]) -> Value {
         "id": definition["id"],
         "waiting": item["count"],
         "since": item["since"],
-        "reason": in_short(item),
+        "reason": main_reason(item),
         "delaySeconds": delay(item),
         "conditions": conditions,
         "constraints": constraints,
         "message": item["reasons"]["message"],
-        "agents": agents(item),
+        "agents": agent_count(item),
         "lastOffers": item["reasons"]["last_offers"],
         "processedOffers": summary["processedOffersCount"],
         "unusedOffers": summary["unusedOffersCount"],
@@ -264,9 +266,9 @@ fn advice(item: &Value, locks: &[&Value]) -> Vec<String> {
     let id = definition["id"].as_str().unwrap_or("ID");
     let is_app = item["app"].is_object();
     let mut advice = Vec::new();
-    if let Some(left) = delay(item) {
+    if let Some(seconds_left) = delay(item) {
         advice.push(format!(
-            "Wait {left} s, or launch now with `transom apps queue {id} --reset-delay`; `transom apps show {id}` has the \
+            "Wait {seconds_left} s, or launch now with `transom apps queue {id} --reset-delay`; `transom apps show {id}` has the \
              last failure."
         ));
     }
@@ -281,18 +283,20 @@ fn advice(item: &Value, locks: &[&Value]) -> Vec<String> {
             continue;
         }
         if let Some(resource) = condition.resource {
-            let needs = needed(definition, resource).map(shown).unwrap_or_default();
-            let set = if is_app && resource != "ports" {
+            let needs = needed(definition, resource)
+                .map(format_number)
+                .unwrap_or_default();
+            let lowering = if is_app && resource != "ports" {
                 format!(": lower it with `transom apps update {id} --set {resource}=…`, or")
             } else {
                 ": lower it, or".to_owned()
             };
-            advice.push(match largest(item, resource) {
+            advice.push(match largest_offer(item, resource) {
                 Some((largest, host)) => format!(
-                    "It needs {needs} {resource}, and the largest offer has {} ({host}){set} free or add agents.",
-                    shown(largest)
+                    "It needs {needs} {resource}, and the largest offer has {} ({host}){lowering} free or add agents.",
+                    format_number(largest)
                 ),
-                None => format!("It needs {needs} {resource}, and {declined} of {processed} offers have less{set} free or add agents."),
+                None => format!("It needs {needs} {resource}, and {declined} of {processed} offers have less{lowering} free or add agents."),
             });
         } else {
             advice.push(match condition.reason {
@@ -301,8 +305,8 @@ fn advice(item: &Value, locks: &[&Value]) -> Vec<String> {
                     let list: Vec<String> = rejecting
                         .map(|(text, agents)| format!("[{text}] rejects {agents} of the agents"))
                         .collect();
-                    let which = if list.is_empty() { "its constraints reject them".to_owned() } else { list.join(", ") };
-                    format!("Relax a constraint, or add agents with the attributes: {which}.")
+                    let rejections = if list.is_empty() { "its constraints reject them".to_owned() } else { list.join(", ") };
+                    format!("Relax a constraint, or add agents with the attributes: {rejections}.")
                 }
                 "UnfulfilledRole" => "No offer has resources of its role: check `role`, `acceptedResourceRoles` and the \
                                       roles of the agents' reservations."
@@ -318,8 +322,8 @@ fn advice(item: &Value, locks: &[&Value]) -> Vec<String> {
     for lock in locks {
         let deployment = lock["id"].as_str().unwrap_or_default();
         advice.push(format!(
-            "Deployment {deployment} waits for it: `transom apps deployments --rollback {deployment}` returns to the \
-             definition before."
+            "Deployment {deployment} waits for it: `transom apps deployments --rollback {deployment}` \
+             restores the previous definition."
         ));
     }
     advice
@@ -327,16 +331,16 @@ fn advice(item: &Value, locks: &[&Value]) -> Vec<String> {
 
 /// The explanation as text: lines before the table, its rows, and lines after it.
 pub(super) struct Explanation {
-    pub(super) before: Vec<String>,
+    pub(super) lines_before: Vec<String>,
     pub(super) rows: Vec<Vec<String>>,
-    pub(super) after: Vec<String>,
+    pub(super) lines_after: Vec<String>,
 }
 
 /// The headings of the rows.
 pub(super) const HEADINGS: [&str; 5] = ["condition", "offers", "declined", "needed", "largest unused"];
 
 /// `now` is the time of the request.
-pub(super) fn for_people(item: &Value, locks: &[&Value], now: jiff::Timestamp) -> Explanation {
+pub(super) fn explanation(item: &Value, locks: &[&Value], now: jiff::Timestamp) -> Explanation {
     let definition = definition(item);
     let text = |value: &Value| value.as_str().unwrap_or_default().to_owned();
     let id = text(&definition["id"]);
@@ -346,14 +350,17 @@ pub(super) fn for_people(item: &Value, locks: &[&Value], now: jiff::Timestamp) -
         .parse::<jiff::Timestamp>()
         .map(|since| now.as_second() - since.as_second());
     let age = seconds.map_or_else(|_| since.clone(), |seconds| format!("{} s", seconds.max(0)));
-    let waits = if count == 1 {
+    let noun_and_verb = if count == 1 {
         "instance waits"
     } else {
         "instances wait"
     };
-    let mut before = vec![format!("{id}: {count} {waits} for {age}: {}", in_short(item))];
+    let mut lines_before = vec![format!(
+        "{id}: {count} {noun_and_verb} for {age}: {}",
+        main_reason(item)
+    )];
     let message = item["reasons"]["message"].as_str();
-    before.extend(message.map(|message| format!("The matcher says: {message}")));
+    lines_before.extend(message.map(|message| format!("Message of the matcher: {message}")));
     // Without offers in the last round there is nothing to count.
     let steps = steps(item);
     let steps = steps
@@ -363,37 +370,39 @@ pub(super) fn for_people(item: &Value, locks: &[&Value], now: jiff::Timestamp) -
         let needs = condition
             .resource
             .and_then(|resource| needed(definition, resource));
-        let offered = condition.resource.and_then(|resource| largest(item, resource));
+        let offered = condition
+            .resource
+            .and_then(|resource| largest_offer(item, resource));
         // A resource that the task does not need cannot be the cause.
         let offered = offered.filter(|_| needs.is_some_and(|needs| needs > 0.0));
         vec![
             condition.name.to_owned(),
             processed.to_string(),
             declined.to_string(),
-            needs.map_or_else(|| "-".to_owned(), shown),
+            needs.map_or_else(|| "-".to_owned(), format_number),
             offered.map_or_else(
                 || "-".to_owned(),
-                |(amount, host)| format!("{} ({host})", shown(amount)),
+                |(amount, host)| format!("{} ({host})", format_number(amount)),
             ),
         ]
     });
-    let mut after = Vec::new();
+    let mut lines_after = Vec::new();
     for (constraint, agents) in constraints(item) {
-        after.push(format!(
+        lines_after.push(format!(
             "Constraint [{constraint}] rejected {agents} agents in the last round."
         ));
     }
     let summary = &item["processedOffersSummary"];
     let number = |value: &Value| value.as_u64().unwrap_or(0);
-    after.push(format!(
-        "Offers: {} in the last round, from {} agents; {} since it waits, {} of them unused.",
+    lines_after.push(format!(
+        "Offers: {} in the last round, from {} agents; {} since it started waiting, {} of them unused.",
         number(&item["reasons"]["last_offers"]),
-        agents(item),
+        agent_count(item),
         number(&summary["processedOffersCount"]),
         number(&summary["unusedOffersCount"]),
     ));
     for lock in locks {
-        after.push(format!(
+        lines_after.push(format!(
             "Deployment {}: {}.",
             text(&lock["id"]),
             progress::line(lock, &[])
@@ -401,13 +410,13 @@ pub(super) fn for_people(item: &Value, locks: &[&Value], now: jiff::Timestamp) -
     }
     let advice = advice(item, locks);
     if !advice.is_empty() {
-        after.push("What to do:".to_owned());
-        after.extend(advice.into_iter().map(|line| format!("* {line}")));
+        lines_after.push("What to do:".to_owned());
+        lines_after.extend(advice.into_iter().map(|line| format!("* {line}")));
     }
     Explanation {
-        before,
+        lines_before,
         rows: rows.collect(),
-        after,
+        lines_after,
     }
 }
 

@@ -40,21 +40,21 @@ impl Explain {
             .flatten()
             .filter(|deployment| affected_by(deployment).contains(&target.id))
             .collect();
-        let Some(item) = explain::item_of(&queue, &target.id) else {
+        let Some(item) = explain::queue_item(&queue, &target.id) else {
             let missing = missing(&api, std::slice::from_ref(&target.id), true).await?;
             return self.not_waiting(&target, &missing);
         };
         let failure = last_failure(&target);
         let mut document = explain::document(item, &locks);
         document["lastTaskFailure"] = json!(failure);
-        let shown = explain::for_people(item, &locks, jiff::Timestamp::now());
-        let mut blocks = vec![shown.before.join("\n")];
-        if !shown.rows.is_empty() {
-            blocks.push(output::table(&explain::HEADINGS, shown.rows));
+        let explanation = explain::explanation(item, &locks, jiff::Timestamp::now());
+        let mut blocks = vec![explanation.lines_before.join("\n")];
+        if !explanation.rows.is_empty() {
+            blocks.push(output::table(&explain::HEADINGS, explanation.rows));
         }
         let failure = failure.map(described);
-        let after: Vec<String> = failure.into_iter().chain(shown.after).collect();
-        blocks.push(after.join("\n"));
+        let lines_after: Vec<String> = failure.into_iter().chain(explanation.lines_after).collect();
+        blocks.push(lines_after.join("\n"));
         output::print_text(self.daemon.output, &document, &blocks.join("\n\n"))
     }
 
@@ -65,10 +65,10 @@ impl Explain {
             "id": target.id, "waiting": 0, "missing": missing, "lastTaskFailure": failure,
         });
         let mut lines = vec![format!("{}: no instance waits for an offer.", target.id)];
-        lines.extend(missing.iter().map(|what| format!("* {what}")));
+        lines.extend(missing.iter().map(|text| format!("* {text}")));
         lines.extend(failure.map(described));
         if missing.is_empty() {
-            lines.push("Everything that is wanted runs, and no deployment changes it.".to_owned());
+            lines.push("All instances are running, and no deployment affects them.".to_owned());
         }
         output::print_text(self.daemon.output, &document, &lines.join("\n"))
     }

@@ -48,19 +48,19 @@ fn conditions_are_shown_with_counts_needs_and_the_largest_offer() {
     let item = recorded();
     let now: jiff::Timestamp = "2026-01-01T00:00:10Z".parse().expect("a time");
     let lock = json!({"id": "d1", "currentStep": 1, "totalSteps": 1, "currentActions": []});
-    let lines = for_people(&item, &[&lock], now);
+    let lines = explanation(&item, &[&lock], now);
     assert_eq!(
-        lines.before,
+        lines.lines_before,
         [
             "/big: 1 instance waits for 10 s: constraints: 1 of 3 offers do not match, cpus: 2 of 2 offers have less than 100"
         ]
     );
     assert_eq!(lines.rows.len(), 4, "an unknown reason is left out");
     assert_eq!(lines.rows[2], ["cpus", "2", "2", "100", "4 (127.0.0.1)"]);
-    let after = lines.after.join("\n");
+    let after = lines.lines_after.join("\n");
     for part in [
         "Constraint [@hostname UNIQUE] rejected 1 agents",
-        "3 in the last round, from 2 agents; 12 since it waits, 12 of them unused",
+        "3 in the last round, from 2 agents; 12 since it started waiting, 12 of them unused",
         "Deployment d1: step 1 of 1",
         "It needs 100 cpus, and the largest offer has 4 (127.0.0.1)",
         "[@hostname UNIQUE] rejects 1",
@@ -92,7 +92,7 @@ fn document_contains_conditions_needs_and_constraints() {
 fn delay_and_obstacles_take_precedence_over_declined_offers() {
     let mut item = recorded();
     item["delay"] = json!({"timeLeftSeconds": 12, "overdue": false});
-    assert_eq!(in_short(&item), "the next launch is in 12 s, after failures");
+    assert_eq!(main_reason(&item), "the next launch is in 12 s, after failures");
     let document = document(&item, &[]);
     assert!(
         document["advice"][0]
@@ -101,7 +101,7 @@ fn delay_and_obstacles_take_precedence_over_declined_offers() {
     );
     let mut item = recorded();
     item["reasons"]["last"] = json!({"Disconnected": 1});
-    assert!(in_short(&item).contains("not subscribed"));
+    assert!(main_reason(&item).contains("not subscribed"));
 }
 
 #[test]
@@ -113,7 +113,7 @@ fn needs_of_a_pod_are_the_sums_of_its_containers_and_its_executor() {
             {"resources": {"cpus": 0.2}},
         ],
     });
-    assert_eq!(needed(&pod, "cpus").map(shown).as_deref(), Some("0.8"));
+    assert_eq!(needed(&pod, "cpus").map(format_number).as_deref(), Some("0.8"));
     assert_eq!(needed(&pod, "mem"), Some(96.0));
     assert_eq!(needed(&pod, "ports"), Some(1.0));
 }
@@ -121,13 +121,13 @@ fn needs_of_a_pod_are_the_sums_of_its_containers_and_its_executor() {
 #[test]
 fn unexpected_documents_are_explained_without_details() {
     for item in [Value::Null, json!([]), json!({"app": 1, "count": "x"})] {
-        assert_eq!(in_short(&item), "for an offer");
+        assert_eq!(main_reason(&item), "no suitable offer yet");
         assert!(
-            for_people(&item, &[], jiff::Timestamp::UNIX_EPOCH)
+            explanation(&item, &[], jiff::Timestamp::UNIX_EPOCH)
                 .rows
                 .is_empty()
         );
     }
-    assert!(item_of(&json!({"queue": [recorded()]}), "/big").is_some());
-    assert!(item_of(&json!({"queue": [recorded()]}), "/other").is_none());
+    assert!(queue_item(&json!({"queue": [recorded()]}), "/big").is_some());
+    assert!(queue_item(&json!({"queue": [recorded()]}), "/other").is_none());
 }

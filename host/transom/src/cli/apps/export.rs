@@ -7,7 +7,7 @@ use anyhow::{Context, bail};
 use clap::Args;
 use transom_apps::migration::Backup;
 
-use super::site::Site;
+use super::daemon_config::DaemonConfig;
 use crate::cli::import::write_new;
 use crate::exit::Unavailable;
 
@@ -30,23 +30,23 @@ pub(in crate::cli) struct Export {
 
 impl Export {
     pub(super) async fn run(self) -> anyhow::Result<()> {
-        let site = Site::of(&self.config)?;
-        if !site.has_store()? {
+        let daemon_config = DaemonConfig::load(&self.config)?;
+        if !daemon_config.has_store()? {
             return Err(anyhow::anyhow!(
                 "there is no store at {}",
-                site.settings.store.server
+                daemon_config.settings.store.server
             ))
             .context(Unavailable);
         }
-        let store = site.store().await?;
-        let backup = Backup::of_store(store, &site.apps.prefix).await;
+        let store = daemon_config.store().await?;
+        let backup = Backup::of_store(store, &daemon_config.apps.prefix).await;
         let backup = backup.context(Unavailable)?;
         let text = serde_json::to_string_pretty(&backup)? + "\n";
         if backup.is_empty() {
             bail!(
                 "the store {} has no apps under {}",
-                site.settings.store.server,
-                site.apps.prefix
+                daemon_config.settings.store.server,
+                daemon_config.apps.prefix
             );
         }
         match &self.file {

@@ -11,7 +11,7 @@ use clap::Args;
 use serde_json::{Value, json};
 use tokio::time::{Instant, sleep, sleep_until};
 
-use super::api::{Answer, Api, Query};
+use super::api::{Api, ApiResponse, Query};
 use super::explain;
 use super::missing::{affected_by, missing};
 use super::progress::{self, Progress};
@@ -20,20 +20,20 @@ use crate::exit::{Misconfigured, Unavailable};
 use crate::output::{self, Output};
 
 /// Interval of the requests for the running deployments.
-const INTERVAL: Duration = Duration::from_millis(500);
+const POLL_INTERVAL: Duration = Duration::from_millis(500);
 /// How long the last event may take after the deployment has left the list.
-const LAST_EVENT: Duration = Duration::from_secs(5);
+const LAST_EVENT_TIMEOUT: Duration = Duration::from_secs(5);
 /// How long nothing may change before the reason is printed.
-const STUCK: Duration = Duration::from_secs(10);
+const EXPLAIN_AFTER: Duration = Duration::from_secs(10);
 /// How long the daemon may be unreachable during a deployment, for example during a failover.
-const OUTAGE: Duration = Duration::from_mins(1);
+const MAX_OUTAGE: Duration = Duration::from_mins(1);
 /// The maximum number of results that are kept: until the request returns the deployment's id, any
 /// event may be about it.
-const MAX_REMEMBERED: usize = 10_000;
+const MAX_RESULTS: usize = 10_000;
 
 /// Whether and how long to wait.
 #[derive(Debug, Args)]
-pub(super) struct Waiting {
+pub(super) struct WaitOptions {
     /// Return as soon as the daemon has accepted the change, and print the id of the deployment.
     #[arg(long)]
     detach: bool,
@@ -45,7 +45,7 @@ pub(super) struct Waiting {
 
 /// How a deployment is carried out.
 #[derive(Debug, Args)]
-pub(super) struct Rollout {
+pub(super) struct RolloutOptions {
     /// Cancel other deployments that change the same apps.
     #[arg(long)]
     force: bool,
@@ -64,7 +64,7 @@ pub(super) struct Rollout {
     canary_seconds: Option<u32>,
 }
 
-impl Rollout {
+impl RolloutOptions {
     /// The parameters of the request.
     pub(super) fn query(&self) -> Query {
         let mut query = Query::new();
@@ -85,7 +85,7 @@ impl Rollout {
 
 /// How a deployment ended.
 #[derive(Clone, Debug, PartialEq, Eq)]
-enum End {
+enum DeploymentEnd {
     Finished,
     Failed(String),
     /// The deployment is over, and its last event was not received. Contains the instances, health
@@ -97,24 +97,24 @@ enum End {
 }
 
 /// A deployment that is about to start.
-pub(super) struct Follow<'a> {
+pub(super) struct DeploymentFollower<'a> {
     api: &'a Api,
     output: Output,
     stream: Option<Stream>,
     deadline: Option<Instant>,
     detach: bool,
     /// The results from the last events of deployments, by id; `Some` is the reason of a failure.
-    ended: HashMap<String, Option<String>>,
+    results: HashMap<String, Option<String>>,
 }
 
-impl<'a> Follow<'a> {
+impl<'a> DeploymentFollower<'a> {
     /// Opens the event stream. Must be called before the request that starts the deployment.
-    pub(super) async fn before(api: &'a Api, waiting: &Waiting, output: Output) -> anyhow::Result<Self> {
+    pub(super) async fn open(api: &'a Api, waiting: &WaitOptions, output: Output) -> anyhow::Result<Self> {
         let timeout = waiting.timeout.map(|seconds| Duration::from_secs(seconds.into()));
-        Self::within(api, timeout, waiting.detach, output).await
+        Self::open_with_timeout(api, timeout, waiting.detach, output).await
     }
 
-    pub(super) async fn within(
+    pub(super) async fn open_with_timeout(
         api: &'a Api,
         timeout: Option<Duration>,
         detach: bool,
@@ -124,7 +124,7 @@ impl<'a> Follow<'a> {
         let stream = if detach {
             None
         } else {
-            Stream::open(api, &ended_events(), None).await.ok()
+            Stream::open(api, &result_events(), None).await.ok()
         };
         Ok(Self {
             api,
@@ -132,162 +132,164 @@ impl<'a> Follow<'a> {
             stream,
             deadline: timeout.and_then(|timeout| Instant::now().checked_add(timeout)),
             detach,
-            ended: HashMap::new(),
+            results: HashMap::new(),
         })
     }
 
     /// Waits for the end of the deployment that a request started, unless it is detached, and
     /// prints `document` with the deployment and its state.
-    pub(super) async fn finish(mut self, answer: Answer, mut document: Value) -> anyhow::Result<()> {
-        let Some(id) = answer.deployment else {
-            bail!("the daemon answered without a deployment");
+    pub(super) async fn finish(mut self, response: ApiResponse, mut document: Value) -> anyhow::Result<()> {
+        let Some(id) = response.deployment else {
+            bail!("the response contains no deployment id");
         };
         document["deploymentId"] = json!(id);
-        if let Some(version) = answer.document.get("version") {
+        if let Some(version) = response.document.get("version") {
             document["version"] = version.clone();
         }
         if self.detach {
             document["state"] = json!("started");
             return output::print_text(self.output, &document, &id);
         }
-        let end = self.until_end(&id).await?;
+        let end = self.wait_for_end(&id).await?;
         self.report(&id, document, &end)
     }
 
     /// Waits for a deployment that runs already.
-    pub(super) async fn until(mut self, id: &str) -> anyhow::Result<()> {
-        let end = self.until_end(id).await?;
+    pub(super) async fn wait_for(mut self, id: &str) -> anyhow::Result<()> {
+        let end = self.wait_for_end(id).await?;
         self.report(id, json!({"deploymentId": id}), &end)
     }
 
-    fn report(&self, id: &str, mut document: Value, end: &End) -> anyhow::Result<()> {
+    fn report(&self, id: &str, mut document: Value, end: &DeploymentEnd) -> anyhow::Result<()> {
         let (state, text) = match end {
-            End::Finished => ("finished", format!("deployment {id} finished")),
-            End::Failed(_) => ("failed", String::new()),
-            End::Unknown(_) => ("over", String::new()),
-            End::Held => (
+            DeploymentEnd::Finished => ("finished", format!("deployment {id} finished")),
+            DeploymentEnd::Failed(_) => ("failed", String::new()),
+            DeploymentEnd::Unknown(_) => ("over", String::new()),
+            DeploymentEnd::Held => (
                 "held",
                 format!(
                     "deployment {id} is held: its canary is healthy. Replace the others with `transom apps deployments \
-                     --continue {id}`, or return with `transom apps deployments --rollback {id}`."
+                     --continue {id}`, or roll back with `transom apps deployments --rollback {id}`."
                 ),
             ),
-            End::TimedOut(_) => ("running", String::new()),
+            DeploymentEnd::TimedOut(_) => ("running", String::new()),
         };
         document["state"] = json!(state);
-        if let End::Failed(reason) = end {
+        if let DeploymentEnd::Failed(reason) = end {
             document["reason"] = json!(reason);
         }
         if self.output == Output::Json {
             output::print_text(self.output, &document, "")?;
         }
         match end {
-            End::Failed(reason) => bail!("deployment {id} failed: {reason}"),
-            End::TimedOut(missing) => bail!(
+            DeploymentEnd::Failed(reason) => bail!("deployment {id} failed: {reason}"),
+            DeploymentEnd::TimedOut(missing) => bail!(
                 "deployment {id} is not done yet: {missing}\nIt continues: `transom apps wait {id}` waits for it, `transom \
                  apps deployments --rollback {id}` reverts it."
             ),
-            End::Unknown(missing) => {
-                bail!("deployment {id} is over, and how it ended was not received: {missing}")
+            DeploymentEnd::Unknown(missing) => {
+                bail!("deployment {id} has ended, but its result was not received: {missing}")
             }
             _ if self.output == Output::Json => Ok(()),
             _ => output::print_text(self.output, &document, &text),
         }
     }
 
-    async fn until_end(&mut self, id: &str) -> anyhow::Result<End> {
+    async fn wait_for_end(&mut self, id: &str) -> anyhow::Result<DeploymentEnd> {
         let mut progress = Progress::new();
-        let end = self.watch(id, &mut progress).await;
+        let end = self.poll_until_end(id, &mut progress).await;
         progress.end();
         end
     }
 
-    async fn watch(&mut self, id: &str, progress: &mut Progress) -> anyhow::Result<End> {
+    async fn poll_until_end(&mut self, id: &str, progress: &mut Progress) -> anyhow::Result<DeploymentEnd> {
         let mut text = String::new();
-        let (mut changed, mut reachable) = (Instant::now(), Instant::now());
-        let mut explained = String::new();
-        let mut gone: Option<Instant> = None;
+        let (mut changed_at, mut reachable_at) = (Instant::now(), Instant::now());
+        let mut last_reasons = String::new();
+        let mut missing_since: Option<Instant> = None;
         let mut affected = Vec::new();
         loop {
-            if let Some(reason) = self.ended.remove(id) {
-                return Ok(reason.map_or(End::Finished, End::Failed));
+            if let Some(reason) = self.results.remove(id) {
+                return Ok(reason.map_or(DeploymentEnd::Finished, DeploymentEnd::Failed));
             }
-            match self.current(id).await {
+            match self.state_and_progress(id).await {
                 Ok(Some((deployment, line))) => {
-                    (gone, reachable) = (None, Instant::now());
+                    (missing_since, reachable_at) = (None, Instant::now());
                     affected = affected_by(&deployment);
                     if deployment["canary"]["state"] == "held" && deployment["canary"]["seconds"].is_null() {
-                        return Ok(End::Held);
+                        return Ok(DeploymentEnd::Held);
                     }
                     if progress.show(&line) {
-                        changed = Instant::now();
+                        changed_at = Instant::now();
                     }
                     text = line;
-                    if changed.elapsed() >= STUCK
-                        && let Some(why) = self.stuck(&deployment).await
+                    if changed_at.elapsed() >= EXPLAIN_AFTER
+                        && let Some(reasons) = self.waiting_reasons(&deployment).await
                     {
-                        text = format!("{text}; {why}");
-                        if explained != why {
-                            progress.note(&why);
-                            explained = why;
+                        text = format!("{text}; {reasons}");
+                        if last_reasons != reasons {
+                            progress.note(&reasons);
+                            last_reasons = reasons;
                         }
                     }
                 }
                 Ok(None) => {
-                    reachable = Instant::now();
-                    let since = *gone.get_or_insert_with(Instant::now);
-                    if self.stream.is_none() || since.elapsed() >= LAST_EVENT {
+                    reachable_at = Instant::now();
+                    let since = *missing_since.get_or_insert_with(Instant::now);
+                    if self.stream.is_none() || since.elapsed() >= LAST_EVENT_TIMEOUT {
                         let missing = missing(self.api, &affected, false).await?;
                         return Ok(match missing.is_empty() {
-                            true if affected.is_empty() => End::Unknown("it was over before".to_owned()),
-                            true => End::Finished,
-                            false => End::Unknown(missing.join("; ")),
+                            true if affected.is_empty() => {
+                                DeploymentEnd::Unknown("it ended before its first state was read".to_owned())
+                            }
+                            true => DeploymentEnd::Finished,
+                            false => DeploymentEnd::Unknown(missing.join("; ")),
                         });
                     }
                 }
-                Err(error) if error.is::<Unavailable>() && reachable.elapsed() < OUTAGE => {
-                    progress.show("the daemon does not answer; trying again");
+                Err(error) if error.is::<Unavailable>() && reachable_at.elapsed() < MAX_OUTAGE => {
+                    progress.show("no response from the daemon; retrying");
                 }
                 Err(error) => return Err(error),
             }
             if self.deadline.is_some_and(|deadline| Instant::now() >= deadline) {
-                return Ok(End::TimedOut(text));
+                return Ok(DeploymentEnd::TimedOut(text));
             }
-            self.pause().await;
+            self.wait_for_event().await;
         }
     }
 
     /// Reads events until it is time for the next request, or one of them ends a deployment.
-    async fn pause(&mut self) {
-        let next = Instant::now() + INTERVAL;
-        let until = self.deadline.map_or(next, |deadline| next.min(deadline));
+    async fn wait_for_event(&mut self) {
+        let next = Instant::now() + POLL_INTERVAL;
+        let wake_at = self.deadline.map_or(next, |deadline| next.min(deadline));
         let Some(stream) = &mut self.stream else {
-            sleep_until(until).await;
-            self.stream = Stream::open(self.api, &ended_events(), None).await.ok();
+            sleep_until(wake_at).await;
+            self.stream = Stream::open(self.api, &result_events(), None).await.ok();
             return;
         };
         tokio::select! {
-            () = sleep_until(until) => {}
+            () = sleep_until(wake_at) => {}
             event = stream.next() => {
                 if let Ok(frame) = event {
                     let event: Value = serde_json::from_str(&frame.data).unwrap_or_default();
                     let failed = frame.kind == "deployment_failed";
                     let reason = event["reason"].as_str().unwrap_or("no reason was given");
                     if let Some(id) = event["id"].as_str()
-                        && self.ended.len() < MAX_REMEMBERED
+                        && self.results.len() < MAX_RESULTS
                     {
-                        self.ended.insert(id.to_owned(), failed.then(|| reason.to_owned()));
+                        self.results.insert(id.to_owned(), failed.then(|| reason.to_owned()));
                     }
                 } else {
                     self.stream = None;
-                    sleep(INTERVAL).await;
+                    sleep(POLL_INTERVAL).await;
                 }
             }
         }
     }
 
     /// The deployment, if it runs, and a line about its progress.
-    async fn current(&self, id: &str) -> anyhow::Result<Option<(Value, String)>> {
+    async fn state_and_progress(&self, id: &str) -> anyhow::Result<Option<(Value, String)>> {
         let Some(deployment) = running(self.api, id).await? else {
             return Ok(None);
         };
@@ -301,8 +303,8 @@ impl<'a> Follow<'a> {
             let Some(app) = action["app"].as_str() else {
                 continue;
             };
-            if let Some(found) = self.api.find(&format!("v2/apps{app}")).await? {
-                counts.push((app.to_owned(), progress::instances(&found["app"])));
+            if let Some(document) = self.api.find(&format!("v2/apps{app}")).await? {
+                counts.push((app.to_owned(), progress::instances(&document["app"])));
             }
         }
         let line = progress::line(&deployment, &counts);
@@ -310,7 +312,7 @@ impl<'a> Follow<'a> {
     }
 
     /// The reasons for which instances of the current step are not launched.
-    async fn stuck(&self, deployment: &Value) -> Option<String> {
+    async fn waiting_reasons(&self, deployment: &Value) -> Option<String> {
         let queue = explain::queue(self.api).await.ok()?;
         let actions = deployment["currentActions"].as_array()?;
         let ids = actions
@@ -318,8 +320,8 @@ impl<'a> Follow<'a> {
             .filter_map(|action| progress::verb(action).map(|(_, id)| id));
         let reasons: Vec<String> = ids
             .filter_map(|id| {
-                let item = explain::item_of(&queue, id)?;
-                Some(format!("{id} waits: {}", explain::in_short(item)))
+                let item = explain::queue_item(&queue, id)?;
+                Some(format!("{id} waits: {}", explain::main_reason(item)))
             })
             .take(3)
             .collect();
@@ -328,7 +330,7 @@ impl<'a> Follow<'a> {
 }
 
 /// The query for the last events of deployments.
-fn ended_events() -> Query {
+fn result_events() -> Query {
     let kinds = ["deployment_success", "deployment_failed"].map(|kind| ("event_type", kind.to_owned()));
     let mut query = Query::from(kinds);
     query.push(("plan-format", "light".to_owned()));
@@ -343,6 +345,6 @@ pub(super) async fn running(api: &Api, id: &str) -> anyhow::Result<Option<Value>
 }
 
 /// An error of the command line.
-pub(super) fn misuse(text: impl Into<String>) -> anyhow::Error {
+pub(super) fn usage_error(text: impl Into<String>) -> anyhow::Error {
     anyhow::anyhow!(text.into()).context(Misconfigured)
 }

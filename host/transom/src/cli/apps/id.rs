@@ -103,8 +103,8 @@ pub(super) async fn find(api: &Api, id: &str) -> anyhow::Result<Target> {
             document,
         });
     }
-    let known = known(api).await?;
-    bail!("{}", missing(id, known.iter().map(String::as_str)))
+    let ids = all_ids(api).await?;
+    bail!("{}", not_found_message(id, ids.iter().map(String::as_str)))
 }
 
 /// The app or pod with this id; a group is an error.
@@ -117,15 +117,18 @@ pub(super) async fn find_one(api: &Api, id: &str) -> anyhow::Result<Target> {
 }
 
 /// The ids of all apps and pods, and of the groups that contain them.
-async fn known(api: &Api) -> anyhow::Result<Vec<String>> {
+async fn all_ids(api: &Api) -> anyhow::Result<Vec<String>> {
     let (apps, pods) = (api.get("v2/apps").await?, api.get("v2/pods").await?);
     let apps = apps["apps"].as_array().into_iter().flatten();
     let specs = apps.chain(pods.as_array().into_iter().flatten());
     let mut ids: Vec<String> = specs
         .filter_map(|one| one["id"].as_str())
         .flat_map(|id| {
-            let ends = id.match_indices('/').map(|(at, _)| at).filter(|at| *at > 0);
-            let groups = ends.map(|at| id[..at].to_owned());
+            let group_ends = id
+                .match_indices('/')
+                .map(|(index, _)| index)
+                .filter(|index| *index > 0);
+            let groups = group_ends.map(|index| id[..index].to_owned());
             groups.chain([id.to_owned()]).collect::<Vec<_>>()
         })
         .collect();
@@ -135,8 +138,8 @@ async fn known(api: &Api) -> anyhow::Result<Vec<String>> {
 }
 
 /// The error text for an unknown id, with the most similar ids.
-fn missing<'a>(id: &str, known: impl Iterator<Item = &'a str>) -> String {
-    let nearest = nearest(id, known);
+fn not_found_message<'a>(id: &str, ids: impl Iterator<Item = &'a str>) -> String {
+    let nearest = nearest(id, ids);
     if nearest.is_empty() {
         format!("no app, pod or group is called {id}; `transom apps list` shows all")
     } else {
@@ -148,21 +151,21 @@ fn missing<'a>(id: &str, known: impl Iterator<Item = &'a str>) -> String {
 }
 
 /// At most three of the known names that resemble `text`, the most similar first.
-pub(super) fn nearest<'a>(text: &str, known: impl Iterator<Item = &'a str>) -> Vec<&'a str> {
-    const SIMILAR: f64 = 0.75;
-    let last = |id: &str| id.rsplit('/').next().unwrap_or(id).to_owned();
-    let wanted = last(text);
-    let mut similar: Vec<(f64, &str)> = known
+pub(super) fn nearest<'a>(text: &str, ids: impl Iterator<Item = &'a str>) -> Vec<&'a str> {
+    const MIN_SIMILARITY: f64 = 0.75;
+    let last_part = |id: &str| id.rsplit('/').next().unwrap_or(id).to_owned();
+    let name = last_part(text);
+    let mut similar: Vec<(f64, &str)> = ids
         .map(|candidate| {
-            let whole = strsim::normalized_damerau_levenshtein(text, candidate);
+            let similarity_of_ids = strsim::normalized_damerau_levenshtein(text, candidate);
             // The same last part in another group, or the id without its group.
-            let named = if last(candidate) == wanted { 0.9 } else { 0.0 };
-            (whole.max(named), candidate)
+            let similarity_of_names = if last_part(candidate) == name { 0.9 } else { 0.0 };
+            (similarity_of_ids.max(similarity_of_names), candidate)
         })
-        .filter(|(similarity, _)| *similarity >= SIMILAR)
+        .filter(|(similarity, _)| *similarity >= MIN_SIMILARITY)
         .collect();
     similar.sort_by(|(a, first), (b, second)| b.total_cmp(a).then(first.cmp(second)));
-    similar.into_iter().take(3).map(|(_, name)| name).collect()
+    similar.into_iter().take(3).map(|(_, id)| id).collect()
 }
 
 #[cfg(test)]
@@ -174,15 +177,15 @@ mod tests {
         assert_eq!(parse("web").as_deref(), Ok("/web"));
         assert_eq!(parse("/shop/web/").as_deref(), Ok("/shop/web"));
         assert_eq!(parse("/").as_deref(), Ok("/"));
-        for wrong in ["..", "/a/../b", "a//b", "a::status", "a?x=y", "*", "", "a b", "é"] {
-            assert!(parse(wrong).is_err(), "{wrong}");
+        for text in ["..", "/a/../b", "a//b", "a::status", "a?x=y", "*", "", "a b", "é"] {
+            assert!(parse(text).is_err(), "{text}");
         }
     }
 
     #[test]
     fn missing_id_is_answered_with_the_most_similar_ids() {
-        let known = ["/shop/web", "/shop/api", "/web2", "/database"];
-        let text = |id| missing(id, known.into_iter());
+        let ids = ["/shop/web", "/shop/api", "/web2", "/database"];
+        let text = |id| not_found_message(id, ids.into_iter());
         assert!(text("/shop/wbe").ends_with("did you mean /shop/web?"));
         assert!(text("/web").contains("/shop/web") && text("/web").contains("/web2"));
         assert!(text("/nothing-like-it").ends_with("`transom apps list` shows all"));

@@ -10,8 +10,8 @@ use serde::Serialize;
 use transom_apps::migration::{self, Backup, Carried, Finding, Records, Report, Target};
 use transom_common::Secret;
 
+use super::daemon_config::DaemonConfig;
 use super::marathon::{self, Api};
-use super::site::Site;
 use crate::exit::{Misconfigured, Unavailable};
 use crate::output::{self, Output};
 
@@ -61,7 +61,7 @@ pub(in crate::cli) struct Import {
 
 /// The outcome as JSON.
 #[derive(Debug, Serialize)]
-struct Outcome<'a> {
+struct ImportReport<'a> {
     /// Whether the records were written.
     imported: bool,
     #[serde(flatten)]
@@ -70,20 +70,20 @@ struct Outcome<'a> {
 
 impl Import {
     pub(super) async fn run(self) -> anyhow::Result<()> {
-        let site = Site::of(&self.config)?;
+        let daemon_config = DaemonConfig::load(&self.config)?;
         let (mut report, records) = match (&self.file, &self.from) {
-            (Some(file), _) => restored(file, &site)?,
-            (None, Some(from)) => self.translated(from, &site).await?,
+            (Some(file), _) => read_backup(file, &daemon_config)?,
+            (None, Some(from)) => self.read_marathon(from, &daemon_config).await?,
             (None, None) => bail!("either --from or --file is required"),
         };
         // A dry run creates no store.
-        let target = if self.dry_run && !site.has_store()? {
+        let target = if self.dry_run && !daemon_config.has_store()? {
             None
         } else {
-            match site.store().await {
-                Ok(store) => Some(Target::new(store, site.apps.prefix.clone())),
+            match daemon_config.store().await {
+                Ok(store) => Some(Target::new(store, daemon_config.apps.prefix.clone())),
                 Err(error) if self.dry_run => {
-                    report.refuse("store", format!("{}.", chain(&error)));
+                    report.refuse("store", format!("{}.", error_line(&error)));
                     None
                 }
                 Err(error) => return Err(error),
@@ -92,7 +92,7 @@ impl Import {
         if let Some(target) = &target
             && let Err(error) = target.check(&records).await
         {
-            report.refuse("store", format!("{}.", chain(&error.into())));
+            report.refuse("store", format!("{}.", error_line(&error.into())));
         }
         let accepted = report.is_accepted();
         let imported = match &target {
@@ -108,13 +108,20 @@ impl Import {
                 .findings
                 .iter()
                 .filter(|finding| finding.kind == migration::Kind::Refused);
-            bail!("nothing was imported: {} findings are refused", refused.count());
+            bail!(
+                "nothing was imported: {} findings prevent the import",
+                refused.count()
+            );
         }
         Ok(())
     }
 
     /// Converts the state of a Marathon to records.
-    async fn translated(&self, from: &str, site: &Site) -> anyhow::Result<(Report, Records)> {
+    async fn read_marathon(
+        &self,
+        from: &str,
+        daemon_config: &DaemonConfig,
+    ) -> anyhow::Result<(Report, Records)> {
         let credentials = match (&self.user, &self.password) {
             (Some(user), password) => {
                 let password = password.as_ref().map_or("", |password| password.reveal());
@@ -124,10 +131,10 @@ impl Import {
             (None, None) => None,
         };
         let api = Api::new(from, credentials).context(Misconfigured)?;
-        let marathon = marathon::read(&api, site.apps.max_versions)
+        let marathon = marathon::read(&api, daemon_config.apps.max_versions)
             .await
             .context(Unavailable)?;
-        let cluster = site.cluster(self.master.as_deref())?;
+        let cluster = daemon_config.cluster(self.master.as_deref())?;
         let state = cluster.get_state().await;
         cluster.close().await;
         let state = state
@@ -136,22 +143,22 @@ impl Import {
         Ok(migration::translate(
             &marathon,
             &state,
-            &site.apps,
-            &site.framework,
+            &daemon_config.apps,
+            &daemon_config.framework,
         ))
     }
 
     fn print(&self, report: &Report, imported: bool) -> anyhow::Result<()> {
-        let outcome = Outcome { imported, report };
-        let word = if imported { "imported" } else { "can be imported" };
-        let carried = report.carried.iter().map(|one| row(one, word));
-        let findings = report.findings.iter().map(found);
+        let document = ImportReport { imported, report };
+        let status = if imported { "imported" } else { "can be imported" };
+        let carried = report.carried.iter().map(|one| imported_row(one, status));
+        let findings = report.findings.iter().map(finding_row);
         let rows = findings.chain(carried);
-        output::print(self.output, &outcome, &["subject", "result", "detail"], rows)
+        output::print(self.output, &document, &["subject", "result", "detail"], rows)
     }
 }
 
-fn found(finding: &Finding) -> Vec<String> {
+fn finding_row(finding: &Finding) -> Vec<String> {
     vec![
         finding.subject.clone(),
         finding.kind.word().to_owned(),
@@ -159,45 +166,45 @@ fn found(finding: &Finding) -> Vec<String> {
     ]
 }
 
-fn row(carried: &Carried, word: &str) -> Vec<String> {
+fn imported_row(carried: &Carried, status: &str) -> Vec<String> {
     let detail = match carried.kind {
         "group" => carried.kind.to_owned(),
         kind => format!(
             "{kind}, {}, {}",
-            count(carried.versions, "version"),
-            count(carried.tasks, "task")
+            with_plural(carried.versions, "version"),
+            with_plural(carried.tasks, "task")
         ),
     };
-    vec![carried.id.clone(), word.to_owned(), detail]
+    vec![carried.id.clone(), status.to_owned(), detail]
 }
 
-fn count(number: usize, what: &str) -> String {
+fn with_plural(number: usize, noun: &str) -> String {
     let plural = if number == 1 { "" } else { "s" };
-    format!("{number} {what}{plural}")
+    format!("{number} {noun}{plural}")
 }
 
 /// Reads the records of a backup.
-fn restored(file: &Path, site: &Site) -> anyhow::Result<(Report, Records)> {
-    let cannot = || format!("cannot read {}", file.display());
+fn read_backup(file: &Path, daemon_config: &DaemonConfig) -> anyhow::Result<(Report, Records)> {
+    let cannot_read = || format!("cannot read {}", file.display());
     let mut text = Vec::new();
-    let opened = File::open(file).with_context(cannot).context(Unavailable)?;
+    let opened = File::open(file).with_context(cannot_read).context(Unavailable)?;
     opened
         .take(MAX_BACKUP + 1)
         .read_to_end(&mut text)
-        .with_context(cannot)
+        .with_context(cannot_read)
         .context(Unavailable)?;
     if text.len() as u64 > MAX_BACKUP {
         bail!("{} is larger than {MAX_BACKUP} bytes", file.display());
     }
     let backup = Backup::parse(&text).with_context(|| format!("{} cannot be imported", file.display()))?;
     let mut report = Report::default();
-    if backup.framework() != site.apps.prefix {
+    if backup.framework() != daemon_config.apps.prefix {
         report.differs(
             "apps.framework_name",
             format!(
                 "The backup is of {:?}, here it is {:?}: names of tasks in DNS end with it.",
                 backup.framework(),
-                site.apps.prefix
+                daemon_config.apps.prefix
             ),
         );
     }
@@ -208,7 +215,7 @@ fn restored(file: &Path, site: &Site) -> anyhow::Result<(Report, Records)> {
 }
 
 /// An error with its causes.
-fn chain(error: &anyhow::Error) -> String {
+fn error_line(error: &anyhow::Error) -> String {
     let texts = error.chain().map(ToString::to_string);
     let texts: Vec<String> = texts.filter(|text| !text.is_empty()).collect();
     texts.join(": ")

@@ -6,7 +6,7 @@ use reqwest::Method;
 use serde_json::{Value, json};
 
 use super::api::{Api, Daemon, Query};
-use super::follow::{Follow, Waiting, misuse};
+use super::follow::{DeploymentFollower, WaitOptions, usage_error};
 use super::id;
 use crate::output;
 
@@ -32,7 +32,7 @@ pub(in crate::cli) struct Kill {
     #[arg(long, requires = "scale")]
     force: bool,
     #[command(flatten)]
-    waiting: Waiting,
+    waiting: WaitOptions,
     #[command(flatten)]
     daemon: Daemon,
 }
@@ -40,25 +40,25 @@ pub(in crate::cli) struct Kill {
 impl Kill {
     pub(super) async fn run(self) -> anyhow::Result<()> {
         let api = self.daemon.api()?;
-        let (tasks, instances) = found(&api, &self.task).await?;
-        if self.scale && !instances.is_empty() {
-            return Err(misuse(
+        let (tasks, pod_instances) = find_targets(&api, &self.task).await?;
+        if self.scale && !pod_instances.is_empty() {
+            return Err(usage_error(
                 "--scale is for tasks of apps; scale a pod with `transom apps scale`",
             ));
         }
         let mut query = Query::new();
-        for (name, given) in [("scale", self.scale), ("wipe", self.wipe), ("force", self.force)] {
-            if given {
+        for (name, is_set) in [("scale", self.scale), ("wipe", self.wipe), ("force", self.force)] {
+            if is_set {
                 query.push((name, "true".to_owned()));
             }
         }
         let body = json!({"ids": tasks});
         if self.scale {
-            let follow = Follow::before(&api, &self.waiting, self.daemon.output).await?;
+            let follower = DeploymentFollower::open(&api, &self.waiting, self.daemon.output).await?;
             let answer = api
                 .send(Method::POST, "v2/tasks/delete", &query, Some(&body))
                 .await?;
-            return follow.finish(answer, json!({"killed": tasks})).await;
+            return follower.finish(answer, json!({"killed": tasks})).await;
         }
         let mut killed: Vec<Value> = Vec::new();
         if !tasks.is_empty() {
@@ -73,7 +73,7 @@ impl Kill {
                     .map(|task| task["id"].clone()),
             );
         }
-        for (pod, instance) in &instances {
+        for (pod, instance) in &pod_instances {
             let path = format!("v2/pods{pod}::instances/{instance}");
             api.send(Method::DELETE, &path, &query, None).await?;
             killed.push(json!(instance));
@@ -87,25 +87,25 @@ impl Kill {
 
 /// Sorts the given ids into tasks of apps, and instances of pods with their pod. An unknown id is an
 /// error, so that nothing is killed then.
-async fn found(api: &Api, given: &[String]) -> anyhow::Result<(Vec<String>, Vec<(String, String)>)> {
+async fn find_targets(api: &Api, ids: &[String]) -> anyhow::Result<(Vec<String>, Vec<(String, String)>)> {
     let tasks = api.get("v2/tasks").await?;
     let tasks = tasks["tasks"].as_array().into_iter().flatten();
     let tasks: Vec<&str> = tasks.filter_map(|task| task["id"].as_str()).collect();
-    let (ours, others): (Vec<String>, Vec<String>) =
-        given.iter().cloned().partition(|id| tasks.contains(&id.as_str()));
-    if others.is_empty() {
-        return Ok((ours, Vec::new()));
+    let (task_ids, other_ids): (Vec<String>, Vec<String>) =
+        ids.iter().cloned().partition(|id| tasks.contains(&id.as_str()));
+    if other_ids.is_empty() {
+        return Ok((task_ids, Vec::new()));
     }
     let pods = api.get("v2/pods/::status").await?;
-    let known = instances(&pods);
+    let instance_names = instances(&pods);
     let mut instances: Vec<(String, String)> = Vec::new();
-    for id in &others {
-        let found = known.iter().find(|(name, ..)| name == id);
-        let Some((_, pod, instance)) = found else {
+    for id in &other_ids {
+        let target = instance_names.iter().find(|(name, ..)| name == id);
+        let Some((_, pod, instance)) = target else {
             let names = tasks
                 .iter()
                 .copied()
-                .chain(known.iter().map(|(name, ..)| name.as_str()));
+                .chain(instance_names.iter().map(|(name, ..)| name.as_str()));
             let nearest = id::nearest(id, names);
             let hint = if nearest.is_empty() {
                 "`transom apps tasks` lists all.".to_owned()
@@ -114,17 +114,17 @@ async fn found(api: &Api, given: &[String]) -> anyhow::Result<(Vec<String>, Vec<
             };
             bail!("no task is called {id}; {hint} Nothing was killed.");
         };
-        let one = (pod.clone(), instance.clone());
-        if !instances.contains(&one) {
-            instances.push(one);
+        let target = (pod.clone(), instance.clone());
+        if !instances.contains(&target) {
+            instances.push(target);
         }
     }
-    Ok((ours, instances))
+    Ok((task_ids, instances))
 }
 
 /// The names of all instances of pods and of their containers, each with the pod and the instance.
 fn instances(pods: &Value) -> Vec<(String, String, String)> {
-    let mut known = Vec::new();
+    let mut instance_names = Vec::new();
     for pod in pods.as_array().into_iter().flatten() {
         for instance in pod["instances"].as_array().into_iter().flatten() {
             let (Some(pod), Some(id)) = (pod["id"].as_str(), instance["id"].as_str()) else {
@@ -134,8 +134,8 @@ fn instances(pods: &Value) -> Vec<(String, String, String)> {
             let names = containers
                 .filter_map(|one| one["containerId"].as_str())
                 .chain([id]);
-            known.extend(names.map(|name| (name.to_owned(), pod.to_owned(), id.to_owned())));
+            instance_names.extend(names.map(|name| (name.to_owned(), pod.to_owned(), id.to_owned())));
         }
     }
-    known
+    instance_names
 }

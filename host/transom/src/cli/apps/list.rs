@@ -56,19 +56,22 @@ impl List {
                 );
             }
         }
-        let below = |one: &Value| {
+        let is_in_group = |one: &Value| {
             let id = one["id"].as_str().unwrap_or_default();
             group.is_none_or(|group| id.starts_with(&format!("{group}/")))
         };
         let mut query = Query::new();
         query.extend(self.label.clone().map(|label| ("label", label)));
         let apps = api.send(Method::GET, "v2/apps", &query, None).await?.document;
-        let apps: Vec<Value> = list(apps["apps"].clone()).into_iter().filter(below).collect();
+        let apps: Vec<Value> = list(apps["apps"].clone())
+            .into_iter()
+            .filter(is_in_group)
+            .collect();
         let pods = match self.label {
             Some(_) => Vec::new(),
             None => list(api.get("v2/pods/::status").await?),
         };
-        let pods: Vec<Value> = pods.into_iter().filter(below).collect();
+        let pods: Vec<Value> = pods.into_iter().filter(is_in_group).collect();
         let mut rows: Vec<Vec<String>> = apps.iter().map(of_app).chain(pods.iter().map(of_pod)).collect();
         rows.sort();
         output::print(

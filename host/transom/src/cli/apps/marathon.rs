@@ -19,9 +19,9 @@ const MAX_BODY: usize = 256 << 20;
 /// The largest body of one definition or one list of versions.
 const MAX_DEFINITION: usize = 8 << 20;
 /// The maximum number of concurrent requests for past definitions.
-const REQUESTS: usize = 8;
+const MAX_CONCURRENT: usize = 8;
 /// The maximum number of bytes of an unexpected response that an error shows.
-const SHOWN: usize = 200;
+const MAX_QUOTED: usize = 200;
 
 /// A client of Marathon's API.
 pub(super) struct Api {
@@ -72,15 +72,15 @@ impl Api {
 
     /// The document at `path`; `None` if there is none.
     async fn get(&self, path: &str, expected: Expected, limit: usize) -> anyhow::Result<Option<Value>> {
-        let (what, is_expected) = expected;
+        let (expected_form, is_expected) = expected;
         let url = format!("{}{path}", self.base.as_str().trim_end_matches('/'));
         let mut request = self.http.get(&url).header(header::ACCEPT, "application/json");
         if let Some((user, password)) = &self.credentials {
             request = request.basic_auth(user, Some(password));
         }
-        let cannot = || format!("{url} cannot be read");
+        let cannot_read = || format!("{url} cannot be read");
         let answer = request.send().await.map_err(reqwest::Error::without_url);
-        let answer = answer.with_context(cannot)?;
+        let answer = answer.with_context(cannot_read)?;
         let status = answer.status();
         if status == StatusCode::NOT_FOUND {
             return Ok(None);
@@ -99,34 +99,38 @@ impl Api {
                 "{url} redirects to {location}, which is not followed: give the leader's own address with --from"
             );
         }
-        let body = bounded(answer, limit).await.with_context(cannot)?;
-        let start = || {
-            let start = &body[..body.len().min(SHOWN)];
-            String::from_utf8_lossy(start).into_owned()
+        let body = read_body(answer, limit).await.with_context(cannot_read)?;
+        let beginning = || {
+            let beginning = &body[..body.len().min(MAX_QUOTED)];
+            String::from_utf8_lossy(beginning).into_owned()
         };
         ensure!(
             status.is_success(),
-            "{url} answers {status}, expected {what}: {:?}",
-            start()
+            "{url} answers {status}, expected {expected_form}: {:?}",
+            beginning()
         );
-        let value: Value = serde_json::from_slice(&body)
-            .with_context(|| format!("{url} does not answer JSON, expected {what}: {:?}", start()))?;
+        let value: Value = serde_json::from_slice(&body).with_context(|| {
+            format!(
+                "{url} does not answer with JSON, expected {expected_form}: {:?}",
+                beginning()
+            )
+        })?;
         ensure!(
             is_expected(&value),
-            "{url} answers something else, expected {what}: {:?}",
-            start()
+            "{url} answers with another document, expected {expected_form}: {:?}",
+            beginning()
         );
         Ok(Some(value))
     }
 
     async fn required(&self, path: &str, expected: Expected) -> anyhow::Result<Value> {
-        let found = self.get(path, expected, MAX_BODY).await?;
-        found.with_context(|| format!("{}{} does not exist; is this a Marathon?", self.base, &path[1..]))
+        let value = self.get(path, expected, MAX_BODY).await?;
+        value.with_context(|| format!("{}{} does not exist; is this a Marathon?", self.base, &path[1..]))
     }
 }
 
 /// The whole body, if it is not too large.
-async fn bounded(answer: reqwest::Response, limit: usize) -> anyhow::Result<Vec<u8>> {
+async fn read_body(answer: reqwest::Response, limit: usize) -> anyhow::Result<Vec<u8>> {
     let (mut body, mut stream) = (Vec::new(), answer.bytes_stream());
     while let Some(chunk) = stream.next().await {
         let chunk = chunk.map_err(reqwest::Error::without_url)?;
@@ -159,39 +163,44 @@ pub(super) async fn read(api: &Api, max_versions: usize) -> anyhow::Result<Marat
         deployments: list(Some(api.required("/v2/deployments", LIST).await?)),
         versions: BTreeMap::new(),
     };
-    let used = marathon.used_versions();
-    let apps = ids("apps", &marathon.apps)?.into_iter().map(|id| (id, false));
-    let pods = ids("pods", &marathon.pods)?.into_iter().map(|id| (id, true));
-    let all: Vec<(String, bool)> = apps.chain(pods).collect();
-    let versions = all.into_iter().map(|(id, is_pod)| {
-        let used = used.get(&id).cloned().unwrap_or_default();
+    let used_versions = marathon.used_versions();
+    let apps = checked_ids("apps", &marathon.apps)?
+        .into_iter()
+        .map(|id| (id, false));
+    let pods = checked_ids("pods", &marathon.pods)?
+        .into_iter()
+        .map(|id| (id, true));
+    let specs: Vec<(String, bool)> = apps.chain(pods).collect();
+    let versions = specs.into_iter().map(|(id, is_pod)| {
+        let used_versions = used_versions.get(&id).cloned().unwrap_or_default();
         async move {
-            let past = past(api, &id, is_pod, &used, max_versions).await?;
-            anyhow::Ok((id, past))
+            let past_versions = past_versions(api, &id, is_pod, &used_versions, max_versions).await?;
+            anyhow::Ok((id, past_versions))
         }
     });
     marathon.versions = futures::stream::iter(versions)
-        .buffer_unordered(REQUESTS)
+        .buffer_unordered(MAX_CONCURRENT)
         .try_collect()
         .await?;
     Ok(marathon)
 }
 
 /// The ids of apps or pods. They are checked, because they become parts of paths.
-fn ids(what: &str, documents: &[Value]) -> anyhow::Result<Vec<String>> {
+fn checked_ids(list_name: &str, documents: &[Value]) -> anyhow::Result<Vec<String>> {
     let is_path = |id: &str| {
-        let known = |byte: u8| byte.is_ascii_lowercase() || byte.is_ascii_digit() || b"-./".contains(&byte);
+        let is_allowed =
+            |byte: u8| byte.is_ascii_lowercase() || byte.is_ascii_digit() || b"-./".contains(&byte);
         id.len() > 1
             && id.starts_with('/')
             && !id.contains("//")
             && !id.contains("..")
-            && id.bytes().all(known)
+            && id.bytes().all(is_allowed)
     };
     let id = |document: &Value| {
         let id = document["id"].as_str().unwrap_or_default();
         ensure!(
             is_path(id),
-            "/v2/{what} has the id {id:?}, expected a path such as /shop/web"
+            "/v2/{list_name} has the id {id:?}, expected a path such as /shop/web"
         );
         Ok(id.to_owned())
     };
@@ -199,11 +208,11 @@ fn ids(what: &str, documents: &[Value]) -> anyhow::Result<Vec<String>> {
 }
 
 /// Reads the past definitions of an app or pod. One that Marathon deletes in the meantime is left out.
-async fn past(
+async fn past_versions(
     api: &Api,
     id: &str,
     is_pod: bool,
-    used: &[String],
+    used_versions: &[String],
     max_versions: usize,
 ) -> anyhow::Result<Vec<Value>> {
     let (folder, expected) = if is_pod {
@@ -234,14 +243,14 @@ async fn past(
     names.extend(
         older
             .into_iter()
-            .filter(|name| used.iter().any(|used| used == name)),
+            .filter(|name| used_versions.iter().any(|used| used == name)),
     );
-    let mut past = Vec::new();
+    let mut past_versions = Vec::new();
     for name in names {
-        past.extend(
+        past_versions.extend(
             api.get(&format!("{folder}/{name}"), OBJECT, MAX_DEFINITION)
                 .await?,
         );
     }
-    Ok(past)
+    Ok(past_versions)
 }

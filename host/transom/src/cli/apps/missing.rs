@@ -9,7 +9,7 @@ use super::{explain, progress};
 pub(super) async fn missing(api: &Api, ids: &[String], healthy: bool) -> anyhow::Result<Vec<String>> {
     let mut missing = Vec::new();
     for id in ids {
-        missing.extend(missing_of(api, id, healthy).await?);
+        missing.extend(missing_for(api, id, healthy).await?);
     }
     if missing.is_empty() {
         return Ok(missing);
@@ -19,14 +19,14 @@ pub(super) async fn missing(api: &Api, ids: &[String], healthy: bool) -> anyhow:
         let items = queue["queue"].as_array().into_iter().flatten();
         for item in items {
             let id = explain::definition(item)["id"].as_str().unwrap_or_default();
-            let below = |wanted: &String| {
+            let is_within = |wanted: &String| {
                 id == wanted || id.starts_with(&format!("{}/", wanted.trim_end_matches('/')))
             };
-            if ids.iter().any(below) {
+            if ids.iter().any(is_within) {
                 let count = item["count"].as_u64().unwrap_or(0);
                 missing.push(format!(
                     "{count} of {id} not launched, {}",
-                    explain::in_short(item)
+                    explain::main_reason(item)
                 ));
             }
         }
@@ -34,20 +34,20 @@ pub(super) async fn missing(api: &Api, ids: &[String], healthy: bool) -> anyhow:
     Ok(missing)
 }
 
-async fn missing_of(api: &Api, id: &str, healthy: bool) -> anyhow::Result<Vec<String>> {
+async fn missing_for(api: &Api, id: &str, healthy: bool) -> anyhow::Result<Vec<String>> {
     let single = if id == "/" {
         None
     } else {
         api.find(&format!("v2/apps{id}")).await?
     };
     if let Some(app) = single.filter(|single| single["app"].is_object()) {
-        return Ok(of_app(&app["app"], healthy).into_iter().collect());
+        return Ok(missing_of_app(&app["app"], healthy).into_iter().collect());
     }
     if id != "/"
         && let Some(pod) = api.find(&format!("v2/pods{id}::status")).await?
     {
         let deployments = api.get("v2/deployments").await?;
-        return Ok(of_pod(&pod, &deployments).into_iter().collect());
+        return Ok(missing_of_pod(&pod, &deployments).into_iter().collect());
     }
     let group = api
         .find(&format!("v2/groups{}", id.trim_end_matches('/')))
@@ -55,18 +55,18 @@ async fn missing_of(api: &Api, id: &str, healthy: bool) -> anyhow::Result<Vec<St
     let Some(group) = group else { return Ok(Vec::new()) };
     let deployments = api.get("v2/deployments").await?;
     let mut missing = Vec::new();
-    let mut below = vec![&group];
-    while let Some(group) = below.pop() {
+    let mut groups = vec![&group];
+    while let Some(group) = groups.pop() {
         let list = |key: &str| group[key].as_array().into_iter().flatten();
-        missing.extend(list("apps").filter_map(|app| of_app(app, healthy)));
-        missing.extend(list("pods").filter_map(|pod| of_pod(pod, &deployments)));
-        below.extend(list("groups"));
+        missing.extend(list("apps").filter_map(|app| missing_of_app(app, healthy)));
+        missing.extend(list("pods").filter_map(|pod| missing_of_pod(pod, &deployments)));
+        groups.extend(list("groups"));
     }
     Ok(missing)
 }
 
 /// The missing instances, health or deployment of an app.
-fn of_app(app: &Value, healthy: bool) -> Option<String> {
+fn missing_of_app(app: &Value, healthy: bool) -> Option<String> {
     let number = |key: &str| app[key].as_u64().unwrap_or(0);
     let locks = app["deployments"].as_array().map_or(&[][..], Vec::as_slice);
     let wanted = number("instances");
@@ -74,8 +74,8 @@ fn of_app(app: &Value, healthy: bool) -> Option<String> {
         .as_array()
         .is_some_and(|checks| !checks.is_empty());
     let unhealthy = healthy && checked && number("tasksHealthy") < wanted;
-    let done = number("tasksRunning") == wanted && number("tasksStaged") == 0;
-    if locks.is_empty() && done && !unhealthy {
+    let is_settled = number("tasksRunning") == wanted && number("tasksStaged") == 0;
+    if locks.is_empty() && is_settled && !unhealthy {
         return None;
     }
     let mut text = format!(
@@ -91,7 +91,7 @@ fn of_app(app: &Value, healthy: bool) -> Option<String> {
 }
 
 /// The missing instances or deployment of a pod, from its status.
-fn of_pod(pod: &Value, deployments: &Value) -> Option<String> {
+fn missing_of_pod(pod: &Value, deployments: &Value) -> Option<String> {
     let id = pod["id"].as_str().unwrap_or_default();
     let locks = deployments.as_array().into_iter().flatten();
     let locked = locks.filter(|deployment| affected_by(deployment).iter().any(|affected| affected == id));
@@ -132,14 +132,14 @@ mod tests {
                 "healthChecks": [{}], "deployments": locks,
             })
         };
-        assert_eq!(of_app(&app(0, 2, 0, json!([])), false), None);
-        assert_eq!(of_app(&app(0, 2, 2, json!([])), true), None);
-        let text = |app: Value, healthy| of_app(&app, healthy).expect("something is missing");
+        assert_eq!(missing_of_app(&app(0, 2, 0, json!([])), false), None);
+        assert_eq!(missing_of_app(&app(0, 2, 2, json!([])), true), None);
+        let text = |app: Value, healthy| missing_of_app(&app, healthy).expect("something is missing");
         assert_eq!(text(app(0, 2, 1, json!([])), true), "/a: 2/2 run, 1 healthy");
         assert_eq!(text(app(0, 1, 1, json!([])), false), "/a: 1/2 run, 1 healthy");
         assert!(text(app(0, 2, 2, json!([{"id": "d"}])), false).ends_with("deployment d runs"));
         assert!(
-            of_app(&app(1, 2, 2, json!([])), false).is_some(),
+            missing_of_app(&app(1, 2, 2, json!([])), false).is_some(),
             "one instance too many"
         );
     }

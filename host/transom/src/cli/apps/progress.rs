@@ -4,7 +4,7 @@
 use std::io::{IsTerminal, Write};
 
 use serde_json::Value;
-use transom_plugin_host::shown;
+use transom_plugin_host::printable;
 
 /// Prints progress.
 #[derive(Debug)]
@@ -27,7 +27,7 @@ impl Progress {
             return false;
         }
         text.clone_into(&mut self.last);
-        let text = shown(text);
+        let text = printable(text);
         if self.terminal {
             // The control characters return to the beginning of the line and clear it. A line that
             // wraps could not be cleared, so it is cut to the width of the terminal.
@@ -43,7 +43,7 @@ impl Progress {
     /// Prints a line that is not overwritten.
     pub(super) fn note(&mut self, text: &str) {
         self.end();
-        eprintln!("{}", shown(text));
+        eprintln!("{}", printable(text));
     }
 
     /// Ends the line that is overwritten.
@@ -64,32 +64,32 @@ fn columns() -> usize {
 /// A deployment in one line: its step, and the actions of that step. `counts` contains texts about the
 /// instances of some apps, by id.
 pub(super) fn line(deployment: &Value, counts: &[(String, String)]) -> String {
-    const SHOWN: usize = 3;
+    const MAX_ACTIONS: usize = 3;
     let number = |key: &str| deployment[key].as_u64().unwrap_or(0);
     let actions = deployment["currentActions"]
         .as_array()
         .map_or(&[][..], Vec::as_slice);
     let mut parts: Vec<String> = actions
         .iter()
-        .take(SHOWN)
+        .take(MAX_ACTIONS)
         .filter_map(|action| {
             let (verb, id) = verb(action)?;
-            let count = counts.iter().find(|(counted, _)| counted == id);
+            let count = counts.iter().find(|(app, _)| app == id);
             Some(match count {
                 Some((_, count)) => format!("{verb} {id} ({count})"),
                 None => format!("{verb} {id}"),
             })
         })
         .collect();
-    if actions.len() > SHOWN {
-        parts.push(format!("{} more", actions.len() - SHOWN));
+    if actions.len() > MAX_ACTIONS {
+        parts.push(format!("{} more", actions.len() - MAX_ACTIONS));
     }
     let mut text = format!("step {} of {}", number("currentStep"), number("totalSteps"));
     if !parts.is_empty() {
         text = format!("{text}: {}", parts.join(", "));
     }
     if deployment["canary"]["state"] == "held" {
-        text += "; the canary is healthy and holds the rest";
+        text += "; the canary is healthy; the remaining instances are paused";
     }
     text
 }

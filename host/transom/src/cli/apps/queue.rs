@@ -37,7 +37,7 @@ impl Queue {
                 let path = format!("v2/queue{id}/delay");
                 let reset = api.send(Method::DELETE, &path, &Query::new(), None).await;
                 match reset {
-                    Err(error) if super::api::is_missing(&error) => bail!("no instance of {id} waits"),
+                    Err(error) if super::api::is_not_found(&error) => bail!("no instance of {id} is waiting"),
                     reset => drop(reset?),
                 }
             }
@@ -66,6 +66,6 @@ fn row(item: &Value) -> Vec<String> {
         format!("{} s", number(&item["delay"]["timeLeftSeconds"])),
         number(&summary["processedOffersCount"]),
         number(&summary["unusedOffersCount"]),
-        explain::in_short(item),
+        explain::main_reason(item),
     ]
 }

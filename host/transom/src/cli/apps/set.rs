@@ -17,13 +17,13 @@ pub(super) struct Setting {
 }
 
 /// Members whose values are always strings, even if they look like JSON.
-const TEXTS: [&str; 3] = ["env", "environment", "labels"];
+const STRING_MAPS: [&str; 3] = ["env", "environment", "labels"];
 
 /// Parses `KEY=VALUE`.
 pub(super) fn parse(text: &str) -> Result<Setting, String> {
     let (key, value) = text.split_once('=').ok_or("expected KEY=VALUE")?;
     Ok(Setting {
-        path: path(key)?,
+        path: parse_path(key)?,
         value: Some(value.to_owned()),
     })
 }
@@ -31,12 +31,12 @@ pub(super) fn parse(text: &str) -> Result<Setting, String> {
 /// Parses the key of a value to remove.
 pub(super) fn parse_key(text: &str) -> Result<Setting, String> {
     Ok(Setting {
-        path: path(text)?,
+        path: parse_path(text)?,
         value: None,
     })
 }
 
-fn path(key: &str) -> Result<Vec<String>, String> {
+fn parse_path(key: &str) -> Result<Vec<String>, String> {
     let (mut parts, mut part) = (Vec::new(), String::new());
     let mut characters = key.chars();
     while let Some(c) = characters.next() {
@@ -48,7 +48,7 @@ fn path(key: &str) -> Result<Vec<String>, String> {
     }
     parts.push(part);
     if parts.iter().any(String::is_empty) || parts.len() > MAX_DEPTH {
-        return Err(format!("{key:?} is no path such as instances or env.NAME"));
+        return Err(format!("{key:?} is not a path such as instances or env.NAME"));
     }
     if parts[0] == "id" {
         return Err("an id cannot be changed".to_owned());
@@ -64,21 +64,22 @@ impl Setting {
 
     /// Carries out the change.
     pub(super) fn apply(&self, definition: &mut Value) -> Result<(), String> {
-        let within_texts = self.path.len() > 1 && TEXTS.contains(&self.path[self.path.len() - 2].as_str());
-        let mut place = definition;
+        let in_string_map =
+            self.path.len() > 1 && STRING_MAPS.contains(&self.path[self.path.len() - 2].as_str());
+        let mut target = definition;
         let (name, parents) = self.path.split_last().ok_or("an empty path")?;
         for (depth, part) in parents.iter().enumerate() {
             let missing = || format!("{} does not exist", self.path[..=depth].join("."));
-            place = match place {
+            target = match target {
                 Value::Array(list) => {
-                    let at = part.parse::<usize>().ok();
-                    at.and_then(|at| list.get_mut(at)).ok_or_else(missing)?
+                    let index = part.parse::<usize>().ok();
+                    index.and_then(|index| list.get_mut(index)).ok_or_else(missing)?
                 }
-                place => {
-                    if place.is_null() && self.value.is_some() {
-                        *place = Value::Object(Map::new());
+                target => {
+                    if target.is_null() && self.value.is_some() {
+                        *target = Value::Object(Map::new());
                     }
-                    let members = place
+                    let members = target
                         .as_object_mut()
                         .ok_or_else(|| format!("{} has no members", self.path[..depth].join(".")))?;
                     match (&self.value, members.contains_key(part)) {
@@ -88,29 +89,32 @@ impl Setting {
                 }
             };
         }
-        match place {
+        match target {
             Value::Array(list) => {
-                let at = name.parse::<usize>().ok();
-                let beyond = || format!("{}: the list has {} elements", self.path.join("."), list.len());
-                let at = at.filter(|at| *at <= list.len()).ok_or_else(beyond)?;
-                match (&self.value, at < list.len()) {
-                    (Some(text), true) => list[at] = read(text, &list[at], within_texts),
-                    (Some(text), false) => list.push(read(text, &Value::Null, within_texts)),
-                    (None, true) => drop(list.remove(at)),
-                    (None, false) => return Err(beyond()),
+                let index = name.parse::<usize>().ok();
+                let out_of_range =
+                    || format!("{}: the list has {} elements", self.path.join("."), list.len());
+                let index = index
+                    .filter(|index| *index <= list.len())
+                    .ok_or_else(out_of_range)?;
+                match (&self.value, index < list.len()) {
+                    (Some(text), true) => list[index] = parse_value(text, &list[index], in_string_map),
+                    (Some(text), false) => list.push(parse_value(text, &Value::Null, in_string_map)),
+                    (None, true) => drop(list.remove(index)),
+                    (None, false) => return Err(out_of_range()),
                 }
             }
-            place => {
-                if place.is_null() && self.value.is_some() {
-                    *place = Value::Object(Map::new());
+            target => {
+                if target.is_null() && self.value.is_some() {
+                    *target = Value::Object(Map::new());
                 }
-                let within = self.path[..self.path.len() - 1].join(".");
-                let members = place
+                let parent = self.path[..self.path.len() - 1].join(".");
+                let members = target
                     .as_object_mut()
-                    .ok_or_else(|| format!("{within} has no members"))?;
+                    .ok_or_else(|| format!("{parent} has no members"))?;
                 if let Some(text) = &self.value {
                     let present = members.get(name).unwrap_or(&Value::Null);
-                    let value = read(text, present, within_texts);
+                    let value = parse_value(text, present, in_string_map);
                     members.insert(name.clone(), value);
                 } else {
                     let removed = members.remove(name);
@@ -124,8 +128,8 @@ impl Setting {
 
 /// Parses a value. It is a string if the present value is one or the place requires one; otherwise it
 /// is parsed as JSON, and is a string if it is not valid JSON.
-fn read(text: &str, present: &Value, within_texts: bool) -> Value {
-    if within_texts || present.is_string() {
+fn parse_value(text: &str, present: &Value, in_string_map: bool) -> Value {
+    if in_string_map || present.is_string() {
         return Value::String(text.to_owned());
     }
     serde_json::from_str(text).unwrap_or_else(|_| Value::String(text.to_owned()))
@@ -182,8 +186,8 @@ mod tests {
     fn impossible_setting_is_rejected_with_its_place() {
         for (definition, text, part) in [
             (json!({}), "cpus", "KEY=VALUE"),
-            (json!({}), "=1", "no path"),
-            (json!({}), "a..b=1", "no path"),
+            (json!({}), "=1", "is not a path"),
+            (json!({}), "a..b=1", "is not a path"),
             (json!({}), "id=/x", "id cannot"),
             (json!({"args": []}), "args.2=x", "0 elements"),
             (json!({"args": []}), "args.0.x=1", "args.0 does not exist"),

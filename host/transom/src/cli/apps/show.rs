@@ -29,7 +29,7 @@ impl Show {
         let target = id::find(&api, &self.id).await?;
         let mut document = target.document;
         let mut rows = vec![vec!["kind".to_owned(), target.kind.name().to_owned()]];
-        let whole = document.clone();
+        let full_document = document.clone();
         if let Some(members) = document.as_object_mut() {
             match target.kind {
                 // `transom apps tasks` shows the tasks.
@@ -38,8 +38,8 @@ impl Show {
                     for key in ["apps", "pods", "groups"] {
                         let ids = members.remove(key);
                         let ids = ids.as_ref().and_then(Value::as_array).into_iter().flatten();
-                        for (at, id) in ids.filter_map(|one| one["id"].as_str()).enumerate() {
-                            rows.push(vec![format!("{key}.{at}"), id.to_owned()]);
+                        for (index, id) in ids.filter_map(|one| one["id"].as_str()).enumerate() {
+                            rows.push(vec![format!("{key}.{index}"), id.to_owned()]);
                         }
                     }
                 }
@@ -47,13 +47,13 @@ impl Show {
             }
         }
         leaves("", &document, &mut rows);
-        output::print(self.daemon.output, &whole, &["key", "value"], rows)
+        output::print(self.daemon.output, &full_document, &["key", "value"], rows)
     }
 }
 
 /// Every value in a document, one row each; empty ones are left out.
 fn leaves(key: &str, value: &Value, rows: &mut Vec<Vec<String>>) {
-    let below = |name: &str| {
+    let child_path = |name: &str| {
         let name = name.replace('\\', r"\\").replace('.', r"\.");
         if key.is_empty() {
             name
@@ -65,12 +65,12 @@ fn leaves(key: &str, value: &Value, rows: &mut Vec<Vec<String>>) {
         Value::Null => {}
         Value::Object(members) => {
             for (name, value) in members {
-                leaves(&below(name), value, rows);
+                leaves(&child_path(name), value, rows);
             }
         }
         Value::Array(list) => {
-            for (at, value) in list.iter().enumerate() {
-                leaves(&below(&at.to_string()), value, rows);
+            for (index, value) in list.iter().enumerate() {
+                leaves(&child_path(&index.to_string()), value, rows);
             }
         }
         Value::String(text) if text.is_empty() => {}

@@ -11,7 +11,7 @@ use crate::exit::Unavailable;
 /// The largest frame, in bytes: an event may contain the plan of a large deployment.
 const MAX_FRAME: usize = 256 << 20;
 /// How long the stream may be silent. The daemon sends an empty line every ten seconds.
-const SILENCE: Duration = Duration::from_mins(1);
+const IDLE_TIMEOUT: Duration = Duration::from_mins(1);
 
 /// One event.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -43,7 +43,7 @@ impl Parser {
         {
             let end = self.searched + end;
             let line = String::from_utf8_lossy(&self.buffer[start..end]).into_owned();
-            self.line(line.trim_end_matches('\r'));
+            self.parse_line(line.trim_end_matches('\r'));
             start = end + 1;
             self.searched = start;
         }
@@ -55,7 +55,7 @@ impl Parser {
         Ok(())
     }
 
-    fn line(&mut self, line: &str) {
+    fn parse_line(&mut self, line: &str) {
         if line.is_empty() {
             let frame = std::mem::take(&mut self.frame);
             if !frame.data.is_empty() {
@@ -82,14 +82,14 @@ impl Parser {
 
 /// An open stream.
 pub(super) struct Stream {
-    answer: reqwest::Response,
+    response: reqwest::Response,
     parser: Parser,
 }
 
 impl Stream {
-    pub(super) async fn open(api: &Api, query: &Query, last: Option<&str>) -> anyhow::Result<Self> {
+    pub(super) async fn open(api: &Api, query: &Query, last_event_id: Option<&str>) -> anyhow::Result<Self> {
         Ok(Self {
-            answer: api.open(query, last).await?,
+            response: api.open(query, last_event_id).await?,
             parser: Parser::default(),
         })
     }
@@ -101,16 +101,16 @@ impl Stream {
             if let Some(frame) = self.parser.frames.pop_front() {
                 return Ok(frame);
             }
-            let Ok(chunk) = tokio::time::timeout(SILENCE, self.answer.chunk()).await else {
-                let text = format!("the stream was silent for {} s", SILENCE.as_secs());
+            let Ok(chunk) = tokio::time::timeout(IDLE_TIMEOUT, self.response.chunk()).await else {
+                let text = format!("no data on the event stream for {} s", IDLE_TIMEOUT.as_secs());
                 return Err(anyhow::anyhow!(text).context(Unavailable));
             };
             match chunk {
                 Ok(Some(bytes)) => self.parser.push(&bytes)?,
                 Ok(None) => {
-                    let why = self.parser.comment.take();
-                    let why = why.unwrap_or_else(|| "the daemon ended the stream".to_owned());
-                    return Err(anyhow::anyhow!(why).context(Unavailable));
+                    let reason = self.parser.comment.take();
+                    let reason = reason.unwrap_or_else(|| "the daemon closed the event stream".to_owned());
+                    return Err(anyhow::anyhow!(reason).context(Unavailable));
                 }
                 Err(error) => return Err(anyhow::Error::new(error).context(Unavailable)),
             }

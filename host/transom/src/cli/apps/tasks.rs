@@ -46,11 +46,16 @@ impl Tasks {
             },
         };
         let group = target.as_ref().filter(|target| target.kind == Kind::Group);
-        let below = |pod: &&Value| {
+        let is_in_group = |pod: &&Value| {
             let id = pod["id"].as_str().unwrap_or_default();
             group.is_none_or(|group| id.starts_with(&format!("{}/", group.id)))
         };
-        let pods: Vec<&Value> = pods.as_array().into_iter().flatten().filter(below).collect();
+        let pods: Vec<&Value> = pods
+            .as_array()
+            .into_iter()
+            .flatten()
+            .filter(is_in_group)
+            .collect();
         let tasks = tasks["tasks"].as_array().cloned().unwrap_or_default();
         let mut rows: Vec<Vec<String>> = tasks.iter().map(of_task).collect();
         rows.extend(pods.iter().flat_map(|pod| of_pod(pod)));

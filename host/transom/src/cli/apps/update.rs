@@ -6,9 +6,9 @@ use reqwest::Method;
 use serde_json::{Value, json};
 
 use super::api::{Api, Daemon, Query};
-use super::change::{self, Change, Options, about, about_all, group_path};
+use super::change::{self, Change, Options, change_document, changes_document, group_path};
 use super::document::{self, Document};
-use super::follow::misuse;
+use super::follow::usage_error;
 use super::id::{self, Kind, Target};
 use super::set::{self, Setting};
 
@@ -67,7 +67,7 @@ impl Update {
             if self.dry_run {
                 return change::dry_run(&api, &document, self.daemon.output).await;
             }
-            self.of_file(&api, document).await?
+            self.change_from_file(&api, document).await?
         } else {
             let id = self.id.as_deref().unwrap_or_default();
             let target = id::find(&api, id).await?;
@@ -77,11 +77,11 @@ impl Update {
         change.run(&api, &self.options, self.daemon.output).await
     }
 
-    async fn of_file(&self, api: &Api, document: Document) -> anyhow::Result<Change> {
+    async fn change_from_file(&self, api: &Api, document: Document) -> anyhow::Result<Change> {
         let partial = ("partialUpdate", (!self.replace).to_string());
         let (kind, definition) = match document {
             Document::Apps(_) if self.id.is_some() => {
-                return Err(misuse("the file has a list of apps, so no ID is expected"));
+                return Err(usage_error("the file has a list of apps, so no ID is expected"));
             }
             Document::Apps(apps) => {
                 for id in apps.iter().filter_map(document::id) {
@@ -90,25 +90,25 @@ impl Update {
                 return Ok(Change {
                     method: Method::PATCH,
                     path: Kind::App.path().to_owned(),
-                    document: about_all(&apps),
+                    document: changes_document(&apps),
                     body: Some(apps.into()),
                     query: Query::from([partial]),
                 });
             }
             Document::One(kind, definition) => (kind, definition),
         };
-        let Some(named) = document::id(&definition) else {
-            return Err(misuse("neither the command line nor the file has an id"));
+        let Some(id_in_file) = document::id(&definition) else {
+            return Err(usage_error("neither the command line nor the file has an id"));
         };
-        if self.id.as_ref().is_some_and(|id| *id != named) {
-            return Err(misuse(format!(
-                "the file is about {named}; an id cannot be changed"
+        if self.id.as_ref().is_some_and(|id| *id != id_in_file) {
+            return Err(usage_error(format!(
+                "the file defines {id_in_file}; an id cannot be changed"
             )));
         }
-        let named = id::parse(&named).map_err(misuse)?;
-        let target = id::find(api, &named).await?;
+        let id_in_file = id::parse(&id_in_file).map_err(usage_error)?;
+        let target = id::find(api, &id_in_file).await?;
         if self.replace && target.kind != Kind::App {
-            return Err(misuse(
+            return Err(usage_error(
                 "--replace is for apps; pods are always replaced, and lists in groups are complete",
             ));
         }
@@ -116,7 +116,7 @@ impl Update {
         let kind = if kind == Kind::App { target.kind } else { kind };
         if kind != target.kind {
             bail!(
-                "{named} is {}, and the file has {}",
+                "{id_in_file} is {}, and the file has {}",
                 target.kind.with_article(),
                 kind.with_article()
             );
@@ -124,43 +124,43 @@ impl Update {
         let (method, path, query) = match kind {
             Kind::App => (Method::PATCH, target.path(), Query::from([partial])),
             Kind::Pod => (Method::PUT, target.path(), Query::new()),
-            Kind::Group => (Method::PUT, group_path(&named), Query::new()),
+            Kind::Group => (Method::PUT, group_path(&id_in_file), Query::new()),
         };
         let mut body = definition;
-        body["id"] = json!(named);
+        body["id"] = json!(id_in_file);
         Ok(Change {
             method,
             path,
             body: Some(body),
             query,
-            document: about(kind, &named),
+            document: change_document(kind, &id_in_file),
         })
     }
 }
 
 /// The request for `--set` and `--unset`.
 fn from_settings(target: &Target, settings: &[&Setting]) -> anyhow::Result<Change> {
-    let mut whole = document::definition(target.document.clone());
+    let mut definition = document::definition(target.document.clone());
     for setting in settings {
-        setting.apply(&mut whole).map_err(misuse)?;
+        setting.apply(&mut definition).map_err(usage_error)?;
     }
     let (method, body) = match target.kind {
         // Sends only the changed members, so that a concurrent change of another member is kept.
         Kind::App => {
             let members = settings.iter().map(|setting| setting.member());
-            let changed = members.map(|name| (name.to_owned(), whole[name].clone()));
+            let changed = members.map(|name| (name.to_owned(), definition[name].clone()));
             (Method::PATCH, changed.collect::<Value>())
         }
-        Kind::Pod => (Method::PUT, whole),
+        Kind::Pod => (Method::PUT, definition),
         Kind::Group => {
-            return Err(misuse(format!(
+            return Err(usage_error(format!(
                 "{} is a group: change it with -f FILE",
                 target.id
             )));
         }
     };
     if let Some(removed) = settings.iter().find(|one| whole_is_missing(&body, one.member())) {
-        return Err(misuse(format!(
+        return Err(usage_error(format!(
             "{}: a whole member returns to its default with -f FILE --replace",
             removed.member()
         )));
@@ -170,7 +170,7 @@ fn from_settings(target: &Target, settings: &[&Setting]) -> anyhow::Result<Chang
         path: target.path(),
         body: Some(body),
         query: Query::new(),
-        document: about(target.kind, &target.id),
+        document: change_document(target.kind, &target.id),
     })
 }
 
@@ -206,7 +206,7 @@ impl Scale {
         } else {
             (Method::PATCH, json!({"instances": self.instances}))
         };
-        let mut document = about(target.kind, &target.id);
+        let mut document = change_document(target.kind, &target.id);
         document["instances"] = json!(self.instances);
         let change = Change {
             method,
@@ -251,7 +251,7 @@ impl Restart {
             path: format!("{}/restart", target.path()),
             body: None,
             query: Query::new(),
-            document: about(target.kind, &target.id),
+            document: change_document(target.kind, &target.id),
         };
         change.run(&api, &self.options, self.daemon.output).await
     }
@@ -278,7 +278,7 @@ mod tests {
             (change.method, change.path.as_str()),
             (Method::PATCH, "v2/apps/a")
         );
-        let whole = set::parse_key("env").expect("a key");
-        assert!(from_settings(&target, &[&whole]).is_err());
+        let setting = set::parse_key("env").expect("a key");
+        assert!(from_settings(&target, &[&setting]).is_err());
     }
 }

@@ -8,7 +8,7 @@ use serde_json::json;
 use tokio::time::{Instant, sleep};
 
 use super::api::Daemon;
-use super::follow::{Follow, misuse, running};
+use super::follow::{DeploymentFollower, running, usage_error};
 use super::id;
 use super::missing::missing;
 use super::progress::Progress;
@@ -16,7 +16,7 @@ use crate::exit::Unavailable;
 use crate::output::{self, Output};
 
 /// Interval between requests.
-const INTERVAL: Duration = Duration::from_millis(500);
+const POLL_INTERVAL: Duration = Duration::from_millis(500);
 
 /// Wait until an app, pod or group runs as wanted, or until a deployment ends.
 ///
@@ -47,24 +47,25 @@ impl Wait {
         let api = self.daemon.api()?;
         let timeout = self.timeout.map(|seconds| Duration::from_secs(seconds.into()));
         if is_deployment(&self.id) {
-            let follow = Follow::within(&api, timeout, false, self.daemon.output).await?;
+            let follower =
+                DeploymentFollower::open_with_timeout(&api, timeout, false, self.daemon.output).await?;
             if running(&api, &self.id).await?.is_some() {
-                return follow.until(&self.id).await;
+                return follower.wait_for(&self.id).await;
             }
-            eprintln!("deployment {} does not run; how it ended is not kept", self.id);
+            eprintln!("deployment {} is not running; its result is not stored", self.id);
             let document = json!({"deploymentId": self.id, "state": "over"});
             return output::print_text(self.daemon.output, &document, "");
         }
-        let id = id::parse(&self.id).map_err(misuse)?;
+        let id = id::parse(&self.id).map_err(usage_error)?;
         id::find(&api, &id).await?;
         let mut progress = Progress::new();
         let deadline = timeout.and_then(|timeout| Instant::now().checked_add(timeout));
         let ids = [id.clone()];
         loop {
-            let late = deadline.is_some_and(|deadline| Instant::now() >= deadline);
+            let is_late = deadline.is_some_and(|deadline| Instant::now() >= deadline);
             let missing = match missing(&api, &ids, self.healthy).await {
-                Err(error) if error.is::<Unavailable>() && deadline.is_some() && !late => {
-                    vec!["the daemon does not answer; trying again".to_owned()]
+                Err(error) if error.is::<Unavailable>() && deadline.is_some() && !is_late => {
+                    vec!["no response from the daemon; retrying".to_owned()]
                 }
                 missing => missing?,
             };
@@ -75,17 +76,20 @@ impl Wait {
             }
             let text = missing.join("; ");
             progress.show(&text);
-            if late {
+            if is_late {
                 progress.end();
                 if self.daemon.output == Output::Json {
                     let document = json!({"id": id, "state": "waiting", "missing": missing});
                     output::print_text(self.daemon.output, &document, "")?;
                 }
                 let seconds = self.timeout.unwrap_or_default();
-                bail!("{id} is not ready after {seconds} s: {text}\n`transom apps explain {id}` says more.");
+                bail!(
+                    "{id} is not ready after {seconds} s: {text}\n`transom apps explain {id}` shows the \
+                     reasons."
+                );
             }
-            let left = deadline.map(|deadline| deadline.saturating_duration_since(Instant::now()));
-            sleep(left.map_or(INTERVAL, |left| left.min(INTERVAL))).await;
+            let remaining = deadline.map(|deadline| deadline.saturating_duration_since(Instant::now()));
+            sleep(remaining.map_or(POLL_INTERVAL, |remaining| remaining.min(POLL_INTERVAL))).await;
         }
     }
 }

@@ -12,7 +12,7 @@ use flate2::write::GzEncoder;
 /// The largest file in an archive, in bytes.
 const MAX_MEMBER: usize = 4 << 20;
 /// The maximum size of all files together, in bytes.
-const MAX_ALL: usize = 48 << 20;
+const MAX_TOTAL: usize = 48 << 20;
 
 /// A file of the archive.
 #[derive(Debug)]
@@ -29,9 +29,11 @@ impl Member {
         let mut content = content.into();
         if content.len() > MAX_MEMBER {
             let all = content.len();
-            let end = (0..=MAX_MEMBER).rev().find(|at| content.is_char_boundary(*at));
+            let end = (0..=MAX_MEMBER)
+                .rev()
+                .find(|index| content.is_char_boundary(*index));
             content.truncate(end.unwrap_or_default());
-            let _ = writeln!(content, "\n[cut off: {all} bytes in all]");
+            let _ = writeln!(content, "\n[truncated: {all} bytes in total]");
         }
         Self {
             name: name.into(),
@@ -46,7 +48,7 @@ pub(super) fn bounded(mut members: Vec<Member>) -> Vec<Member> {
     let mut sum = 0;
     members.retain(|member| {
         sum += member.content.len();
-        sum <= MAX_ALL
+        sum <= MAX_TOTAL
     });
     members
 }
@@ -82,11 +84,11 @@ mod tests {
     fn long_files_are_cut_off_and_many_are_dropped() {
         let long = Member::new("a", "", "é".repeat(MAX_MEMBER));
         assert!(long.content.len() < MAX_MEMBER + 100);
-        assert!(long.content.ends_with("bytes in all]\n"));
-        let many = (0..100)
+        assert!(long.content.ends_with("bytes in total]\n"));
+        let members = (0..100)
             .map(|_| Member::new("a", "", "x".repeat(MAX_MEMBER)))
             .collect();
-        assert_eq!(bounded(many).len(), MAX_ALL / MAX_MEMBER);
+        assert_eq!(bounded(members).len(), MAX_TOTAL / MAX_MEMBER);
     }
 
     #[test]
@@ -96,7 +98,7 @@ mod tests {
         let members = [Member::new("a/b.txt", "", "text")];
         let size = write(&file, "folder", &members).expect("written");
         assert_eq!(std::fs::metadata(&file).expect("there").len(), size);
-        let again = write(&file, "folder", &members).expect_err("it exists");
-        assert_eq!(again.kind(), io::ErrorKind::AlreadyExists);
+        let error = write(&file, "folder", &members).expect_err("it exists");
+        assert_eq!(error.kind(), io::ErrorKind::AlreadyExists);
     }
 }

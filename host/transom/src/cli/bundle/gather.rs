@@ -11,7 +11,7 @@ use serde_json::{Value, json};
 use super::archive::{Member, bounded};
 use super::masks::{self, Secrets};
 use crate::admin::overview::document::{Overview, Service};
-use crate::cli::http::{self, Client, Failure, Place};
+use crate::cli::http::{self, Client, Endpoint, Failure};
 use crate::cli::plugin::connection::Connection;
 use crate::cli::{doctor, status};
 use crate::config::{self, Overrides, Settings};
@@ -52,7 +52,7 @@ struct Gathered {
 }
 
 /// All files, within the limits and without secrets.
-pub(super) async fn all(connection: &Connection) -> anyhow::Result<Vec<Member>> {
+pub(super) async fn collect(connection: &Connection) -> anyhow::Result<Vec<Member>> {
     let mut gathered = Gathered::default();
     let configured = if let Some(file) = connection.config() {
         configuration(file, &mut gathered)?
@@ -79,13 +79,13 @@ pub(super) async fn all(connection: &Connection) -> anyhow::Result<Vec<Member>> 
             "every setting with its source",
             configured.rows.clone(),
         );
-        let findings = doctor::all(&configured.settings, file, true).await;
+        let findings = doctor::run_checks(&configured.settings, file, true).await;
         let text = serde_json::to_string_pretty(&json!({"findings": findings}))?;
         gathered.add("doctor.json", "findings of `transom doctor`", text);
     }
     if !gathered.missing.is_empty() {
         let text = gathered.missing.join("\n") + "\n";
-        gathered.add("missing.txt", "what could not be had, and why", text);
+        gathered.add("missing.txt", "unavailable files, with the reasons", text);
     }
     let secrets = configured.map_or_else(Secrets::default, |it| it.secrets);
     let members = gathered.members.into_iter();
@@ -133,7 +133,7 @@ impl Gathered {
             }
             Err(error) => self
                 .missing
-                .push(format!("{name}: the answer is no JSON: {error}")),
+                .push(format!("{name}: the response is not JSON: {error}")),
         }
     }
 
@@ -142,8 +142,8 @@ impl Gathered {
         let read = |file: &str| fs::read_to_string(file).unwrap_or_default();
         let line = |file: &str, name: &str| {
             let text = read(file);
-            let found = text.lines().find_map(|line| line.strip_prefix(name));
-            found.map(|rest| rest.trim_matches(['"', ' ', '\t', ':', '=']).to_owned())
+            let value = text.lines().find_map(|line| line.strip_prefix(name));
+            value.map(|rest| rest.trim_matches(['"', ' ', '\t', ':', '=']).to_owned())
         };
         let document = json!({
             "transom": env!("CARGO_PKG_VERSION"),
@@ -164,7 +164,7 @@ impl Gathered {
     }
 
     async fn overview(&mut self, connection: &Connection) -> Option<Overview> {
-        let body = match connection.text(&["v1", "overview"], status::TIMEOUT).await {
+        let body = match connection.get_text(&["v1", "overview"], status::TIMEOUT).await {
             Ok(body) => body,
             Err(error) => {
                 self.missing
@@ -180,7 +180,7 @@ impl Gathered {
     async fn admin(&mut self, connection: &Connection) {
         for (path, name, about) in ADMIN {
             // `/ready` of a daemon that is not ready has an error status and a body.
-            match connection.answer(path, TIMEOUT).await {
+            match connection.get_any_status(path, TIMEOUT).await {
                 Ok((_, body)) if Path::new(name).extension().is_some_and(|it| it == "txt") => {
                     self.add(name, about, body);
                 }
@@ -192,7 +192,7 @@ impl Gathered {
 
     async fn plugins(&mut self, connection: &Connection) {
         let list = connection
-            .text(&["v1", "plugins"], TIMEOUT)
+            .get_text(&["v1", "plugins"], TIMEOUT)
             .await
             .unwrap_or_default();
         let list: Value = serde_json::from_str(&list).unwrap_or_default();
@@ -201,14 +201,14 @@ impl Gathered {
             .filter_map(|plugin| plugin["name"].as_str())
             .take(MAX_PLUGINS)
         {
-            for (what, about) in [
+            for (member, comment) in [
                 ("history", "history of a plugin"),
                 ("log", "newest lines of its log"),
             ] {
-                let path = ["v1", "plugins", name, what];
+                let path = ["v1", "plugins", name, member];
                 // A plugin that was never admitted has neither a history nor a log.
-                if let Ok(body) = connection.text(&path, TIMEOUT).await {
-                    self.add_document(format!("plugins/{name}/{what}.json"), about, &body);
+                if let Ok(body) = connection.get_text(&path, TIMEOUT).await {
+                    self.add_document(format!("plugins/{name}/{member}.json"), comment, &body);
                 }
             }
         }
@@ -231,7 +231,7 @@ async fn list(service: &Service, path: &str, settings: Option<&Settings>) -> any
     let port = service.ports.iter().find(|port| port.name == service.name);
     let address = &port.context("the service has no such port")?.address;
     let (scheme, credentials) = settings.map_or(("http", None), |settings| access(service, settings));
-    let place = Place {
+    let endpoint = Endpoint {
         url: http::url(
             "the port",
             &format!("{scheme}://{address}"),
@@ -240,15 +240,15 @@ async fn list(service: &Service, path: &str, settings: Option<&Settings>) -> any
         credentials,
         certificates: None,
     };
-    let client = Client::new(place, TIMEOUT)?;
+    let client = Client::new(endpoint, TIMEOUT)?;
     let request = client.request(Method::GET, path.split('/'));
-    let answer = match client.send(request).await {
-        Ok(answer) => http::checked(answer).await,
+    let response = match client.send(request).await {
+        Ok(response) => http::success_text(response).await,
         Err(failure) => Err(failure),
     };
-    answer.map_err(|failure| {
-        let (Failure::Unreachable(why) | Failure::Refused(why)) = failure;
-        anyhow::anyhow!(why)
+    response.map_err(|failure| {
+        let (Failure::Unreachable(reason) | Failure::Refused(reason)) = failure;
+        anyhow::anyhow!(reason)
     })
 }
 

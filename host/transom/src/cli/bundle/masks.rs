@@ -90,17 +90,17 @@ mod tests {
 
     #[test]
     fn environments_and_values_whose_keys_name_secrets_are_masked() {
-        let mut found = json!({
+        let mut actual = json!({
             "id": "/web", "env": {"DB": "hunter2", "N": 1}, "args": ["--pw", "x"],
             "container": {"api_Token": "t", "image": "i", "enabled": true},
             "list": [{"userPassword": "p"}],
         });
-        document(&mut found);
+        document(&mut actual);
         let expected = json!({
             "id": "/web", "env": {"DB": MASK, "N": MASK}, "args": [MASK, MASK],
             "container": {"api_Token": MASK, "image": "i", "enabled": true},
             "list": [{"userPassword": MASK}],
         });
-        assert_eq!(found, expected);
+        assert_eq!(actual, expected);
     }
 }

@@ -13,7 +13,7 @@ impl FromStr for Attributes {
     type Err = String;
 
     fn from_str(text: &str) -> Result<Self, String> {
-        let mut found: Vec<(String, String)> = Vec::new();
+        let mut attributes: Vec<(String, String)> = Vec::new();
         for part in text.split(';').map(str::trim).filter(|it| !it.is_empty()) {
             let attribute = part
                 .split_once(':')
@@ -21,18 +21,21 @@ impl FromStr for Attributes {
             let Some((name, value)) = attribute.filter(|(name, value)| !name.is_empty() && !value.is_empty())
             else {
                 return Err(format!(
-                    "`{part}` is no attribute such as rack:a, as in 'rack:a;zone:b'"
+                    "`{part}` is not an attribute such as rack:a, as in 'rack:a;zone:b'"
                 ));
             };
-            if found.iter().any(|(known, _)| known == name) {
+            if attributes.iter().any(|(existing, _)| existing == name) {
                 return Err(format!("it has the attribute `{name}` twice"));
             }
-            found.push((name.to_owned(), value.to_owned()));
+            attributes.push((name.to_owned(), value.to_owned()));
         }
-        if found.len() > MAX {
-            return Err(format!("{} attributes; an agent has at most {MAX}", found.len()));
+        if attributes.len() > MAX {
+            return Err(format!(
+                "{} attributes; an agent has at most {MAX}",
+                attributes.len()
+            ));
         }
-        Ok(Attributes(found))
+        Ok(Attributes(attributes))
     }
 }
 
@@ -52,21 +55,24 @@ mod tests {
             ),
             ("", &[]),
         ] {
-            let found = text.parse::<Attributes>().unwrap().0;
-            let found: Vec<_> = found.iter().map(|(name, value)| (&**name, &**value)).collect();
-            assert_eq!(found, expected, "{text}");
+            let attributes = text.parse::<Attributes>().unwrap().0;
+            let attributes: Vec<_> = attributes
+                .iter()
+                .map(|(name, value)| (&**name, &**value))
+                .collect();
+            assert_eq!(attributes, expected, "{text}");
         }
-        let many = |count: usize| {
+        let with_count = |count: usize| {
             let attributes: Vec<String> = (0..count).map(|it| format!("a{it}:x")).collect();
             attributes.join(";")
         };
-        assert!(many(MAX).parse::<Attributes>().is_ok());
+        assert!(with_count(MAX).parse::<Attributes>().is_ok());
         for (text, message) in [
-            ("rack", "`rack` is no attribute such as rack:a"),
-            ("rack:a;zone:", "`zone:` is no attribute"),
-            (":a", "`:a` is no attribute"),
+            ("rack", "`rack` is not an attribute such as rack:a"),
+            ("rack:a;zone:", "`zone:` is not an attribute"),
+            (":a", "`:a` is not an attribute"),
             ("rack:a;rack:b", "the attribute `rack` twice"),
-            (&*many(MAX + 1), "65 attributes; an agent has at most 64"),
+            (&*with_count(MAX + 1), "65 attributes; an agent has at most 64"),
         ] {
             let error = text.parse::<Attributes>().unwrap_err();
             assert!(error.contains(message), "{text}: {error}");

@@ -18,7 +18,7 @@ usage: transom discovery [flags]
 
 /// The requested action.
 #[derive(Debug, PartialEq)]
-pub(super) enum Wanted {
+pub(super) enum Invocation {
     Serve(Flags),
     Version,
     Help,
@@ -47,7 +47,7 @@ impl Flags {
 ///
 /// # Errors
 /// An unknown flag, or one without its value.
-pub(super) fn read(words: &[String]) -> anyhow::Result<Wanted> {
+pub(super) fn read(words: &[String]) -> anyhow::Result<Invocation> {
     let mut flags = Flags {
         config: "config.json".into(),
         verbosity: 0,
@@ -72,32 +72,33 @@ pub(super) fn read(words: &[String]) -> anyhow::Result<Wanted> {
             None => bail!("the flag -{name} needs a value\n{USAGE}"),
         };
         match name {
-            "config" => flags.config = at_home(&needed()?),
+            "config" => flags.config = expand_home(&needed()?),
             "v" => {
                 let value = needed()?;
-                let wrong = || format!("the flag -v needs a number, as in -v=1, and not {value:?}\n{USAGE}");
-                flags.verbosity = value.parse().with_context(wrong)?;
+                let invalid_value =
+                    || format!("the flag -v needs a number, as in -v=1, and not {value:?}\n{USAGE}");
+                flags.verbosity = value.parse().with_context(invalid_value)?;
             }
             "admin" => {
                 let value = needed()?;
-                let wrong = || {
+                let invalid_value = || {
                     format!(
                         "the flag -admin needs ADDRESS:PORT, as in 127.0.0.1:9990, and not {value:?}\n{USAGE}"
                     )
                 };
-                flags.admin = Some(value.parse().with_context(wrong)?);
+                flags.admin = Some(value.parse().with_context(invalid_value)?);
             }
             "version" => version = switch(name, value.as_deref())?,
             "logtostderr" | "alsologtostderr" => drop(switch(name, value.as_deref())?),
             "log_dir" | "log_backtrace_at" | "stderrthreshold" | "vmodule" => drop(needed()?),
-            "h" | "help" => return Ok(Wanted::Help),
-            _ => bail!("there is no flag -{name}\n{USAGE}"),
+            "h" | "help" => return Ok(Invocation::Help),
+            _ => bail!("unknown flag -{name}\n{USAGE}"),
         }
     }
     Ok(if version {
-        Wanted::Version
+        Invocation::Version
     } else {
-        Wanted::Serve(flags)
+        Invocation::Serve(flags)
     })
 }
 
@@ -105,12 +106,12 @@ fn switch(name: &str, value: Option<&str>) -> anyhow::Result<bool> {
     match value {
         None | Some("1" | "t" | "T" | "true" | "TRUE" | "True") => Ok(true),
         Some("0" | "f" | "F" | "false" | "FALSE" | "False") => Ok(false),
-        Some(other) => bail!("the flag -{name} is true or false, and not {other:?}\n{USAGE}"),
+        Some(other) => bail!("the flag -{name} must be true or false, not {other:?}\n{USAGE}"),
     }
 }
 
 /// Expands `~/` to the home directory.
-fn at_home(path: &str) -> PathBuf {
+fn expand_home(path: &str) -> PathBuf {
     match std::env::var("HOME") {
         Ok(home) if path.contains("~/") => path.replacen("~/", &format!("{home}/"), 1).into(),
         _ => path.into(),
@@ -121,7 +122,7 @@ fn at_home(path: &str) -> PathBuf {
 mod tests {
     use super::*;
 
-    fn wanted(line: &str) -> Result<Wanted, String> {
+    fn parse(line: &str) -> Result<Invocation, String> {
         let words: Vec<_> = line.split_whitespace().map(str::to_owned).collect();
         read(&words).map_err(|error| error.to_string())
     }
@@ -129,7 +130,7 @@ mod tests {
     #[test]
     fn flags_are_parsed_like_mesos_dns() {
         let serve = |config: &str, verbosity| {
-            Ok(Wanted::Serve(Flags {
+            Ok(Invocation::Serve(Flags {
                 config: config.into(),
                 verbosity,
                 admin: None,
@@ -145,24 +146,24 @@ mod tests {
             ),
             ("-config a rest -bogus", serve("a", 0)),
             ("-config a -- -bogus", serve("a", 0)),
-            ("-version", Ok(Wanted::Version)),
+            ("-version", Ok(Invocation::Version)),
             ("-version=false", serve("config.json", 0)),
-            ("-help", Ok(Wanted::Help)),
+            ("-help", Ok(Invocation::Help)),
         ] {
-            assert_eq!(wanted(line), expected, "{line}");
+            assert_eq!(parse(line), expected, "{line}");
         }
     }
 
     #[test]
     fn invalid_flags_are_refused_with_reason_and_usage() {
         for (line, expected) in [
-            ("-bogus", "there is no flag -bogus"),
+            ("-bogus", "unknown flag -bogus"),
             ("-config", "-config needs a value"),
             ("-v=x", "-v needs a number"),
-            ("-version=perhaps", "-version is true or false"),
+            ("-version=perhaps", "-version must be true or false"),
             ("-admin=9990", "-admin needs ADDRESS:PORT"),
         ] {
-            let error = wanted(line).expect_err(line);
+            let error = parse(line).expect_err(line);
             assert!(
                 error.contains(expected) && error.contains("usage:"),
                 "{line}: {error}"

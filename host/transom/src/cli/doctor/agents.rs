@@ -17,67 +17,70 @@ const TIMEOUT: Duration = Duration::from_secs(2);
 /// The maximum number of agents that are tried.
 const MAX_AGENTS: usize = 64;
 /// The maximum number of concurrent connections.
-const SIDE_BY_SIDE: usize = 32;
+const MAX_CONCURRENT: usize = 32;
 /// Slower connections are a warning.
-const SLOW: Duration = Duration::from_millis(500);
+const SLOW_CONNECTION: Duration = Duration::from_millis(500);
 /// The maximum number of agents that a message names.
 const MAX_NAMED: usize = 5;
 
 pub(super) async fn check(listed: &GetAgents) -> Finding {
-    let known = listed.agents.len() + listed.recovered_agents.len();
-    if known == 0 {
+    let total = listed.agents.len() + listed.recovered_agents.len();
+    if total == 0 {
         return Finding::error(
             CHECK,
             "no agent is registered with the master",
             "Start agents, or check to which master they connect: nothing can run without them.",
         );
     }
-    let tried: Vec<_> = futures::stream::iter(listed.agents.iter().take(MAX_AGENTS))
-        .map(connect)
-        .buffer_unordered(SIDE_BY_SIDE)
+    let results: Vec<_> = futures::stream::iter(listed.agents.iter().take(MAX_AGENTS))
+        .map(connection_time)
+        .buffer_unordered(MAX_CONCURRENT)
         .collect()
         .await;
-    let mut bad: Vec<String> = tried
+    let mut problems: Vec<String> = results
         .iter()
-        .filter_map(|(host, result)| result.as_ref().err().map(|why| format!("{host}: {why}")))
+        .filter_map(|(host, result)| result.as_ref().err().map(|error| format!("{host}: {error}")))
         .collect();
-    let gone = listed.recovered_agents.iter();
-    bad.extend(gone.map(|agent| format!("{}: not seen since the master started", agent.hostname)));
+    let recovered = listed.recovered_agents.iter();
+    problems.extend(recovered.map(|agent| format!("{}: not seen since the master started", agent.hostname)));
     let inactive = listed.agents.iter().filter(|agent| agent.active == Some(false));
     let inactive =
         inactive.map(|agent| format!("{}: disconnected from the master", agent.agent_info.hostname));
-    bad.extend(inactive);
-    bad.sort();
-    let good = tried.iter().filter(|(_, result)| result.is_ok()).count();
-    let slowest = tried.iter().filter_map(|(_, result)| result.as_ref().ok()).max();
+    problems.extend(inactive);
+    problems.sort();
+    let reachable = results.iter().filter(|(_, result)| result.is_ok()).count();
+    let slowest = results
+        .iter()
+        .filter_map(|(_, result)| result.as_ref().ok())
+        .max();
     let slowest = slowest.copied().unwrap_or_default();
     let summary = format!(
-        "{good} of {} accept connections, the slowest within {} ms",
-        if tried.len() == known {
-            format!("{known} agents")
+        "{reachable} of {} accept connections, the slowest within {} ms",
+        if results.len() == total {
+            format!("{total} agents")
         } else {
-            format!("{} agents tried ({known} known)", tried.len())
+            format!("{} agents tried ({total} known)", results.len())
         },
         slowest.as_millis()
     );
-    if !bad.is_empty() {
-        let more = bad.len().saturating_sub(MAX_NAMED);
-        bad.truncate(MAX_NAMED);
-        let more = if more > 0 {
-            format!("; {more} more")
+    if !problems.is_empty() {
+        let omitted = problems.len().saturating_sub(MAX_NAMED);
+        problems.truncate(MAX_NAMED);
+        let omitted = if omitted > 0 {
+            format!("; {omitted} more")
         } else {
             String::new()
         };
-        let message = format!("{summary}; {}{more}", bad.join("; "));
+        let message = format!("{summary}; {}{omitted}", problems.join("; "));
         let advice = "Check that the agents run and that this machine reaches their ports: checks by agents, logs and \
                       commands in tasks need them.";
-        return if good == 0 {
+        return if reachable == 0 {
             Finding::error(CHECK, message, advice).unavailable()
         } else {
             Finding::warning(CHECK, message, advice)
         };
     }
-    if slowest > SLOW {
+    if slowest > SLOW_CONNECTION {
         return Finding::warning(
             CHECK,
             summary,
@@ -88,17 +91,17 @@ pub(super) async fn check(listed: &GetAgents) -> Finding {
 }
 
 /// The agent's name, and the time to connect to its port.
-async fn connect(agent: &Agent) -> (String, Result<Duration, String>) {
+async fn connection_time(agent: &Agent) -> (String, Result<Duration, String>) {
     let info = &agent.agent_info;
     let from_pid = agent.pid.as_deref().and_then(pid_address);
     let (host, port) = match from_pid {
         Some((host, port)) => (host.to_owned(), port),
         None => (info.hostname.clone(), info.port.unwrap_or(5051)),
     };
-    let began = Instant::now();
+    let started = Instant::now();
     let connected = timeout(TIMEOUT, TcpStream::connect((host.as_str(), port))).await;
     let result = match connected {
-        Ok(Ok(_)) => Ok(began.elapsed()),
+        Ok(Ok(_)) => Ok(started.elapsed()),
         Ok(Err(error)) => Err(format!("{host}:{port}: {error}")),
         Err(_) => Err(format!("{host}:{port}: no connection within {TIMEOUT:?}")),
     };

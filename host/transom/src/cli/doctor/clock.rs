@@ -8,15 +8,15 @@ use super::Finding;
 
 const CHECK: &str = "clock";
 /// A greater difference is a warning: times of tasks and events are misleading.
-const WARNING: i64 = 5;
+const WARNING_SECONDS: i64 = 5;
 /// A greater difference is an error: signatures and certificates may be rejected.
-const ERROR: i64 = 60;
+const ERROR_SECONDS: i64 = 60;
 const TIMEOUT: Duration = Duration::from_secs(3);
 
 /// Compares the clock with the header `Date` of a master's response.
 pub(super) async fn check(url: &str, verify: bool, authorities: Option<&[u8]>) -> Finding {
     match date(url, verify, authorities).await {
-        Some(theirs) => compared("the master", theirs),
+        Some(their_seconds) => compare_with_clock_of("the master", their_seconds),
         None => Finding::skipped(CHECK, "the master's answers have no readable header `Date`"),
     }
 }
@@ -38,24 +38,24 @@ async fn date(url: &str, verify: bool, authorities: Option<&[u8]>) -> Option<i64
     Some(date.timestamp().as_second())
 }
 
-/// `theirs`: seconds since 1970.
-pub(super) fn compared(whose: &str, theirs: i64) -> Finding {
-    let ours = SystemTime::now().duration_since(UNIX_EPOCH);
-    let ours = ours.map_or(0, |since| i64::try_from(since.as_secs()).unwrap_or(i64::MAX));
-    difference(whose, ours - theirs)
+/// `their_seconds`: seconds since 1970.
+pub(super) fn compare_with_clock_of(server: &str, their_seconds: i64) -> Finding {
+    let our_seconds = SystemTime::now().duration_since(UNIX_EPOCH);
+    let our_seconds = our_seconds.map_or(0, |since| i64::try_from(since.as_secs()).unwrap_or(i64::MAX));
+    finding(server, our_seconds - their_seconds)
 }
 
-fn difference(whose: &str, seconds: i64) -> Finding {
+fn finding(server: &str, seconds: i64) -> Finding {
     let size = seconds.abs();
     let direction = if seconds > 0 { "ahead of" } else { "behind" };
-    let message = format!("this machine's clock is {size} s {direction} that of {whose}");
+    let message = format!("this machine's clock is {size} s {direction} that of {server}");
     let advice = "Synchronise the clocks of all machines (chrony or systemd-timesyncd; `timedatectl` shows the state).";
-    if size > ERROR {
+    if size > ERROR_SECONDS {
         Finding::error(CHECK, message, advice)
-    } else if size > WARNING {
+    } else if size > WARNING_SECONDS {
         Finding::warning(CHECK, message, advice)
     } else {
-        Finding::ok(CHECK, format!("within {WARNING} s of that of {whose}"))
+        Finding::ok(CHECK, format!("within {WARNING_SECONDS} s of that of {server}"))
     }
 }
 
@@ -72,9 +72,9 @@ mod tests {
             (6, State::Warning, "6 s ahead of"),
             (-61, State::Error, "61 s behind"),
         ] {
-            let found = difference("the master", seconds);
-            assert_eq!(found.state, state, "{seconds}");
-            assert!(found.message.contains(part), "{}", found.message);
+            let finding = finding("the master", seconds);
+            assert_eq!(finding.state, state, "{seconds}");
+            assert!(finding.message.contains(part), "{}", finding.message);
         }
     }
 }

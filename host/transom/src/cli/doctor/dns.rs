@@ -22,22 +22,25 @@ const RESOLVER_TIMEOUT: Duration = Duration::from_secs(6);
 
 pub(super) async fn check(settings: &Settings) -> Vec<Finding> {
     let Some(discovery) = settings.discovery.as_ref().filter(|section| section.dns_on) else {
-        return vec![Finding::skipped(CHECK, "discovery is off, or answers no DNS")];
+        return vec![Finding::skipped(
+            CHECK,
+            "discovery or its DNS listener is disabled",
+        )];
     };
     let domain = discovery.domain.trim_end_matches('.');
-    let (own, delegated) = tokio::join!(own_answer(discovery, domain), delegation(domain));
-    vec![own, delegated]
+    let (own_port, delegation) = tokio::join!(check_own_port(discovery, domain), check_delegation(domain));
+    vec![own_port, delegation]
 }
 
 /// Queries the configured port for the zone's SOA record.
-async fn own_answer(discovery: &Discovery, domain: &str) -> Finding {
+async fn check_own_port(discovery: &Discovery, domain: &str) -> Finding {
     let ip = match discovery.listener {
         ip if !ip.is_unspecified() => ip,
         IpAddr::V4(_) => Ipv4Addr::LOCALHOST.into(),
         IpAddr::V6(_) => Ipv6Addr::LOCALHOST.into(),
     };
     let server = SocketAddr::new(ip, discovery.port);
-    match timeout(TIMEOUT, ask(server, domain)).await {
+    match timeout(TIMEOUT, query_soa(server, domain)).await {
         Ok(Ok(answer)) => match (answer.metadata.response_code, answer.answers.len()) {
             (ResponseCode::NoError, 1..) => {
                 Finding::ok(CHECK, format!("{server} answers for the zone {domain}"))
@@ -45,12 +48,12 @@ async fn own_answer(discovery: &Discovery, domain: &str) -> Finding {
             (ResponseCode::ServFail, _) => Finding::error(
                 CHECK,
                 format!("{server} has no records yet (SERVFAIL)"),
-                "Discovery needs one answer of a master: see the check `master`.",
+                "Discovery needs one response from a master: see the check `master`.",
             ),
             (code, _) => Finding::error(
                 CHECK,
                 format!("{server} does not answer for the zone {domain}: {code}"),
-                "Another name server has this port, or the daemon runs with another `discovery.domain`.",
+                "Another name server uses this port, or the daemon runs with another `discovery.domain`.",
             ),
         },
         // No daemon is running. The check of ports reports a port that another program uses.
@@ -59,17 +62,17 @@ async fn own_answer(discovery: &Discovery, domain: &str) -> Finding {
     }
 }
 
-async fn ask(server: SocketAddr, domain: &str) -> anyhow::Result<Message> {
+async fn query_soa(server: SocketAddr, domain: &str) -> anyhow::Result<Message> {
     let mut query = Message::new(1, MessageType::Query, OpCode::Query);
     query.add_query(Query::query(
         Name::from_str(&format!("{domain}."))?,
         RecordType::SOA,
     ));
-    let any: IpAddr = match server {
+    let unspecified: IpAddr = match server {
         SocketAddr::V4(_) => Ipv4Addr::UNSPECIFIED.into(),
         SocketAddr::V6(_) => Ipv6Addr::UNSPECIFIED.into(),
     };
-    let socket = UdpSocket::bind((any, 0)).await?;
+    let socket = UdpSocket::bind((unspecified, 0)).await?;
     // On a connected UDP socket, a closed port is an error of `recv`.
     socket.connect(server).await?;
     socket.send(&query.to_bytes()?).await?;
@@ -79,11 +82,11 @@ async fn ask(server: SocketAddr, domain: &str) -> anyhow::Result<Message> {
 }
 
 /// Whether the system's resolver finds the leading master's name, which the zone always contains.
-async fn delegation(domain: &str) -> Finding {
+async fn check_delegation(domain: &str) -> Finding {
     let name = format!("leader.{domain}");
     // The trailing dot keeps the resolver from trying search domains.
-    let found = timeout(RESOLVER_TIMEOUT, tokio::net::lookup_host((format!("{name}."), 0))).await;
-    let address = match found {
+    let result = timeout(RESOLVER_TIMEOUT, tokio::net::lookup_host((format!("{name}."), 0))).await;
+    let address = match result {
         Ok(Ok(mut addresses)) => addresses.next(),
         Ok(Err(_)) => None,
         Err(_) => {

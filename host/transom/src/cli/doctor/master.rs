@@ -33,16 +33,16 @@ pub(super) async fn check(settings: &Settings) -> Vec<Finding> {
             return vec![Finding::error(CHECK, text, "Correct the section [cluster].")];
         }
     };
-    let began = Instant::now();
+    let started = Instant::now();
     let answer = client.get_agents_of_leader().await;
-    let took = began.elapsed();
+    let elapsed = started.elapsed();
     let findings = match answer {
         Ok((leader, agents)) => {
             let mut findings = vec![Finding::ok(
                 CHECK,
                 format!(
                     "{leader} leads and accepts this daemon's requests ({} ms)",
-                    took.as_millis()
+                    elapsed.as_millis()
                 ),
             )];
             findings.push(version(&client).await);
@@ -77,14 +77,14 @@ async fn version(client: &Client) -> Finding {
         Err(error) => Finding::error(
             "version",
             error_chain(&error),
-            "Upgrade the cluster manager; docs/compatibility lists what is supported.",
+            "Upgrade the cluster manager; docs/testing.md has the minimum version.",
         ),
     }
 }
 
 fn failure(error: &Error) -> Finding {
     let text = error_chain(error);
-    match cause(error) {
+    match answered_error(error) {
         Error::Unauthorized { sent: true, keys, .. } => {
             Finding::error("credentials", text, format!("Correct {keys}."))
         }
@@ -114,7 +114,7 @@ fn failure(error: &Error) -> Finding {
 }
 
 /// The error of the master that answered, if several were tried.
-fn cause(error: &Error) -> &Error {
+fn answered_error(error: &Error) -> &Error {
     match error {
         Error::NoMaster { source, .. } => source,
         error => error,

@@ -19,9 +19,9 @@ const MAX_ENTRIES: usize = 10_000;
 
 pub(super) async fn check(settings: &Settings) -> Vec<Finding> {
     let dir = settings.plugins.dir.clone();
-    let needed = needed(settings);
-    let looked = tokio::task::spawn_blocking(move || look(&dir, &needed)).await;
-    looked.unwrap_or_else(|_| {
+    let needed = needed_plugins(settings);
+    let findings = tokio::task::spawn_blocking(move || inspect(&dir, &needed)).await;
+    findings.unwrap_or_else(|_| {
         vec![Finding::error(
             CHECK,
             "panic in the check of the plugin directory",
@@ -31,15 +31,15 @@ pub(super) async fn check(settings: &Settings) -> Vec<Finding> {
 }
 
 /// The plugins that the enabled services need, each with its purpose.
-fn needed(settings: &Settings) -> Vec<(String, &'static str)> {
+fn needed_plugins(settings: &Settings) -> Vec<(String, &'static str)> {
     let bindings = &settings.plugins.bindings;
     let (apps, kubernetes) = (settings.apps.is_some(), !settings.kubernetes().is_empty());
     let matches = apps || kubernetes || settings.workflow.is_some();
-    let named = |names: Vec<String>, what, on: bool| {
+    let named = |names: Vec<String>, purpose, is_needed: bool| {
         names
             .into_iter()
-            .filter(move |_| on)
-            .map(move |name| (name, what))
+            .filter(move |_| is_needed)
+            .map(move |name| (name, purpose))
     };
     named(bindings.matcher.names().to_vec(), "matcher", matches)
         .chain(named(bindings.filter.names().to_vec(), "filter of events", apps))
@@ -50,15 +50,15 @@ fn needed(settings: &Settings) -> Vec<(String, &'static str)> {
         .collect()
 }
 
-fn look(dir: &Path, needed: &[(String, &'static str)]) -> Vec<Finding> {
-    let shown = dir.display();
+fn inspect(dir: &Path, needed: &[(String, &'static str)]) -> Vec<Finding> {
+    let dir_text = dir.display();
     let metadata = match fs::metadata(dir) {
         Ok(metadata) if metadata.is_dir() => metadata,
         Ok(_) => {
             return vec![
                 Finding::error(
                     CHECK,
-                    format!("{shown} is no directory"),
+                    format!("{dir_text} is not a directory"),
                     "Correct `plugins.dir`.",
                 )
                 .unavailable(),
@@ -68,7 +68,7 @@ fn look(dir: &Path, needed: &[(String, &'static str)]) -> Vec<Finding> {
             return vec![
                 Finding::error(
                     CHECK,
-                    format!("{shown} cannot be used: {error}"),
+                    format!("{dir_text} cannot be used: {error}"),
                     "Create it with the first-party plugins, or correct `plugins.dir`; the daemon does not start without \
                      it.",
                 )
@@ -83,18 +83,18 @@ fn look(dir: &Path, needed: &[(String, &'static str)]) -> Vec<Finding> {
         Err(error) => {
             findings.push(Finding::error(
                 CHECK,
-                format!("{shown} cannot be read: {error}"),
+                format!("{dir_text} cannot be read: {error}"),
                 "Give the daemon's user the right to read it.",
             ));
             return findings;
         }
     };
-    for (name, what) in needed {
+    for (name, purpose) in needed {
         // A manifest without a component may name a registry as its source.
         if !names.contains(&format!("{name}.wasm")) && !names.contains(&format!("{name}.toml")) {
             findings.push(Finding::error(
                 CHECK,
-                format!("{shown} has no {name}.wasm, which is the {what}"),
+                format!("{dir_text} has no {name}.wasm, which is the {purpose}"),
                 "Copy the component and its manifest into the directory, or name another plugin in [plugins.use].",
             ));
         }
@@ -104,7 +104,7 @@ fn look(dir: &Path, needed: &[(String, &'static str)]) -> Vec<Finding> {
         .filter(|name| Path::new(name).extension().is_some_and(|it| it == "toml"))
         .collect();
     for manifest in &manifests {
-        findings.extend(invalid(&dir.join(manifest)));
+        findings.extend(check_manifest_file(&dir.join(manifest)));
     }
     if findings.is_empty() {
         let components = names
@@ -112,7 +112,7 @@ fn look(dir: &Path, needed: &[(String, &'static str)]) -> Vec<Finding> {
             .filter(|name| Path::new(name).extension().is_some_and(|it| it == "wasm"))
             .count();
         let message = format!(
-            "{shown} has {components} components and {} valid manifests",
+            "{dir_text} has {components} components and {} valid manifests",
             manifests.len()
         );
         findings.push(Finding::ok(CHECK, message));
@@ -123,21 +123,21 @@ fn look(dir: &Path, needed: &[(String, &'static str)]) -> Vec<Finding> {
 /// Checks the permissions: a user who may write to the directory controls which components the daemon
 /// runs and what they are granted.
 fn permissions(dir: &Path, mode: u32) -> Option<Finding> {
-    let (shown, mode) = (dir.display(), mode & 0o777);
+    let (dir_text, mode) = (dir.display(), mode & 0o777);
     if mode & 0o002 != 0 {
         return Some(Finding::error(
             CHECK,
             format!(
-                "every user may write to {shown} (mode {mode:o}): anyone can replace a plugin and its grants"
+                "every user may write to {dir_text} (mode {mode:o}): anyone can replace a plugin and its grants"
             ),
-            format!("`chmod o-w {shown}`"),
+            format!("`chmod o-w {dir_text}`"),
         ));
     }
     (mode & 0o020 != 0).then(|| {
         Finding::warning(
             CHECK,
-            format!("the group of {shown} may write to it (mode {mode:o})"),
-            format!("`chmod g-w {shown}`, unless the group's members are to install plugins."),
+            format!("the group of {dir_text} may write to it (mode {mode:o})"),
+            format!("`chmod g-w {dir_text}`, unless the group's members are to install plugins."),
         )
     })
 }
@@ -150,24 +150,24 @@ fn entries(dir: &Path) -> std::io::Result<BTreeSet<String>> {
     Ok(names)
 }
 
-fn invalid(file: &Path) -> Option<Finding> {
-    let wrong = |why: String| {
+fn check_manifest_file(file: &Path) -> Option<Finding> {
+    let manifest_error = |problem: String| {
         Some(Finding::error(
             CHECK,
-            format!("{}: {why}", file.display()),
+            format!("{}: {problem}", file.display()),
             "Correct the manifest; docs/plugins/manifest.md has all keys.",
         ))
     };
     match fs::metadata(file) {
         Ok(metadata) if metadata.len() > MAX_MANIFEST => {
-            return wrong(format!("it has more than {} KB", MAX_MANIFEST >> 10));
+            return manifest_error(format!("it has more than {} KB", MAX_MANIFEST >> 10));
         }
         Ok(_) => {}
-        Err(error) => return wrong(error.to_string()),
+        Err(error) => return manifest_error(error.to_string()),
     }
     match fs::read_to_string(file) {
-        Ok(text) => wrong(check_manifest(&text).err()?),
-        Err(error) => wrong(error.to_string()),
+        Ok(text) => manifest_error(check_manifest(&text).err()?),
+        Err(error) => manifest_error(error.to_string()),
     }
 }
 
@@ -183,9 +183,9 @@ mod tests {
         let dir = tempfile::tempdir().expect("a directory");
         let needed = [("attributes".to_owned(), "matcher")];
         let messages = || {
-            let found = look(dir.path(), &needed);
-            let found = found.iter().filter(|one| one.state != State::Ok);
-            found
+            let findings = inspect(dir.path(), &needed);
+            let findings = findings.iter().filter(|one| one.state != State::Ok);
+            findings
                 .map(|one| one.message.clone())
                 .collect::<Vec<_>>()
                 .join("\n")
@@ -208,7 +208,7 @@ mod tests {
         assert!(messages().contains("every user may write"), "{}", messages());
         mode(0o775);
         assert!(messages().contains("the group"), "{}", messages());
-        let missing = look(&dir.path().join("missing"), &[]);
+        let missing = inspect(&dir.path().join("missing"), &[]);
         assert_eq!((missing[0].state, missing[0].unavailable), (State::Error, true));
     }
 }

@@ -25,7 +25,7 @@ struct Port {
 
 pub(super) async fn check(settings: &Settings, file: &Path) -> Vec<Finding> {
     let ports = ports(settings);
-    let running = held_by_daemon(file).await;
+    let running = ports_of_daemon(file).await;
     // Binding does not block.
     let findings: Vec<Finding> = ports
         .iter()
@@ -98,10 +98,10 @@ fn ports(settings: &Settings) -> Vec<Port> {
 
 /// The port numbers of the daemon that answers at the admin port of this configuration; `None` if no
 /// daemon answers.
-async fn held_by_daemon(file: &Path) -> Option<BTreeSet<u16>> {
-    let connection = Connection::of_file(file);
-    let answer = connection.text(&["v1", "overview"], TIMEOUT).await.ok()?;
-    let overview: Overview = serde_json::from_str(&answer)
+async fn ports_of_daemon(file: &Path) -> Option<BTreeSet<u16>> {
+    let connection = Connection::from_config_file(file);
+    let response = connection.get_text(&["v1", "overview"], TIMEOUT).await.ok()?;
+    let overview: Overview = serde_json::from_str(&response)
         .ok()
         .filter(|it: &Overview| it.api > 0)?;
     let ports = overview.services.iter().flat_map(|service| &service.ports);
@@ -109,7 +109,7 @@ async fn held_by_daemon(file: &Path) -> Option<BTreeSet<u16>> {
         .filter_map(|port| port.address.parse::<SocketAddr>().ok())
         .map(|address| address.port())
         .collect();
-    numbers.extend(connection.number());
+    numbers.extend(connection.port());
     Some(numbers)
 }
 
@@ -126,12 +126,12 @@ fn problem(port: &Port, running: Option<&BTreeSet<u16>>, bound: io::Result<()>) 
     let Port { key, address, udp } = port;
     let protocol = if *udp { "UDP" } else { "TCP" };
     match error.kind() {
-        io::ErrorKind::AddrInUse if running.is_some_and(|held| held.contains(&address.port())) => None,
+        io::ErrorKind::AddrInUse if running.is_some_and(|ports| ports.contains(&address.port())) => None,
         io::ErrorKind::AddrInUse => Some(
             Finding::error(
                 CHECK,
                 format!(
-                    "{key}: another program has {protocol} {address}{}",
+                    "{key}: another program uses {protocol} {address}{}",
                     match running {
                         Some(_) => "; the running daemon does not",
                         None => ", and no daemon answers at the admin port",
@@ -151,7 +151,7 @@ fn problem(port: &Port, running: Option<&BTreeSet<u16>>, bound: io::Result<()>) 
         )),
         io::ErrorKind::AddrNotAvailable => Some(Finding::error(
             CHECK,
-            format!("{key}: {} is no address of this machine", address.ip()),
+            format!("{key}: {} is not an address of this machine", address.ip()),
             "Set the listener to one of `ip address`, or to 0.0.0.0 for all of them.",
         )),
         _ => Some(Finding::error(
@@ -175,20 +175,20 @@ mod tests {
             address: listener.local_addr().expect("bound"),
             udp: false,
         };
-        let ours = BTreeSet::from([port.address.port()]);
-        let found = |running: Option<&BTreeSet<u16>>| problem(&port, running, bind(&port));
-        assert!(found(Some(&ours)).is_none());
+        let daemon_ports = BTreeSet::from([port.address.port()]);
+        let finding = |running: Option<&BTreeSet<u16>>| problem(&port, running, bind(&port));
+        assert!(finding(Some(&daemon_ports)).is_none());
         for running in [None, Some(&BTreeSet::new())] {
-            let found = found(running).expect("a problem");
-            assert_eq!((found.state, found.unavailable), (State::Error, true));
+            let finding = finding(running).expect("a problem");
+            assert_eq!((finding.state, finding.unavailable), (State::Error, true));
             assert!(
-                found.message.starts_with("apps.port: another program"),
+                finding.message.starts_with("apps.port: another program"),
                 "{}",
-                found.message
+                finding.message
             );
         }
         drop(listener);
-        assert!(found(None).is_none());
+        assert!(finding(None).is_none());
     }
 
     #[test]
@@ -198,11 +198,11 @@ mod tests {
             address: "203.0.113.1:8080".parse().expect("an address"),
             udp: true,
         };
-        let found = problem(&port, None, bind(&port)).expect("a problem");
+        let finding = problem(&port, None, bind(&port)).expect("a problem");
         assert!(
-            found.message.contains("no address of this machine"),
+            finding.message.contains("is not an address of this machine"),
             "{}",
-            found.message
+            finding.message
         );
     }
 }

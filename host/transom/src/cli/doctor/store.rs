@@ -11,9 +11,9 @@ use crate::daemon::store_config;
 
 const CHECK: &str = "store";
 /// Less free space is a warning, in bytes.
-const SPACE: u64 = 1 << 30;
+const WARNING_FREE_BYTES: u64 = 1 << 30;
 /// Less free space is an error, in bytes.
-const LITTLE_SPACE: u64 = 64 << 20;
+const ERROR_FREE_BYTES: u64 = 64 << 20;
 
 pub(super) async fn check(settings: &Settings) -> Vec<Finding> {
     if settings.apps.is_none() && settings.workflow.is_none() && settings.kubernetes().is_empty() {
@@ -22,8 +22,8 @@ pub(super) async fn check(settings: &Settings) -> Vec<Finding> {
     let config = store_config(&settings.store);
     let server = config.shown_server();
     match config.inspect().await {
-        Ok(Inspection::File(dir)) => directory(&dir),
-        Ok(Inspection::Redis(found)) => redis(&server, &found),
+        Ok(Inspection::File(dir)) => check_directory(&dir),
+        Ok(Inspection::Redis(settings)) => check_redis(&server, &settings),
         Err(error @ transom_store::Error::Unavailable { .. }) => vec![
             Finding::error(
                 CHECK,
@@ -41,17 +41,17 @@ pub(super) async fn check(settings: &Settings) -> Vec<Finding> {
     }
 }
 
-fn redis(server: &str, found: &RedisSettings) -> Vec<Finding> {
-    let version = found.version.as_deref().unwrap_or("of unknown version");
+fn check_redis(server: &str, settings: &RedisSettings) -> Vec<Finding> {
+    let version = settings.version.as_deref().unwrap_or("of unknown version");
     let mut findings = Vec::new();
-    if found.role.as_deref() == Some("slave") {
+    if settings.role.as_deref() == Some("slave") {
         findings.push(Finding::error(
             CHECK,
             format!("the Redis {server} is a replica, which cannot be written to"),
             "Name the primary in `store.server`.",
         ));
     }
-    if found.evicts == Some(true) {
+    if settings.evicts == Some(true) {
         findings.push(Finding::error(
             CHECK,
             format!(
@@ -60,21 +60,22 @@ fn redis(server: &str, found: &RedisSettings) -> Vec<Finding> {
             "Set `maxmemory-policy noeviction`.",
         ));
     }
-    let durable = match (found.append_only, found.append_fsync.as_deref()) {
+    let durability_problem = match (settings.append_only, settings.append_fsync.as_deref()) {
         (Some(false), _) => Some("has no append-only file: the last writes are lost when it crashes"),
         (Some(true), Some("always")) => None,
         (Some(true), Some("everysec")) => Some(
             "writes its append-only file to disk once a second: the last second is lost when its machine crashes",
         ),
-        (Some(true), Some(_)) => {
-            Some("leaves it to the system when its append-only file is on disk: the last writes may be lost")
-        }
-        (Some(true), None) | (None, _) => Some("does not tell this user how durable it is"),
+        (Some(true), Some(_)) => Some(
+            "leaves it to the operating system when its append-only file is flushed to disk: the last \
+             writes may be lost",
+        ),
+        (Some(true), None) | (None, _) => Some("does not report its durability to this user"),
     };
-    if let Some(how) = durable {
+    if let Some(durability_problem) = durability_problem {
         findings.push(Finding::warning(
             CHECK,
-            format!("the Redis {server} {how}"),
+            format!("the Redis {server} {durability_problem}"),
             "Set `appendonly yes` and `appendfsync always` (`redis-cli CONFIG SET`, and the configuration file).",
         ));
     }
@@ -84,57 +85,60 @@ fn redis(server: &str, found: &RedisSettings) -> Vec<Finding> {
             format!("the Redis {server} (version {version}) answers, and a confirmed write is on disk"),
         ));
     }
-    if let Some(time) = found.time {
+    if let Some(time) = settings.time {
         let seconds = i64::try_from(time.as_secs()).unwrap_or(i64::MAX);
-        findings.push(clock::compared("the Redis", seconds));
+        findings.push(clock::compare_with_clock_of("the Redis", seconds));
     }
     findings
 }
 
 /// Checks the directory of the embedded store.
-fn directory(dir: &Path) -> Vec<Finding> {
-    let mut place = dir;
+fn check_directory(dir: &Path) -> Vec<Finding> {
+    let mut existing_dir = dir;
     // The daemon creates a missing directory, so the nearest existing ancestor has to be writable.
-    while !place.exists() {
-        match place.parent() {
-            Some(parent) if !parent.as_os_str().is_empty() => place = parent,
+    while !existing_dir.exists() {
+        match existing_dir.parent() {
+            Some(parent) if !parent.as_os_str().is_empty() => existing_dir = parent,
             _ => {
-                place = Path::new(".");
+                existing_dir = Path::new(".");
                 break;
             }
         }
     }
-    let shown = dir.display();
-    let unusable = |why: String| {
+    let dir_text = dir.display();
+    let unusable = |problem: String| {
         Finding::error(
             CHECK,
-            format!("the directory {shown} of the embedded store cannot be used: {why}"),
+            format!("the directory {dir_text} of the embedded store cannot be used: {problem}"),
             "Make it a directory that the daemon's user owns, or name another in `store.server`.",
         )
         .unavailable()
     };
-    if !place.is_dir() {
-        return vec![unusable(format!("{} is no directory", place.display()))];
+    if !existing_dir.is_dir() {
+        return vec![unusable(format!("{} is not a directory", existing_dir.display()))];
     }
-    if let Err(error) = tempfile::tempfile_in(place) {
-        return vec![unusable(format!("{} is not writable: {error}", place.display()))];
+    if let Err(error) = tempfile::tempfile_in(existing_dir) {
+        return vec![unusable(format!(
+            "{} is not writable: {error}",
+            existing_dir.display()
+        ))];
     }
-    vec![match rustix::fs::statvfs(place) {
-        Ok(system) => space(dir, system.f_bavail.saturating_mul(system.f_frsize)),
+    vec![match rustix::fs::statvfs(existing_dir) {
+        Ok(system) => check_free_space(dir, system.f_bavail.saturating_mul(system.f_frsize)),
         Err(error) => Finding::warning(
             CHECK,
-            format!("the free space at {shown} is unknown: {error}"),
+            format!("the free space at {dir_text} is unknown: {error}"),
             "Check the file system.",
         ),
     }]
 }
 
-fn space(dir: &Path, free: u64) -> Finding {
+fn check_free_space(dir: &Path, free: u64) -> Finding {
     let message = format!("{} is writable, {} MB are free", dir.display(), free >> 20);
     let advice = "Free space on that file system: when it is full, nothing can be launched or changed.";
-    if free < LITTLE_SPACE {
+    if free < ERROR_FREE_BYTES {
         Finding::error(CHECK, message, advice)
-    } else if free < SPACE {
+    } else if free < WARNING_FREE_BYTES {
         Finding::warning(CHECK, message, advice)
     } else {
         Finding::ok(CHECK, message)
@@ -153,20 +157,24 @@ mod tests {
             append_fsync: fsync.map(str::to_owned),
             ..RedisSettings::default()
         };
-        for (found, state, part) in [
+        for (redis_settings, state, part) in [
             (settings(Some(true), Some("always")), State::Ok, "on disk"),
             (
                 settings(Some(true), Some("everysec")),
                 State::Warning,
                 "once a second",
             ),
-            (settings(Some(true), Some("no")), State::Warning, "the system"),
+            (
+                settings(Some(true), Some("no")),
+                State::Warning,
+                "the operating system",
+            ),
             (
                 settings(Some(false), Some("always")),
                 State::Warning,
                 "no append-only file",
             ),
-            (settings(None, None), State::Warning, "does not tell"),
+            (settings(None, None), State::Warning, "does not report"),
             (
                 RedisSettings {
                     role: Some("slave".to_owned()),
@@ -184,8 +192,8 @@ mod tests {
                 "evicts",
             ),
         ] {
-            let findings = redis("r:1", &found);
-            assert_eq!(findings[0].state, state, "{found:?}");
+            let findings = check_redis("r:1", &redis_settings);
+            assert_eq!(findings[0].state, state, "{redis_settings:?}");
             assert!(findings[0].message.contains(part), "{}", findings[0].message);
         }
     }
@@ -195,12 +203,12 @@ mod tests {
         let dir = tempfile::tempdir().expect("a directory");
         let file = dir.path().join("file");
         std::fs::write(&file, "x").expect("written");
-        let state = |path: &Path| directory(path)[0].state;
+        let state = |path: &Path| check_directory(path)[0].state;
         assert_ne!(state(&dir.path().join("new/store")), State::Error);
         assert!(!dir.path().join("new").exists(), "a check creates nothing");
         assert_eq!(state(&file.join("store")), State::Error);
-        assert_eq!(space(dir.path(), 1 << 40).state, State::Ok);
-        assert_eq!(space(dir.path(), 100 << 20).state, State::Warning);
-        assert_eq!(space(dir.path(), 1 << 20).state, State::Error);
+        assert_eq!(check_free_space(dir.path(), 1 << 40).state, State::Ok);
+        assert_eq!(check_free_space(dir.path(), 100 << 20).state, State::Warning);
+        assert_eq!(check_free_space(dir.path(), 1 << 20).state, State::Error);
     }
 }

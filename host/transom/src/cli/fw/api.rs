@@ -6,11 +6,11 @@ use anyhow::{Context, anyhow, bail};
 use clap::Args;
 use reqwest::{Method, StatusCode, Url, header};
 use serde_json::Value;
-use transom_plugin_host::shown;
+use transom_plugin_host::printable;
 
 use super::config::Config;
 use super::framework;
-use crate::cli::http::{self, Client, Failure, Place};
+use crate::cli::http::{self, Client, Endpoint, Failure};
 
 /// Timeout of one request.
 const TIMEOUT: Duration = Duration::from_secs(30);
@@ -43,38 +43,38 @@ impl Framework {
     /// Returns a client for the API of the framework, whose address the leading master lists.
     pub(super) async fn api(&self) -> anyhow::Result<Api> {
         let config = Config::read()?;
-        let frameworks = framework::listed(&config).await?;
-        let found = framework::choose(&frameworks, &self.name, &config)?;
-        let name = shown(&found.name).into_owned();
-        if found.webui_url.is_empty() {
+        let frameworks = framework::list_frameworks(&config).await?;
+        let chosen = framework::choose(&frameworks, &self.name, &config)?;
+        let name = printable(&chosen.name).into_owned();
+        if chosen.webui_url.is_empty() {
             bail!("the framework {name:?} has registered no webui_url, which is the address of its API");
         }
-        let url = api_url(&found.webui_url)
-            .with_context(|| format!("the framework {name:?} has registered {:?}", found.webui_url))?;
-        let login = config.login(&found.name)?;
+        let url = api_url(&chosen.webui_url)
+            .with_context(|| format!("the framework {name:?} has registered {:?}", chosen.webui_url))?;
+        let login = config.login(&chosen.name)?;
         if let Some(unused) = &login.unused {
             eprintln!(
-                "transom: warning: {} has the sections [{}] and [{unused}]; the first one is used",
+                "transom: warning: {} has the sections [{}] and [{unused}]; [{unused}] is ignored",
                 config.file().display(),
                 login.section
             );
         }
-        let secure = url.scheme() == "https";
-        if secure && !login.verify {
+        let is_https = url.scheme() == "https";
+        if is_https && !login.verify {
             framework::warn_of_unverified(&format!("the framework {name:?}"), &config, &login.section);
         }
         let has_credentials = login.credentials.is_some();
-        let place = Place {
+        let endpoint = Endpoint {
             url,
             credentials: login
                 .credentials
                 .map(|(principal, secret)| (principal, secret.reveal().to_owned())),
             certificates: None,
         };
-        let client = if secure && !login.verify {
-            Client::unverified(place, TIMEOUT)?
+        let client = if is_https && !login.verify {
+            Client::unverified(endpoint, TIMEOUT)?
         } else {
-            Client::new(place, TIMEOUT)?
+            Client::new(endpoint, TIMEOUT)?
         };
         Ok(Api {
             client,
@@ -96,41 +96,41 @@ impl Api {
         let segments = PREFIX.iter().chain(path).copied();
         let call = format!("{method} /{}/{}", PREFIX.join("/"), path.join("/"));
         let request = self.client.request(method, segments);
-        let answer = self.client.send(request).await;
-        let answer = answer.map_err(|failure| self.failed(failure))?;
-        let status = answer.status();
-        let retry = answer.headers().get(header::RETRY_AFTER);
-        let retry = retry
+        let response = self.client.send(request).await;
+        let response = response.map_err(|failure| self.request_error(failure))?;
+        let status = response.status();
+        let retry_after = response.headers().get(header::RETRY_AFTER);
+        let retry_after = retry_after
             .and_then(|value| value.to_str().ok())
             .and_then(|text| text.parse().ok());
-        let text = http::text(answer).await;
-        let text = text.map_err(|failure| self.failed(failure))?;
+        let text = http::body_text(response).await;
+        let text = text.map_err(|failure| self.request_error(failure))?;
         if status.is_success() {
             return Ok(text);
         }
         let message = message(&text);
-        let advice = self.advice(status, retry);
+        let advice = self.advice(status, retry_after);
         let colon = if message.is_empty() { "" } else { ": " };
         Err(anyhow!(
             "the framework {:?} at {} answered {call} with {status}{colon}{message}{advice}",
             self.name,
-            self.client.base()
+            self.client.base_url()
         ))
     }
 
-    fn failed(&self, failure: Failure) -> anyhow::Error {
-        let (name, url) = (&self.name, self.client.base());
+    fn request_error(&self, failure: Failure) -> anyhow::Error {
+        let (name, url) = (&self.name, self.client.base_url());
         match failure {
-            Failure::Unreachable(why) => anyhow!(
-                "the framework {name:?} cannot be reached at {url}, the address that it registered with the master: {why}\n\
+            Failure::Unreachable(reason) => anyhow!(
+                "the framework {name:?} cannot be reached at {url}, the address that it registered with the master: {reason}\n\
                  Does it run (`transom fw list --all`), and can this machine reach that address?"
             ),
-            Failure::Refused(why) => anyhow!("the framework {name:?} at {url}: {why}"),
+            Failure::Refused(reason) => anyhow!("the framework {name:?} at {url}: {reason}"),
         }
     }
 
     /// Advice about an error.
-    fn advice(&self, status: StatusCode, retry: Option<u32>) -> String {
+    fn advice(&self, status: StatusCode, retry_after: Option<u32>) -> String {
         let (section, file) = (&self.section, &self.file);
         match status {
             StatusCode::UNAUTHORIZED if self.has_credentials => format!(
@@ -147,7 +147,7 @@ impl Api {
                 "\nIts API does not have this path: is it a framework of this kind, and of this version?"
                     .to_owned()
             }
-            StatusCode::SERVICE_UNAVAILABLE => match retry {
+            StatusCode::SERVICE_UNAVAILABLE => match retry_after {
                 Some(seconds) => {
                     format!("\nIt is not ready: try again in {seconds} s, or see `transom fw status`.")
                 }

@@ -8,16 +8,16 @@ use clap::Args;
 use reqwest::Method;
 use serde_json::{Value, json};
 use tokio::time::{Instant, sleep};
-use transom_plugin_host::shown;
+use transom_plugin_host::printable;
 
 use super::api::{self, Api, Framework};
 use crate::exit::Misconfigured;
 use crate::output::{self, Output};
 
 /// Interval between requests.
-const INTERVAL: Duration = Duration::from_millis(500);
+const POLL_INTERVAL: Duration = Duration::from_millis(500);
 /// How long a framework may fail to answer during an operation.
-const MAX_SILENCE: Duration = Duration::from_mins(2);
+const MAX_OUTAGE: Duration = Duration::from_mins(2);
 
 const PATH: [&str; 2] = ["datastore", "backups"];
 
@@ -44,10 +44,10 @@ impl Backup {
         let name = text(&answer, "name");
         ensure!(
             !name.is_empty(),
-            "the framework has answered without the name of the backup"
+            "the response of the framework does not contain the name of the backup"
         );
         if self.wait {
-            follow(&api, "backup", name).await?;
+            report_progress(&api, "backup", name).await?;
         }
         let state = if self.wait { "complete" } else { "running" };
         output::print_text(self.output, &json!({"name": name, "state": state}), name)
@@ -80,11 +80,11 @@ impl Backups {
         let failed = list(&document).filter(|backup| backup["reason"].is_string());
         for backup in failed {
             let (name, reason) = (text(backup, "name"), text(backup, "reason"));
-            writeln!(out, "{}", shown(&format!("{name}: {reason}")))?;
+            writeln!(out, "{}", printable(&format!("{name}: {reason}")))?;
         }
         let operation = text(&document["operation"], "text");
         if !operation.is_empty() {
-            writeln!(out, "{}", shown(operation))?;
+            writeln!(out, "{}", printable(operation))?;
         }
         Ok(())
     }
@@ -126,7 +126,7 @@ impl Restore {
         let path = [PATH[0], PATH[1], backup, "restore"];
         api.send(Method::POST, &path).await?;
         if !self.detach {
-            follow(&api, "restore", backup).await?;
+            report_progress(&api, "restore", backup).await?;
         }
         let (state, words) = if self.detach {
             ("running", "is being restored")
@@ -139,28 +139,30 @@ impl Restore {
 }
 
 /// Reports the progress of an operation on standard error, until it is over.
-async fn follow(api: &Api, what: &str, backup: &str) -> anyhow::Result<()> {
-    let (mut reported, mut answered) = (String::new(), Instant::now());
+async fn report_progress(api: &Api, operation_name: &str, backup: &str) -> anyhow::Result<()> {
+    let (mut reported, mut answered_at) = (String::new(), Instant::now());
     loop {
         match api.get(&PATH).await {
             Ok(answer) => {
-                answered = Instant::now();
-                match progress(&api::document(&answer), what, backup) {
-                    Progress::Does(now) => {
-                        if now != reported {
-                            eprintln!("{}", shown(&now));
-                            reported = now;
+                answered_at = Instant::now();
+                match progress(&api::document(&answer), operation_name, backup) {
+                    Progress::Running(current) => {
+                        if current != reported {
+                            eprintln!("{}", printable(&current));
+                            reported = current;
                         }
                     }
-                    Progress::Over(None) => return Ok(()),
-                    Progress::Over(Some(reason)) => bail!("the {what} {backup} has failed: {reason}"),
+                    Progress::Ended(None) => return Ok(()),
+                    Progress::Ended(Some(reason)) => {
+                        bail!("the {operation_name} {backup} has failed: {reason}")
+                    }
                 }
             }
             // After a failover the new leader continues the operation.
-            Err(error) if answered.elapsed() > MAX_SILENCE => return Err(error),
+            Err(error) if answered_at.elapsed() > MAX_OUTAGE => return Err(error),
             Err(_) => {}
         }
-        sleep(INTERVAL).await;
+        sleep(POLL_INTERVAL).await;
     }
 }
 
@@ -168,29 +170,29 @@ async fn follow(api: &Api, what: &str, backup: &str) -> anyhow::Result<()> {
 #[derive(Debug, PartialEq, Eq)]
 enum Progress {
     /// The operation is running; a text about its current step.
-    Does(String),
+    Running(String),
     /// The operation is over; the reason if it failed.
-    Over(Option<String>),
+    Ended(Option<String>),
 }
 
-fn progress(document: &Value, what: &str, backup: &str) -> Progress {
+fn progress(document: &Value, operation_name: &str, backup: &str) -> Progress {
     let operation = &document["operation"];
-    if text(operation, "what") == what && text(operation, "backup") == backup {
-        let (does, reason) = (text(operation, "text"), operation["reason"].as_str());
+    if text(operation, "what") == operation_name && text(operation, "backup") == backup {
+        let (step, reason) = (text(operation, "text"), operation["reason"].as_str());
         return match reason {
             Some(reason) if text(operation, "phase") == "held" => {
-                Progress::Over(Some(format!("{reason}; {does}")))
+                Progress::Ended(Some(format!("{reason}; {step}")))
             }
-            Some(reason) => Progress::Does(format!("{does}: {reason}")),
-            None => Progress::Does(does.to_owned()),
+            Some(reason) => Progress::Running(format!("{step}: {reason}")),
+            None => Progress::Running(step.to_owned()),
         };
     }
-    let last = &document[format!("last_{what}")];
+    let last = &document[format!("last_{operation_name}")];
     if text(last, "backup") == backup {
-        return Progress::Over(last["reason"].as_str().map(str::to_owned));
+        return Progress::Ended(last["reason"].as_str().map(str::to_owned));
     }
-    Progress::Over(Some(
-        "another one has taken its place, and how it ended is not kept".to_owned(),
+    Progress::Ended(Some(
+        "another operation has replaced it, and its result is no longer stored".to_owned(),
     ))
 }
 
@@ -218,15 +220,15 @@ mod tests {
     #[test]
     fn operation_is_followed_until_it_is_over() {
         let operation = |phase: &str, reason: Option<&str>| json!({"operation": {"what": "restore", "backup": "b", "phase": phase, "text": "x", "reason": reason}});
-        let does = |text: &str| Progress::Does(text.to_owned());
-        let failed = |text: &str| Progress::Over(Some(text.to_owned()));
+        let running = |text: &str| Progress::Running(text.to_owned());
+        let failed = |text: &str| Progress::Ended(Some(text.to_owned()));
         for (document, expected) in [
-            (operation("stop", None), does("x")),
-            (operation("revert", Some("why")), does("x: why")),
+            (operation("stop", None), running("x")),
+            (operation("revert", Some("why")), running("x: why")),
             (operation("held", Some("why")), failed("why; x")),
             (
                 json!({"last_restore": {"backup": "b", "reason": null}}),
-                Progress::Over(None),
+                Progress::Ended(None),
             ),
             (
                 json!({"last_restore": {"backup": "b", "reason": "why"}}),
@@ -242,7 +244,7 @@ mod tests {
         ] {
             assert!(matches!(
                 progress(&document, "restore", "b"),
-                Progress::Over(Some(_))
+                Progress::Ended(Some(_))
             ));
         }
     }

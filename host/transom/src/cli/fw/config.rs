@@ -53,7 +53,7 @@ impl Config {
 
     /// Reads this file.
     pub(super) fn read_file(file: PathBuf) -> anyhow::Result<Self> {
-        let text = content(&file)?;
+        let text = read_bounded(&file)?;
         Self::parse(file, &text)
     }
 
@@ -83,12 +83,12 @@ impl Config {
         let file = self.file.display();
         let section = match self.content.get("master") {
             Some(Value::Table(section)) => section,
-            Some(_) => bail!("{file}: `master` is no section; expected [master] with `address`"),
+            Some(_) => bail!("{file}: `master` is not a table; expected [master] with `address`"),
             None => bail!(
                 "{file} has no section [master]: add it with the key `address`, for example address = \"10.0.0.1:5050\""
             ),
         };
-        let verify = self.switch(section, "master", "ssl_verify")?.unwrap_or(false);
+        let verify = self.read_bool(section, "master", "ssl_verify")?.unwrap_or(false);
         let (master, tls) = match (section.get("address"), section.get("zookeeper")) {
             (Some(_), Some(_)) => {
                 bail!("{file}: [master] has `address` and `zookeeper`; expected one of them")
@@ -102,7 +102,7 @@ impl Config {
                 };
                 (address, secure.then_some(tls))
             }
-            (Some(_), None) => bail!("{file}: `address` in [master] is no text"),
+            (Some(_), None) => bail!("{file}: `address` in [master] is not a string"),
             (None, Some(zookeeper)) => (self.zookeeper(zookeeper)?, None),
             (None, None) => {
                 bail!("{file}: [master] has no key `address`, and there is no [master.zookeeper]")
@@ -137,7 +137,7 @@ impl Config {
     }
 
     /// Whether there is a section for the framework of this name.
-    pub(super) fn names(&self, framework: &str) -> bool {
+    pub(super) fn has_section_for(&self, framework: &str) -> bool {
         SECTIONS
             .iter()
             .any(|section| self.own_section(section, framework).is_some())
@@ -153,11 +153,11 @@ impl Config {
     }
 
     fn find_login(&self, framework: &str) -> anyhow::Result<Login> {
-        let own = SECTIONS.iter().filter_map(|section| {
+        let sections_of_framework = SECTIONS.iter().filter_map(|section| {
             let table = self.own_section(section, framework)?;
             Some((format!("{section}.{}", key(framework)), table))
         });
-        let common = SECTIONS.iter().filter_map(|section| {
+        let common_sections = SECTIONS.iter().filter_map(|section| {
             let table = self.content.get(*section)?.as_table()?;
             Some(((*section).to_owned(), table))
         });
@@ -168,7 +168,7 @@ impl Config {
             unused: None,
         };
         let mut verify = None;
-        for (name, table) in own.chain(common) {
+        for (name, table) in sections_of_framework.chain(common_sections) {
             if login.credentials.is_none()
                 && let Some(credentials) = self.credentials(table, &name)?
             {
@@ -180,7 +180,7 @@ impl Config {
                 login.unused = Some(name.clone());
             }
             if verify.is_none() {
-                verify = self.switch(table, &name, "ssl_verify")?;
+                verify = self.read_bool(table, &name, "ssl_verify")?;
             }
         }
         login.verify = verify.unwrap_or(false);
@@ -194,7 +194,7 @@ impl Config {
             Some(Value::String(text)) => Ok(Some(text.as_str())),
             // A table in `[fw]` is the section of a framework that is named like this key.
             None | Some(Value::Table(_)) => Ok(None),
-            Some(_) => Err(anyhow!("{file}: `{key}` in [{section}] is no text")),
+            Some(_) => Err(anyhow!("{file}: `{key}` in [{section}] is not a string")),
         };
         match (text("principal")?, text("secret")?) {
             (Some(principal), Some(secret)) => Ok(Some((principal.to_owned(), Secret::from(secret)))),
@@ -204,7 +204,7 @@ impl Config {
         }
     }
 
-    fn switch(&self, table: &Table, section: &str, key: &str) -> anyhow::Result<Option<bool>> {
+    fn read_bool(&self, table: &Table, section: &str, key: &str) -> anyhow::Result<Option<bool>> {
         match table.get(key) {
             Some(Value::Boolean(value)) => Ok(Some(*value)),
             None | Some(Value::Table(_)) => Ok(None),
@@ -232,7 +232,7 @@ fn file(variable: impl Fn(&str) -> Option<PathBuf>) -> anyhow::Result<PathBuf> {
 }
 
 /// The text of the file, bounded.
-fn content(file: &Path) -> anyhow::Result<String> {
+fn read_bounded(file: &Path) -> anyhow::Result<String> {
     let name = file.display();
     let opened = std::fs::File::open(file).with_context(|| {
         format!(
@@ -248,7 +248,7 @@ fn content(file: &Path) -> anyhow::Result<String> {
         .with_context(|| format!("cannot read {name}"))?;
     anyhow::ensure!(
         length as u64 <= MAX_FILE,
-        "{name} has more than {} KB: it is no configuration file",
+        "{name} has more than {} KB: it is not a configuration file",
         MAX_FILE >> 10
     );
     Ok(text)
@@ -272,8 +272,8 @@ fn master_address(text: &str) -> anyhow::Result<(String, bool)> {
     let (Some(host), Some(port)) = (url.host_str(), url.port_or_known_default()) else {
         bail!(expected)
     };
-    let bare = url.username().is_empty() && url.password().is_none() && url.query().is_none();
-    anyhow::ensure!(bare && url.path() == "/", expected);
+    let is_bare = url.username().is_empty() && url.password().is_none() && url.query().is_none();
+    anyhow::ensure!(is_bare && url.path() == "/", expected);
     Ok((format!("{host}:{port}"), secure))
 }
 
@@ -285,8 +285,8 @@ fn older_name(section: &str) -> Option<String> {
 
 /// A name as a TOML key, quoted if necessary.
 fn key(name: &str) -> String {
-    let bare = |c: char| c.is_ascii_alphanumeric() || matches!(c, '-' | '_');
-    if !name.is_empty() && name.chars().all(bare) {
+    let is_bare = |c: char| c.is_ascii_alphanumeric() || matches!(c, '-' | '_');
+    if !name.is_empty() && name.chars().all(is_bare) {
         name.to_owned()
     } else {
         Value::from(name).to_string()

@@ -4,7 +4,7 @@ fn config(text: &str) -> Config {
     Config::parse("/c.toml".into(), text).expect(text)
 }
 
-fn wrong(text: &str) -> String {
+fn read_error(text: &str) -> String {
     format!("{:#}", config(text).connection().expect_err(text))
 }
 
@@ -16,8 +16,8 @@ fn file_is_named_by_variables_and_the_neutral_one_takes_precedence() {
             .map(|(name, value)| ((*name).to_owned(), PathBuf::from(value)))
             .collect();
         file(move |name| {
-            let found = set.iter().find(|(set, _)| set == name);
-            found.map(|(_, value)| value.clone())
+            let actual = set.iter().find(|(set, _)| set == name);
+            actual.map(|(_, value)| value.clone())
         })
     };
     for (set, expected) in [
@@ -69,9 +69,9 @@ fn masters_address_has_a_scheme_and_a_port_or_their_defaults() {
         ("http://u:p@a:1", None),
         ("a:5050/master", None),
     ] {
-        let found = master_address(address).ok();
-        let found = found.as_ref().map(|(text, secure)| (text.as_str(), *secure));
-        assert_eq!(found, expected, "{address}");
+        let actual = master_address(address).ok();
+        let actual = actual.as_ref().map(|(text, secure)| (text.as_str(), *secure));
+        assert_eq!(actual, expected, "{address}");
     }
 }
 
@@ -96,10 +96,10 @@ fn masters_are_found_in_zookeeper() {
         "[master.zookeeper]\naddresses = [\"a:1\"]\npath = \"mesos\"\n",
         "[master]\nzookeeper = 1\n",
     ] {
-        let why = wrong(text);
+        let error = read_error(text);
         assert!(
-            why.contains("[master.zookeeper]") && why.contains("/c.toml"),
-            "{why}"
+            error.contains("[master.zookeeper]") && error.contains("/c.toml"),
+            "{error}"
         );
     }
 }
@@ -121,10 +121,10 @@ fn missing_or_wrong_master_is_reported_with_file_and_key() {
         ),
         ("[master]\naddress = \"a:1\"\nssl_verify = \"no\"", "`ssl_verify`"),
     ] {
-        let why = wrong(text);
+        let error = read_error(text);
         assert!(
-            why.contains("/c.toml") && why.contains(key) && !why.contains("hidden"),
-            "{text}: {why}"
+            error.contains("/c.toml") && error.contains(key) && !error.contains("hidden"),
+            "{text}: {error}"
         );
     }
 }
@@ -132,13 +132,13 @@ fn missing_or_wrong_master_is_reported_with_file_and_key() {
 #[test]
 fn invalid_toml_is_reported_with_its_line_and_without_its_text() {
     let text = "[master]\naddress = \"a:1\"\nsecret = \"hidden\" x\n";
-    let why = format!(
+    let error = format!(
         "{:#}",
         Config::parse("/c.toml".into(), text).expect_err("invalid")
     );
     assert!(
-        why.contains("/c.toml, line 3") && !why.contains("hidden"),
-        "{why}"
+        error.contains("/c.toml, line 3") && !error.contains("hidden"),
+        "{error}"
     );
 }
 
@@ -172,8 +172,8 @@ fn credentials_are_those_of_the_frameworks_name_or_of_every_framework() {
         );
     }
     let half = config("[fw.a]\nprincipal = \"p\"\n").find_login("a");
-    let why = format!("{:#}", half.expect_err("half"));
-    assert!(why.contains("[fw.a]") && why.contains("`secret`"), "{why}");
+    let error = format!("{:#}", half.expect_err("half"));
+    assert!(error.contains("[fw.a]") && error.contains("`secret`"), "{error}");
 }
 
 #[test]
@@ -199,6 +199,6 @@ fn certificates_of_a_framework_are_verified_with_ssl_verify_in_its_own_or_the_co
 #[test]
 fn only_a_separate_section_names_a_framework() {
     let config = config("[fw]\nprincipal = \"p\"\nsecret = \"s\"\n[fw.a]\n[m3s.b]\n");
-    let named = ["a", "b", "c", "principal"].map(|name| config.names(name));
+    let named = ["a", "b", "c", "principal"].map(|name| config.has_section_for(name));
     assert_eq!(named, [true, true, false, false]);
 }

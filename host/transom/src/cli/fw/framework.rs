@@ -2,7 +2,7 @@
 
 use anyhow::{Context, bail};
 use transom_cluster::{Client, ListedFramework};
-use transom_plugin_host::shown;
+use transom_plugin_host::printable;
 
 use super::config::Config;
 use crate::exit::Misconfigured;
@@ -13,7 +13,7 @@ const NAME_PARTS: [&str; 2] = ["fw", "m3s"];
 const MAX_NAMED: usize = 20;
 
 /// All frameworks that the leading master lists.
-pub(super) async fn listed(config: &Config) -> anyhow::Result<Vec<ListedFramework>> {
+pub(super) async fn list_frameworks(config: &Config) -> anyhow::Result<Vec<ListedFramework>> {
     let master = config.master()?;
     if master.tls.as_ref().is_some_and(|tls| !tls.verify) {
         warn_of_unverified("the master", config, "master");
@@ -38,9 +38,9 @@ pub(super) fn warn_of_unverified(server: &str, config: &Config, section: &str) {
 }
 
 /// Whether `transom fw list` shows a framework.
-pub(super) fn is_ours(framework: &ListedFramework, config: &Config) -> bool {
+pub(super) fn is_of_kind(framework: &ListedFramework, config: &Config) -> bool {
     let name = framework.name.to_lowercase();
-    NAME_PARTS.iter().any(|part| name.contains(part)) || config.names(&framework.name)
+    NAME_PARTS.iter().any(|part| name.contains(part)) || config.has_section_for(&framework.name)
 }
 
 /// The framework with this id or name. If several have the name, the active one is chosen if it is the
@@ -50,38 +50,38 @@ pub(super) fn choose<'a>(
     wanted: &str,
     config: &Config,
 ) -> anyhow::Result<&'a ListedFramework> {
-    if let Some(found) = frameworks.iter().find(|one| one.id.as_ref() == wanted) {
-        return Ok(found);
+    if let Some(framework) = frameworks.iter().find(|one| one.id.as_ref() == wanted) {
+        return Ok(framework);
     }
-    let same: Vec<_> = frameworks.iter().filter(|one| one.name == wanted).collect();
-    let active: Vec<_> = same.iter().copied().filter(|one| one.active).collect();
-    match (active.as_slice(), same.as_slice()) {
+    let same_name: Vec<_> = frameworks.iter().filter(|one| one.name == wanted).collect();
+    let active: Vec<_> = same_name.iter().copied().filter(|one| one.active).collect();
+    match (active.as_slice(), same_name.as_slice()) {
         ([only], _) | ([], [only]) => Ok(only),
         ([], []) => {
-            let ours = frameworks.iter().filter(|one| is_ours(one, config));
-            let names = joined(ours.map(|one| one.name.as_str()));
-            let others = if names.is_empty() {
+            let candidates = frameworks.iter().filter(|one| is_of_kind(one, config));
+            let names = join_first(candidates.map(|one| one.name.as_str()));
+            let registered = if names.is_empty() {
                 "no framework of this kind is registered".to_owned()
             } else {
-                format!("registered are {names}")
+                format!("registered frameworks: {names}")
             };
             bail!(
-                "the master lists no framework with the id or name {:?}; {others} (see `transom fw list --all`)",
-                shown(wanted)
+                "the master lists no framework with the id or name {:?}; {registered} (see `transom fw list --all`)",
+                printable(wanted)
             )
         }
         ([], several) | (several, _) => bail!(
             "{} frameworks have the name {:?}; give the id of one of them: {}",
             several.len(),
-            shown(wanted),
-            joined(several.iter().map(|one| one.id.as_ref()))
+            printable(wanted),
+            join_first(several.iter().map(|one| one.id.as_ref()))
         ),
     }
 }
 
 /// Joins the first of these texts for a message.
-fn joined<'a>(texts: impl Iterator<Item = &'a str>) -> String {
-    let texts: Vec<_> = texts.take(MAX_NAMED).map(shown).collect();
+fn join_first<'a>(texts: impl Iterator<Item = &'a str>) -> String {
+    let texts: Vec<_> = texts.take(MAX_NAMED).map(printable).collect();
     texts.join(", ")
 }
 
@@ -107,7 +107,7 @@ mod tests {
     #[test]
     fn framework_is_listed_by_its_name_or_its_section() {
         let config = config("[fw.prod]\n[m3s.old]\n");
-        for (name, ours) in [
+        for (name, expected) in [
             ("fw", true),
             ("M3S-old", true),
             ("myFWs", true),
@@ -116,7 +116,11 @@ mod tests {
             ("marathon", false),
             ("", false),
         ] {
-            assert_eq!(is_ours(&framework("1", name, true), &config), ours, "{name}");
+            assert_eq!(
+                is_of_kind(&framework("1", name, true), &config),
+                expected,
+                "{name}"
+            );
         }
     }
 
@@ -140,18 +144,18 @@ mod tests {
             ("gone", Ok("6")),
             ("twice", Err("4, 5")),
             ("gone-twice", Err("7, 8")),
-            ("FW", Err("registered are fw, fw")),
+            ("FW", Err("registered frameworks: fw, fw")),
         ] {
-            let found = choose(&list, wanted, &config).map(|one| one.id.as_ref());
+            let chosen = choose(&list, wanted, &config).map(|one| one.id.as_ref());
             match expected {
-                Ok(id) => assert_eq!(found.expect(wanted), id, "{wanted}"),
+                Ok(id) => assert_eq!(chosen.expect(wanted), id, "{wanted}"),
                 Err(text) => {
-                    let why = found.expect_err(wanted).to_string();
-                    assert!(why.contains(text) && why.contains(wanted), "{why}");
+                    let error = chosen.expect_err(wanted).to_string();
+                    assert!(error.contains(text) && error.contains(wanted), "{error}");
                 }
             }
         }
-        let why = choose(&[], "x", &config).expect_err("none").to_string();
-        assert!(why.contains("no framework of this kind"), "{why}");
+        let error = choose(&[], "x", &config).expect_err("none").to_string();
+        assert!(error.contains("no framework of this kind"), "{error}");
     }
 }

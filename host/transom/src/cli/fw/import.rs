@@ -19,7 +19,7 @@ use crate::exit::{Misconfigured, Unavailable};
 use crate::output::{self, Output};
 
 /// The timeout of the Redis.
-const TIMEOUT: Duration = Duration::from_secs(10);
+const READ_TIMEOUT: Duration = Duration::from_secs(10);
 /// The maximum number of tasks that are read.
 const MAX_TASKS: usize = 10_000;
 /// The maximum size of one record in bytes.
@@ -61,7 +61,7 @@ pub(in crate::cli) struct Import {
 
 /// The outcome as JSON.
 #[derive(Debug, Serialize)]
-struct Outcome<'a> {
+struct ImportReport<'a> {
     imported: bool,
     framework_id: Option<&'a str>,
     counts: PerKind<u32>,
@@ -86,7 +86,7 @@ impl Import {
             let store = store.context(Unavailable)?;
             import.write(store, &service).await?;
         }
-        let outcome = Outcome {
+        let report = ImportReport {
             imported: !self.dry_run,
             framework_id: import.framework_id.as_deref(),
             counts: import.counts,
@@ -94,7 +94,7 @@ impl Import {
             client_config: import.client_config,
             notes: &import.notes,
         };
-        output::print(self.output, &outcome, &["subject", "taken over"], rows(&outcome))
+        output::print(self.output, &report, &["subject", "taken over"], rows(&report))
     }
 
     /// The configuration of the instance that takes over the state.
@@ -102,14 +102,14 @@ impl Import {
         let file = self.config.display();
         let mut instances = daemon::kubernetes_settings(settings);
         let sections: Vec<_> = instances.iter().map(|(section, _)| *section).collect();
-        let at =
-            chosen(&sections, self.instance.as_deref()).map_err(|why| anyhow::anyhow!("{file} {why}"))?;
-        Ok(instances.swap_remove(at).1)
+        let index = choose_section(&sections, self.instance.as_deref())
+            .map_err(|problem| anyhow::anyhow!("{file} {problem}"))?;
+        Ok(instances.swap_remove(index).1)
     }
 
     /// Reads m3s's records.
     async fn read(&self) -> anyhow::Result<Original> {
-        let reading = async {
+        let read_all = async {
             let mut redis = self.connect().await?;
             let name = &self.name;
             let mut original = Original {
@@ -119,19 +119,24 @@ impl Import {
                 tasks: Vec::new(),
             };
             for kind in Kind::ALL {
-                let pattern = format!("{}:{kind}:*", escaped(name));
+                let pattern = format!("{}:{kind}:*", escape_pattern(name));
                 for key in keys(&mut redis, &pattern).await? {
                     original.tasks.push(json(&mut redis, &key).await?);
                 }
             }
             anyhow::Ok(original)
         };
-        let read = tokio::time::timeout(TIMEOUT, reading).await;
-        read.with_context(|| format!("the Redis at {} did not answer within {TIMEOUT:?}", self.from))?
+        let read = tokio::time::timeout(READ_TIMEOUT, read_all).await;
+        read.with_context(|| {
+            format!(
+                "the Redis at {} did not answer within {READ_TIMEOUT:?}",
+                self.from
+            )
+        })?
     }
 
     async fn connect(&self) -> anyhow::Result<MultiplexedConnection> {
-        let cannot = || format!("cannot connect to the Redis at {}", self.from);
+        let cannot_connect = || format!("cannot connect to the Redis at {}", self.from);
         let (host, port) = self
             .from
             .rsplit_once(':')
@@ -145,36 +150,36 @@ impl Import {
         }
         let address = redis::ConnectionAddr::Tcp(host.to_owned(), port);
         let info = redis::IntoConnectionInfo::into_connection_info(address)
-            .with_context(cannot)?
+            .with_context(cannot_connect)?
             .set_redis_settings(settings);
-        let client = redis::Client::open(info).with_context(cannot)?;
+        let client = redis::Client::open(info).with_context(cannot_connect)?;
         client
             .get_multiplexed_async_connection()
             .await
-            .with_context(cannot)
+            .with_context(cannot_connect)
     }
 }
 
 /// The index of the section that `--instance` names; the error lists the sections of the configuration.
-fn chosen(sections: &[&str], instance: Option<&str>) -> Result<usize, String> {
+fn choose_section(sections: &[&str], instance: Option<&str>) -> Result<usize, String> {
     let wanted = instance.map(|name| format!("kubernetes.{name}"));
-    let shown: Vec<_> = sections.iter().map(|section| format!("[{section}]")).collect();
+    let section_names: Vec<_> = sections.iter().map(|section| format!("[{section}]")).collect();
     match (wanted, sections) {
         (_, []) => Err("has no section [kubernetes]".to_owned()),
         (None, [_]) => Ok(0),
         (None, _) => Err(format!(
             "has several instances; choose one of {} with --instance",
-            shown.join(", ")
+            section_names.join(", ")
         )),
         (Some(wanted), _) => sections
             .iter()
             .position(|section| *section == wanted)
-            .ok_or_else(|| format!("has no section [{wanted}], but {}", shown.join(", "))),
+            .ok_or_else(|| format!("has no section [{wanted}], but {}", section_names.join(", "))),
     }
 }
 
 /// Escapes a name for a pattern of Redis keys.
-fn escaped(name: &str) -> String {
+fn escape_pattern(name: &str) -> String {
     let special = |character: char| matches!(character, '*' | '?' | '[' | ']' | '\\');
     name.chars()
         .flat_map(|character| special(character).then_some('\\').into_iter().chain([character]))
@@ -211,7 +216,7 @@ async fn text(redis: &mut MultiplexedConnection, key: &str) -> anyhow::Result<Op
     let length: usize = redis
         .strlen(key)
         .await
-        .with_context(|| format!("{key} is no text"))?;
+        .with_context(|| format!("{key} is not text"))?;
     if length > MAX_RECORD {
         bail!("{key} has {length} bytes; the maximum is {MAX_RECORD}");
     }
@@ -226,32 +231,32 @@ async fn json(redis: &mut MultiplexedConnection, key: &str) -> anyhow::Result<Va
         return Ok(Value::Null);
     };
     // The parser's error is not used, because its text may quote a password.
-    serde_json::from_str(&text).map_err(|_| anyhow::anyhow!("{key} is no JSON"))
+    serde_json::from_str(&text).map_err(|_| anyhow::anyhow!("{key} is not JSON"))
 }
 
-fn rows<'a>(outcome: &'a Outcome<'a>) -> impl Iterator<Item = Vec<String>> + 'a {
+fn rows<'a>(report: &'a ImportReport<'a>) -> impl Iterator<Item = Vec<String>> + 'a {
     let row = |subject: &str, value: String| vec![subject.to_owned(), value];
     let tasks = Kind::ALL
         .into_iter()
-        .flat_map(|kind| outcome.tasks.of(kind))
+        .flat_map(|kind| report.tasks.of(kind))
         .count();
-    let carried = [
-        row("framework id", outcome.framework_id.unwrap_or("no").to_owned()),
+    let imported_rows = [
+        row("framework id", report.framework_id.unwrap_or("no").to_owned()),
         row(
             "counts",
             format!(
                 "{} datastores, {} servers, {} agents",
-                outcome.counts.datastore, outcome.counts.server, outcome.counts.agent
+                report.counts.datastore, report.counts.server, report.counts.agent
             ),
         ),
         row("running tasks", tasks.to_string()),
         row(
             "client configuration",
-            if outcome.client_config { "yes" } else { "no" }.to_owned(),
+            if report.client_config { "yes" } else { "no" }.to_owned(),
         ),
     ];
-    let notes = outcome.notes.iter().map(move |note| row("note", note.clone()));
-    carried.into_iter().chain(notes)
+    let notes = report.notes.iter().map(move |note| row("note", note.clone()));
+    imported_rows.into_iter().chain(notes)
 }
 
 #[cfg(test)]
@@ -283,9 +288,9 @@ mod tests {
                 Err("has no section [kubernetes.a], but [kubernetes]"),
             ),
         ] {
-            let found = chosen(sections, instance);
+            let chosen = choose_section(sections, instance);
             assert_eq!(
-                found,
+                chosen,
                 expected.map_err(str::to_owned),
                 "{sections:?} {instance:?}"
             );

@@ -31,18 +31,18 @@ const HEADINGS: [&str; 4] = ["ID", "Active", "WebUI", "Name"];
 impl List {
     pub(super) async fn run(self) -> anyhow::Result<()> {
         let config = Config::read()?;
-        let frameworks = framework::listed(&config).await?;
-        let shown: Vec<_> = frameworks
+        let frameworks = framework::list_frameworks(&config).await?;
+        let listed_frameworks: Vec<_> = frameworks
             .iter()
-            .filter(|one| framework::is_ours(one, &config) && (self.all || one.active))
+            .filter(|one| framework::is_of_kind(one, &config) && (self.all || one.active))
             .collect();
         match self.output {
             Output::Json => {
-                let list: Vec<_> = shown.into_iter().map(document).collect();
+                let list: Vec<_> = listed_frameworks.into_iter().map(document).collect();
                 output::print_text(self.output, &json!({ "frameworks": list }), "")
             }
             Output::Table => {
-                let table = output::table_under(HEADINGS, shown.into_iter().map(row));
+                let table = output::table_with_headings(HEADINGS, listed_frameworks.into_iter().map(row));
                 Ok(writeln!(io::stdout().lock(), "{table}")?)
             }
         }

@@ -3,7 +3,7 @@
 use std::io::{self, IsTerminal, Write};
 
 use clap::Args;
-use transom_plugin_host::shown;
+use transom_plugin_host::printable;
 
 use super::api::Framework;
 
@@ -28,7 +28,7 @@ impl Orchconfig {
         let mut out = io::stdout().lock();
         if out.is_terminal() {
             for line in text.lines() {
-                writeln!(out, "{}", shown(line))?;
+                writeln!(out, "{}", printable(line))?;
             }
         } else {
             writeln!(out, "{}", text.trim_end_matches('\n'))?;

@@ -6,21 +6,21 @@ use std::str::Chars;
 use toml::{Table, Value};
 
 /// The maximum depth of nested lists.
-const DEEPEST: u32 = 8;
+const MAX_DEPTH: u32 = 8;
 
 /// Parses a list, a dictionary, a string, a number or a boolean.
 ///
 /// # Errors
 /// The expected value, and the position.
-pub(super) fn parse(text: &str) -> Result<Value, String> {
-    let mut reader = Reader {
-        rest: text.chars().peekable(),
+pub(super) fn parse(input: &str) -> Result<Value, String> {
+    let mut parser = Parser {
+        chars: input.chars().peekable(),
     };
-    let value = reader.value(0)?;
-    reader.blanks();
-    match reader.rest.next() {
+    let value = parser.value(0)?;
+    parser.skip_whitespace();
+    match parser.chars.next() {
         None => Ok(value),
-        Some(more) => Err(format!("`{more}` stands behind its end")),
+        Some(char) => Err(format!("unexpected `{char}` after its end")),
     }
 }
 
@@ -32,92 +32,92 @@ pub(super) fn unquoted(text: &str) -> &str {
         .unwrap_or(text)
 }
 
-struct Reader<'a> {
-    rest: Peekable<Chars<'a>>,
+struct Parser<'a> {
+    chars: Peekable<Chars<'a>>,
 }
 
-impl Reader<'_> {
+impl Parser<'_> {
     fn value(&mut self, depth: u32) -> Result<Value, String> {
-        if depth > DEEPEST {
+        if depth > MAX_DEPTH {
             return Err("it is nested too deeply".to_owned());
         }
-        self.blanks();
-        match self.rest.peek() {
+        self.skip_whitespace();
+        match self.chars.peek() {
             Some('[') => self.list(']', depth).map(Value::Array),
             Some('(') => self.list(')', depth).map(Value::Array),
             Some('{') => self.object(depth).map(Value::Table),
-            Some('"' | '\'') => self.texts().map(Value::String),
-            Some(_) => self.word(),
+            Some('"' | '\'') => self.strings().map(Value::String),
+            Some(_) => self.bare_word(),
             None => Err("it ends too early".to_owned()),
         }
     }
 
     fn list(&mut self, end: char, depth: u32) -> Result<Vec<Value>, String> {
-        self.rest.next();
+        self.chars.next();
         let mut items = Vec::new();
         loop {
-            self.blanks();
-            if self.rest.next_if_eq(&end).is_some() {
+            self.skip_whitespace();
+            if self.chars.next_if_eq(&end).is_some() {
                 return Ok(items);
             }
             items.push(self.value(depth + 1)?);
-            self.comma(end)?;
+            self.expect_separator(end)?;
         }
     }
 
     fn object(&mut self, depth: u32) -> Result<Table, String> {
-        self.rest.next();
+        self.chars.next();
         let mut fields = Table::new();
         loop {
-            self.blanks();
-            if self.rest.next_if_eq(&'}').is_some() {
+            self.skip_whitespace();
+            if self.chars.next_if_eq(&'}').is_some() {
                 return Ok(fields);
             }
             let Value::String(name) = self.value(depth + 1)? else {
-                return Err("a name is no text".to_owned());
+                return Err("a name is not a string".to_owned());
             };
-            self.blanks();
-            if self.rest.next() != Some(':') {
+            self.skip_whitespace();
+            if self.chars.next() != Some(':') {
                 return Err(format!("expected `:` after {name:?}"));
             }
             let value = self.value(depth + 1)?;
             fields.insert(name, value);
-            self.comma('}')?;
+            self.expect_separator('}')?;
         }
     }
 
-    fn comma(&mut self, end: char) -> Result<(), String> {
-        self.blanks();
-        match self.rest.peek() {
+    fn expect_separator(&mut self, end: char) -> Result<(), String> {
+        self.skip_whitespace();
+        match self.chars.peek() {
             Some(',') => {
-                self.rest.next();
+                self.chars.next();
                 Ok(())
             }
-            Some(found) if *found == end => Ok(()),
-            Some(found) => Err(format!("expected `,` or `{end}`, found `{found}`")),
+            Some(char) if *char == end => Ok(()),
+            Some(char) => Err(format!("expected `,` or `{end}`, found `{char}`")),
             None => Err("it ends too early".to_owned()),
         }
     }
 
     /// Adjacent strings are concatenated.
-    fn texts(&mut self) -> Result<String, String> {
+    fn strings(&mut self) -> Result<String, String> {
         let mut all = String::new();
         loop {
-            all.push_str(&self.text()?);
-            self.blanks();
-            if !matches!(self.rest.peek(), Some('"' | '\'')) {
+            all.push_str(&self.string()?);
+            self.skip_whitespace();
+            if !matches!(self.chars.peek(), Some('"' | '\'')) {
                 return Ok(all);
             }
         }
     }
 
-    fn text(&mut self) -> Result<String, String> {
-        let quote = self.rest.next();
+    fn string(&mut self) -> Result<String, String> {
+        let quote = self.chars.next();
         let mut text = String::new();
-        while let Some(char) = self.rest.next() {
+        while let Some(char) = self.chars.next() {
             match char {
                 char if Some(char) == quote => return Ok(text),
-                '\\' => match self.rest.next() {
+                '\\' => match self.chars.next() {
                     Some('n') => text.push('\n'),
                     Some('t') => text.push('\t'),
                     Some(escaped @ ('\\' | '\'' | '"')) => text.push(escaped),
@@ -127,13 +127,13 @@ impl Reader<'_> {
                 char => text.push(char),
             }
         }
-        Err("a text has no end".to_owned())
+        Err("a string is not terminated".to_owned())
     }
 
-    fn word(&mut self) -> Result<Value, String> {
+    fn bare_word(&mut self) -> Result<Value, String> {
         let mut word = String::new();
         while let Some(char) = self
-            .rest
+            .chars
             .next_if(|char| char.is_ascii_alphanumeric() || "+-._".contains(*char))
         {
             word.push(char);
@@ -149,8 +149,8 @@ impl Reader<'_> {
         }
     }
 
-    fn blanks(&mut self) {
-        while self.rest.next_if(|char| char.is_whitespace()).is_some() {}
+    fn skip_whitespace(&mut self) {
+        while self.chars.next_if(|char| char.is_whitespace()).is_some() {}
     }
 }
 

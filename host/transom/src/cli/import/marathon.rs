@@ -11,8 +11,8 @@ use std::path::{Path, PathBuf};
 use anyhow::{Context, bail};
 use toml::{Table, Value};
 
-use super::{printed_comments, surroundings};
-use crate::config::{self, Counterpart, Form};
+use super::{comment_list, store_and_plugins};
+use crate::config::{self, Counterpart, FlagForm};
 
 /// The maximum size of one file, in bytes, and the maximum number of files in a folder.
 const MAX_BYTES: u64 = 1 << 20;
@@ -21,7 +21,7 @@ const MAX_FILES: usize = 1000;
 const VARIABLES: &str = "MARATHON_";
 /// Beginnings of variables that are not flags: Marathon passes them to tasks, or its launcher reads
 /// them.
-const NO_FLAGS: [&str; 2] = ["app_", "java_args"];
+const NOT_FLAGS: [&str; 2] = ["app_", "java_args"];
 
 /// Flags and their values; `None` for a flag without a value.
 #[derive(Debug, Default, PartialEq)]
@@ -37,7 +37,7 @@ impl Flags {
     }
 
     /// Adds the flags of `others` that are not set yet.
-    pub(super) fn or(mut self, others: Self) -> Self {
+    pub(super) fn or_insert_all(mut self, others: Self) -> Self {
         for (name, value) in others.0 {
             self.0.entry(name).or_insert(value);
         }
@@ -49,14 +49,14 @@ impl Flags {
     }
 
     /// Reads flags from the environment. An empty variable is a flag without a value.
-    pub(super) fn of_variables(variables: impl Iterator<Item = (String, String)>) -> Self {
+    pub(super) fn from_variables(variables: impl Iterator<Item = (String, String)>) -> Self {
         let mut flags = Self::default();
         for (name, value) in variables {
             let Some(name) = name.strip_prefix(VARIABLES) else {
                 continue;
             };
             let name = name.to_ascii_lowercase();
-            if !NO_FLAGS.iter().any(|other| name.starts_with(other)) {
+            if !NOT_FLAGS.iter().any(|other| name.starts_with(other)) {
                 flags.insert(&name, Some(value).filter(|value| !value.is_empty()));
             }
         }
@@ -65,25 +65,25 @@ impl Flags {
 
     /// Reads a folder: the name of a file is a flag, its content the value; `?flag` is a flag without a
     /// value.
-    pub(super) fn of_folder(folder: &Path) -> anyhow::Result<Self> {
-        let read = || format!("cannot read {}", folder.display());
+    pub(super) fn from_folder(folder: &Path) -> anyhow::Result<Self> {
+        let cannot_read = || format!("cannot read {}", folder.display());
         let mut flags = Self::default();
-        for (count, entry) in std::fs::read_dir(folder).with_context(read)?.enumerate() {
-            let path = entry.with_context(read)?.path();
+        for (count, entry) in std::fs::read_dir(folder).with_context(cannot_read)?.enumerate() {
+            let path = entry.with_context(cannot_read)?.path();
             let name = path
                 .file_name()
                 .unwrap_or_default()
                 .to_string_lossy()
                 .into_owned();
             // Hidden files, and backups of editors and package managers, are skipped.
-            let left_behind = name.ends_with('~') || name.contains(".dpkg-") || name.contains(".rpm");
-            if name.starts_with('.') || left_behind || !path.is_file() {
+            let is_backup = name.ends_with('~') || name.contains(".dpkg-") || name.contains(".rpm");
+            if name.starts_with('.') || is_backup || !path.is_file() {
                 continue;
             }
             if count >= MAX_FILES {
                 bail!("{} has more than {MAX_FILES} files", folder.display());
             }
-            let content = text_of(&path)?;
+            let content = read_text(&path)?;
             let content = content.trim();
             match name.strip_prefix('?') {
                 Some(flag) => flags.insert(flag, None),
@@ -100,7 +100,7 @@ impl Flags {
     }
 
     /// Reads a file with flags or variables; `None` if it contains neither.
-    pub(super) fn of_text(text: &str) -> Option<anyhow::Result<Self>> {
+    pub(super) fn from_text(text: &str) -> Option<anyhow::Result<Self>> {
         let lines = || {
             text.lines()
                 .map(str::trim)
@@ -121,23 +121,24 @@ impl Flags {
                     .try_fold(Self::default(), |flags, line| {
                         let line = line.strip_prefix("export ").unwrap_or(line).trim();
                         let (name, value) = line.split_once('=').unwrap_or((line, ""));
-                        let value = words(value).context(name.to_owned())?.join(" ");
-                        let read = Self::of_variables(std::iter::once((name.trim().to_owned(), value)));
-                        Ok(read.or(flags))
+                        let value = split_words(value).context(name.to_owned())?.join(" ");
+                        let new_flags =
+                            Self::from_variables(std::iter::once((name.trim().to_owned(), value)));
+                        Ok(new_flags.or_insert_all(flags))
                     }),
             );
         }
         if lines().any(|line| line.split_whitespace().any(|word| word.starts_with("--"))) {
-            return Some(Self::of_command_line(&lines().collect::<Vec<_>>().join("\n")));
+            return Some(Self::from_command_line(&lines().collect::<Vec<_>>().join("\n")));
         }
         None
     }
 
     /// Reads `--flag value`, `--flag=value`, or `--flag`. Words before the first flag are the program
     /// and its own arguments, and are ignored.
-    fn of_command_line(text: &str) -> anyhow::Result<Self> {
+    fn from_command_line(text: &str) -> anyhow::Result<Self> {
         let mut flags = Self::default();
-        let mut words = words(text)?.into_iter().peekable();
+        let mut words = split_words(text)?.into_iter().peekable();
         while let Some(word) = words.next() {
             let Some(flag) = word.strip_prefix("--").filter(|flag| !flag.is_empty()) else {
                 continue;
@@ -150,19 +151,19 @@ impl Flags {
         Ok(flags)
     }
 
-    /// The TOML. `source`: the origin of the flags, for a comment; `here` and `components`: as for the
+    /// The TOML. `source`: the origin of the flags, for a comment; `base_dir` and `components`: as for the
     /// other files.
-    pub(super) fn printed(
+    pub(super) fn into_toml(
         self,
         source: &str,
-        here: &Path,
+        base_dir: &Path,
         components: Option<PathBuf>,
     ) -> anyhow::Result<String> {
         let mut converted = Converted::default();
         for (flag, value) in self.0 {
             converted.add(&flag, value.as_deref());
         }
-        converted.printed(source, here, components)
+        converted.into_toml(source, base_dir, components)
     }
 }
 
@@ -171,35 +172,37 @@ impl Flags {
 struct Converted {
     sections: BTreeMap<&'static str, Table>,
     attention: Vec<String>,
-    without: Vec<String>,
+    unsupported: Vec<String>,
     unknown: Vec<String>,
-    wrong: Vec<String>,
+    errors: Vec<String>,
 }
 
 impl Converted {
     fn add(&mut self, flag: &str, value: Option<&str>) {
         match (config::counterpart(flag), value) {
             (None, _) => self.unknown.push(flag.to_owned()),
-            (Some(Counterpart::Nothing(reason)), _) => self.without.push(format!("--{flag}: {reason}")),
+            (Some(Counterpart::Unsupported(reason)), _) => {
+                self.unsupported.push(format!("--{flag}: {reason}"));
+            }
             (Some(Counterpart::Attention(advice)), _) => self.attention.push(format!("--{flag}: {advice}")),
-            (Some(_), None) => self.wrong.push(format!("--{flag} has no value")),
-            (Some(Counterpart::Key(key, form)), Some(value)) => match config::converted(form, value) {
+            (Some(_), None) => self.errors.push(format!("--{flag} has no value")),
+            (Some(Counterpart::Key(key, form)), Some(value)) => match config::parse_flag_value(form, value) {
                 Ok(value) => self.set(flag, key, value),
-                Err(expected) => self.wrong.push(format!("--{flag}: expected {expected}")),
+                Err(expected) => self.errors.push(format!("--{flag}: expected {expected}")),
             },
-            (Some(Counterpart::Same(form)), Some(value)) => self.same(flag, form, value),
+            (Some(Counterpart::SameKey(form)), Some(value)) => self.set_same_name(flag, form, value),
             (Some(Counterpart::Credentials), Some(value)) => match value.split_once(':') {
                 Some((username, password)) => {
                     self.insert("apps", "api_username", username.into());
                     self.insert("apps", "api_password", password.into());
                 }
-                None => self.wrong.push(format!("--{flag}: expected USER:PASSWORD")),
+                None => self.errors.push(format!("--{flag}: expected USER:PASSWORD")),
             },
         }
     }
 
     fn set(&mut self, flag: &str, key: &'static str, value: Value) {
-        let Some((section, bare)) = key.split_once('.') else {
+        let Some((section, name)) = key.split_once('.') else {
             return;
         };
         let any = Value::from("*");
@@ -209,27 +212,29 @@ impl Converted {
             self.attention.push(format!("--{flag} is \"*\": {text}"));
             return;
         }
-        if section == "cluster" && bare == "principal" {
+        if section == "cluster" && name == "principal" {
             // The framework registers with the principal, and authenticates as it if it has a
             // secret.
             self.insert(section, "username", value.clone());
         }
-        self.insert(section, bare, value);
+        self.insert(section, name, value);
     }
 
     /// Sets a key of `[apps]` with the name of the flag, in the first form that the settings accept.
-    fn same(&mut self, flag: &str, form: Form, value: &str) {
-        let candidates = [form, Form::Text].map(|form| config::converted(form, value));
+    fn set_same_name(&mut self, flag: &str, form: FlagForm, value: &str) {
+        let candidates = [form, FlagForm::Text].map(|form| config::parse_flag_value(form, value));
         let accepted = candidates.iter().flatten().find(|value| {
             let section = Table::from_iter([(flag.to_owned(), (*value).clone())]);
             section.try_into::<config::Apps>().is_ok()
         });
         match (accepted, &candidates[0]) {
             (Some(value), _) => self.insert("apps", flag, value.clone()),
-            (None, Err(expected)) => self.wrong.push(format!("--{flag}: expected {expected}")),
-            (None, Ok(_)) if known(flag) => self.wrong.push(format!("--{flag}: the value is out of range")),
+            (None, Err(expected)) => self.errors.push(format!("--{flag}: expected {expected}")),
+            (None, Ok(_)) if is_setting(flag) => {
+                self.errors.push(format!("--{flag}: the value is out of range"));
+            }
             (None, Ok(_)) => self
-                .without
+                .unsupported
                 .push(format!("--{flag}: there is no setting `apps.{flag}` yet")),
         }
     }
@@ -241,9 +246,14 @@ impl Converted {
             .insert(key.to_owned(), value);
     }
 
-    fn printed(mut self, source: &str, here: &Path, components: Option<PathBuf>) -> anyhow::Result<String> {
-        if !self.wrong.is_empty() {
-            bail!("{}", self.wrong.join("\n"));
+    fn into_toml(
+        mut self,
+        source: &str,
+        base_dir: &Path,
+        components: Option<PathBuf>,
+    ) -> anyhow::Result<String> {
+        if !self.errors.is_empty() {
+            bail!("{}", self.errors.join("\n"));
         }
         let cluster = self.sections.entry("cluster").or_default();
         if !cluster.contains_key("password") {
@@ -265,38 +275,41 @@ impl Converted {
         let sections = self.sections.iter();
         let sections = sections.map(|(name, section)| ((*name).to_owned(), Value::Table(section.clone())));
         let mut document = toml::to_string(&sections.collect::<Table>())?;
-        document += &surroundings(here, components);
+        document += &store_and_plugins(base_dir, components);
 
         let mut text = format!("# From Marathon's configuration: {source}.\n");
-        text += &printed_comments("Needs attention", &self.attention);
-        text += &printed_comments("Has no counterpart", &self.without);
+        text += &comment_list("Needs attention", &self.attention);
+        text += &comment_list("Has no counterpart", &self.unsupported);
         if !self.unknown.is_empty() {
-            text += &printed_comments("Unknown flags", &[self.unknown.join(", ")]);
+            text += &comment_list("Unknown flags", &[self.unknown.join(", ")]);
         }
-        text += &printed_comments("Needed before it can be served", &config::missing(&document));
+        text += &comment_list(
+            "Required before the service can start",
+            &config::missing(&document),
+        );
         Ok(text + "\n" + &document)
     }
 }
 
 /// Whether `[apps]` has this key.
-fn known(key: &str) -> bool {
+fn is_setting(key: &str) -> bool {
     let section = Table::try_from(config::Apps::default()).unwrap_or_default();
     section.contains_key(key)
 }
 
 /// Reads the text of a file of limited size.
-pub(super) fn text_of(path: &Path) -> anyhow::Result<String> {
-    let read = || format!("cannot read {}", path.display());
-    let size = std::fs::metadata(path).with_context(read)?.len();
+pub(super) fn read_text(path: &Path) -> anyhow::Result<String> {
+    let cannot_read = || format!("cannot read {}", path.display());
+    let size = std::fs::metadata(path).with_context(cannot_read)?.len();
     if size > MAX_BYTES {
         bail!("{} has {size} bytes, more than {MAX_BYTES}", path.display());
     }
-    let content = std::fs::read(path).with_context(read)?;
-    String::from_utf8(content).with_context(|| format!("{} is no text", path.display()))
+    let content = std::fs::read(path).with_context(cannot_read)?;
+    String::from_utf8(content).with_context(|| format!("{} is not a text file", path.display()))
 }
 
 /// Splits a text into words as a shell does, with quotes, and backslashes as escapes.
-fn words(text: &str) -> anyhow::Result<Vec<String>> {
+fn split_words(text: &str) -> anyhow::Result<Vec<String>> {
     let mut words = Vec::new();
     let mut word: Option<String> = None;
     let mut chars = text.chars();
@@ -306,7 +319,7 @@ fn words(text: &str) -> anyhow::Result<Vec<String>> {
                 let word = word.get_or_insert_default();
                 loop {
                     match chars.next() {
-                        None => bail!("a quote has no end"),
+                        None => bail!("a quote is not closed"),
                         Some(char) if char == quote => break,
                         Some('\\') if quote == '"' => word.extend(chars.next()),
                         Some(char) => word.push(char),

@@ -15,7 +15,7 @@ const COMMAND_LINE: &str = "# The flags of the old unit file.\n\
 fn imported(flags: Flags) -> (String, Settings) {
     let components = Some(PathBuf::from("/opt/components"));
     let text = flags
-        .printed("test", Path::new("/srv"), components)
+        .into_toml("test", Path::new("/srv"), components)
         .expect("imported");
     let mut file = tempfile::Builder::new()
         .suffix(".toml")
@@ -33,7 +33,7 @@ fn comments(text: &str) -> String {
 }
 
 fn flags(text: &str) -> Flags {
-    Flags::of_text(text).expect("flags").expect("well-formed")
+    Flags::from_text(text).expect("flags").expect("well-formed")
 }
 
 #[test]
@@ -76,7 +76,7 @@ fn a_command_line_becomes_settings_that_the_daemon_reads() {
     for secret in ["hunter2", "pass word", "zk-secret"] {
         assert!(!comments.contains(secret), "{comments}");
     }
-    assert!(!comments.contains("Needed before"), "{comments}");
+    assert!(!comments.contains("Required before"), "{comments}");
 }
 
 #[test]
@@ -92,12 +92,12 @@ fn a_folder_and_variables_are_read_and_the_folder_takes_precedence() {
     ] {
         std::fs::write(dir.path().join(name), content).expect("written");
     }
-    let folder = Flags::of_folder(dir.path()).expect("a folder");
+    let folder = Flags::from_folder(dir.path()).expect("a folder");
     let variables = flags(
         "# /etc/default/marathon\nexport MARATHON_HTTP_PORT=1\nMARATHON_HOSTNAME=\"m.1\"\nMARATHON_MESOS_USER='svc'\n\
          MARATHON_DISABLE_CHECKPOINT=\nMARATHON_HTTP_CREDENTIALS=u:a b\nMARATHON_APP_ID=/own\nMARATHON_JAVA_ARGS=-Xmx1g\nPATH=/bin\n",
     );
-    let (text, settings) = imported(folder.or(variables));
+    let (text, settings) = imported(folder.or_insert_all(variables));
     let apps = settings.apps.expect("on");
     assert_eq!((apps.port, apps.role.as_str()), (8082, "dev"));
     assert_eq!((apps.hostname.as_str(), apps.user.as_str()), ("m.1", "svc"));
@@ -110,17 +110,17 @@ fn a_folder_and_variables_are_read_and_the_folder_takes_precedence() {
     );
     assert!(!comments.contains("Unknown"), "{comments}");
     let empty = tempfile::tempdir().expect("a directory");
-    let error = Flags::of_folder(empty.path()).expect_err("empty").to_string();
+    let error = Flags::from_folder(empty.path()).expect_err("empty").to_string();
     assert!(error.contains("expected one for each flag"), "{error}");
 }
 
 #[test]
 fn credentials_for_an_exposed_listener_are_reported_as_missing() {
     let text = flags("--http_address 0.0.0.0 --access_control_allow_origin *");
-    let text = text.printed("test", Path::new("/srv"), None).expect("imported");
+    let text = text.into_toml("test", Path::new("/srv"), None).expect("imported");
     let comments = comments(&text);
     for expected in [
-        "Needed before it can be served:\n# * `apps.listener` is 0.0.0.0",
+        "Required before the service can start:\n# * `apps.listener` is 0.0.0.0",
         "* --access_control_allow_origin is \"*\": pages of every site",
         "* No components were found",
     ] {
@@ -148,22 +148,22 @@ fn wrong_value_is_an_error_that_does_not_quote_it() {
         ),
     ] {
         let error = flags(text)
-            .printed("test", Path::new("/"), None)
+            .into_toml("test", Path::new("/"), None)
             .expect_err(text)
             .to_string();
         assert!(error.contains(expected), "{text}: {error}");
         assert!(!error.contains("s3cret"), "{error}");
     }
-    let error = Flags::of_text("--master 'm")
+    let error = Flags::from_text("--master 'm")
         .expect("flags")
         .expect_err("open")
         .to_string();
-    assert!(error.contains("a quote has no end"), "{error}");
+    assert!(error.contains("a quote is not closed"), "{error}");
 }
 
 #[test]
 fn file_of_another_program_contains_no_flags() {
     for text in ["[mesos]\nmaster = m --x\n", "", "# --flag\n", "{\"zk\": 1}"] {
-        assert!(Flags::of_text(text).is_none(), "{text}");
+        assert!(Flags::from_text(text).is_none(), "{text}");
     }
 }

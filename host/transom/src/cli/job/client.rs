@@ -5,7 +5,7 @@ use std::time::Duration;
 use reqwest::{Method, RequestBuilder, StatusCode};
 use serde_json::Value;
 
-use crate::cli::http::{self, Client, Failure, Place};
+use crate::cli::http::{self, Client, Endpoint, Failure};
 
 /// Timeout of one request.
 const REQUEST_TIMEOUT: Duration = Duration::from_secs(30);
@@ -17,23 +17,23 @@ pub(super) struct Api(Client);
 
 impl Api {
     pub(super) fn new(url: &str, credentials: Option<(String, String)>) -> anyhow::Result<Self> {
-        let place = Place {
+        let endpoint = Endpoint {
             url: http::url("--url", url, "http://localhost:11000")?,
             credentials,
             certificates: None,
         };
-        Client::new(place, REQUEST_TIMEOUT).map(Self)
+        Client::new(endpoint, REQUEST_TIMEOUT).map(Self)
     }
 
     /// Queues a job. A conflict is a success: an earlier attempt, whose response was lost, queued the
     /// job.
     pub(super) async fn queue(&self, body: &Value) -> Result<(), Failure> {
         let request = self.request(Method::POST, &["queue_command"]).json(body);
-        let answer = self.0.send(request).await?;
-        if answer.status() == StatusCode::CONFLICT {
+        let response = self.0.send(request).await?;
+        if response.status() == StatusCode::CONFLICT {
             return Ok(());
         }
-        http::checked(answer).await.map(drop)
+        http::success_text(response).await.map(drop)
     }
 
     /// The status of a job; `null` for an unknown one.
@@ -63,17 +63,17 @@ impl Api {
         let request = self.request(Method::GET, &["task", id, "log"]);
         let (offset, length) = (offset.to_string(), LOG_CHUNK.to_string());
         let query = [("stream", stream), ("offset", &offset), ("length", &length)];
-        let answer = self.0.send(request.query(&query)).await.ok()?;
-        if !answer.status().is_success() {
+        let response = self.0.send(request.query(&query)).await.ok()?;
+        if !response.status().is_success() {
             return None;
         }
-        let next = answer.headers().get("transom-next-offset")?;
+        let next = response.headers().get("transom-next-offset")?;
         let next = next.to_str().ok()?.parse().ok()?;
-        Some((answer.bytes().await.ok()?.to_vec(), next))
+        Some((response.bytes().await.ok()?.to_vec(), next))
     }
 
     async fn text(&self, request: RequestBuilder) -> Result<String, Failure> {
-        http::checked(self.0.send(request).await?).await
+        http::success_text(self.0.send(request).await?).await
     }
 
     fn request(&self, method: Method, path: &[&str]) -> RequestBuilder {

@@ -7,7 +7,7 @@ use anyhow::Context;
 use clap::Args;
 use transom_plugin_tools::workbench::BenchResult;
 
-use super::work::{Subject, bytes, cases, micros};
+use super::input::{ComponentUnderTest, bytes, micros, read_cases};
 use crate::output::{self, Output};
 
 /// Measure how long a warm instance takes for recorded cases, on this machine.
@@ -18,7 +18,7 @@ use crate::output::{self, Output};
 #[derive(Debug, Args)]
 pub(in crate::cli) struct Bench {
     #[command(flatten)]
-    subject: Subject,
+    subject: ComponentUnderTest,
     /// File of cases: NAME.toml or NAME.json.
     cases: PathBuf,
     /// Seconds to measure, over all cases.
@@ -31,14 +31,14 @@ pub(in crate::cli) struct Bench {
 
 impl Bench {
     pub(in crate::cli) async fn run(self) -> anyhow::Result<()> {
-        let (cases, ..) = cases(&self.cases)?;
+        let (cases, ..) = read_cases(&self.cases)?;
         let candidate = self.subject.admit().await?;
         if self.seconds > 1 && self.output == Output::Table {
             eprintln!("measuring for {} s", self.seconds);
         }
         let time = Duration::from_secs(self.seconds);
         let measured = candidate.bench(&cases, time).await;
-        let figures = measured.with_context(|| self.subject.shown())?;
+        let figures = measured.with_context(|| self.subject.display_path())?;
         output::print(self.output, &figures, &COLUMNS, figures.iter().map(row))
     }
 }

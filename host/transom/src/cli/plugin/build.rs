@@ -13,8 +13,8 @@ use anyhow::{Context, bail, ensure};
 use clap::Args;
 use transom_plugin_host::PluginFiles;
 
+use super::input::bytes;
 use super::template::World;
-use super::work::bytes;
 use crate::exit::Misconfigured;
 
 /// Build a plugin project: writes the component `NAME.wasm` and its manifest `NAME.toml`.
@@ -59,13 +59,13 @@ pub(super) struct Built {
 impl Build {
     pub(in crate::cli) async fn run(self) -> anyhow::Result<()> {
         let project = Project::find(&self.dir).context(Misconfigured)?;
-        let here = self.dir.as_os_str() == ".";
-        let beside = if here {
+        let is_current_dir = self.dir.as_os_str() == ".";
+        let default_out = if is_current_dir {
             PathBuf::from("out")
         } else {
             self.dir.join("out")
         };
-        let out = self.out.unwrap_or(beside);
+        let out = self.out.unwrap_or(default_out);
         let built = project.build_into(&out).await?;
         println!(
             "{} ({})",
@@ -80,12 +80,12 @@ impl Project {
     pub(super) fn find(dir: &Path) -> anyhow::Result<Project> {
         // Tools run in this folder and receive absolute file names, so a relative path would not do.
         let dir = fs::canonicalize(dir).with_context(|| format!("cannot read {}", dir.display()))?;
-        let has = |name: &str| dir.join(name).is_file();
-        let kind = if has("Cargo.toml") {
+        let has_file = |name: &str| dir.join(name).is_file();
+        let kind = if has_file("Cargo.toml") {
             Kind::Rust
-        } else if has("package.json") && has("build.mjs") {
+        } else if has_file("package.json") && has_file("build.mjs") {
             Kind::JavaScript
-        } else if has("src/app.py") {
+        } else if has_file("src/app.py") {
             Kind::Python
         } else {
             bail!(
@@ -109,7 +109,7 @@ impl Project {
         let component = self.component().await?;
         let file = self.dir.join(format!("{}.toml", self.name));
         let manifest = fs::read(&file).with_context(|| format!("cannot read {}", file.display()))?;
-        let path = place_pair(out, &self.name, &component, &manifest)?;
+        let path = write_pair(out, &self.name, &component, &manifest)?;
         Ok(Built {
             path,
             component,
@@ -129,7 +129,7 @@ impl Project {
 
 /// Name and world of the one manifest in a project's folder: a TOML file with a `world`.
 fn manifest_of(dir: &Path) -> anyhow::Result<(String, World)> {
-    let mut found = Vec::new();
+    let mut manifests = Vec::new();
     let entries = fs::read_dir(dir).with_context(|| format!("cannot read {}", dir.display()))?;
     for path in entries.flatten().map(|entry| entry.path()) {
         if path.extension().is_none_or(|it| it != "toml") {
@@ -155,19 +155,19 @@ fn manifest_of(dir: &Path) -> anyhow::Result<(String, World)> {
             .unwrap_or_default()
             .to_string_lossy()
             .into_owned();
-        found.push((name, world));
+        manifests.push((name, world));
     }
     ensure!(
-        found.len() < 2,
+        manifests.len() < 2,
         "{} has several manifests ({}); expected one TOML file with a `world`",
         dir.display(),
-        found
+        manifests
             .iter()
             .map(|(name, _)| format!("{name}.toml"))
             .collect::<Vec<_>>()
             .join(", ")
     );
-    found.pop().with_context(|| {
+    manifests.pop().with_context(|| {
         format!(
             "{} has no manifest: expected NAME.toml with a `world`, as `transom plugin new` writes it",
             dir.display()
@@ -176,7 +176,7 @@ fn manifest_of(dir: &Path) -> anyhow::Result<(String, World)> {
 }
 
 /// Writes a component and its manifest to a folder; returns the component's path.
-pub(super) fn place_pair(
+pub(super) fn write_pair(
     dir: &Path,
     name: &str,
     component: &[u8],
@@ -222,7 +222,7 @@ mod tests {
                     assert_eq!(project.world, World::EventFilter);
                 }
                 (Err(error), Err(words)) => assert!(error.to_string().contains(words), "{files:?}: {error}"),
-                (found, expected) => panic!("{files:?}: found {found:?}, expected {expected:?}"),
+                (actual, expected) => panic!("{files:?}: found {actual:?}, expected {expected:?}"),
             }
         }
     }

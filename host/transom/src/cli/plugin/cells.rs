@@ -2,11 +2,11 @@
 
 use serde_json::Value;
 
-use super::work::{bytes, micros};
+use super::input::{bytes, micros};
 
 /// Every value in a document, one row each: `last_trap.fault`, and its value.
 pub(super) fn flatten(key: &str, value: &Value, rows: &mut Vec<Vec<String>>) {
-    let below = |name: &str| {
+    let child_key = |name: &str| {
         if key.is_empty() {
             name.to_owned()
         } else {
@@ -17,20 +17,20 @@ pub(super) fn flatten(key: &str, value: &Value, rows: &mut Vec<Vec<String>>) {
         Value::Null => {}
         Value::Object(fields) => fields
             .iter()
-            .for_each(|(name, value)| flatten(&below(name), value, rows)),
+            .for_each(|(name, value)| flatten(&child_key(name), value, rows)),
         Value::Array(items) => {
-            for (at, item) in items.iter().enumerate() {
-                flatten(&below(&at.to_string()), item, rows);
+            for (index, item) in items.iter().enumerate() {
+                flatten(&child_key(&index.to_string()), item, rows);
             }
         }
         value => {
             let last = key.rsplit('.').next().unwrap_or(key);
             // The cell contains the unit, so the key is shown without it.
-            let shown = UNITS
+            let label = UNITS
                 .iter()
                 .find_map(|unit| key.strip_suffix(unit))
                 .unwrap_or(key);
-            rows.push(vec![shown.to_owned(), cell(last, value)]);
+            rows.push(vec![label.to_owned(), cell(last, value)]);
         }
     }
 }
@@ -52,7 +52,7 @@ pub(super) fn cell(key: &str, value: &Value) -> String {
         ("at" | "since" | "admitted_at" | "checked_at" | "admitting", Value::Number(seconds)) => seconds
             .as_i64()
             .and_then(|seconds| jiff::Timestamp::from_second(seconds).ok())
-            .map_or_else(|| seconds.to_string(), |at| at.to_string()),
+            .map_or_else(|| seconds.to_string(), |timestamp| timestamp.to_string()),
         ("digest", Value::String(digest)) => digest.chars().take("sha256:".len() + 12).collect(),
         (_, Value::String(text)) => text.clone(),
         (key, Value::Number(number)) => match number.as_u64() {
@@ -113,10 +113,10 @@ mod tests {
         });
         let mut rows = Vec::new();
         flatten("", &document, &mut rows);
-        let mut found: Vec<String> = rows.iter().map(|row| row.join("=")).collect();
-        found.sort();
+        let mut actual: Vec<String> = rows.iter().map(|row| row.join("=")).collect();
+        actual.sort();
         assert_eq!(
-            found,
+            actual,
             [
                 "admitted_at=2023-11-14T22:13:20Z",
                 "calls=7",

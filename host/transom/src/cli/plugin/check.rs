@@ -10,8 +10,8 @@ use transom_plugin_tools::workbench::{Examination, Workbench};
 
 use super::cache::CacheArgs;
 use super::connection::AdminPort;
+use super::input::{Component, stage_row};
 use super::registry::RegistryArgs;
-use super::work::{Component, stage_row};
 use super::{check_source, flatten};
 use crate::exit::Misconfigured;
 use crate::output::{self, Output};
@@ -54,20 +54,20 @@ impl Check {
     pub(in crate::cli) async fn run(self) -> anyhow::Result<()> {
         let (registries, signatures) = self.registry.read()?;
         let Component { file, manifest } = &self.component;
-        let source = manifest.is_none() && file.extension().is_some_and(|it| it == "toml");
-        if source {
+        let is_manifest = manifest.is_none() && file.extension().is_some_and(|it| it == "toml");
+        if is_manifest {
             if self.against.is_some() {
-                let why = "--against needs a component, not a manifest with a `source`";
-                return Err(anyhow!(why).context(Misconfigured));
+                let message = "--against needs a component, not a manifest with a `source`";
+                return Err(anyhow!(message).context(Misconfigured));
             }
             let verdict = check_source::verdict(file, registries, signatures).await?;
             let mut rows = Vec::new();
             flatten("", &verdict, &mut rows);
             return output::print(self.output, &verdict, &["key", "value"], rows);
         }
-        let work = self.component.read()?;
-        let bench = self.cache.apply(Workbench::trusting(&signatures)?)?;
-        let examination = bench.examine(&work).await;
+        let files = self.component.read()?;
+        let workbench = self.cache.apply(Workbench::trusting(&signatures)?)?;
+        let examination = workbench.examine(&files).await;
         let comparison = match (&self.against, &examination.component) {
             (Some(Against::Serving), Some(component)) => {
                 let name = file.file_stem().unwrap_or_default().to_string_lossy();
@@ -87,7 +87,7 @@ impl Check {
         }
         output::print(self.output, &document, &["stage", "", "what"], rows)?;
         match refusal {
-            Some(refusal) => bail!("{} would be refused: {refusal}", file.display()),
+            Some(refusal) => bail!("the daemon would reject {}: {refusal}", file.display()),
             None => Ok(()),
         }
     }
@@ -107,9 +107,9 @@ fn rows(examination: &Examination) -> Vec<Vec<String>> {
     let mut rows: Vec<_> = examination.stages.iter().map(stage_row).collect();
     if let Some(facts) = &examination.component {
         for (name, document) in [("grants", &facts.grants), ("limits", &facts.limits)] {
-            let mut found = Vec::new();
-            flatten(name, document, &mut found);
-            rows.extend(found.into_iter().map(|row| match <[String; 2]>::try_from(row) {
+            let mut pairs = Vec::new();
+            flatten(name, document, &mut pairs);
+            rows.extend(pairs.into_iter().map(|row| match <[String; 2]>::try_from(row) {
                 Ok([key, value]) => vec![key, String::new(), value],
                 Err(row) => row,
             }));

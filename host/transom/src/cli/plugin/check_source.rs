@@ -40,9 +40,11 @@ pub(super) async fn verdict(
         .await
         .context(Misconfigured)?;
     let mut changes = plugins.changes();
-    let seen = || plugins.list().into_iter().find(|status| status.name == NAME);
-    let settled = async {
-        while seen().is_some_and(|status| matches!(status.state, State::Fetching | State::Admitting)) {
+    let current_status = || plugins.list().into_iter().find(|status| status.name == NAME);
+    let wait_until_settled = async {
+        while current_status()
+            .is_some_and(|status| matches!(status.state, State::Fetching | State::Admitting))
+        {
             match changes.recv().await {
                 Ok(Change::Admitted { .. } | Change::Refused { .. }) | Err(RecvError::Closed) => break,
                 Ok(_) | Err(RecvError::Lagged(_)) => {}
@@ -50,8 +52,8 @@ pub(super) async fn verdict(
         }
     };
     // Fetching has its own timeout; each step of admission has one too.
-    let in_time = tokio::time::timeout(timeout.saturating_mul(2), settled).await;
-    let (status, record) = (seen(), plugins.history(NAME).0.into_iter().next());
+    let in_time = tokio::time::timeout(timeout.saturating_mul(2), wait_until_settled).await;
+    let (status, record) = (current_status(), plugins.history(NAME).0.into_iter().next());
     token.cancel();
     plugins.stopped().await;
     let status = status.with_context(|| {
@@ -61,7 +63,7 @@ pub(super) async fn verdict(
         )
     })?;
     if let Some(refusal) = &status.refusal {
-        bail!("{} would be refused: {refusal}", manifest.display());
+        bail!("the daemon would reject {}: {refusal}", manifest.display());
     }
     if in_time.is_err() || status.state != State::Serving {
         bail!("fetch of {} timed out after {timeout:?}", manifest.display());

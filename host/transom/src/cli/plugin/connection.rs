@@ -8,7 +8,7 @@ use anyhow::Context;
 use clap::Args;
 use serde_json::Value;
 
-use crate::cli::http::{self, Client, Failure, Place};
+use crate::cli::http::{self, Client, Endpoint, Failure};
 use crate::config;
 use crate::exit::{Misconfigured, Unavailable};
 
@@ -44,36 +44,38 @@ pub(super) struct AdminPort {
 
 impl Connection {
     /// Sends a request to a path below `/v1/plugins`.
-    pub(super) async fn ask(
+    pub(super) async fn request(
         &self,
         method: reqwest::Method,
         path: &[&str],
         body: Option<Value>,
     ) -> anyhow::Result<Value> {
         let config = self.config.as_deref();
-        self.admin.ask_with(config, method, path, &[], body).await
+        self.admin
+            .request_with_query(config, method, path, &[], body)
+            .await
     }
 
     /// Requests a path of the port, with `timeout`; returns the body of a successful response.
-    pub(in crate::cli) async fn text(&self, path: &[&str], timeout: Duration) -> anyhow::Result<String> {
-        let client = Client::new(self.place()?, timeout)?;
-        let (status, text) = exchange(
+    pub(in crate::cli) async fn get_text(&self, path: &[&str], timeout: Duration) -> anyhow::Result<String> {
+        let client = Client::new(self.endpoint()?, timeout)?;
+        let (status, text) = send_request(
             &client,
             client.request(reqwest::Method::GET, path.iter().copied()),
         )
         .await?;
-        accepted(&client, status, &text)?;
+        check_status(&client, status, &text)?;
         Ok(text)
     }
 
-    /// As [`Self::text`], but returns the status and the body of any response.
-    pub(in crate::cli) async fn answer(
+    /// As [`Self::get_text`], but returns the status and the body of any response.
+    pub(in crate::cli) async fn get_any_status(
         &self,
         path: &[&str],
         timeout: Duration,
     ) -> anyhow::Result<(reqwest::StatusCode, String)> {
-        let client = Client::new(self.place()?, timeout)?;
-        exchange(
+        let client = Client::new(self.endpoint()?, timeout)?;
+        send_request(
             &client,
             client.request(reqwest::Method::GET, path.iter().copied()),
         )
@@ -86,7 +88,7 @@ impl Connection {
     }
 
     /// The daemon with this configuration file. Environment variables are ignored.
-    pub(in crate::cli) fn of_file(file: &Path) -> Self {
+    pub(in crate::cli) fn from_config_file(file: &Path) -> Self {
         Self {
             admin: AdminPort {
                 admin: None,
@@ -98,34 +100,34 @@ impl Connection {
     }
 
     /// The number of the port, if its address is valid.
-    pub(in crate::cli) fn number(&self) -> Option<u16> {
-        self.place().ok()?.url.port_or_known_default()
+    pub(in crate::cli) fn port(&self) -> Option<u16> {
+        self.endpoint().ok()?.url.port_or_known_default()
     }
 
-    fn place(&self) -> anyhow::Result<Place> {
-        self.admin.place(self.config()).context(Misconfigured)
+    fn endpoint(&self) -> anyhow::Result<Endpoint> {
+        self.admin.endpoint(self.config()).context(Misconfigured)
     }
 
     /// Sends a body that is not JSON to a path below `/v1/plugins`.
     pub(super) async fn put(&self, path: &[&str], body: Vec<u8>) -> anyhow::Result<Value> {
-        let client = Client::new(self.place()?, TIMEOUT)?;
+        let client = Client::new(self.endpoint()?, TIMEOUT)?;
         let path = ["v1", "plugins"].iter().chain(path).copied();
         // No content type is set, because the port rejects those of a web page's form.
-        answered(&client, client.request(reqwest::Method::PUT, path).body(body)).await
+        request_document(&client, client.request(reqwest::Method::PUT, path).body(body)).await
     }
 
     /// The document at a path below `/v1/plugins`, with a query.
     pub(super) async fn get(&self, path: &[&str], query: &[(&str, String)]) -> anyhow::Result<Value> {
         let config = self.config.as_deref();
         self.admin
-            .ask_with(config, reqwest::Method::GET, path, query, None)
+            .request_with_query(config, reqwest::Method::GET, path, query, None)
             .await
     }
 }
 
 impl AdminPort {
     /// The port's address and credentials. The options take precedence over the configuration.
-    fn place(&self, config: Option<&Path>) -> anyhow::Result<Place> {
+    fn endpoint(&self, config: Option<&Path>) -> anyhow::Result<Endpoint> {
         let section = config.map(config::admin).transpose()?.unwrap_or_default();
         let url = self.admin.clone().unwrap_or_else(|| {
             let address = match section.listener {
@@ -147,8 +149,8 @@ impl AdminPort {
                 let content = std::fs::read(file)
                     .with_context(|| format!("admin.tls_certificate: cannot read {}", file.display()))?;
                 let bundle = reqwest::Certificate::from_pem_bundle(&content);
-                let wrong = || format!("admin.tls_certificate: {} is no PEM file", file.display());
-                Some(bundle.with_context(wrong)?)
+                let not_pem = || format!("admin.tls_certificate: {} is not a PEM file", file.display());
+                Some(bundle.with_context(not_pem)?)
             }
         };
         let username = self.username.clone().or(section.username);
@@ -161,7 +163,7 @@ impl AdminPort {
                 "--username and --password go together (TRANSOM_ADMIN_USERNAME and TRANSOM_ADMIN_PASSWORD)"
             ),
         };
-        Ok(Place {
+        Ok(Endpoint {
             url: http::url("--admin", &url, "http://127.0.0.1:9990")?,
             credentials,
             certificates,
@@ -169,7 +171,7 @@ impl AdminPort {
     }
 
     /// Sends a request to a path below `/v1/plugins`; `config`: the daemon's configuration file.
-    pub(super) async fn ask_with(
+    pub(super) async fn request_with_query(
         &self,
         config: Option<&Path>,
         method: reqwest::Method,
@@ -177,50 +179,50 @@ impl AdminPort {
         query: &[(&str, String)],
         body: Option<Value>,
     ) -> anyhow::Result<Value> {
-        let client = Client::new(self.place(config).context(Misconfigured)?, TIMEOUT)?;
+        let client = Client::new(self.endpoint(config).context(Misconfigured)?, TIMEOUT)?;
         let path = ["v1", "plugins"].iter().chain(path).copied();
         let mut request = client.request(method, path).query(query);
         if let Some(body) = body {
             request = request.json(&body);
         }
-        answered(&client, request).await
+        request_document(&client, request).await
     }
 }
 
 /// Sends a request; returns the document of a successful response.
-async fn answered(client: &Client, request: reqwest::RequestBuilder) -> anyhow::Result<Value> {
-    let (status, text) = exchange(client, request).await?;
-    accepted(client, status, &text)?;
+async fn request_document(client: &Client, request: reqwest::RequestBuilder) -> anyhow::Result<Value> {
+    let (status, text) = send_request(client, request).await?;
+    check_status(client, status, &text)?;
     Ok(serde_json::from_str(&text).unwrap_or_default())
 }
 
 /// Sends a request; returns the status and the body.
-async fn exchange(
+async fn send_request(
     client: &Client,
     request: reqwest::RequestBuilder,
 ) -> anyhow::Result<(reqwest::StatusCode, String)> {
-    let failed = |failure: Failure| {
-        let (Failure::Unreachable(why) | Failure::Refused(why)) = failure;
-        let url = client.base();
-        anyhow::anyhow!("{why}")
+    let to_error = |failure: Failure| {
+        let (Failure::Unreachable(reason) | Failure::Refused(reason)) = failure;
+        let url = client.base_url();
+        anyhow::anyhow!("{reason}")
             .context(format!(
                 "no daemon answers at {url}: is one running, and is --admin its admin port?"
             ))
             .context(Unavailable)
     };
-    let answer = client.send(request).await.map_err(failed)?;
-    let status = answer.status();
-    Ok((status, http::text(answer).await.map_err(failed)?))
+    let response = client.send(request).await.map_err(to_error)?;
+    let status = response.status();
+    Ok((status, http::body_text(response).await.map_err(to_error)?))
 }
 
 /// Returns the error of an unsuccessful response.
-fn accepted(client: &Client, status: reqwest::StatusCode, text: &str) -> anyhow::Result<()> {
+fn check_status(client: &Client, status: reqwest::StatusCode, text: &str) -> anyhow::Result<()> {
     if status.is_success() {
         return Ok(());
     }
     let document: Value = serde_json::from_str(text).unwrap_or_default();
     match document["message"].as_str() {
         Some(message) => anyhow::bail!("{message}"),
-        None => anyhow::bail!("{} answered {status}", client.base()),
+        None => anyhow::bail!("{} answered {status}", client.base_url()),
     }
 }

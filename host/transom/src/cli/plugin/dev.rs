@@ -15,15 +15,15 @@ use std::time::Instant;
 use anyhow::{Context, bail};
 use clap::Args;
 use tokio_util::sync::CancellationToken;
-use transom_plugin_host::shown;
+use transom_plugin_host::printable;
 use transom_plugin_tools::workbench::{ComponentFiles, Verdict, Workbench};
 
 use super::build::{Built, Kind, Project};
 use super::cache::CacheArgs;
 use super::connection::Connection;
-use super::served::Outcome;
-use super::test::explain;
-use super::work::{bytes, cases};
+use super::input::{bytes, read_cases};
+use super::served::Admission;
+use super::test::print_failure;
 use crate::cli::signals::stop_on_signal;
 use crate::exit::Misconfigured;
 use daemon::Daemon;
@@ -62,7 +62,7 @@ impl Dev {
         let workbench = self.cache.apply_for(&daemon.dir, Workbench::new()?)?;
         let token = CancellationToken::new();
         stop_on_signal(token.clone())?;
-        say(format_args!(
+        print_status(format_args!(
             "{} ({}, {}) is served as {} from {}",
             project.dir.display(),
             project.world.name(),
@@ -74,29 +74,29 @@ impl Dev {
         let mut follower = Follower::new(&daemon.plugin).await?;
         let mut built = None;
         while !token.is_cancelled() {
-            let present = fingerprint(&project.dir);
-            if built.as_ref() != Some(&present) {
-                built = Some(present);
+            let current = fingerprint(&project.dir);
+            if built.as_ref() != Some(&current) {
+                built = Some(current);
                 tokio::select! {
                     () = token.cancelled() => break,
-                    () = round(&project.dir, &daemon, &workbench) => {}
+                    () = build_and_report(&project.dir, &daemon, &workbench) => {}
                 }
-                say("waiting for changes; Ctrl-C ends this command");
+                print_status("waiting for changes; Ctrl-C ends this command");
             }
-            watch.renew()?;
+            watch.watch_new_folders()?;
             tokio::select! {
                 () = token.cancelled() => {}
-                () = watch.touched() => {}
+                () = watch.changed() => {}
                 never = follower.follow() => match never {}
             }
         }
-        say(daemon.plugin.serving().await);
+        print_status(daemon.plugin.serving_text().await);
         Ok(())
     }
 }
 
 /// Prints a line. A closed standard output is ignored, so that the command continues.
-fn say(line: impl Display) {
+fn print_status(line: impl Display) {
     let _ = writeln!(io::stdout().lock(), "{line}");
 }
 
@@ -109,34 +109,38 @@ fn language(kind: Kind) -> &'static str {
 }
 
 /// Builds, tests and serves the project once, and reports the result.
-async fn round(dir: &Path, daemon: &Daemon, workbench: &Workbench) {
-    say("building");
-    let begun = Instant::now();
-    match attempt(dir, daemon, workbench).await {
-        Ok(outcome) => {
-            say(format_args!(
-                "{outcome}, after {:.1} s",
-                begun.elapsed().as_secs_f64()
+async fn build_and_report(dir: &Path, daemon: &Daemon, workbench: &Workbench) {
+    print_status("building");
+    let started = Instant::now();
+    match build_test_and_serve(dir, daemon, workbench).await {
+        Ok(admission) => {
+            print_status(format_args!(
+                "{admission}, after {:.1} s",
+                started.elapsed().as_secs_f64()
             ));
         }
         Err(error) => {
             let messages: Vec<String> = error.chain().map(ToString::to_string).collect();
             for line in messages.join(": ").lines() {
-                eprintln!("{}", shown(line));
+                eprintln!("{}", printable(line));
             }
-            say(format_args!(
+            print_status(format_args!(
                 "nothing was changed in the daemon: {}",
-                daemon.plugin.serving().await
+                daemon.plugin.serving_text().await
             ));
         }
     }
 }
 
-async fn attempt(dir: &Path, daemon: &Daemon, workbench: &Workbench) -> anyhow::Result<Outcome> {
+async fn build_test_and_serve(
+    dir: &Path,
+    daemon: &Daemon,
+    workbench: &Workbench,
+) -> anyhow::Result<Admission> {
     // Read again in each round, because the manifest or the language may have changed.
     let project = Project::find(dir)?;
     let built = project.build_into(&project.dir.join("out")).await?;
-    say(format_args!(
+    print_status(format_args!(
         "built {} ({})",
         built.path.display(),
         bytes(built.component.len() as u64)
@@ -154,21 +158,21 @@ async fn test(project: &Project, built: &Built, workbench: &Workbench) -> anyhow
     candidate.self_tests().await?;
     let files = ["cases.toml", "cases.json"].map(|name| project.dir.join(name));
     let Some(file) = files.into_iter().find(|it| it.is_file()) else {
-        say("there is no cases.toml: nothing was tested but the manifest's self-tests");
+        print_status("there is no cases.toml: only the manifest's self-tests were run");
         return Ok(());
     };
-    let (cases, ..) = cases(&file)?;
+    let (cases, ..) = read_cases(&file)?;
     let reports = candidate.test(&cases).await;
     let failed: Vec<_> = reports
         .iter()
         .filter(|it| it.verdict != Verdict::Passed)
         .collect();
     for report in &failed {
-        explain(report);
+        print_failure(report);
     }
     match failed.len() {
-        0 => say(format_args!("{} cases passed", reports.len())),
-        some => bail!("{some} of {} cases failed", reports.len()),
+        0 => print_status(format_args!("{} cases passed", reports.len())),
+        failures => bail!("{failures} of {} cases failed", reports.len()),
     }
     Ok(())
 }

@@ -133,10 +133,11 @@ impl Explain {
                 if let Some(check) = check {
                     body["check"] = json!(check);
                 }
-                let asked = daemon
-                    .connection
-                    .ask(reqwest::Method::POST, &["explain", "probe"], Some(body));
-                let document = asked.await?;
+                let request =
+                    daemon
+                        .connection
+                        .request(reqwest::Method::POST, &["explain", "probe"], Some(body));
+                let document = request.await?;
                 let text = text::probe(&document);
                 (document, text, daemon.output)
             }

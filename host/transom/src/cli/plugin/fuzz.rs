@@ -6,10 +6,10 @@ use std::time::Duration;
 
 use anyhow::{Context, bail};
 use clap::Args;
-use transom_plugin_host::{shown, shown_json};
+use transom_plugin_host::{printable, printable_json};
 use transom_plugin_tools::workbench::{FuzzPlan, FuzzReport, Input};
 
-use super::work::Subject;
+use super::input::ComponentUnderTest;
 use crate::output::Output;
 
 /// Search for calls and configurations that make a component trap, exceed a limit of its manifest, or
@@ -23,7 +23,7 @@ use crate::output::Output;
 #[derive(Debug, Args)]
 pub(in crate::cli) struct Fuzz {
     #[command(flatten)]
-    subject: Subject,
+    subject: ComponentUnderTest,
     /// Seed of the generator; the same seed generates the same calls.
     #[arg(long, default_value_t = 1)]
     seed: u64,
@@ -49,7 +49,10 @@ impl Fuzz {
             calls: self.calls,
             time: Duration::from_secs(self.seconds),
         };
-        let report = candidate.fuzz(plan).await.with_context(|| self.subject.shown())?;
+        let report = candidate
+            .fuzz(plan)
+            .await
+            .with_context(|| self.subject.display_path())?;
         match self.output {
             Output::Json => println!("{}", serde_json::to_string_pretty(&report)?),
             Output::Table => print(&report),
@@ -59,11 +62,11 @@ impl Fuzz {
         }
         let cases = report.cases();
         if !cases.is_empty() {
-            let to = self.to.unwrap_or_else(|| self.subject.beside("fuzz.json"));
+            let to = self.to.unwrap_or_else(|| self.subject.sibling_path("fuzz.json"));
             let text = format!("{}\n", serde_json::to_string_pretty(&cases)?);
             fs::write(&to, text).with_context(|| format!("cannot write {}", to.display()))?;
-            let (component, to) = (self.subject.shown(), to.display());
-            eprintln!("\nput them to a later build: transom plugin test {component} {to}");
+            let (component, to) = (self.subject.display_path(), to.display());
+            eprintln!("\nrun them against a later build: transom plugin test {component} {to}");
         }
         bail!(
             "{} faults found with the seed {}",
@@ -79,14 +82,14 @@ fn print(report: &FuzzReport) {
         report.calls, report.accepted, report.rejected, report.seed
     );
     for finding in &report.findings {
-        let (what, input) = match &finding.input {
+        let (input_kind, input) = match &finding.input {
             Input::Case(case) => ("case", case),
             Input::Config(config) => ("[config]", config),
         };
         println!(
-            "\n{}\n  {what}  {}",
-            shown(&finding.fault),
-            shown_json(&input.to_string())
+            "\n{}\n  {input_kind}  {}",
+            printable(&finding.fault),
+            printable_json(&input.to_string())
         );
     }
     if report.findings.is_empty() {

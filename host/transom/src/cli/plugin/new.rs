@@ -62,10 +62,10 @@ pub(super) fn write(path: &Path, text: &str) -> anyhow::Result<()> {
 }
 
 /// The maximum length of a name.
-const MOST: usize = 64;
+const MAX_NAME_LENGTH: usize = 64;
 /// Names that no Rust package may have. They are rejected for every language, because a plugin may
 /// later be rewritten in Rust.
-const TAKEN: [&str; 41] = [
+const RESERVED_NAMES: [&str; 41] = [
     "abstract",
     "alloc",
     "as",
@@ -110,17 +110,17 @@ const TAKEN: [&str; 41] = [
 ];
 
 fn check_name(name: &str) -> anyhow::Result<()> {
-    let plain = |c: char| c.is_ascii_lowercase() || c.is_ascii_digit() || c == '-';
-    let fine = name.starts_with(|c: char| c.is_ascii_lowercase())
-        && name.chars().all(plain)
+    let is_allowed = |c: char| c.is_ascii_lowercase() || c.is_ascii_digit() || c == '-';
+    let is_valid = name.starts_with(|c: char| c.is_ascii_lowercase())
+        && name.chars().all(is_allowed)
         && !name.ends_with('-')
-        && name.len() <= MOST;
+        && name.len() <= MAX_NAME_LENGTH;
     ensure!(
-        fine,
-        "`{name}` is not a plugin name; expected at most {MOST} lower-case letters, digits and dashes, starting with a letter"
+        is_valid,
+        "`{name}` is not a plugin name; expected at most {MAX_NAME_LENGTH} lower-case letters, digits and dashes, starting with a letter"
     );
     ensure!(
-        !TAKEN.contains(&name),
+        !RESERVED_NAMES.contains(&name),
         "`{name}` is a reserved word; choose another name"
     );
     Ok(())
@@ -153,8 +153,8 @@ mod tests {
 
     #[test]
     fn plugin_names_are_checked_and_invalid_ones_rejected() {
-        let long = "a".repeat(MOST + 1);
-        for (name, fine) in [
+        let long = "a".repeat(MAX_NAME_LENGTH + 1);
+        for (name, is_valid) in [
             ("mine", true),
             ("redis-ping2", true),
             ("", false),
@@ -169,9 +169,9 @@ mod tests {
             ("transom-sdk", false),
             (&long, false),
         ] {
-            assert_eq!(check_name(name).is_ok(), fine, "{name}");
+            assert_eq!(check_name(name).is_ok(), is_valid, "{name}");
         }
-        assert!(TAKEN.is_sorted());
+        assert!(RESERVED_NAMES.is_sorted());
     }
 
     #[test]

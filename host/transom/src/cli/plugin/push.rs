@@ -84,7 +84,7 @@ impl Push {
 /// The error of a failed push, with a hint if the registry answers without TLS.
 async fn explained(error: PushError, registries: &Registries) -> anyhow::Error {
     let registry = match &error {
-        PushError::Place { .. } | PushError::Key { .. } => {
+        PushError::Destination { .. } | PushError::Key { .. } => {
             return anyhow::Error::new(error).context(Misconfigured);
         }
         PushError::Registry { registry, .. } | PushError::TimedOut { registry, .. } => registry,

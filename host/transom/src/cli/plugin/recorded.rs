@@ -6,17 +6,17 @@ use std::path::PathBuf;
 use anyhow::{Context, bail, ensure};
 use clap::Args;
 use serde_json::Value;
-use transom_plugin_host::{RecordedCalls, parse_duration, shown_json};
+use transom_plugin_host::{RecordedCalls, parse_duration, printable_json};
 use transom_plugin_tools::workbench::export;
 
 use super::Daemon;
+use super::input::CasesFormat;
 use super::test::to_toml;
-use super::work::Form;
 use crate::exit::Misconfigured;
 
 /// The options that select recorded calls.
 #[derive(Debug, Args)]
-pub(super) struct Wanted {
+pub(super) struct CallSelection {
     /// Age of the oldest call, such as `30m` or `2h`.
     #[arg(long, default_value = "24h", value_name = "DURATION", value_parser = duration)]
     since: String,
@@ -32,16 +32,16 @@ pub(super) fn duration(text: &str) -> Result<String, String> {
     }
 }
 
-impl Wanted {
+impl CallSelection {
     /// The recorded calls of a plugin of the daemon.
     pub(super) async fn calls(&self, daemon: &Daemon, name: &str) -> anyhow::Result<RecordedCalls> {
         let query = [("since", self.since.clone()), ("max", self.max.to_string())];
         let document = daemon.connection.get(&[name, "calls"], &query).await?;
-        let calls: RecordedCalls =
-            serde_json::from_value(document).context("the daemon's answer is no list of recorded calls")?;
+        let calls: RecordedCalls = serde_json::from_value(document)
+            .context("the daemon's response is not a list of recorded calls")?;
         if calls.damaged > 0 {
             eprintln!(
-                "{} records of the log are damaged and were left out",
+                "{} records of the log are damaged and were skipped",
                 calls.damaged
             );
         }
@@ -66,7 +66,7 @@ pub(in crate::cli) struct Cases {
     /// Name of the plugin: its file name without `.wasm`.
     name: String,
     #[command(flatten)]
-    wanted: Wanted,
+    selection: CallSelection,
     /// File to write, NAME.toml or NAME.json. Default: JSON on standard output.
     #[arg(long, value_name = "FILE")]
     to: Option<PathBuf>,
@@ -79,22 +79,22 @@ const MAX_CASES: usize = 1000;
 
 impl Cases {
     pub(in crate::cli) async fn run(self) -> anyhow::Result<()> {
-        let form = self
+        let format = self
             .to
             .as_deref()
-            .map_or(Ok(Form::Json), Form::of)
+            .map_or(Ok(CasesFormat::Json), CasesFormat::from_path)
             .context(Misconfigured)?;
-        let recorded = self.wanted.calls(&self.daemon, &self.name).await?;
+        let recorded = self.selection.calls(&self.daemon, &self.name).await?;
         let mut exported = export(&recorded);
         // Only the newest cases are kept.
         let surplus = exported.cases.len().saturating_sub(MAX_CASES);
         exported.cases.drain(..surplus);
-        let (text, unwritable) = match form {
-            Form::Json => (serde_json::to_string_pretty(&exported.cases)? + "\n", 0),
-            Form::Toml => toml_cases(&exported.cases),
+        let (text, unwritable) = match format {
+            CasesFormat::Json => (serde_json::to_string_pretty(&exported.cases)? + "\n", 0),
+            CasesFormat::Toml => toml_cases(&exported.cases),
         };
         let written = exported.cases.len() - unwritable;
-        for (calls, why) in [
+        for (calls, reason) in [
             (exported.repeated, "are equal to another one"),
             (exported.masked, "have masked secrets"),
             (exported.failed, "ended in a fault"),
@@ -106,21 +106,21 @@ impl Cases {
             ),
         ] {
             if calls > 0 {
-                eprintln!("left out: {calls} calls that {why}");
+                eprintln!("skipped: {calls} calls that {reason}");
             }
         }
         ensure!(
             written > 0,
             "no calls of `{}` from the last {} can be written as cases",
             self.name,
-            self.wanted.since()
+            self.selection.since()
         );
         match &self.to {
             Some(path) => {
                 fs::write(path, text).with_context(|| format!("cannot write {}", path.display()))?;
                 println!("{written} cases written to {}", path.display());
             }
-            None => print!("{}", shown_json(&text)),
+            None => print!("{}", printable_json(&text)),
         }
         Ok(())
     }

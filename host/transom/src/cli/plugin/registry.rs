@@ -11,7 +11,7 @@ use crate::exit::Misconfigured;
 use crate::sources;
 
 /// The file that is read by default, if it exists.
-const USUAL: &str = "transom.toml";
+const DEFAULT_CONFIG: &str = "transom.toml";
 
 #[derive(Debug, Args)]
 pub(super) struct RegistryArgs {
@@ -28,8 +28,10 @@ pub(super) struct RegistryArgs {
 impl RegistryArgs {
     /// The configuration file, if there is one.
     pub(super) fn file(&self) -> Option<PathBuf> {
-        let usual = PathBuf::from(USUAL);
-        self.config.clone().or_else(|| usual.is_file().then_some(usual))
+        let default_file = PathBuf::from(DEFAULT_CONFIG);
+        self.config
+            .clone()
+            .or_else(|| default_file.is_file().then_some(default_file))
     }
 
     pub(super) fn read(&self) -> anyhow::Result<(Registries, Signatures)> {

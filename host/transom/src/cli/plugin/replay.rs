@@ -4,12 +4,12 @@ use anyhow::bail;
 use clap::Args;
 use serde::Serialize;
 use serde_json::json;
-use transom_plugin_host::shown;
+use transom_plugin_host::printable;
 use transom_plugin_tools::workbench::ReplayReport;
 
 use super::Daemon;
-use super::recorded::Wanted;
-use super::work::{Subject, bytes, micros};
+use super::input::{ComponentUnderTest, bytes, micros};
+use super::recorded::CallSelection;
 use crate::output::{self, Output};
 
 /// Repeat the calls that a running daemon has recorded on a component, and show which answers would
@@ -20,12 +20,12 @@ use crate::output::{self, Output};
 #[derive(Debug, Args)]
 pub(in crate::cli) struct Replay {
     #[command(flatten)]
-    subject: Subject,
+    subject: ComponentUnderTest,
     /// Name of the plugin whose calls are repeated. Default: the component's file name without `.wasm`.
     #[arg(long)]
     name: Option<String>,
     #[command(flatten)]
-    wanted: Wanted,
+    selection: CallSelection,
     /// Answers that may differ, in percent of those compared.
     #[arg(long, default_value_t = 0.0, value_name = "PERCENT", value_parser = percent)]
     allow: f64,
@@ -55,12 +55,12 @@ impl Replay {
         let stem = self.subject.name();
         let name = self.name.as_deref().unwrap_or(&stem);
         let candidate = self.subject.admit().await?;
-        let recorded = self.wanted.calls(&self.daemon, name).await?;
+        let recorded = self.selection.calls(&self.daemon, name).await?;
         if recorded.calls.is_empty() {
             bail!(
                 "no calls of `{name}` from the last {} are recorded; the daemon records a sample of them \
                  (plugins.recording.sample_percent)",
-                self.wanted.since()
+                self.selection.since()
             );
         }
         let report = candidate.replay(&recorded).await;
@@ -83,7 +83,7 @@ impl Replay {
         let differing = report.different + report.failed;
         if report.compared == 0 {
             bail!(
-                "none of the {} calls could be asked: {}",
+                "none of the {} calls could be replayed: {}",
                 recorded.calls.len(),
                 report.skipped
             );
@@ -101,7 +101,7 @@ impl Replay {
 
 fn print(report: &ReplayReport) -> anyhow::Result<()> {
     let time = |time: Option<u64>| time.map_or_else(|| "-".to_owned(), |time| micros(time as f64));
-    let row = |what: &str, recorded: String, now: String| vec![what.to_owned(), recorded, now];
+    let row = |heading: &str, recorded: String, now: String| vec![heading.to_owned(), recorded, now];
     let mut rows = vec![
         row("compared", report.compared.to_string(), String::new()),
         row("same", String::new(), report.same.to_string()),
@@ -136,17 +136,17 @@ fn print(report: &ReplayReport) -> anyhow::Result<()> {
     ]);
     output::print(Output::Table, &(), &["", "recorded", "now"], rows)?;
     if report.skipped.total() > 0 {
-        println!("\nnot asked: {}", shown(&report.skipped.to_string()));
+        println!("\nnot replayed: {}", printable(&report.skipped.to_string()));
     }
     for group in &report.differences {
-        println!("\n{} calls: {}", group.calls, shown(&group.kind));
+        println!("\n{} calls: {}", group.calls, printable(&group.kind));
         for example in &group.examples {
             let millis = i64::try_from(example.at).unwrap_or(i64::MAX);
-            let at = jiff::Timestamp::from_millisecond(millis)
+            let time = jiff::Timestamp::from_millisecond(millis)
                 .map_or_else(|_| millis.to_string(), |it| it.to_string());
-            println!("  {at}  {}", shown(&example.question));
-            println!("    recorded {}", shown(&example.recorded));
-            println!("    now      {}", shown(&example.candidate));
+            println!("  {time}  {}", printable(&example.question));
+            println!("    recorded {}", printable(&example.recorded));
+            println!("    now      {}", printable(&example.candidate));
         }
     }
     Ok(())
@@ -159,8 +159,8 @@ mod tests {
     #[test]
     fn allowed_differences_are_a_percentage() {
         assert_eq!(percent("2.5"), Ok(2.5));
-        for wrong in ["-1", "101", "x", "NaN"] {
-            assert!(percent(wrong).unwrap_err().contains("0 to 100"), "{wrong}");
+        for text in ["-1", "101", "x", "NaN"] {
+            assert!(percent(text).unwrap_err().contains("0 to 100"), "{text}");
         }
     }
 }

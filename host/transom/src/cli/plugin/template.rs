@@ -51,10 +51,10 @@ impl World {
     /// The one-line summary in the manifest.
     fn summary(self) -> &'static str {
         match self {
-            World::CheckProbe => "whether a task's answer contains a word",
-            World::AttributeMatcher => "places tasks by attributes, and nowhere where maintenance is done",
+            World::CheckProbe => "checks whether a task's response contains a word",
+            World::AttributeMatcher => "places tasks by attributes, and never on an agent in maintenance",
             World::EventFilter => "hides the events of some apps",
-            World::BootstrapHandler => "has containers say where they run",
+            World::BootstrapHandler => "makes every container print its host first",
         }
     }
 }
@@ -97,7 +97,7 @@ impl Language {
 
 /// The grant for the runtimes of Python and JavaScript. A component in Rust needs none: it imports only
 /// the log.
-const WASI_GUEST: &str = "# What the libraries of Python and JavaScript import from WASI. There is nothing behind files and sockets.\n\
+const WASI_GUEST: &str = "# The runtimes of Python and JavaScript import WASI. The sandbox provides no files and no sockets.\n\
                           imports = \"wasi-guest\"\n";
 
 /// The files of a project, by their names in it.
@@ -127,19 +127,19 @@ pub(super) fn project(name: &str, world: World, language: Language) -> Vec<(Stri
             take("Cargo.lock", "rust/Cargo.lock");
             take("src/lib.rs", &format!("rust/{kind}.rs"));
             take("config.schema.json", &format!("rust/{kind}.schema.json"));
-            files.extend(below("sdk", "vendor/transom-sdk"));
+            files.extend(files_below("sdk", "vendor/transom-sdk"));
         }
         Language::Python => {
             take("requirements.txt", "python/requirements.txt");
             take("src/app.py", &format!("python/{kind}/app.py"));
-            files.extend(below("kit-python", "vendor/transom-plugin"));
+            files.extend(files_below("kit-python", "vendor/transom-plugin"));
         }
         Language::Javascript => {
             for file in ["package.json", "build.mjs"] {
                 take(file, &format!("javascript/{file}"));
             }
             take("plugin.js", &format!("javascript/{kind}.js"));
-            files.extend(below("kit-javascript", "vendor/transom-plugin"));
+            files.extend(files_below("kit-javascript", "vendor/transom-plugin"));
         }
     }
     files
@@ -158,16 +158,16 @@ fn template(name: &str) -> Option<&'static str> {
     let name = format!("templates/{name}");
     embedded::FILES
         .iter()
-        .find(|(known, _)| *known == name)
+        .find(|(world_name, _)| *world_name == name)
         .map(|(_, text)| *text)
 }
 
 /// Every file below one folder, unchanged, moved below another.
-fn below(from: &str, to: &str) -> Vec<(String, String)> {
+fn files_below(from: &str, to: &str) -> Vec<(String, String)> {
     let renamed = |(name, text): &(&str, &str)| {
-        let rest = name.strip_prefix(from)?.strip_prefix('/')?;
+        let relative_path = name.strip_prefix(from)?.strip_prefix('/')?;
         Some((
-            format!("{to}/{rest}").trim_start_matches('/').to_owned(),
+            format!("{to}/{relative_path}").trim_start_matches('/').to_owned(),
             (*text).to_owned(),
         ))
     };
@@ -176,8 +176,8 @@ fn below(from: &str, to: &str) -> Vec<(String, String)> {
 
 /// The world's package with its dependencies in `deps`, as `componentize-py` reads it.
 pub(super) fn interface(world: World) -> Vec<(String, String)> {
-    let mut files = below(&format!("wit/{}/0.1.0", world.package()), "");
-    files.extend(below("wit/plugin/0.1.0", "deps/plugin"));
+    let mut files = files_below(&format!("wit/{}/0.1.0", world.package()), "");
+    files.extend(files_below("wit/plugin/0.1.0", "deps/plugin"));
     files
 }
 
@@ -191,7 +191,7 @@ mod tests {
             for language in Language::value_variants() {
                 let files = project("mine", *world, *language);
                 let names: Vec<&str> = files.iter().map(|(name, _)| name.as_str()).collect();
-                let own: &[&str] = match language {
+                let expected_names: &[&str] = match language {
                     Language::Rust => &[
                         "Cargo.toml",
                         "Cargo.lock",
@@ -218,7 +218,7 @@ mod tests {
                 };
                 for name in ["README.md", ".gitignore", "mine.toml", "cases.toml"]
                     .iter()
-                    .chain(own)
+                    .chain(expected_names)
                 {
                     assert!(
                         names.contains(name),
@@ -249,8 +249,8 @@ mod tests {
                     Language::Rust => None,
                     Language::Python | Language::Javascript => Some("wasi-guest"),
                 };
-                let found = imports.and_then(toml::Value::as_str);
-                assert_eq!(found, expected, "{world:?} {language:?}");
+                let actual = imports.and_then(toml::Value::as_str);
+                assert_eq!(actual, expected, "{world:?} {language:?}");
             }
         }
     }

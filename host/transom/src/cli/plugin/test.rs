@@ -6,10 +6,10 @@ use std::path::{Path, PathBuf};
 use anyhow::{Context, bail};
 use clap::Args;
 use serde_json::{Map, Value, json};
-use transom_plugin_host::{shown, shown_json};
+use transom_plugin_host::{printable, printable_json};
 use transom_plugin_tools::workbench::{Report, Verdict};
 
-use super::work::{Form, Subject, bytes, cases, micros};
+use super::input::{CasesFormat, ComponentUnderTest, bytes, micros, read_cases};
 use crate::output::{self, Output};
 
 /// Run recorded cases against a component, under the limits of its manifest, and compare its
@@ -21,7 +21,7 @@ use crate::output::{self, Output};
 #[derive(Debug, Args)]
 pub(in crate::cli) struct Test {
     #[command(flatten)]
-    subject: Subject,
+    subject: ComponentUnderTest,
     /// File of cases: NAME.toml or NAME.json.
     cases: PathBuf,
     /// Write the actual answers into the file as the expected ones.
@@ -34,21 +34,21 @@ pub(in crate::cli) struct Test {
 
 impl Test {
     pub(in crate::cli) async fn run(self) -> anyhow::Result<()> {
-        let (cases, text, form) = cases(&self.cases)?;
+        let (cases, text, format) = read_cases(&self.cases)?;
         let mut reports = self.subject.admit().await?.test(&cases).await;
         if self.update {
-            update(&self.cases, &text, form, &mut reports)
+            update(&self.cases, &text, format, &mut reports)
                 .with_context(|| format!("cannot update {}", self.cases.display()))?;
         }
         output::print(self.output, &reports, &COLUMNS, reports.iter().map(row))?;
         if self.output == Output::Table {
             for report in reports.iter().filter(|it| it.verdict != Verdict::Passed) {
-                explain(report);
+                print_failure(report);
             }
         }
         match reports.iter().filter(|it| it.verdict != Verdict::Passed).count() {
             0 => Ok(()),
-            some => bail!("{some} of {} cases failed", reports.len()),
+            failures => bail!("{failures} of {} cases failed", reports.len()),
         }
     }
 }
@@ -72,13 +72,13 @@ fn row(report: &Report) -> Vec<String> {
 }
 
 /// Prints why a case failed.
-pub(super) fn explain(report: &Report) {
-    eprintln!("\n{}:", shown(&report.name));
-    let line = |what: &str, keys: &Option<Map<String, Value>>| {
+pub(super) fn print_failure(report: &Report) {
+    eprintln!("\n{}:", printable(&report.name));
+    let line = |heading: &str, keys: &Option<Map<String, Value>>| {
         if let Some(keys) = keys {
             eprintln!(
-                "  {what}  {}",
-                shown_json(&Value::Object(keys.clone()).to_string())
+                "  {heading}  {}",
+                printable_json(&Value::Object(keys.clone()).to_string())
             );
         }
     };
@@ -92,20 +92,20 @@ pub(super) fn explain(report: &Report) {
             }
         }
         Verdict::Failed => {
-            eprintln!("  {}", shown(report.reason.as_deref().unwrap_or("no answer")));
+            eprintln!("  {}", printable(report.reason.as_deref().unwrap_or("no answer")));
             for frame in &report.backtrace {
-                eprintln!("    {}", shown(frame));
+                eprintln!("    {}", printable(frame));
             }
         }
     }
 }
 
 /// Makes the actual answers the expected ones, in the file and in the reports.
-fn update(path: &Path, text: &str, form: Form, reports: &mut [Report]) -> anyhow::Result<()> {
-    let found: Vec<Option<&Map<String, Value>>> = reports.iter().map(|it| it.found.as_ref()).collect();
-    let updated = match form {
-        Form::Toml => updated_toml(text, &found)?,
-        Form::Json => updated_json(text, &found)?,
+fn update(path: &Path, text: &str, format: CasesFormat, reports: &mut [Report]) -> anyhow::Result<()> {
+    let answers: Vec<Option<&Map<String, Value>>> = reports.iter().map(|it| it.found.as_ref()).collect();
+    let updated = match format {
+        CasesFormat::Toml => updated_toml(text, &answers)?,
+        CasesFormat::Json => updated_json(text, &answers)?,
     };
     if updated != text {
         replace(path, &updated)?;
@@ -121,11 +121,11 @@ fn update(path: &Path, text: &str, form: Form, reports: &mut [Report]) -> anyhow
 /// Replaces the file through a temporary file in the same folder, so that no case is lost if it fails.
 fn replace(path: &Path, text: &str) -> anyhow::Result<()> {
     let dir = path.parent().filter(|it| !it.as_os_str().is_empty());
-    let aside = tempfile::NamedTempFile::new_in(dir.unwrap_or(Path::new(".")))?;
-    fs::write(&aside, text)?;
+    let temp_file = tempfile::NamedTempFile::new_in(dir.unwrap_or(Path::new(".")))?;
+    fs::write(&temp_file, text)?;
     // A temporary file is readable by its owner only.
-    fs::set_permissions(&aside, fs::metadata(path)?.permissions())?;
-    aside.persist(path)?;
+    fs::set_permissions(&temp_file, fs::metadata(path)?.permissions())?;
+    temp_file.persist(path)?;
     Ok(())
 }
 
@@ -133,32 +133,32 @@ fn replace(path: &Path, text: &str) -> anyhow::Result<()> {
 const EXPECTATIONS: [&str; 2] = ["expect", "refused"];
 
 /// Updates the expected answers in TOML. Comments and the order of keys are kept.
-fn updated_toml(text: &str, found: &[Option<&Map<String, Value>>]) -> anyhow::Result<String> {
+fn updated_toml(text: &str, answers: &[Option<&Map<String, Value>>]) -> anyhow::Result<String> {
     let mut document: toml_edit::DocumentMut = text.parse()?;
     let cases = document.get_mut("case").context("no [[case]]")?;
-    for (at, found) in found.iter().enumerate() {
-        let Some(found) = found else { continue };
+    for (index, answer) in answers.iter().enumerate() {
+        let Some(answer) = answer else { continue };
         let case = match cases {
-            toml_edit::Item::ArrayOfTables(tables) => {
-                tables.get_mut(at).map(|it| it as &mut dyn toml_edit::TableLike)
-            }
+            toml_edit::Item::ArrayOfTables(tables) => tables
+                .get_mut(index)
+                .map(|it| it as &mut dyn toml_edit::TableLike),
             toml_edit::Item::Value(toml_edit::Value::Array(tables)) => tables
-                .get_mut(at)
+                .get_mut(index)
                 .and_then(|it| it.as_inline_table_mut())
                 .map(|it| it as &mut dyn toml_edit::TableLike),
             _ => None,
         };
-        let case = case.with_context(|| format!("case {} is not a table", at + 1))?;
-        for key in EXPECTATIONS.iter().filter(|key| !found.contains_key(**key)) {
+        let case = case.with_context(|| format!("case {} is not a table", index + 1))?;
+        for key in EXPECTATIONS.iter().filter(|key| !answer.contains_key(**key)) {
             case.remove(key);
         }
-        for (key, value) in *found {
+        for (key, value) in *answer {
             let present = case.get(key).and_then(toml_edit::Item::as_value);
             if present.is_some_and(|it| to_json(it) == *value) {
                 continue;
             }
             let mut new = to_toml(value)
-                .with_context(|| format!("cannot write the answer of case {} as TOML", at + 1))?;
+                .with_context(|| format!("cannot write the answer of case {} as TOML", index + 1))?;
             if let Some(present) = present {
                 *new.decor_mut() = present.decor().clone();
             }
@@ -208,12 +208,12 @@ fn to_json(value: &toml_edit::Value) -> Value {
     }
 }
 
-fn updated_json(text: &str, found: &[Option<&Map<String, Value>>]) -> anyhow::Result<String> {
+fn updated_json(text: &str, answers: &[Option<&Map<String, Value>>]) -> anyhow::Result<String> {
     let mut cases: Vec<Map<String, Value>> = serde_json::from_str(text)?;
-    for (case, found) in cases.iter_mut().zip(found) {
-        if let Some(found) = found {
+    for (case, answer) in cases.iter_mut().zip(answers) {
+        if let Some(answer) = answer {
             case.retain(|key, _| !EXPECTATIONS.contains(&key.as_str()));
-            case.extend((*found).clone());
+            case.extend((*answer).clone());
         }
     }
     Ok(serde_json::to_string_pretty(&cases)? + "\n")
@@ -251,10 +251,10 @@ mod tests {
 
     #[test]
     fn update_changes_only_the_expectations_of_json_cases() {
-        let found = keys(json!({"expect": {"tcp": true}}));
+        let answer = keys(json!({"expect": {"tcp": true}}));
         let updated = updated_json(
             r#"[{"refused": true, "name": "a"}, {"path": "/"}]"#,
-            &[Some(&found), None],
+            &[Some(&answer), None],
         )
         .unwrap();
         let updated: Value = serde_json::from_str(&updated).unwrap();

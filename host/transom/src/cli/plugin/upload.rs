@@ -9,10 +9,10 @@ use anyhow::{Context, anyhow};
 use clap::Args;
 use reqwest::Method;
 use serde_json::json;
-use transom_plugin_host::{PluginFiles, shown};
+use transom_plugin_host::{PluginFiles, printable};
 
 use super::connection::Connection;
-use super::served::{Outcome, Served};
+use super::served::{Admission, PluginOnDaemon};
 use crate::exit::Misconfigured;
 use crate::output::{self, Output};
 use crate::plugin_archive;
@@ -58,42 +58,42 @@ impl Upload {
         let stem = self.file.file_stem().unwrap_or_default().to_string_lossy();
         let name = self.name.clone().unwrap_or_else(|| stem.into_owned());
         let files = self.files().context(Misconfigured)?;
-        let plugin = Served {
+        let plugin = PluginOnDaemon {
             connection: self.connection,
             name,
         };
         // Whether uploads are enabled is checked first: a daemon that rejects a large body may close
         // the connection before the client reads the response.
-        let document = plugin.connection.ask(Method::GET, &[], None).await?;
+        let document = plugin.connection.request(Method::GET, &[], None).await?;
         if document["uploads"] == false {
             return Err(anyhow!(
-                "this daemon accepts no files of plugins: set `uploads = true` in the section [plugins] of its \
-                 configuration, or copy them to its plugin directory {}",
-                shown(document["dir"].as_str().unwrap_or_default())
+                "uploads of plugin files are disabled in this daemon: set `uploads = true` in the section \
+                 [plugins] of its configuration, or copy them to its plugin directory {}",
+                printable(document["dir"].as_str().unwrap_or_default())
             ));
         }
         let body = plugin_archive::archive(&plugin.name, &files)?;
         let answer = plugin.connection.put(&[&plugin.name, "files"], body).await?;
         let digest = answer["digest"]
             .as_str()
-            .context("the daemon does not tell the component's digest")?;
+            .context("the daemon does not report the component's digest")?;
         let ignored = "the daemon ignores these files, because a rollback or a return has replaced them: change them, or \
                       roll back to their record (`transom plugin history`, `transom plugin rollback`)";
         if answer["ignored"] == true {
-            return Err(anyhow!("{ignored}; {}", plugin.serving().await));
+            return Err(anyhow!("{ignored}; {}", plugin.serving_text().await));
         }
         // The timeout for the beginning is zero: the daemon has begun the admission before it responds,
         // unless it already has the same files.
-        let outcome = match plugin.verdict(digest, Duration::ZERO, ignored).await {
+        let outcome = match plugin.wait_for_admission(digest, Duration::ZERO, ignored).await {
             Ok(outcome) => outcome,
             Err(error) => {
-                return Err(anyhow!("{error:#}; {}", plugin.serving().await));
+                return Err(anyhow!("{error:#}; {}", plugin.serving_text().await));
             }
         };
         let (state, version) = match &outcome {
-            Outcome::Serving(version) => ("serving", version),
-            Outcome::Beside(kind, version) => (kind.as_str(), version),
-            Outcome::Unchanged => ("serving", &String::new()),
+            Admission::Serving(version) => ("serving", version),
+            Admission::Rollout(kind, version) => (kind.as_str(), version),
+            Admission::Unchanged => ("serving", &String::new()),
         };
         let document = json!({
             "plugin": plugin.name,
@@ -107,11 +107,11 @@ impl Upload {
 
     fn files(&self) -> anyhow::Result<PluginFiles> {
         let read = |path: &Path| fs::read(path).with_context(|| format!("cannot read {}", path.display()));
-        let beside = self.file.with_extension("wasm.sig");
+        let default_signature = self.file.with_extension("wasm.sig");
         let signature = self
             .signature
             .clone()
-            .or_else(|| beside.is_file().then_some(beside));
+            .or_else(|| default_signature.is_file().then_some(default_signature));
         Ok(PluginFiles {
             component: Some(read(&self.file)?),
             manifest: self.manifest.as_deref().map(read).transpose()?,

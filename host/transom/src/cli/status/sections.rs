@@ -3,7 +3,7 @@
 use serde_json::Value;
 
 use crate::admin::overview::document::{Overview, Service};
-use crate::admin::overview::problems::{reasons, span};
+use crate::admin::overview::problems::{reasons, rounded_duration};
 
 /// Headings and rows of a table.
 pub(in crate::cli) type Section = (&'static [&'static str], Vec<Vec<String>>);
@@ -35,7 +35,7 @@ fn leader(service: &Service) -> String {
             let leader = match (&framework.leader, framework.leading) {
                 (_, true) => "here",
                 (Some(other), false) => other,
-                (None, false) => "nobody",
+                (None, false) => "none",
             };
             let subscribed = if framework.subscribed == Some(false) {
                 ", not subscribed"
@@ -61,10 +61,13 @@ fn summary(service: &Service) -> String {
     };
     if numbers.get("instances_wanted").is_some() {
         let (apps, pods) = (number("apps"), number("pods"));
-        add(1, counted(apps, "app"));
-        add(pods, counted(pods, "pod"));
+        add(1, with_plural(apps, "app"));
+        add(pods, with_plural(pods, "pod"));
         let (running, wanted) = (number("instances_running"), number("instances_wanted"));
-        add(1, format!("{running} of {} running", counted(wanted, "instance")));
+        add(
+            1,
+            format!("{running} of {} running", with_plural(wanted, "instance")),
+        );
         let staged = number("instances_staged");
         add(staged, format!("{staged} starting"));
         let queued = number("instances_queued");
@@ -72,12 +75,12 @@ fn summary(service: &Service) -> String {
         let unhealthy = number("instances_unhealthy");
         add(unhealthy, format!("{unhealthy} unhealthy"));
         let deployments = number("deployments");
-        add(deployments, counted(deployments, "deployment"));
+        add(deployments, with_plural(deployments, "deployment"));
     } else if let Some(records) = numbers["records"].as_u64() {
-        add(1, counted(number("names"), "name"));
-        add(1, counted(records, "record"));
+        add(1, with_plural(number("names"), "name"));
+        add(1, with_plural(records, "record"));
         let age = numbers["age_seconds"].as_f64().unwrap_or_default();
-        add(1, format!("{} old", span(age as u64)));
+        add(1, format!("{} old", rounded_duration(age as u64)));
         add(1, format!("{} answered", number("queries")));
     } else if numbers["nodes"].is_object() {
         add(
@@ -85,7 +88,7 @@ fn summary(service: &Service) -> String {
             format!(
                 "{} of {} running",
                 number("running"),
-                counted(number("wanted"), "task")
+                with_plural(number("wanted"), "task")
             ),
         );
         add(1, by_phase(&numbers["nodes"]));
@@ -138,7 +141,7 @@ pub(in crate::cli) fn parts(overview: &Overview) -> Section {
             "version {}, {} of {} active",
             cluster.version.as_deref().unwrap_or("unknown"),
             cluster.agents.active,
-            counted(cluster.agents.total, "agent")
+            with_plural(cluster.agents.total, "agent")
         ),
     ]];
     if let Some(store) = &overview.store {
@@ -151,7 +154,7 @@ pub(in crate::cli) fn parts(overview: &Overview) -> Section {
     }
     if let Some(plugins) = &overview.plugins {
         let mut numbers = vec![format!("{} of {} serve", plugins.serving, plugins.total)];
-        for (count, what) in [
+        for (count, noun) in [
             (plugins.refused, "refused"),
             (plugins.disabled, "disabled"),
             (plugins.quarantined, "in quarantine"),
@@ -159,7 +162,7 @@ pub(in crate::cli) fn parts(overview: &Overview) -> Section {
             (plugins.canaries, "canaries"),
         ] {
             if count > 0 {
-                numbers.push(format!("{count} {what}"));
+                numbers.push(format!("{count} {noun}"));
             }
         }
         rows.push(vec![
@@ -199,7 +202,7 @@ pub(in crate::cli) fn waiting(overview: &Overview) -> Section {
         for waiting in &service.state.waiting {
             let since = waiting.since.map(|since| {
                 let seconds = overview.now.duration_since(since).as_secs();
-                span(u64::try_from(seconds).unwrap_or_default())
+                rounded_duration(u64::try_from(seconds).unwrap_or_default())
             });
             rows.push(vec![
                 waiting.name.clone(),
@@ -221,7 +224,7 @@ pub(in crate::cli) fn deployments(overview: &Overview) -> Section {
         vec![
             one.subject.clone(),
             format!("{} of {}", one.step, one.steps),
-            span(u64::try_from(seconds).unwrap_or_default()),
+            rounded_duration(u64::try_from(seconds).unwrap_or_default()),
             one.id.clone(),
         ]
     });
@@ -237,9 +240,9 @@ fn state(reachable: Option<bool>) -> String {
     .to_owned()
 }
 
-fn counted(number: u64, what: &str) -> String {
+fn with_plural(number: u64, noun: &str) -> String {
     let s = if number == 1 { "" } else { "s" };
-    format!("{number} {what}{s}")
+    format!("{number} {noun}{s}")
 }
 
 /// Formats a number with at most two decimals.

@@ -2,12 +2,12 @@
 
 use std::fmt::Write as _;
 
-use transom_plugin_host::shown;
+use transom_plugin_host::printable;
 
 use super::sections;
 use super::style::Style;
 use crate::admin::overview::document::{Overview, Problem, Severity};
-use crate::admin::overview::problems::span;
+use crate::admin::overview::problems::rounded_duration;
 use crate::output::table;
 
 /// The whole overview, with a line break at its end.
@@ -44,9 +44,9 @@ pub(in crate::cli) fn header(overview: &Overview, style: Style) -> String {
     };
     format!(
         "transom {} on {}, up {}: {ready}",
-        shown(&overview.version),
-        shown(&overview.hostname),
-        span(overview.uptime_seconds)
+        printable(&overview.version),
+        printable(&overview.hostname),
+        rounded_duration(overview.uptime_seconds)
     )
 }
 
@@ -58,11 +58,11 @@ pub(in crate::cli) fn problem(problem: &Problem, style: Style) -> String {
     };
     let mut text = format!(
         "{severity} {}: {}\n",
-        shown(&problem.source),
-        shown(&problem.message)
+        printable(&problem.source),
+        printable(&problem.message)
     );
     if !problem.advice.is_empty() {
-        let _ = writeln!(text, "  {}", shown(&problem.advice));
+        let _ = writeln!(text, "  {}", printable(&problem.advice));
     }
     text
 }

@@ -9,7 +9,7 @@ use crossterm::event::Event;
 use futures::{Stream, StreamExt};
 use tokio::time::{Instant, sleep_until};
 
-use super::view::{After, View};
+use super::view::{KeyEffect, View};
 use crate::admin::overview::document::Overview;
 
 /// Refreshes and draws until the user quits or the stream of keys ends. At most one request is in
@@ -30,19 +30,19 @@ where
         draw(view)?;
         tokio::select! {
             event = keys.next() => match event {
-                Some(Ok(Event::Key(key))) => match view.press(key) {
-                    After::Quit => return Ok(()),
-                    After::Draw => {}
+                Some(Ok(Event::Key(key))) => match view.handle_key(key) {
+                    KeyEffect::Quit => return Ok(()),
+                    KeyEffect::Draw => {}
                 },
                 // The terminal was resized, so the view is drawn again.
                 Some(Ok(_)) => {}
                 Some(Err(error)) => return Err(error.into()),
                 None => return Ok(()),
             },
-            answer = answer(request.as_mut()) => {
+            answer = await_request(request.as_mut()) => {
                 match answer {
                     Ok(overview) => view.show(overview),
-                    Err(error) => view.failed(format!("{error:#}")),
+                    Err(error) => view.show_failure(format!("{error:#}")),
                 }
                 request.set(None);
                 next = Instant::now() + interval;
@@ -58,7 +58,7 @@ where
 }
 
 /// Waits for the answer to the request in flight; never returns without one.
-async fn answer<F: Future>(request: Pin<&mut Option<F>>) -> F::Output {
+async fn await_request<F: Future>(request: Pin<&mut Option<F>>) -> F::Output {
     match request.as_pin_mut() {
         Some(request) => request.await,
         None => std::future::pending().await,
@@ -87,7 +87,7 @@ mod tests {
     }
 
     /// A stand-in for the user, and for a daemon whose answers the test sends.
-    struct Stand {
+    struct TestSession {
         /// The requests, each with the sender of its answer.
         requests: mpsc::UnboundedReceiver<oneshot::Sender<Overview>>,
         keys: mpsc::UnboundedSender<io::Result<Event>>,
@@ -95,7 +95,7 @@ mod tests {
         screen: watch::Receiver<Vec<String>>,
     }
 
-    impl Stand {
+    impl TestSession {
         fn press(&self, key: char) {
             let event = Event::Key(KeyCode::Char(key).into());
             self.keys.send(Ok(event)).expect("a session");
@@ -106,16 +106,16 @@ mod tests {
             request.expect("a request").expect("a session")
         }
 
-        async fn until_shown(&mut self, what: &str, shown: impl Fn(&[String]) -> bool) {
-            let seen = self.screen.wait_for(|lines| shown(lines));
-            let seen = timeout(TIMEOUT, seen).await.map(|seen| seen.is_ok());
-            assert_eq!(seen, Ok(true), "{what}: {:?}", self.screen.borrow());
+        async fn wait_until_shown(&mut self, description: &str, is_shown: impl Fn(&[String]) -> bool) {
+            let result = self.screen.wait_for(|lines| is_shown(lines));
+            let result = timeout(TIMEOUT, result).await.map(|result| result.is_ok());
+            assert_eq!(result, Ok(true), "{description}: {:?}", self.screen.borrow());
         }
     }
 
     /// Runs a session until `test` and the session have ended.
-    async fn session<T: Future<Output = ()>>(test: impl FnOnce(Stand) -> T) {
-        let (asked, requests) = mpsc::unbounded_channel();
+    async fn session<T: Future<Output = ()>>(test: impl FnOnce(TestSession) -> T) {
+        let (request_sender, requests) = mpsc::unbounded_channel();
         let (keys, pressed) = mpsc::unbounded_channel();
         let (drawn, screen) = watch::channel(Vec::new());
         let pressed = futures::stream::unfold(pressed, async |mut pressed| {
@@ -124,14 +124,14 @@ mod tests {
         });
         let mut view = View::new("");
         view.show(overview("first"));
-        let stand = Stand {
+        let test_session = TestSession {
             requests,
             keys,
             screen,
         };
         let fetch = || {
             let (answer, answered) = oneshot::channel();
-            asked.send(answer).expect("a test");
+            request_sender.send(answer).expect("a test");
             async { answered.await.context("no answer") }
         };
         let draw = |view: &mut View| {
@@ -139,7 +139,7 @@ mod tests {
             Ok(())
         };
         let running = run(&mut view, INTERVAL, fetch, Box::pin(pressed), draw);
-        let (ended, ()) = tokio::join!(timeout(TIMEOUT, running), test(stand));
+        let (ended, ()) = tokio::join!(timeout(TIMEOUT, running), test(test_session));
         ended.expect("the session ends").expect("no error");
     }
 
@@ -149,57 +149,57 @@ mod tests {
 
     #[tokio::test(start_paused = true)]
     async fn keys_act_while_the_daemon_does_not_answer() {
-        session(async |mut stand| {
-            let mut request = stand.request().await;
-            let asked = Instant::now();
-            stand
-                .until_shown("the order of the daemon", |lines| {
+        session(async |mut test_session| {
+            let mut request = test_session.request().await;
+            let requested_at = Instant::now();
+            test_session
+                .wait_until_shown("the order of the daemon", |lines| {
                     row(lines, "/b") < row(lines, "/a")
                 })
                 .await;
-            stand.press('s');
-            stand
-                .until_shown("rows by name", |lines| row(lines, "/a") < row(lines, "/b"))
+            test_session.press('s');
+            test_session
+                .wait_until_shown("rows by name", |lines| row(lines, "/a") < row(lines, "/b"))
                 .await;
-            stand.press('q');
+            test_session.press('q');
             // The session drops the pending request.
             request.closed().await;
-            assert_eq!(asked.elapsed(), Duration::ZERO);
+            assert_eq!(requested_at.elapsed(), Duration::ZERO);
         })
         .await;
     }
 
     #[tokio::test(start_paused = true)]
     async fn answer_is_shown_and_the_next_request_follows_after_the_interval() {
-        session(async |mut stand| {
-            let request = stand.request().await;
+        session(async |mut test_session| {
+            let request = test_session.request().await;
             tokio::time::advance(10 * INTERVAL).await;
             let answered = Instant::now();
             request.send(overview("second")).expect("a session");
-            stand
-                .until_shown("the answer", |lines| lines[0].contains("second"))
+            test_session
+                .wait_until_shown("the answer", |lines| lines[0].contains("second"))
                 .await;
-            drop(stand.request().await);
+            drop(test_session.request().await);
             assert!(answered.elapsed() >= INTERVAL);
-            stand
-                .until_shown("the failure", |lines| lines[1].contains("STALE: no answer"))
+            test_session
+                .wait_until_shown("the failure", |lines| lines[1].contains("STALE: no answer"))
                 .await;
-            stand.press('q');
+            test_session.press('q');
         })
         .await;
     }
 
     #[tokio::test(start_paused = true)]
     async fn pause_drops_the_request_and_continuing_sends_another() {
-        session(async |mut stand| {
-            let mut request = stand.request().await;
-            let asked = Instant::now();
-            stand.press(' ');
+        session(async |mut test_session| {
+            let mut request = test_session.request().await;
+            let requested_at = Instant::now();
+            test_session.press(' ');
             request.closed().await;
-            stand.press(' ');
-            let request = stand.request().await;
-            assert_eq!(asked.elapsed(), Duration::ZERO);
-            stand.press('q');
+            test_session.press(' ');
+            let request = test_session.request().await;
+            assert_eq!(requested_at.elapsed(), Duration::ZERO);
+            test_session.press('q');
             drop(request);
         })
         .await;

@@ -4,7 +4,7 @@
 use std::cmp::Ordering;
 
 use crossterm::event::{KeyCode, KeyEvent, KeyEventKind, KeyModifiers};
-use transom_plugin_host::shown;
+use transom_plugin_host::printable;
 
 use crate::admin::overview::document::{Overview, Severity};
 use crate::cli::status::sections::{self, Section};
@@ -16,7 +16,7 @@ use crate::output::table;
 const MAX_FILTER: usize = 100;
 
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
-pub(super) enum After {
+pub(super) enum KeyEffect {
     Draw,
     Quit,
 }
@@ -53,8 +53,8 @@ impl View {
     }
 
     /// Records a failed refresh. The last overview stays on the screen.
-    pub(super) fn failed(&mut self, why: String) {
-        self.failure = Some(why);
+    pub(super) fn show_failure(&mut self, error: String) {
+        self.failure = Some(error);
     }
 
     pub(super) fn overview(&self) -> Option<&Overview> {
@@ -65,15 +65,15 @@ impl View {
         self.paused
     }
 
-    pub(super) fn press(&mut self, key: KeyEvent) -> After {
+    pub(super) fn handle_key(&mut self, key: KeyEvent) -> KeyEffect {
         if key.kind == KeyEventKind::Release {
-            return After::Draw;
+            return KeyEffect::Draw;
         }
         let control = key.modifiers.contains(KeyModifiers::CONTROL);
         match key.code {
-            KeyCode::Char('c' | 'd') if control => return After::Quit,
-            code if self.typing => self.type_in(code),
-            KeyCode::Char('q') => return After::Quit,
+            KeyCode::Char('c' | 'd') if control => return KeyEffect::Quit,
+            code if self.typing => self.edit_filter(code),
+            KeyCode::Char('q') => return KeyEffect::Quit,
             KeyCode::Char(' ' | 'p') => self.paused = !self.paused,
             KeyCode::Char('/') => self.typing = true,
             KeyCode::Esc => self.filter.clear(),
@@ -86,10 +86,10 @@ impl View {
             KeyCode::Home => self.scroll = 0,
             _ => {}
         }
-        After::Draw
+        KeyEffect::Draw
     }
 
-    fn type_in(&mut self, code: KeyCode) {
+    fn edit_filter(&mut self, code: KeyCode) {
         match code {
             KeyCode::Char(char) if self.filter.chars().count() < MAX_FILTER => self.filter.push(char),
             KeyCode::Backspace => drop(self.filter.pop()),
@@ -125,14 +125,14 @@ impl View {
     fn status_line(&self) -> String {
         let mut parts = Vec::new();
         if let Some(failure) = &self.failure {
-            parts.push(format!("STALE: {}", shown(failure)));
+            parts.push(format!("STALE: {}", printable(failure)));
         }
         if self.paused {
             parts.push("PAUSED (space continues)".to_owned());
         }
         if self.typing || !self.filter.is_empty() {
             let cursor = if self.typing { "_" } else { "" };
-            parts.push(format!("filter: {}{cursor}", shown(&self.filter)));
+            parts.push(format!("filter: {}{cursor}", printable(&self.filter)));
         }
         if let Some(column) = self.column {
             let order = if self.reversed { ", reversed" } else { "" };
@@ -156,7 +156,7 @@ impl View {
             sections::parts(overview),
             sections::cluster(overview),
         ] {
-            let (headings, rows) = self.arranged(section);
+            let (headings, rows) = self.filtered_and_sorted(section);
             if !rows.is_empty() {
                 lines.push(String::new());
                 lines.extend(table(headings, rows).lines().map(str::to_owned));
@@ -170,14 +170,14 @@ impl View {
                 Severity::Error => "ERROR",
                 Severity::Warning => "WARNING",
             };
-            let (source, message) = (shown(&problem.source), shown(&problem.message));
+            let (source, message) = (printable(&problem.source), printable(&problem.message));
             lines.push(format!("{severity} {source}: {message}"));
         }
         lines
     }
 
     /// The rows of a table that match the filter, in the chosen order.
-    fn arranged(&self, (headings, mut rows): Section) -> Section {
+    fn filtered_and_sorted(&self, (headings, mut rows): Section) -> Section {
         rows.retain(|row| self.matches(row));
         if let Some(column) = self.column {
             rows.sort_by(|a, b| compare(a.get(column), b.get(column)));
@@ -227,17 +227,17 @@ mod tests {
         view
     }
 
-    fn press(view: &mut View, keys: &str) -> After {
-        let mut after = After::Draw;
+    fn press_keys(view: &mut View, keys: &str) -> KeyEffect {
+        let mut effect = KeyEffect::Draw;
         for char in keys.chars() {
             let code = if char == '\n' {
                 KeyCode::Enter
             } else {
                 KeyCode::Char(char)
             };
-            after = view.press(code.into());
+            effect = view.handle_key(code.into());
         }
-        after
+        effect
     }
 
     /// The names in the table of waiting apps, in the order of its rows.
@@ -254,23 +254,23 @@ mod tests {
     fn rows_are_sorted_by_the_chosen_column_and_reversed() {
         let mut view = view();
         assert_eq!(rows(&mut view), ["/b", "/a", "/c"]);
-        press(&mut view, "s");
+        press_keys(&mut view, "s");
         assert_eq!(rows(&mut view), ["/a", "/b", "/c"]);
-        press(&mut view, "ss");
+        press_keys(&mut view, "ss");
         assert_eq!(rows(&mut view), ["/a", "/b", "/c"], "by number, not by text");
-        press(&mut view, "r");
+        press_keys(&mut view, "r");
         assert_eq!(rows(&mut view), ["/c", "/b", "/a"]);
     }
 
     #[test]
     fn filter_hides_rows_until_it_is_dropped() {
         let mut view = view();
-        assert_eq!(press(&mut view, "/C"), After::Draw);
+        assert_eq!(press_keys(&mut view, "/C"), KeyEffect::Draw);
         assert!(view.lines(120, 60)[1].contains("filter: C_"));
         // While the filter is typed, command keys are text.
-        press(&mut view, "q\n");
+        press_keys(&mut view, "q\n");
         assert!(rows(&mut view).is_empty());
-        view.press(KeyCode::Esc.into());
+        view.handle_key(KeyCode::Esc.into());
         assert_eq!(rows(&mut view).len(), 3);
     }
 
@@ -283,10 +283,10 @@ mod tests {
             assert!(lines.iter().all(|line| line.chars().count() <= width));
             assert!(!lines.iter().any(|line| line.contains('\u{1b}')));
         }
-        view.failed("timeout".to_owned());
+        view.show_failure("timeout".to_owned());
         assert!(view.lines(80, 30)[1].contains("STALE: timeout"));
         for _ in 0..500 {
-            view.press(KeyCode::Down.into());
+            view.handle_key(KeyCode::Down.into());
             view.lines(80, 8);
         }
         let last = view.lines(80, 8);
@@ -296,11 +296,11 @@ mod tests {
     #[test]
     fn keys_pause_and_quit() {
         let mut view = view();
-        press(&mut view, " ");
+        press_keys(&mut view, " ");
         assert!(view.is_paused() && view.lines(80, 8)[1].contains("PAUSED"));
-        assert_eq!(press(&mut view, "q"), After::Quit);
+        assert_eq!(press_keys(&mut view, "q"), KeyEffect::Quit);
         let control = KeyEvent::new(KeyCode::Char('c'), KeyModifiers::CONTROL);
-        press(&mut view, "/");
-        assert_eq!(view.press(control), After::Quit);
+        press_keys(&mut view, "/");
+        assert_eq!(view.handle_key(control), KeyEffect::Quit);
     }
 }

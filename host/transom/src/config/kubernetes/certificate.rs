@@ -26,8 +26,8 @@ impl Kubernetes {
     /// Certificate and key, if both are set and can be decoded. [`Self::certificate_problems`] reports
     /// everything else.
     pub(in crate::config) fn tls_pem(&self) -> Option<TlsPem> {
-        let certificate = decoded(self.ssl_crt_base64.as_ref()?).ok()?;
-        let key = decoded(self.ssl_key_base64.as_ref()?).ok()?;
+        let certificate = decode(self.ssl_crt_base64.as_ref()?).ok()?;
+        let key = decode(self.ssl_key_base64.as_ref()?).ok()?;
         Some(TlsPem {
             settings: SETTINGS,
             certificate,
@@ -39,16 +39,16 @@ impl Kubernetes {
     pub(super) fn certificate_problems(&self) -> Vec<String> {
         let texts = [self.ssl_crt_base64.as_ref(), self.ssl_key_base64.as_ref()];
         let mut problems = Vec::new();
-        for (at, (setting, text)) in SETTINGS.iter().zip(texts).enumerate() {
-            let other = SETTINGS[1 - at];
+        for (index, (setting, text)) in SETTINGS.iter().zip(texts).enumerate() {
+            let other_setting = SETTINGS[1 - index];
             match text {
                 Some(text) => {
-                    if let Err(what) = decoded(text) {
-                        problems.push(format!("`{setting}` {what}"));
+                    if let Err(problem) = decode(text) {
+                        problems.push(format!("`{setting}` {problem}"));
                     }
                 }
-                None if texts[1 - at].is_some() => problems.push(format!(
-                    "`{setting}` is missing: `{other}` is set, and each needs the other"
+                None if texts[1 - index].is_some() => problems.push(format!(
+                    "`{setting}` is missing: `{other_setting}` is set, and each needs the other"
                 )),
                 None => {}
             }
@@ -69,7 +69,7 @@ impl Kubernetes {
 }
 
 /// The decoded PEM text, or a description of the fault.
-fn decoded(text: &Secret) -> Result<String, &'static str> {
+fn decode(text: &Secret) -> Result<String, &'static str> {
     let text = text.reveal();
     if text.len() > MAX_BYTES {
         return Err("is longer than 1 MiB; expected a PEM text in base64");

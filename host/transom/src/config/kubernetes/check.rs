@@ -7,8 +7,8 @@ use super::Kubernetes;
 struct Problems(Vec<String>);
 
 impl Problems {
-    fn add(&mut self, wrong: bool, text: impl FnOnce() -> String) {
-        if wrong {
+    fn add_if(&mut self, condition: bool, text: impl FnOnce() -> String) {
+        if condition {
             self.0.push(text());
         }
     }
@@ -31,7 +31,7 @@ impl Kubernetes {
 
     fn check_texts(&self, problems: &mut Problems) {
         let name = &self.framework_name;
-        problems.add(name.is_empty() || name.contains(['/', ':']), || {
+        problems.add_if(name.is_empty() || name.contains(['/', ':']), || {
             format!("`kubernetes.framework_name` (FRAMEWORK_NAME) is {name:?}; expected a name without `/` and `:`")
         });
         let (user, password) = (self.auth_username.is_some(), self.auth_password.is_some());
@@ -39,8 +39,11 @@ impl Kubernetes {
             ("auth_password", "AUTH_PASSWORD", user && !password),
             ("auth_username", "AUTH_USERNAME", password && !user),
         ] {
-            problems.add(missing, || {
-                format!("`kubernetes.{key}` ({variable}) is missing: user and password need each other")
+            problems.add_if(missing, || {
+                format!(
+                    "`kubernetes.{key}` ({variable}) is missing: set both the user and the password, or \
+                     neither"
+                )
             });
         }
         for (key, items) in [
@@ -55,11 +58,11 @@ impl Kubernetes {
         ] {
             for item in items
                 .iter()
-                .filter(|item| item.find('=').is_none_or(|at| at == 0))
+                .filter(|item| item.find('=').is_none_or(|index| index == 0))
             {
                 // The value after the name may be a secret.
                 let name = item.split('=').next().unwrap_or_default();
-                problems.add(true, || {
+                problems.add_if(true, || {
                     format!("`kubernetes.{key}` has the item {name:?}; expected NAME=VALUE")
                 });
             }
@@ -68,7 +71,7 @@ impl Kubernetes {
             ("orch_server_string", &self.orch_server_string),
             ("orch_agent_string", &self.orch_agent_string),
         ] {
-            problems.add(command.trim().is_empty(), || {
+            problems.add_if(command.trim().is_empty(), || {
                 format!(
                     "`kubernetes.{key}` ({}) is empty; expected a command",
                     key.to_uppercase()
@@ -76,7 +79,7 @@ impl Kubernetes {
             });
         }
         let file = &self.kubeconfig_file;
-        problems.add(file.is_empty() || file.contains(".."), || {
+        problems.add_if(file.is_empty() || file.contains(".."), || {
             format!("`kubernetes.kubeconfig_file` is {file:?}; expected the name of a file")
         });
     }
@@ -96,11 +99,11 @@ impl Kubernetes {
             ("ds_cpu_limit", self.ds_cpu_limit),
             ("ds_mem_limit", self.ds_mem_limit),
         ] {
-            let wrong = amount.is_some_and(|amount| !(amount.is_finite() && amount > 0.0));
-            let shown = amount.unwrap_or_default();
-            problems.add(wrong, || {
+            let is_invalid = amount.is_some_and(|amount| !(amount.is_finite() && amount > 0.0));
+            let value = amount.unwrap_or_default();
+            problems.add_if(is_invalid, || {
                 format!(
-                    "`kubernetes.{key}` ({}) is {shown}; expected a number above 0",
+                    "`kubernetes.{key}` ({}) is {value}; expected a number above 0",
                     key.to_uppercase()
                 )
             });
@@ -114,11 +117,11 @@ impl Kubernetes {
             ("ds_disk_limit", self.ds_disk_limit),
             ("container_memory_swap", Some(self.container_memory_swap)),
         ] {
-            let wrong = amount.is_some_and(|amount| !(amount.is_finite() && amount >= 0.0));
-            let shown = amount.unwrap_or_default();
-            problems.add(wrong, || {
+            let is_invalid = amount.is_some_and(|amount| !(amount.is_finite() && amount >= 0.0));
+            let value = amount.unwrap_or_default();
+            problems.add_if(is_invalid, || {
                 format!(
-                    "`kubernetes.{key}` ({}) is {shown}; expected 0 or more",
+                    "`kubernetes.{key}` ({}) is {value}; expected 0 or more",
                     key.to_uppercase()
                 )
             });
@@ -127,7 +130,7 @@ impl Kubernetes {
 
     fn check_ranges(&self, problems: &mut Problems) {
         let (from, to) = (self.portrange_from, self.portrange_to);
-        problems.add(from == 0 || from >= to, || {
+        problems.add_if(from == 0 || from >= to, || {
             format!(
                 "`kubernetes.portrange_from` (PORTRANGE_FROM) is {from} and `portrange_to` (PORTRANGE_TO) is {to}; \
                  expected a range of at least two ports above 0"
@@ -137,7 +140,7 @@ impl Kubernetes {
             ("heartbeat_interval", self.heartbeat_interval),
             ("orch_node_timeout", self.orch_node_timeout),
         ] {
-            problems.add(period.duration().is_zero(), || {
+            problems.add_if(period.duration().is_zero(), || {
                 format!(
                     "`kubernetes.{key}` ({}) is {period}; expected a length of time above 0",
                     key.to_uppercase()
@@ -152,7 +155,7 @@ impl Kubernetes {
             ("orch_server_count", self.orch_server_count),
             ("orch_agent_count", self.orch_agent_count),
         ] {
-            problems.add(count > self.max_scale, || {
+            problems.add_if(count > self.max_scale, || {
                 format!(
                     "`kubernetes.{key}` ({}) is {count}, above `kubernetes.max_scale`, which is {}",
                     key.to_uppercase(),
@@ -161,36 +164,36 @@ impl Kubernetes {
             });
         }
         let count = self.ds_count;
-        problems.add(self.ds_etcd && count != 0 && count.is_multiple_of(2), || {
+        problems.add_if(self.ds_etcd && count != 0 && count.is_multiple_of(2), || {
             format!(
                 "`kubernetes.ds_count` (DS_COUNT) is {count}; the members of a kvstore form a cluster only in odd numbers"
             )
         });
-        problems.add(!self.ds_etcd && count > 1, || {
+        problems.add_if(!self.ds_etcd && count > 1, || {
             format!("`kubernetes.ds_count` (DS_COUNT) is {count}; there can be one SQL datastore only")
         });
     }
 
     fn check_datastore(&self, problems: &mut Problems) {
-        problems.add(self.ds_etcd == self.ds_mysql, || {
+        problems.add_if(self.ds_etcd == self.ds_mysql, || {
             format!(
                 "`kubernetes.ds_etcd` (DS_ETCD) and `kubernetes.ds_mysql` (DS_MYSQL) are both {}; set exactly one of \
                  them to true",
                 self.ds_etcd
             )
         });
-        problems.add(self.ds_count > 0 && self.ds_endpoint.is_some(), || {
+        problems.add_if(self.ds_count > 0 && self.ds_endpoint.is_some(), || {
             "`kubernetes.ds_endpoint` names a datastore outside of the framework; set `ds_count` (DS_COUNT) to 0"
                 .to_owned()
         });
         let runs_sql = self.ds_count > 0 && !self.ds_etcd;
-        problems.add(!self.containers && runs_sql && self.ds_command.is_none(), || {
+        problems.add_if(!self.containers && runs_sql && self.ds_command.is_none(), || {
             "`kubernetes.containers` is false and `kubernetes.ds_command` is missing: without containers it is the \
              command of a SQL datastore"
                 .to_owned()
         });
         let several = self.ds_etcd && self.ds_count > 1;
-        problems.add(!self.containers && several && self.ds_command.is_some(), || {
+        problems.add_if(!self.containers && several && self.ds_command.is_some(), || {
             format!(
                 "`kubernetes.ds_count` (DS_COUNT) is {}, but `kubernetes.ds_command` runs one datastore; without it \
                  a kvstore has several members",
@@ -198,14 +201,14 @@ impl Kubernetes {
             )
         });
         let runs_etcd = self.ds_etcd && self.ds_count > 0 && self.ds_command.is_none();
-        problems.add(!self.containers && runs_etcd && !self.volume_ds.starts_with('/'), || {
+        problems.add_if(!self.containers && runs_etcd && !self.volume_ds.starts_with('/'), || {
             format!(
                 "`kubernetes.volume_ds` (VOLUME_DS) is `{}`; without containers it is the folder of a member's data, \
                  which outlives the task's sandbox: an absolute path",
                 self.volume_ds
             )
         });
-        problems.add(self.ds_etcd && self.ds_peer_port == self.ds_port, || {
+        problems.add_if(self.ds_etcd && self.ds_peer_port == self.ds_port, || {
             format!(
                 "`kubernetes.ds_port` (DS_PORT) and `kubernetes.ds_peer_port` (DS_PEER_PORT) are both {}; clients and \
                  members of a kvstore need a port each",
@@ -216,31 +219,31 @@ impl Kubernetes {
 
     fn check_backup(&self, problems: &mut Problems) {
         let backup = &self.backup;
-        for (key, amount, least) in [
+        for (key, amount, min) in [
             ("keep", u64::from(backup.keep), 1),
             ("max_bytes", backup.max_bytes, 1),
         ] {
-            problems.add(amount < least, || {
+            problems.add_if(amount < min, || {
                 format!("`kubernetes.backup.{key}` is {amount}; expected a number above 0")
             });
         }
-        for (key, amount, zero) in [
+        for (key, amount, zero_allowed) in [
             ("cpu", backup.cpu, false),
             ("mem", backup.mem, false),
             ("disk", backup.disk, true),
         ] {
-            let right = amount.is_finite() && (amount > 0.0 || (zero && amount == 0.0));
-            problems.add(!right, || {
+            let is_valid = amount.is_finite() && (amount > 0.0 || (zero_allowed && amount == 0.0));
+            problems.add_if(!is_valid, || {
                 format!("`kubernetes.backup.{key}` is {amount}; expected a number above 0")
             });
         }
-        problems.add(backup.timeout.duration().is_zero(), || {
+        problems.add_if(backup.timeout.duration().is_zero(), || {
             format!(
                 "`kubernetes.backup.timeout` is {}; expected a length of time above 0",
                 backup.timeout
             )
         });
-        problems.add(
+        problems.add_if(
             backup.dir.as_ref().is_some_and(|dir| dir.as_os_str().is_empty()),
             || "`kubernetes.backup.dir` is empty; expected a directory".to_owned(),
         );

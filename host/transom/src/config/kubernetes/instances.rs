@@ -41,7 +41,7 @@ const PORT_KEYS: [&str; 12] = [
 ];
 
 /// Groups of keys: an instance that sets one key of a group inherits none of the group.
-const GROUPS: [&[&str]; 3] = [
+const INHERITANCE_GROUPS: [&[&str]; 3] = [
     &["tls_certificate", "tls_key", "ssl_crt_base64", "ssl_key_base64"],
     &["auth_username", "auth_password"],
     &["auth_read_only_username", "auth_read_only_password"],
@@ -92,7 +92,7 @@ fn move_instances(settings: &mut Dict, names: &BTreeSet<String>) {
     for (key, value) in std::mem::take(section) {
         match (value, key_of_instance(&key, names)) {
             (Value::Dict(tag, keys), _) if !KEYS.contains(&key.as_str()) => {
-                instances.insert(key, Value::Dict(tag, one_name_each(keys)));
+                instances.insert(key, Value::Dict(tag, merge_role_alias(keys)));
             }
             (value, Some((name, key))) => {
                 let keys = instances
@@ -107,7 +107,7 @@ fn move_instances(settings: &mut Dict, names: &BTreeSet<String>) {
             }
         }
     }
-    *section = one_name_each(std::mem::take(section));
+    *section = merge_role_alias(std::mem::take(section));
     if !instances.is_empty() {
         settings.insert(SECTION.to_owned(), instances.into());
     }
@@ -119,15 +119,15 @@ fn key_of_instance<'a>(key: &'a str, names: &'a BTreeSet<String>) -> Option<(&'a
     if KEYS.contains(&key) {
         return None;
     }
-    let meant = names.iter().filter_map(|name| {
+    let candidates = names.iter().filter_map(|name| {
         let rest = key.strip_prefix(&name.replace('-', "_"))?.strip_prefix('_')?;
         KEYS.contains(&rest).then_some((name.as_str(), rest))
     });
-    meant.max_by_key(|(name, _)| name.len())
+    candidates.max_by_key(|(name, _)| name.len())
 }
 
 /// Renames the alias of `role` to the key, because a key that is set by both names is an error.
-fn one_name_each(mut keys: Dict) -> Dict {
+fn merge_role_alias(mut keys: Dict) -> Dict {
     if let Some(role) = keys.remove("framework_role") {
         keys.entry("role".to_owned()).or_insert(role);
     }
@@ -186,7 +186,7 @@ impl Inheritance {
             );
         }
         for (name, keys) in instances {
-            if let Some(fault) = wrong_name(&name) {
+            if let Some(fault) = name_fault(&name) {
                 inheritance.faults.push(fault);
             }
             if let Value::Dict(_, own) = keys {
@@ -207,8 +207,8 @@ impl Inheritance {
                 ));
             }
         } else {
-            let useless = PORT_KEYS.iter().filter(|key| own.contains_key(**key));
-            self.faults.extend(useless.map(|key| {
+            let ineffective = PORT_KEYS.iter().filter(|key| own.contains_key(**key));
+            self.faults.extend(ineffective.map(|key| {
                 format!(
                     "`kubernetes.{name}.{key}` has no effect, because the instance is served on the port of [kubernetes]; \
                      set it there, or set `kubernetes.{name}.port`"
@@ -216,18 +216,18 @@ impl Inheritance {
             }));
         }
         let mut inherited = shared.clone();
-        for group in GROUPS {
+        for group in INHERITANCE_GROUPS {
             if group.iter().any(|key| own.contains_key(*key)) {
                 inherited.retain(|key, _| !group.contains(&key.as_str()));
             }
         }
-        let usual = Kubernetes::default();
-        for (key, usual) in [
-            ("volume_orch_server", usual.volume_orch_server),
-            ("volume_ds", usual.volume_ds),
+        let defaults = Kubernetes::default();
+        for (key, default) in [
+            ("volume_orch_server", defaults.volume_orch_server),
+            ("volume_ds", defaults.volume_ds),
         ] {
-            let shared = text_at(shared, key).unwrap_or(usual);
-            inherited.insert(key.to_owned(), volume(&shared, &name).into());
+            let shared = text_at(shared, key).unwrap_or(default);
+            inherited.insert(key.to_owned(), instance_volume(&shared, &name).into());
         }
         inherited.insert("framework_name".to_owned(), name.clone().into());
         self.sections.insert(name.clone(), inherited.into());
@@ -259,20 +259,20 @@ fn text_at(section: &Dict, key: &str) -> Option<String> {
 }
 
 /// The error text for a name that no instance can have.
-fn wrong_name(name: &str) -> Option<String> {
-    let valid = |char: char| matches!(char, 'a'..='z' | '0'..='9' | '-');
-    let wrong = name.is_empty() || name.len() > MAX_NAME || !name.chars().all(valid);
-    wrong.then(|| {
+fn name_fault(name: &str) -> Option<String> {
+    let is_allowed = |char: char| matches!(char, 'a'..='z' | '0'..='9' | '-');
+    let is_invalid = name.is_empty() || name.len() > MAX_NAME || !name.chars().all(is_allowed);
+    is_invalid.then(|| {
         format!(
-            "[kubernetes.{name}] is no table of [kubernetes], and {name:?} is no name of an instance; expected 1 to {MAX_NAME} \
-             lowercase letters, digits and hyphens"
+            "[kubernetes.{name}] is not a table of [kubernetes], and {name:?} is not a valid \
+             instance name; expected 1 to {MAX_NAME} lowercase letters, digits and hyphens"
         )
     })
 }
 
 /// The default volume of an instance: the instance's name is appended to a path as its last part, and
 /// to the name of a volume after a hyphen.
-fn volume(shared: &str, name: &str) -> String {
+fn instance_volume(shared: &str, name: &str) -> String {
     let base = shared.trim_end_matches('/');
     let separator = if shared.contains('/') { '/' } else { '-' };
     let end = &shared[base.len()..];
@@ -312,12 +312,18 @@ pub(in crate::config) fn problems(settings: &Settings) -> Vec<String> {
     if instances.is_empty() {
         return problems;
     }
-    let found: Vec<_> = instances.iter().map(|section| section.problems()).collect();
-    problems.retain(|problem| found.iter().all(|found| found.contains(problem)));
+    let problems_by_instance: Vec<_> = instances.iter().map(|section| section.problems()).collect();
+    problems.retain(|problem| {
+        problems_by_instance
+            .iter()
+            .all(|problems| problems.contains(problem))
+    });
     let common = problems.clone();
-    for (section, found) in instances.iter().zip(found) {
+    for (section, instance_problems) in instances.iter().zip(problems_by_instance) {
         let key = format!("`{}.", section.instance.section);
-        let own = found.into_iter().filter(|problem| !common.contains(problem));
+        let own = instance_problems
+            .into_iter()
+            .filter(|problem| !common.contains(problem));
         problems.extend(own.map(|problem| problem.replace("`kubernetes.", &key)));
     }
     problems.extend(collisions::find(settings));

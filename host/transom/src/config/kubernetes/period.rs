@@ -83,7 +83,7 @@ mod tests {
 
     #[test]
     fn durations_are_read_and_written() {
-        for (text, millis, shown) in [
+        for (text, millis, text_form) in [
             ("15s", Some(15_000), "15s"),
             ("10m", Some(600_000), "600s"),
             ("1h30m", Some(5_400_000), "5400s"),
@@ -94,10 +94,10 @@ mod tests {
             ("soon", None, ""),
             ("", None, ""),
         ] {
-            let found = Period::parse(text);
-            assert_eq!(found.map(|it| it.duration().as_millis()), millis, "{text}");
-            if let Some(period) = found {
-                assert_eq!(period.to_string(), shown);
+            let period = Period::parse(text);
+            assert_eq!(period.map(|it| it.duration().as_millis()), millis, "{text}");
+            if let Some(period) = period {
+                assert_eq!(period.to_string(), text_form);
             }
         }
     }

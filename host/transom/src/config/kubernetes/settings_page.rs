@@ -80,11 +80,11 @@ fn settings_page_has_a_row_for_each_key() {
     let defaults = serde_json::to_value(Kubernetes::default()).expect("JSON");
     let mut rows = Vec::new();
     add_rows(&mut rows, "Kubernetes", "", &defaults);
-    let known: Vec<&str> = rows.iter().map(|(key, _)| key.as_str()).collect();
+    let keys: Vec<&str> = rows.iter().map(|(key, _)| key.as_str()).collect();
     for key in defaults.as_object().expect("an object").keys() {
         let nested = format!("{key}.");
         let has_row = |row: &&str| row == key || row.starts_with(&nested);
-        assert!(known.iter().any(has_row), "`{key}` is in none of SOURCES");
+        assert!(keys.iter().any(has_row), "`{key}` is in none of SOURCES");
     }
 
     let key_of = |row: &str| Some(row.strip_prefix("| `")?.split_once('`')?.0.to_owned());
@@ -103,7 +103,7 @@ fn settings_page_has_a_row_for_each_key() {
     let unknown = PAGE
         .lines()
         .filter_map(key_of)
-        .filter(|key| !known.contains(&key.as_str()));
+        .filter(|key| !keys.contains(&key.as_str()));
     problems.extend(unknown.map(|key| format!("`{key}` is on the page and is no key; remove its row")));
     assert!(
         problems.is_empty(),

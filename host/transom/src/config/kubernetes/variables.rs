@@ -13,18 +13,18 @@ struct Variable {
     /// Upstream's name, if it differs.
     upstream: &'static str,
     key: &'static str,
-    form: Form,
+    form: VariableForm,
 }
 
 /// The form that the value of a variable must have.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Form {
+enum VariableForm {
     /// Any text.
     Text,
     /// Any text, which is never shown.
     Secret,
     /// `true` or `false`, in any case.
-    Switch,
+    Boolean,
     /// A whole number.
     Number,
     /// A number.
@@ -43,7 +43,12 @@ const PARAMETER_DELIMITER: &[&str] = &[
     "K3S_NODE_DOCKER_PARAMETER_DELIMITER",
 ];
 
-const fn variable(name: &'static str, upstream: &'static str, key: &'static str, form: Form) -> Variable {
+const fn variable(
+    name: &'static str,
+    upstream: &'static str,
+    key: &'static str,
+    form: VariableForm,
+) -> Variable {
     Variable {
         name,
         upstream,
@@ -54,87 +59,87 @@ const fn variable(name: &'static str, upstream: &'static str, key: &'static str,
 
 #[rustfmt::skip]
 const VARIABLES: [Variable; 81] = [
-    variable("FRAMEWORK_USER", "", "framework_user", Form::Text),
-    variable("FRAMEWORK_NAME", "", "framework_name", Form::Text),
-    variable("FRAMEWORK_ROLE", "", "role", Form::Text),
-    variable("FRAMEWORK_PORT", "", "port", Form::Number),
-    variable("FRAMEWORK_HOSTNAME", "", "hostname", Form::Text),
-    variable("CLUSTER_CNI", "MESOS_CNI", "cluster_cni", Form::Text),
-    variable("PORTRANGE_FROM", "", "portrange_from", Form::Number),
-    variable("PORTRANGE_TO", "", "portrange_to", Form::Number),
-    variable("AUTH_USERNAME", "", "auth_username", Form::Text),
-    variable("AUTH_PASSWORD", "", "auth_password", Form::Secret),
-    variable("SSL_CRT_BASE64", "", "ssl_crt_base64", Form::Secret),
-    variable("SSL_KEY_BASE64", "", "ssl_key_base64", Form::Secret),
-    variable("CONTAINER_CNI", "DOCKER_CNI", "container_cni", Form::Text),
-    variable("CONTAINER_SHM_SIZE", "DOCKER_SHM_SIZE", "container_shm_size", Form::Text),
-    variable("ORCH_CONTAINER_DISK", "K3S_CONTAINER_DISK", "container_shm_size", Form::Text),
-    variable("CONTAINER_ULIMIT", "DOCKER_ULIMIT", "container_ulimit", Form::Number),
-    variable("CONTAINER_MEMORY_SWAP", "DOCKER_MEMORY_SWAP", "container_memory_swap", Form::Amount),
-    variable("CUSTOM_CONTAINER_RUNTIME", "CUSTOM_DOCKER_RUNTIME", "container_runtime", Form::Text),
-    variable("DOMAIN", "", "domain", Form::Text),
-    variable("CGROUP_V2", "", "cgroup_v2", Form::Switch),
-    variable("RESTRICT_DISK_ALLOCATION", "", "restrict_disk_allocation", Form::Switch),
-    variable("ENFORCE_CLUSTER_TASK_LIMITS", "ENFORCE_MESOS_TASK_LIMITS", "enforce_task_limits", Form::Switch),
-    variable("TZ", "", "tz", Form::Text),
-    variable("VOLUME_DRIVER", "", "volume_driver", Form::Text),
-    variable("IMAGE_ORCH", "IMAGE_K3S", "image_orch", Form::Text),
-    variable("ORCH_TOKEN", "K3S_TOKEN", "orch_token", Form::Secret),
-    variable("ORCH_CUSTOM_DOMAIN", "K3S_CUSTOM_DOMAIN", "orch_custom_domain", Form::Text),
-    variable("ORCH_SERVER_STRING", "K3S_SERVER_STRING", "orch_server_string", Form::Text),
-    variable("ORCH_SERVER_COUNT", "K3S_SERVER_COUNT", "orch_server_count", Form::Number),
-    variable("ORCH_SERVER_CPU", "K3S_SERVER_CPU", "orch_server_cpu", Form::Amount),
-    variable("ORCH_SERVER_CPU_LIMIT", "K3S_SERVER_CPU_LIMIT", "orch_server_cpu_limit", Form::Amount),
-    variable("ORCH_SERVER_MEM", "K3S_SERVER_MEM", "orch_server_mem", Form::Amount),
-    variable("ORCH_SERVER_MEM_LIMIT", "K3S_SERVER_MEM_LIMIT", "orch_server_mem_limit", Form::Amount),
-    variable("ORCH_SERVER_DISK", "K3S_SERVER_DISK", "orch_server_disk", Form::Amount),
-    variable("ORCH_SERVER_DISK_LIMIT", "K3S_SERVER_DISK_LIMIT", "orch_server_disk_limit", Form::Amount),
-    variable("ORCH_SERVER_CONSTRAINT", "K3S_SERVER_CONSTRAINT", "orch_server_constraint", Form::Text),
-    variable("ORCH_SERVER_LABELS", "K3S_SERVER_LABELS", "orch_server_labels", Form::Labels),
-    variable("ORCH_SERVER_NODE_ENV", "K3S_SERVER_NODE_ENV", "orch_server_node_env", Form::Items(NODE_ENV_DELIMITER)),
-    variable("ORCH_SERVER_CUSTOM_CONTAINER_PARAMETER", "K3S_SERVER_CUSTOM_DOCKER_PARAMETER", "orch_server_docker_parameters", Form::Items(PARAMETER_DELIMITER)),
-    variable("ORCH_AGENT_STRING", "K3S_AGENT_STRING", "orch_agent_string", Form::Text),
-    variable("ORCH_AGENT_COUNT", "K3S_AGENT_COUNT", "orch_agent_count", Form::Number),
-    variable("ORCH_AGENT_CPU", "K3S_AGENT_CPU", "orch_agent_cpu", Form::Amount),
-    variable("ORCH_AGENT_CPU_LIMIT", "K3S_AGENT_CPU_LIMIT", "orch_agent_cpu_limit", Form::Amount),
-    variable("ORCH_AGENT_MEM", "K3S_AGENT_MEM", "orch_agent_mem", Form::Amount),
-    variable("ORCH_AGENT_MEM_LIMIT", "K3S_AGENT_MEM_LIMIT", "orch_agent_mem_limit", Form::Amount),
-    variable("ORCH_AGENT_DISK", "K3S_AGENT_DISK", "orch_agent_disk", Form::Amount),
-    variable("ORCH_AGENT_DISK_LIMIT", "K3S_AGENT_DISK_LIMIT", "orch_agent_disk_limit", Form::Amount),
-    variable("ORCH_AGENT_CONSTRAINT", "K3S_AGENT_CONSTRAINT", "orch_agent_constraint", Form::Text),
-    variable("ORCH_AGENT_LABELS", "K3S_AGENT_LABELS", "orch_agent_labels", Form::Labels),
-    variable("ORCH_AGENT_NODE_ENV", "K3S_AGENT_NODE_ENV", "orch_agent_node_env", Form::Items(NODE_ENV_DELIMITER)),
-    variable("ORCH_AGENT_CUSTOM_CONTAINER_PARAMETER", "K3S_AGENT_CUSTOM_DOCKER_PARAMETER", "orch_agent_docker_parameters", Form::Items(PARAMETER_DELIMITER)),
-    variable("ORCH_AGENT_TCP_PORT", "K3S_AGENT_TCP_PORT", "orch_agent_tcp_port", Form::Number),
-    variable("ORCH_NODE_ENV", "K3S_NODE_ENV", "orch_node_env", Form::Items(NODE_ENV_DELIMITER)),
-    variable("ORCH_CONTAINER", "K3S_DOCKER", "orch_container", Form::Switch),
-    variable("ORCH_NODE_TIMEOUT", "K3S_NODE_TIMEOUT", "orch_node_timeout", Form::Period),
-    variable("ORCH_DISABLE_SCHEDULING", "K3S_DISABLE_SCHEDULING", "orch_disable_scheduling", Form::Switch),
-    variable("ORCH_ENABLE_TAINT", "K3S_ENABLE_TAINT", "orch_enable_taint", Form::Switch),
-    variable("ENABLE_REGISTRY_MIRROR", "", "enable_registry_mirror", Form::Switch),
-    variable("ORCH_VERSION", "KUBERNETES_VERSION", "orch_version", Form::Text),
-    variable("KUBECONFIG", "", "kubeconfig", Form::Text),
-    variable("VOLUME_ORCH_SERVER", "VOLUME_K3S_SERVER", "volume_orch_server", Form::Text),
-    variable("DS_COUNT", "", "ds_count", Form::Number),
-    variable("DS_CPU", "", "ds_cpu", Form::Amount),
-    variable("DS_CPU_LIMIT", "", "ds_cpu_limit", Form::Amount),
-    variable("DS_MEM", "", "ds_mem", Form::Amount),
-    variable("DS_MEM_LIMIT", "", "ds_mem_limit", Form::Amount),
-    variable("DS_DISK", "", "ds_disk", Form::Amount),
-    variable("DS_DISK_LIMIT", "", "ds_disk_limit", Form::Amount),
-    variable("ORCH_DS_CONSTRAINT", "K3S_DS_CONSTRAINT", "orch_ds_constraint", Form::Text),
-    variable("DS_PORT", "", "ds_port", Form::Number),
-    variable("DS_PEER_PORT", "", "ds_peer_port", Form::Number),
-    variable("DS_KVSTORE", "DS_ETCD", "ds_etcd", Form::Switch),
-    variable("DS_SQL", "DS_MYSQL", "ds_mysql", Form::Switch),
-    variable("DS_SQL_USERNAME", "DS_MYSQL_USERNAME", "ds_mysql_username", Form::Text),
-    variable("DS_SQL_PASSWORD", "DS_MYSQL_PASSWORD", "ds_mysql_password", Form::Secret),
-    variable("DS_SQL_SSL", "DS_MYSQL_SSL", "ds_mysql_ssl", Form::Switch),
-    variable("IMAGE_SQL", "IMAGE_MYSQL", "image_sql", Form::Text),
-    variable("IMAGE_KVSTORE", "IMAGE_ETCD", "image_kvstore", Form::Text),
-    variable("VOLUME_DS", "", "volume_ds", Form::Text),
-    variable("BOOTSTRAP_URL", "", "bootstrap_url", Form::Secret),
-    variable("HEARTBEAT_INTERVAL", "", "heartbeat_interval", Form::Period),
+    variable("FRAMEWORK_USER", "", "framework_user", VariableForm::Text),
+    variable("FRAMEWORK_NAME", "", "framework_name", VariableForm::Text),
+    variable("FRAMEWORK_ROLE", "", "role", VariableForm::Text),
+    variable("FRAMEWORK_PORT", "", "port", VariableForm::Number),
+    variable("FRAMEWORK_HOSTNAME", "", "hostname", VariableForm::Text),
+    variable("CLUSTER_CNI", "MESOS_CNI", "cluster_cni", VariableForm::Text),
+    variable("PORTRANGE_FROM", "", "portrange_from", VariableForm::Number),
+    variable("PORTRANGE_TO", "", "portrange_to", VariableForm::Number),
+    variable("AUTH_USERNAME", "", "auth_username", VariableForm::Text),
+    variable("AUTH_PASSWORD", "", "auth_password", VariableForm::Secret),
+    variable("SSL_CRT_BASE64", "", "ssl_crt_base64", VariableForm::Secret),
+    variable("SSL_KEY_BASE64", "", "ssl_key_base64", VariableForm::Secret),
+    variable("CONTAINER_CNI", "DOCKER_CNI", "container_cni", VariableForm::Text),
+    variable("CONTAINER_SHM_SIZE", "DOCKER_SHM_SIZE", "container_shm_size", VariableForm::Text),
+    variable("ORCH_CONTAINER_DISK", "K3S_CONTAINER_DISK", "container_shm_size", VariableForm::Text),
+    variable("CONTAINER_ULIMIT", "DOCKER_ULIMIT", "container_ulimit", VariableForm::Number),
+    variable("CONTAINER_MEMORY_SWAP", "DOCKER_MEMORY_SWAP", "container_memory_swap", VariableForm::Amount),
+    variable("CUSTOM_CONTAINER_RUNTIME", "CUSTOM_DOCKER_RUNTIME", "container_runtime", VariableForm::Text),
+    variable("DOMAIN", "", "domain", VariableForm::Text),
+    variable("CGROUP_V2", "", "cgroup_v2", VariableForm::Boolean),
+    variable("RESTRICT_DISK_ALLOCATION", "", "restrict_disk_allocation", VariableForm::Boolean),
+    variable("ENFORCE_CLUSTER_TASK_LIMITS", "ENFORCE_MESOS_TASK_LIMITS", "enforce_task_limits", VariableForm::Boolean),
+    variable("TZ", "", "tz", VariableForm::Text),
+    variable("VOLUME_DRIVER", "", "volume_driver", VariableForm::Text),
+    variable("IMAGE_ORCH", "IMAGE_K3S", "image_orch", VariableForm::Text),
+    variable("ORCH_TOKEN", "K3S_TOKEN", "orch_token", VariableForm::Secret),
+    variable("ORCH_CUSTOM_DOMAIN", "K3S_CUSTOM_DOMAIN", "orch_custom_domain", VariableForm::Text),
+    variable("ORCH_SERVER_STRING", "K3S_SERVER_STRING", "orch_server_string", VariableForm::Text),
+    variable("ORCH_SERVER_COUNT", "K3S_SERVER_COUNT", "orch_server_count", VariableForm::Number),
+    variable("ORCH_SERVER_CPU", "K3S_SERVER_CPU", "orch_server_cpu", VariableForm::Amount),
+    variable("ORCH_SERVER_CPU_LIMIT", "K3S_SERVER_CPU_LIMIT", "orch_server_cpu_limit", VariableForm::Amount),
+    variable("ORCH_SERVER_MEM", "K3S_SERVER_MEM", "orch_server_mem", VariableForm::Amount),
+    variable("ORCH_SERVER_MEM_LIMIT", "K3S_SERVER_MEM_LIMIT", "orch_server_mem_limit", VariableForm::Amount),
+    variable("ORCH_SERVER_DISK", "K3S_SERVER_DISK", "orch_server_disk", VariableForm::Amount),
+    variable("ORCH_SERVER_DISK_LIMIT", "K3S_SERVER_DISK_LIMIT", "orch_server_disk_limit", VariableForm::Amount),
+    variable("ORCH_SERVER_CONSTRAINT", "K3S_SERVER_CONSTRAINT", "orch_server_constraint", VariableForm::Text),
+    variable("ORCH_SERVER_LABELS", "K3S_SERVER_LABELS", "orch_server_labels", VariableForm::Labels),
+    variable("ORCH_SERVER_NODE_ENV", "K3S_SERVER_NODE_ENV", "orch_server_node_env", VariableForm::Items(NODE_ENV_DELIMITER)),
+    variable("ORCH_SERVER_CUSTOM_CONTAINER_PARAMETER", "K3S_SERVER_CUSTOM_DOCKER_PARAMETER", "orch_server_docker_parameters", VariableForm::Items(PARAMETER_DELIMITER)),
+    variable("ORCH_AGENT_STRING", "K3S_AGENT_STRING", "orch_agent_string", VariableForm::Text),
+    variable("ORCH_AGENT_COUNT", "K3S_AGENT_COUNT", "orch_agent_count", VariableForm::Number),
+    variable("ORCH_AGENT_CPU", "K3S_AGENT_CPU", "orch_agent_cpu", VariableForm::Amount),
+    variable("ORCH_AGENT_CPU_LIMIT", "K3S_AGENT_CPU_LIMIT", "orch_agent_cpu_limit", VariableForm::Amount),
+    variable("ORCH_AGENT_MEM", "K3S_AGENT_MEM", "orch_agent_mem", VariableForm::Amount),
+    variable("ORCH_AGENT_MEM_LIMIT", "K3S_AGENT_MEM_LIMIT", "orch_agent_mem_limit", VariableForm::Amount),
+    variable("ORCH_AGENT_DISK", "K3S_AGENT_DISK", "orch_agent_disk", VariableForm::Amount),
+    variable("ORCH_AGENT_DISK_LIMIT", "K3S_AGENT_DISK_LIMIT", "orch_agent_disk_limit", VariableForm::Amount),
+    variable("ORCH_AGENT_CONSTRAINT", "K3S_AGENT_CONSTRAINT", "orch_agent_constraint", VariableForm::Text),
+    variable("ORCH_AGENT_LABELS", "K3S_AGENT_LABELS", "orch_agent_labels", VariableForm::Labels),
+    variable("ORCH_AGENT_NODE_ENV", "K3S_AGENT_NODE_ENV", "orch_agent_node_env", VariableForm::Items(NODE_ENV_DELIMITER)),
+    variable("ORCH_AGENT_CUSTOM_CONTAINER_PARAMETER", "K3S_AGENT_CUSTOM_DOCKER_PARAMETER", "orch_agent_docker_parameters", VariableForm::Items(PARAMETER_DELIMITER)),
+    variable("ORCH_AGENT_TCP_PORT", "K3S_AGENT_TCP_PORT", "orch_agent_tcp_port", VariableForm::Number),
+    variable("ORCH_NODE_ENV", "K3S_NODE_ENV", "orch_node_env", VariableForm::Items(NODE_ENV_DELIMITER)),
+    variable("ORCH_CONTAINER", "K3S_DOCKER", "orch_container", VariableForm::Boolean),
+    variable("ORCH_NODE_TIMEOUT", "K3S_NODE_TIMEOUT", "orch_node_timeout", VariableForm::Period),
+    variable("ORCH_DISABLE_SCHEDULING", "K3S_DISABLE_SCHEDULING", "orch_disable_scheduling", VariableForm::Boolean),
+    variable("ORCH_ENABLE_TAINT", "K3S_ENABLE_TAINT", "orch_enable_taint", VariableForm::Boolean),
+    variable("ENABLE_REGISTRY_MIRROR", "", "enable_registry_mirror", VariableForm::Boolean),
+    variable("ORCH_VERSION", "KUBERNETES_VERSION", "orch_version", VariableForm::Text),
+    variable("KUBECONFIG", "", "kubeconfig", VariableForm::Text),
+    variable("VOLUME_ORCH_SERVER", "VOLUME_K3S_SERVER", "volume_orch_server", VariableForm::Text),
+    variable("DS_COUNT", "", "ds_count", VariableForm::Number),
+    variable("DS_CPU", "", "ds_cpu", VariableForm::Amount),
+    variable("DS_CPU_LIMIT", "", "ds_cpu_limit", VariableForm::Amount),
+    variable("DS_MEM", "", "ds_mem", VariableForm::Amount),
+    variable("DS_MEM_LIMIT", "", "ds_mem_limit", VariableForm::Amount),
+    variable("DS_DISK", "", "ds_disk", VariableForm::Amount),
+    variable("DS_DISK_LIMIT", "", "ds_disk_limit", VariableForm::Amount),
+    variable("ORCH_DS_CONSTRAINT", "K3S_DS_CONSTRAINT", "orch_ds_constraint", VariableForm::Text),
+    variable("DS_PORT", "", "ds_port", VariableForm::Number),
+    variable("DS_PEER_PORT", "", "ds_peer_port", VariableForm::Number),
+    variable("DS_KVSTORE", "DS_ETCD", "ds_etcd", VariableForm::Boolean),
+    variable("DS_SQL", "DS_MYSQL", "ds_mysql", VariableForm::Boolean),
+    variable("DS_SQL_USERNAME", "DS_MYSQL_USERNAME", "ds_mysql_username", VariableForm::Text),
+    variable("DS_SQL_PASSWORD", "DS_MYSQL_PASSWORD", "ds_mysql_password", VariableForm::Secret),
+    variable("DS_SQL_SSL", "DS_MYSQL_SSL", "ds_mysql_ssl", VariableForm::Boolean),
+    variable("IMAGE_SQL", "IMAGE_MYSQL", "image_sql", VariableForm::Text),
+    variable("IMAGE_KVSTORE", "IMAGE_ETCD", "image_kvstore", VariableForm::Text),
+    variable("VOLUME_DS", "", "volume_ds", VariableForm::Text),
+    variable("BOOTSTRAP_URL", "", "bootstrap_url", VariableForm::Secret),
+    variable("HEARTBEAT_INTERVAL", "", "heartbeat_interval", VariableForm::Period),
 ];
 
 /// The names of the variables that set a key, the specification's before upstream's.
@@ -152,7 +157,7 @@ impl Variables {
     ///
     /// # Errors
     /// Every variable with a wrong value, one line each.
-    pub(crate) fn here() -> Result<Self, Vec<String>> {
+    pub(crate) fn from_environment() -> Result<Self, Vec<String>> {
         Self::read(|name| std::env::var(name).ok())
     }
 
@@ -175,7 +180,7 @@ impl Variables {
                 (Some(text), other) => {
                     if other.is_some() {
                         // Printed, because the log is not configured before the settings are read.
-                        eprintln!("transom: {name} and {upstream} are both given; the first one is taken");
+                        eprintln!("transom: {name} and {upstream} are both set; {name} is used");
                     }
                     (*name, text)
                 }
@@ -183,14 +188,14 @@ impl Variables {
                 (None, None) => continue,
             };
             let delimiter = match form {
-                Form::Items(names) => names.iter().find_map(|name| variable(name)),
+                VariableForm::Items(names) => names.iter().find_map(|name| variable(name)),
                 _ => None,
             };
             match form.parse(&text, delimiter.as_deref()) {
                 Ok(value) => {
                     section.insert((*key).to_owned(), value);
                 }
-                Err(expected) if *form == Form::Secret => {
+                Err(expected) if *form == VariableForm::Secret => {
                     faults.push(format!("{name} is invalid; expected {expected}"));
                 }
                 Err(expected) => faults.push(format!("{name} is {text:?}; expected {expected}")),
@@ -216,14 +221,14 @@ impl Provider for Variables {
     }
 }
 
-impl Form {
+impl VariableForm {
     /// Parses the value of a key. The error is the expected form.
     fn parse(self, text: &str, delimiter: Option<&str>) -> Result<Value, &'static str> {
         match self {
             Self::Text | Self::Secret => Ok(text.into()),
-            Self::Switch if text.eq_ignore_ascii_case("true") => Ok(true.into()),
-            Self::Switch if text.eq_ignore_ascii_case("false") => Ok(false.into()),
-            Self::Switch => Err("true or false"),
+            Self::Boolean if text.eq_ignore_ascii_case("true") => Ok(true.into()),
+            Self::Boolean if text.eq_ignore_ascii_case("false") => Ok(false.into()),
+            Self::Boolean => Err("true or false"),
             Self::Number => text
                 .trim()
                 .parse::<u64>()
@@ -249,7 +254,10 @@ impl Form {
                     .filter(|item| !item.is_empty())
                     .map(str::to_owned)
                     .collect();
-                if items.iter().all(|item| item.find('=').is_some_and(|at| at > 0)) {
+                if items
+                    .iter()
+                    .all(|item| item.find('=').is_some_and(|index| index > 0))
+                {
                     Ok(items.into())
                 } else {
                     Err("items of the form NAME=VALUE, separated by commas or by the configured delimiter")
@@ -272,15 +280,15 @@ mod tests {
     }
 
     /// A valid value of this form.
-    fn good(form: Form) -> &'static str {
+    fn valid_value(form: VariableForm) -> &'static str {
         match form {
-            Form::Text | Form::Secret => "text",
-            Form::Switch => "True",
-            Form::Number => "7",
-            Form::Amount => "0.5",
-            Form::Period => "20s",
-            Form::Labels => r#"[{"key":"a","value":"b"}]"#,
-            Form::Items(_) => "A=b=c,D=e",
+            VariableForm::Text | VariableForm::Secret => "text",
+            VariableForm::Boolean => "True",
+            VariableForm::Number => "7",
+            VariableForm::Amount => "0.5",
+            VariableForm::Period => "20s",
+            VariableForm::Labels => r#"[{"key":"a","value":"b"}]"#,
+            VariableForm::Items(_) => "A=b=c,D=e",
         }
     }
 
@@ -294,11 +302,11 @@ mod tests {
         } in &VARIABLES
         {
             for name in [name, upstream].into_iter().filter(|name| !name.is_empty()) {
-                let section = read(&[(name, good(*form))]).expect(name);
+                let section = read(&[(name, valid_value(*form))]).expect(name);
                 assert_eq!(section.len(), 1, "{name}");
                 let settings: Result<Kubernetes, _> = Value::from(section).deserialize();
-                let shown = serde_json::to_value(settings.expect(name)).expect("JSON");
-                assert!(shown.get(key).is_some(), "{name} sets {key}, which is no key");
+                let json = serde_json::to_value(settings.expect(name)).expect("JSON");
+                assert!(json.get(key).is_some(), "{name} sets {key}, which is no key");
             }
         }
     }

@@ -133,14 +133,14 @@ fn exposed_admin_port_needs_credentials_or_networks() {
         assert_eq!(settings.admin.listener.to_string(), "0.0.0.0");
     }
     let hosts = "[admin]\nallowed_hosts = [\"*.Example.com\", \"fd00::1\"]\n";
-    let shown: Vec<String> = read(hosts)
+    let actual: Vec<String> = read(hosts)
         .expect("valid")
         .admin
         .allowed_hosts
         .iter()
         .map(ToString::to_string)
         .collect();
-    assert_eq!(shown, ["*.example.com", "[fd00::1]"]);
+    assert_eq!(actual, ["*.example.com", "[fd00::1]"]);
 }
 
 #[test]
@@ -154,10 +154,16 @@ fn admin_reads_only_its_section() {
     // The password of `[workflow]` is missing, as if it were only in the daemon's environment. A client
     // of the admin port does not need it.
     let text = "[workflow]\napi_username = \"u\"\n[admin]\nport = 1\nusername = \"a\"\npassword = \"p\"\n";
-    let found = admin(&file(text)).expect("a section");
-    assert_eq!((found.port, found.username.as_deref()), (1, Some("a")));
+    let admin_settings = admin(&file(text)).expect("a section");
     assert_eq!(
-        found.password.map(|it| it.reveal().to_owned()).as_deref(),
+        (admin_settings.port, admin_settings.username.as_deref()),
+        (1, Some("a"))
+    );
+    assert_eq!(
+        admin_settings
+            .password
+            .map(|it| it.reveal().to_owned())
+            .as_deref(),
         Some("p")
     );
     assert_eq!(admin(&file("[apps]\n")).expect("defaults").port, 9990);

@@ -174,8 +174,8 @@ impl Raw {
                 "email" => rname = value.as_str().map(str::to_owned),
                 "mname" => mname = value.as_str().map(str::to_owned),
                 "mesoscredentials" => raw.mesos_credentials.read(&key, value, problems),
-                folded => raw.set(
-                    folded,
+                lowercase_key => raw.set(
+                    lowercase_key,
                     &mut Entry {
                         key: &key,
                         value,
@@ -186,82 +186,82 @@ impl Raw {
             }
         }
         // The present names take precedence if both are given.
-        let usual = Self::default();
-        for (old, now, usual) in [
-            (mname, &mut raw.soa_mname, usual.soa_mname),
-            (rname, &mut raw.soa_rname, usual.soa_rname),
+        let defaults = Self::default();
+        for (old, current, default) in [
+            (mname, &mut raw.soa_mname, defaults.soa_mname),
+            (rname, &mut raw.soa_rname, defaults.soa_rname),
         ] {
-            if let Some(old) = old.filter(|_| *now == usual) {
-                *now = old;
+            if let Some(old) = old.filter(|_| *current == default) {
+                *current = old;
             }
         }
         Ok(raw)
     }
 
-    /// Sets one value; `folded` is its key in lower case.
-    fn set(&mut self, folded: &str, entry: &mut Entry<'_>) {
-        match folded {
-            "refreshseconds" => entry.to(&mut self.refresh_seconds),
-            "port" => entry.to(&mut self.port),
-            "timeout" => entry.to(&mut self.timeout),
-            "statetimeoutseconds" => entry.to(&mut self.state_timeout_seconds),
-            "zkdetectiontimeout" => entry.to(&mut self.zk_detection_timeout),
-            "httpport" => entry.to(&mut self.http_port),
-            "ttl" => entry.to(&mut self.ttl),
-            "srvrecorddefaultweight" => entry.to(&mut self.srv_record_default_weight),
-            "soaserial" => entry.to(&mut self.soa_serial),
-            "soarefresh" => entry.to(&mut self.soa_refresh),
-            "soaretry" => entry.to(&mut self.soa_retry),
-            "soaexpire" => entry.to(&mut self.soa_expire),
-            "soaminttl" => entry.to(&mut self.soa_minttl),
-            "soamname" => entry.to(&mut self.soa_mname),
-            "soarname" => entry.to(&mut self.soa_rname),
-            "masters" => entry.to(&mut self.masters),
-            "zoneresolvers" => entry.to(&mut self.zone_resolvers),
-            "resolvers" => entry.to(&mut self.resolvers),
-            "ipsources" => entry.to(&mut self.ip_sources),
-            "zk" => entry.to(&mut self.zk),
-            "domain" => entry.to(&mut self.domain),
-            "listener" => entry.to(&mut self.listener),
-            "httplistener" => entry.to(&mut self.http_listener),
-            "recurseon" => entry.to(&mut self.recurse_on),
-            "dnson" => entry.to(&mut self.dns_on),
-            "httpon" => entry.to(&mut self.http_on),
-            "externalon" => entry.to(&mut self.external_on),
-            "enforcerfc952" => entry.to(&mut self.enforce_rfc952),
-            "settruncatebit" => entry.to(&mut self.set_truncate_bit),
-            "enumerationon" => entry.to(&mut self.enumeration_on),
-            "mesoshttpson" => entry.to(&mut self.mesos_https_on),
-            "cacertfile" => entry.to(&mut self.ca_cert_file),
-            "certfile" => entry.to(&mut self.cert_file),
-            "keyfile" => entry.to(&mut self.key_file),
-            "mesosauthentication" => entry.to(&mut self.mesos_authentication),
-            "iamconfigfile" => entry.to(&mut self.iam_config_file),
-            "reversednson" => entry.to(&mut self.reverse_dns_on),
-            "resolvsubnetfirst" => entry.to(&mut self.resolv_subnet_first),
-            _ => self.set_ours(folded, entry),
+    /// Sets one value; `lowercase_key` is its key in lower case.
+    fn set(&mut self, lowercase_key: &str, entry: &mut Entry<'_>) {
+        match lowercase_key {
+            "refreshseconds" => entry.assign(&mut self.refresh_seconds),
+            "port" => entry.assign(&mut self.port),
+            "timeout" => entry.assign(&mut self.timeout),
+            "statetimeoutseconds" => entry.assign(&mut self.state_timeout_seconds),
+            "zkdetectiontimeout" => entry.assign(&mut self.zk_detection_timeout),
+            "httpport" => entry.assign(&mut self.http_port),
+            "ttl" => entry.assign(&mut self.ttl),
+            "srvrecorddefaultweight" => entry.assign(&mut self.srv_record_default_weight),
+            "soaserial" => entry.assign(&mut self.soa_serial),
+            "soarefresh" => entry.assign(&mut self.soa_refresh),
+            "soaretry" => entry.assign(&mut self.soa_retry),
+            "soaexpire" => entry.assign(&mut self.soa_expire),
+            "soaminttl" => entry.assign(&mut self.soa_minttl),
+            "soamname" => entry.assign(&mut self.soa_mname),
+            "soarname" => entry.assign(&mut self.soa_rname),
+            "masters" => entry.assign(&mut self.masters),
+            "zoneresolvers" => entry.assign(&mut self.zone_resolvers),
+            "resolvers" => entry.assign(&mut self.resolvers),
+            "ipsources" => entry.assign(&mut self.ip_sources),
+            "zk" => entry.assign(&mut self.zk),
+            "domain" => entry.assign(&mut self.domain),
+            "listener" => entry.assign(&mut self.listener),
+            "httplistener" => entry.assign(&mut self.http_listener),
+            "recurseon" => entry.assign(&mut self.recurse_on),
+            "dnson" => entry.assign(&mut self.dns_on),
+            "httpon" => entry.assign(&mut self.http_on),
+            "externalon" => entry.assign(&mut self.external_on),
+            "enforcerfc952" => entry.assign(&mut self.enforce_rfc952),
+            "settruncatebit" => entry.assign(&mut self.set_truncate_bit),
+            "enumerationon" => entry.assign(&mut self.enumeration_on),
+            "mesoshttpson" => entry.assign(&mut self.mesos_https_on),
+            "cacertfile" => entry.assign(&mut self.ca_cert_file),
+            "certfile" => entry.assign(&mut self.cert_file),
+            "keyfile" => entry.assign(&mut self.key_file),
+            "mesosauthentication" => entry.assign(&mut self.mesos_authentication),
+            "iamconfigfile" => entry.assign(&mut self.iam_config_file),
+            "reversednson" => entry.assign(&mut self.reverse_dns_on),
+            "resolvsubnetfirst" => entry.assign(&mut self.resolv_subnet_first),
+            _ => self.set_own_key(lowercase_key, entry),
         }
     }
 
-    fn set_ours(&mut self, folded: &str, entry: &mut Entry<'_>) {
-        match folded {
-            "allowrecursion" => entry.to(&mut self.allow_recursion),
-            "forwardpolicy" => entry.to(&mut self.forward_policy),
-            "forwardcachebytes" => entry.to(&mut self.forward_cache_bytes),
-            "forwardmaxinflight" => entry.to(&mut self.forward_max_inflight),
-            "forwardmaxsockets" => entry.to(&mut self.forward_max_sockets),
-            "responsespersecond" => entry.to(&mut self.responses_per_second),
-            "healthyonly" => entry.to(&mut self.healthy_only),
-            "includestaging" => entry.to(&mut self.include_staging),
-            "frameworkttl" => entry.to(&mut self.framework_ttl),
-            "weightlabel" => entry.to(&mut self.weight_label),
+    fn set_own_key(&mut self, lowercase_key: &str, entry: &mut Entry<'_>) {
+        match lowercase_key {
+            "allowrecursion" => entry.assign(&mut self.allow_recursion),
+            "forwardpolicy" => entry.assign(&mut self.forward_policy),
+            "forwardcachebytes" => entry.assign(&mut self.forward_cache_bytes),
+            "forwardmaxinflight" => entry.assign(&mut self.forward_max_inflight),
+            "forwardmaxsockets" => entry.assign(&mut self.forward_max_sockets),
+            "responsespersecond" => entry.assign(&mut self.responses_per_second),
+            "healthyonly" => entry.assign(&mut self.healthy_only),
+            "includestaging" => entry.assign(&mut self.include_staging),
+            "frameworkttl" => entry.assign(&mut self.framework_ttl),
+            "weightlabel" => entry.assign(&mut self.weight_label),
             "tlsport" => entry.optional_port(&mut self.tls_port),
             "httpsport" => entry.optional_port(&mut self.https_port),
             "quicport" => entry.optional_port(&mut self.quic_port),
-            "tlscertificate" => entry.to(&mut self.tls_certificate),
-            "tlskey" => entry.to(&mut self.tls_key),
-            "alsonotify" => entry.to(&mut self.also_notify),
-            "allowtransfer" => entry.to(&mut self.allow_transfer),
+            "tlscertificate" => entry.assign(&mut self.tls_certificate),
+            "tlskey" => entry.assign(&mut self.tls_key),
+            "alsonotify" => entry.assign(&mut self.also_notify),
+            "allowtransfer" => entry.assign(&mut self.allow_transfer),
             // The file's own path, which mesos-dns adds to its output.
             "file" => {}
             _ => match renamed::mesos_dns_key(entry.key) {
@@ -285,7 +285,7 @@ impl Credentials {
                         "secret" => &mut self.secret,
                         _ => continue,
                     };
-                    put(slot, &format!("{key}.{name}"), value, problems);
+                    assign_value(slot, &format!("{key}.{name}"), value, problems);
                 }
             }
             other => problems.add(key, format_args!("is {}, expected an object", kind(&other))),
@@ -302,31 +302,31 @@ struct Entry<'e> {
 }
 
 impl Entry<'_> {
-    fn to<T: Expected>(&mut self, slot: &mut T) {
-        put(slot, self.key, self.value.take(), self.problems);
+    fn assign<T: Expected>(&mut self, slot: &mut T) {
+        assign_value(slot, self.key, self.value.take(), self.problems);
     }
 
     /// Sets a port; `None` if it is missing in the file, or 0.
     fn optional_port(&mut self, slot: &mut Option<u16>) {
         let mut port = 0_u16;
-        self.to(&mut port);
+        self.assign(&mut port);
         *slot = Some(port).filter(|port| *port != 0);
     }
 }
 
 /// Sets a value, unless its type is wrong.
-fn put<T: Expected>(slot: &mut T, key: &str, value: Value, problems: &mut Problems) {
+fn assign_value<T: Expected>(slot: &mut T, key: &str, value: Value, problems: &mut Problems) {
     if value.is_null() {
         return;
     }
     // A number is not a secret, so the error may quote it.
-    let found = match &value {
+    let actual = match &value {
         Value::Number(number) => number.to_string(),
         other => kind(other).to_owned(),
     };
     match T::deserialize(value) {
         Ok(read) => *slot = read,
-        Err(_) => problems.add(key, format_args!("is {found}, expected {}", T::WHAT)),
+        Err(_) => problems.add(key, format_args!("is {actual}, expected {}", T::EXPECTED)),
     }
 }
 
@@ -343,13 +343,13 @@ fn kind(value: &Value) -> &'static str {
 
 /// The name of a JSON type.
 trait Expected: DeserializeOwned {
-    const WHAT: &'static str;
+    const EXPECTED: &'static str;
 }
 
 macro_rules! expected {
     ($($type:ty: $what:literal)*) => {$(
         impl Expected for $type {
-            const WHAT: &'static str = $what;
+            const EXPECTED: &'static str = $what;
         }
     )*};
 }

@@ -315,7 +315,7 @@ impl Default for Health {
 }
 
 /// The default of the maximum number of concurrent probes.
-const CONCURRENCY: NonZeroUsize = NonZeroUsize::new(transom_apps::CONCURRENCY).unwrap();
+const CONCURRENCY: NonZeroUsize = NonZeroUsize::new(transom_apps::DEFAULT_CONCURRENCY).unwrap();
 
 #[derive(Clone, Copy, Debug, Deserialize, Eq, JsonSchema, PartialEq, Serialize)]
 #[serde(rename_all = "lowercase")]

@@ -86,18 +86,18 @@ impl Telemetry {
             }
         }
         if !(0.0..=1.0).contains(&self.sample_ratio) {
-            let found = self.sample_ratio;
+            let ratio = self.sample_ratio;
             problems.push(format!(
-                "`telemetry.sample_ratio` is {found}: it must be between 0 and 1"
+                "`telemetry.sample_ratio` is {ratio}: it must be between 0 and 1"
             ));
         }
-        for (key, value, least, most) in [
+        for (key, value, min, max) in [
             ("otlp_timeout_seconds", self.otlp_timeout_seconds, 1, 60),
             ("queue_spans", self.queue_spans as u64, 512, 1 << 20),
         ] {
-            if !(least..=most).contains(&value) {
+            if !(min..=max).contains(&value) {
                 problems.push(format!(
-                    "`telemetry.{key}` is {value}: it must be between {least} and {most}"
+                    "`telemetry.{key}` is {value}: it must be between {min} and {max}"
                 ));
             }
         }
@@ -175,7 +175,7 @@ mod tests {
     #[test]
     fn headers_are_masked() {
         let telemetry = of("otlp_headers = {authorization = \"Bearer opensesame\"}");
-        let shown = format!("{telemetry:?} {}", serde_json::to_string(&telemetry).unwrap());
-        assert!(!shown.contains("opensesame"), "{shown}");
+        let text = format!("{telemetry:?} {}", serde_json::to_string(&telemetry).unwrap());
+        assert!(!text.contains("opensesame"), "{text}");
     }
 }

@@ -12,7 +12,7 @@ use transom_scheduler::MaintenanceMode;
 use transom_web::{BoundPort, Folder};
 
 use super::{
-    BoundService, DevHints, FrameworkService, PortName, Service, ServiceKind, StartContext, shown_waiting,
+    BoundService, DevHints, FrameworkService, PortName, Service, ServiceKind, StartContext, waiting_documents,
 };
 use crate::admin::overview::document::{Deployment, ServiceState, Unhealthy};
 use crate::config::{
@@ -56,7 +56,7 @@ impl ServiceKind for Apps {
     }
 
     fn dev_hints(&self, addresses: &Addresses) -> DevHints {
-        let Some(apps) = addresses.of("apps") else {
+        let Some(apps) = addresses.get("apps") else {
             return DevHints::default();
         };
         DevHints {
@@ -83,7 +83,7 @@ struct BoundApps {
 #[async_trait]
 impl BoundService for BoundApps {
     fn ports(&self) -> Vec<ReservedPort> {
-        vec![ReservedPort::of(&self.port)]
+        vec![ReservedPort::from_bound(&self.port)]
     }
 
     fn daemon_prefix(&self) -> Option<String> {
@@ -148,7 +148,7 @@ fn state(summaries: &transom_apps::SummaryReader) -> ServiceState {
     });
     ServiceState {
         summary: serde_json::json!(numbers),
-        waiting: shown_waiting(waiting),
+        waiting: waiting_documents(waiting),
         unhealthy: unhealthy.collect(),
         deployments: deployments.collect(),
     }
@@ -358,22 +358,25 @@ mod tests {
         let redis = config::Store::default();
         assert!(service_config(&apps, &redis).shared_store);
         // Both crates have the same defaults.
-        let (ours, theirs) = (
+        let (from_settings, defaults) = (
             service_config(&config::Apps::default(), &redis),
             transom_apps::Config::default(),
         );
-        assert_eq!(ours.port.limits, theirs.port.limits);
-        assert_eq!(ours.max_running_deployments, theirs.max_running_deployments);
+        assert_eq!(from_settings.port.limits, defaults.port.limits);
         assert_eq!(
-            (ours.max_apps, ours.max_versions),
-            (theirs.max_apps, theirs.max_versions)
+            from_settings.max_running_deployments,
+            defaults.max_running_deployments
         );
-        assert_eq!(ours.events, theirs.events);
-        assert_eq!(ours.service_ports, theirs.service_ports);
-        assert_eq!(ours.launch_timeout, theirs.launch_timeout);
         assert_eq!(
-            (ours.user, ours.failover_timeout),
-            (theirs.user, theirs.failover_timeout)
+            (from_settings.max_apps, from_settings.max_versions),
+            (defaults.max_apps, defaults.max_versions)
+        );
+        assert_eq!(from_settings.events, defaults.events);
+        assert_eq!(from_settings.service_ports, defaults.service_ports);
+        assert_eq!(from_settings.launch_timeout, defaults.launch_timeout);
+        assert_eq!(
+            (from_settings.user, from_settings.failover_timeout),
+            (defaults.user, defaults.failover_timeout)
         );
     }
 
@@ -395,8 +398,8 @@ mod tests {
         ] {
             let section = section_of(features);
             let config = service_config(&section, &config::Store::default());
-            let found: Vec<&str> = config.features.iter().map(|feature| feature.name()).collect();
-            assert_eq!(found, names);
+            let actual: Vec<&str> = config.features.iter().map(|feature| feature.name()).collect();
+            assert_eq!(actual, names);
             let info = framework_info(&section, None);
             assert_eq!(info.can(&CapabilityType::GpuResources), gpus, "{features}");
         }

@@ -80,7 +80,7 @@ impl StartContext<'_> {
     /// A client for another cluster manager than that of `[cluster]`.
     pub(crate) fn own_cluster(&mut self, config: transom_cluster::Config) -> anyhow::Result<Client> {
         let client = Client::new(config)?;
-        reserved::masters(self.reserved, &client);
+        reserved::reserve_masters(self.reserved, &client);
         self.clusters.push(client.clone());
         Ok(client)
     }

@@ -43,11 +43,11 @@ impl ServiceKind for Discovery {
 
     fn dev_hints(&self, addresses: &Addresses) -> DevHints {
         let mut hints = DevHints::default();
-        if let Some(http) = addresses.of("discovery") {
+        if let Some(http) = addresses.get("discovery") {
             let url = format!("http://{http}/v1/enumerate");
             hints.addresses.push(("discovery", url));
         }
-        if let Some(dns) = addresses.of("dns") {
+        if let Some(dns) = addresses.get("dns") {
             hints.addresses.push(("dns", dns.to_string()));
             let server = format!("@{} -p {}", dns.ip(), dns.port());
             for name in ["http.marathon.mesos", "_http._tcp.marathon.mesos SRV"] {
@@ -86,7 +86,7 @@ impl BoundService for BoundDiscovery {
         );
         let service = started.await.context(Unavailable)?;
         for (name, address) in service.addresses() {
-            ReservedPort::at(name, address).reserve(context.reserved);
+            ReservedPort::new(name, address).reserve(context.reserved);
         }
         Ok(vec![Box::new(service)])
     }

@@ -109,7 +109,7 @@ impl BoundKubernetes {
 #[async_trait]
 impl BoundService for BoundKubernetes {
     fn ports(&self) -> Vec<ReservedPort> {
-        vec![ReservedPort::of(&self.port)]
+        vec![ReservedPort::from_bound(&self.port)]
     }
 
     fn daemon_prefix(&self) -> Option<String> {
@@ -371,15 +371,15 @@ fn items(items: &[String]) -> Vec<(String, String)> {
 /// from the server.
 fn agent_command(command: &str) -> String {
     let mut words = command.split_whitespace();
-    let mut kept = Vec::new();
+    let mut remaining = Vec::new();
     while let Some(word) = words.next() {
         if word == "--flannel-backend" {
             words.next();
         } else if !word.starts_with("--flannel-backend=") {
-            kept.push(word);
+            remaining.push(word);
         }
     }
-    kept.join(" ")
+    remaining.join(" ")
 }
 
 #[cfg(test)]

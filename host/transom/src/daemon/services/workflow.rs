@@ -11,7 +11,7 @@ use transom_scheduler::MaintenanceMode;
 use transom_web::BoundPort;
 
 use super::{
-    BoundService, DevHints, FrameworkService, PortName, Service, ServiceKind, StartContext, shown_waiting,
+    BoundService, DevHints, FrameworkService, PortName, Service, ServiceKind, StartContext, waiting_documents,
 };
 use crate::admin::overview::document::ServiceState;
 use crate::config::{self, Settings};
@@ -48,7 +48,7 @@ impl ServiceKind for Workflow {
     }
 
     fn dev_hints(&self, addresses: &Addresses) -> DevHints {
-        let Some(workflow) = addresses.of("workflow") else {
+        let Some(workflow) = addresses.get("workflow") else {
             return DevHints::default();
         };
         DevHints {
@@ -70,7 +70,7 @@ struct BoundWorkflow {
 #[async_trait]
 impl BoundService for BoundWorkflow {
     fn ports(&self) -> Vec<ReservedPort> {
-        vec![ReservedPort::of(&self.port)]
+        vec![ReservedPort::from_bound(&self.port)]
     }
 
     fn daemon_prefix(&self) -> Option<String> {
@@ -117,7 +117,7 @@ fn state(summaries: &transom_workflow::SummaryReader) -> ServiceState {
     let transom_workflow::Summary { numbers, waiting } = summaries.read();
     ServiceState {
         summary: serde_json::json!(numbers),
-        waiting: shown_waiting(waiting),
+        waiting: waiting_documents(waiting),
         ..ServiceState::default()
     }
 }

@@ -10,7 +10,7 @@ use serde_json::Value;
 use tokio::process::Command;
 use wit_component::ComponentEncoder;
 
-use super::tool::{DEADLINE, start};
+use super::tool::{BUILD_TIMEOUT, spawn};
 
 const TARGET: &str = "wasm32-unknown-unknown";
 
@@ -28,10 +28,10 @@ pub(super) async fn build(dir: &Path) -> anyhow::Result<Vec<u8>> {
         .stdout(Stdio::piped())
         .current_dir(dir);
     // Cargo prints its own progress on standard error.
-    let child = start(&mut cargo, "cargo", "install Rust: https://rustup.rs")?;
-    let done = tokio::time::timeout(DEADLINE, child.wait_with_output()).await;
-    let output =
-        done.with_context(|| format!("cargo is not done after {} minutes", DEADLINE.as_secs() / 60))??;
+    let child = spawn(&mut cargo, "cargo", "install Rust: https://rustup.rs")?;
+    let result = tokio::time::timeout(BUILD_TIMEOUT, child.wait_with_output()).await;
+    let output = result
+        .with_context(|| format!("cargo timed out after {} minutes", BUILD_TIMEOUT.as_secs() / 60))??;
     if !output.status.success() {
         bail!("cargo build failed ({}), see above", output.status);
     }
@@ -44,7 +44,7 @@ pub(super) async fn build(dir: &Path) -> anyhow::Result<Vec<u8>> {
     let bytes = fs::read(&module).with_context(|| format!("cannot read {}", module.display()))?;
     encode(&bytes).with_context(|| {
         format!(
-            "{} does not become a component: does it call one export_…! macro of the SDK?",
+            "{} cannot be converted to a component: does it call one export_…! macro of the SDK?",
             module.display()
         )
     })
@@ -60,23 +60,23 @@ fn encode(module: &[u8]) -> anyhow::Result<Vec<u8>> {
 /// The module among cargo's reported outputs: the last `.wasm` of the package in this folder.
 fn module(messages: &str, dir: &Path) -> Option<PathBuf> {
     let manifest = dir.join("Cargo.toml");
-    let of_package = |it: &Value| {
+    let is_of_package = |it: &Value| {
         it["reason"] == "compiler-artifact"
             && it["manifest_path"]
                 .as_str()
                 .is_some_and(|path| Path::new(path) == manifest)
     };
-    let wasm = |it: &Value| {
+    let wasm_file = |it: &Value| {
         let files = it["filenames"].as_array()?.iter().filter_map(Value::as_str);
         files
             .map(PathBuf::from)
-            .find(|it| it.extension().is_some_and(|end| end == "wasm"))
+            .find(|it| it.extension().is_some_and(|extension| extension == "wasm"))
     };
-    let said = messages
+    let messages = messages
         .lines()
         .rev()
         .filter_map(|line| serde_json::from_str(line).ok());
-    said.filter(of_package).find_map(|it| wasm(&it))
+    messages.filter(is_of_package).find_map(|it| wasm_file(&it))
 }
 
 /// Adds a hint if the compiler has no library for the target.
@@ -87,11 +87,11 @@ async fn find_target(dir: &Path) -> anyhow::Result<()> {
         .stdout(Stdio::piped())
         .stderr(Stdio::piped())
         .current_dir(dir);
-    let child = start(&mut rustc, "rustc", "install Rust: https://rustup.rs")?;
-    let output = tokio::time::timeout(DEADLINE, child.wait_with_output()).await??;
+    let child = spawn(&mut rustc, "rustc", "install Rust: https://rustup.rs")?;
+    let output = tokio::time::timeout(BUILD_TIMEOUT, child.wait_with_output()).await??;
     let folder = String::from_utf8_lossy(&output.stdout).trim().to_owned();
     if !output.status.success() || !Path::new(&folder).is_dir() {
-        bail!("this Rust builds nothing for {TARGET} yet; run:\n\n  rustup target add {TARGET}\n");
+        bail!("the Rust target {TARGET} is not installed; run:\n\n  rustup target add {TARGET}\n");
     }
     Ok(())
 }

@@ -15,15 +15,15 @@ use crate::cli::plugin::new::write;
 use crate::cli::plugin::template::{World, interface};
 
 /// Timeout of a build: longer than any regular one, including the first one on a small machine.
-pub(super) const DEADLINE: Duration = Duration::from_mins(30);
+pub(super) const BUILD_TIMEOUT: Duration = Duration::from_mins(30);
 
-/// Starts a program. `remedy`: the advice if it is missing.
-pub(super) fn start(command: &mut Command, name: &str, remedy: &str) -> anyhow::Result<Child> {
+/// Starts a program. `advice`: the advice if it is missing.
+pub(super) fn spawn(command: &mut Command, name: &str, advice: &str) -> anyhow::Result<Child> {
     command.stdin(Stdio::null()).kill_on_drop(true);
     match command.spawn() {
         Ok(child) => Ok(child),
         Err(error) if error.kind() == ErrorKind::NotFound => {
-            bail!("there is no {name} on this machine; {remedy}")
+            bail!("{name} was not found on this machine; {advice}")
         }
         Err(error) => Err(error).with_context(|| format!("cannot start {name}")),
     }
@@ -31,13 +31,18 @@ pub(super) fn start(command: &mut Command, name: &str, remedy: &str) -> anyhow::
 
 /// Runs a tool that writes a component, and returns the component. The tool's output is shown when
 /// it fails.
-async fn make(mut command: Command, name: &str, remedy: &str, component: &Path) -> anyhow::Result<Vec<u8>> {
+async fn run_tool(
+    mut command: Command,
+    name: &str,
+    advice: &str,
+    component: &Path,
+) -> anyhow::Result<Vec<u8>> {
     eprintln!("making a component with {name}; this takes ten seconds or more");
     command.stdout(Stdio::piped()).stderr(Stdio::piped());
-    let child = start(&mut command, name, remedy)?;
-    let done = tokio::time::timeout(DEADLINE, child.wait_with_output()).await;
-    let output =
-        done.with_context(|| format!("{name} is not done after {} minutes", DEADLINE.as_secs() / 60))??;
+    let child = spawn(&mut command, name, advice)?;
+    let result = tokio::time::timeout(BUILD_TIMEOUT, child.wait_with_output()).await;
+    let output = result
+        .with_context(|| format!("{name} timed out after {} minutes", BUILD_TIMEOUT.as_secs() / 60))??;
     if !output.status.success() {
         bail!(
             "{name} failed ({}):\n{}{}",
@@ -46,25 +51,25 @@ async fn make(mut command: Command, name: &str, remedy: &str, component: &Path) 
             String::from_utf8_lossy(&output.stderr)
         );
     }
-    fs::read(component).with_context(|| format!("{name} wrote no component"))
+    fs::read(component).with_context(|| format!("{name} did not write a component"))
 }
 
 /// Builds `src/app.py` and the modules that it imports with `componentize-py`, which is taken from the
 /// project's `.venv` or from PATH. The WIT is the project's own in `wit`; the default is that of this
 /// version.
 pub(super) async fn python(dir: &Path, world: World) -> anyhow::Result<Vec<u8>> {
-    let remedy = "run:\n\n  python3 -m venv .venv && .venv/bin/pip install -r requirements.txt\n";
-    let own = dir.join(".venv/bin/componentize-py");
-    let program = if own.is_file() {
-        own.as_os_str()
+    let advice = "run:\n\n  python3 -m venv .venv && .venv/bin/pip install -r requirements.txt\n";
+    let local_program = dir.join(".venv/bin/componentize-py");
+    let program = if local_program.is_file() {
+        local_program.as_os_str()
     } else {
         OsStr::new("componentize-py")
     };
-    let aside = tempfile::tempdir()?;
-    let component = aside.path().join("component.wasm");
+    let temp_dir = tempfile::tempdir()?;
+    let component = temp_dir.path().join("component.wasm");
     let mut wit = dir.join("wit");
     if !wit.is_dir() {
-        wit = aside.path().join("wit");
+        wit = temp_dir.path().join("wit");
         for (name, text) in interface(world) {
             write(&wit.join(name), &text)?;
         }
@@ -83,7 +88,7 @@ pub(super) async fn python(dir: &Path, world: World) -> anyhow::Result<Vec<u8>> 
         .args(["componentize", "-p", "src", "app", "-o"])
         .arg(&component)
         .current_dir(dir);
-    make(command, "componentize-py", remedy, &component).await
+    run_tool(command, "componentize-py", advice, &component).await
 }
 
 /// Runs the project's `build.mjs`, which calls `componentize-js`.
@@ -95,11 +100,11 @@ pub(super) async fn javascript(dir: &Path) -> anyhow::Result<Vec<u8>> {
             dir.display()
         );
     }
-    let aside = tempfile::tempdir()?;
-    let component: PathBuf = aside.path().join("component.wasm");
+    let temp_dir = tempfile::tempdir()?;
+    let component: PathBuf = temp_dir.path().join("component.wasm");
     let mut command = Command::new("node");
     command.arg("build.mjs").arg(&component).current_dir(dir);
-    make(
+    run_tool(
         command,
         "node",
         "install Node.js 20 or later: https://nodejs.org",

@@ -11,7 +11,7 @@ use serde_json::{Map, Value, json};
 use transom_plugin_tools::workbench::ComponentSummary;
 
 use crate::cli::plugin::connection::AdminPort;
-use crate::cli::plugin::work::{bytes, micros};
+use crate::cli::plugin::input::{bytes, micros};
 
 /// An upgrade compared with the serving version.
 #[derive(Debug, Default, PartialEq, Serialize)]
@@ -37,7 +37,11 @@ pub(super) async fn serving(
     name: &str,
     upgrade: &ComponentSummary,
 ) -> anyhow::Result<Comparison> {
-    let get = async |path: &[&str]| admin.ask_with(config, Method::GET, path, &[], None).await;
+    let get = async |path: &[&str]| {
+        admin
+            .request_with_query(config, Method::GET, path, &[], None)
+            .await
+    };
     let document = get(&[]).await?;
     let plugins = document["plugins"].as_array().map_or(&[][..], Vec::as_slice);
     let status = plugins.iter().find(|it| it["name"] == name);
@@ -64,16 +68,18 @@ fn record<'a>(records: &'a Value, digest: &str) -> Option<&'a Value> {
 /// `record`: the admission record of the serving version, or null.
 fn compare(record: &Value, upgrade: &ComponentSummary) -> Comparison {
     let imports = record["imports"].as_array().into_iter().flatten();
-    let before: Vec<String> = imports.filter_map(Value::as_str).map(str::to_owned).collect();
+    let served_imports: Vec<String> = imports.filter_map(Value::as_str).map(str::to_owned).collect();
     let world = record["world"].as_str();
-    let serves = !record.is_null();
+    let is_served = !record.is_null();
     Comparison {
         version: record["version"].as_str().map(str::to_owned),
         other_world: world.filter(|it| *it != upgrade.world).map(str::to_owned),
-        imports: upgrade.added_imports(&before),
+        imports: upgrade.added_imports(&served_imports),
         grants: added_grants(&record["grants"], &upgrade.grants),
         limits: raised(&record["limits"], &upgrade.limits),
-        refusal: serves.then(|| upgrade.refusal_as_upgrade(&before)).flatten(),
+        refusal: is_served
+            .then(|| upgrade.refusal_as_upgrade(&served_imports))
+            .flatten(),
     }
 }
 
@@ -89,10 +95,10 @@ fn added_grants(before: &Value, now: &Value) -> Map<String, Value> {
     {
         match value {
             Value::Array(entries) => {
-                let had = before[key].as_array().map_or(&[][..], Vec::as_slice);
-                let new: Vec<&Value> = entries.iter().filter(|it| !had.contains(it)).collect();
-                if !new.is_empty() {
-                    added.insert(key.clone(), json!(new));
+                let previous = before[key].as_array().map_or(&[][..], Vec::as_slice);
+                let added_entries: Vec<&Value> = entries.iter().filter(|it| !previous.contains(it)).collect();
+                if !added_entries.is_empty() {
+                    added.insert(key.clone(), json!(added_entries));
                 }
             }
             Value::Bool(true) if before[key] != true => {
@@ -127,12 +133,13 @@ impl Comparison {
     /// Rows of the table of stages.
     pub(super) fn rows(&self) -> Vec<Vec<String>> {
         let verdict = if self.refusal.is_some() { "refused" } else { "ok" };
-        let serves = match &self.version {
+        let serving = match &self.version {
             Some(version) => format!("version {version} serves"),
             None => "no version serves yet".to_owned(),
         };
-        let mut rows = vec![vec!["against".to_owned(), verdict.to_owned(), serves]];
-        let mut row = |what: &str, detail: String| rows.push(vec![what.to_owned(), String::new(), detail]);
+        let mut rows = vec![vec!["against".to_owned(), verdict.to_owned(), serving]];
+        let mut row =
+            |heading: &str, detail: String| rows.push(vec![heading.to_owned(), String::new(), detail]);
         if let Some(world) = &self.other_world {
             row("other world", format!("{world} serves"));
         }
@@ -215,9 +222,9 @@ mod tests {
 
         let before = json!({"memory": 1, "cpu": 50, "instances": 2});
         let now = json!({"memory": 2, "cpu": 5, "instances": "per-call", "steps": 4});
-        let found = Value::Object(raised(&before, &now));
+        let actual = Value::Object(raised(&before, &now));
         let expected = json!({"memory": {"from": 1, "to": 2}, "instances": {"from": 2, "to": "per-call"}});
-        assert_eq!(found, expected);
+        assert_eq!(actual, expected);
         assert!(raised(&Value::Null, &now).is_empty());
     }
 }

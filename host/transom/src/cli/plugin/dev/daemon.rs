@@ -9,16 +9,16 @@ use reqwest::Method;
 use sha2::{Digest, Sha256};
 use transom_common::text::hex;
 
-use crate::cli::plugin::build::{Built, place_pair};
+use crate::cli::plugin::build::{Built, write_pair};
 use crate::cli::plugin::connection::Connection;
-use crate::cli::plugin::served::{Outcome, Served};
+use crate::cli::plugin::served::{Admission, PluginOnDaemon};
 use crate::exit::Misconfigured;
 
 /// How long the daemon may take to detect new files. It receives a request to scan its directory.
-const SEEN_WITHIN: Duration = Duration::from_secs(30);
+const DETECTION_TIMEOUT: Duration = Duration::from_secs(30);
 
 pub(super) struct Daemon {
-    pub(super) plugin: Served,
+    pub(super) plugin: PluginOnDaemon,
     /// The daemon's plugin directory.
     pub(super) dir: PathBuf,
 }
@@ -31,14 +31,14 @@ impl Daemon {
         dir: Option<&Path>,
     ) -> anyhow::Result<Daemon> {
         // The daemon's rule for names: the name becomes part of file names.
-        let plain = |c: char| c.is_ascii_alphanumeric() || matches!(c, '.' | '_' | '-');
-        let fine = name.chars().all(plain) && name.starts_with(|c: char| c.is_ascii_alphanumeric());
-        if !fine || name.len() > 64 {
+        let is_allowed = |c: char| c.is_ascii_alphanumeric() || matches!(c, '.' | '_' | '-');
+        let is_valid = name.chars().all(is_allowed) && name.starts_with(|c: char| c.is_ascii_alphanumeric());
+        if !is_valid || name.len() > 64 {
             let expected =
                 "expected 1 to 64 letters, digits, `.`, `_` and `-`, beginning with a letter or a digit";
             return Err(anyhow::anyhow!("`{name}` is not a plugin's name: {expected}").context(Misconfigured));
         }
-        let document = connection.ask(Method::GET, &[], None).await.context(
+        let document = connection.request(Method::GET, &[], None).await.context(
             "`transom plugin dev` needs a running daemon; `transom dev` starts one with everything it needs",
         )?;
         let dir = match dir {
@@ -46,7 +46,7 @@ impl Daemon {
             None => document["dir"]
                 .as_str()
                 .map(PathBuf::from)
-                .context("the daemon does not tell its plugin directory: name it with --plugins")
+                .context("the daemon does not report its plugin directory: name it with --plugins")
                 .context(Misconfigured)?,
         };
         if !dir.is_dir() {
@@ -56,34 +56,41 @@ impl Daemon {
             );
             return Err(error.context(Misconfigured));
         }
-        let plugin = Served { connection, name };
+        let plugin = PluginOnDaemon { connection, name };
         Ok(Daemon { plugin, dir })
     }
 
     /// Copies the files to the plugin directory and waits for the daemon's verdict.
-    pub(super) async fn serve(&self, built: &Built) -> anyhow::Result<Outcome> {
+    pub(super) async fn serve(&self, built: &Built) -> anyhow::Result<Admission> {
         let digest = format!("sha256:{}", hex(&Sha256::digest(&built.component)));
         let path = |kind: &str| self.dir.join(format!("{}.{kind}", self.plugin.name));
-        let same = |kind: &str, content: &[u8]| fs::read(path(kind)).is_ok_and(|it| it == content);
-        if same("wasm", &built.component) && same("toml", &built.manifest) {
+        let is_unchanged = |kind: &str, content: &[u8]| fs::read(path(kind)).is_ok_and(|it| it == content);
+        if is_unchanged("wasm", &built.component) && is_unchanged("toml", &built.manifest) {
             let status = self.plugin.status().await?;
             if status["digest"] == digest && status["refusal"].is_null() {
-                return Ok(Outcome::Unchanged);
+                return Ok(Admission::Unchanged);
             }
         }
-        place_pair(&self.dir, &self.plugin.name, &built.component, &built.manifest)
+        write_pair(&self.dir, &self.plugin.name, &built.component, &built.manifest)
             .context("the daemon's plugin directory")?;
         // A failed request, for example of a user who may only read, is no error: the daemon also
         // watches the directory, and detects the files a little later.
-        if let Err(error) = self.plugin.connection.ask(Method::POST, &["rescan"], None).await {
+        if let Err(error) = self
+            .plugin
+            .connection
+            .request(Method::POST, &["rescan"], None)
+            .await
+        {
             eprintln!("{error:#}");
         }
-        let unseen = format!(
-            "the daemon did not take {}.wasm from {} within {} s: is this its plugin directory?",
+        let detection_error = format!(
+            "the daemon did not detect {}.wasm in {} within {} s: is this its plugin directory?",
             self.plugin.name,
             self.dir.display(),
-            SEEN_WITHIN.as_secs()
+            DETECTION_TIMEOUT.as_secs()
         );
-        self.plugin.verdict(&digest, SEEN_WITHIN, &unseen).await
+        self.plugin
+            .wait_for_admission(&digest, DETECTION_TIMEOUT, &detection_error)
+            .await
     }
 }

@@ -5,22 +5,22 @@ use std::fmt::Write;
 use std::time::Duration;
 
 use serde_json::Value;
-use transom_plugin_host::shown;
+use transom_plugin_host::printable;
 
-use super::say;
-use crate::cli::plugin::served::Served;
+use super::print_status;
+use crate::cli::plugin::served::PluginOnDaemon;
 
 /// Interval of the requests to the daemon.
-const INTERVAL: Duration = Duration::from_millis(500);
+const POLL_INTERVAL: Duration = Duration::from_millis(500);
 
 pub(super) struct Follower<'a> {
-    plugin: &'a Served,
+    plugin: &'a PluginOnDaemon,
     /// The number of the last shown line of the plugin's log.
-    after: u64,
+    last_sequence: u64,
     calls: Counts,
     last_trap: Value,
     /// Whether the last request failed. Only the first failure is printed.
-    away: bool,
+    is_unreachable: bool,
 }
 
 /// Counts since the activation of the serving version.
@@ -34,56 +34,67 @@ struct Counts {
 
 impl<'a> Follower<'a> {
     /// Follows the plugin from now on: earlier lines are not shown.
-    pub(super) async fn new(plugin: &'a Served) -> anyhow::Result<Follower<'a>> {
+    pub(super) async fn new(plugin: &'a PluginOnDaemon) -> anyhow::Result<Follower<'a>> {
         let status = plugin.status().await?;
-        let known = status["version"].is_string();
-        let lines = if known { plugin.log(0).await? } else { Vec::new() };
+        let has_version = status["version"].is_string();
+        let lines = if has_version {
+            plugin.log(0).await?
+        } else {
+            Vec::new()
+        };
         Ok(Follower {
             plugin,
-            after: lines.last().map_or(0, sequence),
-            calls: Counts::of(&status),
+            last_sequence: lines.last().map_or(0, sequence),
+            calls: Counts::from_status(&status),
             last_trap: status["last_trap"].clone(),
-            away: false,
+            is_unreachable: false,
         })
     }
 
     /// Prints new lines and new calls until it is dropped.
     pub(super) async fn follow(&mut self) -> Infallible {
         loop {
-            match self.look().await {
-                Ok(()) => self.away = false,
-                Err(error) if !self.away => {
-                    self.away = true;
+            match self.poll().await {
+                Ok(()) => self.is_unreachable = false,
+                Err(error) if !self.is_unreachable => {
+                    self.is_unreachable = true;
                     eprintln!("{error:#}");
                 }
                 Err(_) => {}
             }
-            tokio::time::sleep(INTERVAL).await;
+            tokio::time::sleep(POLL_INTERVAL).await;
         }
     }
 
-    async fn look(&mut self) -> anyhow::Result<()> {
+    async fn poll(&mut self) -> anyhow::Result<()> {
         let status = self.plugin.status().await?;
         if !status["version"].is_string() {
             return Ok(());
         }
-        for line in self.plugin.log(self.after).await? {
-            self.after = sequence(&line);
+        for line in self.plugin.log(self.last_sequence).await? {
+            self.last_sequence = sequence(&line);
             let text = |key: &str| line[key].as_str().unwrap_or_default().to_owned();
-            say(format_args!("log: {} {}", text("level"), shown(&text("message"))));
+            print_status(format_args!(
+                "log: {} {}",
+                text("level"),
+                printable(&text("message"))
+            ));
         }
-        let calls = Counts::of(&status);
+        let calls = Counts::from_status(&status);
         if calls != self.calls {
-            say(calls.since(self.calls, &status));
+            print_status(calls.difference_line(self.calls, &status));
             self.calls = calls;
         }
         let trap = &status["last_trap"];
         if *trap != self.last_trap {
             if let Some(fault) = trap["fault"].as_str() {
-                say(format_args!("fault: {}", shown(fault)));
+                print_status(format_args!("fault: {}", printable(fault)));
             }
             for frame in trap["backtrace"].as_array().into_iter().flatten() {
-                say(format_args!("    {}", shown(frame.as_str().unwrap_or_default())));
+                print_status(format_args!(
+                    "    {}",
+                    printable(frame.as_str().unwrap_or_default())
+                ));
             }
             self.last_trap = trap.clone();
         }
@@ -92,7 +103,7 @@ impl<'a> Follower<'a> {
 }
 
 impl Counts {
-    fn of(status: &Value) -> Counts {
+    fn from_status(status: &Value) -> Counts {
         let number = |key: &str| status[key].as_u64().unwrap_or(0);
         Counts {
             calls: number("calls"),
@@ -104,7 +115,7 @@ impl Counts {
 
     /// One line about the counts. `before`: the counts in the last line. They may be higher, if an
     /// earlier version served then.
-    fn since(self, before: Counts, status: &Value) -> String {
+    fn difference_line(self, before: Counts, status: &Value) -> String {
         let new = if self.calls >= before.calls {
             self.calls - before.calls
         } else {
@@ -140,13 +151,13 @@ mod tests {
     #[test]
     fn line_about_calls_contains_the_difference_to_the_last_line() {
         let status = json!({"calls": 7, "traps": 0, "timeouts": 2, "denials": 0, "p99_micros": 30});
-        let calls = Counts::of(&status);
+        let calls = Counts::from_status(&status);
         let before = Counts {
             calls: 5,
             ..Counts::default()
         };
         assert_eq!(
-            calls.since(before, &status),
+            calls.difference_line(before, &status),
             "calls: 7 (+2), p99 30 us, timeouts 2"
         );
         // Another version serves now, and its counts start at 0.
@@ -155,6 +166,9 @@ mod tests {
             ..Counts::default()
         };
         let status = json!({"calls": 1});
-        assert_eq!(Counts::of(&status).since(before, &status), "calls: 1 (+1)");
+        assert_eq!(
+            Counts::from_status(&status).difference_line(before, &status),
+            "calls: 1 (+1)"
+        );
     }
 }

@@ -14,16 +14,16 @@ use notify_debouncer_full::{DebounceEventResult, Debouncer, RecommendedCache, ne
 use tokio::sync::mpsc;
 
 /// Debounce time: an editor writes several files, or one file in several steps.
-const QUIET: Duration = Duration::from_millis(200);
+const DEBOUNCE: Duration = Duration::from_millis(200);
 /// Folders that tools write to.
-const MADE: [&str; 6] = ["target", "out", "node_modules", "__pycache__", "build", "dist"];
+const OUTPUT_FOLDERS: [&str; 6] = ["target", "out", "node_modules", "__pycache__", "build", "dist"];
 /// The maximum number of files in a fingerprint, and the maximum depth of folders.
 const MAX_FILES: usize = 20_000;
 const MAX_DEPTH: usize = 32;
 
 pub(super) struct Watch {
     root: PathBuf,
-    touched: mpsc::Receiver<()>,
+    changed: mpsc::Receiver<()>,
     watcher: Debouncer<RecommendedWatcher, RecommendedCache>,
     watched: Vec<PathBuf>,
 }
@@ -31,30 +31,30 @@ pub(super) struct Watch {
 impl Watch {
     pub(super) fn new(root: &Path) -> anyhow::Result<Watch> {
         // One queued notification is enough.
-        let (notice, touched) = mpsc::channel(1);
-        let react = move |_: DebounceEventResult| {
+        let (sender, changed) = mpsc::channel(1);
+        let notify_change = move |_: DebounceEventResult| {
             // Full: a notification is already queued.
-            let _ = notice.try_send(());
+            let _ = sender.try_send(());
         };
-        let watcher = new_debouncer(QUIET, None, react);
+        let watcher = new_debouncer(DEBOUNCE, None, notify_change);
         let mut watch = Watch {
             root: root.to_owned(),
-            touched,
+            changed,
             watcher: watcher.context("cannot watch files")?,
             watched: Vec::new(),
         };
-        watch.renew()?;
+        watch.watch_new_folders()?;
         Ok(watch)
     }
 
     /// Returns after a change. May also return without one.
-    pub(super) async fn touched(&mut self) {
+    pub(super) async fn changed(&mut self) {
         // The channel is never closed, because the debouncer owns the sender.
-        let _ = self.touched.recv().await;
+        let _ = self.changed.recv().await;
     }
 
     /// Starts to watch new folders.
-    pub(super) fn renew(&mut self) -> anyhow::Result<()> {
+    pub(super) fn watch_new_folders(&mut self) -> anyhow::Result<()> {
         let mut folders = vec![(self.root.clone(), RecursiveMode::NonRecursive)];
         let entries = fs::read_dir(&self.root).with_context(|| cannot_watch(&self.root))?;
         for path in entries.flatten().map(|entry| entry.path()) {
@@ -84,25 +84,25 @@ fn cannot_watch(path: &Path) -> String {
 pub(super) struct Fingerprint(BTreeMap<PathBuf, (Option<SystemTime>, u64)>);
 
 pub(super) fn fingerprint(root: &Path) -> Fingerprint {
-    let mut found = BTreeMap::new();
-    collect(root, MAX_DEPTH, &mut found);
-    Fingerprint(found)
+    let mut files = BTreeMap::new();
+    collect(root, MAX_DEPTH, &mut files);
+    Fingerprint(files)
 }
 
 /// Skips unreadable files; the build reports them.
-fn collect(dir: &Path, depth: usize, found: &mut BTreeMap<PathBuf, (Option<SystemTime>, u64)>) {
+fn collect(dir: &Path, depth: usize, files: &mut BTreeMap<PathBuf, (Option<SystemTime>, u64)>) {
     let Ok(entries) = fs::read_dir(dir) else { return };
     for path in entries.flatten().map(|entry| entry.path()) {
-        if found.len() >= MAX_FILES {
+        if files.len() >= MAX_FILES {
             return;
         }
         // Links are not followed, because a folder may contain a link to itself.
         match fs::symlink_metadata(&path) {
             Ok(meta) if is_input(&path) && meta.is_dir() && depth > 0 => {
-                collect(&path, depth - 1, found);
+                collect(&path, depth - 1, files);
             }
             Ok(meta) if is_input(&path) && !meta.is_dir() => {
-                found.insert(path, (meta.modified().ok(), meta.len()));
+                files.insert(path, (meta.modified().ok(), meta.len()));
             }
             _ => {}
         }
@@ -111,7 +111,7 @@ fn collect(dir: &Path, depth: usize, found: &mut BTreeMap<PathBuf, (Option<Syste
 
 fn is_input(path: &Path) -> bool {
     let name = path.file_name().unwrap_or_default().to_string_lossy();
-    !name.starts_with('.') && !name.ends_with('~') && !MADE.contains(&&*name)
+    !name.starts_with('.') && !name.ends_with('~') && !OUTPUT_FOLDERS.contains(&&*name)
 }
 
 #[cfg(test)]
@@ -143,9 +143,9 @@ mod tests {
             ("src/lib.rs~", false),
         ] {
             write(&root.join(file), "new");
-            let present = fingerprint(root);
-            assert_eq!(present != last, changes, "{file}");
-            last = present;
+            let current = fingerprint(root);
+            assert_eq!(current != last, changes, "{file}");
+            last = current;
         }
         write(&root.join("src/lib.rs"), "longer");
         assert_ne!(fingerprint(root), last);
@@ -165,11 +165,11 @@ mod tests {
         let mut watch = Watch::new(dir.path()).unwrap();
         for file in ["src/a", "b", "new/c", "new/c"] {
             // One change may be reported more than once.
-            while timeout(3 * QUIET, watch.touched()).await.is_ok() {}
+            while timeout(3 * DEBOUNCE, watch.changed()).await.is_ok() {}
             write(&dir.path().join(file), "something else");
-            let seen = timeout(Duration::from_secs(30), watch.touched()).await;
-            assert!(seen.is_ok(), "{file}");
-            watch.renew().unwrap();
+            let detected = timeout(Duration::from_secs(30), watch.changed()).await;
+            assert!(detected.is_ok(), "{file}");
+            watch.watch_new_folders().unwrap();
         }
     }
 }

@@ -3,7 +3,7 @@
 use serde_json::Value;
 use transom_common::text::clip;
 
-use crate::cli::plugin::work::micros;
+use crate::cli::plugin::input::micros;
 use crate::output;
 
 /// The maximum number of bytes of a step, an answer or an event in the output.
@@ -22,7 +22,7 @@ pub(super) enum Kind {
 
 impl Kind {
     /// The object of the sentence "agents may run …".
-    fn asked(self) -> &'static str {
+    fn subject(self) -> &'static str {
         match self {
             Kind::App => "one more instance",
             Kind::Job | Kind::Member => "it",
@@ -30,7 +30,7 @@ impl Kind {
     }
 
     /// A sentence about the instances that are placed already; empty for a job, which runs once.
-    fn placed(self, document: &Value) -> String {
+    fn placement_text(self, document: &Value) -> String {
         let (placed, wanted) = (number(&document["placed"]), number(&document["instances"]));
         match self {
             Kind::App => format!(" {placed} of {wanted} instances are placed."),
@@ -40,7 +40,7 @@ impl Kind {
     }
 
     /// The command or request that shows which offers are too small.
-    fn resources(self, id: &str) -> String {
+    fn resources_command(self, id: &str) -> String {
         match self {
             Kind::App => format!("`transom apps explain {id}` shows"),
             Kind::Job => "`GET /v0/queue` of the workflow port shows".to_owned(),
@@ -53,17 +53,17 @@ impl Kind {
 pub(super) fn matcher(kind: Kind, document: &Value) -> String {
     let (id, agents) = (text(&document["id"]), number(&document["agents"]));
     let accepted = number(&document["accepted"]);
-    let (asked, matchers) = (kind.asked(), names(&document["matchers"]));
+    let (subject, matchers) = (kind.subject(), names(&document["matchers"]));
     let mut blocks = vec![format!(
-        "{id}: {accepted} of {agents} agents may run {asked}.{} Matchers: {matchers}.",
-        kind.placed(document)
+        "{id}: {accepted} of {agents} agents may run {subject}.{} Matchers: {matchers}.",
+        kind.placement_text(document)
     )];
     let refusals = items(&document["refusals"]);
     blocks.push(refusal_table(refusals));
     if let Some((canaries, answer)) = canary(document) {
         blocks.push(format!(
             "This is the answer of the versions that serve. {id} is in the share of a canary, which is asked first: \
-             {canaries}. With it {} of {} agents may run {asked}.{}",
+             {canaries}. With it {} of {} agents may run {subject}.{}",
             number(&answer["accepted"]),
             number(&answer["agents"]),
             canary_failure(answer)
@@ -92,7 +92,7 @@ pub(super) fn matcher(kind: Kind, document: &Value) -> String {
     if accepted > 0 {
         notes.push(format!(
             "Resources are not considered here: {} which offers are too small.",
-            kind.resources(&id)
+            kind.resources_command(&id)
         ));
     }
     blocks.push(notes.join("\n"));
@@ -222,13 +222,14 @@ pub(super) fn filter(document: &Value) -> String {
     let mut notes = Vec::new();
     if let Some(failure) = failure(document) {
         notes.push(format!(
-            "Later events were not decided, and no stream gets them: {failure}"
+            "Later events were not evaluated, and are not sent to any stream: {failure}"
         ));
     }
     let ignored = items(&document["ignored_parameters"]);
     if !ignored.is_empty() {
         notes.push(format!(
-            "The event stream ignores these parameters: {}. Others than its own are named in `apps.events.parameters`.",
+            "The event stream ignores these parameters: {}. Further parameters must be listed in \
+             `apps.events.parameters`.",
             names(&document["ignored_parameters"])
         ));
     }

@@ -38,8 +38,8 @@ async fn port_serves_https_with_the_certificate_of_the_settings() {
     ] {
         let section = section(Some(&crt), Some(&key));
         assert_eq!(section.problems(), [""; 0]);
-        let shown = serde_json::to_string(&section).expect("JSON");
-        assert!(!shown.contains(&key) && !format!("{section:?}").contains(&key));
+        let json = serde_json::to_string(&section).expect("JSON");
+        assert!(!json.contains(&key) && !format!("{section:?}").contains(&key));
         let settings = section.http_port();
         assert_eq!(settings.scheme(), "https");
         let port = settings.config().bind().await.expect("bound");

@@ -9,14 +9,14 @@ use crate::config::Settings;
 /// The collisions, one line for each value that is equal to an earlier one.
 pub(super) fn find(settings: &Settings) -> Vec<String> {
     let instances = settings.kubernetes();
-    let mut found = Vec::new();
+    let mut problems = Vec::new();
     let names = instances.iter().map(|section| {
         let key = key(section, "framework_name");
         (section.framework_name.clone(), key)
     });
-    for [one, other, name] in equal(names) {
-        found.push(format!(
-            "{one} and {other} are both {name:?}; each framework needs a name of its own"
+    for [one, other, name] in equal_values(names) {
+        problems.push(format!(
+            "{one} and {other} are both {name:?}; each framework needs a different name"
         ));
     }
     let volumes = instances.iter().flat_map(|section| {
@@ -27,9 +27,9 @@ pub(super) fn find(settings: &Settings) -> Vec<String> {
         .map(|(name, volume)| (volume.trim_end_matches('/').to_owned(), key(section, name)))
     });
     let volumes: Vec<_> = volumes.collect();
-    found.extend(numbered(&volumes));
-    for [one, other, volume] in equal(volumes.into_iter()) {
-        found.push(format!(
+    problems.extend(task_volume_problems(&volumes));
+    for [one, other, volume] in equal_values(volumes.into_iter()) {
+        problems.push(format!(
             "{one} and {other} are both {volume:?}; instances on one agent would overwrite each other's data"
         ));
     }
@@ -37,17 +37,17 @@ pub(super) fn find(settings: &Settings) -> Vec<String> {
         let endpoint = section.ds_endpoint.as_ref()?;
         Some((endpoint.reveal().to_owned(), key(section, "ds_endpoint")))
     });
-    for [one, other, _] in equal(endpoints) {
-        found.push(format!(
-            "{one} and {other} are the same; each instance needs a datastore of its own"
+    for [one, other, _] in equal_values(endpoints) {
+        problems.push(format!(
+            "{one} and {other} are the same; each instance needs a different datastore"
         ));
     }
-    found.extend(ports(settings));
-    found
+    problems.extend(port_problems(settings));
+    problems
 }
 
 /// Volumes with the name of a further volume of another instance: `VOLUME-1`, `VOLUME-2` and so on.
-fn numbered(volumes: &[(String, String)]) -> impl Iterator<Item = String> {
+fn task_volume_problems(volumes: &[(String, String)]) -> impl Iterator<Item = String> {
     volumes.iter().filter_map(|(volume, key)| {
         let (base, number) = volume.rsplit_once('-')?;
         number.parse::<u32>().ok()?;
@@ -59,25 +59,25 @@ fn numbered(volumes: &[(String, String)]) -> impl Iterator<Item = String> {
     })
 }
 
-fn ports(settings: &Settings) -> Vec<String> {
+fn port_problems(settings: &Settings) -> Vec<String> {
     let sections = settings.kubernetes_ports();
-    let mut found = Vec::new();
-    for (at, section) in sections.iter().enumerate() {
-        let same = |other: &&&Kubernetes| {
+    let mut problems = Vec::new();
+    for (index, section) in sections.iter().enumerate() {
+        let is_same_port = |other: &&&Kubernetes| {
             let addresses = [section.listener, other.listener];
             let overlap = addresses[0] == addresses[1] || addresses.iter().any(IpAddr::is_unspecified);
             section.port != 0 && section.port == other.port && overlap
         };
-        if let Some(other) = sections[..at].iter().find(same) {
-            found.push(format!(
-                "{} and {} are both {}; each port needs a number of its own",
+        if let Some(other) = sections[..index].iter().find(is_same_port) {
+            problems.push(format!(
+                "{} and {} are both {}; each port needs a different number",
                 key(other, "port"),
                 key(section, "port"),
                 section.port
             ));
         }
     }
-    found
+    problems
 }
 
 fn key(section: &Kubernetes, name: &str) -> String {
@@ -85,16 +85,16 @@ fn key(section: &Kubernetes, name: &str) -> String {
 }
 
 /// For each value that occurs again: the key of its first occurrence, the later key, and the value.
-fn equal(values: impl Iterator<Item = (String, String)>) -> Vec<[String; 3]> {
+fn equal_values(values: impl Iterator<Item = (String, String)>) -> Vec<[String; 3]> {
     let mut first = BTreeMap::<String, String>::new();
-    let mut found = Vec::new();
+    let mut duplicates = Vec::new();
     for (value, key) in values {
         match first.get(&value) {
-            Some(other) => found.push([other.clone(), key, value]),
+            Some(other) => duplicates.push([other.clone(), key, value]),
             None => {
                 first.insert(value, key);
             }
         }
     }
-    found
+    duplicates
 }

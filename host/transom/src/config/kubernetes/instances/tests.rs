@@ -21,7 +21,7 @@ fn instances_inherit_what_they_do_not_set() {
     )
     .expect("valid");
     let instances = settings.kubernetes();
-    let found: Vec<_> = instances
+    let actual: Vec<_> = instances
         .iter()
         .map(|it| {
             (
@@ -35,7 +35,7 @@ fn instances_inherit_what_they_do_not_set() {
         ("kubernetes.dev-2", "/dev-2", "m3s"),
         ("kubernetes.prod", "", "prod"),
     ];
-    assert_eq!(found, expected);
+    assert_eq!(actual, expected);
     let [dev, prod] = instances[..] else {
         panic!("two instances")
     };
@@ -62,13 +62,13 @@ fn section_without_names_is_the_single_instance() {
     let [only] = settings.kubernetes()[..] else {
         panic!("one instance")
     };
-    let found = (
+    let actual = (
         only.instance.section,
         only.framework_name.as_str(),
         only.role.as_str(),
         only.bootstrap.max_bytes,
     );
-    assert_eq!(found, ("kubernetes", "fw", "r", 7));
+    assert_eq!(actual, ("kubernetes", "fw", "r", 7));
     assert_eq!(only.volume_ds, "/data/k3s/datastore/");
     let (settings, _) = read("[kubernetes.a]\n").expect("valid");
     assert!(settings.kubernetes.is_some());
@@ -129,7 +129,7 @@ fn faults_name_the_sections() {
             "[kubernetes.Prod]\n",
             &["[kubernetes.Prod]", "lowercase letters, digits and hyphens"],
         ),
-        ("[kubernetes.a_b]\n", &["\"a_b\" is no name of an instance"]),
+        ("[kubernetes.a_b]\n", &["\"a_b\" is not a valid instance name"]),
         (
             "[kubernetes_instances.a]\n",
             &["unknown key `kubernetes_instances`"],
@@ -178,7 +178,7 @@ fn faults_name_the_sections() {
         ),
         (
             "[apps]\n[kubernetes.marathon]\n",
-            &["`kubernetes.marathon.framework_name` is \"marathon\", which is `apps.framework_name` too"],
+            &["`kubernetes.marathon.framework_name` is \"marathon\", the same as `apps.framework_name`"],
         ),
         (
             "[kubernetes]\nlistener = \"10.0.0.1\"\n[kubernetes.a]\n",
@@ -298,7 +298,7 @@ fn volume_of_an_instance_ends_with_its_name() {
         ("volume", "volume-n"),
         ("/", "/n/"),
     ] {
-        assert_eq!(volume(shared, "n"), expected);
+        assert_eq!(instance_volume(shared, "n"), expected);
     }
 }
 

@@ -1,0 +1,84 @@
+//! The settings and the store of a configuration, for commands that run without a daemon.
+
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use anyhow::{Context, bail};
+use transom_cluster::v1::FrameworkInfo;
+use transom_store::Store;
+
+use crate::config::{self, Overrides, Settings};
+use crate::daemon;
+use crate::exit::{Misconfigured, Unavailable};
+
+/// A configuration with the section `[apps]`.
+pub(super) struct DaemonConfig {
+    pub(super) settings: Settings,
+    /// The service's settings; `prefix` is the prefix of its records in the store.
+    pub(super) apps: transom_apps::Config,
+    /// The framework that the service registers.
+    pub(super) framework: FrameworkInfo,
+    file: PathBuf,
+}
+
+impl DaemonConfig {
+    /// Reads a configuration.
+    pub(super) fn load(file: &Path) -> anyhow::Result<Self> {
+        let (settings, _) = config::load(Some(file), Overrides::default()).context(Misconfigured)?;
+        let Some((apps, framework)) = daemon::apps_settings(&settings) else {
+            return Err(anyhow::anyhow!(
+                "{} has no section [apps], so no store of apps",
+                file.display()
+            ))
+            .context(Misconfigured);
+        };
+        Ok(Self {
+            settings,
+            apps,
+            framework,
+            file: file.to_owned(),
+        })
+    }
+
+    /// Whether the store exists; opening the embedded one would create it.
+    pub(super) fn has_store(&self) -> anyhow::Result<bool> {
+        let store = daemon::store_config(&self.settings.store);
+        store.exists().context(Misconfigured)
+    }
+
+    /// Opens the store.
+    pub(super) async fn store(&self) -> anyhow::Result<Arc<dyn Store>> {
+        match daemon::store_config(&self.settings.store).open().await {
+            Err(error @ transom_store::Error::Locked { .. }) => {
+                let file = self.file.display();
+                Err(error)
+                    .with_context(|| format!("the daemon of {file} runs on this store: stop it first"))
+                    .context(Unavailable)
+            }
+            opened => opened.context(Unavailable),
+        }
+    }
+
+    /// A client of the cluster's masters, or of those at `master`.
+    pub(super) fn cluster(&self, master: Option<&str>) -> anyhow::Result<transom_cluster::Client> {
+        let mut section = self.settings.cluster.clone();
+        if let Some(master) = master {
+            match master.split_once("://") {
+                Some(("http", address)) => {
+                    address.trim_end_matches('/').clone_into(&mut section.master);
+                    section.ssl = false;
+                }
+                Some(("https", address)) => {
+                    address.trim_end_matches('/').clone_into(&mut section.master);
+                    section.ssl = true;
+                }
+                Some((scheme, _)) if scheme != "zk" => {
+                    bail!("--master {master}: expected HOST:PORT, http://, https:// or zk://");
+                }
+                _ => master.clone_into(&mut section.master),
+            }
+        }
+        let config = daemon::cluster_config(&section).context(Misconfigured)?;
+        transom_cluster::Client::new(config).context(Misconfigured)
+    }
+}
