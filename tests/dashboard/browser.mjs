@@ -104,7 +104,7 @@ export async function eventually(what, check) {
     } catch (error) {
       last = error;
     }
-    if (Date.now() > deadline) throw new Error(`waited for ${what}: ${last ?? "not yet"}`);
+    if (Date.now() > deadline) throw new Error(`timed out waiting for ${what}: ${last ?? "not yet"}`);
     await new Promise((resolve) => setTimeout(resolve, 100));
   }
 }

@@ -220,7 +220,7 @@ await withPage(admin, {}, async (page) => {
   };
   const choose = (...names) => () => zone.locator("input").setInputFiles(names.map((name) => `${uploads}/${name}`));
   await replaced(choose("good/events.wasm"), `Replace ${version.split(" ")[0]} of events?`, {
-    detail: "The manifest stays as it is",
+    detail: "The manifest is unchanged",
     outcome: /^events \d+\.\d+\.\d+ serves\.$/,
   });
   await eventually("a record of the new file", async () => (await records.getAttribute("aria-rowcount")) === "5");
@@ -240,7 +240,7 @@ await withPage(admin, {}, async (page) => {
   });
   await plugin.getByText(/^Refused: .*does not compile/).waitFor();
   await replaced(choose("new/mine.wasm", "new/mine.toml"), "Add the plugin mine?", {
-    detail: "What the manifest grants counts from then on",
+    detail: "The grants of the new manifest apply after admission",
     outcome: /^mine \d+\.\d+\.\d+ serves\.$/,
   });
   await zone.locator("input").setInputFiles([`${uploads}/good/events.wasm`, `${uploads}/new/mine.toml`]);

@@ -28,17 +28,17 @@ async fn app_is_run_published_probed_resolved_scaled_and_kept() {
             "{posted}"
         );
     }
-    announced(&mut events).await;
-    probed(&site).await;
-    found(&site).await;
-    scaled(&site).await;
-    kept_over_a_crash(&mut site).await;
-    gone(&site).await;
+    check_events(&mut events).await;
+    check_probes(&site).await;
+    check_dns(&site).await;
+    check_scaling(&site).await;
+    check_crash_recovery(&mut site).await;
+    check_deletion(&site).await;
     site.cluster.stop();
 }
 
 /// The event stream reports each of the three apps, from the request to the end of its deployment.
-async fn announced(events: &mut Events) {
+async fn check_events(events: &mut Events) {
     let mut wanted: BTreeSet<(&str, String)> = BTreeSet::new();
     for app in ["/http", "/tcp", "/exec"] {
         for kind in [
@@ -76,7 +76,7 @@ async fn announced(events: &mut Events) {
 }
 
 /// Each kind of check shows its result in the task.
-async fn probed(site: &Site) {
+async fn check_probes(site: &Site) {
     for (app, pointer, expected) in [
         ("/http", "/checkResult/http/statusCode", Value::from(200)),
         ("/tcp", "/checkResult/tcp/succeeded", Value::from(true)),
@@ -91,8 +91,8 @@ async fn probed(site: &Site) {
 
 /// A and SRV queries over UDP and TCP, and the HTTP lookups, return the address and port of the
 /// task.
-async fn found(site: &Site) {
-    let task = site.running("/http", 1).await.remove(0);
+async fn check_dns(site: &Site) {
+    let task = site.wait_until_running("/http", 1).await.remove(0);
     let host: std::net::IpAddr = task["host"]
         .as_str()
         .expect("a host")
@@ -101,12 +101,12 @@ async fn found(site: &Site) {
     let port = u16::try_from(task["ports"][0].as_u64().expect("a port")).expect("a port");
 
     let a = site
-        .resolves("http.marathon.mesos.", RecordType::A, |answer| {
+        .wait_until_resolves("http.marathon.mesos.", RecordType::A, |answer| {
             answer.addresses == [host]
         })
         .await;
     let srv = site
-        .resolves("_http._tcp.marathon.mesos.", RecordType::SRV, |answer| {
+        .wait_until_resolves("_http._tcp.marathon.mesos.", RecordType::SRV, |answer| {
             answer.services.iter().any(|(_, number)| *number == port)
         })
         .await;
@@ -115,7 +115,7 @@ async fn found(site: &Site) {
         .expect("an answer");
     assert_eq!(tcp, a);
     let target = srv.services[0].0.clone();
-    site.resolves(&target, RecordType::A, |answer| answer.addresses == [host])
+    site.wait_until_resolves(&target, RecordType::A, |answer| answer.addresses == [host])
         .await;
 
     let lookups = format!("http://{}", site.addresses["discovery"]);
@@ -147,12 +147,12 @@ async fn found(site: &Site) {
 }
 
 /// Scales to three instances and back to one; the DNS zone follows.
-async fn scaled(site: &Site) {
-    let first = ids(&site.running("/http", 1).await);
+async fn check_scaling(site: &Site) {
+    let first = ids(&site.wait_until_running("/http", 1).await);
     site.scale("/http", 3).await;
-    let three = ids(&site.running("/http", 3).await);
+    let three = ids(&site.wait_until_running("/http", 3).await);
     assert!(three.is_superset(&first));
-    site.resolves("_http._tcp.marathon.mesos.", RecordType::SRV, |answer| {
+    site.wait_until_resolves("_http._tcp.marathon.mesos.", RecordType::SRV, |answer| {
         answer.services.len() == 3
     })
     .await;
@@ -167,9 +167,9 @@ async fn scaled(site: &Site) {
     })
     .await;
     site.scale("/http", 1).await;
-    let one = ids(&site.running("/http", 1).await);
+    let one = ids(&site.wait_until_running("/http", 1).await);
     assert!(one.is_subset(&three));
-    site.resolves("_http._tcp.marathon.mesos.", RecordType::SRV, |answer| {
+    site.wait_until_resolves("_http._tcp.marathon.mesos.", RecordType::SRV, |answer| {
         answer.services.len() == 1
     })
     .await;
@@ -177,11 +177,11 @@ async fn scaled(site: &Site) {
 
 /// Kills the daemon with SIGKILL. The next one uses the same framework id and takes over the
 /// running tasks without launching any a second time.
-async fn kept_over_a_crash(site: &mut Site) {
+async fn check_crash_recovery(site: &mut Site) {
     let apps = ["/http", "/tcp", "/exec"];
     let mut before = BTreeSet::new();
     for app in apps {
-        before.extend(ids(&site.running(app, 1).await));
+        before.extend(ids(&site.wait_until_running(app, 1).await));
     }
     let framework = site.get(&site.apps("/v2/info")).await.expect("info")["frameworkId"].clone();
     site.kill_daemon();
@@ -193,14 +193,14 @@ async fn kept_over_a_crash(site: &mut Site) {
     );
     let mut after = BTreeSet::new();
     for app in apps {
-        after.extend(ids(&site.running(app, 1).await));
+        after.extend(ids(&site.wait_until_running(app, 1).await));
     }
     assert_eq!(after, before);
     // Probes continue, and so does the scheduler: a new instance is launched once, and no old one
     // is launched again.
-    probed(site).await;
+    check_probes(site).await;
     site.scale("/tcp", 2).await;
-    site.running("/tcp", 2).await;
+    site.wait_until_running("/tcp", 2).await;
     let launches = site.cluster.launches();
     assert!(launches.values().all(|count| *count == 1), "{launches:?}");
     for task in &before {
@@ -212,7 +212,7 @@ async fn kept_over_a_crash(site: &mut Site) {
 }
 
 /// A deleted app is removed from the API and from DNS.
-async fn gone(site: &Site) {
+async fn check_deletion(site: &Site) {
     for app in ["/http", "/tcp", "/exec"] {
         let url = site.apps(&format!("/v2/apps{app}"));
         let answer = site.http.delete(&url).send().await.expect("an answer");
@@ -237,11 +237,11 @@ async fn gone(site: &Site) {
         })
         .await;
     }
-    site.resolves("http.marathon.mesos.", RecordType::A, |answer| {
+    site.wait_until_resolves("http.marathon.mesos.", RecordType::A, |answer| {
         answer.code == ResponseCode::NXDomain
     })
     .await;
-    site.resolves("_http._tcp.marathon.mesos.", RecordType::SRV, |answer| {
+    site.wait_until_resolves("_http._tcp.marathon.mesos.", RecordType::SRV, |answer| {
         answer.services.is_empty()
     })
     .await;

@@ -9,7 +9,7 @@ use std::process::{Command, Stdio};
 use serde_json::{Value, json};
 use transom_testkit::eventually;
 use transom_tests::installed;
-use transom_tests::master::{Master, Says};
+use transom_tests::master::{Master, MasterResponse};
 use transom_tests::process::Transom;
 use transom_tests::site::{Site, copy_components};
 
@@ -26,7 +26,7 @@ async fn task_environment_has_every_variable_of_its_launch() {
     let scratch = tempfile::tempdir().expect("a directory");
     let file = scratch.path().join("environment");
     let path = file.display();
-    gate.hold("ACCEPT");
+    gate.delay("ACCEPT");
     site.post_app(&json!({
         "id": "/shop/env", "cpus": 0.1, "mem": 16,
         "cmd": format!("env > {path}.new && mv {path}.new {path} && exec sleep 1000"),
@@ -36,8 +36,8 @@ async fn task_environment_has_every_variable_of_its_launch() {
     .await;
     // The variables are read from the call to the master, so that defaults of the agent do not
     // matter.
-    let held = gate.held("a launch", |_| true).await;
-    let task = &held.call["accept"]["operations"][0]["launch"]["task_infos"][0];
+    let delayed = gate.wait_for_delayed_call("a launch", |_| true).await;
+    let task = &delayed.call["accept"]["operations"][0]["launch"]["task_infos"][0];
     let variables = task["command"]["environment"]["variables"].as_array();
     let carried: BTreeMap<String, String> = variables
         .expect("variables")
@@ -47,7 +47,7 @@ async fn task_environment_has_every_variable_of_its_launch() {
     assert_eq!(carried["MESOS_TASK_ID"], text(&task["task_id"]["value"]));
     gate.release();
 
-    let shown = site.running("/shop/env", 1).await.remove(0);
+    let shown = site.wait_until_running("/shop/env", 1).await.remove(0);
     let (host, port) = (text(&shown["host"]), shown["ports"][0].to_string());
     let service_port = shown["servicePorts"][0].to_string();
     let (version, id) = (text(&shown["version"]), text(&shown["id"]));
@@ -89,7 +89,12 @@ async fn task_environment_has_every_variable_of_its_launch() {
 
 /// The number of running tasks of an app on each agent, once there are `count` of them and none on
 /// `lost`.
-async fn spread(site: &Site, app: &str, count: usize, lost: Option<&str>) -> BTreeMap<String, usize> {
+async fn tasks_per_agent(
+    site: &Site,
+    app: &str,
+    count: usize,
+    lost: Option<&str>,
+) -> BTreeMap<String, usize> {
     let url = site.apps(&format!("/v2/apps{app}/tasks"));
     let what = format!("{count} running tasks of {app}, none of them on {lost:?}");
     eventually(&what, || async {
@@ -139,7 +144,7 @@ async fn all_instances_are_placed_on_the_remaining_agents_when_one_is_lost() {
     }
     let mut unlucky = String::new();
     for (app, _, instances, (most, least), _) in &apps {
-        let agents = spread(&site, app, *instances, None).await;
+        let agents = tasks_per_agent(&site, app, *instances, None).await;
         let counts = || agents.values().copied();
         assert_eq!(counts().max(), Some(*most), "{app}: {agents:?}");
         assert!(counts().all(|count| count >= *least), "{app}: {agents:?}");
@@ -151,7 +156,7 @@ async fn all_instances_are_placed_on_the_remaining_agents_when_one_is_lost() {
     site.fault(&json!({"fault": "kill-agent", "agent": unlucky}))
         .await;
     for (app, _, instances, _, (most, least)) in &apps {
-        let agents = spread(&site, app, *instances, Some(&unlucky)).await;
+        let agents = tasks_per_agent(&site, app, *instances, Some(&unlucky)).await;
         let counts = || agents.values().copied();
         assert_eq!(
             (agents.len(), counts().max(), counts().min()),
@@ -201,26 +206,35 @@ async fn the_python_client_kills_given_tasks() {
         "id": "/web", "cmd": "sleep 1000", "cpus": 0.1, "mem": 16, "instances": 3, "portDefinitions": [],
     }))
     .await;
-    site.running("/web", 3).await;
+    site.wait_until_running("/web", 3).await;
     let answer = python_client("kill_given_tasks.py", &site);
     let tasks: Vec<String> = serde_json::from_slice(&answer).expect("JSON");
     let instance = |task: &str| task.split_once("._app").expect("a task id").0.to_owned();
-    let left = site
-        .tasks_when("/web", "two running tasks, one of them a new one", |left| {
-            let running: Vec<String> = left
-                .iter()
-                .filter(|task| task["state"] == "TASK_RUNNING")
-                .map(|task| text(&task["id"]))
-                .collect();
-            left.len() == 2 && running.len() == 2 && !tasks[..2].iter().any(|task| running.contains(task))
-        })
+    let after_upgrade = site
+        .tasks_when(
+            "/web",
+            "two running tasks, one of them a new one",
+            |after_upgrade| {
+                let running: Vec<String> = after_upgrade
+                    .iter()
+                    .filter(|task| task["state"] == "TASK_RUNNING")
+                    .map(|task| text(&task["id"]))
+                    .collect();
+                after_upgrade.len() == 2
+                    && running.len() == 2
+                    && !tasks[..2].iter().any(|task| running.contains(task))
+            },
+        )
         .await;
-    let mut left: Vec<String> = left.iter().map(|task| instance(&text(&task["id"]))).collect();
-    left.sort();
+    let mut after_upgrade: Vec<String> = after_upgrade
+        .iter()
+        .map(|task| instance(&text(&task["id"])))
+        .collect();
+    after_upgrade.sort();
     let mut expected = vec![instance(&tasks[0]), instance(&tasks[2])];
     expected.sort();
     assert_eq!(
-        left, expected,
+        after_upgrade, expected,
         "all instances except the one that was killed with `scale`"
     );
     site.cluster.stop_after(site.daemon);
@@ -230,9 +244,9 @@ async fn the_python_client_kills_given_tasks() {
 /// master rejected.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn rejected_credentials_are_logged_with_framework_and_keys() {
-    let master = Master::start(Says {
-        wants: Some("Basic of another user".to_owned()),
-        ..Says::document("{}")
+    let master = Master::start(MasterResponse {
+        required_authorization: Some("Basic of another user".to_owned()),
+        ..MasterResponse::document("{}")
     })
     .await;
     let dir = tempfile::tempdir().expect("a directory");
@@ -257,7 +271,7 @@ async fn rejected_credentials_are_logged_with_framework_and_keys() {
             "check `default_principal` and `default_secret` in [workflow]",
         ),
     ] {
-        daemon.line(&format!("a hint for {framework}"), |line| {
+        daemon.wait_for_line(&format!("a hint for {framework}"), |line| {
             let entry: Value = serde_json::from_str(line).ok()?;
             let error = entry["error"].as_str()?;
             (entry["framework"] == framework && error.contains("401") && error.contains(keys)).then_some(())

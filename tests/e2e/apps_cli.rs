@@ -24,16 +24,16 @@ fn command(url: &str, arguments: &[&str]) -> Command {
 
 /// The output and the exit code of a command.
 #[derive(Debug)]
-struct Finished {
+struct FinishedCommand {
     code: Option<i32>,
     out: String,
     err: String,
 }
 
-impl From<Output> for Finished {
+impl From<Output> for FinishedCommand {
     fn from(output: Output) -> Self {
         let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
-        Finished {
+        FinishedCommand {
             code: output.status.code(),
             out: text(&output.stdout),
             err: text(&output.stderr),
@@ -53,7 +53,7 @@ impl Shell {
         Shell { site, url }
     }
 
-    fn run(&self, arguments: &[&str]) -> Finished {
+    fn run(&self, arguments: &[&str]) -> FinishedCommand {
         command(&self.url, arguments)
             .output()
             .expect("transom runs")
@@ -61,27 +61,27 @@ impl Shell {
     }
 
     /// Runs a command that must succeed; returns its standard output.
-    fn told(&self, arguments: &[&str]) -> String {
-        let told = self.run(arguments);
-        assert_eq!(told.code, Some(0), "{arguments:?}: {told:?}");
-        told.out
+    fn stdout_of(&self, arguments: &[&str]) -> String {
+        let finished = self.run(arguments);
+        assert_eq!(finished.code, Some(0), "{arguments:?}: {finished:?}");
+        finished.out
     }
 
     /// Runs a command with JSON output, which must be one document.
     fn json(&self, arguments: &[&str]) -> Value {
-        let text = self.told(&[arguments, &["--output", "json"]].concat());
+        let text = self.stdout_of(&[arguments, &["--output", "json"]].concat());
         serde_json::from_str(&text).unwrap_or_else(|error| panic!("{arguments:?}: {error}: {text}"))
     }
 
     /// Runs a command that must fail with this exit code; returns its messages.
-    fn fails(&self, code: i32, arguments: &[&str]) -> String {
-        let told = self.run(arguments);
-        assert_eq!(told.code, Some(code), "{arguments:?}: {told:?}");
-        told.err
+    fn stderr_of_failure(&self, code: i32, arguments: &[&str]) -> String {
+        let finished = self.run(arguments);
+        assert_eq!(finished.code, Some(code), "{arguments:?}: {finished:?}");
+        finished.err
     }
 
     /// Runs a command with a definition on standard input.
-    fn given(&self, arguments: &[&str], definition: &Value) -> Finished {
+    fn run_with_stdin(&self, arguments: &[&str], definition: &Value) -> FinishedCommand {
         let mut child = command(&self.url, arguments)
             .stdin(Stdio::piped())
             .stdout(Stdio::piped())
@@ -118,9 +118,9 @@ fn column<'a>(table: &'a str, id: &str, index: usize) -> &'a str {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn app_is_created_scaled_updated_compared_restarted_and_deleted() {
     let shell = Shell::start().await;
-    let created = shell.told(&["create", "-f", &example("apps/spread.json")]);
+    let created = shell.stdout_of(&["create", "-f", &example("apps/spread.json")]);
     assert!(created.contains("finished"), "{created}");
-    let table = shell.told(&["list"]);
+    let table = shell.stdout_of(&["list"]);
     assert!(table.trim_start().starts_with("ID"), "{table}");
     assert_eq!(column(&table, "/spread", 2), "3/3");
     let list = shell.json(&["list"]);
@@ -129,7 +129,7 @@ async fn app_is_created_scaled_updated_compared_restarted_and_deleted() {
 
     let scaled = shell.json(&["scale", "spread", "2"]);
     assert_eq!(scaled["state"], "finished", "{scaled}");
-    assert_eq!(column(&shell.told(&["list"]), "/spread", 2), "2/2");
+    assert_eq!(column(&shell.stdout_of(&["list"]), "/spread", 2), "2/2");
 
     let set = [
         "--set",
@@ -144,7 +144,7 @@ async fn app_is_created_scaled_updated_compared_restarted_and_deleted() {
     let shown = shell.json(&["show", "spread"]);
     assert_eq!(shown["env"], json!({"COLOUR": "1"}), "values of env are strings");
     assert_eq!(shown["cpus"], 0.2);
-    let diff = shell.told(&["diff", "spread"]);
+    let diff = shell.stdout_of(&["diff", "spread"]);
     for line in [
         "~ cpus         0.1 → 0.2",
         r#"+ env.COLOUR   "1""#,
@@ -165,22 +165,22 @@ async fn app_is_created_scaled_updated_compared_restarted_and_deleted() {
         .collect();
     assert!(paths.contains(&&json!("instances")), "{all}");
     // The file still has three instances and fewer CPUs.
-    let file = shell.told(&["diff", "-f", &example("apps/spread.json")]);
+    let file = shell.stdout_of(&["diff", "-f", &example("apps/spread.json")]);
     assert!(file.contains("instances") && file.contains("2 → 3"), "{file}");
 
-    let before = shell.site.running("/spread", 2).await;
-    shell.told(&["restart", "spread"]);
-    let after = shell.site.running("/spread", 2).await;
+    let before = shell.site.wait_until_running("/spread", 2).await;
+    shell.stdout_of(&["restart", "spread"]);
+    let after = shell.site.wait_until_running("/spread", 2).await;
     let old: Vec<&Value> = before.iter().map(|task| &task["id"]).collect();
     assert!(after.iter().all(|task| !old.contains(&&task["id"])), "{after:?}");
 
     // Back to the first definition.
-    let back = shell.given(&["update", "spread", "-f", "-"], &json!({"version": oldest}));
+    let back = shell.run_with_stdin(&["update", "spread", "-f", "-"], &json!({"version": oldest}));
     assert_eq!(back.code, Some(0), "{back:?}");
-    assert_eq!(column(&shell.told(&["list"]), "/spread", 2), "3/3");
+    assert_eq!(column(&shell.stdout_of(&["list"]), "/spread", 2), "3/3");
 
-    shell.told(&["delete", "spread"]);
-    let missing = shell.fails(1, &["show", "spread"]);
+    shell.stdout_of(&["delete", "spread"]);
+    let missing = shell.stderr_of_failure(1, &["show", "spread"]);
     assert!(
         missing.contains("no app, pod or group is called /spread"),
         "{missing}"
@@ -193,7 +193,7 @@ async fn app_is_created_scaled_updated_compared_restarted_and_deleted() {
 async fn explain_names_condition_and_counts_of_an_app_that_cannot_be_placed() {
     let shell = Shell::start().await;
     let big = json!({"id": "/big", "cmd": "exec sleep 1000", "cpus": 100, "mem": 32});
-    let created = shell.given(&["create", "-f", "-", "--detach"], &big);
+    let created = shell.run_with_stdin(&["create", "-f", "-", "--detach"], &big);
     assert_eq!(created.code, Some(0), "{created:?}");
     let deployment = created.out.trim().to_owned();
     let counted = eventually("offers that were declined", async || {
@@ -209,30 +209,30 @@ async fn explain_names_condition_and_counts_of_an_app_that_cannot_be_placed() {
         (&counted["needed"], &counted["largestOffer"]),
         (&json!(100.0), &json!(4.0))
     );
-    let text = shell.told(&["explain", "big"]);
+    let text = shell.stdout_of(&["explain", "big"]);
     assert!(text.contains("cpus: 3 of 3 offers have less than 100"), "{text}");
     assert!(text.contains("the largest offer has 4 ("), "{text}");
     assert!(text.contains("3 in the last round, from 3 agents"), "{text}");
     assert!(text.contains(&format!("--rollback {deployment}")), "{text}");
-    let late = shell.fails(1, &["wait", "big", "--timeout", "1"]);
+    let late = shell.stderr_of_failure(1, &["wait", "big", "--timeout", "1"]);
     assert!(
         late.contains("/big: 0/1 run") && late.contains("less than 100"),
         "{late}"
     );
-    let late = shell.fails(1, &["wait", &deployment, "--timeout", "1"]);
+    let late = shell.stderr_of_failure(1, &["wait", &deployment, "--timeout", "1"]);
     assert!(
         late.contains("is not done yet") && late.contains("scale /big (0/1 run)"),
         "{late}"
     );
-    assert!(column(&shell.told(&["queue"]), "/big", 1) == "1");
+    assert!(column(&shell.stdout_of(&["queue"]), "/big", 1) == "1");
     assert_eq!(shell.json(&["queue", "big"])["queue"][0]["count"], 1);
 
-    let locked = shell.fails(1, &["update", "big", "--set", "mem=64"]);
+    let locked = shell.stderr_of_failure(1, &["update", "big", "--set", "mem=64"]);
     assert!(
         locked.contains(&deployment) && locked.contains("--force"),
         "{locked}"
     );
-    assert!(shell.told(&["deployments"]).contains(&deployment));
+    assert!(shell.stdout_of(&["deployments"]).contains(&deployment));
     // A waiting client receives the failure of the deployment with its reason.
     let mut waiting = command(&shell.url, &["wait", &deployment])
         .stderr(Stdio::piped())
@@ -252,20 +252,20 @@ async fn explain_names_condition_and_counts_of_an_app_that_cannot_be_placed() {
     std::io::Read::read_to_string(&mut messages, &mut rest).expect("messages");
     assert!(rest.contains("failed: "), "{rest}");
     assert_eq!(shell.json(&["deployments"]), json!([]));
-    let gone = shell.fails(1, &["deployments", "--cancel", &deployment]);
-    assert!(gone.contains("may be over"), "{gone}");
+    let gone = shell.stderr_of_failure(1, &["deployments", "--cancel", &deployment]);
+    assert!(gone.contains("may have ended"), "{gone}");
     shell.stop();
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn killed_task_is_replaced_or_the_app_is_scaled_down() {
     let shell = Shell::start().await;
-    shell.told(&["create", "-f", &example("apps/faults.json")]);
-    shell.told(&["scale", "faults", "2"]);
+    shell.stdout_of(&["create", "-f", &example("apps/faults.json")]);
+    shell.stdout_of(&["scale", "faults", "2"]);
     let tasks = shell.json(&["tasks", "faults"]);
     let task = |index: usize| tasks["tasks"][index]["id"].as_str().expect("an id").to_owned();
-    assert!(shell.told(&["tasks"]).contains(&task(1)));
-    let wrong = shell.fails(1, &["kill", &task(0).replace("._app.1", "._app.9"), &task(1)]);
+    assert!(shell.stdout_of(&["tasks"]).contains(&task(1)));
+    let wrong = shell.stderr_of_failure(1, &["kill", &task(0).replace("._app.1", "._app.9"), &task(1)]);
     assert!(
         wrong.contains("did you mean") && wrong.contains("Nothing was killed"),
         "{wrong}"
@@ -284,7 +284,7 @@ async fn killed_task_is_replaced_or_the_app_is_scaled_down() {
     let scaled = shell.json(&["kill", "--scale", &task(1)]);
     assert_eq!(scaled["state"], "finished", "{scaled}");
     assert_eq!(shell.json(&["show", "faults"])["instances"], 1);
-    let usage = shell.fails(2, &["kill", "--scale", "--wipe", &task(1)]);
+    let usage = shell.stderr_of_failure(2, &["kill", "--scale", "--wipe", &task(1)]);
     assert!(usage.contains("cannot be used with"), "{usage}");
     shell.stop();
 }
@@ -306,11 +306,11 @@ async fn events_are_followed_by_kind_and_a_wrong_filter_is_refused() {
         .spawn()
         .expect("transom runs");
     // Each further deployment causes an event, so that one arrives after the stream is open.
-    shell.told(&["create", "-f", &example("apps/faults.json")]);
+    shell.stdout_of(&["create", "-f", &example("apps/faults.json")]);
     let mut follower = Some(follower);
     eventually("an event", async || {
         let instances = shell.json(&["show", "faults"])["instances"].as_u64().unwrap_or(0);
-        shell.told(&["scale", "faults", &(2 - instances % 2).to_string()]);
+        shell.stdout_of(&["scale", "faults", &(2 - instances % 2).to_string()]);
         let ended = follower.as_mut().map(|child| child.try_wait().expect("a child"));
         ended.flatten().map(drop).ok_or_else(|| "no event yet".to_owned())
     })
@@ -324,7 +324,7 @@ async fn events_are_followed_by_kind_and_a_wrong_filter_is_refused() {
     let event: Value = serde_json::from_str(&text).expect("one line of JSON");
     assert_eq!(event["eventType"], "deployment_success");
     assert_eq!(text.lines().count(), 1, "{text}");
-    let refused = shell.fails(1, &["events", "--filter", "(", "--count", "1"]);
+    let refused = shell.stderr_of_failure(1, &["events", "--filter", "(", "--count", "1"]);
     assert!(
         refused.contains("filter") && refused.contains("(400)"),
         "{refused}"
@@ -361,15 +361,17 @@ fn event_stream_is_opened_again_with_the_id_of_the_last_event() {
         requests
     });
     let output = command(&url, &["events", "--count", "2", "--output", "json"]).output();
-    let told = Finished::from(output.expect("transom runs"));
-    assert_eq!(told.code, Some(0), "{told:?}");
-    assert_eq!(told.out, "{\"number\":7}\n{\"number\":8}\n");
+    let finished = FinishedCommand::from(output.expect("transom runs"));
+    assert_eq!(finished.code, Some(0), "{finished:?}");
+    assert_eq!(finished.out, "{\"number\":7}\n{\"number\":8}\n");
     assert!(
-        told.err.contains("connection lost after event 1-7: slow client"),
+        finished
+            .err
+            .contains("connection lost after event 1-7: slow client"),
         "{}",
-        told.err
+        finished.err
     );
-    assert!(told.err.contains("connected again"), "{}", told.err);
+    assert!(finished.err.contains("reconnected"), "{}", finished.err);
     let requests = daemon.join().expect("a script");
     assert!(
         requests[0].contains("ids=true") && !requests[0].contains("last-event-id"),
@@ -381,11 +383,11 @@ fn event_stream_is_opened_again_with_the_id_of_the_last_event() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn errors_suggest_the_next_step() {
     let shell = Shell::start().await;
-    shell.told(&["create", "-f", &example("apps/faults.json")]);
-    let missing = shell.fails(1, &["scale", "fautls", "2"]);
+    shell.stdout_of(&["create", "-f", &example("apps/faults.json")]);
+    let missing = shell.stderr_of_failure(1, &["scale", "fautls", "2"]);
     assert!(missing.contains("did you mean /faults?"), "{missing}");
     let wrong = json!({"id": "/wrong", "cmd": "x", "cpus": -1, "mem": -4});
-    let refused = shell.given(&["create", "-f", "-"], &wrong);
+    let refused = shell.run_with_stdin(&["create", "-f", "-"], &wrong);
     assert_eq!(refused.code, Some(1), "{refused:?}");
     let lines: Vec<Vec<&str>> = refused
         .err
@@ -404,7 +406,7 @@ async fn errors_suggest_the_next_step() {
             refused.err
         );
     }
-    let twice = shell.fails(1, &["create", "-f", &example("apps/faults.json")]);
+    let twice = shell.stderr_of_failure(1, &["create", "-f", &example("apps/faults.json")]);
     assert!(
         twice.contains("already exists") && twice.contains("update -f"),
         "{twice}"
@@ -417,20 +419,20 @@ async fn errors_suggest_the_next_step() {
         (&["list", "--url", "ftp://x"], "--url is"),
         (&["list", "--user", "me"], "go together"),
     ] {
-        let text = shell.fails(2, arguments);
+        let text = shell.stderr_of_failure(2, arguments);
         assert!(text.contains(part), "{arguments:?}: {text}");
     }
     shell.stop();
 
-    let nobody = format!("http://127.0.0.1:{}", free_port());
-    let told = Finished::from(command(&nobody, &["list"]).output().expect("transom runs"));
-    assert_eq!(told.code, Some(3), "{told:?}");
+    let unused_url = format!("http://127.0.0.1:{}", free_port());
+    let finished = FinishedCommand::from(command(&unused_url, &["list"]).output().expect("transom runs"));
+    assert_eq!(finished.code, Some(3), "{finished:?}");
     assert!(
-        told.err.contains("transom dev") && told.err.contains("TRANSOM_APPS_URL"),
+        finished.err.contains("transom dev") && finished.err.contains("TRANSOM_APPS_URL"),
         "{}",
-        told.err
+        finished.err
     );
-    assert_eq!(told.out, "");
+    assert_eq!(finished.out, "");
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -444,7 +446,7 @@ async fn missing_credentials_are_an_error_and_variables_supply_them() {
     std::fs::write(shell.site.config(), config.replace("[apps]\n", credentials)).expect("written");
     shell.site.start_daemon().await;
     shell.url = format!("http://{}", shell.site.addresses["apps"]);
-    let refused = shell.fails(1, &["list"]);
+    let refused = shell.stderr_of_failure(1, &["list"]);
     assert!(refused.contains("TRANSOM_APPS_API_PASSWORD"), "{refused}");
     let output = command(&shell.url, &["list", "--output", "json"])
         .envs([
@@ -452,8 +454,8 @@ async fn missing_credentials_are_an_error_and_variables_supply_them() {
             ("TRANSOM_APPS_API_PASSWORD", "secret"),
         ])
         .output();
-    let told = Finished::from(output.expect("transom runs"));
-    assert_eq!(told.code, Some(0), "{told:?}");
+    let finished = FinishedCommand::from(output.expect("transom runs"));
+    assert_eq!(finished.code, Some(0), "{finished:?}");
     shell.stop();
 }
 
@@ -461,7 +463,7 @@ async fn missing_credentials_are_an_error_and_variables_supply_them() {
 async fn group_and_pod_are_planned_created_listed_and_deleted() {
     let shell = Shell::start().await;
     let group = example("groups/shop.json");
-    let plan = shell.told(&["create", "-f", &group, "--dry-run"]);
+    let plan = shell.stdout_of(&["create", "-f", &group, "--dry-run"]);
     assert!(
         plan.lines()
             .any(|line| line.split_whitespace().eq(["3", "scale", "/shop/web/ui"])),
@@ -479,8 +481,8 @@ async fn group_and_pod_are_planned_created_listed_and_deleted() {
             .map(Vec::len),
         Some(2)
     );
-    assert!(shell.told(&["diff", "-f", &group]).contains("no difference"));
-    shell.told(&["wait", "/shop", "--timeout", "60"]);
+    assert!(shell.stdout_of(&["diff", "-f", &group]).contains("no difference"));
+    shell.stdout_of(&["wait", "/shop", "--timeout", "60"]);
     assert_eq!(
         shell.json(&["tasks", "/shop"])["tasks"].as_array().map(Vec::len),
         Some(4)
@@ -493,12 +495,12 @@ async fn group_and_pod_are_planned_created_listed_and_deleted() {
             {"name": "b", "exec": {"command": {"shell": "exec sleep 1000"}}, "resources": {"cpus": 0.1, "mem": 32}},
         ],
     });
-    let created = shell.given(&["create", "-f", "-", "--output", "json"], &pod);
+    let created = shell.run_with_stdin(&["create", "-f", "-", "--output", "json"], &pod);
     assert_eq!(created.code, Some(0), "{created:?}");
-    shell.told(&["scale", "pair", "2"]);
-    shell.told(&["wait", "pair", "--healthy", "--timeout", "60"]);
-    assert_eq!(column(&shell.told(&["list"]), "/pair", 2), "2/2");
-    let diff = shell.told(&["diff", "pair"]);
+    shell.stdout_of(&["scale", "pair", "2"]);
+    shell.stdout_of(&["wait", "pair", "--healthy", "--timeout", "60"]);
+    assert_eq!(column(&shell.stdout_of(&["list"]), "/pair", 2), "2/2");
+    let diff = shell.stdout_of(&["diff", "pair"]);
     assert!(
         diff.contains("scaling.instances") && diff.contains("1 → 2"),
         "{diff}"
@@ -509,16 +511,16 @@ async fn group_and_pod_are_planned_created_listed_and_deleted() {
         .expect("an id")
         .to_owned();
     assert_eq!(shell.json(&["kill", &instance])["killed"], json!([instance]));
-    let restart = shell.fails(1, &["restart", "pair"]);
+    let restart = shell.stderr_of_failure(1, &["restart", "pair"]);
     assert!(restart.contains("transom apps kill"), "{restart}");
-    shell.told(&["delete", "pair"]);
+    shell.stdout_of(&["delete", "pair"]);
 
-    let refused = shell.fails(1, &["delete", "/shop"]);
+    let refused = shell.stderr_of_failure(1, &["delete", "/shop"]);
     assert!(
         refused.contains("3 apps") && refused.contains("--recursive"),
         "{refused}"
     );
-    shell.told(&["delete", "/shop", "--recursive"]);
+    shell.stdout_of(&["delete", "/shop", "--recursive"]);
     assert_eq!(shell.json(&["list"]), json!({"apps": [], "pods": []}));
     shell.stop();
 }

@@ -55,7 +55,7 @@ fn fails(dir: &Path, words: &[&str]) -> (Option<i32>, String) {
 }
 
 /// The lines of the page's section that begin with `transom apps`, without the program's name.
-fn documented(heading: &str) -> Vec<String> {
+fn documented_commands(heading: &str) -> Vec<String> {
     let page = include_str!("../../docs/apps.md");
     let (_, section) = page.split_once(&format!("\n## {heading}\n")).expect("a section");
     let section = section.split("\n## ").next().unwrap_or_default();
@@ -190,7 +190,7 @@ async fn create(marathon: &Daemon) {
 
 /// Exports the store of the daemon that has just stopped, and imports it into Redis.
 async fn move_to_a_shared_store(dir: &Path, cluster: &Cluster, before: &[String]) {
-    let backup = documented("Backup and restore");
+    let backup = documented_commands("Backup and restore");
     let backup: Vec<Vec<&str>> = backup.iter().map(|line| line.split(' ').collect()).collect();
     assert_eq!(backup.len(), 2, "{backup:?}");
     let (running, launches) = (processes(cluster), cluster.launches());
@@ -274,7 +274,7 @@ async fn imported_tasks_keep_their_processes_and_are_managed_afterwards() {
     assert_eq!(running.keys().cloned().collect::<Vec<_>>(), before, "app and pod");
 
     // The documented commands, in their order: the dry run, then the import.
-    let commands = documented("From Marathon");
+    let commands = documented_commands("From Marathon");
     assert_eq!(commands.len(), 2, "{commands:?}");
     let commands: Vec<String> = commands
         .iter()
@@ -340,7 +340,7 @@ async fn imported_tasks_keep_their_processes_and_are_managed_afterwards() {
 
 /// Responses of a stand-in for Marathon.
 #[derive(Clone, Copy)]
-enum Says {
+enum StandInResponse {
     NoJson,
     OtherJson,
     Failure,
@@ -351,24 +351,24 @@ enum Says {
     BadId,
 }
 
-fn says(what: Says, path: &str) -> Response {
+fn respond(response: StandInResponse, path: &str) -> Response {
     let json =
         |value: Value| ([(header::CONTENT_TYPE, "application/json")], value.to_string()).into_response();
-    match what {
-        Says::NoJson => "<html>hello".into_response(),
-        Says::OtherJson => json(json!({"apps": {"a": 1}})),
-        Says::Failure => (StatusCode::INTERNAL_SERVER_ERROR, "it broke").into_response(),
-        Says::Elsewhere => Redirect::temporary("http://elsewhere.example/v2/apps").into_response(),
-        Says::Endless => {
+    match response {
+        StandInResponse::NoJson => "<html>hello".into_response(),
+        StandInResponse::OtherJson => json(json!({"apps": {"a": 1}})),
+        StandInResponse::Failure => (StatusCode::INTERNAL_SERVER_ERROR, "it broke").into_response(),
+        StandInResponse::Elsewhere => Redirect::temporary("http://elsewhere.example/v2/apps").into_response(),
+        StandInResponse::Endless => {
             let chunk = Bytes::from(vec![b' '; 1 << 20]);
             Body::from_stream(stream::repeat_with(move || {
                 Ok::<_, std::io::Error>(chunk.clone())
             }))
             .into_response()
         }
-        Says::Nothing => StatusCode::NOT_FOUND.into_response(),
-        Says::Credentials => StatusCode::UNAUTHORIZED.into_response(),
-        Says::BadId => json(match path {
+        StandInResponse::Nothing => StatusCode::NOT_FOUND.into_response(),
+        StandInResponse::Credentials => StatusCode::UNAUTHORIZED.into_response(),
+        StandInResponse::BadId => json(match path {
             "/v2/apps" => json!({"apps": [{"id": "/../../x?y"}]}),
             "/v2/info" | "/v2/groups" => json!({}),
             _ => json!([]),
@@ -376,8 +376,8 @@ fn says(what: Says, path: &str) -> Response {
     }
 }
 
-async fn stand_in(what: Says) -> (SocketAddr, JoinSet<()>) {
-    let answer = move |uri: axum::http::Uri| async move { says(what, uri.path()) };
+async fn stand_in(response: StandInResponse) -> (SocketAddr, JoinSet<()>) {
+    let answer = move |uri: axum::http::Uri| async move { respond(response, uri.path()) };
     let listener = TcpListener::bind("127.0.0.1:0").await.expect("a port");
     let address = listener.local_addr().expect("an address");
     let mut task = JoinSet::new();
@@ -392,32 +392,35 @@ async fn invalid_response_of_marathon_is_an_error_that_names_the_url() {
     let dir = tempfile::tempdir().expect("a directory");
     let dir = dir.path();
     configure(dir, "transom.toml", ([127, 0, 0, 1], 1).into(), "file:ours");
-    for (what, expected) in [
+    for (response, expected) in [
         (
-            Says::NoJson,
-            "does not answer JSON, expected a JSON object with the list `apps`: \"<html>hello\"",
+            StandInResponse::NoJson,
+            "does not answer with JSON, expected a JSON object with the list `apps`: \"<html>hello\"",
         ),
         (
-            Says::OtherJson,
-            "answers something else, expected a JSON object with the list `apps`",
+            StandInResponse::OtherJson,
+            "answers with another document, expected a JSON object with the list `apps`",
         ),
         (
-            Says::Failure,
+            StandInResponse::Failure,
             "answers 500 Internal Server Error, expected a JSON object",
         ),
         (
-            Says::Elsewhere,
+            StandInResponse::Elsewhere,
             "redirects to http://elsewhere.example/v2/apps, which is not followed",
         ),
-        (Says::Endless, "the body is larger than"),
-        (Says::Nothing, "is this a Marathon?"),
+        (StandInResponse::Endless, "the body is larger than"),
+        (StandInResponse::Nothing, "is this a Marathon?"),
         (
-            Says::Credentials,
+            StandInResponse::Credentials,
             "answers 401 Unauthorized: give Marathon's credentials with --user",
         ),
-        (Says::BadId, "has the id \"/../../x?y\", expected a path"),
+        (
+            StandInResponse::BadId,
+            "has the id \"/../../x?y\", expected a path",
+        ),
     ] {
-        let (address, _task) = stand_in(what).await;
+        let (address, _task) = stand_in(response).await;
         let from = format!("http://{address}");
         let words = ["apps", "import", "--from", &from, "--config", "transom.toml"];
         let (code, text) = tokio::task::block_in_place(|| fails(dir, &words));

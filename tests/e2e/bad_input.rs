@@ -73,12 +73,12 @@ async fn rejected_components_leave_the_old_version_serving() {
     nonsense.wasm = b"this is no component".to_vec();
     let mut wrong_world = Plugin::first_party("check-tcp");
     wrong_world.manifest.clone_from(&good.manifest);
-    let greedy = Plugin::odd("greedy");
+    let forbidden_import = Plugin::test_guest("forbidden-import");
     let refuses_config = good.clone().config("no-such-key = 1");
     for (what, plugin, expected) in [
         ("a file that does not parse", &nonsense, "parse"),
         ("the wrong world", &wrong_world, "transom:events/filter"),
-        ("a forbidden import", &greedy, "import"),
+        ("a forbidden import", &forbidden_import, "import"),
         ("a wrong configuration", &refuses_config, "no-such-key"),
     ] {
         plugin.install(&site.plugins(), "events");
@@ -108,8 +108,9 @@ async fn hostile_probes_are_stopped_and_other_checks_continue() {
         ("loop", "processor time"),
         ("allocate", "memory"),
     ] {
-        let odd = Plugin::odd("odd-probe").config(&format!("attempt = {{ do = \"{behaviour}\" }}"));
-        odd.install(&site.plugins(), "check-tcp");
+        let faulty =
+            Plugin::test_guest("faulty-probe").config(&format!("attempt = {{ do = \"{behaviour}\" }}"));
+        faulty.install(&site.plugins(), "check-tcp");
         site.rescan().await;
         site.post_app(&json!({
             "id": format!("/{behaviour}"), "cmd": "sleep 600", "cpus": 0.1, "mem": 32,
@@ -198,7 +199,7 @@ async fn daemon_without_a_master_serves_warns_and_is_not_ready() {
     );
     fs::write(dir.path().join("transom.toml"), config).expect("written");
     let mut daemon = Transom::start(dir.path(), ["serve", "--config", "transom.toml"]);
-    let addresses = daemon.line("addresses", |line| {
+    let addresses = daemon.wait_for_line("addresses", |line| {
         serde_json::from_str::<Value>(line).ok()?["addresses"]
             .as_str()
             .map(str::to_owned)
@@ -208,7 +209,7 @@ async fn daemon_without_a_master_serves_warns_and_is_not_ready() {
         .find_map(|pair| pair.strip_prefix("admin="))
         .expect("admin")
         .to_owned();
-    daemon.line("the master's name in a warning", |line| {
+    daemon.wait_for_line("the master's name in a warning", |line| {
         let entry: Value = serde_json::from_str(line).ok()?;
         (entry["level"] == "WARN" && line.contains(&nobody.to_string())).then_some(())
     });

@@ -9,7 +9,7 @@ use transom_testkit::eventually;
 use transom_tests::events::Events;
 use transom_tests::site::Site;
 
-fn web() -> Value {
+fn web_app() -> Value {
     json!({
         "id": "/web", "cmd": "exec sleep 1000", "cpus": 0.1, "mem": 16, "instances": 2,
         "labels": {"HAPROXY_GROUP": "external", "traefik.enable": "true"},
@@ -25,7 +25,7 @@ async fn send(site: &Site, method: Method, path: &str, body: &Value) -> (StatusC
     (status, serde_json::from_str(&text).unwrap_or(Value::Null))
 }
 
-async fn until_no_deployment(site: &Site) {
+async fn wait_until_no_deployment(site: &Site) {
     eventually("no deployment is left", || async {
         let left = site.get(&site.apps("/v2/deployments")).await?;
         if left == json!([]) {
@@ -45,13 +45,13 @@ async fn marathon_lb_finds_the_backends_and_removes_old_ones() {
     let query = "plan-format=light&event_type=api_post_event&event_type=health_status_changed_event\
                  &event_type=status_update_event";
     let mut events = Events::open(&site.http, &site.apps(&format!("/v2/events?{query}"))).await;
-    site.post_app(&web()).await;
+    site.post_app(&web_app()).await;
     assert_eq!(
         events.next_of("api_post_event").await.data["appDefinition"]["id"],
         "/web"
     );
     assert_eq!(events.next_of("status_update_event").await.data["appId"], "/web");
-    let tasks = site.running("/web", 2).await;
+    let tasks = site.wait_until_running("/web", 2).await;
     let all = site
         .get(&site.apps("/v2/apps?embed=apps.tasks"))
         .await
@@ -74,7 +74,7 @@ async fn marathon_lb_finds_the_backends_and_removes_old_ones() {
     let (status, body) = send(&site, Method::POST, "/v2/tasks/delete?scale=true", &old).await;
     assert_eq!(status, 200, "{body}");
     assert!(body["deploymentId"].is_string(), "{body}");
-    let left = site.running("/web", 1).await;
+    let left = site.wait_until_running("/web", 1).await;
     assert_eq!(left[0]["id"], tasks[1]["id"]);
     site.cluster.stop_after(site.daemon);
 }
@@ -84,8 +84,8 @@ async fn marathon_lb_finds_the_backends_and_removes_old_ones() {
 async fn traefik_reads_apps_with_deployments_and_readiness() {
     let site = Site::start().await;
     let mut events = Events::open(&site.http, &site.apps("/v2/events")).await;
-    site.post_app(&web()).await;
-    site.running("/web", 2).await;
+    site.post_app(&web_app()).await;
+    site.wait_until_running("/web", 2).await;
     events.next_of("deployment_success").await;
     let path = "/v2/apps?embed=apps.tasks&embed=apps.deployments&embed=apps.readiness";
     let all = site.get(&site.apps(path)).await.expect("the apps");
@@ -112,9 +112,9 @@ async fn go_marathon_distinguishes_conflicts_and_uses_pods() {
             .status(),
         200
     );
-    site.post_app(&web()).await;
-    site.running("/web", 2).await;
-    let (status, body) = send(&site, Method::POST, "/v2/apps", &web()).await;
+    site.post_app(&web_app()).await;
+    site.wait_until_running("/web", 2).await;
+    let (status, body) = send(&site, Method::POST, "/v2/apps", &web_app()).await;
     assert_eq!((status.as_u16(), &body["deployments"]), (409, &Value::Null));
     // No offer fits, so the deployment does not end and the app stays locked.
     let large = json!({"cpus": 1000});
@@ -141,7 +141,7 @@ async fn go_marathon_distinguishes_conflicts_and_uses_pods() {
     let path = format!("/v2/deployments/{deployment}");
     let (status, reverted) = send(&site, Method::DELETE, &path, &Value::Null).await;
     assert_eq!(status, 200, "{reverted}");
-    site.running("/web", 2).await;
+    site.wait_until_running("/web", 2).await;
     let capable = site
         .http
         .head(site.apps("/v2/pods"))
@@ -182,9 +182,9 @@ async fn marathon_ui_shows_groups_apps_and_the_queue() {
     let (status, body) = send(&site, Method::PUT, "/v2/groups", &group).await;
     assert!(status.is_success(), "{status} {body}");
     for (app, count) in [("/shop/db/store", 1), ("/shop/web/api", 2), ("/shop/web/ui", 1)] {
-        site.running(app, count).await;
+        site.wait_until_running(app, count).await;
     }
-    until_no_deployment(&site).await;
+    wait_until_no_deployment(&site).await;
     let path =
         "/v2/groups?embed=group.groups&embed=group.apps&embed=group.apps.deployments&embed=group.apps.counts";
     let root = site.get(&site.apps(path)).await.expect("the groups");
@@ -271,24 +271,24 @@ async fn marathon_ui_is_served_and_changes_apps_through_the_same_port() {
     let delete = async |path: &str| send_from_page(&site, Method::DELETE, path, &Value::Null).await;
 
     // Create, scale, edit, restart.
-    post("/v2/apps", web()).await;
-    let first = site.running("/web", 2).await;
-    until_no_deployment(&site).await;
+    post("/v2/apps", web_app()).await;
+    let first = site.wait_until_running("/web", 2).await;
+    wait_until_no_deployment(&site).await;
     put("/v2/apps//web", json!({"instances": 3})).await;
-    let scaled = site.running("/web", 3).await;
+    let scaled = site.wait_until_running("/web", 3).await;
     assert!(
         first
             .iter()
             .all(|task| scaled.iter().any(|one| one["id"] == task["id"]))
     );
-    until_no_deployment(&site).await;
+    wait_until_no_deployment(&site).await;
     put(
         "/v2/apps//web",
         json!({"id": "/web", "cmd": "exec sleep 2000", "instances": 1}),
     )
     .await;
-    until_no_deployment(&site).await;
-    let edited = site.running("/web", 1).await;
+    wait_until_no_deployment(&site).await;
+    let edited = site.wait_until_running("/web", 1).await;
     assert!(
         scaled.iter().all(|task| task["id"] != edited[0]["id"]),
         "{edited:?}"
@@ -300,8 +300,8 @@ async fn marathon_ui_is_served_and_changes_apps_through_the_same_port() {
     let oldest = get(&format!("/v2/apps//web/versions/{oldest}")).await;
     assert_eq!(oldest["cmd"], "exec sleep 1000");
     post("/v2/apps//web/restart", json!({"force": false})).await;
-    until_no_deployment(&site).await;
-    let restarted = site.running("/web", 1).await;
+    wait_until_no_deployment(&site).await;
+    let restarted = site.wait_until_running("/web", 1).await;
     assert_ne!(restarted[0]["id"], edited[0]["id"]);
     // A killed task is replaced.
     post("/v2/tasks/delete", json!({"ids": [restarted[0]["id"]]})).await;
@@ -321,7 +321,7 @@ async fn marathon_ui_is_served_and_changes_apps_through_the_same_port() {
         let shown = get("/v2/apps//web?embed=app.taskStats").await;
         assert_eq!(shown["app"]["instances"], instances, "{force}: {shown}");
         put("/v2/apps//web?force=true", json!({"cpus": 0.1, "instances": 1})).await;
-        until_no_deployment(&site).await;
+        wait_until_no_deployment(&site).await;
     }
 
     // The queue contains an app that waits for its backoff delay.

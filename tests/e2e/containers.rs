@@ -61,7 +61,7 @@ async fn image_of_an_app_runs_in_a_bridge_network_and_is_checked_from_outside_an
         ],
     }))
     .await;
-    let tasks = site.running("/web", 2).await;
+    let tasks = site.wait_until_running("/web", 2).await;
     for task in &tasks {
         let found = page(&site, &task["host"], &task["ports"][0]).await;
         assert_eq!(found.as_deref(), Ok("made here\n"), "{task}");

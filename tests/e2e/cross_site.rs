@@ -27,14 +27,14 @@ struct Daemon {
 
 /// Additional settings of the sections.
 #[derive(Default)]
-struct More<'a> {
+struct ExtraSettings<'a> {
     apps: &'a str,
     workflow: &'a str,
     admin: &'a str,
 }
 
 impl Daemon {
-    async fn start(more: &More<'_>) -> Daemon {
+    async fn start(more: &ExtraSettings<'_>) -> Daemon {
         let dir = tempfile::tempdir().expect("a directory");
         copy_components(&dir.path().join("plugins"));
         let configuration = format!(
@@ -57,7 +57,7 @@ impl Daemon {
         // Requests are served once this daemon has been elected leader of both services.
         for (port, path) in [("apps", "/v2/queue"), ("workflow", "/v0/queue")] {
             eventually(&format!("{port} to be led"), || async {
-                let answer = daemon.ask(port, &get(path)).await;
+                let answer = daemon.send(port, &get(path)).await;
                 (answer.status == 200).then_some(()).ok_or(format!("{answer:?}"))
             })
             .await;
@@ -65,12 +65,12 @@ impl Daemon {
         daemon
     }
 
-    async fn ask(&self, port: &str, request: &Raw) -> Answer {
+    async fn send(&self, port: &str, request: &RawRequest) -> RawResponse {
         let address = self.addresses[port];
         let mut stream = TcpStream::connect(address).await.expect("a connection");
         let text = request.text(address);
         stream.write_all(text.as_bytes()).await.expect("sent");
-        Answer::read(&mut stream).await
+        RawResponse::read(&mut stream).await
     }
 
     /// `transom plugin ARGUMENTS` with the daemon's address and further environment variables.
@@ -97,15 +97,15 @@ impl Daemon {
 
 /// A request. If `headers` contains no `Host`, the address of the server is used.
 #[derive(Clone)]
-struct Raw {
+struct RawRequest {
     method: &'static str,
     path: String,
     headers: Vec<(&'static str, String)>,
     body: String,
 }
 
-impl Raw {
-    fn with(&self, name: &'static str, value: &str) -> Raw {
+impl RawRequest {
+    fn with(&self, name: &'static str, value: &str) -> RawRequest {
         let mut request = self.clone();
         request
             .headers
@@ -126,8 +126,8 @@ impl Raw {
     }
 }
 
-fn get(path: &str) -> Raw {
-    Raw {
+fn get(path: &str) -> RawRequest {
+    RawRequest {
         method: "GET",
         path: path.to_owned(),
         headers: Vec::new(),
@@ -135,8 +135,8 @@ fn get(path: &str) -> Raw {
     }
 }
 
-fn post(path: &str, body: &str) -> Raw {
-    Raw {
+fn post(path: &str, body: &str) -> RawRequest {
+    RawRequest {
         method: "POST",
         body: body.to_owned(),
         ..get(path)
@@ -145,16 +145,16 @@ fn post(path: &str, body: &str) -> Raw {
 }
 
 #[derive(Debug)]
-struct Answer {
+struct RawResponse {
     status: u16,
     head: String,
     body: String,
 }
 
-impl Answer {
+impl RawResponse {
     /// Reads the head, and the body up to its `Content-Length`. Without that header no body is
     /// read.
-    async fn read(stream: &mut TcpStream) -> Answer {
+    async fn read(stream: &mut TcpStream) -> RawResponse {
         let mut bytes = Vec::new();
         let read = async {
             loop {
@@ -166,7 +166,7 @@ impl Answer {
                         .find_map(|line| line.strip_prefix("content-length: ")?.parse::<usize>().ok());
                     if body.len() >= length.unwrap_or(0) {
                         let status = head.split(' ').nth(1).and_then(|status| status.parse().ok());
-                        return Answer {
+                        return RawResponse {
                             status: status.expect("a status"),
                             body: body.to_owned(),
                             head,
@@ -196,7 +196,7 @@ impl Answer {
 
 /// For each port: a request that reads, a request that changes something, and the status of its
 /// success.
-fn requests() -> [(&'static str, Raw, Raw, u16); 3] {
+fn requests() -> [(&'static str, RawRequest, RawRequest, u16); 3] {
     let app = json!({"id": "/a", "cmd": "sleep 1000", "cpus": 0.1, "mem": 16}).to_string();
     let job = json!({"workflow_task_id": "a", "command": ["true"]}).to_string();
     let order = json!({"record": 1}).to_string();
@@ -214,7 +214,7 @@ fn requests() -> [(&'static str, Raw, Raw, u16); 3] {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn requests_of_other_sites_are_refused_on_every_port() {
-    let daemon = Daemon::start(&More::default()).await;
+    let daemon = Daemon::start(&ExtraSettings::default()).await;
     for (port, read, change, _) in requests() {
         let own = daemon.addresses[port].port();
         for request in [&read, &change] {
@@ -229,7 +229,7 @@ async fn requests_of_other_sites_are_refused_on_every_port() {
                 ("Sec-Fetch-Site", "cross-site".to_owned(), 403, "allowed_origins"),
                 ("Sec-Fetch-Site", "same-site".to_owned(), 403, "allowed_origins"),
             ] {
-                let answer = daemon.ask(port, &request.with(header, &value)).await;
+                let answer = daemon.send(port, &request.with(header, &value)).await;
                 let what = format!(
                     "{port}: {} {} with {header}: {value}",
                     request.method, request.path
@@ -247,7 +247,7 @@ async fn requests_of_other_sites_are_refused_on_every_port() {
             "text/plain;charset=UTF-8",
             "application/x-www-form-urlencoded",
         ] {
-            let answer = daemon.ask(port, &change.with("Content-Type", kind)).await;
+            let answer = daemon.send(port, &change.with("Content-Type", kind)).await;
             assert_eq!(answer.status, 415, "{port}: {answer:?}");
             assert!(
                 answer.message().contains("application/json"),
@@ -256,9 +256,9 @@ async fn requests_of_other_sites_are_refused_on_every_port() {
         }
     }
     // None of the rejected requests had an effect.
-    let apps = daemon.ask("apps", &get("/v2/apps")).await;
+    let apps = daemon.send("apps", &get("/v2/apps")).await;
     assert_eq!(apps.body, json!({"apps": []}).to_string());
-    let queue = daemon.ask("workflow", &get("/v0/queue")).await;
+    let queue = daemon.send("workflow", &get("/v0/queue")).await;
     assert!(queue.body.contains("\"count\":0"), "{queue:?}");
 
     // A page of another site cannot open the event stream either, although it is a GET request.
@@ -267,24 +267,24 @@ async fn requests_of_other_sites_are_refused_on_every_port() {
         events.with("Origin", "http://evil.test"),
         events.with("Sec-Fetch-Site", "cross-site"),
     ] {
-        assert_eq!(daemon.ask("apps", &refused).await.status, 403);
+        assert_eq!(daemon.send("apps", &refused).await.status, 403);
     }
 
     // The same requests succeed without these headers, and from pages of the port's own origin.
     for (port, read, change, done) in requests() {
         let own = daemon.addresses[port];
         let host = format!("localhost:{}", own.port());
-        let page = |request: &Raw| {
+        let page = |request: &RawRequest| {
             let request = request
                 .with("Host", &host)
                 .with("Origin", &format!("http://{host}"));
             request.with("Sec-Fetch-Site", "same-origin")
         };
-        assert_eq!(daemon.ask(port, &page(&read)).await.status, 200, "{port}");
-        let answer = daemon.ask(port, &page(&change)).await;
+        assert_eq!(daemon.send(port, &page(&read)).await.status, 200, "{port}");
+        let answer = daemon.send(port, &page(&change)).await;
         assert_eq!(answer.status, done, "{port}: {answer:?}");
     }
-    assert_eq!(daemon.ask("apps", &events).await.status, 200);
+    assert_eq!(daemon.send("apps", &events).await.status, 200);
     daemon.stop();
 }
 
@@ -292,7 +292,7 @@ async fn requests_of_other_sites_are_refused_on_every_port() {
 async fn configured_hosts_and_origins_are_accepted() {
     const ORIGIN: &str = "https://ui.example.com";
     let both = format!("allowed_hosts = [\"lb.test\", \"*.svc.test\"]\nallowed_origins = [\"{ORIGIN}\"]");
-    let daemon = Daemon::start(&More {
+    let daemon = Daemon::start(&ExtraSettings {
         apps: &format!("{both}\nhostname = \"apps.test\""),
         workflow: &format!(
             "{both}\nhostname = \"workflow.test\"\noperator_api_url = \"http://operators.test:11000\""
@@ -309,36 +309,36 @@ async fn configured_hosts_and_origins_are_accepted() {
         let mut hosts = vec!["lb.test", "LB.test:80", "a.svc.test"];
         hosts.extend(&names[port]);
         for host in hosts {
-            let answer = daemon.ask(port, &read.with("Host", host)).await;
+            let answer = daemon.send(port, &read.with("Host", host)).await;
             assert_eq!(answer.status, 200, "{port} {host}: {answer:?}");
         }
         for host in ["svc.test", "lb.test.evil.test", "other.test"] {
-            let answer = daemon.ask(port, &read.with("Host", host)).await;
+            let answer = daemon.send(port, &read.with("Host", host)).await;
             assert_eq!(answer.status, 421, "{port} {host}: {answer:?}");
         }
         // A page of the configured origin may send requests and read the responses.
         let page = read.with("Origin", ORIGIN).with("Sec-Fetch-Site", "cross-site");
-        let answer = daemon.ask(port, &page).await;
+        let answer = daemon.send(port, &page).await;
         assert_eq!(answer.status, 200, "{port}: {answer:?}");
         let readable = format!("access-control-allow-origin: {ORIGIN}");
         assert!(answer.head.contains(&readable), "{port}: {answer:?}");
-        let mut asks = page.with("Access-Control-Request-Method", "POST");
-        asks.method = "OPTIONS";
-        let answer = daemon.ask(port, &asks).await;
+        let mut preflight = page.with("Access-Control-Request-Method", "POST");
+        preflight.method = "OPTIONS";
+        let answer = daemon.send(port, &preflight).await;
         assert_eq!(answer.status, 204, "{port}: {answer:?}");
         assert!(answer.head.contains(&readable), "{port}: {answer:?}");
     }
     let events = get("/v2/events").with("Accept", "text/event-stream");
-    let answer = daemon.ask("apps", &events.with("Origin", ORIGIN)).await;
+    let answer = daemon.send("apps", &events.with("Origin", ORIGIN)).await;
     assert_eq!(answer.status, 200, "{answer:?}");
     daemon.stop();
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn the_admin_port_needs_the_credentials_that_are_configured() {
-    let daemon = Daemon::start(&More {
+    let daemon = Daemon::start(&ExtraSettings {
         admin: "username = \"ops\"\npassword = \"hunter2\"",
-        ..More::default()
+        ..ExtraSettings::default()
     })
     .await;
     let list = get("/v1/plugins");
@@ -360,7 +360,7 @@ async fn the_admin_port_needs_the_credentials_that_are_configured() {
             403,
         ),
     ] {
-        let answer = daemon.ask("admin", &request).await;
+        let answer = daemon.send("admin", &request).await;
         assert_eq!(
             answer.status, status,
             "{} {}: {answer:?}",
@@ -375,7 +375,7 @@ async fn the_admin_port_needs_the_credentials_that_are_configured() {
         }
     }
     // `/ready` needs no credentials, because supervisors use it. Without a cluster it returns 503.
-    assert_eq!(daemon.ask("admin", &get("/ready")).await.status, 503);
+    assert_eq!(daemon.send("admin", &get("/ready")).await.status, 503);
 
     let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
     let password = ("TRANSOM_ADMIN_PASSWORD", "hunter2");
@@ -388,9 +388,9 @@ async fn the_admin_port_needs_the_credentials_that_are_configured() {
         (&["list"], &[("TRANSOM_CONFIG", "transom.toml")]),
     ] {
         let output = daemon.plugin(arguments, variables);
-        let (told, failed) = (text(&output.stdout), text(&output.stderr));
+        let (stdout, failed) = (text(&output.stdout), text(&output.stderr));
         assert!(output.status.success(), "{arguments:?}: {failed}");
-        assert!(told.contains("check-http"), "{arguments:?}: {told}");
+        assert!(stdout.contains("check-http"), "{arguments:?}: {stdout}");
     }
     for (arguments, code, expected) in [
         (&["list"][..], 1, "TRANSOM_ADMIN_USERNAME"),
@@ -473,7 +473,7 @@ fn invalid_port_settings_and_attributes_prevent_the_start() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn every_error_is_json_on_every_port() {
-    let daemon = Daemon::start(&More::default()).await;
+    let daemon = Daemon::start(&ExtraSettings::default()).await;
     let mut delete = get("/v2/info");
     delete.method = "DELETE";
     for (port, request, status, expected) in [
@@ -501,7 +501,7 @@ async fn every_error_is_json_on_every_port() {
             "invalid body",
         ),
     ] {
-        let answer = daemon.ask(port, &request).await;
+        let answer = daemon.send(port, &request).await;
         let what = format!("{port}: {} {}", request.method, request.path);
         assert_eq!(answer.status, status, "{what}: {answer:?}");
         assert!(answer.message().contains(expected), "{what}: {answer:?}");
@@ -520,7 +520,7 @@ async fn every_error_is_json_on_every_port() {
         stream.write_all(chunk.as_bytes()).await.expect("sent");
         // One byte too many; the body does not end.
         stream.write_all(b"1\r\n1\r\n").await.expect("sent");
-        let answer = Answer::read(&mut stream).await;
+        let answer = RawResponse::read(&mut stream).await;
         assert_eq!(answer.status, 413, "{port}: {answer:?}");
         let message = answer.message();
         assert!(message.contains(&limit.to_string()), "{port}: {message}");
@@ -531,7 +531,7 @@ async fn every_error_is_json_on_every_port() {
 /// The real matcher rejects constraints that no agent could ever satisfy when a job is queued.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn invalid_job_fields_are_refused_with_their_path() {
-    let daemon = Daemon::start(&More::default()).await;
+    let daemon = Daemon::start(&ExtraSettings::default()).await;
     for (body, path, expected) in [
         (
             json!({"command": ["true"], "attributes": ["a:b", "airflow"]}),
@@ -546,13 +546,13 @@ async fn invalid_job_fields_are_refused_with_their_path() {
         ),
     ] {
         let answer = daemon
-            .ask("workflow", &post("/v0/queue_command", &body.to_string()))
+            .send("workflow", &post("/v0/queue_command", &body.to_string()))
             .await;
         assert_eq!(answer.status, 422, "{body}: {answer:?}");
         let details: Value = serde_json::from_str(&answer.body).expect("JSON");
         assert_eq!(details["details"][0]["path"], path, "{details}");
-        let told = details["details"][0]["errors"][0].to_string();
-        assert!(told.contains(expected), "{told}");
+        let message = details["details"][0]["errors"][0].to_string();
+        assert!(message.contains(expected), "{message}");
     }
     daemon.stop();
 }

@@ -134,7 +134,7 @@ async fn user_who_may_only_read_changes_nothing_in_a_browser() {
     .await;
     site.post_app(&json!({"id": "/kept", "cmd": "sleep 1000", "cpus": 0.1, "mem": 32}))
         .await;
-    site.running("/kept", 1).await;
+    site.wait_until_running("/kept", 1).await;
     let admin = origin(&site, "admin");
     let variables = [
         ("ADMIN", admin.as_str()),
@@ -145,7 +145,7 @@ async fn user_who_may_only_read_changes_nothing_in_a_browser() {
     program
         .serve(async |request| panic!("unknown request {request:?}"))
         .await;
-    assert_eq!(site.running("/kept", 1).await.len(), 1);
+    assert_eq!(site.wait_until_running("/kept", 1).await.len(), 1);
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -185,7 +185,7 @@ async fn admin_port_passes_requests_to_services_with_their_limits_and_audit_even
     site.daemon
         .as_mut()
         .expect("a daemon")
-        .line("the audit event", |line| {
+        .wait_for_line("the audit event", |line| {
             let entry: Value = serde_json::from_str(line).ok()?;
             let is_audit = entry["target"] == "transom::audit" && entry["port"] == "admin";
             (is_audit && entry["path"] == path && entry["deployment"] == deployment.as_str()).then_some(())

@@ -17,7 +17,7 @@ fn start(dir: &Path, more: &[&str]) -> Transom {
 async fn dev_starts_serves_and_leaves_no_process_behind() {
     let dir = tempfile::tempdir().expect("a directory");
     let mut dev = start(dir.path(), &[]);
-    dev.line("the greeting", |line| {
+    dev.wait_for_line("the greeting", |line| {
         line.contains("Transom is ready").then_some(())
     });
     let apps = dev::address(&mut dev, "apps", "/v2/apps");

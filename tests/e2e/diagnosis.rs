@@ -38,7 +38,7 @@ fn json_of(output: &Output) -> Value {
 }
 
 /// Waits until `accept` accepts the overview, and returns it.
-async fn overview(site: &Site, what: &str, accept: impl Fn(&Value) -> bool) -> Value {
+async fn wait_for_overview(site: &Site, what: &str, accept: impl Fn(&Value) -> bool) -> Value {
     let url = site.admin("/v1/overview");
     eventually(what, || async {
         let overview = site.get(&url).await?;
@@ -58,7 +58,7 @@ async fn status_shows_services_cluster_and_what_waits() {
         .await;
     site.post_app(&json!({"id": "/too-large", "cmd": "true", "cpus": 9000, "mem": 16, "instances": 3}))
         .await;
-    let found = overview(&site, "apps, agents and process in the overview", |found| {
+    let found = wait_for_overview(&site, "apps, agents and process in the overview", |found| {
         let apps = &found["services"][0];
         apps["summary"]["instances_running"] == 2
             && apps["waiting"][0]["reasons"]["InsufficientCpus"].as_u64() > Some(0)
@@ -188,7 +188,7 @@ async fn doctor(dir: &Path, configuration: &str) -> (Option<i32>, Vec<Value>) {
 }
 
 /// Requires a finding of this check and state whose message contains `part`.
-fn has(findings: &[Value], check: &str, state: &str, part: &str) {
+fn assert_finding(findings: &[Value], check: &str, state: &str, part: &str) {
     let fits = |finding: &&Value| {
         let message = finding["message"].as_str().unwrap_or_default();
         finding["check"] == check && finding["state"] == state && message.contains(part)
@@ -224,10 +224,10 @@ async fn doctor_reports_no_error_while_a_daemon_runs() {
         ("dns", "answers for the zone mesos"),
         ("plugins", "valid manifests"),
     ] {
-        has(&findings, check, "ok", part);
+        assert_finding(&findings, check, "ok", part);
     }
     // No parent zone delegates to the daemon of a test.
-    has(&findings, "delegation", "warning", "leader.mesos");
+    assert_finding(&findings, "delegation", "warning", "leader.mesos");
     let errors: Vec<_> = findings.iter().filter(|it| it["state"] == "error").collect();
     assert!(errors.is_empty() && code == Some(0), "{code:?} {errors:#?}");
 }
@@ -237,20 +237,25 @@ async fn doctor_reports_each_fault() {
     let dir = tempfile::tempdir().expect("a directory");
     let dir = dir.path();
     let closed = TcpListener::bind("127.0.0.1:0").expect("a port");
-    let nobody = closed.local_addr().expect("an address").to_string();
+    let unused_address = closed.local_addr().expect("an address").to_string();
     drop(closed);
-    let valid = configuration(dir, &nobody);
+    let valid = configuration(dir, &unused_address);
 
     let (code, findings) = doctor(dir, &valid).await;
-    has(&findings, "master", "error", "cannot be reached");
-    has(&findings, "agents", "skipped", "no master");
-    has(&findings, "dns", "skipped", "discovery is off");
+    assert_finding(&findings, "master", "error", "cannot be reached");
+    assert_finding(&findings, "agents", "skipped", "no master");
+    assert_finding(
+        &findings,
+        "dns",
+        "skipped",
+        "discovery or its DNS listener is disabled",
+    );
     assert_eq!(code, Some(3), "{findings:#?}");
 
     let output = run(dir, &["doctor", "--config", "missing.toml"]).await;
     assert_eq!(output.status.code(), Some(2), "{}", text(&output.stdout));
     let (code, findings) = doctor(dir, &valid.replace("[apps]\n", "[apps]\nprot = 1\n")).await;
-    has(&findings, "configuration", "error", "unknown key `apps.prot`");
+    assert_finding(&findings, "configuration", "error", "unknown key `apps.prot`");
     assert_eq!(code, Some(2));
 
     let taken = TcpListener::bind("127.0.0.1:0").expect("a port");
@@ -263,21 +268,21 @@ async fn doctor_reports_each_fault() {
         ),
     )
     .await;
-    has(
+    assert_finding(
         &findings,
         "ports",
         "error",
-        "apps.port: another program has TCP 127.0.0.1",
+        "apps.port: another program uses TCP 127.0.0.1",
     );
     assert_eq!(code, Some(3), "{findings:#?}");
 
     let (code, findings) = doctor(dir, &valid.replace("dir = \"plugins\"", "dir = \"missing\"")).await;
-    has(&findings, "plugins", "error", "cannot be used");
+    assert_finding(&findings, "plugins", "error", "cannot be used");
     assert_eq!(code, Some(3), "{findings:#?}");
     let plugins = dir.join("plugins");
     fs::set_permissions(&plugins, fs::Permissions::from_mode(0o777)).expect("a mode");
     let (code, findings) = doctor(dir, &valid).await;
-    has(&findings, "plugins", "error", "every user may write");
+    assert_finding(&findings, "plugins", "error", "every user may write");
     assert_eq!(code, Some(1), "{findings:#?}");
     fs::set_permissions(&plugins, fs::Permissions::from_mode(0o755)).expect("a mode");
     fs::write(
@@ -288,8 +293,8 @@ async fn doctor_reports_each_fault() {
     fs::remove_file(plugins.join("check-tcp.wasm")).expect("removed");
     fs::remove_file(plugins.join("check-tcp.toml")).expect("removed");
     let (_, findings) = doctor(dir, &valid).await;
-    has(&findings, "plugins", "error", "events.toml: ");
-    has(
+    assert_finding(&findings, "plugins", "error", "events.toml: ");
+    assert_finding(
         &findings,
         "plugins",
         "error",
@@ -304,7 +309,7 @@ async fn doctor_reports_each_fault() {
         &valid.replace(&store, &format!("file:{}/store", file.display())),
     )
     .await;
-    has(&findings, "store", "error", "is no directory");
+    assert_finding(&findings, "store", "error", "is not a directory");
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -317,32 +322,32 @@ async fn doctor_checks_the_settings_of_redis() {
     volatile.start();
     let on = |redis: &RedisServer| valid.replace(&store, &redis.address().to_string());
     let (_, findings) = doctor(dir, &on(&volatile)).await;
-    has(&findings, "store", "warning", "no append-only file");
-    has(&findings, "clock", "ok", "that of the Redis");
+    assert_finding(&findings, "store", "warning", "no append-only file");
+    assert_finding(&findings, "clock", "ok", "that of the Redis");
     volatile.command(&["CONFIG", "SET", "appendonly", "yes"]).await;
     volatile
         .command(&["CONFIG", "SET", "appendfsync", "everysec"])
         .await;
     let (_, findings) = doctor(dir, &on(&volatile)).await;
-    has(&findings, "store", "warning", "once a second");
+    assert_finding(&findings, "store", "warning", "once a second");
     volatile
         .command(&["CONFIG", "SET", "appendfsync", "always"])
         .await;
     let (_, findings) = doctor(dir, &on(&volatile)).await;
-    has(&findings, "store", "ok", "a confirmed write is on disk");
+    assert_finding(&findings, "store", "ok", "a confirmed write is on disk");
     volatile.command(&["CONFIG", "SET", "maxmemory", "10mb"]).await;
     volatile
         .command(&["CONFIG", "SET", "maxmemory-policy", "allkeys-lru"])
         .await;
     let (_, findings) = doctor(dir, &on(&volatile)).await;
-    has(&findings, "store", "error", "evicts keys");
+    assert_finding(&findings, "store", "error", "evicts keys");
     volatile.stop();
     let (_, findings) = doctor(dir, &on(&volatile)).await;
-    has(&findings, "store", "error", "cannot be used");
+    assert_finding(&findings, "store", "error", "cannot be used");
 
     let locked = RedisServer::durable().with_password().started();
     let (_, findings) = doctor(dir, &on(&locked)).await;
-    has(&findings, "store", "error", "NOAUTH");
+    assert_finding(&findings, "store", "error", "NOAUTH");
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -352,19 +357,19 @@ async fn doctor_distinguishes_rejected_credentials_lost_agents_and_wrong_clocks(
     let with = |master: SocketAddr| configuration(dir, &master.to_string());
     let refusing = master(StatusCode::UNAUTHORIZED, HeaderMap::new(), String::new()).await;
     let (code, findings) = doctor(dir, &with(refusing)).await;
-    has(&findings, "credentials", "error", "401");
+    assert_finding(&findings, "credentials", "error", "401");
     assert_eq!(code, Some(1), "{findings:#?}");
     let credentials = "[cluster]\nusername = \"u\"\npassword = \"wrong\"\n";
     let (_, findings) = doctor(dir, &with(refusing).replace("[cluster]\n", credentials)).await;
-    has(&findings, "credentials", "error", "were rejected");
+    assert_finding(&findings, "credentials", "error", "were rejected");
 
-    let here = TcpListener::bind("127.0.0.1:0").expect("a port");
+    let occupied_port = TcpListener::bind("127.0.0.1:0").expect("a port");
     let closed = TcpListener::bind("127.0.0.1:0").expect("a port");
     let agent = |host: &str, listener: &TcpListener| {
         let address = listener.local_addr().expect("an address");
         json!({"agent_info": {"hostname": host, "id": {"value": host}}, "active": true, "pid": format!("slave(1)@{address}")})
     };
-    let agents = json!([agent("here", &here), agent("gone", &closed)]);
+    let agents = json!([agent("here", &occupied_port), agent("gone", &closed)]);
     drop(closed);
     let body = json!({"type": "GET_AGENTS", "get_agents": {"agents": agents}, "version": "1.11.0"});
     let mut headers = HeaderMap::new();
@@ -372,11 +377,11 @@ async fn doctor_distinguishes_rejected_credentials_lost_agents_and_wrong_clocks(
     headers.insert("content-type", "application/json".parse().expect("a value"));
     let late = master(StatusCode::OK, headers, body.to_string()).await;
     let (_, findings) = doctor(dir, &with(late)).await;
-    has(&findings, "master", "ok", "leads");
-    has(&findings, "version", "ok", "1.11.0");
-    has(&findings, "agents", "warning", "1 of 2 agents accept connections");
-    has(&findings, "agents", "warning", "gone: 127.0.0.1:");
-    has(&findings, "clock", "error", "ahead of that of the master");
+    assert_finding(&findings, "master", "ok", "leads");
+    assert_finding(&findings, "version", "ok", "1.11.0");
+    assert_finding(&findings, "agents", "warning", "1 of 2 agents accept connections");
+    assert_finding(&findings, "agents", "warning", "gone: 127.0.0.1:");
+    assert_finding(&findings, "clock", "error", "ahead of that of the master");
     let old = master(
         StatusCode::OK,
         HeaderMap::new(),
@@ -384,11 +389,11 @@ async fn doctor_distinguishes_rejected_credentials_lost_agents_and_wrong_clocks(
     )
     .await;
     let (_, findings) = doctor(dir, &with(old)).await;
-    has(&findings, "version", "error", "0.28.0");
+    assert_finding(&findings, "version", "error", "0.28.0");
 }
 
 /// The files of an archive: the name below the archive's folder, and the text.
-fn unpacked(archive: &Path) -> Vec<(String, String)> {
+fn files_of_archive(archive: &Path) -> Vec<(String, String)> {
     let dir = tempfile::tempdir().expect("a directory");
     let tar = Command::new("tar")
         .arg("xzf")
@@ -458,7 +463,7 @@ async fn bundle_contains_diagnostics_and_no_secret() {
             assert!(output.status.success(), "{}", text(&output.stderr));
             let printed = text(&output.stdout);
             assert!(printed.contains(file), "{printed}");
-            (printed, unpacked(&dir.join(file)))
+            (printed, files_of_archive(&dir.join(file)))
         }
     };
     let (printed, files) = write("running.tar.gz").await;

@@ -13,12 +13,12 @@ use hickory_proto::rr::RecordType;
 use serde_json::{Map, Value, json};
 use tempfile::TempDir;
 use transom_testkit::{eventually, free_port};
-use transom_tests::master::{Master, Says};
+use transom_tests::master::{Master, MasterResponse};
 use transom_tests::process::{Transom, binary};
 use transom_tests::{dns, http};
 
-const ONE: &str = include_str!("../fixtures/discovery/small-a.json");
-const OTHER: &str = include_str!("../fixtures/discovery/small-b.json");
+const STATE_A: &str = include_str!("../fixtures/discovery/small-a.json");
+const STATE_B: &str = include_str!("../fixtures/discovery/small-b.json");
 const CASES: &str = include_str!("../fixtures/discovery/config.json");
 
 /// The master's port in the recorded files, and the keys of the served ports.
@@ -27,21 +27,21 @@ const RECORDED_PORTS: [&str; 2] = ["port", "httpport"];
 
 /// Waits for the log line with the HTTP address.
 fn http_address(daemon: &mut Transom) -> SocketAddr {
-    daemon.line("the HTTP port", |line| {
+    daemon.wait_for_line("the HTTP port", |line| {
         let (_, rest) = line.split_once("listener=\"discovery\" addr=")?;
         rest.split_whitespace().next()?.parse().ok()
     })
 }
 
 fn dns_address(daemon: &mut Transom) -> SocketAddr {
-    daemon.line("the DNS port", |line| {
+    daemon.wait_for_line("the DNS port", |line| {
         let (_, rest) = line.split_once("listener=\"dns\" addr=")?;
         rest.split_whitespace().next()?.parse().ok()
     })
 }
 
 /// A recorded configuration with the ports of this test's master and with free ports to serve.
-fn transposed(config: &Value, master: SocketAddr) -> Value {
+fn with_own_ports(config: &Value, master: SocketAddr) -> Value {
     let mut config: Map<String, Value> = serde_json::from_value(config.clone()).unwrap();
     for (key, value) in &mut config {
         let recorded = matches!(value.as_u64(), Some(18053 | 18123));
@@ -66,7 +66,7 @@ fn flags(case: &Value, dir: &Path, master: SocketAddr) -> Vec<String> {
     let file = dir.join("config.json");
     let text = match request["config_text"].as_str() {
         Some(text) => text.to_owned(),
-        None => transposed(&request["config"], master).to_string(),
+        None => with_own_ports(&request["config"], master).to_string(),
     };
     fs::write(&file, text).unwrap();
     vec![format!("-config={}", file.display())]
@@ -74,7 +74,7 @@ fn flags(case: &Value, dir: &Path, master: SocketAddr) -> Vec<String> {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn configuration_files_are_accepted_and_refused_like_mesos_dns() {
-    let master = Master::start(Says::document(ONE)).await;
+    let master = Master::start(MasterResponse::document(STATE_A)).await;
     let cases: Value = serde_json::from_str(CASES).unwrap();
     let cases = cases["cases"].as_array().unwrap();
     assert_eq!(cases.len(), 96);
@@ -150,7 +150,7 @@ impl Lookups {
         (answer.code, answer.addresses)
     }
 
-    async fn answers(&self, address: &str) {
+    async fn wait_for_answer(&self, address: &str) {
         let due = (ResponseCode::NoError, vec![address.parse().unwrap()]);
         eventually(&format!("web at {address}"), || async {
             let found = self.web().await;
@@ -170,43 +170,43 @@ impl Lookups {
 }
 
 /// The address of `web` in each of the documents.
-const AT_ONE: &str = "10.0.0.10";
-const AT_OTHER: &str = "10.0.0.11";
+const WEB_ADDRESS_A: &str = "10.0.0.10";
+const WEB_ADDRESS_B: &str = "10.0.0.11";
 
 #[tokio::test(flavor = "multi_thread")]
 async fn last_records_are_served_while_the_master_fails() {
-    let master = Master::start(Says::document(ONE).with_status(503)).await;
+    let master = Master::start(MasterResponse::document(STATE_A).with_status(503)).await;
     let lookups = Lookups::start(&json!({"masters": [master.address.to_string()]}));
     assert_eq!(lookups.web().await.0, ResponseCode::ServFail);
     assert_eq!(lookups.status("/v1/hosts/leader.mesos").await, 503);
     assert_eq!(lookups.status("/v1/version").await, 200);
-    master.say(Says::document(ONE));
-    lookups.answers(AT_ONE).await;
+    master.set_response(MasterResponse::document(STATE_A));
+    lookups.wait_for_answer(WEB_ADDRESS_A).await;
     for trouble in [
-        Says::document(OTHER).with_status(500),
-        Says::document("{\"leader\": "),
-        Says::document(r#"{"slaves": [], "frameworks": []}"#),
-        Says::document(""),
-        Says::document(OTHER).with_status(401),
+        MasterResponse::document(STATE_B).with_status(500),
+        MasterResponse::document("{\"leader\": "),
+        MasterResponse::document(r#"{"slaves": [], "frameworks": []}"#),
+        MasterResponse::document(""),
+        MasterResponse::document(STATE_B).with_status(401),
     ] {
-        master.say(trouble.clone());
-        let asked = master.asked();
+        master.set_response(trouble.clone());
+        let requests_before = master.state_requests();
         eventually("it to be asked twice more", || async {
-            if master.asked() >= asked + 2 {
+            if master.state_requests() >= requests_before + 2 {
                 Ok(())
             } else {
-                Err(format!("{}", master.asked()))
+                Err(format!("{}", master.state_requests()))
             }
         })
         .await;
         assert_eq!(
             lookups.web().await.1,
-            [AT_ONE.parse::<IpAddr>().unwrap()],
+            [WEB_ADDRESS_A.parse::<IpAddr>().unwrap()],
             "{trouble:?}"
         );
     }
-    master.say(Says::document(OTHER));
-    lookups.answers(AT_OTHER).await;
+    master.set_response(MasterResponse::document(STATE_B));
+    lookups.wait_for_answer(WEB_ADDRESS_B).await;
     let (status, output) = lookups.daemon.interrupt();
     assert!(status.success(), "{output}");
 }
@@ -236,10 +236,10 @@ async fn invalid_entry_does_not_stop_updates() {
         ("/frameworks/0/tasks/-", json!({"id": 5, "state": []})),
         ("/leader", json!("master@localhost:15050")),
     ];
-    let master = Master::start(Says::document(ONE)).await;
+    let master = Master::start(MasterResponse::document(STATE_A)).await;
     let lookups = Lookups::start(&json!({"masters": [master.address.to_string()]}));
     for (place, entry) in odd {
-        for (document, address) in [(ONE, AT_ONE), (OTHER, AT_OTHER)] {
+        for (document, address) in [(STATE_A, WEB_ADDRESS_A), (STATE_B, WEB_ADDRESS_B)] {
             let mut document: Value = serde_json::from_str(document).unwrap();
             match place.strip_suffix("/-") {
                 Some(list) => {
@@ -248,22 +248,22 @@ async fn invalid_entry_does_not_stop_updates() {
                 }
                 None => *document.pointer_mut(place).unwrap() = entry.clone(),
             }
-            master.say(Says::document(document.to_string()));
-            lookups.answers(address).await;
+            master.set_response(MasterResponse::document(document.to_string()));
+            lookups.wait_for_answer(address).await;
         }
     }
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn master_with_host_name_and_credentials_is_followed() {
-    let mut says = Says::document(ONE);
-    says.wants = Some("Basic ZG5zOnMzY3JldA==".into());
-    let master = Master::start(says).await;
+    let mut response = MasterResponse::document(STATE_A);
+    response.required_authorization = Some("Basic ZG5zOnMzY3JldA==".into());
+    let master = Master::start(response).await;
     let lookups = Lookups::start(&json!({
         "masters": [format!("localhost:{}", master.address.port())], "mesosAuthentication": "basic",
         "mesosCredentials": {"principal": "dns", "secret": "s3cret"},
     }));
-    lookups.answers(AT_ONE).await;
+    lookups.wait_for_answer(WEB_ADDRESS_A).await;
     let url = format!("http://{}/v1/config", lookups.http);
     let shown = http().get(url).send().await.unwrap().text().await.unwrap();
     assert!(
@@ -280,77 +280,87 @@ async fn master_with_host_name_and_credentials_is_followed() {
 async fn leader_is_queried_at_the_port_of_the_masters_list() {
     let port = free_port();
     let [first, second, third] = [1, 2, 3].map(|last| SocketAddr::from(([127, 0, 0, last], port)));
-    let follower = Master::start_at(second, Says::document(Master::led_by(ONE, third.ip()))).await;
-    let leader = Master::start_at(third, Says::document(Master::led_by(OTHER, third.ip()))).await;
+    let follower = Master::start_at(
+        second,
+        MasterResponse::document(Master::with_leader(STATE_A, third.ip())),
+    )
+    .await;
+    let leader = Master::start_at(
+        third,
+        MasterResponse::document(Master::with_leader(STATE_B, third.ip())),
+    )
+    .await;
     let masters = [first, second, third].map(|master| master.to_string());
     let lookups = Lookups::start(&json!({"masters": masters}));
-    lookups.answers(AT_OTHER).await;
+    lookups.wait_for_answer(WEB_ADDRESS_B).await;
     assert!(
-        follower.asked() > 0,
+        follower.state_requests() > 0,
         "the first reachable master of the list is queried first"
     );
     // The leader that the remaining master names is down.
     drop(leader);
-    let asked = follower.asked();
+    let requests_before = follower.state_requests();
     eventually("the follower to be asked again", || async {
-        if follower.asked() > asked + 1 {
+        if follower.state_requests() > requests_before + 1 {
             Ok(())
         } else {
-            Err(format!("{}", follower.asked()))
+            Err(format!("{}", follower.state_requests()))
         }
     })
     .await;
-    lookups.answers(AT_OTHER).await;
-    follower.say(Says::document(ONE.replace("127.0.0.1", "127.0.0.2")));
-    lookups.answers(AT_ONE).await;
+    lookups.wait_for_answer(WEB_ADDRESS_B).await;
+    follower.set_response(MasterResponse::document(
+        STATE_A.replace("127.0.0.1", "127.0.0.2"),
+    ));
+    lookups.wait_for_answer(WEB_ADDRESS_A).await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn slow_master_is_abandoned_after_the_state_timeout() {
-    let master = Master::start(Says::document(ONE)).await;
+    let master = Master::start(MasterResponse::document(STATE_A)).await;
     let lookups = Lookups::start(&json!({"masters": [master.address.to_string()], "stateTimeoutSeconds": 1}));
-    lookups.answers(AT_ONE).await;
-    let mut silent = Says::document(ONE);
-    silent.silent = true;
-    master.say(silent);
-    let asked = master.asked();
+    lookups.wait_for_answer(WEB_ADDRESS_A).await;
+    let mut silent = MasterResponse::document(STATE_A);
+    silent.never_responds = true;
+    master.set_response(silent);
+    let requests_before = master.state_requests();
     eventually("it to be asked, and again", || async {
-        if master.asked() >= asked + 2 {
+        if master.state_requests() >= requests_before + 2 {
             Ok(())
         } else {
-            Err(format!("{}", master.asked()))
+            Err(format!("{}", master.state_requests()))
         }
     })
     .await;
-    master.say(Says::document(OTHER));
-    lookups.answers(AT_OTHER).await;
+    master.set_response(MasterResponse::document(STATE_B));
+    lookups.wait_for_answer(WEB_ADDRESS_B).await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn watchers_of_a_name_receive_every_change() {
     use futures::StreamExt;
 
-    let master = Master::start(Says::document(ONE)).await;
+    let master = Master::start(MasterResponse::document(STATE_A)).await;
     let lookups = Lookups::start(&json!({"masters": [master.address.to_string()]}));
-    lookups.answers(AT_ONE).await;
+    lookups.wait_for_answer(WEB_ADDRESS_A).await;
     let url = format!("http://{}/v1/watch/hosts/web.marathon.mesos", lookups.http);
     let answer = http().get(url).send().await.unwrap();
     assert_eq!(answer.headers()["content-type"], "text/event-stream");
     let mut frames = answer.bytes_stream();
-    let mut heard = String::new();
-    for address in [AT_ONE, AT_OTHER] {
-        while !heard.contains(address) {
+    let mut printed = String::new();
+    for address in [WEB_ADDRESS_A, WEB_ADDRESS_B] {
+        while !printed.contains(address) {
             let frame = frames.next().await.expect("the stream goes on").unwrap();
-            heard.push_str(&String::from_utf8_lossy(&frame));
+            printed.push_str(&String::from_utf8_lossy(&frame));
         }
-        master.say(Says::document(OTHER));
+        master.set_response(MasterResponse::document(STATE_B));
     }
     let due = |address| {
         format!("event: changed\ndata: [{{\"host\":\"web.marathon.mesos.\",\"ip\":\"{address}\"}}]\n\n")
     };
     assert!(
-        heard.contains(&due(AT_ONE)) && heard.contains(&due(AT_OTHER)),
-        "{heard}"
+        printed.contains(&due(WEB_ADDRESS_A)) && printed.contains(&due(WEB_ADDRESS_B)),
+        "{printed}"
     );
     // The stream ends when the daemon does, and without an error.
     let (status, output) = lookups.daemon.interrupt();
@@ -363,9 +373,9 @@ async fn watchers_of_a_name_receive_every_change() {
 /// A response has an `ETag`, and a request with that tag receives no body.
 #[tokio::test(flavor = "multi_thread")]
 async fn request_with_the_current_etag_is_answered_with_304() {
-    let master = Master::start(Says::document(ONE)).await;
+    let master = Master::start(MasterResponse::document(STATE_A)).await;
     let lookups = Lookups::start(&json!({"masters": [master.address.to_string()], "refreshSeconds": 3600}));
-    lookups.answers(AT_ONE).await;
+    lookups.wait_for_answer(WEB_ADDRESS_A).await;
     for path in [
         "/v1/enumerate",
         "/v1/axfr",

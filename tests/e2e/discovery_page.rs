@@ -9,7 +9,7 @@ use std::process::Command;
 
 use transom_testkit::eventually;
 use transom_tests::http;
-use transom_tests::master::{Master, Says};
+use transom_tests::master::{Master, MasterResponse};
 use transom_tests::process::{Transom, binary};
 
 const PAGE: &str = include_str!("../../docs/discovery.md");
@@ -50,7 +50,7 @@ fn run(dir: &Path, block: &str) -> String {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn commands_of_the_discovery_page_give_the_shown_output() {
-    let master = Master::start(Says::document(STATE)).await;
+    let master = Master::start(MasterResponse::document(STATE)).await;
     let free: Vec<_> = (1..PORTS.len())
         .map(|_| TcpListener::bind("127.0.0.1:0").expect("a free port"))
         .collect();

@@ -47,7 +47,7 @@ impl Site {
             addresses,
             _dir: dir,
         };
-        site.is_from("stream").await;
+        site.wait_for_source("stream").await;
         site
     }
 
@@ -69,7 +69,7 @@ impl Site {
     }
 
     /// Waits until discovery is ready with records from this source.
-    async fn is_from(&self, source: &str) {
+    async fn wait_for_source(&self, source: &str) {
         eventually(&format!("records from {source}"), || async {
             let ready: Value =
                 serde_json::from_str(&self.text("/ready").await?).map_err(|error| error.to_string())?;
@@ -92,7 +92,7 @@ impl Site {
         addresses
     }
 
-    async fn answers(&self, name: &str, expected: &[&str]) {
+    async fn wait_for_answer(&self, name: &str, expected: &[&str]) {
         eventually(&format!("{name} at {expected:?}"), || async {
             let found = self.addresses_of(name).await;
             if found == expected {
@@ -105,7 +105,7 @@ impl Site {
     }
 
     /// The number of the daemon's log entries of this level that contain this text.
-    fn logged(&self, level: &str, text: &str) -> usize {
+    fn count_log_entries(&self, level: &str, text: &str) -> usize {
         let entries = self.daemon.output();
         let entries = entries
             .lines()
@@ -122,19 +122,19 @@ const RECONNECTS: &str = "transom_discovery_reconnects_total";
 #[tokio::test(flavor = "multi_thread")]
 async fn a_restart_of_the_master_leads_to_no_polling_and_no_error() {
     let site = Site::start(&[]).await;
-    site.answers("slave.mesos.", &AGENTS).await;
+    site.wait_for_answer("slave.mesos.", &AGENTS).await;
     // The end of the stream and every response are delayed by 0.7 s. The master therefore answers
     // the first reconnect with 404. Later requests reach it when its routes exist: it serves the
     // state document and answers calls with 503. On a slow machine the 404 may be missed; the
     // restart is then repeated.
     let mut restarts = 0;
-    while restarts < 5 && site.logged("WARN", "answers 404 to") == 0 {
+    while restarts < 5 && site.count_log_entries("WARN", "answers 404 to") == 0 {
         restarts += 1;
         site.cluster.fault(&json!({"fault": "delay", "ms": 700})).await;
         let restart = json!({"fault": "restart-master", "starting_ms": 2000, "recovery_ms": 2000});
         site.cluster.fault(&restart).await;
         eventually("an end of the stream", || async {
-            match site.logged("WARN", "lost the event stream") {
+            match site.count_log_entries("WARN", "lost the event stream") {
                 lost if lost == restarts => Ok(()),
                 _ => Err(site.text("/ready").await?),
             }
@@ -150,12 +150,12 @@ async fn a_restart_of_the_master_leads_to_no_polling_and_no_error() {
         site.cluster.fault(&json!({"fault": "delay", "ms": 0})).await;
     }
     assert!(
-        site.logged("WARN", "answers 404 to") > 0,
+        site.count_log_entries("WARN", "answers 404 to") > 0,
         "{}",
         site.daemon.output()
     );
-    site.is_from("stream").await;
-    site.answers("slave.mesos.", &AGENTS).await;
+    site.wait_for_source("stream").await;
+    site.wait_for_answer("slave.mesos.", &AGENTS).await;
     assert_eq!(
         site.metric("transom_discovery_source{source=\"stream\"}").await,
         1
@@ -165,9 +165,9 @@ async fn a_restart_of_the_master_leads_to_no_polling_and_no_error() {
         0
     );
     let output = site.daemon.output();
-    assert_eq!(site.logged("WARN", "polling"), 0, "{output}");
-    assert_eq!(site.logged("ERROR", ""), 0, "{output}");
-    let followed = site.logged("INFO", "following the event stream");
+    assert_eq!(site.count_log_entries("WARN", "polling"), 0, "{output}");
+    assert_eq!(site.count_log_entries("ERROR", ""), 0, "{output}");
+    let followed = site.count_log_entries("INFO", "following the event stream");
     assert_eq!(followed, restarts + 1, "{output}");
     let Site { cluster, daemon, .. } = site;
     cluster.stop_after(Some(daemon));
@@ -176,7 +176,7 @@ async fn a_restart_of_the_master_leads_to_no_polling_and_no_error() {
 #[tokio::test(flavor = "multi_thread")]
 async fn records_of_an_unreachable_agent_are_removed_and_return_with_it() {
     let site = Site::start(&["--agent-timeout", "1"]).await;
-    site.answers("slave.mesos.", &AGENTS).await;
+    site.wait_for_answer("slave.mesos.", &AGENTS).await;
     let app = json!({
         "id": "/web", "cmd": "exec sleep 1000", "cpus": 0.1, "mem": 16, "instances": 1,
         "constraints": [["hostname", "CLUSTER", "127.0.0.2"]],
@@ -185,14 +185,15 @@ async fn records_of_an_unreachable_agent_are_removed_and_return_with_it() {
     let url = format!("http://{}/v2/apps", site.addresses["apps"]);
     let answer = http().post(url).json(&app).send().await.unwrap();
     assert_eq!(answer.status(), 201, "{}", answer.text().await.unwrap());
-    site.answers("web.marathon.mesos.", &["127.0.0.2"]).await;
+    site.wait_for_answer("web.marathon.mesos.", &["127.0.0.2"]).await;
     let agent = |fault: &str| json!({"fault": fault, "agent": "127.0.0.2"});
     site.cluster.fault(&agent("partition-agent")).await;
-    site.answers("slave.mesos.", &["127.0.0.1", "127.0.0.3"]).await;
-    site.answers("web.marathon.mesos.", &[]).await;
+    site.wait_for_answer("slave.mesos.", &["127.0.0.1", "127.0.0.3"])
+        .await;
+    site.wait_for_answer("web.marathon.mesos.", &[]).await;
     site.cluster.fault(&agent("heal-agent")).await;
-    site.answers("slave.mesos.", &AGENTS).await;
-    site.answers("web.marathon.mesos.", &["127.0.0.2"]).await;
+    site.wait_for_answer("slave.mesos.", &AGENTS).await;
+    site.wait_for_answer("web.marathon.mesos.", &["127.0.0.2"]).await;
     assert_eq!(site.metric("transom_discovery_resync_differences_total").await, 0);
     assert_eq!(site.metric(RECONNECTS).await, 0);
     let Site { cluster, daemon, .. } = site;

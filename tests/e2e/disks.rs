@@ -18,10 +18,10 @@ fn database(kind: &str, size: u32) -> Value {
 }
 
 /// The number of lines that tasks wrote to these files below a directory.
-fn starts(dir: &Path) -> usize {
+fn count_starts(dir: &Path) -> usize {
     let entries = std::fs::read_dir(dir).into_iter().flatten().flatten();
     let below = entries.map(|entry| match entry.file_type() {
-        Ok(kind) if kind.is_dir() => starts(&entry.path()),
+        Ok(kind) if kind.is_dir() => count_starts(&entry.path()),
         _ if entry.file_name() == "starts" => {
             let text = std::fs::read_to_string(entry.path()).unwrap_or_default();
             text.lines().count()
@@ -42,7 +42,7 @@ async fn path_and_mount_volumes_are_on_disks_of_their_type_and_survive_their_tas
     let disks = site.cluster.work_dir().join("disks");
     for kind in ["path", "mount"] {
         let app = format!("/dev/{kind}");
-        let before = site.running(&app, 1).await.remove(0);
+        let before = site.wait_until_running(&app, 1).await.remove(0);
         let volume = &before["localVolumes"][0];
         assert_eq!(volume["containerPath"], "data", "{before}");
         let task = before["id"].as_str().expect("an id");
@@ -52,12 +52,12 @@ async fn path_and_mount_volumes_are_on_disks_of_their_type_and_survive_their_tas
             tasks.len() == 1 && tasks[0]["id"] != before["id"] && tasks[0]["state"] == "TASK_RUNNING"
         })
         .await;
-        let after = site.running(&app, 1).await.remove(0);
+        let after = site.wait_until_running(&app, 1).await.remove(0);
         assert_eq!(after["localVolumes"], before["localVolumes"]);
         assert_eq!(after["slaveId"], before["slaveId"]);
     }
     eventually("two starts on each of two disks", || async {
-        let found = starts(&disks);
+        let found = count_starts(&disks);
         if found == 4 {
             Ok(())
         } else {

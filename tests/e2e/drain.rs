@@ -30,7 +30,7 @@ async fn tasks_of_a_drained_agent_are_replaced_before_they_have_ended() {
         "instances": 3, "constraints": [["@hostname", "GROUP_BY"]],
     }))
     .await;
-    let before = site.running("/slow", 3).await;
+    let before = site.wait_until_running("/slow", 3).await;
     let old = before[0].clone();
     drain(&site, &old["slaveId"]).await;
     let shown = site
@@ -50,9 +50,9 @@ async fn tasks_of_a_drained_agent_are_replaced_before_they_have_ended() {
     fs::write(released.join(old["id"].as_str().expect("an id")), "").expect("written");
     eventually("the drained task to end", || async {
         let tasks = site.get(&site.apps("/v2/apps/slow/tasks")).await?;
-        let left = tasks["tasks"].as_array().cloned().unwrap_or_default();
-        let gone = left.iter().all(|task| task["id"] != old["id"]);
-        if gone && left.len() == 3 {
+        let remaining = tasks["tasks"].as_array().cloned().unwrap_or_default();
+        let gone = remaining.iter().all(|task| task["id"] != old["id"]);
+        if gone && remaining.len() == 3 {
             Ok(())
         } else {
             Err(tasks.to_string())

@@ -19,50 +19,50 @@ struct Receiver {
     url: String,
     events: mpsc::UnboundedReceiver<Value>,
     status: Arc<AtomicU16>,
-    asked: Arc<AtomicUsize>,
+    request_count: Arc<AtomicUsize>,
 }
 
 #[derive(Clone)]
-struct Taking {
+struct ReceiverState {
     events: mpsc::UnboundedSender<Value>,
     status: Arc<AtomicU16>,
-    asked: Arc<AtomicUsize>,
-    elsewhere: Option<String>,
+    request_count: Arc<AtomicUsize>,
+    redirect_to: Option<String>,
 }
 
-async fn take(State(taking): State<Taking>, body: axum::Json<Value>) -> Response {
-    taking.asked.fetch_add(1, Ordering::SeqCst);
-    if let Some(elsewhere) = taking.elsewhere {
-        return (StatusCode::TEMPORARY_REDIRECT, [(header::LOCATION, elsewhere)]).into_response();
+async fn receive_event(State(receiver_state): State<ReceiverState>, body: axum::Json<Value>) -> Response {
+    receiver_state.request_count.fetch_add(1, Ordering::SeqCst);
+    if let Some(redirect_to) = receiver_state.redirect_to {
+        return (StatusCode::TEMPORARY_REDIRECT, [(header::LOCATION, redirect_to)]).into_response();
     }
-    let status = StatusCode::from_u16(taking.status.load(Ordering::SeqCst)).expect("a status");
+    let status = StatusCode::from_u16(receiver_state.status.load(Ordering::SeqCst)).expect("a status");
     if status.is_success() {
-        taking.events.send(body.0).expect("the test listens");
+        receiver_state.events.send(body.0).expect("the test listens");
     }
     status.into_response()
 }
 
 impl Receiver {
-    async fn start(elsewhere: Option<String>) -> Receiver {
+    async fn start(redirect_to: Option<String>) -> Receiver {
         let listener = tokio::net::TcpListener::bind("127.0.0.1:0")
             .await
             .expect("a port");
         let url = format!("http://{}/events?a=b", listener.local_addr().expect("an address"));
         let (queue, events) = mpsc::unbounded_channel();
-        let (status, asked) = (Arc::new(AtomicU16::new(200)), Arc::new(AtomicUsize::new(0)));
-        let taking = Taking {
+        let (status, request_count) = (Arc::new(AtomicU16::new(200)), Arc::new(AtomicUsize::new(0)));
+        let receiver_state = ReceiverState {
             events: queue,
             status: status.clone(),
-            asked: asked.clone(),
-            elsewhere,
+            request_count: request_count.clone(),
+            redirect_to,
         };
-        let router = Router::new().fallback(take).with_state(taking);
+        let router = Router::new().fallback(receive_event).with_state(receiver_state);
         tokio::spawn(async move { axum::serve(listener, router).await });
         Receiver {
             url,
             events,
             status,
-            asked,
+            request_count,
         }
     }
 
@@ -135,14 +135,14 @@ async fn subscribers_get_every_event_also_after_a_restart_and_failures() {
     );
     // A failed delivery is retried, and the following events wait.
     receiver.status.store(500, Ordering::SeqCst);
-    let before = receiver.asked.load(Ordering::SeqCst);
+    let before = receiver.request_count.load(Ordering::SeqCst);
     post(&site, "/b").await;
     eventually("another attempt", || async {
-        let asked = receiver.asked.load(Ordering::SeqCst);
-        if asked >= before + 2 {
+        let request_count = receiver.request_count.load(Ordering::SeqCst);
+        if request_count >= before + 2 {
             Ok(())
         } else {
-            Err(asked.to_string())
+            Err(request_count.to_string())
         }
     })
     .await;
@@ -233,7 +233,7 @@ async fn callbacks_reach_only_allowed_addresses() {
     })
     .await;
     assert_eq!(
-        forbidden.asked.load(Ordering::SeqCst),
+        forbidden.request_count.load(Ordering::SeqCst),
         0,
         "the redirect is not followed"
     );

@@ -9,7 +9,7 @@ use serde_json::{Value, json};
 use tokio::io::{AsyncBufReadExt, BufReader, Lines};
 use tokio::process::{Child, ChildStdout, Command};
 use transom_testkit::WAIT_TIMEOUT;
-use transom_tests::breaking::Breaking;
+use transom_tests::breaking_proxy::BreakingProxy;
 use transom_tests::installed;
 use transom_tests::site::Site;
 
@@ -72,10 +72,10 @@ async fn post(site: &Site, number: usize) {
 
 /// The client must receive one event for each change, in their order, and a gap event after a
 /// restart of the daemon.
-async fn resumes(command: Command) {
+async fn check_resuming_client(command: Command) {
     const CHANGES: usize = 80;
     let mut site = Site::start().await;
-    let proxy = Breaking::before(site.addresses["apps"]).await;
+    let proxy = BreakingProxy::before(site.addresses["apps"]).await;
     let url = format!(
         "http://{}/v2/events?event_type=api_post_event&ids=true",
         proxy.address
@@ -99,14 +99,18 @@ async fn resumes(command: Command) {
             event["id"].as_str().expect("an id").clone_into(&mut last);
         }
     }
-    assert!(proxy.broken() >= 10, "{} broken connections", proxy.broken());
+    assert!(
+        proxy.broken_connections() >= 10,
+        "{} broken connections",
+        proxy.broken_connections()
+    );
 
     // The next daemon has another term. No event was sent twice if the gap is the next one.
-    proxy.calm();
-    proxy.daemon(None);
+    proxy.stop_breaking();
+    proxy.set_daemon(None);
     site.kill_daemon();
     site.start_daemon().await;
-    proxy.daemon(Some(site.addresses["apps"]));
+    proxy.set_daemon(Some(site.addresses["apps"]));
     let gap = client.next().await;
     assert_eq!(gap["event"], "event_stream_gap", "{gap}");
     assert_eq!(
@@ -127,10 +131,10 @@ async fn resumes(command: Command) {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn requests_sse_gets_each_event_once_over_broken_connections() {
-    resumes(python()).await;
+    check_resuming_client(python()).await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn eventsource_of_node_gets_each_event_once_over_broken_connections() {
-    resumes(javascript()).await;
+    check_resuming_client(javascript()).await;
 }

@@ -31,9 +31,9 @@ async fn filtered_stream_has_only_events_that_match() {
 
     // The app /b is running before /a is posted, so that all of its events precede those of /a.
     site.post_app(&app("/b")).await;
-    site.running("/b", 1).await;
+    site.wait_until_running("/b", 1).await;
     site.post_app(&app("/a")).await;
-    site.running("/a", 1).await;
+    site.wait_until_running("/a", 1).await;
     let mut other = app("/c");
     other["labels"] = json!({"team": "sales"});
     site.post_app(&other).await;

@@ -106,7 +106,7 @@ async fn task_of_a_deleted_app_ends_as_an_unknown_instance() {
     let site = Site::start_on(&["--agent-timeout", "1"], "").await;
     let mut events = Events::open(&site.http, &site.apps("/v2/events")).await;
     site.post_app(&sleeper("/lost")).await;
-    let task = site.running("/lost", 1).await.remove(0);
+    let task = site.wait_until_running("/lost", 1).await.remove(0);
     let (id, host) = (task["id"].clone(), task["host"].clone());
     site.fault(&json!({"fault": "partition-agent", "agent": host}))
         .await;

@@ -92,7 +92,7 @@ async fn buffer_and_streams_are_limited_by_the_settings() {
     assert!(
         gap.data["reason"]
             .as_str()
-            .is_some_and(|reason| reason.contains("not kept any more")),
+            .is_some_and(|reason| reason.contains("no longer in the buffer")),
         "{gap:?}"
     );
     let next = resumed.next().await.expect("an event");

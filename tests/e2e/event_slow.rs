@@ -12,12 +12,12 @@ use transom_tests::events::Events;
 use transom_tests::site::Site;
 
 /// Size in bytes of each app, and thus of several events about it.
-const LARGE: usize = 300_000;
+const APP_BYTES: usize = 300_000;
 /// Total size in bytes of the apps: more than a subscriber's queue and the buffers of its
 /// connection can hold.
-const ENOUGH: usize = 64 << 20;
+const TOTAL_BYTES: usize = 64 << 20;
 /// Maximum of additional memory: two full queues, the ring of past events, and the apps.
-const MEMORY_KIB: u64 = 192 << 10;
+const MAX_GROWTH_KIB: u64 = 192 << 10;
 
 /// Opens a stream with a small receive buffer; the client reads nothing from it.
 async fn subscribe(address: SocketAddr, name: &str) -> TcpStream {
@@ -54,32 +54,32 @@ async fn subscribers_that_read_nothing_or_slowly_are_disconnected_and_others_get
     let slow = tokio::spawn(read_slowly(slow));
     let before = usage::resident_kib(site.daemon.as_ref().expect("a daemon").pid());
 
-    let mut gone = Vec::new();
-    for number in 0..ENOUGH / LARGE {
+    let mut disconnected = Vec::new();
+    for number in 0..TOTAL_BYTES / APP_BYTES {
         let id = format!("/large{number}");
         let app = json!({
-            "id": id, "cmd": "exec sleep 1000", "instances": 0, "env": {"LARGE": "x".repeat(LARGE)},
+            "id": id, "cmd": "exec sleep 1000", "instances": 0, "env": {"LARGE": "x".repeat(APP_BYTES)},
         });
         site.post_app(&app).await;
         // Other subscribers receive each event while these two are stuck.
         loop {
             let event = events.next().await.expect("an event");
             if event.event == "event_stream_detached" {
-                gone.push(event.data["callbackUrl"].as_str().expect("a URL").to_owned());
+                disconnected.push(event.data["callbackUrl"].as_str().expect("a URL").to_owned());
                 continue;
             }
             assert_eq!(event.data["appDefinition"]["id"], id.as_str());
             break;
         }
-        if gone.len() == 2 {
+        if disconnected.len() == 2 {
             break;
         }
     }
-    gone.sort();
-    assert_eq!(gone, ["/v2/events?silent", "/v2/events?slow"]);
+    disconnected.sort();
+    assert_eq!(disconnected, ["/v2/events?silent", "/v2/events?slow"]);
     let after = usage::resident_kib(site.daemon.as_ref().expect("a daemon").pid());
     assert!(
-        after < before + MEMORY_KIB,
+        after < before + MAX_GROWTH_KIB,
         "{before} KiB before, {after} KiB after"
     );
 
@@ -88,7 +88,7 @@ async fn subscribers_that_read_nothing_or_slowly_are_disconnected_and_others_get
     let read = tokio::time::timeout(WAIT_TIMEOUT, silent.read_to_end(&mut rest)).await;
     // An error means that the connection was reset.
     let _ = read.expect("the connection ends");
-    assert!(rest.len() < ENOUGH, "{} bytes", rest.len());
+    assert!(rest.len() < TOTAL_BYTES, "{} bytes", rest.len());
     // The kernel still has data of the daemon for the slow client, which would take long to read
     // it.
     slow.abort();

@@ -5,14 +5,14 @@ use std::collections::BTreeSet;
 use std::path::Path;
 
 use serde_json::{Value, json};
-use transom_tests::authors::{left_out, told};
+use transom_tests::authors::{is_missing_a_language, run_transom};
 use transom_tests::events::Events;
 use transom_tests::plugin::Plugin;
 use transom_tests::process::components;
 use transom_tests::site::Site;
 
 /// Installs a component, which must be admitted.
-async fn installed(site: &Site, name: &str, plugin: &Plugin) {
+async fn install_and_wait(site: &Site, name: &str, plugin: &Plugin) {
     plugin.install(&site.plugins(), name);
     site.rescan().await;
     let status = status(site, name).await;
@@ -35,7 +35,7 @@ fn rust_examples_pass_their_own_cases() {
         let component = components().join(format!("examples/{name}.wasm"));
         let component = component.to_string_lossy();
         let cases = format!("{name}/cases.toml");
-        let reports = told(
+        let reports = run_transom(
             &folder,
             &["plugin", "test", &component, &cases, "--output", "json"],
         );
@@ -52,7 +52,7 @@ fn rust_examples_pass_their_own_cases() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn redis_is_checked_by_a_probe_in_rust() {
     let site = Site::start_with("[plugins.use]\ntcp = \"redis-ping\"\n").await;
-    installed(&site, "redis-ping", &Plugin::example("redis-ping")).await;
+    install_and_wait(&site, "redis-ping", &Plugin::example("redis-ping")).await;
     let server = transom_testkit::redis::server();
     let program = server.get_program().to_string_lossy().into_owned();
     let cmd = format!(
@@ -76,11 +76,11 @@ async fn redis_is_checked_by_a_probe_in_rust() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn secrets_are_hidden_by_a_filter_in_python() {
-    if left_out() {
+    if is_missing_a_language() {
         return;
     }
     let site = Site::start_with("[plugins.use]\nfilter = \"redact\"\n").await;
-    installed(&site, "redact", &Plugin::example("redact")).await;
+    install_and_wait(&site, "redact", &Plugin::example("redact")).await;
     let mut stream = Events::open(&site.http, &site.apps("/v2/events")).await;
     let env = json!({"DB_PASSWORD": "hunter2", "COLOUR": "green"});
     site.post_app(&json!({"id": "/secretive", "cmd": "true", "instances": 0, "env": env}))
@@ -99,19 +99,19 @@ async fn secrets_are_hidden_by_a_filter_in_python() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn instances_are_kept_apart_by_a_matcher_in_javascript() {
-    if left_out() {
+    if is_missing_a_language() {
         return;
     }
     let site = Site::start_with("[plugins.use]\nmatcher = [\"attributes\", \"spread\"]\n").await;
-    installed(&site, "spread", &Plugin::example("spread")).await;
+    install_and_wait(&site, "spread", &Plugin::example("spread")).await;
     let app = |id: &str, instances: u32, constraints: Value| json!({"id": id, "cmd": "sleep 600", "cpus": 0.1, "mem": 16, "instances": instances, "constraints": constraints});
     site.post_app(&app("/apart", 3, json!([]))).await;
-    let tasks = site.running("/apart", 3).await;
+    let tasks = site.wait_until_running("/apart", 3).await;
     let hosts: BTreeSet<&str> = tasks.iter().filter_map(|task| task["host"].as_str()).collect();
     assert_eq!(hosts.len(), 3, "an agent for each: {tasks:?}");
     site.post_app(&app("/pinned", 2, json!([["rack", "IS", "r2"]])))
         .await;
-    let tasks = site.running("/pinned", 2).await;
+    let tasks = site.wait_until_running("/pinned", 2).await;
     let hosts: BTreeSet<&str> = tasks.iter().filter_map(|task| task["host"].as_str()).collect();
     assert_eq!(hosts, BTreeSet::from(["127.0.0.2"]), "{tasks:?}");
     // An operator that one of the matchers does not support is an error when the app is posted.
@@ -133,29 +133,29 @@ async fn instances_are_kept_apart_by_a_matcher_in_javascript() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn python_guest_has_no_files_no_network_and_only_granted_variables() {
-    if left_out() {
+    if is_missing_a_language() {
         return;
     }
-    let site = Site::start_with("[plugins.use]\nfilter = \"nosy\"\n").await;
-    let nosy = Plugin::odd("nosy");
+    let site = Site::start_with("[plugins.use]\nfilter = \"sandbox-escape\"\n").await;
+    let escape = Plugin::test_guest("sandbox-escape");
     for (withdrawn, expected) in [
         ("clock", "which the manifest denies (grants.clock = false)"),
         ("random", "which the manifest denies (grants.random = false)"),
     ] {
-        let manifest = nosy
+        let manifest = escape
             .manifest
             .replace("[grants]", &format!("[grants]\n{withdrawn} = false"));
         let plugin = Plugin {
             manifest,
-            ..nosy.clone()
+            ..escape.clone()
         };
-        plugin.install(&site.plugins(), "nosy");
+        plugin.install(&site.plugins(), "sandbox-escape");
         site.rescan().await;
-        let status = status(&site, "nosy").await;
+        let status = status(&site, "sandbox-escape").await;
         let refusal = status["refusal"].as_str().expect("a refusal");
         assert!(refusal.contains(expected), "{refusal}");
     }
-    installed(&site, "nosy", &nosy).await;
+    install_and_wait(&site, "sandbox-escape", &escape).await;
     let mut stream = Events::open(&site.http, &site.apps("/v2/events")).await;
     site.post_app(&json!({"id": "/seen", "cmd": "true", "instances": 0}))
         .await;
@@ -175,7 +175,7 @@ async fn python_guest_has_no_files_no_network_and_only_granted_variables() {
             "random": {"got": true},
         })
     );
-    let status = status(&site, "nosy").await;
+    let status = status(&site, "sandbox-escape").await;
     assert_eq!(status["denials"], 2, "the socket and the lookup: {status}");
     site.cluster.stop_after(site.daemon);
 }

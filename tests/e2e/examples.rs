@@ -32,7 +32,7 @@ async fn every_app_runs() {
         let posted = site.post_example(name).await;
         let id = posted["id"].as_str().expect("an id").to_owned();
         let instances = usize::try_from(posted["instances"].as_u64().expect("a count")).expect("few");
-        site.running(&id, instances).await;
+        site.wait_until_running(&id, instances).await;
     }
     // The ports of these apps differ from those of their agents; the checks reach the tasks
     // nevertheless.
@@ -43,14 +43,14 @@ async fn every_app_runs() {
         site.tasks_when(id, &what, reached).await;
     }
     // The constraint of `pinned.json` is satisfied: the first agent is the one in rack r1.
-    let pinned = site.running("/pinned", 2).await;
+    let pinned = site.wait_until_running("/pinned", 2).await;
     let hosts: BTreeSet<&str> = pinned.iter().filter_map(|task| task["host"].as_str()).collect();
     assert_eq!(hosts, BTreeSet::from(["127.0.0.1"]));
-    let spread = site.running("/spread", 3).await;
+    let spread = site.wait_until_running("/spread", 3).await;
     let hosts: BTreeSet<&str> = spread.iter().filter_map(|task| task["host"].as_str()).collect();
     assert_eq!(hosts.len(), 3, "{spread:?}");
     site.scale("/spread", 2).await;
-    let left = site.running("/spread", 2).await;
+    let left = site.wait_until_running("/spread", 2).await;
     let hosts: BTreeSet<&str> = left.iter().filter_map(|task| task["host"].as_str()).collect();
     assert_eq!(hosts.len(), 2, "{left:?}");
     let app = site.apps("/v2/apps/health");
@@ -60,7 +60,7 @@ async fn every_app_runs() {
         if healthy { Ok(()) } else { Err(app.to_string()) }
     })
     .await;
-    let database = site.running("/ops/database", 1).await;
+    let database = site.wait_until_running("/ops/database", 1).await;
     assert_eq!(
         database[0]["localVolumes"][0]["containerPath"], "data",
         "{database:?}"

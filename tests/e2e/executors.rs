@@ -35,7 +35,7 @@ async fn tasks_run_in_their_own_executors_whose_messages_become_events() {
         "fetch": [{"uri": format!("file://{}", program.display())}],
     }))
     .await;
-    let tasks = site.running("/own", 2).await;
+    let tasks = site.wait_until_running("/own", 2).await;
 
     let state = format!("http://{}/state", site.cluster.master);
     let state = site.get(&state).await.expect("the state");
@@ -73,9 +73,9 @@ async fn tasks_run_in_their_own_executors_whose_messages_become_events() {
         .await;
     assert_eq!(deleted.expect("an answer").status().as_u16(), 200);
     eventually("the tasks to be killed by their executors", || async {
-        let left = site.get(&site.apps("/v2/tasks")).await?;
-        let none = left["tasks"].as_array().is_some_and(Vec::is_empty);
-        if none { Ok(()) } else { Err(left.to_string()) }
+        let remaining = site.get(&site.apps("/v2/tasks")).await?;
+        let none = remaining["tasks"].as_array().is_some_and(Vec::is_empty);
+        if none { Ok(()) } else { Err(remaining.to_string()) }
     })
     .await;
     site.cluster.stop_after(site.daemon);

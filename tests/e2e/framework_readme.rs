@@ -26,7 +26,7 @@ const STATE: &str = "/var/lib/transom-example";
 const USUAL_PATH: &str = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin";
 
 /// Whether the tasks run a k3s of this machine.
-fn has_k3s() -> bool {
+fn tasks_run_k3s() -> bool {
     let found = |folder: &str| Path::new(folder).join("k3s").is_file();
     user() == "root" && USUAL_PATH.split(':').any(found)
 }
@@ -132,7 +132,7 @@ async fn commands_of_the_framework_readme_work_as_written() {
     };
     assert_eq!(build, "cargo build\ncargo xtask plugins\n");
     let dir = repository(&replace);
-    let k3s = has_k3s();
+    let k3s = tasks_run_k3s();
 
     let user = user();
     let mut variables = vec![("FRAMEWORK_USER", user.as_str()), ("HEARTBEAT_INTERVAL", "1s")];
@@ -141,7 +141,7 @@ async fn commands_of_the_framework_readme_work_as_written() {
         variables.push(("ORCH_NODE_ENV", &node_env));
     }
     let mut cluster = start(dir.path(), cluster, &[]);
-    cluster.line("the master's address", |line| {
+    cluster.wait_for_line("the master's address", |line| {
         line.starts_with("cluster master on ").then_some(())
     });
     let daemon = start(dir.path(), serve, &variables);
@@ -154,15 +154,18 @@ async fn commands_of_the_framework_readme_work_as_written() {
     shell.run(wait);
     let explained = shell.run(explain);
     assert!(explained.contains("127.0.0.2"), "{explained}");
-    let asked = shell.run(ask);
-    assert!(asked.contains("\"Server\":\"TASK_RUNNING\""), "{asked}");
-    assert!(asked.lines().any(|line| line == "ok"), "{asked}");
+    let output_of_ask = shell.run(ask);
     assert!(
-        asked.contains("\"Version\":\"v1.") && asked.contains(" Ready "),
-        "{asked}"
+        output_of_ask.contains("\"Server\":\"TASK_RUNNING\""),
+        "{output_of_ask}"
+    );
+    assert!(output_of_ask.lines().any(|line| line == "ok"), "{output_of_ask}");
+    assert!(
+        output_of_ask.contains("\"Version\":\"v1.") && output_of_ask.contains(" Ready "),
+        "{output_of_ask}"
     );
     if k3s {
-        println!("left out: the commands for more nodes: two kubelets cannot share this machine");
+        println!("skipped: the commands for more nodes: two kubelets cannot share this machine");
     } else {
         let scaled = shell.run(more);
         assert!(scaled.lines().any(|line| line == "2"), "{scaled}");

@@ -36,7 +36,7 @@ fn app(id: &str, cmd: &str, more: &Value) -> Value {
 }
 
 /// A health check with an interval of one second that kills the task at the second failure.
-fn strict(more: &Value) -> Value {
+fn strict_check(more: &Value) -> Value {
     let mut check = json!({
         "gracePeriodSeconds": 0, "intervalSeconds": 1, "timeoutSeconds": 1, "delaySeconds": 0,
         "maxConsecutiveFailures": 1,
@@ -48,7 +48,7 @@ fn strict(more: &Value) -> Value {
     check
 }
 
-async fn counts(site: &Site, app: &str) -> (Value, Value) {
+async fn healthy_and_unhealthy(site: &Site, app: &str) -> (Value, Value) {
     let shown = site
         .get(&site.apps(&format!("/v2/apps{app}")))
         .await
@@ -59,7 +59,7 @@ async fn counts(site: &Site, app: &str) -> (Value, Value) {
     )
 }
 
-async fn healthy(site: &Site, app: &str) -> Value {
+async fn wait_until_healthy(site: &Site, app: &str) -> Value {
     let tasks = site
         .tasks_when(app, &format!("{app} is healthy"), |tasks| {
             tasks
@@ -78,7 +78,7 @@ async fn unhealthy_task_is_killed_and_replaced_with_every_event() {
     let definition = app(
         "/sick",
         &cmd,
-        &json!({"healthChecks": [strict(&json!({"path": "/h"}))]}),
+        &json!({"healthChecks": [strict_check(&json!({"path": "/h"}))]}),
     );
     site.post_app(&definition).await;
 
@@ -119,7 +119,7 @@ async fn unhealthy_task_is_killed_and_replaced_with_every_event() {
             break;
         }
     }
-    let restarted = healthy(&site, "/sick").await;
+    let restarted = wait_until_healthy(&site, "/sick").await;
     assert_ne!(restarted["id"], first);
     assert!(restarted["healthCheckResults"][0]["lastSuccess"].is_string());
 
@@ -210,15 +210,19 @@ async fn every_protocol_shows_a_healthy_task() {
         ),
     ] {
         // A slow machine may probe the task before it listens.
-        let mut check = strict(&check);
+        let mut check = strict_check(&check);
         check["gracePeriodSeconds"] = json!(60);
         site.post_app(&app(id, &cmd, &json!({"healthChecks": [check]})))
             .await;
     }
     for id in ["/http", "/https", "/tcp", "/mesos-http", "/mesos-tcp", "/command"] {
-        let task = healthy(&site, id).await;
+        let task = wait_until_healthy(&site, id).await;
         assert_eq!(task["healthCheckResults"][0]["consecutiveFailures"], 0, "{id}");
-        assert_eq!(counts(&site, id).await, (json!(1), json!(0)), "{id}");
+        assert_eq!(
+            healthy_and_unhealthy(&site, id).await,
+            (json!(1), json!(0)),
+            "{id}"
+        );
     }
     let launches = site.cluster.launches();
     assert_eq!(launches.len(), 6, "no task was replaced: {launches:?}");
@@ -235,7 +239,7 @@ async fn agents_kill_for_their_health_checks_and_health_outlives_the_daemon() {
     let definition = app(
         "/agent",
         "sleep 10; touch sick; sleep 1000",
-        &json!({"healthChecks": [strict(&fails)]}),
+        &json!({"healthChecks": [strict_check(&fails)]}),
     );
     site.post_app(&definition).await;
     let turned = events.next_of("health_status_changed_event").await.data;
@@ -258,15 +262,21 @@ async fn agents_kill_for_their_health_checks_and_health_outlives_the_daemon() {
         ("/mesos", json!({"protocol": "MESOS_HTTP"})),
     ] {
         // A slow machine may probe the task before it listens.
-        let mut check = strict(&check);
+        let mut check = strict_check(&check);
         check["gracePeriodSeconds"] = json!(60);
         site.post_app(&app(id, &cmd, &json!({"healthChecks": [check]})))
             .await;
     }
-    let before = [healthy(&site, "/daemon").await, healthy(&site, "/mesos").await];
+    let before = [
+        wait_until_healthy(&site, "/daemon").await,
+        wait_until_healthy(&site, "/mesos").await,
+    ];
     site.kill_daemon();
     site.start_daemon().await;
-    let after = [healthy(&site, "/daemon").await, healthy(&site, "/mesos").await];
+    let after = [
+        wait_until_healthy(&site, "/daemon").await,
+        wait_until_healthy(&site, "/mesos").await,
+    ];
     for (before, after) in before.iter().zip(&after) {
         assert_eq!(before["id"], after["id"]);
     }
@@ -294,7 +304,7 @@ async fn deployment_waits_until_its_instance_is_ready() {
         }
     })
     .await;
-    let task = site.running("/slow", 1).await.remove(0);
+    let task = site.wait_until_running("/slow", 1).await.remove(0);
     let expected = json!([{
         "name": "readinessCheck", "taskId": task["id"], "ready": false,
         "lastResponse": {"status": 503, "contentType": "text/plain", "body": "ok\n"},
@@ -314,6 +324,6 @@ async fn deployment_waits_until_its_instance_is_ready() {
         }
     })
     .await;
-    assert_eq!(site.running("/slow", 1).await[0]["id"], task["id"]);
+    assert_eq!(site.wait_until_running("/slow", 1).await[0]["id"], task["id"]);
     site.cluster.stop();
 }

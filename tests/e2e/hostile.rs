@@ -16,7 +16,7 @@ fn spinning_probe() -> Plugin {
             "world = \"check-probe\"\n[limits]\nmemory = \"16MiB\"\ncpu = \"200ms\"\nwall-clock = \"10s\"\n\
                    [probation]\nmax-faults = 1000000\n[config]\nattempt = { do = \"loop\" }\n"
                 .to_owned(),
-        ..Plugin::odd("odd-probe")
+        ..Plugin::test_guest("faulty-probe")
     }
 }
 
@@ -27,7 +27,7 @@ fn spinning_filter() -> Plugin {
             "world = \"event-filter\"\n[limits]\nmemory = \"16MiB\"\ncpu = \"200ms\"\nwall-clock = \"10s\"\n\
                    [probation]\nmax-faults = 1000000\n"
                 .to_owned(),
-        ..Plugin::odd("odd-events")
+        ..Plugin::test_guest("faulty-events")
     }
 }
 
@@ -41,7 +41,7 @@ async fn timeouts(site: &Site, name: &str) -> u64 {
 }
 
 /// Waits until `more` further calls of a plugin have been interrupted.
-async fn stopped(site: &Site, name: &str, more: u64) {
+async fn wait_for_timeouts(site: &Site, name: &str, more: u64) {
     let enough = timeouts(site, name).await + more;
     eventually(&format!("calls of {name} to be stopped"), || async {
         let status = plugin(site, name).await?;
@@ -55,10 +55,10 @@ async fn stopped(site: &Site, name: &str, more: u64) {
 }
 
 /// The ports respond with correct data.
-async fn ports_answer(site: &Site) {
+async fn check_ports(site: &Site) {
     let app = site.get(&site.apps("/v2/apps/http")).await.expect("the app");
     assert_eq!(app["app"]["id"], "/http");
-    site.resolves("http.marathon.mesos.", RecordType::A, |answer| {
+    site.wait_until_resolves("http.marathon.mesos.", RecordType::A, |answer| {
         !answer.addresses.is_empty()
     })
     .await;
@@ -71,13 +71,13 @@ async fn ports_answer(site: &Site) {
 }
 
 /// A subscriber that reads all events, up to that of the app `/last`.
-async fn until_the_last(mut stream: Events) {
+async fn read_until_last(mut stream: Events) {
     while stream.next_of("api_post_event").await.data["appDefinition"]["id"] != "/last" {}
 }
 
 /// A subscriber for which the filter loops. It reconnects whenever the daemon closes its stream for
 /// that reason.
-async fn spin(http: reqwest::Client, url: String) {
+async fn subscribe_to_looping_filter(http: reqwest::Client, url: String) {
     loop {
         let mut stream = Events::open(&http, &url).await;
         while stream.next_within(WAIT_TIMEOUT).await.is_some() {}
@@ -91,22 +91,25 @@ async fn the_daemon_serves_while_components_spin() {
     spinning_filter().install(&site.plugins(), "events");
     site.rescan().await;
     let patient = Events::open(&site.http, &site.apps("/v2/events")).await;
-    let patient = tokio::spawn(until_the_last(patient));
-    let spinning = tokio::spawn(spin(site.http.clone(), site.apps("/v2/events?filter=loop")));
+    let patient = tokio::spawn(read_until_last(patient));
+    let spinning = tokio::spawn(subscribe_to_looping_filter(
+        site.http.clone(),
+        site.apps("/v2/events?filter=loop"),
+    ));
 
     site.post_example("tcp.json").await;
-    site.running("/tcp", 1).await;
-    stopped(&site, "hostile", 2).await;
-    stopped(&site, "events", 1).await;
+    site.wait_until_running("/tcp", 1).await;
+    wait_for_timeouts(&site, "hostile", 2).await;
+    wait_for_timeouts(&site, "events", 1).await;
 
     // An app is posted, checked by the matcher, placed, started and probed while both components
     // loop.
     site.post_example("http.json").await;
-    let tasks = site.running("/http", 1).await;
+    let tasks = site.wait_until_running("/http", 1).await;
     assert_eq!(tasks.len(), 1);
     let (hostile, filter) = (timeouts(&site, "hostile").await, timeouts(&site, "events").await);
     while timeouts(&site, "hostile").await < hostile + 3 || timeouts(&site, "events").await < filter + 1 {
-        ports_answer(&site).await;
+        check_ports(&site).await;
         // Causes events that the filter has to process.
         let scaled = json!({"env": {"AGAIN": "and again"}});
         let url = site.apps("/v2/apps/http?force=true");
@@ -175,7 +178,7 @@ fn giant_probe() -> Plugin {
         manifest: "world = \"check-probe\"\n[limits]\nmemory = \"64MiB\"\noutput = \"16MiB\"\ncpu = \"5s\"\n\
                    wall-clock = \"20s\"\n[config]\nattempt = { do = \"output\", bytes = 8000000 }\n"
             .to_owned(),
-        ..Plugin::odd("odd-probe")
+        ..Plugin::test_guest("faulty-probe")
     }
 }
 
@@ -221,7 +224,7 @@ async fn oversized_results_fail_checks_and_close_no_stream() {
         "check": {"tcp": {"portIndex": 0}, "intervalSeconds": 11, "timeoutSeconds": 10, "delaySeconds": 0},
     }))
     .await;
-    site.running("/giant", 10).await;
+    site.wait_until_running("/giant", 10).await;
     let too_large = "plugin `hostile`: result too large: 8000014 bytes, at most 4096";
     let tasks = eventually("every check to have failed for its size", || async {
         let tasks = site
@@ -301,7 +304,7 @@ async fn undeliverable_event_is_dropped_and_others_are_sent() {
     let trapping = Plugin {
         manifest: "world = \"event-filter\"\n[limits]\nmemory = \"16MiB\"\n[config]\ntrap_on = [\"group_change_success\"]\n"
             .to_owned(),
-        ..Plugin::odd("odd-events")
+        ..Plugin::test_guest("faulty-events")
     };
     trapping.install(&site.plugins(), "events");
     site.rescan().await;
@@ -343,7 +346,7 @@ async fn a_broad_grant_does_not_reach_the_daemon() {
                 to.ip(),
                 to.port()
             ),
-            ..Plugin::odd("odd-probe")
+            ..Plugin::test_guest("faulty-probe")
         }
     };
     let check =

@@ -7,7 +7,7 @@ use serde_json::{Value, json};
 use transom_testkit::{eventually, wait_for};
 use transom_tests::site::Site;
 
-use super::kubernetes_real::{create, kubectl, programs, start_with, until_ready};
+use super::kubernetes_real::{create, kubectl, programs, start_with, wait_for_ready_nodes};
 
 /// Starts a pod that any agent may run.
 fn start_pod(config: &Path, name: &str, cpu: &str) {
@@ -32,7 +32,7 @@ async fn autoscaler(site: &Site) -> Result<Value, String> {
 }
 
 /// Waits for a note of the autoscaler that contains this text.
-async fn until_note(site: &Site, text: &str) {
+async fn wait_for_note(site: &Site, text: &str) {
     eventually(text, || async {
         let shown = autoscaler(site).await?;
         let notes = shown["notes"].as_array().into_iter().flatten();
@@ -50,8 +50,8 @@ async fn scale(site: &Site, count: u32) -> (u16, String) {
 }
 
 /// Waits until this node is the only one of an agent.
-async fn until_only(site: &Site, file: &Path, node: &str) {
-    let nodes = until_ready(site, file, 2).await;
+async fn wait_for_only_node(site: &Site, file: &Path, node: &str) {
+    let nodes = wait_for_ready_nodes(site, file, 2).await;
     assert!(
         nodes.iter().any(|found| found == node),
         "{node} is busy: {nodes:?}"
@@ -68,7 +68,7 @@ async fn agents_follow_the_pods_between_their_limits() {
                      scale_down_delay = \"3s\"\ncooldown = \"1s\"\n";
     let site = start_with(&programs, folder.path(), 1, autoscale).await;
     let file = folder.path().join("kubeconfig");
-    let nodes = until_ready(&site, &file, 2).await;
+    let nodes = wait_for_ready_nodes(&site, &file, 2).await;
     // Each node has one CPU, and the server's node accepts no pods.
     let server = nodes.iter().find(|node| node.starts_with("server-"));
     let server = server.expect("the server's node").as_str();
@@ -81,7 +81,7 @@ async fn agents_follow_the_pods_between_their_limits() {
     }
 
     start_pod(&file, "giant", "1500m");
-    until_note(&site, "no agent can hold their requests: default/giant").await;
+    wait_for_note(&site, "no agent can hold their requests: default/giant").await;
     start_pod(&file, "first", "600m");
     wait_for("its node", async || !node_of(&file, "first").is_empty()).await;
     let shown = autoscaler(&site).await.expect("an answer");
@@ -105,13 +105,13 @@ async fn agents_follow_the_pods_between_their_limits() {
         .map(|pod| node_of(&file, pod))
         .collect();
     assert_eq!(placed.len(), 3, "{placed:?}");
-    until_ready(&site, &file, 4).await;
+    wait_for_ready_nodes(&site, &file, 4).await;
     start_pod(&file, "fourth", "600m");
-    until_note(&site, "default/fourth; the count is `max`, 3").await;
+    wait_for_note(&site, "default/fourth; the count is `max`, 3").await;
 
     kubectl(&file, &["delete", "pod", "fourth", "first", "third"]).expect("deleted");
     let busy = node_of(&file, "second");
-    until_only(&site, &file, &busy).await;
+    wait_for_only_node(&site, &file, &busy).await;
     let last = autoscaler(&site).await.expect("an answer")["last"].clone();
     assert_eq!(last["to"], 1, "{last}");
     assert!(
@@ -151,7 +151,7 @@ async fn agents_follow_the_pods_between_their_limits() {
         }
     })
     .await;
-    until_only(&site, &file, &busy).await;
+    wait_for_only_node(&site, &file, &busy).await;
 
     let metrics = site.http.get(site.admin("/metrics")).send().await;
     let metrics = metrics.expect("an answer").text().await.expect("a text");

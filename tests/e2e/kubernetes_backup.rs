@@ -69,7 +69,7 @@ pub(crate) async fn back_up(site: &Site) -> String {
 }
 
 /// Starts a restore, and restarts the daemon during it.
-pub(crate) async fn begin_under_kill(site: &mut Site, restore: &str) {
+pub(crate) async fn restart_during_restore(site: &mut Site, restore: &str) {
     let (status, answer) = post(site, restore).await;
     assert_eq!(status, 202, "{answer}");
     site.kill_daemon();
@@ -77,7 +77,7 @@ pub(crate) async fn begin_under_kill(site: &mut Site, restore: &str) {
 }
 
 /// Waits until the backup or restore of this name has ended; returns the reason of its failure.
-pub(crate) async fn over(site: &Site, what: &str, name: &str) -> Option<String> {
+pub(crate) async fn wait_until_over(site: &Site, what: &str, name: &str) -> Option<String> {
     eventually(what, || async {
         let document = site.get(&site.kubernetes("/datastore/backups")).await?;
         let last = &document[format!("last_{what}")];
@@ -89,7 +89,7 @@ pub(crate) async fn over(site: &Site, what: &str, name: &str) -> Option<String> 
     .await
 }
 
-pub(crate) async fn until_phase(site: &Site, phase: &str) {
+pub(crate) async fn wait_for_phase(site: &Site, phase: &str) {
     eventually(phase, || async {
         let document = site.get(&site.kubernetes("/datastore/backups")).await?;
         if document["operation"]["phase"] == phase {
@@ -168,19 +168,19 @@ async fn etcd_is_backed_up_and_restored_also_when_the_daemon_is_killed() {
     let name = back_up(&site).await;
     site.kill_daemon();
     site.start_daemon().await;
-    assert_eq!(over(&site, "backup", &name).await, None);
+    assert_eq!(wait_until_over(&site, "backup", &name).await, None);
     put(&site, "first", "changed").await;
     put(&site, "second", "2").await;
 
     // The daemon is killed while it stops the datastore, and again while it loads the backup.
     let restore = format!("/datastore/backups/{name}/restore");
-    begin_under_kill(&mut site, &restore).await;
-    until_phase(&site, "load").await;
+    restart_during_restore(&mut site, &restore).await;
+    wait_for_phase(&site, "load").await;
     let (status, answer) = post(&site, &restore).await;
     assert_eq!(status, 409, "{answer}");
     site.kill_daemon();
     site.start_daemon().await;
-    assert_eq!(over(&site, "restore", &name).await, None);
+    assert_eq!(wait_until_over(&site, "restore", &name).await, None);
     assert_eq!(value(&site, "first").await, "1");
     assert_eq!(value(&site, "second").await, "");
 
@@ -298,7 +298,7 @@ async fn real_servers_continue_with_restored_data_after_all_of_it_was_lost() {
     );
     let site = kubernetes_real::start_with(&programs, folder.path(), 2, &settings).await;
     let file = folder.path().join("kubeconfig");
-    kubernetes_real::until_ready(&site, &file, 3).await;
+    kubernetes_real::wait_for_ready_nodes(&site, &file, 3).await;
     let create = |name| kubectl(&file, &["create", "configmap", name, "--from-literal=key=value"]);
     create("kept").expect("created");
     let name = fw(&site, folder.path(), &["backup", "fw", "--wait"]).expect("a backup");
@@ -326,7 +326,7 @@ async fn real_servers_continue_with_restored_data_after_all_of_it_was_lost() {
 
     let restored = fw(&site, folder.path(), &["restore", "fw", &name, "--yes"]).expect("restored");
     assert_eq!(restored, format!("{name} is restored"));
-    kubernetes_real::until_ready(&site, &file, 3).await;
+    kubernetes_real::wait_for_ready_nodes(&site, &file, 3).await;
     let found = kubectl(&file, &["get", "configmaps", "--output=name"]).expect("configmaps");
     assert!(
         found.contains("configmap/kept") && !found.contains("later"),
@@ -413,7 +413,7 @@ async fn sql_server_is_backed_up_and_restored_and_its_password_stays_secret() {
     let name = back_up(&site).await;
     site.kill_daemon();
     site.start_daemon().await;
-    assert_eq!(over(&site, "backup", &name).await, None);
+    assert_eq!(wait_until_over(&site, "backup", &name).await, None);
     let dump = fs::read_to_string(folder.path().join(format!("backups/{name}.backup"))).expect("a dump");
     assert!(dump.contains("'first'") && !dump.contains(PASSWORD), "{dump}");
 
@@ -426,7 +426,7 @@ async fn sql_server_is_backed_up_and_restored_and_its_password_stays_secret() {
     assert_eq!(status, 202, "{answer}");
     site.kill_daemon();
     site.start_daemon().await;
-    assert_eq!(over(&site, "restore", &name).await, None);
+    assert_eq!(wait_until_over(&site, "restore", &name).await, None);
     assert_eq!(sql(&site, "SHOW TABLES").await, "kine");
     assert_eq!(sql(&site, "CALL names()").await, "first");
 
@@ -443,7 +443,7 @@ async fn sql_server_is_backed_up_and_restored_and_its_password_stays_secret() {
     let (status, log) = daemon.interrupt();
     assert!(status.success(), "{status}");
     assert!(
-        log.contains("operation succeeded") && !log.contains(secret),
+        log.contains("backup or restore succeeded") && !log.contains(secret),
         "{log}"
     );
     site.cluster.stop();

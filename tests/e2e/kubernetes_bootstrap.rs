@@ -47,7 +47,7 @@ async fn put(site: &Site, path: &str) {
 }
 
 /// The number of tasks with this text in their output.
-fn outputs(folder: &Path, text: &str) -> usize {
+fn count_outputs(folder: &Path, text: &str) -> usize {
     let entries = fs::read_dir(folder).into_iter().flatten().flatten();
     entries
         .map(|entry| {
@@ -56,11 +56,11 @@ fn outputs(folder: &Path, text: &str) -> usize {
             if path.is_symlink() {
                 0
             } else if path.is_dir() {
-                outputs(&path, text)
+                count_outputs(&path, text)
             } else {
-                let told =
-                    name == "stdout" && fs::read_to_string(&path).is_ok_and(|told| told.contains(text));
-                usize::from(told)
+                let contains_text =
+                    name == "stdout" && fs::read_to_string(&path).is_ok_and(|output| output.contains(text));
+                usize::from(contains_text)
             }
         })
         .sum()
@@ -73,12 +73,12 @@ async fn install(site: &Site, mirror: &str) {
     site.rescan().await;
 }
 
-async fn until_printed(site: &Site, text: &str) {
-    wait_for(text, async || outputs(site.cluster.work_dir(), text) > 0).await;
+async fn wait_until_printed(site: &Site, text: &str) {
+    wait_for(text, async || count_outputs(site.cluster.work_dir(), text) > 0).await;
 }
 
 /// Waits until no server is running and this reason is shown.
-async fn until_nothing_starts(site: &Site, reason: &str) {
+async fn wait_until_nothing_starts(site: &Site, reason: &str) {
     eventually("the reason why nothing starts", || async {
         let explained: Value = site.get(&site.kubernetes("/explain")).await?;
         let reasons = explained["waiting"].to_string();
@@ -96,22 +96,22 @@ async fn until_nothing_starts(site: &Site, reason: &str) {
 async fn the_component_decides_what_the_next_container_runs() {
     let (site, _folder) = start().await;
     // Without the variable, its placeholder in the script is not replaced.
-    until_printed(&site, "mirror=@MIRROR@ role=server").await;
-    until_printed(&site, "arguments=/usr/local/bin/k3s server").await;
+    wait_until_printed(&site, "mirror=@MIRROR@ role=server").await;
+    wait_until_printed(&site, "arguments=/usr/local/bin/k3s server").await;
 
     install(&site, "one.example").await;
     put(&site, "/server/restart").await;
-    until_printed(&site, "mirror=one.example role=server").await;
+    wait_until_printed(&site, "mirror=one.example role=server").await;
 
     remove(&site.plugins(), "bootstrap");
     site.rescan().await;
     put(&site, "/server/restart").await;
-    until_nothing_starts(&site, "`bootstrap`").await;
+    wait_until_nothing_starts(&site, "`bootstrap`").await;
 
     install(&site, "two.example").await;
-    until_printed(&site, "mirror=two.example role=server").await;
+    wait_until_printed(&site, "mirror=two.example role=server").await;
     assert_eq!(
-        outputs(site.cluster.work_dir(), "role=server"),
+        count_outputs(site.cluster.work_dir(), "role=server"),
         3,
         "one task after the other"
     );
@@ -121,7 +121,7 @@ async fn the_component_decides_what_the_next_container_runs() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn counts_survive_kill_dash_nine_and_no_task_is_started_twice() {
     let (mut site, _folder) = start().await;
-    until_printed(&site, "role=server").await;
+    wait_until_printed(&site, "role=server").await;
     put(&site, "/agent/scale/3").await;
     site.kill_daemon();
     site.start_daemon().await;
@@ -139,7 +139,7 @@ async fn counts_survive_kill_dash_nine_and_no_task_is_started_twice() {
         }
     })
     .await;
-    assert_eq!(outputs(site.cluster.work_dir(), "role=server"), 1);
+    assert_eq!(count_outputs(site.cluster.work_dir(), "role=server"), 1);
     site.cluster.stop_after(site.daemon);
 }
 
@@ -156,7 +156,7 @@ async fn a_third_party_component_adds_registry_mirrors_to_the_script() {
     let more =
         "[kubernetes.bootstrap]\nrefresh_seconds = 0\n[plugins.use]\nbootstrap = \"registry-mirror\"\n";
     let site = start_with(&script, more).await;
-    until_nothing_starts(&site, "`registry-mirror`").await;
+    wait_until_nothing_starts(&site, "`registry-mirror`").await;
 
     let mirror = |url: &str| {
         let table = format!(
@@ -167,7 +167,7 @@ async fn a_third_party_component_adds_registry_mirrors_to_the_script() {
     };
     mirror("https://one.example").install(&site.plugins(), "registry-mirror");
     site.rescan().await;
-    until_printed(&site, "- \"https://one.example\"").await;
+    wait_until_printed(&site, "- \"https://one.example\"").await;
 
     // A malformed mirror is rejected with its position, and the previous version continues to
     // serve.
@@ -184,13 +184,13 @@ async fn a_third_party_component_adds_registry_mirrors_to_the_script() {
     );
     put(&site, "/server/restart").await;
     wait_for("another server with the mirror", async || {
-        outputs(site.cluster.work_dir(), "- \"https://one.example\"") == 2
+        count_outputs(site.cluster.work_dir(), "- \"https://one.example\"") == 2
     })
     .await;
 
     // A script that the component rejects starts nothing, and the reason is shown.
     fs::write(&script, text).expect("written");
     put(&site, "/server/restart").await;
-    until_nothing_starts(&site, "line 1 of the script names no interpreter").await;
+    wait_until_nothing_starts(&site, "line 1 of the script names no interpreter").await;
     site.cluster.stop_after(site.daemon);
 }

@@ -13,7 +13,7 @@ use tokio_util::sync::CancellationToken;
 use transom_minicluster::{AgentConfig, Config, Minicluster};
 use transom_testkit::containers::Runtime;
 use transom_testkit::{free_ports, retry_until};
-use transom_tests::kubernetes::{Api, ids};
+use transom_tests::kubernetes::{Api, task_ids};
 use transom_tests::process::{Transom, binary};
 use transom_tests::registry::Registry;
 use transom_tests::site::{addresses, copy_components};
@@ -26,8 +26,8 @@ const PORTS: u16 = 50;
 const AGENTS: u16 = 2;
 /// Timeout of the start: images are pulled, and a kvstore elects a leader after about 15 seconds
 /// because of the framework's election timeout.
-const START: Duration = Duration::from_mins(3);
-const POLL: Duration = Duration::from_millis(500);
+const START_TIMEOUT: Duration = Duration::from_mins(3);
+const POLL_INTERVAL: Duration = Duration::from_millis(500);
 
 /// An address of this machine that its containers can reach, too; loopback is not one.
 fn address() -> IpAddr {
@@ -60,8 +60,8 @@ async fn cluster(dir: &Path, token: &CancellationToken) -> Minicluster {
 /// Copies a program of this machine and its libraries.
 fn copy(root: &Path, program: &Path, place: &str) {
     let ldd = Command::new("ldd").arg(program).output().expect("ldd");
-    let told = String::from_utf8_lossy(&ldd.stdout);
-    let libraries = told.split_whitespace().filter(|word| word.starts_with('/'));
+    let libraries = String::from_utf8_lossy(&ldd.stdout);
+    let libraries = libraries.split_whitespace().filter(|word| word.starts_with('/'));
     // In the output of `ldd` the program's own name ends with a colon, so that it is no file.
     let libraries = libraries.map(PathBuf::from).filter(|path| path.is_file());
     let all = libraries
@@ -145,7 +145,7 @@ fn section(image: &str, dir: &Path) -> String {
 }
 
 /// Whether a container of the cluster has written this text.
-fn wrote(work_dir: &Path, text: &str) -> bool {
+fn has_written(work_dir: &Path, text: &str) -> bool {
     let mut grep = Command::new("grep");
     grep.args(["--recursive", "--quiet", "--fixed-strings", text]);
     grep.arg(work_dir).status().expect("grep").success()
@@ -179,21 +179,26 @@ async fn datastore_server_and_agent_run_as_containers_and_kubectl_reaches_them_b
     ));
 
     let file = dir.path().join("kubeconfig");
-    let deadline = Instant::now() + START;
-    let seen = retry_until(deadline, POLL, "kubectl to show both nodes as ready", || async {
-        let seen = api.get("/explain").await?;
-        let (status, config) = api.send(reqwest::Method::GET, "/server/config").await?;
-        if status != 200 {
-            return Err(format!("{status} {config} {seen}"));
-        }
-        fs::write(&file, config).expect("written");
-        let nodes = kubectl(&file, &["get", "nodes", "--no-headers"])?;
-        if nodes.matches(" Ready ").count() == 2 {
-            Ok(seen)
-        } else {
-            Err(format!("{nodes} {seen}"))
-        }
-    })
+    let deadline = Instant::now() + START_TIMEOUT;
+    let seen = retry_until(
+        deadline,
+        POLL_INTERVAL,
+        "kubectl to show both nodes as ready",
+        || async {
+            let seen = api.get("/explain").await?;
+            let (status, config) = api.send(reqwest::Method::GET, "/server/config").await?;
+            if status != 200 {
+                return Err(format!("{status} {config} {seen}"));
+            }
+            fs::write(&file, config).expect("written");
+            let nodes = kubectl(&file, &["get", "nodes", "--no-headers"])?;
+            if nodes.matches(" Ready ").count() == 2 {
+                Ok(seen)
+            } else {
+                Err(format!("{nodes} {seen}"))
+            }
+        },
+    )
     .await
     .unwrap_or_else(|error| panic!("{error}"));
     let address = address().to_string();
@@ -207,9 +212,9 @@ async fn datastore_server_and_agent_run_as_containers_and_kubectl_reaches_them_b
     let work_dir = dir.path().join("cluster");
     assert_eq!(runtime.names(&work_dir).len(), 3, "{seen}");
     for role in ["server", "agent"] {
-        assert_eq!(ids(&seen, role).len(), 1, "{seen}");
+        assert_eq!(task_ids(&seen, role).len(), 1, "{seen}");
         assert!(
-            wrote(&work_dir, &format!("began as {role}")),
+            has_written(&work_dir, &format!("began as {role}")),
             "no script of a {role}"
         );
     }

@@ -65,7 +65,7 @@ impl Instances {
     }
 
     /// Waits until `count` datastores and `count` servers of an instance are running.
-    async fn until_running(&self, instance: &str, path: &str, count: u32) {
+    async fn wait_until_tasks_run(&self, instance: &str, path: &str, count: u32) {
         for kind in ["kvstore", "server"] {
             let url = self.url(instance, path, &format!("{kind}/scale"));
             let explain = self.url(instance, path, "explain");
@@ -127,7 +127,7 @@ const SECTIONS: [(&str, &str); 3] = [("blue", "/blue"), ("green", "/green"), ("r
 async fn each_instance_scales_and_stops_separately_and_keeps_its_framework_id_and_tasks() {
     let mut all = Instances::start(THREE).await;
     for (name, path) in SECTIONS {
-        all.until_running(name, path, 1).await;
+        all.wait_until_tasks_run(name, path, 1).await;
     }
     assert_eq!(
         all.site.addresses["kubernetes.blue"],
@@ -170,9 +170,9 @@ async fn each_instance_scales_and_stops_separately_and_keeps_its_framework_id_an
 
     // One instance ends its tasks; the others keep theirs and respond.
     all.put(&all.url("green", "/green", "cluster/shutdown")).await;
-    all.until_running("green", "/green", 0).await;
+    all.wait_until_tasks_run("green", "/green", 0).await;
     for (name, path) in [("blue", "/blue"), ("red", "")] {
-        all.until_running(name, path, 1).await;
+        all.wait_until_tasks_run(name, path, 1).await;
         all.put(&all.url(name, path, "agent/scale/1")).await;
     }
 
@@ -181,7 +181,7 @@ async fn each_instance_scales_and_stops_separately_and_keeps_its_framework_id_an
     all.site.kill_daemon();
     all.site.start_daemon().await;
     for ((name, path), (running, agents)) in SECTIONS.into_iter().zip([(1, 1), (0, 0), (1, 1)]) {
-        all.until_running(name, path, running).await;
+        all.wait_until_tasks_run(name, path, running).await;
         assert_eq!(
             all.get(&all.url(name, path, "agent/scale")).await["Scale"],
             agents,
@@ -198,7 +198,7 @@ async fn each_instance_scales_and_stops_separately_and_keeps_its_framework_id_an
         "every task is the same as before"
     );
     all.put(&all.url("green", "/green", "cluster/start")).await;
-    all.until_running("green", "/green", 1).await;
+    all.wait_until_tasks_run("green", "/green", 1).await;
     all.site.cluster.stop_after(all.site.daemon);
 }
 
@@ -265,7 +265,7 @@ async fn twenty_instances_run_in_one_daemon() {
     let sections = sections.concat();
     let all = Instances::start(&sections).await;
     for name in &names {
-        all.until_running(name, &format!("/{name}"), 1).await;
+        all.wait_until_tasks_run(name, &format!("/{name}"), 1).await;
     }
     for (name, count) in names.iter().zip(1_u32..) {
         let path = format!("/{name}");
@@ -303,8 +303,8 @@ fn wrong_configuration_is_refused_with_all_faults() {
         let mut command = transom(dir.path());
         command.args(words).args(["--config", "wrong.toml"]);
         let Output { status, stderr, .. } = command.output().expect("transom runs");
-        let told = String::from_utf8(stderr).expect("text");
-        assert_eq!(status.code(), Some(2), "{words:?}: {told}");
+        let stderr_text = String::from_utf8(stderr).expect("text");
+        assert_eq!(status.code(), Some(2), "{words:?}: {stderr_text}");
         for fault in [
             "[kubernetes.C]",
             "`kubernetes.b.auth_username` has no effect",
@@ -314,7 +314,10 @@ fn wrong_configuration_is_refused_with_all_faults() {
             "`kubernetes.a.volume_ds` and `kubernetes.b.volume_ds` are both \"/x\"",
             "`kubernetes.port` and `kubernetes.a.port` are both 10000",
         ] {
-            assert!(told.contains(fault), "{words:?}: no {fault} in {told}");
+            assert!(
+                stderr_text.contains(fault),
+                "{words:?}: no {fault} in {stderr_text}"
+            );
         }
     }
 }

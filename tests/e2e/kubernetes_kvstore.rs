@@ -62,7 +62,7 @@ async fn explained(site: &Site) -> Result<Value, String> {
 }
 
 /// The running members by number.
-fn running(explained: &Value) -> BTreeMap<u64, Member> {
+fn running_members(explained: &Value) -> BTreeMap<u64, Member> {
     let tasks = explained["tasks"]["datastore"].as_array().into_iter().flatten();
     let running = tasks.filter(|task| task["state"] == "TASK_RUNNING");
     running
@@ -93,13 +93,13 @@ async fn voters(endpoints: &[&str]) -> Result<BTreeSet<String>, String> {
 
 /// Waits until three members vote, `accept` accepts them, and nothing waits; returns them and their
 /// ids in etcd.
-pub(crate) async fn until_three(
+pub(crate) async fn wait_for_three_voters(
     site: &Site,
     what: &str,
     accept: impl Fn(&BTreeMap<u64, Member>) -> bool,
 ) -> (BTreeMap<u64, Member>, BTreeSet<String>) {
     eventually(what, || async {
-        let (members, voters) = three(site).await?;
+        let (members, voters) = three_voters(site).await?;
         if accept(&members) {
             Ok((members, voters))
         } else {
@@ -111,9 +111,9 @@ pub(crate) async fn until_three(
 
 /// The three voting members and their ids in etcd; an error while one is missing or something
 /// waits.
-pub(crate) async fn three(site: &Site) -> Result<(BTreeMap<u64, Member>, BTreeSet<String>), String> {
+pub(crate) async fn three_voters(site: &Site) -> Result<(BTreeMap<u64, Member>, BTreeSet<String>), String> {
     let explained = explained(site).await?;
-    let members = running(&explained);
+    let members = running_members(&explained);
     let rests = explained["waiting"].as_array().is_some_and(Vec::is_empty);
     if members.len() != 3 || !rests {
         return Err(explained.to_string());
@@ -185,7 +185,7 @@ impl Reader {
 async fn a_member_moves_to_another_agent_and_the_key_stays_readable() {
     let folder = tempfile::tempdir().expect("a directory");
     let site = start(folder.path()).await;
-    let (before, ids) = until_three(&site, "three members", |_| true).await;
+    let (before, ids) = wait_for_three_voters(&site, "three members", |_| true).await;
     let hosts: BTreeSet<&str> = before.values().map(|member| &*member.host).collect();
     assert_eq!(hosts.len(), 3, "{before:?}");
     let endpoints: Vec<&str> = before.values().map(|member| &*member.address).collect();
@@ -204,7 +204,8 @@ async fn a_member_moves_to_another_agent_and_the_key_stays_readable() {
     let reader = Reader::start(before.values().filter(|member| member.host != *moving));
     drain(&site, moving).await;
     let away = |members: &BTreeMap<u64, Member>| members.values().all(|member| member.host != *moving);
-    let (drained, other_ids) = until_three(&site, "a member in place of the drained one", away).await;
+    let (drained, other_ids) =
+        wait_for_three_voters(&site, "a member in place of the drained one", away).await;
     reader.stop().await;
     assert_eq!(ids.intersection(&other_ids).count(), 2, "{ids:?} {other_ids:?}");
 
@@ -214,7 +215,7 @@ async fn a_member_moves_to_another_agent_and_the_key_stays_readable() {
     let agent = agent_on(&site, &lost.host).await;
     site.fault(&json!({"fault": "kill-agent", "agent": agent})).await;
     let away = |members: &BTreeMap<u64, Member>| members.values().all(|member| member.host != lost.host);
-    let (after, last_ids) = until_three(&site, "a member in place of the lost one", away).await;
+    let (after, last_ids) = wait_for_three_voters(&site, "a member in place of the lost one", away).await;
     reader.stop().await;
     assert_eq!(
         other_ids.intersection(&last_ids).count(),
@@ -238,7 +239,7 @@ async fn a_member_moves_to_another_agent_and_the_key_stays_readable() {
 async fn without_a_quorum_no_member_moves_until_the_agents_are_back() {
     let folder = tempfile::tempdir().expect("a directory");
     let site = start(folder.path()).await;
-    let (before, ids) = until_three(&site, "three members", |_| true).await;
+    let (before, ids) = wait_for_three_voters(&site, "three members", |_| true).await;
     let endpoints: Vec<&str> = before.values().map(|member| &*member.address).collect();
     etcdctl(&endpoints, &["put", KEY, VALUE]).await.expect("written");
 
@@ -266,14 +267,18 @@ async fn without_a_quorum_no_member_moves_until_the_agents_are_back() {
         }
     })
     .await;
-    let left = running(&explained(&site).await.expect("an answer"));
-    assert_eq!(left.keys().collect::<Vec<_>>(), [&0], "{left:?}");
-    assert_eq!(left[&0].address, before[&0].address);
+    let remaining_members = running_members(&explained(&site).await.expect("an answer"));
+    assert_eq!(
+        remaining_members.keys().collect::<Vec<_>>(),
+        [&0],
+        "{remaining_members:?}"
+    );
+    assert_eq!(remaining_members[&0].address, before[&0].address);
 
     for agent in agents {
         site.fault(&json!({"fault": "start-agent", "agent": agent})).await;
     }
-    let (after, same_ids) = until_three(&site, "the members to return", |_| true).await;
+    let (after, same_ids) = wait_for_three_voters(&site, "the members to return", |_| true).await;
     assert_eq!(same_ids, ids);
     let endpoints = |members: &BTreeMap<u64, Member>| -> Vec<String> {
         members.values().map(|member| member.address.clone()).collect()

@@ -7,8 +7,10 @@ use serde_json::json;
 use transom_testkit::eventually;
 use transom_tests::site::Site;
 
-use crate::kubernetes_backup::{back_up, begin_under_kill, fw, over, sha256, until_phase};
-use crate::kubernetes_kvstore::{Member, agent_on, etcdctl, start, three, until_three};
+use crate::kubernetes_backup::{
+    back_up, fw, restart_during_restore, sha256, wait_for_phase, wait_until_over,
+};
+use crate::kubernetes_kvstore::{Member, agent_on, etcdctl, start, three_voters, wait_for_three_voters};
 
 const KEY: &str = "/registry/key";
 
@@ -21,7 +23,7 @@ async fn put(members: impl Iterator<Item = &Member>, value: &str) {
 /// The value that each of three members has; all must have the same one.
 async fn value(site: &Site, what: &str) -> String {
     eventually(what, || async {
-        let (members, _) = three(site).await?;
+        let (members, _) = three_voters(site).await?;
         let mut values = Vec::new();
         for member in members.values() {
             let own = ["get", "--consistency=s", "--print-value-only", KEY];
@@ -40,25 +42,25 @@ async fn value(site: &Site, what: &str) -> String {
 async fn three_members_have_the_backup_even_if_the_daemon_is_killed() {
     let folder = tempfile::tempdir().expect("a directory");
     let mut site = start(folder.path()).await;
-    let (members, ids) = until_three(&site, "three members", |_| true).await;
+    let (members, ids) = wait_for_three_voters(&site, "three members", |_| true).await;
     put(members.values(), "before").await;
     let name = back_up(&site).await;
-    assert_eq!(over(&site, "backup", &name).await, None);
+    assert_eq!(wait_until_over(&site, "backup", &name).await, None);
     put(members.values(), "after").await;
 
     let restore = format!("/datastore/backups/{name}/restore");
-    begin_under_kill(&mut site, &restore).await;
-    until_phase(&site, "load").await;
+    restart_during_restore(&mut site, &restore).await;
+    wait_for_phase(&site, "load").await;
     site.kill_daemon();
     site.start_daemon().await;
-    assert_eq!(over(&site, "restore", &name).await, None);
+    assert_eq!(wait_until_over(&site, "restore", &name).await, None);
     assert_eq!(value(&site, "three members with the backup").await, "before");
-    let (members, restored) = until_three(&site, "three members", |_| true).await;
+    let (members, restored) = wait_for_three_voters(&site, "three members", |_| true).await;
     assert!(ids.is_disjoint(&restored), "{ids:?} {restored:?}");
 
     // If etcd rejects a snapshot, one member returns to its former data, and the others join it.
     put(members.values(), "later").await;
-    spoil(&folder.path().join(format!("backups/{name}")));
+    corrupt(&folder.path().join(format!("backups/{name}")));
     let failed = fw(&site, folder.path(), &["restore", "fw", &name, "--yes"]).expect_err("rejected");
     assert!(failed.contains("the former data is back"), "{failed}");
     assert_eq!(value(&site, "three members with their data").await, "later");
@@ -66,7 +68,7 @@ async fn three_members_have_the_backup_even_if_the_daemon_is_killed() {
 }
 
 /// Replaces the data of a backup, and the digest in its manifest.
-fn spoil(file: &Path) {
+fn corrupt(file: &Path) {
     let data = b"no snapshot";
     fs::write(file.with_extension("backup"), data).expect("written");
     let manifest = fs::read_to_string(file.with_extension("json")).expect("the manifest");
@@ -80,10 +82,10 @@ fn spoil(file: &Path) {
 async fn a_quorum_that_is_lost_for_good_is_replaced_from_a_backup() {
     let folder = tempfile::tempdir().expect("a directory");
     let site = start(folder.path()).await;
-    let (members, _) = until_three(&site, "three members", |_| true).await;
+    let (members, _) = wait_for_three_voters(&site, "three members", |_| true).await;
     put(members.values(), "before").await;
     let name = back_up(&site).await;
-    assert_eq!(over(&site, "backup", &name).await, None);
+    assert_eq!(wait_until_over(&site, "backup", &name).await, None);
     put(members.values(), "after").await;
 
     // Two members, one of them the first, are lost with agents that never return.
@@ -105,7 +107,7 @@ async fn a_quorum_that_is_lost_for_good_is_replaced_from_a_backup() {
     let restored = fw(&site, folder.path(), &["restore", "fw", &name, "--yes"]).expect("restored");
     assert_eq!(restored, format!("{name} is restored"));
     assert_eq!(value(&site, "three members on other agents").await, "before");
-    let (after, _) = until_three(&site, "three members", |_| true).await;
+    let (after, _) = wait_for_three_voters(&site, "three members", |_| true).await;
     for lost in [&members[&0].host, &members[&1].host] {
         assert!(after.values().all(|member| member.host != *lost), "{after:?}");
     }

@@ -18,7 +18,7 @@ pub(crate) fn programs(test: &str) -> Option<String> {
             std::env::var_os("CI").is_none(),
             "{test}: TRANSOM_KUBERNETES is not set"
         );
-        println!("left out: {test}: TRANSOM_KUBERNETES is not set; `cargo xtask test` sets it");
+        println!("skipped: {test}: TRANSOM_KUBERNETES is not set; `cargo xtask test` sets it");
     }
     found
 }
@@ -59,7 +59,7 @@ pub(crate) async fn start_with(programs: &str, folder: &Path, agents: u32, more:
 }
 
 /// Fetches the client configuration that the API serves, stores it in the file and returns it.
-async fn served(site: &Site, file: &Path) -> Result<String, String> {
+async fn save_client_config(site: &Site, file: &Path) -> Result<String, String> {
     let answer = site.http.get(site.kubernetes("/server/config")).send().await;
     let answer = answer.map_err(|error| error.to_string())?;
     let (status, text) = (answer.status(), answer.text().await.unwrap_or_default());
@@ -128,7 +128,7 @@ pub(crate) fn kubectl(config: &Path, arguments: &[&str]) -> Result<String, Strin
 
 /// The names of the ready nodes.
 async fn ready_nodes(site: &Site, file: &Path) -> Result<Vec<String>, String> {
-    served(site, file).await?;
+    save_client_config(site, file).await?;
     let nodes = kubectl(file, &["get", "nodes", "--no-headers"])?;
     let rows = nodes
         .lines()
@@ -137,7 +137,7 @@ async fn ready_nodes(site: &Site, file: &Path) -> Result<Vec<String>, String> {
     Ok(ready.map(|row| row[0].to_owned()).collect())
 }
 
-pub(crate) async fn until_ready(site: &Site, file: &Path, count: usize) -> Vec<String> {
+pub(crate) async fn wait_for_ready_nodes(site: &Site, file: &Path, count: usize) -> Vec<String> {
     eventually("the nodes to be ready", || async {
         let nodes = ready_nodes(site, file).await;
         match nodes {
@@ -160,7 +160,7 @@ async fn kubectl_follows_a_real_control_plane_through_scaling_and_loss_of_the_se
     let site = start(&programs, folder.path()).await;
     let file = folder.path().join("kubeconfig");
 
-    let nodes = until_ready(&site, &file, 3).await;
+    let nodes = wait_for_ready_nodes(&site, &file, 3).await;
     let version = site
         .get(&site.kubernetes("/server/version"))
         .await
@@ -221,7 +221,7 @@ async fn kubectl_follows_a_real_control_plane_through_scaling_and_loss_of_the_se
         kubectl(&file, &["get", "nodes", "--no-headers"]).is_ok_and(|nodes| nodes.lines().count() == 2)
     })
     .await;
-    let before = until_ready(&site, &file, 2).await;
+    let before = wait_for_ready_nodes(&site, &file, 2).await;
 
     let server = before.iter().find_map(|node| node.strip_prefix("server-"));
     let server = server.expect("the server's node").to_owned();
@@ -234,6 +234,6 @@ async fn kubectl_follows_a_real_control_plane_through_scaling_and_loss_of_the_se
         if moved { Ok(()) } else { Err(format!("{nodes:?}")) }
     })
     .await;
-    until_ready(&site, &file, 2).await;
+    wait_for_ready_nodes(&site, &file, 2).await;
     site.cluster.stop_after(site.daemon);
 }

@@ -12,7 +12,7 @@ use tokio::task::JoinHandle;
 use tokio_util::sync::CancellationToken;
 use transom_testkit::eventually;
 use transom_tests::gate::Gate;
-use transom_tests::kubernetes::{Api, Tasks, ids};
+use transom_tests::kubernetes::{Api, Tasks, task_ids};
 use transom_tests::site::Site;
 
 const AGENTS: usize = 3;
@@ -34,21 +34,21 @@ enum Phase {
 }
 
 /// A site with the means to hold a change in a phase.
-struct Trial {
+struct RollingChange {
     site: Site,
     gate: Gate,
     tasks: Arc<Tasks>,
 }
 
-impl Trial {
-    async fn start() -> Trial {
+impl RollingChange {
+    async fn start() -> RollingChange {
         let tasks = Arc::new(Tasks::with_nodes_only());
         // The drain timeout is longer than the test, so that a held drain does not end.
         let section = tasks
             .section(3)
             .replace("drain_timeout = \"10s\"", "drain_timeout = \"10m\"");
         let (site, gate) = Site::start_gated(&format!("{section}orch_server_count = {SERVERS}\n")).await;
-        Trial { site, gate, tasks }
+        RollingChange { site, gate, tasks }
     }
 
     fn api(&self) -> Api {
@@ -63,13 +63,17 @@ impl Trial {
     }
 
     /// Waits until all nodes are ready and nothing waits; returns the document of `explain`.
-    async fn settled(&self) -> Value {
+    async fn wait_until_settled(&self) -> Value {
         let api = self.api();
         eventually("every node to be ready, and nothing to wait", || async {
-            let seen = api.settled(AGENTS).await;
-            let rests = seen["waiting"].as_array().is_some_and(Vec::is_empty);
-            let whole = rests && ids(&seen, "server").len() == SERVERS;
-            if whole { Ok(seen) } else { Err(seen.to_string()) }
+            let seen = api.wait_until_settled(AGENTS).await;
+            let is_idle = seen["waiting"].as_array().is_some_and(Vec::is_empty);
+            let is_complete = is_idle && task_ids(&seen, "server").len() == SERVERS;
+            if is_complete {
+                Ok(seen)
+            } else {
+                Err(seen.to_string())
+            }
         })
         .await
     }
@@ -103,9 +107,9 @@ impl Trial {
 
     fn hold(&self, phase: Phase) {
         match phase {
-            Phase::Draining => self.tasks.keep_pods(),
-            Phase::Ending => self.gate.hold("KILL"),
-            Phase::Launching => self.gate.hold("ACCEPT"),
+            Phase::Draining => self.tasks.add_unevictable_pods(),
+            Phase::Ending => self.gate.delay("KILL"),
+            Phase::Launching => self.gate.delay("ACCEPT"),
             Phase::Unready => self.tasks.hold("agent"),
             Phase::ServersTurn => self.tasks.hold("server"),
         }
@@ -113,7 +117,7 @@ impl Trial {
 
     fn release(&self, phase: Phase) {
         match phase {
-            Phase::Draining => self.tasks.drop_pods(),
+            Phase::Draining => self.tasks.remove_unevictable_pods(),
             Phase::Ending | Phase::Launching => self.gate.release(),
             Phase::Unready => self.tasks.release("agent"),
             Phase::ServersTurn => self.tasks.release("server"),
@@ -122,81 +126,86 @@ impl Trial {
 
     /// Waits until the daemon reports the phase. `accepts` is the number of ACCEPT calls before the
     /// change.
-    async fn reported(&self, phase: Phase, before: &Value, accepts: usize) -> Value {
+    async fn wait_for_phase(&self, phase: Phase, before: &Value, accepts: usize) -> Value {
         let reports = |seen: &Value| {
             let waits = |text: &str| seen["waiting"].to_string().contains(text);
             match phase {
                 Phase::Draining => waits("is being drained"),
                 Phase::Ending => waits("a changed configuration waits until a leaving agent has ended"),
-                Phase::Launching => fresh(seen, before, "agent", false) && self.accepts() > accepts,
-                Phase::Unready => fresh(seen, before, "agent", true) && waits("is not ready"),
-                Phase::ServersTurn => fresh(seen, before, "server", true) && waits("is not ready"),
+                Phase::Launching => has_new_task(seen, before, "agent", false) && self.accepts() > accepts,
+                Phase::Unready => has_new_task(seen, before, "agent", true) && waits("is not ready"),
+                Phase::ServersTurn => has_new_task(seen, before, "server", true) && waits("is not ready"),
             }
         };
         self.api()
-            .explained(&format!("the phase {phase:?}"), reports)
+            .wait_for_explain(&format!("the phase {phase:?}"), reports)
             .await
     }
 
     /// The nodes that are not cordoned.
     fn open(&self) -> BTreeSet<String> {
-        self.tasks.open_nodes()
+        self.tasks.schedulable_nodes()
     }
 }
 
-/// Whether exactly one task of the kind is new, and its running state is `runs`.
-fn fresh(seen: &Value, before: &Value, kind: &str, runs: bool) -> bool {
-    let known = ids(before, kind);
+/// Whether exactly one task of the kind is new, and its running state is `is_running`.
+fn has_new_task(seen: &Value, before: &Value, kind: &str, is_running: bool) -> bool {
+    let known_ids = task_ids(before, kind);
     let tasks = seen["tasks"][kind].as_array().into_iter().flatten();
-    let fresh: Vec<&Value> = tasks
-        .filter(|task| known.iter().all(|id| task["id"] != **id))
+    let new_tasks: Vec<&Value> = tasks
+        .filter(|task| known_ids.iter().all(|id| task["id"] != **id))
         .collect();
-    matches!(fresh.as_slice(), [task] if (task["state"] == "TASK_RUNNING") == runs)
+    matches!(new_tasks.as_slice(), [task] if (task["state"] == "TASK_RUNNING") == is_running)
 }
 
 /// Observes nodes and servers until it is stopped; returns the violations.
-struct Watch {
+struct AvailabilityWatch {
     end: CancellationToken,
     task: JoinHandle<Vec<String>>,
 }
 
-impl Watch {
-    fn start(tasks: &Arc<Tasks>) -> Watch {
+impl AvailabilityWatch {
+    fn start(tasks: &Arc<Tasks>) -> AvailabilityWatch {
         let (end, tasks) = (CancellationToken::new(), Arc::clone(tasks));
         let ended = end.clone();
         let task = tokio::spawn(async move {
-            let mut wrong = Vec::new();
-            let mut looks = tokio::time::interval(Duration::from_millis(20));
-            while ended.run_until_cancelled(looks.tick()).await.is_some() {
+            let mut violations = Vec::new();
+            let mut interval = tokio::time::interval(Duration::from_millis(20));
+            while ended.run_until_cancelled(interval.tick()).await.is_some() {
                 // A directory listing may miss a file that is being replaced, so only a second
                 // observation counts.
                 let open = || {
-                    let open = tasks.open_nodes();
+                    let open = tasks.schedulable_nodes();
                     let agents = open.iter().filter(|node| node.starts_with("agent-")).count();
                     (agents + 1 < AGENTS).then(|| format!("agents' nodes that take pods: {open:?}"))
                 };
-                wrong.extend(open().and_then(|_| open()));
+                violations.extend(open().and_then(|_| open()));
                 if tasks.answering_servers() == 0 {
-                    wrong.push("no server answers".to_owned());
+                    violations.push("no server answers".to_owned());
                 }
             }
-            wrong
+            violations
         });
-        Watch { end, task }
+        AvailabilityWatch { end, task }
     }
 
     async fn stop(self) {
         self.end.cancel();
-        let wrong = self.task.await.expect("no panic");
-        assert!(wrong.is_empty(), "{} times: {:?}", wrong.len(), wrong.first());
+        let violations = self.task.await.expect("no panic");
+        assert!(
+            violations.is_empty(),
+            "{} times: {:?}",
+            violations.len(),
+            violations.first()
+        );
     }
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn daemon_that_is_killed_in_each_phase_of_a_rolling_change_replaces_every_node_once() {
-    let mut trial = Trial::start().await;
-    let mut before = trial.settled().await;
-    let watch = Watch::start(&trial.tasks);
+    let mut rolling_change = RollingChange::start().await;
+    let mut before = rolling_change.wait_until_settled().await;
+    let watch = AvailabilityWatch::start(&rolling_change.tasks);
     let phases = [
         Phase::Draining,
         Phase::Ending,
@@ -205,30 +214,36 @@ async fn daemon_that_is_killed_in_each_phase_of_a_rolling_change_replaces_every_
         Phase::ServersTurn,
     ];
     for phase in phases {
-        let (known, accepts, nodes) = (trial.launched(), trial.accepts(), trial.open());
+        let (known_ids, accepts, nodes) = (
+            rolling_change.launched(),
+            rolling_change.accepts(),
+            rolling_change.open(),
+        );
         let kind = if phase == Phase::ServersTurn {
             "server"
         } else {
             "agent"
         };
-        trial.hold(phase);
-        trial.change(kind, &format!("{phase:?}").to_lowercase()).await;
-        let reported = trial.reported(phase, &before, accepts).await;
-        let away: Vec<String> = nodes.difference(&trial.open()).cloned().collect();
-        trial.site.kill_daemon();
+        rolling_change.hold(phase);
+        rolling_change
+            .change(kind, &format!("{phase:?}").to_lowercase())
+            .await;
+        let reported = rolling_change.wait_for_phase(phase, &before, accepts).await;
+        let away: Vec<String> = nodes.difference(&rolling_change.open()).cloned().collect();
+        rolling_change.site.kill_daemon();
         if matches!(phase, Phase::Ending | Phase::Launching) {
             // The delayed call reaches the master while no daemon runs.
-            trial.release(phase);
-            trial.site.start_daemon().await;
+            rolling_change.release(phase);
+            rolling_change.site.start_daemon().await;
         } else {
-            trial.site.start_daemon().await;
-            let again = trial.reported(phase, &before, accepts).await;
+            rolling_change.site.start_daemon().await;
+            let again = rolling_change.wait_for_phase(phase, &before, accepts).await;
             for kind in ["server", "agent"] {
-                assert_eq!(ids(&again, kind), ids(&reported, kind), "{phase:?}");
+                assert_eq!(task_ids(&again, kind), task_ids(&reported, kind), "{phase:?}");
             }
-            let still: Vec<String> = nodes.difference(&trial.open()).cloned().collect();
+            let still: Vec<String> = nodes.difference(&rolling_change.open()).cloned().collect();
             assert_eq!(still, away, "{phase:?}: the same node");
-            trial.release(phase);
+            rolling_change.release(phase);
         }
         if phase == Phase::Draining {
             assert_eq!(away.len(), 1, "one node is drained");
@@ -243,18 +258,33 @@ async fn daemon_that_is_killed_in_each_phase_of_a_rolling_change_replaces_every_
         };
         let replaced = |seen: &Value| {
             kinds.iter().all(|kind| {
-                let left = ids(&before, kind);
-                ids(seen, kind).iter().all(|id| !left.contains(id))
+                let old_ids = task_ids(&before, kind);
+                task_ids(seen, kind).iter().all(|id| !old_ids.contains(id))
             })
         };
-        trial.api().explained("other tasks", replaced).await;
-        let after = trial.settled().await;
-        let expected: BTreeSet<String> = kinds.iter().flat_map(|kind| ids(&after, kind)).collect();
+        rolling_change
+            .api()
+            .wait_for_explain("other tasks", replaced)
+            .await;
+        let after = rolling_change.wait_until_settled().await;
+        let expected: BTreeSet<String> = kinds.iter().flat_map(|kind| task_ids(&after, kind)).collect();
         if kind == "agent" {
-            assert_eq!(ids(&after, "server"), ids(&before, "server"), "{phase:?}");
+            assert_eq!(
+                task_ids(&after, "server"),
+                task_ids(&before, "server"),
+                "{phase:?}"
+            );
         }
-        assert_eq!(ids(&after, "datastore"), ids(&before, "datastore"), "{phase:?}");
-        let launched: BTreeSet<String> = trial.launched().difference(&known).cloned().collect();
+        assert_eq!(
+            task_ids(&after, "datastore"),
+            task_ids(&before, "datastore"),
+            "{phase:?}"
+        );
+        let launched: BTreeSet<String> = rolling_change
+            .launched()
+            .difference(&known_ids)
+            .cloned()
+            .collect();
         assert_eq!(
             launched, expected,
             "{phase:?}: each was replaced once, and nothing else started"
@@ -262,5 +292,5 @@ async fn daemon_that_is_killed_in_each_phase_of_a_rolling_change_replaces_every_
         before = after;
     }
     watch.stop().await;
-    trial.site.cluster.stop_after(trial.site.daemon);
+    rolling_change.site.cluster.stop_after(rolling_change.site.daemon);
 }

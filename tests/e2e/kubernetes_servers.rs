@@ -12,7 +12,7 @@ use tokio::task::JoinHandle;
 use tokio_util::sync::CancellationToken;
 use transom_testkit::{eventually, free_ports};
 use transom_tests::http;
-use transom_tests::kubernetes::{Api, Tasks, ids};
+use transom_tests::kubernetes::{Api, Tasks, task_ids};
 use transom_tests::site::Site;
 
 use super::kubernetes_kvstore::{agent_on, drain};
@@ -46,7 +46,7 @@ async fn etcd(folder: &Path) -> (Child, String) {
 }
 
 /// Stores the served client configuration in the file; returns the server address that it contains.
-async fn served(http: &reqwest::Client, url: &str, file: &Path) -> Result<String, String> {
+async fn save_client_config(http: &reqwest::Client, url: &str, file: &Path) -> Result<String, String> {
     let answer = http.get(url).send().await.map_err(|error| error.to_string())?;
     let status = answer.status();
     let text = answer.text().await.map_err(|error| error.to_string())?;
@@ -69,13 +69,13 @@ struct Reader {
 #[derive(Debug, Default)]
 struct Reads {
     /// Number of successful reads, by address.
-    good: BTreeMap<String, usize>,
+    succeeded: BTreeMap<String, usize>,
     /// Number of reads that failed while the served configuration changed to another server.
-    overtaken: usize,
+    failed_during_change: usize,
     /// The errors of the other reads, by address.
     failed: BTreeMap<String, Vec<String>>,
     /// Responses of the daemon that showed no running server or no configuration.
-    without: Vec<String>,
+    missing_server_or_config: Vec<String>,
 }
 
 impl Reader {
@@ -87,26 +87,26 @@ impl Reader {
             let mut reads = Reads::default();
             while !ended.is_cancelled() {
                 let seen = api.get("/explain").await.unwrap_or_else(Value::String);
-                if running(&seen).is_empty() {
-                    reads.without.push(seen.to_string());
+                if running_servers(&seen).is_empty() {
+                    reads.missing_server_or_config.push(seen.to_string());
                 }
-                let address = match served(&http, &config, &file).await {
+                let address = match save_client_config(&http, &config, &file).await {
                     Ok(address) => address,
                     Err(error) => {
-                        reads.without.push(error);
+                        reads.missing_server_or_config.push(error);
                         continue;
                     }
                 };
                 let path = "--output=jsonpath={.data.key}";
                 match kubectl(&file, &["get", "configmap", NAME, path]).as_deref() {
-                    Ok(VALUE) => *reads.good.entry(address).or_default() += 1,
+                    Ok(VALUE) => *reads.succeeded.entry(address).or_default() += 1,
                     other => {
                         let error = format!("{other:?}");
                         // The server may have ended after its configuration was served.
-                        if served(&http, &config, &file).await == Ok(address.clone()) {
+                        if save_client_config(&http, &config, &file).await == Ok(address.clone()) {
                             reads.failed.entry(address).or_default().push(error);
                         } else {
-                            reads.overtaken += 1;
+                            reads.failed_during_change += 1;
                         }
                     }
                 }
@@ -123,12 +123,16 @@ impl Reader {
         let reads = self.task.await.expect("no panic");
         println!(
             "reads that succeeded: {:?}, failed: {:?}",
-            reads.good, reads.failed
+            reads.succeeded, reads.failed
         );
-        assert!(reads.without.is_empty(), "{:?}", reads.without);
+        assert!(
+            reads.missing_server_or_config.is_empty(),
+            "{:?}",
+            reads.missing_server_or_config
+        );
         let failed = reads.failed.keys().find(|address| Some(address.as_str()) != lost);
         assert_eq!(failed, None, "{:?}", reads.failed);
-        assert!(reads.good.contains_key(present), "{present}: {reads:?}");
+        assert!(reads.succeeded.contains_key(present), "{present}: {reads:?}");
     }
 }
 
@@ -141,7 +145,7 @@ struct Server {
 }
 
 /// The running servers by task id.
-fn running(seen: &Value) -> BTreeMap<String, Server> {
+fn running_servers(seen: &Value) -> BTreeMap<String, Server> {
     let servers = seen["tasks"]["server"].as_array().into_iter().flatten();
     let running = servers.filter(|task| task["state"] == "TASK_RUNNING");
     running
@@ -158,13 +162,17 @@ fn running(seen: &Value) -> BTreeMap<String, Server> {
 
 /// Waits for two servers with ready nodes, none of which is in `former`; returns them and the task
 /// whose client configuration is served.
-async fn until_two(site: &Site, file: &Path, former: &[String]) -> (BTreeMap<String, Server>, String) {
+async fn wait_for_two_servers(
+    site: &Site,
+    file: &Path,
+    former: &[String],
+) -> (BTreeMap<String, Server>, String) {
     let api = Api::new(site.kubernetes(""));
     let (http, config) = (http(), site.kubernetes("/server/config"));
     eventually("two servers, and the configuration of one of them", || async {
-        let seen = api.settled(0).await;
-        let servers = running(&seen);
-        let address = served(&http, &config, file).await?;
+        let seen = api.wait_until_settled(0).await;
+        let servers = running_servers(&seen);
+        let address = save_client_config(&http, &config, file).await?;
         let current = servers.iter().find(|(_, server)| server.address == address);
         let fresh = former.iter().all(|task| !servers.contains_key(task));
         match current {
@@ -192,7 +200,7 @@ async fn two_servers_move_one_by_one_and_clients_continue_to_read() {
     )
     .await;
     let file = tasks.folder().join("kubeconfig");
-    let (first, current) = until_two(&site, &file, &[]).await;
+    let (first, current) = wait_for_two_servers(&site, &file, &[]).await;
     let hosts: BTreeSet<&str> = first.values().map(|server| &*server.host).collect();
     assert_eq!(hosts.len(), 2, "on different agents: {first:?}");
     create(
@@ -205,7 +213,7 @@ async fn two_servers_move_one_by_one_and_clients_continue_to_read() {
     let lost = &first[&current];
     let reader = Reader::start(&site, reader_file.clone());
     drain(&site, &lost.host).await;
-    let (second, next) = until_two(&site, &file, std::slice::from_ref(&current)).await;
+    let (second, next) = wait_for_two_servers(&site, &file, std::slice::from_ref(&current)).await;
     assert!(
         second.values().all(|server| server.host != lost.host),
         "{second:?}"
@@ -219,7 +227,7 @@ async fn two_servers_move_one_by_one_and_clients_continue_to_read() {
     let reader = Reader::start(&site, reader_file.clone());
     let agent = agent_on(&site, &lost.host).await;
     site.fault(&json!({"fault": "kill-agent", "agent": agent})).await;
-    let (third, present) = until_two(&site, &file, std::slice::from_ref(&next)).await;
+    let (third, present) = wait_for_two_servers(&site, &file, std::slice::from_ref(&next)).await;
     assert!(third.values().all(|server| server.host != lost.host), "{third:?}");
     reader.stop(Some(&lost.address), &third[&present].address).await;
 
@@ -228,10 +236,10 @@ async fn two_servers_move_one_by_one_and_clients_continue_to_read() {
     let reader = Reader::start(&site, reader_file);
     Api::new(site.kubernetes("")).put("/server/restart").await;
     let former: Vec<String> = third.keys().cloned().collect();
-    let (fourth, present) = until_two(&site, &file, &former).await;
+    let (fourth, present) = wait_for_two_servers(&site, &file, &former).await;
     reader.stop(None, &fourth[&present].address).await;
     let seen = site.get(&site.kubernetes("/explain")).await.expect("an answer");
-    assert_eq!(ids(&seen, "server").len(), 2, "{seen}");
+    assert_eq!(task_ids(&seen, "server").len(), 2, "{seen}");
     let launches = site.cluster.launches();
     assert!(launches.values().all(|times| *times == 1), "{launches:?}");
     assert_eq!(

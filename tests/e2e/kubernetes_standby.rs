@@ -11,7 +11,7 @@ use serde_json::Value;
 use transom_testkit::eventually;
 use transom_testkit::redis::RedisServer;
 use transom_tests::http;
-use transom_tests::kubernetes::{Api, Tasks, all_ids, ids};
+use transom_tests::kubernetes::{Api, Tasks, all_task_ids, task_ids};
 use transom_tests::process::Transom;
 use transom_tests::site::{Cluster, addresses, copy_components};
 
@@ -44,7 +44,7 @@ impl Daemon {
     }
 
     /// Waits until the daemon is ready and leads, or is ready and stands by.
-    async fn leads(&self, leading: bool) {
+    async fn wait_until_leading(&self, leading: bool) {
         let ready = format!("http://{}/ready", self.addresses["admin"]);
         let http = http();
         eventually(&format!("a daemon that is ready, leading: {leading}"), || async {
@@ -92,29 +92,29 @@ async fn standby_takes_over_from_a_paused_leader_and_nothing_starts_while_the_st
         )
     };
     let first = start("first");
-    first.leads(true).await;
+    first.wait_until_leading(true).await;
     let second = start("second");
-    second.leads(false).await;
+    second.wait_until_leading(false).await;
 
     // The standby forwards requests.
     second.api.put("/agent/scale/2").await;
-    let before = first.api.settled(2).await;
+    let before = first.api.wait_until_settled(2).await;
     assert_eq!(second.api.get("/explain").await.expect("an answer"), before);
     let id = framework(&cluster).await;
 
     first.process.pause();
-    second.leads(true).await;
+    second.wait_until_leading(true).await;
     second.api.put("/agent/scale/3").await;
     first.process.resume();
-    first.leads(false).await;
+    first.wait_until_leading(false).await;
     first.api.put("/agent/scale/4").await;
-    let after = second.api.settled(4).await;
+    let after = second.api.wait_until_settled(4).await;
     for kind in ["datastore", "server"] {
-        assert_eq!(ids(&after, kind), ids(&before, kind));
+        assert_eq!(task_ids(&after, kind), task_ids(&before, kind));
     }
-    let kept = ids(&after, "agent");
+    let kept = task_ids(&after, "agent");
     assert!(
-        ids(&before, "agent").iter().all(|task| kept.contains(task)),
+        task_ids(&before, "agent").iter().all(|task| kept.contains(task)),
         "{after}"
     );
     let launched = || {
@@ -122,7 +122,11 @@ async fn standby_takes_over_from_a_paused_leader_and_nothing_starts_while_the_st
         assert!(launches.values().all(|times| *times == 1), "{launches:?}");
         launches.into_keys().collect::<Vec<_>>()
     };
-    assert_eq!(launched(), all_ids(&after), "no other task was ever launched");
+    assert_eq!(
+        launched(),
+        all_task_ids(&after),
+        "no other task was ever launched"
+    );
     assert_eq!(framework(&cluster).await, id);
 
     redis.stop();
@@ -136,7 +140,7 @@ async fn standby_takes_over_from_a_paused_leader_and_nothing_starts_while_the_st
         Ok(())
     })
     .await;
-    assert_eq!(launched(), all_ids(&after));
+    assert_eq!(launched(), all_task_ids(&after));
     redis.start();
     // The rejected count was not stored.
     let leader = eventually("a leader", || async {
@@ -148,8 +152,8 @@ async fn standby_takes_over_from_a_paused_leader_and_nothing_starts_while_the_st
         Err("no daemon shows four agents".to_owned())
     })
     .await;
-    let again = leader.api.settled(4).await;
-    assert_eq!(all_ids(&again), all_ids(&after));
+    let again = leader.api.wait_until_settled(4).await;
+    assert_eq!(all_task_ids(&again), all_task_ids(&after));
     eventually("an accepted request", || async {
         match leader.api.send(Method::PUT, "/agent/scale/5").await? {
             (200, _) => Ok(()),
@@ -157,8 +161,8 @@ async fn standby_takes_over_from_a_paused_leader_and_nothing_starts_while_the_st
         }
     })
     .await;
-    let more = leader.api.settled(5).await;
-    assert_eq!(launched(), all_ids(&more));
+    let more = leader.api.wait_until_settled(5).await;
+    assert_eq!(launched(), all_task_ids(&more));
     assert_eq!(framework(&cluster).await, id);
     for daemon in [first, second] {
         let (status, output) = daemon.process.interrupt();

@@ -72,12 +72,12 @@ async fn daemon_killed_in_a_change_of_ten_thousand_apps_has_committed_all_or_not
         }
         before.clone_from(&found[0].0);
         eventually("no deployment to be left", || async {
-            let left = site.get(&site.apps("/v2/deployments")).await?;
-            let none = left.as_array().is_some_and(Vec::is_empty);
+            let remaining = site.get(&site.apps("/v2/deployments")).await?;
+            let none = remaining.as_array().is_some_and(Vec::is_empty);
             if none {
                 Ok(())
             } else {
-                Err(left.to_string().chars().take(300).collect())
+                Err(remaining.to_string().chars().take(300).collect())
             }
         })
         .await;

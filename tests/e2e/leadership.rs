@@ -65,7 +65,7 @@ impl Daemon {
     }
 
     /// Waits until it is ready, leading or standing by.
-    async fn ready(&self, leading: bool) {
+    async fn wait_until_ready(&self, leading: bool) {
         let ready = format!("http://{}/ready", self.addresses["admin"]);
         eventually(&format!("a daemon that is ready, leading: {leading}"), || async {
             let answer = self.http.get(&ready).send().await;
@@ -126,9 +126,9 @@ impl Site {
         let (cluster, redis) = (Cluster::start(dir.path()), RedisServer::in_memory().started());
         let gate = Gate::before(cluster.master).await;
         let first = Daemon::start(dir.path(), "first", gate.address, redis.address(), apps);
-        first.ready(true).await;
+        first.wait_until_ready(true).await;
         let second = Daemon::start(dir.path(), "second", cluster.master, redis.address(), apps);
-        second.ready(false).await;
+        second.wait_until_ready(false).await;
         Site {
             cluster,
             _redis: redis,
@@ -175,8 +175,8 @@ async fn standby_answers_reads_and_forwards_other_requests() {
     let site = Site::start().await;
     let (leader, standby) = (&site.first, &site.second);
     for daemon in [leader, standby] {
-        let told = daemon.get("/v2/leader").await.unwrap();
-        assert_eq!(told, json!({"leader": leader.address()}));
+        let leader_document = daemon.get("/v2/leader").await.unwrap();
+        assert_eq!(leader_document, json!({"leader": leader.address()}));
         let info = daemon.get("/v2/info").await.unwrap();
         assert_eq!(info["elected"], true, "{info}");
         assert_eq!(info["leader"], leader.address());
@@ -266,11 +266,11 @@ async fn a_leader_that_abdicates_stands_by_and_every_task_is_kept() {
     assert_eq!(answer.status().as_u16(), 200);
     let body: Value = answer.json().await.unwrap();
     assert_eq!(body, json!({"message": "Leadership abdicated"}));
-    second.ready(true).await;
-    first.ready(false).await;
+    second.wait_until_ready(true).await;
+    first.wait_until_ready(false).await;
     for daemon in [first, second] {
-        let told = daemon.get("/v2/leader").await.unwrap();
-        assert_eq!(told, json!({"leader": second.address()}));
+        let leader_document = daemon.get("/v2/leader").await.unwrap();
+        assert_eq!(leader_document, json!({"leader": second.address()}));
         assert_eq!(daemon.task("/kept").await, task);
     }
     // The former leader forwards requests now.
@@ -472,7 +472,7 @@ async fn a_leader_that_is_killed_is_replaced_and_every_task_is_kept() {
     // The request is sent before the other daemon detects the leader's death: it waits for the next
     // leader.
     second.post("/next").await;
-    second.ready(true).await;
+    second.wait_until_ready(true).await;
     assert_eq!(second.task("/kept").await, task);
     second.task("/next").await;
     assert_eq!(cluster.launches()[&task], 1);
@@ -490,23 +490,25 @@ async fn leader_paused_past_its_lease_sends_no_more_calls() {
     let kept = first.task("/kept").await;
 
     // The leader's launch is delayed when the leader is paused for longer than its lease.
-    gate.hold("ACCEPT");
+    gate.delay("ACCEPT");
     first.post("/contested").await;
-    let held = gate.held("an ACCEPT that is held back", |_| true).await;
-    let launch = &held.call["accept"]["operations"][0]["launch"]["task_infos"][0];
+    let delayed = gate
+        .wait_for_delayed_call("an ACCEPT that is held back", |_| true)
+        .await;
+    let launch = &delayed.call["accept"]["operations"][0]["launch"]["task_infos"][0];
     let open = launch["task_id"]["value"].as_str().expect("a launch").to_owned();
     assert!(open.starts_with("contested."), "{open}");
     first.process.pause();
 
     // The other daemon takes over, and places the app itself.
-    second.ready(true).await;
+    second.wait_until_ready(true).await;
     let contested = second.task("/contested").await;
     assert_ne!(contested, open);
 
     // The delayed launch arrives after the takeover.
     gate.release();
     let answered = gate
-        .held("the answer to the launch", |held| held.answer.is_some())
+        .wait_for_delayed_call("the answer to the launch", |delayed| delayed.answer.is_some())
         .await;
     let answer = answered.answer.expect("an answer");
     assert!(answer.contains(" 400 ") || answer.contains(" 403 "), "{answer}");
@@ -515,7 +517,7 @@ async fn leader_paused_past_its_lease_sends_no_more_calls() {
     // between.
     let calls = gate.calls();
     first.process.resume();
-    first.ready(false).await;
+    first.wait_until_ready(false).await;
     assert_eq!(
         first.get("/v2/leader").await.unwrap(),
         json!({"leader": second.address()})
@@ -541,7 +543,7 @@ async fn leader_paused_past_its_lease_sends_no_more_calls() {
         _dir,
     } = site;
     second.process.kill();
-    first.ready(true).await;
+    first.wait_until_ready(true).await;
     let calls = gate.calls().split_off(before);
     assert_eq!(calls.first().map(String::as_str), Some("SUBSCRIBE"), "{calls:?}");
     assert_eq!(first.task("/contested").await, contested);
@@ -585,8 +587,8 @@ async fn stream_resumes_through_a_standby_and_reports_a_gap_after_a_change_of_le
     assert_eq!(gone.status().as_u16(), 200);
     let more = events.next().await;
     assert!(more.is_none(), "an unexpected event: {more:?}");
-    site.second.ready(true).await;
-    site.first.ready(false).await;
+    site.second.wait_until_ready(true).await;
+    site.first.wait_until_ready(false).await;
     let url = site.first.apps("/v2/events?event_type=api_post_event");
     let mut events = Events::resume(http, &url, last.id.as_deref().expect("an id")).await;
     let gap = events.next().await.expect("an event");

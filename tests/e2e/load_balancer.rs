@@ -14,21 +14,21 @@ use reqwest::Method;
 use serde_json::{Value, json};
 use tokio::sync::mpsc;
 use transom_testkit::eventually;
-use transom_tests::breaking::Breaking;
+use transom_tests::breaking_proxy::BreakingProxy;
 use transom_tests::events::{Events, Frame};
 use transom_tests::load::cluster::Cluster;
 use transom_tests::load::daemon::Daemon;
 
 const CHANGES: usize = 10_000;
 /// Number of changes after which the load balancer's state is compared with the cluster's.
-const BETWEEN: usize = 500;
+const CHANGES_PER_ROUND: usize = 500;
 /// Number of clients that send changes concurrently.
 const CLIENTS: usize = 8;
 const APPS: usize = 20;
 /// Minimum of bytes before the proxy breaks a connection of the load balancer.
-const BROKEN_AFTER: usize = 150_000;
+const MIN_CONNECTION_BYTES: usize = 150_000;
 /// Longer than the test.
-const FOR_EVER: Duration = Duration::from_hours(1);
+const STREAM_LIFETIME: Duration = Duration::from_hours(1);
 const SEED: u64 = 16;
 
 /// The tasks that receive requests, with their app, host and ports.
@@ -55,7 +55,7 @@ async fn read(http: &reqwest::Client, url: &str) -> Backends {
 
 /// The state of the load balancer.
 #[derive(Default)]
-struct Known {
+struct BalancerState {
     backends: Backends,
     /// The running tasks according to the events.
     running: BTreeSet<String>,
@@ -67,7 +67,7 @@ struct Known {
 async fn follow(
     http: reqwest::Client,
     url: String,
-    known: Arc<Mutex<Known>>,
+    balancer: Arc<Mutex<BalancerState>>,
     to: mpsc::UnboundedSender<Frame>,
 ) {
     let mut last: Option<String> = None;
@@ -76,8 +76,8 @@ async fn follow(
             None => Events::open(&http, &url).await,
             Some(last) => Events::resume(&http, &url, last).await,
         };
-        known.lock().expect("a lock").connections += 1;
-        while let Some(event) = events.next_within(FOR_EVER).await {
+        balancer.lock().expect("a lock").connections += 1;
+        while let Some(event) = events.next_within(STREAM_LIFETIME).await {
             last.clone_from(&event.id);
             if to.send(event).is_err() {
                 return;
@@ -91,7 +91,7 @@ async fn follow(
 async fn balance(
     http: reqwest::Client,
     apps: String,
-    known: Arc<Mutex<Known>>,
+    balancer: Arc<Mutex<BalancerState>>,
     mut events: mpsc::UnboundedReceiver<Frame>,
 ) {
     let (mut running, mut gone) = (BTreeSet::new(), BTreeSet::new());
@@ -115,10 +115,10 @@ async fn balance(
         let found = read(&http, &apps).await;
         let stale: Vec<&String> = found.keys().filter(|task| gone.contains(*task)).collect();
         assert!(stale.is_empty(), "reported as ended, but listed: {stale:?}");
-        let mut known = known.lock().expect("a lock");
-        known.backends = found;
-        known.running.clone_from(&running);
-        known.reads += 1;
+        let mut balancer = balancer.lock().expect("a lock");
+        balancer.backends = found;
+        balancer.running.clone_from(&running);
+        balancer.reads += 1;
     }
 }
 
@@ -174,8 +174,8 @@ async fn change(daemon: &Daemon, cluster: &Cluster, number: usize) {
 async fn load_balancer_keeps_no_stale_backend_over_ten_thousand_changes() {
     let cluster = Cluster::start((10_000, 60_000)).await;
     let daemon = Daemon::start(cluster.address).await;
-    let proxy = Breaking::after(BROKEN_AFTER, daemon.address()).await;
-    let known = Arc::new(Mutex::new(Known::default()));
+    let proxy = BreakingProxy::breaking_after(MIN_CONNECTION_BYTES, daemon.address()).await;
+    let balancer = Arc::new(Mutex::new(BalancerState::default()));
     let (to, events) = mpsc::unbounded_channel();
     let apps = daemon.apps("/v2/apps?embed=apps.tasks");
     let url = format!(
@@ -183,39 +183,42 @@ async fn load_balancer_keeps_no_stale_backend_over_ten_thousand_changes() {
          &event_type=deployment_success",
         proxy.address
     );
-    let following = tokio::spawn(follow(daemon.http.clone(), url, Arc::clone(&known), to));
+    let following = tokio::spawn(follow(daemon.http.clone(), url, Arc::clone(&balancer), to));
     let balancing = tokio::spawn(balance(
         daemon.http.clone(),
         apps.clone(),
-        Arc::clone(&known),
+        Arc::clone(&balancer),
         events,
     ));
     eventually("an open stream", || async {
-        match known.lock().expect("a lock").connections {
+        match balancer.lock().expect("a lock").connections {
             0 => Err("none".to_owned()),
             _ => Ok(()),
         }
     })
     .await;
 
-    for first in (0..CHANGES).step_by(BETWEEN) {
-        futures::stream::iter(first..first + BETWEEN)
+    for first in (0..CHANGES).step_by(CHANGES_PER_ROUND) {
+        futures::stream::iter(first..first + CHANGES_PER_ROUND)
             .for_each_concurrent(CLIENTS, |number| change(&daemon, &cluster, number))
             .await;
-        daemon.deployed().await;
+        daemon.wait_until_deployed().await;
         eventually(
-            &format!("a load balancer that is right after {} changes", first + BETWEEN),
+            &format!(
+                "a load balancer that is right after {} changes",
+                first + CHANGES_PER_ROUND
+            ),
             || async {
                 assert!(
                     !balancing.is_finished() && !following.is_finished(),
                     "the load balancer failed"
                 );
                 let (running, there) = (cluster.tasks(), read(&daemon.http, &apps).await);
-                let Known {
+                let BalancerState {
                     backends,
                     running: reported,
                     ..
-                } = &*known.lock().expect("a lock");
+                } = &*balancer.lock().expect("a lock");
                 if running.iter().eq(there.keys()) && *backends == there && running == *reported {
                     Ok(())
                 } else {
@@ -228,12 +231,16 @@ async fn load_balancer_keeps_no_stale_backend_over_ten_thousand_changes() {
         .await;
     }
     let (reads, connections) = {
-        let known = known.lock().expect("a lock");
-        (known.reads, known.connections)
+        let balancer = balancer.lock().expect("a lock");
+        (balancer.reads, balancer.connections)
     };
     assert!(reads > CHANGES / 100, "{reads} reads");
     assert!(connections > 10, "{connections} connections");
-    assert!(proxy.broken() > 10, "{} broken connections", proxy.broken());
+    assert!(
+        proxy.broken_connections() > 10,
+        "{} broken connections",
+        proxy.broken_connections()
+    );
     following.abort();
     balancing.abort();
     daemon.stop();

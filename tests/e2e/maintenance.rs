@@ -49,7 +49,7 @@ async fn schedule(site: &Site, machine: &Value, in_seconds: u64) {
 }
 
 /// Waits until the frameworks have answered the inverse offers with these statuses.
-async fn answered(site: &Site, mut expected: Vec<&str>) {
+async fn wait_for_inverse_offer_answers(site: &Site, mut expected: Vec<&str>) {
     expected.sort_unstable();
     eventually("answers to inverse offers", || async {
         let status = call(site, &json!({"type": "GET_MAINTENANCE_STATUS"})).await;
@@ -74,7 +74,7 @@ async fn apps_leave_an_agent_ahead_of_its_maintenance_and_jobs_stay() {
         "instances": 3, "constraints": [["@hostname", "GROUP_BY"]], "taskKillGracePeriodSeconds": 5,
     }))
     .await;
-    let before = site.running("/web", 3).await;
+    let before = site.wait_until_running("/web", 3).await;
     let queue = format!("http://{}/v0/queue_command", site.addresses["workflow"]);
     let job = json!({"workflow_task_id": "long", "command": ["sleep", "1000"], "cpus": 0.1, "mem_limit": 16});
     let queued = site.http.post(queue).json(&job).send().await.expect("an answer");
@@ -102,8 +102,8 @@ async fn apps_leave_an_agent_ahead_of_its_maintenance_and_jobs_stay() {
     // The answers announce whether the frameworks will leave; no task moves yet, because the window
     // is far away.
     schedule(&site, &machine, 3600).await;
-    answered(&site, vec!["ACCEPT", "DECLINE"]).await;
-    assert_eq!(site.running("/web", 3).await.len(), 3);
+    wait_for_inverse_offer_answers(&site, vec!["ACCEPT", "DECLINE"]).await;
+    assert_eq!(site.wait_until_running("/web", 3).await.len(), 3);
 
     schedule(&site, &machine, 200).await;
     let moved = "a replacement that runs while the task on the agent ends";
@@ -113,7 +113,7 @@ async fn apps_leave_an_agent_ahead_of_its_maintenance_and_jobs_stay() {
         running.count() == 3 && ending.is_some_and(|task| task["id"] == old["id"])
     })
     .await;
-    let left = site.running("/web", 3).await;
+    let left = site.wait_until_running("/web", 3).await;
     assert!(left.iter().all(|task| task["slaveId"] != agent), "{left:#?}");
     for kept in before.iter().filter(|task| task["id"] != old["id"]) {
         assert!(
@@ -133,7 +133,7 @@ async fn apps_leave_an_agent_ahead_of_its_maintenance_and_jobs_stay() {
         &json!({"type": "START_MAINTENANCE", "start_maintenance": machines}),
     )
     .await;
-    let two = site.running("/web", 3).await;
+    let two = site.wait_until_running("/web", 3).await;
     assert_eq!(two, left, "the agent's shutdown affects no instance");
     call(
         &site,
@@ -142,7 +142,7 @@ async fn apps_leave_an_agent_ahead_of_its_maintenance_and_jobs_stay() {
     .await;
     // The agent makes offers again.
     site.scale("/web", 4).await;
-    let four = site.running("/web", 4).await;
+    let four = site.wait_until_running("/web", 4).await;
     let new = four
         .iter()
         .find(|task| left.iter().all(|one| one["id"] != task["id"]));

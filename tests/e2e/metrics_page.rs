@@ -29,7 +29,7 @@ const SECTIONS: [(&str, &str); 11] = [
     ("", "Daemon"),
 ];
 
-const START: &str = "# Metrics\n\n\
+const PAGE_HEAD: &str = "# Metrics\n\n\
      Every metric that a daemon serves at `/metrics` of the admin port, in the OpenMetrics text format. This page is\n\
      generated from a running daemon with all services; [observability](../observability.md) explains how to use it.\n\n\
      A counter's series end in `_total`, as here. A histogram has the series `_bucket` (with the label `le`), `_sum` and\n\
@@ -48,7 +48,7 @@ fn page() -> PathBuf {
 }
 
 /// The name of a family as the page shows it.
-fn shown(name: &str, kind: &str) -> String {
+fn displayed_name(name: &str, kind: &str) -> String {
     match kind {
         "counter" => format!("{name}_total"),
         "info" => format!("{name}_info"),
@@ -84,10 +84,10 @@ pub(crate) fn documented() -> BTreeMap<String, Row> {
 
 fn rows(families: &BTreeMap<String, Family>, before: &BTreeMap<String, Row>) -> BTreeMap<String, Row> {
     let row = |(name, family): (&String, &Family)| {
-        let known = before.get(name).map(|row| row.labels.clone());
+        let labels_before = before.get(name).map(|row| row.labels.clone());
         let row = Row {
             kind: family.kind.clone(),
-            labels: family.labels.clone().or(known).unwrap_or_default(),
+            labels: family.labels.clone().or(labels_before).unwrap_or_default(),
             help: family.help.replace('|', "\\|"),
         };
         (name.clone(), row)
@@ -95,8 +95,8 @@ fn rows(families: &BTreeMap<String, Family>, before: &BTreeMap<String, Row>) -> 
     families.iter().map(row).collect()
 }
 
-fn written(rows: &BTreeMap<String, Row>) -> String {
-    let mut text = START.to_owned();
+fn render_rows(rows: &BTreeMap<String, Row>) -> String {
+    let mut text = PAGE_HEAD.to_owned();
     for (place, (prefix, title)) in SECTIONS.iter().enumerate() {
         let belongs = |name: &str| {
             name.starts_with(prefix)
@@ -114,7 +114,7 @@ fn written(rows: &BTreeMap<String, Row>) -> String {
             let _ = writeln!(
                 text,
                 "| `{}` | {kind} | {} | {help} |",
-                shown(name, kind),
+                displayed_name(name, kind),
                 labels.join(", ")
             );
         }
@@ -123,7 +123,7 @@ fn written(rows: &BTreeMap<String, Row>) -> String {
 }
 
 /// Violations of Prometheus' naming conventions.
-fn misnamed(name: &str, family: &Family) -> Option<String> {
+fn naming_violation(name: &str, family: &Family) -> Option<String> {
     let units = [
         "_milliseconds",
         "_ms",
@@ -155,21 +155,22 @@ async fn metrics_page_is_what_a_daemon_exports() {
     let families = families_of(&site).await;
     let misnamed: Vec<String> = families
         .iter()
-        .filter_map(|(name, it)| misnamed(name, it))
+        .filter_map(|(name, it)| naming_violation(name, it))
         .collect();
     assert!(misnamed.is_empty(), "{misnamed:#?}");
-    let text = written(&rows(&families, &documented()));
+    let text = render_rows(&rows(&families, &documented()));
     if env::var_os("TRANSOM_UPDATE").is_some_and(|update| update == "1") {
         fs::create_dir_all(page().parent().expect("a folder")).expect("made");
         fs::write(page(), &text).expect("written");
     }
     let found = fs::read_to_string(page()).unwrap_or_default();
-    let (ours, theirs): (BTreeSet<&str>, BTreeSet<&str>) = (text.lines().collect(), found.lines().collect());
+    let (page_lines, expected_lines): (BTreeSet<&str>, BTreeSet<&str>) =
+        (text.lines().collect(), found.lines().collect());
     assert!(
         text == found,
         "docs/reference/metrics.md: run this test with TRANSOM_UPDATE=1\nmissing: {:#?}\nunknown: {:#?}",
-        ours.difference(&theirs),
-        theirs.difference(&ours)
+        page_lines.difference(&expected_lines),
+        expected_lines.difference(&page_lines)
     );
     site.cluster.stop_after(site.daemon);
 }

@@ -9,7 +9,7 @@ use hickory_proto::rr::RecordType;
 use serde_json::{Value, json};
 use transom_testkit::eventually;
 use transom_tests::dns;
-use transom_tests::metrics::{Family, families, named};
+use transom_tests::metrics::{Family, families, metrics_in_query};
 use transom_tests::process::user;
 use transom_tests::prometheus::{Prometheus, program};
 use transom_tests::site::Site;
@@ -91,7 +91,7 @@ pub(crate) async fn busy_site() -> Site {
         "id": "/a", "cmd": "exec sleep 1000", "cpus": 0.1, "mem": 16, "healthChecks": [check],
     }))
     .await;
-    site.running("/a", 1).await;
+    site.wait_until_running("/a", 1).await;
     let job = json!({"workflow_task_id": "counted", "command": "true", "cpus": 0.1});
     let queue = format!("http://{}/v0/queue_command", site.addresses["workflow"]);
     let queued = site.http.post(queue).json(&job).send().await.expect("an answer");
@@ -159,7 +159,7 @@ fn value(metrics: &str, series: &str) -> Option<f64> {
 
 /// The metrics and labels that a query uses and a daemon does not export.
 fn unknown_names(query: &str, series: &BTreeMap<String, BTreeSet<String>>) -> Vec<String> {
-    let (metrics, grouped) = named(query);
+    let (metrics, grouped) = metrics_in_query(query);
     let mut unknown = Vec::new();
     let mut labels: BTreeSet<&str> = ["instance", "job", "le"].into();
     for (name, selecting) in &metrics {
@@ -326,7 +326,11 @@ async fn a_prometheus_evaluates_every_rule_and_board() {
         .collect();
     let expects_series = |query: &str| {
         let query = query.replace("{job=\"transom\"}", "");
-        !query.contains(['{', '>']) && !named(&query).0.keys().any(|name| silent.contains(name))
+        !query.contains(['{', '>'])
+            && !metrics_in_query(&query)
+                .0
+                .keys()
+                .any(|name| silent.contains(name))
     };
     for (place, query) in board_queries() {
         eventually(&format!("{place}: {query}"), || async {
@@ -348,7 +352,7 @@ async fn metrics_of_apps_follow_what_happens_to_apps() {
     let site = Site::start().await;
     site.post_app(&json!({"id": "/good", "cmd": "exec sleep 1000", "cpus": 0.1, "mem": 16, "instances": 2}))
         .await;
-    site.running("/good", 2).await;
+    site.wait_until_running("/good", 2).await;
     let missing = site.http.get(site.apps("/v2/apps/absent")).send().await;
     assert_eq!(missing.expect("an answer").status(), 404);
     site.post_app(&json!({

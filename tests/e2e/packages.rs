@@ -45,7 +45,7 @@ fn dist(out: &Path, arguments: &[&str]) {
 }
 
 /// The Debian package of the previous version, built once.
-pub(crate) fn package_before() -> PathBuf {
+pub(crate) fn previous_package() -> PathBuf {
     static PACKAGES: OnceLock<PathBuf> = OnceLock::new();
     let out = PACKAGES.get_or_init(|| {
         let out = Path::new(env!("CARGO_TARGET_TMPDIR")).join("packages-before");
@@ -124,7 +124,7 @@ impl Daemon {
     }
 
     /// The id of the only task of an app, once it runs.
-    async fn running(&self, app: &str) -> String {
+    async fn wait_until_running(&self, app: &str) -> String {
         eventually("a running task", || async {
             let document = self.get(&format!("/v2/apps{app}/tasks")).await?;
             let task = &document["tasks"][0];
@@ -175,7 +175,7 @@ async fn debian_package_is_installed_upgraded_with_a_running_task_and_purged() {
         return;
     };
     let before = root.paths();
-    root.install(&package_before());
+    root.install(&previous_package());
     let shown = root.run(&[
         "dpkg-query",
         "--show",
@@ -201,7 +201,7 @@ async fn debian_package_is_installed_upgraded_with_a_running_task_and_purged() {
     let settings = configure(&root, cluster.master);
     let daemon = start_unit(&root);
     daemon.post("/kept").await;
-    let task = daemon.running("/kept").await;
+    let task = daemon.wait_until_running("/kept").await;
 
     // As on a machine with systemd: the files are replaced first, then the daemon is restarted.
     root.install(&package(packages(), ".deb"));
@@ -209,19 +209,19 @@ async fn debian_package_is_installed_upgraded_with_a_running_task_and_purged() {
     let (status, log) = daemon.process.terminate();
     assert!(status.success(), "{status}: {log}");
     let daemon = start_unit(&root);
-    assert_eq!(daemon.running("/kept").await, task);
+    assert_eq!(daemon.wait_until_running("/kept").await, task);
     assert_eq!(cluster.launches().len(), 1, "{:?}", cluster.launches());
     daemon.post("/new").await;
-    daemon.running("/new").await;
+    daemon.wait_until_running("/new").await;
 
     let (status, log) = daemon.process.terminate();
     assert!(status.success(), "{status}: {log}");
     cluster.stop();
-    purged(&root, &before, &settings);
+    check_removal_and_purge(&root, &before, &settings);
 }
 
 /// Removing the package keeps the configuration; purging keeps only the data.
-fn purged(root: &DebianRoot, before: &std::collections::BTreeSet<String>, settings: &str) {
+fn check_removal_and_purge(root: &DebianRoot, before: &std::collections::BTreeSet<String>, settings: &str) {
     root.run(&["dpkg", "--remove", "transom"]);
     assert!(!root.path("/usr/bin/transom").exists());
     assert_eq!(root.read("/etc/transom/transom.toml"), settings);
@@ -301,7 +301,7 @@ async fn tarball_runs_where_it_is_unpacked() {
         .env("TRANSOM_CLUSTER_MASTER", cluster.master.to_string());
     let daemon = Daemon::started(Transom::spawn(command));
     daemon.post("/app").await;
-    daemon.running("/app").await;
+    daemon.wait_until_running("/app").await;
     cluster.stop_after(Some(daemon.process));
 }
 
@@ -357,7 +357,7 @@ async fn image_serves_in_a_container_without_a_network() {
     };
     if runtime.program != "podman" {
         println!(
-            "left out: image_serves: {} reads no image layouts",
+            "skipped: image_serves: {} reads no image layouts",
             runtime.program
         );
         return;
@@ -375,7 +375,7 @@ async fn image_serves_in_a_container_without_a_network() {
     });
     let apps = addresses(&mut container)["apps"];
     assert_eq!(apps.port(), 8080);
-    container.line("an admitted plugin", |line| {
+    container.wait_for_line("an admitted plugin", |line| {
         (line.contains("plugin admitted") && line.contains("check-command")).then_some(())
     });
     let (status, log) = container.terminate();

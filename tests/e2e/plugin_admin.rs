@@ -26,14 +26,14 @@ fn text(bytes: &[u8]) -> String {
 }
 
 /// Runs the command with JSON output; it must succeed.
-fn told(site: &Site, arguments: &[&str]) -> Value {
+fn run_json(site: &Site, arguments: &[&str]) -> Value {
     let output = plugin(site, &[arguments, &["--output", "json"]].concat());
     assert!(output.status.success(), "{}", text(&output.stderr));
     serde_json::from_slice(&output.stdout).expect("JSON")
 }
 
 fn digest(site: &Site) -> String {
-    let shown = told(site, &["show", "events"]);
+    let shown = run_json(site, &["show", "events"]);
     shown["digest"].as_str().expect("a digest").to_owned()
 }
 
@@ -65,7 +65,7 @@ async fn operator_rollback_is_recorded_and_survives_a_restart() {
     let event = stream.next().await.expect("an event");
     assert_eq!(event.event, "plugin_refused_event");
 
-    let change = told(&site, &["rollback", "events"]);
+    let change = run_json(&site, &["rollback", "events"]);
     assert_eq!(change["digest"], first.as_str(), "{change}");
     assert_eq!(digest(&site), first);
     let event = stream.next().await.expect("an event");
@@ -75,7 +75,7 @@ async fn operator_rollback_is_recorded_and_survives_a_restart() {
         (&Value::from("events"), &Value::from(first.clone()))
     );
 
-    let records = told(&site, &["history", "events"]);
+    let records = run_json(&site, &["history", "events"]);
     let outcomes: Vec<&str> = records
         .as_array()
         .expect("records")
@@ -95,7 +95,7 @@ async fn operator_rollback_is_recorded_and_survives_a_restart() {
 
     // Roll back to that version by the number of its record.
     let number = records[2]["sequence"].to_string();
-    told(&site, &["rollback", "events", &number]);
+    run_json(&site, &["rollback", "events", &number]);
     assert_eq!(digest(&site), second);
 
     for (arguments, expected) in [
@@ -141,7 +141,7 @@ async fn operator_observes_a_canary_returns_it_and_promotes_the_next_one() {
     let event = stream.next().await.expect("an event");
     assert_eq!(event.event, "plugin_canary_event");
 
-    let list = told(&site, &["list"]);
+    let list = run_json(&site, &["list"]);
     let listed = list
         .as_array()
         .expect("plugins")
@@ -165,7 +165,7 @@ async fn operator_observes_a_canary_returns_it_and_promotes_the_next_one() {
         "rollout.kind",
         "99 %",
         "(canary.min-duration)",
-        "an operator's order (transom plugin promote events)",
+        "promotion by an operator (transom plugin promote events)",
         "recording.dropped",
         "MiB",
     ] {
@@ -173,7 +173,7 @@ async fn operator_observes_a_canary_returns_it_and_promotes_the_next_one() {
     }
     assert!(!table.contains("_micros"), "{table}");
 
-    let change = told(&site, &["return", "events"]);
+    let change = run_json(&site, &["return", "events"]);
     assert_eq!(
         (&change["change"], &change["reason"]),
         (&json!("returned"), &json!("returned by grace"))
@@ -187,22 +187,22 @@ async fn operator_observes_a_canary_returns_it_and_promotes_the_next_one() {
     site.kill_daemon();
     site.start_daemon().await;
     assert_eq!(digest(&site), first);
-    assert_eq!(told(&site, &["show", "events"])["rollout"], Value::Null);
+    assert_eq!(run_json(&site, &["show", "events"])["rollout"], Value::Null);
 
     canary(2).install(&site.plugins(), "events");
     site.rescan().await;
-    let second = told(&site, &["show", "events"])["rollout"]["digest"].clone();
+    let second = run_json(&site, &["show", "events"])["rollout"]["digest"].clone();
     // A canary continues after SIGKILL and a restart.
     site.kill_daemon();
     site.start_daemon().await;
-    let shown = told(&site, &["show", "events"]);
+    let shown = run_json(&site, &["show", "events"]);
     assert_eq!(
         (&shown["digest"], &shown["rollout"]["digest"]),
         (&json!(first), &second)
     );
-    told(&site, &["promote", "events"]);
+    run_json(&site, &["promote", "events"]);
     assert_eq!(json!(digest(&site)), second);
-    let records = told(&site, &["history", "events"]);
+    let records = run_json(&site, &["history", "events"]);
     let outcomes: Vec<&str> = records
         .as_array()
         .expect("records")
@@ -289,10 +289,10 @@ async fn rollback_does_not_wait_for_a_compilation() {
         }
     })
     .await;
-    told(&site, &["rollback", "events"]);
+    run_json(&site, &["rollback", "events"]);
     assert_eq!(digest(&site), first);
     assert_eq!(
-        told(&site, &["show", "slow"])["state"],
+        run_json(&site, &["show", "slow"])["state"],
         "admitting",
         "the rollback waited"
     );
@@ -315,7 +315,7 @@ async fn a_component_that_compiles_too_long_is_refused_with_the_setting() {
         .slow_to_compile()
         .install(&site.plugins(), "events");
     site.rescan().await;
-    let shown = told(&site, &["show", "events"]);
+    let shown = run_json(&site, &["show", "events"]);
     let refusal = shown["refusal"].as_str().expect("a refusal");
     assert!(
         refusal.contains("not compiled within 2s") && refusal.contains("plugins.compile_timeout_seconds"),
@@ -327,7 +327,7 @@ async fn a_component_that_compiles_too_long_is_refused_with_the_setting() {
 }
 
 /// Whether a text contains characters that control a terminal.
-fn drives_a_terminal(text: &str) -> bool {
+fn has_control_characters(text: &str) -> bool {
     text.contains(|c: char| {
         c.is_control() && c != '\n'
             || matches!(c, '\u{200e}' | '\u{200f}' | '\u{202a}'..='\u{202e}' | '\u{2066}'..='\u{2069}')
@@ -337,7 +337,7 @@ fn drives_a_terminal(text: &str) -> bool {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn component_text_cannot_control_the_operators_terminal() {
     let site = Site::start().await;
-    let hostile = Plugin::odd("odd-probe").patched(
+    let hostile = Plugin::test_guest("faulty-probe").patched(
         b"misbehaves on demand",
         "\u{202e}\u{2066}\u{1b}]0;x\u{7}\u{9b}2J...\u{7f}".as_bytes(),
     );
@@ -357,7 +357,7 @@ async fn component_text_cannot_control_the_operators_terminal() {
     ] {
         let output = plugin(&site, arguments);
         let text = text(&output.stdout) + &text(&output.stderr);
-        assert!(!drives_a_terminal(&text), "{arguments:?}: {text:?}");
+        assert!(!has_control_characters(&text), "{arguments:?}: {text:?}");
         seen.push(text);
     }
     assert!(seen[0].contains("sgni\\u{202e}\\u{1b}[31m\\u{a}x"), "{}", seen[0]);
@@ -371,7 +371,7 @@ async fn component_text_cannot_control_the_operators_terminal() {
         .await
         .expect("an answer");
     let body = answer.text().await.expect("a body");
-    assert!(!drives_a_terminal(&body), "{body:?}");
+    assert!(!has_control_characters(&body), "{body:?}");
 
     // The commands that need no daemon escape this text, too.
     let dir = tempfile::tempdir().expect("a directory");
@@ -397,7 +397,7 @@ async fn component_text_cannot_control_the_operators_terminal() {
             .output()
             .expect("transom runs");
         let text = text(&output.stdout) + &text(&output.stderr);
-        assert!(!drives_a_terminal(&text), "{arguments:?}: {text:?}");
+        assert!(!has_control_characters(&text), "{arguments:?}: {text:?}");
         assert!(text.contains(expected), "{arguments:?}: {text}");
     }
     let Site { cluster, daemon, .. } = site;

@@ -77,9 +77,9 @@ fn commands_of_authors_share_one_cache_of_compiled_components() {
         0o600
     );
     fs::write(&file, "damaged").expect("written");
-    let said = compilation(dir, &[]);
+    let compiled_line = compilation(dir, &[]);
     assert_eq!(
-        said,
+        compiled_line,
         "compiled; the cached file was rejected: it is not a compiled component of this daemon"
     );
     assert_eq!(compilation(dir, &[]), "from the cache");

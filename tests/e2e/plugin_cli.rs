@@ -7,21 +7,23 @@ use std::path::Path;
 use std::process::{Command, Output};
 
 use serde_json::Value;
-use transom_tests::authors::{equip, left_out, node_modules, python, told, transom};
+use transom_tests::authors::{
+    is_missing_a_language, node_modules, python, run_transom, set_build_environment, transom,
+};
 use transom_tests::process::binary;
 
 fn new(dir: &Path, name: &str, world: &str, language: &str) {
-    let made = told(
+    let output_of_new = run_transom(
         dir,
         &["plugin", "new", name, "--world", world, "--language", language],
     );
-    assert!(made.contains("transom plugin build"), "{made}");
+    assert!(output_of_new.contains("transom plugin build"), "{output_of_new}");
 }
 
 /// Runs the project's own cases, which must pass.
-fn passes(project: &Path, name: &str) {
+fn run_cases(project: &Path, name: &str) {
     let component = format!("out/{name}.wasm");
-    let reports = told(
+    let reports = run_transom(
         project,
         &["plugin", "test", &component, "cases.toml", "--output", "json"],
     );
@@ -36,17 +38,17 @@ fn passes(project: &Path, name: &str) {
 }
 
 /// Runs the kit's harness as in the project's README.md; the cases must pass.
-fn passes_natively(command: &mut Command) {
+fn run_native_cases(command: &mut Command) {
     let output = command.output().expect("it runs");
-    let told = text(&output.stdout);
-    assert!(output.status.success(), "{told}{}", text(&output.stderr));
-    assert!(told.matches("passed ").count() >= 3, "{told}");
+    let stdout = text(&output.stdout);
+    assert!(output.status.success(), "{stdout}{}", text(&output.stderr));
+    assert!(stdout.matches("passed ").count() >= 3, "{stdout}");
 }
 
 /// Requires that the component passes every stage of admission.
-fn is_admitted(project: &Path, name: &str) {
+fn check_admission(project: &Path, name: &str) {
     let component = format!("out/{name}.wasm");
-    let verdict = told(project, &["plugin", "check", &component, "--output", "json"]);
+    let verdict = run_transom(project, &["plugin", "check", &component, "--output", "json"]);
     let verdict: Value = serde_json::from_str(&verdict).expect("JSON");
     assert_eq!(verdict["refusal"], Value::Null, "{verdict}");
     let stages = verdict["stages"].as_array().expect("stages");
@@ -70,16 +72,16 @@ fn a_new_project_in_rust_builds_and_passes_its_own_test() {
         let name = format!("mine-{world}");
         new(dir.path(), &name, world, "rust");
         let project = dir.path().join(&name);
-        told(&project, &["plugin", "build"]);
-        passes(&project, &name);
-        is_admitted(&project, &name);
+        run_transom(&project, &["plugin", "build"]);
+        run_cases(&project, &name);
+        check_admission(&project, &name);
     }
     let project = dir.path().join("mine-event-filter");
-    differs_and_is_updated(&project);
-    is_measured(&project);
+    check_case_update(&project);
+    check_measurement(&project);
     // The project's unit tests, run natively.
     let mut cargo = Command::new("cargo");
-    equip(&mut cargo);
+    set_build_environment(&mut cargo);
     // Native tests do not need the settings that the compilation of components does.
     cargo.env_remove("RUSTC").env_remove("CARGO_UNSTABLE_BUILD_STD");
     let output = cargo
@@ -101,7 +103,7 @@ fn a_new_project_in_rust_builds_and_passes_its_own_test() {
 }
 
 /// A case with a wrong expectation fails, and `--update` records the actual answer.
-fn differs_and_is_updated(project: &Path) {
+fn check_case_update(project: &Path) {
     let cases = project.join("other.toml");
     let case = "# Ours.\n[[case]]\nname = \"hidden\"\nevents = [{ kind = \"a\", subject = \"/load\" }]\nexpect = [\"pass\"]\n";
     fs::write(&cases, case).expect("written");
@@ -118,13 +120,13 @@ fn differs_and_is_updated(project: &Path) {
         told_why.contains(r#"{"expect":["drop"]}"#) && told_why.contains(r#"{"expect":["pass"]}"#),
         "{told_why}"
     );
-    told(project, &[&test[..], &["--update"]].concat());
+    run_transom(project, &[&test[..], &["--update"]].concat());
     let updated = fs::read_to_string(&cases).expect("read");
     assert_eq!(
         updated,
         case.replace("expect = [\"pass\"]", "expect = [\"drop\"]")
     );
-    told(project, &test);
+    run_transom(project, &test);
     fs::write(&cases, "[[case]]\nevnets = []\n").expect("written");
     let output = transom(project, &test);
     assert_eq!(output.status.code(), Some(1));
@@ -135,7 +137,7 @@ fn differs_and_is_updated(project: &Path) {
     );
 }
 
-fn is_measured(project: &Path) {
+fn check_measurement(project: &Path) {
     let component = "out/mine-event-filter.wasm";
     let bench = [
         "plugin",
@@ -147,7 +149,7 @@ fn is_measured(project: &Path) {
         "--output",
         "json",
     ];
-    let figures: Vec<Value> = serde_json::from_str(&told(project, &bench)).expect("JSON");
+    let figures: Vec<Value> = serde_json::from_str(&run_transom(project, &bench)).expect("JSON");
     assert_eq!(figures.len(), 3, "{figures:?}");
     for it in &figures {
         let number = |key: &str| it[key].as_f64().unwrap_or_else(|| panic!("{key} of {it}"));
@@ -175,7 +177,7 @@ fn is_measured(project: &Path) {
 
 #[test]
 fn a_new_project_in_python_builds_and_passes_its_own_test() {
-    if left_out() {
+    if is_missing_a_language() {
         return;
     }
     let dir = tempfile::tempdir().expect("a directory");
@@ -183,30 +185,30 @@ fn a_new_project_in_python_builds_and_passes_its_own_test() {
     let project = dir.path().join("mine");
     let venv = python();
     symlink(venv.parent().expect("a folder"), project.join(".venv")).expect("linked");
-    told(&project, &["plugin", "build"]);
-    passes(&project, "mine");
+    run_transom(&project, &["plugin", "build"]);
+    run_cases(&project, "mine");
     let mut python = Command::new(project.join(".venv/bin/python"));
     python
         .args(["-m", "transom_plugin.testing", "src/app.py", "cases.toml"])
         .args(["--manifest", "mine.toml"])
         .current_dir(&project);
-    passes_natively(&mut python);
+    run_native_cases(&mut python);
 }
 
 #[test]
 fn a_new_project_in_javascript_builds_and_passes_its_own_test() {
-    if left_out() {
+    if is_missing_a_language() {
         return;
     }
     let dir = tempfile::tempdir().expect("a directory");
     new(dir.path(), "mine", "check-probe", "javascript");
     let project = dir.path().join("mine");
     symlink(node_modules(), project.join("node_modules")).expect("linked");
-    told(&project, &["plugin", "build"]);
-    passes(&project, "mine");
+    run_transom(&project, &["plugin", "build"]);
+    run_cases(&project, "mine");
     let mut npm = Command::new("npm");
     npm.arg("test").current_dir(&project);
-    passes_natively(&mut npm);
+    run_native_cases(&mut npm);
 }
 
 /// `transom plugin build` in a project, with an empty `PATH` and these variables.
@@ -308,7 +310,7 @@ fn invalid_arguments_are_refused_with_the_reason() {
         assert!(error.contains(expected), "{arguments:?}: {error}");
     }
     // An empty folder is accepted.
-    told(
+    run_transom(
         dir.path(),
         &[&["plugin", "new", "mine", "--dir", "empty"][..], &world].concat(),
     );

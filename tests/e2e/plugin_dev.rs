@@ -7,7 +7,7 @@ use std::process::{Command, Output};
 
 use serde_json::Value;
 use transom_testkit::eventually;
-use transom_tests::authors::{equip, told, transom};
+use transom_tests::authors::{run_transom, set_build_environment, transom};
 use transom_tests::events::Events;
 use transom_tests::process::{Transom, binary};
 use transom_tests::site::Site;
@@ -18,7 +18,7 @@ fn develop(project: &Path, admin: &str) -> Transom {
     command
         .args(["plugin", "dev", "--as", "events", "--admin", admin])
         .current_dir(project);
-    equip(&mut command);
+    set_build_environment(&mut command);
     // The default is the cache of the daemon on this machine.
     command.env_remove("TRANSOM_CACHE_DIR");
     Transom::spawn(command)
@@ -40,8 +40,8 @@ async fn status(site: &Site) -> Value {
     answer.expect("an answer").json().await.expect("JSON")
 }
 
-fn says(dev: &mut Transom, text: &str) {
-    dev.line(text, |line| line.contains(text).then_some(()));
+fn wait_until_printed(dev: &mut Transom, text: &str) {
+    dev.wait_for_line(text, |line| line.contains(text).then_some(()));
 }
 
 /// Replaces a text in a file of the project, as an editor does.
@@ -57,7 +57,7 @@ async fn plugin_dev_serves_each_change_and_keeps_the_last_good_one() {
     let first_party = status(&site).await["digest"].clone();
     let compiled_before = compiled(&site).await;
     let dir = tempfile::tempdir().expect("a directory");
-    told(
+    run_transom(
         dir.path(),
         &[
             "plugin",
@@ -72,9 +72,9 @@ async fn plugin_dev_serves_each_change_and_keeps_the_last_good_one() {
     let project = dir.path().join("hides");
     let (source, cargo) = (project.join("src/lib.rs"), project.join("Cargo.toml"));
     let mut dev = develop(&project, &site.admin(""));
-    says(&mut dev, "hides (event-filter, Rust) is served as events");
-    says(&mut dev, "3 cases passed");
-    says(&mut dev, "version 0.1.0 serves");
+    wait_until_printed(&mut dev, "hides (event-filter, Rust) is served as events");
+    wait_until_printed(&mut dev, "3 cases passed");
+    wait_until_printed(&mut dev, "version 0.1.0 serves");
     let first = status(&site).await;
     assert_ne!(first["digest"], first_party);
     assert_eq!(
@@ -96,24 +96,24 @@ async fn plugin_dev_serves_each_change_and_keeps_the_last_good_one() {
         &format!("        transom_sdk::log::info!(\"a stream is opened\");\n{opened}"),
     );
     edit(&cargo, "version = \"0.1.0\"", "version = \"0.2.0\"");
-    says(&mut dev, "version 0.2.0 serves");
-    says(&mut dev, "waiting for changes");
+    wait_until_printed(&mut dev, "version 0.2.0 serves");
+    wait_until_printed(&mut dev, "waiting for changes");
     let stream = Events::open(
         &site.http,
         &site.apps("/v2/events?event_type=app_terminated_event"),
     )
     .await;
-    says(&mut dev, "log: info a stream is opened");
-    says(&mut dev, "calls: ");
+    wait_until_printed(&mut dev, "log: info a stream is opened");
+    wait_until_printed(&mut dev, "calls: ");
     drop(stream);
     log_is_on_the_admin_port(&site).await;
     let second = status(&site).await["digest"].clone();
 
     // If the build fails, the compiler's output is shown and the previous version serves.
     edit(&source, "fn below(", "fn below(wrong: Unknown, ");
-    says(&mut dev, "cannot find type `Unknown`");
-    says(&mut dev, "cargo build failed");
-    says(
+    wait_until_printed(&mut dev, "cannot find type `Unknown`");
+    wait_until_printed(&mut dev, "cargo build failed");
+    wait_until_printed(
         &mut dev,
         "nothing was changed in the daemon: version 0.2.0 of events",
     );
@@ -122,13 +122,13 @@ async fn plugin_dev_serves_each_change_and_keeps_the_last_good_one() {
     // The same if a case fails.
     edit(&source, "fn below(wrong: Unknown, ", "fn below(");
     edit(&source, "Decision::Pass", "Decision::Drop");
-    says(&mut dev, "cases failed");
+    wait_until_printed(&mut dev, "cases failed");
     assert_eq!(status(&site).await["digest"], second);
 
     edit(&cargo, "version = \"0.2.0\"", "version = \"0.3.0\"");
     let pass = "            } else {\n                Decision::Drop";
     edit(&source, pass, &pass.replace("Drop", "Pass"));
-    says(&mut dev, "version 0.3.0 serves");
+    wait_until_printed(&mut dev, "version 0.3.0 serves");
     let (status_of_dev, output) = dev.interrupt();
     assert!(status_of_dev.success(), "{output}");
     let ending =
@@ -198,11 +198,11 @@ async fn plugin_dev_reports_missing_files_and_settings() {
     let admin = site.admin("");
     let dir = tempfile::tempdir().expect("a directory");
     let world = ["--world", "event-filter", "--language", "javascript"];
-    told(dir.path(), &[&["plugin", "new", "mine"][..], &world].concat());
+    run_transom(dir.path(), &[&["plugin", "new", "mine"][..], &world].concat());
     fs::create_dir(dir.path().join("empty")).expect("made");
     fs::create_dir(dir.path().join("bare")).expect("made");
     fs::write(dir.path().join("bare/Cargo.toml"), "[package]\nname = \"bare\"\n").expect("written");
-    let nowhere = format!("http://127.0.0.1:{}", transom_testkit::free_ports(1));
+    let unused_url = format!("http://127.0.0.1:{}", transom_testkit::free_ports(1));
     for (arguments, code, expected) in [
         (
             &["empty"][..],
@@ -211,7 +211,7 @@ async fn plugin_dev_reports_missing_files_and_settings() {
         ),
         (&["bare"], 2, "has no manifest: expected NAME.toml with a `world`"),
         (&["absent"], 2, "cannot read absent"),
-        (&["mine", "--admin", &nowhere], 3, "`transom dev` starts one"),
+        (&["mine", "--admin", &unused_url], 3, "`transom dev` starts one"),
         (
             &["mine", "--admin", &admin, "--plugins", "absent"],
             2,

@@ -28,20 +28,20 @@ fn explain_at(admin: &str, arguments: &[&str]) -> Output {
 }
 
 /// The output of an explanation as text.
-fn told(site: &Site, arguments: &[&str]) -> String {
+fn explanation_text(site: &Site, arguments: &[&str]) -> String {
     let output = explain_at(&site.admin(""), arguments);
     assert!(output.status.success(), "{arguments:?}: {}", text(&output.stderr));
     text(&output.stdout)
 }
 
 /// The output of an explanation as JSON.
-fn document(site: &Site, arguments: &[&str]) -> Value {
+fn explanation_json(site: &Site, arguments: &[&str]) -> Value {
     let arguments = [arguments, &["--output", "json"]].concat();
-    serde_json::from_str(&told(site, &arguments)).expect("JSON")
+    serde_json::from_str(&explanation_text(site, &arguments)).expect("JSON")
 }
 
 /// The message of an explanation that fails.
-fn refused(admin: &str, arguments: &[&str]) -> String {
+fn explanation_error(admin: &str, arguments: &[&str]) -> String {
     let output = explain_at(admin, arguments);
     let error = text(&output.stderr);
     assert_eq!(output.status.code(), Some(1), "{arguments:?}: {error}");
@@ -92,10 +92,10 @@ async fn placement_is_explained_by_condition_and_attribute_values() {
         &json!({"instances": 2, "constraints": constraints}),
     ))
     .await;
-    site.running("/web", 1).await;
+    site.wait_until_running("/web", 1).await;
 
     let explained = eventually("all agents are known", async || {
-        let explained = document(&site, &["matcher", "--app", "/web"]);
+        let explained = explanation_json(&site, &["matcher", "--app", "/web"]);
         if explained["agents"] == 4 {
             Ok(explained)
         } else {
@@ -123,7 +123,7 @@ async fn placement_is_explained_by_condition_and_attribute_values() {
             json!(["attributes", "hostname UNIQUE", 1, values(host, 1)]),
         ]
     );
-    let table = told(&site, &["matcher", "--app", "/web"]);
+    let table = explanation_text(&site, &["matcher", "--app", "/web"]);
     for part in [
         "/web: 0 of 4 agents",
         "rack LIKE a|c",
@@ -135,8 +135,8 @@ async fn placement_is_explained_by_condition_and_attribute_values() {
     }
 
     site.post_app(&sleeper("/free", &json!({}))).await;
-    site.running("/free", 1).await;
-    let table = told(&site, &["matcher", "--app", "/free"]);
+    site.wait_until_running("/free", 1).await;
+    let table = explanation_text(&site, &["matcher", "--app", "/free"]);
     assert!(
         table.contains("/free: 4 of 4 agents") && table.contains("has no constraints"),
         "{table}"
@@ -145,7 +145,7 @@ async fn placement_is_explained_by_condition_and_attribute_values() {
     // A missing matcher is reported as the reason.
     fs::remove_file(site.plugins().join("second.wasm")).expect("removed");
     site.rescan().await;
-    let table = told(&site, &["matcher", "--app", "/web"]);
+    let table = explanation_text(&site, &["matcher", "--app", "/web"]);
     assert!(
         table.contains("Nothing is launched") && table.contains("`second`"),
         "{table}"
@@ -155,7 +155,7 @@ async fn placement_is_explained_by_condition_and_attribute_values() {
         ("/absent", "no app or pod is called /absent"),
         ("/UPPER", "expected for example /shop/web"),
     ] {
-        let error = refused(&site.admin(""), &["matcher", "--app", app]);
+        let error = explanation_error(&site.admin(""), &["matcher", "--app", app]);
         assert!(error.contains(expected), "{app}: {error}");
     }
     site.cluster.stop_after(site.daemon);
@@ -212,7 +212,7 @@ async fn pending_job_and_member_are_explained_by_the_conditions_of_their_request
         (&json!("attributes"), &json!("rack:c"), &json!(2))
     );
     assert_eq!(explained.get("canary"), None);
-    let table = told(&site, &job);
+    let table = explanation_text(&site, &job);
     assert!(
         table.starts_with("nightly/report: 0 of 2 agents may run it."),
         "{table}"
@@ -224,7 +224,7 @@ async fn pending_job_and_member_are_explained_by_the_conditions_of_their_request
         (&explained["id"], &explained["refusals"][0]["agents"]),
         (&json!("blue/datastore/0"), &json!(2))
     );
-    let table = told(&site, &member);
+    let table = explanation_text(&site, &member);
     for part in [
         "0 of 1 of its kind are placed",
         "@hostname LIKE (?i)nowhere",
@@ -240,7 +240,7 @@ async fn pending_job_and_member_are_explained_by_the_conditions_of_their_request
     next.install(&site.plugins(), "attributes");
     site.rescan().await;
     for arguments in [&job, &member] {
-        let explained = document(&site, arguments);
+        let explained = explanation_json(&site, arguments);
         assert_eq!(
             (
                 &explained["canary"]["answer"]["accepted"],
@@ -249,7 +249,7 @@ async fn pending_job_and_member_are_explained_by_the_conditions_of_their_request
             (&json!(0), &explained["refusals"]),
             "{explained}"
         );
-        assert!(told(&site, arguments).contains("is in the share of a canary"));
+        assert!(explanation_text(&site, arguments).contains("is in the share of a canary"));
     }
 
     launched_and_unknown_ones_are_refused(&site).await;
@@ -282,7 +282,7 @@ async fn launched_and_unknown_ones_are_refused(site: &Site) {
         (&["matcher", "--member", "blue/pod/0"], "for example server/0"),
         (&["probe", "--task", &running], "jobs have no checks"),
     ] {
-        let error = refused(&site.admin(""), arguments);
+        let error = explanation_error(&site.admin(""), arguments);
         assert!(error.contains(expected), "{arguments:?}: {error}");
     }
 }
@@ -290,18 +290,18 @@ async fn launched_and_unknown_ones_are_refused(site: &Site) {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn past_events_are_explained_by_the_filter_that_drops_or_replaces_them() {
     let site = Site::start_with("[plugins.use]\nfilter = [\"events\", \"mark\"]\n").await;
-    let mut mark = Plugin::odd("odd-events");
+    let mut mark = Plugin::test_guest("faulty-events");
     mark.manifest = "world = \"event-filter\"\n[limits]\nmemory = \"16MiB\"\n[config]\n\
                      token = \"hunter2-token\"\ndrop = [\"deployment_success\"]\n"
         .to_owned();
     mark.install(&site.plugins(), "mark");
     site.rescan().await;
     site.post_app(&sleeper("/web", &json!({}))).await;
-    site.running("/web", 1).await;
+    site.wait_until_running("/web", 1).await;
 
     let query = "event_type=status_update_event&event_type=deployment_success&color=red";
     let explained = eventually("the deployment ends", async || {
-        let explained = document(&site, &["filter", "--query", query]);
+        let explained = explanation_json(&site, &["filter", "--query", query]);
         let kinds = explained["kinds"].as_array().cloned().unwrap_or_default();
         if kinds.iter().any(|kind| kind["kind"] == "deployment_success") {
             Ok(explained)
@@ -330,7 +330,7 @@ async fn past_events_are_explained_by_the_filter_that_drops_or_replaces_them() {
         "{example}"
     );
     assert!(!explained.to_string().contains("hunter2"), "{explained}");
-    let table = told(&site, &["filter", "--query", query]);
+    let table = explanation_text(&site, &["filter", "--query", query]);
     for part in [
         "status_update_event replaced by mark: event",
         "  now {",
@@ -348,7 +348,7 @@ async fn past_events_are_explained_by_the_filter_that_drops_or_replaces_them() {
         ("status_update_event", &json!("hunter2-token"))
     );
 
-    let error = refused(
+    let error = explanation_error(
         &site.admin(""),
         &["filter", "--query", "filter=event.appId%20=%20'a'"],
     );
@@ -377,7 +377,7 @@ async fn attempt_of_a_probe_is_explained_step_by_step_and_not_counted() {
         ],
     });
     site.post_app(&sleeper("/web", &web)).await;
-    let tasks = site.running("/web", 1).await;
+    let tasks = site.wait_until_running("/web", 1).await;
     let task = tasks[0]["id"].as_str().expect("an id").to_owned();
     let failures = async |count: u64| {
         site.tasks_when("/web", &format!("{count} failures"), |tasks| {
@@ -397,7 +397,7 @@ async fn attempt_of_a_probe_is_explained_step_by_step_and_not_counted() {
         .expect("a plugin");
 
     // Nothing listens on the port.
-    let explained = document(&site, &["probe", "--task", &task]);
+    let explained = explanation_json(&site, &["probe", "--task", &task]);
     assert_eq!(
         (&explained["check"], &explained["purpose"], &explained["kind"]),
         (&json!(1), &json!("health"), &json!("http"))
@@ -411,7 +411,7 @@ async fn attempt_of_a_probe_is_explained_step_by_step_and_not_counted() {
         (&step["step"]["http"]["path"], &step["answer"]["error"]),
         (&json!("/health"), &json!("refused"))
     );
-    let table = told(&site, &["probe", "--task", &task, "--check", "1"]);
+    let table = explanation_text(&site, &["probe", "--task", &task, "--check", "1"]);
     for part in [
         "check 1 (health, http) by check-http",
         "refused",
@@ -430,7 +430,7 @@ async fn attempt_of_a_probe_is_explained_step_by_step_and_not_counted() {
     failures(1).await;
 
     site.post_app(&sleeper("/bare", &json!({}))).await;
-    let bare = site.running("/bare", 1).await;
+    let bare = site.wait_until_running("/bare", 1).await;
     let bare = bare[0]["id"].as_str().expect("an id");
     for (arguments, expected) in [
         (
@@ -444,14 +444,14 @@ async fn attempt_of_a_probe_is_explained_step_by_step_and_not_counted() {
         (&["probe", "--task", bare], "has no check"),
         (&["probe", "--task", "absent"], "no app has a task"),
     ] {
-        let error = refused(&site.admin(""), arguments);
+        let error = explanation_error(&site.admin(""), arguments);
         assert!(error.contains(expected), "{arguments:?}: {error}");
     }
 
     // If the component is missing, the failure is reported as the reason.
     fs::remove_file(site.plugins().join("check-http.wasm")).expect("removed");
     site.rescan().await;
-    let table = told(&site, &["probe", "--task", &task]);
+    let table = explanation_text(&site, &["probe", "--task", &task]);
     assert!(
         table.contains("no version serves") && table.contains("no result (plugin)"),
         "{table}"
@@ -529,7 +529,7 @@ async fn standby_names_the_leader_and_daemon_without_the_service_names_the_secti
         ),
     ] {
         eventually("the standby knows the leader", async || {
-            let error = refused(&standby, arguments);
+            let error = explanation_error(&standby, arguments);
             if error.contains("does not lead") && error.contains(&leaders[service]) {
                 Ok(())
             } else {
@@ -537,9 +537,9 @@ async fn standby_names_the_leader_and_daemon_without_the_service_names_the_secti
             }
         })
         .await;
-        let error = refused(&without, arguments);
+        let error = explanation_error(&without, arguments);
         assert!(
-            error.contains(&format!("the {service} service is switched off")),
+            error.contains(&format!("the {service} service is disabled")),
             "{arguments:?}: {error}"
         );
     }

@@ -11,8 +11,8 @@ use transom_tests::process::components;
 
 /// Writes a guest with this configuration and these self-tests to a folder.
 fn guest(dir: &Path, config: &str) -> PathBuf {
-    let Plugin { wasm, .. } = Plugin::odd("odd-events");
-    let path = dir.join("odd-events.wasm");
+    let Plugin { wasm, .. } = Plugin::test_guest("faulty-events");
+    let path = dir.join("faulty-events.wasm");
     fs::write(&path, wasm).expect("written");
     let manifest = format!("world = \"event-filter\"\n{config}");
     fs::write(path.with_extension("toml"), manifest).expect("written");
@@ -20,7 +20,7 @@ fn guest(dir: &Path, config: &str) -> PathBuf {
 }
 
 /// Runs `transom plugin fuzz`; returns its exit code and its report.
-fn fuzzed(dir: &Path, component: &Path, more: &[&str]) -> (Option<i32>, Value) {
+fn run_fuzz(dir: &Path, component: &Path, more: &[&str]) -> (Option<i32>, Value) {
     let component = component.to_string_lossy();
     let arguments = [
         &[
@@ -48,13 +48,13 @@ fn call_that_traps_is_found_minimised_and_saved_as_a_case() {
     // input.
     let component = guest(dir.path(), "[config]\ntrap_on = [\"\"]\n");
     let run = ["--seed", "3", "--calls", "3000"];
-    let (code, report) = fuzzed(dir.path(), &component, &run);
+    let (code, report) = run_fuzz(dir.path(), &component, &run);
     assert_eq!(code, Some(1), "{report}");
     let findings = report["findings"].as_array().expect("findings");
     let case = json!({ "events": [{ "kind": "" }] });
     assert!(findings.iter().any(|it| it["case"] == case), "{report}");
     assert_eq!(
-        fuzzed(dir.path(), &component, &run),
+        run_fuzz(dir.path(), &component, &run),
         (code, report.clone()),
         "the same seed"
     );
@@ -75,7 +75,7 @@ fn configuration_that_traps_is_found() {
     let dir = tempfile::tempdir().expect("a directory");
     let words = "[config]\nfault = \"none\"\n[[self-test]]\nevents = [{ kind = \"trap-config\" }]\nexpect = [\"pass\"]\n";
     let component = guest(dir.path(), words);
-    let (code, report) = fuzzed(
+    let (code, report) = run_fuzz(
         dir.path(),
         &component,
         &["--calls", "20000", "--to", "found.json"],
@@ -95,7 +95,7 @@ fn limit_that_is_exceeded_is_found() {
     let dir = tempfile::tempdir().expect("a directory");
     let limits = "[limits]\ncpu = \"20ms\"\nwall-clock = \"2s\"\n[config]\nfault = \"loop\"\n";
     let component = guest(dir.path(), limits);
-    let (code, report) = fuzzed(dir.path(), &component, &["--calls", "3"]);
+    let (code, report) = run_fuzz(dir.path(), &component, &["--calls", "3"]);
     assert_eq!(code, Some(1), "{report}");
     assert!(report["findings"][0]["case"].is_object(), "{report}");
 }
@@ -112,7 +112,7 @@ fn first_party_components_survive() {
         "bootstrap",
     ] {
         let component = components().join(format!("{name}.wasm"));
-        let (code, report) = fuzzed(dir.path(), &component, &["--seed", "11", "--calls", "800"]);
+        let (code, report) = run_fuzz(dir.path(), &component, &["--seed", "11", "--calls", "800"]);
         assert_eq!(
             (code, &report["findings"]),
             (Some(0), &json!([])),

@@ -7,7 +7,9 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 
 use serde_json::Value;
-use transom_tests::authors::{equip, left_out, node_modules, python, told, transom};
+use transom_tests::authors::{
+    is_missing_a_language, node_modules, python, run_transom, set_build_environment, transom,
+};
 use transom_tests::process::components;
 
 fn root() -> PathBuf {
@@ -89,7 +91,7 @@ fn verdicts(reports: &[u8]) -> Vec<[Value; 4]> {
 }
 
 /// The results of `transom plugin test` for an example's component.
-fn judged(component: &str, cases: &Path) -> Vec<[Value; 4]> {
+fn verdicts_of_component(component: &str, cases: &Path) -> Vec<[Value; 4]> {
     let component = components().join(format!("examples/{component}.wasm"));
     let arguments = [
         "plugin",
@@ -104,7 +106,7 @@ fn judged(component: &str, cases: &Path) -> Vec<[Value; 4]> {
 
 #[test]
 fn examples_with_a_kit_pass_their_cases_natively() {
-    if left_out() {
+    if is_missing_a_language() {
         return;
     }
     for base in ["smallest", "redis-ping", "dedicated", "proxy"] {
@@ -121,7 +123,7 @@ fn examples_with_a_kit_pass_their_cases_natively() {
 #[test]
 fn components_made_with_a_kit_pass_the_same_cases() {
     let mut names = vec!["dedicated", "smallest"];
-    if !left_out() {
+    if !is_missing_a_language() {
         names.extend([
             "proxy-python",
             "redis-ping-python",
@@ -130,7 +132,7 @@ fn components_made_with_a_kit_pass_the_same_cases() {
         ]);
     }
     for name in names {
-        let reports = judged(name, &example(name).join("cases.toml"));
+        let reports = verdicts_of_component(name, &example(name).join("cases.toml"));
         assert!(reports.len() >= 3, "{name}: {reports:?}");
         assert!(reports.iter().all(|it| it[1] == "passed"), "{name}: {reports:?}");
     }
@@ -140,7 +142,7 @@ fn components_made_with_a_kit_pass_the_same_cases() {
 /// installed except the TOML parser.
 #[test]
 fn new_projects_of_every_world_pass_their_cases_natively() {
-    if left_out() {
+    if is_missing_a_language() {
         return;
     }
     let dir = tempfile::tempdir().expect("a directory");
@@ -152,13 +154,13 @@ fn new_projects_of_every_world_pass_their_cases_natively() {
     ] {
         for language in ["python", "javascript"] {
             let name = format!("{world}-{language}");
-            told(
+            run_transom(
                 dir.path(),
                 &["plugin", "new", &name, "--world", world, "--language", language],
             );
             let project = dir.path().join(&name);
             let manifest = format!("{name}.toml");
-            let told = if language == "python" {
+            let stdout = if language == "python" {
                 let mut command = Command::new("python3");
                 command
                     .args(["-m", "transom_plugin.testing", "src/app.py", "cases.toml"])
@@ -178,7 +180,7 @@ fn new_projects_of_every_world_pass_their_cases_natively() {
                 ]);
                 output(command.args(["--manifest", &manifest]).current_dir(&project))
             };
-            assert!(told.matches("passed ").count() >= 2, "{name}: {told}");
+            assert!(stdout.matches("passed ").count() >= 2, "{name}: {stdout}");
         }
     }
 }
@@ -186,7 +188,7 @@ fn new_projects_of_every_world_pass_their_cases_natively() {
 /// Each file has passing, failing and malformed cases.
 #[test]
 fn harnesses_judge_every_case_as_the_command_does() {
-    if left_out() {
+    if is_missing_a_language() {
         return;
     }
     for (world, base, component) in [
@@ -196,7 +198,7 @@ fn harnesses_judge_every_case_as_the_command_does() {
         ("bootstrap-handler", "proxy", "proxy-python"),
     ] {
         let cases = root().join(format!("tests/fixtures/kits/{world}.toml"));
-        let expected = judged(component, &cases);
+        let expected = verdicts_of_component(component, &cases);
         for verdict in ["passed", "differs", "failed"] {
             let some = expected.iter().filter(|it| it[1] == verdict).count();
             assert!(some >= 3, "{world}: {some} {verdict}");
@@ -217,7 +219,7 @@ fn harnesses_judge_every_case_as_the_command_does() {
 
 #[test]
 fn python_kit_passes_its_own_tests_and_doctests_from_the_wheel() {
-    if left_out() {
+    if is_missing_a_language() {
         return;
     }
     let place = "import transom_plugin as it; print(it.__path__[0])";
@@ -254,7 +256,7 @@ fn scripts(page: &str) -> Vec<(String, String)> {
 
 #[test]
 fn javascript_kit_passes_its_own_tests_and_its_page_runs() {
-    if left_out() {
+    if is_missing_a_language() {
         return;
     }
     let kit = root().join("clients/plugin-kit-javascript");
@@ -282,8 +284,8 @@ fn javascript_kit_passes_its_own_tests_and_its_page_runs() {
     output(harness.current_dir(dir.path()));
     let mut node = Command::new("node");
     node.args(["--test", "kit.test.js", "plugin.test.js"]);
-    let told = output(node.current_dir(dir.path()));
-    assert!(told.contains("load tests are dropped"), "{told}");
+    let stdout = output(node.current_dir(dir.path()));
+    assert!(stdout.contains("load tests are dropped"), "{stdout}");
 }
 
 /// `cargo package` works, and a plugin can be built with the files of the package alone.
@@ -291,7 +293,7 @@ fn javascript_kit_passes_its_own_tests_and_its_page_runs() {
 fn sdk_package_suffices_to_build_plugins() {
     let dir = tempfile::tempdir().expect("a directory");
     let mut cargo = Command::new("cargo");
-    equip(&mut cargo);
+    set_build_environment(&mut cargo);
     cargo
         .args([
             "package",
@@ -322,7 +324,7 @@ fn sdk_package_suffices_to_build_plugins() {
         let metadata = fs::symlink_metadata(unpacked.join(file)).expect(file);
         assert!(metadata.is_file(), "{file}");
     }
-    told(
+    run_transom(
         dir.path(),
         &[
             "plugin",
@@ -337,6 +339,6 @@ fn sdk_package_suffices_to_build_plugins() {
     let project = dir.path().join("mine");
     fs::remove_dir_all(project.join("vendor/transom-sdk")).expect("removed");
     symlink(&unpacked, project.join("vendor/transom-sdk")).expect("linked");
-    told(&project, &["plugin", "build"]);
-    told(&project, &["plugin", "test", "out/mine.wasm", "cases.toml"]);
+    run_transom(&project, &["plugin", "build"]);
+    run_transom(&project, &["plugin", "test", "out/mine.wasm", "cases.toml"]);
 }

@@ -43,7 +43,7 @@ async fn recorded_placements_are_replayed_and_become_test_cases() {
     });
     let stream = subscribe(&site).await;
     site.post_app(&app).await;
-    site.running("/web", 2).await;
+    site.wait_until_running("/web", 2).await;
     let dir = tempfile::tempdir().expect("a directory");
     let run = |arguments: &[&str]| plugin(&site, dir.path(), arguments);
     Plugin::first_party("attributes").install(dir.path(), "attributes");
@@ -94,7 +94,7 @@ async fn recorded_placements_are_replayed_and_become_test_cases() {
     }
 
     // Another filter returns other decisions.
-    let mut other = Plugin::odd("odd-events");
+    let mut other = Plugin::test_guest("faulty-events");
     other.manifest = FILTER.to_owned() + "mark = \"other\"\n";
     other.install(dir.path(), "other");
     let other = run(&["replay", "other.wasm", "--name", "events", "--since", "1h"]);
@@ -111,14 +111,14 @@ async fn recorded_placements_are_replayed_and_become_test_cases() {
     let allowed = run(&["replay", "other.wasm", "--name", "events", "--allow", "100"]);
     assert!(allowed.status.success(), "{}", text(&allowed.stderr));
 
-    names_wrong_arguments(&site, dir.path()).await;
+    check_argument_errors(&site, dir.path()).await;
     drop(stream);
     let Site { cluster, daemon, .. } = site;
     cluster.stop_after(daemon);
 }
 
 /// Invalid arguments of the commands and of the request cause errors that name them.
-async fn names_wrong_arguments(site: &Site, dir: &Path) {
+async fn check_argument_errors(site: &Site, dir: &Path) {
     for (arguments, code, expected) in [
         (
             &["replay", "attributes.wasm", "--since", "yesterday"][..],
@@ -169,12 +169,12 @@ async fn a_filter_that_drops_more_is_rejected_by_its_replay() {
     let stream = subscribe(&site).await;
     site.post_app(&json!({"id": "/web", "cmd": "sleep 1000", "cpus": 0.1, "mem": 16}))
         .await;
-    site.running("/web", 1).await;
+    site.wait_until_running("/web", 1).await;
     let before = site
         .get(&site.admin("/v1/plugins/events"))
         .await
         .expect("a plugin");
-    let mut plugin = Plugin::odd("odd-events");
+    let mut plugin = Plugin::test_guest("faulty-events");
     plugin.manifest = FILTER.replace("\n[limits]", "\nrollout = \"replay\"\n[limits]") + "fault = \"trap\"\n";
     plugin.install(&site.plugins(), "events");
     eventually("the rejection", || async {

@@ -28,10 +28,10 @@ fn plugin(dir: &Path, arguments: &[&str]) -> Output {
 }
 
 /// Runs the command, which must succeed.
-fn told(dir: &Path, arguments: &[&str]) -> Value {
+fn run_json(dir: &Path, arguments: &[&str]) -> Value {
     let output = plugin(dir, arguments);
-    let said = String::from_utf8_lossy(&output.stderr);
-    assert!(output.status.success(), "{said}");
+    let stderr = String::from_utf8_lossy(&output.stderr);
+    assert!(output.status.success(), "{stderr}");
     serde_json::from_slice(&output.stdout).expect("JSON")
 }
 
@@ -53,18 +53,18 @@ async fn pushed_component_is_served_from_the_registry() {
     let manifest = format!("source = \"{place}\"\n{}", first.manifest);
     write("events.toml", manifest.as_bytes());
     write("events.wasm", &first.wasm);
-    let pushed = told(here, &["push", "events.wasm", &place, "--sign", "team.key"]);
+    let pushed = run_json(here, &["push", "events.wasm", &place, "--sign", "team.key"]);
     let source = pushed["source"].as_str().expect("a source").to_owned();
     assert!(source.starts_with(&format!("{place}@sha256:")), "{source}");
     let output = plugin(here, &["push", "team.pub", &place]);
     assert!(String::from_utf8_lossy(&output.stderr).contains("is not a WebAssembly component"));
 
-    let verdict = told(here, &["check", "events.toml"]);
+    let verdict = run_json(here, &["check", "events.toml"]);
     assert_eq!(verdict["source"], source);
     assert_eq!(verdict["signed_by"], Value::Null);
     let strict = format!("{settings}[plugins.signatures]\nkeys = [\"team.pub\"]\n");
     write("transom.toml", strict.as_bytes());
-    let verdict = told(here, &["check", "events.toml"]);
+    let verdict = run_json(here, &["check", "events.toml"]);
     let signer = verdict["signed_by"].as_str().expect("a signer");
     assert!(signer.starts_with("team.pub (sha256:"), "{signer}");
 
@@ -90,11 +90,11 @@ async fn pushed_component_is_served_from_the_registry() {
     };
     at(source.clone()).await;
     write("events.wasm", &first.stamped(2).wasm);
-    let pushed = told(here, &["push", "events.wasm", &place]);
+    let pushed = run_json(here, &["push", "events.wasm", &place]);
     let moved = pushed["source"].as_str().expect("a source").to_owned();
     assert_ne!(moved, source);
     at(moved).await;
-    let list = told(here, &["list", "--admin", &site.admin("")]);
+    let list = run_json(here, &["list", "--admin", &site.admin("")]);
     let list = list.as_array().expect("a list");
     let events = list.iter().find(|it| it["name"] == "events").expect("it");
     assert_eq!(
@@ -103,8 +103,11 @@ async fn pushed_component_is_served_from_the_registry() {
     );
     // The new component of the tag is not signed.
     let output = plugin(here, &["check", "events.toml"]);
-    let said = String::from_utf8_lossy(&output.stderr);
-    assert!(said.contains("would be refused: it is not signed"), "{said}");
+    let stderr = String::from_utf8_lossy(&output.stderr);
+    assert!(
+        stderr.contains("the daemon would reject events.toml: it is not signed"),
+        "{stderr}"
+    );
     site.cluster.stop_after(site.daemon.take());
 }
 
@@ -116,14 +119,14 @@ fn a_push_to_a_registry_without_tls_names_the_option() {
     fs::write(here.join("events.wasm"), Plugin::first_party("events").wasm).expect("written");
     let place = format!("oci://{}/team/filter:1", registry.address);
     let output = plugin(here, &["push", "events.wasm", &place]);
-    let said = String::from_utf8_lossy(&output.stderr);
-    assert_eq!(output.status.code(), Some(3), "{said}");
+    let stderr = String::from_utf8_lossy(&output.stderr);
+    assert_eq!(output.status.code(), Some(3), "{stderr}");
     let option = format!("--plain-http {}", registry.address);
     assert!(
-        said.contains("answers without TLS") && said.contains(&option),
-        "{said}"
+        stderr.contains("answers without TLS") && stderr.contains(&option),
+        "{stderr}"
     );
-    told(
+    run_json(
         here,
         &[
             "push",
@@ -141,7 +144,7 @@ fn a_push_to_a_registry_without_tls_names_the_option() {
         here,
         &["push", "events.wasm", &format!("oci://{address}/team/filter:1")],
     );
-    let said = String::from_utf8_lossy(&output.stderr);
-    assert_eq!(output.status.code(), Some(3), "{said}");
-    assert!(!said.contains("--plain-http"), "{said}");
+    let stderr = String::from_utf8_lossy(&output.stderr);
+    assert_eq!(output.status.code(), Some(3), "{stderr}");
+    assert!(!stderr.contains("--plain-http"), "{stderr}");
 }

@@ -14,7 +14,7 @@ const MANIFEST: &str = "world = \"check-probe\"\n[limits]\nmemory = \"16MiB\"\n"
 
 /// `transom plugin check grows.wasm --against serving` in `dir`.
 fn check(dir: &Path, admin: &str, manifest: &str) -> Output {
-    fs::write(dir.join("grows.wasm"), Plugin::odd("worldly").wasm).expect("written");
+    fs::write(dir.join("grows.wasm"), Plugin::test_guest("wasi-everything").wasm).expect("written");
     fs::write(dir.join("grows.toml"), manifest).expect("written");
     Command::new(binary())
         .args(["plugin", "check", "grows.wasm", "--against", "serving"])
@@ -46,7 +46,7 @@ async fn check_against_serving_lists_additional_requests_of_an_upgrade() {
     assert_eq!(found["against"]["version"], Value::Null, "{found}");
     assert_eq!(found["against"]["grants"]["network"], json!(["task"]), "{found}");
 
-    let mut first = Plugin::odd("odd-probe");
+    let mut first = Plugin::test_guest("faulty-probe");
     MANIFEST.clone_into(&mut first.manifest);
     first.install(&site.plugins(), "grows");
     site.rescan().await;
@@ -77,7 +77,7 @@ async fn check_against_serving_lists_additional_requests_of_an_upgrade() {
 
     // The daemon admits the upgrade.
     let upgrade = Plugin {
-        wasm: Plugin::odd("worldly").wasm,
+        wasm: Plugin::test_guest("wasi-everything").wasm,
         manifest: manifest.to_owned(),
     };
     upgrade.install(&site.plugins(), "grows");
@@ -89,8 +89,8 @@ async fn check_against_serving_lists_additional_requests_of_an_upgrade() {
     let output = check(dir, &admin, manifest);
     let found = document(&output);
     for what in ["imports", "grants", "limits"] {
-        let asked = &found["against"][what];
-        assert!(*asked == json!([]) || *asked == json!({}), "{found}");
+        let requested = &found["against"][what];
+        assert!(*requested == json!([]) || *requested == json!({}), "{found}");
     }
 
     let unknown = "world = \"check-probe\"\n[grants]\nimports = \"wasi-guests\"\n";
@@ -101,8 +101,8 @@ async fn check_against_serving_lists_additional_requests_of_an_upgrade() {
         error.contains("`grants.imports` is \"wasi-guests\"") && error.contains("\"wasi-guest\""),
         "{error}"
     );
-    let nowhere = format!("http://127.0.0.1:{}", transom_testkit::free_ports(1));
-    let output = check(dir, &nowhere, MANIFEST);
+    let unused_url = format!("http://127.0.0.1:{}", transom_testkit::free_ports(1));
+    let output = check(dir, &unused_url, MANIFEST);
     assert_eq!(output.status.code(), Some(3), "{}", text(&output.stderr));
     let Site { cluster, daemon, .. } = site;
     cluster.stop_after(daemon);

@@ -43,7 +43,7 @@ async fn status(site: &Site, name: &str) -> Value {
 }
 
 /// Sends `PUT /v1/plugins/NAME/files`; returns the status and the body.
-async fn put(site: &Site, name: &str, body: Vec<u8>) -> (u16, String) {
+async fn put_files(site: &Site, name: &str, body: Vec<u8>) -> (u16, String) {
     let request = site
         .http
         .request(Method::PUT, site.admin(&format!("/v1/plugins/{name}/files")));
@@ -94,13 +94,13 @@ async fn uploaded_component_serves_or_is_rejected_and_leaves_the_old_one_serving
     fs::write(dir.join("events.wasm"), &events.stamped(1).wasm).expect("written");
     let (code, text) = upload(&site, dir, &["events.wasm", "--output", "json"]);
     assert_eq!(code, Some(0), "{text}");
-    let told: Value = serde_json::from_str(&text).expect("JSON");
+    let report: Value = serde_json::from_str(&text).expect("JSON");
     assert_eq!(
-        (&told["written"], &told["state"]),
+        (&report["written"], &report["state"]),
         (&json!(["events.wasm"]), &json!("serving"))
     );
     let second = status(&site, "events").await["digest"].clone();
-    assert_eq!(told["digest"], second);
+    assert_eq!(report["digest"], second);
     assert_ne!(second, first);
     let kept = fs::read(site.plugins().join("events.toml")).expect("a manifest");
     assert_eq!(kept, manifest, "the daemon's manifest stays");
@@ -166,12 +166,12 @@ async fn uploaded_component_serves_or_is_rejected_and_leaves_the_old_one_serving
         .current_dir(dir)
         .stdin(Stdio::null())
         .output();
-    let told = printed(&output.expect("sh runs"));
-    let told: Value = serde_json::from_str(&told).unwrap_or_else(|error| panic!("{error}: {told}"));
-    assert_eq!(told["written"], json!(["mine.toml", "mine.wasm"]), "{told}");
+    let output = printed(&output.expect("sh runs"));
+    let report: Value = serde_json::from_str(&output).unwrap_or_else(|error| panic!("{error}: {output}"));
+    assert_eq!(report["written"], json!(["mine.toml", "mine.wasm"]), "{report}");
     eventually("the new plugin to serve", || async {
         let now = status(&site, "mine").await;
-        let serves = now["state"] == "serving" && now["digest"] == told["digest"];
+        let serves = now["state"] == "serving" && now["digest"] == report["digest"];
         if serves { Ok(()) } else { Err(now.to_string()) }
     })
     .await;
@@ -255,8 +255,8 @@ async fn signature_of_an_upload_is_verified() {
     sign(&team);
     let (code, text) = upload(&site, dir, &["events.wasm", "--output", "json"]);
     assert_eq!(code, Some(0), "{text}");
-    let told: Value = serde_json::from_str(&text).expect("JSON");
-    assert_eq!(told["written"], json!(["events.wasm.sig", "events.wasm"]));
+    let report: Value = serde_json::from_str(&text).expect("JSON");
+    assert_eq!(report["written"], json!(["events.wasm.sig", "events.wasm"]));
     let history = site.get(&site.admin("/v1/plugins/events/history")).await;
     let newest = history.expect("a history")["records"][0].take();
     let signer = newest["signed_by"].as_str().unwrap_or_default();
@@ -269,7 +269,7 @@ async fn signature_of_an_upload_is_verified() {
     fs::write(dir.join("events.wasm"), unsigned).expect("written");
     let (code, text) = upload(&site, dir, &["events.wasm"]);
     assert_eq!(code, Some(1), "{text}");
-    assert_eq!(status(&site, "events").await["digest"], told["digest"]);
+    assert_eq!(status(&site, "events").await["digest"], report["digest"]);
     let Site { cluster, daemon, .. } = site;
     cluster.stop_after(daemon);
 }
@@ -331,7 +331,7 @@ async fn refused_upload_changes_no_file() {
         ("inside", pair("inside", &manifest, &wasm), 409, "is a link"),
         ("folder", pair("folder", &manifest, &wasm), 409, "is a folder"),
     ] {
-        let (status, text) = put(&site, name, body).await;
+        let (status, text) = put_files(&site, name, body).await;
         assert_eq!(status, code, "{name}: {text}");
         assert!(text.contains(expected), "{name}: {text}");
         assert_eq!(content(&plugins), before, "{name}: {text}");
@@ -377,7 +377,7 @@ async fn daemon_without_the_setting_accepts_no_files() {
     let dir = tempfile::tempdir().expect("a directory");
     let wasm = Plugin::first_party("events").stamped(1).wasm;
     fs::write(dir.path().join("events.wasm"), &wasm).expect("written");
-    let (status, text) = put(&site, "events", wasm).await;
+    let (status, text) = put_files(&site, "events", wasm).await;
     assert!(
         status == 403 && text.contains("`plugins.uploads`"),
         "{status} {text}"

@@ -15,7 +15,7 @@ use transom_tests::{dev, http};
 
 /// Waits until a component other than `before` serves as the filter; returns its version and
 /// digest.
-async fn swapped(admin: &str, before: &str) -> (String, String) {
+async fn wait_for_swap(admin: &str, before: &str) -> (String, String) {
     let client = http();
     let url = format!("{admin}/v1/plugins/events");
     eventually("another filter to serve", || async {
@@ -47,19 +47,19 @@ async fn commands_of_the_plugins_readme_work_as_written() {
     let dir = repository();
     let mut dev = dev::start(dir.path(), &[]);
     let admin = dev::address(&mut dev, "admin", "/v1/plugins");
-    let (_, first_party) = swapped(&admin, "").await;
+    let (_, first_party) = wait_for_swap(&admin, "").await;
 
     let mut shell = Shell::start(dir.path(), &[("TRANSOM_ADMIN_URL", &admin)]);
     shell.run(new);
     let built = shell.run(make);
     assert!(built.contains("passed") && !built.contains("differs"), "{built}");
-    let looked = shell.run(look);
+    let output_of_look = shell.run(look);
     assert!(
-        looked.contains("self-tests") && looked.contains("RUNS/S"),
-        "{looked}"
+        output_of_look.contains("self-tests") && output_of_look.contains("RUNS/S"),
+        "{output_of_look}"
     );
     shell.run(give);
-    let (version, first) = swapped(&admin, &first_party).await;
+    let (version, first) = wait_for_swap(&admin, &first_party).await;
     assert_eq!(version, "0.1.0");
     let shown = shell.run(show);
     assert!(shown.contains("hides the events of some apps"), "{shown}");
@@ -68,7 +68,7 @@ async fn commands_of_the_plugins_readme_work_as_written() {
     // The daemon may read the new manifest before the new component; that is a separate version for
     // a moment.
     let version = eventually("the second version to serve", || async {
-        match swapped(&admin, &first).await {
+        match wait_for_swap(&admin, &first).await {
             (version, _) if version == "0.2.0" => Ok(version),
             (version, _) => Err(version),
         }
@@ -81,11 +81,11 @@ async fn commands_of_the_plugins_readme_work_as_written() {
         rolled_back.contains("rolled-back") || rolled_back.contains("0.1.0"),
         "{rolled_back}"
     );
-    let (version, digest) = swapped(&admin, &first_party).await;
+    let (version, digest) = wait_for_swap(&admin, &first_party).await;
     assert_eq!((version.as_str(), &digest), ("0.1.0", &first), "{rolled_back}");
 
     shell.run(restore);
-    let (_, digest) = swapped(&admin, &first).await;
+    let (_, digest) = wait_for_swap(&admin, &first).await;
     assert_eq!(digest, first_party);
     shell.end();
     let (status, output) = dev.interrupt();

@@ -9,7 +9,7 @@ use transom_tests::events::Events;
 use transom_tests::site::Site;
 
 /// Waits until the pod has `count` instances and all of them are stable; returns its status.
-async fn stable(site: &Site, id: &str, count: usize) -> Value {
+async fn wait_until_stable(site: &Site, id: &str, count: usize) -> Value {
     let url = site.apps(&format!("/v2/pods{id}::status"));
     eventually(&format!("{count} stable instances of {id}"), || async {
         let status = site.get(&url).await?;
@@ -50,9 +50,9 @@ async fn example_pod_runs_with_its_checks_and_survives_faults() {
     let mut events = Events::open(&site.http, &site.apps(&format!("/v2/events{kinds}"))).await;
     send(&site, reqwest::Method::POST, "/v2/pods", Some(&pod)).await;
     assert_eq!(events.next_of("pod_created_event").await.data["uri"], "/v2/pods");
-    let told = events.next_of("status_update_event").await.data;
-    assert_eq!(told["appId"], id.as_str());
-    stable(&site, &id, 2).await;
+    let status_update = events.next_of("status_update_event").await.data;
+    assert_eq!(status_update["appId"], id.as_str());
+    wait_until_stable(&site, &id, 2).await;
     // The check of the container reaches it at the port of its endpoint.
     let url = site.apps(&format!("/v2/pods{id}::status"));
     let status = eventually("the results of the checks", || async {
@@ -87,7 +87,7 @@ async fn example_pod_runs_with_its_checks_and_survives_faults() {
     let next = helper.replace(".helper.1", ".helper.2");
     assert_ne!(next, helper);
     let status = eventually("the next tasks of the instance", || async {
-        let status = stable(&site, &id, 2).await;
+        let status = wait_until_stable(&site, &id, 2).await;
         let instances = status["instances"].as_array().expect("instances").clone();
         let replaced = instances
             .iter()
@@ -109,7 +109,7 @@ async fn example_pod_runs_with_its_checks_and_survives_faults() {
     let launches = site.cluster.launches();
     site.kill_daemon();
     site.start_daemon().await;
-    let after = stable(&site, &id, 2).await;
+    let after = wait_until_stable(&site, &id, 2).await;
     assert_eq!(site.cluster.launches(), launches, "nothing was launched again");
     let mut ids: Vec<&Value> = vec![&after["instances"][0]["id"], &after["instances"][1]["id"]];
     let mut before: Vec<&Value> = vec![&status["instances"][0]["id"], &status["instances"][1]["id"]];
@@ -119,12 +119,12 @@ async fn example_pod_runs_with_its_checks_and_survives_faults() {
 
     send(&site, reqwest::Method::DELETE, &format!("/v2/pods{id}"), None).await;
     eventually("the pod is gone", || async {
-        let left = site.get(&site.apps("/v2/pods")).await?;
+        let remaining = site.get(&site.apps("/v2/pods")).await?;
         let deployments = site.get(&site.apps("/v2/deployments")).await?;
-        if left == json!([]) && deployments == json!([]) {
+        if remaining == json!([]) && deployments == json!([]) {
             Ok(())
         } else {
-            Err(format!("{left} {deployments}"))
+            Err(format!("{remaining} {deployments}"))
         }
     })
     .await;
@@ -132,7 +132,7 @@ async fn example_pod_runs_with_its_checks_and_survives_faults() {
 }
 
 /// Waits until the file to which a task appends a line at each start has these lines.
-async fn starts(path: &Path, expected: &[&str]) {
+async fn wait_for_starts(path: &Path, expected: &[&str]) {
     eventually(&format!("the starts {expected:?}"), || async {
         let text = fs::read_to_string(path).map_err(|error| error.to_string())?;
         let lines: Vec<&str> = text.lines().collect();
@@ -158,8 +158,8 @@ async fn data_of_a_resident_app_is_kept_until_it_is_wiped() {
         "container": {"type": "MESOS", "volumes": [volume]},
     }))
     .await;
-    let first = site.running("/db", 1).await.remove(0);
-    starts(&seen, &["first"]).await;
+    let first = site.wait_until_running("/db", 1).await.remove(0);
+    wait_for_starts(&seen, &["first"]).await;
     let volume = &first["localVolumes"][0];
     assert_eq!(volume["containerPath"], "data");
     assert!(
@@ -172,17 +172,17 @@ async fn data_of_a_resident_app_is_kept_until_it_is_wiped() {
     // With a new definition, the instance, its agent and its data stay the same.
     let changed = json!({"cmd": cmd("second")});
     send(&site, reqwest::Method::PUT, "/v2/apps/db", Some(&changed)).await;
-    starts(&seen, &["first", "second"]).await;
-    let second = site.running("/db", 1).await.remove(0);
+    wait_for_starts(&seen, &["first", "second"]).await;
+    let second = site.wait_until_running("/db", 1).await.remove(0);
     assert_eq!(second["slaveId"], first["slaveId"]);
     assert_eq!(second["localVolumes"], first["localVolumes"]);
 
     // A killed task and a restarted daemon keep the data, too.
     send(&site, reqwest::Method::DELETE, "/v2/apps/db/tasks", None).await;
-    starts(&seen, &["first", "second", "second"]).await;
+    wait_for_starts(&seen, &["first", "second", "second"]).await;
     site.kill_daemon();
     site.start_daemon().await;
-    let third = site.running("/db", 1).await.remove(0);
+    let third = site.wait_until_running("/db", 1).await.remove(0);
     assert_eq!(third["localVolumes"], first["localVolumes"]);
 
     // After a wipe there is another instance with an empty volume, and nothing is reserved for the
@@ -194,8 +194,8 @@ async fn data_of_a_resident_app_is_kept_until_it_is_wiped() {
         None,
     )
     .await;
-    starts(&seen, &["second"]).await;
-    let other = site.running("/db", 1).await.remove(0);
+    wait_for_starts(&seen, &["second"]).await;
+    let other = site.wait_until_running("/db", 1).await.remove(0);
     assert_ne!(other["localVolumes"], first["localVolumes"]);
     send(&site, reqwest::Method::DELETE, "/v2/apps/db", None).await;
     let agents = format!("http://{}/slaves", site.cluster.master);

@@ -44,7 +44,7 @@ impl Daemon {
 
     /// Waits until `/ready` shows these services, each with its leader and whether it is this
     /// daemon.
-    async fn shows(&self, expected: &[(&str, &Daemon, bool)]) {
+    async fn wait_for_services(&self, expected: &[(&str, &Daemon, bool)]) {
         let url = format!("http://{}/ready", self.addresses["admin"]);
         let services: serde_json::Map<String, Value> = expected
             .iter()
@@ -101,14 +101,14 @@ async fn each_framework_has_its_own_leader_and_ready_names_it() {
     let start = |name, sections| Daemon::start(dir.path(), name, cluster.master, redis.address(), sections);
 
     let first = start("first", &apps);
-    first.shows(&[("apps", &first, true)]).await;
+    first.wait_for_services(&[("apps", &first, true)]).await;
     let second = start("second", &both);
     second
-        .shows(&[("apps", &first, false), ("workflow", &second, true)])
+        .wait_for_services(&[("apps", &first, false), ("workflow", &second, true)])
         .await;
     let third = start("third", &both);
     third
-        .shows(&[("apps", &first, false), ("workflow", &second, false)])
+        .wait_for_services(&[("apps", &first, false), ("workflow", &second, false)])
         .await;
 
     // Each request reaches the leader of its framework. It is forwarded with the credentials of the
@@ -179,7 +179,7 @@ async fn a_service_that_cannot_start_stops_the_others_and_is_named() {
     // The failed daemon holds no lease, so that the next one leads without waiting.
     let daemon = Daemon::start(dir.path(), "next", cluster.master, redis.address(), others);
     daemon
-        .shows(&[("apps", &daemon, true), ("workflow", &daemon, true)])
+        .wait_for_services(&[("apps", &daemon, true), ("workflow", &daemon, true)])
         .await;
     let (status, output) = daemon.process.interrupt();
     assert!(status.success(), "{output}");

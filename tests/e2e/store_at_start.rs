@@ -44,7 +44,7 @@ async fn daemon_waits_for_its_store_and_then_starts() {
     // fourth attempt is logged again.
     let named = format!("cannot connect to the Redis at {store}");
     for text in ["waiting for the store", &named, "\"failures\":4"] {
-        daemon.line(text, |line| line.contains(text).then_some(()));
+        daemon.wait_for_line(text, |line| line.contains(text).then_some(()));
     }
 
     let redis = RedisServer::in_memory().started();

@@ -32,7 +32,7 @@ os.execv(program[0], program)
 "#;
 
 /// A daemon with an admin port on `configured`, started with these sockets.
-fn supervised(dir: &Path, configured: u16, sockets: &[String], notify: &Path) -> Transom {
+fn start_supervised(dir: &Path, configured: u16, sockets: &[String], notify: &Path) -> Transom {
     copy_components(&dir.join("plugins"));
     let settings = format!(
         "[log]\nformat = \"json\"\n[cluster]\nmaster = \"127.0.0.1:1\"\n[plugins]\ndir = \"plugins\"\n\
@@ -61,7 +61,7 @@ async fn a_socket_of_the_supervisor_is_served_and_readiness_is_reported() {
         format!("admin=127.0.0.1:{port}"),
         format!("unknown=127.0.0.1:{}", port + 1),
     ];
-    let mut daemon = supervised(dir.path(), port, &sockets, &notify);
+    let mut daemon = start_supervised(dir.path(), port, &sockets, &notify);
     let mut message = [0; 64];
     let length = notifications.recv(&mut message).expect("a notification");
     assert_eq!(String::from_utf8_lossy(&message[..length]).trim(), "READY=1");
@@ -75,7 +75,7 @@ async fn a_socket_of_the_supervisor_is_served_and_readiness_is_reported() {
         .await
         .expect("an answer");
     assert!(answer.status().is_success());
-    daemon.line("the unused socket", |line| {
+    daemon.wait_for_line("the unused socket", |line| {
         (line.contains("socket of the supervisor unused") && line.contains("unknown")).then_some(())
     });
     let (status, log) = daemon.terminate();
@@ -89,7 +89,7 @@ async fn a_socket_with_another_address_than_the_settings_is_rejected() {
     let dir = tempfile::tempdir().expect("a directory");
     let port = free_ports(2);
     let sockets = [format!("admin=127.0.0.1:{port}")];
-    let mut daemon = supervised(dir.path(), port + 1, &sockets, &dir.path().join("none"));
+    let mut daemon = start_supervised(dir.path(), port + 1, &sockets, &dir.path().join("none"));
     let status = daemon.wait();
     assert_eq!(status.code(), Some(3), "{}", daemon.output());
     let expected = format!("set ListenStream=127.0.0.1:{}", port + 1);

@@ -43,10 +43,11 @@ async fn a_hundred_swaps_under_load_lose_nothing() {
     let posted = Arc::new(AtomicU64::new(0));
     let load = tokio::spawn(post(site.clone(), stop.clone(), posted.clone()));
 
-    let odd = Plugin::odd("odd-events");
+    let faulty = Plugin::test_guest("faulty-events");
     for version in 0..SWAPS {
         // An additional custom section changes the digest, as a rebuild would.
-        odd.stamped(version)
+        faulty
+            .stamped(version)
             .config(&format!("mark = \"{version}\""))
             .install(&site.plugins(), "events");
         site.rescan().await;
@@ -66,8 +67,8 @@ async fn a_hundred_swaps_under_load_lose_nothing() {
         .expect("in time")
         .expect("frames");
     reader.await.expect("the reader ended");
-    contiguous(&seen);
-    versions_in_order(&seen);
+    assert_contiguous(&seen);
+    assert_versions_in_order(&seen);
     let requests = posted.load(Ordering::Relaxed);
     assert!(
         requests >= SWAPS,
@@ -99,7 +100,7 @@ async fn post(site: Arc<Site>, stop: Arc<AtomicBool>, posted: Arc<AtomicU64>) {
     }
 }
 
-fn contiguous(seen: &[Frame]) {
+fn assert_contiguous(seen: &[Frame]) {
     for pair in seen.windows(2) {
         assert_eq!(
             pair[1].sequence(),
@@ -117,7 +118,7 @@ fn mark(frame: &Frame) -> Option<u64> {
 }
 
 /// Requires that the versions never go back, and that the last one decided at the end.
-fn versions_in_order(seen: &[Frame]) {
+fn assert_versions_in_order(seen: &[Frame]) {
     let marks: Vec<u64> = seen.iter().filter_map(mark).collect();
     assert!(marks.is_sorted(), "an older version answered after a newer one");
     assert_eq!(seen.last().and_then(mark), Some(SWAPS - 1));

@@ -9,9 +9,9 @@ use std::thread;
 
 use serde_json::{Value, json};
 use transom_testkit::eventually;
-use transom_tests::booted::Booted;
+use transom_tests::booted_root::BootedRoot;
 
-use crate::packages::{package, package_before, packages};
+use crate::packages::{package, packages, previous_package};
 
 const SERVICE: &str = "transom.service";
 const SOCKETS: [&str; 3] = [
@@ -32,23 +32,23 @@ const FORBIDDEN: [&str; 3] = [
 ];
 
 /// `systemctl VERB` for the sockets and the service.
-fn units(booted: &Booted, verb: &[&str]) {
+fn systemctl(booted: &BootedRoot, verb: &[&str]) {
     booted.run(&[&["systemctl"], verb, SOCKETS.as_slice(), &[SERVICE]].concat());
 }
 
 /// A property of the service.
-fn property(booted: &Booted, name: &str) -> String {
+fn property(booted: &BootedRoot, name: &str) -> String {
     let value = booted.run(&["systemctl", "show", "--property", name, "--value", SERVICE]);
     value.trim().to_owned()
 }
 
-fn active(booted: &Booted) -> String {
+fn active_state(booted: &BootedRoot) -> String {
     property(booted, "ActiveState")
 }
 
 /// The body of a response without an error status. Nothing is retried: a refused connection is an
 /// error.
-fn get(booted: &Booted, url: &str) -> Result<String, String> {
+fn get(booted: &BootedRoot, url: &str) -> Result<String, String> {
     output(&mut booted.client(&["curl", "--silent", "--show-error", "--fail-with-body", url]))
 }
 
@@ -62,7 +62,7 @@ fn output(command: &mut Command) -> Result<String, String> {
 }
 
 /// The id of the only task of `/kept`, once it runs.
-async fn running(booted: &Booted) -> String {
+async fn wait_until_running(booted: &BootedRoot) -> String {
     eventually("a running task", async || {
         let tasks = get(booted, "http://127.0.0.1:8080/v2/apps/kept/tasks")?;
         let tasks: Value = serde_json::from_str(&tasks).map_err(|error| error.to_string())?;
@@ -75,7 +75,7 @@ async fn running(booted: &Booted) -> String {
     .await
 }
 
-async fn post_app(booted: &Booted) {
+async fn post_app(booted: &BootedRoot) {
     let app = json!({"id": "/kept", "cmd": "exec sleep 1000000", "cpus": 0.1, "mem": 32, "user": "root"});
     let app = app.to_string();
     let url = "http://127.0.0.1:8080/v2/apps";
@@ -93,7 +93,7 @@ async fn post_app(booted: &Booted) {
 
 /// Restarts the service while requests are sent, each over a new connection; all of them must
 /// succeed.
-fn restart_under_requests(booted: &Booted) {
+fn restart_under_requests(booted: &BootedRoot) {
     let (restarted, answers) = (AtomicBool::new(false), AtomicUsize::new(0));
     thread::scope(|scope| {
         scope.spawn(|| {
@@ -111,7 +111,7 @@ fn restart_under_requests(booted: &Booted) {
 }
 
 /// The links that `systemctl enable` created.
-fn enabled(booted: &Booted) -> Vec<PathBuf> {
+fn enabled_links(booted: &BootedRoot) -> Vec<PathBuf> {
     let dir = booted.root().path("/etc/systemd/system");
     let folders = fs::read_dir(dir).expect("units").flatten();
     let wants = folders.filter(|it| it.file_name().to_string_lossy().ends_with(".wants"));
@@ -124,14 +124,14 @@ fn enabled(booted: &Booted) -> Vec<PathBuf> {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn units_serve_hardened_keep_ports_open_through_restarts_and_follow_an_upgrade() {
-    let Some(booted) = Booted::for_test("units_serve_hardened").await else {
+    let Some(booted) = BootedRoot::for_test("units_serve_hardened").await else {
         return;
     };
-    booted.install(&package_before());
+    booted.install(&previous_package());
     let all = [SOCKETS.as_slice(), &[SERVICE]].concat();
     booted.run(&[["systemd-analyze", "verify", "--man=no"].as_slice(), &all].concat());
     booted.run(&["systemd-analyze", "security", "--no-pager", EXPOSURE, SERVICE]);
-    assert_eq!(active(&booted), "inactive");
+    assert_eq!(active_state(&booted), "inactive");
 
     // The package's settings determine the master and the ports, and a variable selects port 53,
     // for which the unit has a capability.
@@ -147,12 +147,12 @@ async fn units_serve_hardened_keep_ports_open_through_restarts_and_follow_an_upg
     ];
     booted.run(&[["systemd-run", "--quiet", "--unit=cluster"].as_slice(), &cluster].concat());
     booted.run(&[["systemctl", "--quiet", "enable", "--now"].as_slice(), &SOCKETS].concat());
-    assert_eq!(active(&booted), "inactive");
+    assert_eq!(active_state(&booted), "inactive");
     // A connection to the socket starts the daemon.
     get(&booted, "http://127.0.0.1:8080/v2/info").expect("an answer of the started daemon");
-    assert_eq!(active(&booted), "active");
+    assert_eq!(active_state(&booted), "active");
     post_app(&booted).await;
-    let task = running(&booted).await;
+    let task = wait_until_running(&booted).await;
     eventually("the app's address", async || {
         let lookup = ["dig", "@127.0.0.1", "+short", "kept.marathon.mesos"];
         let found = output(&mut booted.client(&lookup))?;
@@ -169,12 +169,12 @@ async fn units_serve_hardened_keep_ports_open_through_restarts_and_follow_an_upg
     let second = property(&booted, "MainPID");
     assert_ne!(first, second);
     booted.install(&package(packages(), ".deb"));
-    assert_eq!(active(&booted), "active");
+    assert_eq!(active_state(&booted), "active");
     assert_ne!(property(&booted, "MainPID"), second);
-    assert_eq!(running(&booted).await, task);
+    assert_eq!(wait_until_running(&booted).await, task);
 
-    units(&booted, &["stop"]);
-    assert_eq!(active(&booted), "inactive");
+    systemctl(&booted, &["stop"]);
+    assert_eq!(active_state(&booted), "inactive");
     assert_eq!(property(&booted, "Result"), "success");
     let log = [
         "journalctl",
@@ -191,9 +191,9 @@ async fn units_serve_hardened_keep_ports_open_through_restarts_and_follow_an_upg
         assert!(!FORBIDDEN.iter().any(|it| line.contains(it)), "{line}");
     }
 
-    units(&booted, &["--quiet", "enable", "--now"]);
-    assert_eq!(enabled(&booted).len(), 4, "{:?}", enabled(&booted));
+    systemctl(&booted, &["--quiet", "enable", "--now"]);
+    assert_eq!(enabled_links(&booted).len(), 4, "{:?}", enabled_links(&booted));
     booted.run(&["dpkg", "--remove", "transom"]);
-    assert_eq!(active(&booted), "inactive");
-    assert_eq!(enabled(&booted), Vec::<PathBuf>::new());
+    assert_eq!(active_state(&booted), "inactive");
+    assert_eq!(enabled_links(&booted), Vec::<PathBuf>::new());
 }

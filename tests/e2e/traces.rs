@@ -37,7 +37,7 @@ async fn post_traced(site: &Site, id: &str, flags: &str) {
 }
 
 /// Waits until `found` returns a value for the received spans.
-async fn when<T>(collector: &Collector, what: &str, found: impl Fn(&Received) -> Option<T>) -> T {
+async fn wait_for_spans<T>(collector: &Collector, what: &str, found: impl Fn(&Received) -> Option<T>) -> T {
     eventually(what, || async {
         let received = collector.received();
         let spans: Vec<_> = received.spans.iter().map(|span| received.path(span)).collect();
@@ -51,9 +51,9 @@ async fn one_trace_has_the_request_the_launch_and_the_call_of_the_matcher() {
     let collector = Collector::start().await;
     let site = Site::start_with(&telemetry(&collector, "")).await;
     post_traced(&site, "/traced", "01").await;
-    site.running("/traced", 1).await;
+    site.wait_until_running("/traced", 1).await;
     let below = ["deployment_step", "POST /v2/apps"];
-    let received = when(&collector, "the spans of the launch", |received| {
+    let received = wait_for_spans(&collector, "the spans of the launch", |received| {
         let has = |name: &str| {
             let wanted: Vec<String> = [name].iter().chain(&below).map(|&name| name.to_owned()).collect();
             let mut spans = received.spans.iter().filter(|span| span.trace == TRACE);
@@ -124,11 +124,11 @@ async fn a_trace_that_is_not_sampled_is_not_exported() {
     let collector = Collector::start().await;
     let site = Site::start_with(&telemetry(&collector, "sample_ratio = 0.0")).await;
     site.post_app(&app("/silent")).await;
-    site.running("/silent", 1).await;
+    site.wait_until_running("/silent", 1).await;
     // The daemon adopts the client's sampling decision, so this trace is exported.
     post_traced(&site, "/traced", "01").await;
-    site.running("/traced", 1).await;
-    when(&collector, "the client's trace", |received| {
+    site.wait_until_running("/traced", 1).await;
+    wait_for_spans(&collector, "the client's trace", |received| {
         (!received.named("launch").is_empty()).then_some(())
     })
     .await;
@@ -152,7 +152,7 @@ async fn a_dead_collector_changes_nothing_for_clients() {
     );
     let site = Site::start_with(&dead).await;
     post_traced(&site, "/a", "01").await;
-    site.running("/a", 1).await;
+    site.wait_until_running("/a", 1).await;
     for n in 0..20 {
         let path = format!("/v2/apps/absent-{n}");
         let answer = site.http.get(site.apps(&path)).send().await.expect("an answer");

@@ -12,7 +12,7 @@ use std::process::Command;
 use serde_json::Value;
 use transom_testkit::redis::RedisServer;
 use transom_tests::process::{Transom, binary};
-use transom_tests::upgrade::{Stored, fixtures};
+use transom_tests::upgrade::{StoredSite, fixtures};
 
 /// The minor version whose data is read: the current one, until the next minor version begins.
 const PREVIOUS: &str = "0.1";
@@ -31,7 +31,7 @@ fn shell(script: &str, first: &Path, second: &Path) {
 }
 
 /// The history of a plugin still contains the versions that the previous daemon admitted.
-async fn keeps_its_history(stored: &Stored) {
+async fn check_history(stored: &StoredSite) {
     let history = stored.history("events").await;
     let admitted = history.iter().filter(|outcome| *outcome == "admitted").count();
     assert!(admitted >= 2, "{history:?}");
@@ -39,12 +39,12 @@ async fn keeps_its_history(stored: &Stored) {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn an_embedded_store_of_the_previous_version_is_served() {
-    let mut stored = Stored::new();
+    let mut stored = StoredSite::new();
     let archive = fixtures(PREVIOUS).join("store.tar.gz");
     let address = format!("file:{}", stored.store().display());
     if is_update() {
         stored.start(&address);
-        stored.fill().await;
+        stored.create_records().await;
         let dir = stored.stop();
         fs::create_dir_all(fixtures(PREVIOUS)).expect("made");
         shell("tar -C \"$0\" -c store | gzip -9n > \"$1\"", dir.path(), &archive);
@@ -52,19 +52,19 @@ async fn an_embedded_store_of_the_previous_version_is_served() {
     }
     shell("tar -C \"$0\" -xzf \"$1\"", stored.dir.path(), &archive);
     stored.start(&address);
-    stored.serves().await;
-    keeps_its_history(&stored).await;
+    stored.wait_until_served().await;
+    check_history(&stored).await;
     stored.stop();
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_redis_of_the_previous_version_is_served() {
     let dump = fixtures(PREVIOUS).join("redis.rdb");
-    let mut stored = Stored::new();
+    let mut stored = StoredSite::new();
     if is_update() {
         let redis = RedisServer::in_memory().started();
         stored.start(&redis.address().to_string());
-        stored.fill().await;
+        stored.create_records().await;
         stored.stop();
         fs::create_dir_all(fixtures(PREVIOUS)).expect("made");
         redis.dump(&dump).await;
@@ -72,13 +72,13 @@ async fn a_redis_of_the_previous_version_is_served() {
     }
     let redis = RedisServer::in_memory().with_dump(&dump).started();
     stored.start(&redis.address().to_string());
-    stored.serves().await;
-    keeps_its_history(&stored).await;
+    stored.wait_until_served().await;
+    check_history(&stored).await;
     stored.stop();
 }
 
 /// One key of each kind of record in the dump. The kind is the folder of the key.
-async fn kinds(redis: &RedisServer) -> BTreeMap<String, (String, Value)> {
+async fn records_by_kind(redis: &RedisServer) -> BTreeMap<String, (String, Value)> {
     let mut kinds = BTreeMap::new();
     let mut keys = redis.texts(&["KEYS", "*"]).await;
     keys.sort();
@@ -99,9 +99,9 @@ async fn kinds(redis: &RedisServer) -> BTreeMap<String, (String, Value)> {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn records_of_a_newer_version_are_refused_by_name() {
     let dump = fixtures(PREVIOUS).join("redis.rdb");
-    let found = kinds(&RedisServer::in_memory().with_dump(&dump).started()).await;
+    let found = records_by_kind(&RedisServer::in_memory().with_dump(&dump).started()).await;
     assert!(found.len() > 5, "{found:?}");
-    let stored = Stored::new();
+    let stored = StoredSite::new();
     for (key, mut record) in found.into_values() {
         let redis = RedisServer::in_memory().with_dump(&dump).started();
         record["record_version"] = 2.into();
@@ -109,7 +109,7 @@ async fn records_of_a_newer_version_are_refused_by_name() {
         redis.command(&["SET", &key, &newer]).await;
         let expected = format!("record `{key}` in the store has version 2");
         let line = stored
-            .line_of_a_start(&redis.address().to_string(), &expected)
+            .start_until_line(&redis.address().to_string(), &expected)
             .await;
         for expected in ["reads versions up to 1", "restore a backup"] {
             assert!(line.contains(expected), "{line}");

@@ -28,7 +28,7 @@ async fn jobs_are_queued_launched_and_completed() {
         "cpus": 0.2, "mem_limit": "32m", "environment": {"MARK": "é $HOME"}, "attributes": ["rack:R2"], "volumes": [],
         "force_pull": false});
     workflow.queue(body).await;
-    let seen = workflow.shows("airflow.d1.t1", "TASK_FINISHED").await;
+    let seen = workflow.wait_for_state("airflow.d1.t1", "TASK_FINISHED").await;
     assert_eq!(seen["status"]["task_id"]["value"], "airflow.d1.t1");
     // The program received the command unchanged and runs on the agent that satisfies the
     // constraint.
@@ -46,14 +46,14 @@ async fn jobs_are_queued_launched_and_completed() {
     workflow
         .queue(json!({"airflow_task_id": "fails", "command": "exit 3", "image": "x"}))
         .await;
-    let seen = workflow.shows("fails", "TASK_FAILED").await;
+    let seen = workflow.wait_for_state("fails", "TASK_FAILED").await;
     assert_eq!(seen["status"]["message"], "Command exited with status 3");
 
     // A running job is killed; the same request without credentials is rejected.
     workflow
         .queue(json!({"airflow_task_id": "killed", "command": ["sleep", "1000"]}))
         .await;
-    workflow.shows("killed", "TASK_RUNNING").await;
+    workflow.wait_for_state("killed", "TASK_RUNNING").await;
     let kill = workflow
         .site
         .http
@@ -71,13 +71,13 @@ async fn jobs_are_queued_launched_and_completed() {
         .await
         .expect("an answer");
     assert_eq!(done.status(), StatusCode::OK);
-    workflow.shows("killed", "TASK_KILLED").await;
+    workflow.wait_for_state("killed", "TASK_KILLED").await;
 
     // Queueing the same id again creates a second run.
     workflow
         .queue(json!({"airflow_task_id": "fails", "command": ["sleep", "1000"]}))
         .await;
-    workflow.shows("fails", "TASK_RUNNING").await;
+    workflow.wait_for_state("fails", "TASK_RUNNING").await;
     assert_eq!(workflow.launches("fails"), 2);
     workflow.site.cluster.stop_after(workflow.site.daemon);
 }
@@ -88,22 +88,22 @@ async fn killed_daemon_loses_no_job_and_runs_none_twice() {
     // Three jobs that fill all agents, three that wait for them, and one whose constraint no agent
     // satisfies.
     for number in 0..3 {
-        let body =
-            json!({"airflow_task_id": format!("runs{number}"), "command": workflow.until("go"), "cpus": 4});
+        let body = json!({"airflow_task_id": format!("runs{number}"), "command": workflow.command_until("go"), "cpus": 4});
         workflow.queue(body).await;
     }
     for number in 0..3 {
-        workflow.shows(&format!("runs{number}"), "TASK_RUNNING").await;
+        workflow
+            .wait_for_state(&format!("runs{number}"), "TASK_RUNNING")
+            .await;
     }
     for number in 0..3 {
-        let body =
-            json!({"airflow_task_id": format!("waits{number}"), "command": workflow.until("go"), "cpus": 4});
+        let body = json!({"airflow_task_id": format!("waits{number}"), "command": workflow.command_until("go"), "cpus": 4});
         workflow.queue(body).await;
     }
     workflow
         .queue(json!({"airflow_task_id": "never", "command": ["true"], "attributes": ["gpu:true"]}))
         .await;
-    workflow.shows("waits0", "TASK_STAGING").await;
+    workflow.wait_for_state("waits0", "TASK_STAGING").await;
     let cursor = workflow
         .site
         .get(&workflow.url("/v0/events?wait=0"))
@@ -114,16 +114,24 @@ async fn killed_daemon_loses_no_job_and_runs_none_twice() {
     workflow.site.kill_daemon();
     workflow.site.start_daemon().await;
     for number in 0..3 {
-        workflow.shows(&format!("runs{number}"), "TASK_RUNNING").await;
-        workflow.shows(&format!("waits{number}"), "TASK_STAGING").await;
+        workflow
+            .wait_for_state(&format!("runs{number}"), "TASK_RUNNING")
+            .await;
+        workflow
+            .wait_for_state(&format!("waits{number}"), "TASK_STAGING")
+            .await;
     }
     // All running jobs end while the daemon is down.
     workflow.site.kill_daemon();
-    workflow.raise("go");
+    workflow.raise_flag("go");
     workflow.site.start_daemon().await;
     for number in 0..3 {
-        workflow.shows(&format!("runs{number}"), "TASK_FINISHED").await;
-        workflow.shows(&format!("waits{number}"), "TASK_FINISHED").await;
+        workflow
+            .wait_for_state(&format!("runs{number}"), "TASK_FINISHED")
+            .await;
+        workflow
+            .wait_for_state(&format!("waits{number}"), "TASK_FINISHED")
+            .await;
     }
     for number in 0..3 {
         assert_eq!(workflow.launches(&format!("runs{number}")), 1);
@@ -201,19 +209,19 @@ async fn job_run_prints_states_and_output_and_kills_on_timeout_and_signal() {
         "{output}"
     );
     assert!(output.contains("it was pending for longer than 7 s"), "{output}");
-    workflow.shows("waits", "TASK_KILLED").await;
+    workflow.wait_for_state("waits", "TASK_KILLED").await;
     let (success, output) =
         workflow.job_run(&["--id", "long", "--running-timeout", "0.5", "--", "sleep", "1000"]);
     assert!(
         !success && output.contains("it ran for longer than 0.5 s"),
         "{output}"
     );
-    workflow.shows("long", "TASK_KILLED").await;
+    workflow.wait_for_state("long", "TASK_KILLED").await;
 
     // Ctrl-C kills the job, and so does a supervisor's SIGTERM.
     for id in ["interrupted", "terminated"] {
         let mut run = workflow.start_job_run(&["--id", id, "--", "sleep", "1000"]);
-        run.line("the job to run", |line| {
+        run.wait_for_line("the job to run", |line| {
             line.contains("TASK_RUNNING").then_some(())
         });
         let (status, output) = if id == "interrupted" {
@@ -226,7 +234,7 @@ async fn job_run_prints_states_and_output_and_kills_on_timeout_and_signal() {
             output.contains(&format!("cancelled: {id}; it ended in TASK_KILLED")),
             "{output}"
         );
-        workflow.shows(id, "TASK_KILLED").await;
+        workflow.wait_for_state(id, "TASK_KILLED").await;
     }
 
     // A validation error is printed.
@@ -401,8 +409,8 @@ async fn imported_configuration_is_served_unchanged() {
             Some(address.trim_matches('"').to_owned())
         }
     };
-    let admin = daemon.line("the admin port", of("admin"));
-    let workflow = daemon.line("the workflow port", of("workflow"));
+    let admin = daemon.wait_for_line("the admin port", of("admin"));
+    let workflow = daemon.wait_for_line("the workflow port", of("workflow"));
     let client = transom_tests::http();
     eventually("the daemon to be ready", || async {
         let answer = client.get(format!("http://{admin}/ready")).send().await;
@@ -435,7 +443,7 @@ fn daemon_without_redis_suggests_the_embedded_store() {
     let text = format!("[store]\nserver = \"{free}\"\n[workflow]\nport = 0\n[admin]\nport = 0\n");
     fs::write(dir.path().join("transom.toml"), text).expect("written");
     let mut daemon = Transom::start(dir.path(), ["serve"]);
-    daemon.line("the embedded store", |line| {
+    daemon.wait_for_line("the embedded store", |line| {
         (line.contains("WARN") && line.contains("file:DIR")).then_some(())
     });
     daemon.terminate();
@@ -455,7 +463,7 @@ async fn job_without_resources_runs() {
         body["workflow_task_id"] = json!(id);
         body["command"] = json!(["true"]);
         workflow.queue(body).await;
-        workflow.shows(id, "TASK_FINISHED").await;
+        workflow.wait_for_state(id, "TASK_FINISHED").await;
         assert_eq!(workflow.launches(id), 1, "{id}");
     }
     workflow.site.cluster.stop_after(workflow.site.daemon);

@@ -10,7 +10,7 @@ use reqwest::Method;
 use serde_json::{Value, json};
 use transom_testkit::free_port;
 use transom_tests::airflow::{self, Airflow, Program, eventually, output, program, root};
-use transom_tests::lossy::Lossy;
+use transom_tests::lossy_proxy::LossyProxy;
 use transom_tests::site::Site;
 
 const RUN: &str = "/dags/on_the_cluster/dagRuns/once";
@@ -18,22 +18,22 @@ const RUN: &str = "/dags/on_the_cluster/dagRuns/once";
 const TOKEN_LIFE: f64 = 150.0;
 
 /// A site and an Airflow in which the DAG `on_the_cluster` is running.
-struct World {
+struct AirflowSite {
     /// Dropped first, and thereby killed: the folder that contains their logs is removed later.
-    parts: Vec<Program>,
+    components: Vec<Program>,
     site: Site,
     airflow: Airflow,
-    lossy: Lossy,
+    lossy_proxy: LossyProxy,
     flags: PathBuf,
 }
 
-impl World {
+impl AirflowSite {
     async fn start() -> Self {
         // The proxy needs the daemon's address before the daemon starts, and the daemon needs the
         // variables of its containers.
         let port = free_port();
-        let lossy = Lossy::before(SocketAddr::from(([127, 0, 0, 1], port))).await;
-        let daemon = format!("http://{}", lossy.address);
+        let lossy_proxy = LossyProxy::before(SocketAddr::from(([127, 0, 0, 1], port))).await;
+        let daemon = format!("http://{}", lossy_proxy.address);
         let airflow = Airflow::new(&root().join("tests/airflow/dags"), &daemon)
             .with("SCHEDULER__TASK_QUEUED_TIMEOUT", &TOKEN_LIFE.to_string())
             // There is only one scheduler. However slow it is, its tasks must not be adopted as
@@ -73,23 +73,23 @@ impl World {
         tokio::task::spawn_blocking(move || output(&mut migrate))
             .await
             .expect("it ends");
-        let parts = vec![
+        let components = vec![
             airflow.start("api", &["api-server", "--workers", "1"]),
             airflow.start("processor", &["dag-processor"]),
             airflow.start("scheduler", &["scheduler"]),
             airflow.start("triggerer", &["triggerer"]),
         ];
-        let world = Self {
-            parts,
+        let airflow_site = Self {
+            components,
             site,
             airflow,
-            lossy,
+            lossy_proxy,
             flags,
         };
-        let run = json!({"dag_run_id": "once", "logical_date": null, "conf": {"flags": world.flags}});
+        let run = json!({"dag_run_id": "once", "logical_date": null, "conf": {"flags": airflow_site.flags}});
         eventually("the DAG to be run", || async {
-            let (status, body) = world
-                .call(Method::POST, "/dags/on_the_cluster/dagRuns", Some(&run))
+            let (status, body) = airflow_site
+                .request(Method::POST, "/dags/on_the_cluster/dagRuns", Some(&run))
                 .await?;
             if status == 200 || status == 409 {
                 Ok(())
@@ -98,53 +98,58 @@ impl World {
             }
         })
         .await;
-        world
+        airflow_site
     }
 
-    async fn call(&self, method: Method, path: &str, body: Option<&Value>) -> Result<(u16, Value), String> {
-        self.airflow.ask(&self.site.http, method, path, body).await
+    async fn request(
+        &self,
+        method: Method,
+        path: &str,
+        body: Option<&Value>,
+    ) -> Result<(u16, Value), String> {
+        self.airflow.request(&self.site.http, method, path, body).await
     }
 
     /// Sends a GET request, which must return 200.
     async fn get(&self, path: &str) -> Result<Value, String> {
-        match self.call(Method::GET, path, None).await? {
+        match self.request(Method::GET, path, None).await? {
             (200, body) => Ok(body),
             (status, body) => Err(format!("{path}: {status} {body}")),
         }
     }
 
     /// Waits until the instance of a task has this state.
-    async fn instance(&self, task: &str, state: &str) -> Value {
+    async fn wait_for_instance(&self, task: &str, state: &str) -> Value {
         eventually(&format!("{task} to be {state}"), || async {
             let instance = self.get(&format!("{RUN}/taskInstances/{task}")).await?;
             if instance["state"] == state {
                 Ok(instance)
             } else {
-                let logs: Vec<String> = self.parts.iter().map(Program::log).collect();
+                let logs: Vec<String> = self.components.iter().map(Program::log).collect();
                 Err(format!("{instance}\n{}", logs.join("\n----\n")))
             }
         })
         .await
     }
 
-    /// Waits until `wish` accepts the log lines of a task's first try. Panics on an error status.
-    async fn log(&self, task: &str, wish: impl Fn(&[String]) -> bool) -> Vec<String> {
-        self.log_of_try(task, 1, wish).await
+    /// Waits until `accept` accepts the log lines of a task's first try. Panics on an error status.
+    async fn log(&self, task: &str, accept: impl Fn(&[String]) -> bool) -> Vec<String> {
+        self.log_of_try(task, 1, accept).await
     }
 
-    /// Waits until `wish` accepts the log lines of a try.
-    async fn log_of_try(&self, task: &str, number: u32, wish: impl Fn(&[String]) -> bool) -> Vec<String> {
+    /// Waits until `accept` accepts the log lines of a try.
+    async fn log_of_try(&self, task: &str, number: u32, accept: impl Fn(&[String]) -> bool) -> Vec<String> {
         eventually(&format!("the log of {task}, try {number}"), || async {
             let path = format!("{RUN}/taskInstances/{task}/logs/{number}");
-            let (status, body) = self.call(Method::GET, &path, None).await?;
+            let (status, body) = self.request(Method::GET, &path, None).await?;
             assert_eq!(status, 200, "{path}: {body}");
             let lines: Vec<String> = body["content"]
                 .as_array()
                 .ok_or_else(|| body.to_string())?
                 .iter()
-                .flat_map(shown)
+                .flat_map(texts_of_entry)
                 .collect();
-            if wish(&lines) {
+            if accept(&lines) {
                 Ok(lines)
             } else {
                 Err(format!("{lines:#?}"))
@@ -154,7 +159,7 @@ impl World {
     }
 
     /// Waits for an event of a task; returns its text.
-    async fn event(&self, task: &str, event: &str) -> String {
+    async fn wait_for_event(&self, task: &str, event: &str) -> String {
         eventually(&format!("the event `{event}` of {task}"), || async {
             let path = format!(
                 "/eventLogs?dag_id=on_the_cluster&task_id={task}&event={}",
@@ -170,7 +175,7 @@ impl World {
     }
 
     /// Waits until the daemon shows this state of a job.
-    async fn job(&self, id: &str, state: &str) {
+    async fn wait_for_job(&self, id: &str, state: &str) {
         let url = format!("http://{}/v0/task/{id}", self.site.addresses["workflow"]);
         eventually(&format!("{id} to be {state}"), || async {
             let seen = self.site.get(&url).await?;
@@ -185,7 +190,7 @@ impl World {
 }
 
 /// The text of a log entry as Airflow shows it, and the texts of its exceptions.
-fn shown(entry: &Value) -> Vec<String> {
+fn texts_of_entry(entry: &Value) -> Vec<String> {
     let errors = entry["error_detail"].as_array().into_iter().flatten();
     let texts = errors.map(|error| &error["exc_value"]);
     [&entry["event"]]
@@ -207,57 +212,62 @@ fn operators_job(instance: &Value) -> String {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn airflow_shows_events_logs_and_states_of_tasks() {
-    let world = World::start().await;
+    let airflow_site = AirflowSite::start().await;
 
     // An unknown key is an error with a suggestion.
-    world.instance("typo", "failed").await;
-    let said = world.event("typo", "not queued").await;
-    assert!(said.contains("no key 'cpu'; did you mean 'cpus'"), "{said}");
-    world.log("typo", |lines| has(lines, "did you mean 'cpus'")).await;
+    airflow_site.wait_for_instance("typo", "failed").await;
+    let event_text = airflow_site.wait_for_event("typo", "not queued").await;
+    assert!(
+        event_text.contains("no key 'cpu'; did you mean 'cpus'"),
+        "{event_text}"
+    );
+    airflow_site
+        .log("typo", |lines| has(lines, "did you mean 'cpus'"))
+        .await;
 
     // While the task waits, the constraint that no agent satisfies is shown in its events and in
     // its log.
-    let said = world.event("hopeless", "pending").await;
+    let event_text = airflow_site.wait_for_event("hopeless", "pending").await;
     assert!(
-        said.contains("no active agent satisfies the constraint `gpu:true`"),
-        "{said}"
+        event_text.contains("no active agent satisfies the constraint `gpu:true`"),
+        "{event_text}"
     );
-    world
+    airflow_site
         .log("hopeless", |lines| has(lines, "the constraint `gpu:true`"))
         .await;
 
     // The log of a running task shows the output of its container.
-    let talks = world.instance("talks", "running").await;
+    let talks = airflow_site.wait_for_instance("talks", "running").await;
     let container = format!("Container of airflow.{}", talks["id"].as_str().expect("an id"));
-    world
+    airflow_site
         .log("talks", |lines| {
             has(lines, &container) && has(lines, "these are 42 words")
         })
         .await;
 
-    a_deferred_task_takes_its_container_along(&world).await;
-    an_operators_log_has_all_that_is_needed(&world).await;
+    a_deferred_task_takes_its_container_along(&airflow_site).await;
+    an_operators_log_has_all_that_is_needed(&airflow_site).await;
 
-    fs::write(world.flags.join("talked"), "").expect("written");
-    world.instance("talks", "success").await;
+    fs::write(airflow_site.flags.join("talked"), "").expect("written");
+    airflow_site.wait_for_instance("talks", "success").await;
 
     // A task without a matching offer is cancelled before its token expires.
-    world.instance("hopeless", "failed").await;
-    let said = world.event("hopeless", "state mismatch").await;
-    let (_, rest) = said.split_once("not launched within ").expect(&said);
-    let limit: f64 = rest.split(' ').next().unwrap().parse().expect(&said);
-    assert!(0.0 < limit && limit <= 0.8 * TOKEN_LIFE, "{said}");
+    airflow_site.wait_for_instance("hopeless", "failed").await;
+    let event_text = airflow_site.wait_for_event("hopeless", "state mismatch").await;
+    let (_, rest) = event_text.split_once("not launched within ").expect(&event_text);
+    let limit: f64 = rest.split(' ').next().unwrap().parse().expect(&event_text);
+    assert!(0.0 < limit && limit <= 0.8 * TOKEN_LIFE, "{event_text}");
     assert!(
-        said.contains("Pending reason: no active agent satisfies"),
-        "{said}"
+        event_text.contains("Pending reason: no active agent satisfies"),
+        "{event_text}"
     );
 
     // The first response to each job was lost, so each job was sent twice. Each was launched once.
-    let launches = world.site.cluster.launches();
+    let launches = airflow_site.site.cluster.launches();
     let mut names: Vec<_> = launches.keys().collect();
     names.sort();
     assert!(launches.values().all(|times| *times == 1), "{launches:?}");
-    for (job, times) in world.lossy.queued() {
+    for (job, times) in airflow_site.lossy_proxy.queued() {
         assert_eq!(times, 2, "{job}: {names:?}");
     }
     // The containers of the operators; the task `cleared` has two.
@@ -265,16 +275,16 @@ async fn airflow_shows_events_logs_and_states_of_tasks() {
         .keys()
         .filter(|id| id.starts_with("airflow.on_the_cluster."));
     assert_eq!(containers.count(), 4, "{names:?}");
-    world.site.cluster.stop_after(world.site.daemon);
+    airflow_site.site.cluster.stop_after(airflow_site.site.daemon);
 }
 
 /// Marking or clearing a deferred task ends its container. Its output is in the log while it runs.
-async fn a_deferred_task_takes_its_container_along(world: &World) {
-    let marked = world.instance("marked", "deferred").await;
-    let cleared = world.instance("cleared", "deferred").await;
-    world.log("marked", |lines| has(lines, "begun 42")).await;
+async fn a_deferred_task_takes_its_container_along(airflow_site: &AirflowSite) {
+    let marked = airflow_site.wait_for_instance("marked", "deferred").await;
+    let cleared = airflow_site.wait_for_instance("cleared", "deferred").await;
+    airflow_site.log("marked", |lines| has(lines, "begun 42")).await;
     // The link exists while the container runs.
-    let links = world
+    let links = airflow_site
         .get(&format!("{RUN}/taskInstances/marked/links"))
         .await
         .expect("links");
@@ -285,17 +295,19 @@ async fn a_deferred_task_takes_its_container_along(world: &World) {
     );
 
     let path = format!("{RUN}/taskInstances/marked");
-    let (status, body) = world
-        .call(Method::PATCH, &path, Some(&json!({"new_state": "failed"})))
+    let (status, body) = airflow_site
+        .request(Method::PATCH, &path, Some(&json!({"new_state": "failed"})))
         .await
         .expect("an answer");
     assert_eq!(status, 200, "{body}");
-    world.job(&operators_job(&marked), "TASK_KILLED").await;
+    airflow_site
+        .wait_for_job(&operators_job(&marked), "TASK_KILLED")
+        .await;
 
     let clear =
         json!({"dry_run": false, "dag_run_id": "once", "task_ids": ["cleared"], "only_failed": false});
-    let (status, body) = world
-        .call(
+    let (status, body) = airflow_site
+        .request(
             Method::POST,
             "/dags/on_the_cluster/clearTaskInstances",
             Some(&clear),
@@ -303,10 +315,12 @@ async fn a_deferred_task_takes_its_container_along(world: &World) {
         .await
         .expect("an answer");
     assert_eq!(status, 200, "{body}");
-    world.job(&operators_job(&cleared), "TASK_KILLED").await;
+    airflow_site
+        .wait_for_job(&operators_job(&cleared), "TASK_KILLED")
+        .await;
     // The next try starts a new container.
     let again = eventually("the next try", || async {
-        let instance = world.get(&format!("{RUN}/taskInstances/cleared")).await?;
+        let instance = airflow_site.get(&format!("{RUN}/taskInstances/cleared")).await?;
         if instance["state"] == "deferred" && instance["id"] != cleared["id"] {
             Ok(instance)
         } else {
@@ -315,24 +329,26 @@ async fn a_deferred_task_takes_its_container_along(world: &World) {
     })
     .await;
     // Airflow does not call `on_kill` of a trigger that its triggerer has not started yet.
-    world
+    airflow_site
         .log_of_try("cleared", 2, |lines| has(lines, "begun 42"))
         .await;
     let path = format!("{RUN}/taskInstances/cleared");
-    let (status, body) = world
-        .call(Method::PATCH, &path, Some(&json!({"new_state": "success"})))
+    let (status, body) = airflow_site
+        .request(Method::PATCH, &path, Some(&json!({"new_state": "success"})))
         .await
         .expect("an answer");
     assert_eq!(status, 200, "{body}");
-    world.job(&operators_job(&again), "TASK_KILLED").await;
+    airflow_site
+        .wait_for_job(&operators_job(&again), "TASK_KILLED")
+        .await;
 }
 
 /// The log has the output of the container, its exit status, and a link to the full log.
-async fn an_operators_log_has_all_that_is_needed(world: &World) {
-    let failed = world.instance("fails", "failed").await;
+async fn an_operators_log_has_all_that_is_needed(airflow_site: &AirflowSite) {
+    let failed = airflow_site.wait_for_instance("fails", "failed").await;
     let job = operators_job(&failed);
-    let url = format!("http://{}/v0/task/{job}/log", world.lossy.address);
-    let lines = world
+    let url = format!("http://{}/v0/task/{job}/log", airflow_site.lossy_proxy.address);
+    let lines = airflow_site
         .log("fails", |lines| has(lines, "finished in state TASK_FAILED"))
         .await;
     assert!(lines.iter().any(|line| line == "42 lines"), "{lines:#?}");
@@ -378,7 +394,7 @@ async fn a_job_whose_operator_is_killed_ends_at_its_own_limit() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn an_operator_whose_answers_are_lost_runs_its_container_once() {
     let site = Site::start_with("[workflow]\nport = 0\ncontainers = false\n").await;
-    let lossy = Lossy::before(site.addresses["workflow"]).await;
+    let lossy_proxy = LossyProxy::before(site.addresses["workflow"]).await;
     let home = tempfile::tempdir().expect("a directory");
     let mut command = program(&airflow::environment(), home.path(), "python");
     command
@@ -386,7 +402,7 @@ async fn an_operator_whose_answers_are_lost_runs_its_container_once() {
         // The daemon's URL may be in the section of the older provider.
         .env(
             "AIRFLOW__MESOS__OPERATOR_API_URL",
-            format!("http://{}", lossy.address),
+            format!("http://{}", lossy_proxy.address),
         );
     let text = tokio::task::spawn_blocking(move || output(&mut command))
         .await
@@ -407,7 +423,7 @@ async fn an_operator_whose_answers_are_lost_runs_its_container_once() {
         ],
         "{text}"
     );
-    let queued = lossy.queued();
+    let queued = lossy_proxy.queued();
     assert_eq!(
         (queued["airflow.once.quick"], queued["airflow.once.alone"]),
         (3, 2),

@@ -10,7 +10,7 @@ use std::time::{Duration, Instant};
 use serde_json::{Value, json};
 use transom_testkit::free_port;
 use transom_tests::airflow::{
-    AIRFLOW_TIMEOUT, Airflow, Program, environment, environment_2, output, program, root,
+    AIRFLOW_TIMEOUT, Airflow, Program, airflow_2_environment, environment, output, program, root,
 };
 use transom_tests::site::Site;
 
@@ -79,7 +79,7 @@ async fn own_operator_runs_in_the_oldest_supported_airflow() {
     let url = format!("http://{}", site.addresses["workflow"]);
     let text = tokio::task::spawn_blocking(move || {
         let command = |name: &str| {
-            let mut command = program(&environment_2(), home.path(), name);
+            let mut command = program(&airflow_2_environment(), home.path(), name);
             command.env("AIRFLOW__CLUSTER__OPERATOR_API_URL", &url);
             command
         };
@@ -88,9 +88,9 @@ async fn own_operator_runs_in_the_oldest_supported_airflow() {
     })
     .await
     .expect("it ends");
-    let told = lines(&text);
+    let records = lines(&text);
     let about = |key: &str, value: &str| {
-        let found = told.iter().find(|line| line[key] == value);
+        let found = records.iter().find(|line| line[key] == value);
         found
             .cloned()
             .unwrap_or_else(|| panic!("no {key} {value}:\n{text}"))
@@ -113,7 +113,7 @@ async fn own_operator_runs_in_the_oldest_supported_airflow() {
         assert_eq!(about("task", task)["state"], state, "{task}:\n{text}");
     }
     about("pulled", "TASK_FINISHED");
-    let link = told.iter().find_map(|line| line["link"].as_str());
+    let link = records.iter().find_map(|line| line["link"].as_str());
     assert!(
         link.is_some_and(|link| link.contains("/v0/task/airflow.two.finishes.") && link.ends_with("/log")),
         "{link:?}"
@@ -179,23 +179,23 @@ impl Example {
             .collect()
     }
 
-    /// Waits until `wish` accepts the instances.
-    fn until<T>(
+    /// Waits until `accept` accepts the instances.
+    fn wait_until<T>(
         &self,
         what: &str,
         parts: &[&Program],
-        wish: impl Fn(&BTreeMap<String, (String, String, u64)>) -> Option<T>,
+        accept: impl Fn(&BTreeMap<String, (String, String, u64)>) -> Option<T>,
     ) -> T {
         let deadline = Instant::now() + AIRFLOW_TIMEOUT;
         loop {
             let instances = self.instances();
-            if let Some(found) = wish(&instances) {
+            if let Some(found) = accept(&instances) {
                 return found;
             }
             if Instant::now() > deadline {
                 let logs: Vec<String> = parts.iter().map(|part| part.log()).collect();
                 panic!(
-                    "waited for {what}; last seen: {instances:#?}\n{}",
+                    "timed out waiting for {what}; last seen: {instances:#?}\n{}",
                     logs.join("\n----\n")
                 );
             }
@@ -240,7 +240,7 @@ async fn airflow_runs_the_example_and_its_next_scheduler_adopts_the_tasks() {
     let site = Site::start_with(&section).await;
     let example = Example { airflow, daemon };
     let launches = tokio::task::spawn_blocking(move || {
-        let ids = the_example(&example);
+        let ids = run_example(&example);
         (ids, example)
     });
     let (instances, example) = launches.await.expect("it ends");
@@ -290,7 +290,7 @@ fn uuid(text: &str) -> String {
 }
 
 /// Runs the example to its end. A second scheduler replaces the first one in between.
-fn the_example(example: &Example) -> BTreeMap<String, (String, String, u64)> {
+fn run_example(example: &Example) -> BTreeMap<String, (String, String, u64)> {
     let airflow = &example.airflow;
     output(airflow.command("airflow").args(["db", "migrate"]));
     let api = airflow.start("api", &["api-server", "--workers", "1"]);
@@ -323,14 +323,14 @@ fn the_example(example: &Example) -> BTreeMap<String, (String, String, u64)> {
         );
     }
     let parts = [&api, &processor];
-    let before = example.until("the slow task to run", &parts, |instances| {
+    let before = example.wait_until("the slow task to run", &parts, |instances| {
         let slow = instances.get("slow")?;
         (slow.1 == "running").then(|| slow.clone())
     });
     first.kill();
     let second = airflow.start("scheduler-2", &["scheduler"]);
     let ended = |state: &str| matches!(state, "success" | "failed" | "skipped" | "upstream_failed");
-    let instances = example.until("every task to end", &[&api, &processor, &second], |instances| {
+    let instances = example.wait_until("every task to end", &[&api, &processor, &second], |instances| {
         let all = instances.len() >= 7 && instances.values().all(|(_, state, _)| ended(state));
         all.then(|| instances.clone())
     });

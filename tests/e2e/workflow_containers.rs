@@ -26,7 +26,7 @@ async fn docker_image_of_a_job_runs_as_a_container() {
         "volumes": [format!("{data}:/data")],
         "command": ["/bin/sh", "-c", "ls /; echo $MARK; echo made > /data/made; exit 4"]});
     workflow.queue(body).await;
-    let seen = workflow.shows("job", "TASK_FAILED").await;
+    let seen = workflow.wait_for_state("job", "TASK_FAILED").await;
     assert_eq!(seen["status"]["message"], "Container exited with status 4");
     let log = workflow.log("job").await;
     // The container's root has no directories of this machine.
@@ -38,7 +38,7 @@ async fn docker_image_of_a_job_runs_as_a_container() {
     let endless = json!({"airflow_task_id": "long", "container_type": "DOCKER", "image": IMAGE, "force_pull": false,
         "command": ["sleep", "1000"]});
     workflow.queue(endless).await;
-    workflow.shows("long", "TASK_RUNNING").await;
+    workflow.wait_for_state("long", "TASK_RUNNING").await;
     let work_dir = workflow.site.cluster.work_dir().to_owned();
     assert_eq!(runtime.names(&work_dir).len(), 1);
     workflow.site.cluster.stop_after(workflow.site.daemon);

@@ -38,7 +38,7 @@ impl Workflow {
     }
 
     /// A command that runs until a file exists.
-    pub(crate) fn until(&self, flag: &str) -> Value {
+    pub(crate) fn command_until(&self, flag: &str) -> Value {
         json!([
             "/bin/sh",
             "-c",
@@ -46,7 +46,7 @@ impl Workflow {
         ])
     }
 
-    pub(crate) fn raise(&self, flag: &str) {
+    pub(crate) fn raise_flag(&self, flag: &str) {
         fs::write(self.flag(flag), "").expect("written");
     }
 
@@ -57,7 +57,7 @@ impl Workflow {
         assert_eq!((status, text.as_str()), (StatusCode::OK, "Ok"));
     }
 
-    pub(crate) async fn shows(&self, id: &str, state: &str) -> Value {
+    pub(crate) async fn wait_for_state(&self, id: &str, state: &str) -> Value {
         eventually(&format!("{id} to show {state}"), || async {
             let seen = self.site.get(&self.url(&format!("/v0/task/{id}"))).await?;
             if seen["status"]["state"] == state {

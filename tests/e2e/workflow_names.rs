@@ -88,7 +88,7 @@ async fn names_of_jobs_with_markup_and_escape_sequences_are_shown_as_text() {
     let deleted = site.http.delete(task);
     assert_eq!(deleted.send().await.expect("an answer").status().as_u16(), 200);
     let daemon = site.daemon.as_mut().expect("a daemon");
-    daemon.line("the audit event", |line| {
+    daemon.wait_for_line("the audit event", |line| {
         let entry: Value = serde_json::from_str(line).ok()?;
         (entry["target"] == "transom::audit" && entry["method"] == "DELETE").then_some(())
     });

@@ -69,7 +69,7 @@ impl Daemon {
     }
 
     /// Waits until it is ready, leading or standing by.
-    async fn ready(&self, leading: bool) {
+    async fn wait_until_ready(&self, leading: bool) {
         let ready = format!("http://{}/ready", self.addresses["admin"]);
         eventually(&format!("a daemon that is ready, leading: {leading}"), || async {
             let answer = self.http.get(&ready).send().await;
@@ -100,7 +100,7 @@ impl Daemon {
         assert_eq!((status, text.as_str()), (200, "Ok"));
     }
 
-    async fn shows(&self, id: &str, state: &str) {
+    async fn wait_for_state(&self, id: &str, state: &str) {
         eventually(&format!("{id} to show {state}"), || async {
             let request = self.http.get(self.url(&format!("/v0/task/{id}")));
             let answer = request.basic_auth("user", Some("password")).send().await;
@@ -138,9 +138,9 @@ async fn another_daemon(tls: bool) {
     copy_components(&dir.path().join("plugins"));
     let (cluster, redis) = (Cluster::start(dir.path()), RedisServer::in_memory().started());
     let first = start("first", &cluster, &redis);
-    first.ready(true).await;
+    first.wait_until_ready(true).await;
     let second = start("second", &cluster, &redis);
-    second.ready(false).await;
+    second.wait_until_ready(false).await;
 
     // The request is forwarded with its credentials; without credentials it is rejected.
     let refused = second
@@ -153,10 +153,10 @@ async fn another_daemon(tls: bool) {
     let flag = dir.path().join("go");
     let until = format!("while [ ! -e {} ]; do sleep 0.05; done", flag.display());
     second.queue("runs", json!(["/bin/sh", "-c", until])).await;
-    second.shows("runs", "TASK_RUNNING").await;
-    first.shows("runs", "TASK_RUNNING").await;
+    second.wait_for_state("runs", "TASK_RUNNING").await;
+    first.wait_for_state("runs", "TASK_RUNNING").await;
     second.queue("killed", json!(["sleep", "1000"])).await;
-    second.shows("killed", "TASK_RUNNING").await;
+    second.wait_for_state("killed", "TASK_RUNNING").await;
     let kill = second.http.delete(second.url("/v0/task/killed"));
     let killed = kill
         .basic_auth("user", Some("password"))
@@ -164,16 +164,16 @@ async fn another_daemon(tls: bool) {
         .await
         .expect("an answer");
     assert_eq!(killed.status().as_u16(), 200);
-    second.shows("killed", "TASK_KILLED").await;
+    second.wait_for_state("killed", "TASK_KILLED").await;
 
     first.process.kill();
-    second.ready(true).await;
-    second.shows("runs", "TASK_RUNNING").await;
-    second.shows("killed", "TASK_KILLED").await;
+    second.wait_until_ready(true).await;
+    second.wait_for_state("runs", "TASK_RUNNING").await;
+    second.wait_for_state("killed", "TASK_KILLED").await;
     fs::write(&flag, "").expect("written");
-    second.shows("runs", "TASK_FINISHED").await;
+    second.wait_for_state("runs", "TASK_FINISHED").await;
     second.queue("after", json!(["true"])).await;
-    second.shows("after", "TASK_FINISHED").await;
+    second.wait_for_state("after", "TASK_FINISHED").await;
     if tls {
         // Clients without TLS receive no response.
         let plain = second

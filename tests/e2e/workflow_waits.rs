@@ -12,15 +12,17 @@ use transom_tests::process::Transom;
 use crate::workflow_harness::Workflow;
 
 /// Fills all agents with three jobs, each of which ends when its flag (`go0` to `go2`) is raised.
-async fn fill(workflow: &Workflow) {
+async fn fill_agents(workflow: &Workflow) {
     for number in 0..3 {
-        let command = workflow.until(&format!("go{number}"));
+        let command = workflow.command_until(&format!("go{number}"));
         workflow
             .queue(json!({"workflow_task_id": format!("fills{number}"), "command": command, "cpus": 4}))
             .await;
     }
     for number in 0..3 {
-        workflow.shows(&format!("fills{number}"), "TASK_RUNNING").await;
+        workflow
+            .wait_for_state(&format!("fills{number}"), "TASK_RUNNING")
+            .await;
     }
 }
 
@@ -30,11 +32,11 @@ async fn reason(workflow: &Workflow, id: &str) -> Result<Value, String> {
     Ok(queue["queue"][0]["reason"].clone())
 }
 
-/// Waits until `wished` accepts the reason why a job is pending.
-async fn waits_because(workflow: &Workflow, id: &str, wished: impl Fn(&Value) -> bool) -> Value {
+/// Waits until `accept` accepts the reason why a job is pending.
+async fn wait_for_reason(workflow: &Workflow, id: &str, accept: impl Fn(&Value) -> bool) -> Value {
     eventually(&format!("the reason why {id} waits"), || async {
         let reason = reason(workflow, id).await?;
-        if wished(&reason) {
+        if accept(&reason) {
             Ok(reason)
         } else {
             Err(reason.to_string())
@@ -46,9 +48,9 @@ async fn waits_because(workflow: &Workflow, id: &str, wished: impl Fn(&Value) ->
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn higher_priorities_are_launched_first() {
     let workflow = Workflow::start().await;
-    fill(&workflow).await;
+    fill_agents(&workflow).await;
     for (id, priority) in [("low", -1), ("first", 0), ("high", 9), ("second", 0)] {
-        let command = workflow.until(&format!("end-{id}"));
+        let command = workflow.command_until(&format!("end-{id}"));
         let body = json!({"workflow_task_id": id, "command": command, "cpus": 4, "priority": priority});
         workflow.queue(body).await;
     }
@@ -71,13 +73,13 @@ async fn higher_priorities_are_launched_first() {
     assert_eq!(shown, [("high", 9), ("first", 0), ("second", 0), ("low", -1)]);
     // Agents become free one after the other.
     for (number, id) in order.into_iter().enumerate() {
-        workflow.raise(&match number {
+        workflow.raise_flag(&match number {
             0..3 => format!("go{number}"),
             _ => "end-high".to_owned(),
         });
-        workflow.shows(id, "TASK_RUNNING").await;
+        workflow.wait_for_state(id, "TASK_RUNNING").await;
         for waits in &order[number + 1..] {
-            workflow.shows(waits, "TASK_STAGING").await;
+            workflow.wait_for_state(waits, "TASK_STAGING").await;
         }
     }
     workflow.site.cluster.stop_after(workflow.site.daemon);
@@ -86,7 +88,7 @@ async fn higher_priorities_are_launched_first() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn full_agents_still_satisfy_constraints() {
     let workflow = Workflow::start().await;
-    fill(&workflow).await;
+    fill_agents(&workflow).await;
     for (id, attributes) in [
         ("busy", json!(["rack:R2"])),
         ("nowhere", json!(["rack:r2", "gpu:true"])),
@@ -96,7 +98,7 @@ async fn full_agents_still_satisfy_constraints() {
         workflow.queue(body).await;
     }
     // The agents make no offers now, but their attributes are known.
-    let nowhere = waits_because(&workflow, "nowhere", |reason| {
+    let nowhere = wait_for_reason(&workflow, "nowhere", |reason| {
         reason["unsatisfied_constraints"] != json!([])
     })
     .await;
@@ -107,7 +109,7 @@ async fn full_agents_still_satisfy_constraints() {
         message.contains("`gpu:true` (3 agents in the cluster)"),
         "{message}"
     );
-    let both = waits_because(&workflow, "never-both", |reason| {
+    let both = wait_for_reason(&workflow, "never-both", |reason| {
         reason["message"]
             .as_str()
             .is_some_and(|text| text.contains("all constraints together"))
@@ -123,10 +125,10 @@ async fn full_agents_still_satisfy_constraints() {
             .contains("no active agent"),
         "{busy}"
     );
-    workflow.raise("go1");
-    workflow.raise("go0");
-    workflow.raise("go2");
-    workflow.shows("busy", "TASK_FINISHED").await;
+    workflow.raise_flag("go1");
+    workflow.raise_flag("go0");
+    workflow.raise_flag("go2");
+    workflow.wait_for_state("busy", "TASK_FINISHED").await;
     workflow.site.cluster.stop_after(workflow.site.daemon);
 }
 
@@ -137,7 +139,7 @@ async fn binary_output_is_read_in_chunks_unchanged() {
     let script = "printf 'gr\\303\\274\\303\\237e \\342\\202\\254 \\377\\000\\376 end'";
     let body = json!({"workflow_task_id": "binary", "command": ["/bin/sh", "-c", script]});
     workflow.queue(body).await;
-    workflow.shows("binary", "TASK_FINISHED").await;
+    workflow.wait_for_state("binary", "TASK_FINISHED").await;
     let written = b"gr\xc3\xbc\xc3\x9fe \xe2\x82\xac \xff\x00\xfe end";
     for length in [1, 3, 1000] {
         let (mut whole, mut offset) = (Vec::new(), 0);
@@ -188,8 +190,8 @@ async fn job_run_reports_the_pending_reason_on_timeout() {
         let mut run = Transom::start(scratch.path(), [&arguments[..], &credentials].concat());
         let status = run.wait();
         let output = run.output();
-        let (stopped, said) = site.daemon.expect("a daemon").interrupt();
-        assert!(stopped.success(), "{said}");
+        let (stopped, output_at_stop) = site.daemon.expect("a daemon").interrupt();
+        assert!(stopped.success(), "{output_at_stop}");
         (status.success(), output)
     };
     assert!(
@@ -306,7 +308,7 @@ fn job_run_failures_have_an_exit_code_and_a_message() {
         ));
     }
     for (queue, answers, expected) in cases {
-        let told = format!("{queue:?} {answers:?}");
+        let answers_text = format!("{queue:?} {answers:?}");
         let url = format!("http://{}", stand_in(queue, answers));
         let arguments = [
             // The alias of `job`.
@@ -322,7 +324,7 @@ fn job_run_failures_have_an_exit_code_and_a_message() {
         let mut run = Transom::start(dir.path(), [&arguments[..], &["--no-log", "--", "true"]].concat());
         let status = run.wait();
         let output = run.output();
-        assert_eq!(status.code(), Some(1), "{told}: {output}");
-        assert!(output.contains(expected), "{told}: {output}");
+        assert_eq!(status.code(), Some(1), "{answers_text}: {output}");
+        assert!(output.contains(expected), "{answers_text}: {output}");
     }
 }

@@ -52,7 +52,7 @@ class Follower(threading.Thread):
                     self.at = at
                     return event
             time.sleep(0.02)
-        raise SystemExit(f"waited for {what} in vain, after {[kind(event) for event in self.events]}")
+        raise SystemExit(f"timed out waiting for {what}, after {[kind(event) for event in self.events]}")
 
     def wait_for(self, name, condition=lambda event: True):
         return self.wait(name, lambda event: kind(event) == name and condition(event))

@@ -29,7 +29,7 @@ def eventually(what, condition):
         if found:
             return found
         time.sleep(0.1)
-    raise SystemExit(f"waited for {what} in vain")
+    raise SystemExit(f"timed out waiting for {what}")
 
 
 def settled():

@@ -20,24 +20,24 @@ pub const AIRFLOW_TIMEOUT: Duration = Duration::from_mins(6);
 
 /// The folder where `cargo xtask test` installs Airflow: `TRANSOM_AIRFLOW`, or next to the build.
 pub fn environment() -> PathBuf {
-    static FOUND: OnceLock<PathBuf> = OnceLock::new();
-    found(&FOUND, "TRANSOM_AIRFLOW", "airflow")
+    static ENVIRONMENT: OnceLock<PathBuf> = OnceLock::new();
+    find_environment(&ENVIRONMENT, "TRANSOM_AIRFLOW", "airflow")
 }
 
 /// The folder of the oldest Airflow that our operator supports.
-pub fn environment_2() -> PathBuf {
-    static FOUND: OnceLock<PathBuf> = OnceLock::new();
-    found(&FOUND, "TRANSOM_AIRFLOW_2", "airflow-2")
+pub fn airflow_2_environment() -> PathBuf {
+    static ENVIRONMENT: OnceLock<PathBuf> = OnceLock::new();
+    find_environment(&ENVIRONMENT, "TRANSOM_AIRFLOW_2", "airflow-2")
 }
 
-fn found(found: &OnceLock<PathBuf>, variable: &str, name: &str) -> PathBuf {
+fn find_environment(cell: &OnceLock<PathBuf>, variable: &str, name: &str) -> PathBuf {
     let find = || {
         let dir =
             std::env::var_os(variable).map_or_else(|| installed(&format!("python/{name}")), PathBuf::from);
         install_client(&dir);
         dir
     };
-    found.get_or_init(find).clone()
+    cell.get_or_init(find).clone()
 }
 
 /// Updates an environment's copy of `clients/airflow` from the current sources.
@@ -196,7 +196,7 @@ impl Airflow {
     }
 
     /// Sends a request to the REST API as an administrator: status and body.
-    pub async fn ask(
+    pub async fn request(
         &self,
         http: &reqwest::Client,
         method: reqwest::Method,
@@ -229,9 +229,9 @@ impl Airflow {
 }
 
 /// Repeats the request until it returns `Ok`, for at most [`AIRFLOW_TIMEOUT`].
-pub async fn eventually<T>(what: &str, look: impl AsyncFnMut() -> Result<T, String>) -> T {
+pub async fn eventually<T>(what: &str, attempt: impl AsyncFnMut() -> Result<T, String>) -> T {
     let deadline = tokio::time::Instant::now() + AIRFLOW_TIMEOUT;
-    retry_until(deadline, Duration::from_millis(500), what, look)
+    retry_until(deadline, Duration::from_millis(500), what, attempt)
         .await
         .unwrap_or_else(|error| panic!("{error}"))
 }

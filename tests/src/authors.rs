@@ -13,12 +13,12 @@ use crate::process::{binary, components};
 pub fn transom(dir: &Path, arguments: &[&str]) -> Output {
     let mut command = Command::new(binary());
     command.args(arguments).current_dir(dir);
-    equip(&mut command);
+    set_build_environment(&mut command);
     command.output().expect("transom runs")
 }
 
 /// Runs the command as [`transom`] does and requires that it succeeds; returns its output.
-pub fn told(dir: &Path, arguments: &[&str]) -> String {
+pub fn run_transom(dir: &Path, arguments: &[&str]) -> String {
     let output = transom(dir, arguments);
     assert!(
         output.status.success(),
@@ -32,7 +32,7 @@ pub fn told(dir: &Path, arguments: &[&str]) -> String {
 }
 
 /// Sets the environment of a command that builds components.
-pub fn equip(command: &mut Command) {
+pub fn set_build_environment(command: &mut Command) {
     for line in std::env::var("TRANSOM_WASM_TOOLCHAIN")
         .unwrap_or_default()
         .lines()
@@ -56,25 +56,25 @@ pub fn equip(command: &mut Command) {
 }
 
 /// Whether this machine has no Python or no Node.js, as `cargo xtask test` reported.
-pub fn left_out() -> bool {
-    let words = std::env::var("TRANSOM_AUTHORS_LEFT_OUT").ok();
-    if let Some(words) = &words {
-        eprintln!("left out: {words}");
+pub fn is_missing_a_language() -> bool {
+    let message = std::env::var("TRANSOM_AUTHORS_LEFT_OUT").ok();
+    if let Some(message) = &message {
+        eprintln!("skipped: {message}");
     }
-    words.is_some()
+    message.is_some()
 }
 
 /// The folder of `componentize-py`.
 pub fn python() -> PathBuf {
-    named("TRANSOM_AUTHORS_PYTHON")
+    folder_from_variable("TRANSOM_AUTHORS_PYTHON")
 }
 
 /// A `node_modules` with `componentize-js`.
 pub fn node_modules() -> PathBuf {
-    named("TRANSOM_AUTHORS_NODE_MODULES")
+    folder_from_variable("TRANSOM_AUTHORS_NODE_MODULES")
 }
 
-fn named(variable: &str) -> PathBuf {
+fn folder_from_variable(variable: &str) -> PathBuf {
     std::env::var_os(variable).map_or_else(
         || panic!("{variable} is not set: `cargo xtask test` sets it"),
         PathBuf::from,

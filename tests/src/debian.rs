@@ -9,7 +9,7 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
 
 /// Paths below the root that every installation changes, though no package contains them.
-const RECORDS: [&str; 6] = ["proc", "dev", "var/lib/dpkg", "var/cache", "var/log", "tmp"];
+const VARIABLE_PATHS: [&str; 6] = ["proc", "dev", "var/lib/dpkg", "var/cache", "var/log", "tmp"];
 
 /// A copy of the clean root; removed with its handle.
 pub struct DebianRoot {
@@ -20,10 +20,10 @@ impl DebianRoot {
     /// Creates a fresh root for `test`. Returns `None` if that is impossible: the test is skipped.
     /// In CI (variable `CI`) it is a failure instead.
     pub fn for_test(test: &str) -> Option<Self> {
-        possible(test, Self::make())
+        or_skip(test, Self::create())
     }
 
-    pub(crate) fn make() -> Result<Self, String> {
+    pub(crate) fn create() -> Result<Self, String> {
         let clean = clean_root()?;
         let target = clean.parent().ok_or("the root has a folder")?;
         let dir = tempfile::Builder::new()
@@ -33,9 +33,9 @@ impl DebianRoot {
         let mut copy = Command::new("cp");
         copy.args(["--archive", "--reflink=auto", "--no-target-directory"])
             .args([clean.as_path(), dir.path()]);
-        succeeded(&mut copy)?;
+        checked_output(&mut copy)?;
         let root = Self { dir };
-        succeeded(&mut root.command(None, &["true"]))?;
+        checked_output(&mut root.command(None, &["true"]))?;
         Ok(root)
     }
 
@@ -54,7 +54,7 @@ impl DebianRoot {
     /// `exec`.
     pub fn command(&self, user: Option<&str>, program: &[&str]) -> Command {
         let mut command = Command::new("unshare");
-        with_own_variables(&mut command)
+        with_root_environment(&mut command)
             .args(["--mount", "--propagation", "private", "sh", "-c"])
             .arg(
                 "mount -t proc proc \"$1/proc\" && mount --bind /dev/null \"$1/dev/null\" && user=$2 && cd \"$1\" && \
@@ -69,7 +69,8 @@ impl DebianRoot {
 
     /// Runs a program in the root, as root, and returns its output.
     pub fn run(&self, program: &[&str]) -> String {
-        succeeded(&mut self.command(None, program)).unwrap_or_else(|error| panic!("{program:?}: {error}"))
+        checked_output(&mut self.command(None, program))
+            .unwrap_or_else(|error| panic!("{program:?}: {error}"))
     }
 
     /// Installs a package, or upgrades to it.
@@ -80,49 +81,49 @@ impl DebianRoot {
     /// Installs a package with `run`, which runs a program in the root.
     pub(crate) fn install_by(&self, package: &Path, run: impl FnOnce(&[&str]) -> String) {
         // Not in /tmp: a booted root mounts another file system there.
-        const COPY: &str = "/var/cache/package.deb";
-        fs::copy(package, self.path(COPY)).expect("copied");
-        run(&["dpkg", "--install", COPY]);
-        fs::remove_file(self.path(COPY)).expect("removed");
+        const PACKAGE_COPY: &str = "/var/cache/package.deb";
+        fs::copy(package, self.path(PACKAGE_COPY)).expect("copied");
+        run(&["dpkg", "--install", PACKAGE_COPY]);
+        fs::remove_file(self.path(PACKAGE_COPY)).expect("removed");
     }
 
     /// All paths, without records of the package system.
     pub fn paths(&self) -> BTreeSet<String> {
         let mut found = BTreeSet::new();
-        self.collect(self.dir.path(), &mut found);
+        self.collect_paths(self.dir.path(), &mut found);
         found
     }
 
-    fn collect(&self, dir: &Path, found: &mut BTreeSet<String>) {
+    fn collect_paths(&self, dir: &Path, found: &mut BTreeSet<String>) {
         for entry in fs::read_dir(dir).expect("a folder") {
             let entry = entry.expect("an entry");
             let path = entry.path();
             let name = path.strip_prefix(self.dir.path()).expect("below the root");
-            if RECORDS.iter().any(|folder| name == Path::new(folder)) {
+            if VARIABLE_PATHS.iter().any(|folder| name == Path::new(folder)) {
                 continue;
             }
             found.insert(format!("/{}", name.display()));
             if entry.file_type().expect("a type").is_dir() {
-                self.collect(&path, found);
+                self.collect_paths(&path, found);
             }
         }
     }
 }
 
 /// Returns `None` after printing why the test is skipped. In CI (variable `CI`) that is a failure.
-pub(crate) fn possible<T>(test: &str, made: Result<T, String>) -> Option<T> {
-    match made {
-        Ok(made) => Some(made),
+pub(crate) fn or_skip<T>(test: &str, result: Result<T, String>) -> Option<T> {
+    match result {
+        Ok(result) => Some(result),
         Err(why) => {
             assert!(std::env::var_os("CI").is_none(), "{test}: {why}");
-            println!("left out: {test}: {why}");
+            println!("skipped: {test}: {why}");
             None
         }
     }
 }
 
 /// Replaces this machine's environment variables by those of programs in the root.
-pub(crate) fn with_own_variables(command: &mut Command) -> &mut Command {
+pub(crate) fn with_root_environment(command: &mut Command) -> &mut Command {
     command
         .env_clear()
         .env(
@@ -136,7 +137,7 @@ pub(crate) fn with_own_variables(command: &mut Command) -> &mut Command {
 /// Returns the root that is copied. It is created once, in a folder that is renamed when it is
 /// complete.
 fn clean_root() -> Result<PathBuf, String> {
-    let (codename, mirror) = source()?;
+    let (codename, mirror) = release_and_mirror()?;
     let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("../target/debian");
     fs::create_dir_all(&folder).map_err(|error| format!("{}: {error}", folder.display()))?;
     // Other tests may create it concurrently.
@@ -147,31 +148,31 @@ fn clean_root() -> Result<PathBuf, String> {
         return Ok(root);
     }
     if nix::unistd::geteuid().as_raw() != 0 {
-        return Err("a clean Debian root takes root, chroot and mount".to_owned());
+        return Err("a clean Debian root requires root, chroot and mount".to_owned());
     }
-    let making = tempfile::Builder::new()
+    let unfinished = tempfile::Builder::new()
         .prefix("making-")
         .tempdir_in(&folder)
         .map_err(|error| error.to_string())?;
     let mut debootstrap = Command::new("debootstrap");
     debootstrap
         .args(["--variant=minbase", "--include=adduser,systemd", &codename])
-        .arg(making.path())
+        .arg(unfinished.path())
         .arg(&mirror);
-    succeeded(&mut debootstrap).map_err(|error| format!("debootstrap {codename}: {error}"))?;
-    fs::rename(making.keep(), &root).map_err(|error| error.to_string())?;
+    checked_output(&mut debootstrap).map_err(|error| format!("debootstrap {codename}: {error}"))?;
+    fs::rename(unfinished.keep(), &root).map_err(|error| error.to_string())?;
     Ok(root)
 }
 
 /// The release of this machine and the first mirror of its package lists that has it.
-fn source() -> Result<(String, String), String> {
+fn release_and_mirror() -> Result<(String, String), String> {
     let release =
         fs::read_to_string("/etc/os-release").map_err(|error| format!("/etc/os-release: {error}"))?;
     let codename = release
         .lines()
         .find_map(|line| line.strip_prefix("VERSION_CODENAME="));
     let codename = codename
-        .ok_or("/etc/os-release has no VERSION_CODENAME: this is no Debian")?
+        .ok_or("/etc/os-release has no VERSION_CODENAME: this is not Debian")?
         .to_owned();
     let mut targets = Command::new("apt-get");
     targets.args([
@@ -180,7 +181,7 @@ fn source() -> Result<(String, String), String> {
         "$(CODENAME) $(COMPONENT) $(SITE)",
         "Created-By: Packages",
     ]);
-    let targets = succeeded(&mut targets)?;
+    let targets = checked_output(&mut targets)?;
     let wanted = format!("{codename} main ");
     let mirror = targets.lines().find_map(|line| line.strip_prefix(&wanted));
     let mirror = mirror.ok_or_else(|| format!("no package list of {codename}: apt-get update"))?;
@@ -188,7 +189,7 @@ fn source() -> Result<(String, String), String> {
 }
 
 /// Runs a program and returns what it printed; the error has the end of its output.
-pub(crate) fn succeeded(command: &mut Command) -> Result<String, String> {
+pub(crate) fn checked_output(command: &mut Command) -> Result<String, String> {
     let name = command.get_program().to_string_lossy().into_owned();
     let output: Output = command
         .output()

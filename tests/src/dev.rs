@@ -29,7 +29,7 @@ pub fn start(dir: &Path, more: &[&str]) -> Transom {
 /// greeting is read forwards: a test must request the services in the order in which they are
 /// printed.
 pub fn address(dev: &mut Transom, name: &str, path: &str) -> String {
-    dev.line(name, |line| {
+    dev.wait_for_line(name, |line| {
         let address = line.trim().strip_prefix(name)?.trim().strip_suffix(path)?;
         Some(address.to_owned())
     })

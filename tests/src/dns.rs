@@ -38,7 +38,7 @@ pub async fn ask(server: SocketAddr, name: &str, kind: RecordType) -> Result<Ans
 /// Sends one query over TCP.
 pub async fn ask_tcp(server: SocketAddr, name: &str, kind: RecordType) -> Result<Answer, String> {
     let query = question(name, kind)?;
-    let asked = async {
+    let exchange = async {
         let mut stream = TcpStream::connect(server).await?;
         stream
             .write_u16(u16::try_from(query.len()).unwrap_or(u16::MAX))
@@ -50,7 +50,7 @@ pub async fn ask_tcp(server: SocketAddr, name: &str, kind: RecordType) -> Result
         Ok::<_, std::io::Error>(packet)
     };
     read(
-        &tokio::time::timeout(TIMEOUT, asked)
+        &tokio::time::timeout(TIMEOUT, exchange)
             .await
             .map_err(text)?
             .map_err(text)?,

@@ -84,9 +84,9 @@ impl Events {
             .expect("a frame in time")
     }
 
-    /// The next frame if one arrives within `patience`.
-    pub async fn next_within(&mut self, patience: Duration) -> Option<Frame> {
-        tokio::time::timeout(patience, self.read()).await.ok().flatten()
+    /// The next frame if one arrives within `timeout`.
+    pub async fn next_within(&mut self, timeout: Duration) -> Option<Frame> {
+        tokio::time::timeout(timeout, self.read()).await.ok().flatten()
     }
 
     /// The next frame of the kind `event`.

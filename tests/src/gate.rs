@@ -12,7 +12,7 @@ use transom_testkit::eventually;
 
 /// A call of a framework that the gate delayed.
 #[derive(Clone, Debug)]
-pub struct Held {
+pub struct DelayedCall {
     pub call: Value,
     /// The first line of the master's answer, once the call was forwarded.
     pub answer: Option<String>,
@@ -27,9 +27,9 @@ pub struct Gate {
 struct Shared {
     master: SocketAddr,
     /// The type of the calls to delay; `None`: no call is delayed.
-    hold: watch::Sender<Option<&'static str>>,
+    delayed_type: watch::Sender<Option<&'static str>>,
     calls: Mutex<Vec<String>>,
-    held: Mutex<Vec<Held>>,
+    delayed_calls: Mutex<Vec<DelayedCall>>,
 }
 
 impl Gate {
@@ -39,28 +39,28 @@ impl Gate {
         let address = listener.local_addr().expect("an address");
         let shared = Arc::new(Shared {
             master,
-            hold: watch::Sender::new(None),
+            delayed_type: watch::Sender::new(None),
             calls: Mutex::default(),
-            held: Mutex::default(),
+            delayed_calls: Mutex::default(),
         });
-        let serving = Arc::clone(&shared);
+        let shared_in_task = Arc::clone(&shared);
         // The task ends with the test's runtime.
         tokio::spawn(async move {
             while let Ok((client, _)) = listener.accept().await {
-                tokio::spawn(pass(client, Arc::clone(&serving)));
+                tokio::spawn(forward_connection(client, Arc::clone(&shared_in_task)));
             }
         });
         Gate { address, shared }
     }
 
     /// Delays all later calls of this type.
-    pub fn hold(&self, kind: &'static str) {
-        self.shared.hold.send_replace(Some(kind));
+    pub fn delay(&self, kind: &'static str) {
+        self.shared.delayed_type.send_replace(Some(kind));
     }
 
     /// Forwards the delayed calls, and stops delaying.
     pub fn release(&self) {
-        self.shared.hold.send_replace(None);
+        self.shared.delayed_type.send_replace(None);
     }
 
     /// The types of the calls that arrived here, in order.
@@ -69,11 +69,15 @@ impl Gate {
     }
 
     /// Waits until `accept` accepts the first delayed call, which may have been forwarded since.
-    pub async fn held(&self, what: &str, accept: impl Fn(&Held) -> bool) -> Held {
+    pub async fn wait_for_delayed_call(
+        &self,
+        what: &str,
+        accept: impl Fn(&DelayedCall) -> bool,
+    ) -> DelayedCall {
         eventually(what, || async {
-            let held = self.shared.held.lock().expect("held").first().cloned();
-            match held {
-                Some(held) if accept(&held) => Ok(held),
+            let delayed = self.shared.delayed_calls.lock().expect("held").first().cloned();
+            match delayed {
+                Some(delayed) if accept(&delayed) => Ok(delayed),
                 seen => Err(format!("{seen:?}")),
             }
         })
@@ -82,7 +86,7 @@ impl Gate {
 }
 
 /// Forwards one connection, request by request.
-async fn pass(client: TcpStream, shared: Arc<Shared>) -> Option<()> {
+async fn forward_connection(client: TcpStream, shared: Arc<Shared>) -> Option<()> {
     let master = TcpStream::connect(shared.master).await.ok()?;
     let (mut from_client, mut to_client) = client.into_split();
     let (mut from_master, mut to_master) = master.into_split();
@@ -107,12 +111,12 @@ async fn pass(client: TcpStream, shared: Arc<Shared>) -> Option<()> {
         if !kind.is_empty() {
             shared.calls.lock().expect("calls").push(kind.clone());
         }
-        let mut gate = shared.hold.subscribe();
-        let number = if gate.borrow().is_some_and(|held| held == kind) {
+        let mut gate = shared.delayed_type.subscribe();
+        let number = if gate.borrow().is_some_and(|delayed| delayed == kind) {
             let number = {
-                let mut held = shared.held.lock().expect("held");
-                held.push(Held { call, answer: None });
-                held.len() - 1
+                let mut delayed = shared.delayed_calls.lock().expect("held");
+                delayed.push(DelayedCall { call, answer: None });
+                delayed.len() - 1
             };
             gate.wait_for(Option::is_none).await.ok()?;
             Some(number)
@@ -124,7 +128,7 @@ async fn pass(client: TcpStream, shared: Arc<Shared>) -> Option<()> {
         if let Some(number) = number {
             answers.changed().await.ok()?;
             let line = answers.borrow_and_update().clone();
-            shared.held.lock().expect("held")[number].answer = Some(line);
+            shared.delayed_calls.lock().expect("held")[number].answer = Some(line);
         }
     }
 }

@@ -35,12 +35,12 @@ impl Tasks {
     fn new(server: &'static str, exports: &str) -> Tasks {
         let folder = tempfile::tempdir().expect("a directory");
         let tasks = Tasks { folder, server };
-        let held = tasks.folder().join("hold-$K3SFRAMEWORK_TYPE");
+        let hold_file = tasks.folder().join("hold-$K3SFRAMEWORK_TYPE");
         let shared = tasks.shared();
         let shared = shared.display();
         let script = format!(
             "#!/bin/sh\n{exports}export TRANSOM_ORCHESTRATOR_SHARED='{shared}'\nwhile [ -e {} ]; do sleep 0.05; done\nexec \"$@\"\n",
-            held.display()
+            hold_file.display()
         );
         fs::write(tasks.script(), script).expect("written");
         tasks
@@ -61,28 +61,28 @@ impl Tasks {
     }
 
     /// Adds a pod to each node that no drain may evict. Only with a nodes-only API.
-    pub fn keep_pods(&self) {
+    pub fn add_unevictable_pods(&self) {
         fs::write(self.shared().join("keep-pods"), "").expect("written");
     }
 
-    /// Removes the pods of [`keep_pods`](Self::keep_pods).
-    pub fn drop_pods(&self) {
+    /// Removes the pods of [`add_unevictable_pods`](Self::add_unevictable_pods).
+    pub fn remove_unevictable_pods(&self) {
         fs::remove_file(self.shared().join("keep-pods")).expect("kept");
     }
 
     /// The registered nodes that are not cordoned. Only with a nodes-only API.
-    pub fn open_nodes(&self) -> BTreeSet<String> {
+    pub fn schedulable_nodes(&self) -> BTreeSet<String> {
         let entries = fs::read_dir(self.shared().join("nodes"))
             .expect("nodes")
             .flatten();
-        let open = |path: &Path| {
+        let is_schedulable = |path: &Path| {
             // The file may have been removed since it was listed.
             let node: Value = serde_json::from_str(&fs::read_to_string(path).ok()?).expect("a node");
             (node["spec"]["unschedulable"] != true).then_some(())
         };
         let nodes = entries.map(|entry| entry.path());
         nodes
-            .filter(|path| path.extension().is_some_and(|it| it == "json") && open(path).is_some())
+            .filter(|path| path.extension().is_some_and(|it| it == "json") && is_schedulable(path).is_some())
             .filter_map(|path| Some(path.file_stem()?.to_str()?.to_owned()))
             .collect()
     }
@@ -114,8 +114,8 @@ impl Tasks {
     /// nothing uses it.
     fn datastore(&self) -> String {
         if self.server.ends_with("--nodes-only") {
-            let held = self.folder().join("hold-datastore");
-            return format!("test ! -e {} && exec sleep 1000000", held.display());
+            let hold_file = self.folder().join("hold-datastore");
+            return format!("test ! -e {} && exec sleep 1000000", hold_file.display());
         }
         "exec etcd --data-dir $DATA_DIR --unsafe-no-fsync --listen-client-urls http://127.0.0.1:$PORT0 \
          --listen-peer-urls http://127.0.0.1:0"
@@ -193,7 +193,7 @@ impl Api {
     }
 
     /// Waits until `accept` accepts the document of `explain`, and returns it.
-    pub async fn explained(&self, what: &str, accept: impl Fn(&Value) -> bool) -> Value {
+    pub async fn wait_for_explain(&self, what: &str, accept: impl Fn(&Value) -> bool) -> Value {
         eventually(what, || async {
             let seen = self.get("/explain").await?;
             if accept(&seen) {
@@ -206,8 +206,8 @@ impl Api {
     }
 
     /// Waits until `explain` shows this text as a reason for waiting.
-    pub async fn waits(&self, text: &str) -> Value {
-        self.explained(&format!("the reason {text:?}"), |seen| {
+    pub async fn wait_for_reason(&self, text: &str) -> Value {
+        self.wait_for_explain(&format!("the reason {text:?}"), |seen| {
             seen["waiting"].to_string().contains(text)
         })
         .await
@@ -215,11 +215,11 @@ impl Api {
 
     /// Waits until this number of agents exists and every server and agent is a ready node; returns
     /// the document of `explain`.
-    pub async fn settled(&self, agents: usize) -> Value {
+    pub async fn wait_until_settled(&self, agents: usize) -> Value {
         eventually("every node to be ready", || async {
             let ready = self.send(Method::GET, "/status/orch").await?;
             let seen = self.get("/explain").await?;
-            if ready.1 == "ok" && ids(&seen, "agent").len() == agents {
+            if ready.1 == "ok" && task_ids(&seen, "agent").len() == agents {
                 Ok(seen)
             } else {
                 Err(format!("{ready:?} {seen}"))
@@ -230,7 +230,7 @@ impl Api {
 }
 
 /// The ids of the tasks of a kind in the document of `explain`.
-pub fn ids(explained: &Value, kind: &str) -> Vec<String> {
+pub fn task_ids(explained: &Value, kind: &str) -> Vec<String> {
     let tasks = explained["tasks"][kind].as_array().into_iter().flatten();
     tasks
         .map(|task| task["id"].as_str().expect("an id").to_owned())
@@ -238,9 +238,9 @@ pub fn ids(explained: &Value, kind: &str) -> Vec<String> {
 }
 
 /// The ids of all tasks in the document of `explain`, in order.
-pub fn all_ids(explained: &Value) -> Vec<String> {
+pub fn all_task_ids(explained: &Value) -> Vec<String> {
     let kinds = ["datastore", "server", "agent"];
-    let mut all: Vec<String> = kinds.iter().flat_map(|kind| ids(explained, kind)).collect();
+    let mut all: Vec<String> = kinds.iter().flat_map(|kind| task_ids(explained, kind)).collect();
     all.sort();
     all
 }

@@ -15,8 +15,8 @@
 
 pub mod airflow;
 pub mod authors;
-pub mod booted;
-pub mod breaking;
+pub mod booted_root;
+pub mod breaking_proxy;
 pub mod collector;
 pub mod debian;
 pub mod dev;
@@ -25,7 +25,7 @@ pub mod events;
 pub mod gate;
 pub mod kubernetes;
 pub mod load;
-pub mod lossy;
+pub mod lossy_proxy;
 pub mod master;
 pub mod metrics;
 pub mod plugin;

@@ -11,98 +11,107 @@ use tokio::task::JoinSet;
 
 /// The response to requests for the state.
 #[derive(Clone, Debug)]
-pub struct Says {
+pub struct MasterResponse {
     pub status: u16,
     pub headers: Vec<(&'static str, String)>,
     pub body: String,
     /// The required value of `Authorization`; other requests receive 401.
-    pub wants: Option<String>,
+    pub required_authorization: Option<String>,
     /// Whether to send no response at all.
-    pub silent: bool,
+    pub never_responds: bool,
 }
 
-impl Says {
+impl MasterResponse {
     /// A response with status 200 and this document.
-    pub fn document(body: impl Into<String>) -> Says {
-        Says {
+    pub fn document(body: impl Into<String>) -> MasterResponse {
+        MasterResponse {
             status: 200,
             headers: Vec::new(),
             body: body.into(),
-            wants: None,
-            silent: false,
+            required_authorization: None,
+            never_responds: false,
         }
     }
 
     /// The same response with another status.
-    pub fn with_status(self, status: u16) -> Says {
-        Says { status, ..self }
+    pub fn with_status(self, status: u16) -> MasterResponse {
+        MasterResponse { status, ..self }
     }
 }
 
 /// The master; it stops when it is dropped.
 pub struct Master {
     pub address: SocketAddr,
-    says: Arc<Mutex<Says>>,
-    asked: Arc<Mutex<usize>>,
+    response: Arc<Mutex<MasterResponse>>,
+    state_requests: Arc<Mutex<usize>>,
     _task: JoinSet<()>,
 }
 
 impl Master {
     /// Starts a master on a free port of 127.0.0.1.
-    pub async fn start(says: Says) -> Master {
-        Master::start_at(([127, 0, 0, 1], 0).into(), says).await
+    pub async fn start(response: MasterResponse) -> Master {
+        Master::start_at(([127, 0, 0, 1], 0).into(), response).await
     }
 
-    pub async fn start_at(address: SocketAddr, says: Says) -> Master {
+    pub async fn start_at(address: SocketAddr, response: MasterResponse) -> Master {
         let listener = TcpListener::bind(address).await.expect("a free address");
         let address = listener.local_addr().expect("an address");
-        let (says, asked) = (Arc::new(Mutex::new(says)), Arc::new(Mutex::new(0)));
-        let (saying, counting) = (says.clone(), asked.clone());
+        let (response, state_requests) = (Arc::new(Mutex::new(response)), Arc::new(Mutex::new(0)));
+        let (shared_response, request_count) = (response.clone(), state_requests.clone());
         let mut task = JoinSet::new();
         task.spawn(async move {
             let mut connections = JoinSet::new();
             while let Ok((stream, _)) = listener.accept().await {
-                connections.spawn(converse(stream, saying.clone(), counting.clone()));
+                connections.spawn(serve_connection(
+                    stream,
+                    shared_response.clone(),
+                    request_count.clone(),
+                ));
             }
         });
         Master {
             address,
-            says,
-            asked,
+            response,
+            state_requests,
             _task: task,
         }
     }
 
     /// Sets the response to later requests.
-    pub fn say(&self, says: Says) {
-        *self.says.lock().expect("a master") = says;
+    pub fn set_response(&self, response: MasterResponse) {
+        *self.response.lock().expect("a master") = response;
     }
 
     /// The number of requests for the state.
-    pub fn asked(&self) -> usize {
-        *self.asked.lock().expect("a master")
+    pub fn state_requests(&self) -> usize {
+        *self.state_requests.lock().expect("a master")
     }
 
     /// The document with `leader` in place of 127.0.0.1.
-    pub fn led_by(document: &str, leader: IpAddr) -> String {
+    pub fn with_leader(document: &str, leader: IpAddr) -> String {
         document.replace("127.0.0.1", &leader.to_string())
     }
 }
 
-async fn converse(stream: TcpStream, says: Arc<Mutex<Says>>, asked: Arc<Mutex<usize>>) {
+async fn serve_connection(
+    stream: TcpStream,
+    response: Arc<Mutex<MasterResponse>>,
+    state_requests: Arc<Mutex<usize>>,
+) {
     let mut stream = BufReader::new(stream);
     while let Some((line, headers)) = request(&mut stream).await {
         let state = line.starts_with("GET /state ") || line.starts_with("GET /master/state ");
-        let says = says.lock().expect("a master").clone();
+        let response = response.lock().expect("a master").clone();
         if state {
-            *asked.lock().expect("a master") += 1;
+            *state_requests.lock().expect("a master") += 1;
         }
-        if says.silent {
+        if response.never_responds {
             return std::future::pending().await;
         }
-        let allowed = says.wants.is_none() || headers.get("authorization") == says.wants.as_ref();
+        let allowed = response.required_authorization.is_none()
+            || headers.get("authorization") == response.required_authorization.as_ref();
         let (status, headers, body) = match (state, allowed) {
-            (true, true) => (says.status, says.headers, says.body),
+            (true, true) => (response.status, response.headers, response.body),
             (_, false) => (401, Vec::new(), String::new()),
             (false, true) => (404, Vec::new(), "there is nothing else".to_owned()),
         };

@@ -51,13 +51,13 @@ pub fn families(text: &str) -> BTreeMap<String, Family> {
             "{line} of {present}"
         );
         let labels = family.labels.get_or_insert_default();
-        labels.extend(selected(line).1.into_iter().filter(|label| label != "le"));
+        labels.extend(parse_selector(line).1.into_iter().filter(|label| label != "le"));
     }
     families
 }
 
 /// The name at the start of a selector, the labels in its braces, and the length of the selector.
-fn selected(text: &str) -> (String, Vec<String>, usize) {
+fn parse_selector(text: &str) -> (String, Vec<String>, usize) {
     let end = text
         .find(|c: char| !c.is_ascii_alphanumeric() && c != '_' && c != ':')
         .unwrap_or(text.len());
@@ -84,11 +84,11 @@ fn selected(text: &str) -> (String, Vec<String>, usize) {
 
 /// The metrics in a query with the labels that select their series, and the labels of groupings and
 /// joins.
-pub fn named(query: &str) -> (BTreeMap<String, BTreeSet<String>>, BTreeSet<String>) {
+pub fn metrics_in_query(query: &str) -> (BTreeMap<String, BTreeSet<String>>, BTreeSet<String>) {
     let (mut metrics, mut grouped) = (BTreeMap::<String, BTreeSet<String>>::new(), BTreeSet::new());
     let (mut rest, mut previous) = (query, String::new());
     while !rest.is_empty() {
-        let (name, labels, length) = selected(rest);
+        let (name, labels, length) = parse_selector(rest);
         if let Some(list) = rest.strip_prefix('(')
             && ["by", "on"].contains(&previous.as_str())
         {

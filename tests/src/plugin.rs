@@ -20,7 +20,7 @@ impl Plugin {
     }
 
     /// A component of `tests/guests`.
-    pub fn odd(name: &str) -> Plugin {
+    pub fn test_guest(name: &str) -> Plugin {
         Plugin::read(&components().join("tests"), name)
     }
 
@@ -58,16 +58,16 @@ impl Plugin {
     /// component's manifest.
     pub fn slow_to_compile(&self) -> Plugin {
         const FUNCTIONS: usize = 40_000;
-        let section = |id: u8, content: &[u8]| [&[id][..], &number(content.len()), content].concat();
+        let section = |id: u8, content: &[u8]| [&[id][..], &leb128(content.len()), content].concat();
         // local.get 0, local.get 0, i32.mul, local.get 0, i32.add, local.set 0
         let work = [0x20, 0, 0x20, 0, 0x6c, 0x20, 0, 0x6a, 0x21, 0].repeat(50);
         let body = [&[0][..], &work, &[0x20, 0, 0x0b]].concat();
-        let code = [number(body.len()), body].concat();
+        let code = [leb128(body.len()), body].concat();
         let module = [
             b"\0asm\x01\0\0\0".to_vec(),
             section(1, &[1, 0x60, 1, 0x7f, 1, 0x7f]),
-            section(3, &[number(FUNCTIONS), vec![0; FUNCTIONS]].concat()),
-            section(10, &[number(FUNCTIONS), code.repeat(FUNCTIONS)].concat()),
+            section(3, &[leb128(FUNCTIONS), vec![0; FUNCTIONS]].concat()),
+            section(10, &[leb128(FUNCTIONS), code.repeat(FUNCTIONS)].concat()),
         ]
         .concat();
         Plugin {
@@ -79,11 +79,11 @@ impl Plugin {
     /// Replaces bytes that occur exactly once by the same number of other bytes.
     pub fn patched(mut self, from: &[u8], to: &[u8]) -> Plugin {
         assert_eq!(from.len(), to.len());
-        let places: Vec<usize> = (0..self.wasm.len())
+        let positions: Vec<usize> = (0..self.wasm.len())
             .filter(|at| self.wasm[*at..].starts_with(from))
             .collect();
-        let [at] = places[..] else {
-            panic!("the bytes do not occur exactly once, but at {places:?}")
+        let [at] = positions[..] else {
+            panic!("the bytes do not occur exactly once, but at {positions:?}")
         };
         self.wasm[at..at + to.len()].copy_from_slice(to);
         self
@@ -102,13 +102,13 @@ impl Plugin {
 
     /// Installs both files, each by a rename.
     pub fn install(&self, dir: &Path, name: &str) {
-        place(dir, &format!("{name}.toml"), self.manifest.as_bytes());
-        place(dir, &format!("{name}.wasm"), &self.wasm);
+        install_file(dir, &format!("{name}.toml"), self.manifest.as_bytes());
+        install_file(dir, &format!("{name}.wasm"), &self.wasm);
     }
 }
 
 /// A number in LEB128, the encoding of Wasm binaries.
-fn number(mut value: usize) -> Vec<u8> {
+fn leb128(mut value: usize) -> Vec<u8> {
     let mut bytes = Vec::new();
     while value >= 0x80 {
         bytes.push(u8::try_from(value & 0x7f).expect("seven bits") | 0x80);
@@ -123,8 +123,8 @@ pub fn remove(dir: &Path, name: &str) {
     fs::remove_file(dir.join(format!("{name}.wasm"))).expect("removed");
 }
 
-fn place(dir: &Path, name: &str, bytes: &[u8]) {
-    let aside = dir.join(format!(".{name}.aside"));
-    fs::write(&aside, bytes).expect("written");
-    fs::rename(&aside, dir.join(name)).expect("renamed");
+fn install_file(dir: &Path, name: &str, bytes: &[u8]) {
+    let temporary = dir.join(format!(".{name}.aside"));
+    fs::write(&temporary, bytes).expect("written");
+    fs::rename(&temporary, dir.join(name)).expect("renamed");
 }

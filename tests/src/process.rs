@@ -16,7 +16,7 @@ const COMPONENTS: (&str, &str) = ("TRANSOM_COMPONENTS", "components");
 
 /// The binary under test: `TRANSOM_BIN`, or the one next to the test's own executable.
 pub fn binary() -> PathBuf {
-    built(BINARY)
+    find_built(BINARY)
 }
 
 /// The user who runs the tests. The tasks of a framework may run as this user.
@@ -27,7 +27,7 @@ pub fn user() -> String {
 
 /// The directory of the first-party components; `cargo xtask test` builds them.
 pub fn components() -> PathBuf {
-    built(COMPONENTS)
+    find_built(COMPONENTS)
 }
 
 /// Checks that the binary and the components are built; the error contains the missing ones.
@@ -46,7 +46,7 @@ pub fn check_built() -> Result<(), String> {
     Ok(())
 }
 
-fn built((variable, name): (&str, &str)) -> PathBuf {
+fn find_built((variable, name): (&str, &str)) -> PathBuf {
     find(variable, name)
         .unwrap_or_else(|| panic!("no `{name}` found: `cargo xtask test` builds everything that tests need"))
 }
@@ -109,7 +109,7 @@ impl Transom {
         ];
         let readers = streams
             .into_iter()
-            .map(|stream| collect(stream, output.clone()))
+            .map(|stream| collect_lines(stream, output.clone()))
             .collect();
         Transom {
             child,
@@ -129,7 +129,7 @@ impl Transom {
     }
 
     /// Waits for a line for which `pick` returns a value.
-    pub fn line<T>(&mut self, what: &str, pick: impl Fn(&str) -> Option<T>) -> T {
+    pub fn wait_for_line<T>(&mut self, what: &str, pick: impl Fn(&str) -> Option<T>) -> T {
         let deadline = Instant::now() + WAIT_TIMEOUT;
         loop {
             if let Some(found) = self
@@ -228,7 +228,7 @@ impl Drop for Transom {
     }
 }
 
-fn collect(stream: Box<dyn Read + Send>, output: Arc<Mutex<Vec<String>>>) -> thread::JoinHandle<()> {
+fn collect_lines(stream: Box<dyn Read + Send>, output: Arc<Mutex<Vec<String>>>) -> thread::JoinHandle<()> {
     thread::spawn(move || {
         for line in BufReader::new(stream).lines().map_while(Result::ok) {
             output.lock().expect("lines").push(line);

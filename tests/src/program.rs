@@ -12,15 +12,15 @@ use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
 
 /// Time between SIGTERM and SIGKILL.
-const FAREWELL: Duration = Duration::from_secs(20);
-const POLL: Duration = Duration::from_millis(10);
+const STOP_TIMEOUT: Duration = Duration::from_secs(20);
+const POLL_INTERVAL: Duration = Duration::from_millis(10);
 
 /// A running program; killed when dropped.
 #[derive(Debug)]
 pub struct Program {
     child: Child,
     /// Whether to send SIGTERM before SIGKILL.
-    polite: bool,
+    stops_gracefully: bool,
 }
 
 impl Program {
@@ -39,7 +39,7 @@ impl Program {
             .append(true)
             .open(&path)
             .with_context(|| format!("cannot write {}", path.display()))?;
-        let set: Vec<OsString> = command.get_envs().map(|(name, _)| name.to_owned()).collect();
+        let explicit_variables: Vec<OsString> = command.get_envs().map(|(name, _)| name.to_owned()).collect();
         command
             .args(arguments)
             .current_dir(dir)
@@ -49,17 +49,20 @@ impl Program {
             .stdout(log.try_clone()?)
             .stderr(log);
         for (variable, _) in std::env::vars_os() {
-            if variable.to_string_lossy().starts_with("TRANSOM_") && !set.contains(&variable) {
+            if variable.to_string_lossy().starts_with("TRANSOM_") && !explicit_variables.contains(&variable) {
                 command.env_remove(variable);
             }
         }
         let child = command.spawn().with_context(|| format!("cannot start {name}"))?;
-        Ok(Self { child, polite: false })
+        Ok(Self {
+            child,
+            stops_gracefully: false,
+        })
     }
 
     /// Sends SIGTERM before SIGKILL when it is dropped.
-    pub fn polite(mut self) -> Self {
-        self.polite = true;
+    pub fn with_graceful_stop(mut self) -> Self {
+        self.stops_gracefully = true;
         self
     }
 
@@ -72,7 +75,7 @@ impl Program {
     }
 
     /// Its exit status, if it has ended.
-    pub fn ended(&mut self) -> Option<ExitStatus> {
+    pub fn exit_status(&mut self) -> Option<ExitStatus> {
         self.child.try_wait().ok().flatten()
     }
 
@@ -80,12 +83,12 @@ impl Program {
     /// was necessary.
     pub async fn stop(mut self) -> Option<ExitStatus> {
         self.signal(Signal::SIGTERM);
-        let deadline = Instant::now() + FAREWELL;
+        let deadline = Instant::now() + STOP_TIMEOUT;
         while Instant::now() < deadline {
-            if let Some(status) = self.ended() {
+            if let Some(status) = self.exit_status() {
                 return Some(status);
             }
-            tokio::time::sleep(POLL).await;
+            tokio::time::sleep(POLL_INTERVAL).await;
         }
         None
     }
@@ -93,15 +96,15 @@ impl Program {
 
 impl Drop for Program {
     fn drop(&mut self) {
-        if self.ended().is_some() {
+        if self.exit_status().is_some() {
             return;
         }
-        if self.polite {
+        if self.stops_gracefully {
             self.signal(Signal::SIGCONT);
             self.signal(Signal::SIGTERM);
-            let deadline = Instant::now() + FAREWELL;
-            while self.ended().is_none() && Instant::now() < deadline {
-                std::thread::sleep(POLL);
+            let deadline = Instant::now() + STOP_TIMEOUT;
+            while self.exit_status().is_none() && Instant::now() < deadline {
+                std::thread::sleep(POLL_INTERVAL);
             }
         }
         let _ = self.child.kill();

@@ -9,7 +9,7 @@ use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};
 
 use tempfile::TempDir;
 
-use crate::authors::equip;
+use crate::authors::set_build_environment;
 use crate::process::{binary, components};
 
 /// Creates a folder with links to the files of the repository that the commands of a page use.
@@ -41,7 +41,7 @@ impl Shell {
     pub fn start(dir: &Path, variables: &[(&str, &str)]) -> Shell {
         let mut bash = Command::new("timeout");
         bash.args([TIMEOUT, "bash"]);
-        equip(&mut bash);
+        set_build_environment(&mut bash);
         let mut child = bash
             .current_dir(dir)
             .envs(variables.iter().copied())
@@ -62,8 +62,8 @@ impl Shell {
 
     /// Runs a block and returns its output.
     pub fn run(&mut self, block: &str) -> String {
-        const END: &str = "--- the block is done ---";
-        writeln!(self.commands, "{block}\necho '{END}'").expect("bash reads");
+        const END_MARK: &str = "--- the block is done ---";
+        writeln!(self.commands, "{block}\necho '{END_MARK}'").expect("bash reads");
         let mut printed = String::new();
         loop {
             let mut line = String::new();
@@ -73,7 +73,7 @@ impl Shell {
                 "a command failed, or the page took {TIMEOUT} s:\n{block}\n{printed}"
             );
             // If the output does not end with a newline, the mark is on the same line.
-            if let Some(rest) = line.trim_end().strip_suffix(END) {
+            if let Some(rest) = line.trim_end().strip_suffix(END_MARK) {
                 printed.push_str(rest);
                 return printed;
             }

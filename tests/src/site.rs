@@ -45,7 +45,7 @@ impl Cluster {
             &work_dir,
         ];
         let mut process = Transom::start(dir, usual.iter().chain(flags));
-        let master = process.line("the master's address", |line| {
+        let master = process.wait_for_line("the master's address", |line| {
             line.strip_prefix("cluster master on ")?.trim().parse().ok()
         });
         Cluster {
@@ -141,7 +141,7 @@ pub fn copy_components(plugins: &Path) {
 
 /// Waits until a daemon with a JSON log has logged its addresses, by the names of `--port`.
 pub fn addresses(daemon: &mut Transom) -> BTreeMap<String, SocketAddr> {
-    daemon.line("the daemon's addresses", addresses_in)
+    daemon.wait_for_line("the daemon's addresses", addresses_in)
 }
 
 /// The addresses in a line of a daemon's JSON log, if the line has them.
@@ -236,10 +236,10 @@ impl Site {
     }
 
     /// Starts a site with a gate that delays calls of this type from the start.
-    pub async fn start_holding(kind: &'static str, more: &str) -> (Site, Gate) {
+    pub async fn start_delaying(kind: &'static str, more: &str) -> (Site, Gate) {
         let mut site = Site::of(&[]);
         let gate = Gate::before(site.cluster.master).await;
-        gate.hold(kind);
+        gate.delay(kind);
         site.configure(gate.address, more).await;
         (site, gate)
     }
@@ -411,7 +411,7 @@ impl Site {
     }
 
     /// The tasks of `app`, once there are `count` and all of them run.
-    pub async fn running(&self, app: &str, count: usize) -> Vec<Value> {
+    pub async fn wait_until_running(&self, app: &str, count: usize) -> Vec<Value> {
         self.tasks_when(app, &format!("{count} running tasks of {app}"), |tasks| {
             tasks.len() == count && tasks.iter().all(|task| task["state"] == "TASK_RUNNING")
         })
@@ -434,7 +434,7 @@ impl Site {
     }
 
     /// The answers to a DNS query over UDP, once `accept` accepts them.
-    pub async fn resolves(
+    pub async fn wait_until_resolves(
         &self,
         name: &str,
         kind: hickory_proto::rr::RecordType,

@@ -24,14 +24,14 @@ pub fn fixtures(version: &str) -> PathBuf {
 
 /// A daemon with every service on an existing store, and a new cluster, which knows no tasks of an
 /// earlier one.
-pub struct Stored {
+pub struct StoredSite {
     pub dir: TempDir,
     cluster: Option<Cluster>,
     daemon: Option<Transom>,
     addresses: BTreeMap<String, SocketAddr>,
 }
 
-impl Stored {
+impl StoredSite {
     /// Starts a cluster, with a directory that contains the components; no daemon yet.
     pub fn new() -> Self {
         let dir = tempfile::tempdir().expect("a directory");
@@ -69,20 +69,20 @@ impl Stored {
 
     /// Starts the daemon and waits until it has logged its addresses.
     pub fn start(&mut self, store: &str) {
-        let mut daemon = self.started(store);
+        let mut daemon = self.spawn_daemon(store);
         self.addresses = addresses(&mut daemon);
         self.daemon = Some(daemon);
     }
 
-    fn started(&self, store: &str) -> Transom {
+    fn spawn_daemon(&self, store: &str) -> Transom {
         fs::write(self.dir.path().join("transom.toml"), self.configuration(store)).expect("written");
         Transom::start(self.dir.path(), ["serve", "--config", "transom.toml"])
     }
 
     /// Starts the daemon, waits for a log line with this text, and stops the daemon unless it has
     /// ended. Returns the line.
-    pub async fn line_of_a_start(&self, store: &str, text: &str) -> String {
-        let daemon = self.started(store);
+    pub async fn start_until_line(&self, store: &str, text: &str) -> String {
+        let daemon = self.spawn_daemon(store);
         let line = eventually(text, || async {
             let output = daemon.output();
             let line = output.lines().find(|line| line.contains(text));
@@ -129,7 +129,7 @@ impl Stored {
     }
 
     /// Creates records of every kind.
-    pub async fn fill(&self) {
+    pub async fn create_records(&self) {
         let sleep = "exec sleep 1000000";
         let app = json!({"id": "/site/web", "cmd": sleep, "cpus": 0.1, "mem": 32, "instances": 2, "env": {"KEPT": "yes"}});
         self.post("apps", "/v2/apps", &app).await;
@@ -151,16 +151,16 @@ impl Stored {
             .stamped(1)
             .install(&self.dir.path().join("plugins"), "events");
         self.post("admin", "/v1/plugins/rescan", &Value::Null).await;
-        self.serves().await;
+        self.wait_until_served().await;
     }
 
-    /// Waits until everything that [`fill`](Self::fill) created is running.
-    pub async fn serves(&self) {
+    /// Waits until everything that [`create_records`](Self::create_records) created is running.
+    pub async fn wait_until_served(&self) {
         eventually("two instances of the app", || async {
             let app = self.get("apps", "/v2/apps/site/web").await?;
             let app = &app["app"];
-            let kept = app["env"]["KEPT"] == "yes" && app["tasksRunning"] == 2;
-            if kept { Ok(()) } else { Err(app.to_string()) }
+            let is_kept = app["env"]["KEPT"] == "yes" && app["tasksRunning"] == 2;
+            if is_kept { Ok(()) } else { Err(app.to_string()) }
         })
         .await;
         eventually("the pod to be stable", || async {
@@ -203,7 +203,7 @@ impl Stored {
     }
 }
 
-impl Default for Stored {
+impl Default for StoredSite {
     fn default() -> Self {
         Self::new()
     }

@@ -25,21 +25,21 @@ use transom_tests::load::daemon::Daemon;
 use transom_tests::load::{quantiles, rounded, seconds};
 
 /// Number of apps that are deployed together, for a rate.
-const TOGETHER: usize = 1_000;
+const RATE_APPS: usize = 1_000;
 /// Number of clients that post them.
 const CLIENTS: usize = 16;
 /// Number of apps that are posted one after the other, for a latency.
-const ONE_BY_ONE: usize = 100;
+const LATENCY_APPS: usize = 100;
 /// Number of apps in large lists and groups.
 const APPS: usize = 10_000;
 /// Number of instances of each app in the largest measurement.
 const INSTANCES: usize = 10;
 /// Number of requests for each list.
-const LISTS: usize = 7;
+const LIST_REQUESTS: usize = 7;
 /// Number of status updates that are measured together.
 const UPDATES: u64 = 5_000;
 /// Interval in which memory must not fall, to count as settled.
-const SETTLING: Duration = Duration::from_secs(12);
+const SETTLING_TIME: Duration = Duration::from_secs(12);
 /// Host ports of the tasks, which nothing listens on.
 const PORTS: (u16, u16) = (10_000, 60_000);
 
@@ -57,18 +57,18 @@ async fn measure() -> Value {
     let wants = |section: &str| wanted.is_empty() || wanted.iter().any(|one| one == section);
     let mut figures = json!({});
     if wants("small") {
-        let (rate, latency) = small().await;
+        let (rate, latency) = measure_few_apps().await;
         figures["deployments_per_second"] = rate.into();
         figures["post_to_running_ms"] = latency;
     }
     if wants("large") {
-        figures["large"] = large().await;
+        figures["large"] = measure_many_apps().await;
     }
     if wants("standby") {
-        figures["standby"] = standby().await;
+        figures["standby"] = measure_failover().await;
     }
     if wants("rolling_restart") {
-        figures["rolling_restart"] = rolling_restart().await;
+        figures["rolling_restart"] = measure_rolling_restart().await;
     }
     if wants("checks") {
         figures["checks"] = probes::measure().await;
@@ -84,12 +84,12 @@ fn app(id: &str, instances: usize) -> Value {
 }
 
 /// Measures few apps: deployments per second, and the latency of a single one.
-async fn small() -> (f64, Value) {
+async fn measure_few_apps() -> (f64, Value) {
     let cluster = Cluster::start(PORTS).await;
     let daemon = Daemon::start(cluster.address).await;
     eprintln!("deployments per second");
     let begun = Instant::now();
-    futures::stream::iter(0..TOGETHER)
+    futures::stream::iter(0..RATE_APPS)
         .for_each_concurrent(CLIENTS, |number| {
             let daemon = &daemon;
             async move {
@@ -98,14 +98,14 @@ async fn small() -> (f64, Value) {
             }
         })
         .await;
-    cluster.running(TOGETHER).await;
-    daemon.deployed().await;
-    let rate = TOGETHER as f64 / begun.elapsed().as_secs_f64();
+    cluster.wait_until_running(RATE_APPS).await;
+    daemon.wait_until_deployed().await;
+    let rate = RATE_APPS as f64 / begun.elapsed().as_secs_f64();
     eprintln!("from a POST to TASK_RUNNING");
     let url = daemon.apps("/v2/events?event_type=status_update_event");
     let mut events = Events::open(&daemon.http, &url).await;
-    let mut took = Vec::new();
-    for number in 0..ONE_BY_ONE {
+    let mut elapsed = Vec::new();
+    for number in 0..LATENCY_APPS {
         let id = format!("/latency{number}");
         let begun = Instant::now();
         daemon.change(Method::POST, "/v2/apps", &app(&id, 1)).await;
@@ -115,15 +115,15 @@ async fn small() -> (f64, Value) {
                 break;
             }
         }
-        took.push(begun.elapsed());
+        elapsed.push(begun.elapsed());
     }
     drop(events);
     daemon.stop();
-    (rounded(rate), quantiles(took))
+    (rounded(rate), quantiles(elapsed))
 }
 
 /// Measures many apps and tasks.
-async fn large() -> Value {
+async fn measure_many_apps() -> Value {
     let cluster = Cluster::start(PORTS).await;
     let mut daemon = Daemon::start(cluster.address).await;
     let empty = usage::resident_kib(daemon.pid());
@@ -131,33 +131,33 @@ async fn large() -> Value {
     let mut put = Value::Null;
     for apps in [100, 1_000, APPS] {
         eprintln!("{apps} apps");
-        put = put_group(&daemon, apps, 0).await;
-        lists.push(list(&daemon, apps, 0).await);
+        put = measure_group_deployment(&daemon, apps, 0).await;
+        lists.push(measure_list(&daemon, apps, 0).await);
     }
     let mut updates = Vec::new();
     for (apps, instances) in [(100, 1), (1_000, 10), (APPS, 1)] {
         eprintln!("{apps} apps with {instances} tasks each");
-        put_group(&daemon, apps, instances).await;
-        cluster.running(apps * instances).await;
-        daemon.deployed().await;
-        lists.push(list(&daemon, apps, instances).await);
+        measure_group_deployment(&daemon, apps, instances).await;
+        cluster.wait_until_running(apps * instances).await;
+        daemon.wait_until_deployed().await;
+        lists.push(measure_list(&daemon, apps, instances).await);
         if apps < APPS {
-            updates.push(update(&daemon, &cluster, apps * instances).await);
+            updates.push(measure_status_updates(&daemon, &cluster, apps * instances).await);
         }
     }
     let tasks = APPS * INSTANCES;
     eprintln!("{tasks} tasks");
-    let scaling = put_group(&daemon, APPS, INSTANCES).await;
-    cluster.running(tasks).await;
-    daemon.deployed().await;
-    updates.push(update(&daemon, &cluster, tasks).await);
+    let scaling = measure_group_deployment(&daemon, APPS, INSTANCES).await;
+    cluster.wait_until_running(tasks).await;
+    daemon.wait_until_deployed().await;
+    updates.push(measure_status_updates(&daemon, &cluster, tasks).await);
     let resident = usage::resident_kib(daemon.pid());
     eprintln!("failover");
     let path = format!("/v2/apps/load/app{}", APPS - 1);
     let failover = daemon
         .fail_over(&path, "/app/tasksRunning", &json!(INSTANCES))
         .await;
-    let again = usage::resident_kib(daemon.pid());
+    let after_failover = usage::resident_kib(daemon.pid());
     let settled = settled_kib(&daemon).await;
     daemon.stop();
     json!({
@@ -167,7 +167,7 @@ async fn large() -> Value {
         "status_update": updates,
         "memory": {
             "apps": APPS, "tasks": tasks, "empty_mib": mebibytes(empty), "resident_mib": mebibytes(resident),
-            "after_failover_mib": mebibytes(again), "after_failover_settled_mib": mebibytes(settled),
+            "after_failover_mib": mebibytes(after_failover), "after_failover_settled_mib": mebibytes(settled),
         },
         "failover": failover,
     })
@@ -178,7 +178,7 @@ async fn large() -> Value {
 async fn settled_kib(daemon: &Daemon) -> u64 {
     let mut last = usage::resident_kib(daemon.pid());
     loop {
-        tokio::time::sleep(SETTLING).await;
+        tokio::time::sleep(SETTLING_TIME).await;
         let now = usage::resident_kib(daemon.pid());
         if now + 1024 >= last {
             return now;
@@ -193,7 +193,7 @@ fn mebibytes(kib: u64) -> u64 {
 
 /// Measures the time until a change of a group with this number of apps is accepted, and until it
 /// is deployed.
-async fn put_group(daemon: &Daemon, apps: usize, instances: usize) -> Value {
+async fn measure_group_deployment(daemon: &Daemon, apps: usize, instances: usize) -> Value {
     let apps: Vec<Value> = (0..apps)
         .map(|number| app(&format!("app{number}"), instances))
         .collect();
@@ -201,7 +201,7 @@ async fn put_group(daemon: &Daemon, apps: usize, instances: usize) -> Value {
     let begun = Instant::now();
     daemon.change(Method::PUT, "/v2/groups", &body).await;
     let accepted = begun.elapsed();
-    daemon.deployed().await;
+    daemon.wait_until_deployed().await;
     json!({
         "apps": apps.len(), "instances": instances, "accepted_s": seconds(accepted),
         "deployed_s": seconds(begun.elapsed()),
@@ -209,16 +209,16 @@ async fn put_group(daemon: &Daemon, apps: usize, instances: usize) -> Value {
 }
 
 /// Measures the duration and the size of a list of all apps, plain and compressed.
-async fn list(daemon: &Daemon, apps: usize, instances: usize) -> Value {
+async fn measure_list(daemon: &Daemon, apps: usize, instances: usize) -> Value {
     let path = match instances {
         0 => "/v2/apps",
         _ => "/v2/apps?embed=apps.tasks",
     };
     let mut figures = json!({"apps": apps, "tasks": apps * instances});
     for encoding in ["identity", "gzip"] {
-        let mut took = Vec::new();
+        let mut elapsed = Vec::new();
         let mut bytes = 0;
-        for _ in 0..LISTS {
+        for _ in 0..LIST_REQUESTS {
             let begun = Instant::now();
             let request = daemon
                 .http
@@ -228,17 +228,17 @@ async fn list(daemon: &Daemon, apps: usize, instances: usize) -> Value {
             let encoded = answer.headers().get("content-encoding").is_some();
             assert_eq!(encoded, encoding == "gzip", "the encoding of {path}");
             bytes = answer.bytes().await.expect("a body").len();
-            took.push(begun.elapsed());
+            elapsed.push(begun.elapsed());
         }
-        figures[encoding] = json!({"bytes": bytes, "ms": quantiles(took)});
+        figures[encoding] = json!({"bytes": bytes, "ms": quantiles(elapsed)});
     }
     figures
 }
 
 /// Measures the cost of a status update.
-async fn update(daemon: &Daemon, cluster: &Cluster, tasks: usize) -> Value {
+async fn measure_status_updates(daemon: &Daemon, cluster: &Cluster, tasks: usize) -> Value {
     let (begun, used) = (Instant::now(), usage::cpu(daemon.pid()));
-    cluster.updates(UPDATES).await;
+    cluster.send_updates(UPDATES).await;
     let used = usage::cpu(daemon.pid()).saturating_sub(used);
     let each = |time: Duration| rounded(time.as_secs_f64() * 1e6 / UPDATES as f64);
     json!({"tasks": tasks, "cpu_us": each(used), "elapsed_us": each(begun.elapsed())})
@@ -246,7 +246,7 @@ async fn update(daemon: &Daemon, cluster: &Cluster, tasks: usize) -> Value {
 
 /// Measures the failover to a standby after the leader is killed. Without `redis-server` on this
 /// machine there are no figures.
-async fn standby() -> Value {
+async fn measure_failover() -> Value {
     if transom_testkit::redis::program().is_none() {
         eprintln!("no redis-server: no failover to a standby");
         return Value::Null;
@@ -258,14 +258,14 @@ async fn standby() -> Value {
     let other = Daemon::start_with(cluster.address, &store).await;
     let tasks = APPS * INSTANCES;
     eprintln!("failover to a standby with {tasks} tasks");
-    put_group(&leader, APPS, INSTANCES).await;
-    cluster.running(tasks).await;
-    leader.deployed().await;
+    measure_group_deployment(&leader, APPS, INSTANCES).await;
+    cluster.wait_until_running(tasks).await;
+    leader.wait_until_deployed().await;
     leader.kill();
     let begun = Instant::now();
     // The standby answers reads all the time; the time until it accepts changes is measured.
     other
-        .until("the standby to lead", async || other.leads().await)
+        .until("the standby to lead", async || other.is_leader().await)
         .await;
     let leads = begun.elapsed();
     other
@@ -281,20 +281,20 @@ async fn standby() -> Value {
 }
 
 /// Measures the replacement of all instances of one app.
-async fn rolling_restart() -> Value {
+async fn measure_rolling_restart() -> Value {
     eprintln!("restart of {APPS} instances");
     let cluster = Cluster::start(PORTS).await;
     let daemon = Daemon::start(cluster.address).await;
     daemon.change(Method::POST, "/v2/apps", &app("/web", APPS)).await;
-    cluster.running(APPS).await;
-    daemon.deployed().await;
+    cluster.wait_until_running(APPS).await;
+    daemon.wait_until_deployed().await;
     let begun = Instant::now();
     daemon
         .change(Method::PUT, "/v2/apps/web", &json!({"cmd": "sleep 2000"}))
         .await;
-    daemon.deployed().await;
-    let took = begun.elapsed();
-    cluster.running(APPS).await;
+    daemon.wait_until_deployed().await;
+    let elapsed = begun.elapsed();
+    cluster.wait_until_running(APPS).await;
     daemon.stop();
-    json!({"instances": APPS, "s": seconds(took)})
+    json!({"instances": APPS, "s": seconds(elapsed)})
 }

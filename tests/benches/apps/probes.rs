@@ -15,14 +15,14 @@ use transom_tests::load::{rounded, seconds};
 
 /// Number of ports of the tasks, and number of those that do not respond.
 const PORTS: u16 = 10;
-const SILENT: u16 = 3;
-/// Tasks with a check every [`INTERVAL`] seconds: 20,000 in a minute.
+const SILENT_PORTS: u16 = 3;
+/// Tasks with a check every [`PROBE_INTERVAL_SECONDS`] seconds: 20,000 in a minute.
 const TASKS: usize = 1_000;
-const INTERVAL: u64 = 3;
+const PROBE_INTERVAL_SECONDS: u64 = 3;
 /// Timeout of a probe in seconds.
-const PATIENCE: u64 = 2;
+const PROBE_TIMEOUT_SECONDS: u64 = 2;
 /// Duration of the measurement.
-const MEASURED: Duration = Duration::from_mins(1);
+const MEASUREMENT_TIME: Duration = Duration::from_mins(1);
 
 pub(crate) async fn measure() -> Value {
     eprintln!("checks of {TASKS} tasks");
@@ -32,34 +32,34 @@ pub(crate) async fn measure() -> Value {
         let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, port))
             .await
             .expect("a port");
-        servers.spawn(serve(listener, port < first + SILENT));
+        servers.spawn(serve(listener, port < first + SILENT_PORTS));
     }
     let cluster = Cluster::start((first, first + PORTS - 1)).await;
     let daemon = Daemon::start(cluster.address).await;
     let body = json!({
         "id": "/checked", "cmd": "serve", "instances": TASKS, "cpus": 0.1, "mem": 32,
-        "check": {"http": {"portIndex": 0, "path": "/"}, "delaySeconds": 0, "intervalSeconds": INTERVAL,
-            "timeoutSeconds": PATIENCE},
+        "check": {"http": {"portIndex": 0, "path": "/"}, "delaySeconds": 0, "intervalSeconds": PROBE_INTERVAL_SECONDS,
+            "timeoutSeconds": PROBE_TIMEOUT_SECONDS},
     });
     daemon.change(Method::POST, "/v2/apps", &body).await;
-    cluster.running(TASKS).await;
-    daemon.deployed().await;
+    cluster.wait_until_running(TASKS).await;
+    daemon.wait_until_deployed().await;
     daemon
         .until("the first attempt of every task", async || {
             attempts(&metrics(&daemon).await) >= TASKS as f64
         })
         .await;
     let (before, begun, used) = (metrics(&daemon).await, Instant::now(), usage::cpu(daemon.pid()));
-    tokio::time::sleep(MEASURED).await;
+    tokio::time::sleep(MEASUREMENT_TIME).await;
     let (after, elapsed) = (metrics(&daemon).await, begun.elapsed());
     let used = usage::cpu(daemon.pid()).saturating_sub(used);
     daemon.stop();
     let count = attempts(&after) - attempts(&before);
     json!({
-        "tasks": TASKS, "silent": f64::from(SILENT) / f64::from(PORTS), "timeout_s": PATIENCE,
+        "tasks": TASKS, "silent": f64::from(SILENT_PORTS) / f64::from(PORTS), "timeout_s": PROBE_TIMEOUT_SECONDS,
         "attempts_per_minute": rounded(count * 60.0 / elapsed.as_secs_f64()),
-        "wanted_per_minute": TASKS as u64 * 60 / INTERVAL,
-        "late_ms": {"p50": late(&before, &after, 0.5), "p99": late(&before, &after, 0.99)},
+        "wanted_per_minute": TASKS as u64 * 60 / PROBE_INTERVAL_SECONDS,
+        "late_ms": {"p50": delay_quantile(&before, &after, 0.5), "p99": delay_quantile(&before, &after, 0.99)},
         "cpu_s_per_minute": seconds(used.mul_f64(60.0 / elapsed.as_secs_f64())),
     })
 }
@@ -104,7 +104,7 @@ fn attempts(metrics: &str) -> f64 {
 }
 
 /// The upper bound of the bucket of this quantile, in milliseconds.
-fn late(before: &str, after: &str, quantile: f64) -> Value {
+fn delay_quantile(before: &str, after: &str, quantile: f64) -> Value {
     let buckets = |metrics: &str| -> Vec<(f64, f64)> {
         let buckets = samples(metrics, "transom_apps_probe_lateness_seconds_bucket");
         let bound =

@@ -35,18 +35,18 @@ const FILTER_KINDS: [(&str, &str); 3] = [
     ("CEL", "?filter=event.appId.startsWith(%22/load%22)"),
 ];
 /// Maximum of streams that the daemon accepts.
-const MANY: usize = 10_000;
+const MAX_STREAMS: usize = 10_000;
 /// Number of tasks whose status changes.
 const TASKS: usize = 100;
 /// Number of events that are sent one after the other, for a latency.
-const ONE_BY_ONE: u64 = 50;
+const LATENCY_EVENTS: u64 = 50;
 /// Number of events that clients miss before they resume.
-const MISSED: u64 = 100;
+const MISSED_EVENTS: u64 = 100;
 /// Number of different filters that evaluate each event, and number of events.
 const FILTERS: usize = 200;
-const FILTERED: u64 = 2_000;
+const FILTERED_EVENTS: u64 = 2_000;
 /// Interval in which the daemon must use almost no processor time to count as idle.
-const QUIET: Duration = Duration::from_secs(1);
+const IDLE_TIME: Duration = Duration::from_secs(1);
 
 #[tokio::main]
 async fn main() {
@@ -88,7 +88,7 @@ struct Bench {
 }
 
 /// Processor time of the daemon and of this process.
-struct Processor {
+struct CpuTime {
     daemon: Duration,
     generator: Duration,
 }
@@ -99,8 +99,8 @@ impl Bench {
         let daemon = Daemon::start(cluster.address).await;
         let app = json!({"id": "/load", "cmd": "sleep 1000", "cpus": 0.1, "mem": 32, "instances": TASKS});
         daemon.change(Method::POST, "/v2/apps", &app).await;
-        cluster.running(TASKS).await;
-        daemon.deployed().await;
+        cluster.wait_until_running(TASKS).await;
+        daemon.wait_until_deployed().await;
         Bench {
             cluster,
             daemon,
@@ -121,20 +121,20 @@ impl Bench {
     }
 
     /// Waits until the daemon is idle, for example after it has sent the attach events.
-    async fn quiet(&self) {
+    async fn wait_until_idle(&self) {
         let mut before = usage::cpu(self.daemon.pid());
         loop {
-            tokio::time::sleep(QUIET).await;
+            tokio::time::sleep(IDLE_TIME).await;
             let now = usage::cpu(self.daemon.pid());
-            if now.saturating_sub(before) <= QUIET / 20 {
+            if now.saturating_sub(before) <= IDLE_TIME / 20 {
                 return;
             }
             before = now;
         }
     }
 
-    fn processor(&self) -> Processor {
-        Processor {
+    fn cpu_time(&self) -> CpuTime {
+        CpuTime {
             daemon: usage::cpu(self.daemon.pid()),
             generator: usage::own_cpu(std::process::id()),
         }
@@ -143,34 +143,34 @@ impl Bench {
     async fn bytes_of_an_event(&self) -> usize {
         let url = self.daemon.apps("/v2/events?event_type=status_update_event");
         let mut events = Events::open(&self.daemon.http, &url).await;
-        self.cluster.updates(1).await;
+        self.cluster.send_updates(1).await;
         events.next().await.expect("an event").data.to_string().len()
     }
 
     /// Measures resident memory without streams and with many idle ones.
     async fn memory(&mut self) -> Value {
-        eprintln!("memory of {MANY} subscribers");
-        self.quiet().await;
+        eprintln!("memory of {MAX_STREAMS} subscribers");
+        self.wait_until_idle().await;
         let before = usage::resident_kib(self.daemon.pid());
-        let subscribers = self.subscribe(MANY, |_| String::new(), None).await;
-        self.quiet().await;
+        let subscribers = self.subscribe(MAX_STREAMS, |_| String::new(), None).await;
+        self.wait_until_idle().await;
         let with = usage::resident_kib(self.daemon.pid());
         drop(subscribers);
         json!({
-            "subscribers": MANY, "before_mib": before / 1024, "with_mib": with / 1024,
-            "kib_each": rounded(with.saturating_sub(before) as f64 / MANY as f64),
+            "subscribers": MAX_STREAMS, "before_mib": before / 1024, "with_mib": with / 1024,
+            "kib_each": rounded(with.saturating_sub(before) as f64 / MAX_STREAMS as f64),
         })
     }
 
     /// Measures the throughput of events to all subscribers.
     async fn deliver(&mut self, subscribers: usize, events: u64, name: &str, query: &str) -> Value {
         let streams = self.subscribe(subscribers, |_| query.to_owned(), None).await;
-        self.quiet().await;
-        let (before, begun) = (self.processor(), Instant::now());
-        self.cluster.updates(events).await;
-        let (_, last) = streams.have(events).await;
-        let after = self.processor();
-        assert_eq!(streams.most(), events, "no event is sent twice");
+        self.wait_until_idle().await;
+        let (before, begun) = (self.cpu_time(), Instant::now());
+        self.cluster.send_updates(events).await;
+        let (_, last) = streams.wait_for_events(events).await;
+        let after = self.cpu_time();
+        assert_eq!(streams.max_events(), events, "no event is sent twice");
         let used = after.daemon.saturating_sub(before.daemon);
         let generator = after.generator.saturating_sub(before.generator);
         let deliveries = (subscribers as u64 * events) as f64;
@@ -186,40 +186,42 @@ impl Bench {
     /// Measures the latency from the cluster's status update to the first and to the last
     /// subscriber.
     async fn latency(&mut self) -> Value {
-        eprintln!("one event to {MANY} subscribers");
-        let streams = self.subscribe(MANY, |_| String::new(), None).await;
-        self.quiet().await;
+        eprintln!("one event to {MAX_STREAMS} subscribers");
+        let streams = self.subscribe(MAX_STREAMS, |_| String::new(), None).await;
+        self.wait_until_idle().await;
         let (mut to_first, mut to_last) = (Vec::new(), Vec::new());
-        for number in 1..=ONE_BY_ONE {
+        for number in 1..=LATENCY_EVENTS {
             let begun = Instant::now();
-            self.cluster.updates(1).await;
-            let (first, last) = streams.have(number).await;
+            self.cluster.send_updates(1).await;
+            let (first, last) = streams.wait_for_events(number).await;
             to_first.push(first.saturating_duration_since(begun));
             to_last.push(last.saturating_duration_since(begun));
         }
-        json!({"subscribers": MANY, "first": quantiles(to_first), "last": quantiles(to_last)})
+        json!({"subscribers": MAX_STREAMS, "first": quantiles(to_first), "last": quantiles(to_last)})
     }
 
     /// Measures many clients that reconnect at the same time and receive the events that they
     /// missed.
     async fn resume(&mut self) -> Value {
-        eprintln!("{MANY} subscribers resume");
+        eprintln!("{MAX_STREAMS} subscribers resume");
         let query = "?event_type=status_update_event";
         let url = self.daemon.apps(&format!("/v2/events{query}&ids=true"));
         let mut events = Events::open(&self.daemon.http, &url).await;
-        self.cluster.updates(1).await;
+        self.cluster.send_updates(1).await;
         let last = events.next().await.expect("an event").id.expect("an id");
         drop(events);
-        self.cluster.updates(MISSED).await;
-        self.quiet().await;
-        let (before, begun) = (self.processor(), Instant::now());
-        let streams = self.subscribe(MANY, |_| query.to_owned(), Some(&last)).await;
+        self.cluster.send_updates(MISSED_EVENTS).await;
+        self.wait_until_idle().await;
+        let (before, begun) = (self.cpu_time(), Instant::now());
+        let streams = self
+            .subscribe(MAX_STREAMS, |_| query.to_owned(), Some(&last))
+            .await;
         let connected = begun.elapsed();
-        let (_, all) = streams.have(MISSED).await;
-        let used = self.processor().daemon.saturating_sub(before.daemon);
-        assert_eq!(streams.most(), MISSED, "no event is sent twice");
+        let (_, all) = streams.wait_for_events(MISSED_EVENTS).await;
+        let used = self.cpu_time().daemon.saturating_sub(before.daemon);
+        assert_eq!(streams.max_events(), MISSED_EVENTS, "no event is sent twice");
         json!({
-            "subscribers": MANY, "missed_events": MISSED, "connected_s": seconds(connected),
+            "subscribers": MAX_STREAMS, "missed_events": MISSED_EVENTS, "connected_s": seconds(connected),
             "all_have_all_s": seconds(all.saturating_duration_since(begun)), "daemon_cpu_s": seconds(used),
         })
     }
@@ -235,17 +237,17 @@ impl Bench {
                 format!("?filter=event.appId%20!=%20%22/other{other}%22")
             };
             let streams = self.subscribe(FILTERS, query, None).await;
-            self.quiet().await;
-            let before = self.processor().daemon;
-            self.cluster.updates(FILTERED).await;
-            streams.have(FILTERED).await;
-            used.push(self.processor().daemon.saturating_sub(before));
+            self.wait_until_idle().await;
+            let before = self.cpu_time().daemon;
+            self.cluster.send_updates(FILTERED_EVENTS).await;
+            streams.wait_for_events(FILTERED_EVENTS).await;
+            used.push(self.cpu_time().daemon.saturating_sub(before));
         }
         let more = used[1].saturating_sub(used[0]).as_secs_f64();
         json!({
-            "filters": FILTERS, "events": FILTERED, "shared_cpu_s": seconds(used[0]),
+            "filters": FILTERS, "events": FILTERED_EVENTS, "shared_cpu_s": seconds(used[0]),
             "distinct_cpu_s": seconds(used[1]),
-            "us_per_event": rounded(more * 1e6 / ((FILTERS - 1) as f64 * FILTERED as f64)),
+            "us_per_event": rounded(more * 1e6 / ((FILTERS - 1) as f64 * FILTERED_EVENTS as f64)),
         })
     }
 }

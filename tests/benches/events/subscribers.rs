@@ -15,13 +15,13 @@ use tokio::task::JoinSet;
 /// The beginning of the frame of each counted event.
 const FRAME: &[u8] = b"event: status_update_event\r\n";
 /// Maximum of connections that are opened concurrently.
-const CONNECTING: usize = 256;
+const MAX_CONNECTING: usize = 256;
 /// Maximum of bytes of one read.
-const BUFFER: usize = 64 << 10;
+const BUFFER_BYTES: usize = 64 << 10;
 /// Interval between two evaluations of a condition.
-const POLL: Duration = Duration::from_millis(1);
+const POLL_INTERVAL: Duration = Duration::from_millis(1);
 /// Timeout of every condition.
-const LIMIT: Duration = Duration::from_mins(5);
+const WAIT_TIMEOUT: Duration = Duration::from_mins(5);
 
 /// The progress of one stream.
 #[derive(Debug, Default)]
@@ -60,7 +60,7 @@ impl Subscribers {
         };
         let connecting = futures::stream::iter(0..count)
             .map(|number| async move { (number, connect(address, host, number).await) })
-            .buffer_unordered(CONNECTING);
+            .buffer_unordered(MAX_CONNECTING);
         let mut connecting = std::pin::pin!(connecting);
         let mut reading = JoinSet::new();
         while let Some((number, mut stream)) = connecting.next().await {
@@ -83,7 +83,7 @@ impl Subscribers {
 
     /// Waits until each stream has received this number of events since it was opened. Returns the
     /// times when the first and the last stream had.
-    pub(crate) async fn have(&self, events: u64) -> (Instant, Instant) {
+    pub(crate) async fn wait_for_events(&self, events: u64) -> (Instant, Instant) {
         self.until("the events", |one| one.events.load(Ordering::Acquire) >= events)
             .await;
         let times = || {
@@ -95,7 +95,7 @@ impl Subscribers {
     }
 
     /// The maximum of events that a stream has received.
-    pub(crate) fn most(&self) -> u64 {
+    pub(crate) fn max_events(&self) -> u64 {
         let counts = self.received.iter();
         counts
             .map(|one| one.events.load(Ordering::Acquire))
@@ -113,11 +113,11 @@ impl Subscribers {
                 Some(more) => waiting += more,
             }
             assert!(
-                begun.elapsed() < LIMIT,
-                "waited for {what}; {} streams are open",
+                begun.elapsed() < WAIT_TIMEOUT,
+                "timed out waiting for {what}; {} streams are open",
                 self.reading.len()
             );
-            tokio::time::sleep(POLL).await;
+            tokio::time::sleep(POLL_INTERVAL).await;
         }
     }
 }
@@ -167,5 +167,5 @@ async fn read(stream: TcpStream, number: usize, received: Arc<[Received]>, epoch
 
 thread_local! {
     /// One buffer per thread: a stream needs it only during a read.
-    static BUFFERS: std::cell::RefCell<Vec<u8>> = std::cell::RefCell::new(vec![0; BUFFER]);
+    static BUFFERS: std::cell::RefCell<Vec<u8>> = std::cell::RefCell::new(vec![0; BUFFER_BYTES]);
 }

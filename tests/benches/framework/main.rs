@@ -21,7 +21,7 @@ use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use futures::StreamExt;
 use serde_json::{Value, json};
-use transom_tests::kubernetes::{Api, Tasks, ids};
+use transom_tests::kubernetes::{Api, Tasks, task_ids};
 use transom_tests::load::{quantiles, rounded, seconds};
 use transom_tests::site::Site;
 
@@ -34,12 +34,12 @@ const REAL_AGENTS: u32 = 2;
 /// Number of clients that request the status concurrently.
 const CLIENTS: usize = 4;
 /// Duration of these requests.
-const ASKING: Duration = Duration::from_secs(3);
+const REQUESTING_TIME: Duration = Duration::from_secs(3);
 /// Downtime of the master in milliseconds: longer than these requests take.
 const DOWN_MS: u32 = 20_000;
 /// Timeout of every condition.
-const LIMIT: Duration = Duration::from_mins(5);
-const POLL: Duration = Duration::from_millis(20);
+const WAIT_TIMEOUT: Duration = Duration::from_mins(5);
+const POLL_INTERVAL: Duration = Duration::from_millis(20);
 
 #[tokio::main]
 async fn main() {
@@ -50,14 +50,14 @@ async fn measure() -> Value {
     let tasks = Tasks::with_nodes_only();
     let site = Site::start_with(&tasks.section(1)).await;
     let api = Api::new(site.kubernetes(""));
-    until_ready(&api, 1).await;
+    wait_until_ready(&api, 1).await;
     let resident = resident_mib(&site);
     eprintln!("from a request to a launch");
-    let launched = request_to_launch(&api, &site).await;
+    let launched = measure_launch_delay(&api, &site).await;
     eprintln!("1 to {AGENTS} agents and back");
-    let scaling = scaling(&api).await;
+    let scaling = measure_scaling(&api).await;
     eprintln!("status requests");
-    let up = status_requests(&api).await;
+    let up = measure_status_requests(&api).await;
     let fault = json!({"fault": "restart-master", "down_ms": DOWN_MS, "recovery_ms": 0});
     site.fault(&fault).await;
     until("the connection to be lost", async || {
@@ -65,7 +65,7 @@ async fn measure() -> Value {
         seen["waiting"].to_string().contains("is not subscribed")
     })
     .await;
-    let down = status_requests(&api).await;
+    let down = measure_status_requests(&api).await;
     let seen = api.get("/explain").await.expect("an answer");
     assert!(
         seen["waiting"].to_string().contains("is not subscribed"),
@@ -75,7 +75,7 @@ async fn measure() -> Value {
     json!({
         "scale_request_to_launch_ms": launched,
         "scaling": scaling,
-        "nothing_to_kubectl_get_nodes": real_start().await,
+        "nothing_to_kubectl_get_nodes": measure_real_start().await,
         "status_requests_per_second": up,
         "status_requests_per_second_without_master": down,
         "memory": {"resident_mib_with_1_instance": resident, "instances": instances::memory().await},
@@ -84,12 +84,12 @@ async fn measure() -> Value {
 
 /// Measures the time from `PUT agent/scale/n` to the launch in the journal of the cluster's agent.
 /// Each request adds one agent, while the earlier ones register their nodes.
-async fn request_to_launch(api: &Api, site: &Site) -> Value {
-    let (mut answered, mut asked) = (Vec::new(), Vec::new());
+async fn measure_launch_delay(api: &Api, site: &Site) -> Value {
+    let (mut answered, mut requested) = (Vec::new(), Vec::new());
     for _ in 0..ROUNDS {
-        let mut known = site.cluster.launches();
+        let mut launched_before = site.cluster.launches();
         for count in 2..=AGENTS {
-            let (at, begun) = (since_1970(), Instant::now());
+            let (at, begun) = (unix_seconds(), Instant::now());
             api.put(&format!("/agent/scale/{count}")).await;
             answered.push(begun.elapsed());
             let mut started = None;
@@ -98,26 +98,26 @@ async fn request_to_launch(api: &Api, site: &Site) -> Value {
                     .cluster
                     .launches()
                     .into_keys()
-                    .find(|task| !known.contains_key(task));
+                    .find(|task| !launched_before.contains_key(task));
                 started.is_some()
             })
             .await;
             let task = started.expect("a task");
-            known.insert(task.clone(), 1);
-            asked.push((task, at));
+            launched_before.insert(task.clone(), 1);
+            requested.push((task, at));
         }
-        until_ready(api, AGENTS).await;
+        wait_until_ready(api, AGENTS).await;
         api.put("/agent/scale/1").await;
-        until_ready(api, 1).await;
+        wait_until_ready(api, 1).await;
     }
     let launches = launches(site);
-    let took = asked.iter().map(|(task, at)| {
-        let took = launches.get(task).expect("a launch") - at;
-        Duration::try_from_secs_f64(took.max(0.0)).expect("a duration")
+    let elapsed = requested.iter().map(|(task, at)| {
+        let elapsed = launches.get(task).expect("a launch") - at;
+        Duration::try_from_secs_f64(elapsed.max(0.0)).expect("a duration")
     });
     json!({
         "measured": "from sending PUT agent/scale/n to the launch in the journal of the cluster's agent",
-        "launched": quantiles(took.collect()),
+        "launched": quantiles(elapsed.collect()),
         "answered": quantiles(answered),
     })
 }
@@ -141,36 +141,36 @@ fn launches(site: &Site) -> BTreeMap<String, f64> {
 
 /// Measures the time until every node is ready after scaling up, and until the surplus nodes and
 /// tasks have ended after scaling down.
-async fn scaling(api: &Api) -> Value {
+async fn measure_scaling(api: &Api) -> Value {
     let begun = Instant::now();
     api.put(&format!("/agent/scale/{AGENTS}")).await;
-    until_ready(api, AGENTS).await;
+    wait_until_ready(api, AGENTS).await;
     let grown = begun.elapsed();
     let begun = Instant::now();
     api.put("/agent/scale/1").await;
-    until_ready(api, 1).await;
+    wait_until_ready(api, 1).await;
     json!({"agents": AGENTS, "from_1_s": seconds(grown), "back_to_1_s": seconds(begun.elapsed())})
 }
 
 /// Waits until this number of agents exists and every node is ready.
-async fn until_ready(api: &Api, agents: usize) {
+async fn wait_until_ready(api: &Api, agents: usize) {
     until("every node to be ready", async || {
         let ready = api
             .send(reqwest::Method::GET, "/status/orch")
             .await
             .expect("an answer");
         let seen = api.get("/explain").await.expect("an answer");
-        ready.1 == "ok" && ids(&seen, "agent").len() == agents
+        ready.1 == "ok" && task_ids(&seen, "agent").len() == agents
     })
     .await;
 }
 
 /// Measures the rate of status requests by concurrent clients.
-async fn status_requests(api: &Api) -> f64 {
+async fn measure_status_requests(api: &Api) -> f64 {
     let begun = Instant::now();
     let clients = (0..CLIENTS).map(|_| async {
         let mut count = 0_u64;
-        while begun.elapsed() < ASKING {
+        while begun.elapsed() < REQUESTING_TIME {
             api.get("/status/fw").await.expect("an answer");
             count += 1;
         }
@@ -185,7 +185,7 @@ async fn status_requests(api: &Api) -> f64 {
 
 /// Measures the start with a real control plane and etcd: from the start of cluster and daemon
 /// until `kubectl` with the served configuration shows every node as ready.
-async fn real_start() -> Value {
+async fn measure_real_start() -> Value {
     let Ok(programs) = std::env::var("TRANSOM_KUBERNETES") else {
         return json!({"s": null, "reason": "TRANSOM_KUBERNETES is not set: the control plane is not built"});
     };
@@ -205,20 +205,20 @@ async fn real_start() -> Value {
         }
     })
     .await;
-    let took = begun.elapsed();
+    let elapsed = begun.elapsed();
     site.cluster.stop_after(site.daemon);
-    json!({"s": seconds(took), "servers": 1, "agents": REAL_AGENTS})
+    json!({"s": seconds(elapsed), "servers": 1, "agents": REAL_AGENTS})
 }
 
 /// The number of nodes that `kubectl` shows as ready.
 fn ready_nodes(config: &Path) -> usize {
     let mut kubectl = Command::new("kubectl");
     kubectl.arg("--kubeconfig").arg(config);
-    let shown = kubectl
+    let stdout = kubectl
         .args(["--request-timeout=5s", "get", "nodes", "--no-headers"])
         .output();
-    let shown = shown.expect("kubectl").stdout;
-    let rows = String::from_utf8_lossy(&shown);
+    let stdout = stdout.expect("kubectl").stdout;
+    let rows = String::from_utf8_lossy(&stdout);
     let ready = rows
         .lines()
         .filter(|row| row.split_whitespace().nth(1) == Some("Ready"));
@@ -231,7 +231,7 @@ fn resident_mib(site: &Site) -> f64 {
     rounded(transom_testkit::usage::resident_kib(pid) as f64 / 1024.0)
 }
 
-fn since_1970() -> f64 {
+fn unix_seconds() -> f64 {
     let now = SystemTime::now().duration_since(UNIX_EPOCH);
     now.expect("a time").as_secs_f64()
 }
@@ -239,7 +239,7 @@ fn since_1970() -> f64 {
 async fn until(what: &str, mut done: impl AsyncFnMut() -> bool) {
     let begun = Instant::now();
     while !done().await {
-        assert!(begun.elapsed() < LIMIT, "waited for {what}");
-        tokio::time::sleep(POLL).await;
+        assert!(begun.elapsed() < WAIT_TIMEOUT, "timed out waiting for {what}");
+        tokio::time::sleep(POLL_INTERVAL).await;
     }
 }

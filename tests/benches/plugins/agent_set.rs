@@ -10,7 +10,7 @@ use transom_sdk::matcher::{self as sdk, AgentSet as _, Matcher as _};
 use transom_tests::plugin::Plugin;
 
 use crate::{
-    figures::{Times, millis, ratio},
+    figures::{CallTimes, millis, ratio},
     site::Host,
 };
 
@@ -76,25 +76,25 @@ pub(crate) async fn measure() -> Value {
     let evaluated = agent_set.evaluate(&task, &candidates).await.unwrap();
     let first = start.elapsed();
 
-    let mut asked = Times::default();
+    let mut question_times = CallTimes::default();
     for _ in 0..QUESTIONS {
         let start = Instant::now();
         agent_set.evaluate(&task, &candidates).await.unwrap();
-        asked.push(start.elapsed());
+        question_times.push(start.elapsed());
     }
     host.stop().await;
-    let called = natively(agents, &task, &candidates, evaluated.len());
+    let called = measure_native(agents, &task, &candidates, evaluated.len());
     json!({
         "agents": AGENTS,
         "first_with_loading_ms": millis(first),
-        "component_ms": millis(asked.median()),
+        "component_ms": millis(question_times.median()),
         "native_ms": millis(called.median()),
-        "ratio": ratio(asked.median(), called.median()),
+        "ratio": ratio(question_times.median(), called.median()),
     })
 }
 
 /// Measures direct calls of the component's rules.
-fn natively(agents: Vec<Agent>, task: &Task, candidates: &[Candidate], expected: usize) -> Times {
+fn measure_native(agents: Vec<Agent>, task: &Task, candidates: &[Candidate], expected: usize) -> CallTimes {
     let plugin = transom_sdk::testing::plugin::<Attributes>("{}").unwrap();
     let mut agent_set = plugin.agent_set(None);
     agent_set.update(agents.into_iter().map(native_agent).collect(), Vec::new());
@@ -108,7 +108,7 @@ fn natively(agents: Vec<Agent>, task: &Task, candidates: &[Candidate], expected:
     };
     // As with the component, the first evaluation is not measured.
     assert_eq!(evaluate().len(), expected);
-    let mut times = Times::default();
+    let mut times = CallTimes::default();
     for _ in 0..QUESTIONS {
         let start = Instant::now();
         evaluate();

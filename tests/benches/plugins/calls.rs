@@ -12,12 +12,12 @@ use transom_tests::plugin::Plugin;
 
 use crate::{
     agent_set::{agent, candidates, task},
-    figures::{Times, micros},
+    figures::{CallTimes, micros},
     site::{Host, limited},
 };
 
 const CALLS: u32 = 20_000;
-const FRESH: u32 = 5_000;
+const NEW_INSTANCES: u32 = 5_000;
 
 pub(crate) async fn measure() -> Value {
     eprintln!("calls");
@@ -27,14 +27,14 @@ pub(crate) async fn measure() -> Value {
     direct.update(agent(0));
     direct.evaluate(&task, &one).await.unwrap();
 
-    let mut warm = Times::default();
+    let mut warm = CallTimes::default();
     for _ in 0..CALLS {
         let start = Instant::now();
         direct.evaluate(&task, &one).await.unwrap();
         warm.push(start.elapsed());
     }
     // Two calls: the update of an agent with eight attributes, and the evaluation.
-    let mut both = Times::default();
+    let mut combined = CallTimes::default();
     for n in 0..CALLS {
         let changed = transom_plugin_host::matcher::Agent {
             handle: 0,
@@ -43,22 +43,22 @@ pub(crate) async fn measure() -> Value {
         direct.update(changed);
         let start = Instant::now();
         direct.evaluate(&task, &one).await.unwrap();
-        both.push(start.elapsed());
+        combined.push(start.elapsed());
     }
-    let mut fresh = Times::default();
-    for _ in 0..FRESH {
+    let mut fresh = CallTimes::default();
+    for _ in 0..NEW_INSTANCES {
         let start = Instant::now();
         direct.validate_once(&task.constraints).await.unwrap();
         fresh.push(start.elapsed());
     }
-    let carrying = both.median().saturating_sub(warm.median());
+    let carrying = combined.median().saturating_sub(warm.median());
     json!({
-        "question_of_a_warm_instance": warm.document(),
-        "agent_of_8_attributes_and_question": both.document(),
+        "question_of_a_warm_instance": warm.to_json(),
+        "agent_of_8_attributes_and_question": combined.to_json(),
         "call_that_carries_8_attributes_us": micros(carrying),
-        "instance_made_configured_asked_dropped": fresh.document(),
-        "through_the_host": through_the_host(&attributes).await,
-        "through_the_host_per_call": through_the_host(&limited(attributes, "instances = \"per-call\"")).await,
+        "instance_made_configured_asked_dropped": fresh.to_json(),
+        "through_the_host": measure_through_host(&attributes).await,
+        "through_the_host_per_call": measure_through_host(&limited(attributes, "instances = \"per-call\"")).await,
     })
 }
 
@@ -74,17 +74,17 @@ async fn direct(plugin: &Plugin) -> DirectMatcher {
 }
 
 /// Measures the same evaluation as a scheduler calls it: another tokio task owns the instance.
-async fn through_the_host(plugin: &Plugin) -> Value {
+async fn measure_through_host(plugin: &Plugin) -> Value {
     let host = Host::with(&[("attributes", plugin)]).await;
     let mut agent_set = host.plugins.agent_set(None);
     agent_set.update(vec![agent(0)], Vec::new());
     let (task, one) = (task(), candidates(1));
-    let mut times = Times::default();
-    for _ in 0..FRESH {
+    let mut times = CallTimes::default();
+    for _ in 0..NEW_INSTANCES {
         let start = Instant::now();
         agent_set.evaluate(&task, &one).await.unwrap();
         times.push(start.elapsed());
     }
     host.stop().await;
-    times.document()
+    times.to_json()
 }

@@ -13,7 +13,7 @@ use transom_sdk::events::{Filter as _, View as _};
 use transom_tests::plugin::Plugin;
 
 use crate::{
-    figures::{Times, rounded},
+    figures::{CallTimes, rounded},
     site::Host,
 };
 
@@ -60,13 +60,13 @@ pub(crate) async fn measure() -> Value {
         "component_per_second": per_second(component),
         "native_per_second": per_second(native),
         "ratio": rounded(component.as_secs_f64() / native.as_secs_f64()),
-        "component_batches": component_times.document(),
+        "component_batches": component_times.to_json(),
     })
 }
 
-async fn component(plugins: &Plugins) -> (Duration, Times) {
+async fn component(plugins: &Plugins) -> (Duration, CallTimes) {
     let view = plugins.open_view(Query::default()).await.unwrap();
-    let mut times = Times::default();
+    let mut times = CallTimes::default();
     let mut passed = 0;
     let start = Instant::now();
     for number in 0..BATCHES {

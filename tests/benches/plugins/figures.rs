@@ -6,14 +6,14 @@ use serde_json::{Value, json};
 
 /// The durations of single calls.
 #[derive(Clone, Debug, Default)]
-pub(crate) struct Times(Vec<Duration>);
+pub(crate) struct CallTimes(Vec<Duration>);
 
-impl Times {
+impl CallTimes {
     pub(crate) fn push(&mut self, time: Duration) {
         self.0.push(time);
     }
 
-    pub(crate) fn extend(&mut self, other: Times) {
+    pub(crate) fn extend(&mut self, other: CallTimes) {
         self.0.extend(other.0);
     }
 
@@ -22,14 +22,11 @@ impl Times {
     }
 
     /// A quantile, in thousandths.
-    pub(crate) fn quantile(&self, of_a_thousand: usize) -> Duration {
+    pub(crate) fn quantile(&self, per_mille: usize) -> Duration {
         let mut sorted = self.0.clone();
         sorted.sort_unstable();
         let last = sorted.len().saturating_sub(1);
-        sorted
-            .get(last * of_a_thousand / 1000)
-            .copied()
-            .unwrap_or_default()
+        sorted.get(last * per_mille / 1000).copied().unwrap_or_default()
     }
 
     pub(crate) fn median(&self) -> Duration {
@@ -41,7 +38,7 @@ impl Times {
         self.0.iter().sum::<Duration>() / calls
     }
 
-    pub(crate) fn document(&self) -> Value {
+    pub(crate) fn to_json(&self) -> Value {
         json!({
             "calls": self.len(),
             "p50_us": micros(self.median()),

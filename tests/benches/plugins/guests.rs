@@ -16,14 +16,14 @@ use transom_plugin_host::{
 use transom_tests::{dns, plugin::Plugin, site::Site};
 
 use crate::{
-    figures::{Times, millis, ratio},
-    hostile::{Hostile, odd, request},
+    figures::{CallTimes, millis, ratio},
+    hostile::{Hostile, faulty_probe, request},
     site::Host,
 };
 
 /// Interval of the measured calls and queries.
-const PACE: Duration = Duration::from_millis(2);
-const WATCHED: Duration = Duration::from_secs(16);
+const CALL_INTERVAL: Duration = Duration::from_millis(2);
+const MEASUREMENT_TIME: Duration = Duration::from_secs(16);
 /// Number of instances of each guest's task; each is probed every two seconds.
 const TASKS: usize = 4;
 
@@ -41,7 +41,8 @@ const GUESTS: [(&str, &str); 8] = [
 
 fn guests() -> Vec<(&'static str, Plugin)> {
     // 64 steps are the host's default.
-    let guest = |attempt: &str| odd("cpu = \"50ms\"\nsteps = 64").config(&format!("attempt = {attempt}"));
+    let guest =
+        |attempt: &str| faulty_probe("cpu = \"50ms\"\nsteps = 64").config(&format!("attempt = {attempt}"));
     GUESTS
         .iter()
         .map(|(name, attempt)| (*name, guest(attempt)))
@@ -51,18 +52,18 @@ fn guests() -> Vec<(&'static str, Plugin)> {
 pub(crate) async fn measure() -> Value {
     json!({
         "guests": GUESTS.map(|(name, _)| name),
-        "pace_ms": millis(PACE),
+        "pace_ms": millis(CALL_INTERVAL),
         "first_party_probe": probes().await,
         "dns": dns_answers().await,
     })
 }
 
-fn document(quiet: &Times, beside: &Times, hostile_calls: u64) -> Value {
+fn compare_to_json(quiet: &CallTimes, next_to_guests: &CallTimes, hostile_calls: u64) -> Value {
     json!({
         "hostile_calls": hostile_calls,
-        "quiet": quiet.document(),
-        "beside": beside.document(),
-        "p99_to_quiet": ratio(beside.quantile(990), quiet.quantile(990)),
+        "quiet": quiet.to_json(),
+        "beside": next_to_guests.to_json(),
+        "p99_to_quiet": ratio(next_to_guests.quantile(990), quiet.quantile(990)),
     })
 }
 
@@ -79,9 +80,9 @@ async fn probes() -> Value {
     let mut installed: Vec<(&str, &Plugin)> = guests.iter().map(|(name, guest)| (*name, guest)).collect();
     installed.push(("check-tcp", &own));
     let host = Host::with(&installed).await;
-    let quiet = probe(&host.plugins, &endpoint).await;
+    let quiet = measure_probe(&host.plugins, &endpoint).await;
     let hostile = GUESTS.map(|(name, _)| Hostile::one(&host.plugins, name, &endpoint));
-    let beside = probe(&host.plugins, &endpoint).await;
+    let next_to_guests = measure_probe(&host.plugins, &endpoint).await;
     let mut calls = 0;
     for one in hostile {
         let ended = one.stop().await;
@@ -90,12 +91,12 @@ async fn probes() -> Value {
     }
     listening.abort();
     host.stop().await;
-    document(&quiet, &beside, calls)
+    compare_to_json(&quiet, &next_to_guests, calls)
 }
 
-async fn probe(plugins: &Plugins, endpoint: &Endpoint) -> Times {
+async fn measure_probe(plugins: &Plugins, endpoint: &Endpoint) -> CallTimes {
     let request = request(&json!({}), Some(endpoint.clone()));
-    paced(async || {
+    call_at_interval(async || {
         plugins.probe(Kind::Tcp, request.clone(), None).await.unwrap();
     })
     .await
@@ -110,9 +111,9 @@ async fn dns_answers() -> Value {
         "portDefinitions": [{"port": 0, "name": "p"}],
     }))
     .await;
-    site.running("/looked-at", 1).await;
+    site.wait_until_running("/looked-at", 1).await;
     let server = site.addresses["dns"];
-    site.resolves("looked-at.marathon.mesos.", RecordType::A, |answer| {
+    site.wait_until_resolves("looked-at.marathon.mesos.", RecordType::A, |answer| {
         !answer.addresses.is_empty()
     })
     .await;
@@ -120,7 +121,7 @@ async fn dns_answers() -> Value {
         guest.install(&site.plugins(), name);
     }
     site.rescan().await;
-    let quiet = query(server).await;
+    let quiet = measure_queries(server).await;
     for (name, _) in GUESTS {
         site.post_app(&json!({
             "id": format!("/{name}"), "cmd": "sleep 3600", "cpus": 0.01, "mem": 8, "instances": TASKS,
@@ -130,14 +131,14 @@ async fn dns_answers() -> Value {
         .await;
     }
     for (name, _) in GUESTS {
-        site.running(&format!("/{name}"), TASKS).await;
+        site.wait_until_running(&format!("/{name}"), TASKS).await;
     }
     let before = calls(&site).await;
-    let beside = query(server).await;
+    let next_to_guests = measure_queries(server).await;
     let calls = calls(&site).await - before;
     assert!(calls > 0, "no guest was called");
     site.cluster.stop_after(site.daemon);
-    document(&quiet, &beside, calls)
+    compare_to_json(&quiet, &next_to_guests, calls)
 }
 
 /// The calls and faults of all guests so far.
@@ -156,8 +157,8 @@ async fn calls(site: &Site) -> u64 {
     sum
 }
 
-async fn query(server: SocketAddr) -> Times {
-    paced(async || {
+async fn measure_queries(server: SocketAddr) -> CallTimes {
+    call_at_interval(async || {
         let answer = dns::ask(server, "looked-at.marathon.mesos.", RecordType::A).await;
         assert!(!answer.unwrap().addresses.is_empty());
     })
@@ -165,10 +166,10 @@ async fn query(server: SocketAddr) -> Times {
 }
 
 /// Makes calls at a fixed interval.
-async fn paced(call: impl AsyncFn()) -> Times {
-    let (mut times, mut pace) = (Times::default(), interval(PACE));
+async fn call_at_interval(call: impl AsyncFn()) -> CallTimes {
+    let (mut times, mut pace) = (CallTimes::default(), interval(CALL_INTERVAL));
     pace.set_missed_tick_behavior(MissedTickBehavior::Burst);
-    let end = Instant::now() + WATCHED;
+    let end = Instant::now() + MEASUREMENT_TIME;
     while Instant::now() < end {
         let due = pace.tick().await;
         call().await;

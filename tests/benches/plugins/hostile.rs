@@ -19,22 +19,22 @@ use transom_tests::{dns, plugin::Plugin, site::Site};
 
 use crate::{
     events::batch,
-    figures::{Times, millis, ratio},
+    figures::{CallTimes, millis, ratio},
     site::{Host, limited},
 };
 
 const LOOPS: usize = 20;
 /// Interval of the measured calls.
-const PACE: Duration = Duration::from_millis(2);
-const WATCHED: Duration = Duration::from_secs(8);
+const CALL_INTERVAL: Duration = Duration::from_millis(2);
+const MEASUREMENT_TIME: Duration = Duration::from_secs(8);
 /// Number of concurrent calls of the hostile component.
 const HOSTILE_CALLERS: usize = 4;
 /// Number of hostile tasks. Each is probed every second, with 50 ms of processor time.
 const HOSTILE_TASKS: u32 = 40;
 
 /// A probe that misbehaves and is neither quarantined nor rolled back for it.
-pub(crate) fn odd(limit: &str) -> Plugin {
-    let mut plugin = limited(Plugin::odd("odd-probe"), limit);
+pub(crate) fn faulty_probe(limit: &str) -> Plugin {
+    let mut plugin = limited(Plugin::test_guest("faulty-probe"), limit);
     plugin.manifest.push_str("\n[probation]\nmax-faults = 1000000\n");
     plugin
 }
@@ -61,15 +61,15 @@ pub(crate) fn request(settings: &Value, endpoint: Option<Endpoint>) -> Request {
 pub(crate) async fn endless_loop() -> Value {
     eprintln!("an endless loop");
     let limit = Duration::from_millis(50);
-    let host = Host::with(&[("odd", &odd("cpu = \"50ms\""))]).await;
+    let host = Host::with(&[("faulty", &faulty_probe("cpu = \"50ms\""))]).await;
     let looped = async || {
-        let mut late = Times::default();
+        let mut late = CallTimes::default();
         for _ in 0..LOOPS {
             let start = Instant::now();
             let ended = host
                 .plugins
                 .probe(
-                    Kind::Named("odd".into()),
+                    Kind::Named("faulty".into()),
                     request(&json!({"do": "loop"}), None),
                     None,
                 )
@@ -93,7 +93,7 @@ pub(crate) async fn endless_loop() -> Value {
         thread.join().unwrap();
     }
     host.stop().await;
-    let late = |times: &Times| json!({"loops": times.len(), "late_p50_ms": millis(times.median()), "late_max_ms": millis(times.quantile(1000))});
+    let late = |times: &CallTimes| json!({"loops": times.len(), "late_p50_ms": millis(times.median()), "late_max_ms": millis(times.quantile(1000))});
     json!({"cpu_limit_ms": 50, "quiet": late(&quiet), "both_cores_busy": late(&crowded)})
 }
 
@@ -106,12 +106,12 @@ pub(crate) async fn neighbours() -> Value {
     };
     let listening = tokio::spawn(async move { while listener.accept().await.is_ok() {} });
     let host = Host::with(&[
-        ("odd", &odd("instances = 2")),
+        ("faulty", &faulty_probe("instances = 2")),
         ("events", &Plugin::first_party("events")),
     ])
     .await;
-    let alone = watch(&host.plugins).await;
-    let mut beside = json!({});
+    let alone = measure_filter_calls(&host.plugins).await;
+    let mut next_to_hostile = json!({});
     for (name, settings) in [
         ("endless loop", json!({"do": "loop"})),
         ("endless recursion", json!({"do": "recurse"})),
@@ -123,28 +123,28 @@ pub(crate) async fn neighbours() -> Value {
     ] {
         eprintln!("another plugin beside: {name}");
         let hostile = Hostile::start(&host.plugins, &settings, &endpoint);
-        let times = watch(&host.plugins).await;
+        let times = measure_filter_calls(&host.plugins).await;
         let calls = hostile.stop().await;
         assert!(calls > 0, "{name}: no hostile call ended");
-        beside[name] = json!({
+        next_to_hostile[name] = json!({
             "hostile_calls": calls,
-            "times": times.document(),
+            "times": times.to_json(),
             "p99_to_alone": ratio(times.quantile(990), alone.quantile(990)),
         });
     }
     listening.abort();
     host.stop().await;
-    json!({"pace_ms": millis(PACE), "alone": alone.document(), "beside": beside})
+    json!({"pace_ms": millis(CALL_INTERVAL), "alone": alone.to_json(), "beside": next_to_hostile})
 }
 
 /// Measures calls of the event filter at a fixed interval. A late call is measured from the time at
 /// which it was due.
-async fn watch(plugins: &Plugins) -> Times {
+async fn measure_filter_calls(plugins: &Plugins) -> CallTimes {
     let view = plugins.open_view(Query::default()).await.unwrap();
     let events = batch(0);
-    let (mut times, mut pace) = (Times::default(), interval(PACE));
+    let (mut times, mut pace) = (CallTimes::default(), interval(CALL_INTERVAL));
     pace.set_missed_tick_behavior(MissedTickBehavior::Burst);
-    let end = Instant::now() + WATCHED;
+    let end = Instant::now() + MEASUREMENT_TIME;
     while Instant::now() < end {
         let due = pace.tick().await;
         view.decide(&events).await.unwrap();
@@ -162,9 +162,9 @@ pub(crate) struct Hostile {
 
 impl Hostile {
     fn start(plugins: &Plugins, settings: &Value, endpoint: &Endpoint) -> Hostile {
-        Hostile::asked(
+        Hostile::call_repeatedly(
             plugins,
-            "odd",
+            "faulty",
             &request(settings, Some(endpoint.clone())),
             HOSTILE_CALLERS,
         )
@@ -172,10 +172,10 @@ impl Hostile {
 
     /// One caller of a component whose configuration determines its behaviour.
     pub(crate) fn one(plugins: &Plugins, name: &str, endpoint: &Endpoint) -> Hostile {
-        Hostile::asked(plugins, name, &request(&json!({}), Some(endpoint.clone())), 1)
+        Hostile::call_repeatedly(plugins, name, &request(&json!({}), Some(endpoint.clone())), 1)
     }
 
-    fn asked(plugins: &Plugins, name: &str, request: &Request, callers: usize) -> Hostile {
+    fn call_repeatedly(plugins: &Plugins, name: &str, request: &Request, callers: usize) -> Hostile {
         let (stop, calls) = (Arc::new(AtomicBool::new(false)), Arc::new(AtomicU64::new(0)));
         let tasks = (0..callers)
             .map(|_| {
@@ -212,39 +212,40 @@ pub(crate) async fn ports() -> Value {
         "check": {"tcp": {"portIndex": 0}, "intervalSeconds": 2, "timeoutSeconds": 1, "delaySeconds": 0}
     }))
     .await;
-    site.running("/looked-at", HOSTILE_TASKS as usize).await;
-    let alone = ask(&site).await;
-    odd("cpu = \"50ms\"")
+    site.wait_until_running("/looked-at", HOSTILE_TASKS as usize)
+        .await;
+    let alone = measure_ports(&site).await;
+    faulty_probe("cpu = \"50ms\"")
         .config("attempt = { do = \"loop\" }")
         .install(&site.plugins(), "check-tcp");
     site.rescan().await;
-    let beside = ask(&site).await;
+    let next_to_hostile = measure_ports(&site).await;
     let status = site.get(&site.admin("/v1/plugins/check-tcp")).await.unwrap();
     let stopped = status["timeouts"].as_u64().unwrap_or_default();
     assert!(stopped > 0, "nothing hostile happened: {status}");
     site.cluster.stop_after(site.daemon);
     let mut document = json!({"tasks_with_a_hostile_check": HOSTILE_TASKS, "loops_stopped": stopped});
-    for ((port, alone), (_, beside)) in alone.iter().zip(&beside) {
+    for ((port, alone), (_, next_to_hostile)) in alone.iter().zip(&next_to_hostile) {
         document[*port] = json!({
-            "alone": alone.document(),
-            "beside": beside.document(),
-            "p99_to_alone": ratio(beside.quantile(990), alone.quantile(990)),
+            "alone": alone.to_json(),
+            "beside": next_to_hostile.to_json(),
+            "p99_to_alone": ratio(next_to_hostile.quantile(990), alone.quantile(990)),
         });
     }
     document
 }
 
 /// Requests each port in turn, at a fixed interval.
-async fn ask(site: &Site) -> [(&'static str, Times); 3] {
+async fn measure_ports(site: &Site) -> [(&'static str, CallTimes); 3] {
     let (app, admin) = (site.apps("/v2/apps/looked-at"), site.admin("/v1/plugins"));
     let mut answers = [
-        ("apps", Times::default()),
-        ("admin", Times::default()),
-        ("dns", Times::default()),
+        ("apps", CallTimes::default()),
+        ("admin", CallTimes::default()),
+        ("dns", CallTimes::default()),
     ];
-    let mut pace = interval(PACE * 2);
+    let mut pace = interval(CALL_INTERVAL * 2);
     pace.set_missed_tick_behavior(MissedTickBehavior::Burst);
-    let end = Instant::now() + WATCHED * 2;
+    let end = Instant::now() + MEASUREMENT_TIME * 2;
     while Instant::now() < end {
         for (port, times) in &mut answers {
             let due = pace.tick().await;

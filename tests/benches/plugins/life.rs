@@ -10,7 +10,7 @@ use transom_tests::{plugin::Plugin, process::components as components_dir};
 
 use crate::{
     events::batch,
-    figures::{Times, millis, ratio},
+    figures::{CallTimes, millis, ratio},
     site::Host,
 };
 
@@ -20,8 +20,8 @@ const LARGE_ADMISSIONS: u64 = 3;
 const SWAPS: u64 = 100;
 const CALLERS: u64 = 4;
 /// Numbers of swaps after which memory is read.
-const EARLY: u64 = 50;
-const LATE: u64 = 1_000;
+const FIRST_MEMORY_SWAPS: u64 = 50;
+const LAST_MEMORY_SWAPS: u64 = 1_000;
 
 /// Replaces the filter with `plugin` under this stamp; returns the time until the new version
 /// served.
@@ -36,13 +36,13 @@ async fn replace(host: &Host, plugin: &Plugin, stamp: u64) -> Duration {
     };
     let start = tokio::task::spawn_blocking(install).await.unwrap();
     let changes = host.plugins.rescan().await;
-    let took = start.elapsed();
+    let duration = start.elapsed();
     // The watch of the directory may have replaced the filter already.
     for change in changes {
         assert!(matches!(change, Change::Admitted { .. }), "{change:?}");
     }
     assert_eq!(host.plugins.list()[0].refusal, None);
-    took
+    duration
 }
 
 pub(crate) async fn admission() -> Value {
@@ -65,11 +65,11 @@ pub(crate) async fn admission() -> Value {
 /// Measures `times` first admissions of an event filter, and as many from the cache.
 async fn admissions(plugin: &Plugin, times: u64) -> Value {
     let host = Host::with(&[("events", plugin)]).await;
-    let mut cold = Times::default();
+    let mut cold = CallTimes::default();
     for stamp in 0..times {
         cold.push(replace(&host, plugin, stamp).await);
     }
-    let mut cached = Times::default();
+    let mut cached = CallTimes::default();
     for stamp in 0..times {
         cached.push(replace(&host, plugin, times - 1 - stamp % 2).await);
     }
@@ -85,7 +85,7 @@ async fn admissions(plugin: &Plugin, times: u64) -> Value {
 struct Load {
     stop: Arc<AtomicBool>,
     failed: Arc<AtomicU64>,
-    tasks: Vec<tokio::task::JoinHandle<Times>>,
+    tasks: Vec<tokio::task::JoinHandle<CallTimes>>,
 }
 
 impl Load {
@@ -101,7 +101,7 @@ impl Load {
             let (stop, failed) = (Arc::clone(&stop), Arc::clone(&failed));
             let events = batch(0);
             tasks.push(tokio::spawn(async move {
-                let mut times = Times::default();
+                let mut times = CallTimes::default();
                 while !stop.load(Relaxed) {
                     let start = Instant::now();
                     if view.decide(&events).await.is_err() {
@@ -117,9 +117,9 @@ impl Load {
     }
 
     /// Stops the callers; returns the times and the number of failures.
-    async fn stop(self) -> (Times, u64) {
+    async fn stop(self) -> (CallTimes, u64) {
         self.stop.store(true, Relaxed);
-        let mut times = Times::default();
+        let mut times = CallTimes::default();
         for task in self.tasks {
             times.extend(task.await.unwrap());
         }
@@ -147,17 +147,17 @@ pub(crate) async fn swap() -> Value {
     }
     let (cached, failed_cached) = load.stop().await;
     host.stop().await;
-    let during = |times: &Times, failed: u64| {
+    let during = |times: &CallTimes, failed: u64| {
         json!({
             "swaps": SWAPS,
             "calls_failed": failed,
-            "times": times.document(),
+            "times": times.to_json(),
             "p99_to_before": ratio(times.quantile(990), before.quantile(990)),
         })
     };
     json!({
         "callers": CALLERS,
-        "before": {"calls_failed": failed_before, "times": before.document()},
+        "before": {"calls_failed": failed_before, "times": before.to_json()},
         "during_cold_swaps": during(&cold, failed_cold),
         "during_cached_swaps": during(&cached, failed_cached),
     })
@@ -169,15 +169,15 @@ fn resident() -> u64 {
 }
 
 pub(crate) async fn memory() -> Value {
-    eprintln!("memory over {LATE} swaps");
+    eprintln!("memory over {LAST_MEMORY_SWAPS} swaps");
     let events = Plugin::first_party("events");
     let host = Host::with(&[("events", &events)]).await;
     let view = host.plugins.open_view(Query::default()).await.unwrap();
     let question = batch(0);
     let mut early = 0;
     let mut by_hundreds = Vec::new();
-    for stamp in 0..LATE {
-        if stamp == EARLY {
+    for stamp in 0..LAST_MEMORY_SWAPS {
+        if stamp == FIRST_MEMORY_SWAPS {
             early = resident();
         }
         if stamp % 100 == 0 {

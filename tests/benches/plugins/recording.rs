@@ -18,7 +18,7 @@ use transom_tests::plugin::Plugin;
 use crate::{
     agent_set::{agent, candidates, task},
     events::batch,
-    figures::{Times, ratio, rounded},
+    figures::{CallTimes, ratio, rounded},
     site::Host,
 };
 
@@ -32,14 +32,14 @@ const AGENTS: u32 = 100;
 const SAMPLES: [u64; 3] = [0, 10, 100];
 
 /// Selects one kind of times of a host.
-type Chosen = fn(&Site) -> &Times;
+type Chosen = fn(&Site) -> &CallTimes;
 
 struct Site {
     host: Host,
     agents: AgentSet,
     view: View,
-    questions: Times,
-    batches: Times,
+    questions: CallTimes,
+    batches: CallTimes,
 }
 
 impl Site {
@@ -60,12 +60,12 @@ impl Site {
             host,
             agents,
             view,
-            questions: Times::default(),
-            batches: Times::default(),
+            questions: CallTimes::default(),
+            batches: CallTimes::default(),
         }
     }
 
-    async fn turn(&mut self, round: u32) {
+    async fn run_round(&mut self, round: u32) {
         let (task, some) = (task(), candidates(16));
         for _ in 0..QUESTIONS {
             let start = Instant::now();
@@ -94,7 +94,7 @@ pub(crate) async fn measure() -> Value {
     }
     for round in 0..ROUNDS {
         for site in &mut sites {
-            site.turn(round).await;
+            site.run_round(round).await;
         }
     }
     let [off, default, all] = sites.as_slice() else {
@@ -102,7 +102,7 @@ pub(crate) async fn measure() -> Value {
     };
     let cost = |site: &Site, of: Chosen| {
         json!({
-            "times": of(site).document(),
+            "times": of(site).to_json(),
             "ratio_of_means": ratio(of(site).mean(), of(off).mean()),
             "ratio_of_medians": ratio(of(site).median(), of(off).median()),
         })
@@ -110,10 +110,10 @@ pub(crate) async fn measure() -> Value {
     let (questions, batches): (Chosen, Chosen) = (|it| &it.questions, |it| &it.batches);
     let figures = json!({
         "agents": AGENTS,
-        "question": { "off": off.questions.document(), "10_percent": cost(default, questions), "all": cost(all, questions) },
-        "batch_of_100_events": { "off": off.batches.document(), "10_percent": cost(default, batches), "all": cost(all, batches) },
+        "question": { "off": off.questions.to_json(), "10_percent": cost(default, questions), "all": cost(all, questions) },
+        "batch_of_100_events": { "off": off.batches.to_json(), "10_percent": cost(default, batches), "all": cost(all, batches) },
         "recorded_of_all": { "attributes": all.calls("attributes").await.calls.len(), "events": all.calls("events").await.calls.len() },
-        "replay": { "attributes": replayed(all, "attributes").await, "events": replayed(all, "events").await },
+        "replay": { "attributes": measure_replay(all, "attributes").await, "events": measure_replay(all, "events").await },
     });
     for site in sites {
         site.host.stop().await;
@@ -121,7 +121,7 @@ pub(crate) async fn measure() -> Value {
     figures
 }
 
-async fn replayed(site: &Site, name: &str) -> Value {
+async fn measure_replay(site: &Site, name: &str) -> Value {
     let recorded = site.calls(name).await;
     let (report, time) = tokio::task::block_in_place(|| Handle::current().block_on(replay(name, &recorded)));
     assert_eq!(report.same, report.compared, "{report:?}");

@@ -70,6 +70,6 @@ fn all(sizes: Sizes) -> Value {
 fn number(variable: &str, default: u32) -> u32 {
     std::env::var(variable).map_or(default, |text| {
         text.parse()
-            .unwrap_or_else(|_| panic!("{variable}: `{text}` is no number of agents or tasks"))
+            .unwrap_or_else(|_| panic!("{variable}: `{text}` is not a valid number of agents or tasks"))
     })
 }

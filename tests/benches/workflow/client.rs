@@ -7,10 +7,10 @@ use futures::StreamExt;
 use serde_json::Value;
 
 /// Maximum of concurrent requests.
-const SIDE_BY_SIDE: usize = 32;
+const MAX_CONCURRENT: usize = 32;
 
 /// The current time in seconds since 1970.
-pub(crate) fn since_1970() -> f64 {
+pub(crate) fn unix_seconds() -> f64 {
     let now = SystemTime::now().duration_since(UNIX_EPOCH);
     now.expect("a time").as_secs_f64()
 }
@@ -43,7 +43,7 @@ impl Jobs {
 
     pub(crate) async fn queue_all(&self, bodies: impl Iterator<Item = Value>) {
         futures::stream::iter(bodies)
-            .for_each_concurrent(SIDE_BY_SIDE, |body| async move { self.queue(&body).await })
+            .for_each_concurrent(MAX_CONCURRENT, |body| async move { self.queue(&body).await })
             .await;
     }
 
@@ -55,11 +55,15 @@ impl Jobs {
 
     /// Waits until `count` jobs have ended. Returns their states and the times when this client
     /// received them, in seconds since 1970.
-    pub(crate) async fn ended(&self, mut since: u64, count: usize) -> BTreeMap<String, (String, f64)> {
+    pub(crate) async fn wait_until_ended(
+        &self,
+        mut since: u64,
+        count: usize,
+    ) -> BTreeMap<String, (String, f64)> {
         let mut ended = BTreeMap::new();
         while ended.len() < count {
             let page = self.get(&format!("/v0/events?since={since}&wait=20")).await;
-            let now = since_1970();
+            let now = unix_seconds();
             since = page["next"].as_u64().expect("a number");
             for event in page["events"].as_array().into_iter().flatten() {
                 let (id, state) = (&event["task_id"], event["state"].as_str().unwrap_or_default());

@@ -21,7 +21,7 @@ use futures::StreamExt;
 use serde_json::{Value, json};
 use transom_tests::site::Site;
 
-use client::{Jobs, since_1970};
+use client::{Jobs, unix_seconds};
 
 /// A job that runs nothing and is so small that many run concurrently.
 fn job(id: &str) -> Value {
@@ -34,11 +34,11 @@ fn waiting(id: &str) -> Value {
 }
 
 /// Number of jobs that are measured one after the other, for a latency.
-const ONE_BY_ONE: usize = 100;
+const LATENCY_JOBS: usize = 100;
 /// Number of jobs that are measured together, for a rate.
-const TOGETHER: usize = 2_000;
+const RATE_JOBS: usize = 2_000;
 /// Number of ended jobs whose memory is measured.
-const ENDED: usize = 100_000;
+const ENDED_JOBS: usize = 100_000;
 
 const SECTION: &str = "[workflow]\nport = 0\ncontainers = false\nmax_jobs = 200000\n";
 
@@ -51,11 +51,11 @@ async fn measure() -> Value {
     let site = Site::start_with(SECTION).await;
     let jobs = Jobs::new(format!("http://{}", site.addresses["workflow"]));
     eprintln!("jobs per second");
-    let rate = rate(&jobs).await;
+    let rate = measure_rate(&jobs).await;
     eprintln!("from an update to its being visible");
-    let visible = visible(&jobs, &site).await;
+    let visible = measure_visibility_delay(&jobs, &site).await;
     eprintln!("look-ups");
-    let look_ups = look_ups(&jobs).await;
+    let look_ups = measure_lookup_rate(&jobs).await;
     let mut latencies = BTreeMap::new();
     let mut queued = 0;
     for waiting_jobs in [1, 100, 10_000] {
@@ -63,7 +63,7 @@ async fn measure() -> Value {
         jobs.queue_all((queued..waiting_jobs).map(|number| waiting(&format!("waits{number}"))))
             .await;
         queued = waiting_jobs;
-        let figures = latency(&jobs, &site, waiting_jobs).await;
+        let figures = measure_latency(&jobs, &site, waiting_jobs).await;
         latencies.insert(waiting_jobs.to_string(), figures);
     }
     site.cluster.stop_after(site.daemon);
@@ -81,38 +81,38 @@ async fn measure() -> Value {
 }
 
 /// Jobs per second from the first one's queueing to the last one's end.
-async fn rate(jobs: &Jobs) -> f64 {
+async fn measure_rate(jobs: &Jobs) -> f64 {
     let since = jobs.last().await;
     let begun = Instant::now();
-    let queueing = jobs.queue_all((0..TOGETHER).map(|number| job(&format!("rate{number}"))));
-    let (ended, ()) = tokio::join!(jobs.ended(since, TOGETHER), queueing);
+    let queueing = jobs.queue_all((0..RATE_JOBS).map(|number| job(&format!("rate{number}"))));
+    let (ended, ()) = tokio::join!(jobs.wait_until_ended(since, RATE_JOBS), queueing);
     let finished = ended
         .values()
         .filter(|(state, _)| state == "TASK_FINISHED")
         .count();
-    assert_eq!(finished, TOGETHER, "not every job finished");
-    TOGETHER as f64 / begun.elapsed().as_secs_f64()
+    assert_eq!(finished, RATE_JOBS, "not every job finished");
+    RATE_JOBS as f64 / begun.elapsed().as_secs_f64()
 }
 
 /// Measures the delay from a job's end in the agent's journal until a polling client receives it.
-async fn visible(jobs: &Jobs, site: &Site) -> Value {
+async fn measure_visibility_delay(jobs: &Jobs, site: &Site) -> Value {
     let mut seen = BTreeMap::new();
-    for number in 0..ONE_BY_ONE {
+    for number in 0..LATENCY_JOBS {
         let since = jobs.last().await;
         let id = format!("visible{number}");
         jobs.queue(&job(&id)).await;
-        seen.extend(jobs.ended(since, 1).await);
+        seen.extend(jobs.wait_until_ended(since, 1).await);
     }
-    let exits = noted(site, "exit");
-    let mut took: Vec<f64> = seen
+    let exits = journal_times(site, "exit");
+    let mut delays: Vec<f64> = seen
         .iter()
         .filter_map(|(id, (_, at))| Some((at - exits.get(id)?) * 1000.0))
         .collect();
-    quantiles(&mut took)
+    quantiles(&mut delays)
 }
 
 /// The times of launches or ends in the agents' journals, in seconds since 1970, by task.
-fn noted(site: &Site, event: &str) -> BTreeMap<String, f64> {
+fn journal_times(site: &Site, event: &str) -> BTreeMap<String, f64> {
     let mut noted = BTreeMap::new();
     for journal in site.cluster.journals() {
         let text = fs::read_to_string(journal).unwrap_or_default();
@@ -131,7 +131,7 @@ fn noted(site: &Site, event: &str) -> BTreeMap<String, f64> {
 }
 
 /// Measures the rate of look-ups by four concurrent clients.
-async fn look_ups(jobs: &Jobs) -> f64 {
+async fn measure_lookup_rate(jobs: &Jobs) -> f64 {
     let begun = Instant::now();
     let limit = Duration::from_secs(3);
     let clients = (0..4).map(|_| async {
@@ -148,18 +148,18 @@ async fn look_ups(jobs: &Jobs) -> f64 {
 
 /// Measures the times until a request to queue is answered, until an agent starts the job, and
 /// until the client receives its end.
-async fn latency(jobs: &Jobs, site: &Site, mark: usize) -> Value {
+async fn measure_latency(jobs: &Jobs, site: &Site, mark: usize) -> Value {
     let (mut answered, mut finished, mut asked) = (Vec::new(), Vec::new(), Vec::new());
-    for number in 0..ONE_BY_ONE {
+    for number in 0..LATENCY_JOBS {
         let since = jobs.last().await;
         let (begun, id) = (Instant::now(), format!("latency{mark}-{number}"));
-        asked.push((id.clone(), since_1970()));
+        asked.push((id.clone(), unix_seconds()));
         jobs.queue(&job(&id)).await;
         answered.push(begun.elapsed().as_secs_f64() * 1000.0);
-        jobs.ended(since, 1).await;
+        jobs.wait_until_ended(since, 1).await;
         finished.push(begun.elapsed().as_secs_f64() * 1000.0);
     }
-    let begun = noted(site, "launch");
+    let begun = journal_times(site, "launch");
     let mut launched: Vec<f64> = asked
         .iter()
         .filter_map(|(id, at)| Some((begun.get(id)? - at) * 1000.0))
@@ -178,12 +178,12 @@ async fn memory() -> Value {
     let pid = site.daemon.as_ref().expect("a daemon").pid();
     let before = resident(pid);
     let since = jobs.last().await;
-    let bodies = (0..ENDED).map(|number| {
+    let bodies = (0..ENDED_JOBS).map(|number| {
         let mut body = waiting(&format!("airflow.some_dag.some_task.{number}"));
         body["max_wait"] = json!(0);
         body
     });
-    let (ended, ()) = tokio::join!(jobs.ended(since, ENDED), jobs.queue_all(bodies));
+    let (ended, ()) = tokio::join!(jobs.wait_until_ended(since, ENDED_JOBS), jobs.queue_all(bodies));
     let after = resident(pid);
     site.cluster.stop_after(site.daemon);
     json!({"ended_jobs": ended.len(), "resident_mib_before": before, "resident_mib": after})

@@ -12,7 +12,7 @@ use tokio::net::TcpListener;
 use transom_tests::site::Site;
 
 use super::client::Jobs;
-use super::{SECTION, job, look_ups};
+use super::{SECTION, job, measure_lookup_rate};
 
 /// Number of measurements. The daemons alternate, so that both run under the same conditions.
 const ROUNDS: usize = 5;
@@ -37,8 +37,8 @@ pub(crate) async fn measure() -> Value {
     let (off, on) = (start("").await, start(&telemetry).await);
     let (mut rates_off, mut rates_on, mut ratios) = (Vec::new(), Vec::new(), Vec::new());
     for _ in 0..ROUNDS {
-        let without = look_ups(&off.1).await;
-        let with = look_ups(&on.1).await;
+        let without = measure_lookup_rate(&off.1).await;
+        let with = measure_lookup_rate(&on.1).await;
         ratios.push(with / without);
         rates_off.push(without);
         rates_on.push(with);
@@ -50,9 +50,9 @@ pub(crate) async fn measure() -> Value {
     let exported = received.load(Ordering::Relaxed);
     assert!(exported > 0, "no span was exported");
     json!({
-        "look_ups_per_second_off": middle(rates_off),
-        "look_ups_per_second_on": middle(rates_on),
-        "ratio": middle(ratios),
+        "look_ups_per_second_off": median(rates_off),
+        "look_ups_per_second_on": median(rates_on),
+        "ratio": median(ratios),
         "exported_mib": exported as f64 / f64::from(1 << 20),
     })
 }
@@ -63,11 +63,11 @@ async fn start(more: &str) -> (Site, Jobs) {
     let jobs = Jobs::new(format!("http://{}", site.addresses["workflow"]));
     let since = jobs.last().await;
     jobs.queue(&job(JOB)).await;
-    jobs.ended(since, 1).await;
+    jobs.wait_until_ended(since, 1).await;
     (site, jobs)
 }
 
-fn middle(mut values: Vec<f64>) -> Option<f64> {
+fn median(mut values: Vec<f64>) -> Option<f64> {
     values.sort_by(f64::total_cmp);
     values.get(values.len() / 2).copied()
 }

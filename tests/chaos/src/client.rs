@@ -63,7 +63,7 @@ async fn write_pod(
 
 async fn send(request: RequestBuilder) -> (Outcome, String) {
     match request.timeout(REQUEST_TIMEOUT).send().await {
-        Ok(response) => answered(response).await,
+        Ok(response) => outcome_of(response).await,
         // The request was not sent.
         Err(error) if error.is_connect() => (Outcome::Refused, "no connection".to_owned()),
         Err(error) => (
@@ -73,7 +73,7 @@ async fn send(request: RequestBuilder) -> (Outcome, String) {
     }
 }
 
-pub(crate) async fn answered(response: Response) -> (Outcome, String) {
+pub(crate) async fn outcome_of(response: Response) -> (Outcome, String) {
     let status = response.status();
     let outcome = if status.is_success() {
         return (Outcome::Acknowledged, status.as_u16().to_string());
@@ -100,7 +100,7 @@ pub(crate) async fn definitions(
         let slot = shown["id"]
             .as_str()
             .and_then(Slot::of)
-            .with_context(|| format!("an app or pod nobody posted: {shown}"))?;
+            .with_context(|| format!("unknown app or pod: {shown}"))?;
         Ok((slot, Spec::read(slot, run, shown)))
     });
     each.collect()

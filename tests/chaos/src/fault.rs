@@ -22,7 +22,7 @@ pub(crate) struct Fault {
 
 /// The target of a fault; a step disturbs each target once.
 #[derive(Clone, Copy, Debug, Eq, Ord, PartialEq, PartialOrd)]
-pub(crate) enum Subject {
+pub(crate) enum FaultTarget {
     Daemon,
     Tasks,
     Store,
@@ -67,24 +67,24 @@ pub(crate) enum Kind {
 }
 
 /// Every kind: its target, its relative frequency, its duration in milliseconds.
-const KINDS: [(Kind, Subject, u32, std::ops::Range<u64>); 17] = [
-    (Kind::KillDaemon, Subject::Daemon, 16, 0..1_500),
-    (Kind::StopDaemon, Subject::Daemon, 4, 0..1_000),
-    (Kind::FreezeDaemon, Subject::Daemon, 4, 200..4_000),
-    (Kind::KillTasks, Subject::Tasks, 6, 0..1),
-    (Kind::FreezeStore, Subject::Store, 6, 200..8_000),
-    (Kind::KillStore, Subject::Store, 6, 0..4_000),
-    (Kind::KillAgent, Subject::Agent, 3, 0..9_000),
-    (Kind::KillAgentKeepTasks, Subject::Agent, 4, 0..9_000),
-    (Kind::PauseAgent, Subject::Agent, 3, 200..9_000),
-    (Kind::PartitionAgent, Subject::Agent, 4, 200..9_000),
-    (Kind::LoseUpdates, Subject::Master, 3, 0..3_000),
-    (Kind::CutStream, Subject::Master, 5, 0..1),
-    (Kind::RestartMaster, Subject::Master, 3, 0..3_000),
-    (Kind::FailOver, Subject::Master, 3, 0..3_000),
-    (Kind::RemoveFramework, Subject::Master, 1, 0..1),
-    (Kind::Delay, Subject::Master, 3, 500..5_000),
-    (Kind::RescindOffers, Subject::Master, 3, 0..1),
+const KINDS: [(Kind, FaultTarget, u32, std::ops::Range<u64>); 17] = [
+    (Kind::KillDaemon, FaultTarget::Daemon, 16, 0..1_500),
+    (Kind::StopDaemon, FaultTarget::Daemon, 4, 0..1_000),
+    (Kind::FreezeDaemon, FaultTarget::Daemon, 4, 200..4_000),
+    (Kind::KillTasks, FaultTarget::Tasks, 6, 0..1),
+    (Kind::FreezeStore, FaultTarget::Store, 6, 200..8_000),
+    (Kind::KillStore, FaultTarget::Store, 6, 0..4_000),
+    (Kind::KillAgent, FaultTarget::Agent, 3, 0..9_000),
+    (Kind::KillAgentKeepTasks, FaultTarget::Agent, 4, 0..9_000),
+    (Kind::PauseAgent, FaultTarget::Agent, 3, 200..9_000),
+    (Kind::PartitionAgent, FaultTarget::Agent, 4, 200..9_000),
+    (Kind::LoseUpdates, FaultTarget::Master, 3, 0..3_000),
+    (Kind::CutStream, FaultTarget::Master, 5, 0..1),
+    (Kind::RestartMaster, FaultTarget::Master, 3, 0..3_000),
+    (Kind::FailOver, FaultTarget::Master, 3, 0..3_000),
+    (Kind::RemoveFramework, FaultTarget::Master, 1, 0..1),
+    (Kind::Delay, FaultTarget::Master, 3, 500..5_000),
+    (Kind::RescindOffers, FaultTarget::Master, 3, 0..1),
 ];
 
 impl Kind {
@@ -122,11 +122,11 @@ impl Fault {
         }
     }
 
-    pub(crate) fn subject(&self) -> Subject {
+    pub(crate) fn target(&self) -> FaultTarget {
         KINDS
             .iter()
             .find(|(kind, ..)| *kind == self.kind)
-            .map_or(Subject::Daemon, |(_, subject, ..)| *subject)
+            .map_or(FaultTarget::Daemon, |(_, target, ..)| *target)
     }
 
     /// The requests to the cluster's fault page at the begin and at the end; `None` for faults
@@ -181,7 +181,7 @@ impl fmt::Display for Fault {
             Kind::KillTasks => write!(f, " ({} from {})", self.count, self.pick)?,
             Kind::LoseUpdates => write!(f, " ({})", self.count)?,
             Kind::Delay => write!(f, " ({} ms)", 20 * self.count)?,
-            _ if self.subject() == Subject::Agent => write!(f, " (S{})", self.pick % 3)?,
+            _ if self.target() == FaultTarget::Agent => write!(f, " (S{})", self.pick % 3)?,
             _ => {}
         }
         match self.time.as_millis() {
@@ -193,12 +193,12 @@ impl fmt::Display for Fault {
 
 /// The kinds of faults that are possible in this run.
 #[derive(Clone, Debug)]
-pub(crate) struct Menu(Vec<(Kind, u32, std::ops::Range<u64>)>);
+pub(crate) struct FaultMenu(Vec<(Kind, u32, std::ops::Range<u64>)>);
 
-impl Menu {
-    /// The kinds of faults that have a target among `subjects`.
-    pub(crate) fn of(subjects: &[Subject]) -> Self {
-        let there = KINDS.iter().filter(|(_, subject, ..)| subjects.contains(subject));
+impl FaultMenu {
+    /// The kinds of faults that have a target among `targets`.
+    pub(crate) fn of(targets: &[FaultTarget]) -> Self {
+        let there = KINDS.iter().filter(|(_, target, ..)| targets.contains(target));
         Self(
             there
                 .map(|(kind, _, weight, times)| (*kind, *weight, times.clone()))

@@ -14,17 +14,17 @@ use rand::{Rng, SeedableRng};
 use reqwest::Method;
 use transom_tests::process::{binary, user};
 
-use crate::client::{answered, get};
-use crate::judge::{Breach, Invariant};
+use crate::client::{get, outcome_of};
+use crate::invariants::{Breach, Invariant};
 use crate::model::Outcome;
-use crate::observe::Process;
 use crate::site::Site;
 use crate::spec::{APP, REVISION, RUN};
+use crate::task_processes::Process;
 
 /// Maximum of wanted agents.
-const AGENTS: u32 = 4;
+const MAX_AGENTS: u32 = 4;
 /// Share of the steps that scale the agents.
-const OFTEN: f64 = 0.4;
+const SCALE_PROBABILITY: f64 = 0.4;
 /// Prefix of `APP` of its tasks.
 const PREFIX: &str = "/framework/";
 const REQUEST_TIMEOUT: Duration = Duration::from_secs(35);
@@ -64,7 +64,7 @@ pub(crate) const SCRIPT: &str = "#!/bin/sh\nexec \"$@\"\n";
 pub(crate) struct Agents {
     random: StdRng,
     planned: u32,
-    possible: BTreeSet<u32>,
+    possible_counts: BTreeSet<u32>,
 }
 
 impl Agents {
@@ -72,16 +72,16 @@ impl Agents {
         Self {
             random: StdRng::seed_from_u64(!seed),
             planned: 1,
-            possible: BTreeSet::from([1]),
+            possible_counts: BTreeSet::from([1]),
         }
     }
 
     /// The request of the next step, if there is one: the index of the daemon, and the number.
     pub(crate) fn next(&mut self) -> Option<(usize, u32)> {
-        let scales = self.random.random_bool(OFTEN);
+        let scales = self.random.random_bool(SCALE_PROBABILITY);
         let (daemon, count) = (
             self.random.random_range(0..2),
-            self.random.random_range(0..=AGENTS),
+            self.random.random_range(0..=MAX_AGENTS),
         );
         scales.then(|| {
             self.planned = count;
@@ -95,30 +95,30 @@ impl Agents {
     }
 
     /// Applies a request and its outcome.
-    pub(crate) fn wrote(&mut self, count: u32, outcome: Outcome) {
+    pub(crate) fn apply_write(&mut self, count: u32, outcome: Outcome) {
         match outcome {
-            Outcome::Acknowledged => self.possible = BTreeSet::from([count]),
+            Outcome::Acknowledged => self.possible_counts = BTreeSet::from([count]),
             Outcome::Unanswered => {
-                self.possible.insert(count);
+                self.possible_counts.insert(count);
             }
             Outcome::Refused => {}
         }
     }
 
     /// Whether this is the only possible number.
-    pub(crate) fn are(&self, count: u32) -> bool {
-        self.possible.len() == 1 && self.possible.contains(&count)
+    pub(crate) fn is_certainly(&self, count: u32) -> bool {
+        self.possible_counts.len() == 1 && self.possible_counts.contains(&count)
     }
 
     /// Applies the number that a daemon shows. An error means that earlier responses exclude it.
-    pub(crate) fn seen(&mut self, count: u32) -> Result<(), String> {
-        if self.possible.contains(&count) {
-            self.possible = BTreeSet::from([count]);
+    pub(crate) fn apply_observed(&mut self, count: u32) -> Result<(), String> {
+        if self.possible_counts.contains(&count) {
+            self.possible_counts = BTreeSet::from([count]);
             return Ok(());
         }
         Err(format!(
             "{count} agents are wanted, acknowledged was {:?}",
-            self.possible
+            self.possible_counts
         ))
     }
 }
@@ -128,7 +128,7 @@ pub(crate) async fn scale(site: &Site, daemon: usize, count: u32) -> (Outcome, S
     let url = site.framework(daemon, &format!("/agent/scale/{count}"));
     let request = site.http.request(Method::PUT, url).timeout(REQUEST_TIMEOUT);
     match request.send().await {
-        Ok(response) => answered(response).await,
+        Ok(response) => outcome_of(response).await,
         Err(error) if error.is_connect() => (Outcome::Refused, "no connection".to_owned()),
         Err(error) => (
             Outcome::Unanswered,
@@ -150,8 +150,8 @@ pub(crate) async fn wanted(site: &Site) -> anyhow::Result<u32> {
 pub(crate) async fn not_ready(site: &Site) -> anyhow::Result<Option<String>> {
     let url = site.framework(0, "/status/orch");
     let answer = site.http.get(url).timeout(REQUEST_TIMEOUT).send().await?;
-    let told = answer.error_for_status()?.text().await?;
-    if told == "ok" {
+    let text = answer.error_for_status()?.text().await?;
+    if text == "ok" {
         return Ok(None);
     }
     Ok(Some(get(site, &site.framework(0, "/explain")).await?.to_string()))
@@ -213,25 +213,25 @@ mod tests {
     #[test]
     fn possible_numbers_of_agents_follow_from_the_responses() {
         let mut agents = Agents::new(1);
-        assert!(agents.are(1));
-        agents.wrote(3, Outcome::Unanswered);
-        assert!(!agents.are(1) && !agents.are(3));
-        agents.wrote(4, Outcome::Refused);
-        assert!(agents.seen(4).is_err());
-        agents.seen(3).unwrap();
-        assert!(agents.are(3) && agents.seen(1).is_err());
-        agents.wrote(0, Outcome::Acknowledged);
-        assert!(agents.are(0));
+        assert!(agents.is_certainly(1));
+        agents.apply_write(3, Outcome::Unanswered);
+        assert!(!agents.is_certainly(1) && !agents.is_certainly(3));
+        agents.apply_write(4, Outcome::Refused);
+        assert!(agents.apply_observed(4).is_err());
+        agents.apply_observed(3).unwrap();
+        assert!(agents.is_certainly(3) && agents.apply_observed(1).is_err());
+        agents.apply_write(0, Outcome::Acknowledged);
+        assert!(agents.is_certainly(0));
     }
 
     #[test]
     fn requests_depend_only_on_the_seed() {
-        let told = |seed| {
+        let text = |seed| {
             let mut agents = Agents::new(seed);
             (0..50).map(|_| agents.next()).collect::<Vec<_>>()
         };
-        assert_eq!(told(7), told(7));
-        assert_ne!(told(7), told(8));
+        assert_eq!(text(7), text(7));
+        assert_ne!(text(7), text(8));
     }
 
     #[test]

@@ -38,16 +38,16 @@
 mod client;
 mod fault;
 mod framework;
-mod judge;
+mod invariants;
 mod model;
-mod observe;
+mod observer;
 mod report;
 mod run;
 mod schedule;
 mod site;
 mod spec;
-mod watch;
+mod task_processes;
 
-pub use report::{Held, Report, Writes};
+pub use report::{InvariantReport, Report, Writes};
 pub use run::{Options, run};
 pub use site::Store;

@@ -29,16 +29,16 @@ pub(crate) struct Model(BTreeMap<Slot, BTreeSet<State>>);
 impl Model {
     /// Applies a write and its outcome. An error means that the outcome contradicts earlier
     /// answers.
-    pub(crate) fn wrote(&mut self, slot: Slot, op: &Op, outcome: Outcome) -> Result<(), String> {
-        let before = self.possible(slot);
-        let after: BTreeSet<State> = before.iter().filter_map(|state| applied(state, op)).collect();
+    pub(crate) fn apply_write(&mut self, slot: Slot, op: &Op, outcome: Outcome) -> Result<(), String> {
+        let before = self.possible_states(slot);
+        let after: BTreeSet<State> = before.iter().filter_map(|state| state_after(state, op)).collect();
         let next = match outcome {
             Outcome::Refused => return Ok(()),
             Outcome::Unanswered => before.union(&after).cloned().collect(),
             Outcome::Acknowledged if after.is_empty() => {
                 return Err(format!(
                     "{slot}: `{op}` was acknowledged, though it is {}",
-                    told(&before)
+                    describe_states(&before)
                 ));
             }
             Outcome::Acknowledged => after,
@@ -48,14 +48,14 @@ impl Model {
     }
 
     /// Applies the observed state of an app. An error means that earlier answers exclude it.
-    pub(crate) fn seen(&mut self, slot: Slot, state: &State) -> Result<(), String> {
-        let possible = self.possible(slot);
-        if !possible.contains(state) {
+    pub(crate) fn apply_observed(&mut self, slot: Slot, state: &State) -> Result<(), String> {
+        let possible_states = self.possible_states(slot);
+        if !possible_states.contains(state) {
             let seen = BTreeSet::from([state.clone()]);
             return Err(format!(
                 "{slot} is {}, acknowledged was {}",
-                told(&seen),
-                told(&possible)
+                describe_states(&seen),
+                describe_states(&possible_states)
             ));
         }
         self.0.insert(slot, BTreeSet::from([state.clone()]));
@@ -68,12 +68,12 @@ impl Model {
     }
 
     /// Whether this is the only possible state of the app.
-    pub(crate) fn is(&self, slot: Slot, state: Option<&Spec>) -> bool {
-        let possible = self.possible(slot);
-        possible.len() == 1 && possible.first().is_some_and(|only| only.as_ref() == state)
+    pub(crate) fn is_certainly(&self, slot: Slot, state: Option<&Spec>) -> bool {
+        let possible_states = self.possible_states(slot);
+        possible_states.len() == 1 && possible_states.first().is_some_and(|only| only.as_ref() == state)
     }
 
-    fn possible(&self, slot: Slot) -> BTreeSet<State> {
+    fn possible_states(&self, slot: Slot) -> BTreeSet<State> {
         self.0
             .get(&slot)
             .cloned()
@@ -82,7 +82,7 @@ impl Model {
 }
 
 /// The state after the write; `None` where it would be rejected.
-fn applied(state: &State, op: &Op) -> Option<State> {
+fn state_after(state: &State, op: &Op) -> Option<State> {
     match (state, op) {
         (None, Op::Create(spec)) | (_, Op::Change(spec)) => Some(Some(spec.clone())),
         (Some(spec), Op::Scale(instances)) => Some(Some(Spec {
@@ -94,8 +94,8 @@ fn applied(state: &State, op: &Op) -> Option<State> {
     }
 }
 
-fn told(states: &BTreeSet<State>) -> String {
-    let each: Vec<String> = states
+fn describe_states(states: &BTreeSet<State>) -> String {
+    let descriptions: Vec<String> = states
         .iter()
         .map(|state| {
             state
@@ -103,7 +103,7 @@ fn told(states: &BTreeSet<State>) -> String {
                 .map_or_else(|| "absent".to_owned(), |spec| format!("[{spec}]"))
         })
         .collect();
-    each.join(" or ")
+    descriptions.join(" or ")
 }
 
 #[cfg(test)]
@@ -161,10 +161,10 @@ mod tests {
         for (writes, expected) in table {
             let mut model = Model::default();
             for (op, outcome) in &writes {
-                model.wrote(Slot(1), op, *outcome).unwrap();
+                model.apply_write(Slot(1), op, *outcome).unwrap();
             }
             assert_eq!(
-                model.possible(Slot(1)),
+                model.possible_states(Slot(1)),
                 expected.into_iter().collect(),
                 "{writes:?}"
             );
@@ -175,17 +175,20 @@ mod tests {
     fn model_reports_states_that_earlier_responses_exclude() {
         let mut model = Model::default();
         model
-            .wrote(Slot(1), &Op::Create(spec(1, 2)), Outcome::Acknowledged)
+            .apply_write(Slot(1), &Op::Create(spec(1, 2)), Outcome::Acknowledged)
             .unwrap();
         assert!(
             model
-                .wrote(Slot(1), &Op::Create(spec(2, 2)), Outcome::Acknowledged)
+                .apply_write(Slot(1), &Op::Create(spec(2, 2)), Outcome::Acknowledged)
                 .is_err()
         );
-        assert!(model.seen(Slot(1), &None).is_err());
-        assert!(model.seen(Slot(1), &Some(spec(1, 3))).is_err());
-        model.seen(Slot(1), &Some(spec(1, 2))).unwrap();
-        assert!(model.seen(Slot(2), &Some(spec(1, 2))).is_err(), "never written");
-        assert!(model.is(Slot(1), Some(&spec(1, 2))) && model.is(Slot(2), None));
+        assert!(model.apply_observed(Slot(1), &None).is_err());
+        assert!(model.apply_observed(Slot(1), &Some(spec(1, 3))).is_err());
+        model.apply_observed(Slot(1), &Some(spec(1, 2))).unwrap();
+        assert!(
+            model.apply_observed(Slot(2), &Some(spec(1, 2))).is_err(),
+            "never written"
+        );
+        assert!(model.is_certainly(Slot(1), Some(&spec(1, 2))) && model.is_certainly(Slot(2), None));
     }
 }

@@ -35,7 +35,7 @@ pub struct Report {
     /// The longest time in seconds from the end of the faults to the wanted state.
     pub slowest_recovery: f64,
     /// The invariants.
-    pub invariants: Vec<Held>,
+    pub invariants: Vec<InvariantReport>,
     /// Logs and journals of a run that failed.
     pub kept: Option<PathBuf>,
 }
@@ -53,7 +53,7 @@ pub struct Writes {
 
 /// An invariant and the number of its checks.
 #[derive(Clone, Debug, Serialize)]
-pub struct Held {
+pub struct InvariantReport {
     /// The invariant.
     pub invariant: &'static str,
     /// The number of checks.
@@ -94,26 +94,34 @@ impl fmt::Display for Report {
             .load_preset(presets::NOTHING)
             .set_content_arrangement(ContentArrangement::Disabled);
         table.set_header(["INVARIANT", "CHECKED", "HOLDS"]);
-        for held in &self.invariants {
-            let holds = match held.breaches.len() {
-                0 if held.checked == 0 => "not checked".to_owned(),
+        for invariant in &self.invariants {
+            let holds = match invariant.breaches.len() {
+                0 if invariant.checked == 0 => "not checked".to_owned(),
                 0 => "yes".to_owned(),
                 count => format!("NO ({count})"),
             };
-            table.add_row([held.invariant.to_owned(), held.checked.to_string(), holds]);
+            table.add_row([
+                invariant.invariant.to_owned(),
+                invariant.checked.to_string(),
+                holds,
+            ]);
         }
         writeln!(f, "{}", table.trim_fmt())?;
         if self.holds {
             return Ok(());
         }
-        for held in self.invariants.iter().filter(|held| !held.breaches.is_empty()) {
-            writeln!(f, "\nNOT TRUE: {}", held.invariant)?;
-            for breach in &held.breaches {
+        for invariant in self
+            .invariants
+            .iter()
+            .filter(|invariant| !invariant.breaches.is_empty())
+        {
+            writeln!(f, "\nINVARIANT VIOLATED: {}", invariant.invariant)?;
+            for breach in &invariant.breaches {
                 writeln!(f, "  {breach}")?;
             }
         }
         if let Some(kept) = &self.kept {
-            writeln!(f, "\nlogs, journals and what the daemon said: {}", kept.display())?;
+            writeln!(f, "\nlogs, journals and output of the daemon: {}", kept.display())?;
         }
         writeln!(f, "again: {}", self.command)
     }

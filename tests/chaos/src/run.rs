@@ -12,22 +12,22 @@ use futures::future::{join_all, join3, try_join_all};
 use tokio::time::sleep;
 
 use crate::client;
-use crate::fault::{Fault, Menu};
+use crate::fault::{Fault, FaultMenu};
 use crate::framework::{self, Agents};
-use crate::judge::{self, Breach, Invariant};
+use crate::invariants::{self, Breach, Invariant};
 use crate::model::{Model, Outcome};
-use crate::report::{Held, Report};
-use crate::schedule::{Act, Schedule, Step, WANTED, Write};
+use crate::observer::Observer;
+use crate::report::{InvariantReport, Report};
+use crate::schedule::{Action, Schedule, Step, WANTED_TASKS, Write};
 use crate::site::{Site, Store};
 use crate::spec::{Op, Slot, Spec};
-use crate::watch::Watch;
 
 /// Timeout for reaching the wanted state after faults: kills are repeated after up to a minute and
 /// statuses after ten seconds, and an agent is removed after 75 seconds.
-const RECOVERY: Duration = Duration::from_mins(3);
+const RECOVERY_TIMEOUT: Duration = Duration::from_mins(3);
 /// Time for which the wanted state must last.
-const CALM: Duration = Duration::from_secs(2);
-const POLL: Duration = Duration::from_millis(100);
+const STABLE_TIME: Duration = Duration::from_secs(2);
+const POLL_INTERVAL: Duration = Duration::from_millis(100);
 
 /// The options of a run.
 #[derive(Clone, Debug)]
@@ -63,8 +63,8 @@ pub async fn run(options: &Options) -> anyhow::Result<Report> {
     // Distinguishes this run from earlier and concurrent ones on the machine.
     let run = format!("{}-{}", options.seed, std::process::id());
     let mut site = Site::start(&run, options.store).await?;
-    let watch = Watch::new(&run, &site.cluster_dir());
-    let looking = watch.keep_looking();
+    let observer = Observer::new(&run, &site.cluster_dir());
+    let observing = observer.observe_repeatedly();
     let log = Log {
         verbose: options.verbose,
         begun: Instant::now(),
@@ -72,11 +72,11 @@ pub async fn run(options: &Options) -> anyhow::Result<Report> {
     };
     let mut chaos = Chaos {
         run,
-        schedule: Schedule::new(options.seed, Menu::of(&Site::subjects(options.store))),
+        schedule: Schedule::new(options.seed, FaultMenu::of(&Site::targets(options.store))),
         model: Model::default(),
         agents: Agents::new(options.seed),
         site: &site,
-        watch: &watch,
+        observer: &observer,
         log,
         report: Report {
             seed: options.seed,
@@ -98,48 +98,52 @@ pub async fn run(options: &Options) -> anyhow::Result<Report> {
         ..
     } = chaos;
     let stopped = site.stop().await;
-    looking.abort();
-    if let Ok(error) = looking.await {
+    observing.abort();
+    if let Ok(error) = observing.await {
         return Err(error.context("the run could not be watched to its end"));
     }
-    let left = watch.look().await?;
+    let after_stop = observer.observe().await?;
     checks.insert(Invariant::NothingLeft, 1);
-    breaches.extend(left.running.iter().map(|process| {
+    breaches.extend(after_stop.running.iter().map(|process| {
         (
             Invariant::NothingLeft,
             format!("{} of {run} runs on as {}", process.task, process.pid),
         )
     }));
-    report.launches = left.launches;
+    report.launches = after_stop.launches;
     for invariant in [
         Invariant::TerminalStays,
         Invariant::NeverTwice,
         Invariant::OneFramework,
     ] {
-        checks.insert(invariant, watch.looks());
+        checks.insert(invariant, observer.observations());
     }
-    breaches.extend(watch.breaches());
+    breaches.extend(observer.breaches());
     if !breaches.is_empty() || carried_out.is_err() || stopped.is_err() {
         report.kept = Some(site.keep());
     }
-    let kept = || {
+    let failure_context = || {
         format!(
             "logs are in {}; again: {}",
             site.dir().display(),
             options.command()
         )
     };
-    carried_out.and(stopped).with_context(kept)?;
+    carried_out.and(stopped).with_context(failure_context)?;
     report.holds = breaches.is_empty();
     report.invariants = Invariant::ALL
         .iter()
-        .map(|invariant| held(*invariant, &checks, &breaches))
+        .map(|invariant| invariant_report(*invariant, &checks, &breaches))
         .collect();
     Ok(report)
 }
 
-fn held(invariant: Invariant, checks: &BTreeMap<Invariant, u64>, breaches: &[Breach]) -> Held {
-    Held {
+fn invariant_report(
+    invariant: Invariant,
+    checks: &BTreeMap<Invariant, u64>,
+    breaches: &[Breach],
+) -> InvariantReport {
+    InvariantReport {
         invariant: invariant.name(),
         checked: checks.get(&invariant).copied().unwrap_or(0),
         breaches: breaches
@@ -156,7 +160,7 @@ struct Chaos<'a> {
     model: Model,
     agents: Agents,
     site: &'a Site,
-    watch: &'a Watch,
+    observer: &'a Observer,
     log: Log,
     report: Report,
     checks: BTreeMap<Invariant, u64>,
@@ -169,7 +173,7 @@ impl Chaos<'_> {
         let begun = Instant::now();
         loop {
             // The last quiet moment needs enough tasks.
-            let enough = self.report.quiet_moments > 0 && self.schedule.wanted() >= WANTED.0;
+            let enough = self.report.quiet_moments > 0 && self.schedule.wanted() >= WANTED_TASKS.0;
             let last = enough && begun.elapsed() >= time;
             let step = if last {
                 Step::Quiet { crash: true }
@@ -177,81 +181,82 @@ impl Chaos<'_> {
                 self.schedule.next()
             };
             self.report.steps += 1;
-            self.log.say(format_args!("step {}: {step}", self.report.steps));
+            self.log
+                .write_line(format_args!("step {}: {step}", self.report.steps));
             match step {
-                Step::Act(act) => self.act(&act).await?,
-                Step::Quiet { crash } => self.quiet(crash).await?,
+                Step::Action(action) => self.execute(&action).await?,
+                Step::Quiet { crash } => self.check_quiet_moment(crash).await?,
             }
             self.report.seconds = begun.elapsed().as_secs_f64();
-            if last || !self.breaches.is_empty() || !self.watch.breaches().is_empty() {
+            if last || !self.breaches.is_empty() || !self.observer.breaches().is_empty() {
                 return Ok(());
             }
         }
     }
 
     /// Executes writes and faults concurrently.
-    async fn act(&mut self, act: &Act) -> anyhow::Result<()> {
-        self.report.unasked_ends += self.site.answers().await?;
+    async fn execute(&mut self, action: &Action) -> anyhow::Result<()> {
+        self.report.unasked_ends += self.site.wait_until_answering().await?;
         let (site, run, log) = (self.site, self.run.as_str(), &self.log);
-        let writes = join_all(act.writes.iter().map(|write| async move {
+        let writes = join_all(action.writes.iter().map(|write| async move {
             let (outcome, answer) = client::write(site, run, write.slot, &write.op, write.force).await;
-            log.say(format_args!("  {write}: {answer}"));
+            log.write_line(format_args!("  {write}: {answer}"));
             outcome
         }));
-        let faults = try_join_all(act.faults.iter().map(|timed| async move {
+        let faults = try_join_all(action.faults.iter().map(|timed| async move {
             sleep(timed.after).await;
-            log.say(format_args!("  begins: {}", timed.fault));
-            site.suffer(&timed.fault, run)
+            log.write_line(format_args!("  begins: {}", timed.fault));
+            site.inject_fault(&timed.fault, run)
                 .await
                 .with_context(|| timed.fault.to_string())?;
-            log.say(format_args!("  over: {}", timed.fault));
+            log.write_line(format_args!("  over: {}", timed.fault));
             anyhow::Ok(())
         }));
         let scale = self.agents.next();
         let scaling = async {
             let (daemon, count) = scale?;
             let (outcome, answer) = framework::scale(site, daemon, count).await;
-            log.say(format_args!("  {count} agents: {answer}"));
+            log.write_line(format_args!("  {count} agents: {answer}"));
             Some((count, outcome))
         };
-        let (outcomes, suffered, scaled) = join3(writes, faults, scaling).await;
-        suffered?;
+        let (outcomes, injected, scaled) = join3(writes, faults, scaling).await;
+        injected?;
         if let Some((count, outcome)) = scaled {
-            self.agents.wrote(count, outcome);
+            self.agents.apply_write(count, outcome);
         }
-        for timed in &act.faults {
+        for timed in &action.faults {
             *self.report.faults.entry(timed.fault.kind.name()).or_default() += 1;
         }
-        for (write, outcome) in act.writes.iter().zip(outcomes) {
-            self.wrote(write, outcome);
+        for (write, outcome) in action.writes.iter().zip(outcomes) {
+            self.record_write(write, outcome);
         }
-        sleep(act.rest).await;
+        sleep(action.pause).await;
         Ok(())
     }
 
-    fn wrote(&mut self, write: &Write, outcome: Outcome) {
+    fn record_write(&mut self, write: &Write, outcome: Outcome) {
         let count = match outcome {
             Outcome::Acknowledged => &mut self.report.writes.acknowledged,
             Outcome::Refused => &mut self.report.writes.refused,
             Outcome::Unanswered => &mut self.report.writes.unanswered,
         };
         *count += 1;
-        if let Err(lost) = self.model.wrote(write.slot, &write.op, outcome) {
-            self.breach(Invariant::WritesKept, lost);
+        if let Err(lost) = self.model.apply_write(write.slot, &write.op, outcome) {
+            self.record_breach(Invariant::WritesKept, lost);
         }
     }
 
     /// Checks a quiet moment: acknowledged writes must be stored, and wanted tasks must run.
-    async fn quiet(&mut self, crash: bool) -> anyhow::Result<()> {
-        self.site.healed().await?;
+    async fn check_quiet_moment(&mut self, crash: bool) -> anyhow::Result<()> {
+        self.site.wait_until_healed().await?;
         if crash {
-            self.site.suffer(&Fault::crash(), &self.run).await?;
+            self.site.inject_fault(&Fault::crash(), &self.run).await?;
         }
-        self.report.unasked_ends += self.site.answers().await?;
+        self.report.unasked_ends += self.site.wait_until_answering().await?;
         self.check_definitions().await?;
         self.check_agents().await?;
-        self.make_whole().await?;
-        self.make_agents_whole().await?;
+        self.repeat_failed_writes().await?;
+        self.repeat_failed_scaling().await?;
         let wanted = self.schedule.plan().clone();
         let count = self.schedule.wanted();
         self.report.quiet_moments += 1;
@@ -259,62 +264,63 @@ impl Chaos<'_> {
             0 => count,
             least => least.min(count),
         };
-        self.recovered(&wanted).await?;
+        self.wait_until_recovered(&wanted).await?;
         self.check_agents().await?;
         self.check_definitions().await
     }
 
     /// Checks that the answers allow every definition.
     async fn check_definitions(&mut self) -> anyhow::Result<()> {
-        let deadline = Instant::now() + RECOVERY;
-        let (leader, shown) = loop {
+        let deadline = Instant::now() + RECOVERY_TIMEOUT;
+        let (leader, observed) = loop {
             let leader = self.site.leader().await?;
             match client::definitions(self.site, &self.run, leader).await {
-                Ok(shown) => break (leader, shown),
+                Ok(observed) => break (leader, observed),
                 Err(error) if Instant::now() > deadline => {
                     return Err(error.context("the apps cannot be read"));
                 }
-                Err(_) => sleep(POLL).await,
+                Err(_) => sleep(POLL_INTERVAL).await,
             }
         };
         *self.checks.entry(Invariant::WritesKept).or_default() += 1;
-        self.shown_everywhere(leader, &shown).await;
-        let slots: BTreeSet<Slot> = self.model.slots().chain(shown.keys().copied()).collect();
+        self.check_standbys(leader, &observed).await;
+        let slots: BTreeSet<Slot> = self.model.slots().chain(observed.keys().copied()).collect();
         for slot in slots {
-            let verdict = match shown.get(&slot).cloned().transpose() {
-                Ok(state) => self.model.seen(slot, &state),
-                Err(unlike) => Err(unlike),
+            let verdict = match observed.get(&slot).cloned().transpose() {
+                Ok(state) => self.model.apply_observed(slot, &state),
+                Err(mismatch) => Err(mismatch),
             };
             if let Err(lost) = verdict {
-                self.breach(Invariant::WritesKept, lost);
+                self.record_breach(Invariant::WritesKept, lost);
             }
         }
         Ok(())
     }
 
     /// Checks that standbys return the same definitions within a short time.
-    async fn shown_everywhere(&mut self, leader: usize, shown: &BTreeMap<Slot, Result<Spec, String>>) {
-        let deadline = Instant::now() + RECOVERY;
+    async fn check_standbys(&mut self, leader: usize, observed: &BTreeMap<Slot, Result<Spec, String>>) {
+        let deadline = Instant::now() + RECOVERY_TIMEOUT;
         for daemon in (0..self.site.daemons()).filter(|daemon| *daemon != leader) {
             loop {
-                let there = client::definitions(self.site, &self.run, daemon).await;
-                match there {
-                    Ok(there) if there == *shown => break,
-                    there if Instant::now() > deadline => {
-                        let what =
-                            format!("daemon {daemon}, which stands by, shows {there:?} instead of {shown:?}");
-                        self.breach(Invariant::WritesKept, what);
+                let on_standby = client::definitions(self.site, &self.run, daemon).await;
+                match on_standby {
+                    Ok(on_standby) if on_standby == *observed => break,
+                    on_standby if Instant::now() > deadline => {
+                        let what = format!(
+                            "daemon {daemon}, which stands by, shows {on_standby:?} instead of {observed:?}"
+                        );
+                        self.record_breach(Invariant::WritesKept, what);
                         break;
                     }
-                    _ => sleep(POLL).await,
+                    _ => sleep(POLL_INTERVAL).await,
                 }
             }
         }
     }
 
     /// Repeats rejected and unanswered writes until they are acknowledged, as clients do.
-    async fn make_whole(&mut self) -> anyhow::Result<()> {
-        let deadline = Instant::now() + RECOVERY;
+    async fn repeat_failed_writes(&mut self) -> anyhow::Result<()> {
+        let deadline = Instant::now() + RECOVERY_TIMEOUT;
         let slots: BTreeSet<Slot> = self
             .model
             .slots()
@@ -322,11 +328,11 @@ impl Chaos<'_> {
             .collect();
         for slot in slots {
             let planned = self.schedule.plan().get(&slot).cloned();
-            while !self.model.is(slot, planned.as_ref()) && self.breaches.is_empty() {
+            while !self.model.is_certainly(slot, planned.as_ref()) && self.breaches.is_empty() {
                 let op = planned.clone().map_or(Op::Delete, Op::Change);
                 let (outcome, answer) = client::write(self.site, &self.run, slot, &op, true).await;
-                self.log.say(format_args!("  again {slot} {op}: {answer}"));
-                self.wrote(
+                self.log.write_line(format_args!("  again {slot} {op}: {answer}"));
+                self.record_write(
                     &Write {
                         slot,
                         op,
@@ -336,7 +342,7 @@ impl Chaos<'_> {
                 );
                 if outcome != Outcome::Acknowledged {
                     ensure!(Instant::now() < deadline, "{slot} cannot be written: {answer}");
-                    sleep(POLL).await;
+                    sleep(POLL_INTERVAL).await;
                 }
             }
         }
@@ -345,65 +351,67 @@ impl Chaos<'_> {
 
     /// Checks that the answers allow the number of agents.
     async fn check_agents(&mut self) -> anyhow::Result<()> {
-        let deadline = Instant::now() + RECOVERY;
-        let shown = loop {
+        let deadline = Instant::now() + RECOVERY_TIMEOUT;
+        let observed = loop {
             match framework::wanted(self.site).await {
-                Ok(shown) => break shown,
+                Ok(observed) => break observed,
                 Err(error) if Instant::now() > deadline => {
                     return Err(error.context("the number of agents cannot be read"));
                 }
-                Err(_) => sleep(POLL).await,
+                Err(_) => sleep(POLL_INTERVAL).await,
             }
         };
-        if let Err(lost) = self.agents.seen(shown) {
-            self.breach(Invariant::WritesKept, lost);
+        if let Err(lost) = self.agents.apply_observed(observed) {
+            self.record_breach(Invariant::WritesKept, lost);
         }
         Ok(())
     }
 
     /// Repeats the request for the number of agents until it is acknowledged.
-    async fn make_agents_whole(&mut self) -> anyhow::Result<()> {
-        let (deadline, count) = (Instant::now() + RECOVERY, self.agents.planned());
-        while !self.agents.are(count) && self.breaches.is_empty() {
+    async fn repeat_failed_scaling(&mut self) -> anyhow::Result<()> {
+        let (deadline, count) = (Instant::now() + RECOVERY_TIMEOUT, self.agents.planned());
+        while !self.agents.is_certainly(count) && self.breaches.is_empty() {
             let (outcome, answer) = framework::scale(self.site, 0, count).await;
-            self.log.say(format_args!("  again {count} agents: {answer}"));
-            self.agents.wrote(count, outcome);
+            self.log
+                .write_line(format_args!("  again {count} agents: {answer}"));
+            self.agents.apply_write(count, outcome);
             if outcome != Outcome::Acknowledged {
                 ensure!(Instant::now() < deadline, "agents cannot be scaled: {answer}");
-                sleep(POLL).await;
+                sleep(POLL_INTERVAL).await;
             }
         }
         Ok(())
     }
 
     /// Waits for the wanted state, and then checks that it lasts.
-    async fn recovered(&mut self, wanted: &BTreeMap<Slot, Spec>) -> anyhow::Result<()> {
+    async fn wait_until_recovered(&mut self, wanted: &BTreeMap<Slot, Spec>) -> anyhow::Result<()> {
         let begun = Instant::now();
-        let mut right_since = None;
+        let mut as_wanted_since = None;
         let breaches = loop {
-            let mut look = self.watch.look().await?;
-            let of_framework = framework::tasks_of(&mut look.running);
-            let mut breaches = judge::compare(wanted, &look.running);
+            let mut observation = self.observer.observe().await?;
+            let of_framework = framework::tasks_of(&mut observation.running);
+            let mut breaches = invariants::compare(wanted, &observation.running);
             breaches.extend(framework::compare(self.agents.planned(), &of_framework));
             if breaches.is_empty() {
                 breaches = self.unhealthy(wanted).await;
             }
             let now = Instant::now();
             if breaches.is_empty() {
-                let since = *right_since.get_or_insert(now);
-                if now - since >= CALM {
-                    let took = (since - begun).as_secs_f64();
-                    self.log.say(format_args!("  all is as wanted after {took:.1} s"));
-                    self.report.slowest_recovery = self.report.slowest_recovery.max(took);
+                let since = *as_wanted_since.get_or_insert(now);
+                if now - since >= STABLE_TIME {
+                    let duration = (since - begun).as_secs_f64();
+                    self.log
+                        .write_line(format_args!("  all is as wanted after {duration:.1} s"));
+                    self.report.slowest_recovery = self.report.slowest_recovery.max(duration);
                     break breaches;
                 }
             } else {
-                right_since = None;
-                if now - begun > RECOVERY {
+                as_wanted_since = None;
+                if now - begun > RECOVERY_TIMEOUT {
                     break breaches;
                 }
             }
-            sleep(POLL).await;
+            sleep(POLL_INTERVAL).await;
         };
         for invariant in [
             Invariant::WantedRunOnce,
@@ -413,9 +421,9 @@ impl Chaos<'_> {
             *self.checks.entry(invariant).or_default() += 1;
         }
         for (invariant, what) in breaches {
-            self.breach(
+            self.record_breach(
                 invariant,
-                format!("{what}, {} s after the last fault", RECOVERY.as_secs()),
+                format!("{what}, {} s after the last fault", RECOVERY_TIMEOUT.as_secs()),
             );
         }
         Ok(())
@@ -438,9 +446,9 @@ impl Chaos<'_> {
         }
     }
 
-    fn breach(&mut self, invariant: Invariant, what: String) {
+    fn record_breach(&mut self, invariant: Invariant, what: String) {
         self.log
-            .say(format_args!("NOT TRUE: {}: {what}", invariant.name()));
+            .write_line(format_args!("INVARIANT VIOLATED: {}: {what}", invariant.name()));
         self.breaches.push((invariant, what));
     }
 
@@ -465,7 +473,7 @@ impl Chaos<'_> {
             let path = self.site.dir().join(format!("said-{name}.json"));
             if let Err(error) = fs::write(&path, text) {
                 self.log
-                    .say(format_args!("cannot write {}: {error}", path.display()));
+                    .write_line(format_args!("cannot write {}: {error}", path.display()));
             }
         }
     }
@@ -479,7 +487,7 @@ struct Log {
 }
 
 impl Log {
-    fn say(&self, line: impl Display) {
+    fn write_line(&self, line: impl Display) {
         let line = format!("{:8.3} {line}", self.begun.elapsed().as_secs_f64());
         if self.verbose {
             eprintln!("{line}");

@@ -1,7 +1,7 @@
 //! The schedule of writes, faults and quiet moments, from the seed only.
 //!
 //! The schedule does not depend on outcomes. It models the wanted state as if every write
-//! succeeded, and keeps the number of tasks near [`WANTED`]. So a seed gives the same sequence on
+//! succeeded, and keeps the number of tasks near [`WANTED_TASKS`]. So a seed gives the same sequence on
 //! every machine; only the number of steps within the time differs.
 
 use std::collections::BTreeMap;
@@ -12,15 +12,15 @@ use rand::rngs::StdRng;
 use rand::seq::IndexedRandom;
 use rand::{Rng, SeedableRng};
 
-use crate::fault::{Fault, Menu};
+use crate::fault::{Fault, FaultMenu};
 use crate::spec::{Op, Slot, Spec};
 
 /// The planned number of tasks at every quiet moment: minimum and approximate maximum.
-pub(crate) const WANTED: (u32, u32) = (200, 250);
+pub(crate) const WANTED_TASKS: (u32, u32) = (200, 250);
 /// The maximum number of apps; the agents' ports suffice for them.
-const SLOTS: u16 = 60;
+const MAX_SLOTS: u16 = 60;
 /// Maximum of writes in one step, each to another app.
-const WRITES: usize = 8;
+const MAX_WRITES: usize = 8;
 /// Instances of one app.
 const INSTANCES: (u32, u32) = (1, 9);
 
@@ -28,7 +28,7 @@ const INSTANCES: (u32, u32) = (1, 9);
 #[derive(Clone, Debug)]
 pub(crate) enum Step {
     /// Concurrent writes and faults, followed by a pause.
-    Act(Act),
+    Action(Action),
     /// All faults have ended: the wanted state must be reached.
     Quiet {
         /// The daemon is killed and restarted before the check.
@@ -37,10 +37,10 @@ pub(crate) enum Step {
 }
 
 #[derive(Clone, Debug)]
-pub(crate) struct Act {
+pub(crate) struct Action {
     pub(crate) writes: Vec<Write>,
-    pub(crate) faults: Vec<Timed>,
-    pub(crate) rest: Duration,
+    pub(crate) faults: Vec<TimedFault>,
+    pub(crate) pause: Duration,
 }
 
 #[derive(Clone, Debug)]
@@ -53,7 +53,7 @@ pub(crate) struct Write {
 
 /// A fault and its start relative to the step.
 #[derive(Clone, Debug)]
-pub(crate) struct Timed {
+pub(crate) struct TimedFault {
     pub(crate) after: Duration,
     pub(crate) fault: Fault,
 }
@@ -62,23 +62,23 @@ pub(crate) struct Timed {
 #[derive(Debug)]
 pub(crate) struct Schedule {
     random: StdRng,
-    menu: Menu,
+    fault_menu: FaultMenu,
     plan: BTreeMap<Slot, Spec>,
     revision: u32,
     /// Steps until the next quiet moment.
-    left: u32,
-    grown: bool,
+    steps_until_quiet: u32,
+    has_reached_size: bool,
 }
 
 impl Schedule {
-    pub(crate) fn new(seed: u64, menu: Menu) -> Self {
+    pub(crate) fn new(seed: u64, fault_menu: FaultMenu) -> Self {
         Self {
             random: StdRng::seed_from_u64(seed),
-            menu,
+            fault_menu,
             plan: BTreeMap::new(),
             revision: 0,
-            left: 0,
-            grown: false,
+            steps_until_quiet: 0,
+            has_reached_size: false,
         }
     }
 
@@ -95,22 +95,22 @@ impl Schedule {
     /// The next step. The first steps build up the tasks; there are five to twelve steps between
     /// two quiet moments.
     pub(crate) fn next(&mut self) -> Step {
-        let enough = self.wanted() >= WANTED.0;
-        if self.left == 0 && enough {
-            let crash = self.grown && self.random.random_bool(0.5);
-            self.grown = true;
-            self.left = self.random.random_range(5..=12);
+        let enough = self.wanted() >= WANTED_TASKS.0;
+        if self.steps_until_quiet == 0 && enough {
+            let crash = self.has_reached_size && self.random.random_bool(0.5);
+            self.has_reached_size = true;
+            self.steps_until_quiet = self.random.random_range(5..=12);
             return Step::Quiet { crash };
         }
-        self.left = self.left.saturating_sub(1);
-        Step::Act(self.act())
+        self.steps_until_quiet = self.steps_until_quiet.saturating_sub(1);
+        Step::Action(self.next_action())
     }
 
-    fn act(&mut self) -> Act {
-        let count = if self.wanted() < WANTED.0 {
-            WRITES
+    fn next_action(&mut self) -> Action {
+        let count = if self.wanted() < WANTED_TASKS.0 {
+            MAX_WRITES
         } else {
-            self.random.random_range(0..=WRITES)
+            self.random.random_range(0..=MAX_WRITES)
         };
         let mut writes: Vec<Write> = Vec::new();
         for _ in 0..count {
@@ -118,56 +118,57 @@ impl Schedule {
             writes.extend(self.write(&busy));
         }
         // Half of the initial steps have no faults, so that some tasks exist to disturb.
-        let disturbed = self.grown || self.random.random_bool(0.5);
+        let disturbed = self.has_reached_size || self.random.random_bool(0.5);
         let faults = if disturbed { self.faults() } else { Vec::new() };
-        let rest = Duration::from_millis(self.random.random_range(0..1_500));
-        Act { writes, faults, rest }
+        let pause = Duration::from_millis(self.random.random_range(0..1_500));
+        Action {
+            writes,
+            faults,
+            pause,
+        }
     }
 
     /// Chooses up to two faults with different targets, during the writes or during the launches
     /// that follow.
-    fn faults(&mut self) -> Vec<Timed> {
+    fn faults(&mut self) -> Vec<TimedFault> {
         let count = *[0, 1, 1, 1, 2].choose(&mut self.random).unwrap_or(&1);
-        let mut faults: Vec<Timed> = Vec::new();
+        let mut faults: Vec<TimedFault> = Vec::new();
         for _ in 0..count {
-            let fault = self.menu.pick(&mut self.random);
-            if faults
-                .iter()
-                .any(|timed| timed.fault.subject() == fault.subject())
-            {
+            let fault = self.fault_menu.pick(&mut self.random);
+            if faults.iter().any(|timed| timed.fault.target() == fault.target()) {
                 continue;
             }
-            let most = if self.random.random_bool(0.5) { 40 } else { 2_500 };
-            let after = Duration::from_millis(self.random.random_range(0..most));
-            faults.push(Timed { after, fault });
+            let max_delay_ms = if self.random.random_bool(0.5) { 40 } else { 2_500 };
+            let after = Duration::from_millis(self.random.random_range(0..max_delay_ms));
+            faults.push(TimedFault { after, fault });
         }
         faults
     }
 
     /// Chooses a write to an app that is not `busy`.
     fn write(&mut self, busy: &[Slot]) -> Option<Write> {
-        let (there, absent): (Vec<Slot>, Vec<Slot>) = (0..SLOTS)
+        let (present, absent): (Vec<Slot>, Vec<Slot>) = (0..MAX_SLOTS)
             .map(Slot)
             .filter(|slot| !busy.contains(slot))
             .partition(|slot| self.plan.contains_key(slot));
         let wanted = self.wanted();
-        let dice = self.random.random_range(0..100);
-        let kind = match dice {
-            _ if there.is_empty() => Kind::Create,
-            0..60 if wanted < WANTED.0 => Kind::Create,
-            60..100 if wanted < WANTED.0 => Kind::Grow,
-            0..30 if wanted > WANTED.1 => Kind::Delete,
-            30..70 if wanted > WANTED.1 => Kind::Shrink,
+        let percent = self.random.random_range(0..100);
+        let kind = match percent {
+            _ if present.is_empty() => Kind::Create,
+            0..60 if wanted < WANTED_TASKS.0 => Kind::Create,
+            60..100 if wanted < WANTED_TASKS.0 => Kind::Grow,
+            0..30 if wanted > WANTED_TASKS.1 => Kind::Delete,
+            30..70 if wanted > WANTED_TASKS.1 => Kind::Shrink,
             0..40 => Kind::Scale,
             40..70 => Kind::Change,
             70..85 => Kind::Create,
             _ => Kind::Delete,
         };
-        let from = if kind == Kind::Create { &absent } else { &there };
+        let from = if kind == Kind::Create { &absent } else { &present };
         let slot = *from.choose(&mut self.random)?;
         let force = self.random.random_bool(0.7);
-        let known = self.plan.get(&slot).cloned();
-        let instances = known.as_ref().map_or(1, |spec| spec.instances);
+        let planned = self.plan.get(&slot).cloned();
+        let instances = planned.as_ref().map_or(1, |spec| spec.instances);
         let op = match kind {
             Kind::Create => Op::Create(self.spec()),
             Kind::Change => Op::Change(self.spec()),
@@ -176,11 +177,13 @@ impl Schedule {
             Kind::Scale => Op::Scale(self.random.random_range(0..=INSTANCES.1)),
             Kind::Delete => Op::Delete,
         };
-        let op = match (op, known) {
-            (Op::Scale(instances), Some(known)) if slot.is_pod() => Op::Change(Spec { instances, ..known }),
+        let op = match (op, planned) {
+            (Op::Scale(instances), Some(planned)) if slot.is_pod() => {
+                Op::Change(Spec { instances, ..planned })
+            }
             (op, _) => op,
         };
-        self.note(slot, &op);
+        self.apply_to_plan(slot, &op);
         Some(Write { slot, op, force })
     }
 
@@ -194,7 +197,7 @@ impl Schedule {
         }
     }
 
-    fn note(&mut self, slot: Slot, op: &Op) {
+    fn apply_to_plan(&mut self, slot: Slot, op: &Op) {
         match op {
             Op::Create(spec) | Op::Change(spec) => {
                 self.plan.insert(slot, spec.clone());
@@ -226,12 +229,12 @@ impl fmt::Display for Step {
         match self {
             Self::Quiet { crash: false } => f.write_str("quiet"),
             Self::Quiet { crash: true } => f.write_str("quiet, after one more kill -9 of the daemon"),
-            Self::Act(act) => {
+            Self::Action(act) => {
                 write!(f, "{} writes", act.writes.len())?;
                 for timed in &act.faults {
                     write!(f, "; {} after {} ms", timed.fault, timed.after.as_millis())?;
                 }
-                write!(f, "; rest {} ms", act.rest.as_millis())
+                write!(f, "; rest {} ms", act.pause.as_millis())
             }
         }
     }
@@ -247,34 +250,39 @@ impl fmt::Display for Write {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::fault::Subject;
+    use crate::fault::FaultTarget;
 
-    fn menu() -> Menu {
-        Menu::of(&[Subject::Daemon, Subject::Tasks, Subject::Agent, Subject::Master])
+    fn fault_menu() -> FaultMenu {
+        FaultMenu::of(&[
+            FaultTarget::Daemon,
+            FaultTarget::Tasks,
+            FaultTarget::Agent,
+            FaultTarget::Master,
+        ])
     }
 
-    fn told(seed: u64, steps: usize) -> Vec<String> {
-        let mut schedule = Schedule::new(seed, menu());
+    fn descriptions(seed: u64, steps: usize) -> Vec<String> {
+        let mut schedule = Schedule::new(seed, fault_menu());
         (0..steps).map(|_| format!("{:?}", schedule.next())).collect()
     }
 
     #[test]
     fn schedule_depends_only_on_the_seed() {
-        assert_eq!(told(7, 200), told(7, 200));
-        assert_ne!(told(7, 200), told(8, 200));
+        assert_eq!(descriptions(7, 200), descriptions(7, 200));
+        assert_ne!(descriptions(7, 200), descriptions(8, 200));
     }
 
     #[test]
     fn schedule_keeps_the_number_of_tasks_in_bounds_when_quiet() {
         for seed in 0..20 {
-            let mut schedule = Schedule::new(seed, menu());
+            let mut schedule = Schedule::new(seed, fault_menu());
             let mut quiet = 0;
             for _ in 0..500 {
                 if let Step::Quiet { .. } = schedule.next() {
                     quiet += 1;
                     let wanted = schedule.wanted();
                     assert!(
-                        (WANTED.0..WANTED.1 + 80).contains(&wanted),
+                        (WANTED_TASKS.0..WANTED_TASKS.1 + 80).contains(&wanted),
                         "seed {seed}: {wanted}"
                     );
                 }
@@ -285,15 +293,17 @@ mod tests {
 
     #[test]
     fn step_changes_each_app_and_each_subject_once() {
-        let mut schedule = Schedule::new(1, menu());
+        let mut schedule = Schedule::new(1, fault_menu());
         for _ in 0..500 {
-            let Step::Act(act) = schedule.next() else { continue };
+            let Step::Action(act) = schedule.next() else {
+                continue;
+            };
             let mut slots: Vec<Slot> = act.writes.iter().map(|write| write.slot).collect();
             slots.sort();
             slots.dedup();
             assert_eq!(slots.len(), act.writes.len());
             if let [one, other] = &act.faults[..] {
-                assert_ne!(one.fault.subject(), other.fault.subject());
+                assert_ne!(one.fault.target(), other.fault.target());
             }
         }
     }

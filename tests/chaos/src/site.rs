@@ -18,8 +18,8 @@ use transom_tests::process::binary;
 use transom_tests::program::Program;
 use transom_tests::site::copy_components;
 
-use crate::fault::{Fault, Kind, Subject};
-use crate::{framework, observe};
+use crate::fault::{Fault, FaultTarget, Kind};
+use crate::{framework, task_processes};
 
 /// The kind of store.
 #[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
@@ -37,14 +37,14 @@ const TASK_PORTS: u16 = 1_500;
 const PORTS: u16 = TASK_PORTS + 8;
 /// In seconds. Shorter than the time for which a daemon may be frozen, so that a leader resumes
 /// after its lease has expired.
-const LEASE: u32 = 2;
+const LEASE_SECONDS: u32 = 2;
 /// The default framework name of the daemon.
 const FRAMEWORK: &str = "marathon";
 /// In seconds. Short, so that the cluster removes failed agents before they return.
-const AGENT_TIMEOUT: u32 = 4;
+const AGENT_TIMEOUT_SECONDS: u32 = 4;
 /// The timeout of a program's start.
-const START: Duration = Duration::from_mins(1);
-const POLL: Duration = Duration::from_millis(20);
+const START_TIMEOUT: Duration = Duration::from_mins(1);
+const POLL_INTERVAL: Duration = Duration::from_millis(20);
 
 /// All programs. They are stopped together with their tasks when this is dropped.
 #[derive(Debug)]
@@ -53,7 +53,7 @@ pub(crate) struct Site {
     daemons: Vec<Daemon>,
     redis: Mutex<Option<Program>>,
     cluster: Option<Program>,
-    _sweep: Sweep,
+    _leftover_killer: LeftoverKiller,
     dir: TempDir,
     redis_port: u16,
     master: SocketAddr,
@@ -85,14 +85,15 @@ impl Site {
             "cluster".to_owned(),
             "--listen=127.0.0.1:0".to_owned(),
             format!("--standby={standby}"),
-            format!("--agent-timeout={AGENT_TIMEOUT}"),
+            format!("--agent-timeout={AGENT_TIMEOUT_SECONDS}"),
             format!("--ports={first}-{last}"),
             "--work-dir=cluster".to_owned(),
             "--cpus=100".to_owned(),
             "--mem=100000".to_owned(),
         ];
-        let mut cluster = Program::start(dir.path(), "cluster", Command::new(binary()), arguments)?.polite();
-        let sweep = Sweep(run.to_owned());
+        let mut cluster =
+            Program::start(dir.path(), "cluster", Command::new(binary()), arguments)?.with_graceful_stop();
+        let leftover_killer = LeftoverKiller(run.to_owned());
         let master = master_address(&dir.path().join("cluster.log"), &mut cluster).await?;
         let count = match store {
             Store::File => 1,
@@ -109,7 +110,7 @@ impl Site {
             daemons: daemons.collect(),
             redis: Mutex::new(None),
             cluster: Some(cluster),
-            _sweep: sweep,
+            _leftover_killer: leftover_killer,
             redis_port: last + 3,
             master,
             standby,
@@ -131,7 +132,7 @@ impl Site {
         for daemon in &site.daemons {
             site.start_daemon(daemon).await?;
         }
-        site.answers().await?;
+        site.wait_until_answering().await?;
         Ok(site)
     }
 
@@ -142,7 +143,7 @@ impl Site {
         };
         format!(
             "[log]\nlevel = \"info\"\n[cluster]\nmaster = \"{},{}\"\n[store]\nserver = \"{server}\"\n\
-             lease_seconds = {LEASE}\n[plugins]\ndir = \"plugins\"\n[apps]\nport = {}\n[admin]\nport = {}\n",
+             lease_seconds = {LEASE_SECONDS}\n[plugins]\ndir = \"plugins\"\n[apps]\nport = {}\n[admin]\nport = {}\n",
             self.master,
             self.standby,
             daemon.apps.port(),
@@ -182,11 +183,11 @@ impl Site {
 
     /// Waits for a daemon that reports itself as the leader.
     pub(crate) async fn leader(&self) -> anyhow::Result<usize> {
-        let deadline = Instant::now() + START;
+        let deadline = Instant::now() + START_TIMEOUT;
         loop {
             for number in 0..self.daemons() {
-                let asked = self.http.get(self.apps(number, "/v2/info"));
-                if let Ok(answer) = asked.timeout(Duration::from_secs(2)).send().await
+                let answer = self.http.get(self.apps(number, "/v2/info"));
+                if let Ok(answer) = answer.timeout(Duration::from_secs(2)).send().await
                     && let Ok(info) = answer.json::<Value>().await
                     && info["elected"] == true
                 {
@@ -194,9 +195,9 @@ impl Site {
                 }
             }
             if Instant::now() > deadline {
-                bail!("no daemon leads within {} s", START.as_secs());
+                bail!("no daemon leads within {} s", START_TIMEOUT.as_secs());
             }
-            tokio::time::sleep(POLL).await;
+            tokio::time::sleep(POLL_INTERVAL).await;
         }
     }
 
@@ -206,12 +207,17 @@ impl Site {
     }
 
     /// The possible targets of faults.
-    pub(crate) fn subjects(store: Store) -> Vec<Subject> {
-        let mut subjects = vec![Subject::Daemon, Subject::Tasks, Subject::Agent, Subject::Master];
+    pub(crate) fn targets(store: Store) -> Vec<FaultTarget> {
+        let mut targets = vec![
+            FaultTarget::Daemon,
+            FaultTarget::Tasks,
+            FaultTarget::Agent,
+            FaultTarget::Master,
+        ];
         if store == Store::Redis {
-            subjects.push(Subject::Store);
+            targets.push(FaultTarget::Store);
         }
-        subjects
+        targets
     }
 
     async fn start_daemon(&self, daemon: &Daemon) -> anyhow::Result<()> {
@@ -238,7 +244,7 @@ impl Site {
         ];
         let program = Program::start(self.dir(), "redis", redis::server(), arguments)?;
         *self.redis.lock().await = Some(program);
-        let deadline = Instant::now() + START;
+        let deadline = Instant::now() + START_TIMEOUT;
         while tokio::net::TcpStream::connect(("127.0.0.1", self.redis_port))
             .await
             .is_err()
@@ -246,50 +252,55 @@ impl Site {
             if Instant::now() > deadline {
                 bail!("the redis-server does not listen; see redis.log");
             }
-            tokio::time::sleep(POLL).await;
+            tokio::time::sleep(POLL_INTERVAL).await;
         }
         Ok(())
     }
 
     /// Waits until every daemon answers. A daemon that has ended is restarted, as its supervisor
     /// would do; returns the number of restarts.
-    pub(crate) async fn answers(&self) -> anyhow::Result<u32> {
+    pub(crate) async fn wait_until_answering(&self) -> anyhow::Result<u32> {
         let mut restarts = 0;
         for daemon in &self.daemons {
-            restarts += self.answers_from(daemon).await?;
+            restarts += self.wait_until_daemon_answers(daemon).await?;
         }
         Ok(restarts)
     }
 
-    async fn answers_from(&self, daemon: &Daemon) -> anyhow::Result<u32> {
-        let deadline = Instant::now() + START;
+    async fn wait_until_daemon_answers(&self, daemon: &Daemon) -> anyhow::Result<u32> {
+        let deadline = Instant::now() + START_TIMEOUT;
         let mut restarts = 0;
         let ping = format!("http://{}/ping", daemon.apps);
         loop {
-            let asked = self.http.get(&ping).timeout(Duration::from_secs(2)).send().await;
-            if asked.is_ok() {
+            let answer = self.http.get(&ping).timeout(Duration::from_secs(2)).send().await;
+            if answer.is_ok() {
                 return Ok(restarts);
             }
             if Instant::now() > deadline {
-                let (name, limit) = (&daemon.name, START.as_secs());
-                bail!("{name} does not answer within {limit} s: {asked:?}");
+                let (name, limit) = (&daemon.name, START_TIMEOUT.as_secs());
+                bail!("{name} does not answer within {limit} s: {answer:?}");
             }
-            let ended = daemon.program.lock().await.as_mut().and_then(Program::ended);
+            let ended = daemon
+                .program
+                .lock()
+                .await
+                .as_mut()
+                .and_then(Program::exit_status);
             if ended.is_some() {
                 restarts += 1;
                 self.start_daemon(daemon).await?;
             }
-            tokio::time::sleep(POLL).await;
+            tokio::time::sleep(POLL_INTERVAL).await;
         }
     }
 
     /// Injects a fault and returns when it is over.
-    pub(crate) async fn suffer(&self, fault: &Fault, run: &str) -> anyhow::Result<()> {
+    pub(crate) async fn inject_fault(&self, fault: &Fault, run: &str) -> anyhow::Result<()> {
         if let Some((begin, end)) = fault.calls(FRAMEWORK) {
-            self.disturb(&begin).await?;
+            self.request_fault(&begin).await?;
             tokio::time::sleep(fault.time).await;
             return match end {
-                Some(end) => self.disturb(&end).await,
+                Some(end) => self.request_fault(&end).await,
                 None => Ok(()),
             };
         }
@@ -308,7 +319,7 @@ impl Site {
                 self.start_redis().await?;
             }
             Kind::KillTasks => {
-                let running = observe::processes(run)?;
+                let running = task_processes::processes(run)?;
                 let first = fault.pick % running.len().max(1);
                 for process in running.iter().cycle().skip(first).take(fault.count) {
                     let _ = kill(Pid::from_raw(process.pid), Signal::SIGKILL);
@@ -326,7 +337,7 @@ impl Site {
 
     /// Requests a fault from the cluster. An impossible fault (no stream to cut, no framework) is
     /// not an error.
-    async fn disturb(&self, fault: &Value) -> anyhow::Result<()> {
+    async fn request_fault(&self, fault: &Value) -> anyhow::Result<()> {
         let page = self.master("/minicluster/faults");
         let answer = self
             .http
@@ -343,8 +354,8 @@ impl Site {
     }
 
     /// Waits until the cluster has recovered: masters are up, agents are registered.
-    pub(crate) async fn healed(&self) -> anyhow::Result<()> {
-        let deadline = Instant::now() + START;
+    pub(crate) async fn wait_until_healed(&self) -> anyhow::Result<()> {
+        let deadline = Instant::now() + START_TIMEOUT;
         loop {
             let page = self.http.get(self.master("/minicluster/faults")).send().await?;
             let document: Value = page.json().await?;
@@ -354,7 +365,7 @@ impl Site {
             if Instant::now() > deadline {
                 bail!("faults do not end: {}", document["in_force"]);
             }
-            tokio::time::sleep(POLL).await;
+            tokio::time::sleep(POLL_INTERVAL).await;
         }
     }
 
@@ -402,18 +413,18 @@ async fn freeze(program: &Mutex<Option<Program>>, time: Duration) {
 
 /// Kills the tasks of this run that the cluster could not kill.
 #[derive(Debug)]
-struct Sweep(String);
+struct LeftoverKiller(String);
 
-impl Drop for Sweep {
+impl Drop for LeftoverKiller {
     fn drop(&mut self) {
-        for process in observe::processes(&self.0).unwrap_or_default() {
+        for process in task_processes::processes(&self.0).unwrap_or_default() {
             let _ = kill(Pid::from_raw(process.pid), Signal::SIGKILL);
         }
     }
 }
 
 async fn master_address(log: &Path, cluster: &mut Program) -> anyhow::Result<SocketAddr> {
-    let deadline = Instant::now() + START;
+    let deadline = Instant::now() + START_TIMEOUT;
     while Instant::now() < deadline {
         let text = fs::read_to_string(log).unwrap_or_default();
         let whole = text.rfind('\n').map_or("", |end| &text[..end]);
@@ -423,10 +434,10 @@ async fn master_address(log: &Path, cluster: &mut Program) -> anyhow::Result<Soc
         if let Some(address) = address {
             return Ok(address.trim().parse()?);
         }
-        if let Some(status) = cluster.ended() {
+        if let Some(status) = cluster.exit_status() {
             bail!("the cluster ended ({status}):\n{text}");
         }
-        tokio::time::sleep(POLL).await;
+        tokio::time::sleep(POLL_INTERVAL).await;
     }
     bail!("the cluster does not say where its master is")
 }

@@ -23,5 +23,8 @@ async fn invariants_hold_for_a_minute_of_chaos() {
         report.writes.acknowledged >= 40 && !report.faults.is_empty(),
         "{report}"
     );
-    assert!(report.invariants.iter().all(|held| held.checked > 0), "{report}");
+    assert!(
+        report.invariants.iter().all(|invariant| invariant.checked > 0),
+        "{report}"
+    );
 }

@@ -10,10 +10,10 @@ use hickory_proto::rr::RecordType;
 use serde_json::{Value, json};
 use tempfile::TempDir;
 use transom_testkit::{eventually, free_port};
-use transom_tests::master::{Master, Says};
+use transom_tests::master::{Master, MasterResponse};
 use transom_tests::{dns, http};
 
-use super::{Lookups, ONE};
+use super::{Lookups, STATE_A};
 
 /// Number of additional tasks: the transfer of the whole zone must be much larger than that of one
 /// task.
@@ -21,7 +21,7 @@ const TASKS: usize = 200;
 
 /// The state document with additional tasks.
 fn document(tasks: usize) -> String {
-    let mut document: Value = serde_json::from_str(ONE).unwrap();
+    let mut document: Value = serde_json::from_str(STATE_A).unwrap();
     let list = document.pointer_mut("/frameworks/0/tasks").unwrap();
     let list = list.as_array_mut().unwrap();
     let one = list[0].clone();
@@ -93,7 +93,7 @@ impl Nsd {
         sizes.collect()
     }
 
-    async fn answers(&self, name: &str) {
+    async fn wait_for_answer(&self, name: &str) {
         eventually(&format!("{name} from the secondary"), || async {
             match dns::ask(self.addr, name, RecordType::A).await {
                 Ok(answer) if answer.code == ResponseCode::NoError && !answer.addresses.is_empty() => Ok(()),
@@ -124,22 +124,22 @@ async fn transfers(admin: SocketAddr, kind: &str) -> usize {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn secondary_loads_the_zone_and_follows_it_by_incremental_transfers() {
-    let master = Master::start(Says::document(document(TASKS))).await;
+    let master = Master::start(MasterResponse::document(document(TASKS))).await;
     let secondary = SocketAddr::from(([127, 0, 0, 1], free_port()));
     let keys = json!({
         "masters": [master.address.to_string()], "alsoNotify": [secondary.to_string()],
         "allowTransfer": ["127.0.0.0/8"],
     });
     let mut lookups = Lookups::start_with(&keys, &["-admin=127.0.0.1:0"]);
-    let admin: SocketAddr = lookups.daemon.line("the admin port", |line| {
+    let admin: SocketAddr = lookups.daemon.wait_for_line("the admin port", |line| {
         let (_, rest) = line.split_once("listener=\"admin\" addr=")?;
         rest.split_whitespace().next()?.parse().ok()
     });
-    lookups.answers(super::AT_ONE).await;
+    lookups.wait_for_answer(super::WEB_ADDRESS_A).await;
 
     let nsd = Nsd::start(secondary, lookups.dns);
     let last = |tasks: usize| format!("more-{}.marathon.mesos.", tasks - 1);
-    nsd.answers(&last(TASKS)).await;
+    nsd.wait_for_answer(&last(TASKS)).await;
     let (whole, by_changes) = (transfers(admin, "AXFR").await, transfers(admin, "IXFR").await);
     assert!(whole > 0, "{}", nsd.log());
     let all = nsd.updates().iter().copied().max().unwrap_or_default();
@@ -147,8 +147,8 @@ async fn secondary_loads_the_zone_and_follows_it_by_incremental_transfers() {
 
     // The zone's refresh interval is a minute; earlier updates are caused by NOTIFY.
     for more in 1..=2 {
-        master.say(Says::document(document(TASKS + more)));
-        nsd.answers(&last(TASKS + more)).await;
+        master.set_response(MasterResponse::document(document(TASKS + more)));
+        nsd.wait_for_answer(&last(TASKS + more)).await;
     }
     assert!(
         nsd.log().contains("notify for mesos. from 127.0.0.1"),
@@ -162,7 +162,7 @@ async fn secondary_loads_the_zone_and_follows_it_by_incremental_transfers() {
     assert!(changes.iter().all(|size| size * 5 < all), "{changes:?} of {all}");
 
     // Removed records are removed from the secondary, too.
-    master.say(Says::document(document(TASKS)));
+    master.set_response(MasterResponse::document(document(TASKS)));
     eventually("the last task to be gone from the secondary", || async {
         match dns::ask(secondary, &last(TASKS + 2), RecordType::A).await {
             Ok(answer) if answer.code == ResponseCode::NXDomain => Ok(()),

@@ -17,7 +17,7 @@ use rustls::{RootCertStore, ServerConfig, ServerConnection, StreamOwned};
 use serde_json::{Value, json};
 use transom_testkit::eventually;
 
-use super::{AT_ONE, Lookups, ONE};
+use super::{Lookups, STATE_A, WEB_ADDRESS_A};
 
 /// A file of the tests' certificates and keys.
 fn file(name: &str) -> PathBuf {
@@ -31,17 +31,17 @@ fn certificate(name: &str) -> CertificateDer<'static> {
 }
 
 /// A master that rejects clients without a certificate of its authority.
-struct Careful {
+struct MutualTlsMaster {
     address: SocketAddr,
     /// The number of requests for the state by trusted clients.
-    asked: Arc<AtomicUsize>,
+    state_requests: Arc<AtomicUsize>,
     /// The error of the last rejected handshake.
-    refused: Arc<Mutex<Option<String>>>,
-    ends: Arc<AtomicBool>,
+    handshake_error: Arc<Mutex<Option<String>>>,
+    server_stop: Arc<AtomicBool>,
     serving: Option<JoinHandle<()>>,
 }
 
-impl Careful {
+impl MutualTlsMaster {
     fn start() -> Self {
         let provider = Arc::new(rustls::crypto::ring::default_provider());
         let mut roots = RootCertStore::empty();
@@ -57,38 +57,38 @@ impl Careful {
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
         let mut master = Self {
             address: listener.local_addr().unwrap(),
-            asked: Arc::default(),
-            refused: Arc::default(),
-            ends: Arc::default(),
+            state_requests: Arc::default(),
+            handshake_error: Arc::default(),
+            server_stop: Arc::default(),
             serving: None,
         };
-        let (asked, refused, ends) = (
-            Arc::clone(&master.asked),
-            Arc::clone(&master.refused),
-            Arc::clone(&master.ends),
+        let (state_requests, handshake_error, server_stop) = (
+            Arc::clone(&master.state_requests),
+            Arc::clone(&master.handshake_error),
+            Arc::clone(&master.server_stop),
         );
         let config = Arc::new(config);
         master.serving = Some(std::thread::spawn(move || {
             for stream in listener.incoming() {
-                if ends.load(Ordering::SeqCst) {
+                if server_stop.load(Ordering::SeqCst) {
                     return;
                 }
-                if let Err(error) = serve(stream.unwrap(), Arc::clone(&config), &asked) {
-                    *refused.lock().unwrap() = Some(error.to_string());
+                if let Err(error) = serve(stream.unwrap(), Arc::clone(&config), &state_requests) {
+                    *handshake_error.lock().unwrap() = Some(error.to_string());
                 }
             }
         }));
         master
     }
 
-    fn refused(&self) -> Option<String> {
-        self.refused.lock().unwrap().take()
+    fn handshake_error(&self) -> Option<String> {
+        self.handshake_error.lock().unwrap().take()
     }
 }
 
-impl Drop for Careful {
+impl Drop for MutualTlsMaster {
     fn drop(&mut self) {
-        self.ends.store(true, Ordering::SeqCst);
+        self.server_stop.store(true, Ordering::SeqCst);
         // Wakes the thread that accepts connections.
         let _ = TcpStream::connect(self.address);
         if let Some(serving) = self.serving.take() {
@@ -99,7 +99,7 @@ impl Drop for Careful {
 
 /// Answers one request: 200 with the state, or 404 for another path. Fails if the TLS handshake
 /// fails.
-fn serve(stream: TcpStream, config: Arc<ServerConfig>, asked: &AtomicUsize) -> std::io::Result<()> {
+fn serve(stream: TcpStream, config: Arc<ServerConfig>, state_requests: &AtomicUsize) -> std::io::Result<()> {
     stream.set_read_timeout(Some(Duration::from_secs(20)))?;
     let connection = ServerConnection::new(config).map_err(std::io::Error::other)?;
     let mut stream = StreamOwned::new(connection, stream);
@@ -109,8 +109,8 @@ fn serve(stream: TcpStream, config: Arc<ServerConfig>, asked: &AtomicUsize) -> s
         head.push(byte[0]);
     }
     let (status, body) = if head.starts_with(b"GET /state ") {
-        asked.fetch_add(1, Ordering::SeqCst);
-        ("200 OK", ONE)
+        state_requests.fetch_add(1, Ordering::SeqCst);
+        ("200 OK", STATE_A)
     } else {
         ("404 Not Found", "")
     };
@@ -121,13 +121,13 @@ fn serve(stream: TcpStream, config: Arc<ServerConfig>, asked: &AtomicUsize) -> s
     stream.flush()
 }
 
-/// mesos-dns's keys for this master: `authority` verifies the master, `shown` names the client's
+/// mesos-dns's keys for this master: `authority` verifies the master, `client_certificate` names the client's
 /// certificate and key.
-fn keys(master: &Careful, authority: &str, shown: Option<&str>) -> Value {
+fn keys(master: &MutualTlsMaster, authority: &str, client_certificate: Option<&str>) -> Value {
     let mut keys = json!({
         "masters": [master.address.to_string()], "mesosHTTPSOn": true, "CACertFile": file(authority),
     });
-    if let Some(name) = shown {
+    if let Some(name) = client_certificate {
         keys["CertFile"] = json!(file(&format!("{name}.pem")));
         keys["KeyFile"] = json!(file(&format!("{name}-key.pem")));
     }
@@ -136,30 +136,32 @@ fn keys(master: &Careful, authority: &str, shown: Option<&str>) -> Value {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn client_certificate_is_presented_to_the_master() {
-    let master = Careful::start();
+    let master = MutualTlsMaster::start();
     let lookups = Lookups::start(&keys(&master, "ca.pem", Some("client")));
-    lookups.answers(AT_ONE).await;
-    assert!(master.asked.load(Ordering::SeqCst) > 0);
+    lookups.wait_for_answer(WEB_ADDRESS_A).await;
+    assert!(master.state_requests.load(Ordering::SeqCst) > 0);
     let (status, output) = lookups.daemon.interrupt();
     assert!(status.success(), "{output}");
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn master_is_not_queried_with_wrong_certificates() {
-    for (authority, shown, why) in [
+    for (authority, client_certificate, why) in [
         // The client presents no certificate, or one whose authority the master does not trust.
         ("ca.pem", None, "certificate"),
         ("ca.pem", Some("stranger"), "certificate"),
         // The master's certificate is not signed by the authority in the file.
         ("other-ca.pem", Some("client"), "alert"),
     ] {
-        let master = Careful::start();
-        let lookups = Lookups::start(&keys(&master, authority, shown));
+        let master = MutualTlsMaster::start();
+        let lookups = Lookups::start(&keys(&master, authority, client_certificate));
         for _ in 0..2 {
             eventually("an attempt that is refused", || async {
-                match master.refused() {
-                    Some(refused) if refused.to_lowercase().contains(why) => Ok(()),
-                    refused => Err(format!("{authority} {shown:?}: {refused:?}")),
+                match master.handshake_error() {
+                    Some(handshake_error) if handshake_error.to_lowercase().contains(why) => Ok(()),
+                    handshake_error => {
+                        Err(format!("{authority} {client_certificate:?}: {handshake_error:?}"))
+                    }
                 }
             })
             .await;
@@ -167,9 +169,9 @@ async fn master_is_not_queried_with_wrong_certificates() {
         assert_eq!(
             lookups.web().await.0,
             ResponseCode::ServFail,
-            "{authority} {shown:?}"
+            "{authority} {client_certificate:?}"
         );
-        assert_eq!(master.asked.load(Ordering::SeqCst), 0);
+        assert_eq!(master.state_requests.load(Ordering::SeqCst), 0);
         assert_eq!(lookups.status("/v1/hosts/web.marathon.mesos").await, 503);
     }
 }

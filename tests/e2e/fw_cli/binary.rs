@@ -34,7 +34,7 @@ fn list_shows_active_frameworks_of_this_kind_and_all_of_them_with_an_option() {
         ("c-0006", "True", "fw-two"),
         ("c-0007", "True", "fw-bare"),
     ];
-    assert_eq!(cells(&cluster.told(&["list"])), expected(&active));
+    assert_eq!(cells(&cluster.stdout_of(&["list"])), expected(&active));
     // The command sends one request, to the master.
     let requests = cluster.master.requests();
     assert_eq!(requests.len(), 1, "{requests:?}");
@@ -44,16 +44,21 @@ fn list_shows_active_frameworks_of_this_kind_and_all_of_them_with_an_option() {
     let mut all = active.to_vec();
     all.insert(1, ("c-0002", "False", "M3S-old"));
     for words in [["list", "-a"], ["list", "--all"]] {
-        assert_eq!(cells(&cluster.told(&words)), expected(&all), "{words:?}");
+        assert_eq!(cells(&cluster.stdout_of(&words)), expected(&all), "{words:?}");
     }
     // A framework with a section is listed, whichever of the two section names is used.
     for section in ["fw", "m3s"] {
         cluster.configure(&format!("[{section}.prod]\n"));
         let mut named = active.to_vec();
         named.insert(1, ("c-0004", "True", "prod"));
-        assert_eq!(cells(&cluster.told(&["list"])), expected(&named), "{section}");
+        assert_eq!(
+            cells(&cluster.stdout_of(&["list"])),
+            expected(&named),
+            "{section}"
+        );
     }
-    let document: Value = serde_json::from_str(&cluster.told(&["list", "--output", "json"])).expect("JSON");
+    let document: Value =
+        serde_json::from_str(&cluster.stdout_of(&["list", "--output", "json"])).expect("JSON");
     assert_eq!(
         document["frameworks"][0],
         json!({"id": "c-0001", "name": "fw", "active": true, "webui_url": url})
@@ -142,22 +147,22 @@ fn commands_send_their_requests_and_print_the_answers() {
     ];
     for group in ["fw", "m3s"] {
         for (words, requests, printed) in &cases {
-            sends(&cluster, &[&[group], *words].concat(), requests, printed);
+            assert_requests(&cluster, &[&[group], *words].concat(), requests, printed);
         }
     }
 }
 
 /// Runs a command, which must succeed, send these requests with the credentials, and print this
 /// text.
-fn sends(cluster: &Cluster, words: &[&str], requests: &[&str], printed: &str) {
-    let told = cluster.run(words);
+fn assert_requests(cluster: &Cluster, words: &[&str], requests: &[&str], printed: &str) {
+    let finished = cluster.run(words);
     assert_eq!(
-        (told.code, told.err.as_str()),
+        (finished.code, finished.err.as_str()),
         (Some(0), ""),
-        "{words:?}: {told:?}"
+        "{words:?}: {finished:?}"
     );
     if words[1] != "list" {
-        assert_eq!(told.out, printed, "{words:?}");
+        assert_eq!(finished.out, printed, "{words:?}");
     }
     let sent = cluster.api.requests();
     let calls: Vec<_> = sent
@@ -197,7 +202,7 @@ fn json_output_is_one_document() {
             json!({"operation": "shutdown", "answer": ""}),
         ),
     ] {
-        let text = cluster.told(&[words, &["--output", "json"]].concat());
+        let text = cluster.stdout_of(&[words, &["--output", "json"]].concat());
         let document: Value = serde_json::from_str(&text).unwrap_or_else(|error| panic!("{error}: {text}"));
         assert_eq!(document, expected, "{words:?}");
     }
@@ -214,24 +219,28 @@ fn help_and_version_exist_for_both_names_and_for_each_command() {
         &["m3s", "-h"],
         &["man", "fw"],
     ] {
-        let told = cluster.run(words);
-        assert_eq!(told.code, Some(0), "{words:?}: {told:?}");
+        let finished = cluster.run(words);
+        assert_eq!(finished.code, Some(0), "{words:?}: {finished:?}");
         for command in commands {
             assert!(
-                told.out.contains(command),
+                finished.out.contains(command),
                 "{words:?} has no {command}: {}",
-                told.out
+                finished.out
             );
         }
     }
     for command in commands {
-        let help = cluster.told(&[command, "-h"]);
+        let help = cluster.stdout_of(&[command, "-h"]);
         assert!(help.contains("Usage: transom fw"), "{help}");
-        let version = cluster.told(&[command, "--version"]);
+        let version = cluster.stdout_of(&[command, "--version"]);
         assert!(version.contains(env!("CARGO_PKG_VERSION")), "{version}");
     }
-    assert!(cluster.told(&["--version"]).contains(env!("CARGO_PKG_VERSION")));
-    let help = cluster.told(&["status", "-h"]);
+    assert!(
+        cluster
+            .stdout_of(&["--version"])
+            .contains(env!("CARGO_PKG_VERSION"))
+    );
+    let help = cluster.stdout_of(&["status", "-h"]);
     for option in ["-k", "--orch", "kubernetes", "-m", "--fw", "m3s"] {
         assert!(help.contains(option), "no {option}: {help}");
     }
@@ -265,11 +274,11 @@ fn configuration_file_is_read_from_the_path_in_a_variable() {
         (&[], 1),
     ] {
         let mut command = cluster.command(&["fw", "version", "fw"]);
-        let told = command
+        let finished = command
             .envs(variables.iter().copied())
             .output()
             .expect("transom runs");
-        assert_eq!(told.status.code(), Some(code), "{variables:?}: {told:?}");
+        assert_eq!(finished.status.code(), Some(code), "{variables:?}: {finished:?}");
     }
 }
 
@@ -294,14 +303,14 @@ fn credentials_of_the_resolved_name_precede_those_of_every_framework() {
         (section("m3s", "pass"), ["version", "prod"]),
     ] {
         cluster.configure(&sections);
-        cluster.told(&words);
+        cluster.stdout_of(&words);
     }
     cluster.configure(&(section("fw.fw", "pass") + &section("m3s.fw", "other")));
-    let told = cluster.run(&["fw", "version", "fw"]);
-    assert_eq!(told.code, Some(0), "{told:?}");
+    let finished = cluster.run(&["fw", "version", "fw"]);
+    assert_eq!(finished.code, Some(0), "{finished:?}");
     assert!(
-        told.err.contains("[fw.fw]") && told.err.contains("[m3s.fw]"),
-        "{told:?}"
+        finished.err.contains("[fw.fw]") && finished.err.contains("[m3s.fw]"),
+        "{finished:?}"
     );
 }
 
@@ -317,7 +326,7 @@ fn redirects_of_standbys_lead_to_the_leader() {
     };
     let standby = Server::start(to(&cluster.api));
     let list = frameworks(&format!("http://{}", standby.address)).to_string();
-    cluster.master.answers(move |request| master(request, &list));
+    cluster.master.set_answer(move |request| master(request, &list));
     let follower = Server::start(to(&cluster.master));
     cluster.write(&format!(
         "[master]\naddress = \"http://{}\"\nprincipal = \"ops\"\nsecret = \"master\"\n\
@@ -325,7 +334,7 @@ fn redirects_of_standbys_lead_to_the_leader() {
         follower.address
     ));
     assert_eq!(
-        cluster.told(&["cluster", "fw", "stop"]),
+        cluster.stdout_of(&["cluster", "fw", "stop"]),
         "Shutdown Kubernetes Cluster\n"
     );
     assert_eq!((standby.calls().len(), cluster.api.calls().len()), (1, 1));
@@ -345,8 +354,8 @@ async fn leading_master_is_found_in_zookeeper() {
          [master.zookeeper]\naddresses = [\"{}\"]\npath = \"{path}\"\n",
         zookeeper.address()
     ));
-    let told = tokio::task::spawn_blocking(move || cluster.told(&["list"]))
+    let finished = tokio::task::spawn_blocking(move || cluster.stdout_of(&["list"]))
         .await
         .expect("it ends");
-    assert!(told.contains("c-0001"), "{told}");
+    assert!(finished.contains("c-0001"), "{finished}");
 }

@@ -5,7 +5,7 @@ use transom_testkit::free_port;
 use super::stand_in::{CONFIG, Cluster, Response, frameworks, master};
 
 /// Requires that the text contains every part.
-fn has(text: &str, parts: &[&str]) {
+fn assert_contains_all(text: &str, parts: &[&str]) {
     for part in parts {
         assert!(text.contains(part), "no {part:?} in {text}");
     }
@@ -49,7 +49,7 @@ fn failing_status_is_an_error_with_status_message_and_next_step() {
         ),
     ] {
         let status = response.0;
-        cluster.api.answers(move |_| response.clone());
+        cluster.api.set_answer(move |_| response.clone());
         for words in [
             &["orchconfig", "fw"][..],
             &["version", "fw"],
@@ -57,7 +57,7 @@ fn failing_status_is_an_error_with_status_message_and_next_step() {
             &["scale", "-a", "fw", "3"],
             &["cluster", "fw", "restart"],
         ] {
-            has(&cluster.fails(1, words), parts);
+            assert_contains_all(&cluster.stderr_of_failure(1, words), parts);
             assert_eq!(cluster.api.calls().len(), 1, "{words:?} after {status}");
         }
     }
@@ -67,8 +67,8 @@ fn failing_status_is_an_error_with_status_message_and_next_step() {
 fn missing_credentials_are_reported_with_their_section() {
     let cluster = Cluster::start();
     cluster.configure("");
-    let text = cluster.fails(1, &["version", "c-0004"]);
-    has(
+    let text = cluster.stderr_of_failure(1, &["version", "c-0004"]);
+    assert_contains_all(
         &text,
         &[
             "401",
@@ -80,8 +80,8 @@ fn missing_credentials_are_reported_with_their_section() {
         ],
     );
     cluster.configure("[fw]\nprincipal = \"user\"\nsecret = \"hidden\"\n");
-    let text = cluster.fails(1, &["version", "fw"]);
-    has(&text, &["401", "[fw] of"]);
+    let text = cluster.stderr_of_failure(1, &["version", "fw"]);
+    assert_contains_all(&text, &["401", "[fw] of"]);
     assert!(!text.contains("hidden"), "{text}");
 }
 
@@ -95,24 +95,24 @@ fn unreachable_or_unsuitable_api_is_an_error_that_names_its_address() {
         ("", &["webui_url"]),
     ] {
         let list = frameworks(url).to_string();
-        cluster.master.answers(move |request| master(request, &list));
-        has(&cluster.fails(1, &["version", "fw"]), parts);
+        cluster.master.set_answer(move |request| master(request, &list));
+        assert_contains_all(&cluster.stderr_of_failure(1, &["version", "fw"]), parts);
     }
 }
 
 #[test]
 fn unknown_or_ambiguous_framework_is_an_error_that_lists_the_existing_ones() {
     let cluster = Cluster::start();
-    has(
-        &cluster.fails(1, &["version", "nope"]),
+    assert_contains_all(
+        &cluster.stderr_of_failure(1, &["version", "nope"]),
         &["nope", "fw, M3S-old, fw-two"],
     );
-    has(
-        &cluster.fails(1, &["version", "fw-two"]),
+    assert_contains_all(
+        &cluster.stderr_of_failure(1, &["version", "fw-two"]),
         &["2 frameworks", "c-0005, c-0006"],
     );
-    has(
-        &cluster.fails(1, &["version", "fw-bare"]),
+    assert_contains_all(
+        &cluster.stderr_of_failure(1, &["version", "fw-bare"]),
         &["fw-bare", "webui_url"],
     );
     assert_eq!(cluster.api.calls(), Vec::<String>::new());
@@ -127,12 +127,12 @@ fn failing_master_is_an_error_that_names_file_and_section() {
         (Response::of(200, "<html>"), &["[master]"]),
         (Response::of(200, "{}"), &["[master]"]),
     ] {
-        cluster.master.answers(move |_| response.clone());
-        has(&cluster.fails(1, &["list"]), parts);
+        cluster.master.set_answer(move |_| response.clone());
+        assert_contains_all(&cluster.stderr_of_failure(1, &["list"]), parts);
     }
     cluster.write(&format!("[master]\naddress = \"127.0.0.1:{}\"\n", free_port()));
-    has(
-        &cluster.fails(1, &["list"]),
+    assert_contains_all(
+        &cluster.stderr_of_failure(1, &["list"]),
         &["cannot be reached", "[master]", "config.toml"],
     );
 }
@@ -147,17 +147,17 @@ fn missing_or_wrong_configuration_is_reported_before_any_request() {
         ("[master\n", &["line 1"]),
     ] {
         cluster.write(text);
-        let message = cluster.fails(2, &["list"]);
-        has(&message, parts);
-        has(&message, &["config.toml"]);
+        let message = cluster.stderr_of_failure(2, &["list"]);
+        assert_contains_all(&message, parts);
+        assert_contains_all(&message, &["config.toml"]);
     }
     std::fs::remove_file(cluster.file()).expect("removed");
-    has(
-        &cluster.fails(2, &["version", "fw"]),
+    assert_contains_all(
+        &cluster.stderr_of_failure(2, &["version", "fw"]),
         &["config.toml", "[master]", "CLUSTER_CLI_CONFIG"],
     );
     cluster.write(&"#".repeat(2 << 20));
-    has(&cluster.fails(2, &["list"]), &["1024 KB"]);
+    assert_contains_all(&cluster.stderr_of_failure(2, &["list"]), &["1024 KB"]);
     assert_eq!(cluster.master.calls(), Vec::<String>::new());
 }
 
@@ -171,7 +171,7 @@ fn wrong_command_line_is_an_error_that_names_the_argument() {
         (&["scale", "-a", "fw"], &["COUNT"]),
         (&["nope"], &["nope"]),
     ] {
-        has(&cluster.fails(2, words), parts);
+        assert_contains_all(&cluster.stderr_of_failure(2, words), parts);
     }
     assert_eq!(cluster.master.calls(), Vec::<String>::new());
 }
@@ -179,9 +179,9 @@ fn wrong_command_line_is_an_error_that_names_the_argument() {
 #[test]
 fn missing_client_configuration_is_an_error() {
     let cluster = Cluster::start();
-    cluster.api.answers(|_| Response::of(200, "\n"));
-    has(
-        &cluster.fails(1, &["orchconfig", "fw"]),
+    cluster.api.set_answer(|_| Response::of(200, "\n"));
+    assert_contains_all(
+        &cluster.stderr_of_failure(1, &["orchconfig", "fw"]),
         &["no client configuration yet"],
     );
 }
@@ -189,16 +189,20 @@ fn missing_client_configuration_is_an_error() {
 #[test]
 fn unknown_certificate_is_accepted_with_a_warning_unless_verification_is_required() {
     let cluster = Cluster::start_with_tls();
-    let told = cluster.run(&["fw", "orchconfig", "fw"]);
-    assert_eq!((told.code, told.out.as_str()), (Some(0), CONFIG), "{told:?}");
-    has(
-        &told.err,
+    let finished = cluster.run(&["fw", "orchconfig", "fw"]);
+    assert_eq!(
+        (finished.code, finished.out.as_str()),
+        (Some(0), CONFIG),
+        "{finished:?}"
+    );
+    assert_contains_all(
+        &finished.err,
         &["warning", "not verified", "`ssl_verify = true` in [fw.fw]"],
     );
     cluster.api.requests();
     cluster.configure("[fw]\nssl_verify = true\n[fw.fw]\nprincipal = \"user\"\nsecret = \"pass\"\n");
-    let text = cluster.fails(1, &["orchconfig", "fw"]);
-    has(&text, &["certificate"]);
+    let text = cluster.stderr_of_failure(1, &["orchconfig", "fw"]);
+    assert_contains_all(&text, &["certificate"]);
     assert!(!text.contains("warning"), "{text}");
     assert_eq!(cluster.api.calls(), Vec::<String>::new());
 }

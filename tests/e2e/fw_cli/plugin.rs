@@ -10,7 +10,7 @@ use transom_tests::airflow::{output, program, root};
 use transom_tests::installed;
 
 use super::stand_in::{
-    CONFIG, Cluster, Finished, LOGIN, Response, STATUS, Server, VERSION, frameworks, master,
+    CONFIG, Cluster, FinishedCommand, LOGIN, Response, STATUS, Server, VERSION, frameworks, master,
 };
 
 /// The folder where `cargo xtask test` installs the published command line: `TRANSOM_CLUSTER_CLI`,
@@ -39,19 +39,19 @@ fn start() -> Cluster {
 }
 
 /// Runs the published program with these arguments.
-fn mesos(cluster: &Cluster, words: &[&str]) -> Finished {
+fn mesos(cluster: &Cluster, words: &[&str]) -> FinishedCommand {
     let mut command = program(&environment(), cluster.home.path(), "mesos-cli");
     command.args(words).output().expect("it runs").into()
 }
 
 /// Runs its command group `fw` with these arguments.
-fn group(cluster: &Cluster, words: &[&str]) -> Finished {
+fn within_published_program(cluster: &Cluster, words: &[&str]) -> FinishedCommand {
     mesos(cluster, &[&["fw"], words].concat())
 }
 
 /// Runs the plugin without the published program, as on a Python version that this program does not
 /// support.
-fn alone(cluster: &Cluster, words: &[&str]) -> Finished {
+fn without_published_program(cluster: &Cluster, words: &[&str]) -> FinishedCommand {
     let mut command = Command::new(environment().join("bin/python"));
     command
         // The packages of the environment are not visible.
@@ -65,7 +65,8 @@ fn alone(cluster: &Cluster, words: &[&str]) -> Finished {
 }
 
 /// Both ways to run a command.
-const BOTH: [fn(&Cluster, &[&str]) -> Finished; 2] = [group, alone];
+const INVOCATIONS: [fn(&Cluster, &[&str]) -> FinishedCommand; 2] =
+    [within_published_program, without_published_program];
 
 #[test]
 fn plugin_of_the_published_command_line_sends_the_requests_and_prints_the_answers() {
@@ -114,10 +115,10 @@ fn plugin_of_the_published_command_line_sends_the_requests_and_prints_the_answer
         ),
     ];
     for (words, requests, printed) in cases {
-        for run in BOTH {
-            let told = run(&cluster, words);
+        for run in INVOCATIONS {
+            let finished = run(&cluster, words);
             assert_eq!(
-                (told.code, told.out.as_str(), told.err.as_str()),
+                (finished.code, finished.out.as_str(), finished.err.as_str()),
                 (Some(0), printed, ""),
                 "{words:?}"
             );
@@ -157,27 +158,27 @@ fn plugin_lists_frameworks_in_the_columns_of_the_published_command_line() {
         (&["list", "-a"], &all),
         (&["list", "--all"], &all),
     ] {
-        for run in BOTH {
-            let told = run(&cluster, words);
+        for run in INVOCATIONS {
+            let finished = run(&cluster, words);
             assert_eq!(
-                (told.code, told.out.as_str()),
+                (finished.code, finished.out.as_str()),
                 (Some(0), expected.as_str()),
-                "{words:?}: {told:?}"
+                "{words:?}: {finished:?}"
             );
             assert_eq!(cluster.master.calls(), ["GET /master/frameworks/"]);
         }
     }
     configure(&cluster, "[fw.prod]\n");
-    let told = mesos(&cluster, &["fw", "list"]);
-    assert!(told.out.contains("c-0004"), "{told:?}");
+    let finished = mesos(&cluster, &["fw", "list"]);
+    assert!(finished.out.contains("c-0004"), "{finished:?}");
 }
 
 #[test]
 fn plugins_help_and_version_are_those_of_the_published_command_line() {
     let cluster = start();
     for words in [&["help", "fw"][..], &["fw", "--help"], &["fw", "-h"]] {
-        let told = mesos(&cluster, words);
-        assert_eq!(told.code, Some(0), "{told:?}");
+        let finished = mesos(&cluster, words);
+        assert_eq!(finished.code, Some(0), "{finished:?}");
         for command in [
             "cluster",
             "kubeconfig",
@@ -188,26 +189,29 @@ fn plugins_help_and_version_are_those_of_the_published_command_line() {
             "version",
         ] {
             assert!(
-                told.out.contains(&format!("\n  {command} ")),
+                finished.out.contains(&format!("\n  {command} ")),
                 "{words:?} has no {command}: {}",
-                told.out
+                finished.out
             );
         }
     }
-    let told = mesos(&cluster, &["fw", "--version"]);
-    assert_eq!((told.code, told.out.as_str()), (Some(0), "0.1.0\n"));
-    let told = mesos(&cluster, &["fw", "status", "-h"]);
+    let finished = mesos(&cluster, &["fw", "--version"]);
+    assert_eq!((finished.code, finished.out.as_str()), (Some(0), "0.1.0\n"));
+    let finished = mesos(&cluster, &["fw", "status", "-h"]);
     assert!(
-        told.code == Some(0) && told.out.contains("-k --orch") && told.out.contains("-m --fw"),
-        "{told:?}"
+        finished.code == Some(0) && finished.out.contains("-k --orch") && finished.out.contains("-m --fw"),
+        "{finished:?}"
     );
     // The published program's parser requires options before arguments; ours does not.
-    let told = mesos(&cluster, &["fw", "status", "fw", "-m"]);
+    let finished = mesos(&cluster, &["fw", "status", "fw", "-m"]);
     assert!(
-        told.code == Some(1) && told.err.contains("mesos fw status [options]"),
-        "{told:?}"
+        finished.code == Some(1) && finished.err.contains("mesos fw status [options]"),
+        "{finished:?}"
     );
-    assert_eq!(alone(&cluster, &["status", "fw", "-m"]).code, Some(0));
+    assert_eq!(
+        without_published_program(&cluster, &["status", "fw", "-m"]).code,
+        Some(0)
+    );
 }
 
 #[test]
@@ -217,27 +221,34 @@ fn plugin_is_available_under_the_older_name_through_a_link() {
     std::os::unix::fs::symlink(plugin(), &link).expect("linked");
     let text = std::fs::read_to_string(cluster.file()).expect("read");
     cluster.write(&text.replace(&plugin().display().to_string(), &link.display().to_string()));
-    let told = mesos(&cluster, &["m3s", "kubeconfig", "fw"]);
-    assert_eq!((told.code, told.out.as_str()), (Some(0), CONFIG), "{told:?}");
+    let finished = mesos(&cluster, &["m3s", "kubeconfig", "fw"]);
+    assert_eq!(
+        (finished.code, finished.out.as_str()),
+        (Some(0), CONFIG),
+        "{finished:?}"
+    );
 }
 
 #[test]
 fn plugin_failures_have_exit_code_1_status_message_and_next_step() {
     let cluster = start();
     let check = |words: &[&str], parts: &[&str]| {
-        for run in BOTH {
-            let told = run(&cluster, words);
+        for run in INVOCATIONS {
+            let finished = run(&cluster, words);
             assert_eq!(
-                (told.code, told.out.as_str()),
+                (finished.code, finished.out.as_str()),
                 (Some(1), ""),
-                "{words:?}: {told:?}"
+                "{words:?}: {finished:?}"
             );
             for part in parts {
-                assert!(told.err.contains(part), "{words:?}: no {part:?} in {told:?}");
+                assert!(
+                    finished.err.contains(part),
+                    "{words:?}: no {part:?} in {finished:?}"
+                );
             }
             assert!(
-                !told.err.contains("Traceback") && !told.err.contains(".."),
-                "{told:?}"
+                !finished.err.contains("Traceback") && !finished.err.contains(".."),
+                "{finished:?}"
             );
         }
     };
@@ -274,17 +285,17 @@ fn plugin_failures_have_exit_code_1_status_message_and_next_step() {
             &["302"],
         ),
     ] {
-        cluster.api.answers(move |_| response.clone());
+        cluster.api.set_answer(move |_| response.clone());
         check(&["orchconfig", "fw"], parts);
         check(&["cluster", "fw", "stop"], parts);
     }
     let list = frameworks(&closed).to_string();
-    cluster.master.answers(move |request| master(request, &list));
+    cluster.master.set_answer(move |request| master(request, &list));
     check(&["version", "fw"], &["cannot be reached", &closed]);
-    cluster.master.answers(|_| Response::of(401, ""));
+    cluster.master.set_answer(|_| Response::of(401, ""));
     check(&["list"], &["401", "[master]"]);
-    cluster.master.answers(|_| Response::of(200, "[]"));
-    check(&["list"], &["no list of frameworks"]);
+    cluster.master.set_answer(|_| Response::of(200, "[]"));
+    check(&["list"], &["did not return a list of frameworks"]);
     cluster.write(&format!("plugins = [\"{}\"]\n", plugin().display()));
     check(&["list"], &["config.toml", "[master]", "`address`"]);
 }
@@ -298,15 +309,15 @@ fn plugin_accepts_common_credentials_and_follows_a_standby_to_its_leader() {
         Response(307, format!("Location: http://{api}{path}"), String::new())
     });
     let list = frameworks(&format!("http://{}", standby.address)).to_string();
-    cluster.master.answers(move |request| master(request, &list));
+    cluster.master.set_answer(move |request| master(request, &list));
     for section in ["fw", "m3s", "m3s.fw"] {
         configure(
             &cluster,
             &format!("[{section}]\nprincipal = \"user\"\nsecret = \"pass\"\n"),
         );
-        for run in BOTH {
-            let told = run(&cluster, &["cluster", "fw", "start"]);
-            assert_eq!(told.code, Some(0), "{section}: {told:?}");
+        for run in INVOCATIONS {
+            let finished = run(&cluster, &["cluster", "fw", "start"]);
+            assert_eq!(finished.code, Some(0), "{section}: {finished:?}");
         }
         assert_eq!((standby.calls().len(), cluster.api.calls().len()), (2, 2));
     }
@@ -331,14 +342,17 @@ async fn plugin_finds_the_leading_master_in_zookeeper() {
         with_packages.env("HOME", cluster.home.path());
         let with_packages = with_packages.output().expect("it runs").into();
         [
-            group(&cluster, &["list"]),
+            within_published_program(&cluster, &["list"]),
             with_packages,
-            alone(&cluster, &["list"]),
+            without_published_program(&cluster, &["list"]),
         ]
     });
     let [published, with_packages, bare] = finished.await.expect("they end");
-    for told in [published, with_packages] {
-        assert!(told.code == Some(0) && told.out.contains("c-0001"), "{told:?}");
+    for finished in [published, with_packages] {
+        assert!(
+            finished.code == Some(0) && finished.out.contains("c-0001"),
+            "{finished:?}"
+        );
     }
     assert!(
         bare.code == Some(1) && bare.err.contains("pip install kazoo"),
@@ -359,10 +373,10 @@ fn plugin_warns_about_an_unverified_certificate_and_rejects_it_if_verification_i
         ),
     ] {
         configure(&cluster, &lines);
-        for run in BOTH {
-            let told = run(&cluster, &["status", "fw"]);
-            assert_eq!(told.code, Some(code), "{told:?}");
-            assert_eq!(told.err.matches(part).count(), 1, "{told:?}");
+        for run in INVOCATIONS {
+            let finished = run(&cluster, &["status", "fw"]);
+            assert_eq!(finished.code, Some(code), "{finished:?}");
+            assert_eq!(finished.err.matches(part).count(), 1, "{finished:?}");
         }
     }
 }

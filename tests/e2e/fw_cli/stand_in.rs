@@ -103,7 +103,7 @@ impl Server {
     }
 
     /// Changes the responses to later requests.
-    pub(crate) fn answers(&self, answer: impl Fn(&Request) -> Response + Send + 'static) {
+    pub(crate) fn set_answer(&self, answer: impl Fn(&Request) -> Response + Send + 'static) {
         *self.shared.answer.lock().expect("a lock") = Box::new(answer);
     }
 
@@ -196,13 +196,13 @@ pub(super) fn api(request: &Request) -> Response {
 
 /// The output and the exit code of a command.
 #[derive(Debug)]
-pub(super) struct Finished {
+pub(super) struct FinishedCommand {
     pub(super) code: Option<i32>,
     pub(super) out: String,
     pub(super) err: String,
 }
 
-impl From<Output> for Finished {
+impl From<Output> for FinishedCommand {
     fn from(output: Output) -> Self {
         let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
         Self {
@@ -274,26 +274,26 @@ impl Cluster {
         command
     }
 
-    pub(super) fn run(&self, words: &[&str]) -> Finished {
+    pub(super) fn run(&self, words: &[&str]) -> FinishedCommand {
         self.command(words).output().expect("transom runs").into()
     }
 
     /// Runs a command of `fw` that must succeed; returns its standard output.
-    pub(super) fn told(&self, words: &[&str]) -> String {
-        let told = self.run(&[&["fw"], words].concat());
-        assert_eq!(told.code, Some(0), "{words:?}: {told:?}");
-        told.out
+    pub(super) fn stdout_of(&self, words: &[&str]) -> String {
+        let finished = self.run(&[&["fw"], words].concat());
+        assert_eq!(finished.code, Some(0), "{words:?}: {finished:?}");
+        finished.out
     }
 
     /// Runs a command of `fw` that must fail with this exit code; returns its messages.
-    pub(super) fn fails(&self, code: i32, words: &[&str]) -> String {
-        let told = self.run(&[&["fw"], words].concat());
+    pub(super) fn stderr_of_failure(&self, code: i32, words: &[&str]) -> String {
+        let finished = self.run(&[&["fw"], words].concat());
         assert_eq!(
-            (told.code, told.out.as_str()),
+            (finished.code, finished.out.as_str()),
             (Some(code), ""),
-            "{words:?}: {told:?}"
+            "{words:?}: {finished:?}"
         );
-        told.err
+        finished.err
     }
 }
 

@@ -10,7 +10,7 @@ use crate::shared::announced;
 
 /// The timeout of a request.
 const TIMEOUT: Duration = Duration::from_secs(10);
-const RETRY: Duration = Duration::from_millis(250);
+const RETRY_INTERVAL: Duration = Duration::from_millis(250);
 
 /// A client with the token of the agents.
 pub(crate) struct Api {
@@ -42,15 +42,15 @@ impl Api {
     /// and the end of a program of the control plane cancel the wait.
     pub(crate) async fn ready(&self) {
         while !self.is_ready().await {
-            tokio::time::sleep(RETRY).await;
+            tokio::time::sleep(RETRY_INTERVAL).await;
         }
     }
 
     /// Switches to the next announced API after one does not respond.
-    pub(crate) fn change(&mut self) {
+    pub(crate) fn switch_server(&mut self) {
         let all = announced();
-        let here = all.iter().position(|url| *url == self.url);
-        let next = here.map_or(0, |here| here + 1) % all.len().max(1);
+        let position = all.iter().position(|url| *url == self.url);
+        let next = position.map_or(0, |position| position + 1) % all.len().max(1);
         if let Some(url) = all.into_iter().nth(next) {
             self.url = url;
         }

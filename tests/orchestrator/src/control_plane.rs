@@ -145,9 +145,9 @@ pub(crate) fn write_client_config(arguments: &Arguments) -> anyhow::Result<()> {
     let path = variable("K3S_KUBECONFIG_OUTPUT").or_else(|_| variable("KUBECONFIG"))?;
     let path = PathBuf::from(path);
     // The file is replaced by a rename, because the framework may read it at any time.
-    let aside = path.with_extension("new");
-    write_secret(&aside, &text)?;
-    fs::rename(&aside, &path).with_context(|| format!("writing {}", path.display()))
+    let temporary = path.with_extension("new");
+    write_secret(&temporary, &text)?;
+    fs::rename(&temporary, &path).with_context(|| format!("writing {}", path.display()))
 }
 
 /// A client configuration (kubeconfig). JSON is valid YAML.

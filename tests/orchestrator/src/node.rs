@@ -13,7 +13,7 @@ use crate::api::Api;
 /// The version of the control plane's programs.
 pub(crate) const VERSION: &str = "v1.20.2";
 /// Interval of renewals of status and lease.
-const INTERVAL: Duration = Duration::from_secs(2);
+const RENEWAL_INTERVAL: Duration = Duration::from_secs(2);
 /// The validity of the lease in seconds.
 const LEASE_SECONDS: u32 = 10;
 const LEASES: &str = "/apis/coordination.k8s.io/v1/namespaces/kube-node-lease/leases";
@@ -51,7 +51,7 @@ impl Node {
     /// Registers the node, then keeps it ready. A deleted node is not registered again.
     pub(crate) async fn keep(&mut self, api: &mut Api) {
         let mut silent = false;
-        let mut renewals = tokio::time::interval(INTERVAL);
+        let mut renewals = tokio::time::interval(RENEWAL_INTERVAL);
         renewals.set_missed_tick_behavior(MissedTickBehavior::Delay);
         loop {
             renewals.tick().await;
@@ -63,7 +63,7 @@ impl Node {
                     }
                     silent = true;
                     if self.is_agent {
-                        api.change();
+                        api.switch_server();
                     }
                 }
             }

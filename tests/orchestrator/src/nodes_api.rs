@@ -42,10 +42,10 @@ use crate::shared::SharedFolder;
 use crate::{Arguments, address};
 
 /// How long a node stays ready without a renewal; the control plane has the same setting here.
-const GRACE: SignedDuration = SignedDuration::from_secs(10);
-const HANDSHAKE: Duration = Duration::from_secs(5);
+const NODE_TIMEOUT: SignedDuration = SignedDuration::from_secs(10);
+const HANDSHAKE_TIMEOUT: Duration = Duration::from_secs(5);
 /// Maximum of connections between their handshake and their first request.
-const WAITING: usize = 64;
+const MAX_WAITING_CONNECTIONS: usize = 64;
 
 /// The API with its bound port.
 pub(crate) struct NodesApi {
@@ -144,9 +144,11 @@ async fn authenticate(
     request: Request,
     next: Next,
 ) -> Response {
-    let given = request.headers().get(header::AUTHORIZATION);
-    let known = given.is_some_and(|given| given.as_bytes() == format!("Bearer {}", shared.token).as_bytes());
-    if known || peer.certified {
+    let authorization = request.headers().get(header::AUTHORIZATION);
+    let is_authorized = authorization.is_some_and(|authorization| {
+        authorization.as_bytes() == format!("Bearer {}", shared.token).as_bytes()
+    });
+    if is_authorized || peer.certified {
         next.run(request).await
     } else {
         println!("{}: neither a certificate nor the token", peer.address);
@@ -186,7 +188,7 @@ async fn list(State(shared): State<Arc<Shared>>) -> Answer<Json<Value>> {
         let path = entry?.path();
         // Files with other extensions are being written.
         if path.extension().is_some_and(|extension| extension == "json") {
-            match shown(&path) {
+            match node_document(&path) {
                 Ok(node) => items.push(node),
                 Err(error) if error.kind() == io::ErrorKind::NotFound => {}
                 Err(error) => return Err(error.into()),
@@ -300,20 +302,20 @@ fn read(path: &std::path::Path) -> io::Result<Value> {
 
 /// The file is replaced by a rename, because another server may read it at any time.
 fn write(path: &std::path::Path, node: &Value) -> io::Result<()> {
-    let aside = path.with_extension("new");
-    fs::write(&aside, node.to_string())?;
-    fs::rename(&aside, path)
+    let temporary = path.with_extension("new");
+    fs::write(&temporary, node.to_string())?;
+    fs::rename(&temporary, path)
 }
 
 /// Reads a node; without recent renewals its conditions are unknown.
-fn shown(path: &std::path::Path) -> io::Result<Value> {
+fn node_document(path: &std::path::Path) -> io::Result<Value> {
     let mut node = read(path)?;
     let conditions = node.pointer_mut("/status/conditions");
     let conditions = conditions.and_then(Value::as_array_mut);
     for condition in conditions.into_iter().flatten() {
         let renewed = condition["lastHeartbeatTime"].as_str();
         let renewed = renewed.and_then(|time| time.parse::<Timestamp>().ok());
-        if renewed.is_none_or(|time| Timestamp::now().duration_since(time) > GRACE) {
+        if renewed.is_none_or(|time| Timestamp::now().duration_since(time) > NODE_TIMEOUT) {
             condition["status"] = json!("Unknown");
         }
     }
@@ -329,7 +331,7 @@ struct Secure {
 impl Secure {
     fn new(listener: TcpListener, tls: TlsAcceptor) -> anyhow::Result<Self> {
         let address = listener.local_addr()?;
-        let (connected, connections) = mpsc::channel(WAITING);
+        let (connected, connections) = mpsc::channel(MAX_WAITING_CONNECTIONS);
         tokio::spawn(async move {
             loop {
                 // The error concerns only one connection, so the next one is accepted.
@@ -339,7 +341,7 @@ impl Secure {
                 };
                 let (tls, connected) = (tls.clone(), connected.clone());
                 tokio::spawn(async move {
-                    let handshake = tokio::time::timeout(HANDSHAKE, tls.accept(stream)).await;
+                    let handshake = tokio::time::timeout(HANDSHAKE_TIMEOUT, tls.accept(stream)).await;
                     let Ok(Ok(stream)) = handshake else { return };
                     let certified = stream.get_ref().1.peer_certificates().is_some();
                     // An error means that the program is ending.

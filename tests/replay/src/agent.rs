@@ -135,7 +135,7 @@ async fn files(run: &mut Run, addr: SocketAddr, sandbox: &str) {
 }
 
 /// Compares responses for files that do not exist.
-pub(crate) async fn odd_requests(run: &mut Run) {
+pub(crate) async fn unusual_requests(run: &mut Run) {
     let cases = [
         ("browse-missing", "/files/browse?path=/nope"),
         ("browse-nopath", "/files/browse"),

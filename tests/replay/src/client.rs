@@ -12,7 +12,7 @@ use tokio::{
 };
 
 /// Timeout of a response.
-const ANSWER: Duration = Duration::from_secs(20);
+const ANSWER_TIMEOUT: Duration = Duration::from_secs(20);
 
 /// Why an exchange failed.
 #[derive(Debug, thiserror::Error)]
@@ -81,7 +81,7 @@ impl Head {
     pub fn header(&self, name: &str) -> Option<&str> {
         self.headers
             .iter()
-            .find(|(one, _)| one.eq_ignore_ascii_case(name))
+            .find(|(other, _)| other.eq_ignore_ascii_case(name))
             .map(|(_, value)| value.as_str())
     }
 
@@ -150,7 +150,8 @@ impl Request {
     /// Sets a header; an empty value removes it.
     #[must_use]
     pub fn with(mut self, name: &str, value: &str) -> Self {
-        self.headers.retain(|(one, _)| !one.eq_ignore_ascii_case(name));
+        self.headers
+            .retain(|(other, _)| !other.eq_ignore_ascii_case(name));
         if !value.is_empty() {
             self.headers.push((name.to_owned(), value.to_owned()));
         }
@@ -187,10 +188,13 @@ pub async fn exchange(addr: SocketAddr, request: &Request) -> Result<Response> {
 /// Sends a request and reads the head of the response; the body is streamed.
 pub async fn open(addr: SocketAddr, request: &Request) -> Result<(Head, Stream)> {
     let failed = |source| Error::Connection { addr, source };
-    let late = |_| Error::Silent { addr, after: ANSWER };
-    let mut socket = timeout(ANSWER, TcpStream::connect(addr))
+    let timed_out = |_| Error::Silent {
+        addr,
+        after: ANSWER_TIMEOUT,
+    };
+    let mut socket = timeout(ANSWER_TIMEOUT, TcpStream::connect(addr))
         .await
-        .map_err(late)?
+        .map_err(timed_out)?
         .map_err(failed)?;
     socket.write_all(&request.bytes(addr)).await.map_err(failed)?;
     let mut stream = Stream {
@@ -198,14 +202,16 @@ pub async fn open(addr: SocketAddr, request: &Request) -> Result<(Head, Stream)>
         socket,
         raw: Vec::new(),
         body: Vec::new(),
-        left: Left::Unknown,
+        remaining: RemainingBody::Unknown,
         ended: false,
     };
     let end = loop {
         if let Some(end) = find(&stream.raw, b"\r\n\r\n") {
             break end;
         }
-        timeout(ANSWER, stream.read()).await.map_err(late)??;
+        timeout(ANSWER_TIMEOUT, stream.read())
+            .await
+            .map_err(timed_out)??;
         if stream.ended {
             return Err(Error::Malformed {
                 addr,
@@ -218,17 +224,17 @@ pub async fn open(addr: SocketAddr, request: &Request) -> Result<(Head, Stream)>
     let length = head
         .header("Content-Length")
         .and_then(|length| length.parse().ok());
-    stream.left = match length {
-        _ if head.is_chunked() => Left::Chunks,
-        Some(length) => Left::Bytes(length),
-        None => Left::UntilClose,
+    stream.remaining = match length {
+        _ if head.is_chunked() => RemainingBody::Chunks,
+        Some(length) => RemainingBody::Bytes(length),
+        None => RemainingBody::UntilClose,
     };
     Ok((head, stream))
 }
 
 /// The remaining part of a body.
 #[derive(Debug)]
-enum Left {
+enum RemainingBody {
     Unknown,
     Bytes(usize),
     Chunks,
@@ -242,7 +248,7 @@ pub struct Stream {
     socket: TcpStream,
     raw: Vec<u8>,
     body: Vec<u8>,
-    left: Left,
+    remaining: RemainingBody,
     ended: bool,
 }
 
@@ -264,14 +270,14 @@ impl Stream {
     /// has ended.
     fn unwrap_body(&mut self) -> Result<bool> {
         loop {
-            match self.left {
-                Left::Bytes(left) => {
-                    let take = left.min(self.raw.len());
+            match self.remaining {
+                RemainingBody::Bytes(remaining) => {
+                    let take = remaining.min(self.raw.len());
                     self.body.extend(self.raw.drain(..take));
-                    self.left = Left::Bytes(left - take);
-                    return Ok(left == take);
+                    self.remaining = RemainingBody::Bytes(remaining - take);
+                    return Ok(remaining == take);
                 }
-                Left::Chunks => {
+                RemainingBody::Chunks => {
                     let Some(line) = find(&self.raw, b"\r\n") else {
                         return Ok(false);
                     };
@@ -287,11 +293,11 @@ impl Stream {
                     self.raw.drain(..line + 2 + size + 2);
                     if size == 0 {
                         // The body has ended; the connection may stay open.
-                        self.left = Left::Bytes(0);
+                        self.remaining = RemainingBody::Bytes(0);
                         return Ok(true);
                     }
                 }
-                Left::UntilClose | Left::Unknown => {
+                RemainingBody::UntilClose | RemainingBody::Unknown => {
                     self.body.append(&mut self.raw);
                     return Ok(self.ended);
                 }
@@ -308,7 +314,7 @@ impl Stream {
                     what: "the connection ended within the body".to_owned(),
                 });
             }
-            let after = ANSWER;
+            let after = ANSWER_TIMEOUT;
             timeout(after, self.read()).await.map_err(|_| Error::Silent {
                 addr: self.addr,
                 after,
@@ -328,7 +334,7 @@ impl Stream {
     /// Whether the connection ended before the body did, as when the server process is killed.
     #[must_use]
     pub fn was_cut(&self) -> bool {
-        self.ended && matches!(self.left, Left::Chunks)
+        self.ended && matches!(self.remaining, RemainingBody::Chunks)
     }
 
     /// The bytes at the end of the body that are no complete record.

@@ -128,7 +128,7 @@ pub fn shapes(recorded: &Value, live: &Value, at: &str, differences: &mut Differ
         _ if kind(recorded) != kind(live) => {
             differences.push(format!(
                 "{}: expected {}, found {}",
-                shown(at),
+                path_or_root(at),
                 kind(recorded),
                 kind(live)
             ));
@@ -181,8 +181,11 @@ fn lists(recorded: &[Value], live: &[Value], at: &str, differences: &mut Differe
 fn all(recorded: &[&Value], live: &[&Value], at: &str, differences: &mut Differences) {
     let kinds = |values: &[&Value]| values.iter().map(|value| kind(value)).collect::<BTreeSet<_>>();
     let (expected, found) = (kinds(recorded), kinds(live));
-    if let Some(odd) = found.difference(&expected).next() {
-        differences.push(format!("{}: expected {expected:?}, found {odd}", shown(at)));
+    if let Some(unexpected) = found.difference(&expected).next() {
+        differences.push(format!(
+            "{}: expected {expected:?}, found {unexpected}",
+            path_or_root(at)
+        ));
         return;
     }
     if expected.contains("object") {
@@ -213,7 +216,7 @@ fn kind(value: &Value) -> &'static str {
     }
 }
 
-fn shown(at: &str) -> &str {
+fn path_or_root(at: &str) -> &str {
     if at.is_empty() { "document" } else { at }
 }
 

@@ -91,7 +91,7 @@ pub(crate) async fn all_at_moment(run: &mut Run, moment: &str) {
 }
 
 /// Compares unusual and invalid requests to the master.
-pub(crate) async fn odd_requests(run: &mut Run) {
+pub(crate) async fn unusual_requests(run: &mut Run) {
     let raw = |body: &str| Request {
         body: body.as_bytes().to_vec(),
         ..Request::post("/api/v1", &Value::Null)

@@ -28,7 +28,7 @@ pub(crate) struct Framework {
     next: usize,
     /// The agent whose offers are used, because the recordings have one agent with every task on
     /// it. `None`: the agent of the first offer.
-    home: Option<Value>,
+    offering_agent: Option<Value>,
 }
 
 impl Framework {
@@ -44,7 +44,7 @@ impl Framework {
             stream,
             events: Vec::new(),
             next: 0,
-            home: None,
+            offering_agent: None,
         };
         let first = framework.any("a first event").await?;
         first["subscribed"]["framework_id"]["value"]
@@ -68,7 +68,7 @@ impl Framework {
 
     /// The next event of any type.
     pub(crate) async fn any(&mut self, what: &str) -> Result<Value, Error> {
-        self.until(what, |_| true).await
+        self.wait_for(what, |_| true).await
     }
 
     /// The index of the next event to process.
@@ -82,7 +82,11 @@ impl Framework {
     }
 
     /// Waits for an event that `fits` accepts; skipped status updates are acknowledged.
-    pub(crate) async fn until(&mut self, what: &str, fits: impl Fn(&Value) -> bool) -> Result<Value, Error> {
+    pub(crate) async fn wait_for(
+        &mut self,
+        what: &str,
+        fits: impl Fn(&Value) -> bool,
+    ) -> Result<Value, Error> {
         let end = Instant::now() + EVENT;
         loop {
             while let Some(event) = self.events.get(self.next).cloned() {
@@ -91,10 +95,10 @@ impl Framework {
                     return Ok(event);
                 }
             }
-            let left = end.saturating_duration_since(Instant::now());
+            let remaining = end.saturating_duration_since(Instant::now());
             let record = self
                 .stream
-                .record(left)
+                .record(remaining)
                 .await
                 .map_err(|error| Error::Missing(format!("no {what}: {error}")))?;
             let event = record.ok_or_else(|| Error::Missing(format!("the stream ended before {what}")))?;
@@ -125,7 +129,7 @@ impl Framework {
         match seen {
             Some(event) => Ok(event),
             None => {
-                self.until(&format!("{state} of {task}"), |event| {
+                self.wait_for(&format!("{state} of {task}"), |event| {
                     is_update(event, task, state)
                 })
                 .await
@@ -135,14 +139,14 @@ impl Framework {
 
     /// Declines every offer and suppresses further ones, so that the whole cluster is free for the
     /// next framework.
-    pub(crate) async fn step_aside(&mut self) -> Result<(), Error> {
+    pub(crate) async fn decline_and_suppress(&mut self) -> Result<(), Error> {
         self.call(&json!({"type": "SUPPRESS"})).await?;
         // When this call is answered, every earlier offer has been received.
         let barrier = format!("barrier-{}", self.events.len());
         let tasks = json!([{"task_id": {"value": barrier}}]);
         self.call(&json!({"type": "RECONCILE", "reconcile": {"tasks": tasks}}))
             .await?;
-        self.until("the answer to a RECONCILE", |event| {
+        self.wait_for("the answer to a RECONCILE", |event| {
             event["update"]["status"]["task_id"]["value"] == barrier
         })
         .await?;
@@ -159,29 +163,33 @@ impl Framework {
 
     /// Revives offers and returns the first one.
     pub(crate) async fn offer(&mut self) -> Result<Value, Error> {
-        self.step_aside().await?;
+        self.decline_and_suppress().await?;
         self.call(&json!({"type": "REVIVE"})).await?;
-        self.offered().await
+        self.wait_for_offer().await
     }
 
     /// Waits for the next offer of this framework's agent; the first offer determines the agent.
-    pub(crate) async fn offered(&mut self) -> Result<Value, Error> {
-        let home = self.home.clone();
+    pub(crate) async fn wait_for_offer(&mut self) -> Result<Value, Error> {
+        let offering_agent = self.offering_agent.clone();
         let event = self
-            .until("an offer", |event| offer_of(event, home.as_ref()).is_some())
+            .wait_for("an offer", |event| {
+                offer_of(event, offering_agent.as_ref()).is_some()
+            })
             .await?;
-        let offer = offer_of(&event, home.as_ref()).cloned().unwrap_or_default();
-        self.home = Some(offer["agent_id"].clone());
+        let offer = offer_of(&event, offering_agent.as_ref())
+            .cloned()
+            .unwrap_or_default();
+        self.offering_agent = Some(offer["agent_id"].clone());
         Ok(offer)
     }
 
     /// From now on uses the offers of the agent on which another framework's tasks run.
-    pub(crate) fn settle_beside(&mut self, other: &Framework) {
-        self.home.clone_from(&other.home);
+    pub(crate) fn use_agent_of(&mut self, other: &Framework) {
+        self.offering_agent.clone_from(&other.offering_agent);
     }
 
     /// Waits until the master ends the stream; earlier events are skipped.
-    pub(crate) async fn ends(&mut self) -> Result<(), Error> {
+    pub(crate) async fn wait_until_ended(&mut self) -> Result<(), Error> {
         let end = Instant::now() + EVENT;
         while let Some(event) = self
             .stream
@@ -206,7 +214,7 @@ fn is_update(event: &Value, task: &str, state: &str) -> bool {
 }
 
 /// Replaces the offer, agent, framework and ports of a recorded ACCEPT by those of this cluster.
-pub(crate) fn fitted(recorded: &Value, offer: &Value) -> Value {
+pub(crate) fn adapt_to_offer(recorded: &Value, offer: &Value) -> Value {
     let ports = offer["resources"]
         .as_array()
         .into_iter()
@@ -215,26 +223,28 @@ pub(crate) fn fitted(recorded: &Value, offer: &Value) -> Value {
     let first = ports
         .and_then(|ports| ports["ranges"]["range"][0]["begin"].as_u64())
         .unwrap_or(RECORDED_PORT);
-    let mut fitted = recorded.clone();
-    if fitted["accept"]["offer_ids"][0]["value"] != "gone" {
-        fitted["accept"]["offer_ids"] = json!([offer["id"]]);
+    let mut adapted = recorded.clone();
+    if adapted["accept"]["offer_ids"][0]["value"] != "gone" {
+        adapted["accept"]["offer_ids"] = json!([offer["id"]]);
     }
-    fit(&mut fitted, "", offer, first);
-    fitted
+    replace_with_offer(&mut adapted, "", offer, first);
+    adapted
 }
 
-fn fit(value: &mut Value, key: &str, offer: &Value, first: u64) {
+fn replace_with_offer(value: &mut Value, key: &str, offer: &Value, first: u64) {
     match value {
         Value::Object(object) => {
             for (key, inner) in object.iter_mut() {
                 match key.as_str() {
                     "agent_id" => *inner = offer["agent_id"].clone(),
                     "framework_id" => *inner = offer["framework_id"].clone(),
-                    _ => fit(inner, key, offer, first),
+                    _ => replace_with_offer(inner, key, offer, first),
                 }
             }
         }
-        Value::Array(items) => items.iter_mut().for_each(|item| fit(item, key, offer, first)),
+        Value::Array(items) => items
+            .iter_mut()
+            .for_each(|item| replace_with_offer(item, key, offer, first)),
         Value::Number(number) if ["begin", "end", "number"].contains(&key) => {
             // Recorded tasks of different times use different ports; here the ports of each offer
             // are used from the first one on.
@@ -259,9 +269,9 @@ mod tests {
             "id": {"value": "new"}, "agent_id": {"value": "S1"}, "framework_id": {"value": "F"},
             "resources": [{"name": "ports", "ranges": {"range": [{"begin": 4000, "end": 4100}]}}],
         });
-        let fitted = fitted(&recorded, &offer);
-        assert_eq!(fitted["accept"]["offer_ids"], json!([{"value": "new"}]));
-        let task = &fitted["accept"]["operations"][0]["launch"]["task_infos"][0];
+        let adapted = adapt_to_offer(&recorded, &offer);
+        assert_eq!(adapted["accept"]["offer_ids"], json!([{"value": "new"}]));
+        let task = &adapted["accept"]["operations"][0]["launch"]["task_infos"][0];
         assert_eq!(task["agent_id"]["value"], "S1");
         assert_eq!(
             task["resources"][0]["ranges"]["range"][0],

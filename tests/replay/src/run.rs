@@ -61,11 +61,11 @@ pub async fn replay(master: SocketAddr, fixtures: &Path) -> Result<Vec<Outcome>,
         outcomes: Vec::new(),
     };
     documents::without_frameworks(&mut run).await;
-    documents::odd_requests(&mut run).await;
+    documents::unusual_requests(&mut run).await;
     if let Err(error) = scheduler::replay(&mut run).await {
         run.fail("1-main", "the scheduler's part", &error);
     }
-    agent::odd_requests(&mut run).await;
+    agent::unusual_requests(&mut run).await;
     Ok(run.outcomes)
 }
 

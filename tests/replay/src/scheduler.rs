@@ -5,7 +5,7 @@ use crate::{
     agent,
     client::{self, Request, Response},
     documents,
-    framework::{Framework, fitted},
+    framework::{Framework, adapt_to_offer},
     run::{Error, Run},
 };
 use serde_json::{Value, json};
@@ -32,13 +32,13 @@ pub(crate) async fn replay(run: &mut Run) -> Result<(), Error> {
         (stream, run.recordings.events("1-main/15-operator-subscribe")?)
     };
     let subscribe = run.recordings.request_body(ALPHA)?;
-    let mut alpha = begin(run, &subscribe).await?;
+    let mut alpha = first_subscription(run, &subscribe).await?;
     wrong_calls(run, &alpha).await;
     groups(run, &mut alpha).await?;
     // The offers that the first framework holds would be missing from the second one's offer.
-    alpha.step_aside().await?;
+    alpha.decline_and_suppress().await?;
     let mut beta = Framework::subscribe(run.master, &run.recordings.request_body(BETA)?).await?;
-    beta.settle_beside(&alpha);
+    beta.use_agent_of(&alpha);
     with_two_frameworks(run, &mut beta).await?;
     agent::documents(run, &alpha.id).await?;
     refused_tasks(run, &mut alpha, &mut beta).await?;
@@ -47,11 +47,11 @@ pub(crate) async fn replay(run: &mut Run) -> Result<(), Error> {
     calls(run, &alpha).await;
     let alpha = failover(run, alpha, &subscribe).await?;
     endings(run, alpha, beta).await?;
-    operator_events_fit(run, &mut operator, &operator_events).await
+    compare_operator_events(run, &mut operator, &operator_events).await
 }
 
 /// The first subscription, its first offer and its first task.
-async fn begin(run: &mut Run, subscribe: &Value) -> Result<Framework, Error> {
+async fn first_subscription(run: &mut Run, subscribe: &Value) -> Result<Framework, Error> {
     let mut alpha = Framework::subscribe(run.master, subscribe).await?;
     run.compare_head(
         ALPHA,
@@ -67,7 +67,7 @@ async fn begin(run: &mut Run, subscribe: &Value) -> Result<Framework, Error> {
     let offers = alpha.any("the first offers").await?;
     run.compare_event(ALPHA, "OFFERS after that", &recorded[2], &offers);
     alpha.rewind(mark);
-    let offer = alpha.offered().await?;
+    let offer = alpha.wait_for_offer().await?;
     documents::at_moment(
         run,
         "02-1fw-0task",
@@ -76,13 +76,13 @@ async fn begin(run: &mut Run, subscribe: &Value) -> Result<Framework, Error> {
     )
     .await;
     let request = run.recordings.json("1-main/03-accept-launch.request.json")?;
-    let answer = alpha.call(&fitted(&request, &offer)).await?;
+    let answer = alpha.call(&adapt_to_offer(&request, &offer)).await?;
     run.compare("1-main/03-accept-launch", "ACCEPT with LAUNCH", &answer);
     for state in ["TASK_STARTING", "TASK_RUNNING"] {
         compare_update(run, &mut alpha, "task-1", state).await?;
     }
     // When this was recorded, no resources were offered; here other agents may offer some.
-    alpha.step_aside().await?;
+    alpha.decline_and_suppress().await?;
     documents::all_at_moment(run, "03-1fw-1task").await;
     Ok(alpha)
 }
@@ -113,7 +113,7 @@ fn recorded_update(run: &Run, task: &str, state: &str) -> Result<Option<Value>, 
 async fn groups(run: &mut Run, alpha: &mut Framework) -> Result<(), Error> {
     let offer = alpha.offer().await?;
     let request = run.recordings.json("1-main/04-accept-group.request.json")?;
-    alpha.call(&fitted(&request, &offer)).await?;
+    alpha.call(&adapt_to_offer(&request, &offer)).await?;
     let ends = [("task-3", "TASK_FAILED"), ("task-4", "TASK_FINISHED")];
     let runs = ["task-2", "grp-a", "grp-b"].map(|task| (task, "TASK_RUNNING"));
     let starts = ["task-2", "task-3", "task-4", "grp-a", "grp-b"].map(|task| (task, "TASK_STARTING"));
@@ -125,7 +125,7 @@ async fn groups(run: &mut Run, alpha: &mut Framework) -> Result<(), Error> {
 
 /// Subscribes a second framework, without capabilities.
 async fn with_two_frameworks(run: &mut Run, beta: &mut Framework) -> Result<(), Error> {
-    let offer = beta.offered().await?;
+    let offer = beta.wait_for_offer().await?;
     let recorded = run.recordings.json("1-main/05-offer-legacy.json")?;
     run.compare_json(
         "1-main/05-offer-legacy",
@@ -134,12 +134,12 @@ async fn with_two_frameworks(run: &mut Run, beta: &mut Framework) -> Result<(), 
         &offer,
     );
     let request = run.recordings.json("1-main/08-accept-stale-offer-legacy.json")?;
-    let mut accept = fitted(&request["call"], &offer);
+    let mut accept = adapt_to_offer(&request["call"], &offer);
     accept["accept"]["offer_ids"] = json!([offer["id"]]);
     accept["accept"]["operations"][0]["launch"]["task_infos"][0]["task_id"]["value"] = json!("beta-1");
     beta.call(&accept).await?;
     beta.update("beta-1", "TASK_RUNNING").await?;
-    beta.step_aside().await?;
+    beta.decline_and_suppress().await?;
     documents::all_at_moment(run, "05-2fw").await;
     Ok(())
 }
@@ -159,7 +159,7 @@ async fn refused_tasks(run: &mut Run, alpha: &mut Framework, beta: &mut Framewor
         let recording = format!("1-main/08-{case}");
         let recorded = run.recordings.json(&format!("{recording}.json"))?;
         let offer = alpha.offer().await?;
-        alpha.call(&fitted(&recorded["call"], &offer)).await?;
+        alpha.call(&adapt_to_offer(&recorded["call"], &offer)).await?;
         compare_status(run, alpha, &recording, &recorded["event"]).await?;
     }
     let recording = "1-main/08-accept-stale-offer-legacy";
@@ -181,7 +181,7 @@ async fn compare_status(
     );
     let reason = &recorded["update"]["status"]["reason"];
     let live = framework
-        .until(&format!("{state} of {task}"), |event| {
+        .wait_for(&format!("{state} of {task}"), |event| {
             let status = &event["update"]["status"];
             status["task_id"] == *task && status["state"] == *state && status["reason"] == *reason
         })
@@ -267,7 +267,7 @@ async fn kills(run: &mut Run, alpha: &mut Framework, beta: &mut Framework) -> Re
         .find(|event| event["type"] == "FAILURE")
         .unwrap_or_default();
     let failure = alpha
-        .until("FAILURE of the group's executor", |event| {
+        .wait_for("FAILURE of the group's executor", |event| {
             event["type"] == "FAILURE"
         })
         .await?;
@@ -459,10 +459,10 @@ async fn failover(run: &mut Run, mut old: Framework, subscribe: &Value) -> Resul
         .find(|event| event["type"] == "ERROR")
         .unwrap_or_default();
     let error = old
-        .until("ERROR on the old stream", |event| event["type"] == "ERROR")
+        .wait_for("ERROR on the old stream", |event| event["type"] == "ERROR")
         .await?;
     run.compare_event(ALPHA, "ERROR on the old stream", &recorded, &error);
-    old.ends().await?;
+    old.wait_until_ended().await?;
     run.ask(
         "1-main/12-failover-old-stream-call",
         &old.request(&json!({"type": "REVIVE"})),
@@ -485,7 +485,7 @@ async fn wait_until_disconnected(run: &Run, call: &Request) -> Result<(), Error>
     while client::exchange(run.master, call).await?.head.code() == 202 {
         if Instant::now() > end {
             return Err(Error::Missing(
-                "the master does not notice that a stream was closed".to_owned(),
+                "the master did not detect the closed stream within 10 s".to_owned(),
             ));
         }
         tokio::time::sleep(Duration::from_millis(20)).await;
@@ -516,7 +516,7 @@ async fn endings(run: &mut Run, mut alpha: Framework, beta: Framework) -> Result
     run.compare_event(recording, "ERROR", &recorded[0], &error);
     let answer = alpha.call(&json!({"type": "TEARDOWN"})).await?;
     run.compare("1-main/14-teardown", "TEARDOWN", &answer);
-    alpha.ends().await?;
+    alpha.wait_until_ended().await?;
     documents::at_moment(
         run,
         "14-after-teardown",
@@ -528,7 +528,7 @@ async fn endings(run: &mut Run, mut alpha: Framework, beta: Framework) -> Result
 }
 
 /// Compares all operator events with the recorded ones, separately for each type of event.
-async fn operator_events_fit(
+async fn compare_operator_events(
     run: &mut Run,
     operator: &mut client::Stream,
     recorded: &[Value],

@@ -20,7 +20,7 @@ use tokio_util::sync::CancellationToken;
 /// Agents of the cluster.
 const AGENTS: usize = 10;
 /// Time between heartbeats.
-const HEARTBEAT: Duration = Duration::from_secs(15);
+const HEARTBEAT_INTERVAL: Duration = Duration::from_secs(15);
 
 /// The cluster; it stops when it is dropped.
 pub struct Cluster {
@@ -29,7 +29,7 @@ pub struct Cluster {
 }
 
 struct Shared {
-    world: Mutex<World>,
+    cluster_state: Mutex<ClusterState>,
     /// Acknowledged status updates.
     acknowledged: watch::Sender<u64>,
     /// First and last port of every offer.
@@ -38,7 +38,7 @@ struct Shared {
 }
 
 #[derive(Default)]
-struct World {
+struct ClusterState {
     stream: Option<mpsc::UnboundedSender<Bytes>>,
     /// Running tasks, and the number of their agent.
     tasks: BTreeMap<String, usize>,
@@ -61,7 +61,7 @@ impl Cluster {
         let address = listener.local_addr().expect("an address");
         let token = CancellationToken::new();
         let shared = Arc::new(Shared {
-            world: Mutex::default(),
+            cluster_state: Mutex::default(),
             acknowledged: watch::Sender::new(0),
             ports,
             token: token.clone(),
@@ -76,8 +76,8 @@ impl Cluster {
             let served = axum::serve(listener, router);
             let beating = async {
                 loop {
-                    tokio::time::sleep(HEARTBEAT).await;
-                    heartbeats.world().send(&json!({"type": "HEARTBEAT"}));
+                    tokio::time::sleep(HEARTBEAT_INTERVAL).await;
+                    heartbeats.cluster_state().send(&json!({"type": "HEARTBEAT"}));
                 }
             };
             tokio::select! {
@@ -90,38 +90,38 @@ impl Cluster {
     }
 
     /// Waits until this number of tasks runs.
-    pub async fn running(&self, tasks: usize) {
+    pub async fn wait_until_running(&self, tasks: usize) {
         let mut changes = self.shared.acknowledged.subscribe();
-        while self.shared.world().tasks.len() != tasks {
+        while self.shared.cluster_state().tasks.len() != tasks {
             changes.changed().await.expect("a cluster");
         }
     }
 
     /// The running tasks.
     pub fn tasks(&self) -> BTreeSet<String> {
-        self.shared.world().tasks.keys().cloned().collect()
+        self.shared.cluster_state().tasks.keys().cloned().collect()
     }
 
     /// Ends the task with `TASK_FAILED` if it is running.
     pub fn fail(&self, task: &str) {
-        let mut world = self.shared.world();
-        if world.tasks.contains_key(task) {
-            world.update(task, "TASK_FAILED", "");
-            world.tasks.remove(task);
+        let mut cluster_state = self.shared.cluster_state();
+        if cluster_state.tasks.contains_key(task) {
+            cluster_state.update(task, "TASK_FAILED", "");
+            cluster_state.tasks.remove(task);
         }
     }
 
     /// Sends `count` status updates of running tasks, each with another message, and waits until
     /// all of them are acknowledged.
-    pub async fn updates(&self, count: u64) {
+    pub async fn send_updates(&self, count: u64) {
         let mut acknowledged = self.shared.acknowledged.subscribe();
         let goal = *acknowledged.borrow() + count;
         {
-            let mut world = self.shared.world();
-            let tasks: Vec<String> = world.tasks.keys().cloned().collect();
+            let mut cluster_state = self.shared.cluster_state();
+            let tasks: Vec<String> = cluster_state.tasks.keys().cloned().collect();
             let step = (tasks.len() / count as usize).max(1);
             for (number, task) in (0..count).zip(tasks.iter().step_by(step).cycle()) {
-                world.update(task, "TASK_RUNNING", &format!("update {number}"));
+                cluster_state.update(task, "TASK_RUNNING", &format!("update {number}"));
             }
         }
         let all = acknowledged.wait_for(|count| *count >= goal);
@@ -130,12 +130,12 @@ impl Cluster {
 }
 
 impl Shared {
-    fn world(&self) -> MutexGuard<'_, World> {
-        self.world.lock().expect("a world")
+    fn cluster_state(&self) -> MutexGuard<'_, ClusterState> {
+        self.cluster_state.lock().expect("a world")
     }
 }
 
-impl World {
+impl ClusterState {
     fn send(&mut self, event: &Value) {
         let text = event.to_string();
         let record = format!("{}\n{text}", text.len());
@@ -204,7 +204,7 @@ fn agent_id(agent: usize) -> String {
 }
 
 /// The agent of an offer.
-fn offering(offer: &Value) -> Option<usize> {
+fn agent_of_offer(offer: &Value) -> Option<usize> {
     offer["value"].as_str()?.split('-').nth(1)?.parse().ok()
 }
 
@@ -214,35 +214,35 @@ fn list(value: &Value) -> impl Iterator<Item = &Value> {
 
 async fn call(State(shared): State<Arc<Shared>>, body: Bytes) -> Response {
     let body: Value = serde_json::from_slice(&body).expect("JSON");
-    let mut world = shared.world();
+    let mut cluster_state = shared.cluster_state();
     let id = |value: &Value| value["task_id"]["value"].as_str().expect("an id").to_owned();
     match body["type"].as_str().expect("a type") {
-        "SUBSCRIBE" => return subscribe(&shared, &mut world),
-        "ACCEPT" => accept(&mut world, &body["accept"], shared.ports),
+        "SUBSCRIBE" => return subscribe(&shared, &mut cluster_state),
+        "ACCEPT" => accept(&mut cluster_state, &body["accept"], shared.ports),
         "DECLINE" => {
-            let agents = list(&body["decline"]["offer_ids"]).filter_map(offering);
-            world.declined.extend(agents);
+            let agents = list(&body["decline"]["offer_ids"]).filter_map(agent_of_offer);
+            cluster_state.declined.extend(agents);
         }
         "REVIVE" => {
-            let declined = std::mem::take(&mut world.declined);
-            world.offer(declined.into_iter(), shared.ports);
+            let declined = std::mem::take(&mut cluster_state.declined);
+            cluster_state.offer(declined.into_iter(), shared.ports);
         }
         "KILL" => {
             let task = id(&body["kill"]);
-            world.update(&task, "TASK_KILLED", "");
-            world.tasks.remove(&task);
+            cluster_state.update(&task, "TASK_KILLED", "");
+            cluster_state.tasks.remove(&task);
         }
         "RECONCILE" => {
             let mut tasks: Vec<String> = list(&body["reconcile"]["tasks"]).map(id).collect();
             if tasks.is_empty() {
-                tasks = world.tasks.keys().cloned().collect();
+                tasks = cluster_state.tasks.keys().cloned().collect();
             }
             for task in tasks {
-                world.reconcile(&task);
+                cluster_state.reconcile(&task);
             }
         }
         "ACKNOWLEDGE" => {
-            drop(world);
+            drop(cluster_state);
             shared.acknowledged.send_modify(|count| *count += 1);
         }
         _ => {}
@@ -250,27 +250,27 @@ async fn call(State(shared): State<Arc<Shared>>, body: Bytes) -> Response {
     StatusCode::ACCEPTED.into_response()
 }
 
-fn accept(world: &mut World, accept: &Value, ports: (u16, u16)) {
-    let agents: BTreeSet<usize> = list(&accept["offer_ids"]).filter_map(offering).collect();
+fn accept(cluster_state: &mut ClusterState, accept: &Value, ports: (u16, u16)) {
+    let agents: BTreeSet<usize> = list(&accept["offer_ids"]).filter_map(agent_of_offer).collect();
     let agent = agents.first().copied().unwrap_or_default();
     for task in list(&accept["operations"]).flat_map(|operation| list(&operation["launch"]["task_infos"])) {
         let task = task["task_id"]["value"].as_str().expect("an id");
-        world.tasks.insert(task.to_owned(), agent);
-        world.update(task, "TASK_RUNNING", "");
+        cluster_state.tasks.insert(task.to_owned(), agent);
+        cluster_state.update(task, "TASK_RUNNING", "");
     }
-    world.offer(agents.into_iter(), ports);
+    cluster_state.offer(agents.into_iter(), ports);
 }
 
-fn subscribe(shared: &Shared, world: &mut World) -> Response {
+fn subscribe(shared: &Shared, cluster_state: &mut ClusterState) -> Response {
     let (events, mut stream) = mpsc::unbounded_channel::<Bytes>();
-    world.stream = Some(events);
-    world.declined.clear();
-    world.send(&json!({"type": "SUBSCRIBED", "subscribed": {
+    cluster_state.stream = Some(events);
+    cluster_state.declined.clear();
+    cluster_state.send(&json!({"type": "SUBSCRIBED", "subscribed": {
         "framework_id": {"value": "F"},
-        "heartbeat_interval_seconds": HEARTBEAT.as_secs_f64(),
+        "heartbeat_interval_seconds": HEARTBEAT_INTERVAL.as_secs_f64(),
         "master_info": {"id": "m", "hostname": "127.0.0.1", "port": 5050},
     }}));
-    world.offer(0..AGENTS, shared.ports);
+    cluster_state.offer(0..AGENTS, shared.ports);
     let chunks = futures::stream::poll_fn(move |context| {
         let next = stream.poll_recv(context);
         next.map(|chunk| chunk.map(Ok::<_, Infallible>))

@@ -11,9 +11,9 @@ use serde_json::{Value, json};
 use tempfile::TempDir;
 
 /// Interval between two evaluations of a condition.
-const POLL: Duration = Duration::from_millis(10);
+const POLL_INTERVAL: Duration = Duration::from_millis(10);
 /// Timeout of every condition and request.
-const LIMIT: Duration = Duration::from_mins(5);
+const WAIT_TIMEOUT: Duration = Duration::from_mins(5);
 
 pub struct Daemon {
     process: Option<Transom>,
@@ -108,7 +108,7 @@ impl Daemon {
     /// Sends a change, which must be accepted.
     pub async fn change(&self, method: reqwest::Method, path: &str, body: &Value) -> Value {
         let request = self.http.request(method, self.apps(path)).json(body);
-        let answer = request.timeout(LIMIT).send().await.expect("an answer");
+        let answer = request.timeout(WAIT_TIMEOUT).send().await.expect("an answer");
         let status = answer.status();
         let text = answer.text().await.unwrap_or_default();
         assert!(status.is_success(), "{path}: {status} {text}");
@@ -116,7 +116,7 @@ impl Daemon {
     }
 
     /// Whether this daemon is the leader.
-    pub async fn leads(&self) -> bool {
+    pub async fn is_leader(&self) -> bool {
         let answer = self.http.get(self.admin("/ready")).send().await;
         let Ok(answer) = answer else { return false };
         let ready: Value = answer.json().await.unwrap_or_default();
@@ -124,7 +124,7 @@ impl Daemon {
     }
 
     /// Waits until no deployment runs.
-    pub async fn deployed(&self) {
+    pub async fn wait_until_deployed(&self) {
         self.until("the end of all deployments", async || {
             self.get("/v2/deployments").await == json!([])
         })
@@ -134,8 +134,8 @@ impl Daemon {
     pub async fn until(&self, what: &str, mut done: impl AsyncFnMut() -> bool) {
         let begun = Instant::now();
         while !done().await {
-            assert!(begun.elapsed() < LIMIT, "waited for {what}");
-            tokio::time::sleep(POLL).await;
+            assert!(begun.elapsed() < WAIT_TIMEOUT, "timed out waiting for {what}");
+            tokio::time::sleep(POLL_INTERVAL).await;
         }
     }
 

@@ -8,19 +8,22 @@ use transom_testkit::retry_until;
 use crate::site::{Site, text};
 
 /// Time for the daemon to delete what stories left.
-const TIDY: Duration = Duration::from_secs(20);
+const TIDY_TIMEOUT: Duration = Duration::from_secs(20);
 /// Time for the master to remove the frameworks and their tasks.
-const GONE: Duration = Duration::from_mins(1);
-const POLL: Duration = Duration::from_millis(400);
+const REMOVAL_TIMEOUT: Duration = Duration::from_mins(1);
+const POLL_INTERVAL: Duration = Duration::from_millis(400);
 
 /// Stops the daemon, tears down all frameworks of the run and waits until none of their tasks is
 /// active. Returns the steps that failed, with the command that executes them manually.
 pub(crate) async fn clean_up(site: &mut Site) -> Vec<String> {
     site.progress.line("cleaning up");
     let mut problems = Vec::new();
-    site.deadline = Instant::now() + TIDY;
+    site.deadline = Instant::now() + TIDY_TIMEOUT;
     // If the principal may not tear frameworks down, only this ends their tasks.
-    if tokio::time::timeout(TIDY, site.tidy()).await.is_err() {
+    if tokio::time::timeout(TIDY_TIMEOUT, site.remove_leftovers())
+        .await
+        .is_err()
+    {
         site.progress.line("deleting the apps timed out");
     }
     // The daemon is stopped before its framework is torn down, because it would register another
@@ -47,7 +50,7 @@ pub(crate) async fn clean_up(site: &mut Site) -> Vec<String> {
         Err(error) => problems.push(format!("frameworks whose names begin with {}: {error}", site.run)),
     }
     if problems.is_empty()
-        && let Err(error) = gone(site).await
+        && let Err(error) = wait_until_removed(site).await
     {
         problems.push(error);
     }
@@ -55,14 +58,14 @@ pub(crate) async fn clean_up(site: &mut Site) -> Vec<String> {
 }
 
 /// Waits until the master has no framework of the run.
-async fn gone(site: &Site) -> Result<(), String> {
+async fn wait_until_removed(site: &Site) -> Result<(), String> {
     let what = format!("frameworks {}* to be gone", site.run);
-    retry_until(Instant::now() + GONE, POLL, &what, || async {
-        let left = site.master.frameworks(&site.run).await.map_err(text)?;
-        if left.is_empty() {
+    retry_until(Instant::now() + REMOVAL_TIMEOUT, POLL_INTERVAL, &what, || async {
+        let frameworks = site.master.frameworks(&site.run).await.map_err(text)?;
+        if frameworks.is_empty() {
             Ok(())
         } else {
-            Err(format!("{left:?}"))
+            Err(format!("{frameworks:?}"))
         }
     })
     .await

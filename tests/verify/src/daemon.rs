@@ -18,9 +18,9 @@ use transom_tests::site::addresses_in;
 
 use crate::site::FAILOVER_TIMEOUT;
 
-const POLL: Duration = Duration::from_millis(50);
+const POLL_INTERVAL: Duration = Duration::from_millis(50);
 /// Number of log lines in an error.
-const LINES: usize = 5;
+const MAX_LOG_LINES: usize = 5;
 
 /// The options of a daemon.
 #[derive(Clone, Debug)]
@@ -95,7 +95,7 @@ pub(crate) struct Daemon {
     addresses: BTreeMap<String, SocketAddr>,
     log: PathBuf,
     /// Offset in the log at which the lines of this process begin.
-    begin: usize,
+    log_offset: usize,
 }
 
 impl Daemon {
@@ -104,7 +104,7 @@ impl Daemon {
         let file = format!("{}.toml", setup.name);
         fs::write(dir.join(&file), setup.toml()).with_context(|| format!("cannot write {file}"))?;
         let log = dir.join(format!("{}.log", setup.name));
-        let begin = fs::metadata(&log).map_or(0, |log| log.len() as usize);
+        let log_offset = fs::metadata(&log).map_or(0, |log| log.len() as usize);
         let mut command = Command::new(binary());
         if let Some((_, password)) = &setup.credentials {
             command.env("TRANSOM_CLUSTER_PASSWORD", password);
@@ -114,10 +114,10 @@ impl Daemon {
             program,
             addresses: BTreeMap::new(),
             log,
-            begin,
+            log_offset,
         };
         loop {
-            if let Some(addresses) = daemon.written().lines().find_map(addresses_in) {
+            if let Some(addresses) = daemon.log_text().lines().find_map(addresses_in) {
                 daemon.addresses = addresses;
                 return Ok(daemon);
             }
@@ -127,12 +127,12 @@ impl Daemon {
                 "the daemon did not listen in time: {}",
                 daemon.last_lines()
             );
-            tokio::time::sleep(POLL).await;
+            tokio::time::sleep(POLL_INTERVAL).await;
         }
     }
 
     /// Waits until the daemon is registered with the master and ready, leading or standing by.
-    pub(crate) async fn ready(
+    pub(crate) async fn wait_until_ready(
         &mut self,
         http: &reqwest::Client,
         leading: bool,
@@ -144,7 +144,7 @@ impl Daemon {
         } else {
             "the daemon to stand by"
         };
-        let look = || async {
+        let probe = || async {
             let answer = http.get(&url).send().await.map_err(|error| error.to_string())?;
             let seen: Value = answer.json().await.map_err(|error| error.to_string())?;
             if seen["ready"] == true && seen["services"]["apps"]["framework"]["leading"] == leading {
@@ -153,7 +153,7 @@ impl Daemon {
                 Err(seen.to_string())
             }
         };
-        match retry_until(deadline, POLL, what, look).await {
+        match retry_until(deadline, POLL_INTERVAL, what, probe).await {
             Ok(()) => Ok(()),
             Err(error) => {
                 self.check_running()?;
@@ -173,7 +173,7 @@ impl Daemon {
     }
 
     fn check_running(&mut self) -> anyhow::Result<()> {
-        if let Some(status) = self.program.ended() {
+        if let Some(status) = self.program.exit_status() {
             bail!("the daemon ended ({status}): {}", self.last_lines());
         }
         Ok(())
@@ -193,9 +193,9 @@ impl Daemon {
         drop(self.program);
     }
 
-    fn written(&self) -> String {
+    fn log_text(&self) -> String {
         let text = fs::read(&self.log).unwrap_or_default();
-        let text = String::from_utf8_lossy(text.get(self.begin..).unwrap_or_default());
+        let text = String::from_utf8_lossy(text.get(self.log_offset..).unwrap_or_default());
         // An incomplete line is read next time.
         text.rfind('\n')
             .map_or(String::new(), |end| text[..end].to_owned())
@@ -203,13 +203,13 @@ impl Daemon {
 
     /// The last warnings and errors of the log, or its last lines if there are none.
     fn last_lines(&self) -> String {
-        let text = self.written();
+        let text = self.log_text();
         let warns = |line: &&str| ["\"WARN\"", "\"ERROR\""].iter().any(|level| line.contains(level));
         let mut lines: Vec<&str> = text.lines().filter(warns).collect();
         if lines.is_empty() {
             lines = text.lines().collect();
         }
-        let last = &lines[lines.len().saturating_sub(LINES)..];
+        let last = &lines[lines.len().saturating_sub(MAX_LOG_LINES)..];
         format!("{} ({})", last.join(" | "), self.log.display())
     }
 }

@@ -19,8 +19,8 @@
 //! A failed story is part of the [`Report`]. An error means that the run could not begin.
 
 mod cleanup;
+mod comparisons;
 mod daemon;
-mod judge;
 mod master;
 mod options;
 mod preflight;

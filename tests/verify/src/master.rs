@@ -206,7 +206,7 @@ impl Master {
     }
 
     /// The ids of a framework's active tasks, by the state document.
-    pub(crate) async fn active_by_state(&self, framework: &str) -> Result<BTreeSet<String>, Error> {
+    pub(crate) async fn active_tasks_by_state(&self, framework: &str) -> Result<BTreeSet<String>, Error> {
         let document = self.get("/state").await?;
         let found = list(&document["frameworks"]).find(|one| one["id"] == framework);
         let tasks = found

@@ -10,10 +10,10 @@ use crate::options::Options;
 use crate::stories::Name;
 
 /// The oldest supported version of the master.
-const OLDEST: (u32, u32) = (1, 6);
+const MIN_VERSION: (u32, u32) = (1, 6);
 
 /// The resources that stories need at the same time.
-const NEEDED: Resources = Resources {
+const NEEDED_RESOURCES: Resources = Resources {
     cpus: 1.0,
     mem: 1024.0,
     ports: 40,
@@ -34,22 +34,22 @@ pub(crate) fn this_machine(stories: &[Name]) -> anyhow::Result<()> {
 /// Checks the master and its agents, after redirects to the leading master. Returns the master's
 /// version.
 pub(crate) async fn cluster(master: &Master, options: &Options) -> anyhow::Result<String> {
-    let given = &options.master;
+    let address = &options.master;
     let version = master.version().await.with_context(|| {
-        format!("--master {given} does not answer like a Mesos master: expected host and port of a Mesos master, which listens on port 5050 by default")
+        format!("--master {address} does not answer like a Mesos master: expected host and port of a Mesos master, which listens on port 5050 by default")
     })?;
     ensure!(
         is_supported(&version),
-        "the master {given} has version {version}: {}.{}.0 or later is needed",
-        OLDEST.0,
-        OLDEST.1
+        "the master {address} has version {version}: {}.{}.0 or later is needed",
+        MIN_VERSION.0,
+        MIN_VERSION.1
     );
     let agents = match master.agents(&options.role).await {
         Ok(agents) => agents,
-        Err(error) => return Err(refused(error, options)),
+        Err(error) => return Err(explain_status(error, options)),
     };
     if let Err(error) = master.call("GET_FRAMEWORKS").await {
-        return Err(refused(error, options));
+        return Err(explain_status(error, options));
     }
     check_room(&agents, &options.role)?;
     check_reachable(master, &agents).await?;
@@ -59,13 +59,13 @@ pub(crate) async fn cluster(master: &Master, options: &Options) -> anyhow::Resul
 fn is_supported(version: &str) -> bool {
     let mut parts = version.split('.').map_while(|part| part.parse::<u32>().ok());
     match (parts.next(), parts.next()) {
-        (Some(major), Some(minor)) => (major, minor) >= OLDEST,
+        (Some(major), Some(minor)) => (major, minor) >= MIN_VERSION,
         _ => false,
     }
 }
 
 /// The message for an error status of the master.
-fn refused(error: Error, options: &Options) -> anyhow::Error {
+fn explain_status(error: Error, options: &Options) -> anyhow::Error {
     let hint = match (error.status(), &options.credentials) {
         (Some(StatusCode::UNAUTHORIZED), None) => {
             "the master requires credentials: set --user and --password".to_owned()
@@ -98,7 +98,9 @@ fn check_room(agents: &[Agent], role: &str) -> anyhow::Result<()> {
         free.mem += agent.free.mem;
         free.ports += agent.free.ports;
     }
-    let enough = free.cpus >= NEEDED.cpus && free.mem >= NEEDED.mem && free.ports >= NEEDED.ports;
+    let enough = free.cpus >= NEEDED_RESOURCES.cpus
+        && free.mem >= NEEDED_RESOURCES.mem
+        && free.ports >= NEEDED_RESOURCES.ports;
     ensure!(
         enough,
         "the {} active agents have too little left for role {role}: {:.1} CPUs, {:.0} MB and {} ports; needed are {:.1}, {:.0} and {}",
@@ -106,9 +108,9 @@ fn check_room(agents: &[Agent], role: &str) -> anyhow::Result<()> {
         free.cpus,
         free.mem,
         free.ports,
-        NEEDED.cpus,
-        NEEDED.mem,
-        NEEDED.ports
+        NEEDED_RESOURCES.cpus,
+        NEEDED_RESOURCES.mem,
+        NEEDED_RESOURCES.ports
     );
     Ok(())
 }
@@ -173,9 +175,9 @@ mod tests {
             free,
         };
         let half = Resources {
-            cpus: NEEDED.cpus / 2.0,
-            mem: NEEDED.mem / 2.0,
-            ports: NEEDED.ports / 2,
+            cpus: NEEDED_RESOURCES.cpus / 2.0,
+            mem: NEEDED_RESOURCES.mem / 2.0,
+            ports: NEEDED_RESOURCES.ports / 2,
         };
         assert!(check_room(&[agent(half), agent(half)], "*").is_ok());
         let error = check_room(&[agent(half)], "web").unwrap_err().to_string();

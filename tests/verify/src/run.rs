@@ -20,7 +20,7 @@ use crate::site::Site;
 use crate::stories::{self, Name};
 
 /// Time for the daemon to start and register.
-const START: Duration = Duration::from_mins(2);
+const START_TIMEOUT: Duration = Duration::from_mins(2);
 /// Time for the end of a story in addition to its timeout, which limits only its waits.
 const CLEANUP_TIMEOUT: Duration = Duration::from_secs(45);
 
@@ -75,16 +75,16 @@ pub async fn run(options: Options) -> anyhow::Result<Report> {
 
 async fn carry_out(site: &mut Site, stories: &[Name], verdicts: &mut Vec<Verdict>) {
     for name in stories {
-        let verdict = tell(site, *name).await;
+        let verdict = run_story(site, *name).await;
         verdicts.push(verdict);
     }
 }
 
 /// Runs one story, and removes what it left.
-async fn tell(site: &mut Site, name: Name) -> Verdict {
+async fn run_story(site: &mut Site, name: Name) -> Verdict {
     site.progress(name.as_str(), name.title());
     // The first start compiles the components; this time does not belong to the story.
-    site.deadline = Instant::now() + START;
+    site.deadline = Instant::now() + START_TIMEOUT;
     let started = match name {
         // This story has its own daemons.
         Name::Leader => Ok(()),
@@ -93,7 +93,7 @@ async fn tell(site: &mut Site, name: Name) -> Verdict {
     let begun = Instant::now();
     site.deadline = begun + site.options.limit;
     let result = match started {
-        Ok(()) => with_limit(site, name).await,
+        Ok(()) => run_with_limit(site, name).await,
         Err(error) => Err(error.context("the daemon could not be started")),
     };
     let seconds = begun.elapsed().as_secs_f64();
@@ -109,7 +109,10 @@ async fn tell(site: &mut Site, name: Name) -> Verdict {
         }
     };
     site.deadline = Instant::now() + CLEANUP_TIMEOUT;
-    if tokio::time::timeout(CLEANUP_TIMEOUT, site.tidy()).await.is_err() {
+    if tokio::time::timeout(CLEANUP_TIMEOUT, site.remove_leftovers())
+        .await
+        .is_err()
+    {
         site.progress(name.as_str(), "what it left could not be removed in time");
     }
     Verdict {
@@ -126,7 +129,7 @@ async fn tell(site: &mut Site, name: Name) -> Verdict {
     }
 }
 
-async fn with_limit(site: &mut Site, name: Name) -> anyhow::Result<()> {
+async fn run_with_limit(site: &mut Site, name: Name) -> anyhow::Result<()> {
     let limit = site.options.limit + CLEANUP_TIMEOUT;
     match tokio::time::timeout(limit, stories::run(site, name)).await {
         Ok(result) => result,
@@ -199,8 +202,8 @@ enum Logs {
 }
 
 impl Logs {
-    fn new(given: Option<&Path>) -> anyhow::Result<Self> {
-        let Some(dir) = given else {
+    fn new(directory: Option<&Path>) -> anyhow::Result<Self> {
+        let Some(dir) = directory else {
             let dir = tempfile::Builder::new().prefix("transom-verify-").tempdir();
             return Ok(Self::Temporary(dir.context("cannot make a temporary directory")?));
         };

@@ -6,7 +6,7 @@ use serde_json::Value;
 use crate::master::Master;
 
 /// Maximum of bytes that are read from a file.
-const LENGTH: usize = 64 << 10;
+const MAX_BYTES: usize = 64 << 10;
 
 /// Reads a file of a command task's sandbox from the agent at `endpoint`.
 pub(crate) async fn read(
@@ -20,7 +20,7 @@ pub(crate) async fn read(
     let directory = directory(&state, framework, task)
         .with_context(|| format!("the agent {endpoint} shows no executor of {task}"))?;
     let path = encoded(&format!("{directory}/{file}"));
-    let query = format!("/files/read?path={path}&offset=0&length={LENGTH}");
+    let query = format!("/files/read?path={path}&offset=0&length={MAX_BYTES}");
     let document = master.agent_get(endpoint, &query).await?;
     let data = document["data"].as_str();
     Ok(data

@@ -12,8 +12,8 @@ use serde_json::{Value, json};
 use tokio::time::Instant;
 use transom_testkit::retry_until;
 
+use crate::comparisons::{self, Ids};
 use crate::daemon::{Daemon, Setup};
-use crate::judge::{self, Ids};
 use crate::master::{Master, Task};
 use crate::options::Options;
 use crate::progress::Progress;
@@ -23,11 +23,11 @@ use crate::sandbox;
 pub const FAILOVER_TIMEOUT: Duration = Duration::from_mins(10);
 
 /// Longer than the daemon holds a request, which is at most half a minute.
-const TIMEOUT: Duration = Duration::from_secs(40);
+const REQUEST_TIMEOUT: Duration = Duration::from_secs(40);
 /// Interval of requests to the daemon, which runs on this machine.
-const POLL: Duration = Duration::from_millis(100);
+const POLL_INTERVAL: Duration = Duration::from_millis(100);
 /// Interval of requests to the master, which serves other clients, too.
-const POLL_MASTER: Duration = Duration::from_millis(400);
+const MASTER_POLL_INTERVAL: Duration = Duration::from_millis(400);
 
 /// The daemon under test and its surroundings.
 #[derive(Debug)]
@@ -49,7 +49,7 @@ pub(crate) struct Site {
 
 impl Site {
     pub(crate) fn new(dir: &Path, run: String, options: Options, master: Master) -> anyhow::Result<Self> {
-        let http = transom_tests::http_builder().timeout(TIMEOUT).build()?;
+        let http = transom_tests::http_builder().timeout(REQUEST_TIMEOUT).build()?;
         Ok(Self {
             dir: dir.to_owned(),
             run,
@@ -97,7 +97,7 @@ impl Site {
             "file:store".to_owned(),
         );
         let mut daemon = Daemon::start(&self.dir, &setup, self.deadline).await?;
-        daemon.ready(&self.http, true, self.deadline).await?;
+        daemon.wait_until_ready(&self.http, true, self.deadline).await?;
         self.daemon = Some(daemon);
         self.progress.line("the daemon is ready");
         for name in [self.apps_framework(), self.jobs_framework()] {
@@ -165,9 +165,9 @@ impl Site {
     pub(crate) async fn wait<T>(
         &self,
         what: &str,
-        look: impl AsyncFnMut() -> Result<T, String>,
+        attempt: impl AsyncFnMut() -> Result<T, String>,
     ) -> anyhow::Result<T> {
-        retry_until(self.deadline, POLL, what, look)
+        retry_until(self.deadline, POLL_INTERVAL, what, attempt)
             .await
             .map_err(anyhow::Error::msg)
     }
@@ -176,9 +176,9 @@ impl Site {
     pub(crate) async fn wait_master<T>(
         &self,
         what: &str,
-        look: impl AsyncFnMut() -> Result<T, String>,
+        attempt: impl AsyncFnMut() -> Result<T, String>,
     ) -> anyhow::Result<T> {
-        retry_until(self.deadline, POLL_MASTER, what, look)
+        retry_until(self.deadline, MASTER_POLL_INTERVAL, what, attempt)
             .await
             .map_err(anyhow::Error::msg)
     }
@@ -249,7 +249,9 @@ impl Site {
         let framework = self.framework(&self.apps_framework()).await?;
         self.wait_master(&format!("the tasks of {app} to end"), || async {
             let tasks = self.master.tasks(&framework).await.map_err(text)?;
-            let active: Vec<&Task> = judge::of(app, &tasks).filter(|task| task.is_active()).collect();
+            let active: Vec<&Task> = comparisons::of(app, &tasks)
+                .filter(|task| task.is_active())
+                .collect();
             if active.is_empty() {
                 Ok(())
             } else {
@@ -272,9 +274,9 @@ impl Site {
 
     /// Waits until the app has `count` tasks, all of them run, and no deployment is left; returns
     /// the tasks.
-    pub(crate) async fn running(&self, app: &str, count: usize) -> anyhow::Result<Vec<Value>> {
+    pub(crate) async fn wait_until_running(&self, app: &str, count: usize) -> anyhow::Result<Vec<Value>> {
         let what = format!("{count} running tasks of {app}");
-        let looked = self.wait(&what, || async {
+        let outcome = self.wait(&what, || async {
             let tasks = self.tasks(app).await.map_err(text)?;
             let states: Vec<&Value> = tasks.iter().map(|task| &task["state"]).collect();
             if tasks.len() != count || states.iter().any(|state| **state != "TASK_RUNNING") {
@@ -288,14 +290,14 @@ impl Site {
                 Err(format!("deployments {deployments}"))
             }
         });
-        match looked.await {
+        match outcome.await {
             Ok(tasks) => Ok(tasks),
-            Err(error) => Err(error.context(self.why_none(app).await)),
+            Err(error) => Err(error.context(self.reasons_for_missing(app).await)),
         }
     }
 
     /// The daemon's reasons why an app has too few tasks.
-    async fn why_none(&self, app: &str) -> String {
+    async fn reasons_for_missing(&self, app: &str) -> String {
         let Ok(url) = self.apps("/v2/queue") else {
             return String::new();
         };
@@ -315,17 +317,21 @@ impl Site {
 
     /// Waits until daemon, `GET_TASKS` and `/state` show the same `count` tasks of an app. If they
     /// never do, tasks are lost or duplicated.
-    pub(crate) async fn agreed(&self, app: &str, count: usize) -> anyhow::Result<Ids> {
+    pub(crate) async fn wait_until_agreed(&self, app: &str, count: usize) -> anyhow::Result<Ids> {
         let framework = self.framework(&self.apps_framework()).await?;
         let prefix = format!("{}.", app.trim_start_matches('/'));
         self.wait_master(&format!("daemon and master to agree on {app}"), || async {
             let daemon = ids(&self.tasks(app).await.map_err(text)?);
             let tasks = self.master.tasks(&framework).await.map_err(text)?;
-            let tasks = judge::of(app, &tasks).filter(|task| task.is_active());
+            let tasks = comparisons::of(app, &tasks).filter(|task| task.is_active());
             let tasks: Ids = tasks.map(|task| task.id.clone()).collect();
-            let state = self.master.active_by_state(&framework).await.map_err(text)?;
+            let state = self
+                .master
+                .active_tasks_by_state(&framework)
+                .await
+                .map_err(text)?;
             let state: Ids = state.into_iter().filter(|id| id.starts_with(&prefix)).collect();
-            judge::agree(count, &daemon, &tasks, &state)?;
+            comparisons::compare_ids(count, &daemon, &tasks, &state)?;
             Ok(daemon)
         })
         .await
@@ -333,8 +339,8 @@ impl Site {
 
     /// Verifies that daemon and master show the same tasks of an app as before. The error contains
     /// how the missing tasks ended.
-    pub(crate) async fn kept(&self, app: &str, before: &Ids) -> anyhow::Result<()> {
-        let now = self.agreed(app, before.len()).await?;
+    pub(crate) async fn verify_kept(&self, app: &str, before: &Ids) -> anyhow::Result<()> {
+        let now = self.wait_until_agreed(app, before.len()).await?;
         if now == *before {
             return Ok(());
         }
@@ -349,11 +355,16 @@ impl Site {
 
     /// Verifies that the master saw exactly `count` launches for an app or job, each of another
     /// task, and that no task failed.
-    pub(crate) async fn launched(&self, framework: &str, name: &str, count: usize) -> anyhow::Result<()> {
+    pub(crate) async fn verify_launched(
+        &self,
+        framework: &str,
+        name: &str,
+        count: usize,
+    ) -> anyhow::Result<()> {
         let framework = self.framework(framework).await?;
         let tasks = self.master.tasks(&framework).await?;
-        let tasks: Vec<Task> = judge::of(name, &tasks).cloned().collect();
-        judge::launched(count, &tasks).map_err(|error| anyhow!("{name}: {error}"))
+        let tasks: Vec<Task> = comparisons::of(name, &tasks).cloned().collect();
+        comparisons::verify_launched(count, &tasks).map_err(|error| anyhow!("{name}: {error}"))
     }
 
     /// The id of the one registered framework with this name.
@@ -380,7 +391,7 @@ impl Site {
     }
 
     /// Waits until a job has this state; returns its status.
-    pub(crate) async fn job_shows(&self, id: &str, state: &str) -> anyhow::Result<Value> {
+    pub(crate) async fn wait_for_job_state(&self, id: &str, state: &str) -> anyhow::Result<Value> {
         let url = self.workflow(&format!("/v0/task/{id}"))?;
         self.wait(&format!("{id} to show {state}"), || async {
             let seen = self.get(&url).await.map_err(text)?;
@@ -412,7 +423,7 @@ impl Site {
 
     /// Ends the apps and jobs that a story left. Errors are ignored, because the run's clean-up
     /// tears down the frameworks.
-    pub(crate) async fn tidy(&mut self) {
+    pub(crate) async fn remove_leftovers(&mut self) {
         if self.daemon.is_none() {
             return;
         }

@@ -104,8 +104,8 @@ fn processes_below(dir: &Path) -> Vec<(i32, String)> {
         let pid = entry.file_name().to_str()?.parse().ok()?;
         let cwd = fs::read_link(entry.path().join("cwd")).ok()?;
         let command = fs::read(entry.path().join("cmdline")).ok()?;
-        let shown = format!("{} {}", cwd.display(), String::from_utf8_lossy(&command));
-        (cwd.starts_with(dir) && !command.is_empty()).then_some((pid, shown))
+        let description = format!("{} {}", cwd.display(), String::from_utf8_lossy(&command));
+        (cwd.starts_with(dir) && !command.is_empty()).then_some((pid, description))
     });
     below.collect()
 }
@@ -195,8 +195,11 @@ async fn task_that_ends_behind_the_daemons_back_fails_the_story() {
         .unwrap();
     line(&mut run, "the daemon is stopped, its tasks run on");
     let tasks = processes_below(&dir.path().join("cluster"));
-    let of_app = |shown: &str| shown.contains("restart-app") && shown.contains("sleep");
-    let (victim, _) = tasks.iter().find(|(_, shown)| of_app(shown)).expect("a task");
+    let of_app = |description: &str| description.contains("restart-app") && description.contains("sleep");
+    let (victim, _) = tasks
+        .iter()
+        .find(|(_, description)| of_app(description))
+        .expect("a task");
     kill(Pid::from_raw(*victim), Signal::SIGKILL).unwrap();
     let output = run.wait_with_output().unwrap();
     let (report, progress) = report(&output);
@@ -289,7 +292,7 @@ fn master_with(answers: Vec<(&'static str, u16, String, Value)>) -> SocketAddr {
                 .first()
                 .and_then(|line| line.split(' ').nth(1))
                 .unwrap_or_default();
-            let found = answers.iter().find(|(known, ..)| *known == path);
+            let found = answers.iter().find(|(recorded_path, ..)| *recorded_path == path);
             let (status, header, body) = found.map_or(
                 (404, String::new(), json!("not here")),
                 |(_, status, header, body)| (*status, header.clone(), body.clone()),

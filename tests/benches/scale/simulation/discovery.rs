@@ -16,12 +16,12 @@ use transom_testkit::usage;
 
 use super::master::Master;
 use super::recorded::{INSTANCES, app};
-use super::{LIMIT, Sizes, Span, memory, peak_mib, quantiles, ratio, settled_kib};
+use super::{Sizes, Span, WAIT_TIMEOUT, memory, peak_mib, quantiles, ratio, settled_kib};
 
 /// Number of tasks that start per second while lookups are measured, and number of steps per
 /// second.
-const A_SECOND: u32 = 1000;
-const STEPS: u32 = 100;
+const STARTS_PER_SECOND: u32 = 1000;
+const STEPS_PER_SECOND: u32 = 100;
 
 pub(crate) async fn measure(sizes: Sizes) -> Value {
     let master = Master::start(sizes.agents, sizes.tasks).await;
@@ -51,13 +51,13 @@ pub(crate) async fn measure(sizes: Sizes) -> Value {
     let mut new = (sizes.tasks.div_ceil(INSTANCES)..).map(|app| app * INSTANCES);
     let first = new.next().expect("a number");
     let quiet = lookups.measure(&sizes).await;
-    begin(&master, first);
+    send_task_start(&master, first);
     until("a new task", async || lookups.found(&name(first)).await).await;
 
     let mut single = Vec::new();
     for n in new.by_ref().take(sizes.updates as usize) {
         let begun = Instant::now();
-        begin(&master, n);
+        send_task_start(&master, n);
         until("a new task", async || lookups.found(&name(n)).await).await;
         single.push(begun.elapsed());
     }
@@ -66,22 +66,22 @@ pub(crate) async fn measure(sizes: Sizes) -> Value {
         let begun = Instant::now();
         let mut last = first;
         for n in new.by_ref().take(sizes.batch as usize) {
-            begin(&master, n);
+            send_task_start(&master, n);
             last = n;
         }
         until("the last new task", async || lookups.found(&name(last)).await).await;
         batches.push(begun.elapsed());
     }
     let used = span.end()["cpu_s"].as_f64().unwrap_or_default();
-    let beside = tokio::select! {
-        () = come_and_go(&master, &mut new) => unreachable!("there are always more"),
+    let while_tasks_change = tokio::select! {
+        () = start_and_kill_tasks(&master, &mut new) => unreachable!("there are always more"),
         measured = lookups.measure(&sizes) => measured,
     };
     let in_service = settled_kib(&sizes).await;
 
     eprintln!("discovery: the stream ends, and begins again with the first snapshot");
     let span = Span::begin();
-    master.hang_up();
+    master.close_operator_streams();
     until("the first snapshot", async || !lookups.found(&name(first)).await).await;
     let compared = span.end();
     token.cancel();
@@ -98,34 +98,34 @@ pub(crate) async fn measure(sizes: Sizes) -> Value {
             "cpu_us_per_task": used * 1e6 / f64::from(sizes.batches * sizes.batch),
         },
         "lookup_ms": quiet,
-        "lookup_while_a_thousand_tasks_begin_per_second_ms": beside,
-        "ratio_p50": ratio(&beside, &quiet, "p50"),
-        "ratio_p99": ratio(&beside, &quiet, "p99"),
+        "lookup_while_a_thousand_tasks_begin_per_second_ms": while_tasks_change,
+        "ratio_p50": ratio(&while_tasks_change, &quiet, "p50"),
+        "ratio_p99": ratio(&while_tasks_change, &quiet, "p99"),
         "reconnect_with_full_comparison": compared,
         "peak_with_full_comparison_mib": peak_mib(),
     })
 }
 
 /// Sends the events of a task that starts: it is added, and then runs.
-fn begin(master: &Master, n: u32) {
-    master.tell(&master.recorded().task_added, n);
-    master.tell(&master.recorded().task_running, n);
+fn send_task_start(master: &Master, n: u32) {
+    master.send_operator_event(&master.recorded().task_added, n);
+    master.send_operator_event(&master.recorded().task_running, n);
 }
 
 /// Starts tasks at a fixed interval and kills each a second later.
-async fn come_and_go(master: &Master, new: &mut impl Iterator<Item = u32>) {
-    let mut pace = interval(Duration::from_secs(1) / STEPS);
+async fn start_and_kill_tasks(master: &Master, new: &mut impl Iterator<Item = u32>) {
+    let mut pace = interval(Duration::from_secs(1) / STEPS_PER_SECOND);
     pace.set_missed_tick_behavior(MissedTickBehavior::Burst);
     let mut running = VecDeque::new();
     loop {
         pace.tick().await;
-        for n in new.by_ref().take((A_SECOND / STEPS) as usize) {
-            begin(master, n);
+        for n in new.by_ref().take((STARTS_PER_SECOND / STEPS_PER_SECOND) as usize) {
+            send_task_start(master, n);
             running.push_back(n);
         }
-        while running.len() > A_SECOND as usize {
+        while running.len() > STARTS_PER_SECOND as usize {
             if let Some(n) = running.pop_front() {
-                master.tell(&master.recorded().task_killed, n);
+                master.send_operator_event(&master.recorded().task_killed, n);
             }
         }
     }
@@ -155,11 +155,13 @@ impl Lookups {
 
     async fn ask(&self, query: &[u8]) -> bool {
         let mut answer = [0; 4096];
-        let asked = async {
+        let exchange = async {
             self.0.send(query).await.expect("sent");
             self.0.recv(&mut answer).await.expect("received")
         };
-        let length = tokio::time::timeout(LIMIT, asked).await.expect("an answer");
+        let length = tokio::time::timeout(WAIT_TIMEOUT, exchange)
+            .await
+            .expect("an answer");
         // The number of answers in the header.
         answer[..length][6..8] != [0, 0]
     }
@@ -182,7 +184,7 @@ impl Lookups {
 async fn until(what: &str, mut holds: impl AsyncFnMut() -> bool) {
     let begun = Instant::now();
     while !holds().await {
-        assert!(begun.elapsed() < LIMIT, "waited for {what}");
+        assert!(begun.elapsed() < WAIT_TIMEOUT, "timed out waiting for {what}");
         tokio::time::sleep(Duration::from_micros(200)).await;
     }
 }

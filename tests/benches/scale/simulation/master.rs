@@ -14,12 +14,12 @@ use futures::{Stream, StreamExt, stream};
 use serde_json::{Value, json};
 use tokio::sync::{mpsc, watch};
 
-use super::recorded::{Names, Recorded, Template, task_id, task_number};
+use super::recorded::{Names, RecordedTemplates, Template, task_id, task_number};
 
 /// Number of entries that are written together.
-const CHUNK: u32 = 1000;
+const ENTRIES_PER_CHUNK: u32 = 1000;
 /// Interval of heartbeats in seconds: longer than any measurement.
-const HEARTBEAT: f64 = 3600.0;
+const HEARTBEAT_SECONDS: f64 = 3600.0;
 
 /// Counts of the framework's calls.
 #[derive(Clone, Copy, Debug, Default)]
@@ -46,15 +46,15 @@ pub(crate) struct Master {
 }
 
 struct Shared {
-    recorded: Recorded,
+    recorded: RecordedTemplates,
     agents: u32,
     tasks: u32,
     counts: watch::Sender<Counts>,
-    inner: Mutex<Inner>,
+    inner: Mutex<MasterState>,
 }
 
 #[derive(Default)]
-struct Inner {
+struct MasterState {
     /// Open streams of the operator API.
     operator: Vec<mpsc::UnboundedSender<Part>>,
     framework: Option<mpsc::UnboundedSender<Part>>,
@@ -72,7 +72,7 @@ impl Master {
             .expect("a port");
         let address = listener.local_addr().expect("an address");
         let shared = Arc::new(Shared {
-            recorded: Recorded::load(),
+            recorded: RecordedTemplates::load(),
             agents,
             tasks,
             counts: watch::Sender::new(Counts::default()),
@@ -88,7 +88,7 @@ impl Master {
         Self { address, shared }
     }
 
-    pub(crate) fn recorded(&self) -> &Recorded {
+    pub(crate) fn recorded(&self) -> &RecordedTemplates {
         &self.shared.recorded
     }
 
@@ -102,22 +102,22 @@ impl Master {
 
     /// The sizes in bytes of the last snapshot and of the last offers.
     pub(crate) fn sizes(&self) -> (u64, u64) {
-        let inner = self.shared.inner();
+        let inner = self.shared.lock_state();
         (inner.snapshot, inner.offers)
     }
 
     /// Sends an event on every operator stream.
-    pub(crate) fn tell(&self, event: &Template, n: u32) {
+    pub(crate) fn send_operator_event(&self, event: &Template, n: u32) {
         let text = event.text(&Names::of_task(n, self.shared.agents));
-        let mut inner = self.shared.inner();
+        let mut inner = self.shared.lock_state();
         inner
             .operator
             .retain(|stream| stream.send(Part::Event(text.clone())).is_ok());
     }
 
     /// Ends the operator streams.
-    pub(crate) fn hang_up(&self) {
-        self.shared.inner().operator.clear();
+    pub(crate) fn close_operator_streams(&self) {
+        self.shared.lock_state().operator.clear();
     }
 
     /// Sends the framework a status update of a running task.
@@ -132,19 +132,23 @@ impl Master {
     /// Waits until `wanted` accepts the counts.
     pub(crate) async fn until(&self, what: &str, wanted: impl FnMut(&Counts) -> bool) {
         let mut counts = self.shared.counts.subscribe();
-        let outcome = tokio::time::timeout(super::LIMIT, counts.wait_for(wanted)).await;
+        let outcome = tokio::time::timeout(super::WAIT_TIMEOUT, counts.wait_for(wanted)).await;
         let reached = outcome.is_ok_and(|reached| reached.is_ok());
-        assert!(reached, "waited for {what}; last seen: {:?}", self.counts());
+        assert!(
+            reached,
+            "timed out waiting for {what}; last seen: {:?}",
+            self.counts()
+        );
     }
 }
 
 impl Shared {
-    fn inner(&self) -> MutexGuard<'_, Inner> {
+    fn lock_state(&self) -> MutexGuard<'_, MasterState> {
         self.inner.lock().expect("a master")
     }
 
     fn update(&self, n: u32) {
-        let mut inner = self.inner();
+        let mut inner = self.lock_state();
         inner.update += 1;
         let names = Names::of_update(n, self.agents, inner.update);
         let text = self.recorded.update.text(&names);
@@ -157,13 +161,13 @@ impl Shared {
     fn entries<N: Fn(u32) -> Names + Send + 'static>(
         self: &Arc<Self>,
         count: u32,
-        template: fn(&Recorded) -> &Template,
+        template: fn(&RecordedTemplates) -> &Template,
         names: N,
     ) -> impl Stream<Item = String> + Send + use<N> {
         let shared = Arc::clone(self);
-        stream::iter((0..count).step_by(CHUNK as usize)).map(move |first| {
+        stream::iter((0..count).step_by(ENTRIES_PER_CHUNK as usize)).map(move |first| {
             let mut text = String::new();
-            for n in first..count.min(first + CHUNK) {
+            for n in first..count.min(first + ENTRIES_PER_CHUNK) {
                 if n > 0 {
                     text.push(',');
                 }
@@ -187,11 +191,11 @@ impl Shared {
             r#"]}},"get_frameworks":{{"frameworks":[{}]}},"get_tasks":{{"tasks":["#,
             self.recorded.framework
         );
-        let end = format!(r#"]}}}},"heartbeat_interval_seconds":{HEARTBEAT:?}}}}}"#);
+        let end = format!(r#"]}}}},"heartbeat_interval_seconds":{HEARTBEAT_SECONDS:?}}}}}"#);
         let length = (begin.len() + middle.len() + end.len()) as u64
             + Self::length(agents, &self.recorded.agent, &Names::of_agent(0))
             + Self::length(tasks, &self.recorded.task, &Names::of_task(0, agents));
-        self.inner().snapshot = length;
+        self.lock_state().snapshot = length;
         stream::iter([format!("{length}\n{begin}")])
             .chain(self.entries(agents, |recorded| &recorded.agent, Names::of_agent))
             .chain(stream::iter([middle]))
@@ -208,7 +212,7 @@ impl Shared {
         let (begin, end) = (r#"{"type":"OFFERS","offers":{"offers":["#, "]}}");
         let list = Self::length(self.agents, &self.recorded.offer, &Names::of_agent(0));
         let length = (begin.len() + end.len()) as u64 + list;
-        self.inner().offers = length;
+        self.lock_state().offers = length;
         stream::iter([format!("{length}\n{begin}")])
             .chain(self.entries(self.agents, |recorded| &recorded.offer, Names::of_agent))
             .chain(stream::iter([end.to_owned()]))
@@ -260,7 +264,7 @@ fn body(text: impl Stream<Item = String> + Send + 'static) -> Body {
 async fn watch_cluster(State(shared): State<Arc<Shared>>) -> Response {
     let (sender, parts) = mpsc::unbounded_channel();
     let text = shared.snapshot().chain(shared.follow(parts));
-    shared.inner().operator.push(sender);
+    shared.lock_state().operator.push(sender);
     ([(header::CONTENT_TYPE, "application/json")], body(text)).into_response()
 }
 
@@ -302,7 +306,7 @@ async fn call(State(shared): State<Arc<Shared>>, body: Bytes) -> Response {
 
 impl Shared {
     fn send(&self, part: Part) {
-        if let Some(stream) = &self.inner().framework {
+        if let Some(stream) = &self.lock_state().framework {
             let _ = stream.send(part);
         }
     }
@@ -311,13 +315,13 @@ impl Shared {
 fn subscribe(shared: &Arc<Shared>) -> Response {
     let (sender, parts) = mpsc::unbounded_channel();
     let subscribed = json!({"type": "SUBSCRIBED", "subscribed": {
-        "framework_id": {"value": "F"}, "heartbeat_interval_seconds": HEARTBEAT,
+        "framework_id": {"value": "F"}, "heartbeat_interval_seconds": HEARTBEAT_SECONDS,
         "master_info": {"id": "m", "hostname": "127.0.0.1", "port": 5050},
     }});
     let text = stream::iter([record(&subscribed.to_string())])
         .chain(shared.offers())
         .chain(shared.follow(parts));
-    shared.inner().framework = Some(sender);
+    shared.lock_state().framework = Some(sender);
     let headers = [
         (header::CONTENT_TYPE.as_str(), "application/json"),
         ("Mesos-Stream-Id", "stream"),

@@ -17,7 +17,7 @@ pub(crate) use discovery::measure as discovery;
 pub(crate) use scheduler::measure as scheduler;
 
 /// Timeout of every condition.
-pub(crate) const LIMIT: Duration = Duration::from_mins(10);
+pub(crate) const WAIT_TIMEOUT: Duration = Duration::from_mins(10);
 
 /// The size of a measurement.
 #[derive(Clone, Copy, Debug)]

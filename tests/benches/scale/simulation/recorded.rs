@@ -120,7 +120,7 @@ impl Template {
 }
 
 /// All templates.
-pub(crate) struct Recorded {
+pub(crate) struct RecordedTemplates {
     /// Entries of the operator stream's snapshot.
     pub(crate) agent: Template,
     pub(crate) framework: String,
@@ -136,7 +136,7 @@ pub(crate) struct Recorded {
     pub(crate) record: Template,
 }
 
-impl Recorded {
+impl RecordedTemplates {
     pub(crate) fn load() -> Self {
         let agent = list("05-2fw-v1-GET_AGENTS", "/get_agents/agents");
         let task = list("05-2fw-v1-GET_TASKS", "/get_tasks/tasks");

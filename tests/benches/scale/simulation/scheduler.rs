@@ -23,7 +23,7 @@ use transom_store::{Batch, Entry, Store};
 use transom_testkit::usage;
 
 use super::master::Master;
-use super::recorded::{Names, Recorded, task_id};
+use super::recorded::{Names, RecordedTemplates, task_id};
 use super::{Sizes, Span, memory, peak_mib, quantiles, ratio, settled_kib};
 
 /// How often the placement of a batch and of a single task is measured.
@@ -37,7 +37,7 @@ pub(crate) async fn measure(sizes: Sizes) -> Value {
     );
     let plugins = plugins(&dir.path().join("plugins"), &token).await;
     let master = Master::start(sizes.agents, sizes.tasks).await;
-    let store = Arc::new(Records::new(sizes));
+    let store = Arc::new(RecordStore::new(sizes));
     let before = usage::resident_kib(std::process::id());
     let span = Span::begin();
     let framework = v1::FrameworkInfo {
@@ -65,7 +65,7 @@ pub(crate) async fn measure(sizes: Sizes) -> Value {
     master
         .until("RECONCILE of all tasks", |counts| counts.reconciled >= tasks)
         .await;
-    acknowledged(&master, 1, || master.update(0)).await;
+    wait_until_acknowledged(&master, 1, || master.update(0)).await;
     let mut reconciled = span.end();
     reconciled["tasks_requested"] = master.counts().reconciled.into();
     master
@@ -75,14 +75,14 @@ pub(crate) async fn measure(sizes: Sizes) -> Value {
     assert_eq!(scheduler.tasks().len(), sizes.tasks as usize);
     let (peak, after) = (peak_mib(), settled_kib(&sizes).await);
 
-    let updates = updates(&master, &store, sizes).await;
-    let quiet = reads(&scheduler, sizes).await;
-    let beside = tokio::select! {
+    let updates = measure_updates(&master, &store, sizes).await;
+    let quiet = measure_reads(&scheduler, sizes).await;
+    let while_updated = tokio::select! {
         () = update_forever(&master) => unreachable!("it never ends"),
-        measured = reads(&scheduler, sizes) => measured,
+        measured = measure_reads(&scheduler, sizes) => measured,
     };
     eprintln!("scheduler: matching with {} offers", sizes.agents);
-    let matching = matching(&master, &scheduler, sizes).await;
+    let matching = measure_matching(&master, &scheduler, sizes).await;
     let offers = master.sizes().1;
     token.cancel();
     scheduler.stopped().await;
@@ -95,8 +95,8 @@ pub(crate) async fn measure(sizes: Sizes) -> Value {
         "reconciliation": reconciled,
         "status_updates": updates,
         "read_ms": quiet,
-        "read_while_updates_are_applied_ms": beside,
-        "ratio_p50": ratio(&beside, &quiet, "p50"),
+        "read_while_updates_are_applied_ms": while_updated,
+        "ratio_p50": ratio(&while_updated, &quiet, "p50"),
         "offers_bytes": offers,
         "matching": matching,
         "peak_with_matching_mib": peak_mib(),
@@ -120,7 +120,7 @@ async fn plugins(dir: &Path, token: &CancellationToken) -> Plugins {
 }
 
 /// Calls `send`, and waits until `count` further updates are acknowledged.
-async fn acknowledged(master: &Master, count: u64, send: impl FnOnce()) {
+async fn wait_until_acknowledged(master: &Master, count: u64, send: impl FnOnce()) {
     let goal = master.counts().acknowledged + count;
     send();
     master
@@ -130,19 +130,19 @@ async fn acknowledged(master: &Master, count: u64, send: impl FnOnce()) {
 
 /// Measures single status updates and batches of them, from the master's update to the
 /// acknowledgement.
-async fn updates(master: &Master, store: &Records, sizes: Sizes) -> Value {
+async fn measure_updates(master: &Master, store: &RecordStore, sizes: Sizes) -> Value {
     let (mut single, mut batches) = (Vec::new(), Vec::new());
     let mut numbers = (0..sizes.tasks).step_by(97).cycle();
     for n in numbers.by_ref().take(sizes.updates as usize) {
         let begun = Instant::now();
-        acknowledged(master, 1, || master.update(n)).await;
+        wait_until_acknowledged(master, 1, || master.update(n)).await;
         single.push(begun.elapsed());
     }
     let (span, written) = (Span::begin(), store.written.load(Ordering::Relaxed));
     for _ in 0..sizes.batches {
         let begun = Instant::now();
         let batch: Vec<u32> = numbers.by_ref().take(sizes.batch as usize).collect();
-        acknowledged(master, batch.len() as u64, || {
+        wait_until_acknowledged(master, batch.len() as u64, || {
             for n in &batch {
                 master.update(*n);
             }
@@ -164,12 +164,12 @@ async fn updates(master: &Master, store: &Records, sizes: Sizes) -> Value {
 
 async fn update_forever(master: &Master) {
     loop {
-        acknowledged(master, 10, || (0..10).for_each(|n| master.update(n))).await;
+        wait_until_acknowledged(master, 10, || (0..10).for_each(|n| master.update(n))).await;
     }
 }
 
 /// Measures reading records from the newest snapshot.
-async fn reads(scheduler: &Scheduler, sizes: Sizes) -> Value {
+async fn measure_reads(scheduler: &Scheduler, sizes: Sizes) -> Value {
     let mut times = Vec::new();
     for number in 0..sizes.updates * 100 {
         let n = u64::from(number) * 7919 % u64::from(sizes.tasks);
@@ -184,7 +184,7 @@ async fn reads(scheduler: &Scheduler, sizes: Sizes) -> Value {
 }
 
 /// Measures the time from a request to its launch, through REVIVE and an offer of each agent.
-async fn matching(master: &Master, scheduler: &Scheduler, sizes: Sizes) -> Value {
+async fn measure_matching(master: &Master, scheduler: &Scheduler, sizes: Sizes) -> Value {
     let mut new = sizes.tasks..;
     let mut cases = Vec::new();
     for (name, constraints) in [
@@ -195,11 +195,11 @@ async fn matching(master: &Master, scheduler: &Scheduler, sizes: Sizes) -> Value
         let span = Span::begin();
         for _ in 0..PLACED_TOGETHER {
             let numbers: Vec<u32> = new.by_ref().take(sizes.batch as usize).collect();
-            together.push(launched(master, scheduler, &numbers, &constraints).await);
+            together.push(measure_launch(master, scheduler, &numbers, &constraints).await);
         }
         let used = span.end()["cpu_s"].as_f64().unwrap_or_default();
         for n in new.by_ref().take(PLACED_ALONE as usize) {
-            alone.push(launched(master, scheduler, &[n], &constraints).await);
+            alone.push(measure_launch(master, scheduler, &[n], &constraints).await);
         }
         cases.push(json!({
             "constraints": name,
@@ -213,7 +213,7 @@ async fn matching(master: &Master, scheduler: &Scheduler, sizes: Sizes) -> Value
 }
 
 /// The time from the request until all of the tasks are launched.
-async fn launched(
+async fn measure_launch(
     master: &Master,
     scheduler: &Scheduler,
     numbers: &[u32],
@@ -234,7 +234,7 @@ async fn launched(
         volumes: Vec::new(),
         roles: Vec::new(),
         executor: ExecutorResources::default(),
-        build: Arc::new(Nothing).into(),
+        build: Arc::new(NoTask).into(),
     });
     let requests = numbers.iter().map(|n| TaskRequest {
         id: task_id(*n).as_str().into(),
@@ -266,9 +266,9 @@ fn every_second_rack() -> Vec<Constraint> {
 }
 
 #[derive(Debug)]
-struct Nothing;
+struct NoTask;
 
-impl BuildTask for Nothing {
+impl BuildTask for NoTask {
     fn build(&self, _placement: &Placement) -> Option<v1::TaskInfo> {
         Some(v1::TaskInfo::default())
     }
@@ -277,7 +277,7 @@ impl BuildTask for Nothing {
 /// A store that returns a record for each task and stores nothing, so that the memory is the
 /// scheduler's.
 #[derive(Debug)]
-struct Records {
+struct RecordStore {
     sizes: Sizes,
     /// Size of a record in bytes.
     record: u64,
@@ -285,9 +285,11 @@ struct Records {
     written: AtomicU64,
 }
 
-impl Records {
+impl RecordStore {
     fn new(sizes: Sizes) -> Self {
-        let record = Recorded::load().record.text(&Names::of_task(0, sizes.agents));
+        let record = RecordedTemplates::load()
+            .record
+            .text(&Names::of_task(0, sizes.agents));
         Self {
             sizes,
             record: record.len() as u64,
@@ -297,7 +299,7 @@ impl Records {
 }
 
 #[async_trait]
-impl Store for Records {
+impl Store for RecordStore {
     async fn get(&self, key: &str) -> transom_store::Result<Option<Entry>> {
         Ok(key.ends_with("framework-id").then(|| Entry {
             key: key.to_owned(),
@@ -310,7 +312,7 @@ impl Store for Records {
         if !prefix.ends_with("tasks/") {
             return Ok(Vec::new());
         }
-        let record = Recorded::load().record;
+        let record = RecordedTemplates::load().record;
         let entry = |n| Entry {
             key: format!("{prefix}{}", task_id(n)),
             value: record.text(&Names::of_task(n, self.sizes.agents)).into(),

@@ -66,21 +66,21 @@ pub(super) async fn run(site: &mut Site) -> anyhow::Result<()> {
         site.post_app(&definition).await?;
     }
     for case in &cases {
-        let task = ids(&site.running(case.id, 1).await?);
-        shown(site, case).await?;
+        let task = ids(&site.wait_until_running(case.id, 1).await?);
+        wait_for_result(site, case).await?;
         // A result has no effect on the task.
-        site.kept(case.id, &task).await?;
+        site.verify_kept(case.id, &task).await?;
     }
     site.progress(STORY, "results of 5 checks are shown");
     for Case { id, .. } in &cases {
         site.delete_app(id).await?;
-        site.launched(&site.apps_framework(), id, 1).await?;
+        site.verify_launched(&site.apps_framework(), id, 1).await?;
     }
     Ok(())
 }
 
 /// Waits until the task of an app shows the expected result.
-async fn shown(site: &Site, case: &Case) -> anyhow::Result<()> {
+async fn wait_for_result(site: &Site, case: &Case) -> anyhow::Result<()> {
     let Case {
         id,
         pointer,

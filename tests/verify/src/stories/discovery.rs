@@ -9,7 +9,7 @@ use serde_json::{Value, json};
 use transom_tests::dns;
 
 use super::{app, ports};
-use crate::judge;
+use crate::comparisons;
 use crate::master::Task;
 use crate::site::{Site, text};
 
@@ -25,19 +25,19 @@ pub(super) async fn run(site: &mut Site) -> anyhow::Result<()> {
         if count != 2 {
             site.change_app(APP, &json!({"instances": count})).await?;
         }
-        site.running(APP, count).await?;
-        site.agreed(APP, count).await?;
-        answered(site, &host, &service).await?;
+        site.wait_until_running(APP, count).await?;
+        site.wait_until_agreed(APP, count).await?;
+        wait_for_answers(site, &host, &service).await?;
         site.progress(STORY, &format!("A and SRV records match {count} running tasks"));
     }
-    looked_up(site, &host, &service).await?;
+    verify_lookups(site, &host, &service).await?;
     site.delete_app(APP).await?;
     site.wait("the records of a deleted app to be gone", || async {
         let server = site.dns().map_err(text)?;
         for (name, kind) in [(&host, RecordType::A), (&service, RecordType::SRV)] {
             let answer = dns::ask(server, name, kind).await?;
-            let gone = answer.code == ResponseCode::NXDomain;
-            if !gone || !answer.addresses.is_empty() || !answer.services.is_empty() {
+            let is_nxdomain = answer.code == ResponseCode::NXDomain;
+            if !is_nxdomain || !answer.addresses.is_empty() || !answer.services.is_empty() {
                 return Err(format!("{kind} {name}: {answer:?}"));
             }
         }
@@ -57,7 +57,9 @@ async fn expected(site: &Site) -> anyhow::Result<Expected> {
     let framework = site.framework(&site.apps_framework()).await?;
     let tasks = site.master.tasks(&framework).await?;
     let agents = site.master.agents(&site.options.role).await?;
-    let tasks: Vec<&Task> = judge::of(APP, &tasks).filter(|task| task.is_active()).collect();
+    let tasks: Vec<&Task> = comparisons::of(APP, &tasks)
+        .filter(|task| task.is_active())
+        .collect();
     let addresses = tasks.iter().map(|task| {
         let mut addresses = task.addresses.clone();
         // A task's address may be in a separate network; it is then found at its agent's address.
@@ -78,7 +80,7 @@ async fn expected(site: &Site) -> anyhow::Result<Expected> {
 
 /// Waits until A records contain an address of every task and no other, SRV records contain their
 /// ports, and each SRV target has an address.
-async fn answered(site: &Site, host: &str, service: &str) -> anyhow::Result<()> {
+async fn wait_for_answers(site: &Site, host: &str, service: &str) -> anyhow::Result<()> {
     let server = site.dns()?;
     let Expected { addresses, ports } = expected(site).await?;
     site.wait(
@@ -110,7 +112,7 @@ async fn answered(site: &Site, host: &str, service: &str) -> anyhow::Result<()> 
 }
 
 /// Verifies that the lookup API agrees with DNS, and DNS over TCP with DNS over UDP.
-async fn looked_up(site: &Site, host: &str, service: &str) -> anyhow::Result<()> {
+async fn verify_lookups(site: &Site, host: &str, service: &str) -> anyhow::Result<()> {
     let server = site.dns()?;
     let udp = dns::ask(server, host, RecordType::A)
         .await

@@ -9,7 +9,7 @@ use tokio::time::Instant;
 use transom_tests::events::{Events, Frame};
 
 use super::app;
-use crate::judge::Ids;
+use crate::comparisons::Ids;
 use crate::site::{Site, ids};
 
 const STORY: &str = "events";
@@ -23,25 +23,26 @@ pub(super) async fn run(site: &mut Site) -> anyhow::Result<()> {
     let mut events = Events::try_open(&http, &url)
         .await
         .map_err(|error| anyhow!(error))?;
-    let mut told = ObservedEvents::default();
-    told.until(site, &mut events, "event_stream_attached", |told| {
-        told.has("event_stream_attached", 1)
-    })
-    .await?;
+    let mut observed = ObservedEvents::default();
+    observed
+        .until(site, &mut events, "event_stream_attached", |observed| {
+            observed.has("event_stream_attached", 1)
+        })
+        .await?;
 
     site.post_app(&app(APP, TASKS, &json!({}))).await?;
-    let created = |told: &ObservedEvents| {
-        told.has("api_post_event", 1)
-            && told.states("TASK_RUNNING").len() == TASKS
-            && told.has("deployment_success", 1)
-            && told.conditions.get("Running") == Some(&TASKS)
+    let created = |observed: &ObservedEvents| {
+        observed.has("api_post_event", 1)
+            && observed.states("TASK_RUNNING").len() == TASKS
+            && observed.has("deployment_success", 1)
+            && observed.conditions.get("Running") == Some(&TASKS)
     };
-    told.until(site, &mut events, "a new app", created).await?;
-    let tasks = ids(&site.running(APP, TASKS).await?);
+    observed.until(site, &mut events, "a new app", created).await?;
+    let tasks = ids(&site.wait_until_running(APP, TASKS).await?);
     ensure!(
-        told.states("TASK_RUNNING") == tasks,
+        observed.states("TASK_RUNNING") == tasks,
         "status_update_event reported {:?}, but {tasks:?} are running",
-        told.states("TASK_RUNNING")
+        observed.states("TASK_RUNNING")
     );
     site.progress(
         STORY,
@@ -49,18 +50,26 @@ pub(super) async fn run(site: &mut Site) -> anyhow::Result<()> {
     );
 
     site.change_app(APP, &json!({"instances": 1})).await?;
-    let scaled =
-        |told: &ObservedEvents| told.has("deployment_success", 2) && told.states("TASK_KILLED").len() == 1;
-    told.until(site, &mut events, "a smaller app", scaled).await?;
+    let scaled = |observed: &ObservedEvents| {
+        observed.has("deployment_success", 2) && observed.states("TASK_KILLED").len() == 1
+    };
+    observed.until(site, &mut events, "a smaller app", scaled).await?;
     site.delete_app(APP).await?;
-    let deleted =
-        |told: &ObservedEvents| told.has("deployment_success", 3) && told.states("TASK_KILLED") == tasks;
-    told.until(site, &mut events, "a deleted app", deleted).await?;
-    ensure!(told.twice.is_empty(), "told twice: {:?}", told.twice);
+    let deleted = |observed: &ObservedEvents| {
+        observed.has("deployment_success", 3) && observed.states("TASK_KILLED") == tasks
+    };
+    observed
+        .until(site, &mut events, "a deleted app", deleted)
+        .await?;
     ensure!(
-        told.has("api_post_event", 3),
+        observed.reported_twice.is_empty(),
+        "told twice: {:?}",
+        observed.reported_twice
+    );
+    ensure!(
+        observed.has("api_post_event", 3),
         "api_post_event was missing for some requests: {:?}",
-        told.kinds
+        observed.kinds
     );
     site.progress(STORY, "events for scaling and deletion were received, none twice");
     Ok(())
@@ -76,7 +85,7 @@ struct ObservedEvents {
     /// Number of events by instance condition.
     conditions: BTreeMap<String, usize>,
     /// Tasks with states that were reported more than once.
-    twice: Vec<String>,
+    reported_twice: Vec<String>,
     sequence: Option<u64>,
 }
 
@@ -98,18 +107,21 @@ impl ObservedEvents {
         enough: impl Fn(&Self) -> bool,
     ) -> anyhow::Result<()> {
         while !enough(self) {
-            let left = site.deadline.saturating_duration_since(Instant::now());
-            ensure!(left > Duration::ZERO, "not all events of {what} came: {self:?}");
-            let frame = events.next_within(left).await;
+            let remaining = site.deadline.saturating_duration_since(Instant::now());
+            ensure!(
+                remaining > Duration::ZERO,
+                "not all events of {what} came: {self:?}"
+            );
+            let frame = events.next_within(remaining).await;
             let frame = frame.ok_or_else(|| {
                 anyhow!("the stream ended or timed out before all events of {what}: {self:?}")
             })?;
-            self.take(&frame)?;
+            self.record(&frame)?;
         }
         Ok(())
     }
 
-    fn take(&mut self, frame: &Frame) -> anyhow::Result<()> {
+    fn record(&mut self, frame: &Frame) -> anyhow::Result<()> {
         let sequence = frame.sequence();
         ensure!(
             self.sequence.is_none_or(|last| sequence > last),
@@ -149,7 +161,7 @@ impl ObservedEvents {
                 .or_default()
                 .insert(task.to_owned())
         {
-            self.twice.push(format!("{task} {state}"));
+            self.reported_twice.push(format!("{task} {state}"));
         }
         Ok(())
     }

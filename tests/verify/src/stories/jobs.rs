@@ -4,34 +4,34 @@ use anyhow::{Context, ensure};
 use reqwest::{Method, StatusCode};
 use serde_json::json;
 
-use crate::judge;
+use crate::comparisons;
 use crate::site::{Site, text};
 
 const STORY: &str = "jobs";
 
 pub(super) async fn run(site: &mut Site) -> anyhow::Result<()> {
-    to_their_ends(site).await?;
+    run_to_the_end(site).await?;
     site.progress(STORY, "jobs ran, failed, were refused and were killed");
-    over_a_kill(site).await
+    survive_a_kill(site).await
 }
 
 /// A command that prints a line and runs for some seconds.
-fn lasting(seconds: u32) -> String {
+fn sleeping_command(seconds: u32) -> String {
     format!("echo \"began $MARK\"; sleep {seconds}")
 }
 
-async fn to_their_ends(site: &mut Site) -> anyhow::Result<()> {
+async fn run_to_the_end(site: &mut Site) -> anyhow::Result<()> {
     let command = "printf '%s|' \"$@\" \"$MARK\"; echo; echo to-stderr >&2";
     let arguments = ["/bin/sh", "-c", command, "sh", "it's", "a \"b\" $c", ""];
     let mark = json!({"environment": {"MARK": "m $HOME"}});
     site.queue("jobs-prints", &arguments, &mark).await?;
-    site.job_shows("jobs-prints", "TASK_FINISHED").await?;
+    site.wait_for_job_state("jobs-prints", "TASK_FINISHED").await?;
     // Arguments and environment reach the program unchanged.
-    printed(site, "jobs-prints", "it's|a \"b\" $c||m $HOME|").await?;
+    verify_printed_once(site, "jobs-prints", "it's|a \"b\" $c||m $HOME|").await?;
 
     site.queue("jobs-fails", &["/bin/sh", "-c", "exit 3"], &json!({}))
         .await?;
-    let failed = site.job_shows("jobs-fails", "TASK_FAILED").await?;
+    let failed = site.wait_for_job_state("jobs-fails", "TASK_FAILED").await?;
     let message = failed["message"].as_str().unwrap_or_default();
     ensure!(
         message.contains("status 3"),
@@ -40,7 +40,7 @@ async fn to_their_ends(site: &mut Site) -> anyhow::Result<()> {
 
     let unique = json!({"unique": true});
     site.queue("jobs-killed", &["sleep", "100000"], &unique).await?;
-    site.job_shows("jobs-killed", "TASK_RUNNING").await?;
+    site.wait_for_job_state("jobs-killed", "TASK_RUNNING").await?;
     let again = json!({"workflow_task_id": "jobs-killed", "command": ["true"], "unique": true});
     let url = site.workflow("/v0/queue_command")?;
     let (status, body) = site.send(Method::POST, &url, Some(&again)).await?;
@@ -50,15 +50,15 @@ async fn to_their_ends(site: &mut Site) -> anyhow::Result<()> {
     );
     let url = site.workflow("/v0/task/jobs-killed")?;
     site.write(Method::DELETE, &url, None).await?;
-    site.job_shows("jobs-killed", "TASK_KILLED").await?;
-    killed_on_the_cluster(site).await
+    site.wait_for_job_state("jobs-killed", "TASK_KILLED").await?;
+    kill_on_the_cluster(site).await
 }
 
-async fn killed_on_the_cluster(site: &Site) -> anyhow::Result<()> {
+async fn kill_on_the_cluster(site: &Site) -> anyhow::Result<()> {
     let framework = site.framework(&site.jobs_framework()).await?;
     site.wait_master("the master to show TASK_KILLED for jobs-killed", || async {
         let tasks = site.master.tasks(&framework).await.map_err(text)?;
-        let states: Vec<_> = judge::of("jobs-killed", &tasks)
+        let states: Vec<_> = comparisons::of("jobs-killed", &tasks)
             .map(|task| task.state.clone())
             .collect();
         if states == ["TASK_KILLED"] {
@@ -71,20 +71,20 @@ async fn killed_on_the_cluster(site: &Site) -> anyhow::Result<()> {
 }
 
 /// Verifies that the daemon and the agent show this line of a job's output exactly once.
-async fn printed(site: &Site, job: &str, line: &str) -> anyhow::Result<()> {
+async fn verify_printed_once(site: &Site, job: &str, line: &str) -> anyhow::Result<()> {
     let log = site.job_log(job).await?;
-    let count = judge::lines(&log, line);
+    let count = comparisons::lines(&log, line);
     ensure!(
         count == 1,
         "the daemon's log of {job} has the line {line:?} {count} times: {log:?}"
     );
     let framework = site.framework(&site.jobs_framework()).await?;
     let tasks = site.master.tasks(&framework).await?;
-    let task = judge::of(job, &tasks)
+    let task = comparisons::of(job, &tasks)
         .next()
         .with_context(|| format!("the master does not know {job}"))?;
     let output = site.output(&framework, task).await?;
-    let count = judge::lines(&output, line);
+    let count = comparisons::lines(&output, line);
     ensure!(
         count == 1,
         "the agent's output of {job} has the line {line:?} {count} times: {output:?}"
@@ -93,12 +93,12 @@ async fn printed(site: &Site, job: &str, line: &str) -> anyhow::Result<()> {
 }
 
 /// The daemon is killed while jobs run. Some of them end before it is restarted.
-async fn over_a_kill(site: &mut Site) -> anyhow::Result<()> {
+async fn survive_a_kill(site: &mut Site) -> anyhow::Result<()> {
     let short: Vec<String> = (0..3).map(|number| format!("jobs-short-{number}")).collect();
     let long: Vec<String> = (0..3).map(|number| format!("jobs-long-{number}")).collect();
     for (ids, seconds) in [(&long, 20), (&short, 6)] {
         for id in ids {
-            let command = lasting(seconds);
+            let command = sleeping_command(seconds);
             site.queue(
                 id,
                 &["/bin/sh", "-c", &command],
@@ -126,7 +126,7 @@ async fn over_a_kill(site: &mut Site) -> anyhow::Result<()> {
         let tasks = site.master.tasks(&framework).await.map_err(text)?;
         let ended = short
             .iter()
-            .filter(|id| judge::of(id, &tasks).all(|task| !task.is_active()))
+            .filter(|id| comparisons::of(id, &tasks).all(|task| !task.is_active()))
             .count();
         if ended == short.len() {
             Ok(())
@@ -141,9 +141,9 @@ async fn over_a_kill(site: &mut Site) -> anyhow::Result<()> {
         "the workflow came back as another framework"
     );
     for id in short.iter().chain(&long) {
-        site.job_shows(id, "TASK_FINISHED").await?;
-        printed(site, id, &format!("began {id}")).await?;
-        site.launched(&site.jobs_framework(), id, 1).await?;
+        site.wait_for_job_state(id, "TASK_FINISHED").await?;
+        verify_printed_once(site, id, &format!("began {id}")).await?;
+        site.verify_launched(&site.jobs_framework(), id, 1).await?;
     }
     site.progress(STORY, "6 jobs finished, each launched once");
     Ok(())

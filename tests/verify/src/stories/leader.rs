@@ -12,8 +12,8 @@ use transom_testkit::{free_port, redis};
 use transom_tests::program::Program;
 
 use super::app;
+use crate::comparisons::{self, Ids};
 use crate::daemon::Daemon;
-use crate::judge::{self, Ids};
 use crate::site::{Site, ids, starts, text};
 
 const STORY: &str = "leader";
@@ -47,13 +47,13 @@ async fn take_over(site: &Site, first: Daemon, second: &Daemon, name: &str) -> a
     let url = second.url("apps", "/v2/apps")?;
     site.write(Method::POST, &url, Some(&app(APP, TASKS, &json!({}))))
         .await?;
-    let before = running(site, &first, TASKS).await?;
+    let before = wait_until_running(site, &first, TASKS).await?;
     ensure!(
-        ids(&running(site, second, TASKS).await?) == ids(&before),
+        ids(&wait_until_running(site, second, TASKS).await?) == ids(&before),
         "the standby shows other tasks than the leader"
     );
     let framework = site.framework(name).await?;
-    on_the_cluster(site, &framework, &ids(&before)).await?;
+    wait_until_on_cluster(site, &framework, &ids(&before)).await?;
     site.progress(STORY, "the leader runs 3 tasks, the standby shows them");
 
     first.kill();
@@ -69,7 +69,7 @@ async fn take_over(site: &Site, first: Daemon, second: &Daemon, name: &str) -> a
         }
     })
     .await?;
-    let after = running(site, second, TASKS).await?;
+    let after = wait_until_running(site, second, TASKS).await?;
     ensure!(
         starts(&after) == starts(&before),
         "tasks were {:?} and are {:?}",
@@ -80,31 +80,33 @@ async fn take_over(site: &Site, first: Daemon, second: &Daemon, name: &str) -> a
         site.framework(name).await? == framework,
         "the framework became another one"
     );
-    on_the_cluster(site, &framework, &ids(&before)).await?;
+    wait_until_on_cluster(site, &framework, &ids(&before)).await?;
     site.progress(STORY, "the standby leads the same framework with the same tasks");
 
     let url = second.url("apps", &format!("/v2/apps{APP}"))?;
     site.write(Method::PUT, &url, Some(&json!({"instances": TASKS + 1})))
         .await?;
-    let more = ids(&running(site, second, TASKS + 1).await?);
+    let more = ids(&wait_until_running(site, second, TASKS + 1).await?);
     ensure!(
         more.is_superset(&ids(&before)),
         "scaling after the change of leader replaced tasks"
     );
-    on_the_cluster(site, &framework, &more).await?;
+    wait_until_on_cluster(site, &framework, &more).await?;
     let tasks = site.master.tasks(&framework).await?;
-    judge::launched(TASKS + 1, &tasks).map_err(anyhow::Error::msg)
+    comparisons::verify_launched(TASKS + 1, &tasks).map_err(anyhow::Error::msg)
 }
 
 async fn start(site: &Site, file: &str, name: &str, store: &str, leading: bool) -> anyhow::Result<Daemon> {
     let setup = site.setup(file, name.to_owned(), None, store.to_owned());
     let mut daemon = Daemon::start(&site.dir, &setup, site.deadline).await?;
-    daemon.ready(&site.http, leading, site.deadline).await?;
+    daemon
+        .wait_until_ready(&site.http, leading, site.deadline)
+        .await?;
     Ok(daemon)
 }
 
 /// Waits until a daemon shows `count` running tasks; returns them.
-async fn running(site: &Site, daemon: &Daemon, count: usize) -> anyhow::Result<Vec<Value>> {
+async fn wait_until_running(site: &Site, daemon: &Daemon, count: usize) -> anyhow::Result<Vec<Value>> {
     let url = daemon.url("apps", &format!("/v2/apps{APP}/tasks"))?;
     site.wait(&format!("{count} running tasks of {APP}"), || async {
         let document = site.get(&url).await.map_err(text)?;
@@ -119,7 +121,7 @@ async fn running(site: &Site, daemon: &Daemon, count: usize) -> anyhow::Result<V
 }
 
 /// Waits until both of the master's documents contain exactly these active tasks.
-async fn on_the_cluster(site: &Site, framework: &str, wanted: &Ids) -> anyhow::Result<()> {
+async fn wait_until_on_cluster(site: &Site, framework: &str, wanted: &Ids) -> anyhow::Result<()> {
     site.wait_master(
         &format!("the master to show {} active tasks", wanted.len()),
         || async {
@@ -129,8 +131,8 @@ async fn on_the_cluster(site: &Site, framework: &str, wanted: &Ids) -> anyhow::R
                 .filter(crate::master::Task::is_active)
                 .map(|task| task.id)
                 .collect();
-            let state = site.master.active_by_state(framework).await.map_err(text)?;
-            judge::agree(wanted.len(), wanted, &tasks, &state)
+            let state = site.master.active_tasks_by_state(framework).await.map_err(text)?;
+            comparisons::compare_ids(wanted.len(), wanted, &tasks, &state)
         },
     )
     .await
@@ -156,6 +158,6 @@ async fn start_redis(site: &Site, port: u16) -> anyhow::Result<Program> {
     });
     listening
         .await
-        .with_context(|| format!("see redis.log; ended: {:?}", program.ended()))?;
+        .with_context(|| format!("see redis.log; ended: {:?}", program.exit_status()))?;
     Ok(program)
 }

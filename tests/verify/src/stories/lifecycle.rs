@@ -7,7 +7,7 @@ use reqwest::Method;
 use serde_json::{Value, json};
 
 use super::app;
-use crate::judge::{self, Ids};
+use crate::comparisons::{self, Ids};
 use crate::master::Task;
 use crate::site::{Site, ids, text};
 
@@ -30,29 +30,29 @@ pub(super) async fn run(site: &mut Site) -> anyhow::Result<()> {
         posted["id"] == APP,
         "POST /v2/apps answered another app: {posted}"
     );
-    let first = ids(&site.running(APP, TASKS).await?);
-    site.kept(APP, &first).await?;
-    marked(site, "mark one").await?;
+    let first = ids(&site.wait_until_running(APP, TASKS).await?);
+    site.verify_kept(APP, &first).await?;
+    verify_mark(site, "mark one").await?;
     site.progress(STORY, &format!("{TASKS} tasks run with their environment"));
 
     let second = rolling_restart(site, &first).await?;
-    marked(site, "mark two").await?;
+    verify_mark(site, "mark two").await?;
     site.progress(STORY, "all tasks were replaced by a rolling restart");
 
     site.change_app(APP, &json!({"instances": 3})).await?;
-    let three = ids(&site.running(APP, 3).await?);
+    let three = ids(&site.wait_until_running(APP, 3).await?);
     ensure!(
         three.is_superset(&second),
         "scaling up replaced tasks: {second:?} became {three:?}"
     );
-    site.agreed(APP, 3).await?;
+    site.wait_until_agreed(APP, 3).await?;
     site.change_app(APP, &json!({"instances": 1})).await?;
-    let one = ids(&site.running(APP, 1).await?);
+    let one = ids(&site.wait_until_running(APP, 1).await?);
     ensure!(
         one.is_subset(&three),
         "scaling down replaced tasks: {three:?} became {one:?}"
     );
-    site.agreed(APP, 1).await?;
+    site.wait_until_agreed(APP, 1).await?;
     site.progress(STORY, "scaled to 3 and 1");
 
     let victim = one.first().context("no task")?;
@@ -68,8 +68,8 @@ pub(super) async fn run(site: &mut Site) -> anyhow::Result<()> {
         }
     })
     .await?;
-    site.running(APP, 1).await?;
-    site.agreed(APP, 1).await?;
+    site.wait_until_running(APP, 1).await?;
+    site.wait_until_agreed(APP, 1).await?;
     let framework = site.framework(&site.apps_framework()).await?;
     let tasks = site.master.tasks(&framework).await?;
     let killed = tasks
@@ -86,7 +86,7 @@ pub(super) async fn run(site: &mut Site) -> anyhow::Result<()> {
 
     site.delete_app(APP).await?;
     // Two at first, two by the restart, one by scaling, and one for the killed task.
-    site.launched(&site.apps_framework(), APP, 6).await
+    site.verify_launched(&site.apps_framework(), APP, 6).await
 }
 
 /// Changes the environment, and verifies that the master never shows fewer running tasks than
@@ -98,14 +98,14 @@ async fn rolling_restart(site: &Site, first: &Ids) -> anyhow::Result<Ids> {
     loop {
         pause.tick().await;
         let tasks = site.master.tasks(&framework).await?;
-        let running = judge::of(APP, &tasks)
+        let running = comparisons::of(APP, &tasks)
             .filter(|task| task.state == "TASK_RUNNING")
             .count();
         ensure!(
             running >= TASKS,
             "only {running} tasks ran during a restart with a minimum health capacity of 1.0 for {TASKS} instances"
         );
-        let old = judge::of(APP, &tasks)
+        let old = comparisons::of(APP, &tasks)
             .filter(|task| task.is_active() && first.contains(&task.id))
             .count();
         if old == 0 {
@@ -116,23 +116,25 @@ async fn rolling_restart(site: &Site, first: &Ids) -> anyhow::Result<Ids> {
             "{old} tasks of the old version were not replaced in time"
         );
     }
-    let second = ids(&site.running(APP, TASKS).await?);
+    let second = ids(&site.wait_until_running(APP, TASKS).await?);
     ensure!(
         second.is_disjoint(first),
         "tasks of the old version are left: {first:?}, {second:?}"
     );
-    site.agreed(APP, TASKS).await?;
+    site.wait_until_agreed(APP, TASKS).await?;
     Ok(second)
 }
 
 /// Verifies in the agents' files that every active task printed this line once.
-async fn marked(site: &Site, line: &str) -> anyhow::Result<()> {
+async fn verify_mark(site: &Site, line: &str) -> anyhow::Result<()> {
     let framework = site.framework(&site.apps_framework()).await?;
     let tasks = site.master.tasks(&framework).await?;
-    let tasks: Vec<&Task> = judge::of(APP, &tasks).filter(|task| task.is_active()).collect();
+    let tasks: Vec<&Task> = comparisons::of(APP, &tasks)
+        .filter(|task| task.is_active())
+        .collect();
     for task in tasks {
         let output = site.output(&framework, task).await?;
-        let count = judge::lines(&output, line);
+        let count = comparisons::lines(&output, line);
         ensure!(count == 1, "{} printed `{line}` {count} times: {output}", task.id);
     }
     Ok(())

@@ -43,9 +43,9 @@ pub enum Name {
 
 impl Name {
     /// All names, or the given ones, each once and in the order of the stories.
-    pub fn in_order(given: &[Self]) -> Vec<Self> {
+    pub fn in_order(selected: &[Self]) -> Vec<Self> {
         let all = Self::value_variants().iter().copied();
-        all.filter(|name| given.is_empty() || given.contains(name))
+        all.filter(|name| selected.is_empty() || selected.contains(name))
             .collect()
     }
 

@@ -4,7 +4,7 @@ use anyhow::ensure;
 use serde_json::json;
 
 use super::app;
-use crate::judge::{self, Ids};
+use crate::comparisons::{self, Ids};
 use crate::site::{Site, starts, text};
 
 const STORY: &str = "restart";
@@ -15,19 +15,19 @@ const TASKS: usize = 3;
 pub(super) async fn run(site: &mut Site) -> anyhow::Result<()> {
     site.post_app(&app(APP, TASKS, &json!({}))).await?;
     site.queue(JOB, &["sleep", "100000"], &json!({})).await?;
-    site.running(APP, TASKS).await?;
-    site.job_shows(JOB, "TASK_RUNNING").await?;
-    let before = site.agreed(APP, TASKS).await?;
+    site.wait_until_running(APP, TASKS).await?;
+    site.wait_for_job_state(JOB, "TASK_RUNNING").await?;
+    let before = site.wait_until_agreed(APP, TASKS).await?;
     let started = starts(&site.tasks(APP).await?);
     ensure!(
         started.len() == TASKS,
         "/v2/tasks has no startedAt for running tasks: {started:?}"
     );
-    let frameworks = both(site).await?;
+    let frameworks = framework_ids(site).await?;
 
     site.stop_daemon().await?;
     // The tasks do not need the daemon.
-    let active = active(site, &frameworks.0).await?;
+    let active = active_tasks(site, &frameworks.0).await?;
     ensure!(
         active == before,
         "after the daemon's stop the master shows {active:?}, before it {before:?}"
@@ -35,7 +35,7 @@ pub(super) async fn run(site: &mut Site) -> anyhow::Result<()> {
     site.progress(STORY, "the daemon is stopped, its tasks run on");
 
     site.start_daemon().await?;
-    let after = both(site).await?;
+    let after = framework_ids(site).await?;
     ensure!(
         after == frameworks,
         "frameworks were {frameworks:?} before the restart and are {after:?} now"
@@ -45,38 +45,39 @@ pub(super) async fn run(site: &mut Site) -> anyhow::Result<()> {
         info["frameworkId"] == frameworks.0.as_str(),
         "/v2/info shows another framework: {info}"
     );
-    site.running(APP, TASKS).await?;
-    site.kept(APP, &before).await?;
+    site.wait_until_running(APP, TASKS).await?;
+    site.verify_kept(APP, &before).await?;
     let again = starts(&site.tasks(APP).await?);
     ensure!(
         again == started,
         "startedAt was {started:?} before the restart and is {again:?} now"
     );
-    site.job_shows(JOB, "TASK_RUNNING").await?;
+    site.wait_for_job_state(JOB, "TASK_RUNNING").await?;
     site.progress(STORY, "the daemon has its frameworks and tasks back");
 
     site.change_app(APP, &json!({"instances": TASKS + 1})).await?;
-    site.running(APP, TASKS + 1).await?;
+    site.wait_until_running(APP, TASKS + 1).await?;
     ensure!(
-        site.agreed(APP, TASKS + 1).await?.is_superset(&before),
+        site.wait_until_agreed(APP, TASKS + 1).await?.is_superset(&before),
         "scaling after the restart replaced tasks"
     );
-    site.launched(&site.apps_framework(), APP, TASKS + 1).await?;
-    site.launched(&site.jobs_framework(), JOB, 1).await?;
+    site.verify_launched(&site.apps_framework(), APP, TASKS + 1)
+        .await?;
+    site.verify_launched(&site.jobs_framework(), JOB, 1).await?;
     site.delete_app(APP).await
 }
 
 /// The framework ids of apps and workflow.
-async fn both(site: &Site) -> anyhow::Result<(String, String)> {
+async fn framework_ids(site: &Site) -> anyhow::Result<(String, String)> {
     let apps = site.framework(&site.apps_framework()).await?;
     Ok((apps, site.framework(&site.jobs_framework()).await?))
 }
 
-async fn active(site: &Site, framework: &str) -> anyhow::Result<Ids> {
+async fn active_tasks(site: &Site, framework: &str) -> anyhow::Result<Ids> {
     let tasks = site.wait_master("the master's list of tasks", || async {
         site.master.tasks(framework).await.map_err(text)
     });
     let tasks = tasks.await?;
-    let active = judge::of(APP, &tasks).filter(|task| task.is_active());
+    let active = comparisons::of(APP, &tasks).filter(|task| task.is_active());
     Ok(active.map(|task| task.id.clone()).collect())
 }

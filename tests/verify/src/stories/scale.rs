@@ -4,7 +4,7 @@ use anyhow::{anyhow, ensure};
 use serde_json::json;
 
 use super::{app, ports};
-use crate::judge;
+use crate::comparisons;
 use crate::site::Site;
 
 const STORY: &str = "scale";
@@ -19,8 +19,8 @@ pub(super) async fn run(site: &mut Site) -> anyhow::Result<()> {
         if count != 30 {
             site.change_app(APP, &json!({"instances": count})).await?;
         }
-        site.running(APP, count).await?;
-        let now = site.agreed(APP, count).await?;
+        site.wait_until_running(APP, count).await?;
+        let now = site.wait_until_agreed(APP, count).await?;
         if let Some(before) = before {
             let kept = now.intersection(&before).count();
             let fewer = count.min(before.len());
@@ -31,12 +31,12 @@ pub(super) async fn run(site: &mut Site) -> anyhow::Result<()> {
             );
         }
         let tasks = site.master.tasks(&framework).await?;
-        let tasks: Vec<_> = judge::of(APP, &tasks).cloned().collect();
-        judge::ports_apart(1, &tasks).map_err(|error| anyhow!(error))?;
+        let tasks: Vec<_> = comparisons::of(APP, &tasks).cloned().collect();
+        comparisons::check_ports_distinct(1, &tasks).map_err(|error| anyhow!(error))?;
         site.progress(STORY, &format!("{count} tasks"));
         before = Some(now);
     }
     site.delete_app(APP).await?;
     // 30 at first, 15 more when it grows from 5 to 20, and 10 after zero.
-    site.launched(&site.apps_framework(), APP, 55).await
+    site.verify_launched(&site.apps_framework(), APP, 55).await
 }
