@@ -23,7 +23,7 @@ const PYTHON: [(&str, &str); 4] = [
     ("examples/plugins/redact", "examples"),
     ("examples/plugins/proxy-python", "examples"),
     ("examples/plugins/redis-ping-python", "examples"),
-    ("tests/nosy", "tests"),
+    ("tests/sandbox-escape", "tests"),
 ];
 const JAVASCRIPT: [(&str, &str); 3] = [
     ("examples/plugins/spread", "examples"),
@@ -46,12 +46,12 @@ const REQUIREMENTS: &str = "examples/plugins/redact/requirements.txt";
 pub(crate) fn step(components: &Path) -> Result<Vec<(&'static str, OsString)>> {
     eprintln!("==> components of Python and JavaScript");
     let begun = Instant::now();
-    let told = build_where_possible(&target().join("debug/transom"), components)?;
+    let variables = build_or_skip(&target().join("debug/transom"), components)?;
     eprintln!(
         "    components of Python and JavaScript: {:.1} s",
         begun.elapsed().as_secs_f64()
     );
-    Ok(told)
+    Ok(variables)
 }
 
 /// Builds the components into `components` with this `transom`. Returns the environment variables
@@ -63,28 +63,28 @@ fn build(transom: &Path, components: &Path) -> Result<Vec<(&'static str, OsStrin
     // Concurrent runs must not install at the same time.
     let lock = fs::File::create(tools.join("lock")).context("a lock")?;
     lock.lock().context("a lock")?;
-    let mut told = vec![("TRANSOM_AUTHORS_TARGET", tools.join("cargo").into_os_string())];
+    let mut variables = vec![("TRANSOM_AUTHORS_TARGET", tools.join("cargo").into_os_string())];
 
     let python = virtual_environment(&tools, &progress).context("Python, for components of Python")?;
-    let path = in_front(&python.join("bin"))?;
+    let path = path_with_first(&python.join("bin"))?;
     for (project, folder) in PYTHON {
         let mut command = Command::new(transom);
         command.env("PATH", &path);
-        component(command, project, &python, &components.join(folder), &progress)?;
+        build_component(command, project, &python, &components.join(folder), &progress)?;
     }
-    told.push(("TRANSOM_AUTHORS_PYTHON", python.join("bin").into_os_string()));
+    variables.push(("TRANSOM_AUTHORS_PYTHON", python.join("bin").into_os_string()));
 
     let modules = node_modules(&tools, &progress).context("Node.js, for components of JavaScript")?;
     for project in JAVASCRIPT_NATIVE {
-        link(&modules, &root().join(project).join("node_modules"))?;
+        create_link(&modules, &root().join(project).join("node_modules"))?;
     }
     for (project, folder) in JAVASCRIPT {
-        link(&modules, &root().join(project).join("node_modules"))?;
+        create_link(&modules, &root().join(project).join("node_modules"))?;
         let command = Command::new(transom);
-        component(command, project, &modules, &components.join(folder), &progress)?;
+        build_component(command, project, &modules, &components.join(folder), &progress)?;
     }
-    told.push(("TRANSOM_AUTHORS_NODE_MODULES", modules.into_os_string()));
-    Ok(told)
+    variables.push(("TRANSOM_AUTHORS_NODE_MODULES", modules.into_os_string()));
+    Ok(variables)
 }
 
 /// `cargo xtask kits`: builds the three packages into a folder, `target/kits` by default.
@@ -93,9 +93,9 @@ pub(crate) fn build_kits(out: Option<PathBuf>) -> Result<()> {
     fs::create_dir_all(&out).with_context(|| format!("creating {}", out.display()))?;
     kits::rust_package(&out)?;
     let progress = |line: &str| eprintln!("    {line}");
-    let aside = tempfile::tempdir()?;
-    kits::wheel(&pip(&progress)?, aside.path(), &out, &progress)?;
-    kits::tarball(aside.path(), &out, &progress)?;
+    let temporary = tempfile::tempdir()?;
+    kits::wheel(&pip(&progress)?, temporary.path(), &out, &progress)?;
+    kits::tarball(temporary.path(), &out, &progress)?;
     eprintln!("    in {}", out.display());
     Ok(())
 }
@@ -108,15 +108,15 @@ fn pip(progress: &dyn Fn(&str)) -> Result<PathBuf> {
 }
 
 /// `PATH` with a folder in front.
-fn in_front(folder: &Path) -> Result<OsString> {
-    let present = std::env::var_os("PATH").unwrap_or_default();
-    let folders = std::iter::once(folder.to_owned()).chain(std::env::split_paths(&present));
+fn path_with_first(folder: &Path) -> Result<OsString> {
+    let inherited = std::env::var_os("PATH").unwrap_or_default();
+    let folders = std::iter::once(folder.to_owned()).chain(std::env::split_paths(&inherited));
     Ok(std::env::join_paths(folders)?)
 }
 
 /// Builds one project unless its input is unchanged. `tools` is the folder of its language's tools,
 /// whose name contains their version.
-fn component(
+fn build_component(
     mut transom: Command,
     project: &str,
     tools: &Path,
@@ -131,7 +131,7 @@ fn component(
         .into_owned();
     let mut hasher = DefaultHasher::new();
     tools.hash(&mut hasher);
-    digest(&dir, &mut hasher)?;
+    hash_folder(&dir, &mut hasher)?;
     let inputs = format!("{:016x}", hasher.finish());
     fs::create_dir_all(out).with_context(|| format!("creating {}", out.display()))?;
     let stamp = out.join(format!(".{name}.inputs"));
@@ -150,7 +150,7 @@ fn component(
 }
 
 /// Names and contents of all input files of a project, in order; links are followed.
-fn digest(dir: &Path, hasher: &mut DefaultHasher) -> Result<()> {
+fn hash_folder(dir: &Path, hasher: &mut DefaultHasher) -> Result<()> {
     let mut entries: Vec<PathBuf> = fs::read_dir(dir)
         .with_context(|| format!("reading {}", dir.display()))?
         .map(|entry| Ok(entry?.path()))
@@ -162,12 +162,12 @@ fn digest(dir: &Path, hasher: &mut DefaultHasher) -> Result<()> {
             .unwrap_or_default()
             .to_string_lossy()
             .into_owned();
-        if kits::MADE.contains(&name.as_str()) {
+        if kits::BUILD_OUTPUT.contains(&name.as_str()) {
             continue;
         }
         name.hash(hasher);
         if path.is_dir() {
-            digest(&path, hasher)?;
+            hash_folder(&path, hasher)?;
         } else {
             fs::read(&path)
                 .with_context(|| format!("reading {}", path.display()))?
@@ -180,8 +180,8 @@ fn digest(dir: &Path, hasher: &mut DefaultHasher) -> Result<()> {
 /// A virtual environment with the tool for components, and with the kit from its wheel.
 fn virtual_environment(tools: &Path, progress: &dyn Fn(&str)) -> Result<PathBuf> {
     let requirements = fs::read_to_string(root().join(REQUIREMENTS))?;
-    let version = format!("{requirements}{}", digest_of(kits::PYTHON)?);
-    made(tools, "python", &version, |dir| {
+    let version = format!("{requirements}{}", folder_digest(kits::PYTHON)?);
+    create_once(tools, "python", &version, |dir| {
         let file = dir.with_extension("txt");
         fs::write(&file, &requirements)?;
         let mut python = Command::new("python3");
@@ -202,7 +202,7 @@ fn virtual_environment(tools: &Path, progress: &dyn Fn(&str)) -> Result<PathBuf>
 
 /// A `node_modules` with the kit from its tarball, and with the tool for components.
 fn node_modules(tools: &Path, progress: &dyn Fn(&str)) -> Result<PathBuf> {
-    let dir = made(tools, "node", &digest_of(kits::JAVASCRIPT)?, |dir| {
+    let dir = create_once(tools, "node", &folder_digest(kits::JAVASCRIPT)?, |dir| {
         fs::create_dir_all(dir)?;
         fs::write(dir.join("package.json"), "{\"private\": true}")?;
         let tarball = kits::tarball(dir, dir, progress)?;
@@ -216,15 +216,20 @@ fn node_modules(tools: &Path, progress: &dyn Fn(&str)) -> Result<PathBuf> {
 }
 
 /// A digest of all files of a kit, including the interface.
-fn digest_of(kit: &str) -> Result<String> {
+fn folder_digest(kit: &str) -> Result<String> {
     let mut hasher = DefaultHasher::new();
-    digest(&root().join(kit), &mut hasher)?;
+    hash_folder(&root().join(kit), &mut hasher)?;
     Ok(format!("{:016x}", hasher.finish()))
 }
 
 /// A folder that is created once for each `version`. Its stamp is written last, so that a folder of
 /// an interrupted run is created again.
-fn made(tools: &Path, name: &str, version: &str, make: impl FnOnce(&Path) -> Result<()>) -> Result<PathBuf> {
+fn create_once(
+    tools: &Path,
+    name: &str,
+    version: &str,
+    make: impl FnOnce(&Path) -> Result<()>,
+) -> Result<PathBuf> {
     let mut hasher = DefaultHasher::new();
     version.hash(&mut hasher);
     let dir = tools.join(format!("{name}-{:016x}", hasher.finish()));
@@ -241,7 +246,7 @@ fn made(tools: &Path, name: &str, version: &str, make: impl FnOnce(&Path) -> Res
 }
 
 /// Creates a link to a folder, unless it exists.
-fn link(to: &Path, at: &Path) -> Result<()> {
+fn create_link(to: &Path, at: &Path) -> Result<()> {
     match fs::read_link(at) {
         Ok(found) if found == to => return Ok(()),
         Ok(_) => fs::remove_file(at)?,
@@ -267,27 +272,27 @@ const PROGRAMS: [(&str, &[&str], &str); 3] = [
 ];
 
 /// The missing or insufficient programs, with their packages.
-fn missing() -> Vec<(&'static str, &'static str)> {
-    let does = |program: &str, arguments: &[&str]| {
+fn missing_programs() -> Vec<(&'static str, &'static str)> {
+    let succeeds = |program: &str, arguments: &[&str]| {
         let output = Command::new(program).args(arguments).output();
         output.is_ok_and(|it| it.status.success())
     };
-    let missing = PROGRAMS
+    let missing_programs = PROGRAMS
         .iter()
-        .filter(|(program, arguments, _)| !does(program, arguments));
-    missing
+        .filter(|(program, arguments, _)| !succeeds(program, arguments));
+    missing_programs
         .map(|(program, _, package)| (*program, *package))
         .collect()
 }
 
 /// Builds the components. If the languages are missing and cannot be installed, prints a message;
 /// in CI that is an error.
-fn build_where_possible(transom: &Path, components: &Path) -> Result<Vec<(&'static str, OsString)>> {
-    let lacking = missing();
-    if lacking.is_empty() {
+fn build_or_skip(transom: &Path, components: &Path) -> Result<Vec<(&'static str, OsString)>> {
+    let missing = missing_programs();
+    if missing.is_empty() {
         return build(transom, components);
     }
-    let packages: Vec<&str> = lacking.iter().map(|(_, package)| *package).collect();
+    let packages: Vec<&str> = missing.iter().map(|(_, package)| *package).collect();
     if needs::is_root() {
         needs::apt(&["update", "-qq"])?;
         needs::apt(
@@ -298,18 +303,18 @@ fn build_where_possible(transom: &Path, components: &Path) -> Result<Vec<(&'stat
             .concat(),
         )?;
     }
-    let lacking: Vec<&str> = missing().iter().map(|(program, _)| *program).collect();
-    if lacking.is_empty() {
+    let missing: Vec<&str> = missing_programs().iter().map(|(program, _)| *program).collect();
+    if missing.is_empty() {
         return build(transom, components);
     }
-    let words = format!(
+    let message = format!(
         "components of Python and JavaScript need {}: sudo apt-get install -y --no-install-recommends {}",
-        lacking.join(", "),
+        missing.join(", "),
         packages.join(" ")
     );
-    ensure!(std::env::var_os("CI").is_none(), "{words}");
-    eprintln!("    left out, with the tests that need them: {words}");
-    Ok(vec![("TRANSOM_AUTHORS_LEFT_OUT", words.into())])
+    ensure!(std::env::var_os("CI").is_none(), "{message}");
+    eprintln!("    skipped, with the tests that need them: {message}");
+    Ok(vec![("TRANSOM_AUTHORS_LEFT_OUT", message.into())])
 }
 
 #[cfg(test)]
@@ -321,7 +326,7 @@ mod tests {
 
     fn hash(dir: &Path) -> u64 {
         let mut hasher = DefaultHasher::new();
-        digest(dir, &mut hasher).unwrap();
+        hash_folder(dir, &mut hasher).unwrap();
         hasher.finish()
     }
 
@@ -341,14 +346,14 @@ mod tests {
     #[test]
     fn incomplete_build_is_repeated_and_a_complete_one_kept() {
         let dir = tempfile::tempdir().unwrap();
-        let broke = made(dir.path(), "x", "1", |it| {
+        let interrupted = create_once(dir.path(), "x", "1", |it| {
             fs::create_dir(it)?;
             bail!("half-way")
         });
-        assert!(broke.is_err());
-        let made_now = made(dir.path(), "x", "1", |it| Ok(fs::create_dir(it)?)).unwrap();
-        let kept = made(dir.path(), "x", "1", |_| bail!("again")).unwrap();
-        assert_eq!(made_now, kept);
-        assert!(made(dir.path(), "x", "2", |_| bail!("another version")).is_err());
+        assert!(interrupted.is_err());
+        let created = create_once(dir.path(), "x", "1", |it| Ok(fs::create_dir(it)?)).unwrap();
+        let reused = create_once(dir.path(), "x", "1", |_| bail!("again")).unwrap();
+        assert_eq!(created, reused);
+        assert!(create_once(dir.path(), "x", "2", |_| bail!("another version")).is_err());
     }
 }

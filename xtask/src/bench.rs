@@ -31,10 +31,10 @@ const BENCHES: [(&str, &str); 9] = [
 /// This benchmark is not a target of a package: it runs the commands of authors.
 const AUTHORS: &str = "authors";
 /// The benchmarks that start the daemon.
-const WITH_A_DAEMON: [&str; 5] = ["apps", "events", "framework", "plugins", "workflow"];
+const BENCHES_WITH_DAEMON: [&str; 5] = ["apps", "events", "framework", "plugins", "workflow"];
 
 /// The benchmarks that run parts of the daemon themselves, with the daemon's allocator.
-const WITH_JEMALLOC: [&str; 3] = ["discovery", "plugins", "scale"];
+const BENCHES_WITH_JEMALLOC: [&str; 3] = ["discovery", "plugins", "scale"];
 
 /// Builds and runs a benchmark, and prints its document.
 pub(crate) fn run(name: &str, profile: &str) -> anyhow::Result<()> {
@@ -44,18 +44,18 @@ pub(crate) fn run(name: &str, profile: &str) -> anyhow::Result<()> {
     let Some((_, package)) = BENCHES.iter().find(|(known, _)| *known == name) else {
         let known = BENCHES.iter().map(|(known, _)| *known);
         let known: Vec<&str> = known.chain([AUTHORS]).collect();
-        bail!("no benchmark is called `{name}`; there is: {}", known.join(", "));
+        bail!("unknown benchmark `{name}`; expected one of {}", known.join(", "));
     };
     let components = components::step(None, Scope::All)?;
     // Benchmark and daemon are built with the same feature selection in one run, so that common
     // crates are compiled once.
     let mut selection = vec!["--package".to_owned(), (*package).to_owned()];
     selection.extend(["--features".to_owned(), format!("{package}/bench")]);
-    if WITH_JEMALLOC.contains(&name) {
+    if BENCHES_WITH_JEMALLOC.contains(&name) {
         selection.extend(["--features".to_owned(), format!("{package}/jemalloc")]);
     }
     let mut measuring = cargo();
-    if WITH_A_DAEMON.contains(&name) {
+    if BENCHES_WITH_DAEMON.contains(&name) {
         selection.extend(["--package", "transom"].map(str::to_owned));
         let mut programs = vec!["--bin", "transom"];
         if name == "framework" {
@@ -67,7 +67,7 @@ pub(crate) fn run(name: &str, profile: &str) -> anyhow::Result<()> {
         build
             .arg("build")
             .args(programs)
-            .args(["--bench", name, "--profile", optimised_as(profile)])
+            .args(["--bench", name, "--profile", build_profile(profile)])
             .args(&selection);
         step("the daemon", &mut build)?;
         measuring.env("TRANSOM_BIN", target().join(folder(profile)).join("transom"));
@@ -98,7 +98,7 @@ fn authors(profile: &str) -> anyhow::Result<Value> {
     } else {
         let mut build = cargo();
         build.args(["build", "--package", "transom", "--bin", "transom"]);
-        step("the daemon", build.args(["--profile", optimised_as(profile)]))?;
+        step("the daemon", build.args(["--profile", build_profile(profile)]))?;
     }
     let variables = components::toolchain()?;
     let variables: Vec<(String, String)> = variables
@@ -118,7 +118,7 @@ fn authors(profile: &str) -> anyhow::Result<Value> {
 fn print(name: &str, profile: &str, figures: &Value) -> anyhow::Result<()> {
     let document = json!({
         "benchmark": name,
-        "profile": optimised_as(profile),
+        "profile": build_profile(profile),
         "commit": commit()?,
         "machine": machine(),
         "figures": figures,
@@ -128,7 +128,7 @@ fn print(name: &str, profile: &str, figures: &Value) -> anyhow::Result<()> {
 }
 
 /// Cargo's `bench` is `release` under another name; the document names the build profile.
-fn optimised_as(profile: &str) -> &str {
+fn build_profile(profile: &str) -> &str {
     match profile {
         "bench" => "release",
         other => other,
@@ -137,7 +137,7 @@ fn optimised_as(profile: &str) -> &str {
 
 /// The name of a profile's output folder.
 fn folder(profile: &str) -> &str {
-    match optimised_as(profile) {
+    match build_profile(profile) {
         "dev" | "test" => "debug",
         other => other,
     }

@@ -80,8 +80,8 @@ fn build(root: &Path, out: &Path, scope: Scope, progress: &dyn Fn(&str)) -> Resu
         // The manifest is written first, because a component without one is not admitted.
         let manifest =
             fs::read(&guest.manifest).with_context(|| format!("reading {}", guest.manifest.display()))?;
-        replace(&folder.join(format!("{}.toml", guest.name)), &manifest)?;
-        replace(&path, &component)?;
+        replace_if_changed(&folder.join(format!("{}.toml", guest.name)), &manifest)?;
+        replace_if_changed(&path, &component)?;
         components.push(path);
     }
     Ok(components)
@@ -107,7 +107,7 @@ fn lock(path: &Path, progress: &dyn Fn(&str)) -> Result<fs::File> {
 }
 
 /// The crates below `folder` that have a manifest, by name.
-fn guests(folder: &Path, below: &'static str) -> Result<Vec<Guest>> {
+fn guests(folder: &Path, subfolder: &'static str) -> Result<Vec<Guest>> {
     let mut guests = Vec::new();
     let entries = match fs::read_dir(folder) {
         Ok(entries) => entries,
@@ -142,13 +142,13 @@ fn guests(folder: &Path, below: &'static str) -> Result<Vec<Guest>> {
             .and_then(toml::Value::as_str);
         ensure!(
             found == Some(&name),
-            "{}: the package is to be named as its folder, {name}",
+            "{}: the package name must be the folder's name, {name}",
             folder.display()
         );
         guests.push(Guest {
             name,
             manifest,
-            folder: below,
+            folder: subfolder,
         });
     }
     guests.sort_by(|a, b| a.name.cmp(&b.name));
@@ -182,7 +182,7 @@ fn componentize(module: &Path) -> Result<Vec<u8>> {
 }
 
 /// Writes a temporary file in the same folder and renames it, unless the content is unchanged.
-fn replace(path: &Path, content: &[u8]) -> Result<()> {
+fn replace_if_changed(path: &Path, content: &[u8]) -> Result<()> {
     if fs::read(path).is_ok_and(|present| present == content) {
         return Ok(());
     }
@@ -213,14 +213,14 @@ mod tests {
     fn a_file_is_written_only_when_its_content_changed() {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("a.wasm");
-        replace(&path, b"one").unwrap();
+        replace_if_changed(&path, b"one").unwrap();
         let first = fs::metadata(&path).unwrap();
-        replace(&path, b"one").unwrap();
+        replace_if_changed(&path, b"one").unwrap();
         assert_eq!(
             fs::metadata(&path).unwrap().modified().unwrap(),
             first.modified().unwrap()
         );
-        replace(&path, b"two").unwrap();
+        replace_if_changed(&path, b"two").unwrap();
         assert_eq!(fs::read(&path).unwrap(), b"two");
         assert_eq!(
             fs::read_dir(folder.path()).unwrap().count(),
@@ -256,7 +256,7 @@ mod tests {
         )
         .unwrap();
         let error = guests(folder.path(), "").err().unwrap().to_string();
-        assert!(error.contains("named as its folder, a"), "{error}");
+        assert!(error.contains("the folder's name, a"), "{error}");
         assert!(guests(&folder.path().join("absent"), "").unwrap().is_empty());
     }
 }

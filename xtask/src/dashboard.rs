@@ -18,40 +18,40 @@ fn sources() -> PathBuf {
 
 /// Checks and builds the sources, and replaces the checked-in files.
 pub(crate) fn build() -> anyhow::Result<()> {
-    node::usable("the dashboard")?;
-    packages()?;
-    checked()?;
-    built(&sources().join("dist"))
+    node::ensure_usable("the dashboard")?;
+    install_packages()?;
+    check_sources()?;
+    build_into(&sources().join("dist"))
 }
 
 /// Checks the sources, and that building them results in the checked-in files.
 pub(crate) fn test() -> anyhow::Result<()> {
-    packages()?;
-    checked()?;
+    install_packages()?;
+    check_sources()?;
     let fresh = target().join("dashboard");
-    built(&fresh)?;
-    let (expected, found) = (files(&fresh)?, files(&sources().join("dist"))?);
+    build_into(&fresh)?;
+    let (expected, found) = (read_files(&fresh)?, read_files(&sources().join("dist"))?);
     let names = expected.keys().chain(found.keys());
     for name in names {
         ensure!(
             expected.get(name) == found.get(name),
-            "dashboard/dist/{name} is not what dashboard/src is built to: run `cargo xtask dashboard` and add its files"
+            "dashboard/dist/{name} is outdated: run `cargo xtask dashboard` and add its files"
         );
     }
     Ok(())
 }
 
 /// Installs the packages of the lock file.
-fn packages() -> anyhow::Result<()> {
+fn install_packages() -> anyhow::Result<()> {
     npm("packages of the dashboard", &["ci", "--no-audit", "--no-fund"])
 }
 
-fn checked() -> anyhow::Result<()> {
+fn check_sources() -> anyhow::Result<()> {
     npm("types of the dashboard", &["run", "--silent", "check"])?;
     npm("unit tests of the dashboard", &["run", "--silent", "test"])
 }
 
-fn built(dir: &Path) -> anyhow::Result<()> {
+fn build_into(dir: &Path) -> anyhow::Result<()> {
     let dir = dir.to_string_lossy();
     let arguments = [
         "run",
@@ -72,7 +72,7 @@ fn npm(what: &str, arguments: &[&str]) -> anyhow::Result<()> {
 }
 
 /// The contents of a folder's files by name.
-fn files(dir: &Path) -> anyhow::Result<BTreeMap<String, Vec<u8>>> {
+fn read_files(dir: &Path) -> anyhow::Result<BTreeMap<String, Vec<u8>>> {
     let entries = fs::read_dir(dir).with_context(|| format!("reading {}", dir.display()))?;
     entries
         .map(|entry| {

@@ -114,10 +114,10 @@ mod tests {
             double.is_empty(),
             "compiled more than once: {double:?}; align the versions, or add one to [bans] skip in deny.toml with the reason"
         );
-        let gone: Vec<_> = skipped.iter().filter(|it| !crates.contains_key(**it)).collect();
+        let missing: Vec<_> = skipped.iter().filter(|it| !crates.contains_key(**it)).collect();
         assert!(
-            gone.is_empty(),
-            "no longer in the build, remove from deny.toml: {gone:?}"
+            missing.is_empty(),
+            "no longer in the build, remove from deny.toml: {missing:?}"
         );
     }
 }

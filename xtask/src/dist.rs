@@ -101,7 +101,7 @@ pub(crate) fn run(options: Options) -> anyhow::Result<()> {
         None => crate::components::step(None, Scope::FirstParty)?,
     };
     let out = options.out.unwrap_or_else(|| target().join("dist"));
-    empty(&out)?;
+    create_empty(&out)?;
     let version = options
         .package_version
         .unwrap_or_else(|| env!("CARGO_PKG_VERSION").to_owned());
@@ -163,14 +163,14 @@ fn source_date_epoch() -> anyhow::Result<u64> {
         .output();
     let text = output.map(|output| String::from_utf8_lossy(&output.stdout).trim().to_owned());
     let Ok(Ok(epoch)) = text.map(|text| text.parse()) else {
-        bail!("git does not know the time of the commit: set SOURCE_DATE_EPOCH (seconds since 1970)");
+        bail!("cannot read the commit time from git: set SOURCE_DATE_EPOCH (seconds since 1970)");
     };
     Ok(epoch)
 }
 
 /// Creates an empty directory. An existing one is emptied only if it contains packages of an
 /// earlier run.
-fn empty(out: &Path) -> anyhow::Result<()> {
+fn create_empty(out: &Path) -> anyhow::Result<()> {
     if out.exists() {
         let is_empty = fs::read_dir(out)
             .with_context(|| format!("reading {}", out.display()))?
@@ -280,11 +280,11 @@ mod tests {
     fn a_directory_with_other_files_is_not_emptied() {
         let dir = tempfile::tempdir().expect("a directory");
         fs::write(dir.path().join("mine"), "x").expect("written");
-        let error = empty(dir.path()).expect_err("refused");
+        let error = create_empty(dir.path()).expect_err("refused");
         assert!(error.to_string().contains("is not empty"), "{error}");
         assert!(dir.path().join("mine").exists());
         fs::write(dir.path().join(CHECKSUMS), "").expect("written");
-        empty(dir.path()).expect("emptied");
+        create_empty(dir.path()).expect("emptied");
         assert!(!dir.path().join("mine").exists());
     }
 }

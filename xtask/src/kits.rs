@@ -15,7 +15,7 @@ pub(crate) const PYTHON: &str = "clients/plugin-kit-python";
 pub(crate) const JAVASCRIPT: &str = "clients/plugin-kit-javascript";
 
 /// Files in a project's folder that are not part of its input.
-pub(crate) const MADE: [&str; 9] = [
+pub(crate) const BUILD_OUTPUT: [&str; 9] = [
     ".venv",
     "node_modules",
     "out",
@@ -44,10 +44,10 @@ pub(crate) fn rust_package(out: &Path) -> Result<()> {
     Ok(())
 }
 
-/// Builds the Python package with this `pip`. `aside` is a folder for temporary files.
-pub(crate) fn wheel(pip: &Path, aside: &Path, out: &Path, progress: &dyn Fn(&str)) -> Result<PathBuf> {
-    let source = aside.join("kit-python");
-    copy(&root().join(PYTHON), &source)?;
+/// Builds the Python package with this `pip`. `temporary` is a folder for temporary files.
+pub(crate) fn wheel(pip: &Path, temporary: &Path, out: &Path, progress: &dyn Fn(&str)) -> Result<PathBuf> {
+    let source = temporary.join("kit-python");
+    copy_folder(&root().join(PYTHON), &source)?;
     let mut command = Command::new(pip);
     command
         .args([
@@ -60,24 +60,24 @@ pub(crate) fn wheel(pip: &Path, aside: &Path, out: &Path, progress: &dyn Fn(&str
         .arg(out)
         .arg(&source);
     run(&mut command, "building the wheel of transom-plugin", progress)?;
-    newest(out, "transom_plugin-", ".whl")
+    only_file(out, "transom_plugin-", ".whl")
 }
 
 /// Packs the npm package.
-pub(crate) fn tarball(aside: &Path, out: &Path, progress: &dyn Fn(&str)) -> Result<PathBuf> {
-    let source = aside.join("kit-javascript");
-    copy(&root().join(JAVASCRIPT), &source)?;
+pub(crate) fn tarball(temporary: &Path, out: &Path, progress: &dyn Fn(&str)) -> Result<PathBuf> {
+    let source = temporary.join("kit-javascript");
+    copy_folder(&root().join(JAVASCRIPT), &source)?;
     let mut command = Command::new("npm");
     command
         .args(["pack", "--silent", "--pack-destination"])
         .arg(out)
         .current_dir(&source);
     run(&mut command, "packing transom-plugin", progress)?;
-    newest(out, "transom-plugin-", ".tgz")
+    only_file(out, "transom-plugin-", ".tgz")
 }
 
 /// The only file with this prefix and suffix.
-fn newest(out: &Path, prefix: &str, suffix: &str) -> Result<PathBuf> {
+fn only_file(out: &Path, prefix: &str, suffix: &str) -> Result<PathBuf> {
     let mut found = Vec::new();
     for entry in fs::read_dir(out).with_context(|| format!("reading {}", out.display()))? {
         let name = entry?.file_name().to_string_lossy().into_owned();
@@ -95,7 +95,7 @@ fn newest(out: &Path, prefix: &str, suffix: &str) -> Result<PathBuf> {
 }
 
 /// Copies a folder; links are replaced by their targets.
-fn copy(from: &Path, to: &Path) -> Result<()> {
+fn copy_folder(from: &Path, to: &Path) -> Result<()> {
     if to.exists() {
         fs::remove_dir_all(to)?;
     }
@@ -103,12 +103,12 @@ fn copy(from: &Path, to: &Path) -> Result<()> {
     for entry in fs::read_dir(from).with_context(|| format!("reading {}", from.display()))? {
         let path = entry?.path();
         let name = path.file_name().unwrap_or_default();
-        if MADE.contains(&&*name.to_string_lossy()) {
+        if BUILD_OUTPUT.contains(&&*name.to_string_lossy()) {
             continue;
         }
         let to = to.join(name);
         if path.is_dir() {
-            copy(&path, &to)?;
+            copy_folder(&path, &to)?;
         } else {
             fs::copy(&path, &to).with_context(|| format!("copying {}", path.display()))?;
         }
@@ -192,7 +192,7 @@ mod tests {
         fs::write(dir.path().join("wit/a.wit"), "a").unwrap();
         std::os::unix::fs::symlink("../../wit", from.join("src/wit")).unwrap();
         let to = dir.path().join("to");
-        copy(&from, &to).unwrap();
+        copy_folder(&from, &to).unwrap();
         assert!(fs::symlink_metadata(to.join("src/wit")).unwrap().is_dir());
         assert_eq!(fs::read_to_string(to.join("src/wit/a.wit")).unwrap(), "a");
         assert!(!to.join("node_modules").exists());

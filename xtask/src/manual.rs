@@ -29,7 +29,7 @@ pub(crate) fn build() -> anyhow::Result<()> {
             .env("NO_MKDOCS_2_WARNING", "1"),
     )?;
     let page = site.join("index.html");
-    ensure!(page.is_file(), "mkdocs made no {}", page.display());
+    ensure!(page.is_file(), "mkdocs did not create {}", page.display());
     eprintln!("    {}", page.display());
     Ok(())
 }

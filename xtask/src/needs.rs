@@ -53,17 +53,17 @@ const NEEDS: [(&str, &[&str], &str); 21] = [
 ];
 
 /// The script that packages run before they start a service; exit code 101 forbids it.
-const POLICY: &str = "/usr/sbin/policy-rc.d";
+const SERVICE_POLICY: &str = "/usr/sbin/policy-rc.d";
 
 /// The packages of the registry from which tests pull components, and of the server that scrapes
 /// the daemon's metrics. Installing them would also start a service, so they are only unpacked.
 /// Each contains a program of its name.
-const UNPACKED: [&str; 2] = ["docker-registry", "prometheus"];
+const UNPACKED_PACKAGES: [&str; 2] = ["docker-registry", "prometheus"];
 
 /// Installs missing programs where possible, else prints their packages.
 pub(crate) fn install() -> anyhow::Result<()> {
     install_servers()?;
-    for package in UNPACKED {
+    for package in UNPACKED_PACKAGES {
         unpack(package)?;
     }
     airflow::install()?;
@@ -86,12 +86,12 @@ fn unpack(name: &str) -> anyhow::Result<()> {
     if download(name, &tools).is_err() {
         ensure!(
             is_root(),
-            "tests start {name}, and `apt-get download {name}` does not get it: try sudo apt-get update"
+            "tests need {name}, but `apt-get download {name}` failed: try sudo apt-get update"
         );
         apt(&["update", "-qq"])?;
         download(name, &tools)?;
     }
-    let package = downloaded(&tools)?.context("apt-get downloaded no package")?;
+    let package = downloaded_package(&tools)?.context("apt-get downloaded no package")?;
     let status = Command::new("dpkg-deb")
         .arg("-x")
         .args([&package, &tools])
@@ -120,7 +120,7 @@ fn download(name: &str, tools: &Path) -> anyhow::Result<()> {
     Ok(())
 }
 
-fn downloaded(tools: &Path) -> anyhow::Result<Option<PathBuf>> {
+fn downloaded_package(tools: &Path) -> anyhow::Result<Option<PathBuf>> {
     for entry in fs::read_dir(tools)? {
         let path = entry?.path();
         if path.extension().is_some_and(|it| it == "deb") {
@@ -143,7 +143,7 @@ fn install_servers() -> anyhow::Result<()> {
     eprintln!("==> {} for the tests", names.join(", "));
     if !is_root() {
         bail!(
-            "tests start {}: sudo apt-get install -y --no-install-recommends {}",
+            "tests need {}: sudo apt-get install -y --no-install-recommends {}",
             names.join(", "),
             packages.join(" ")
         );
@@ -151,39 +151,40 @@ fn install_servers() -> anyhow::Result<()> {
     apt(&["update", "-qq"])?;
     // Tests start the services that they need. If the machine has such a policy already, it is
     // kept.
-    let unasked = Unasked::forbidden()?;
+    let services_forbidden = ServicesForbidden::begin()?;
     apt(&[
         &["install", "-y", "-qq", "--no-install-recommends"],
         packages.as_slice(),
     ]
     .concat())?;
-    drop(unasked);
+    drop(services_forbidden);
     Ok(())
 }
 
 /// While this exists, installed packages start no services.
-struct Unasked(bool);
+struct ServicesForbidden(bool);
 
-impl Unasked {
-    fn forbidden() -> anyhow::Result<Self> {
+impl ServicesForbidden {
+    fn begin() -> anyhow::Result<Self> {
         use std::os::unix::fs::PermissionsExt;
-        if Path::new(POLICY).exists() {
+        if Path::new(SERVICE_POLICY).exists() {
             return Ok(Self(false));
         }
-        fs::write(POLICY, "#!/bin/sh\nexit 101\n").with_context(|| format!("writing {POLICY}"))?;
+        fs::write(SERVICE_POLICY, "#!/bin/sh\nexit 101\n")
+            .with_context(|| format!("writing {SERVICE_POLICY}"))?;
         let policy = Self(true);
-        fs::set_permissions(POLICY, fs::Permissions::from_mode(0o755))
-            .with_context(|| format!("making {POLICY} executable"))?;
+        fs::set_permissions(SERVICE_POLICY, fs::Permissions::from_mode(0o755))
+            .with_context(|| format!("making {SERVICE_POLICY} executable"))?;
         Ok(policy)
     }
 }
 
-impl Drop for Unasked {
+impl Drop for ServicesForbidden {
     fn drop(&mut self) {
         if self.0
-            && let Err(error) = fs::remove_file(POLICY)
+            && let Err(error) = fs::remove_file(SERVICE_POLICY)
         {
-            eprintln!("{POLICY} could not be removed again: {error}");
+            eprintln!("{SERVICE_POLICY} could not be removed again: {error}");
         }
     }
 }

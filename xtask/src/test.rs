@@ -16,15 +16,15 @@ const FEATURES: &str = "transom-discovery/quic";
 /// the list of parts first, and the duration of each at the end.
 pub(crate) fn run(quick: bool, arguments: &[String]) -> anyhow::Result<()> {
     let mut report = Report::begin(quick);
-    let outcome = parts(&mut report, quick, arguments);
+    let outcome = run_parts(&mut report, quick, arguments);
     report.end();
     outcome
 }
 
-fn parts(report: &mut Report, quick: bool, arguments: &[String]) -> anyhow::Result<()> {
+fn run_parts(report: &mut Report, quick: bool, arguments: &[String]) -> anyhow::Result<()> {
     if !quick {
         report.part(FORMATTING, || {
-            checked("fmt", cargo().args(["fmt", "--all", "--check"]))
+            run_if_installed("fmt", cargo().args(["fmt", "--all", "--check"]))
         })?;
         // Benchmarks need a feature, so only this command lints them.
         let features = [
@@ -37,7 +37,7 @@ fn parts(report: &mut Report, quick: bool, arguments: &[String]) -> anyhow::Resu
             .args(SELECTION)
             .args(["--all-targets", "--features", &features.join(","), "--quiet"])
             .args(["--", "-D", "warnings"]);
-        report.part(LINTS, || checked("clippy", &mut lints))?;
+        report.part(LINTS, || run_if_installed("clippy", &mut lints))?;
     }
     report.part(NEEDS, needs::install)?;
     report.part(MANUAL, manual::build)?;
@@ -54,10 +54,10 @@ fn parts(report: &mut Report, quick: bool, arguments: &[String]) -> anyhow::Resu
     let components = report.part(COMPONENTS, || components::step(None, Scope::All))?;
     let mut variables = report.part(OTHER_LANGUAGES, || authors::step(&components))?;
     variables.extend(kubernetes.map(|(name, folder)| (name, folder.into_os_string())));
-    report.part(TESTS, || tests(arguments, components, variables))
+    report.part(TESTS, || run_tests(arguments, components, variables))
 }
 
-fn tests(
+fn run_tests(
     arguments: &[String],
     components: PathBuf,
     variables: Vec<(&'static str, OsString)>,
@@ -82,16 +82,16 @@ fn tests(
 }
 
 /// Runs a cargo subcommand that may not be installed.
-fn checked(subcommand: &str, command: &mut Command) -> anyhow::Result<()> {
-    if installed(subcommand) {
+fn run_if_installed(subcommand: &str, command: &mut Command) -> anyhow::Result<()> {
+    if is_installed(subcommand) {
         step(subcommand, command)
     } else {
-        eprintln!("==> {subcommand}: left out; `rustup component add {subcommand}` adds it");
+        eprintln!("==> {subcommand}: skipped; `rustup component add {subcommand}` adds it");
         Ok(())
     }
 }
 
-fn installed(subcommand: &str) -> bool {
+fn is_installed(subcommand: &str) -> bool {
     let mut probe: Command = cargo();
     probe
         .args([subcommand, "--version"])
@@ -114,7 +114,7 @@ const TESTS: &str = "running tests";
 /// The parts of a run and their durations.
 struct Report {
     begun: Instant,
-    took: Vec<(&'static str, f64, bool)>,
+    durations: Vec<(&'static str, f64, bool)>,
 }
 
 impl Report {
@@ -137,21 +137,21 @@ impl Report {
         }
         Self {
             begun: Instant::now(),
-            took: Vec::new(),
+            durations: Vec::new(),
         }
     }
 
     fn part<T>(&mut self, name: &'static str, work: impl FnOnce() -> anyhow::Result<T>) -> anyhow::Result<T> {
         let begun = Instant::now();
         let outcome = work();
-        self.took
+        self.durations
             .push((name, begun.elapsed().as_secs_f64(), outcome.is_ok()));
         outcome
     }
 
     fn end(&self) {
         eprintln!("cargo xtask test took:");
-        for (part, seconds, passed) in &self.took {
+        for (part, seconds, passed) in &self.durations {
             let failed = if *passed { "" } else { "  FAILED" };
             eprintln!("  {seconds:7.1} s  {part}{failed}");
         }

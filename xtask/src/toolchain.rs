@@ -22,7 +22,7 @@ use anyhow::{Context, Result, bail, ensure};
 pub(crate) const TARGET: &str = "wasm32-unknown-unknown";
 
 /// Timeout of a command: longer than any working download of 140 MB of packages.
-const DEADLINE: Duration = Duration::from_mins(15);
+const COMMAND_TIMEOUT: Duration = Duration::from_mins(15);
 
 /// The arguments and variables with which cargo builds for [`TARGET`].
 #[derive(Debug)]
@@ -138,17 +138,17 @@ fn debian(unpacked: &Path) -> Result<Toolchain> {
 /// Downloads and unpacks Debian's compiler to `unpacked`.
 fn fetch(cache: &Path, unpacked: &Path, progress: &dyn Fn(&str)) -> Result<()> {
     fs::create_dir_all(cache).with_context(|| format!("creating {}", cache.display()))?;
-    let aside = tempfile::Builder::new()
+    let temporary = tempfile::Builder::new()
         .prefix("unpacking-")
         .tempdir_in(cache)
         .context("a folder to unpack in")?;
-    let debs = aside.path().join("debs");
+    let debs = temporary.path().join("debs");
     fs::create_dir(&debs)?;
 
     // The system's package lists are tried first. If there are none, or if they are so old that
     // their packages no longer exist, private lists are used.
     if download(&Apt::system(), &debs, progress).is_err() {
-        let apt = Apt::private(aside.path())?;
+        let apt = Apt::private(temporary.path())?;
         run(
             apt.command("apt-get").arg("update"),
             "reading Debian's package lists",
@@ -157,7 +157,7 @@ fn fetch(cache: &Path, unpacked: &Path, progress: &dyn Fn(&str)) -> Result<()> {
         download(&apt, &debs, progress)?;
     }
 
-    let root = aside.path().join("root");
+    let root = temporary.path().join("root");
     let files = fs::read_dir(&debs)?.collect::<std::io::Result<Vec<_>>>()?;
     for file in &files {
         let what = format!("unpacking {}", file.file_name().to_string_lossy());
@@ -327,10 +327,13 @@ pub(crate) fn run(command: &mut Command, what: &str, progress: &dyn Fn(&str)) ->
         if let Some(status) = child.try_wait()? {
             break status;
         }
-        if began.elapsed() >= DEADLINE {
+        if began.elapsed() >= COMMAND_TIMEOUT {
             child.kill()?;
             child.wait()?;
-            bail!("{what}: not done after {} minutes", DEADLINE.as_secs() / 60);
+            bail!(
+                "{what}: not done after {} minutes",
+                COMMAND_TIMEOUT.as_secs() / 60
+            );
         }
         if began.elapsed() >= next_word {
             progress(what);
@@ -408,15 +411,15 @@ mod tests {
 
     #[test]
     fn command_longer_than_a_second_is_announced_once() {
-        let said = std::cell::RefCell::new(Vec::new());
+        let lines = std::cell::RefCell::new(Vec::new());
         run(Command::new("sleep").arg("1.2"), "waiting", &|line| {
-            said.borrow_mut().push(line.to_owned());
+            lines.borrow_mut().push(line.to_owned());
         })
         .unwrap();
         run(Command::new("true").args([""; 0]), "nothing", &|line| {
-            said.borrow_mut().push(line.to_owned());
+            lines.borrow_mut().push(line.to_owned());
         })
         .unwrap();
-        assert_eq!(said.into_inner(), ["waiting"]);
+        assert_eq!(lines.into_inner(), ["waiting"]);
     }
 }

@@ -27,15 +27,15 @@ const LANGUAGES: [(&str, u64, &str); 3] = [
     ("javascript", 180, "plugin.js"),
 ];
 /// The measured change: a text of the template that subscribers see, and its replacement.
-const EDIT: [&str; 2] = [
+const REPLACEMENT: [&str; 2] = [
     "this filter takes no expressions",
     "this filter has no expressions",
 ];
 const NAME: &str = "mine";
 const WORLD: &str = "event-filter";
 /// Timeout of a command, of the daemon's start, and of its admission.
-const DEADLINE: Duration = Duration::from_mins(15);
-const INTERVAL: Duration = Duration::from_millis(50);
+const COMMAND_TIMEOUT: Duration = Duration::from_mins(15);
+const POLL_INTERVAL: Duration = Duration::from_millis(50);
 
 /// Measures with this `transom`. `variables` are cargo's variables for compiling components.
 pub(super) fn figures(transom: &Path, components: &Path, variables: &[(String, String)]) -> Result<Value> {
@@ -52,7 +52,7 @@ pub(super) fn figures(transom: &Path, components: &Path, variables: &[(String, S
         let folder = dir.path().join(language);
         fs::create_dir(&folder)?;
         let mut measured = site
-            .language(language, source, &folder)
+            .measure_language(language, source, &folder)
             .with_context(|| format!("the documented commands for {language}"))?;
         measured["aim_seconds"] = json!(aim);
         figures.insert(language.to_owned(), measured);
@@ -69,7 +69,7 @@ struct Site<'a> {
 }
 
 impl Site<'_> {
-    fn language(&self, language: &str, source: &str, folder: &Path) -> Result<Value> {
+    fn measure_language(&self, language: &str, source: &str, folder: &Path) -> Result<Value> {
         let new = format!("transom plugin new {NAME} --world {WORLD} --language {language}");
         let mut steps = vec![self.step(folder, &new)?];
         let project = folder.join(NAME);
@@ -86,7 +86,7 @@ impl Site<'_> {
                 let digest = self.digest(&project)?;
                 let begun = Instant::now();
                 self.step(&project, &run)?;
-                self.shown(&digest)?;
+                self.wait_until_served(&digest)?;
                 eprintln!("    {:>7.1} s  until it serves", seconds(begun));
                 steps.push(json!({"command": command, "seconds": seconds(begun)}));
             } else {
@@ -94,17 +94,17 @@ impl Site<'_> {
             }
         }
         let total: f64 = steps.iter().filter_map(|it| it["seconds"].as_f64()).sum();
-        let again = self.step(
+        let second_test = self.step(
             &project,
             &format!("transom plugin test out/{NAME}.wasm cases.toml"),
         )?;
-        let change = self.change(&project, &project.join(source))?;
+        let change = self.measure_change(&project, &project.join(source))?;
         fs::remove_file(self.daemon.plugins.join(format!("{NAME}.wasm")))?;
-        self.shown(&Value::Null)?;
+        self.wait_until_served(&Value::Null)?;
         Ok(json!({
             "steps": steps,
             "seconds": (total * 10.0).round() / 10.0,
-            "second_test_seconds": again["seconds"],
+            "second_test_seconds": second_test["seconds"],
             "change_until_served_seconds": change,
         }))
     }
@@ -112,18 +112,18 @@ impl Site<'_> {
     /// Measures the time from a change of the source until the new version serves, while `transom
     /// plugin dev` follows the project: it builds, tests and copies the component, and the daemon
     /// compiles it.
-    fn change(&self, project: &Path, source: &Path) -> Result<f64> {
+    fn measure_change(&self, project: &Path, source: &Path) -> Result<f64> {
         let mut dev = self.shell(project, "exec transom plugin dev")?;
-        let dev = Running::start(dev.stdout(Stdio::piped()).stderr(Stdio::inherit()))?;
-        dev.line("the first round of `plugin dev`", |line| {
+        let dev = RunningCommand::start(dev.stdout(Stdio::piped()).stderr(Stdio::inherit()))?;
+        dev.wait_for_line("the first round of `plugin dev`", |line| {
             line.contains("waiting for changes").then_some(())
         })?;
         let text = fs::read_to_string(source).with_context(|| format!("reading {}", source.display()))?;
-        let [from, to] = EDIT;
+        let [from, to] = REPLACEMENT;
         ensure!(text.contains(from), "`{from}` is not in {}", source.display());
         let begun = Instant::now();
         fs::write(source, text.replace(from, to)).with_context(|| format!("writing {}", source.display()))?;
-        let served = dev.line("a served change", |line| {
+        let served = dev.wait_for_line("a served change", |line| {
             line.contains(", after ").then(|| line.contains(" serves"))
         })?;
         let time = seconds(begun);
@@ -158,7 +158,7 @@ impl Site<'_> {
         let path = std::iter::once(bin.to_owned()).chain(std::env::split_paths(&path));
         let mut shell = Command::new("timeout");
         shell
-            .arg(DEADLINE.as_secs().to_string())
+            .arg(COMMAND_TIMEOUT.as_secs().to_string())
             .args(["sh", "-c", command])
             .current_dir(folder)
             .env("PATH", std::env::join_paths(path)?)
@@ -186,13 +186,13 @@ impl Site<'_> {
         let verdict: Value = serde_json::from_slice(&output.stdout).context("`plugin check`")?;
         ensure!(
             verdict["digest"].is_string(),
-            "`plugin check` names no digest: {verdict}"
+            "the output of `plugin check` has no digest: {verdict}"
         );
         Ok(verdict["digest"].clone())
     }
 
     /// Waits until the daemon shows this digest of the plugin; null: until it has no such plugin.
-    fn shown(&self, digest: &Value) -> Result<()> {
+    fn wait_until_served(&self, digest: &Value) -> Result<()> {
         let begun = Instant::now();
         loop {
             let output = Command::new(self.transom)
@@ -213,10 +213,10 @@ impl Site<'_> {
                 return Ok(());
             }
             ensure!(
-                begun.elapsed() < DEADLINE,
+                begun.elapsed() < COMMAND_TIMEOUT,
                 "the daemon shows {found}, not {digest}"
             );
-            thread::sleep(INTERVAL);
+            thread::sleep(POLL_INTERVAL);
         }
     }
 }
@@ -229,12 +229,12 @@ fn seconds(begun: Instant) -> f64 {
 /// build has the target already.
 fn commands(page: &str) -> Vec<String> {
     let mut commands = Vec::new();
-    let mut inside = false;
+    let mut in_block = false;
     for line in page.lines() {
         match line.trim() {
-            "```sh" => inside = true,
-            "```" => inside = false,
-            line if inside && !line.is_empty() && !line.starts_with("rustup ") => {
+            "```sh" => in_block = true,
+            "```" => in_block = false,
+            line if in_block && !line.is_empty() && !line.starts_with("rustup ") => {
                 commands.push(line.to_owned());
             }
             _ => {}
@@ -245,7 +245,7 @@ fn commands(page: &str) -> Vec<String> {
 
 /// A running `transom dev`.
 struct Daemon {
-    _running: Running,
+    _running: RunningCommand,
     admin: String,
     plugins: PathBuf,
 }
@@ -258,9 +258,9 @@ impl Daemon {
         for port in ["apps", "dns", "discovery", "workflow", "admin", "cluster"] {
             command.args(["--port", &format!("{port}=0")]);
         }
-        let running = Running::start(command.stdout(Stdio::piped()).stderr(Stdio::null()))?;
+        let running = RunningCommand::start(command.stdout(Stdio::piped()).stderr(Stdio::null()))?;
         // The greeting contains the address of the admin port.
-        let admin = running.line("the greeting of `transom dev`", |line| {
+        let admin = running.wait_for_line("the greeting of `transom dev`", |line| {
             let address = line.trim().strip_prefix("admin").map(str::trim)?;
             Some(address.strip_suffix("/v1/plugins")?.to_owned())
         })?;
@@ -273,51 +273,51 @@ impl Daemon {
 }
 
 /// A command that runs until it is interrupted; that happens when this is dropped.
-struct Running {
+struct RunningCommand {
     child: Child,
     lines: Receiver<String>,
 }
 
-impl Running {
+impl RunningCommand {
     /// Starts a command whose output is piped.
-    fn start(command: &mut Command) -> Result<Running> {
+    fn start(command: &mut Command) -> Result<RunningCommand> {
         let mut child = command.spawn().context("cannot start transom")?;
         let output = child.stdout.take().context("its output")?;
-        let (lines, arriving) = channel();
+        let (lines, receiver) = channel();
         // The output is read to its end, so that the command never blocks on a full pipe.
         thread::spawn(move || {
             for line in BufReader::new(output).lines().map_while(Result::ok) {
                 let _ = lines.send(line);
             }
         });
-        Ok(Running {
+        Ok(RunningCommand {
             child,
-            lines: arriving,
+            lines: receiver,
         })
     }
 
     /// Waits for a line for which `pick` returns a value.
-    fn line<T>(&self, what: &str, pick: impl Fn(&str) -> Option<T>) -> Result<T> {
+    fn wait_for_line<T>(&self, what: &str, pick: impl Fn(&str) -> Option<T>) -> Result<T> {
         let begun = Instant::now();
-        while let Some(left) = DEADLINE.checked_sub(begun.elapsed()) {
-            let Ok(line) = self.lines.recv_timeout(left) else {
+        while let Some(remaining) = COMMAND_TIMEOUT.checked_sub(begun.elapsed()) {
+            let Ok(line) = self.lines.recv_timeout(remaining) else {
                 break;
             };
             if let Some(found) = pick(&line) {
                 return Ok(found);
             }
         }
-        bail!("waited for {what} in vain")
+        bail!("timed out waiting for {what}")
     }
 }
 
-impl Drop for Running {
+impl Drop for RunningCommand {
     fn drop(&mut self) {
         // SIGINT, as Ctrl-C sends it, so that the command leaves no process behind.
-        let asked = Command::new("kill")
+        let interrupted = Command::new("kill")
             .args(["-INT", &self.child.id().to_string()])
             .status();
-        if !asked.is_ok_and(|it| it.success()) {
+        if !interrupted.is_ok_and(|it| it.success()) {
             let _ = self.child.kill();
         }
         let _ = self.child.wait();

@@ -97,39 +97,39 @@ fn files(release: &Release, sbom: &[u8], work: &Path) -> anyhow::Result<Tree> {
     let payload = &release.payload;
     let packaging = root().join("packaging");
     let mut tree = Tree::default();
-    tree.program("usr/bin/transom", Content::File(payload.binary.clone()));
+    tree.add_program("usr/bin/transom", Content::File(payload.binary.clone()));
     for name in UNITS {
         let file = packaging.join("systemd").join(name);
-        tree.file(&format!("lib/systemd/system/{name}"), Content::File(file));
+        tree.add_file(&format!("lib/systemd/system/{name}"), Content::File(file));
     }
     let settings = Content::File(packaging.join("transom.toml"));
-    tree.file_with_mode("etc/transom/transom.toml", 0o640, settings);
-    tree.graft("etc/transom/plugins", &payload.components);
+    tree.add_file_with_mode("etc/transom/transom.toml", 0o640, settings);
+    tree.add_tree("etc/transom/plugins", &payload.components);
     for (shell, script) in &payload.completions {
         let path = match *shell {
             "bash" => "usr/share/bash-completion/completions/transom",
             "zsh" => "usr/share/zsh/vendor-completions/_transom",
             _ => "usr/share/fish/vendor_completions.d/transom.fish",
         };
-        tree.file(path, Content::Bytes(script.clone()));
+        tree.add_file(path, Content::Bytes(script.clone()));
     }
     for (name, page) in &payload.man_pages {
-        let page = compressed(page, work)?;
-        tree.file(&format!("usr/share/man/man1/{name}.gz"), Content::Bytes(page));
+        let page = compress(page, work)?;
+        tree.add_file(&format!("usr/share/man/man1/{name}.gz"), Content::Bytes(page));
     }
     let doc = "usr/share/doc/transom";
-    tree.graft(doc, &payload.manual);
-    tree.graft(&format!("{doc}/examples"), &payload.examples);
-    tree.file(
+    tree.add_tree(doc, &payload.manual);
+    tree.add_tree(&format!("{doc}/examples"), &payload.examples);
+    tree.add_file(
         &format!("{doc}/copyright"),
         Content::File(packaging.join("debian/copyright")),
     );
-    tree.text(
+    tree.add_text(
         "usr/share/lintian/overrides/transom",
         "# Settings may contain passwords; the group is set when the package is installed.\n\
          transom: non-standard-file-perm 0640 != 0644 [etc/transom/transom.toml]\n",
     );
-    tree.file(&format!("{doc}/sbom.cdx.json"), Content::Bytes(sbom.to_vec()));
+    tree.add_file(&format!("{doc}/sbom.cdx.json"), Content::Bytes(sbom.to_vec()));
     let date = output(
         Command::new("date").args(["--utc", "--rfc-email", "--date", &format!("@{}", release.epoch)]),
         "coreutils",
@@ -139,13 +139,13 @@ fn files(release: &Release, sbom: &[u8], work: &Path) -> anyhow::Result<Tree> {
         release.version,
         String::from_utf8_lossy(&date).trim()
     );
-    let changelog = compressed(changelog.as_bytes(), work)?;
-    tree.file(&format!("{doc}/changelog.gz"), Content::Bytes(changelog));
+    let changelog = compress(changelog.as_bytes(), work)?;
+    tree.add_file(&format!("{doc}/changelog.gz"), Content::Bytes(changelog));
     Ok(tree)
 }
 
 /// Compresses a file as Debian compresses man pages and changelogs.
-fn compressed(bytes: &[u8], work: &Path) -> anyhow::Result<Vec<u8>> {
+fn compress(bytes: &[u8], work: &Path) -> anyhow::Result<Vec<u8>> {
     let (plain, packed) = (work.join("plain"), work.join("packed"));
     fs::write(&plain, bytes)?;
     gzip(&plain, &packed, "-9")?;

@@ -43,16 +43,16 @@ pub(super) fn write(
     let blobs = dir.join("blobs/sha256");
     fs::create_dir_all(&blobs).with_context(|| format!("creating {}", blobs.display()))?;
     let layers = [
-        layer(
-            &system(libraries)?,
+        write_layer(
+            &system_tree(libraries)?,
             "libraries, certificates, user",
             release,
             &blobs,
             work,
         )?,
-        layer(&program(release, sbom), "transom", release, &blobs, work)?,
+        write_layer(&program_tree(release, sbom), "transom", release, &blobs, work)?,
     ];
-    let created = time(release.epoch)?;
+    let created = rfc3339(release.epoch)?;
     let history = layers
         .iter()
         .map(|layer| json!({"created": created, "created_by": layer.created_by}));
@@ -85,7 +85,7 @@ pub(super) fn write(
         "rootfs": {"type": "layers", "diff_ids": layers.each_ref().map(|layer| layer.diff_id.as_str())},
         "history": history.collect::<Vec<_>>(),
     });
-    let config = blob(&blobs, "application/vnd.oci.image.config.v1+json", &config)?;
+    let config = write_blob(&blobs, "application/vnd.oci.image.config.v1+json", &config)?;
     let manifest = json!({
         "schemaVersion": 2,
         "mediaType": "application/vnd.oci.image.manifest.v1+json",
@@ -93,7 +93,7 @@ pub(super) fn write(
         "layers": layers.each_ref().map(|layer| &layer.descriptor),
         "annotations": labels,
     });
-    let mut manifest = blob(&blobs, "application/vnd.oci.image.manifest.v1+json", &manifest)?;
+    let mut manifest = write_blob(&blobs, "application/vnd.oci.image.manifest.v1+json", &manifest)?;
     manifest["platform"] = json!({"architecture": arch, "os": "linux"});
     manifest["annotations"] = json!({"org.opencontainers.image.ref.name": release.version});
     let index = json!({
@@ -107,19 +107,19 @@ pub(super) fn write(
 }
 
 /// The parts of a system that the binary needs.
-fn system(libraries: &[Library]) -> anyhow::Result<Tree> {
+fn system_tree(libraries: &[Library]) -> anyhow::Result<Tree> {
     let mut tree = Tree::default();
     for library in libraries {
         let path = library.path.to_string_lossy();
         let real = library.path.canonicalize()?;
-        tree.program(path.trim_start_matches('/'), Content::File(real));
+        tree.add_program(path.trim_start_matches('/'), Content::File(real));
         let Some((package, _)) = &library.package else {
             continue;
         };
         let copyright = format!("usr/share/doc/{package}/copyright");
         let file = Path::new("/").join(&copyright);
         if file.exists() {
-            tree.file(&copyright, Content::File(file));
+            tree.add_file(&copyright, Content::File(file));
         }
     }
     let authorities = Path::new("/").join(AUTHORITIES);
@@ -128,41 +128,41 @@ fn system(libraries: &[Library]) -> anyhow::Result<Tree> {
         "{} does not exist: apt-get install ca-certificates",
         authorities.display()
     );
-    tree.file(AUTHORITIES, Content::File(authorities));
-    tree.text(
+    tree.add_file(AUTHORITIES, Content::File(authorities));
+    tree.add_text(
         "etc/passwd",
         &format!(
             "root:x:0:0:root:/root:/sbin/nologin\ntransom:x:{USER}:{USER}:transom:/var/lib/transom:/sbin/nologin\n"
         ),
     );
-    tree.text("etc/group", &format!("root:x:0:\ntransom:x:{USER}:\n"));
-    tree.text("etc/nsswitch.conf", "hosts: files dns\n");
-    tree.directory("tmp", 0o1777, 0);
+    tree.add_text("etc/group", &format!("root:x:0:\ntransom:x:{USER}:\n"));
+    tree.add_text("etc/nsswitch.conf", "hosts: files dns\n");
+    tree.add_directory("tmp", 0o1777, 0);
     Ok(tree)
 }
 
-fn program(release: &Release, sbom: &[u8]) -> Tree {
+fn program_tree(release: &Release, sbom: &[u8]) -> Tree {
     let payload = &release.payload;
     let mut tree = Tree::default();
-    tree.program("usr/bin/transom", Content::File(payload.binary.clone()));
-    tree.file(
+    tree.add_program("usr/bin/transom", Content::File(payload.binary.clone()));
+    tree.add_file(
         "etc/transom/transom.toml",
         Content::File(root().join("packaging/transom.toml")),
     );
-    tree.graft("etc/transom/plugins", &payload.components);
-    tree.directory("var/lib/transom", 0o750, USER);
-    tree.file(
+    tree.add_tree("etc/transom/plugins", &payload.components);
+    tree.add_directory("var/lib/transom", 0o750, USER);
+    tree.add_file(
         "usr/share/doc/transom/LICENSE",
         Content::File(root().join("LICENSE")),
     );
-    tree.file(
+    tree.add_file(
         "usr/share/doc/transom/sbom.cdx.json",
         Content::Bytes(sbom.to_vec()),
     );
     tree
 }
 
-fn layer(
+fn write_layer(
     tree: &Tree,
     created_by: &'static str,
     release: &Release,
@@ -188,7 +188,7 @@ fn layer(
 }
 
 /// Writes a document and returns its descriptor.
-fn blob(blobs: &Path, media_type: &str, document: &Value) -> anyhow::Result<Value> {
+fn write_blob(blobs: &Path, media_type: &str, document: &Value) -> anyhow::Result<Value> {
     let bytes = serde_json::to_vec(document)?;
     let digest = hex(&Sha256::digest(&bytes));
     fs::write(blobs.join(&digest), &bytes).with_context(|| format!("writing a blob of {media_type}"))?;
@@ -196,7 +196,7 @@ fn blob(blobs: &Path, media_type: &str, document: &Value) -> anyhow::Result<Valu
 }
 
 /// A time in the format of RFC 3339.
-fn time(epoch: u64) -> anyhow::Result<String> {
+fn rfc3339(epoch: u64) -> anyhow::Result<String> {
     let mut date = Command::new("date");
     date.args(["--utc", "--date", &format!("@{epoch}"), "+%Y-%m-%dT%H:%M:%SZ"]);
     let text = String::from_utf8(output(&mut date, "coreutils")?).context("a time")?;

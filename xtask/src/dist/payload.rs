@@ -41,16 +41,16 @@ pub(super) fn collect(binary: &Path, components: &Path, work: &Path) -> anyhow::
         let script = output(Command::new(&stripped).args(["completions", shell]), "transom")?;
         completions.push((shell, script));
     }
-    let mut manual = folder(&root().join("docs"), &|name| has_extension(name, &["md", "json"]))?;
+    let mut manual = tree_of_folder(&root().join("docs"), &|name| has_extension(name, &["md", "json"]))?;
     for name in ["README.md", "CHANGELOG.md"] {
-        manual.file(name, Content::File(root().join(name)));
+        manual.add_file(name, Content::File(root().join(name)));
     }
     let mut examples = Tree::default();
     for name in EXAMPLES {
-        let found = folder(&root().join("examples").join(name), &|_| true)?;
-        examples.graft(name, &found);
+        let found = tree_of_folder(&root().join("examples").join(name), &|_| true)?;
+        examples.add_tree(name, &found);
     }
-    examples.file(
+    examples.add_file(
         "transom.toml",
         Content::File(root().join("examples/transom.toml")),
     );
@@ -77,7 +77,7 @@ fn first_party(dir: &Path) -> anyhow::Result<Tree> {
             .to_string_lossy()
             .into_owned();
         if has_extension(&name, &["wasm", "toml"]) {
-            tree.file(&name, Content::File(path));
+            tree.add_file(&name, Content::File(path));
         }
     }
     ensure!(
@@ -95,7 +95,7 @@ pub(super) fn has_extension(name: &str, extensions: &[&str]) -> bool {
 
 /// The files of a folder and its subfolders for which `wanted` returns true, without hidden files
 /// and build output of examples.
-fn folder(dir: &Path, wanted: &dyn Fn(&str) -> bool) -> anyhow::Result<Tree> {
+fn tree_of_folder(dir: &Path, wanted: &dyn Fn(&str) -> bool) -> anyhow::Result<Tree> {
     let mut tree = Tree::default();
     for entry in fs::read_dir(dir).with_context(|| format!("reading {}", dir.display()))? {
         let path = entry?.path();
@@ -108,10 +108,10 @@ fn folder(dir: &Path, wanted: &dyn Fn(&str) -> bool) -> anyhow::Result<Tree> {
             continue;
         }
         if path.is_dir() {
-            let below = folder(&path, wanted)?;
-            tree.graft(&name, &below);
+            let below = tree_of_folder(&path, wanted)?;
+            tree.add_tree(&name, &below);
         } else if wanted(&name) {
-            tree.file(&name, Content::File(path));
+            tree.add_file(&name, Content::File(path));
         }
     }
     Ok(tree)
@@ -125,7 +125,7 @@ fn man_pages(binary: &Path) -> anyhow::Result<Vec<(String, Vec<u8>)>> {
         "transom.1".to_owned(),
         output(Command::new(binary).arg("man"), "transom")?,
     )];
-    for command in commands(&help) {
+    for command in command_names(&help) {
         let page = output(Command::new(binary).args(["man", command]), "transom")?;
         pages.push((format!("transom-{command}.1"), page));
     }
@@ -134,7 +134,7 @@ fn man_pages(binary: &Path) -> anyhow::Result<Vec<(String, Vec<u8>)>> {
 }
 
 /// The names in the section `Commands:`: lines that are indented by two spaces.
-fn commands(help: &str) -> Vec<&str> {
+fn command_names(help: &str) -> Vec<&str> {
     let section = help.lines().skip_while(|line| *line != "Commands:").skip(1);
     let lines = section.take_while(|line| !line.is_empty());
     let names = lines.filter_map(|line| line.strip_prefix("  ")?.split(' ').next());
@@ -148,6 +148,6 @@ mod tests {
     #[test]
     fn commands_are_the_first_words_of_the_section() {
         let help = "About\n\nUsage: x\n\nCommands:\n  serve   Run it,\n          all day\n  man     Print\n  help    Print this\n\nOptions:\n  -h\n";
-        assert_eq!(commands(help), ["serve", "man"]);
+        assert_eq!(command_names(help), ["serve", "man"]);
     }
 }

@@ -12,30 +12,30 @@ use crate::steps::root;
 pub(super) fn write(release: &Release, sbom: &[u8]) -> anyhow::Result<()> {
     let payload = &release.payload;
     let mut tree = Tree::default();
-    tree.program("bin/transom", Content::File(payload.binary.clone()));
-    tree.graft("plugins", &payload.components);
-    tree.graft("examples", &payload.examples);
-    tree.graft("docs", &payload.manual);
+    tree.add_program("bin/transom", Content::File(payload.binary.clone()));
+    tree.add_tree("plugins", &payload.components);
+    tree.add_tree("examples", &payload.examples);
+    tree.add_tree("docs", &payload.manual);
     for (shell, script) in &payload.completions {
         let name = match *shell {
             "bash" => "bash/transom",
             "zsh" => "zsh/_transom",
             _ => "fish/transom.fish",
         };
-        tree.file(&format!("completions/{name}"), Content::Bytes(script.clone()));
+        tree.add_file(&format!("completions/{name}"), Content::Bytes(script.clone()));
     }
     for (name, page) in &payload.man_pages {
-        tree.file(&format!("man/man1/{name}"), Content::Bytes(page.clone()));
+        tree.add_file(&format!("man/man1/{name}"), Content::Bytes(page.clone()));
     }
     let packaging = root().join("packaging");
-    tree.text("transom.toml", &settings()?);
+    tree.add_text("transom.toml", &settings()?);
     for name in super::debian::UNITS {
         let file = packaging.join("systemd").join(name);
-        tree.file(&format!("systemd/{name}"), Content::File(file));
+        tree.add_file(&format!("systemd/{name}"), Content::File(file));
     }
-    tree.file("LICENSE", Content::File(root().join("LICENSE")));
-    tree.file("README.md", Content::File(root().join("README.md")));
-    tree.file("sbom.cdx.json", Content::Bytes(sbom.to_vec()));
+    tree.add_file("LICENSE", Content::File(root().join("LICENSE")));
+    tree.add_file("README.md", Content::File(root().join("README.md")));
+    tree.add_file("sbom.cdx.json", Content::Bytes(sbom.to_vec()));
 
     let name = format!("transom-{}-{}-linux", release.version, release.arch);
     let archive = release.out.join(format!("{name}.tar"));

@@ -45,30 +45,30 @@ pub(super) struct Tree(BTreeMap<String, Node>);
 
 impl Tree {
     /// Adds a file that every user may read.
-    pub(super) fn file(&mut self, path: &str, content: Content) {
+    pub(super) fn add_file(&mut self, path: &str, content: Content) {
         self.insert(path, 0o644, 0, Kind::File(content));
     }
 
     /// Adds a text that every user may read.
-    pub(super) fn text(&mut self, path: &str, text: &str) {
-        self.file(path, Content::Bytes(text.as_bytes().to_vec()));
+    pub(super) fn add_text(&mut self, path: &str, text: &str) {
+        self.add_file(path, Content::Bytes(text.as_bytes().to_vec()));
     }
 
     /// Adds a program.
-    pub(super) fn program(&mut self, path: &str, content: Content) {
+    pub(super) fn add_program(&mut self, path: &str, content: Content) {
         self.insert(path, 0o755, 0, Kind::File(content));
     }
 
-    pub(super) fn file_with_mode(&mut self, path: &str, mode: u32, content: Content) {
+    pub(super) fn add_file_with_mode(&mut self, path: &str, mode: u32, content: Content) {
         self.insert(path, mode, 0, Kind::File(content));
     }
 
-    pub(super) fn directory(&mut self, path: &str, mode: u32, owner: u64) {
+    pub(super) fn add_directory(&mut self, path: &str, mode: u32, owner: u64) {
         self.insert(path, mode, owner, Kind::Directory);
     }
 
     /// Adds all files of `other` below the folder `path`.
-    pub(super) fn graft(&mut self, path: &str, other: &Self) {
+    pub(super) fn add_tree(&mut self, path: &str, other: &Self) {
         for (name, node) in &other.0 {
             self.insert(
                 &format!("{path}/{name}"),
@@ -163,8 +163,8 @@ mod tests {
     #[test]
     fn archives_have_folders_first_and_fixed_times_and_owners() {
         let mut tree = Tree::default();
-        tree.program("usr/bin/a", Content::Bytes(b"x".to_vec()));
-        tree.directory("var/lib/a", 0o750, 65532);
+        tree.add_program("usr/bin/a", Content::Bytes(b"x".to_vec()));
+        tree.add_directory("var/lib/a", 0o750, 65532);
         let mut bytes = Vec::new();
         tree.write_tar(&mut bytes, "", 77).expect("written");
         let mut archive = tar::Archive::new(bytes.as_slice());

@@ -76,9 +76,9 @@ def problem(target, folder, root):
     if not path.is_relative_to(root):
         return "leads out of the repository"
     if not path.exists():
-        return "leads to a file that is not there"
+        return "leads to a missing file"
     if parts.fragment and path.suffix == ".md" and unquote(parts.fragment) not in anchors(path):
-        return "leads to an anchor that is not there"
+        return "leads to a missing anchor"
     return None
 
 
@@ -100,7 +100,7 @@ def on_pre_build(config):
                 wrong = problem(target, page.parent, root)
                 if target.startswith("#"):
                     own = own or anchors(page)
-                    wrong = None if target[1:] in own else "leads to an anchor that is not there"
+                    wrong = None if target[1:] in own else "leads to a missing anchor"
                 if wrong:
                     log.warning("%s: the link '%s' %s", page.relative_to(root), target, wrong)
 

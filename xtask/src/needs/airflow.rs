@@ -18,11 +18,11 @@ use crate::steps::{root, step, target};
 const PYTHONS: [&str; 5] = ["python3.11", "python3.12", "python3.13", "python3.10", "python3"];
 
 /// A file in each completed environment.
-const DONE: &str = "packages";
+const STAMP_FILE: &str = "packages";
 
 /// An environment: the name of its folder, its packages, and the supported minor versions of Python
 /// 3.
-struct Wanted {
+struct PythonEnvironment {
     name: &'static str,
     packages: &'static [&'static str],
     /// Exact versions of dependencies, if the newest ones do not work.
@@ -32,9 +32,9 @@ struct Wanted {
     size: &'static str,
 }
 
-const WANTED: [Wanted; 5] = [
+const ENVIRONMENTS: [PythonEnvironment; 5] = [
     // The programs that tests start, and the build tools of our distribution.
-    Wanted {
+    PythonEnvironment {
         name: "airflow",
         packages: &[
             "apache-airflow==3.3.2",
@@ -52,7 +52,7 @@ const WANTED: [Wanted; 5] = [
     },
     // The oldest Airflow that the operator supports. It is no longer maintained, so its
     // dependencies must keep their versions.
-    Wanted {
+    PythonEnvironment {
         name: "airflow-2",
         packages: &["apache-airflow==2.10.5", "setuptools>=77"],
         constraints: Some(include_str!("airflow-2.10.txt")),
@@ -61,7 +61,7 @@ const WANTED: [Wanted; 5] = [
     },
     // The most common Python client of the apps API, whose development has ended, and a client of
     // event streams that resumes.
-    Wanted {
+    PythonEnvironment {
         name: "marathon",
         packages: &["marathon==0.13.0", "requests-sse==0.5.3"],
         constraints: None,
@@ -70,7 +70,7 @@ const WANTED: [Wanted; 5] = [
     },
     // The command line that loads the plugin in `clients/cluster-cli`. It imports `imp`, which
     // Python 3.12 does not have, and `requests`, which it does not declare as a dependency.
-    Wanted {
+    PythonEnvironment {
         name: "cluster-cli",
         packages: &[
             "avmesos_cli==1.0.0",
@@ -87,7 +87,7 @@ const WANTED: [Wanted; 5] = [
 ];
 
 /// The tools that build the manual; the theme requires the others.
-const MANUAL: Wanted = Wanted {
+const MANUAL: PythonEnvironment = PythonEnvironment {
     name: "manual",
     packages: &["mkdocs-material==9.8.2"],
     constraints: Some(include_str!("manual.txt")),
@@ -97,8 +97,8 @@ const MANUAL: Wanted = Wanted {
 
 /// Creates the environment of the manual unless it exists; returns its folder.
 pub(super) fn manual() -> anyhow::Result<PathBuf> {
-    if !MANUAL.is_there() {
-        MANUAL.make(python(&MANUAL.pythons)?)?;
+    if !MANUAL.is_installed() {
+        MANUAL.create(python(&MANUAL.pythons)?)?;
     }
     Ok(MANUAL.dir())
 }
@@ -107,23 +107,29 @@ pub(super) fn manual() -> anyhow::Result<PathBuf> {
 /// spent waiting for packages.
 pub(super) fn install() -> anyhow::Result<()> {
     let mut missing = Vec::new();
-    for wanted in WANTED.iter().filter(|wanted| !wanted.is_there()) {
-        missing.push((wanted, python(&wanted.pythons)?));
+    for environment in ENVIRONMENTS
+        .iter()
+        .filter(|environment| !environment.is_installed())
+    {
+        missing.push((environment, python(&environment.pythons)?));
     }
     std::thread::scope(|scope| {
-        let made: Vec<_> = missing
+        let threads: Vec<_> = missing
             .into_iter()
-            .map(|(wanted, python)| scope.spawn(move || wanted.make(python)))
+            .map(|(environment, python)| scope.spawn(move || environment.create(python)))
             .collect();
-        made.into_iter()
-            .try_for_each(|made| made.join().map_err(|_| anyhow!("an environment was not made"))?)
+        threads.into_iter().try_for_each(|thread| {
+            thread
+                .join()
+                .map_err(|_| anyhow!("panic while creating an environment"))?
+        })
     })?;
     install_client()
 }
 
 /// Installs `clients/airflow` if it is missing or outdated. Tests do the same before they run it.
 fn install_client() -> anyhow::Result<()> {
-    let dirs = [&WANTED[0], &WANTED[1]].map(Wanted::dir);
+    let dirs = [&ENVIRONMENTS[0], &ENVIRONMENTS[1]].map(PythonEnvironment::dir);
     step(
         "our distribution for Airflow",
         Command::new(dirs[0].join("bin/python"))
@@ -132,7 +138,7 @@ fn install_client() -> anyhow::Result<()> {
     )
 }
 
-impl Wanted {
+impl PythonEnvironment {
     fn dir(&self) -> PathBuf {
         target().join("python").join(self.name)
     }
@@ -146,11 +152,11 @@ impl Wanted {
         }
     }
 
-    fn is_there(&self) -> bool {
-        fs::read_to_string(self.dir().join(DONE)).is_ok_and(|found| found == self.stamp())
+    fn is_installed(&self) -> bool {
+        fs::read_to_string(self.dir().join(STAMP_FILE)).is_ok_and(|found| found == self.stamp())
     }
 
-    fn make(&self, python: &str) -> anyhow::Result<()> {
+    fn create(&self, python: &str) -> anyhow::Result<()> {
         let dir = self.dir();
         // Files of another version would cause conflicts.
         if dir.exists() {
@@ -169,7 +175,7 @@ impl Wanted {
             pip.arg("--constraint").arg(file);
         }
         step(&format!("{} (about {})", self.packages[0], self.size), &mut pip)?;
-        write(&dir.join(DONE), &self.stamp())
+        write(&dir.join(STAMP_FILE), &self.stamp())
     }
 }
 
@@ -180,16 +186,16 @@ fn write(path: &Path, text: &str) -> anyhow::Result<()> {
 /// A Python of one of these minor versions, which is installed if possible.
 fn python(versions: &std::ops::RangeInclusive<u32>) -> anyhow::Result<&'static str> {
     let (first, last) = (versions.start(), versions.end());
-    let usable = || {
+    let find_usable = || {
         PYTHONS.into_iter().find(|name| {
-            let says = format!(
+            let script = format!(
                 "import sys, venv, ensurepip; sys.exit(not (3, {first}) <= sys.version_info[:2] <= (3, {last}))"
             );
-            let outcome = Command::new(name).args(["-c", &says]).output();
+            let outcome = Command::new(name).args(["-c", &script]).output();
             outcome.is_ok_and(|output| output.status.success())
         })
     };
-    if let Some(found) = usable() {
+    if let Some(found) = find_usable() {
         return Ok(found);
     }
     if is_root() {
@@ -203,7 +209,7 @@ fn python(versions: &std::ops::RangeInclusive<u32>) -> anyhow::Result<&'static s
             "python3-venv",
         ])?;
     }
-    usable().with_context(|| {
+    find_usable().with_context(|| {
         format!(
             "tests need a Python from 3.{first} to 3.{last} with its module venv: apt-get install -y \
              python3-venv"

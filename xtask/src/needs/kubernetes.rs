@@ -19,7 +19,7 @@ const VERSION: &str = "1.20.2";
 const PROGRAMS: [&str; 3] = ["kube-apiserver", "kube-controller-manager", "kube-scheduler"];
 const SCRIPT: &str = include_str!("kubernetes.sh");
 /// Prefix of folders in which a build runs.
-const BUILDING: &str = "building-";
+const BUILD_PREFIX: &str = "building-";
 /// The environment variable with the folder of the programs.
 const VARIABLE: &str = "TRANSOM_KUBERNETES";
 
@@ -31,16 +31,18 @@ pub(crate) fn variable() -> anyhow::Result<Option<(&'static str, PathBuf)>> {
         Ok(folder) => Ok(Some((VARIABLE, folder))),
         Err(error) if env::var_os("CI").is_none() => {
             eprintln!("    Kubernetes {VERSION}: {error:#}");
-            eprintln!("    the tests with a real Kubernetes are left out");
+            eprintln!("    the tests with a real Kubernetes are skipped");
             Ok(None)
         }
-        Err(error) => Err(error.context("CI runs the tests with a real Kubernetes")),
+        Err(error) => Err(error.context("the tests with a real Kubernetes are required in CI")),
     }
 }
 
 fn find_or_build() -> anyhow::Result<PathBuf> {
-    if let Some(given) = env::var_os(VARIABLE).filter(|given| !given.is_empty()) {
-        let folder = PathBuf::from(given);
+    if let Some(from_environment) =
+        env::var_os(VARIABLE).filter(|from_environment| !from_environment.is_empty())
+    {
+        let folder = PathBuf::from(from_environment);
         ensure!(
             is_complete(&folder),
             "{VARIABLE}: {} lacks one of {}",
@@ -70,7 +72,7 @@ fn cache() -> anyhow::Result<PathBuf> {
             .filter(|path| path.is_absolute())
     };
     let cache = set("XDG_CACHE_HOME").or_else(|| Some(set("HOME")?.join(".cache")));
-    let cache = cache.context("neither XDG_CACHE_HOME nor HOME is set: no place to keep what is built")?;
+    let cache = cache.context("neither XDG_CACHE_HOME nor HOME is set: no cache folder for the build")?;
     Ok(cache.join("transom"))
 }
 
@@ -84,18 +86,22 @@ fn build(cache: &Path, folder: &Path) -> anyhow::Result<()> {
         return Ok(());
     }
     remove_leftovers(cache)?;
-    let aside = tempfile::Builder::new()
-        .prefix(BUILDING)
+    let temporary = tempfile::Builder::new()
+        .prefix(BUILD_PREFIX)
         .tempdir_in(cache)
         .context("a folder to build in")?;
     step(
         &format!("Kubernetes {VERSION} for the tests, built once; about 15 minutes and 2.5 GB"),
         Command::new("sh")
             .args(["-c", SCRIPT, "kubernetes.sh", VERSION])
-            .current_dir(aside.path()),
+            .current_dir(temporary.path()),
     )?;
-    let out = aside.path().join("out");
-    ensure!(is_complete(&out), "the build left no {}", PROGRAMS.join(", no "));
+    let out = temporary.path().join("out");
+    ensure!(
+        is_complete(&out),
+        "the build did not produce all of {}",
+        PROGRAMS.join(", ")
+    );
     if folder.exists() {
         fs::remove_dir_all(folder).with_context(|| format!("removing {}", folder.display()))?;
     }
@@ -105,7 +111,7 @@ fn build(cache: &Path, folder: &Path) -> anyhow::Result<()> {
 /// Removes the folders of interrupted builds. The caller holds the lock.
 fn remove_leftovers(cache: &Path) -> anyhow::Result<()> {
     for entry in fs::read_dir(cache)?.flatten() {
-        if entry.file_name().to_string_lossy().starts_with(BUILDING) {
+        if entry.file_name().to_string_lossy().starts_with(BUILD_PREFIX) {
             fs::remove_dir_all(entry.path())
                 .with_context(|| format!("removing {}", entry.path().display()))?;
         }

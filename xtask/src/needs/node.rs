@@ -12,7 +12,7 @@ use crate::steps::{root, step, target};
 const PACKAGE: (&str, &str) = ("eventsource", "3.0.7");
 
 /// A file in each completed folder.
-const DONE: &str = "packages";
+const STAMP_FILE: &str = "packages";
 
 /// Installs missing packages.
 pub(super) fn install() -> anyhow::Result<()> {
@@ -28,7 +28,7 @@ fn browser() -> anyhow::Result<()> {
     let read =
         |file: &str| fs::read_to_string(from.join(file)).with_context(|| format!("tests/dashboard/{file}"));
     let lock = read("package-lock.json")?;
-    let done = dir.join(DONE);
+    let done = dir.join(STAMP_FILE);
     if fs::read_to_string(&done).is_ok_and(|found| found == lock) {
         return Ok(());
     }
@@ -50,14 +50,14 @@ fn browser() -> anyhow::Result<()> {
 ///
 /// # Errors
 /// They are missing; the message names `what` needs them.
-pub(crate) fn usable(what: &str) -> anyhow::Result<()> {
+pub(crate) fn ensure_usable(what: &str) -> anyhow::Result<()> {
     if !is_usable() && is_root() {
         apt(&["update", "-qq"])?;
         apt(&["install", "-y", "-qq", "--no-install-recommends", "nodejs", "npm"])?;
     }
     ensure!(
         is_usable(),
-        "{what} takes Node.js 18 or later and npm: apt-get install -y nodejs npm"
+        "{what} requires Node.js 18 or later and npm: apt-get install -y nodejs npm"
     );
     Ok(())
 }
@@ -66,11 +66,11 @@ pub(crate) fn usable(what: &str) -> anyhow::Result<()> {
 fn event_source() -> anyhow::Result<()> {
     let (name, version) = PACKAGE;
     let dir = target().join("node").join(name);
-    let done = dir.join(DONE);
+    let done = dir.join(STAMP_FILE);
     if fs::read_to_string(&done).is_ok_and(|found| found == version) && is_usable() {
         return Ok(());
     }
-    usable(&format!("{name}, which tests run,"))?;
+    ensure_usable(&format!("{name}, which tests run,"))?;
     // Files of another version would cause conflicts.
     if dir.exists() {
         fs::remove_dir_all(&dir).with_context(|| format!("removing {}", dir.display()))?;
