@@ -7,9 +7,9 @@ use foldhash::fast::FixedState;
 use transom_sdk::log;
 use transom_sdk::matcher::Agent;
 
-use crate::constraint::FieldValue;
 use crate::fields::{Field, Fields, Property};
 use crate::pattern::PatternCache;
+use crate::value::FieldValue;
 
 /// The properties of an agent that constraints use.
 #[derive(Debug, Default)]

@@ -11,54 +11,11 @@
 //!
 //! An agent without the field satisfies only `UNLIKE`. An empty operand counts as none.
 
-use transom_sdk::matcher::{FieldConstraint, Value};
+use transom_sdk::matcher::FieldConstraint;
 
 use crate::fields::{Field, ValueTest};
 use crate::pattern::{Pattern, PatternCache};
-use crate::value;
-
-/// A value of an agent's field: its text form, and its type.
-#[derive(Clone, Debug, PartialEq, Eq, Hash)]
-pub struct FieldValue {
-    /// The text form, which constraints compare.
-    pub text: String,
-    kind: ValueKind,
-}
-
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-enum ValueKind {
-    Text,
-    Scalar,
-    Other,
-}
-
-impl FieldValue {
-    /// A host name, region or zone.
-    pub fn from_text(text: String) -> Self {
-        Self {
-            text,
-            kind: ValueKind::Text,
-        }
-    }
-
-    /// An attribute.
-    pub fn from_attribute(value: Value) -> Self {
-        let kind = match &value {
-            Value::Text(_) => ValueKind::Text,
-            Value::Scalar(_) => ValueKind::Scalar,
-            Value::Ranges(_) | Value::Set(_) => ValueKind::Other,
-        };
-        Self {
-            text: value::text_form(value),
-            kind,
-        }
-    }
-
-    /// Whether the agent's value is a text.
-    pub fn is_text(&self) -> bool {
-        self.kind == ValueKind::Text
-    }
-}
+use crate::value::{self, FieldValue, ValueKind};
 
 /// A valid constraint of an app or pod.
 #[derive(Debug)]
@@ -241,6 +198,8 @@ impl Spread {
 
 #[cfg(test)]
 mod tests {
+    use transom_sdk::matcher::Value;
+
     use super::*;
 
     #[test]

@@ -12,8 +12,8 @@
 use transom_sdk::matcher::Constraint;
 
 use crate::agents::AgentProperties;
-use crate::constraint::FieldValue;
 use crate::fields::{Field, FieldTest, Fields, ValueTest};
+use crate::value::FieldValue;
 
 /// One entry of a task's constraints, parsed for the fields that the loaded agents have.
 #[derive(Debug)]

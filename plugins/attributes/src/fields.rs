@@ -5,7 +5,7 @@ use std::cell::Cell;
 use foldhash::fast::FixedState;
 use indexmap::IndexSet;
 
-use crate::constraint::FieldValue;
+use crate::value::FieldValue;
 
 /// Maximum number of values of a field for which a test caches its results. A field with more values
 /// is one like the host name, whose values agents do not share.

@@ -9,10 +9,11 @@ use std::collections::{BTreeMap, BTreeSet};
 use transom_sdk::matcher::{Candidate, Constraint, Task};
 
 use crate::agents::{AgentProperties, Agents};
-use crate::constraint::{AgentTest, FieldValue, ParsedConstraint, PlacedTest, Spread, Test};
+use crate::constraint::{AgentTest, ParsedConstraint, PlacedTest, Spread, Test};
 use crate::expression::Expression;
 use crate::fields::{Field, FieldTest};
 use crate::pattern::PatternCache;
+use crate::value::FieldValue;
 
 /// The key in a task's `extensions` of the agents in `placed` whose instance is being ended. Its value
 /// is a list of handles with spaces between them.

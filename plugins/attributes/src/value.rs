@@ -1,6 +1,54 @@
-//! Attribute values as the texts that constraints are compared with.
+//! Values of agents' fields, and the text form that constraints compare.
 
 use transom_sdk::matcher::Value;
+
+/// A value of an agent's field: its text form, and its type.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub struct FieldValue {
+    /// The text form, which constraints compare.
+    pub text: String,
+    /// The type, by which `IS` compares.
+    pub kind: ValueKind,
+}
+
+/// The type of a value, as far as constraints distinguish it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum ValueKind {
+    /// A text.
+    Text,
+    /// A number.
+    Scalar,
+    /// Ranges or a set.
+    Other,
+}
+
+impl FieldValue {
+    /// A host name, region or zone.
+    pub fn from_text(text: String) -> Self {
+        Self {
+            text,
+            kind: ValueKind::Text,
+        }
+    }
+
+    /// An attribute.
+    pub fn from_attribute(value: Value) -> Self {
+        let kind = match &value {
+            Value::Text(_) => ValueKind::Text,
+            Value::Scalar(_) => ValueKind::Scalar,
+            Value::Ranges(_) | Value::Set(_) => ValueKind::Other,
+        };
+        Self {
+            text: text_form(value),
+            kind,
+        }
+    }
+
+    /// Whether the agent's value is a text.
+    pub fn is_text(&self) -> bool {
+        self.kind == ValueKind::Text
+    }
+}
 
 /// The text form of a value: text as it is; a scalar with up to three decimals; `[b-e,b-e]` sorted
 /// by begin; `{a,b}` sorted.
