@@ -7,6 +7,7 @@
 //! store only until a timeout. While the store is unavailable, requests are rejected and running
 //! deployments pause.
 
+mod agent_health;
 mod batch;
 mod canary;
 pub(crate) mod command;

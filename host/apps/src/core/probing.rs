@@ -21,13 +21,10 @@ use crate::model::{HealthCheck, Spec};
 use crate::probes::{AttemptResult, Occasion, Probe, Purpose, Report};
 use crate::time::Moment;
 
-/// The reason of a status update that reports a health check of the agent.
-const HEALTH_CHECK_REASON: &str = "REASON_TASK_HEALTH_CHECK_STATUS_UPDATED";
-
 impl SpecState {
     /// The definition whose probes apply to an instance: the current one, or the one it was
     /// launched from if it is being replaced.
-    fn definition_of(&self, instance: &Instance) -> &Spec {
+    pub(super) fn definition_of(&self, instance: &Instance) -> &Spec {
         let version = instance.version();
         if self.is_outdated(instance) {
             self.definition(version).unwrap_or(&self.record.spec)
@@ -315,7 +312,7 @@ impl Core {
     /// Applies one result of a health check, publishes the events about it, and kills the task if
     /// it has been unhealthy for too long. Returns whether the instance's health has changed or its
     /// task is killed.
-    fn observe(
+    pub(super) fn observe(
         &mut self,
         app: &SpecId,
         instance_id: &InstanceId,
@@ -394,104 +391,8 @@ impl Core {
         self.step(app, instance_id, Input::Restart);
     }
 
-    /// Applies the health in a status update of the agent.
-    pub(super) fn apply_agent_health(
-        &mut self,
-        app: &SpecId,
-        instance_id: &InstanceId,
-        record: &TaskRecord,
-        before: Option<bool>,
-    ) {
-        let Some(healthy) = record.healthy() else { return };
-        let status = record.status.as_ref();
-        let is_result = status.is_some_and(|status| status.reason.as_deref() == Some(HEALTH_CHECK_REASON));
-        if before == Some(healthy) && !is_result || record.is_terminal() {
-            return;
-        }
-        let message = status.and_then(|status| status.message.as_deref());
-        let verdict = if healthy {
-            HealthVerdict::Healthy
-        } else {
-            let cause = message.filter(|message| !message.is_empty());
-            HealthVerdict::Unhealthy(cause.unwrap_or("the agent's health check failed").to_owned())
-        };
-        for index in self.agent_health_checks(app, instance_id) {
-            self.observe(app, instance_id, index, &verdict, Moment::now());
-        }
-    }
-
-    /// Applies the health of a pod's container in a status update of the agent. The agent kills
-    /// unhealthy containers itself.
-    pub(super) fn apply_container_health(
-        &mut self,
-        pod: &SpecId,
-        instance_id: &InstanceId,
-        record: &TaskRecord,
-        before: Option<bool>,
-        group_before: Option<bool>,
-    ) {
-        let Some(healthy) = record.healthy().filter(|_| !record.is_terminal()) else {
-            return;
-        };
-        let instance = self
-            .specs
-            .get(pod)
-            .and_then(|state| state.instances.get(instance_id));
-        let Some(instance) = instance.filter(|instance| instance.instance_task(&record.id).is_some()) else {
-            return;
-        };
-        let (version, group) = (instance.version().to_string(), instance.is_healthy());
-        if group != group_before {
-            let draft = shapes::instance_health_changed(instance.facts(pod, &version), group);
-            self.drafts.push(draft);
-        }
-        if before != Some(healthy) {
-            self.drafts
-                .push(shapes::health_status_changed(pod, instance_id, &version, healthy));
-        }
-        self.update_fitness(pod, instance_id);
-    }
-
-    /// Restores the health that the agent reported under an earlier leader, which has published the
-    /// events.
-    fn restore_agent_health(&mut self, app: &SpecId, instance_id: &InstanceId, record: &TaskRecord) {
-        let Some(healthy) = record.healthy() else { return };
-        let updated = Moment::from(record.updated_at);
-        for index in self.agent_health_checks(app, instance_id) {
-            let Some(instance) = self.instance_mut(app, instance_id) else {
-                return;
-            };
-            instance.health[index] = HealthState {
-                first_success: healthy.then_some(updated),
-                last_success: healthy.then_some(updated),
-                last_failure: (!healthy).then_some(updated),
-                last_failure_cause: None,
-                consecutive_failures: u32::from(!healthy),
-            };
-        }
-    }
-
-    /// The health checks of an instance that its agent makes.
-    fn agent_health_checks(&self, app: &SpecId, instance_id: &InstanceId) -> Vec<usize> {
-        let state = self.specs.get(app);
-        let Some((state, instance)) =
-            state.and_then(|state| Some((state, state.instances.get(instance_id)?)))
-        else {
-            return Vec::new();
-        };
-        let checks = state.definition_of(instance).health_checks();
-        let agents = checks
-            .iter()
-            .enumerate()
-            .filter(|(_, check)| !check.protocol.is_made_by_daemon());
-        agents
-            .map(|(index, _)| index)
-            .filter(|index| *index < instance.health.len())
-            .collect()
-    }
-
     /// Updates the fitness of an instance, as deployments see it.
-    fn update_fitness(&mut self, app: &SpecId, instance_id: &InstanceId) {
+    pub(super) fn update_fitness(&mut self, app: &SpecId, instance_id: &InstanceId) {
         let state = self.specs.get(app);
         let fitness = state.and_then(|state| Some(state.fitness(state.instances.get(instance_id)?)));
         if let (Some(fitness), Some(instance)) = (fitness, self.instance_mut(app, instance_id)) {

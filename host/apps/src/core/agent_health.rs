@@ -1,0 +1,116 @@
+//! Health that agents report in status updates: of checks that the agents make, and of a pod's
+//! containers.
+
+use transom_scheduler::TaskRecord;
+
+use super::Core;
+use crate::bus::shapes;
+use crate::health::{HealthState, HealthVerdict};
+use crate::ids::{InstanceId, SpecId};
+use crate::time::Moment;
+
+/// The reason of a status update that reports a health check of the agent.
+const HEALTH_CHECK_REASON: &str = "REASON_TASK_HEALTH_CHECK_STATUS_UPDATED";
+
+impl Core {
+    /// Applies the health in a status update of the agent.
+    pub(super) fn apply_agent_health(
+        &mut self,
+        app: &SpecId,
+        instance_id: &InstanceId,
+        record: &TaskRecord,
+        before: Option<bool>,
+    ) {
+        let Some(healthy) = record.healthy() else { return };
+        let status = record.status.as_ref();
+        let is_result = status.is_some_and(|status| status.reason.as_deref() == Some(HEALTH_CHECK_REASON));
+        if before == Some(healthy) && !is_result || record.is_terminal() {
+            return;
+        }
+        let message = status.and_then(|status| status.message.as_deref());
+        let verdict = if healthy {
+            HealthVerdict::Healthy
+        } else {
+            let cause = message.filter(|message| !message.is_empty());
+            HealthVerdict::Unhealthy(cause.unwrap_or("the agent's health check failed").to_owned())
+        };
+        for index in self.agent_health_checks(app, instance_id) {
+            self.observe(app, instance_id, index, &verdict, Moment::now());
+        }
+    }
+
+    /// Applies the health of a pod's container in a status update of the agent. The agent kills
+    /// unhealthy containers itself.
+    pub(super) fn apply_container_health(
+        &mut self,
+        pod: &SpecId,
+        instance_id: &InstanceId,
+        record: &TaskRecord,
+        before: Option<bool>,
+        group_before: Option<bool>,
+    ) {
+        let Some(healthy) = record.healthy().filter(|_| !record.is_terminal()) else {
+            return;
+        };
+        let instance = self
+            .specs
+            .get(pod)
+            .and_then(|state| state.instances.get(instance_id));
+        let Some(instance) = instance.filter(|instance| instance.instance_task(&record.id).is_some()) else {
+            return;
+        };
+        let (version, group) = (instance.version().to_string(), instance.is_healthy());
+        if group != group_before {
+            let draft = shapes::instance_health_changed(instance.facts(pod, &version), group);
+            self.drafts.push(draft);
+        }
+        if before != Some(healthy) {
+            self.drafts
+                .push(shapes::health_status_changed(pod, instance_id, &version, healthy));
+        }
+        self.update_fitness(pod, instance_id);
+    }
+
+    /// Restores the health that the agent reported under an earlier leader, which has published the
+    /// events.
+    pub(super) fn restore_agent_health(
+        &mut self,
+        app: &SpecId,
+        instance_id: &InstanceId,
+        record: &TaskRecord,
+    ) {
+        let Some(healthy) = record.healthy() else { return };
+        let updated = Moment::from(record.updated_at);
+        for index in self.agent_health_checks(app, instance_id) {
+            let Some(instance) = self.instance_mut(app, instance_id) else {
+                return;
+            };
+            instance.health[index] = HealthState {
+                first_success: healthy.then_some(updated),
+                last_success: healthy.then_some(updated),
+                last_failure: (!healthy).then_some(updated),
+                last_failure_cause: None,
+                consecutive_failures: u32::from(!healthy),
+            };
+        }
+    }
+
+    /// The health checks of an instance that its agent makes.
+    fn agent_health_checks(&self, app: &SpecId, instance_id: &InstanceId) -> Vec<usize> {
+        let state = self.specs.get(app);
+        let Some((state, instance)) =
+            state.and_then(|state| Some((state, state.instances.get(instance_id)?)))
+        else {
+            return Vec::new();
+        };
+        let checks = state.definition_of(instance).health_checks();
+        let agents = checks
+            .iter()
+            .enumerate()
+            .filter(|(_, check)| !check.protocol.is_made_by_daemon());
+        agents
+            .map(|(index, _)| index)
+            .filter(|index| *index < instance.health.len())
+            .collect()
+    }
+}
