@@ -103,7 +103,7 @@ impl Serving {
     }
 }
 
-/// What is needed to run a candidate alongside the serving version.
+/// The dependencies of a candidate that runs alongside the serving version.
 pub(crate) struct CandidateSetup<'a> {
     pub(crate) runtime: &'a Runtime,
     pub(crate) stats: Arc<CandidateStats>,

@@ -103,7 +103,7 @@ pub(crate) struct Health {
     has_sent_event: AtomicBool,
 }
 
-/// What is needed to react to the faults of an activated version.
+/// Connects the faults of an activated version with the actor that reacts to them.
 #[derive(Debug)]
 pub(crate) struct HealthWatch {
     generation: Generation,
