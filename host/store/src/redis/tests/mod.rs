@@ -112,7 +112,7 @@ async fn tls_certificate_is_verified_unless_switched_off() {
     }
     let refused = with(true, Some("no certificate")).open().await.unwrap_err();
     assert!(
-        matches!(&refused, Error::Unsupported { reason, .. } if reason.contains("no certificate")),
+        matches!(&refused, Error::Unsupported { reason, .. } if reason.contains("no PEM certificate")),
         "{refused:?}"
     );
 }
