@@ -235,7 +235,7 @@ await withPage(admin, {}, async (page) => {
     await zone.dispatchEvent("drop", { dataTransfer: files });
   };
   await replaced(() => drop("bad/events.wasm"), /^Replace .* of events\?$/, {
-    detail: "leaves the old version serving",
+    detail: "the old version keeps serving",
     outcome: /^events was rejected: .*does not compile.* still serves\.$/s,
   });
   await plugin.getByText(/^Refused: .*does not compile/).waitFor();
