@@ -47,7 +47,7 @@ def test_bodies_match_the_recordings(case, daemon):
     [asked] = daemon.asked("POST")
     assert asked["path"] == "/v0/queue_command"
     # The recorded body, and the fields that this operator adds: they make the request idempotent, and end the
-# job if its client does not.
+    # job if its client does not.
     body = asked["json"]
     added = {key: body.pop(key) for key in ("unique", "request_key", "max_wait", "max_runtime")}
     assert added["unique"] is True and added["max_wait"] == added["max_runtime"] == 330.0
