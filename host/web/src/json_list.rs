@@ -101,15 +101,15 @@ mod tests {
             let body = response.into_body();
             let sized = http_body::Body::size_hint(&body).exact().is_some();
             assert_eq!(sized, parts == 1, "{count}");
-            let (mut count, mut received) = (0, Vec::new());
+            let (mut received_parts, mut received) = (0, Vec::new());
             let mut sent = body.into_data_stream();
             while let Some(part) = sent.next().await {
                 let part = part.unwrap();
                 assert!(part.len() < CHUNK_BYTES + 2000, "{}", part.len());
                 received.extend_from_slice(&part);
-                count += 1;
+                received_parts += 1;
             }
-            assert_eq!(count, parts, "{count}");
+            assert_eq!(received_parts, parts, "{count}");
             let document: Value = serde_json::from_slice(&received).unwrap();
             let elements = document["all"].as_array().unwrap();
             assert_eq!(elements.len(), count);
