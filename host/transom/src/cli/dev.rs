@@ -246,6 +246,10 @@ dir = "plugins"
 # Everyone who can reach the admin port, here only from this machine, may replace plugins.
 uploads = true
 
+# Records every call for `transom plugin replay` and `cases`; the default is a sample of 10 %.
+[plugins.recording]
+sample_percent = 100
+
 {services}
 [admin]
 listener = "127.0.0.1"
