@@ -138,6 +138,7 @@ async fn check_argument_errors(site: &Site, dir: &Path) {
             1,
             "no calls of `check-tcp`",
         ),
+        (&["cases", "check-tcp"], 1, "plugins.recording.sample_percent"),
         (&["cases", "attributes", "--max", "0"], 2, "1..=10000"),
         (
             &["cases", "attributes", "--to", "cases.yaml"],

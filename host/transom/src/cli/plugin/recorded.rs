@@ -33,7 +33,7 @@ pub(super) fn duration(text: &str) -> Result<String, String> {
 }
 
 impl CallSelection {
-    /// The recorded calls of a plugin of the daemon.
+    /// The recorded calls of a plugin of the daemon; an error if there are none.
     pub(super) async fn calls(&self, daemon: &Daemon, name: &str) -> anyhow::Result<RecordedCalls> {
         let query = [("since", self.since.clone()), ("max", self.max.to_string())];
         let document = daemon.connection.get(&[name, "calls"], &query).await?;
@@ -48,11 +48,13 @@ impl CallSelection {
         if calls.more {
             eprintln!("there are more calls; these are the newest {}", calls.calls.len());
         }
+        ensure!(
+            !calls.calls.is_empty(),
+            "no calls of `{name}` from the last {} are recorded; the daemon records a sample of them \
+             (plugins.recording.sample_percent)",
+            self.since
+        );
         Ok(calls)
-    }
-
-    pub(super) fn since(&self) -> &str {
-        &self.since
     }
 }
 
@@ -113,7 +115,7 @@ impl Cases {
             written > 0,
             "no calls of `{}` from the last {} can be written as cases",
             self.name,
-            self.selection.since()
+            self.selection.since
         );
         match &self.to {
             Some(path) => {
