@@ -22,6 +22,28 @@ use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt};
 use tokio::net::TcpListener;
 use tokio::task::JoinSet;
 use tokio_rustls::TlsAcceptor;
+use transom_cluster::{Config, Error};
+
+/// The configuration of a client for these masters.
+pub fn config(masters: &[String]) -> Config {
+    Config {
+        masters: masters.to_vec(),
+        connect_timeout: Duration::from_secs(5),
+        call_timeout: Duration::from_secs(10),
+        ..Config::default()
+    }
+}
+
+/// The text of an error and all its sources.
+pub fn error_text(error: &Error) -> String {
+    let mut text = error.to_string();
+    let mut source = std::error::Error::source(error);
+    while let Some(error) = source {
+        text = format!("{text}: {error}");
+        source = error.source();
+    }
+    text
+}
 
 /// The folder of recorded traffic.
 pub fn recordings() -> PathBuf {
