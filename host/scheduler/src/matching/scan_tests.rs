@@ -1,4 +1,5 @@
-//! Compares scans and shortlists of random offers with a simple evaluation of each offer.
+//! Scans and assignments of offers; scans and shortlists of random offers are compared with a simple
+//! evaluation of each offer.
 
 use std::collections::BTreeMap;
 
@@ -6,6 +7,7 @@ use rand::rngs::StdRng;
 use rand::{Rng, SeedableRng};
 use transom_cluster::{TaskId, v1};
 
+use super::tests::{requirements as any_requirements, rng};
 use super::*;
 use crate::Reason;
 use crate::testing::{offer, spec};
@@ -139,4 +141,47 @@ fn shortlist_is_a_prefix_of_the_scan() {
         }
     }
     assert!(is_complete > 100 && cut > 100, "{is_complete} and {cut}");
+}
+
+#[test]
+fn scan_sums_the_offers_of_an_agent_and_counts_rejections() {
+    let offers = Offers::new(vec![
+        OpenOffer::new(&offer("o1", "a", 0.5, &[]), 1),
+        OpenOffer::new(&offer("o2", "b", 0.2, &[]), 2),
+        OpenOffer::new(&offer("o3", "a", 1.0, &[]), 1),
+        OpenOffer::new(&offer("o4", "c", 9.0, &[]), 3),
+    ]);
+    let scan = offers.scan(&any_requirements(|_| {}), 7, 0);
+    assert_eq!(scan.candidates, [(3, 7), (1, 3)]);
+    assert_eq!(
+        scan.refused_offers,
+        BTreeMap::from([(Reason::InsufficientCpus, 1)])
+    );
+}
+
+#[test]
+fn assign_uses_the_chosen_agents_up_to_their_capacity() {
+    let mut offers = Offers::new(vec![
+        OpenOffer::new(&offer("o1", "a", 0.5, &[]), 1),
+        OpenOffer::new(&offer("o3", "b", 9.0, &[]), 2),
+        OpenOffer::new(&offer("o2", "a", 0.5, &[]), 1),
+    ]);
+    let tasks: Vec<TaskId> = ["1", "2", "3", "4"].map(TaskId::from).to_vec();
+    let (assigned, misfit) = offers.assign(&any_requirements(|_| {}), &tasks, &[1, 2, 1], &mut rng());
+    let places: Vec<_> = assigned
+        .iter()
+        .map(|assigned| (assigned.id.as_str(), assigned.agent, assigned.offer.as_str()))
+        .collect();
+    assert_eq!(
+        (places, misfit),
+        (vec![("1", 1, "o1"), ("2", 2, "o3"), ("3", 1, "o2")], None)
+    );
+    let (assigned, misfit) = offers.assign(&any_requirements(|_| {}), &tasks[3..], &[1], &mut rng());
+    assert_eq!((assigned.len(), misfit), (0, Some(1)));
+    let (assigned, misfit) = offers.assign(&any_requirements(|_| {}), &tasks[3..], &[7], &mut rng());
+    assert_eq!(
+        (assigned.len(), misfit),
+        (0, Some(7)),
+        "an agent without any offer"
+    );
 }

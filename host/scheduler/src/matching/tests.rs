@@ -1,8 +1,5 @@
-use std::collections::BTreeMap;
-
 use rand::SeedableRng;
 use rand::rngs::StdRng;
-use transom_cluster::TaskId;
 
 use super::*;
 use crate::testing::{offer, pair_spec, spec};
@@ -77,7 +74,7 @@ pub(super) fn assert_capacity(
 
 #[test]
 #[allow(clippy::too_many_lines, reason = "a table of cases")]
-fn room_is_limited_by_the_scarcest_resource() {
+fn capacity_is_limited_by_the_scarcest_resource() {
     use PortRequest::{Fixed, Random, Range};
     use Reason::{
         InsufficientCpus, InsufficientDisk, InsufficientGpus, InsufficientMemory, InsufficientPorts,
@@ -363,7 +360,7 @@ fn special_resources_are_not_used() {
 }
 
 #[test]
-fn agent_in_maintenance_has_no_room() {
+fn agent_in_maintenance_has_no_capacity() {
     let offer = offer("o", "a", 2.0, &[]);
     for (closed, now, fits) in [
         (None, 100, true),
@@ -385,7 +382,7 @@ fn agent_in_maintenance_has_no_room() {
 }
 
 #[test]
-fn executor_of_a_task_needs_room_of_its_own() {
+fn executor_needs_resources_in_addition_to_its_task() {
     let offer = OpenOffer::new(&offer("o", "a", 1.0, &[]), 0);
     for (cpus, fits) in [(0.5, true), (0.6, false)] {
         let requirements = requirements(|spec| {
@@ -397,7 +394,7 @@ fn executor_of_a_task_needs_room_of_its_own() {
 }
 
 #[test]
-fn offer_with_gpus_has_no_room_for_a_spec_that_avoids_them() {
+fn offer_with_gpus_has_no_capacity_for_a_spec_that_avoids_them() {
     let offer = |gpus: f64| {
         let mut offer = offer("o", "a", 2.0, &[]);
         offer.resources.push(v1::Resource::scalar("gpus", gpus));
@@ -416,49 +413,6 @@ fn offer_with_gpus_has_no_room_for_a_spec_that_avoids_them() {
             "{avoids} {gpus}"
         );
     }
-}
-
-#[test]
-fn scan_sums_the_offers_of_an_agent_and_counts_rejections() {
-    let offers = Offers::new(vec![
-        OpenOffer::new(&offer("o1", "a", 0.5, &[]), 1),
-        OpenOffer::new(&offer("o2", "b", 0.2, &[]), 2),
-        OpenOffer::new(&offer("o3", "a", 1.0, &[]), 1),
-        OpenOffer::new(&offer("o4", "c", 9.0, &[]), 3),
-    ]);
-    let scan = offers.scan(&requirements(|_| {}), 7, 0);
-    assert_eq!(scan.candidates, [(3, 7), (1, 3)]);
-    assert_eq!(
-        scan.refused_offers,
-        BTreeMap::from([(Reason::InsufficientCpus, 1)])
-    );
-}
-
-#[test]
-fn assign_uses_the_chosen_agents_while_there_is_room() {
-    let mut offers = Offers::new(vec![
-        OpenOffer::new(&offer("o1", "a", 0.5, &[]), 1),
-        OpenOffer::new(&offer("o3", "b", 9.0, &[]), 2),
-        OpenOffer::new(&offer("o2", "a", 0.5, &[]), 1),
-    ]);
-    let tasks: Vec<TaskId> = ["1", "2", "3", "4"].map(TaskId::from).to_vec();
-    let (assigned, misfit) = offers.assign(&requirements(|_| {}), &tasks, &[1, 2, 1], &mut rng());
-    let places: Vec<_> = assigned
-        .iter()
-        .map(|assigned| (assigned.id.as_str(), assigned.agent, assigned.offer.as_str()))
-        .collect();
-    assert_eq!(
-        (places, misfit),
-        (vec![("1", 1, "o1"), ("2", 2, "o3"), ("3", 1, "o2")], None)
-    );
-    let (assigned, misfit) = offers.assign(&requirements(|_| {}), &tasks[3..], &[1], &mut rng());
-    assert_eq!((assigned.len(), misfit), (0, Some(1)));
-    let (assigned, misfit) = offers.assign(&requirements(|_| {}), &tasks[3..], &[7], &mut rng());
-    assert_eq!(
-        (assigned.len(), misfit),
-        (0, Some(7)),
-        "an agent without any offer"
-    );
 }
 
 /// Each format of a reservation, with the roles that may use it.

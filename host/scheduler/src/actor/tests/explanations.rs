@@ -64,7 +64,7 @@ async fn pending_task_is_explained_with_the_run_spec_of_its_request() {
 }
 
 #[tokio::test]
-async fn explanation_is_given_without_a_subscription() {
+async fn placements_are_explained_without_a_subscription() {
     let mut rig = Rig::new().await;
     rig.start_task("t1").await;
     rig.master.hang_up();
