@@ -216,3 +216,32 @@ pub(super) fn is_of_daemon(key: &str) -> bool {
 pub(super) fn is_term(key: &str) -> bool {
     key == TERM
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn invalid_backups_are_rejected_with_the_reason() {
+        for (text, expected) in [
+            ("x", "expected value"),
+            ("[]", "`format` is missing or not a number"),
+            (r#"{"format": 1}"#, "missing field `records`"),
+            (
+                r#"{"format": 2, "records": {}}"#,
+                "format 2, and this version of transom knows formats up to 1",
+            ),
+            (
+                r#"{"format": 1, "records": {"x/y": 1}}"#,
+                "x/y: unknown kind of record",
+            ),
+            (
+                r#"{"format": 1, "records": {"groups/a": {"id": "/b", "version": "2018-01-01T00:00:00Z"}, "tasks/t": {}}}"#,
+                "groups/a: its content belongs to the key groups/b; tasks/t: missing field",
+            ),
+        ] {
+            let error = Backup::parse(text.as_bytes()).unwrap_err().to_string();
+            assert!(error.contains(expected), "{text}: {error}");
+        }
+    }
+}
