@@ -200,7 +200,7 @@ async fn the_python_client_follows_the_events_of_deployments() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn the_python_client_kills_given_tasks() {
+async fn the_python_client_kills_named_tasks() {
     let site = Site::start().await;
     site.post_app(&json!({
         "id": "/web", "cmd": "sleep 1000", "cpus": 0.1, "mem": 16, "instances": 3, "portDefinitions": [],

@@ -124,7 +124,7 @@ async fn operator_sees_and_changes_everything_in_a_browser() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn user_who_may_only_read_changes_nothing_in_a_browser() {
+async fn read_only_user_cannot_change_anything_in_a_browser() {
     // Additional configuration belongs to `[admin]`, which is the last section of a site's
     // configuration.
     let site = Site::start_with_plugins(

@@ -52,7 +52,7 @@ async fn wait_for_overview(site: &Site, what: &str, accept: impl Fn(&Value) -> b
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn status_shows_services_cluster_and_what_waits() {
+async fn status_shows_services_cluster_and_pending_tasks() {
     let mut site = Site::start().await;
     site.post_app(&json!({"id": "/fits", "cmd": "sleep 1000", "cpus": 0.1, "mem": 16, "instances": 2}))
         .await;

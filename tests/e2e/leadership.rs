@@ -251,7 +251,7 @@ async fn standby_answers_reads_and_forwards_other_requests() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_leader_that_abdicates_stands_by_and_every_task_is_kept() {
+async fn a_leader_that_abdicates_becomes_a_standby_and_every_task_is_kept() {
     let site = Site::start().await;
     let (first, second) = (&site.first, &site.second);
     first.post("/kept").await;
@@ -356,7 +356,7 @@ async fn standby_forwards_with_the_credentials_and_the_address_of_its_client() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn given_tasks_are_killed_through_a_daemon_that_stands_by() {
+async fn named_tasks_are_killed_through_a_standby() {
     let site = Site::start().await;
     let standby = &site.second;
     standby.post("/web").await;

@@ -404,7 +404,7 @@ mod tests {
     }
 
     #[test]
-    fn disks_have_a_size_and_a_root_of_their_own() {
+    fn disks_have_a_separate_size_and_root() {
         let mut config = Config::three_agents("unused");
         let disk = |root: &str, size| Disk {
             kind: DiskKind::Mount,

@@ -293,7 +293,7 @@ async fn container_images_are_refused_with_a_reason() {
 }
 
 #[tokio::test]
-async fn containers_of_docker_and_networks_of_their_own_are_refused_in_groups() {
+async fn docker_containers_and_separate_networks_are_rejected_in_groups() {
     let cluster = Cluster::start(1, |_| ()).await;
     let mut framework = Framework::subscribe(cluster.master(), &framework_info()).await;
     let cases = [

@@ -168,7 +168,7 @@ mod tests {
     }
 
     #[test]
-    fn ports_given_twice_are_reported() {
+    fn repeated_ports_are_reported() {
         let tasks = |second, state| [task("a", "TASK_RUNNING", &[1]), task("b", state, &[second])];
         assert_eq!(check_ports_distinct(1, &tasks(2, "TASK_RUNNING")), Ok(()));
         assert_eq!(check_ports_distinct(1, &tasks(1, "TASK_KILLED")), Ok(()));

@@ -440,7 +440,7 @@ mod tests {
     }
 
     #[test]
-    fn free_resources_of_a_recorded_agent_leave_out_what_is_used() {
+    fn free_resources_of_a_recorded_agent_exclude_used_ones() {
         let recorded = include_str!("../../fixtures/cluster/1-main/03-1fw-1task_slaves.json");
         let document: Value = serde_json::from_str(recorded).unwrap();
         let agent = &document["slaves"][0];

@@ -161,7 +161,7 @@ mod tests {
     }
 
     #[test]
-    fn too_little_room_names_what_is_there_and_what_is_needed() {
+    fn error_about_resources_names_available_and_required_amounts() {
         assert!(
             check_room(&[], "*")
                 .unwrap_err()

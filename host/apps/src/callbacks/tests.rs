@@ -33,7 +33,7 @@ fn policy(allow: &[&str]) -> Policy {
 }
 
 #[tokio::test]
-async fn callbacks_reach_only_what_the_settings_allow() {
+async fn callbacks_reach_only_allowed_destinations() {
     // The allowed destinations, the URL, and a part of the refusal.
     let cases: [(&[&str], &str, Option<&str>); 24] = [
         (&["hooks.test"], "http://hooks.test/in?a=b", None),

@@ -173,7 +173,7 @@ fn volumes_of_drivers_follow_the_rules() {
 }
 
 #[test]
-fn volumes_are_shown_as_they_were_given() {
+fn volumes_are_shown_as_defined() {
     for given in [
         json!({"containerPath": "/a", "hostPath": "/b", "mode": "RO"}),
         json!({"containerPath": "/a", "secret": "s"}),

@@ -153,7 +153,7 @@ fn app_and_group_cannot_have_the_same_id() {
 }
 
 #[test]
-fn app_given_twice_is_rejected() {
+fn repeated_app_is_rejected() {
     let body = json!({"id": "/g", "apps": [sleeper("a"), sleeper("a")]});
     assert_eq!(
         paths(put_group(&Tree::default(), &body)),

@@ -352,7 +352,7 @@ mod tests {
     }
 
     #[test]
-    fn unusable_configurations_are_rejected_with_what_is_missing() {
+    fn unusable_configurations_are_rejected_with_the_missing_setting() {
         for (text, expected) in [
             ("", "empty"),
             ("kind: Config\n", "`clusters`"),

@@ -309,7 +309,7 @@ mod tests {
     }
 
     #[test]
-    fn waiting_pods_are_unschedulable_when_the_scheduler_says_so() {
+    fn pending_pods_are_unschedulable_if_the_scheduler_reports_it() {
         let condition = |status: &str, reason: Value| {
             json!({"phase": "Pending", "conditions": [
                 {"type": "Ready", "status": "False", "reason": "Unschedulable"},

@@ -327,14 +327,14 @@ impl<'a> Planner<'a> {
                 continue;
             }
             // The first server starts alone, because it creates the certificates and the others join it.
-            let at_once = match kind {
+            let allowed = match kind {
                 Kind::Server if !self.has_answering_server() => 1usize.saturating_sub(staying),
                 _ => missing,
             };
-            if at_once < missing {
+            if allowed < missing {
                 self.wait(kind, "the first server does not answer yet");
             }
-            let numbers = free_numbers(members).take(at_once.min(missing));
+            let numbers = free_numbers(members).take(allowed.min(missing));
             let launches: Vec<Step> = numbers.map(|number| Step::Launch { kind, number }).collect();
             self.plan.steps.extend(launches);
         }

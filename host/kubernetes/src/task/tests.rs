@@ -182,7 +182,7 @@ fn server_runs_the_script_with_its_command_and_the_values_of_the_offer() {
 }
 
 #[test]
-fn agent_has_a_host_name_of_its_own_and_its_task_as_a_label() {
+fn agent_has_its_own_host_name_and_its_task_as_a_label() {
     let config = config_with(|config| {
         config.orchestrator.agent_tcp_port = Some(9000);
         config.kinds.agent.labels = vec![("traefik.enable".to_owned(), "true".to_owned())];

@@ -103,7 +103,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn steps_over_the_limits_are_counted_and_left_out() {
+    fn steps_over_the_limits_are_counted_and_omitted() {
         let step = |bytes: usize| Step::Send(vec![b'x'; bytes]);
         let sent = Answer::Sent(Ok(()));
         let log = AttemptLog::new();

@@ -307,7 +307,7 @@ fn manifest_and_content(image: &str, content: Vec<u8>) -> (Vec<u8>, Vec<u8>) {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn unusable_bundles_are_left_out_and_a_good_one_is_found() {
+async fn unusable_bundles_are_skipped_and_a_valid_one_is_found() {
     let referrers = Referrers::start(|image| {
         let good = bundle(file!("p256.key"), image, SIGNED).to_string().into_bytes();
         let mut huge = good.clone();

@@ -134,7 +134,7 @@ fn log(site: &Site) -> PathBuf {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn truncated_and_foreign_records_are_left_out() {
+async fn truncated_and_foreign_records_are_skipped() {
     let site = filter("", |_| ()).await;
     for _ in 0..3 {
         decide(&site, &["a"]).await.unwrap();

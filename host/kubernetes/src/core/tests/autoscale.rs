@@ -12,7 +12,7 @@ use crate::kind::Kind;
 use crate::view::View;
 
 /// Between 1 and 4 agents, without delays.
-fn at_once(config: &mut Config) {
+fn without_delays(config: &mut Config) {
     config.autoscale = Some(AutoscaleConfig {
         min: 1,
         max: 4,
@@ -23,9 +23,9 @@ fn at_once(config: &mut Config) {
     });
 }
 
-/// As [`at_once`], but idle agents stay.
+/// As [`without_delays`], but idle agents stay.
 fn up_only(config: &mut Config) {
-    at_once(config);
+    without_delays(config);
     change(config, |autoscale| {
         autoscale.scale_down_delay = Duration::from_hours(1);
     });
@@ -49,7 +49,7 @@ async fn until_agents(site: &Site, count: u32) {
 
 #[tokio::test]
 async fn agents_are_added_for_unschedulable_pods_and_idle_ones_removed() {
-    let site = Site::start(at_once).await;
+    let site = Site::start(without_delays).await;
     until_agents(&site, 1).await;
     *site.world.pods.lock().unwrap() = vec![1, 1, 1];
     until_agents(&site, 3).await;
@@ -142,7 +142,7 @@ async fn the_count_stays_within_its_limits() {
 
 #[tokio::test]
 async fn the_autoscaler_corrects_a_count_that_was_set_by_request() {
-    let site = Site::start(at_once).await;
+    let site = Site::start(without_delays).await;
     until_agents(&site, 1).await;
     *site.world.pods.lock().unwrap() = vec![1];
     site.scale(Kind::Agent, 3).await.unwrap();
@@ -214,7 +214,7 @@ async fn a_decision_starts_nothing_before_it_is_stored() {
 
 #[tokio::test]
 async fn the_chosen_agent_ends_even_if_the_daemon_restarts_first() {
-    let site = Site::start(at_once).await;
+    let site = Site::start(without_delays).await;
     until_agents(&site, 1).await;
     let old = site.tasks(Kind::Agent);
     *site.world.pods.lock().unwrap() = vec![1, 1];
@@ -240,7 +240,7 @@ async fn the_chosen_agent_ends_even_if_the_daemon_restarts_first() {
 
 #[tokio::test]
 async fn while_the_pods_are_not_known_nothing_changes_and_the_reason_is_shown() {
-    let site = Site::start(at_once).await;
+    let site = Site::start(without_delays).await;
     until_agents(&site, 1).await;
     *site.world.unlisted.lock().unwrap() = Some("it is HTML");
     *site.world.pods.lock().unwrap() = vec![1, 1];

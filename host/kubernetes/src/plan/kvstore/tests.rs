@@ -309,7 +309,7 @@ fn without_a_quorum_no_member_is_replaced_and_ended_members_return_to_their_data
 }
 
 #[test]
-fn a_member_that_waits_for_its_host_is_given_up_when_the_others_have_the_quorum() {
+fn a_member_that_waits_for_its_host_is_abandoned_when_the_others_have_the_quorum() {
     let waiting = || {
         let kvstore = Kvstore {
             absent: vec![Absent {

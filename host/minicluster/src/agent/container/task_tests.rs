@@ -66,7 +66,7 @@ fn read(info: Value) -> Result<Spec, String> {
 }
 
 #[test]
-fn tasks_with_an_image_run_as_the_setting_says() {
+fn tasks_with_an_image_run_as_configured() {
     let with = docker(json!({}), json!({"command": {"shell": true, "value": "true"}}));
     let own = docker(json!({}), json!({}));
     let plain = json!({"command": {"value": "true"}, "container": {"type": "MESOS", "mesos": {}}});

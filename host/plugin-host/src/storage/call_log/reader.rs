@@ -230,7 +230,7 @@ mod tests {
     }
 
     #[test]
-    fn truncated_and_changed_records_are_counted_and_left_out() {
+    fn truncated_and_changed_records_are_counted_and_skipped() {
         let dir = tempfile::tempdir().unwrap();
         let cut = call(4, None);
         let lines = [

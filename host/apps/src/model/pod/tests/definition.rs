@@ -146,7 +146,7 @@ fn full() -> Value {
 }
 
 #[test]
-fn complete_definition_is_shown_as_it_was_given() {
+fn complete_definition_is_shown_as_posted() {
     let mut body = full();
     body["containers"][1]["check"]["tcp"]["endpoint"] = json!("admin");
     let pod = define(&body, &settings()).unwrap();
