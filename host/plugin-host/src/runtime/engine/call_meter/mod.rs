@@ -16,6 +16,7 @@ use std::{
     time::Duration,
 };
 
+use futures::future::poll_immediate;
 use tokio::time::timeout;
 use wasmtime::{Trap, WasmBacktrace};
 
@@ -88,7 +89,12 @@ impl CallMeter {
             self.used.store(self.used_nanos(), Relaxed);
             poll
         });
-        let outcome = timeout(allowance.wall_clock, metered).await;
+        let mut metered = pin!(metered);
+        // Most calls end in their first poll and need no timer.
+        let outcome = match poll_immediate(&mut metered).await {
+            Some(ended) => Ok(ended),
+            None => timeout(allowance.wall_clock, metered).await,
+        };
         if !matches!(outcome, Ok(Ok(_))) {
             // A failed call needs a new instance; demote the task so repeated failures do not
             // starve others.
