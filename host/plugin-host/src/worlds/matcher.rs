@@ -3,7 +3,7 @@
 //! The types mirror the WIT package `transom:matcher`. The types that occur many times in one call
 //! are passed to components without a conversion.
 
-use wasmtime::component::{ComponentType, Lift, Lower};
+use wasmtime::component::{ComponentType, Lower};
 
 /// The value of an agent's attribute.
 #[derive(Clone, Debug, PartialEq, ComponentType, Lower)]
@@ -24,7 +24,7 @@ pub enum AttributeValue {
 }
 
 /// A named attribute of an agent.
-#[derive(Clone, Debug, PartialEq, ComponentType, Lower)]
+#[derive(Clone, Debug, PartialEq, ComponentType)]
 #[component(record)]
 pub struct Attribute {
     /// The attribute's name.
@@ -34,7 +34,7 @@ pub struct Attribute {
 }
 
 /// An agent of the cluster.
-#[derive(Clone, Debug, PartialEq, ComponentType, Lower)]
+#[derive(Clone, Debug, PartialEq, ComponentType)]
 #[component(record)]
 pub struct Agent {
     /// The host's number for this agent. It is never reused for another agent.
@@ -112,7 +112,7 @@ pub struct Candidate {
 }
 
 /// The matcher's verdict on one candidate.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, ComponentType, Lift)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ComponentType)]
 #[component(variant)]
 pub enum Verdict {
     /// One more instance may go there.

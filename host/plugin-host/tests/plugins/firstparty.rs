@@ -171,6 +171,58 @@ async fn attributes_evaluates_and_places() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn attributes_receives_each_property_of_agents() {
+    let site = Site::with(&[("attributes", "attributes", None)]).await;
+    let attribute = |name: &str, value| Attribute {
+        name: name.into(),
+        value,
+    };
+    let complete = Agent {
+        region: Some("west".into()),
+        zone: Some("west-1".into()),
+        attributes: vec![
+            attribute("rack", AttributeValue::Text("räck-1".into())),
+            attribute("weight", AttributeValue::Scalar(1.5)),
+            attribute("ports", AttributeValue::Ranges(vec![(8000, u64::MAX), (1, 2)])),
+            attribute("disks", AttributeValue::Set(vec!["ssd".into(), String::new()])),
+            attribute("rack", AttributeValue::Text("second".into())),
+            attribute("empty", AttributeValue::Text(String::new())),
+        ],
+        extensions: vec![("kernel".into(), "6.1".into())],
+        ..agent(7, "")
+    };
+    let mut agent_set = site.plugins.agent_set(None);
+    agent_set.update(vec![agent(6, "r1"), complete, agent(u32::MAX, "r1")], vec![]);
+    let candidates = [6, 7, u32::MAX].map(|agent| Candidate { agent, capacity: 1 });
+    for (field, pattern) in [
+        ("@hostname", "host7"),
+        ("@region", "west"),
+        ("@zone", "west-1"),
+        ("rack", "räck-1"),
+        ("weight", "1.5"),
+        ("ports", r"\[1-2,8000-18446744073709551615\]"),
+        ("disks", r"\{,ssd\}"),
+        ("empty", ""),
+    ] {
+        // An empty operand is none.
+        let pattern = if pattern.is_empty() { "()" } else { pattern };
+        let task = Task {
+            run_spec: "/shop/web".into(),
+            instances: 1,
+            constraints: vec![constraint(field, "LIKE", Some(pattern))],
+            ..Task::default()
+        };
+        let verdicts = agent_set.evaluate(&task, &candidates).await.unwrap();
+        assert_eq!(
+            verdicts,
+            [Verdict::Refused(0), Verdict::Fits, Verdict::Refused(0)],
+            "{field} LIKE {pattern}"
+        );
+    }
+    site.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn events_filters_by_kind() {
     let dir = TempDir::new().unwrap();
     install(dir.path(), "events", "events", None);

@@ -16,7 +16,7 @@ mod convert;
 mod direct_call;
 mod guest;
 mod instance;
-mod lower_candidate;
+mod matcher_lists;
 mod precompile;
 mod resource_check;
 mod stdio;

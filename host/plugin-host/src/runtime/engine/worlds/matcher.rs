@@ -29,6 +29,7 @@ use crate::{
             direct_call::{DirectCall, find_export},
             guest::Guest,
             instance::Reply,
+            matcher_lists::Verdicts,
         },
         fault::Fault,
     },
@@ -92,7 +93,7 @@ pub(crate) struct MatcherExports {
 }
 
 type Update = DirectCall<(ResourceAny, Vec<Arc<Agent>>, Vec<u32>), ()>;
-type Evaluate = DirectCall<(ResourceAny, GeneratedTask, Vec<Candidate>), (Vec<Verdict>,)>;
+type Evaluate = DirectCall<(ResourceAny, GeneratedTask, Vec<Candidate>), (Verdicts,)>;
 type Place = DirectCall<(ResourceAny, GeneratedTask, Arc<[Candidate]>, u32), (Vec<u32>,)>;
 
 impl MatcherPre {
@@ -215,7 +216,7 @@ async fn evaluate(instance: &mut Instance<Matcher>, question: Question) -> Resul
     let allowance = instance.allowance();
     let evaluate = &mut instance.bindings.evaluate;
     let call = evaluate.call(&mut instance.store, (agent_set, task, question.candidates));
-    let (verdicts,) = instance.meter.run(allowance, call).await?;
+    let (Verdicts(verdicts),) = instance.meter.run(allowance, call).await?;
     check_verdicts(&verdicts, candidate_count, constraints).map_err(Fault::Malformed)?;
     Ok(verdicts)
 }
@@ -326,8 +327,11 @@ async fn load(instance: &mut Instance<Matcher>, copy: &Arc<AgentMirror>) -> Resu
     for removed in removed.chunks(AGENTS_PER_CALL * 10) {
         update(instance, resource, Vec::new(), removed.to_vec()).await?;
     }
-    for changed in changed.chunks(AGENTS_PER_CALL) {
-        update(instance, resource, changed.to_vec(), Vec::new()).await?;
+    let mut remaining = changed;
+    while !remaining.is_empty() {
+        let later = remaining.split_off(AGENTS_PER_CALL.min(remaining.len()));
+        update(instance, resource, remaining, Vec::new()).await?;
+        remaining = later;
     }
     Ok(resource)
 }
