@@ -13,21 +13,14 @@ impl AgentSet for Agents {
 
     fn evaluate(&mut self, task: &Task, candidates: &[Candidate]) -> Vec<Verdict> {
         let constraints = TaskConstraints::new(self, task, self.patterns());
-        candidates
-            .iter()
-            .map(|candidate| match self.get(candidate.agent) {
-                Some(agent) => constraints
-                    .evaluate(agent)
-                    .map_or_else(Verdict::Refused, |()| Verdict::Fits),
-                None => Verdict::Refused(constraints.no_constraint_index()),
-            })
-            .collect()
+        constraints.evaluate(&self.get_all(candidates))
     }
 
     fn place(&mut self, task: &Task, candidates: &[Candidate], count: u32) -> Vec<u32> {
         let known = candidates
             .iter()
-            .filter_map(|candidate| Some((*candidate, self.get(candidate.agent)?)));
+            .zip(self.get_all(candidates))
+            .filter_map(|(candidate, agent)| Some((*candidate, agent?)));
         TaskConstraints::new(self, task, self.patterns()).place(known.collect(), count)
     }
 

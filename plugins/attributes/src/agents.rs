@@ -1,33 +1,18 @@
 //! The agents: loaded once, in the form that constraints compare.
 
-use std::collections::HashMap;
 use std::rc::Rc;
 
-use foldhash::fast::FixedState;
 use transom_sdk::log;
-use transom_sdk::matcher::Agent;
+use transom_sdk::matcher::{Agent, Candidate};
 
+use crate::agent_table::AgentTable;
 use crate::fields::{Field, Fields, Property};
 use crate::pattern::PatternCache;
+use crate::properties::{AgentProperties, FieldLists};
 use crate::value::FieldValue;
 
-/// The properties of an agent that constraints use.
-#[derive(Debug, Default)]
-pub struct AgentProperties(Vec<Property>);
-
-impl AgentProperties {
-    /// Returns the number of the agent's value of a field. For an attribute that the agent has twice it
-    /// is the first value.
-    pub fn value(&self, field: usize) -> Option<usize> {
-        let property = self.0.iter().find(|property| property.field == field);
-        property.map(|property| property.value)
-    }
-
-    /// All properties. An attribute may occur more than once.
-    pub fn iter(&self) -> impl Iterator<Item = Property> {
-        self.0.iter().copied()
-    }
-}
+/// Number of unused lists of fields that are retained in addition to as many as there are agents.
+const UNUSED_LISTS_MARGIN: usize = 1024;
 
 /// The cluster's agents.
 #[derive(Debug)]
@@ -35,7 +20,8 @@ pub struct Agents {
     home_region: Option<String>,
     patterns: Rc<PatternCache>,
     fields: Fields,
-    by_handle: HashMap<u32, AgentProperties, FixedState>,
+    field_lists: FieldLists,
+    table: AgentTable<AgentProperties>,
 }
 
 impl Agents {
@@ -45,23 +31,34 @@ impl Agents {
             home_region,
             patterns,
             fields: Fields::default(),
-            by_handle: HashMap::default(),
+            field_lists: FieldLists::default(),
+            table: AgentTable::default(),
         }
     }
 
     /// Returns an agent, if the host loaded it, and logs a warning if not. The host loads every agent
     /// that it evaluates; the caller refuses an agent that is missing here.
     pub fn get(&self, handle: u32) -> Option<&AgentProperties> {
-        let agent = self.by_handle.get(&handle);
-        if agent.is_none() {
-            log::warn!("agent {handle} is not in the agent set");
-        }
-        agent
+        warn_if_missing(handle, self.table.get(handle))
+    }
+
+    /// Returns the agent of each candidate, like [`Self::get`].
+    pub fn get_all(&self, candidates: &[Candidate]) -> Vec<Option<&AgentProperties>> {
+        let mut search = self.table.search();
+        let agents = candidates
+            .iter()
+            .map(|candidate| warn_if_missing(candidate.agent, search.get(candidate.agent)));
+        agents.collect()
     }
 
     /// All agents.
     pub fn all(&self) -> impl Iterator<Item = &AgentProperties> {
-        self.by_handle.values()
+        self.table.iter()
+    }
+
+    /// The lists of fields that the agents have.
+    pub fn field_lists(&self) -> &FieldLists {
+        &self.field_lists
     }
 
     /// The fields of all agents.
@@ -82,38 +79,53 @@ impl Agents {
     /// Removes the agents with the handles `removed`, then adds the agents in `changed` or replaces
     /// those with the same handle.
     pub fn apply_changes(&mut self, changed: Vec<Agent>, removed: Vec<u32>) {
-        for handle in removed {
-            self.by_handle.remove(&handle);
-        }
-        // The guess for a property is the one at the same position: of the agent's old properties, or,
-        // for a new agent, of the new agent before it. Most agents have the same attributes in the same
-        // order.
-        let mut last_added: Vec<Property> = Vec::new();
+        self.table.remove(removed);
+        // Most agents have the same attributes in the same order, so that the values of a new agent
+        // often are those of the new agent before it.
+        let mut last_added = AgentProperties::default();
         for agent in changed {
-            let fields = &mut self.fields;
-            let properties = &mut self.by_handle.entry(agent.handle).or_default().0;
-            let is_new = properties.is_empty();
-            if is_new {
-                properties.reserve_exact(agent.attributes.len() + 3);
-            }
-            let mut position = 0;
-            field_values(agent).for_each(|(field, value)| {
-                match properties.get_mut(position) {
-                    Some(property) => *property = fields.intern(field, value, Some(*property)),
-                    None => properties.push(fields.intern(field, value, last_added.get(position).copied())),
+            let (fields, lists) = (&mut self.fields, &mut self.field_lists);
+            self.table.change_or_add(agent.handle, |properties, is_new| {
+                let intern = |(field, value), guess| fields.intern(field, value, guess);
+                lists.replace(properties, &last_added, field_values(agent), intern);
+                if is_new {
+                    last_added.copy_from(properties);
                 }
-                position += 1;
             });
-            properties.truncate(position);
-            if is_new {
-                last_added.clone_from(properties);
-            }
         }
-        if self.fields.needs_compaction() {
-            let used = self.by_handle.values_mut().flat_map(|agent| &mut agent.0);
-            self.fields.compact(used);
+        let max_lists = 2 * self.table.len() + UNUSED_LISTS_MARGIN;
+        if self.fields.needs_compaction() || self.field_lists.len() > max_lists {
+            self.compact();
         }
     }
+
+    /// Removes the fields, values and lists of fields that no agent has.
+    fn compact(&mut self) {
+        let old_lists = std::mem::take(&mut self.field_lists);
+        let properties = self.table.iter().map(|agent| old_lists.properties(agent));
+        let mut properties: Vec<Vec<Property>> = properties.map(Iterator::collect).collect();
+        self.fields.compact(properties.iter_mut().flatten());
+        for (agent, properties) in self.table.iter_mut().zip(properties) {
+            self.field_lists.replace(
+                agent,
+                &AgentProperties::default(),
+                properties.into_iter(),
+                |property, _| property,
+            );
+        }
+    }
+}
+
+fn warn_if_missing<Agent>(handle: u32, agent: Option<Agent>) -> Option<Agent> {
+    if agent.is_none() {
+        warn_missing(handle);
+    }
+    agent
+}
+
+#[cold]
+fn warn_missing(handle: u32) {
+    log::warn!("agent {handle} is not in the agent set");
 }
 
 /// The values of an agent's fields, in the order in which they are stored.

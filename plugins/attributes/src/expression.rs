@@ -11,8 +11,9 @@
 
 use transom_sdk::matcher::Constraint;
 
-use crate::agents::AgentProperties;
-use crate::fields::{Field, FieldTest, Fields, ValueTest};
+use crate::agents::Agents;
+use crate::fields::{Field, FieldTest, ValueTest};
+use crate::properties::{AgentProperties, FieldLists};
 use crate::value::FieldValue;
 
 /// One entry of a task's constraints, parsed for the fields that the loaded agents have.
@@ -34,7 +35,10 @@ enum ExpressionKind<'agents> {
 /// `key:value`: tests of the attributes with that key, of which one must pass. A text without a colon
 /// has no tests and matches no agent.
 #[derive(Debug)]
-struct KeyValueTest<'agents>(Vec<FieldTest<'agents, TextTest>>);
+struct KeyValueTest<'agents> {
+    lists: &'agents FieldLists,
+    tests: Vec<FieldTest<'agents, TextTest>>,
+}
 
 /// A text that is compared without regard to case, blanks and quotes.
 #[derive(Debug)]
@@ -42,9 +46,9 @@ struct TextTest(String);
 
 impl<'agents> Expression<'agents> {
     /// Parses an entry. `all` are all constraints of the task, including this one.
-    pub fn parse(text: &str, all: &[Constraint], fields: &'agents Fields) -> Self {
+    pub fn parse(text: &str, all: &[Constraint], agents: &'agents Agents) -> Self {
         let Some((excluded, required)) = text.split_once("?:") else {
-            return Self(ExpressionKind::Plain(KeyValueTest::parse(text, fields)));
+            return Self(ExpressionKind::Plain(KeyValueTest::parse(text, agents)));
         };
         // Only a plain entry can be equal to A, because A, the text before the first `?:`, contains no
         // `?:`.
@@ -55,8 +59,8 @@ impl<'agents> Expression<'agents> {
             ExpressionKind::NoEffect
         } else {
             ExpressionKind::Fallback {
-                excluded: KeyValueTest::parse(excluded, fields),
-                required: KeyValueTest::parse(required, fields),
+                excluded: KeyValueTest::parse(excluded, agents),
+                required: KeyValueTest::parse(required, agents),
             }
         })
     }
@@ -74,9 +78,13 @@ impl<'agents> Expression<'agents> {
 }
 
 impl<'agents> KeyValueTest<'agents> {
-    fn parse(text: &str, fields: &'agents Fields) -> Self {
+    fn parse(text: &str, agents: &'agents Agents) -> Self {
+        let (fields, lists) = (agents.fields(), agents.field_lists());
         let Some((key, value)) = text.split_once(':') else {
-            return Self(Vec::new());
+            return Self {
+                lists,
+                tests: Vec::new(),
+            };
         };
         let (key, value) = (key.to_lowercase(), value.to_lowercase());
         let has_key = |field: &Field| match field {
@@ -84,17 +92,17 @@ impl<'agents> KeyValueTest<'agents> {
             Field::Hostname | Field::Region | Field::Zone => false,
         };
         let tests = fields.iter().filter(|(field, _)| has_key(field));
-        Self(
-            tests
-                .filter_map(|(_, field)| FieldTest::new(fields, field, TextTest(value.clone())))
-                .collect(),
-        )
+        let tests = tests.filter_map(|(_, field)| FieldTest::new(fields, field, TextTest(value.clone())));
+        Self {
+            lists,
+            tests: tests.collect(),
+        }
     }
 
     fn matches(&self, agent: &AgentProperties) -> bool {
-        self.0.iter().any(|test| {
-            let mut properties = agent.iter().filter(|property| property.field == test.field);
-            properties.any(|property| test.passes(property.value))
+        self.tests.iter().any(|test| {
+            let mut properties = self.lists.properties(agent);
+            properties.any(|property| property.field == test.field && test.passes(property.value))
         })
     }
 }
@@ -127,7 +135,6 @@ mod tests {
     use transom_sdk::{matcher::Value, testing::agent};
 
     use super::*;
-    use crate::agents::Agents;
 
     fn matches(constraints: &[&str], attributes: &[(&str, Value)]) -> bool {
         let mut agents = Agents::new(None, Rc::default());
@@ -138,7 +145,7 @@ mod tests {
             .collect();
         constraints
             .iter()
-            .all(|text| Expression::parse(text, &all, agents.fields()).matches(agents.get(1).unwrap()))
+            .all(|text| Expression::parse(text, &all, &agents).matches(agents.get(1).unwrap()))
     }
 
     fn text(value: &str) -> Value {

@@ -2,14 +2,18 @@
 
 use std::cell::Cell;
 
-use foldhash::fast::FixedState;
 use indexmap::IndexSet;
+use rustc_hash::FxBuildHasher;
 
 use crate::value::FieldValue;
 
 /// Maximum number of values of a field for which a test caches its results. A field with more values
 /// is one like the host name, whose values agents do not share.
 const MAX_CACHED_RESULTS: usize = 4096;
+
+/// The bits of a cached result.
+const TESTED: u8 = 1;
+const PASSES: u8 = 2;
 
 /// Number of unused values that are retained in addition to as many as are used. They are retained
 /// because an agent that leaves often returns with the same values.
@@ -55,12 +59,12 @@ pub struct Property {
 }
 
 /// The values of a field, each stored once.
-pub type Values = IndexSet<FieldValue, FixedState>;
+pub type Values = IndexSet<FieldValue, FxBuildHasher>;
 
 /// The fields that agents have or had.
 #[derive(Debug, Default)]
 pub struct Fields {
-    names: IndexSet<Field, FixedState>,
+    names: IndexSet<Field, FxBuildHasher>,
     /// The values of each field, by the field's number.
     values: Vec<Values>,
     /// The number of values of all fields.
@@ -151,8 +155,10 @@ pub struct FieldTest<'agents, T> {
     values: &'agents Values,
     /// The test.
     pub value_test: T,
-    /// The cached results, by the value's number. Empty for a field with too many values.
-    results: Vec<Cell<Option<bool>>>,
+    /// The cached results, by the value's number: [`TESTED`] and [`PASSES`], as bits. An `Option<bool>`
+    /// would be compiled to a jump table, whose jumps processors predict badly. Empty for a field with
+    /// too many values.
+    results: Vec<Cell<u8>>,
 }
 
 impl<'agents, T: ValueTest> FieldTest<'agents, T> {
@@ -166,22 +172,29 @@ impl<'agents, T: ValueTest> FieldTest<'agents, T> {
             field,
             values,
             value_test,
-            results: vec![Cell::new(None); cached],
+            results: vec![Cell::new(0); cached],
         })
     }
 
     /// Whether the value with this number passes.
+    #[inline]
     pub fn passes(&self, value: usize) -> bool {
-        let cached = self.results.get(value);
-        if let Some(result) = cached.and_then(Cell::get) {
-            return result;
+        let cached = self.results.get(value).map_or(0, Cell::get);
+        if cached & TESTED == 0 {
+            return self.test(value);
         }
+        cached & PASSES != 0
+    }
+
+    #[cold]
+    #[inline(never)]
+    fn test(&self, value: usize) -> bool {
         let result = self
             .values
             .get_index(value)
             .is_some_and(|value| self.value_test.passes(value));
-        if let Some(cached) = cached {
-            cached.set(Some(result));
+        if let Some(cached) = self.results.get(value) {
+            cached.set(if result { TESTED | PASSES } else { TESTED });
         }
         result
     }

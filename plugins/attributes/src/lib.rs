@@ -11,8 +11,11 @@
 //! a constraint.
 //!
 //! `validate` reports an invalid constraint when a definition is posted. An invalid constraint that
-//! bypassed this check refuses every agent, so that the task stays pending with a reason. [`agents`]
-//! stores the agents, [`fields`] the values that they share.
+//! bypassed this check refuses every agent, so that the task stays pending with a reason.
+//!
+//! [`agents`] stores the agents in an [`agent_table`]: the [`properties`] of each, and the [`fields`]
+//! and values that they share. [`placement`] evaluates constraints on them.
+//!
 //! The plugin does no input or output, reads no clock and has no other failures.
 
 use std::rc::Rc;
@@ -21,12 +24,14 @@ use transom_sdk::matcher::{Constraint, ConstraintError, Matcher};
 use transom_sdk::{ConfigError, Description, NoConfig, Plugin, export_matcher};
 
 mod agent_set;
+pub mod agent_table;
 pub mod agents;
 pub mod constraint;
 pub mod expression;
 pub mod fields;
 pub mod pattern;
 pub mod placement;
+pub mod properties;
 pub mod value;
 
 /// The plugin.

@@ -9,8 +9,8 @@ use std::cell::RefCell;
 use std::collections::{BTreeMap, HashMap};
 use std::rc::Rc;
 
-use foldhash::fast::FixedState;
 use regex_lite::Regex;
+use rustc_hash::FxBuildHasher;
 
 /// Maximum number of compiled patterns in the cache. A cluster uses few; when the cache is full it is
 /// cleared, and patterns are compiled again when they are next used.
@@ -29,7 +29,7 @@ pub struct Pattern(Rc<CompiledPattern>);
 #[derive(Debug)]
 struct CompiledPattern {
     regex: Regex,
-    results: RefCell<HashMap<Box<str>, bool, FixedState>>,
+    results: RefCell<HashMap<Box<str>, bool, FxBuildHasher>>,
 }
 
 impl Pattern {

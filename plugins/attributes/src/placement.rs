@@ -6,13 +6,14 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use transom_sdk::matcher::{Candidate, Constraint, Task};
+use transom_sdk::matcher::{Candidate, Constraint, Task, Verdict};
 
-use crate::agents::{AgentProperties, Agents};
+use crate::agents::Agents;
 use crate::constraint::{AgentTest, ParsedConstraint, PlacedTest, Spread, Test};
 use crate::expression::Expression;
 use crate::fields::{Field, FieldTest};
 use crate::pattern::PatternCache;
+use crate::properties::{AgentProperties, FieldSearch};
 use crate::value::FieldValue;
 
 /// The key in a task's `extensions` of the agents in `placed` whose instance is being ended. Its value
@@ -25,13 +26,13 @@ pub struct TaskConstraints<'agents> {
     constraints: Vec<PreparedConstraint<'agents>>,
     /// The region to which the task is limited. None if one of its constraints names a region or zone,
     /// or if the home region is unknown.
-    home_region: Option<HomeRegion>,
+    home_region: Option<HomeRegion<'agents>>,
 }
 
 /// The field `@region`, and the home region's value of it, if an agent has it.
 #[derive(Debug)]
-struct HomeRegion {
-    field: usize,
+struct HomeRegion<'agents> {
+    field: FieldSearch<'agents>,
     value: Option<usize>,
 }
 
@@ -40,17 +41,17 @@ enum PreparedConstraint<'agents> {
     /// An invalid constraint. It refuses every agent.
     Invalid,
     Expression(Expression<'agents>),
-    Agent(FieldTest<'agents, AgentTest>),
+    Agent(FieldSearch<'agents>, FieldTest<'agents, AgentTest>),
     /// A constraint on a field that no agent has; the value is whether every agent passes.
     NoAgentHasField(bool),
-    Placed(Tally),
+    Placed(Tally<'agents>),
 }
 
 /// The number of placed instances for each value of a field, and its limit.
 #[derive(Debug)]
-struct Tally {
-    /// The field's number, if an agent has the field.
-    field: Option<usize>,
+struct Tally<'agents> {
+    /// The field, if an agent has it.
+    field: Option<FieldSearch<'agents>>,
     /// The placed instances by the value's number.
     counts: BTreeMap<usize, u32>,
     limit: Limit,
@@ -78,11 +79,9 @@ impl<'agents> TaskConstraints<'agents> {
         let mut constraints = Vec::new();
         for constraint in &task.constraints {
             constraints.push(match constraint {
-                Constraint::Expression(text) => PreparedConstraint::Expression(Expression::parse(
-                    text,
-                    &task.constraints,
-                    agents.fields(),
-                )),
+                Constraint::Expression(text) => {
+                    PreparedConstraint::Expression(Expression::parse(text, &task.constraints, agents))
+                }
                 Constraint::Field(constraint) => match ParsedConstraint::parse(constraint, patterns) {
                     Err(_) => PreparedConstraint::Invalid,
                     Ok(ParsedConstraint { field, test }) => {
@@ -98,6 +97,7 @@ impl<'agents> TaskConstraints<'agents> {
                                     PlacedTest::FewerThan(_) | PlacedTest::SameValue => &placed,
                                 };
                                 let field = agents.fields().find(&field);
+                                let field = field.map(|field| FieldSearch::new(agents.field_lists(), field));
                                 PreparedConstraint::Placed(Tally::new(field, test, counted, task.instances))
                             }
                         }
@@ -137,23 +137,36 @@ impl<'agents> TaskConstraints<'agents> {
 
     /// The index for a refusal that no constraint causes: the agent is outside the home region, or is
     /// unknown.
-    pub fn no_constraint_index(&self) -> u32 {
+    fn no_constraint_index(&self) -> u32 {
         u32::try_from(self.constraints.len()).unwrap_or(u32::MAX)
     }
 
-    /// Checks whether one more instance may go to the agent. The error is the index of the first
-    /// constraint that refuses.
-    pub fn evaluate(&self, agent: &AgentProperties) -> Result<(), u32> {
-        if !self.in_home_region(agent) {
-            return Err(self.no_constraint_index());
+    /// Checks for each agent whether one more instance may go to it. None is an agent that is not
+    /// known. A refusal has the index of the first constraint that refuses the agent.
+    ///
+    /// Each constraint checks all agents before the next one does, because short loops are much faster
+    /// in a component than calls for each agent and constraint.
+    pub fn evaluate(&self, agents: &[Option<&AgentProperties>]) -> Vec<Verdict> {
+        let no_constraint = self.no_constraint_index();
+        let unknown = Verdict::Refused(no_constraint);
+        let verdict = |agent: &Option<_>| if agent.is_some() { Verdict::Fits } else { unknown };
+        let mut verdicts: Vec<_> = agents.iter().map(verdict).collect();
+        if let Some(home) = &self.home_region {
+            refuse_unless(&mut verdicts, agents, no_constraint, |agent| home.allows(agent));
         }
-        match (0..)
-            .zip(&self.constraints)
-            .find(|(_, constraint)| !constraint.passes(agent))
-        {
-            Some((index, _)) => Err(index),
-            None => Ok(()),
+        for (index, constraint) in (0..).zip(&self.constraints) {
+            match constraint {
+                PreparedConstraint::Agent(field, test) => {
+                    let without_field = test.value_test.passes_without_field();
+                    refuse_unless(&mut verdicts, agents, index, |agent| {
+                        let value = field.value(agent);
+                        value.map_or(without_field, |value| test.passes(value))
+                    });
+                }
+                other => refuse_unless(&mut verdicts, agents, index, |agent| other.passes(agent)),
+            }
         }
+        verdicts
     }
 
     /// Selects agents for up to `count` instances, as if they were placed one after the other: each goes
@@ -167,7 +180,7 @@ impl<'agents> TaskConstraints<'agents> {
         let has_spread = self
             .tallies()
             .any(|tally| matches!(tally.limit, Limit::Spread(_)));
-        candidates.retain(|(candidate, agent)| candidate.capacity > 0 && self.evaluate(agent).is_ok());
+        candidates.retain(|(candidate, agent)| candidate.capacity > 0 && self.passes(agent));
         let mut chosen = Vec::new();
         let mut next = 0;
         while chosen.len() < count as usize {
@@ -233,13 +246,13 @@ impl<'agents> TaskConstraints<'agents> {
         chosen
     }
 
-    /// Whether the home region allows the agent. An agent without a region is allowed, because it may
-    /// be in the home region.
     fn in_home_region(&self, agent: &AgentProperties) -> bool {
-        self.home_region.as_ref().is_none_or(|home| {
-            let region = agent.value(home.field);
-            region.is_none() || region == home.value
-        })
+        self.home_region.as_ref().is_none_or(|home| home.allows(agent))
+    }
+
+    /// Whether one more instance may go to the agent.
+    fn passes(&self, agent: &AgentProperties) -> bool {
+        self.in_home_region(agent) && self.constraints.iter().all(|constraint| constraint.passes(agent))
     }
 
     /// Whether the agent passes all tests that do not depend on placed instances.
@@ -250,7 +263,7 @@ impl<'agents> TaskConstraints<'agents> {
             })
     }
 
-    fn tallies(&self) -> impl Iterator<Item = &Tally> {
+    fn tallies(&self) -> impl Iterator<Item = &Tally<'agents>> {
         self.constraints.iter().filter_map(|constraint| match constraint {
             PreparedConstraint::Placed(tally) => Some(tally),
             _ => None,
@@ -280,6 +293,25 @@ impl<'agents> TaskConstraints<'agents> {
     }
 }
 
+/// Refuses the agents that fit so far and do not pass, with this index of a constraint.
+///
+/// It is not inlined, so that its few variables stay in registers.
+#[inline(never)]
+fn refuse_unless(
+    verdicts: &mut [Verdict],
+    agents: &[Option<&AgentProperties>],
+    index: u32,
+    passes: impl Fn(&AgentProperties) -> bool,
+) {
+    for (verdict, agent) in verdicts.iter_mut().zip(agents) {
+        if let (Verdict::Fits, Some(agent)) = (&*verdict, agent)
+            && !passes(agent)
+        {
+            *verdict = Verdict::Refused(index);
+        }
+    }
+}
+
 /// Returns the agents of the placed instances that are not being ended.
 fn placed_not_ending(task: &Task) -> Vec<u32> {
     let mut remaining = task.placed.clone();
@@ -296,30 +328,43 @@ fn placed_not_ending(task: &Task) -> Vec<u32> {
     remaining
 }
 
-impl HomeRegion {
+impl<'agents> HomeRegion<'agents> {
     /// None if the master has no region or no agent has one.
-    fn find(agents: &Agents) -> Option<Self> {
+    fn find(agents: &'agents Agents) -> Option<Self> {
         let home = FieldValue::from_text(agents.home_region()?.to_owned());
         let field = agents.fields().find(&Field::Region)?;
         let value = agents.fields().values(field)?.get_index_of(&home);
-        Some(Self { field, value })
+        Some(Self {
+            field: FieldSearch::new(agents.field_lists(), field),
+            value,
+        })
+    }
+
+    /// Whether the home region allows the agent. An agent without a region is allowed, because it may
+    /// be in the home region.
+    fn allows(&self, agent: &AgentProperties) -> bool {
+        let region = self.field.value(agent);
+        region.is_none() || region == self.value
     }
 }
 
 impl<'agents> PreparedConstraint<'agents> {
     fn agent(test: AgentTest, field: &Field, agents: &'agents Agents) -> Self {
         let passes_without_field = test.passes_without_field();
-        let field = agents.fields().find(field);
-        field
-            .and_then(|field| FieldTest::new(agents.fields(), field, test))
-            .map_or(Self::NoAgentHasField(passes_without_field), Self::Agent)
+        let test = agents
+            .fields()
+            .find(field)
+            .and_then(|field| FieldTest::new(agents.fields(), field, test));
+        test.map_or(Self::NoAgentHasField(passes_without_field), |test| {
+            Self::Agent(FieldSearch::new(agents.field_lists(), test.field), test)
+        })
     }
 
     fn passes(&self, agent: &AgentProperties) -> bool {
         match self {
             Self::Invalid => false,
             Self::Expression(expression) => expression.matches(agent),
-            Self::Agent(test) => match agent.value(test.field) {
+            Self::Agent(field, test) => match field.value(agent) {
                 Some(value) => test.passes(value),
                 None => test.value_test.passes_without_field(),
             },
@@ -329,8 +374,13 @@ impl<'agents> PreparedConstraint<'agents> {
     }
 }
 
-impl Tally {
-    fn new(field: Option<usize>, test: PlacedTest, placed: &[&AgentProperties], instances: u32) -> Self {
+impl<'agents> Tally<'agents> {
+    fn new(
+        field: Option<FieldSearch<'agents>>,
+        test: PlacedTest,
+        placed: &[&AgentProperties],
+        instances: u32,
+    ) -> Self {
         let limit = match test {
             PlacedTest::FewerThan(count) => Limit::FewerThan(count),
             PlacedTest::SameValue => Limit::SameValue(None),
@@ -366,7 +416,7 @@ impl Tally {
     }
 
     fn value(&self, agent: &AgentProperties) -> Option<usize> {
-        agent.value(self.field?)
+        self.field.as_ref()?.value(agent)
     }
 
     fn count(&self, value: usize) -> u32 {

@@ -360,6 +360,35 @@ fn expressions_and_constraints_work_in_one_task() {
 }
 
 #[test]
+fn memory_for_the_orders_of_attributes_is_bounded() {
+    let mut agent_set = empty_agent_set(None);
+    let text = |value: &str| Value::Text(value.to_owned());
+    // All 5,040 orders of seven attributes, one after the other, on the same agent.
+    for order in 0..5040 {
+        let mut names = vec!["a", "b", "c", "d", "e", "f", "g"];
+        let mut remainder = order;
+        let mut attributes = Vec::new();
+        while !names.is_empty() {
+            let name = names.remove(remainder % names.len());
+            remainder /= names.len() + 1;
+            attributes.push((name, text(name)));
+        }
+        agent_set.update(vec![agent(1, "h1", &attributes)], Vec::new());
+    }
+    assert!(
+        agent_set.field_lists().len() < 2000,
+        "{}",
+        agent_set.field_lists().len()
+    );
+    let constraints = ["a", "g"].map(|name| constraint(name, "IS", Some(name)));
+    let task = task(1, constraints.to_vec(), Vec::new());
+    assert_eq!(
+        agent_set.evaluate(&task, &to_candidates(&[(1, 1)])),
+        [Verdict::Fits]
+    );
+}
+
+#[test]
 fn updates_replace_and_remove_agents() {
     let mut agent_set = agents_in_racks();
     let task = task(1, vec![constraint("rack", "IS", Some("r9"))], Vec::new());
