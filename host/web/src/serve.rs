@@ -22,7 +22,7 @@ use hyper_util::rt::{TokioIo, TokioTimer};
 use tokio::io::{AsyncBufReadExt, AsyncRead, AsyncWrite, BufReader};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::task::JoinSet;
-use tokio::time::{MissedTickBehavior, interval, timeout};
+use tokio::time::{Instant, MissedTickBehavior, interval, timeout, timeout_at};
 use tokio_rustls::TlsAcceptor;
 use tokio_rustls::server::TlsStream;
 use tokio_util::sync::CancellationToken;
@@ -100,6 +100,8 @@ const LAST_WRITES_TIMEOUT: Duration = Duration::from_secs(2);
 const MIN_HEAD_BYTES: usize = 8192;
 /// The timeout of a TLS handshake.
 const HANDSHAKE_TIMEOUT: Duration = Duration::from_secs(5);
+/// How long after its acceptance a connection may send its first request, even if the port stops.
+const FIRST_REQUEST_GRACE: Duration = Duration::from_secs(1);
 /// The interval of checks of the certificate's files.
 const CERTIFICATE_CHECK_INTERVAL: Duration = Duration::from_secs(10);
 /// The pause after `accept` failed for lack of resources; an immediate retry would only use CPU.
@@ -107,7 +109,8 @@ const ACCEPT_RETRY_INTERVAL: Duration = Duration::from_millis(100);
 
 /// Serves a router until `token` is cancelled. Then it accepts no more connections, closes idle
 /// ones, ends event streams (`text/event-stream`), gives pending requests `grace` to finish, and
-/// closes the rest.
+/// closes the rest. A connection that was just accepted still has a second for its first request,
+/// because the client cannot know that it will not be answered.
 ///
 /// HTTP/1.0 and 1.1, within TLS where the listener has a certificate. Handlers receive the client's
 /// address as [`ConnectInfo`]`<SocketAddr>`.
@@ -145,8 +148,14 @@ pub async fn serve(
         match accepted {
             Ok((stream, client, slot)) => {
                 let (router, acceptor, token) = (router.clone(), acceptor.clone(), token.clone());
+                let opening = Opening {
+                    client,
+                    accepted: Instant::now(),
+                    limits,
+                    token: token.clone(),
+                };
                 connections.spawn(async move {
-                    let Some(stream) = wait_for_first_byte(stream, client, limits, &token).await else {
+                    let Some(stream) = opening.wait_for_first_byte(stream).await else {
                         return;
                     };
                     let addresses = ConnectionAddresses {
@@ -156,8 +165,7 @@ pub async fn serve(
                     match acceptor {
                         None => connection(stream, addresses, slot, router, limits, token).await,
                         Some(acceptor) => {
-                            if let Some(stream) = shake_hands(stream, client, acceptor, limits, &token).await
-                            {
+                            if let Some(stream) = opening.shake_hands(stream, acceptor).await {
                                 connection(stream, addresses, slot, router, limits, token).await;
                             }
                         }
@@ -201,48 +209,60 @@ fn is_client_error(error: &io::Error) -> bool {
     )
 }
 
-/// Waits for the first byte with a timeout, because hyper's own timer starts only then.
-async fn wait_for_first_byte(
-    stream: TcpStream,
+/// A connection that has sent no request yet.
+struct Opening {
     client: SocketAddr,
+    accepted: Instant,
     limits: Limits,
-    token: &CancellationToken,
-) -> Option<TcpStream> {
-    let mut first = [0];
-    let first_byte = timeout(limits.header_timeout, stream.peek(&mut first));
-    if !matches!(token.run_until_cancelled(first_byte).await?, Ok(Ok(1..))) {
-        return None;
-    }
-    if let Err(error) = stream.set_nodelay(true) {
-        tracing::debug!(%client, %error, "cannot set TCP_NODELAY");
-    }
-    Some(stream)
+    token: CancellationToken,
 }
 
-/// Performs the TLS handshake, and then waits for the first decrypted byte with a timeout.
-async fn shake_hands(
-    stream: TcpStream,
-    client: SocketAddr,
-    acceptor: TlsAcceptor,
-    limits: Limits,
-    token: &CancellationToken,
-) -> Option<BufReader<TlsStream<TcpStream>>> {
-    let handshake = timeout(HANDSHAKE_TIMEOUT, acceptor.accept(stream));
-    let stream = match token.run_until_cancelled(handshake).await? {
-        Ok(Ok(stream)) => stream,
-        Ok(Err(error)) => {
-            tracing::debug!(%client, %error, "TLS handshake failed");
+impl Opening {
+    /// Waits for the first byte with a timeout, because hyper's own timer starts only then.
+    async fn wait_for_first_byte(&self, stream: TcpStream) -> Option<TcpStream> {
+        let mut first = [0];
+        let first_byte = timeout(self.limits.header_timeout, stream.peek(&mut first));
+        if !matches!(self.run_until_stopped(first_byte).await?, Ok(Ok(1..))) {
             return None;
         }
-        Err(_) => {
-            tracing::debug!(%client, "TLS handshake timeout");
-            return None;
+        if let Err(error) = stream.set_nodelay(true) {
+            tracing::debug!(client = %self.client, %error, "cannot set TCP_NODELAY");
         }
-    };
-    let mut stream = BufReader::new(stream);
-    let first_byte = timeout(limits.header_timeout, stream.fill_buf());
-    let first_byte = matches!(token.run_until_cancelled(first_byte).await?, Ok(Ok([_, ..])));
-    first_byte.then_some(stream)
+        Some(stream)
+    }
+
+    /// Performs the TLS handshake, and then waits for the first decrypted byte with a timeout.
+    async fn shake_hands(
+        &self,
+        stream: TcpStream,
+        acceptor: TlsAcceptor,
+    ) -> Option<BufReader<TlsStream<TcpStream>>> {
+        let handshake = timeout(HANDSHAKE_TIMEOUT, acceptor.accept(stream));
+        let stream = match self.run_until_stopped(handshake).await? {
+            Ok(Ok(stream)) => stream,
+            Ok(Err(error)) => {
+                tracing::debug!(client = %self.client, %error, "TLS handshake failed");
+                return None;
+            }
+            Err(_) => {
+                tracing::debug!(client = %self.client, "TLS handshake timeout");
+                return None;
+            }
+        };
+        let mut stream = BufReader::new(stream);
+        let first_byte = timeout(self.limits.header_timeout, stream.fill_buf());
+        let first_byte = matches!(self.run_until_stopped(first_byte).await?, Ok(Ok([_, ..])));
+        first_byte.then_some(stream)
+    }
+
+    /// Runs a step until the port stops and, after its acceptance, [`FIRST_REQUEST_GRACE`] has passed.
+    async fn run_until_stopped<T>(&self, step: impl Future<Output = T>) -> Option<T> {
+        let mut step = std::pin::pin!(step);
+        if let Some(done) = self.token.run_until_cancelled(step.as_mut()).await {
+            return Some(done);
+        }
+        timeout_at(self.accepted + FIRST_REQUEST_GRACE, step).await.ok()
+    }
 }
 
 /// The local and the remote address of a connection.
@@ -297,6 +317,9 @@ async fn connection<S>(
             .serve_connection(stream, service)
     );
     let ended = tokio::select! {
+        // The connection is polled first, so that it has read its first request when it is stopped:
+        // hyper closes connections that have read nothing.
+        biased;
         ended = connection.as_mut() => ended,
         () = stopping.cancelled() => {
             connection.as_mut().graceful_shutdown();

@@ -321,7 +321,10 @@ async fn stopping_ends_streams_cleanly_and_closes_idle_connections() {
     let began = Instant::now();
     let addr = server.addr;
     server.stop().await;
-    assert!(began.elapsed() < WAIT_TIMEOUT / 4, "shutdown waits for nothing");
+    assert!(
+        began.elapsed() < WAIT_TIMEOUT / 4,
+        "shutdown does not wait for idle connections"
+    );
     assert!(
         read_to_end(&mut open).await.ends_with("0\r\n\r\n"),
         "the stream ends with its last chunk"
@@ -329,6 +332,32 @@ async fn stopping_ends_streams_cleanly_and_closes_idle_connections() {
     assert_eq!(read_to_end(&mut idle).await, "");
     assert_eq!(read_to_end(&mut silent).await, "");
     assert!(TcpStream::connect(addr).await.is_err(), "the port is closed");
+}
+
+#[tokio::test]
+async fn requests_of_accepted_connections_are_answered_while_the_port_stops() {
+    const CLIENTS: usize = 20;
+    const REQUEST: &str = "GET /hello HTTP/1.1\r\nHost: x\r\n\r\n";
+    let server = Server::start(plain(), Limits::default(), WAIT_TIMEOUT);
+    let mut silent = Vec::new();
+    let mut sending = Vec::new();
+    for _ in 0..CLIENTS {
+        silent.push(TcpStream::connect(server.addr).await.unwrap());
+        sending.push(TcpStream::connect(server.addr).await.unwrap());
+    }
+    // Connections are accepted in the order of their arrival.
+    server.ask("GET", "/hello", "").await;
+    for client in &mut sending {
+        client.write_all(REQUEST.as_bytes()).await.unwrap();
+    }
+    server.token.cancel();
+    for client in &mut silent {
+        client.write_all(REQUEST.as_bytes()).await.unwrap();
+    }
+    for client in silent.iter_mut().chain(&mut sending) {
+        assert!(read_to_end(client).await.contains("127.0.0.1"));
+    }
+    server.stop().await;
 }
 
 #[tokio::test]
