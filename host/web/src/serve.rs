@@ -101,7 +101,7 @@ const MIN_HEAD_BYTES: usize = 8192;
 /// The timeout of a TLS handshake.
 const HANDSHAKE_TIMEOUT: Duration = Duration::from_secs(5);
 /// How long after its acceptance a connection may send its first request, even if the port stops.
-const FIRST_REQUEST_GRACE: Duration = Duration::from_secs(1);
+const FIRST_REQUEST_GRACE: Duration = Duration::from_secs(2);
 /// The interval of checks of the certificate's files.
 const CERTIFICATE_CHECK_INTERVAL: Duration = Duration::from_secs(10);
 /// The pause after `accept` failed for lack of resources; an immediate retry would only use CPU.
@@ -109,7 +109,7 @@ const ACCEPT_RETRY_INTERVAL: Duration = Duration::from_millis(100);
 
 /// Serves a router until `token` is cancelled. Then it accepts no more connections, closes idle
 /// ones, ends event streams (`text/event-stream`), gives pending requests `grace` to finish, and
-/// closes the rest. A connection that was just accepted still has a second for its first request,
+/// closes the rest. A connection that was just accepted still has two seconds for its first request,
 /// because the client cannot know that it will not be answered.
 ///
 /// HTTP/1.0 and 1.1, within TLS where the listener has a certificate. Handlers receive the client's

@@ -336,7 +336,7 @@ async fn stopping_ends_streams_cleanly_and_closes_idle_connections() {
 
 #[tokio::test]
 async fn requests_of_accepted_connections_are_answered_while_the_port_stops() {
-    const CLIENTS: usize = 20;
+    const CLIENTS: usize = 5;
     const REQUEST: &str = "GET /hello HTTP/1.1\r\nHost: x\r\n\r\n";
     let server = Server::start(plain(), Limits::default(), WAIT_TIMEOUT);
     let mut silent = Vec::new();

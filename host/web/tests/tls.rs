@@ -2,6 +2,7 @@
 #![allow(clippy::unwrap_used, clippy::panic)] // Tests may panic.
 
 use std::net::SocketAddr;
+use std::sync::Arc;
 use std::time::Duration;
 
 use axum::Router;
@@ -9,8 +10,10 @@ use axum::extract::{ConnectInfo, Request};
 use axum::response::{IntoResponse, Response};
 use axum::routing::get;
 use http::HeaderName;
+use rustls_pki_types::CertificateDer;
+use rustls_pki_types::pem::PemObject;
 use tempfile::TempDir;
-use tokio::io::AsyncReadExt;
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
 use tokio::task::JoinHandle;
 use tokio_util::sync::CancellationToken;
@@ -54,10 +57,14 @@ struct Server {
 
 impl Server {
     fn start(certificate: Certificate, router: Router) -> Self {
+        Self::start_with(certificate, router, LIMITS)
+    }
+
+    fn start_with(certificate: Certificate, router: Router, limits: Limits) -> Self {
         let listener = Listener::bind("secured", ([127, 0, 0, 1], 0).into()).unwrap();
         let (addr, token) = (listener.local_addr(), CancellationToken::new());
         let listener = listener.with_certificate(certificate);
-        let task = tokio::spawn(serve(listener, router, LIMITS, token.clone(), SHUTDOWN_GRACE));
+        let task = tokio::spawn(serve(listener, router, limits, token.clone(), SHUTDOWN_GRACE));
         Self { addr, token, task }
     }
 
@@ -104,6 +111,38 @@ async fn port_with_a_certificate_accepts_tls_only() {
     let mut rest = Vec::new();
     let closed = tokio::time::timeout(Duration::from_secs(10), silent.read_to_end(&mut rest)).await;
     assert_eq!(closed.unwrap().unwrap(), 0);
+    server.stop().await;
+}
+
+#[tokio::test]
+async fn handshakes_of_accepted_connections_end_while_the_port_stops() {
+    let (dir, pem) = certify();
+    let limits = Limits {
+        header_timeout: Duration::from_secs(20),
+        ..LIMITS
+    };
+    let server = Server::start_with(read(&dir).await.unwrap(), hello(), limits);
+    let accepted = TcpStream::connect(server.addr).await.unwrap();
+    // Connections are accepted in the order of their arrival.
+    let url = format!("https://{}/", server.addr);
+    client(Some(&pem)).get(url).send().await.unwrap();
+    server.token.cancel();
+
+    let mut roots = rustls::RootCertStore::empty();
+    roots
+        .add(CertificateDer::from_pem_slice(pem.as_bytes()).unwrap())
+        .unwrap();
+    let config = rustls::ClientConfig::builder()
+        .with_root_certificates(roots)
+        .with_no_client_auth();
+    let connector = tokio_rustls::TlsConnector::from(Arc::new(config));
+    let name = "localhost".try_into().unwrap();
+    let mut stream = connector.connect(name, accepted).await.unwrap();
+    let request = b"GET / HTTP/1.1\r\nHost: localhost\r\n\r\n";
+    stream.write_all(request).await.unwrap();
+    let mut answer = String::new();
+    stream.read_to_string(&mut answer).await.unwrap();
+    assert!(answer.ends_with("hello 127.0.0.1"), "{answer}");
     server.stop().await;
 }
 
