@@ -148,14 +148,14 @@ pub async fn serve(
         match accepted {
             Ok((stream, client, slot)) => {
                 let (router, acceptor, token) = (router.clone(), acceptor.clone(), token.clone());
-                let opening = Opening {
+                let new_connection = NewConnection {
                     client,
                     accepted: Instant::now(),
                     limits,
                     token: token.clone(),
                 };
                 connections.spawn(async move {
-                    let Some(stream) = opening.wait_for_first_byte(stream).await else {
+                    let Some(stream) = new_connection.wait_for_first_byte(stream).await else {
                         return;
                     };
                     let addresses = ConnectionAddresses {
@@ -165,7 +165,7 @@ pub async fn serve(
                     match acceptor {
                         None => connection(stream, addresses, slot, router, limits, token).await,
                         Some(acceptor) => {
-                            if let Some(stream) = opening.shake_hands(stream, acceptor).await {
+                            if let Some(stream) = new_connection.shake_hands(stream, acceptor).await {
                                 connection(stream, addresses, slot, router, limits, token).await;
                             }
                         }
@@ -210,14 +210,14 @@ fn is_client_error(error: &io::Error) -> bool {
 }
 
 /// A connection that has sent no request yet.
-struct Opening {
+struct NewConnection {
     client: SocketAddr,
     accepted: Instant,
     limits: Limits,
     token: CancellationToken,
 }
 
-impl Opening {
+impl NewConnection {
     /// Waits for the first byte with a timeout, because hyper's own timer starts only then.
     async fn wait_for_first_byte(&self, stream: TcpStream) -> Option<TcpStream> {
         let mut first = [0];
