@@ -327,11 +327,8 @@ async fn load(instance: &mut Instance<Matcher>, copy: &Arc<AgentMirror>) -> Resu
     for removed in removed.chunks(AGENTS_PER_CALL * 10) {
         update(instance, resource, Vec::new(), removed.to_vec()).await?;
     }
-    let mut remaining = changed;
-    while !remaining.is_empty() {
-        let later = remaining.split_off(AGENTS_PER_CALL.min(remaining.len()));
-        update(instance, resource, remaining, Vec::new()).await?;
-        remaining = later;
+    for changed in changed.chunks(AGENTS_PER_CALL) {
+        update(instance, resource, changed.to_vec(), Vec::new()).await?;
     }
     Ok(resource)
 }
