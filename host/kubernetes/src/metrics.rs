@@ -163,9 +163,9 @@ impl Metrics {
     }
 
     /// Counts a backup or a restore that has ended.
-    pub(crate) fn record_operation_end(&self, what: OperationKind, success: bool) {
+    pub(crate) fn record_operation_end(&self, kind: OperationKind, success: bool) {
         let labels = OperationLabels {
-            operation: what.as_str(),
+            operation: kind.as_str(),
             result: if success { "success" } else { "failure" },
         };
         self.operations.get_or_create(&labels).inc();
@@ -212,12 +212,12 @@ impl Metrics {
         self.unschedulable_pods
             .set(i64::try_from(pods).unwrap_or(i64::MAX));
         self.idle_agents.set(i64::try_from(agents).unwrap_or(i64::MAX));
-        let running = view.backup.operation.as_ref().map(|operation| operation.what);
-        for what in [OperationKind::Backup, OperationKind::Restore] {
+        let running = view.backup.operation.as_ref().map(|operation| operation.kind);
+        for kind in [OperationKind::Backup, OperationKind::Restore] {
             let label = OperationKindLabel {
-                operation: what.as_str(),
+                operation: kind.as_str(),
             };
-            let runs = i64::from(running == Some(what));
+            let runs = i64::from(running == Some(kind));
             self.operation_running.get_or_create(&label).set(runs);
         }
         let last = view.backup.last_success;

@@ -50,12 +50,12 @@ struct Entry<'a> {
 /// The backup or restore under way.
 #[derive(Serialize)]
 pub(super) struct Progress<'a> {
-    what: &'static str,
+    kind: &'static str,
     backup: &'a str,
     phase: &'static str,
     started: Timestamp,
     /// The deadline of the phase: it fails if it has not ended by then.
-    until: Timestamp,
+    deadline: Timestamp,
     text: String,
     reason: Option<&'a str>,
 }
@@ -77,11 +77,11 @@ struct Name<'a> {
 impl<'a> From<&'a Operation> for Progress<'a> {
     fn from(operation: &'a Operation) -> Self {
         Self {
-            what: operation.what.as_str(),
+            kind: operation.kind.as_str(),
             backup: &operation.backup,
             phase: operation.phase.as_str(),
             started: operation.started,
-            until: operation.until,
+            deadline: operation.deadline,
             text: operation.describe(),
             reason: operation.problem.as_deref(),
         }
@@ -162,7 +162,7 @@ fn entries<'a>(manifests: &'a [Manifest], state: &'a backup::State) -> Vec<Entry
     let running = state
         .operation
         .as_ref()
-        .filter(|it| it.what == OperationKind::Backup);
+        .filter(|it| it.kind == OperationKind::Backup);
     let running = running.map(|operation| (operation.backup.as_str(), "running", None));
     for (name, state, reason) in failed.into_iter().chain(running) {
         if entries.iter().all(|entry| entry.name != name) {

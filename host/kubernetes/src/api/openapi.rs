@@ -173,9 +173,9 @@ fn schemas() -> Value {
         "size": {"type": ["integer", "null"], "minimum": 0}, "sha256": may_be_text,
     }));
     let operation = object(&json!({
-        "what": {"enum": ["backup", "restore"]}, "backup": text,
+        "kind": {"enum": ["backup", "restore"]}, "backup": text,
         "phase": {"enum": ["dump", "read", "stop", "load", "withdraw", "revert", "resume", "held"]},
-        "started": text, "until": text, "text": text, "reason": may_be_text,
+        "started": text, "deadline": text, "text": text, "reason": may_be_text,
     }));
     let outcome = object(&json!({"backup": text, "ended": text, "reason": may_be_text}));
     let outcome = json!({"anyOf": [outcome, {"type": "null"}]});

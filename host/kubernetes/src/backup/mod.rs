@@ -48,13 +48,15 @@ pub(crate) struct State {
 pub(crate) struct Operation {
     /// A random id, which distinguishes operations.
     pub(crate) id: String,
-    pub(crate) what: OperationKind,
+    #[serde(rename = "what")]
+    pub(crate) kind: OperationKind,
     /// The name of the backup that is made or restored.
     pub(crate) backup: String,
     pub(crate) phase: Phase,
     pub(crate) started: Timestamp,
     /// The deadline of the phase: it fails if it has not ended by then.
-    pub(crate) until: Timestamp,
+    #[serde(rename = "until")]
+    pub(crate) deadline: Timestamp,
     /// The one-off task of the phase, once it is requested.
     pub(crate) task: Option<String>,
     /// The number of one-off tasks of the phase that were lost.
@@ -193,7 +195,7 @@ impl EngineName {
 impl Operation {
     /// An operation that begins now.
     pub(crate) fn new(
-        what: OperationKind,
+        kind: OperationKind,
         backup: String,
         now: Timestamp,
         timeout: std::time::Duration,
@@ -203,14 +205,14 @@ impl Operation {
         id.truncate(12);
         Self {
             id,
-            what,
+            kind,
             backup,
-            phase: match what {
+            phase: match kind {
                 OperationKind::Backup => Phase::Dump,
                 OperationKind::Restore => Phase::Stop,
             },
             started: now,
-            until: now.checked_add(timeout).unwrap_or(Timestamp::MAX),
+            deadline: now.checked_add(timeout).unwrap_or(Timestamp::MAX),
             task: None,
             lost: 0,
             sha256: None,

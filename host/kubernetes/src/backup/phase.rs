@@ -85,7 +85,7 @@ pub(crate) fn next_step(
     observed: &Observed,
     now: Timestamp,
 ) -> NextStep {
-    let overdue = operation.until <= now;
+    let overdue = operation.deadline <= now;
     let kvstore = engine == Engine::Kvstore;
     let failed = |problem: &str| NextStep::End(Err(problem.to_owned()));
     match operation.phase {

@@ -36,9 +36,9 @@ fn site(folder: &Path) -> (Site, Directory) {
     (site, directory)
 }
 
-fn operation(what: OperationKind, backup: &str) -> Operation {
+fn operation(kind: OperationKind, backup: &str) -> Operation {
     let timeout = std::time::Duration::from_mins(1);
-    Operation::new(what, backup.to_owned(), Timestamp::now(), timeout)
+    Operation::new(kind, backup.to_owned(), Timestamp::now(), timeout)
 }
 
 fn states(answer: &Answer) -> Vec<(String, String)> {

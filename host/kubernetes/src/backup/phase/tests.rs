@@ -9,8 +9,8 @@ fn at(second: i64) -> Timestamp {
     Timestamp::from_second(1_000_000 + second).unwrap()
 }
 
-fn operation(what: OperationKind, phase: Phase) -> Operation {
-    let operation = Operation::new(what, "b".to_owned(), at(0), Duration::from_secs(100));
+fn operation(kind: OperationKind, phase: Phase) -> Operation {
+    let operation = Operation::new(kind, "b".to_owned(), at(0), Duration::from_secs(100));
     Operation { phase, ..operation }
 }
 

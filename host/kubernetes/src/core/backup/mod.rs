@@ -130,12 +130,12 @@ impl Core {
 
     /// When the core must check the operation again: at its deadline, or at the next attempt to read.
     pub(super) fn backup_due(&self) -> Option<Instant> {
-        let until = self
+        let deadline = self
             .backup
             .operation()
             .filter(|it| it.phase != Phase::Held)?
-            .until;
-        let wait = Duration::try_from(until.duration_since(Timestamp::now())).unwrap_or_default();
+            .deadline;
+        let wait = Duration::try_from(deadline.duration_since(Timestamp::now())).unwrap_or_default();
         let due = Instant::now() + wait.max(MIN_PHASE_WAIT);
         Some(self.backup.read_at.map_or(due, |at| at.min(due)))
     }

@@ -72,7 +72,7 @@ impl Core {
         self.begin(operation).await
     }
 
-    fn check_may_begin(&self, what: OperationKind) -> Result<(), Refusal> {
+    fn check_may_begin(&self, kind: OperationKind) -> Result<(), Refusal> {
         if self.config.kinds.datastore.count == 0 {
             return Err(Refusal::DatastoreOutside);
         }
@@ -81,7 +81,7 @@ impl Core {
         }
         match self.backup.operation() {
             // A restore that is stuck can be replaced by another restore.
-            Some(operation) if operation.phase == Phase::Held && what == OperationKind::Restore => Ok(()),
+            Some(operation) if operation.phase == Phase::Held && kind == OperationKind::Restore => Ok(()),
             Some(operation) => Err(Refusal::OperationUnderWay(operation.describe())),
             None => Ok(()),
         }
@@ -92,7 +92,7 @@ impl Core {
         let restore = self
             .backup
             .operation()
-            .filter(|it| it.what == OperationKind::Restore);
+            .filter(|it| it.kind == OperationKind::Restore);
         match restore {
             Some(operation) if kind == Kind::Datastore => {
                 Err(Refusal::OperationUnderWay(operation.describe()))
@@ -104,7 +104,7 @@ impl Core {
     async fn begin(&mut self, operation: Operation) -> Result<(), Refusal> {
         tracing::info!(
             framework = self.config.name,
-            what = operation.what.as_str(),
+            kind = operation.kind.as_str(),
             backup = operation.backup,
             "backup or restore started"
         );
@@ -133,9 +133,9 @@ impl Core {
         let Some(operation) = held_operation else {
             return Ok(false);
         };
-        let (what, backup) = (operation.what, operation.backup.clone());
+        let (kind, backup) = (operation.kind, operation.backup.clone());
         let problem = operation.problem.clone().unwrap_or_default();
-        let state = state_after_end(&self.backup.state, what, backup, Err(problem), Timestamp::now());
+        let state = state_after_end(&self.backup.state, kind, backup, Err(problem), Timestamp::now());
         self.repository
             .put_backup(&state)
             .await

@@ -120,7 +120,7 @@ impl Core {
         }
         let entered = Operation {
             phase,
-            until: now
+            deadline: now
                 .checked_add(self.config.backup.timeout)
                 .unwrap_or(Timestamp::MAX),
             task: operation.task.clone().filter(|_| keeps_task),
@@ -209,9 +209,9 @@ impl Core {
             Some(Ok(size)) => *size,
             _ => 0,
         };
-        let Operation { what, backup, .. } = operation;
-        let mut state = state_after_end(&self.backup.state, what, backup.clone(), result.clone(), now);
-        if what == OperationKind::Backup && result.is_ok() {
+        let Operation { kind, backup, .. } = operation;
+        let mut state = state_after_end(&self.backup.state, kind, backup.clone(), result.clone(), now);
+        if kind == OperationKind::Backup && result.is_ok() {
             state.last_success = Some(Success { ended: now, size });
         }
         self.repository.put_backup(&state).await?;
@@ -219,19 +219,19 @@ impl Core {
         match &result {
             Ok(()) => tracing::info!(
                 framework,
-                what = what.as_str(),
+                kind = kind.as_str(),
                 backup,
                 "backup or restore succeeded"
             ),
             Err(problem) => tracing::warn!(
                 framework,
-                what = what.as_str(),
+                kind = kind.as_str(),
                 backup,
                 problem,
                 "backup or restore failed"
             ),
         }
-        self.service.metrics.record_operation_end(what, result.is_ok());
+        self.service.metrics.record_operation_end(kind, result.is_ok());
         self.backup.state = state;
         self.drop_one_off();
         self.forget_results();
@@ -258,7 +258,7 @@ impl Core {
 /// The stored state after the end of an operation.
 pub(super) fn state_after_end(
     state: &State,
-    what: OperationKind,
+    kind: OperationKind,
     backup: String,
     result: Result<(), String>,
     now: Timestamp,
@@ -272,7 +272,7 @@ pub(super) fn state_after_end(
         operation: None,
         ..state.clone()
     };
-    match what {
+    match kind {
         OperationKind::Backup => state.last_backup = outcome,
         OperationKind::Restore => state.last_restore = outcome,
     }

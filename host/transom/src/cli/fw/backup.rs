@@ -177,7 +177,7 @@ enum Progress {
 
 fn progress(document: &Value, operation_name: &str, backup: &str) -> Progress {
     let operation = &document["operation"];
-    if text(operation, "what") == operation_name && text(operation, "backup") == backup {
+    if text(operation, "kind") == operation_name && text(operation, "backup") == backup {
         let (step, reason) = (text(operation, "text"), operation["reason"].as_str());
         return match reason {
             Some(reason) if text(operation, "phase") == "held" => {
@@ -219,7 +219,7 @@ mod tests {
 
     #[test]
     fn operation_is_followed_until_it_is_over() {
-        let operation = |phase: &str, reason: Option<&str>| json!({"operation": {"what": "restore", "backup": "b", "phase": phase, "text": "x", "reason": reason}});
+        let operation = |phase: &str, reason: Option<&str>| json!({"operation": {"kind": "restore", "backup": "b", "phase": phase, "text": "x", "reason": reason}});
         let running = |text: &str| Progress::Running(text.to_owned());
         let failed = |text: &str| Progress::Ended(Some(text.to_owned()));
         for (document, expected) in [
