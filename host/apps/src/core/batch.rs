@@ -412,8 +412,8 @@ impl Core {
         if state.record.spec.config_version() != spec.config_version() {
             state.backoff = LaunchBackoff::default();
         }
-        let (before, existed) = (state.record.spec.clone(), !state.record.gone);
-        let exists = !record.gone;
+        let (before, existed) = (state.record.spec.clone(), !state.record.deleted);
+        let exists = !record.deleted;
         state.set_record(record, &self.launch);
         // Instances that are not launched yet use the new definition, unless the deployment
         // replaces them.

@@ -20,7 +20,7 @@ impl Core {
         let state = self
             .specs
             .get(id)
-            .filter(|state| !state.record.gone && state.record.spec.is_pod() == selection.is_of_pod())
+            .filter(|state| !state.record.deleted && state.record.spec.is_pod() == selection.is_of_pod())
             .ok_or_else(|| selection.missing(id))?;
         let selected = |instance: &&Arc<Instance>| match selection {
             TaskSelection::All => true,
@@ -56,7 +56,7 @@ impl Core {
             let Some(state) = self
                 .specs
                 .get(&app)
-                .filter(|state| !state.record.gone && !state.record.spec.is_pod())
+                .filter(|state| !state.record.deleted && !state.record.spec.is_pod())
             else {
                 continue;
             };
@@ -161,7 +161,7 @@ impl KilledTasks {
 impl Core {
     /// Resets the backoff of an app or pod, and launches its waiting instances.
     pub(super) fn reset_delay(&mut self, id: &SpecId) -> Result<(), Refusal> {
-        let state = self.specs.get_mut(id).filter(|state| !state.record.gone);
+        let state = self.specs.get_mut(id).filter(|state| !state.record.deleted);
         let state = state.ok_or_else(|| Refusal::NotWaiting(id.clone()))?;
         state.backoff = LaunchBackoff::default();
         let waiting = state.instances.values();

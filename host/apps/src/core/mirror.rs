@@ -294,7 +294,7 @@ impl StandbyState {
                 terminations: record.terminations.clone(),
                 backoff: LaunchBackoff::default(),
             };
-            let views = if record.gone { &mut deleted } else { &mut specs };
+            let views = if record.deleted { &mut deleted } else { &mut specs };
             views.insert(id, Arc::new(view));
         }
         let mut locks = OrdMap::new();

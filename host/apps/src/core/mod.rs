@@ -323,7 +323,7 @@ impl Core {
             self.last_version = self.last_version.max(Some(record.spec.version()));
             self.dirty.insert(id.clone());
             self.pending.insert(id.clone());
-            if !record.gone {
+            if !record.deleted {
                 self.tree.insert(record.spec.clone());
             }
             self.specs.insert(id, SpecState::new(record, &self.launch));
@@ -512,7 +512,7 @@ impl Core {
             let state = self.specs.get(&id);
             let view = state.map(|state| Arc::new(state.view()));
             let (specs, deleted) = (&mut self.next_snapshot.specs, &mut self.next_snapshot.deleted);
-            match (view, state.is_some_and(|state| state.record.gone)) {
+            match (view, state.is_some_and(|state| state.record.deleted)) {
                 (Some(view), false) => {
                     deleted.remove(&id);
                     specs.insert(id, view);

@@ -46,8 +46,8 @@ pub(crate) struct SpecRecord {
     /// The past versions without the current one, oldest first.
     pub(crate) past: Vec<PastVersion>,
     /// Whether it is deleted. The record is kept until all instances have ended.
-    #[serde(default)]
-    pub(crate) gone: bool,
+    #[serde(default, rename = "gone")]
+    pub(crate) deleted: bool,
     #[serde(default)]
     pub(crate) last_failure: Option<TaskFailure>,
     /// The last instances of a pod that ended, oldest first.

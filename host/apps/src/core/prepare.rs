@@ -177,7 +177,7 @@ impl Core {
             .extend(self.revived(&prepared.cancels, &prepared.specs));
         for record in &prepared.records {
             changes.put_spec(record)?;
-            if !record.gone {
+            if !record.deleted {
                 tree.insert(record.spec.clone());
             }
             unused.extend(self.dropped_versions(record));
@@ -236,9 +236,9 @@ impl Core {
         specs
             .filter(|id| !named.contains(id))
             .filter_map(|id| self.specs.get(id))
-            .filter(|state| state.record.gone)
+            .filter(|state| state.record.deleted)
             .map(|state| SpecRecord {
-                gone: false,
+                deleted: false,
                 ..state.record.clone()
             })
             .collect()
@@ -246,7 +246,7 @@ impl Core {
 
     /// Whether this record makes it necessary to replace an instance.
     fn has_outdated(&self, record: &SpecRecord) -> bool {
-        let Some(state) = self.specs.get(record.spec.id()).filter(|_| !record.gone) else {
+        let Some(state) = self.specs.get(record.spec.id()).filter(|_| !record.deleted) else {
             return false;
         };
         let wanted = state
@@ -263,7 +263,7 @@ impl Core {
         let present = state.map(|state| &state.record);
         let Some(spec) = &edited.after else {
             return present.map(|record| SpecRecord {
-                gone: true,
+                deleted: true,
                 ..record.clone()
             });
         };
@@ -304,7 +304,7 @@ impl Core {
             spec: spec.clone(),
             config,
             past,
-            gone: false,
+            deleted: false,
             restarted_at,
         })
     }

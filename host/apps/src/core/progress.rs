@@ -152,7 +152,7 @@ impl Core {
                     let canary = canary.map(|canary| canary.amount.of(spec.instances()));
                     deploy::advance(action, canary, spec, &state.members(&self.leaving))
                 }
-                (Some(state), None) if !state.record.gone => {
+                (Some(state), None) if !state.record.deleted => {
                     deploy::keep_count(&state.record.spec, &state.members(&self.leaving))
                 }
                 _ => Directive::done(),

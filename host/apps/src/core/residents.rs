@@ -90,5 +90,5 @@ impl Core {
 /// Whether the reservations of its instances are kept. A new app with the same id may have no
 /// volumes.
 fn keeps_volumes(state: &SpecState) -> bool {
-    !state.record.gone && state.record.spec.is_resident()
+    !state.record.deleted && state.record.spec.is_resident()
 }

@@ -128,7 +128,7 @@ impl SpecState {
 
     /// The rules for each instance.
     pub(super) fn policy(&self, launch_timeout: Duration) -> Policy<Moment> {
-        policy::instance(&self.record.spec, launch_timeout, !self.record.gone)
+        policy::instance(&self.record.spec, launch_timeout, !self.record.deleted)
     }
 
     pub(super) fn task_request(&self, instance: &Instance) -> TaskRequest {

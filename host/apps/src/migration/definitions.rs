@@ -312,7 +312,7 @@ impl Context<'_> {
                 spec,
                 config,
                 past: versions,
-                gone: false,
+                deleted: false,
                 last_failure,
                 terminations: Vec::new(),
                 restarted_at: None,
