@@ -74,7 +74,7 @@ fn start(dir: &Path, command: &str, variables: &[(&str, &str)]) -> Transom {
 }
 
 /// Waits until the framework has subscribed.
-async fn until_subscribed(admin: &str) {
+async fn wait_until_subscribed(admin: &str) {
     eventually("the daemon to be subscribed", || async {
         let answer = http().get(format!("http://127.0.0.1:{admin}/ready")).send().await;
         let ready: Value = match answer {
@@ -145,7 +145,7 @@ async fn commands_of_the_framework_readme_work_as_written() {
         line.starts_with("cluster master on ").then_some(())
     });
     let daemon = start(dir.path(), serve, &variables);
-    until_subscribed(&ports[2]).await;
+    wait_until_subscribed(&ports[2]).await;
 
     let mut shell = Shell::start(dir.path(), &[]);
     let listed = shell.run(list);

@@ -175,7 +175,7 @@ impl ClusterFollower {
                     tracing::warn!(error, "cannot open the event stream; retrying");
                 }
             }
-            if self.until_retry(next, &lost).await {
+            if self.wait_for_retry(next, &lost).await {
                 attempts.other_master();
             }
         }
@@ -183,7 +183,7 @@ impl ClusterFollower {
 
     /// Waits until the next attempt to open the stream, polling the state document meanwhile if
     /// `next.poll` is set. Returns whether the leader has changed.
-    async fn until_retry(&mut self, next: Next, lost: &StreamLost) -> bool {
+    async fn wait_for_retry(&mut self, next: Next, lost: &StreamLost) -> bool {
         let retry_at = Instant::now() + next.retry;
         if !next.poll {
             self.switch_to_none();

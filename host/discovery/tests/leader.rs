@@ -63,7 +63,7 @@ async fn zone_follows_a_new_leader_without_delay() {
         }
         println!("subscribed with the new leader after {:?}", began.elapsed());
         fastest = fastest.min(began.elapsed());
-        until("the new leader's zone", async || {
+        wait_until("the new leader's zone", async || {
             discovery.a("leader.mesos.").await == [format!("127.0.0.{n}")]
                 && discovery.a("slave.mesos.").await == [format!("10.0.0.{n}")]
         })
@@ -93,11 +93,11 @@ async fn new_leader_ends_the_retry_delay() {
     first.set(refuse_all);
     first.hang_up();
     // Each attempt requests the stream from the leader first and then from the other master.
-    until("many attempts", async || second.subscribe_requests() >= 4).await;
+    wait_until("many attempts", async || second.subscribe_requests() >= 4).await;
     second.set(|script| script.snapshot = Some(accepted_snapshot));
     let began = Instant::now();
     removed(&masters, &node).await;
-    until("a subscription", async || second.subscriptions() > 0).await;
+    wait_until("a subscription", async || second.subscriptions() > 0).await;
     println!("subscribed with the new leader after {:?}", began.elapsed());
     // The retry delay that had just begun is at least 1.6 s.
     assert!(began.elapsed() < Duration::from_secs(1), "{:?}", began.elapsed());
@@ -127,13 +127,13 @@ async fn changes_of_masters_are_published_immediately() {
             "address": {"hostname": "localhost", "ip": "127.0.0.9", "port": 5050}});
         let data = data.to_string();
         let second = create(&masters, "/mesos/json.info_", data.as_bytes(), Acls::anyone_all()).await;
-        until("the second master", async || {
+        wait_until("the second master", async || {
             discovery.a("master.mesos.").await == ["127.0.0.1", "127.0.0.9"]
         })
         .await;
         assert_eq!(discovery.a("leader.mesos.").await, ["127.0.0.1"]);
         removed(&masters, &second).await;
-        until("the removal of the second master", async || {
+        wait_until("the removal of the second master", async || {
             discovery.a("master.mesos.").await == ["127.0.0.1"]
         })
         .await;

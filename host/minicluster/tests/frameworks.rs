@@ -120,7 +120,7 @@ async fn framework_that_does_not_resubscribe_is_removed_with_its_tasks() {
     // Another framework gets the port only when the process has ended.
     let mut other = Framework::subscribe(cluster.master(), &framework_info()).await;
     other
-        .until(|event| event["type"] == "OFFERS" && first_port(&event["offers"]["offers"][0]) == port)
+        .wait_until(|event| event["type"] == "OFFERS" && first_port(&event["offers"]["offers"][0]) == port)
         .await;
     assert!(!is_group_alive(pid));
     info["id"] = json!({"value": id});
@@ -154,7 +154,7 @@ async fn second_subscription_takes_over_and_receives_unacknowledged_updates() {
     assert_eq!(second.id, first.id);
     second.wait_for_state("t", "TASK_STARTING").await;
     second.wait_for_state("t", "TASK_RUNNING").await;
-    let error = first.until(|event| event["type"] == "ERROR").await;
+    let error = first.wait_until(|event| event["type"] == "ERROR").await;
     assert_eq!(error["error"]["message"], "Framework failed over");
     assert!(
         first.stream.record(EVENT_TIMEOUT).await.unwrap().is_none(),
@@ -202,12 +202,12 @@ async fn offers_of_a_lost_agent_are_rescinded_and_its_tasks_return_with_it() {
     framework.wait_for_state("t", "TASK_RUNNING").await;
     let rest = framework.offer().await;
     cluster.minicluster.disconnect_agent(0);
-    let rescind = framework.until(|event| event["type"] == "RESCIND").await;
+    let rescind = framework.wait_until(|event| event["type"] == "RESCIND").await;
     assert_eq!(rescind["rescind"]["offer_id"], rest["id"]);
     let unreachable = framework.wait_for_state("t", "TASK_UNREACHABLE").await;
     assert_eq!(unreachable["reason"], "REASON_AGENT_REMOVED");
     assert!(unreachable["unreachable_time"]["nanoseconds"].is_i64());
-    framework.until(|event| event["type"] == "FAILURE").await;
+    framework.wait_until(|event| event["type"] == "FAILURE").await;
     assert_eq!(cluster.get("/state").await["unreachable_slaves"], 1.0);
     assert_eq!(cluster.get("/slaves").await["slaves"], json!([]));
     let named_tasks = json!([{"task_id": {"value": "t"}}]);
@@ -300,7 +300,7 @@ async fn operators_drain_reactivate_and_remove_agents() {
     let agent = offer["agent_id"].clone();
     let drain = json!({"type": "DRAIN_AGENT", "drain_agent": {"agent_id": agent, "max_grace_period": {"seconds": 5}}});
     assert_eq!(cluster.operator_call(drain).await.head.code(), 200);
-    framework.until(|event| event["type"] == "RESCIND").await;
+    framework.wait_until(|event| event["type"] == "RESCIND").await;
     let killed = framework.wait_for_state("t", "TASK_KILLED").await;
     assert_eq!(killed["reason"], "REASON_AGENT_DRAINING");
     let end = Instant::now() + EVENT_TIMEOUT;
@@ -318,7 +318,7 @@ async fn operators_drain_reactivate_and_remove_agents() {
     let mark_gone = json!({"type": "MARK_AGENT_GONE", "mark_agent_gone": {"agent_id": agent}});
     assert_eq!(cluster.operator_call(mark_gone).await.head.code(), 200);
     framework.wait_for_state("u", "TASK_GONE_BY_OPERATOR").await;
-    framework.until(|event| event["type"] == "FAILURE").await;
+    framework.wait_until(|event| event["type"] == "FAILURE").await;
     cluster.stop().await;
 }
 

@@ -93,7 +93,7 @@ async fn task_environment_has_exactly_the_variables_that_agents_set() {
     let mut found = std::collections::BTreeMap::new();
     while found.len() < 2 {
         let event = framework
-            .until(|event| event["update"]["status"]["state"] == "TASK_FINISHED")
+            .wait_until(|event| event["update"]["status"]["state"] == "TASK_FINISHED")
             .await;
         let status = &event["update"]["status"];
         let id = status["task_id"]["value"].as_str().unwrap().to_owned();
@@ -127,11 +127,11 @@ async fn unacknowledged_update_is_resent_and_delays_the_next_one() {
         .launch(&offer, json!([task("t", &offer, "sleep 600")]))
         .await;
     let is_update = |event: &Value| event["type"] == "UPDATE";
-    let first = framework.until(is_update).await;
+    let first = framework.wait_until(is_update).await;
     let came = Instant::now();
-    let second = framework.until(is_update).await;
+    let second = framework.wait_until(is_update).await;
     let waited = came.elapsed();
-    let third = framework.until(is_update).await;
+    let third = framework.wait_until(is_update).await;
     for event in [&first, &second, &third] {
         assert_eq!(event["update"]["status"]["state"], "TASK_STARTING");
         assert_eq!(
@@ -224,7 +224,7 @@ async fn killing_one_of_a_group_kills_all_and_ends_the_executor() {
     let mut running = std::collections::BTreeSet::new();
     while running.len() < 2 {
         let event = framework
-            .until(|event| event["update"]["status"]["state"] == "TASK_RUNNING")
+            .wait_until(|event| event["update"]["status"]["state"] == "TASK_RUNNING")
             .await;
         let status = &event["update"]["status"];
         assert_eq!(status["executor_id"]["value"], "e");
@@ -239,11 +239,11 @@ async fn killing_one_of_a_group_kills_all_and_ends_the_executor() {
     let mut killed = std::collections::BTreeSet::new();
     while killed.len() < 2 {
         let event = framework
-            .until(|event| event["update"]["status"]["state"] == "TASK_KILLED")
+            .wait_until(|event| event["update"]["status"]["state"] == "TASK_KILLED")
             .await;
         killed.insert(event["update"]["status"]["task_id"]["value"].to_string());
     }
-    let failure = framework.until(|event| event["type"] == "FAILURE").await;
+    let failure = framework.wait_until(|event| event["type"] == "FAILURE").await;
     assert_eq!(failure["failure"]["executor_id"]["value"], "e");
     assert_eq!(failure["failure"]["status"], 0);
     cluster.stop().await;
@@ -372,7 +372,7 @@ async fn files_are_fetched_before_the_task_begins() {
     framework.launch(&offer, json!([good, escape])).await;
     let mut ended = std::collections::BTreeMap::new();
     while ended.len() < 2 {
-        let event = framework.until(|event| event["type"] == "UPDATE").await;
+        let event = framework.wait_until(|event| event["type"] == "UPDATE").await;
         let status = &event["update"]["status"];
         if ["TASK_FINISHED", "TASK_FAILED"].contains(&status["state"].as_str().unwrap()) {
             ended.insert(

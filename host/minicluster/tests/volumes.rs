@@ -40,7 +40,7 @@ fn accept(offer: &Value) -> Value {
 /// Waits for the outcome of an operation and acknowledges it.
 async fn operation_status(framework: &mut Framework, id: &str) -> Value {
     let event = framework
-        .until(|event| event["update_operation_status"]["status"]["operation_id"]["value"] == id)
+        .wait_until(|event| event["update_operation_status"]["status"]["operation_id"]["value"] == id)
         .await;
     let status = event["update_operation_status"]["status"].clone();
     if let Some(uuid) = status["uuid"]["value"].as_str() {
@@ -144,7 +144,7 @@ async fn a_volume_outlives_its_task_and_is_destroyed_on_request() {
     framework.kill("vol-task").await;
     framework.wait_for_state("vol-task", "TASK_KILLED").await;
     let offer = framework
-        .until(|event| {
+        .wait_until(|event| {
             event["type"] == "OFFERS" && reserved_resource(&event["offers"]["offers"][0]).is_some()
         })
         .await["offers"]["offers"][0]
@@ -246,8 +246,8 @@ async fn invalid_operations_fail_and_statuses_are_resent_until_acknowledged() {
     }
     let is_status_of_operation =
         |event: &Value| event["update_operation_status"]["status"]["operation_id"]["value"] == "some";
-    let first = framework.until(is_status_of_operation).await;
-    let resent = framework.until(is_status_of_operation).await;
+    let first = framework.wait_until(is_status_of_operation).await;
+    let resent = framework.wait_until(is_status_of_operation).await;
     assert_eq!(first, resent);
     let reconcile =
         json!({"operations": [{"operation_id": {"value": "some"}}, {"operation_id": {"value": "x"}}]});
@@ -263,7 +263,7 @@ async fn invalid_operations_fail_and_statuses_are_resent_until_acknowledged() {
     );
     framework.expect_accepted(reconcile).await;
     let known = framework
-        .until(|event| {
+        .wait_until(|event| {
             is_status_of_operation(event)
                 && event["update_operation_status"]["status"]["state"] != "OPERATION_FINISHED"
         })

@@ -83,8 +83,8 @@ impl ScriptedScheduler {
     }
 
     /// Waits until the service requests a kill selection for a run spec.
-    pub async fn until_kill_choice(&self, run_spec: &str) -> Arc<KillChoice> {
-        self.until(
+    pub async fn wait_for_kill_choice(&self, run_spec: &str) -> Arc<KillChoice> {
+        self.wait_until(
             &format!("the question which instances of {run_spec} to kill"),
             |scripted| scripted.kill_choices.get(run_spec).cloned(),
         )
@@ -125,8 +125,8 @@ impl ScriptedScheduler {
     }
 
     /// Waits until `count` tasks are pending. Returns their ids.
-    pub async fn until_submitted(&self, count: usize) -> Vec<TaskId> {
-        self.until(&format!("{count} pending tasks"), |scripted| {
+    pub async fn wait_until_submitted(&self, count: usize) -> Vec<TaskId> {
+        self.wait_until(&format!("{count} pending tasks"), |scripted| {
             let ids: Vec<TaskId> = scripted.submitted.keys().cloned().collect();
             (ids.len() == count).then_some(ids)
         })
@@ -138,7 +138,7 @@ impl ScriptedScheduler {
     pub async fn launch(&self, task: &str) -> TaskInfo {
         let task = TaskId::from(task);
         let request = self
-            .until(&format!("the pending task {task}"), |scripted| {
+            .wait_until(&format!("the pending task {task}"), |scripted| {
                 scripted.submitted.remove(&task)
             })
             .await;
@@ -273,9 +273,9 @@ impl ScriptedScheduler {
     }
 
     /// Waits until the service kills a launched task or group.
-    pub async fn until_killed(&self, task: &str) {
+    pub async fn wait_until_killed(&self, task: &str) {
         let task = TaskId::from(task);
-        self.until(&format!("the kill of {task}"), |scripted| {
+        self.wait_until(&format!("the kill of {task}"), |scripted| {
             let first = scripted.members(&task).into_iter().next()?;
             scripted.tasks[&first].killing.then_some(())
         })
@@ -283,15 +283,15 @@ impl ScriptedScheduler {
     }
 
     /// Waits until the service purges a task or group.
-    pub async fn until_purged(&self, task: &str) {
+    pub async fn wait_until_purged(&self, task: &str) {
         let task = TaskId::from(task);
-        self.until(&format!("the purge of {task}"), |scripted| {
+        self.wait_until(&format!("the purge of {task}"), |scripted| {
             scripted.purged.contains(&task).then_some(())
         })
         .await;
     }
 
-    async fn until<T>(&self, what: &str, mut condition: impl FnMut(&mut ScriptedState) -> Option<T>) -> T {
+    async fn wait_until<T>(&self, what: &str, mut condition: impl FnMut(&mut ScriptedState) -> Option<T>) -> T {
         let mut changed = self.changed.subscribe();
         let waiting = async {
             loop {

@@ -42,7 +42,7 @@ impl HeldStore {
     }
 
     /// Waits until a commit is held.
-    pub async fn until_held(&self) {
+    pub async fn wait_until_held(&self) {
         let mut held_commits = self.held_commits.subscribe();
         let is_held = held_commits.wait_for(|held_commits| *held_commits > 0);
         tokio::time::timeout(WAIT_TIMEOUT, is_held)

@@ -82,7 +82,7 @@ async fn follow(site: &Site, id: &str, updates: &[Value]) {
     for update in updates {
         let state = update.as_str().unwrap();
         site.scheduler.update(id, TaskState::from(state), None);
-        site.until(id, state).await;
+        site.wait_for_state(id, state).await;
     }
 }
 

@@ -304,7 +304,7 @@ impl Site {
     }
 
     /// Waits until a job has a state.
-    pub(crate) async fn until(&self, id: &str, state: &str) -> Value {
+    pub(crate) async fn wait_for_state(&self, id: &str, state: &str) -> Value {
         let mut since = 0;
         let deadline = tokio::time::Instant::now() + WAIT_TIMEOUT;
         loop {

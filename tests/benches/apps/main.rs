@@ -265,7 +265,7 @@ async fn measure_failover() -> Value {
     let begun = Instant::now();
     // The standby answers reads all the time; the time until it accepts changes is measured.
     other
-        .until("the standby to lead", async || other.is_leader().await)
+        .wait_until("the standby to lead", async || other.is_leader().await)
         .await;
     let leads = begun.elapsed();
     other

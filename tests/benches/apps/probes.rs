@@ -45,7 +45,7 @@ pub(crate) async fn measure() -> Value {
     cluster.wait_until_running(TASKS).await;
     daemon.wait_until_deployed().await;
     daemon
-        .until("the first attempt of every task", async || {
+        .wait_until("the first attempt of every task", async || {
             attempts(&metrics(&daemon).await) >= TASKS as f64
         })
         .await;

@@ -74,7 +74,7 @@ impl Subscribers {
             reading,
         };
         subscribers
-            .until("the heads of all responses", |one| {
+            .wait_until("the heads of all responses", |one| {
                 one.at.load(Ordering::Acquire) > 0
             })
             .await;
@@ -84,7 +84,7 @@ impl Subscribers {
     /// Waits until each stream has received this number of events since it was opened. Returns the
     /// times when the first and the last stream had.
     pub(crate) async fn wait_for_events(&self, events: u64) -> (Instant, Instant) {
-        self.until("the events", |one| one.events.load(Ordering::Acquire) >= events)
+        self.wait_until("the events", |one| one.events.load(Ordering::Acquire) >= events)
             .await;
         let times = || {
             let times = self.received.iter();
@@ -103,7 +103,7 @@ impl Subscribers {
             .unwrap_or_default()
     }
 
-    async fn until(&self, what: &str, done: impl Fn(&Received) -> bool) {
+    async fn wait_until(&self, what: &str, done: impl Fn(&Received) -> bool) {
         let begun = Instant::now();
         let mut waiting = 0;
         while waiting < self.received.len() {

@@ -6,7 +6,7 @@ use serde_json::{Value, json};
 use transom_tests::kubernetes::Tasks;
 use transom_tests::site::Site;
 
-use crate::{resident_mib, until};
+use crate::{resident_mib, wait_until};
 
 const INSTANCES: usize = 20;
 /// Number of tasks of each framework: a datastore, a server and an agent.
@@ -28,7 +28,7 @@ pub(crate) async fn memory() -> Value {
         .expect("written");
     }
     let site = Site::start_with(&sections).await;
-    until("every task to be launched", async || {
+    wait_until("every task to be launched", async || {
         site.cluster.launches().len() >= INSTANCES * TASKS
     })
     .await;

@@ -60,7 +60,7 @@ async fn measure() -> Value {
     let up = measure_status_requests(&api).await;
     let fault = json!({"fault": "restart-master", "down_ms": DOWN_MS, "recovery_ms": 0});
     site.fault(&fault).await;
-    until("the connection to be lost", async || {
+    wait_until("the connection to be lost", async || {
         let seen = api.get("/explain").await.expect("an answer");
         seen["waiting"].to_string().contains("is not subscribed")
     })
@@ -93,7 +93,7 @@ async fn measure_launch_delay(api: &Api, site: &Site) -> Value {
             api.put(&format!("/agent/scale/{count}")).await;
             answered.push(begun.elapsed());
             let mut started = None;
-            until("a launch", async || {
+            wait_until("a launch", async || {
                 started = site
                     .cluster
                     .launches()
@@ -154,7 +154,7 @@ async fn measure_scaling(api: &Api) -> Value {
 
 /// Waits until this number of agents exists and every node is ready.
 async fn wait_until_ready(api: &Api, agents: usize) {
-    until("every node to be ready", async || {
+    wait_until("every node to be ready", async || {
         let ready = api
             .send(reqwest::Method::GET, "/status/orch")
             .await
@@ -195,7 +195,7 @@ async fn measure_real_start() -> Value {
     let site = Site::start_with(&tasks.section(REAL_AGENTS)).await;
     let (api, file) = (Api::new(site.kubernetes("")), tasks.folder().join("kubeconfig"));
     let nodes = 1 + REAL_AGENTS as usize;
-    until("kubectl to show every node", async || {
+    wait_until("kubectl to show every node", async || {
         match api.send(reqwest::Method::GET, "/server/config").await {
             Ok((200, config)) => {
                 fs::write(&file, config).expect("written");
@@ -236,7 +236,7 @@ fn unix_seconds() -> f64 {
     now.expect("a time").as_secs_f64()
 }
 
-async fn until(what: &str, mut done: impl AsyncFnMut() -> bool) {
+async fn wait_until(what: &str, mut done: impl AsyncFnMut() -> bool) {
     let begun = Instant::now();
     while !done().await {
         assert!(begun.elapsed() < WAIT_TIMEOUT, "timed out waiting for {what}");

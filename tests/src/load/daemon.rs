@@ -56,7 +56,7 @@ impl Daemon {
         self.addresses = addresses(&mut process);
         self.process = Some(process);
         let ready = self.admin("/ready");
-        self.until("the daemon to be ready", async || {
+        self.wait_until("the daemon to be ready", async || {
             let answer = self.http.get(&ready).send().await;
             answer.is_ok_and(|answer| answer.status().is_success())
         })
@@ -70,7 +70,7 @@ impl Daemon {
         let begun = Instant::now();
         self.launch().await;
         let ready = begun.elapsed();
-        self.until("the right answer", async || {
+        self.wait_until("the right answer", async || {
             self.get(path).await.pointer(pointer) == Some(expected)
         })
         .await;
@@ -125,13 +125,13 @@ impl Daemon {
 
     /// Waits until no deployment runs.
     pub async fn wait_until_deployed(&self) {
-        self.until("the end of all deployments", async || {
+        self.wait_until("the end of all deployments", async || {
             self.get("/v2/deployments").await == json!([])
         })
         .await;
     }
 
-    pub async fn until(&self, what: &str, mut done: impl AsyncFnMut() -> bool) {
+    pub async fn wait_until(&self, what: &str, mut done: impl AsyncFnMut() -> bool) {
         let begun = Instant::now();
         while !done().await {
             assert!(begun.elapsed() < WAIT_TIMEOUT, "timed out waiting for {what}");

@@ -22,7 +22,7 @@ const CHANGED: u32 = 5000;
 pub(crate) async fn measure(site: &Site, load: &Load) -> Value {
     let mut waits: Vec<Duration> = Vec::new();
     for n in 0..EVENTS {
-        waits.push(until_answered(site, n).await);
+        waits.push(wait_until_answered(site, n).await);
     }
     waits.sort();
     let micros = |part: f64| waits[((waits.len() - 1) as f64 * part) as usize].as_micros() as u64;
@@ -45,7 +45,7 @@ pub(crate) async fn measure(site: &Site, load: &Load) -> Value {
 }
 
 /// The time from an event to the first answer that contains it.
-async fn until_answered(site: &Site, n: u32) -> Duration {
+async fn wait_until_answered(site: &Site, n: u32) -> Duration {
     let socket = UdpSocket::bind("127.0.0.1:0").await.unwrap();
     socket.connect(site.dns()).await.unwrap();
     let name = format!("event-{n}");

@@ -140,7 +140,7 @@ impl Followed {
     }
 
     pub(crate) async fn ready(&self) {
-        until("a zone", async || self.discovery.ready()).await;
+        wait_until("a zone", async || self.discovery.ready()).await;
     }
 
     pub(crate) async fn udp(&self, query: &Message) -> Message {
@@ -276,7 +276,7 @@ pub(crate) fn with_edns(mut query: Message, payload: u16, version: u8) -> Messag
 }
 
 /// Waits until `condition` returns true. Panics after [`WAIT_TIMEOUT`].
-pub(crate) async fn until(what: &str, mut condition: impl AsyncFnMut() -> bool) {
+pub(crate) async fn wait_until(what: &str, mut condition: impl AsyncFnMut() -> bool) {
     let waiting = async {
         while !condition().await {
             tokio::time::sleep(Duration::from_millis(5)).await;

@@ -220,7 +220,7 @@ async fn requests_that_never_end_do_not_delay_the_shutdown() {
     let mut client = Http2::connect(&port).await;
     let _response = client.send("slow.mesos.").await;
     let gate = Arc::clone(&port.responder.gate);
-    until("the query", async || Arc::strong_count(&gate) > 2).await;
+    wait_until("the query", async || Arc::strong_count(&gate) > 2).await;
     let mut http1 = connect(port.addr, &port.trusted, &[b"http/1.1"]).await.unwrap();
     http1.write_all(b"GET /dns").await.unwrap();
     port.close().await;

@@ -274,6 +274,6 @@ async fn connections_beyond_the_limit_are_refused() {
         assert_eq!(messages(stream).await.len(), 1);
     }
     first.close(0_u32.into(), b"");
-    crate::common::until("a free place", async || port.connect().await.is_ok()).await;
+    crate::common::wait_until("a free place", async || port.connect().await.is_ok()).await;
     port.close().await;
 }

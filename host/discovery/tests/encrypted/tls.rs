@@ -152,7 +152,7 @@ async fn valid_new_certificate_is_loaded_and_invalid_one_is_not() {
     let port = Port::open(&dir, limits).await;
     let mut open = port.connect(&first, &[b"dot"]).await.unwrap();
     let second = certify(dir.path());
-    until("the second certificate", async || {
+    wait_until("the second certificate", async || {
         port.connect(&second, &[b"dot"]).await.is_ok()
     })
     .await;
@@ -172,7 +172,7 @@ async fn valid_new_certificate_is_loaded_and_invalid_one_is_not() {
     port.connect(&second, &[b"dot"]).await.unwrap();
     // The files are still checked for changes.
     let third = certify(dir.path());
-    until("the third certificate", async || {
+    wait_until("the third certificate", async || {
         port.connect(&third, &[b"dot"]).await.is_ok()
     })
     .await;

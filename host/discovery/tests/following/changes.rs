@@ -21,14 +21,14 @@ async fn task_has_records_while_running() {
     master
         .send(&json!({"type": "AGENT_ADDED", "agent_added": {"agent": agent(1)}}))
         .await;
-    until("the agent", async || discovery.a("slave.mesos.").await.len() == 2).await;
+    wait_until("the agent", async || discovery.a("slave.mesos.").await.len() == 2).await;
     assert!(
         discovery.a("web.marathon.mesos.").await.is_empty(),
         "a task that is not running has records"
     );
 
     master.send(&updated(0, "TASK_RUNNING")).await;
-    until("the task", async || {
+    wait_until("the task", async || {
         discovery.a("web.marathon.mesos.").await == ["10.0.0.10"]
     })
     .await;
@@ -40,14 +40,14 @@ async fn task_has_records_while_running() {
     assert_eq!(serde_json::from_str::<Value>(&body).unwrap(), row);
 
     master.send(&updated(0, "TASK_FINISHED")).await;
-    until("the end of the task", async || {
+    wait_until("the end of the task", async || {
         discovery.a("web.marathon.mesos.").await.is_empty()
     })
     .await;
     master
         .send(&json!({"type": "AGENT_REMOVED", "agent_removed": {"agent_id": {"value": "c1d2-S1"}}}))
         .await;
-    until("the agent's end", async || {
+    wait_until("the agent's end", async || {
         discovery.a("slave.mesos.").await == ["10.0.0.10"]
     })
     .await;
@@ -64,7 +64,7 @@ async fn full_comparison_finds_changes_missing_from_the_stream() {
     assert_eq!(discovery.a("slave.mesos.").await.len(), 2);
     // An agent becomes unreachable, for which the stream has no event.
     master.set(|script| script.snapshot = Some(snapshot(1, &[])));
-    until("the comparison", async || {
+    wait_until("the comparison", async || {
         discovery.a("slave.mesos.").await == ["10.0.0.10"]
     })
     .await;
@@ -73,7 +73,7 @@ async fn full_comparison_finds_changes_missing_from_the_stream() {
         .send(&json!({"type": "TASK_ADDED", "task_added": {"task": task(0, "TASK_RUNNING")}}))
         .await;
     master.set(|script| script.snapshot = Some(snapshot(1, &[task(0, "TASK_RUNNING")])));
-    until("the task", async || {
+    wait_until("the task", async || {
         discovery.a("web.marathon.mesos.").await == ["10.0.0.10"]
     })
     .await;
@@ -93,12 +93,12 @@ async fn invalid_event_is_skipped_and_counted() {
     ] {
         master.send(&event).await;
     }
-    until("the task after the invalid events", async || {
+    wait_until("the task after the invalid events", async || {
         discovery.a("web.marathon.mesos.").await == ["10.0.0.10"]
     })
     .await;
     assert_eq!(master.subscriptions(), 1, "the stream was reopened");
-    until("the count", async || {
+    wait_until("the count", async || {
         discovery
             .metrics()
             .contains("transom_discovery_zone_invalid_entries 3")
@@ -182,14 +182,14 @@ async fn agent_records_are_removed_when_its_tasks_become_unreachable() {
             .send(&json!({"type": "TASK_ADDED", "task_added": {"task": task(2, "TASK_RUNNING")}}))
             .await;
         let services = query("_web._tcp.marathon.mesos.", RecordType::SRV);
-        until("the third task", async || {
+        wait_until("the third task", async || {
             discovery.udp(&services).await.answers.len() == 2
         })
         .await;
         assert_eq!(discovery.a("slave.mesos.").await.len(), 2, "{state}");
         master.send(&agent_lost(2, state, reason)).await;
         master.send(&agent_lost(0, state, reason)).await;
-        until("the agent's end", async || {
+        wait_until("the agent's end", async || {
             discovery.a("slave.mesos.").await == ["10.0.0.11"]
                 && discovery.a("web.marathon.mesos.").await.is_empty()
         })
@@ -201,7 +201,7 @@ async fn agent_records_are_removed_when_its_tasks_become_unreachable() {
         master
             .send(&json!({"type": "AGENT_ADDED", "agent_added": {"agent": agent(0)}}))
             .await;
-        until("the agent's return", async || {
+        wait_until("the agent's return", async || {
             discovery.a("slave.mesos.").await.len() == 2
                 && discovery.a("web.marathon.mesos.").await == ["10.0.0.10"]
         })
@@ -222,7 +222,7 @@ async fn resync_differences_count_missed_events_but_not_lost_agents() {
     let drift = || discovery.metric("transom_discovery_resync_differences_total");
     // Continue right after a comparison, so that none is in progress.
     let read = master.document_requests();
-    until("a comparison", async || master.document_requests() > read).await;
+    wait_until("a comparison", async || master.document_requests() > read).await;
     assert_eq!(discovery.a("slave.mesos.").await.len(), 3);
     // S0 is lost with an update of its task; S2, which has no task, without any event.
     master
@@ -231,14 +231,14 @@ async fn resync_differences_count_missed_events_but_not_lost_agents() {
     let mut remaining = snapshot(2, &[]);
     remaining["get_agents"]["agents"] = json!([agent(1)]);
     master.set(|script| script.snapshot = Some(remaining));
-    until("the comparison", async || {
+    wait_until("the comparison", async || {
         discovery.a("slave.mesos.").await == ["10.0.0.11"]
     })
     .await;
     assert_eq!(drift(), 0);
     // An agent and a task are added without an event.
     master.set(|script| script.snapshot = Some(snapshot(2, &tasks)));
-    until("the next comparison", async || {
+    wait_until("the next comparison", async || {
         discovery.a("web.marathon.mesos.").await == ["10.0.0.10"]
     })
     .await;
@@ -274,7 +274,7 @@ async fn recorded_loss_of_an_agent_is_followed() {
         master.send(&event).await;
         if count > 0 {
             // The second agent has unregistered: one is left.
-            until("the agents", async || {
+            wait_until("the agents", async || {
                 discovery.udp(&agents).await.answers.len() == count
             })
             .await;

@@ -35,7 +35,7 @@ async fn master_without_stream_is_polled() {
         discovery.ready().await;
         assert_eq!(discovery.a("car-store.marathon.mesos.").await, ["1.2.3.11"]);
         master.set(|script| script.document = Some(document()));
-        until("the next document", async || {
+        wait_until("the next document", async || {
             discovery.a("car-store.marathon.mesos.").await.is_empty()
         })
         .await;
@@ -57,7 +57,7 @@ async fn restarting_master_is_followed_again_without_polling() {
     for (refusal, attempts) in [(404, 2), (503, 1)] {
         master.set(|script| script.refusal = refusal);
         let before = master.subscribe_requests();
-        until("more attempts", async || {
+        wait_until("more attempts", async || {
             master.subscribe_requests() >= before + attempts
         })
         .await;
@@ -76,12 +76,12 @@ async fn restarting_master_is_followed_again_without_polling() {
     );
     let back = snapshot(2, &[task(0, "TASK_RUNNING")]);
     master.set(|script| script.snapshot = Some(back));
-    until("the stream", async || {
+    wait_until("the stream", async || {
         discovery.discovery.source() == Source::Stream
     })
     .await;
     assert_eq!(discovery.sources(), [("stream", true), ("polling", false)]);
-    until("the other agent", async || {
+    wait_until("the other agent", async || {
         discovery.a("slave.mesos.").await.len() == 2
     })
     .await;
@@ -104,7 +104,7 @@ async fn master_that_keeps_answering_404_is_polled_until_it_has_a_stream() {
     older["slaves"] = json!([{"id": "c1d2-S7", "pid": "slave(1)@10.0.0.17:5051", "hostname": "a"}]);
     master.set(|script| (script.snapshot, script.refusal, script.document) = (None, 404, Some(older)));
     master.hang_up();
-    until("a poll", async || {
+    wait_until("a poll", async || {
         discovery.a("slave.mesos.").await == ["10.0.0.17"]
     })
     .await;
@@ -112,13 +112,13 @@ async fn master_that_keeps_answering_404_is_polled_until_it_has_a_stream() {
     assert_eq!(discovery.sources(), [("stream", false), ("polling", true)]);
     // The stream is retried during polling, which continues after each failed attempt.
     let before = master.subscribe_requests();
-    until("more attempts", async || {
+    wait_until("more attempts", async || {
         master.subscribe_requests() >= before + 2
     })
     .await;
     assert_eq!(discovery.discovery.source(), Source::Polling);
     master.set(|script| script.snapshot = Some(snapshot(1, &[])));
-    until("the stream", async || {
+    wait_until("the stream", async || {
         discovery.a("slave.mesos.").await == ["10.0.0.10"]
     })
     .await;
@@ -133,7 +133,7 @@ async fn last_zone_stays_in_service_during_an_outage() {
     assert_eq!(discovery.a("web.marathon.mesos.").await, ["10.0.0.10"]);
     master.set(|script| (script.snapshot, script.refusal, script.document) = (None, 503, None));
     master.hang_up();
-    until("attempts to follow again", async || {
+    wait_until("attempts to follow again", async || {
         master.subscribe_requests() >= 3
     })
     .await;
@@ -149,7 +149,7 @@ async fn last_zone_stays_in_service_during_an_outage() {
             .answers
             .len()
     };
-    until("the other task", async || services().await == 2).await;
+    wait_until("the other task", async || services().await == 2).await;
     assert!(
         discovery
             .metrics()

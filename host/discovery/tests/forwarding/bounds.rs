@@ -63,7 +63,7 @@ async fn queries_beyond_the_limit_get_servfail() {
             })
             .collect();
         let before = resolver.queries("wait").len();
-        until("both queries", async || {
+        wait_until("both queries", async || {
             resolver.queries("wait").len() >= before + 2
         })
         .await;
@@ -97,7 +97,7 @@ async fn silent_zone_does_not_block_other_zones() {
     assert_eq!(code(&a(&forwarder, "first.weave.").await), ResponseCode::ServFail);
     // The first probe takes two packets. The third one belongs to the second probe, so the first has
     // failed.
-    until("the second probe", async || silent.queries(".").len() >= 3).await;
+    wait_until("the second probe", async || silent.queries(".").len() >= 3).await;
     let before = silent.queries("n").len();
     let waiting: Vec<_> = (0..200)
         .map(|n| {
@@ -105,7 +105,7 @@ async fn silent_zone_does_not_block_other_zones() {
             tokio::spawn(async move { code(&a(&forwarder, &format!("n{n}.weave.")).await) })
         })
         .collect();
-    until("32 queries", async || silent.queries("n").len() >= 32).await;
+    wait_until("32 queries", async || silent.queries("n").len() >= 32).await;
     for n in 0..50 {
         assert_eq!(
             data(&a(&forwarder, &format!("n{n}.example.")).await),
@@ -130,7 +130,7 @@ async fn waiting_queries_get_servfail_on_stop() {
     };
     let forwarder = forwarder(&long_timeout);
     let stopping = async {
-        until("the query", async || !resolver.queries("web").is_empty()).await;
+        wait_until("the query", async || !resolver.queries("web").is_empty()).await;
         let stopped = Instant::now();
         forwarder.stop().await;
         stopped

@@ -28,7 +28,7 @@ async fn replies_are_cached_for_their_ttl() {
 
     // Replies are cached for their TTL, which decreases with their age.
     a(&forwarder, "kept.example.").await;
-    until("a lower TTL", async || {
+    wait_until("a lower TTL", async || {
         let reply = a(&forwarder, "kept.example.").await;
         assert!(reply.answers[0].ttl >= 10);
         reply.answers[0].ttl < 30
@@ -43,7 +43,7 @@ async fn replies_are_cached_for_their_ttl() {
         a(&forwarder, name).await;
         let count = resolver.queries(name).len();
         assert_eq!(count, 1, "{name}");
-        until(what, async || {
+        wait_until(what, async || {
             a(&forwarder, name).await;
             resolver.queries(name).len() > count
         })

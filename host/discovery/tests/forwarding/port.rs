@@ -124,7 +124,7 @@ async fn slow_resolver_does_not_delay_other_queries() {
         stream.write_u16(query.len().try_into().unwrap()).await.unwrap();
         stream.write_all(query).await.unwrap();
     }
-    until("two queries", async || resolver.queries("web").len() >= 2).await;
+    wait_until("two queries", async || resolver.queries("web").len() >= 2).await;
     assert_eq!(discovery.a("leader.mesos.").await, ["127.0.0.1"]);
     let size = timeout(WAIT_TIMEOUT, stream.read_u16()).await.unwrap().unwrap();
     let mut answer = vec![0; size.into()];

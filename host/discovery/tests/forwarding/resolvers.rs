@@ -52,7 +52,7 @@ async fn silent_resolver_costs_its_timeout_once() {
     first.set_silent(false);
     for transport in [Udp, Tcp] {
         let mut n = 0;
-        until("an answer of the first resolver", async || {
+        wait_until("an answer of the first resolver", async || {
             n += 1;
             let name = format!("again{n}.example.");
             let reply = ask(&forwarder, &query(&name, RecordType::A), transport).await;

@@ -180,7 +180,7 @@ async fn replay(suite: &str, state: &str, config: Config, at_least: usize) {
     let discovery = started(state, config).await;
     // The only host name in these states is resolved in the background.
     if state.contains("\"hostname\": \"localhost\"") {
-        until("the lookup of a host name", async || {
+        wait_until("the lookup of a host name", async || {
             !discovery.a("nopid.mesos.").await.is_empty()
         })
         .await;

@@ -75,7 +75,7 @@ pub(super) async fn drain(
     deadline: Instant,
 ) -> Result<Drained, OrchestratorError> {
     let mut progress = Progress::default();
-    match timeout_at(deadline, until_empty(api, node, &mut progress)).await {
+    match timeout_at(deadline, wait_until_drained(api, node, &mut progress)).await {
         Ok(ended) => ended?,
         // The node's pods are not known, so the node must not be reported as drained.
         Err(_) if !progress.listed => return Err(api.timed_out("the drain's deadline passed first")),
@@ -91,7 +91,7 @@ pub(super) async fn drain(
     })
 }
 
-async fn until_empty(
+async fn wait_until_drained(
     api: &KubeOrchestrator,
     node: &str,
     progress: &mut Progress,

@@ -225,16 +225,16 @@ async fn drained_agent_is_marked_gone_only_on_request() {
         let drain = json!({"agent_id": agent, "max_grace_period": {"seconds": 5}, "mark_gone": mark_gone});
         let drain = json!({"type": "DRAIN_AGENT", "drain_agent": drain});
         assert_eq!(cluster.operator_call(drain).await.head.code(), 200);
-        framework.until(|event| event["type"] == "RESCIND").await;
+        framework.wait_until(|event| event["type"] == "RESCIND").await;
         assert_recorded_events(&mut framework, "6-operator/drain-events.json").await;
         if mark_gone {
-            framework.until(|event| event["type"] == "FAILURE").await;
+            framework.wait_until(|event| event["type"] == "FAILURE").await;
             assert_eq!(cluster.get("/slaves").await["slaves"], json!([]));
         } else {
             let recorded_document: Value =
                 serde_json::from_str(&fixture("6-operator/drained_slaves.json")).unwrap();
             let page = cluster
-                .until("/slaves", |page| {
+                .wait_until("/slaves", |page| {
                     page["slaves"][0]["drain_info"]["state"] == "DRAINED"
                 })
                 .await;
@@ -258,7 +258,7 @@ async fn a_deactivated_agent_offers_nothing_until_it_is_reactivated() {
         .operator_call(agent_call("DEACTIVATE_AGENT", "deactivate_agent"))
         .await;
     assert_eq!(response.head.code(), 200);
-    let rescind = framework.until(|event| event["type"] == "RESCIND").await;
+    let rescind = framework.wait_until(|event| event["type"] == "RESCIND").await;
     assert_eq!(rescind["rescind"]["offer_id"], offer["id"]);
     framework.expect_accepted(json!({"type": "REVIVE"})).await;
     let no_event = framework.stream.record(Duration::from_millis(400)).await;

@@ -162,7 +162,7 @@ async fn mesos_task_runs_in_its_container_and_is_reported_as_a_command() {
         .await;
     let mut ended = std::collections::BTreeMap::new();
     while ended.len() < 2 {
-        let event = framework.until(|event| event["type"] == "UPDATE").await;
+        let event = framework.wait_until(|event| event["type"] == "UPDATE").await;
         let status = &event["update"]["status"];
         if ["TASK_FINISHED", "TASK_FAILED"].contains(&status["state"].as_str().unwrap()) {
             let id = status["task_id"]["value"].as_str().unwrap().to_owned();
@@ -258,7 +258,7 @@ async fn bridge_has_an_address_a_mapped_port_and_health() {
     assert_eq!(label["value"], ip.as_str());
     assert_eq!(fetch(&format!("http://127.0.0.1:{port}/")).await, "hello\n");
     let healthy = framework
-        .until(|event| event["update"]["status"]["healthy"] == true)
+        .wait_until(|event| event["update"]["status"]["healthy"] == true)
         .await;
     assert_eq!(address(&healthy["update"]["status"]), ip);
     containers.cluster.stop().await;
@@ -283,7 +283,7 @@ async fn command_checks_run_inside_the_container() {
     framework.launch(&offer, json!([info])).await;
     let (mut checked, mut healthy) = (false, false);
     while !(checked && healthy) {
-        let event = framework.until(|event| event["type"] == "UPDATE").await;
+        let event = framework.wait_until(|event| event["type"] == "UPDATE").await;
         let status = &event["update"]["status"];
         checked |= status["check_status"]["command"]["exit_code"] == 7;
         healthy |= status["healthy"] == true;
@@ -343,7 +343,7 @@ async fn tasks_of_a_group_reach_each_other_in_their_network() {
     let mut addresses = Vec::new();
     while addresses.len() < 2 {
         let event = framework
-            .until(|event| event["update"]["status"]["state"] == "TASK_RUNNING")
+            .wait_until(|event| event["update"]["status"]["state"] == "TASK_RUNNING")
             .await;
         addresses.push(address(&event["update"]["status"]).to_owned());
     }
@@ -356,7 +356,7 @@ async fn tasks_of_a_group_reach_each_other_in_their_network() {
         "two tasks and the holder of their network"
     );
     framework.kill("client").await;
-    framework.until(|event| event["type"] == "FAILURE").await;
+    framework.wait_until(|event| event["type"] == "FAILURE").await;
     wait_for("the containers are gone", async || {
         containers.container_names().is_empty()
     })

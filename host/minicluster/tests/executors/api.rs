@@ -144,7 +144,7 @@ async fn executor_receives_its_events_in_order() {
         .call(json!({"type": "MESSAGE", "message": {"data": data}}))
         .await;
     assert_eq!(response.head.code(), 202);
-    let message = framework.until(|event| event["type"] == "MESSAGE").await;
+    let message = framework.wait_until(|event| event["type"] == "MESSAGE").await;
     assert_eq!(message["message"]["data"], data);
     cluster.stop().await;
 }
@@ -239,11 +239,11 @@ async fn repeated_updates_are_acknowledged_again_and_forwarded_once() {
     }
     framework.acknowledge = Acknowledge::All;
     let is_update = |event: &Value| event["type"] == "UPDATE";
-    let first = framework.until(is_update).await;
+    let first = framework.wait_until(is_update).await;
     assert_eq!(first["update"]["status"]["uuid"], running["uuid"]);
-    let second = framework.until(is_update).await;
+    let second = framework.wait_until(is_update).await;
     assert_eq!(second["update"]["status"]["uuid"], finished["uuid"]);
-    let after = framework.until(|event| event["type"] != "HEARTBEAT").await;
+    let after = framework.wait_until(|event| event["type"] != "HEARTBEAT").await;
     assert_eq!(after["type"], "OFFERS", "{after}");
     cluster.stop().await;
 }
@@ -300,7 +300,7 @@ async fn executor_whose_tasks_were_killed_before_it_subscribes_is_shut_down() {
     assert_eq!(killed["source"], "SOURCE_AGENT");
     let (_stream, first) = executor.subscribe(json!({})).await;
     assert_eq!(first, json!({"type": "SHUTDOWN"}));
-    let failure = framework.until(|event| event["type"] == "FAILURE").await;
+    let failure = framework.wait_until(|event| event["type"] == "FAILURE").await;
     assert_eq!(
         failure["failure"]["status"], 9,
         "the executor is killed after its grace period"
@@ -317,7 +317,7 @@ async fn draining_agents_let_executors_kill_their_tasks() {
     let killed = framework.wait_for_state("t", "TASK_KILLED").await;
     assert_eq!(killed["reason"], "REASON_AGENT_DRAINING");
     cluster
-        .until("/slaves", |page| {
+        .wait_until("/slaves", |page| {
             page["slaves"][0]["drain_info"]["state"] == "DRAINED"
         })
         .await;

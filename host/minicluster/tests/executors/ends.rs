@@ -24,7 +24,7 @@ async fn wait_for_executor(framework: &mut Framework, agent: &Value) {
         let text = format!("attempt {attempt}");
         send_message(framework, agent, &text).await;
         let found = tokio::time::timeout(Duration::from_millis(200), async {
-            framework.until(|event| event["type"] == "MESSAGE").await
+            framework.wait_until(|event| event["type"] == "MESSAGE").await
         });
         if found.await.is_ok() {
             return;
@@ -38,7 +38,7 @@ async fn executor_that_exits_fails_its_tasks() {
     let cluster = Cluster::start(1, |_| ()).await;
     let (mut framework, running) = framework_with_executor(&cluster, &script_executor("e", "")).await;
     send_message(&framework, &running["agent_id"], "crash").await;
-    let failure = framework.until(|event| event["type"] == "FAILURE").await;
+    let failure = framework.wait_until(|event| event["type"] == "FAILURE").await;
     let expected = json!({"agent_id": running["agent_id"], "executor_id": {"value": "e"}, "status": 3 << 8});
     assert_eq!(failure["failure"], expected);
     let failed = framework.wait_for_state("t", "TASK_FAILED").await;
@@ -48,7 +48,7 @@ async fn executor_that_exits_fails_its_tasks() {
     assert_eq!(failed["executor_id"]["value"], "e");
     assert_eq!(failed.get("container_status"), None);
     let page = cluster
-        .until("/state", |page| {
+        .wait_until("/state", |page| {
             page["slaves"][0]["used_resources"]["cpus"] == 0.0
         })
         .await;
@@ -118,7 +118,7 @@ async fn executor_that_ignores_shutdown_is_killed_after_its_grace_period() {
     framework
         .expect_accepted(json!({"type": "SHUTDOWN", "shutdown": part}))
         .await;
-    let failure = framework.until(|event| event["type"] == "FAILURE").await;
+    let failure = framework.wait_until(|event| event["type"] == "FAILURE").await;
     assert_eq!(failure["failure"]["status"], 9);
     let failed = framework.wait_for_state("t", "TASK_FAILED").await;
     assert_eq!(failed["reason"], "REASON_EXECUTOR_TERMINATED");
@@ -190,7 +190,7 @@ async fn executors_that_cannot_be_launched_fail_their_tasks() {
     let mut events = Vec::new();
     while events.len() < 6 {
         let relevant = |event: &Value| ["UPDATE", "FAILURE"].contains(&event["type"].as_str().unwrap());
-        events.push(framework.until(relevant).await);
+        events.push(framework.wait_until(relevant).await);
     }
     for (executor, reason, message, status) in cases {
         let id = &executor["executor_id"]["value"];
@@ -224,7 +224,7 @@ async fn executors_and_their_tasks_survive_a_restart_of_the_master() {
     cluster.fault(immediate_restart()).await;
     let mut framework = resubscribe(&cluster, &framework).await;
     let page = cluster
-        .until("/state", |page| {
+        .wait_until("/state", |page| {
             page["frameworks"][0]["tasks"][0]["state"] == "TASK_RUNNING"
         })
         .await;
@@ -322,7 +322,7 @@ async fn executors_of_frameworks_without_checkpoint_end_with_their_agent() {
         .fault(json!({"fault": "start-agent", "agent": "S0"}))
         .await;
     let page = cluster
-        .until("/state", |page| {
+        .wait_until("/state", |page| {
             page["slaves"][0]["used_resources"]["cpus"] == 0.0
         })
         .await;
@@ -377,7 +377,7 @@ async fn orders_for_a_paused_agents_executor_wait_for_its_return() {
         .fault(json!({"fault": "resume-agent", "agent": "S0"}))
         .await;
     let event = framework
-        .until(|event| ["MESSAGE", "UPDATE"].contains(&event["type"].as_str().unwrap()))
+        .wait_until(|event| ["MESSAGE", "UPDATE"].contains(&event["type"].as_str().unwrap()))
         .await;
     assert_eq!(event["message"]["data"], encode("one"));
     framework.wait_for_state("t", "TASK_KILLED").await;
@@ -425,7 +425,7 @@ async fn executors_whose_launch_never_reaches_the_agent_leave_no_resources_in_us
             framework.wait_for_state("t", "TASK_DROPPED").await;
         }
         let page = cluster
-            .until("/state", |page| {
+            .wait_until("/state", |page| {
                 let used = &page["slaves"][0]["used_resources"]["cpus"];
                 let offered = &page["slaves"][0]["offered_resources"]["cpus"];
                 *used == 0.0 && *offered == 2.0
@@ -459,7 +459,7 @@ async fn end_of_a_paused_agents_executor_is_reported_when_the_agent_returns() {
     let mut events = std::collections::BTreeMap::new();
     while events.len() < 2 {
         let event = framework
-            .until(|event| ["FAILURE", "UPDATE"].contains(&event["type"].as_str().unwrap()))
+            .wait_until(|event| ["FAILURE", "UPDATE"].contains(&event["type"].as_str().unwrap()))
             .await;
         events.insert(event["type"].as_str().unwrap().to_owned(), event);
     }

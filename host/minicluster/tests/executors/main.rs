@@ -143,12 +143,12 @@ async fn tasks_share_an_executor_that_runs_until_it_is_shut_down() {
         .expect_accepted(json!({"type": "SHUTDOWN", "shutdown": part}))
         .await;
     framework.wait_for_state("three", "TASK_KILLED").await;
-    let failure = framework.until(|event| event["type"] == "FAILURE").await;
+    let failure = framework.wait_until(|event| event["type"] == "FAILURE").await;
     let expected = json!({"agent_id": offer["agent_id"], "executor_id": {"value": "e"}, "status": 0});
     assert_eq!(failure["failure"], expected);
     wait_for_exit(started[0]).await;
     cluster
-        .until("/slaves", |page| {
+        .wait_until("/slaves", |page| {
             page["slaves"][0]["used_resources"]["cpus"] == 0.0
         })
         .await;
@@ -170,7 +170,7 @@ async fn executor_gets_the_variables_that_agents_set() {
             .await;
         let running = framework.wait_for_state("t", "TASK_RUNNING").await;
         send_message(&framework, &offer["agent_id"], "env").await;
-        let event = framework.until(|event| event["type"] == "MESSAGE").await;
+        let event = framework.wait_until(|event| event["type"] == "MESSAGE").await;
         let variables: Value = serde_json::from_str(&decode(&event["message"]["data"])).unwrap();
         let mut expected = vec![
             ("GREETING", "hi"),
@@ -207,7 +207,7 @@ async fn messages_go_from_framework_to_executor_and_back() {
     let cluster = Cluster::start(1, |_| ()).await;
     let (mut framework, running) = framework_with_executor(&cluster, &script_executor("e", "")).await;
     send_message(&framework, &running["agent_id"], "hello").await;
-    let event = framework.until(|event| event["type"] == "MESSAGE").await;
+    let event = framework.wait_until(|event| event["type"] == "MESSAGE").await;
     let expected =
         json!({"agent_id": running["agent_id"], "executor_id": {"value": "e"}, "data": encode("hello")});
     assert_eq!(event["message"], expected);
@@ -381,7 +381,7 @@ async fn executor_message_fault_sends_a_message_of_any_tasks_executor() {
     let mut remaining = 3;
     while remaining > 0 {
         framework
-            .until(|event| event["update"]["status"]["state"] == "TASK_RUNNING")
+            .wait_until(|event| event["update"]["status"]["state"] == "TASK_RUNNING")
             .await;
         remaining -= 1;
     }
@@ -389,7 +389,7 @@ async fn executor_message_fault_sends_a_message_of_any_tasks_executor() {
         cluster
             .fault(json!({"fault": "executor-message", "task": task, "data": encode(task)}))
             .await;
-        let event = framework.until(|event| event["type"] == "MESSAGE").await;
+        let event = framework.wait_until(|event| event["type"] == "MESSAGE").await;
         let expected = json!({
             "agent_id": offer["agent_id"], "executor_id": {"value": executor}, "data": encode(task),
         });

@@ -127,14 +127,14 @@ async fn killed_agent_ends_its_tasks_and_reports_them_when_it_returns() {
     let second_offer = framework.offer().await;
     let in_force = cluster.fault(json!({"fault": "kill-agent", "agent": "S0"})).await;
     assert_eq!(in_force[0]["is"], "killed");
-    let rescind = framework.until(|event| event["type"] == "RESCIND").await;
+    let rescind = framework.wait_until(|event| event["type"] == "RESCIND").await;
     assert_eq!(rescind["rescind"]["offer_id"], second_offer["id"]);
     wait_for_exit(pid).await;
     let agent = cluster.minicluster.agents()[0];
     assert!(client::exchange(agent, &Request::get("/state")).await.is_err());
     let unreachable = framework.wait_for_state("t", "TASK_UNREACHABLE").await;
     assert_eq!(unreachable["message"], "health check timed out");
-    framework.until(|event| event["type"] == "FAILURE").await;
+    framework.wait_until(|event| event["type"] == "FAILURE").await;
     assert_eq!(
         cluster
             .fault(json!({"fault": "start-agent", "agent": "S0"}))
@@ -163,7 +163,7 @@ async fn killed_agent_that_returns_before_its_timeout_keeps_its_tasks() {
     cluster
         .fault(json!({"fault": "kill-agent", "agent": "a0", "keep_tasks": true}))
         .await;
-    framework.until(|event| event["type"] == "RESCIND").await;
+    framework.wait_until(|event| event["type"] == "RESCIND").await;
     assert_eq!(cluster.get("/slaves").await["slaves"][0]["active"], false);
     cluster
         .fault(json!({"fault": "start-agent", "agent": "a0"}))
@@ -205,7 +205,7 @@ async fn paused_agent_handles_no_requests_until_it_is_resumed() {
         .fault(json!({"fault": "resume-agent", "agent": "S0"}))
         .await;
     framework
-        .until(|event| event["update"]["status"]["state"] == "TASK_KILLED")
+        .wait_until(|event| event["update"]["status"]["state"] == "TASK_KILLED")
         .await;
     reconcile(&framework, "u").await;
     framework.wait_for_state("u", "TASK_RUNNING").await;
@@ -221,7 +221,7 @@ async fn partitioned_agent_is_unreachable_after_its_timeout_and_returns() {
     cluster
         .fault(json!({"fault": "partition-agent", "agent": "S0"}))
         .await;
-    let rescind = framework.until(|event| event["type"] == "RESCIND").await;
+    let rescind = framework.wait_until(|event| event["type"] == "RESCIND").await;
     assert_eq!(rescind["rescind"]["offer_id"], second_offer["id"]);
     assert!(
         started_at.elapsed() >= Duration::from_millis(500),
@@ -238,7 +238,7 @@ async fn partitioned_agent_is_unreachable_after_its_timeout_and_returns() {
     assert_eq!(resent_status["container_status"]["executor_pid"], pid);
     reconcile(&framework, "t").await;
     let resent = framework
-        .until(|event| event["update"]["status"]["reason"] == "REASON_RECONCILIATION")
+        .wait_until(|event| event["update"]["status"]["reason"] == "REASON_RECONCILIATION")
         .await;
     assert_eq!(resent["update"]["status"]["state"], "TASK_RUNNING");
     cluster.stop().await;
@@ -300,7 +300,7 @@ async fn cut_stream_ends_within_a_record_and_the_framework_can_resubscribe() {
     wait_for_cut(&mut framework).await;
     assert_eq!(framework.stream.fragment(), b"20\n{\"type\":");
     cluster
-        .until("/frameworks", |page| page["frameworks"][0]["connected"] == false)
+        .wait_until("/frameworks", |page| page["frameworks"][0]["connected"] == false)
         .await;
     let mut framework = resubscribe(cluster.master(), &framework).await;
     framework.offers().await;
@@ -374,7 +374,7 @@ async fn rescinded_offers_become_invalid_and_their_resources_are_offered_again()
     cluster
         .fault(json!({"fault": "rescind-offers", "agent": "S1"}))
         .await;
-    let rescind = framework.until(|event| event["type"] == "RESCIND").await;
+    let rescind = framework.wait_until(|event| event["type"] == "RESCIND").await;
     assert_eq!(rescind["rescind"]["offer_id"], offers[1]["id"]);
     let renewed = framework.offer().await;
     assert_eq!(renewed["agent_id"], offers[1]["agent_id"]);

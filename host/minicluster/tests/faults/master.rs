@@ -115,7 +115,7 @@ async fn master_with_a_registry_ignores_reconciliation_until_agents_return() {
     let named_tasks = json!([{"task_id": {"value": "t"}}, {"task_id": {"value": "never"}}]);
     let reconcile_call = json!({"type": "RECONCILE", "reconcile": {"tasks": named_tasks}});
     framework.expect_accepted(reconcile_call.clone()).await;
-    let events = framework.until(|event| event["type"] != "HEARTBEAT").await;
+    let events = framework.wait_until(|event| event["type"] != "HEARTBEAT").await;
     assert_eq!(
         events["type"], "OFFERS",
         "no answer before the agent returns: {events}"
@@ -158,13 +158,13 @@ async fn frameworks_that_do_not_resubscribe_are_listed_as_recovered_and_later_re
     let pid = journal(&cluster.dir)[0]["pid"].as_u64().unwrap();
     cluster.fault(immediate_restart()).await;
     let page = cluster
-        .until("/frameworks", |page| page["frameworks"][0]["recovered"] == true)
+        .wait_until("/frameworks", |page| page["frameworks"][0]["recovered"] == true)
         .await;
     assert_eq!(page["frameworks"][0]["connected"], false);
     assert_eq!(page["frameworks"][0]["tasks"][0]["state"], "TASK_RUNNING");
     wait_for_exit(pid).await;
     cluster
-        .until("/frameworks", |page| {
+        .wait_until("/frameworks", |page| {
             page["completed_frameworks"][0]["id"] == framework.id
         })
         .await;

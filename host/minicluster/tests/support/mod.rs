@@ -91,7 +91,7 @@ impl Cluster {
     }
 
     /// Waits until the master's document at `path` satisfies `condition`, and returns it.
-    pub(crate) async fn until(&self, path: &str, condition: impl Fn(&Value) -> bool) -> Value {
+    pub(crate) async fn wait_until(&self, path: &str, condition: impl Fn(&Value) -> bool) -> Value {
         let end = Instant::now() + EVENT_TIMEOUT;
         loop {
             let document = self.get(path).await;
@@ -176,7 +176,7 @@ impl Framework {
         event
     }
 
-    pub(crate) async fn until(&mut self, condition: impl Fn(&Value) -> bool) -> Value {
+    pub(crate) async fn wait_until(&mut self, condition: impl Fn(&Value) -> bool) -> Value {
         let end = Instant::now() + EVENT_TIMEOUT;
         while Instant::now() < end {
             let event = self.next_event().await;
@@ -209,7 +209,7 @@ impl Framework {
     }
 
     pub(crate) async fn offers(&mut self) -> Vec<Value> {
-        let event = self.until(|event| event["type"] == "OFFERS").await;
+        let event = self.wait_until(|event| event["type"] == "OFFERS").await;
         event["offers"]["offers"].as_array().unwrap().clone()
     }
 
@@ -220,7 +220,7 @@ impl Framework {
     /// Waits for the task's update with this state, and drops the events before it.
     pub(crate) async fn wait_for_state(&mut self, task: &str, state: &str) -> Value {
         let event = self
-            .until(|event| {
+            .wait_until(|event| {
                 let status = &event["update"]["status"];
                 status["task_id"]["value"] == task && status["state"] == state
             })

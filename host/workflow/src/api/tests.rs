@@ -289,7 +289,7 @@ async fn queue_lists_pending_jobs_with_their_reason() {
         .await;
     site.queue(waits).await;
     site.queue(first).await;
-    let wanted = site.scheduler.until_submitted(4).await;
+    let wanted = site.scheduler.wait_until_submitted(4).await;
     assert_eq!(wanted.len(), 4);
     site.scheduler.launch("c").await;
     // Sorted in the order in which jobs are matched.
@@ -348,7 +348,7 @@ async fn log_returns_the_output_of_a_job() {
     assert_eq!(missing.status, StatusCode::NOT_FOUND);
     site.scheduler.launch("a").await;
     site.scheduler.update("a", TaskState::Finished, None);
-    site.until("a", "TASK_FINISHED").await;
+    site.wait_for_state("a", "TASK_FINISHED").await;
     let output = site.get("/v0/task/a/log").await;
     assert_eq!(
         output.text,
@@ -372,7 +372,7 @@ async fn log_offsets_and_lengths_are_in_bytes() {
         .await;
     site.scheduler.launch("binary").await;
     site.scheduler.update("binary", TaskState::Running, None);
-    site.until("binary", "TASK_RUNNING").await;
+    site.wait_for_state("binary", "TASK_RUNNING").await;
     // Parts of any length add up to the written bytes, without gaps and repetitions.
     for length in [1, 2, 3, 5, 7, 8, 1000] {
         let (mut received, mut offset) = (Vec::new(), 0);
@@ -404,11 +404,11 @@ async fn ids_may_contain_special_characters() {
     let id = "airflow.d/1 ü?#%.t";
     site.queue(json!({"workflow_task_id": id, "command": ["true"]}))
         .await;
-    let task = site.scheduler.until_submitted(1).await.remove(0);
+    let task = site.scheduler.wait_until_submitted(1).await.remove(0);
     site.scheduler.launch(task.as_str()).await;
     site.scheduler.update(task.as_str(), TaskState::Running, None);
     let encoded = "airflow.d%2F1%20%C3%BC%3F%23%25.t";
-    let task = site.until(encoded, "TASK_RUNNING").await;
+    let task = site.wait_for_state(encoded, "TASK_RUNNING").await;
     assert_eq!(task["status"]["task_id"]["value"], id);
     let log = site.get(&format!("/v0/task/{encoded}/log")).await;
     assert_eq!(log.status, StatusCode::OK);

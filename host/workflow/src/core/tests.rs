@@ -24,19 +24,19 @@ async fn job_is_stored_launched_and_reported_until_its_end() {
     let info = site.scheduler.launch("a").await;
     assert_eq!(info.name, "a");
     site.scheduler.update("a", TaskState::Starting, None);
-    site.until("a", "TASK_STARTING").await;
+    site.wait_for_state("a", "TASK_STARTING").await;
     site.scheduler.update("a", TaskState::Running, None);
-    site.until("a", "TASK_RUNNING").await;
+    site.wait_for_state("a", "TASK_RUNNING").await;
     site.scheduler.update("a", TaskState::Killing, None);
     site.scheduler
         .update("a", TaskState::Failed, Some("Command exited with status 3"));
-    let task = site.until("a", "TASK_FAILED").await;
+    let task = site.wait_for_state("a", "TASK_FAILED").await;
     assert_eq!(task["status"]["message"], "Command exited with status 3");
     assert_eq!(task["status"]["container_status"]["container_id"]["value"], "c1");
     // The end is stored before the scheduler's task record is purged.
-    site.scheduler.until_purged("a").await;
+    site.scheduler.wait_until_purged("a").await;
     let site = site.restart().await;
-    assert_eq!(site.until("a", "TASK_FAILED").await, task);
+    assert_eq!(site.wait_for_state("a", "TASK_FAILED").await, task);
 }
 
 #[tokio::test]
@@ -45,16 +45,16 @@ async fn restart_loses_nothing_and_launches_nothing_twice() {
     for id in ["waits", "runs", "ends"] {
         site.queue(job(id)).await;
     }
-    site.scheduler.until_submitted(3).await;
+    site.scheduler.wait_until_submitted(3).await;
     site.scheduler.launch("runs").await;
     site.scheduler.launch("ends").await;
     site.scheduler.update("runs", TaskState::Running, None);
-    site.until("runs", "TASK_RUNNING").await;
+    site.wait_for_state("runs", "TASK_RUNNING").await;
     let next = site.get("/v0/events?wait=0").await.json()["next"].clone();
 
     let site = site.restart().await;
-    site.until("runs", "TASK_RUNNING").await;
-    assert_eq!(site.scheduler.until_submitted(1).await, ["waits".into()]);
+    site.wait_for_state("runs", "TASK_RUNNING").await;
+    assert_eq!(site.scheduler.wait_until_submitted(1).await, ["waits".into()]);
     // The position in the feed stays valid, and active jobs are listed again.
     let events = site.get(&format!("/v0/events?since={next}&wait=0")).await.json();
     assert_eq!(
@@ -64,8 +64,8 @@ async fn restart_loses_nothing_and_launches_nothing_twice() {
     assert!(events["next"].as_u64() > next.as_u64());
     site.scheduler.update("runs", TaskState::Finished, None);
     site.scheduler.update("ends", TaskState::Finished, None);
-    site.until("runs", "TASK_FINISHED").await;
-    site.until("ends", "TASK_FINISHED").await;
+    site.wait_for_state("runs", "TASK_FINISHED").await;
+    site.wait_for_state("ends", "TASK_FINISHED").await;
     site.scheduler.launch("waits").await;
     assert_eq!(site.scheduler.launches(), 3);
 }
@@ -75,7 +75,7 @@ async fn end_during_downtime_is_reported_after_a_restart() {
     let site = Site::start().await;
     site.queue(job("a")).await;
     site.scheduler.launch("a").await;
-    site.until("a", "TASK_STAGING").await;
+    site.wait_for_state("a", "TASK_STAGING").await;
     let scheduler = site.scheduler.clone();
     // The core is stopped, so only the scheduler's task record contains the end.
     let site = {
@@ -83,8 +83,8 @@ async fn end_during_downtime_is_reported_after_a_restart() {
         scheduler.update("a", TaskState::Finished, None);
         restarting.await
     };
-    site.until("a", "TASK_FINISHED").await;
-    site.scheduler.until_purged("a").await;
+    site.wait_for_state("a", "TASK_FINISHED").await;
+    site.scheduler.wait_until_purged("a").await;
 }
 
 #[tokio::test]
@@ -93,23 +93,23 @@ async fn queueing_an_id_again_creates_a_new_run() {
     site.queue(job("a")).await;
     site.scheduler.launch("a").await;
     site.scheduler.update("a", TaskState::Running, None);
-    site.until("a", "TASK_RUNNING").await;
+    site.wait_for_state("a", "TASK_RUNNING").await;
     site.queue(job("a")).await;
     // The look-up shows the newest run, even when the older one ends.
-    site.until("a", "TASK_STAGING").await;
-    let second = site.scheduler.until_submitted(1).await.remove(0);
+    site.wait_for_state("a", "TASK_STAGING").await;
+    let second = site.scheduler.wait_until_submitted(1).await.remove(0);
     assert!(second.as_str().starts_with("a."), "{second}");
     site.scheduler.update("a", TaskState::Finished, None);
-    site.scheduler.until_purged("a").await;
-    site.until("a", "TASK_STAGING").await;
+    site.scheduler.wait_until_purged("a").await;
+    site.wait_for_state("a", "TASK_STAGING").await;
     site.scheduler.launch(second.as_str()).await;
     site.scheduler.update(second.as_str(), TaskState::Failed, None);
-    let task = site.until("a", "TASK_FAILED").await;
+    let task = site.wait_for_state("a", "TASK_FAILED").await;
     assert_eq!(task["status"]["task_id"]["value"], "a");
     // The same is true after a restart.
-    site.scheduler.until_purged(second.as_str()).await;
+    site.scheduler.wait_until_purged(second.as_str()).await;
     let site = site.restart().await;
-    site.until("a", "TASK_FAILED").await;
+    site.wait_for_state("a", "TASK_FAILED").await;
     // A `unique` job is rejected only while a job with its id is active.
     let unique = json!({"airflow_task_id": "a", "command": ["true"], "unique": true});
     site.queue(unique.clone()).await;
@@ -124,11 +124,11 @@ async fn repeated_request_key_queues_nothing_new() {
         |key: &str| json!({"airflow_task_id": "a", "command": ["true"], "unique": true, "request_key": key});
     // Two concurrent requests, as from a client that retries after a timeout.
     tokio::join!(site.queue(keyed("first")), site.queue(keyed("first")));
-    let task = site.scheduler.until_submitted(1).await.remove(0);
+    let task = site.scheduler.wait_until_submitted(1).await.remove(0);
     assert_eq!(site.get("/v0/task/a").await.json()["request_key"], "first");
     site.scheduler.launch(task.as_str()).await;
     site.scheduler.update(task.as_str(), TaskState::Running, None);
-    site.until("a", "TASK_RUNNING").await;
+    site.wait_for_state("a", "TASK_RUNNING").await;
     site.queue(keyed("first")).await;
     // Another request queued the active run.
     let answer = site
@@ -136,19 +136,19 @@ async fn repeated_request_key_queues_nothing_new() {
         .await;
     assert_eq!(answer.status, StatusCode::CONFLICT, "{answer:?}");
     site.scheduler.update(task.as_str(), TaskState::Finished, None);
-    site.until("a", "TASK_FINISHED").await;
+    site.wait_for_state("a", "TASK_FINISHED").await;
     // The run has ended, but the same key still queues nothing, even after a restart.
     site.queue(keyed("first")).await;
-    site.scheduler.until_purged(task.as_str()).await;
+    site.scheduler.wait_until_purged(task.as_str()).await;
     let site = site.restart().await;
     site.queue(keyed("first")).await;
-    site.until("a", "TASK_FINISHED").await;
+    site.wait_for_state("a", "TASK_FINISHED").await;
     assert_eq!(site.scheduler.launches(), 1);
     // The next try has another key and creates a new run.
     site.queue(keyed("second")).await;
-    site.until("a", "TASK_STAGING").await;
+    site.wait_for_state("a", "TASK_STAGING").await;
     assert_eq!(site.get("/v0/task/a").await.json()["request_key"], "second");
-    site.scheduler.until_submitted(1).await;
+    site.scheduler.wait_until_submitted(1).await;
 }
 
 #[tokio::test]
@@ -156,20 +156,20 @@ async fn pending_job_is_killed_immediately_and_running_job_by_the_master() {
     let site = Site::start().await;
     site.queue(job("waits")).await;
     site.queue(job("runs")).await;
-    site.scheduler.until_submitted(2).await;
+    site.scheduler.wait_until_submitted(2).await;
     let answer = site.ask(Method::DELETE, "/v0/task/waits", None).await;
     assert_eq!(answer.status, StatusCode::OK, "{answer:?}");
-    let task = site.until("waits", "TASK_KILLED").await;
+    let task = site.wait_for_state("waits", "TASK_KILLED").await;
     assert_eq!(task["status"]["message"], "killed before it was launched");
 
     site.scheduler.launch("runs").await;
     site.scheduler.update("runs", TaskState::Running, None);
-    site.until("runs", "TASK_RUNNING").await;
+    site.wait_for_state("runs", "TASK_RUNNING").await;
     let answer = site.ask(Method::DELETE, "/v0/task/runs", None).await.json();
     assert_eq!(answer["task_id"], "runs");
-    site.scheduler.until_killed("runs").await;
+    site.scheduler.wait_until_killed("runs").await;
     site.scheduler.update("runs", TaskState::Killed, None);
-    site.until("runs", "TASK_KILLED").await;
+    site.wait_for_state("runs", "TASK_KILLED").await;
     // Killing an ended job changes nothing.
     let answer = site.ask(Method::DELETE, "/v0/task/runs", None).await.json();
     assert_eq!(answer, json!({"task_id": "runs", "state": "TASK_KILLED"}));
@@ -184,16 +184,16 @@ async fn kill_continues_after_a_restart() {
     for id in ["waits", "runs"] {
         site.queue(job(id)).await;
     }
-    site.scheduler.until_submitted(2).await;
+    site.scheduler.wait_until_submitted(2).await;
     site.scheduler.launch("runs").await;
     site.scheduler.update("runs", TaskState::Running, None);
-    site.until("runs", "TASK_RUNNING").await;
+    site.wait_for_state("runs", "TASK_RUNNING").await;
     for id in ["waits", "runs"] {
         site.ask(Method::DELETE, &format!("/v0/task/{id}"), None).await;
     }
     let site = site.restart().await;
-    site.until("waits", "TASK_KILLED").await;
-    site.scheduler.until_killed("runs").await;
+    site.wait_for_state("waits", "TASK_KILLED").await;
+    site.scheduler.wait_until_killed("runs").await;
 }
 
 #[tokio::test]
@@ -208,7 +208,7 @@ async fn missing_states_are_reported_as_lost() {
         site.queue(job("a")).await;
         site.scheduler.launch("a").await;
         site.scheduler.update("a", state, None);
-        site.until("a", "TASK_LOST").await;
+        site.wait_for_state("a", "TASK_LOST").await;
     }
 }
 
@@ -222,17 +222,17 @@ async fn unreachable_job_ends_after_the_grace_period_and_its_task_is_killed() {
     site.queue(job("a")).await;
     site.scheduler.launch("a").await;
     site.scheduler.update("a", TaskState::Running, None);
-    site.until("a", "TASK_RUNNING").await;
+    site.wait_for_state("a", "TASK_RUNNING").await;
     site.scheduler.update("a", TaskState::Unreachable, None);
-    site.until("a", "TASK_UNREACHABLE").await;
-    site.scheduler.until_killed("a").await;
+    site.wait_for_state("a", "TASK_UNREACHABLE").await;
+    site.scheduler.wait_until_killed("a").await;
     // The task returns and is killed; the job's state does not change.
     site.scheduler.update("a", TaskState::Running, None);
     site.scheduler.update("a", TaskState::Killed, None);
-    site.scheduler.until_purged("a").await;
-    site.until("a", "TASK_UNREACHABLE").await;
+    site.scheduler.wait_until_purged("a").await;
+    site.wait_for_state("a", "TASK_UNREACHABLE").await;
     let site = site.restart().await;
-    site.until("a", "TASK_UNREACHABLE").await;
+    site.wait_for_state("a", "TASK_UNREACHABLE").await;
 }
 
 #[tokio::test]
@@ -240,7 +240,7 @@ async fn job_fails_when_pending_longer_than_max_wait() {
     let site = Site::start().await;
     let body = json!({"airflow_task_id": "a", "command": ["true"], "max_wait": 0.1});
     site.queue(body).await;
-    let task = site.until("a", "TASK_FAILED").await;
+    let task = site.wait_for_state("a", "TASK_FAILED").await;
     let message = task["status"]["message"].as_str().unwrap();
     assert!(message.contains("within 0.1 s"), "{message}");
 }
@@ -255,7 +255,7 @@ async fn completed_jobs_are_deleted_after_the_retention() {
     site.queue(job("a")).await;
     site.scheduler.launch("a").await;
     site.scheduler.update("a", TaskState::Finished, None);
-    site.scheduler.until_purged("a").await;
+    site.scheduler.wait_until_purged("a").await;
     let deleted = async {
         while site.get("/v0/task/a").await.text != "null" {
             tokio::time::sleep(Duration::from_millis(20)).await;
@@ -289,12 +289,12 @@ async fn job_that_exceeds_max_wait_is_shown_as_failed_after_its_end_is_stored() 
     let body = json!({"airflow_task_id": "a", "command": ["true"], "max_wait": 0.1});
     site.queue(body).await;
     store.hold_after(0);
-    store.until_held().await;
+    store.wait_until_held().await;
     let task = site.get("/v0/task/a").await.json();
     assert_eq!(task["status"]["state"], "TASK_STAGING");
     let since = site.get("/v0/events?since=last").await.json()["next"].clone();
     store.release();
-    site.until("a", "TASK_FAILED").await;
+    site.wait_for_state("a", "TASK_FAILED").await;
     let events = site.get(&format!("/v0/events?since={since}&wait=0")).await.json();
     assert_eq!(events["events"][0]["state"], "TASK_FAILED");
     // After a restart the feed lists the end for readers that missed it.
@@ -313,21 +313,21 @@ async fn unreachable_job_is_shown_as_ended_after_its_end_is_stored() {
     site.queue(job("a")).await;
     site.scheduler.launch("a").await;
     site.scheduler.update("a", TaskState::Running, None);
-    site.until("a", "TASK_RUNNING").await;
+    site.wait_for_state("a", "TASK_RUNNING").await;
     store.hold_after(0);
     site.scheduler.update("a", TaskState::Unreachable, None);
-    store.until_held().await;
+    store.wait_until_held().await;
     let task = site.get("/v0/task/a").await.json();
     assert_eq!(task["status"]["state"], "TASK_RUNNING");
     // The end is decided: later status updates change nothing, and the task record stays until the
     // end is stored.
-    site.scheduler.until_killed("a").await;
+    site.scheduler.wait_until_killed("a").await;
     site.scheduler.update("a", TaskState::Killed, None);
     let task = site.get("/v0/task/a").await.json();
     assert_eq!(task["status"]["state"], "TASK_RUNNING");
     store.release();
-    site.until("a", "TASK_UNREACHABLE").await;
-    site.scheduler.until_purged("a").await;
+    site.wait_for_state("a", "TASK_UNREACHABLE").await;
+    site.scheduler.wait_until_purged("a").await;
 }
 
 #[tokio::test]
@@ -346,11 +346,11 @@ async fn hanging_store_is_answered_with_503_until_it_recovers() {
     assert_eq!(answer.status, StatusCode::SERVICE_UNAVAILABLE, "{answer:?}");
     // Neither request has an effect that clients can see.
     assert_eq!(site.get("/v0/task/a").await.text, "null");
-    site.until("before", "TASK_STAGING").await;
-    assert_eq!(site.scheduler.until_submitted(1).await, ["before".into()]);
+    site.wait_for_state("before", "TASK_STAGING").await;
+    assert_eq!(site.scheduler.wait_until_submitted(1).await, ["before".into()]);
     store.release();
     site.queue(job("a")).await;
-    site.scheduler.until_submitted(2).await;
+    site.scheduler.wait_until_submitted(2).await;
     // The job that the store committed after the timeout is deleted.
     let cleaned = async {
         while site.store.scan("Airflow/jobs/").await.unwrap().len() != 2 {

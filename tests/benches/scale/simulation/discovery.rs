@@ -40,7 +40,7 @@ pub(crate) async fn measure(sizes: Sizes) -> Value {
     };
     let started = config.start(master.client(), &mut registry, token.clone()).await;
     let discovery = started.expect("discovery starts");
-    until("a zone", async || discovery.ready()).await;
+    wait_until("a zone", async || discovery.ready()).await;
     let built = span.end();
     let peak = peak_mib();
     let after = settled_kib(&sizes).await;
@@ -52,13 +52,13 @@ pub(crate) async fn measure(sizes: Sizes) -> Value {
     let first = new.next().expect("a number");
     let quiet = lookups.measure(&sizes).await;
     send_task_start(&master, first);
-    until("a new task", async || lookups.found(&name(first)).await).await;
+    wait_until("a new task", async || lookups.found(&name(first)).await).await;
 
     let mut single = Vec::new();
     for n in new.by_ref().take(sizes.updates as usize) {
         let begun = Instant::now();
         send_task_start(&master, n);
-        until("a new task", async || lookups.found(&name(n)).await).await;
+        wait_until("a new task", async || lookups.found(&name(n)).await).await;
         single.push(begun.elapsed());
     }
     let (mut batches, span) = (Vec::new(), Span::begin());
@@ -69,7 +69,7 @@ pub(crate) async fn measure(sizes: Sizes) -> Value {
             send_task_start(&master, n);
             last = n;
         }
-        until("the last new task", async || lookups.found(&name(last)).await).await;
+        wait_until("the last new task", async || lookups.found(&name(last)).await).await;
         batches.push(begun.elapsed());
     }
     let used = span.end()["cpu_s"].as_f64().unwrap_or_default();
@@ -82,7 +82,7 @@ pub(crate) async fn measure(sizes: Sizes) -> Value {
     eprintln!("discovery: the stream ends, and begins again with the first snapshot");
     let span = Span::begin();
     master.close_operator_streams();
-    until("the first snapshot", async || !lookups.found(&name(first)).await).await;
+    wait_until("the first snapshot", async || !lookups.found(&name(first)).await).await;
     let compared = span.end();
     token.cancel();
     discovery.stopped().await;
@@ -181,7 +181,7 @@ impl Lookups {
     }
 }
 
-async fn until(what: &str, mut holds: impl AsyncFnMut() -> bool) {
+async fn wait_until(what: &str, mut holds: impl AsyncFnMut() -> bool) {
     let begun = Instant::now();
     while !holds().await {
         assert!(begun.elapsed() < WAIT_TIMEOUT, "timed out waiting for {what}");

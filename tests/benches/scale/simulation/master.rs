@@ -130,7 +130,7 @@ impl Master {
     }
 
     /// Waits until `wanted` accepts the counts.
-    pub(crate) async fn until(&self, what: &str, wanted: impl FnMut(&Counts) -> bool) {
+    pub(crate) async fn wait_until(&self, what: &str, wanted: impl FnMut(&Counts) -> bool) {
         let mut counts = self.shared.counts.subscribe();
         let outcome = tokio::time::timeout(super::WAIT_TIMEOUT, counts.wait_for(wanted)).await;
         let reached = outcome.is_ok_and(|reached| reached.is_ok());

@@ -63,13 +63,13 @@ pub(crate) async fn measure(sizes: Sizes) -> Value {
     let span = Span::begin();
     let (tasks, agents) = (u64::from(sizes.tasks), u64::from(sizes.agents));
     master
-        .until("RECONCILE of all tasks", |counts| counts.reconciled >= tasks)
+        .wait_until("RECONCILE of all tasks", |counts| counts.reconciled >= tasks)
         .await;
     wait_until_acknowledged(&master, 1, || master.update(0)).await;
     let mut reconciled = span.end();
     reconciled["tasks_requested"] = master.counts().reconciled.into();
     master
-        .until("DECLINE of all offers", |counts| counts.declined >= agents)
+        .wait_until("DECLINE of all offers", |counts| counts.declined >= agents)
         .await;
     eprintln!("scheduler: reconciled in {reconciled}");
     assert_eq!(scheduler.tasks().len(), sizes.tasks as usize);
@@ -124,7 +124,7 @@ async fn wait_until_acknowledged(master: &Master, count: u64, send: impl FnOnce(
     let goal = master.counts().acknowledged + count;
     send();
     master
-        .until("ACKNOWLEDGE", |counts| counts.acknowledged >= goal)
+        .wait_until("ACKNOWLEDGE", |counts| counts.acknowledged >= goal)
         .await;
 }
 
@@ -248,7 +248,7 @@ async fn measure_launch(
     let begun = Instant::now();
     scheduler.submit(requests.collect());
     master
-        .until("all launches", |counts| counts.launched >= goal)
+        .wait_until("all launches", |counts| counts.launched >= goal)
         .await;
     begun.elapsed()
 }

@@ -25,7 +25,7 @@ pub(super) async fn run(site: &mut Site) -> anyhow::Result<()> {
         .map_err(|error| anyhow!(error))?;
     let mut observed = ObservedEvents::default();
     observed
-        .until(site, &mut events, "event_stream_attached", |observed| {
+        .wait_until(site, &mut events, "event_stream_attached", |observed| {
             observed.has("event_stream_attached", 1)
         })
         .await?;
@@ -37,7 +37,9 @@ pub(super) async fn run(site: &mut Site) -> anyhow::Result<()> {
             && observed.has("deployment_success", 1)
             && observed.conditions.get("Running") == Some(&TASKS)
     };
-    observed.until(site, &mut events, "a new app", created).await?;
+    observed
+        .wait_until(site, &mut events, "a new app", created)
+        .await?;
     let tasks = ids(&site.wait_until_running(APP, TASKS).await?);
     ensure!(
         observed.states("TASK_RUNNING") == tasks,
@@ -53,13 +55,15 @@ pub(super) async fn run(site: &mut Site) -> anyhow::Result<()> {
     let scaled = |observed: &ObservedEvents| {
         observed.has("deployment_success", 2) && observed.states("TASK_KILLED").len() == 1
     };
-    observed.until(site, &mut events, "a smaller app", scaled).await?;
+    observed
+        .wait_until(site, &mut events, "a smaller app", scaled)
+        .await?;
     site.delete_app(APP).await?;
     let deleted = |observed: &ObservedEvents| {
         observed.has("deployment_success", 3) && observed.states("TASK_KILLED") == tasks
     };
     observed
-        .until(site, &mut events, "a deleted app", deleted)
+        .wait_until(site, &mut events, "a deleted app", deleted)
         .await?;
     ensure!(
         observed.reported_twice.is_empty(),
@@ -99,7 +103,7 @@ impl ObservedEvents {
     }
 
     /// Reads events until `enough` returns true.
-    async fn until(
+    async fn wait_until(
         &mut self,
         site: &Site,
         events: &mut Events,

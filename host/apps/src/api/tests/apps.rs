@@ -390,7 +390,7 @@ async fn queue_shows_the_last_unused_offers_on_request() {
         ..Reasons::default()
     });
     world.send("POST", "/v2/apps", sleeper("/x")).await;
-    world.scheduler.until_submitted(1).await;
+    world.scheduler.wait_until_submitted(1).await;
     let queue = world.get("/v2/queue?embed=lastUnusedOffers").await;
     let item = &queue["queue"][0];
     assert_eq!(

@@ -82,7 +82,7 @@ async fn restart_is_rolled_back_when_its_first_instance_fails() {
         .listen("?event_type=deployment_failed&plan-format=light")
         .await;
     let deployment = world.restart_with("canary=1").await;
-    let task = world.scheduler.until_submitted(1).await.remove(0);
+    let task = world.scheduler.wait_until_submitted(1).await.remove(0);
     world.scheduler.launch(task.as_str()).await;
     world.scheduler.update(task.as_str(), TaskState::Running, None);
     world.held().await;

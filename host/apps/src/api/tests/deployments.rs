@@ -116,13 +116,13 @@ async fn unreachable_tasks_do_not_delay_kills_scaling_or_deletion() {
     assert_eq!(killed.status, 200, "{killed:?}");
     let now = ids(&world.settled("/a", 3).await["tasks"]);
     assert!(!now.contains(&tasks[0]), "{now:?}");
-    world.scheduler.until_killed(&tasks[0]).await;
+    world.scheduler.wait_until_killed(&tasks[0]).await;
     // The earlier task returns and is still being killed when another leader takes over.
     world.scheduler.update(&tasks[0], TaskState::Killing, None);
     let world = world.restart().await;
     assert_eq!(ids(&world.settled("/a", 3).await["tasks"]), now);
     world.scheduler.update(&tasks[0], TaskState::Killed, None);
-    world.scheduler.until_purged(&tasks[0]).await;
+    world.scheduler.wait_until_purged(&tasks[0]).await;
 
     for task in &now {
         world.scheduler.update(task, TaskState::Unreachable, None);
@@ -148,7 +148,7 @@ async fn unreachable_tasks_do_not_delay_kills_scaling_or_deletion() {
     })
     .await;
     for task in now {
-        world.scheduler.until_killed(&task).await;
+        world.scheduler.wait_until_killed(&task).await;
     }
     world.stop().await;
 }
@@ -204,7 +204,7 @@ async fn reverted_deployment_keeps_the_tasks_of_the_earlier_definition() {
     let put = world
         .send("PUT", "/v2/apps/a", json!({"cmd": "sleep 2000"}))
         .await;
-    world.scheduler.until_submitted(1).await;
+    world.scheduler.wait_until_submitted(1).await;
     let deployment = put.body["deploymentId"].as_str().unwrap().to_owned();
     let reverted = world
         .call("DELETE", &format!("/v2/deployments/{deployment}"), None)
@@ -223,7 +223,7 @@ async fn reverted_deployment_keeps_the_tasks_of_the_earlier_definition() {
     world
         .send("PUT", "/v2/apps/a", json!({"cmd": "sleep 3000"}))
         .await;
-    world.scheduler.until_submitted(1).await;
+    world.scheduler.wait_until_submitted(1).await;
     let rolled_back = world
         .send("PUT", "/v2/apps/a?force=true", json!({"version": version}))
         .await;
@@ -244,14 +244,14 @@ async fn repeatedly_failing_task_does_not_block_scaling() {
     let first = ids(&world.settled("/a", 1).await["tasks"]).remove(0);
     world.scheduler.set_immediate_launches(false);
     world.send("PUT", "/v2/apps/a", json!({"instances": 2})).await;
-    let second = world.scheduler.until_submitted(1).await.remove(0);
+    let second = world.scheduler.wait_until_submitted(1).await.remove(0);
     world.scheduler.launch(second.as_str()).await;
     world.scheduler.update(&first, TaskState::Failed, None);
-    let next = world.scheduler.until_submitted(1).await.remove(0);
+    let next = world.scheduler.wait_until_submitted(1).await.remove(0);
     world.scheduler.launch(next.as_str()).await;
     world.scheduler.update(next.as_str(), TaskState::Running, None);
     world.scheduler.update(next.as_str(), TaskState::Failed, None);
-    world.scheduler.until_submitted(1).await;
+    world.scheduler.wait_until_submitted(1).await;
     assert_ne!(
         world.get("/v2/deployments").await,
         json!([]),

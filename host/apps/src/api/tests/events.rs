@@ -129,7 +129,7 @@ async fn snapshot_is_published_before_the_events_of_the_same_change() {
     // The store blocks the commit of the deployment's end; that of the definition has succeeded.
     world.store.hold_after(1);
     let (created, ()) = tokio::join!(world.send("POST", "/v2/apps", definition), async {
-        world.store.until_held().await;
+        world.store.wait_until_held().await;
         assert_eq!(world.call("GET", "/v2/apps/web", None).await.status, 404);
         assert_eq!(
             world.published(),

@@ -35,7 +35,7 @@ impl World {
         assert_eq!(created.status, 201, "{created:?}");
     }
 
-    async fn until_health_is(&self, counts: (u64, u64)) {
+    async fn wait_for_health(&self, counts: (u64, u64)) {
         wait_for(&format!("{counts:?} are healthy and unhealthy"), async || {
             let app = &self.get("/v2/apps/web?embed=app.taskStats").await["app"];
             let total = &app["tasksStats"]["totalSummary"]["stats"]["counts"];
@@ -60,7 +60,7 @@ async fn unhealthy_task_is_killed_and_its_instance_launched_again() {
     world
         .post(&json!({"healthChecks": [check(&json!({"maxConsecutiveFailures": 1}))]}))
         .await;
-    world.until_health_is((1, 0)).await;
+    world.wait_for_health((1, 0)).await;
     let task = world.task().await["id"].clone();
     world.answers(Ok(Outcome::Http(503)));
     for (kind, field, value) in [
@@ -87,7 +87,7 @@ async fn unhealthy_task_is_killed_and_its_instance_launched_again() {
         assert_eq!(event.data.pointer(field), Some(&value), "{:?}", event.data);
     }
     world.answers(Ok(Outcome::Http(200)));
-    world.until_health_is((1, 0)).await;
+    world.wait_for_health((1, 0)).await;
     let next = world.task().await;
     assert!(next["id"].as_str().unwrap().ends_with("._app.2"), "{next}");
     let result = &next["healthCheckResults"][0];
@@ -111,7 +111,7 @@ async fn failing_component_and_unchanged_checks_leave_the_health_as_it_is() {
     world.answers(Ok(Outcome::Http(200)));
     let slow = check(&json!({"path": "/a", "intervalSeconds": 3600}));
     world.post(&json!({"healthChecks": [slow]})).await;
-    world.until_health_is((1, 0)).await;
+    world.wait_for_health((1, 0)).await;
     let before = world.task().await;
     world.answers(Err(Failure {
         reason: Reason::Plugin,
@@ -146,7 +146,7 @@ async fn failing_component_and_unchanged_checks_leave_the_health_as_it_is() {
         .send("PUT", "/v2/apps/web", json!({"healthChecks": [lenient]}))
         .await;
     assert_eq!(changed.status, 200, "{changed:?}");
-    world.until_health_is((0, 1)).await;
+    world.wait_for_health((0, 1)).await;
     let result = world.task().await["healthCheckResults"][0].clone();
     assert_eq!(result["lastFailureCause"], "404 Not Found");
     assert_eq!(
@@ -175,7 +175,7 @@ async fn health_reported_by_agents_is_shown_and_never_kills_a_task() {
         "the deployment waits for the first health result"
     );
     world.scheduler.report_health(&task, true);
-    world.until_health_is((1, 0)).await;
+    world.wait_for_health((1, 0)).await;
     world.settled("/web", 1).await;
     for _ in 0..4 {
         world.scheduler.report_health(&task, false);
@@ -187,9 +187,9 @@ async fn health_reported_by_agents_is_shown_and_never_kills_a_task() {
     assert_eq!(world.task().await["id"], task);
 
     let world = world.restart().await;
-    world.until_health_is((0, 1)).await;
+    world.wait_for_health((0, 1)).await;
     world.scheduler.report_health(&task, true);
-    world.until_health_is((1, 0)).await;
+    world.wait_for_health((1, 0)).await;
     world.stop().await;
 }
 

@@ -35,7 +35,7 @@ async fn instances_that_the_matcher_selects_are_killed() {
     let tasks = world.spread().await;
     world.scheduler.set_hold_kill_choices(true);
     world.scale(2, "").await;
-    let choice = world.scheduler.until_kill_choice("/x").await;
+    let choice = world.scheduler.wait_for_kill_choice("/x").await;
     assert_eq!((choice.count, choice.candidates.len()), (2, 4));
     assert_eq!(choice.spec.instances, 2);
     assert_eq!(
@@ -80,11 +80,11 @@ async fn matcher_is_called_again_for_other_candidates_and_by_a_new_leader() {
     let tasks = world.spread().await;
     world.scheduler.set_hold_kill_choices(true);
     world.scale(3, "").await;
-    let first = world.scheduler.until_kill_choice("/x").await;
+    let first = world.scheduler.wait_for_kill_choice("/x").await;
     assert_eq!(first.count, 1);
     world.scale(2, "?force=true").await;
     wait_for("the question for two", async || {
-        world.scheduler.until_kill_choice("/x").await.count == 2
+        world.scheduler.wait_for_kill_choice("/x").await.count == 2
     })
     .await;
     // This late answer belongs to the first question, for one instance, and is ignored.
@@ -96,11 +96,11 @@ async fn matcher_is_called_again_for_other_candidates_and_by_a_new_leader() {
     let world = world.restart().await;
     world.scheduler.set_hold_kill_choices(false);
     wait_for("the question of the next leader", async || {
-        world.scheduler.until_kill_choice("/x").await.count == 2
+        world.scheduler.wait_for_kill_choice("/x").await.count == 2
     })
     .await;
     assert_eq!(world.remaining().await.len(), 4);
-    let choice = world.scheduler.until_kill_choice("/x").await;
+    let choice = world.scheduler.wait_for_kill_choice("/x").await;
     // The matcher selects one of two instances; `killSelection` decides on the other.
     let kill = choice.candidates[3].clone();
     let next = choice.candidates[0].clone();

@@ -22,7 +22,7 @@ impl World {
         value.unwrap_or_default()
     }
 
-    async fn until_metric(&self, series: &str, expected: f64) {
+    async fn wait_for_metric(&self, series: &str, expected: f64) {
         wait_for(&format!("{series} {expected}"), async || {
             (self.metric(series) - expected).abs() < f64::EPSILON
         })
@@ -64,9 +64,9 @@ async fn deployments_count_by_how_they_end() {
     }
     world.send("POST", "/v2/apps", sleeper("/a")).await;
     world.settled("/a", 1).await;
-    world.until_metric(SUCCEEDED, 1.0).await;
+    world.wait_for_metric(SUCCEEDED, 1.0).await;
     world
-        .until_metric("transom_apps_deployment_seconds_count", 1.0)
+        .wait_for_metric("transom_apps_deployment_seconds_count", 1.0)
         .await;
     // A change that affects no instance is not counted as a deployment.
     let labelled = world.send(
@@ -84,11 +84,11 @@ async fn deployments_count_by_how_they_end() {
         let forced = world.send("PUT", "/v2/apps/a?force=true", change).await;
         assert_eq!(forced.status, 200, "{forced:?}");
     }
-    world.until_metric(CANCELLED, 1.0).await;
+    world.wait_for_metric(CANCELLED, 1.0).await;
     let running = world.get("/v2/deployments").await[0]["id"].clone();
     let path = format!("/v2/deployments/{}?force=true", running.as_str().unwrap());
     assert_eq!(world.call("DELETE", &path, None).await.status, 202);
-    world.until_metric(CANCELLED, 2.0).await;
+    world.wait_for_metric(CANCELLED, 2.0).await;
     assert_eq!(world.metric(FAILED), 0.0);
     assert_eq!(world.metric("transom_apps_deployment_seconds_count"), 3.0);
     world.stop().await;
@@ -102,7 +102,7 @@ async fn deployment_that_misses_its_deadline_counts_as_failed() {
         .send("POST", "/v2/apps?deadline=1&onDeadline=fail", sleeper("/a"))
         .await;
     assert_eq!(started.status, 201, "{started:?}");
-    world.until_metric(FAILED, 1.0).await;
+    world.wait_for_metric(FAILED, 1.0).await;
     assert_eq!((world.metric(SUCCEEDED), world.metric(CANCELLED)), (0.0, 0.0));
     assert!(world.metric("transom_apps_deployment_seconds_sum") >= 1.0);
     world.stop().await;
@@ -113,14 +113,16 @@ async fn launch_lasts_from_the_request_to_running_and_counts_once() {
     let world = World::start().await;
     world.scheduler.set_immediate_launches(false);
     world.send("POST", "/v2/apps", sleeper("/a")).await;
-    let task = world.scheduler.until_submitted(1).await.remove(0);
+    let task = world.scheduler.wait_until_submitted(1).await.remove(0);
     // The delay that the histogram must include.
     tokio::time::sleep(Duration::from_millis(100)).await;
     world.scheduler.launch(task.as_str()).await;
     world.scheduler.update(task.as_str(), TaskState::Starting, None);
     assert_eq!(world.metric("transom_apps_launch_seconds_count"), 0.0);
     world.scheduler.update(task.as_str(), TaskState::Running, None);
-    world.until_metric("transom_apps_launch_seconds_count", 1.0).await;
+    world
+        .wait_for_metric("transom_apps_launch_seconds_count", 1.0)
+        .await;
     let first = world.metric("transom_apps_launch_seconds_sum");
     assert!(first >= 0.1, "{first}");
     world.settled("/a", 1).await;
@@ -132,7 +134,9 @@ async fn launch_lasts_from_the_request_to_running_and_counts_once() {
     world.scheduler.update(task.as_str(), TaskState::Running, None);
     world.scheduler.set_immediate_launches(true);
     world.scheduler.update(task.as_str(), TaskState::Failed, None);
-    world.until_metric("transom_apps_launch_seconds_count", 2.0).await;
+    world
+        .wait_for_metric("transom_apps_launch_seconds_count", 2.0)
+        .await;
     world.stop().await;
 }
 
@@ -147,9 +151,9 @@ async fn apps_whose_launch_is_delayed_are_counted_until_the_delay_is_reset() {
     world.scheduler.set_immediate_launches(false);
     let task = world.scheduler.running().remove(0);
     world.scheduler.update(task.as_str(), TaskState::Failed, None);
-    world.until_metric("transom_apps_queue_backoff", 1.0).await;
+    world.wait_for_metric("transom_apps_queue_backoff", 1.0).await;
     assert_eq!(world.call("DELETE", "/v2/queue/a/delay", None).await.status, 204);
-    world.until_metric("transom_apps_queue_backoff", 0.0).await;
+    world.wait_for_metric("transom_apps_queue_backoff", 0.0).await;
     assert_eq!(world.metric("transom_apps_queue_waiting"), 1.0);
     world.stop().await;
 }
@@ -187,7 +191,7 @@ async fn probes_are_counted_by_outcome_and_agents_results_when_they_change() {
     for healthy in [true, true, false] {
         world.scheduler.report_health(task.as_str(), healthy);
     }
-    world.until_metric(&of_agent("failed"), 1.0).await;
+    world.wait_for_metric(&of_agent("failed"), 1.0).await;
     assert_eq!(world.metric(&of_agent("passed")), 1.0);
     world.stop().await;
 }
@@ -208,7 +212,7 @@ async fn requests_commits_and_turns_are_timed() {
         "transom_apps_api_requests_total{route=\"/v2/events\",method=\"GET\",status=\"200\"}",
         "transom_apps_api_seconds_count{route=\"/v2/events\"}",
     ] {
-        world.until_metric(series, 1.0).await;
+        world.wait_for_metric(series, 1.0).await;
     }
     // One commit for the request, and one for the end of its deployment.
     let commits = world.metric("transom_apps_store_commit_seconds_count") - before;

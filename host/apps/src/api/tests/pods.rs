@@ -143,7 +143,7 @@ async fn pod_status_shows_instances_containers_and_endpoints() {
         (&queued["pod"]["id"], &queued["app"]),
         (&json!("/p"), &Value::Null)
     );
-    let group = world.scheduler.until_submitted(1).await.remove(0);
+    let group = world.scheduler.wait_until_submitted(1).await.remove(0);
     world.scheduler.launch(group.as_str()).await;
     let staged = world.pod_instance("/p", "PENDING").await;
     assert_eq!(staged["containers"].as_array().unwrap().len(), 2);
@@ -219,7 +219,7 @@ async fn failed_container_replaces_all_containers_of_its_instance() {
     assert_eq!(ending["containers"][0]["termination"]["exitCode"], 3);
     assert_eq!(world.scheduler.submitted().len(), 0);
     world.scheduler.update(&log, TaskState::Killed, None);
-    let group = world.scheduler.until_submitted(1).await.remove(0);
+    let group = world.scheduler.wait_until_submitted(1).await.remove(0);
     world.scheduler.launch(group.as_str()).await;
     world.scheduler.update(group.as_str(), TaskState::Running, None);
     let status = world.pod_status("/p", "STABLE").await;

@@ -133,9 +133,9 @@ async fn instance_without_a_task_waits_for_its_volume_under_another_leader() {
     let key = world.reserve("/x").await;
     world.scheduler.set_immediate_launches(false);
     world.call("DELETE", "/v2/apps/x/tasks", None).await;
-    world.scheduler.until_submitted(1).await;
+    world.scheduler.wait_until_submitted(1).await;
     let world = world.restart().await;
-    let request = world.scheduler.until_submitted(1).await.remove(0);
+    let request = world.scheduler.wait_until_submitted(1).await.remove(0);
     assert_eq!(request.as_str(), format!("{key}._app.2"));
     let requests = world.scheduler.submitted();
     assert_eq!(requests[0].reservation.as_deref(), Some(key.as_str()));

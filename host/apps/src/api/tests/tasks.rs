@@ -87,7 +87,7 @@ async fn killed_task_is_followed_by_the_next_of_its_instance_after_a_change_of_l
     world.scheduler.set_immediate_kills(false);
     let path = format!("/v2/apps/web/tasks/{old}");
     assert_eq!(world.call("DELETE", &path, None).await.status, 200);
-    world.scheduler.until_killed(&old).await;
+    world.scheduler.wait_until_killed(&old).await;
     let world = world.restart().await;
     world.scheduler.update(&old, TaskState::Killed, None);
     let next = old.replace("._app.1", "._app.2");
@@ -110,7 +110,7 @@ async fn task_that_ends_without_a_leader_is_followed_by_the_next_of_its_instance
     // One task is killed for a replacement, the other fails.
     let path = format!("/v2/apps/web/tasks/{}", before[0]);
     assert_eq!(world.call("DELETE", &path, None).await.status, 200);
-    world.scheduler.until_killed(&before[0]).await;
+    world.scheduler.wait_until_killed(&before[0]).await;
     let ended = before.clone();
     let world = world
         .restart_after(|scheduler| {
@@ -131,8 +131,8 @@ async fn task_that_ends_without_a_leader_is_followed_by_the_next_of_its_instance
     .await;
     let app = world.get("/v2/apps/web").await["app"].clone();
     assert_eq!(app["lastTaskFailure"]["taskId"], before[1]);
-    world.scheduler.until_purged(&before[0]).await;
-    world.scheduler.until_purged(&before[1]).await;
+    world.scheduler.wait_until_purged(&before[0]).await;
+    world.scheduler.wait_until_purged(&before[1]).await;
     world.stop().await;
 }
 
@@ -389,7 +389,7 @@ async fn task_that_does_not_start_in_time_is_killed_and_launched_again() {
     .await;
     world.scheduler.set_immediate_launches(false);
     assert_eq!(world.send("POST", "/v2/apps", sleeper("/a")).await.status, 201);
-    let task = world.scheduler.until_submitted(1).await.remove(0);
+    let task = world.scheduler.wait_until_submitted(1).await.remove(0);
     world.scheduler.launch(task.as_str()).await;
     wait_for("the task is shown as staged", async || {
         world.get("/v2/apps/a").await["app"]["tasksStaged"] == 1
@@ -397,8 +397,8 @@ async fn task_that_does_not_start_in_time_is_killed_and_launched_again() {
     .await;
     let staging = world.get("/v2/tasks?status=staging").await;
     assert_eq!(ids(&staging["tasks"]), [task.as_str()]);
-    world.scheduler.until_purged(task.as_str()).await;
-    let next = world.scheduler.until_submitted(1).await.remove(0);
+    world.scheduler.wait_until_purged(task.as_str()).await;
+    let next = world.scheduler.wait_until_submitted(1).await.remove(0);
     assert_ne!(next, task);
     world.stop().await;
 }

@@ -40,8 +40,8 @@ fn note(view: &View, text: &str) -> bool {
     notes.into_iter().any(|note| note.contains(text))
 }
 
-async fn until_agents(site: &Site, count: u32) {
-    site.until(&format!("{count} agents"), |view| {
+async fn wait_for_agents(site: &Site, count: u32) {
+    site.wait_until(&format!("{count} agents"), |view| {
         view.ready && view.wanted.agent == count && view.running(Kind::Agent) == count as usize
     })
     .await;
@@ -50,9 +50,9 @@ async fn until_agents(site: &Site, count: u32) {
 #[tokio::test]
 async fn agents_are_added_for_unschedulable_pods_and_idle_ones_removed() {
     let site = Site::start(without_delays).await;
-    until_agents(&site, 1).await;
+    wait_for_agents(&site, 1).await;
     *site.world.pods.lock().unwrap() = vec![1, 1, 1];
-    until_agents(&site, 3).await;
+    wait_for_agents(&site, 3).await;
     let view = site.views.get();
     let last = view.autoscale.as_ref().unwrap().last.as_ref().unwrap();
     assert_eq!((last.from, last.to), (1, 3));
@@ -60,7 +60,7 @@ async fn agents_are_added_for_unschedulable_pods_and_idle_ones_removed() {
         last.reason,
         "pods unschedulable for 0ns: default/pod-1, default/pod-2"
     );
-    site.until("the end of all waits of pods", |view| {
+    site.wait_until("the end of all waits of pods", |view| {
         view.autoscale
             .as_ref()
             .is_some_and(|it| it.unschedulable_pods == 0)
@@ -70,7 +70,7 @@ async fn agents_are_added_for_unschedulable_pods_and_idle_ones_removed() {
 
     // The remaining pod is on the node whose name comes first.
     *site.world.pods.lock().unwrap() = vec![1];
-    until_agents(&site, 1).await;
+    wait_for_agents(&site, 1).await;
     let busy = site
         .world
         .nodes
@@ -90,9 +90,9 @@ async fn agents_are_added_for_unschedulable_pods_and_idle_ones_removed() {
 #[tokio::test]
 async fn pods_that_no_agent_can_hold_are_named_and_change_nothing() {
     let site = Site::start(up_only).await;
-    until_agents(&site, 1).await;
+    wait_for_agents(&site, 1).await;
     *site.world.pods.lock().unwrap() = vec![2];
-    site.until("the note that names the pod", |view| {
+    site.wait_until("the note that names the pod", |view| {
         note(
             view,
             "ignored, because no agent can hold their requests: default/pod-0",
@@ -100,18 +100,18 @@ async fn pods_that_no_agent_can_hold_are_named_and_change_nothing() {
     })
     .await;
     *site.world.pods.lock().unwrap() = vec![2, 1, 1];
-    until_agents(&site, 2).await;
+    wait_for_agents(&site, 2).await;
 }
 
 #[tokio::test]
 async fn an_agent_that_another_party_has_cordoned_does_not_count_for_pods() {
     let site = Site::start(up_only).await;
-    until_agents(&site, 1).await;
+    wait_for_agents(&site, 1).await;
     for node in site.world.nodes.lock().unwrap().values_mut() {
         node.cordoned = true;
     }
     *site.world.pods.lock().unwrap() = vec![1];
-    until_agents(&site, 2).await;
+    wait_for_agents(&site, 2).await;
 }
 
 #[tokio::test]
@@ -121,9 +121,9 @@ async fn the_count_stays_within_its_limits() {
         config.kinds.agent.count = 9;
     })
     .await;
-    until_agents(&site, 4).await;
+    wait_for_agents(&site, 4).await;
     *site.world.pods.lock().unwrap() = vec![1; 5];
-    site.until("the reason", |view| note(view, "the count is `max`, 4"))
+    site.wait_until("the reason", |view| note(view, "the count is `max`, 4"))
         .await;
     for count in [0, 5] {
         let refused = site.scale(Kind::Agent, count).await;
@@ -143,10 +143,10 @@ async fn the_count_stays_within_its_limits() {
 #[tokio::test]
 async fn the_autoscaler_corrects_a_count_that_was_set_by_request() {
     let site = Site::start(without_delays).await;
-    until_agents(&site, 1).await;
+    wait_for_agents(&site, 1).await;
     *site.world.pods.lock().unwrap() = vec![1];
     site.scale(Kind::Agent, 3).await.unwrap();
-    until_agents(&site, 1).await;
+    wait_for_agents(&site, 1).await;
     assert_eq!(
         site.views
             .get()
@@ -164,22 +164,22 @@ async fn the_autoscaler_corrects_a_count_that_was_set_by_request() {
 #[tokio::test]
 async fn a_decision_is_stored_and_the_delays_restart_with_a_new_leader() {
     let site = Site::start(up_only).await;
-    until_agents(&site, 1).await;
+    wait_for_agents(&site, 1).await;
     *site.world.pods.lock().unwrap() = vec![1, 1];
-    until_agents(&site, 2).await;
+    wait_for_agents(&site, 2).await;
     let before = site.tasks(Kind::Agent);
     *site.world.pods.lock().unwrap() = vec![1, 1, 1];
     let site = site
         .restarted(|config| change(config, |autoscale| autoscale.cooldown = Duration::from_hours(1)))
         .await;
-    site.until("the note", |view| note(view, "the cooldown has not passed"))
+    site.wait_until("the note", |view| note(view, "the cooldown has not passed"))
         .await;
     let view = site.views.get();
     assert_eq!((view.wanted.agent, site.tasks(Kind::Agent)), (2, before.clone()));
     assert_eq!(view.autoscale.as_ref().unwrap().last.as_ref().unwrap().to, 2);
     // Without autoscaling the count stays, and requests may set any count.
     let site = site.restarted(|config| config.autoscale = None).await;
-    site.until_settled().await;
+    site.wait_until_settled().await;
     let view = site.views.get();
     assert_eq!((view.wanted.agent, view.autoscale.clone()), (2, None));
     assert_eq!(site.tasks(Kind::Agent), before);
@@ -193,14 +193,14 @@ async fn a_decision_starts_nothing_before_it_is_stored() {
         config.store_timeout = Duration::from_millis(200);
     })
     .await;
-    until_agents(&site, 1).await;
+    wait_for_agents(&site, 1).await;
     let store = HeldStore::new(Arc::clone(&site.store));
     site.store = store.clone();
     let site = site.restarted(|_| {}).await;
-    until_agents(&site, 1).await;
+    wait_for_agents(&site, 1).await;
     store.hold_after(0);
     *site.world.pods.lock().unwrap() = vec![1, 1];
-    site.until("the reason", |view| {
+    site.wait_until("the reason", |view| {
         note(view, "the count 2 was not stored; retrying")
     })
     .await;
@@ -209,16 +209,16 @@ async fn a_decision_starts_nothing_before_it_is_stored() {
         (1, 1)
     );
     store.release();
-    until_agents(&site, 2).await;
+    wait_for_agents(&site, 2).await;
 }
 
 #[tokio::test]
 async fn the_chosen_agent_ends_even_if_the_daemon_restarts_first() {
     let site = Site::start(without_delays).await;
-    until_agents(&site, 1).await;
+    wait_for_agents(&site, 1).await;
     let old = site.tasks(Kind::Agent);
     *site.world.pods.lock().unwrap() = vec![1, 1];
-    until_agents(&site, 2).await;
+    wait_for_agents(&site, 2).await;
     // The older agent becomes idle, because the only pod runs on the younger one.
     *site.world.stuck_drains.lock().unwrap() = true;
     site.world
@@ -234,39 +234,39 @@ async fn the_chosen_agent_ends_even_if_the_daemon_restarts_first() {
     .await;
     *site.world.stuck_drains.lock().unwrap() = false;
     let site = site.restarted(|_| {}).await;
-    until_agents(&site, 1).await;
+    wait_for_agents(&site, 1).await;
     assert_ne!(site.tasks(Kind::Agent), old);
 }
 
 #[tokio::test]
 async fn while_the_pods_are_not_known_nothing_changes_and_the_reason_is_shown() {
     let site = Site::start(without_delays).await;
-    until_agents(&site, 1).await;
+    wait_for_agents(&site, 1).await;
     *site.world.unlisted.lock().unwrap() = Some("it is HTML");
     *site.world.pods.lock().unwrap() = vec![1, 1];
-    site.until("the reason", |view| {
+    site.wait_until("the reason", |view| {
         note(view, "the pods are not known") && note(view, "it is HTML")
     })
     .await;
     assert_eq!(site.views.get().wanted.agent, 1);
     *site.world.unlisted.lock().unwrap() = None;
-    until_agents(&site, 2).await;
+    wait_for_agents(&site, 2).await;
 }
 
 #[tokio::test]
 async fn no_further_agent_is_added_while_one_does_not_become_ready() {
     let site = Site::start(up_only).await;
-    until_agents(&site, 1).await;
+    wait_for_agents(&site, 1).await;
     site.world
         .no_new_nodes
         .store(true, std::sync::atomic::Ordering::SeqCst);
     *site.world.pods.lock().unwrap() = vec![1, 1];
-    site.until("the reason", |view| {
+    site.wait_until("the reason", |view| {
         view.wanted.agent == 2 && note(view, "agents that do not accept pods yet: 1")
     })
     .await;
     site.world
         .no_new_nodes
         .store(false, std::sync::atomic::Ordering::SeqCst);
-    until_agents(&site, 2).await;
+    wait_for_agents(&site, 2).await;
 }

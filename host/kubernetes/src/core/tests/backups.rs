@@ -24,7 +24,7 @@ pub(super) async fn start(folder: &Path, engine: Engine, change: impl FnOnce(&mu
         change(config);
     })
     .await;
-    site.until_settled().await;
+    site.wait_until_settled().await;
     site
 }
 
@@ -33,7 +33,7 @@ fn phase(site: &Site) -> Option<Phase> {
     view.backup.operation.as_ref().map(|operation| operation.phase)
 }
 
-pub(super) async fn until_phase(site: &Site, expected: Option<Phase>) {
+pub(super) async fn wait_for_phase(site: &Site, expected: Option<Phase>) {
     eventually("the phase", || async {
         let view = site.views.get();
         if phase(site) == expected {
@@ -76,7 +76,7 @@ pub(super) async fn finish(site: &Site, result: &str) {
         TaskState::Failed
     };
     site.scheduler.update(&task, state, None);
-    site.scheduler.until_purged(&task).await;
+    site.scheduler.wait_until_purged(&task).await;
 }
 
 fn digest() -> String {
@@ -86,7 +86,7 @@ fn digest() -> String {
 pub(super) async fn back_up(site: &Site) -> String {
     let name = site.ask(|reply| Command::BackUp { reply }).await.unwrap();
     finish(site, &format!("done {}", digest())).await;
-    until_phase(site, None).await;
+    wait_for_phase(site, None).await;
     name
 }
 
@@ -149,7 +149,7 @@ async fn backup_is_read_from_the_sandbox_of_its_task() {
     assert_eq!(text["container"]["docker"]["image"], "docker.io/mariadb:10.8.3");
 
     finish(&site, &format!("done {}", digest())).await;
-    until_phase(&site, None).await;
+    wait_for_phase(&site, None).await;
     let directory = Directory::new(folder.path(), "m3s");
     let found = manifest(folder.path(), &name);
     directory.verify(&found).unwrap();
@@ -169,7 +169,7 @@ async fn failed_backup_reports_the_reason_and_leaves_no_files() {
     ] {
         site.ask(|reply| Command::BackUp { reply }).await.unwrap();
         finish(&site, result).await;
-        until_phase(&site, None).await;
+        wait_for_phase(&site, None).await;
         let outcome = site.views.get().backup.last_backup.clone().unwrap();
         let problem = outcome.problem.unwrap();
         assert!(problem.contains(expected), "{problem}");
@@ -185,9 +185,9 @@ async fn lost_tasks_are_replaced_and_a_backup_that_takes_too_long_fails() {
     for _ in 0..3 {
         let task = running_one_off(&site).await;
         site.scheduler.update(&task, TaskState::Lost, Some("agent gone"));
-        site.scheduler.until_purged(&task).await;
+        site.scheduler.wait_until_purged(&task).await;
     }
-    until_phase(&site, None).await;
+    wait_for_phase(&site, None).await;
     let problem = site.views.get().backup.last_backup.clone().unwrap().problem;
     let problem = problem.unwrap();
     assert!(problem.contains("agent gone"), "{problem}");
@@ -195,11 +195,11 @@ async fn lost_tasks_are_replaced_and_a_backup_that_takes_too_long_fails() {
     let site = site
         .restarted(|config| config.backup.timeout = std::time::Duration::from_millis(300))
         .await;
-    site.until_settled().await;
+    site.wait_until_settled().await;
     site.ask(|reply| Command::BackUp { reply }).await.unwrap();
     let task = running_one_off(&site).await;
-    site.scheduler.until_purged(&task).await;
-    until_phase(&site, None).await;
+    site.scheduler.wait_until_purged(&task).await;
+    wait_for_phase(&site, None).await;
     let problem = site.views.get().backup.last_backup.clone().unwrap().problem;
     assert_eq!(
         problem.as_deref(),
@@ -218,7 +218,7 @@ async fn sql_restore_stops_servers_and_keeps_agents_and_datastore_running() {
         site.tasks(Kind::Datastore),
     );
     restore(&site, folder.path(), &name).await;
-    until_phase(&site, Some(Phase::Load)).await;
+    wait_for_phase(&site, Some(Phase::Load)).await;
     assert_eq!(site.tasks(Kind::Server), [""; 0]);
     assert!(!site.views.get().ready);
     let refused = site.scale(Kind::Datastore, 0).await;
@@ -227,8 +227,8 @@ async fn sql_restore_stops_servers_and_keeps_agents_and_datastore_running() {
         "{refused:?}"
     );
     finish(&site, "done").await;
-    until_phase(&site, None).await;
-    site.until_settled().await;
+    wait_for_phase(&site, None).await;
+    site.wait_until_settled().await;
     assert_ne!(site.tasks(Kind::Server), server);
     assert_eq!(site.tasks(Kind::Agent), agents);
     assert_eq!(site.tasks(Kind::Datastore), datastore);
@@ -243,8 +243,8 @@ async fn failed_sql_restore_starts_servers_only_with_complete_data() {
     let name = back_up(&site).await;
     restore(&site, folder.path(), &name).await;
     finish(&site, "undone mysql: refused").await;
-    until_phase(&site, None).await;
-    site.until_settled().await;
+    wait_for_phase(&site, None).await;
+    site.wait_until_settled().await;
     let problem = site.views.get().backup.last_restore.clone().unwrap().problem;
     assert_eq!(
         problem.as_deref(),
@@ -253,7 +253,7 @@ async fn failed_sql_restore_starts_servers_only_with_complete_data() {
 
     restore(&site, folder.path(), &name).await;
     finish(&site, "broken mysql: refused").await;
-    until_phase(&site, Some(Phase::Held)).await;
+    wait_for_phase(&site, Some(Phase::Held)).await;
     let refused = site.ask(|reply| Command::BackUp { reply }).await;
     assert!(
         matches!(refused, Err(Refusal::OperationUnderWay(_))),
@@ -261,7 +261,7 @@ async fn failed_sql_restore_starts_servers_only_with_complete_data() {
     );
     // The servers stay stopped under a new leader.
     let site = site.restarted(|_| {}).await;
-    site.until("the reason", |view| {
+    site.wait_until("the reason", |view| {
         let mut reasons = view.waiting.iter().map(|waiting| &waiting.reason);
         reasons.any(|reason| reason.contains("mysql: refused") && reason.contains("stay stopped"))
     })
@@ -270,9 +270,9 @@ async fn failed_sql_restore_starts_servers_only_with_complete_data() {
     // Another restore is allowed.
     restore(&site, folder.path(), &name).await;
     finish(&site, "broken again").await;
-    until_phase(&site, Some(Phase::Held)).await;
+    wait_for_phase(&site, Some(Phase::Held)).await;
     site.ask(|reply| Command::Start { reply }).await.unwrap();
-    site.until_settled().await;
+    site.wait_until_settled().await;
     let problem = site.views.get().backup.last_restore.clone().unwrap().problem;
     assert_eq!(problem.as_deref(), Some("again"));
 }
@@ -309,12 +309,12 @@ async fn kvstore_starts_again_with_the_backup() {
     );
     assert_eq!(site.tasks(Kind::Server), [""; 0]);
     finish(&site, "done").await;
-    until_phase(&site, None).await;
-    site.until_settled().await;
+    wait_for_phase(&site, None).await;
+    site.wait_until_settled().await;
     assert!(site.delivery.get(&digest(), token).is_none());
     let datastore = site.tasks(Kind::Datastore);
     let site = site.restarted(|_| {}).await;
-    site.until_settled().await;
+    site.wait_until_settled().await;
     assert_eq!(
         site.tasks(Kind::Datastore),
         datastore,
@@ -328,18 +328,18 @@ async fn kvstore_that_does_not_start_from_a_backup_gets_its_former_data_back() {
     let site = start(folder.path(), Engine::Kvstore, |_| {}).await;
     let name = back_up(&site).await;
     restore(&site, folder.path(), &name).await;
-    until_phase(&site, Some(Phase::Load)).await;
+    wait_for_phase(&site, Some(Phase::Load)).await;
     running_one_off(&site).await;
     site.scheduler.set_immediate_launches(false);
     finish(&site, "failed etcdctl: unhealthy").await;
     let request = requested(&site, "m3s:datastore").await;
-    until_phase(&site, Some(Phase::Revert)).await;
+    wait_for_phase(&site, Some(Phase::Revert)).await;
     let line = info(&request).command.unwrap().value.unwrap();
     assert!(line.contains("former data"), "{line}");
     assert_eq!(site.tasks(Kind::Server), [""; 0]);
     finish(&site, "done").await;
-    until_phase(&site, None).await;
-    site.until_settled().await;
+    wait_for_phase(&site, None).await;
+    site.wait_until_settled().await;
     let problem = site
         .views
         .get()
@@ -355,11 +355,11 @@ async fn kvstore_that_does_not_start_from_a_backup_gets_its_former_data_back() {
     );
 
     restore(&site, folder.path(), &name).await;
-    until_phase(&site, Some(Phase::Load)).await;
+    wait_for_phase(&site, Some(Phase::Load)).await;
     finish(&site, "failed first").await;
-    until_phase(&site, Some(Phase::Revert)).await;
+    wait_for_phase(&site, Some(Phase::Revert)).await;
     finish(&site, "failed second").await;
-    until_phase(&site, Some(Phase::Held)).await;
+    wait_for_phase(&site, Some(Phase::Held)).await;
     assert_eq!(site.tasks(Kind::Server), [""; 0]);
 }
 
@@ -386,24 +386,24 @@ async fn operations_continue_under_a_new_leader_in_each_phase() {
         site.token.cancel();
         site.scheduler.update(&task, TaskState::Finished, None);
         let site = site.restarted(|_| {}).await;
-        until_phase(&site, None).await;
+        wait_for_phase(&site, None).await;
         manifest(folder.path(), &name);
 
         restore(&site, folder.path(), &name).await;
         let site = site.restarted(|_| {}).await;
-        until_phase(&site, Some(Phase::Load)).await;
+        wait_for_phase(&site, Some(Phase::Load)).await;
         let task = running_one_off(&site).await;
         let site = site.restarted(|_| {}).await;
         assert_eq!(running_one_off(&site).await, task);
         assert_eq!(site.tasks(Kind::Server), [""; 0]);
         *site.world.silent.lock().unwrap() = true;
         finish(&site, "done").await;
-        until_phase(&site, Some(Phase::Resume)).await;
+        wait_for_phase(&site, Some(Phase::Resume)).await;
         let site = site.restarted(|_| {}).await;
-        until_phase(&site, Some(Phase::Resume)).await;
+        wait_for_phase(&site, Some(Phase::Resume)).await;
         *site.world.silent.lock().unwrap() = false;
-        until_phase(&site, None).await;
-        site.until_settled().await;
+        wait_for_phase(&site, None).await;
+        site.wait_until_settled().await;
         let outcome = site.views.get().backup.last_restore.clone().unwrap();
         assert_eq!(outcome.problem, None, "{engine:?}");
     }
@@ -412,7 +412,7 @@ async fn operations_continue_under_a_new_leader_in_each_phase() {
 #[tokio::test]
 async fn operations_that_are_not_possible_are_rejected() {
     let site = Site::start(|_| {}).await;
-    site.until_settled().await;
+    site.wait_until_settled().await;
     let refused = site.ask(|reply| Command::BackUp { reply }).await;
     assert!(matches!(refused, Err(Refusal::NoBackupDirectory)), "{refused:?}");
 

@@ -16,10 +16,10 @@ async fn is_refused(site: &Site, id: &str, status: StatusCode, part: &str) {
 #[tokio::test]
 async fn pending_member_is_explained_with_the_run_spec_of_its_request() {
     let site = Site::start(|_| {}).await;
-    site.until_settled().await;
+    site.wait_until_settled().await;
     site.scheduler.set_immediate_launches(false);
     site.scale(Kind::Agent, 3).await.unwrap();
-    let requested = site.scheduler.until_submitted(2).await;
+    let requested = site.scheduler.wait_until_submitted(2).await;
     let view = site.views.get();
     let task = view.tasks.agent.iter().find(|task| task.number == 2).unwrap();
     assert!(requested.iter().any(|id| id.as_str() == task.id), "{requested:?}");
@@ -43,11 +43,11 @@ async fn pending_member_is_explained_with_the_run_spec_of_its_request() {
 #[tokio::test]
 async fn member_that_is_not_requested_is_rejected_with_the_reason() {
     let site = Site::start(|config| config.kinds.agent.count = 0).await;
-    site.until("a server", |view| view.running(Kind::Server) == 1)
+    site.wait_until("a server", |view| view.running(Kind::Server) == 1)
         .await;
     *site.world.rejection.lock().unwrap() = Some("no such script".to_owned());
     site.scale(Kind::Agent, 1).await.unwrap();
-    site.until("the reason", |view| {
+    site.wait_until("the reason", |view| {
         view.waiting
             .iter()
             .any(|waiting| waiting.reason.contains("no such script"))
@@ -59,7 +59,7 @@ async fn member_that_is_not_requested_is_rejected_with_the_reason() {
 #[tokio::test]
 async fn checks_of_members_cannot_be_executed_for_operators() {
     let site = Site::start(|_| {}).await;
-    site.until_settled().await;
+    site.wait_until_settled().await;
     let view = site.views.get();
     let reason = |kind: Kind| site.explainer.probe_refusal(&view.tasks.of(kind)[0].id).unwrap();
     assert!(reason(Kind::Datastore).contains("health check the cluster's agent makes"));

@@ -21,7 +21,7 @@ pub(super) fn kvstore(count: u32) -> impl FnOnce(&mut Config) {
 
 async fn start(count: u32) -> Site {
     let site = Site::start(kvstore(count)).await;
-    site.until_settled().await;
+    site.wait_until_settled().await;
     site
 }
 
@@ -67,7 +67,7 @@ async fn a_lost_member_leaves_the_cluster_before_another_one_joins() {
     done(&site);
     let lost = site.views.get().tasks.datastore[1].id.clone();
     site.scheduler.update(&lost, TaskState::Lost, None);
-    site.until("another member and a server that knows it", |view| {
+    site.wait_until("another member and a server that knows it", |view| {
         let replaced = view.tasks.datastore.iter().all(|task| task.id != lost);
         view.ready && replaced && view.tasks.server.iter().all(|task| !before.0.contains(&task.id))
     })
@@ -83,14 +83,14 @@ async fn with_container_names_a_member_moves_without_another_server() {
         config.containers.mapped_addresses = false;
     })
     .await;
-    site.until_settled().await;
+    site.wait_until_settled().await;
     let servers = site.tasks(Kind::Server);
     let expected =
         "http://m3sdatastore.local:2379,http://m3sdatastore-1.local:2379,http://m3sdatastore-2.local:2379";
     assert_eq!(server_endpoint(&site), expected);
     let lost = site.views.get().tasks.datastore[0].id.clone();
     site.scheduler.update(&lost, TaskState::Failed, None);
-    site.until("another member", |view| {
+    site.wait_until("another member", |view| {
         view.ready && view.tasks.datastore.iter().all(|task| task.id != lost)
     })
     .await;
@@ -107,7 +107,7 @@ async fn a_restart_replaces_one_member_at_a_time() {
         reply,
     };
     site.ask(all).await.unwrap();
-    site.until("other members", |view| {
+    site.wait_until("other members", |view| {
         let mut tasks = view.tasks.datastore.iter();
         view.ready && tasks.all(|task| !before.contains(&task.id))
     })
@@ -123,7 +123,7 @@ async fn a_kvstore_grows_from_one_member_and_shrinks_to_it() {
     let site = start(1).await;
     let single = site.tasks(Kind::Datastore);
     assert_eq!(site.scale(Kind::Datastore, 3).await.unwrap(), 2);
-    site.until("three members", |view| {
+    site.wait_until("three members", |view| {
         view.ready && view.tasks.datastore.len() == 3
     })
     .await;
@@ -139,7 +139,7 @@ async fn a_kvstore_grows_from_one_member_and_shrinks_to_it() {
 
     let grown = site.views.get().tasks.datastore.clone();
     assert_eq!(site.scale(Kind::Datastore, 1).await.unwrap(), -2);
-    site.until("one member", |view| view.ready && view.tasks.datastore.len() == 1)
+    site.wait_until("one member", |view| view.ready && view.tasks.datastore.len() == 1)
         .await;
     assert_eq!(done(&site), ["remove m3sdatastore-2", "remove m3sdatastore-1"]);
     assert_eq!(
@@ -156,13 +156,13 @@ async fn without_an_answer_of_the_api_members_are_removed_only_while_the_quorum_
         config.orchestrator.drain_timeout = Duration::from_millis(200);
     })
     .await;
-    site.until_settled().await;
+    site.wait_until_settled().await;
     for task in site.tasks(Kind::Datastore) {
         site.scheduler.report_health(&task, true);
     }
     site.world.etcd.lock().unwrap().silent = true;
     assert_eq!(site.scale(Kind::Datastore, 1).await.unwrap(), -2);
-    site.until("the reason", |view| {
+    site.wait_until("the reason", |view| {
         let reason = "member 1 leaves the kvstore when the others have the quorum without it";
         view.tasks.datastore.len() == 2 && view.waiting.iter().any(|it| it.reason == reason)
     })
@@ -170,7 +170,7 @@ async fn without_an_answer_of_the_api_members_are_removed_only_while_the_quorum_
     // The member whose task has ended is still in the etcd cluster.
     assert_eq!(site.world.etcd_names().len(), 3);
     site.world.etcd.lock().unwrap().silent = false;
-    site.until("one member", |view| view.ready && view.tasks.datastore.len() == 1)
+    site.wait_until("one member", |view| view.ready && view.tasks.datastore.len() == 1)
         .await;
     assert_eq!(site.world.etcd_names(), ["m3sdatastore"]);
     assert!(!site.world.etcd.lock().unwrap().lost_quorum);
@@ -185,7 +185,7 @@ async fn if_all_members_have_ended_they_return_to_their_data() {
         site.scheduler.update(&task, TaskState::Lost, None);
     }
     let site = site.restarted(|_| {}).await;
-    site.scheduler.until_submitted(3).await;
+    site.scheduler.wait_until_submitted(3).await;
     let former: Vec<u16> = site
         .scheduler
         .launched()
@@ -216,7 +216,7 @@ async fn if_all_members_have_ended_they_return_to_their_data() {
     }
     site.scheduler.set_immediate_launches(true);
     site.scheduler.launch_all();
-    site.until_settled().await;
+    site.wait_until_settled().await;
     let mut etcd = site.world.etcd.lock().unwrap();
     etcd.done.sort();
     let expected = [
@@ -238,7 +238,7 @@ async fn a_stopped_kvstore_starts_again_from_its_first_member() {
     .await;
     assert_eq!(done(&site), ["remove m3sdatastore-2", "remove m3sdatastore-1"]);
     site.ask(|reply| Command::Start { reply }).await.unwrap();
-    site.until_settled().await;
+    site.wait_until_settled().await;
     let etcd = site.world.etcd.lock().unwrap();
     let expected = [
         "return m3sdatastore",
@@ -256,7 +256,7 @@ async fn a_kvstore_without_a_quorum_can_be_stopped_and_started_with_all_members(
     for member in &site.views.get().tasks.datastore[1..] {
         site.scheduler.update(&member.id, TaskState::Lost, None);
     }
-    site.until("the reason", |view| {
+    site.wait_until("the reason", |view| {
         let says = |text: &str| view.waiting.iter().any(|it| it.reason.contains(text));
         says("the kvstore has no quorum") && says("member 1 has its data on")
     })
@@ -268,7 +268,7 @@ async fn a_kvstore_without_a_quorum_can_be_stopped_and_started_with_all_members(
     .await;
     site.scheduler.set_immediate_launches(true);
     site.ask(|reply| Command::Start { reply }).await.unwrap();
-    site.until_settled().await;
+    site.wait_until_settled().await;
     let mut etcd = site.world.etcd.lock().unwrap();
     etcd.done.sort();
     assert_eq!(etcd.done, NAMES.map(|name| format!("return {name}")));
@@ -281,13 +281,13 @@ async fn a_member_whose_host_does_not_return_is_replaced_when_the_quorum_is_rest
         config.orchestrator.node_timeout = Duration::from_millis(500);
     })
     .await;
-    site.until_settled().await;
+    site.wait_until_settled().await;
     done(&site);
     site.scheduler.set_immediate_launches(false);
     for member in &site.views.get().tasks.datastore[1..] {
         site.scheduler.update(&member.id, TaskState::Lost, None);
     }
-    site.scheduler.until_submitted(2).await;
+    site.scheduler.wait_until_submitted(2).await;
     let [back, away] = [0, 1].map(|at| site.scheduler.submitted()[at].id.to_string());
     site.scheduler.launch(&back).await;
     site.scheduler.update(&back, TaskState::Running, None);
@@ -298,7 +298,7 @@ async fn a_member_whose_host_does_not_return_is_replaced_when_the_quorum_is_rest
     .await;
     site.scheduler.set_immediate_launches(true);
     site.scheduler.launch_all();
-    site.until_settled().await;
+    site.wait_until_settled().await;
     assert!(site.tasks(Kind::Datastore).contains(&back));
     let etcd = site.world.etcd.lock().unwrap();
     let kinds: Vec<&str> = etcd
@@ -313,7 +313,7 @@ async fn a_member_whose_host_does_not_return_is_replaced_when_the_quorum_is_rest
 async fn the_next_member_waits_until_the_last_one_has_caught_up() {
     let site = Site::start(kvstore(5)).await;
     site.world.etcd.lock().unwrap().slow = true;
-    site.until("the reason", |view| {
+    site.wait_until("the reason", |view| {
         view.waiting
             .iter()
             .any(|it| it.reason == "member 1 is joining the kvstore")
@@ -321,7 +321,7 @@ async fn the_next_member_waits_until_the_last_one_has_caught_up() {
     .await;
     assert_eq!(site.tasks(Kind::Datastore).len(), 2);
     site.world.etcd.lock().unwrap().slow = false;
-    site.until("five members", |view| {
+    site.wait_until("five members", |view| {
         view.ready && view.tasks.datastore.len() == 5
     })
     .await;
@@ -336,7 +336,7 @@ async fn a_datastore_with_a_configured_command_cannot_have_several_members() {
         config.datastore.command = Some("exec etcd".to_owned());
     })
     .await;
-    site.until_settled().await;
+    site.wait_until_settled().await;
     let rejected = site.scale(Kind::Datastore, 3).await;
     assert!(
         matches!(rejected, Err(Refusal::SeveralCommands(3))),

@@ -31,7 +31,7 @@ fn counts(datastore: u32, server: u32, agent: u32) -> PerKind<u32> {
 #[tokio::test]
 async fn a_cluster_starts_and_its_client_configuration_is_served() {
     let site = Site::start(|config| config.kinds.agent.count = 2).await;
-    site.until_settled().await;
+    site.wait_until_settled().await;
     let view = site.views.get();
     assert_eq!(view.wanted, counts(1, 1, 2));
     assert_eq!(site.tasks(Kind::Agent).len(), 2);
@@ -49,9 +49,9 @@ async fn a_cluster_starts_and_its_client_configuration_is_served() {
 #[tokio::test]
 async fn scaled_counts_survive_a_restart_unless_the_configured_count_changes() {
     let site = Site::start(|_| {}).await;
-    site.until_settled().await;
+    site.wait_until_settled().await;
     assert_eq!(site.scale(Kind::Agent, 3).await.unwrap(), 2);
-    site.until("three agents", |view| view.running(Kind::Agent) == 3)
+    site.wait_until("three agents", |view| view.running(Kind::Agent) == 3)
         .await;
     let before = site.tasks(Kind::Agent);
     let former = Arc::clone(&site.views);
@@ -59,21 +59,21 @@ async fn scaled_counts_survive_a_restart_unless_the_configured_count_changes() {
     // The views of the former leader and of the new one never show other counts.
     assert_eq!(former.get().wanted, counts(1, 1, 3));
     assert_eq!(site.views.get().wanted, counts(1, 1, 3));
-    site.until_settled().await;
+    site.wait_until_settled().await;
     assert_eq!(site.views.get().wanted, counts(1, 1, 3));
     assert_eq!(site.tasks(Kind::Agent), before, "no task was restarted");
 
     let site = site.restarted(|config| config.kinds.agent.count = 2).await;
-    site.until("two agents", |view| view.ready && view.running(Kind::Agent) == 2)
+    site.wait_until("two agents", |view| view.ready && view.running(Kind::Agent) == 2)
         .await;
 }
 
 #[tokio::test]
 async fn agents_are_drained_and_their_nodes_removed_before_they_end() {
     let site = Site::start(|config| config.kinds.agent.count = 3).await;
-    site.until_settled().await;
+    site.wait_until_settled().await;
     assert_eq!(site.scale(Kind::Agent, 1).await.unwrap(), -2);
-    site.until("one agent", |view| view.ready && view.running(Kind::Agent) == 1)
+    site.wait_until("one agent", |view| view.ready && view.running(Kind::Agent) == 1)
         .await;
     let done = site.world.done();
     let verbs = |verb: &str| done.iter().filter(|what| what.starts_with(verb)).count();
@@ -113,12 +113,12 @@ async fn impossible_counts_are_rejected() {
 #[tokio::test]
 async fn a_failed_agent_is_replaced_once_and_its_node_removed() {
     let site = Site::start(|config| config.kinds.agent.count = 2).await;
-    site.until_settled().await;
+    site.wait_until_settled().await;
     let failed = site.tasks(Kind::Agent).remove(0);
     site.scheduler
         .update(&failed, TaskState::Failed, Some("out of memory"));
     let node = format!("node-{failed}");
-    site.until("the replacement", |view| {
+    site.wait_until("the replacement", |view| {
         view.ready && view.tasks.agent.iter().all(|task| task.id != failed)
     })
     .await;
@@ -128,17 +128,17 @@ async fn a_failed_agent_is_replaced_once_and_its_node_removed() {
         "{:?}",
         site.world.done()
     );
-    site.scheduler.until_purged(&failed).await;
+    site.scheduler.wait_until_purged(&failed).await;
 }
 
 #[tokio::test]
 async fn the_client_configuration_follows_the_server() {
     let site = Site::start(|_| {}).await;
-    site.until_settled().await;
+    site.wait_until_settled().await;
     let server = site.tasks(Kind::Server).remove(0);
     let before = site.views.get().client_config.clone();
     site.scheduler.update(&server, TaskState::Lost, None);
-    site.until("another configuration", |view| {
+    site.wait_until("another configuration", |view| {
         view.ready && view.client_config != before
     })
     .await;
@@ -150,10 +150,10 @@ async fn the_client_configuration_follows_the_server() {
 #[tokio::test]
 async fn a_rejected_script_starts_nothing_and_the_reason_is_shown() {
     let site = Site::start(|_| {}).await;
-    site.until_settled().await;
+    site.wait_until_settled().await;
     *site.world.rejection.lock().unwrap() = Some("line 7: no".to_owned());
     site.scale(Kind::Agent, 2).await.unwrap();
-    site.until("the reason", |view| {
+    site.wait_until("the reason", |view| {
         view.waiting
             .iter()
             .any(|waiting| waiting.reason.contains("line 7: no"))
@@ -163,14 +163,14 @@ async fn a_rejected_script_starts_nothing_and_the_reason_is_shown() {
     *site.world.rejection.lock().unwrap() = None;
     // Another component enters service.
     site.world.script.send_replace("#!/bin/sh\nexec \"$@\"\n");
-    site.until("two agents", |view| view.ready && view.running(Kind::Agent) == 2)
+    site.wait_until("two agents", |view| view.ready && view.running(Kind::Agent) == 2)
         .await;
 }
 
 #[tokio::test]
 async fn a_pending_task_gets_the_script_of_the_component_in_service() {
     let site = Site::start(|_| {}).await;
-    site.until_settled().await;
+    site.wait_until_settled().await;
     site.scheduler.set_immediate_launches(false);
     site.scale(Kind::Agent, 2).await.unwrap();
     wait_for("a request", async || site.requested_script().is_some()).await;
@@ -190,7 +190,7 @@ async fn a_pending_task_gets_the_script_of_the_component_in_service() {
 #[tokio::test]
 async fn the_result_of_a_component_that_was_replaced_in_the_meantime_is_discarded() {
     let site = Site::start(|_| {}).await;
-    site.until_settled().await;
+    site.wait_until_settled().await;
     site.scheduler.set_immediate_launches(false);
     site.world.held.send_replace(true);
     *site.world.rejection.lock().unwrap() = Some("the former component".to_owned());
@@ -222,10 +222,10 @@ async fn the_result_of_a_component_that_was_replaced_in_the_meantime_is_discarde
 #[tokio::test]
 async fn a_drain_that_fails_is_tried_again_before_the_agent_ends() {
     let site = Site::start(|config| config.kinds.agent.count = 2).await;
-    site.until_settled().await;
+    site.wait_until_settled().await;
     *site.world.failing_drains.lock().unwrap() = 1;
     site.scale(Kind::Agent, 1).await.unwrap();
-    site.until("one agent", |view| view.ready && view.running(Kind::Agent) == 1)
+    site.wait_until("one agent", |view| view.ready && view.running(Kind::Agent) == 1)
         .await;
     let done = site.world.done();
     let nodes = done.iter().filter(|what| !what.starts_with("prepare"));
@@ -240,17 +240,17 @@ async fn a_drain_that_keeps_failing_ends_with_its_timeout() {
         config.orchestrator.drain_timeout = Duration::from_millis(200);
     })
     .await;
-    site.until_settled().await;
+    site.wait_until_settled().await;
     *site.world.failing_drains.lock().unwrap() = u32::MAX;
     site.scale(Kind::Agent, 1).await.unwrap();
-    site.until("one agent", |view| view.ready && view.running(Kind::Agent) == 1)
+    site.wait_until("one agent", |view| view.ready && view.running(Kind::Agent) == 1)
         .await;
 }
 
 #[tokio::test]
 async fn a_stopped_cluster_starts_again_with_its_counts() {
     let site = Site::start(|config| config.kinds.agent.count = 2).await;
-    site.until_settled().await;
+    site.wait_until_settled().await;
     let refused = site.ask(|reply| Command::Start { reply }).await;
     assert!(matches!(refused, Err(Refusal::AlreadyStarted)), "{refused:?}");
     site.ask(|reply| Command::Stop { reply }).await.unwrap();
@@ -270,13 +270,13 @@ async fn a_stopped_cluster_starts_again_with_its_counts() {
     let site = site.restarted(|_| {}).await;
     site.ask(|reply| Command::Start { reply }).await.unwrap();
     assert_eq!(site.views.get().wanted, counts(1, 1, 2));
-    site.until_settled().await;
+    site.wait_until_settled().await;
 }
 
 #[tokio::test]
 async fn nodes_are_cordoned_and_uncordoned_on_request() {
     let site = Site::start(|config| config.kinds.agent.count = 2).await;
-    site.until_settled().await;
+    site.wait_until_settled().await;
     let cordon = async |cordoned| {
         site.ask(|reply| Command::Cordon { cordoned, reply })
             .await
@@ -300,7 +300,7 @@ async fn nodes_are_cordoned_and_uncordoned_on_request() {
 #[tokio::test]
 async fn a_restart_replaces_every_task_of_its_kinds() {
     let site = Site::start(|config| config.kinds.agent.count = 2).await;
-    site.until_settled().await;
+    site.wait_until_settled().await;
     let before = PerKind::from_fn(|kind| site.tasks(kind));
     site.ask(|reply| Command::Restart {
         scope: Scope::Agents,
@@ -308,7 +308,7 @@ async fn a_restart_replaces_every_task_of_its_kinds() {
     })
     .await
     .unwrap();
-    site.until("other agents", |view| {
+    site.wait_until("other agents", |view| {
         view.ready
             && view
                 .tasks
@@ -324,12 +324,12 @@ async fn a_restart_replaces_every_task_of_its_kinds() {
 #[tokio::test]
 async fn a_changed_image_replaces_tasks_and_an_unchanged_one_does_not() {
     let site = Site::start(|_| {}).await;
-    site.until_settled().await;
+    site.wait_until_settled().await;
     let before = PerKind::from_fn(|kind| site.tasks(kind));
     let site = site
         .restarted(|config| config.datastore.image = "docker.io/mariadb:11".to_owned())
         .await;
-    site.until("another datastore and server", |view| {
+    site.wait_until("another datastore and server", |view| {
         view.ready
             && view
                 .tasks
@@ -353,7 +353,7 @@ async fn a_changed_image_replaces_tasks_and_an_unchanged_one_does_not() {
 #[tokio::test]
 async fn the_framework_id_is_dropped_only_if_the_master_does_not_list_it() {
     let site = Site::start(|_| {}).await;
-    site.until_settled().await;
+    site.wait_until_settled().await;
     *site.world.listed.lock().unwrap() = true;
     site.ask(|reply| Command::ForgetFramework { reply })
         .await
@@ -373,15 +373,15 @@ async fn no_agent_is_replaced_while_the_api_does_not_answer() {
         config.orchestrator.node_timeout = Duration::from_hours(1);
     })
     .await;
-    site.until_settled().await;
+    site.wait_until_settled().await;
     let before = site.tasks(Kind::Agent);
     *site.world.silent.lock().unwrap() = true;
-    site.until("the reason", |view| {
+    site.wait_until("the reason", |view| {
         view.orchestrator.is_none() && view.waiting.iter().any(|it| it.reason.contains("silent"))
     })
     .await;
     *site.world.silent.lock().unwrap() = false;
-    site.until_settled().await;
+    site.wait_until_settled().await;
     assert_eq!(site.tasks(Kind::Agent), before);
 }
 
@@ -392,14 +392,14 @@ async fn an_agent_without_a_node_is_replaced_despite_short_outages_of_the_api() 
         config.orchestrator.node_timeout = Duration::from_secs(1);
     })
     .await;
-    site.until_settled().await;
+    site.wait_until_settled().await;
     let away = site.tasks(Kind::Agent).remove(0);
     let node = format!("node-{away}");
     site.world.nodes.lock().unwrap().get_mut(&node).unwrap().ready = false;
     wait_for("the replacement", async || {
         for silent in [true, false] {
             *site.world.silent.lock().unwrap() = silent;
-            site.until("the answer", |view| view.orchestrator.is_none() == silent)
+            site.wait_until("the answer", |view| view.orchestrator.is_none() == silent)
                 .await;
         }
         !site.tasks(Kind::Agent).contains(&away)

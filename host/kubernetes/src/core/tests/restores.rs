@@ -4,7 +4,7 @@ use std::path::Path;
 
 use transom_cluster::v1::TaskState;
 
-use super::backups::{back_up, finish, info, requested, restore, running_one_off, start, until_phase};
+use super::backups::{back_up, finish, info, requested, restore, running_one_off, start, wait_for_phase};
 use super::kvstore::kvstore;
 use super::site::Site;
 use crate::backup::Phase;
@@ -29,8 +29,8 @@ const RESTORED: [&str; 3] = [
 /// Reports the datastore as healthy, and waits until the restore has ended.
 async fn finish_restore(site: &Site) {
     finish(site, "done").await;
-    until_phase(site, None).await;
-    site.until_settled().await;
+    wait_for_phase(site, None).await;
+    site.wait_until_settled().await;
 }
 
 fn happened(site: &Site) -> Vec<String> {
@@ -43,7 +43,7 @@ async fn lose_quorum(site: &Site) {
     for member in &site.views.get().tasks.datastore[1..] {
         site.scheduler.update(&member.id, TaskState::Lost, None);
     }
-    site.until("a lost quorum", |view| {
+    site.wait_until("a lost quorum", |view| {
         view.waiting
             .iter()
             .any(|it| it.reason.contains("the kvstore has no quorum"))
@@ -56,7 +56,7 @@ async fn first_member_gets_the_backup_and_the_others_join_it() {
     let folder = tempfile::tempdir().unwrap();
     let (site, name) = three_members(folder.path()).await;
     restore(&site, folder.path(), &name).await;
-    until_phase(&site, Some(Phase::Load)).await;
+    wait_for_phase(&site, Some(Phase::Load)).await;
     assert_eq!(site.tasks(Kind::Server), [""; 0]);
     finish_restore(&site).await;
     let removed = ["remove m3sdatastore-2", "remove m3sdatastore-1"];
@@ -67,7 +67,7 @@ async fn first_member_gets_the_backup_and_the_others_join_it() {
     );
     let members = site.tasks(Kind::Datastore);
     let site = site.restarted(|_| {}).await;
-    site.until_settled().await;
+    site.wait_until_settled().await;
     assert_eq!(site.tasks(Kind::Datastore), members, "no member is replaced");
 }
 
@@ -91,7 +91,7 @@ async fn a_kvstore_without_running_members_is_restored_on_any_agent() {
     lose_quorum(&site).await;
     let left = site.views.get().tasks.datastore[0].id.clone();
     site.scheduler.update(&left, TaskState::Lost, None);
-    site.until("no member", |view| {
+    site.wait_until("no member", |view| {
         view.tasks
             .datastore
             .iter()
@@ -99,7 +99,7 @@ async fn a_kvstore_without_running_members_is_restored_on_any_agent() {
     })
     .await;
     restore(&site, folder.path(), &name).await;
-    until_phase(&site, Some(Phase::Load)).await;
+    wait_for_phase(&site, Some(Phase::Load)).await;
     let request = requested(&site, "m3s:datastore").await;
     let constraints = format!("{:?}", request.spec.constraints);
     assert!(!constraints.contains("LIKE"), "{constraints}");
@@ -116,10 +116,10 @@ async fn all_members_return_to_their_data_when_a_restore_fails() {
     lose_quorum(&site).await;
     site.scheduler.set_immediate_launches(true);
     restore(&site, folder.path(), &name).await;
-    until_phase(&site, Some(Phase::Load)).await;
+    wait_for_phase(&site, Some(Phase::Load)).await;
     running_one_off(&site).await;
     finish(&site, "failed etcdctl: unhealthy").await;
-    until_phase(&site, Some(Phase::Revert)).await;
+    wait_for_phase(&site, Some(Phase::Revert)).await;
     finish_restore(&site).await;
     let mut happened = happened(&site);
     assert_eq!(happened.remove(0), "restore m3sdatastore");
@@ -141,12 +141,12 @@ async fn a_restore_after_one_that_is_stuck_keeps_the_first_former_data() {
     let site = start(folder.path(), Engine::Kvstore, |_| {}).await;
     let name = back_up(&site).await;
     restore(&site, folder.path(), &name).await;
-    until_phase(&site, Some(Phase::Load)).await;
+    wait_for_phase(&site, Some(Phase::Load)).await;
     let first = operation(&site);
     finish(&site, "failed first").await;
-    until_phase(&site, Some(Phase::Revert)).await;
+    wait_for_phase(&site, Some(Phase::Revert)).await;
     finish(&site, "failed second").await;
-    until_phase(&site, Some(Phase::Held)).await;
+    wait_for_phase(&site, Some(Phase::Held)).await;
 
     for attempt in ["second", "third"] {
         site.scheduler.set_immediate_launches(false);
@@ -156,9 +156,9 @@ async fn a_restore_after_one_that_is_stuck_keeps_the_first_former_data() {
         let line = info(&request).command.unwrap().value.unwrap();
         assert!(line.contains(&format!("before-{first}\"")), "{attempt}: {line}");
         finish(&site, "failed first").await;
-        until_phase(&site, Some(Phase::Revert)).await;
+        wait_for_phase(&site, Some(Phase::Revert)).await;
         finish(&site, "failed second").await;
-        until_phase(&site, Some(Phase::Held)).await;
+        wait_for_phase(&site, Some(Phase::Held)).await;
     }
 }
 

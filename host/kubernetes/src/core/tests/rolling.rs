@@ -12,7 +12,7 @@ use crate::kind::Kind;
 /// the nodes of new tasks do not register.
 async fn changed(broken: bool) -> (Site, Vec<String>) {
     let site = Site::start(|config| config.kinds.agent.count = 3).await;
-    site.until_settled().await;
+    site.wait_until_settled().await;
     let before = site.tasks(Kind::Agent);
     site.world.no_new_nodes.store(broken, Ordering::SeqCst);
     (with_other_command(site).await, before)
@@ -41,7 +41,7 @@ fn kept(site: &Site, before: &[String]) -> usize {
 #[tokio::test]
 async fn a_change_that_breaks_agents_affects_only_one_and_can_be_reverted() {
     let (site, before) = changed(true).await;
-    site.until("the reason of the halt", |view| {
+    site.wait_until("the reason of the halt", |view| {
         let mut reasons = view.waiting.iter().map(|waiting| &waiting.reason);
         reasons.any(|reason| reason.contains("waits until") && reason.ends_with(" is not ready"))
     })
@@ -58,7 +58,7 @@ async fn a_change_that_breaks_agents_affects_only_one_and_can_be_reverted() {
         .extend(site.tasks(Kind::Agent));
     site.world.no_new_nodes.store(false, Ordering::SeqCst);
     let site = with_former_command(site).await;
-    site.until_settled().await;
+    site.wait_until_settled().await;
     assert_eq!(kept(&site, &before), 2);
     assert_eq!(site.world.drains().len(), 1);
 }
@@ -66,7 +66,7 @@ async fn a_change_that_breaks_agents_affects_only_one_and_can_be_reverted() {
 #[tokio::test]
 async fn a_halted_change_resumes_when_the_node_is_ready() {
     let (site, before) = changed(true).await;
-    site.until("the halt", |view| {
+    site.wait_until("the halt", |view| {
         view.waiting
             .iter()
             .any(|waiting| waiting.reason.contains("waits until"))
@@ -74,33 +74,33 @@ async fn a_halted_change_resumes_when_the_node_is_ready() {
     .await;
     site.world.no_new_nodes.store(false, Ordering::SeqCst);
     wait_for("other agents", async || kept(&site, &before) == 0).await;
-    site.until_settled().await;
+    site.wait_until_settled().await;
 }
 
 #[tokio::test]
 async fn a_drain_that_a_former_leader_began_is_finished() {
     let site = Site::start(|config| config.kinds.agent.count = 3).await;
-    site.until_settled().await;
+    site.wait_until_settled().await;
     *site.world.stuck_drains.lock().unwrap() = true;
     let site = with_other_command(site).await;
     wait_for("a drain", async || !site.world.drains().is_empty()).await;
     let first = site.world.drains();
     *site.world.stuck_drains.lock().unwrap() = false;
     let site = site.restarted(|_| {}).await;
-    site.until_settled().await;
+    site.wait_until_settled().await;
     wait_for("all drains", async || site.world.drains().len() == 4).await;
     assert_eq!(
         site.world.drains()[1],
         first[0],
         "the drain of the same node continues"
     );
-    site.until_settled().await;
+    site.wait_until_settled().await;
 }
 
 #[tokio::test]
 async fn a_drain_that_a_former_leader_began_is_cancelled_if_the_agent_stays() {
     let site = Site::start(|config| config.kinds.agent.count = 2).await;
-    site.until_settled().await;
+    site.wait_until_settled().await;
     let before = site.tasks(Kind::Agent);
     *site.world.stuck_drains.lock().unwrap() = true;
     let site = with_other_command(site).await;
@@ -141,7 +141,7 @@ async fn counts_that_change_while_the_cluster_starts_are_applied() {
     site.scale(Kind::Agent, 4).await.unwrap();
     site.scale(Kind::Server, 2).await.unwrap();
     site.scale(Kind::Agent, 1).await.unwrap();
-    site.until("one agent and two servers", |view| {
+    site.wait_until("one agent and two servers", |view| {
         view.ready && view.running(Kind::Agent) == 1 && view.running(Kind::Server) == 2
     })
     .await;
@@ -152,7 +152,7 @@ async fn counts_that_change_while_the_cluster_starts_are_applied() {
 #[tokio::test]
 async fn offers_that_never_fit_are_explained() {
     let site = Site::start(|_| {}).await;
-    site.until_settled().await;
+    site.wait_until_settled().await;
     site.scheduler.set_immediate_launches(false);
     let mut reasons = transom_scheduler::Reasons::default();
     reasons
@@ -160,7 +160,7 @@ async fn offers_that_never_fit_are_explained() {
         .insert(transom_scheduler::Reason::InsufficientMemory, 3);
     site.scheduler.set_reasons(reasons);
     site.scale(Kind::Agent, 2).await.unwrap();
-    site.until("the reason", |view| {
+    site.wait_until("the reason", |view| {
         let mut reasons = view.waiting.iter().filter(|waiting| waiting.kind == Kind::Agent);
         reasons.any(|waiting| {
             waiting

@@ -24,7 +24,7 @@ async fn replaced(drain_timeout: Duration) -> (Site, String, String) {
         config.orchestrator.drain_timeout = drain_timeout;
     })
     .await;
-    site.until_settled().await;
+    site.wait_until_settled().await;
     let mut servers = site.tasks(Kind::Server);
     let used = serving(&site.views.get()).unwrap();
     servers.retain(|task| *task != used);
@@ -41,7 +41,7 @@ async fn replaced(drain_timeout: Duration) -> (Site, String, String) {
 #[tokio::test]
 async fn a_server_that_clients_use_ends_when_the_configuration_of_another_one_is_served() {
     let (site, used, other) = replaced(Duration::from_mins(5)).await;
-    site.until("the reason", |view| {
+    site.wait_until("the reason", |view| {
         let mut reasons = view.waiting.iter().map(|waiting| &waiting.reason);
         reasons.any(|reason| reason.contains("ends when the client configuration of server"))
     })
@@ -51,7 +51,7 @@ async fn a_server_that_clients_use_ends_when_the_configuration_of_another_one_is
     assert_eq!(serving(&site.views.get()).as_ref(), Some(&used));
 
     site.world.unwritten.store(false, Ordering::SeqCst);
-    site.until("other servers", |view| {
+    site.wait_until("other servers", |view| {
         view.ready && view.tasks.server.iter().all(|task| task.id != used)
     })
     .await;
@@ -65,12 +65,12 @@ async fn a_server_that_clients_use_ends_when_the_configuration_of_another_one_is
 #[tokio::test]
 async fn a_server_that_clients_use_waits_for_another_one_at_most_the_drain_timeout() {
     let (site, used, _) = replaced(Duration::from_millis(200)).await;
-    site.until("the server's end", |view| {
+    site.wait_until("the server's end", |view| {
         view.tasks.server.iter().all(|task| task.id != used)
     })
     .await;
     site.world.unwritten.store(false, Ordering::SeqCst);
-    site.until("the configuration of another server", |view| {
+    site.wait_until("the configuration of another server", |view| {
         view.ready && serving(view).is_some_and(|now| now != used)
     })
     .await;
@@ -83,10 +83,10 @@ async fn a_server_on_an_unreachable_agent_is_replaced_and_ends_when_the_agent_re
         config.orchestrator.node_timeout = Duration::from_millis(500);
     })
     .await;
-    site.until_settled().await;
+    site.wait_until_settled().await;
     let used = serving(&site.views.get()).unwrap();
     site.scheduler.update(&used, TaskState::Unreachable, None);
-    site.until("the configuration of another server", |view| {
+    site.wait_until("the configuration of another server", |view| {
         let others = view.tasks.server.iter().all(|task| task.id != used);
         view.ready && others && serving(view).is_some_and(|now| now != used)
     })
@@ -95,7 +95,7 @@ async fn a_server_on_an_unreachable_agent_is_replaced_and_ends_when_the_agent_re
 
     // Its agent returns.
     site.scheduler.update(&used, TaskState::Running, None);
-    site.until("the server's end", |_| !site.tasks(Kind::Server).contains(&used))
+    site.wait_until("the server's end", |_| !site.tasks(Kind::Server).contains(&used))
         .await;
     assert_eq!(site.tasks(Kind::Server).len(), 2);
 }

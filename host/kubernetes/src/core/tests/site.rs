@@ -427,12 +427,12 @@ impl Site {
         self.ask(|reply| Command::Scale { kind, count, reply }).await
     }
 
-    pub(super) async fn until(&self, what: &str, condition: impl Fn(&View) -> bool) {
+    pub(super) async fn wait_until(&self, what: &str, condition: impl Fn(&View) -> bool) {
         wait_for(what, async || condition(&self.views.get())).await;
     }
 
-    pub(super) async fn until_settled(&self) {
-        self.until("everything to run", |view| view.ready).await;
+    pub(super) async fn wait_until_settled(&self) {
+        self.wait_until("everything to run", |view| view.ready).await;
     }
 
     /// The launched tasks of a kind that have not ended.

@@ -96,7 +96,7 @@ async fn inverse_offers_are_rescinded_when_the_schedule_changes_or_the_agent_is_
     set_schedule(&cluster, &[machine("localhost")], 9).await;
     let rescinded = |offer: &Value| json!({"inverse_offer_id": offer["id"]});
     let event = framework
-        .until(|event| event["type"] == "RESCIND_INVERSE_OFFER")
+        .wait_until(|event| event["type"] == "RESCIND_INVERSE_OFFER")
         .await;
     assert_eq!(event["rescind_inverse_offer"], rescinded(&second));
     assert_eq!(
@@ -109,7 +109,7 @@ async fn inverse_offers_are_rescinded_when_the_schedule_changes_or_the_agent_is_
     let gone = json!({"type": "MARK_AGENT_GONE", "mark_agent_gone": {"agent_id": agent}});
     assert_eq!(cluster.operator_call(gone).await.head.code(), 200);
     let event = framework
-        .until(|event| event["type"] == "RESCIND_INVERSE_OFFER")
+        .wait_until(|event| event["type"] == "RESCIND_INVERSE_OFFER")
         .await;
     assert_eq!(event["rescind_inverse_offer"], rescinded(&third));
     cluster.stop().await;
@@ -124,7 +124,7 @@ async fn framework_receives_its_inverse_offer_again_when_it_resubscribes() {
     let id = framework.id.clone();
     drop(framework);
     cluster
-        .until("/frameworks", |page| page["frameworks"][0]["connected"] == false)
+        .wait_until("/frameworks", |page| page["frameworks"][0]["connected"] == false)
         .await;
     let mut info = framework_info();
     info["id"] = json!({"value": id});

@@ -73,7 +73,9 @@ async fn stop_maintenance(cluster: &Cluster, machines: &[Value]) {
 
 /// The next inverse offers, in the order of their agents.
 async fn inverse_offers(framework: &mut Framework) -> Vec<Value> {
-    let event = framework.until(|event| event["type"] == "INVERSE_OFFERS").await;
+    let event = framework
+        .wait_until(|event| event["type"] == "INVERSE_OFFERS")
+        .await;
     event["inverse_offers"]["inverse_offers"]
         .as_array()
         .unwrap()
@@ -121,7 +123,7 @@ async fn offers_are_rescinded_and_contain_the_unavailability_when_the_schedule_c
     set_schedule(&cluster, &[machine("A0")], 5).await;
     let mut rescinded = Vec::new();
     while rescinded.len() < 2 {
-        let event = framework.until(|event| event["type"] == "RESCIND").await;
+        let event = framework.wait_until(|event| event["type"] == "RESCIND").await;
         rescinded.push(event["rescind"]["offer_id"].clone());
     }
     // A real master also rescinds the offers of machines that are not in the schedule.
@@ -174,14 +176,14 @@ async fn agents_of_a_machine_that_goes_down_are_removed_with_their_tasks() {
         assert!(lost.get("uuid").is_none());
     }
     let event = aware
-        .until(|event| event["type"] == "RESCIND_INVERSE_OFFER")
+        .wait_until(|event| event["type"] == "RESCIND_INVERSE_OFFER")
         .await;
     assert_eq!(
         event["rescind_inverse_offer"]["inverse_offer_id"],
         inverse_offer["id"]
     );
     for framework in [&mut aware, &mut old] {
-        let event = framework.until(|event| event["type"] == "FAILURE").await;
+        let event = framework.wait_until(|event| event["type"] == "FAILURE").await;
         assert_eq!(event["failure"], json!({"agent_id": agent}));
     }
     loop {
@@ -221,7 +223,7 @@ async fn an_agent_starts_again_with_a_new_id_when_its_machine_comes_up() {
     set_schedule(&cluster, &[machine("localhost")], 5).await;
     start_maintenance(&cluster, &[machine("localhost")]).await;
     framework.wait_for_state("t", "TASK_LOST").await;
-    framework.until(|event| event["type"] == "FAILURE").await;
+    framework.wait_until(|event| event["type"] == "FAILURE").await;
     stop_maintenance(&cluster, &[machine("localhost")]).await;
     assert_eq!(cluster.get("/maintenance/schedule").await, json!({}));
     assert_eq!(cluster.get("/maintenance/status").await, json!({}));
@@ -345,7 +347,7 @@ async fn master_with_a_registry_keeps_the_schedule_across_a_restart() {
     );
     stop_maintenance(&cluster, &[machine("a1")]).await;
     let offer = framework
-        .until(|event| event["type"] == "OFFERS" && event["offers"]["offers"][0]["hostname"] == "a1");
+        .wait_until(|event| event["type"] == "OFFERS" && event["offers"]["offers"][0]["hostname"] == "a1");
     offer.await;
     cluster.stop().await;
 }
@@ -381,7 +383,7 @@ async fn master_without_a_registry_forgets_the_schedule_when_it_restarts() {
     assert_eq!(cluster.get("/maintenance/schedule").await, json!({}));
     // This master does not know that the machine was down, so the agent may register.
     cluster
-        .until("/slaves", |page| page["slaves"][0]["hostname"] == "a0")
+        .wait_until("/slaves", |page| page["slaves"][0]["hostname"] == "a0")
         .await;
     cluster.stop().await;
 }

@@ -467,7 +467,7 @@ impl Rig {
     pub(super) async fn start_task(&mut self, task: &str) {
         self.submit(&Arc::new(testing::spec("/app")), &[task]).await;
         self.master.call("SUBSCRIBE", 1).await;
-        self.until("registered F-1").await;
+        self.wait_until("registered F-1").await;
         self.launched(task).await;
     }
 
@@ -487,7 +487,7 @@ impl Rig {
         assert_eq!(self.event_text().await, format!("updated {task} TASK_RUNNING"));
     }
 
-    async fn until(&mut self, expected: &str) {
+    async fn wait_until(&mut self, expected: &str) {
         assert_eq!(self.event_text().await, expected);
     }
 
