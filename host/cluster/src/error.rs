@@ -304,6 +304,16 @@ impl Error {
         }
     }
 
+    /// Whether the server did not answer at all: it could not be reached, or not in time. Another call
+    /// would wait as long. With several masters, of the one whose error is returned.
+    pub fn is_no_answer(&self) -> bool {
+        match self {
+            Self::Unreachable { .. } | Self::TimedOut { .. } => true,
+            Self::NoMaster { source, .. } => source.is_no_answer(),
+            _ => false,
+        }
+    }
+
     /// Whether a master answered 404, see [`NotFound`](Self::NotFound); with several masters, the
     /// one whose error is returned.
     pub fn is_not_found(&self) -> bool {

@@ -4,21 +4,23 @@
 use std::collections::{BTreeSet, HashSet};
 use std::time::Duration;
 
-use futures::{FutureExt, StreamExt};
+use futures::FutureExt;
 use jiff::Timestamp;
 use tokio::time::Instant;
 use transom_cluster::v1::TaskState;
 use transom_cluster::{AgentId, Caller, v1};
 use transom_common::error_chain;
 
-use super::{Actor, MAX_CONCURRENT_CALLS};
+use super::Actor;
+use super::calls::make_calls;
 use crate::matching::offer_demand::OfferCall;
 
 /// Maximum tasks in one call. A large framework reconciles all of its tasks after each subscription.
 const RECONCILE_BATCH: usize = 1000;
 
 impl Actor {
-    /// Sends the kills that are due; each is repeated until its task is terminal.
+    /// Sends the kills that are due; each is repeated until its task is terminal, also if it was not
+    /// sent because the master did not answer an earlier one.
     pub(super) async fn send_kills(&mut self, caller: &Caller) {
         let mut kills = Vec::new();
         for task in self.kills.take_due(Instant::now()) {
@@ -32,14 +34,10 @@ impl Actor {
         }
         let mut calls = Vec::with_capacity(kills.len());
         for (task, agent, grace) in kills {
-            calls.push(async move { (task.clone(), caller.kill(task, agent, grace).await) }.boxed());
+            calls.push((task.clone(), caller.kill(task, agent, grace).boxed()));
         }
-        let outcomes: Vec<_> = futures::stream::iter(calls)
-            .buffer_unordered(MAX_CONCURRENT_CALLS)
-            .collect()
-            .await;
-        for (task, outcome) in outcomes {
-            if let Err(error) = outcome {
+        for (task, result) in make_calls(calls).await {
+            if let Some(Err(error)) = result {
                 self.metrics.call_failed("KILL");
                 tracing::warn!(%task, error = error_chain(&error), "KILL failed; retrying");
             }

@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::sync::Arc;
 use std::time::Duration;
 
-use futures::{FutureExt, StreamExt};
+use futures::FutureExt;
 use jiff::Timestamp;
 use tokio::time::Instant;
 use tracing::Instrument;
@@ -12,8 +12,9 @@ use transom_cluster::v1;
 use transom_cluster::{Caller, FrameworkId, OfferId, TaskId};
 use transom_common::error_chain;
 
+use super::Actor;
+use super::calls::make_calls;
 use super::launch_builder::{self, BuildResult, BuiltInstance, Launches, ReservationContext};
-use super::{Actor, MAX_CONCURRENT_CALLS};
 use crate::matching::maintenance::nanoseconds;
 use crate::matching::queue::{MatchFailure, TaskBatch};
 use crate::matching::round::{LaunchStep, PlacedInstances, PlannedLaunch, RefusedOffer, Residents, Round};
@@ -301,7 +302,10 @@ impl Actor {
                 return;
             }
             self.store_succeeded();
-            self.accept(caller, &intents, accepts).await;
+            if !self.accept(caller, &intents, accepts).await {
+                // The rest stays pending, and its offers stay in the pool.
+                return;
+            }
         }
     }
 
@@ -332,13 +336,14 @@ impl Actor {
         false
     }
 
-    /// Accepts offers for stored intents.
+    /// Accepts offers for stored intents. Returns false if some calls were not made because the master
+    /// does not answer.
     async fn accept(
         &mut self,
         caller: &Caller,
         intents: &[Arc<TaskRecord>],
         accepts: Vec<(OfferId, Launches)>,
-    ) {
+    ) -> bool {
         self.pool
             .remove_all(&accepts.iter().map(|(offer, _)| offer.clone()).collect());
         let status_deadline = Instant::now() + self.timeouts.launch;
@@ -364,32 +369,37 @@ impl Actor {
                 self.offer_demand.request_revive();
             }
             let filters = v1::Filters::refuse(refuse);
-            let call = caller.accept(vec![offer], launches.into_operations(), filters);
-            calls.push(call.map(|outcome| (tasks, outcome)).boxed());
+            let call = caller.accept(vec![offer.clone()], launches.into_operations(), filters);
+            calls.push(((offer, tasks), call.boxed()));
         }
-        let outcomes: Vec<_> = futures::stream::iter(calls)
-            .buffer_unordered(MAX_CONCURRENT_CALLS)
-            .collect()
-            .await;
-        for (tasks, outcome) in outcomes {
-            match outcome {
-                Ok(()) => self.launched(&tasks),
-                Err(error) => {
-                    // The master may have accepted them, so they are reconciled.
+        let mut master_answers = true;
+        for ((offer, tasks), result) in make_calls(calls).await {
+            match result {
+                Some(Ok(())) => {
+                    self.launched(&tasks);
+                    continue;
+                }
+                Some(Err(error)) => {
                     self.metrics.call_failed("ACCEPT");
-                    self.launch_spans.accepted(&tasks, false);
                     tracing::warn!(
                         tasks = tasks.len(),
                         error = error_chain(&error),
                         "ACCEPT failed; reconciling its tasks"
                     );
-                    for task in tasks {
-                        self.reconcile_schedule
-                            .schedule(task, Instant::now() + self.timeouts.reconcile_retry.base);
-                    }
+                }
+                None => {
+                    master_answers = false;
+                    self.pool.decline(offer);
                 }
             }
+            // The master may have accepted them, so they are reconciled.
+            self.launch_spans.accepted(&tasks, false);
+            for task in tasks {
+                self.reconcile_schedule
+                    .schedule(task, Instant::now() + self.timeouts.reconcile_retry.base);
+            }
         }
+        master_answers
     }
 
     fn launched(&mut self, tasks: &[TaskId]) {

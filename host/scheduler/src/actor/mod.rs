@@ -15,6 +15,7 @@
 //! add them from its event loop. Every turn carries them out, even while the service reads no
 //! events.
 
+mod calls;
 mod explanations;
 mod housekeeping;
 mod kill_choices;
@@ -67,9 +68,6 @@ pub(crate) use start::Dependencies;
 /// Capacity of the event queue to the service. When the actor's overflow of that queue exceeds it
 /// too, no further events are read from the master.
 const EVENT_QUEUE_CAPACITY: usize = 256;
-
-/// Calls to the master that run concurrently.
-const MAX_CONCURRENT_CALLS: usize = 8;
 
 /// Timeouts, intervals and backoffs.
 #[derive(Clone, Debug)]

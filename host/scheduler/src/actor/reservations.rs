@@ -10,12 +10,13 @@
 
 use std::collections::{BTreeSet, HashMap};
 
-use futures::{FutureExt, StreamExt};
+use futures::FutureExt;
 use tokio::time::Instant;
 use transom_cluster::{Caller, OfferId, v1};
 use transom_common::{Backoff, error_chain};
 
-use super::{Actor, MAX_CONCURRENT_CALLS, Timeouts};
+use super::calls::make_calls;
+use super::{Actor, Timeouts};
 use crate::Reservation;
 use crate::matching::offered_reservation::{OfferedReservation, Owner};
 use crate::store::reservations::ReservationLedger;
@@ -254,14 +255,11 @@ impl Actor {
             // The rest of the offer is needed soon, and so are these resources if an operation fails.
             let filters = v1::Filters::refuse(std::time::Duration::ZERO);
             let call = caller.accept(vec![offer], operations, filters);
-            calls.push(call.map(|outcome| (keys, outcome)).boxed());
+            calls.push((keys, call.boxed()));
         }
-        let outcomes: Vec<_> = futures::stream::iter(calls)
-            .buffer_unordered(MAX_CONCURRENT_CALLS)
-            .collect()
-            .await;
-        for (keys, outcome) in outcomes {
-            if let Err(error) = outcome {
+        for (keys, result) in make_calls(calls).await {
+            let Some(result) = result else { continue };
+            if let Err(error) = result {
                 self.metrics.call_failed("ACCEPT");
                 tracing::warn!(
                     error = error_chain(&error),

@@ -3,14 +3,15 @@
 use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
 
-use futures::{FutureExt, StreamExt};
+use futures::FutureExt;
 use jiff::{SignedDuration, Timestamp};
 use tokio::time::Instant;
 use transom_cluster::TaskId;
 use transom_cluster::v1::{self, TaskState};
 use transom_common::error_chain;
 
-use super::{Actor, Inbound, MAX_CONCURRENT_CALLS};
+use super::calls::make_calls;
+use super::{Actor, Inbound};
 use crate::store::transition::{self, StatusEffect};
 use crate::{Event, Phase, TaskRecord};
 
@@ -208,20 +209,15 @@ impl Actor {
         }
     }
 
-    /// Acknowledges statuses. The master repeats a status whose acknowledgement is lost.
+    /// Acknowledges statuses. The master repeats a status whose acknowledgement is lost or not sent.
     async fn acknowledge(&mut self, statuses: &[v1::TaskStatus]) {
         let Some(caller) = self.caller.clone() else { return };
         let mut calls = Vec::with_capacity(statuses.len());
         for status in statuses.iter().filter(|status| status.uuid.is_some()) {
-            let caller = &caller;
-            calls.push(async move { (status, caller.acknowledge(status).await) }.boxed());
+            calls.push((status, caller.acknowledge(status).boxed()));
         }
-        let outcomes: Vec<_> = futures::stream::iter(calls)
-            .buffer_unordered(MAX_CONCURRENT_CALLS)
-            .collect()
-            .await;
-        for (status, outcome) in outcomes {
-            if let Err(error) = outcome {
+        for (status, result) in make_calls(calls).await {
+            if let Some(Err(error)) = result {
                 self.metrics.call_failed("ACKNOWLEDGE");
                 tracing::debug!(task = %status.task_id, error = error_chain(&error), "ACKNOWLEDGE failed; the master sends the update again");
             }

@@ -52,6 +52,11 @@ impl OfferPool {
         }
     }
 
+    /// Adds an offer that was removed to those that are to be declined.
+    pub(crate) fn decline(&mut self, offer: OfferId) {
+        self.to_decline.push(offer);
+    }
+
     pub(crate) fn remove_all(&mut self, offers: &BTreeSet<OfferId>) {
         self.offers.retain(|open| !offers.contains(&open.id));
     }
