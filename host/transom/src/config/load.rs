@@ -8,7 +8,6 @@ use std::path::{Path, PathBuf};
 
 use anyhow::bail;
 use figment::error::{Actual, Kind};
-use figment::providers::Env;
 use figment::value::{Dict, Map, Value};
 use figment::{Figment, Metadata, Profile, Provider};
 
@@ -16,9 +15,10 @@ use super::aliases::{SpecifiedVariables, WithAliases};
 use super::file::Toml;
 use super::kubernetes::{self, INSTANCES, Inheritance, Variables as KubernetesVariables, WithInstances};
 use super::plugin_bindings::Bindings;
-use super::settings::{Admin, SECTIONS, Settings, SettingsVersion};
+use super::settings::{Admin, Settings, SettingsVersion};
 use super::skip_ssl::DefaultOfSkipSsl;
-use super::{limits, marathon, renamed, report};
+use super::variables::Variables;
+use super::{limits, marathon, reference, renamed, report};
 
 /// The bounds of a lease's duration.
 const LEASE_SECONDS: RangeInclusive<u64> = 1..=600;
@@ -104,7 +104,7 @@ pub(crate) fn load(file: Option<&Path>, overrides: Overrides) -> anyhow::Result<
     let names = kubernetes::instance_names(&figment);
     let specified = Figment::from(SpecifiedVariables::from_environment());
     let overriding = Figment::from(WithInstances {
-        source: WithAliases(environment()),
+        source: WithAliases(Variables::of_environment()),
         names: &names,
     })
     .merge(overrides);
@@ -168,7 +168,9 @@ pub(crate) fn admin(file: &Path) -> anyhow::Result<Admin> {
             file.display()
         );
     }
-    let figment = Figment::new().merge(Toml::File(file)).merge(environment());
+    let figment = Figment::new()
+        .merge(Toml::File(file))
+        .merge(Variables::of_environment());
     // This also fails for invalid TOML, which the full extraction reports.
     if figment.find_value("admin").is_err() {
         return match figment.extract::<Dict>() {
@@ -364,28 +366,6 @@ fn refuse_recording(settings: &Settings) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// Variables of commands that are named like settings, but are the URLs of a running daemon's ports.
-const NOT_SETTINGS: [&str; 2] = ["ADMIN_URL", "APPS_URL"];
-
-/// `TRANSOM_APPS_PORT=8081` is `apps.port`.
-fn environment() -> Env {
-    Env::prefixed("TRANSOM_")
-        .filter(|key| is_setting(key.as_str()))
-        .map(|key| key.as_str().to_ascii_lowercase().replacen('_', ".", 1).into())
-}
-
-/// Whether a variable sets a key. `variable` is its name without the prefix; one without a section,
-/// such as `STATE`, sets none.
-fn is_setting(variable: &str) -> bool {
-    let section = variable.split_once('_').map(|(section, _)| section);
-    let is_url = |name: &&str| variable.eq_ignore_ascii_case(name);
-    section.is_some_and(is_section) && !NOT_SETTINGS.iter().any(is_url)
-}
-
-fn is_section(name: &str) -> bool {
-    SECTIONS.iter().any(|section| section.eq_ignore_ascii_case(name))
-}
-
 /// Resolves a relative path against the directory of its file, not the working directory.
 fn resolve_relative(file: Option<&Path>, path: &Path) -> PathBuf {
     match file.and_then(Path::parent) {
@@ -435,6 +415,11 @@ fn error_line(error: &figment::Error) -> String {
                 "`{path}` is a table{location}; expected {expected}, because no instance can have the name of a key of [kubernetes]"
             )
         }
+        Kind::InvalidType(found, expected) | Kind::InvalidValue(found, expected)
+            if reference::is_secret(&error.path) =>
+        {
+            format!("`{path}` is {}{location}; expected {expected}", type_name(found))
+        }
         Kind::InvalidType(found, expected) | Kind::InvalidValue(found, expected) => {
             format!("`{path}` is {found}{location}; expected {expected}")
         }
@@ -446,6 +431,19 @@ fn error_line(error: &figment::Error) -> String {
         }
         kind if path.is_empty() => format!("{kind}{location}"),
         kind => format!("`{path}`: {kind}{location}"),
+    }
+}
+
+/// The type of a value that must not be shown.
+fn type_name(value: &Actual) -> &'static str {
+    match value {
+        Actual::Bool(_) => "a boolean",
+        Actual::Unsigned(_) | Actual::Signed(_) => "an integer",
+        Actual::Float(_) => "a number",
+        Actual::Str(_) | Actual::Char(_) => "another text",
+        Actual::Seq => "a list",
+        Actual::Map => "a table",
+        _ => "a value of another type",
     }
 }
 

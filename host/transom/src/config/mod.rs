@@ -19,6 +19,7 @@ mod report;
 mod schema;
 mod settings;
 mod skip_ssl;
+mod variables;
 mod workflow;
 
 pub(crate) use aliases::WORKFLOW_ALIASES;

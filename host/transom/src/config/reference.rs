@@ -2,6 +2,7 @@
 //! keys, types, defaults and meanings are those of the structs, as their JSON schema has them.
 
 use std::fmt::Write as _;
+use std::sync::LazyLock;
 
 use schemars::{Schema, schema_for};
 use serde_json::{Map, Value, json};
@@ -14,18 +15,18 @@ const INTRODUCTION: &str = "\
 # Settings
 
 Every key of the configuration file, by section. `transom config reference` prints this page, and with `--output json`
-the file's JSON schema, for editors; `transom config check` prints the values that are in effect and where each is from.
+the file's JSON schema, for editors; `transom config check` prints the effective value of each key and its source.
 The names of other programs that `apps` and `workflow` accept for some of their keys are not listed.
 
 * A key is set in the file (`[apps]`, then `port = 8080`) or by its variable. A variable overrides the file. In a
   variable lists and tables are written as in TOML, on one line: `TRANSOM_APPS_TRUSTED_NETWORKS='[\"10.0.0.0/8\"]'`. A
   table below a section has one variable for all of it: `TRANSOM_APPS_CHECKS='{exec_from=\"daemon\"}'`.
-* Where a key has more than one variable, `TRANSOM_…` overrides the others, and of these the first one is used.
-* The sections `apps`, `discovery`, `kubernetes` and `workflow` enable their services by being there, even if empty.
-* `settings_version`, above all sections, is the form of the settings: 1, also where it is missing. A daemon refuses a
-  higher one than it reads.
-* An unknown key is an error that names the nearest known one. A relative path counts from the file's own folder.
-* A key without a default is not set. Texts that hold a secret are masked wherever they are shown.
+* Where a key has several variables, `TRANSOM_…` overrides the others; of these, the first one in the table is used.
+* A section `apps`, `discovery`, `kubernetes` or `workflow` enables its service, even if the section is empty.
+* `settings_version`, above all sections, is the version of the format of the file; if it is missing, it is 1. A daemon
+  rejects a version that is higher than its own.
+* An unknown key is an error that names the nearest known one. Relative paths are relative to the folder of the file.
+* A key with an empty default has no value until you set it. Secrets are masked wherever settings are shown.
 ";
 
 /// The JSON schema of the configuration file.
@@ -36,6 +37,57 @@ pub(crate) fn schema() -> Schema {
         *others = json!({"$ref": "#/$defs/Kubernetes"});
     }
     schema
+}
+
+/// How a key's value is written: any text, or a secret.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum TextKind {
+    Plain,
+    Secret,
+}
+
+/// The keys whose values are texts, each with the path of its table.
+static TEXTS: LazyLock<Vec<(String, String, TextKind)>> = LazyLock::new(|| {
+    let rows = sections().into_iter().flat_map(|section| {
+        let path = section.path;
+        section.rows.into_iter().map(move |row| (path.clone(), row))
+    });
+    let texts = rows.filter_map(|(path, row)| match row.kind.as_str() {
+        "text" => Some((path, row.key, TextKind::Plain)),
+        "secret" => Some((path, row.key, TextKind::Secret)),
+        _ => None,
+    });
+    texts.collect()
+});
+
+/// Whether a key of a section is a text. A key of `[kubernetes]` may have the name of an instance
+/// before it.
+pub(super) fn text_kind(section: &str, key: &str) -> Option<TextKind> {
+    let is_of_instance = |name: &str| {
+        let prefix = key.strip_suffix(name);
+        section == "kubernetes" && prefix.is_some_and(|prefix| prefix.ends_with('_'))
+    };
+    let texts = TEXTS.iter().filter(|(path, ..)| path == section);
+    let matching = texts.filter(|(_, name, _)| name == key || is_of_instance(name));
+    matching
+        .max_by_key(|(_, name, _)| name.len())
+        .map(|(.., kind)| *kind)
+}
+
+/// Whether the key at this path is a secret, of any table in its section.
+pub(super) fn is_secret(path: &[String]) -> bool {
+    let (Some(section), Some(key)) = (path.first(), path.last()) else {
+        return false;
+    };
+    let section = if section == kubernetes::INSTANCES {
+        "kubernetes"
+    } else {
+        section
+    };
+    TEXTS.iter().any(|(table, name, kind)| {
+        let of_section = table.split(['.', '[']).next() == Some(section);
+        *kind == TextKind::Secret && name == key && of_section
+    })
 }
 
 /// The reference as Markdown.

@@ -21,6 +21,22 @@ fn section_enables_its_service() {
 }
 
 #[test]
+fn errors_do_not_contain_secrets() {
+    for text in [
+        "[admin]\npassword = 1234567\n",
+        "[apps]\napi_password = [1234567]\n",
+        "[kubernetes.blue]\nauth_password = 1234567\n",
+        "[[plugins.oci.credentials]]\nregistry = \"r\"\nusername = \"u\"\npassword = 1234567\n",
+    ] {
+        let error = read(text).expect_err(text);
+        assert!(
+            error.contains("password") && !error.contains("1234567"),
+            "{error}"
+        );
+    }
+}
+
+#[test]
 fn load_names_mistakes_with_their_key() {
     for (text, expected) in [
         ("[apps]\nprot = 1\n", "unknown key `apps.prot` "),
@@ -212,20 +228,6 @@ fn plugins_of_one_extension_point_must_be_distinct_and_at_most_eight() {
     ] {
         let error = format!("{:#}", plugins(&text).expect_err(&text));
         assert!(error.contains(expected), "{error}");
-    }
-}
-
-#[test]
-fn is_setting_recognises_variables_of_sections() {
-    for (variable, expected) in [
-        ("APPS_PORT", true),
-        ("admin_port", true),
-        ("ADMIN_URL", false),
-        ("apps_url", false),
-        ("STATE", false),
-        ("COMPONENTS_DIR", false),
-    ] {
-        assert_eq!(is_setting(variable), expected, "{variable}");
     }
 }
 
