@@ -55,6 +55,12 @@ pub(super) fn problems(apps: &Apps) -> Vec<String> {
             "`apps.local_port_min` is {first}: it must be between 1 and `apps.local_port_max`, which is {last}"
         ));
     }
+    if let Err(text) = transom_apps::destinations(&apps.callbacks.allow) {
+        problems.push(format!(
+            "`apps.callbacks.allow` contains {text:?}: expected a host, an address or a network, each with or \
+             without a port"
+        ));
+    }
     problems
 }
 

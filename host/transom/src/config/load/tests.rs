@@ -37,6 +37,15 @@ fn errors_do_not_contain_secrets() {
 }
 
 #[test]
+fn destinations_of_callbacks_are_checked() {
+    let error = read("[apps.callbacks]\nallow = [\"bad host!!\"]\n").expect_err("invalid");
+    assert!(
+        error.contains("`apps.callbacks.allow` contains \"bad host!!\": expected a host"),
+        "{error}"
+    );
+}
+
+#[test]
 fn load_names_mistakes_with_their_key() {
     for (text, expected) in [
         ("[apps]\nprot = 1\n", "unknown key `apps.prot` "),

@@ -36,11 +36,9 @@ impl ServiceKind for Apps {
             return Ok(Vec::new());
         };
         let mut config = service_config(section, &settings.store);
-        config.callbacks.allow = transom_apps::destinations(&section.callbacks.allow).map_err(|text| {
-            anyhow::anyhow!(
-                "apps.callbacks.allow: expected a host, an address or a network, each with or without a port; found {text:?}"
-            )
-        })?;
+        config.callbacks.allow = transom_apps::destinations(&section.callbacks.allow)
+            .map_err(|text| anyhow::anyhow!("`apps.callbacks.allow` contains {text:?}"))
+            .context(Misconfigured)?;
         config.ui = user_interface(section).await.context(Misconfigured)?;
         Ok(vec![Box::new(BoundApps {
             info: framework_info(section, settings.cluster.principal.clone()),
