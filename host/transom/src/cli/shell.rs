@@ -1,6 +1,6 @@
 //! Completions and man pages, generated from the definition of the command line.
 
-use std::io;
+use std::io::{self, Write};
 
 use clap::{Args, CommandFactory};
 use clap_complete::Shell;
@@ -14,17 +14,11 @@ pub(super) struct Completions {
 }
 
 impl Completions {
-    #[allow(
-        clippy::unnecessary_wraps,
-        reason = "every command's `run` has the same shape"
-    )]
     pub(super) fn run(self) -> anyhow::Result<()> {
-        clap_complete::generate(
-            self.shell,
-            &mut CommandLine::command(),
-            "transom",
-            &mut io::stdout(),
-        );
+        // The generator would panic if standard output is a pipe that was closed.
+        let mut script = Vec::new();
+        clap_complete::generate(self.shell, &mut CommandLine::command(), "transom", &mut script);
+        io::stdout().write_all(&script)?;
         Ok(())
     }
 }
