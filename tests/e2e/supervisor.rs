@@ -6,7 +6,7 @@ use std::os::unix::net::UnixDatagram;
 use std::path::Path;
 use std::process::Command;
 
-use transom_testkit::{WAIT_TIMEOUT, free_ports};
+use transom_testkit::{WAIT_TIMEOUT, eventually, free_port, free_ports};
 use transom_tests::http;
 use transom_tests::process::{Transom, binary};
 use transom_tests::site::{addresses, copy_components};
@@ -94,4 +94,40 @@ async fn a_socket_with_another_address_than_the_settings_is_rejected() {
     assert_eq!(status.code(), Some(3), "{}", daemon.output());
     let expected = format!("set ListenStream=127.0.0.1:{}", port + 1);
     assert!(daemon.output().contains(&expected), "{}", daemon.output());
+}
+
+/// Starts a daemon with an admin port on `port`, by a shell command in which `"$@"` is the daemon's.
+fn start_by_shell(dir: &Path, port: u16, shell_command: &str) -> Transom {
+    copy_components(&dir.join("plugins"));
+    let settings = format!(
+        "[cluster]\nmaster = \"127.0.0.1:1\"\n[plugins]\ndir = \"plugins\"\n[admin]\nport = {port}\n"
+    );
+    fs::write(dir.join("transom.toml"), settings).expect("written");
+    let mut command = Command::new("sh");
+    command
+        .args(["-c", shell_command, "sh"])
+        .arg(binary())
+        .args(["serve", "--config", "transom.toml"])
+        .current_dir(dir);
+    Transom::spawn(command)
+}
+
+/// Waits until the daemon with this admin port answers.
+async fn wait_until_alive(port: u16) {
+    let url = format!("http://127.0.0.1:{port}/health");
+    eventually("the daemon to answer", || async {
+        let answer = http().get(&url).send().await;
+        answer.map(drop).map_err(|error| error.to_string())
+    })
+    .await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn daemon_serves_without_a_log_if_the_disk_is_full() {
+    let dir = tempfile::tempdir().expect("a directory");
+    let port = free_port();
+    let daemon = start_by_shell(dir.path(), port, "exec \"$@\" 2>/dev/full");
+    wait_until_alive(port).await;
+    let (status, output) = daemon.terminate();
+    assert!(status.success(), "{status} {output}");
 }

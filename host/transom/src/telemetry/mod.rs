@@ -23,7 +23,9 @@ pub(crate) use traces::Traces;
 pub(crate) fn start(level: &str, format: LogFormat) -> anyhow::Result<()> {
     let log = tracing_subscriber::fmt()
         .with_env_filter(filter(level, "off")?)
-        .with_writer(std::io::stderr);
+        .with_writer(std::io::stderr)
+        // It would print to standard error, which panics if that cannot be written.
+        .log_internal_errors(false);
     match format {
         LogFormat::Json => log.json().flatten_event(true).init(),
         LogFormat::Text => log.with_ansi(std::io::stderr().is_terminal()).init(),
