@@ -131,3 +131,38 @@ async fn daemon_serves_without_a_log_if_the_disk_is_full() {
     let (status, output) = daemon.terminate();
     assert!(status.success(), "{status} {output}");
 }
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn daemon_stops_in_order_when_its_terminal_is_closed() {
+    let dir = tempfile::tempdir().expect("a directory");
+    let port = free_port();
+    let mut daemon = start_by_shell(dir.path(), port, "exec \"$@\"");
+    wait_until_alive(port).await;
+    daemon.hang_up();
+    let status = daemon.wait();
+    assert!(status.success(), "{status} {}", daemon.output());
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn daemon_that_was_started_with_nohup_ignores_a_closed_terminal() {
+    let dir = tempfile::tempdir().expect("a directory");
+    let port = free_port();
+    let daemon = start_by_shell(dir.path(), port, "exec nohup \"$@\"");
+    wait_until_alive(port).await;
+    let status = fs::read_to_string(format!("/proc/{}/status", daemon.pid())).expect("a process");
+    let signals = |mask: &str| {
+        let text = status
+            .lines()
+            .find_map(|line| line.strip_prefix(mask))
+            .expect(mask);
+        u64::from_str_radix(text.trim(), 16).expect("hexadecimal")
+    };
+    // The lowest bit is SIGHUP.
+    assert_eq!(
+        (signals("SigIgn:") & 1, signals("SigCgt:") & 1),
+        (1, 0),
+        "{status}"
+    );
+    let (status, output) = daemon.terminate();
+    assert!(status.success(), "{status} {output}");
+}

@@ -167,6 +167,11 @@ impl Transom {
         (status, self.output())
     }
 
+    /// Sends SIGHUP, as a terminal does that is closed.
+    pub fn hang_up(&self) {
+        self.signal(Signal::SIGHUP);
+    }
+
     /// Kills it with SIGKILL.
     pub fn kill(mut self) {
         self.signal(Signal::SIGKILL);
