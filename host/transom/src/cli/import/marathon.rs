@@ -268,6 +268,8 @@ impl Converted {
                         machines, set `listener` and `hostname`, and either credentials or `trusted_networks`.";
             self.attention.push(text.to_owned());
         }
+        let events = Table::from_iter([("plan_format".to_owned(), Value::from("upstream"))]);
+        apps.insert("events".to_owned(), Value::Table(events));
         if components.is_none() {
             let text = "No components were found beside this program: copy them to the directory `plugins` beside this file.";
             self.attention.push(text.to_owned());
