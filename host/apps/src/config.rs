@@ -212,9 +212,9 @@ pub enum OnDeadline {
 /// The form of plan steps, unless the subscriber selects light plans.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum PlanForm {
-    /// The specification's: a list of `{action, app}`.
+    /// A list of `{action, app}`.
     #[default]
-    Specification,
+    Flat,
     /// Upstream's: a list of `{actions}`, and the empty `original` and `target` that its Python
     /// client requires.
     Upstream,

@@ -386,7 +386,7 @@ fn of_deployment(kind: &'static str, deployment: &Deployment, form: PlanForm, bo
     };
     let light = json!({"id": deployment.id, "version": deployment.version, "steps": deployment.steps});
     let plan = match form {
-        PlanForm::Specification => {
+        PlanForm::Flat => {
             let actions: Vec<_> = deployment.steps.iter().flat_map(|step| &step.actions).collect();
             json!({"id": deployment.id, "version": deployment.version, "steps": actions})
         }

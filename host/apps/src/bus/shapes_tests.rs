@@ -58,7 +58,7 @@ fn draft(kind: &str) -> Draft {
         client: "127.0.0.1".to_owned(),
         url: "/v2/events".to_owned(),
     };
-    let form = PlanForm::Specification;
+    let form = PlanForm::Flat;
     match kind {
         "event_stream_attached" => attached(&listener),
         "event_stream_detached" => detached(&listener),
@@ -156,7 +156,7 @@ fn deployment_events_have_specified_light_and_upstream_plans() {
     let action = |kind: &str| json!({"action": kind, "app": "/foo"});
     let (start, scale) = (action("StartApplication"), action("ScaleApplication"));
     let steps = json!([{"actions": [start]}, {"actions": [scale]}]);
-    let specified = deployment_ended(&deployment(&id), PlanForm::Specification, None);
+    let specified = deployment_ended(&deployment(&id), PlanForm::Flat, None);
     assert_eq!(specified.body["plan"]["steps"], json!([start, scale]));
     let light = specified.light.unwrap();
     assert_eq!(

@@ -231,7 +231,7 @@ pub(crate) struct Events {
 impl Default for Events {
     fn default() -> Self {
         Events {
-            plan_format: PlanFormat::Specification,
+            plan_format: PlanFormat::Flat,
             buffer_events: const { NonZeroUsize::new(16_384).unwrap() },
             buffer_bytes: 32 << 20,
             max_streams: 10_000,
@@ -267,10 +267,11 @@ impl Default for Callbacks {
 #[derive(Clone, Copy, Debug, Default, Deserialize, Eq, JsonSchema, PartialEq, Serialize)]
 #[serde(rename_all = "lowercase")]
 pub(crate) enum PlanFormat {
-    /// The form that the specification describes.
+    /// `plan.steps` is one list of actions.
     #[default]
-    Specification,
-    /// The form that Marathon sends.
+    #[serde(alias = "specification")]
+    Flat,
+    /// Marathon's: `plan.steps` is a list of steps, each with its `actions`.
     Upstream,
 }
 

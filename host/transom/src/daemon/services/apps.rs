@@ -269,7 +269,7 @@ fn service_config(section: &config::Apps, store: &config::Store) -> transom_apps
         },
         events: transom_apps::Events {
             plan_format: match section.events.plan_format {
-                PlanFormat::Specification => transom_apps::PlanForm::Specification,
+                PlanFormat::Flat => transom_apps::PlanForm::Flat,
                 PlanFormat::Upstream => transom_apps::PlanForm::Upstream,
             },
             buffer_events: section.events.buffer_events.get(),
