@@ -291,7 +291,11 @@ impl ScriptedScheduler {
         .await;
     }
 
-    async fn wait_until<T>(&self, what: &str, mut condition: impl FnMut(&mut ScriptedState) -> Option<T>) -> T {
+    async fn wait_until<T>(
+        &self,
+        what: &str,
+        mut condition: impl FnMut(&mut ScriptedState) -> Option<T>,
+    ) -> T {
         let mut changed = self.changed.subscribe();
         let waiting = async {
             loop {

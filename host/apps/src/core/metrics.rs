@@ -109,7 +109,7 @@ impl Metrics {
             ),
             (
                 "transom_apps_turn_seconds",
-                "Time that one iteration of the core's loop took, commits included",
+                "Time that one turn of the actor that owns the apps took, commits included",
                 &metrics.turn_seconds,
             ),
         ] {

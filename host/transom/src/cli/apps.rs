@@ -40,8 +40,8 @@ use clap::Subcommand;
 /// import them from Marathon or a backup, and export them.
 #[derive(Debug, Subcommand)]
 #[command(
-    after_help = "The daemon is the one at --url or TRANSOM_APPS_URL; any daemon of a group can be used, \
-                  because standbys ask the leader. If it requires credentials, set \
+    after_help = "The daemon is the one at --url or TRANSOM_APPS_URL; of several daemons with one store \
+                  any can be used, because standbys forward requests to the leader. If it requires credentials, set \
                   TRANSOM_APPS_API_USERNAME and TRANSOM_APPS_API_PASSWORD.\n\n\
                   Examples:\n  \
                   transom apps create -f web.json\n  \

@@ -27,7 +27,7 @@ use crate::exit::{Misconfigured, Unavailable};
 ///
 /// The content of FILE determines the program. Of Marathon these forms are read: flags as on its
 /// command line (`--flag value` or `--flag=value`), `MARATHON_FLAG=value` lines, and a folder with
-/// a file for each flag (/etc/marathon/conf; `?flag` stands alone).
+/// a file for each flag (/etc/marathon/conf; a file named `?flag` is a flag without a value).
 ///
 /// The output starts with comments: what needs attention, and which flags have no counterpart. It
 /// may contain secrets.
@@ -40,7 +40,7 @@ pub(super) struct Import {
     /// Configuration file or folder of the other program.
     #[arg(required_unless_present = "env")]
     file: Option<PathBuf>,
-    /// Read the MARATHON_ variables of the environment; flags in FILE win over them.
+    /// Read the MARATHON_ variables of the environment; flags in FILE take precedence.
     #[arg(long)]
     env: bool,
     /// Write to this file, which must not exist and which only its owner may read, instead of

@@ -66,7 +66,7 @@ pub(super) enum PluginCommand {
     /// Stop the shadow or canary of a plugin; the serving version answers all calls again.
     ///
     /// The files in the plugin directory stay as they are; the daemon ignores them until they change.
-    /// To make the stopped version serve nevertheless, roll back to its record.
+    /// To make the stopped version serve nevertheless, roll back to its admission record.
     Return(One),
     Upload(Upload),
     New(New),
@@ -110,7 +110,8 @@ pub(super) struct One {
 pub(super) struct Rollback {
     /// Name of the plugin: its file name without `.wasm`.
     name: String,
-    /// Number of the record to return to, as `history` shows it. Default: the newest other version.
+    /// Number of the admission record whose version is to serve again, as `history` shows it.
+    /// Default: the newest other version.
     record: Option<u64>,
     #[command(flatten)]
     daemon: Daemon,

@@ -362,7 +362,7 @@ pub(crate) struct OciCredentials {
 pub(crate) struct Recording {
     /// Whether calls are recorded.
     pub(crate) enabled: bool,
-    /// The private directory of the log. Default: `.transom/calls` in `plugins.dir`.
+    /// The private directory of the log. Default: `calls` in `plugins.state_dir`.
     pub(crate) dir: Option<PathBuf>,
     /// The percentage of calls that are recorded.
     pub(crate) sample_percent: u64,

@@ -52,7 +52,8 @@ pub(crate) struct Workflow {
     /// The password of `api_read_only_username`.
     #[schemars(with = "Option<schema::Secret>")]
     pub(crate) api_read_only_password: Option<Secret>,
-    /// The URL of the API for operators. The daemon uses only its host, as a name of this port.
+    /// The URL at which Airflow operators reach this API. The daemon uses only its host, as a name
+    /// of this port.
     pub(crate) operator_api_url: Option<String>,
     /// The cluster manager, if it differs from `cluster.master`.
     pub(crate) master: Option<String>,
@@ -68,7 +69,7 @@ pub(crate) struct Workflow {
     pub(crate) default_secret: Option<Secret>,
     /// The name that the framework registers with, and the prefix of its keys in the store.
     pub(crate) framework_name: String,
-    /// The Mesos role. The specification calls it `framework_role`, which is accepted too.
+    /// The Mesos role; `framework_role` is accepted too.
     pub(crate) role: String,
     /// The user that runs the tasks on the agent.
     pub(crate) user: String,

@@ -220,7 +220,7 @@ mod tests {
         fn rows<T>(fields: &[Field<T>]) -> Vec<(&'static str, &'static str)> {
             let row = |field: &Field<T>| match field.name {
                 "check" => "in place, unless agents make the check",
-                "containers" => "as its [members](#containers-of-a-pod)",
+                "containers" => "as its [fields](#containers-of-a-pod)",
                 _ => word(field.effect),
             };
             fields.iter().map(|field| (field.name, row(field))).collect()

@@ -46,7 +46,7 @@ impl Collector for Versions {
         )?;
         encoder.family(
             "cpu",
-            "Processor time used by guests, their start included.",
+            "Processor time used by plugin instances, their creation included.",
             Some(&Unit::Seconds),
             MetricType::Counter,
             |it, encoder| {

@@ -14,7 +14,7 @@ use super::set::{self, Setting};
 
 /// Change an app, several apps, a pod or a group, and wait until the change is done.
 ///
-/// For an app, only the given members change; with --replace all others return to their defaults. A pod
+/// For an app, only the given fields change; with --replace all others return to their defaults. A pod
 /// is always replaced by the file. In a group, lists of apps and groups are complete: apps, pods and
 /// groups that they do not name are deleted (see --dry-run).
 ///
@@ -32,7 +32,7 @@ pub(in crate::cli) struct Update {
     /// Id of the app, pod or group. Not needed if the file contains it.
     #[arg(value_parser = id::parse, required_unless_present = "file")]
     id: Option<String>,
-    /// File with the members to change, or the whole definition; `-` is standard input.
+    /// File with the fields to change, or the whole definition; `-` is standard input.
     #[arg(short, long, value_name = "FILE", required_unless_present_any = ["set", "unset"])]
     file: Option<String>,
     /// Change one value; repeatable.
@@ -41,7 +41,7 @@ pub(in crate::cli) struct Update {
     /// Remove one value; repeatable.
     #[arg(long, value_name = "KEY", value_parser = set::parse_key, conflicts_with = "file")]
     unset: Vec<Setting>,
-    /// The file is the whole definition of the app: members that it does not contain return to their
+    /// The file is the whole definition of the app: fields that it does not contain return to their
     /// defaults.
     #[arg(long, requires = "file")]
     replace: bool,
@@ -145,7 +145,7 @@ fn from_settings(target: &Target, settings: &[&Setting]) -> anyhow::Result<Chang
         setting.apply(&mut definition).map_err(usage_error)?;
     }
     let (method, body) = match target.kind {
-        // Sends only the changed members, so that a concurrent change of another member is kept.
+        // Sends only the changed fields, so that a concurrent change of another field is kept.
         Kind::App => {
             let members = settings.iter().map(|setting| setting.member());
             let changed = members.map(|name| (name.to_owned(), definition[name].clone()));
@@ -161,7 +161,7 @@ fn from_settings(target: &Target, settings: &[&Setting]) -> anyhow::Result<Chang
     };
     if let Some(removed) = settings.iter().find(|one| whole_is_missing(&body, one.member())) {
         return Err(usage_error(format!(
-            "{}: a whole member returns to its default with -f FILE --replace",
+            "{}: a whole field returns to its default with -f FILE --replace",
             removed.member()
         )));
     }

@@ -77,7 +77,7 @@ async fn version(client: &Client) -> Finding {
         Err(error) => Finding::error(
             "version",
             error_chain(&error),
-            "Upgrade the cluster manager; docs/testing.md has the minimum version.",
+            "Upgrade the cluster manager; docs/concepts.md has the minimum version.",
         ),
     }
 }

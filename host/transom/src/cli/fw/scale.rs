@@ -6,10 +6,10 @@ use serde_json::json;
 use super::api::{self, Framework};
 use crate::output::{self, Output};
 
-/// Set how many instances of a service a framework runs.
+/// Set how many agents, servers or datastores a framework runs.
 ///
-/// Prints the difference to the previous number. Several services may be given; without one, the
-/// command does nothing.
+/// Prints the difference to the previous number. Several of the options --agent, --kvstore and
+/// --manager may be given; without any of them, the command changes nothing.
 #[derive(Debug, Args)]
 #[command(after_help = "Examples:\n  \
                   transom fw scale --agent fw 3\n  \
@@ -26,7 +26,7 @@ pub(in crate::cli) struct Scale {
     manager: bool,
     #[command(flatten)]
     framework: Framework,
-    /// Number of instances.
+    /// New number.
     #[arg(allow_negative_numbers = true)]
     count: u32,
     /// Output format.

@@ -10,7 +10,7 @@ use transom_plugin_tools::workbench::BenchResult;
 use super::input::{ComponentUnderTest, bytes, micros, read_cases};
 use crate::output::{self, Output};
 
-/// Measure how long a warm instance takes for recorded cases, on this machine.
+/// Measure how long a warm instance takes for test cases, on this machine.
 ///
 /// A run is one call, or for a probe one attempt with all its steps. The answers to the steps are those
 /// of the case, without network input or output, so a run measures the component and the host around

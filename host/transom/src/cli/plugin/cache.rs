@@ -18,8 +18,8 @@ const DAEMONS_BYTES: u64 = u64::MAX;
 #[derive(Debug, Args)]
 pub(super) struct CacheArgs {
     /// Directory for compiled components, to which no other user may have access. Default:
-    /// `transom/plugins` in `$XDG_CACHE_HOME` or `~/.cache`. A daemon's is `.transom` in its plugin
-    /// directory.
+    /// `transom/plugins` in `$XDG_CACHE_HOME` or `~/.cache`. A daemon's is `plugins.state_dir`, by
+    /// default `.transom` in its plugin directory.
     #[arg(long, env = "TRANSOM_CACHE_DIR", value_name = "DIR")]
     cache_dir: Option<PathBuf>,
     /// Compile the component even if its compiled form is cached, and do not cache it.

@@ -9,16 +9,16 @@ use clap::Args;
 use super::template::{Language, World, project};
 use crate::exit::Misconfigured;
 
-/// Create a plugin project: a small working plugin, its manifest, recorded cases, and a README with
-/// the next commands.
+/// Create a plugin project: a small working plugin, its manifest, test cases, and a README with the
+/// next commands.
 ///
-/// The project contains a copy of the language's SDK in `vendor`: `transom-sdk` for Rust,
+/// The project contains a copy of the language's kit in `vendor`: `transom-sdk` for Rust,
 /// `transom-plugin` for Python and JavaScript. Nothing is downloaded.
 #[derive(Debug, Args)]
 pub(in crate::cli) struct New {
     /// Name of the plugin and its files: lower-case letters, digits and dashes.
     name: String,
-    /// Extension point that the plugin implements.
+    /// World that the plugin implements.
     #[arg(long, value_enum)]
     world: World,
     /// Programming language.

@@ -1,4 +1,4 @@
-//! `transom plugin test`: runs recorded cases on a component with the host's linker and limits.
+//! `transom plugin test`: runs test cases on a component with the host's linker and limits.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -12,7 +12,7 @@ use transom_plugin_tools::workbench::{Report, Verdict};
 use super::input::{CasesFormat, ComponentUnderTest, bytes, micros, read_cases};
 use crate::output::{self, Output};
 
-/// Run recorded cases against a component, under the limits of its manifest, and compare its
+/// Run test cases against a component, under the limits of its manifest, and compare its
 /// answers with the expected ones.
 ///
 /// The file has a `[[case]]` table per case (or is a JSON list of objects) with the keys of a

@@ -36,8 +36,8 @@ pub(crate) struct Discovery {
     pub(crate) domain: String,
     /// The TTL of answers in seconds.
     pub(crate) ttl: u32,
-    /// Seconds between full comparisons with the state document, and between polls if the cluster's
-    /// event stream is unavailable.
+    /// Seconds between full comparisons with the cluster's state, each by a second subscription,
+    /// and between polls of the state document if the event stream is unavailable.
     pub(crate) refresh_seconds: u64,
     /// The sources of task addresses, in the order of preference: host, docker, mesos, netinfo.
     pub(crate) ip_sources: Vec<String>,

@@ -21,7 +21,7 @@ pub(crate) struct Telemetry {
     /// The timeout of a request to the collector.
     pub(crate) otlp_timeout_seconds: u64,
     /// The share of traces that are exported, from 0 to 1. It applies to traces that begin in this
-    /// daemon; for a request with `traceparent`, the sampling decision of the caller applies.
+    /// daemon; for a request with `traceparent`, the sampling decision of the client applies.
     pub(crate) sample_ratio: f64,
     /// `service.name` of the resource.
     pub(crate) service_name: String,
