@@ -124,8 +124,10 @@ impl Members {
             number,
             incarnation: *incarnation,
         };
+        let mut replica = Replica::new(version, now);
+        replica.incarnation = metadata.incarnation;
         let member = Member {
-            replica: Replica::new(version, now),
+            replica,
             task,
             record: None,
             drain: Drain::NotStarted,

@@ -9,6 +9,7 @@ mod restores;
 mod rolling;
 mod servers;
 mod site;
+mod takeover;
 
 use std::sync::Arc;
 use std::time::Duration;
