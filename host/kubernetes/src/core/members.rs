@@ -141,8 +141,8 @@ impl Members {
         metadata
     }
 
-    /// Takes over a task of the scheduler after a restart of the daemon. Returns whether its number
-    /// was free.
+    /// Takes over a task of the scheduler after a restart of the daemon. Returns `false` if its number
+    /// is not free, or if the former leader no longer waited for its end.
     pub(super) fn adopt(&mut self, metadata: Metadata, record: &Arc<TaskRecord>) -> bool {
         let Metadata {
             kind,
@@ -151,12 +151,15 @@ impl Members {
         } = metadata;
         let known = self.incarnations.entry((kind, number)).or_default();
         *known = (*known).max(incarnation);
+        let task = view(record);
+        // The end of a task that is killed on an unreachable agent may never be reported.
+        let is_abandoned = task.killing && !task.restarting && task.condition().is_unreachable();
         let members = self.by_kind.of_mut(kind);
-        if members.contains_key(&number) {
+        if is_abandoned || members.contains_key(&number) {
             return false;
         }
         let member = Member {
-            replica: Replica::of_task(record.version.clone(), incarnation, &view(record)),
+            replica: Replica::of_task(record.version.clone(), incarnation, &task),
             task: record.id.clone(),
             record: Some(Arc::clone(record)),
             drain: Drain::NotStarted,

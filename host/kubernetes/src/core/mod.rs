@@ -21,6 +21,7 @@ pub(crate) mod term;
 mod tests;
 pub(crate) mod version;
 
+use std::cmp::Reverse;
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
@@ -252,7 +253,7 @@ impl Core {
     /// Takes over the tasks that the scheduler knows.
     fn rebuild(&mut self) {
         let tasks = self.scheduler.tasks();
-        let (mut purge, mut kill) = (Vec::new(), Vec::new());
+        let (mut live, mut purge, mut kill) = (Vec::new(), Vec::new(), Vec::new());
         for (task, record) in tasks.iter() {
             if self.backup.owns(task) {
                 self.backup.adopt(record);
@@ -263,8 +264,18 @@ impl Core {
                 continue;
             }
             let metadata = serde_json::from_value::<Metadata>((*record.metadata).clone());
-            let adopted = metadata.is_ok_and(|metadata| self.members.adopt(metadata, record));
+            live.push((metadata.ok(), record));
+        }
+        // A former task with the same number may still be known, for example because its agent was
+        // unreachable when it was replaced. Its replacement must be found first.
+        live.sort_by_key(|(metadata, record)| {
+            let incarnation = metadata.map(|metadata| metadata.incarnation);
+            (record.killing && !record.restarting, Reverse(incarnation))
+        });
+        for (metadata, record) in live {
+            let adopted = metadata.is_some_and(|metadata| self.members.adopt(metadata, record));
             if !adopted {
+                let task = &record.id;
                 tracing::info!(%task, framework = self.config.name, "killing a task that is not one of the framework's");
                 self.orphans.insert(task.clone());
                 kill.push(task.clone());
