@@ -192,7 +192,7 @@ impl Members {
         } else {
             Input::Updated(task)
         };
-        self.step(kind, number, input, now)
+        self.step(kind, number, input, UnreachableStrategy::Disabled, now)
     }
 
     /// Removes a task whose request the scheduler has dropped.
@@ -204,17 +204,35 @@ impl Members {
 
     /// Ends a task.
     pub(super) fn remove(&mut self, kind: Kind, number: u32, now: Timestamp) -> Vec<MemberEffect> {
-        self.step(kind, number, Input::Decommission, now)
+        self.step(
+            kind,
+            number,
+            Input::Decommission,
+            UnreachableStrategy::Disabled,
+            now,
+        )
     }
 
-    /// Handles the passing of time.
-    pub(super) fn tick(&mut self, now: Timestamp) -> Vec<MemberEffect> {
+    /// Handles the passing of time. `clustered`: whether the datastore is a kvstore that may have
+    /// several members.
+    pub(super) fn tick(&mut self, clustered: bool, now: Timestamp) -> Vec<MemberEffect> {
+        let replaced = UnreachableStrategy::Enabled {
+            inactive_after: self.node_timeout,
+            expunge_after: self.node_timeout,
+        };
         let all: Vec<(Kind, u32)> = self.iter().map(|(kind, number, _)| (kind, number)).collect();
         let mut effects = Vec::new();
         for (kind, number) in all {
-            effects.extend(self.step(kind, number, Input::Tick, now));
+            // A datastore has the only data, unless it is one of several members: another one would
+            // start without them.
+            let strategy = if kind == Kind::Datastore && !clustered {
+                UnreachableStrategy::Disabled
+            } else {
+                replaced
+            };
+            effects.extend(self.step(kind, number, Input::Tick, strategy, now));
             // Another server or agent replaces it, and a change that waits until every node is ready
-            // must not wait for this one. A task of the datastore stays: it has the data and may return.
+            // must not wait for this one. A member of a kvstore stays: it has its data and may return.
             let member = self.of(kind).get(&number);
             let inactive = |member: &Member| member.replica.condition == Condition::UnreachableInactive;
             if kind != Kind::Datastore && member.is_some_and(inactive) {
@@ -229,7 +247,16 @@ impl Members {
         self.backoff.of(kind).until(now)
     }
 
-    fn step(&mut self, kind: Kind, number: u32, input: Input<'_>, now: Timestamp) -> Vec<MemberEffect> {
+    /// Applies an input to a task. Only the passing of time depends on the strategy for an unreachable
+    /// agent.
+    fn step(
+        &mut self,
+        kind: Kind,
+        number: u32,
+        input: Input<'_>,
+        unreachable: UnreachableStrategy,
+        now: Timestamp,
+    ) -> Vec<MemberEffect> {
         let members = self.by_kind.of_mut(kind);
         let Some(member) = members.get_mut(&number) else {
             return Vec::new();
@@ -237,10 +264,7 @@ impl Members {
         let task = member.task.clone();
         let policy = Policy {
             version: member.replica.version.clone(),
-            unreachable: UnreachableStrategy::Enabled {
-                inactive_after: self.node_timeout,
-                expunge_after: self.node_timeout,
-            },
+            unreachable,
             launch_timeout: LAUNCH_TIMEOUT,
             // The plan decides when a task is replaced.
             replace: false,

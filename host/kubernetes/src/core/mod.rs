@@ -234,7 +234,8 @@ pub(crate) fn start(
                 Some(()) = components.next() => core.handle_component_change(),
                 () = tokio::time::sleep_until(recheck_at) => {}
                 _ = ticks.tick() => {
-                    let effects = core.members.tick(Timestamp::now());
+                    let clustered = core.is_clustered();
+                    let effects = core.members.tick(clustered, Timestamp::now());
                     core.apply_effects(effects);
                 }
             }

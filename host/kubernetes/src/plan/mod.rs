@@ -7,7 +7,8 @@
 //! breaks the first node affects no other.
 //!
 //! The members of a kvstore form one etcd cluster, which must keep its quorum: [`kvstore`] contains
-//! their rules. [`servers`] contains the rules for the server that clients use.
+//! their rules. [`datastore`] contains the rule for any other datastore, and [`servers`] the rules for
+//! the server that clients use.
 //!
 //! [`next_steps`] is called after every event and at each heartbeat. The core starts the steps
 //! without waiting for them; steps under way are part of the observed state.
@@ -19,6 +20,7 @@ use transom_replicas::{Candidate, Condition, KillSelection, kill_order};
 
 use crate::kind::{Kind, PerKind};
 
+mod datastore;
 mod kvstore;
 mod nodes;
 mod servers;
@@ -176,6 +178,7 @@ pub(crate) fn next_steps(goal: &Goal, observed: &Observed, policy: &Policy, now:
     };
     planner.dismiss_lost();
     planner.remove_surplus();
+    planner.explain_unreachable_datastore();
     planner.launch();
     planner.remove_nodes();
     planner.cordon();
@@ -482,6 +485,7 @@ impl<'a> Planner<'a> {
         let clustered = kind == Kind::Datastore && self.observed.kvstore.is_some();
         let broken = members
             .iter()
+            .filter(|it| !self.waits_for_agent(kind, it))
             .find(|it| it.old && (self.is_broken(kind, it) || (clustered && !it.voter)))
             .cloned();
         if let Some(member) = broken {

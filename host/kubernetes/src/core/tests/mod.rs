@@ -2,6 +2,7 @@
 
 mod autoscale;
 mod backups;
+mod datastore;
 mod etcd;
 mod explain;
 mod kvstore;
