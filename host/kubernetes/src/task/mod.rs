@@ -230,7 +230,9 @@ impl Launch {
                 ..ProbeTimes::default()
             },
             grace_period: None,
-            consecutive_failures: None,
+            // The check only reports the health of a clustered member: it fails while a learner catches
+            // up, and on every member without a quorum. The plan replaces a member that stays unhealthy.
+            consecutive_failures: self.member.is_some().then_some(u32::MAX),
             https: false,
             ipv6: false,
         })

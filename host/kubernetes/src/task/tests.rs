@@ -7,6 +7,11 @@ use crate::testing::{config_with, placement};
 
 /// The task's message as JSON.
 fn info(config: &Arc<Config>, kind: Kind, number: u32, host_ports: &[u16]) -> Value {
+    let launch = launch(config, kind, number);
+    serde_json::to_value(launch.build(&placement("t-1", host_ports)).unwrap()).unwrap()
+}
+
+fn launch(config: &Arc<Config>, kind: Kind, number: u32) -> Launch {
     let settings = config.kinds.of(kind).clone();
     let metadata = Metadata {
         kind,
@@ -19,7 +24,7 @@ fn info(config: &Arc<Config>, kind: Kind, number: u32, host_ports: &[u16]) -> Va
         url: "http://fw.test:10000/bootstrap/d/t".to_owned(),
         draft,
     });
-    let launch = Launch {
+    Launch {
         config: Arc::clone(config),
         settings,
         metadata,
@@ -28,8 +33,7 @@ fn info(config: &Arc<Config>, kind: Kind, number: u32, host_ports: &[u16]) -> Va
         script,
         member: None,
         preparation: None,
-    };
-    serde_json::to_value(launch.build(&placement("t-1", host_ports)).unwrap()).unwrap()
+    }
 }
 
 fn variables(info: &Value) -> BTreeMap<String, String> {
@@ -125,6 +129,25 @@ fn kvstore_runs_etcd_and_checks_it_after_a_minute() {
     assert_eq!(info["health_check"]["delay_seconds"], 60.0);
     let line = "etcdctl endpoint health --endpoints=http://127.0.0.1:2379";
     assert_eq!(info["health_check"]["command"]["value"], line);
+}
+
+#[test]
+fn health_check_does_not_end_a_member_of_a_clustered_kvstore() {
+    let config = config_with(|config| config.datastore.engine = Engine::Kvstore);
+    let member = MemberStart {
+        start: crate::plan::Start::Join,
+        others: Vec::new(),
+        home: None,
+    };
+    for (member, expected) in [(None, Value::Null), (Some(member), json!(u32::MAX))] {
+        let launch = Launch {
+            member,
+            ..launch(&config, Kind::Datastore, 0)
+        };
+        let info = launch.build(&placement("t-1", &[31001, 31002])).unwrap();
+        let info = serde_json::to_value(info).unwrap();
+        assert_eq!(info["health_check"]["consecutive_failures"], expected);
+    }
 }
 
 #[test]
