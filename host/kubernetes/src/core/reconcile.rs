@@ -472,8 +472,10 @@ impl Core {
             .filter(|member| member.drain == Drain::NotStarted)
             .map(|member| member.task.to_string())
             .collect();
-        for node in observation.nodes.iter().filter(|node| node.cordoned) {
-            if agents.iter().any(|task| node.belongs_to_task(task)) {
+        for node in &observation.nodes {
+            // A cordon that is under way is not visible in the observation yet.
+            let is_open = !node.cordoned && !self.jobs.nodes.contains(&node.name);
+            if !is_open && agents.iter().any(|task| node.belongs_to_task(task)) {
                 done = false;
                 self.cordon(node.name.clone(), false);
             }

@@ -300,6 +300,25 @@ async fn nodes_are_cordoned_and_uncordoned_on_request() {
 }
 
 #[tokio::test]
+async fn an_uncordon_waits_for_a_cordon_that_is_under_way() {
+    let site = Site::start(|_| {}).await;
+    site.wait_until_settled().await;
+    let node = format!("node-{}", site.tasks(Kind::Agent)[0]);
+    let is_done = async |change: &str| site.world.done().contains(&format!("{change} {node}"));
+    site.world.held_cordons.send_replace(true);
+    for cordoned in [true, false] {
+        site.ask(|reply| Command::Cordon { cordoned, reply })
+            .await
+            .unwrap();
+        wait_for("the cordon", async || is_done("cordon").await).await;
+    }
+    // Other requests are handled in the meantime.
+    site.scale(Kind::Agent, 1).await.unwrap();
+    site.world.held_cordons.send_replace(false);
+    wait_for("the uncordon", async || is_done("uncordon").await).await;
+}
+
+#[tokio::test]
 async fn a_restart_replaces_every_task_of_its_kinds() {
     let site = Site::start(|config| config.kinds.agent.count = 2).await;
     site.wait_until_settled().await;

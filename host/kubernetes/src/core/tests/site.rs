@@ -76,6 +76,8 @@ pub(super) struct World {
     pub(super) script: watch::Sender<&'static str>,
     /// While it is true, the component does not answer.
     pub(super) held: watch::Sender<bool>,
+    /// While it is true, no cordon ends.
+    pub(super) held_cordons: watch::Sender<bool>,
     /// How many drains fail.
     pub(super) failing_drains: Mutex<u32>,
     /// Files in sandboxes, by task and name.
@@ -210,6 +212,8 @@ impl Orchestrator for World {
 
     async fn cordon(&self, node: &str, cordoned: bool) -> Result<(), OrchestratorError> {
         self.note(format!("{} {node}", if cordoned { "cordon" } else { "uncordon" }));
+        let mut held = self.held_cordons.subscribe();
+        held.wait_for(|held| !held).await.unwrap();
         if let Some(node) = self.nodes.lock().unwrap().get_mut(node) {
             (node.cordoned, node.draining) = (cordoned, false);
         }
