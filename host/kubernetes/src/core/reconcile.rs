@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use jiff::Timestamp;
-use tokio::time::{Instant, sleep_until};
+use tokio::time::{Instant, sleep, sleep_until};
 use transom_cluster::TaskId;
 use transom_common::HostPort;
 use transom_common::trace::TraceContext;
@@ -17,6 +17,7 @@ use super::version::IMPORTED;
 use super::{Core, HandOver};
 use crate::dependencies::SandboxFile;
 use crate::kind::{Kind, PerKind};
+use crate::orchestrator::OrchestratorError;
 use crate::plan::{self, Drain, Goal, Node, Observed, Plan, Policy, Step, next_steps};
 use crate::task::{Endpoints, Launch, MemberStart, Metadata, Script};
 
@@ -26,7 +27,7 @@ pub(super) const OBSERVE_INTERVAL: Duration = Duration::from_secs(5);
 const CLIENT_CONFIG_READ_INTERVAL: Duration = Duration::from_secs(2);
 /// The time to the next attempt after a script could not be prepared.
 const PREPARE_RETRY_DELAY: Duration = Duration::from_secs(5);
-/// The time to the next attempt after a drain failed.
+/// The time to the next attempt after a drain or another change of a node failed.
 pub(super) const DRAIN_RETRY_DELAY: Duration = Duration::from_secs(1);
 
 impl Core {
@@ -429,14 +430,9 @@ impl Core {
             return;
         }
         tracing::info!(framework = self.config.name, node, "removing a node");
-        self.spawn_job(async move {
-            let result = client.remove_node(&node).await;
-            JobResult::NodeChanged {
-                change: NodeChange::Removed,
-                node,
-                result,
-            }
-        });
+        let removed = node.clone();
+        let change = async move { client.remove_node(&removed).await };
+        self.spawn_node_change(node, NodeChange::Removed, change);
     }
 
     fn cordon(&mut self, node: String, cordoned: bool) {
@@ -446,13 +442,24 @@ impl Core {
         if !self.jobs.nodes.insert(node.clone()) {
             return;
         }
+        let cordoned_node = node.clone();
+        let change = async move { client.cordon(&cordoned_node, cordoned).await };
+        self.spawn_node_change(node, NodeChange::Cordoned(cordoned), change);
+    }
+
+    /// Changes a node. A change that failed counts as under way until it may be tried again.
+    fn spawn_node_change(
+        &self,
+        node: String,
+        change: NodeChange,
+        job: impl Future<Output = Result<(), OrchestratorError>> + Send + 'static,
+    ) {
         self.spawn_job(async move {
-            let result = client.cordon(&node, cordoned).await;
-            JobResult::NodeChanged {
-                change: NodeChange::Cordoned(cordoned),
-                node,
-                result,
+            let result = job.await;
+            if result.is_err() {
+                sleep(DRAIN_RETRY_DELAY).await;
             }
+            JobResult::NodeChanged { change, node, result }
         });
     }
 

@@ -13,6 +13,7 @@ mod site;
 mod takeover;
 
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use transom_cluster::v1::TaskState;
@@ -316,6 +317,35 @@ async fn an_uncordon_waits_for_a_cordon_that_is_under_way() {
     site.scale(Kind::Agent, 1).await.unwrap();
     site.world.held_cordons.send_replace(false);
     wait_for("the uncordon", async || is_done("uncordon").await).await;
+}
+
+#[tokio::test]
+async fn changes_of_nodes_that_fail_are_tried_again_after_a_delay() {
+    let site = Site::start(|_| {}).await;
+    site.wait_until_settled().await;
+    site.world.failing_changes.store(true, Ordering::SeqCst);
+    let agent = site.tasks(Kind::Agent).remove(0);
+    let attempts = |change: &str| {
+        let change = format!("{change} node-{agent}");
+        site.world.done().iter().filter(|done| **done == change).count()
+    };
+    let assert_delayed = async |change: &str| {
+        wait_for(change, async || attempts(change) > 0).await;
+        tokio::time::sleep(Duration::from_millis(300)).await;
+        assert!(attempts(change) <= 2, "{:?}", site.world.done());
+        site.world.failing_changes.store(false, Ordering::SeqCst);
+        let failed = attempts(change);
+        wait_for("the next attempt", async || attempts(change) > failed).await;
+        site.world.failing_changes.store(true, Ordering::SeqCst);
+    };
+    for cordoned in [true, false] {
+        site.ask(|reply| Command::Cordon { cordoned, reply })
+            .await
+            .unwrap();
+        assert_delayed(if cordoned { "cordon" } else { "uncordon" }).await;
+    }
+    site.scheduler.update(&agent, TaskState::Failed, None);
+    assert_delayed("remove").await;
 }
 
 #[tokio::test]

@@ -80,6 +80,8 @@ pub(super) struct World {
     pub(super) held_cordons: watch::Sender<bool>,
     /// How many drains fail.
     pub(super) failing_drains: Mutex<u32>,
+    /// Whether nodes cannot be cordoned, uncordoned or removed.
+    pub(super) failing_changes: AtomicBool,
     /// Files in sandboxes, by task and name.
     pub(super) files: Mutex<BTreeMap<(String, String), Vec<u8>>>,
     /// Whether servers have not written their client configuration.
@@ -214,6 +216,9 @@ impl Orchestrator for World {
         self.note(format!("{} {node}", if cordoned { "cordon" } else { "uncordon" }));
         let mut held = self.held_cordons.subscribe();
         held.wait_for(|held| !held).await.unwrap();
+        if self.failing_changes.load(Ordering::SeqCst) {
+            return Err(no_answer("PATCH node"));
+        }
         if let Some(node) = self.nodes.lock().unwrap().get_mut(node) {
             (node.cordoned, node.draining) = (cordoned, false);
         }
@@ -238,6 +243,9 @@ impl Orchestrator for World {
 
     async fn remove_node(&self, node: &str) -> Result<(), OrchestratorError> {
         self.note(format!("remove {node}"));
+        if self.failing_changes.load(Ordering::SeqCst) {
+            return Err(no_answer("DELETE node"));
+        }
         let removed = self.nodes.lock().unwrap().remove(node);
         let task = removed.and_then(|node| node.task);
         self.without_node.lock().unwrap().extend(task);
