@@ -257,7 +257,7 @@ fn client_config(original: &Original, import: &mut Import) -> Result<(), ImportE
     let stored = StoredClientConfig {
         text: text.clone(),
         address: HostPort::new(host, port),
-        // The daemon reads the file again when it knows the server's task.
+        // The daemon finds the server's task by the address.
         task: String::new(),
     };
     insert_record(&mut import.records, persist::CLIENT_CONFIG, &stored)?;

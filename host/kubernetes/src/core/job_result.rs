@@ -9,6 +9,7 @@ use transom_common::{HostPort, error_chain};
 
 use super::members::ScriptState;
 use super::persist::StoredClientConfig;
+use super::version::IMPORTED;
 use super::{Core, ReadClientConfig};
 use crate::backup::receive::ReceiveError;
 use crate::bootstrap::{Prepared, ScriptError};
@@ -197,29 +198,8 @@ impl Core {
         address: HostPort,
         read: transom_cluster::Result<Option<Vec<u8>>>,
     ) {
-        let text = match read {
-            Ok(Some(text)) => text,
-            Ok(None) => return,
-            Err(error) => {
-                tracing::debug!(
-                    framework = self.config.name,
-                    error = error_chain(&error),
-                    "reading the client configuration failed; retrying"
-                );
-                return;
-            }
-        };
-        let text = String::from_utf8_lossy(&text).into_owned();
-        let config = match ClientConfig::parse(&text) {
-            Ok(config) => config,
-            Err(error) => {
-                tracing::warn!(
-                    framework = self.config.name,
-                    error = error_chain(&error),
-                    "the client configuration in the server's sandbox is invalid; retrying"
-                );
-                return;
-            }
+        let Some((text, config)) = self.parse_client_config(read) else {
+            return self.use_stored_client_config(task, &address).await;
         };
         // The server may have ended in the meantime.
         if self
@@ -234,12 +214,7 @@ impl Core {
             task: task.to_string(),
         };
         if self.client_config.as_ref().map(|known| &known.stored) != Some(&stored) {
-            if let Err(error) = self.repository.put_client_config(&stored).await {
-                tracing::warn!(
-                    framework = self.config.name,
-                    error = error_chain(&error),
-                    "storing the client configuration failed; retrying"
-                );
+            if !self.store_client_config(&stored).await {
                 return;
             }
             tracing::info!(
@@ -250,7 +225,88 @@ impl Core {
         } else if self.orchestrator.client.is_some() {
             return;
         }
-        match self.service.connector.connect(&config, &stored.address) {
+        self.connect(&config, stored);
+    }
+
+    /// The client configuration that was read; `None`: there is no valid one yet.
+    fn parse_client_config(
+        &self,
+        read: transom_cluster::Result<Option<Vec<u8>>>,
+    ) -> Option<(String, ClientConfig)> {
+        let text = read.unwrap_or_else(|error| {
+            tracing::debug!(
+                framework = self.config.name,
+                error = error_chain(&error),
+                "reading the client configuration failed; retrying"
+            );
+            None
+        });
+        let text = String::from_utf8_lossy(&text?).into_owned();
+        match ClientConfig::parse(&text) {
+            Ok(config) => Some((text, config)),
+            Err(error) => {
+                tracing::warn!(
+                    framework = self.config.name,
+                    error = error_chain(&error),
+                    "the client configuration in the server's sandbox is invalid; retrying"
+                );
+                None
+            }
+        }
+    }
+
+    /// Uses the stored client configuration while that of the server cannot be read, if it is the same
+    /// server's. A server of m3s writes none into its sandbox, and after a restart of the daemon the
+    /// agent may not answer.
+    async fn use_stored_client_config(&mut self, task: &TaskId, address: &HostPort) {
+        let Some(known) = &self.client_config else { return };
+        let is_current = self
+            .server_for_clients()
+            .is_some_and(|(server, _)| server == *task);
+        if self.orchestrator.client.is_some() || !is_current {
+            return;
+        }
+        let mut servers = self.members.of(Kind::Server).values();
+        let server = servers.find(|member| member.task == *task);
+        let both_imported =
+            known.stored.task.is_empty() && server.is_some_and(|server| server.replica.version == IMPORTED);
+        if !known.stored.is_of(task, address) && !both_imported {
+            return;
+        }
+        let Ok(config) = ClientConfig::parse(&known.stored.text) else {
+            return;
+        };
+        let stored = StoredClientConfig {
+            task: task.to_string(),
+            ..known.stored.clone()
+        };
+        if stored != known.stored && !self.store_client_config(&stored).await {
+            return;
+        }
+        tracing::info!(
+            framework = self.config.name,
+            address = %stored.address,
+            "the client configuration of the server cannot be read; using the stored one"
+        );
+        self.connect(&config, stored);
+    }
+
+    /// Returns whether the client configuration was stored.
+    async fn store_client_config(&self, config: &StoredClientConfig) -> bool {
+        let stored = self.repository.put_client_config(config).await;
+        if let Err(error) = &stored {
+            tracing::warn!(
+                framework = self.config.name,
+                error = error_chain(error),
+                "storing the client configuration failed; retrying"
+            );
+        }
+        stored.is_ok()
+    }
+
+    /// Creates the client for a stored client configuration, and serves this configuration.
+    fn connect(&mut self, config: &ClientConfig, stored: StoredClientConfig) {
+        match self.service.connector.connect(config, &stored.address) {
             Ok(client) => {
                 self.orchestrator.client = Some(client);
                 self.jobs.observe_at = None;

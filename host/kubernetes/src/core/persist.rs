@@ -13,6 +13,7 @@
 use std::sync::Arc;
 
 use serde::{Deserialize, Serialize};
+use transom_cluster::TaskId;
 use transom_common::HostPort;
 use transom_store::typed::{Changes, TypedStore};
 use transom_store::{Expect, Store};
@@ -150,6 +151,17 @@ pub(crate) struct StoredClientConfig {
     /// The server's task; empty if the record was imported.
     #[serde(default)]
     pub(crate) task: String,
+}
+
+impl StoredClientConfig {
+    /// Whether a server has written it. The server of an imported record is known by its address only.
+    pub(crate) fn is_of(&self, task: &TaskId, address: &HostPort) -> bool {
+        if self.task.is_empty() {
+            self.address == *address
+        } else {
+            self.task == task.as_str()
+        }
+    }
 }
 
 /// The records. Cheap to clone.

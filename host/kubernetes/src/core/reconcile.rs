@@ -237,14 +237,11 @@ impl Core {
     /// is preferred, so that the address does not change when another server moves; otherwise it is
     /// the one with the lowest number.
     pub(super) fn running_server(&self) -> Option<(TaskId, HostPort)> {
-        let known = self
-            .client_config
-            .as_ref()
-            .map(|known| known.stored.task.as_str());
+        let known = self.client_config.as_ref().map(|known| &known.stored);
         let mut running = self.running_servers();
         let served = self
             .running_servers()
-            .find(|(task, _)| Some(task.as_str()) == known);
+            .find(|(task, address)| known.is_some_and(|known| known.is_of(task, address)));
         served.or_else(|| running.next())
     }
 

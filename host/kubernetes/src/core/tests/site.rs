@@ -86,6 +86,8 @@ pub(super) struct World {
     pub(super) files: Mutex<BTreeMap<(String, String), Vec<u8>>>,
     /// Whether servers have not written their client configuration.
     pub(super) unwritten: AtomicBool,
+    /// Whether agents do not answer requests for the client configuration.
+    pub(super) unreadable: AtomicBool,
     /// Whether the master lists the framework.
     pub(super) listed: Mutex<bool>,
     /// The cluster of the datastore's members.
@@ -274,6 +276,10 @@ impl Connector for FakeDependencies {
 impl Cluster for FakeDependencies {
     async fn read_file(&self, file: SandboxFile<'_>) -> transom_cluster::Result<Option<Vec<u8>>> {
         assert_eq!(file.path, "k3s.yaml");
+        if self.0.unreadable.load(Ordering::SeqCst) {
+            let what = "no answer".to_owned();
+            return Err(transom_cluster::Error::Config { what });
+        }
         if self.0.unwritten.load(Ordering::SeqCst) {
             return Ok(None);
         }

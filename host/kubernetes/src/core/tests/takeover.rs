@@ -1,10 +1,17 @@
 //! What a new leader takes over from the former one.
 
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+use std::time::Duration;
+
 use transom_cluster::TaskId;
 use transom_cluster::v1::TaskState;
+use transom_common::HostPort;
 use transom_scheduler::{SchedulerApi, TaskRecord};
 
-use super::site::Site;
+use super::super::persist::{Repository, StoredClientConfig};
+use super::super::version::IMPORTED;
+use super::site::{CLIENT_CONFIG, Site};
 use crate::kind::Kind;
 
 #[tokio::test]
@@ -89,4 +96,91 @@ async fn a_task_that_was_killed_on_an_unreachable_agent_is_not_taken_over() {
     site.wait_until_settled().await;
     let view = site.views.get();
     assert_eq!((view.tasks.agent.len(), &view.tasks.agent[0].id), (1, &agent[0]));
+}
+
+#[tokio::test]
+async fn the_stored_client_configuration_is_used_while_the_file_of_the_same_server_cannot_be_read() {
+    for answers in [true, false] {
+        let site = Site::start(|_| {}).await;
+        site.wait_until_settled().await;
+        let server = site.tasks(Kind::Server);
+        site.world.unwritten.store(answers, Ordering::SeqCst);
+        site.world.unreadable.store(!answers, Ordering::SeqCst);
+        let site = site.restarted(|_| {}).await;
+        site.wait_until_settled().await;
+        assert_eq!(site.tasks(Kind::Server), server, "{answers}");
+    }
+}
+
+/// A new leader with this stored client configuration, whose server has written no file.
+async fn restarted_without_file(
+    change: impl FnOnce(&mut StoredClientConfig),
+    change_server: impl FnOnce(&mut TaskRecord),
+) -> Site {
+    let site = Site::start(|_| {}).await;
+    site.wait_until_settled().await;
+    site.token.cancel();
+    site.world.unwritten.store(true, Ordering::SeqCst);
+    let server = TaskId::from(site.tasks(Kind::Server).remove(0));
+    let mut record = TaskRecord::clone(&site.scheduler.tasks()[&server]);
+    let mut stored = StoredClientConfig {
+        text: CLIENT_CONFIG.to_owned(),
+        address: HostPort::new(&record.agent.hostname, record.host_ports[0]),
+        task: String::new(),
+    };
+    change(&mut stored);
+    change_server(&mut record);
+    site.scheduler.take_over(record);
+    let repository = Repository::new(Arc::clone(&site.store), &site.config);
+    repository.put_client_config(&stored).await.unwrap();
+    site.restarted(|_| {}).await
+}
+
+#[tokio::test]
+async fn an_imported_client_configuration_is_used_until_the_server_has_written_one() {
+    let elsewhere = HostPort::new("elsewhere.test", 6443);
+    for is_moved in [false, true] {
+        let site = restarted_without_file(
+            |stored| {
+                if is_moved {
+                    stored.address = elsewhere.clone();
+                }
+            },
+            |server| {
+                if is_moved {
+                    server.version = IMPORTED.to_owned();
+                }
+            },
+        )
+        .await;
+        site.wait_until_settled().await;
+        let text = site.views.get().client_config.clone().unwrap();
+        assert!(
+            !text.contains('#') && text.contains("elsewhere") == is_moved,
+            "{text}"
+        );
+        site.world.unwritten.store(false, Ordering::SeqCst);
+        *site.world.silent.lock().unwrap() = true;
+        let server = site.tasks(Kind::Server).remove(0);
+        site.wait_until("the server's own configuration", |view| {
+            let text = view.client_config.as_deref().unwrap_or_default();
+            text.ends_with(&format!("# {server}\n"))
+        })
+        .await;
+    }
+}
+
+#[tokio::test]
+async fn the_client_configuration_of_another_server_is_not_used() {
+    let other: [fn(&mut StoredClientConfig); 2] = [
+        |stored| stored.task = "another".to_owned(),
+        |stored| stored.address = HostPort::new("elsewhere.test", 6443),
+    ];
+    for change in other {
+        let site = restarted_without_file(change, |_| {}).await;
+        tokio::time::sleep(Duration::from_millis(300)).await;
+        assert!(site.views.get().orchestrator.is_none());
+        site.world.unwritten.store(false, Ordering::SeqCst);
+        site.wait_until_settled().await;
+    }
 }
