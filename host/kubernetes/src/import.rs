@@ -243,7 +243,8 @@ fn client_config(original: &Original, import: &mut Import) -> Result<(), ImportE
     let port = port.and_then(|port| u16::try_from(port).ok());
     let (false, Some(port)) = (host.is_empty(), port) else {
         import.notes.push(
-            "m3s does not know the address of its server: the client configuration is read again from the server"
+            "m3s does not know the address of its server: the client configuration is not taken over, and the server \
+             is replaced after `orch_node_timeout` unless it writes one into its sandbox"
                 .to_owned(),
         );
         return Ok(());
