@@ -66,6 +66,11 @@ impl Scripts {
         self.lock().remove(task);
     }
 
+    /// Removes the scripts of all tasks that are not to be kept.
+    pub(crate) fn retain(&self, mut is_kept: impl FnMut(&str) -> bool) {
+        self.lock().retain(|task, _| is_kept(task));
+    }
+
     /// The script at a URL path; `None` if no script is readable there.
     pub(crate) fn get(&self, digest: &str, token: &str) -> Option<Arc<[u8]>> {
         let entries = self.lock();

@@ -254,6 +254,11 @@ impl Core {
     /// Takes over the tasks that the scheduler knows.
     fn rebuild(&mut self) {
         let tasks = self.scheduler.tasks();
+        // The requests of a former term are no longer known, and no event will report their end.
+        self.service.scripts.retain(|task| {
+            let record = tasks.get(&TaskId::from(task));
+            record.is_some_and(|record| record.state != TaskState::Running && !record.is_terminal())
+        });
         let (mut live, mut purge, mut kill) = (Vec::new(), Vec::new(), Vec::new());
         for (task, record) in tasks.iter() {
             if self.backup.owns(task) {

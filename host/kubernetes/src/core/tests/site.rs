@@ -72,6 +72,8 @@ pub(super) struct World {
     pub(super) silent: Mutex<bool>,
     /// Why the component rejects scripts.
     pub(super) rejection: Mutex<Option<String>>,
+    /// The scripts that agents may fetch. All terms of a daemon share them.
+    pub(super) scripts: Arc<Scripts>,
     /// The script that the component returns.
     pub(super) script: watch::Sender<&'static str>,
     /// While it is true, the component does not answer.
@@ -385,7 +387,7 @@ impl Site {
             views: Arc::clone(&views),
             metrics: Metrics::register(&mut Registry::default()),
             bootstrap: outside.clone(),
-            scripts: Arc::new(Scripts::default()),
+            scripts: Arc::clone(&world.scripts),
             delivery: Arc::clone(&delivery),
             script_base: "http://fw.test:10000".to_owned(),
             cluster: outside.clone(),
@@ -464,10 +466,17 @@ impl Site {
 
     /// The digest in the URL of the script of the task that was requested last.
     pub(super) fn requested_script(&self) -> Option<String> {
+        self.requested_script_path().map(|(digest, _)| digest)
+    }
+
+    /// Digest and token in that URL.
+    pub(super) fn requested_script_path(&self) -> Option<(String, String)> {
         let request = self.scheduler.submitted().pop()?;
         let build = request.spec.build.task()?;
         let info = build.build(&crate::testing::placement(request.id.as_str(), &[31002, 31003]))?;
         let url = info.command?.uris.pop()?.value;
-        url.split('/').nth(4).map(str::to_owned)
+        let (path, token) = url.rsplit_once('/')?;
+        let (_, digest) = path.rsplit_once('/')?;
+        Some((digest.to_owned(), token.to_owned()))
     }
 }

@@ -8,6 +8,7 @@ use transom_cluster::TaskId;
 use transom_cluster::v1::TaskState;
 use transom_common::HostPort;
 use transom_scheduler::{SchedulerApi, TaskRecord};
+use transom_testkit::wait_for;
 
 use super::super::persist::{Repository, StoredClientConfig};
 use super::super::version::IMPORTED;
@@ -183,4 +184,26 @@ async fn the_client_configuration_of_another_server_is_not_used() {
         site.world.unwritten.store(false, Ordering::SeqCst);
         site.wait_until_settled().await;
     }
+}
+
+#[tokio::test]
+async fn scripts_of_tasks_that_were_not_launched_end_with_the_term() {
+    let site = Site::start(|_| {}).await;
+    site.wait_until_settled().await;
+    site.scheduler.set_immediate_launches(false);
+    site.scale(Kind::Agent, 2).await.unwrap();
+    wait_for("a request", async || site.requested_script().is_some()).await;
+    let (digest, token) = site.requested_script_path().unwrap();
+    assert!(site.world.scripts.get(&digest, &token).is_some());
+    // The fetcher still needs the script of a task that does not run yet.
+    let launched = site.scheduler.submitted().pop().unwrap().id;
+    site.scheduler.launch(launched.as_str()).await;
+    let site = site.restarted(|_| {}).await;
+    assert!(site.world.scripts.get(&digest, &token).is_some());
+
+    site.scale(Kind::Agent, 3).await.unwrap();
+    wait_for("a request", async || site.requested_script().is_some()).await;
+    let (digest, token) = site.requested_script_path().unwrap();
+    let site = site.restarted(|_| {}).await;
+    assert!(site.world.scripts.get(&digest, &token).is_none());
 }
