@@ -60,8 +60,8 @@ impl Core {
             work,
         };
         tracing::info!(framework = self.config.name, %task, phase = operation.phase.as_str(), "starting a one-off task");
-        self.drop_one_off();
         self.store_operation(operation).await?;
+        self.drop_one_off();
         self.backup.one_off = Some(OneOff {
             task: task.clone(),
             record: None,

@@ -1,11 +1,14 @@
 //! Backups and restores, with a scripted scheduler and scripted sandboxes.
 
 use std::path::Path;
+use std::sync::Arc;
+use std::time::Duration;
 
 use sha2::{Digest, Sha256};
+use transom_cluster::TaskId;
 use transom_cluster::v1::{TaskInfo, TaskState};
 use transom_scheduler::{SchedulerApi, TaskRequest};
-use transom_testkit::{eventually, wait_for};
+use transom_testkit::{HeldStore, eventually, wait_for};
 
 use super::super::command::{Command, Refusal};
 use super::site::Site;
@@ -193,7 +196,7 @@ async fn lost_tasks_are_replaced_and_a_backup_that_takes_too_long_fails() {
     assert!(problem.contains("agent gone"), "{problem}");
 
     let site = site
-        .restarted(|config| config.backup.timeout = std::time::Duration::from_millis(300))
+        .restarted(|config| config.backup.timeout = Duration::from_millis(300))
         .await;
     site.wait_until_settled().await;
     site.ask(|reply| Command::BackUp { reply }).await.unwrap();
@@ -205,6 +208,33 @@ async fn lost_tasks_are_replaced_and_a_backup_that_takes_too_long_fails() {
         problem.as_deref(),
         Some("its task did not end within the timeout")
     );
+}
+
+#[tokio::test]
+async fn a_lost_task_is_kept_until_its_replacement_is_stored() {
+    let store_timeout = Duration::from_millis(200);
+    let folder = tempfile::tempdir().unwrap();
+    let mut site = start(folder.path(), Engine::Sql, |_| {}).await;
+    let store = HeldStore::new(Arc::clone(&site.store));
+    site.store = store.clone();
+    let site = site
+        .restarted(|config| config.store_timeout = store_timeout)
+        .await;
+    site.wait_until_settled().await;
+    site.ask(|reply| Command::BackUp { reply }).await.unwrap();
+    let lost = running_one_off(&site).await;
+    store.hold_after(0);
+    site.scheduler.update(&lost, TaskState::Lost, None);
+    store.wait_until_held().await;
+    tokio::time::sleep(store_timeout * 2).await;
+    assert!(site.scheduler.tasks().contains_key(&TaskId::from(&*lost)));
+    store.release();
+    site.scheduler.wait_until_purged(&lost).await;
+    site.wait_until("the replacement", |view| {
+        let operation = view.backup.operation.as_ref();
+        operation.is_some_and(|operation| operation.lost == 1 && operation.task.as_ref() != Some(&lost))
+    })
+    .await;
 }
 
 #[tokio::test]
