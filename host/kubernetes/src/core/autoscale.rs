@@ -164,7 +164,7 @@ impl Core {
 
     /// The number of agents that are ready and were cordoned by another party than this service.
     fn closed_agents(&self) -> usize {
-        if self.wanted.cordoned || self.uncordoning {
+        if self.wanted.cordoned || self.wanted.uncordoning {
             return 0;
         }
         let nodes = self.orchestrator.observation.iter().flat_map(|it| &it.nodes);

@@ -102,8 +102,6 @@ struct Core {
     jobs: Jobs,
     /// Counts the changes of the bootstrap component.
     component_changes: u64,
-    /// Whether a requested uncordon of the nodes is not finished yet.
-    uncordoning: bool,
     autoscaler: Autoscaler,
     backup: BackupWork,
     plan: Plan,
@@ -198,7 +196,6 @@ pub(crate) fn start(
         kvstore: KvstoreState::new(stored.kvstore),
         jobs: Jobs::default(),
         component_changes: 0,
-        uncordoning: false,
         autoscaler: Autoscaler::new(Timestamp::now()),
         backup: BackupWork::new(stored.backup, directory),
         plan: Plan::default(),

@@ -51,6 +51,9 @@ pub(crate) struct Wanted {
     /// Whether the agents' nodes are cordoned.
     #[serde(default)]
     pub(crate) cordoned: bool,
+    /// Whether a requested uncordon of the agents' nodes is not finished yet.
+    #[serde(default)]
+    pub(crate) uncordoning: bool,
     /// Resources that requests have changed.
     #[serde(default)]
     pub(crate) adjusted: PerKind<ResourceOverrides>,

@@ -6,13 +6,14 @@ use std::time::Duration;
 use jiff::Timestamp;
 use tokio::time::{Instant, sleep, sleep_until};
 use transom_cluster::TaskId;
-use transom_common::HostPort;
 use transom_common::trace::TraceContext;
+use transom_common::{HostPort, error_chain};
 use transom_replicas::Condition;
 use transom_scheduler::TaskRequest;
 
 use super::job_result::{JobResult, NodeChange};
 use super::members::ScriptState;
+use super::persist::Wanted;
 use super::version::IMPORTED;
 use super::{Core, HandOver};
 use crate::dependencies::SandboxFile;
@@ -82,7 +83,7 @@ impl Core {
                 Step::Cordon { node, cordoned } => self.cordon(node, cordoned),
             }
         }
-        self.uncordon();
+        self.uncordon().await;
         self.retry_scripts();
         self.refresh_members();
         self.read_client_config();
@@ -461,8 +462,8 @@ impl Core {
     }
 
     /// Uncordons the agents' nodes after a request, until all of them are schedulable.
-    fn uncordon(&mut self) {
-        if !self.uncordoning {
+    async fn uncordon(&mut self) {
+        if !self.wanted.uncordoning {
             return;
         }
         let Some(observation) = self.orchestrator.observation.clone() else {
@@ -484,7 +485,21 @@ impl Core {
                 self.cordon(node.name.clone(), false);
             }
         }
-        self.uncordoning = !done;
+        if !done {
+            return;
+        }
+        let wanted = Wanted {
+            uncordoning: false,
+            ..self.wanted.clone()
+        };
+        match self.repository.put_wanted(&wanted).await {
+            Ok(()) => self.wanted = wanted,
+            Err(error) => tracing::warn!(
+                framework = self.config.name,
+                error = error_chain(&error),
+                "storing that the nodes are uncordoned failed; retrying"
+            ),
+        }
     }
 
     /// Reads the client configuration of the server that clients are to use, if that server has

@@ -96,11 +96,10 @@ impl Core {
     async fn set_cordoned(&mut self, cordoned: bool) -> Result<(), Refusal> {
         let wanted = Wanted {
             cordoned,
+            uncordoning: !cordoned,
             ..self.wanted.clone()
         };
-        self.store_wanted(wanted).await?;
-        self.uncordoning = !cordoned;
-        Ok(())
+        self.store_wanted(wanted).await
     }
 
     async fn stop(&mut self) -> Result<(), Refusal> {

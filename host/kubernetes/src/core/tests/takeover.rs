@@ -8,9 +8,11 @@ use transom_cluster::TaskId;
 use transom_cluster::v1::TaskState;
 use transom_common::HostPort;
 use transom_scheduler::{SchedulerApi, TaskRecord};
+use transom_store::typed::TypedStore;
 use transom_testkit::wait_for;
 
-use super::super::persist::{Repository, StoredClientConfig};
+use super::super::command::Command;
+use super::super::persist::{Repository, StoredClientConfig, WANTED, Wanted};
 use super::super::version::IMPORTED;
 use super::site::{CLIENT_CONFIG, Site};
 use crate::kind::Kind;
@@ -206,4 +208,41 @@ async fn scripts_of_tasks_that_were_not_launched_end_with_the_term() {
     let (digest, token) = site.requested_script_path().unwrap();
     let site = site.restarted(|_| {}).await;
     assert!(site.world.scripts.get(&digest, &token).is_none());
+}
+
+#[tokio::test]
+async fn a_new_leader_finishes_an_uncordon_and_then_leaves_nodes_as_they_are() {
+    let site = Site::start(|_| {}).await;
+    site.wait_until_settled().await;
+    let node = format!("node-{}", site.tasks(Kind::Agent)[0]);
+    let set_cordoned = async |site: &Site, cordoned: bool| {
+        let cordon = |reply| Command::Cordon { cordoned, reply };
+        site.ask(cordon).await.unwrap();
+    };
+    let wait_until_cordoned = async |site: &Site, expected: bool| {
+        wait_for("the node to change", async || {
+            site.world.nodes.lock().unwrap()[&node].cordoned == expected
+        })
+        .await;
+    };
+    set_cordoned(&site, true).await;
+    wait_until_cordoned(&site, true).await;
+    site.world.failing_changes.store(true, Ordering::SeqCst);
+    set_cordoned(&site, false).await;
+    let site = site.restarted(|_| {}).await;
+    site.world.failing_changes.store(false, Ordering::SeqCst);
+    wait_until_cordoned(&site, false).await;
+
+    let is_finished = async || {
+        let store = TypedStore::new(Arc::clone(&site.store), &site.config.name);
+        let wanted = store.get::<Wanted>(WANTED).await.unwrap().unwrap();
+        !wanted.value.uncordoning
+    };
+    wait_for("the end of the uncordon", is_finished).await;
+    // The node is cordoned by other means.
+    site.world.nodes.lock().unwrap().get_mut(&node).unwrap().cordoned = true;
+    let site = site.restarted(|_| {}).await;
+    site.wait_until_settled().await;
+    tokio::time::sleep(Duration::from_millis(200)).await;
+    assert!(site.world.nodes.lock().unwrap()[&node].cordoned);
 }
