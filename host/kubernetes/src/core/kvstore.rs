@@ -30,8 +30,10 @@ const LOCAL_DRIVER: &str = "local";
 /// The kvstore as the core last saw it.
 #[derive(Debug, Default)]
 pub(super) struct KvstoreState {
-    /// The stored record.
+    /// The record, with changes that may not be stored yet.
     pub(super) record: KvstoreRecord,
+    /// Whether the record has changes that are not stored yet.
+    has_unstored_changes: bool,
     /// The last answer; `None`: no member answers.
     etcd_state: Option<EtcdState>,
     /// Since when no member answers.
@@ -67,6 +69,7 @@ impl KvstoreState {
     /// Replaces the record, and discards the answers of the former members.
     pub(super) fn replace(&mut self, record: KvstoreRecord) {
         self.record = record;
+        self.has_unstored_changes = false;
         self.etcd_state = None;
         self.task_changed();
     }
@@ -147,7 +150,7 @@ impl Core {
             return;
         }
         let record = self.present_voters();
-        if record != self.kvstore.record {
+        if self.kvstore.has_unstored_changes || record != self.kvstore.record {
             if let Err(error) = self.repository.put_kvstore(&record).await {
                 tracing::warn!(
                     framework = self.config.name,
@@ -163,6 +166,7 @@ impl Core {
                 "the members of the kvstore have changed"
             );
             self.kvstore.record = record;
+            self.kvstore.has_unstored_changes = false;
         }
         self.kvstore.abandoned.clear();
     }
@@ -192,9 +196,12 @@ impl Core {
                 },
             };
             if counts && member.replica.is_wanted() {
+                let known = record.voters.get(number);
+                let known = known.filter(|voter| voter.task == member.task);
                 let voter = Voter {
                     task: member.task.clone(),
-                    etcd,
+                    // While no member returns the list, a known id stays valid.
+                    etcd: etcd.or(known.and_then(|voter| voter.etcd)),
                     host: launched.agent.hostname.clone(),
                     ports: launched.host_ports.clone(),
                 };
@@ -322,6 +329,7 @@ impl Core {
         let task = self.launch(Kind::Datastore, number, version, now, Some(member));
         if let (Start::Return, Some(voter)) = (start, self.kvstore.record.voters.get_mut(&number)) {
             voter.task = task;
+            self.kvstore.has_unstored_changes = true;
         }
     }
 

@@ -1,14 +1,18 @@
 //! A kvstore whose members start, move and end.
 
+use std::sync::Arc;
 use std::time::Duration;
 
 use transom_cluster::v1::TaskState;
+use transom_store::typed::TypedStore;
 use transom_testkit::wait_for;
 
 use super::super::command::{Command, Refusal, Scope};
+use super::super::persist::KVSTORE;
 use super::site::Site;
 use crate::config::{Config, Engine};
 use crate::kind::Kind;
+use crate::kvstore::KvstoreRecord;
 
 pub(super) fn kvstore(count: u32) -> impl FnOnce(&mut Config) {
     move |config| {
@@ -225,6 +229,51 @@ async fn if_all_members_have_ended_they_return_to_their_data() {
         "return m3sdatastore-2",
     ];
     assert_eq!(etcd.done, expected);
+}
+
+/// The tasks of the stored voting members, and whether their ids in the etcd cluster are known.
+async fn stored_voters(site: &Site) -> Vec<(String, bool)> {
+    let store = TypedStore::new(Arc::clone(&site.store), &site.config.name);
+    let stored = store.get::<KvstoreRecord>(KVSTORE).await.unwrap().unwrap();
+    let voters = stored.value.voters.into_values();
+    voters
+        .map(|voter| (voter.task.to_string(), voter.etcd.is_some()))
+        .collect()
+}
+
+#[tokio::test]
+async fn members_that_return_are_stored_with_their_tasks() {
+    let site = start(3).await;
+    site.scheduler.set_immediate_launches(false);
+    for task in site.tasks(Kind::Datastore) {
+        site.scheduler.update(&task, TaskState::Lost, None);
+    }
+    let mut returning: Vec<String> = {
+        let submitted = site.scheduler.wait_until_submitted(3).await;
+        submitted.iter().map(ToString::to_string).collect()
+    };
+    returning.sort();
+    wait_for("the tasks to be stored", async || {
+        let voters = stored_voters(&site).await.into_iter();
+        let mut tasks: Vec<String> = voters.map(|(task, _)| task).collect();
+        tasks.sort();
+        tasks == returning
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn the_ids_of_members_stay_known_while_the_api_is_silent() {
+    let site = start(3).await;
+    let known: Vec<(String, bool)> = stored_voters(&site).await;
+    assert!(known.iter().all(|(_, has_id)| *has_id), "{known:?}");
+    for task in site.tasks(Kind::Datastore) {
+        site.scheduler.report_health(&task, true);
+    }
+    site.world.etcd.lock().unwrap().silent = true;
+    // The API is queried at each heartbeat.
+    tokio::time::sleep(Duration::from_millis(500)).await;
+    assert_eq!(stored_voters(&site).await, known);
 }
 
 #[tokio::test]
