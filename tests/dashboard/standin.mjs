@@ -69,6 +69,7 @@ const PLUGIN = {
 export async function start(dist) {
   const state = { api: 1, queue: "fine", promoted: false, scaled: "" };
   const streams = new Set();
+  const eventStreams = new Set();
   const server = createServer((request, response) => {
     const path = new URL(request.url, "http://localhost").pathname;
     const json = (value, status = 200) => {
@@ -92,6 +93,8 @@ export async function start(dist) {
     } else if (path === `${api}/events`) {
       response.writeHead(200, { "Content-Type": "text/event-stream" });
       response.write("event: event_stream_attached\ndata: {}\n\n");
+      eventStreams.add(response);
+      response.on("close", () => eventStreams.delete(response));
     } else if (path === "/v1/user") json({ user: null, read_only: false });
     else if (path === `${api}/apps`) json({ apps });
     else if (path === `${api}/apps/team-0/service-0`) json({ app: { ...apps[0], tasks: tasks() } });
@@ -114,7 +117,13 @@ export async function start(dist) {
   });
   await new Promise((resolve) => server.listen(0, "127.0.0.1", resolve));
   const send = () => streams.forEach((stream) => stream.write(`event: overview\ndata: ${JSON.stringify(overview(state.api))}\n\n`));
+  // Pages close a stream that is silent for 45 seconds.
+  const heartbeat = setInterval(() => {
+    send();
+    eventStreams.forEach((stream) => stream.write("\n"));
+  }, 10_000);
   const stop = () => {
+    clearInterval(heartbeat);
     server.closeAllConnections();
     server.close();
   };

@@ -42,6 +42,11 @@ export interface Subscriber {
 
 /** The longest pause between two attempts. */
 const MAX_PAUSE = 10_000;
+/**
+ * The longest time without data, in milliseconds. The daemon sends something at least every 15 seconds, so a silent
+ * stream has lost its connection without an error, as after a loss of power.
+ */
+const SILENCE_TIMEOUT = 45_000;
 
 /** Follows a stream until the returned function is called. */
 export function follow(path: string, subscriber: Subscriber): () => void {
@@ -51,12 +56,23 @@ export function follow(path: string, subscriber: Subscriber): () => void {
   let timer: ReturnType<typeof setTimeout> | undefined;
 
   const open = async () => {
-    current = new AbortController();
+    const control = new AbortController();
+    current = control;
+    let silent = false;
+    let watchdog: ReturnType<typeof setTimeout> | undefined;
+    const restartWatchdog = () => {
+      clearTimeout(watchdog);
+      watchdog = setTimeout(() => {
+        silent = true;
+        control.abort();
+      }, SILENCE_TIMEOUT);
+    };
+    restartWatchdog();
     try {
       const response = await fetch(path, {
         headers: { Accept: "text/event-stream" },
         credentials: "same-origin",
-        signal: current.signal,
+        signal: control.signal,
       });
       if (!response.ok || !response.body) {
         subscriber.state(`status ${response.status}`, response.status);
@@ -69,12 +85,16 @@ export function follow(path: string, subscriber: Subscriber): () => void {
         for (;;) {
           const { done, value } = await reader.read();
           if (done) break;
+          restartWatchdog();
           parser.push(decoder.decode(value, { stream: true })).forEach((event) => subscriber.event(event));
         }
         subscriber.state("the stream has ended", response.status);
       }
     } catch {
-      if (!current.signal.aborted) subscriber.state("the daemon cannot be reached", 0);
+      if (silent) subscriber.state(`no data for ${SILENCE_TIMEOUT / 1000} s`, 0);
+      else if (!control.signal.aborted) subscriber.state("the daemon cannot be reached", 0);
+    } finally {
+      clearTimeout(watchdog);
     }
     current = undefined;
     if (!stopped && !document.hidden) {

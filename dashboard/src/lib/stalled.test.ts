@@ -1,0 +1,103 @@
+/** Connections that are lost without an error: nothing arrives, and nothing fails. */
+
+import { afterEach, beforeEach, describe, expect, test, vi } from "vitest";
+import { follow } from "./sse";
+
+/** A request of the code under test, whose answer the test sends. */
+class FakeRequest {
+  private body!: ReadableStreamDefaultController<Uint8Array>;
+  private respond!: (response: Response) => void;
+  readonly response: Promise<Response>;
+
+  constructor(readonly signal: AbortSignal) {
+    this.response = new Promise((resolve, reject) => {
+      this.respond = resolve;
+      signal.addEventListener("abort", () => {
+        const error = new DOMException("aborted", "AbortError");
+        reject(error);
+        this.body?.error(error);
+      });
+    });
+  }
+
+  async begin(status = 200): Promise<void> {
+    this.respond(new Response(new ReadableStream({ start: (body) => void (this.body = body) }), { status }));
+    await vi.advanceTimersByTimeAsync(0);
+  }
+
+  async send(text: string): Promise<void> {
+    this.body.enqueue(new TextEncoder().encode(text));
+    await vi.advanceTimersByTimeAsync(0);
+  }
+}
+
+let requests: FakeRequest[];
+const seconds = (count: number) => vi.advanceTimersByTimeAsync(count * 1000);
+
+beforeEach(() => {
+  vi.useFakeTimers();
+  requests = [];
+  vi.stubGlobal("document", Object.assign(new EventTarget(), { hidden: false }));
+  vi.stubGlobal("fetch", (_: string, options: { signal: AbortSignal }) => {
+    const request = new FakeRequest(options.signal);
+    requests.push(request);
+    return request.response;
+  });
+});
+
+afterEach(() => {
+  expect(vi.getTimerCount()).toBe(0);
+  vi.useRealTimers();
+  vi.unstubAllGlobals();
+});
+
+describe("follow", () => {
+  const subscribe = () => {
+    const states: (string | undefined)[] = [];
+    const events: string[] = [];
+    const stop = follow("/stream", { event: ({ data }) => events.push(data), state: (error) => states.push(error) });
+    return { states, events, stop };
+  };
+
+  test("a silent stream is reported and opened again", async () => {
+    const { states, events, stop } = subscribe();
+    await requests[0]!.begin();
+    await requests[0]!.send("data: 1\n\n");
+    await seconds(44);
+    expect(states).toEqual([undefined]);
+    await seconds(1);
+    expect(states).toEqual([undefined, "no data for 45 s"]);
+    expect(requests[0]!.signal.aborted).toBe(true);
+    await seconds(1);
+    await requests[1]!.begin();
+    await requests[1]!.send("data: 2\n\n");
+    expect(states).toEqual([undefined, "no data for 45 s", undefined]);
+    expect(events).toEqual(["1", "2"]);
+    stop();
+    await seconds(0);
+  });
+
+  test("any data keeps the stream open", async () => {
+    const { states, stop } = subscribe();
+    await requests[0]!.begin();
+    for (let count = 0; count < 20; count++) {
+      await seconds(30);
+      await requests[0]!.send("\n");
+    }
+    expect(requests).toHaveLength(1);
+    expect(states).toEqual([undefined]);
+    stop();
+    await seconds(0);
+  });
+
+  test("a stream that does not begin is reported too", async () => {
+    const { states, stop } = subscribe();
+    await seconds(45);
+    expect(states).toEqual(["no data for 45 s"]);
+    await seconds(1);
+    expect(requests).toHaveLength(2);
+    stop();
+    await seconds(0);
+    expect(states).toHaveLength(1);
+  });
+});
