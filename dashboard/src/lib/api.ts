@@ -11,9 +11,9 @@ export class Failure extends Error {
   }
 }
 
-/** Timeout of the beginning of an answer, in milliseconds. */
+/** Timeout of the beginning of an answer, and of each further piece of it, in milliseconds. */
 const RESPONSE_TIMEOUT = 20_000;
-/** The timeout if the request has a large body. */
+/** Timeout of the beginning of the answer if the request has a large body. */
 const UPLOAD_TIMEOUT = 300_000;
 
 /** The path of a service's API on this port. */
@@ -26,14 +26,25 @@ export function appPath(id: string): string {
   return id.split("/").map(encodeURIComponent).join("/");
 }
 
-async function send(method: string, path: string, body?: unknown, signal?: AbortSignal): Promise<Response> {
+interface Answer {
+  headers: Headers;
+  body: Uint8Array;
+}
+
+/** Sends a request and reads the whole answer, which may take any time as long as pieces of it arrive. */
+async function send(method: string, path: string, body?: unknown, signal?: AbortSignal): Promise<Answer> {
   const isFile = body instanceof Blob;
-  const timeout = isFile ? UPLOAD_TIMEOUT : RESPONSE_TIMEOUT;
   const controller = new AbortController();
-  const timer = setTimeout(() => controller.abort(), timeout);
   const abort = () => controller.abort();
+  let timeout = isFile ? UPLOAD_TIMEOUT : RESPONSE_TIMEOUT;
+  let timer = setTimeout(abort, timeout);
+  const restartTimer = () => {
+    clearTimeout(timer);
+    timeout = RESPONSE_TIMEOUT;
+    timer = setTimeout(abort, timeout);
+  };
   signal?.addEventListener("abort", abort);
-  let response: Response;
+  let response: Response | undefined;
   try {
     response = await fetch(path, {
       method,
@@ -42,21 +53,52 @@ async function send(method: string, path: string, body?: unknown, signal?: Abort
       headers: body === undefined || isFile ? {} : { "Content-Type": "application/json" },
       body: body === undefined || isFile ? body : JSON.stringify(body),
     });
+    const content = await readBody(response, restartTimer);
+    if (response.ok) return { headers: response.headers, body: content };
+    throw new Failure(response.status, reason(response.status, decode(content)));
   } catch (error) {
-    if (signal?.aborted) throw error;
-    const text = controller.signal.aborted ? `no answer within ${timeout / 1000} s` : "the daemon cannot be reached";
-    throw new Failure(0, text);
+    if (signal?.aborted || error instanceof Failure) throw error;
+    throw interruption(response, controller.signal.aborted ? timeout : undefined);
   } finally {
     clearTimeout(timer);
     signal?.removeEventListener("abort", abort);
   }
-  if (response.ok) return response;
-  throw new Failure(response.status, await reason(response));
+}
+
+/** The error of an answer that did not arrive completely; `timeout` is the one that has passed. */
+function interruption(response: Response | undefined, timeout: number | undefined): Failure {
+  // The status of a rejection is known even if its message is not.
+  if (response && !response.ok) return new Failure(response.status, `status ${response.status}`);
+  if (timeout === undefined) return new Failure(0, response ? "the connection was lost" : "the daemon cannot be reached");
+  const seconds = timeout / 1000;
+  return new Failure(0, response ? `the answer stopped: no data for ${seconds} s` : `no answer within ${seconds} s`);
+}
+
+/** Reads the body of a response; calls `progress` before it waits for a piece. */
+async function readBody(response: Response, progress: () => void): Promise<Uint8Array> {
+  const pieces: Uint8Array[] = [];
+  const reader = response.body?.getReader();
+  while (reader) {
+    progress();
+    const { done, value } = await reader.read();
+    if (done) break;
+    pieces.push(value);
+  }
+  const body = new Uint8Array(pieces.reduce((length, piece) => length + piece.length, 0));
+  let at = 0;
+  for (const piece of pieces) {
+    body.set(piece, at);
+    at += piece.length;
+  }
+  return body;
+}
+
+function decode(bytes: Uint8Array): string {
+  return new TextDecoder().decode(bytes);
 }
 
 /** The message of an error response: from its JSON body, or else its text. */
-async function reason(response: Response): Promise<string> {
-  const text = await response.text().catch(() => "");
+function reason(status: number, text: string): string {
   try {
     const body: unknown = JSON.parse(text);
     if (body && typeof body === "object") {
@@ -69,24 +111,23 @@ async function reason(response: Response): Promise<string> {
   } catch {
     // The body is not JSON, so its text is the message.
   }
-  return text.slice(0, 500) || `status ${response.status}`;
+  return text.slice(0, 500) || `status ${status}`;
 }
 
 export async function get<T>(path: string, signal?: AbortSignal): Promise<T> {
-  const response = await send("GET", path, undefined, signal);
-  return (await response.json()) as T;
+  const { body } = await send("GET", path, undefined, signal);
+  return JSON.parse(decode(body)) as T;
 }
 
 export async function getText(path: string, signal?: AbortSignal): Promise<{ text: string; next: number | undefined }> {
-  const response = await send("GET", path, undefined, signal);
-  const next = response.headers.get("Transom-Next-Offset");
-  return { text: await response.text(), next: next === null ? undefined : Number(next) };
+  const { headers, body } = await send("GET", path, undefined, signal);
+  const next = headers.get("Transom-Next-Offset");
+  return { text: decode(body), next: next === null ? undefined : Number(next) };
 }
 
 /** Sends a request that changes something. Returns the answer, parsed if it is JSON. */
 export async function change(method: string, path: string, body?: unknown): Promise<unknown> {
-  const response = await send(method, path, body);
-  const answer = await response.text();
+  const answer = decode((await send(method, path, body)).body);
   try {
     return JSON.parse(answer) as unknown;
   } catch {
@@ -104,6 +145,6 @@ export interface Uploaded {
 
 /** Sends files of a plugin. */
 export async function upload(path: string, files: Blob): Promise<Uploaded> {
-  const response = await send("PUT", path, files);
-  return (await response.json()) as Uploaded;
+  const { body } = await send("PUT", path, files);
+  return JSON.parse(decode(body)) as Uploaded;
 }

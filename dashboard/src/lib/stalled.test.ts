@@ -1,6 +1,7 @@
 /** Connections that are lost without an error: nothing arrives, and nothing fails. */
 
 import { afterEach, beforeEach, describe, expect, test, vi } from "vitest";
+import { Failure, change, get } from "./api";
 import { follow } from "./sse";
 
 /** A request of the code under test, whose answer the test sends. */
@@ -27,6 +28,16 @@ class FakeRequest {
 
   async send(text: string): Promise<void> {
     this.body.enqueue(new TextEncoder().encode(text));
+    await vi.advanceTimersByTimeAsync(0);
+  }
+
+  async end(): Promise<void> {
+    this.body.close();
+    await vi.advanceTimersByTimeAsync(0);
+  }
+
+  async lose(): Promise<void> {
+    this.body.error(new TypeError("network error"));
     await vi.advanceTimersByTimeAsync(0);
   }
 }
@@ -99,5 +110,61 @@ describe("follow", () => {
     stop();
     await seconds(0);
     expect(states).toHaveLength(1);
+  });
+});
+
+describe("requests", () => {
+  const failure = (answer: Promise<unknown>) => answer.then(() => undefined, (error: Failure) => [error.status, error.message]);
+
+  test("an answer that stops fails", async () => {
+    const failed = failure(get("/list"));
+    await seconds(19);
+    await requests[0]!.begin();
+    await requests[0]!.send("[1,");
+    await seconds(20);
+    expect(await failed).toEqual([0, "the answer stopped: no data for 20 s"]);
+    expect(requests[0]!.signal.aborted).toBe(true);
+  });
+
+  test("a long answer may take longer than the timeout", async () => {
+    const answer = get<number[]>("/list");
+    await requests[0]!.begin();
+    for (const piece of ["[1,", "2,", "3,", "4]"]) {
+      await seconds(15);
+      await requests[0]!.send(piece);
+    }
+    await requests[0]!.end();
+    expect(await answer).toEqual([1, 2, 3, 4]);
+  });
+
+  test("an answer that does not begin, a lost connection and a rejection are told apart", async () => {
+    const silent = failure(get("/list"));
+    await seconds(20);
+    expect(await silent).toEqual([0, "no answer within 20 s"]);
+
+    const lost = failure(change("POST", "/list"));
+    await requests[1]!.begin();
+    await requests[1]!.lose();
+    expect(await lost).toEqual([0, "the connection was lost"]);
+
+    const rejected = failure(change("POST", "/list"));
+    await requests[2]!.begin(403);
+    await requests[2]!.send('{"message": "no"}');
+    await requests[2]!.end();
+    expect(await rejected).toEqual([403, "no"]);
+
+    const unexplained = failure(change("POST", "/list"));
+    await requests[3]!.begin(503);
+    await seconds(20);
+    expect(await unexplained).toEqual([503, "status 503"]);
+  });
+
+  test("leaving the page ends the download", async () => {
+    const control = new AbortController();
+    const left = failure(get("/list", control.signal));
+    await requests[0]!.begin();
+    control.abort();
+    await left;
+    expect(requests[0]!.signal.aborted).toBe(true);
   });
 });
