@@ -119,10 +119,15 @@ export async function get<T>(path: string, signal?: AbortSignal): Promise<T> {
   return JSON.parse(decode(body)) as T;
 }
 
-export async function getText(path: string, signal?: AbortSignal): Promise<{ text: string; next: number | undefined }> {
+export async function getText(path: string, signal?: AbortSignal): Promise<string> {
+  return decode((await send("GET", path, undefined, signal)).body);
+}
+
+/** Gets a piece of an output, and the offset of the next piece. */
+export async function getPiece(path: string, signal?: AbortSignal): Promise<{ bytes: Uint8Array; next: number | undefined }> {
   const { headers, body } = await send("GET", path, undefined, signal);
   const next = headers.get("Transom-Next-Offset");
-  return { text: decode(body), next: next === null ? undefined : Number(next) };
+  return { bytes: body, next: next === null ? undefined : Number(next) };
 }
 
 /** Sends a request that changes something. Returns the answer, parsed if it is JSON. */

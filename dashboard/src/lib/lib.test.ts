@@ -1,6 +1,7 @@
 import { describe, expect, test } from "vitest";
 import { duration, megabytes, micros, displayText, elapsedSince } from "./format";
 import { Series, samples } from "./metrics";
+import { OutputDecoder } from "./output";
 import { Parser } from "./sse";
 import { type App, appHealth, treeRows } from "./tree";
 import { type PluginFiles, requestBody, toPluginFiles } from "./upload";
@@ -95,6 +96,27 @@ describe("sse", () => {
     expect(parser.push("ta: 1\ndata: 2\n\n:comment\n\ndata: x\r\n\r\n")).toEqual([
       { type: "a", data: "1\n2" }, { type: "message", data: "x" },
     ]);
+  });
+});
+
+describe("output", () => {
+  const decoded = (pieces: Uint8Array[]) => {
+    const decoder = new OutputDecoder();
+    return pieces.map((piece) => decoder.decode(piece)).join("");
+  };
+
+  test("characters are put together from pieces", () => {
+    const bytes = new TextEncoder().encode("aé€😀z");
+    for (let at = 0; at <= bytes.length; at++) {
+      expect(decoded([bytes.subarray(0, at), bytes.subarray(at)])).toBe("aé€😀z");
+    }
+    expect(decoded(Array.from(bytes, (byte) => Uint8Array.of(byte)))).toBe("aé€😀z");
+  });
+
+  test("a character before the first piece is left out", () => {
+    const bytes = new TextEncoder().encode("😀é");
+    expect([1, 2, 3].map((at) => decoded([bytes.subarray(at)]))).toEqual(["é", "é", "é"]);
+    expect(decoded([Uint8Array.of(0xff, 0x61)])).toBe("\ufffda");
   });
 });
 

@@ -26,7 +26,7 @@ interface Enumeration {
 function useRates() {
   const series = useRef({ queries: new Series(), forwarded: new Series(), http: new Series(), types: new Map<string, Series>() });
   return useLive("rates", async (signal) => {
-    const page = (await getText("/metrics", signal)).text;
+    const page = await getText("/metrics", signal);
     const [at, { queries, forwarded, http, types }] = [performance.now(), series.current];
     const querySamples = samples(page, "transom_discovery_queries_total");
     queries.counter(sum(querySamples), at);

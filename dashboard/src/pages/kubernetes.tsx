@@ -68,7 +68,7 @@ function Instance({ name }: { name: string }) {
     const all = KINDS.map((kind) => get<{ Scale: number; Running: number }>(api(`${kind}/scale`), signal));
     return await Promise.all(all);
   }, 3_000);
-  const config = useLive(`${name} config`, async (signal) => (await getText(api("server/config"), signal)).text, 30_000);
+  const config = useLive(`${name} config`, (signal) => getText(api("server/config"), signal), 30_000);
   const refresh = () => {
     status.refresh();
     explanation.refresh();

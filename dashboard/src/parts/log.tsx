@@ -1,8 +1,9 @@
 /** The output of a task, live. */
 
 import { useEffect, useRef, useState } from "preact/hooks";
-import { Failure, getText } from "../lib/api";
+import { Failure, getPiece } from "../lib/api";
 import { displayText } from "../lib/format";
+import { OutputDecoder } from "../lib/output";
 
 /** Maximum number of characters that are kept. */
 const MAX_CHARACTERS = 200_000;
@@ -21,15 +22,17 @@ export function Log({ title, source }: { title: string; source: (stream: string,
     const control = new AbortController();
     let timer: ReturnType<typeof setTimeout> | undefined;
     let offset: number | undefined;
+    const decoder = new OutputDecoder();
     setContent("");
     setError("");
     const read = async () => {
       let pause = POLL_INTERVAL;
       try {
-        const piece = await getText(path.current(stream, offset), control.signal);
-        offset = piece.next ?? offset;
-        if (piece.text) {
-          setContent((old) => (old + piece.text).slice(-MAX_CHARACTERS));
+        const { bytes, next } = await getPiece(path.current(stream, offset), control.signal);
+        offset = next ?? offset;
+        if (bytes.length > 0) {
+          const text = decoder.decode(bytes);
+          setContent((old) => (old + text).slice(-MAX_CHARACTERS));
           pause = 300;
         }
         setError("");
