@@ -52,8 +52,10 @@ try {
     await list.getByRole("button", { name: /team-0/ }).waitFor();
     daemon.state.queue = "slow";
     await page.getByRole("region", { name: "Waiting" }).getByText("no answer within 20 s").waitFor({ timeout: 60_000 });
-    daemon.state.queue = "fine";
-    await page.getByRole("region", { name: "Waiting" }).getByText("No instance is waiting.").waitFor();
+    daemon.state.queue = "delayed";
+    const waiting = page.getByRole("region", { name: "Waiting" });
+    assert.match(await act(page, waiting, "Launch now"), /\/failing is launched without its delay/);
+    await waiting.getByText("No instance is waiting.").waitFor();
 
     // Kubernetes.
     await open(page, "Kubernetes");

@@ -65,6 +65,12 @@ const PLUGIN = {
   },
 };
 
+/** An entry of the queue that is launched later, because its tasks have failed. */
+const DELAYED = {
+  app: { id: "/failing" }, count: 1, since: "2026-01-01T00:00:00Z", delay: { timeLeftSeconds: 3600, overdue: false },
+  processedOffersSummary: { processedOffersCount: 0, unusedOffersCount: 0, rejectSummaryLastOffers: [] },
+};
+
 /** Starts it on a free port; `state` can be changed while it runs. */
 export async function start(dist) {
   const state = { api: 1, queue: "fine", promoted: false, scaled: "" };
@@ -102,8 +108,11 @@ export async function start(dist) {
     else if (path === `${api}/deployments`) json([]);
     else if (path === `${api}/queue` && state.queue === "failing") json({ message: "the store is away" }, 503);
     else if (path === `${api}/queue` && state.queue === "slow") return; // It never answers.
-    else if (path === `${api}/queue`) json({ queue: [] });
-    else if (path === "/v1/plugins") json({ plugins: [{ ...PLUGIN, rollout: state.promoted ? null : PLUGIN.rollout }], dir: "/plugins", uploads: false });
+    else if (path === `${api}/queue`) json({ queue: state.queue === "delayed" ? [DELAYED] : [] });
+    else if (path === `${api}/queue/failing/delay` && request.method === "DELETE") {
+      state.queue = "fine";
+      json({});
+    } else if (path === "/v1/plugins") json({ plugins: [{ ...PLUGIN, rollout: state.promoted ? null : PLUGIN.rollout }], dir: "/plugins", uploads: false });
     else if (path === "/v1/plugins/attributes/history") json({ durability: "store", records: [] });
     else if (path === "/v1/plugins/attributes/log") json({ lines: [] });
     else if (path === "/v1/plugins/attributes/promote" && request.method === "POST") {

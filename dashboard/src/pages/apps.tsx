@@ -1,13 +1,13 @@
 /** Apps, pods and groups: instances, health, deployments, and why apps and pods are waiting. */
 
-import { useContext, useEffect, useMemo, useState } from "preact/hooks";
+import { useEffect, useMemo, useState } from "preact/hooks";
 import { appPath, change, get, servicePath } from "../lib/api";
 import { megabytes, displayText, elapsedSince, localTime, oneDecimal } from "../lib/format";
 import { useLive, useThrottled } from "../lib/live";
 import { follow } from "../lib/sse";
 import { type App, type Health, type Row, appHealth, treeRows } from "../lib/tree";
 import { type QueueItem, conditions, waitingSummary } from "../lib/waiting";
-import { Action, Session } from "../parts/actions";
+import { Action } from "../parts/actions";
 import { Badge, Empty, Facts, Panel, type Tone } from "../parts/basics";
 import { Log } from "../parts/log";
 import { type Column, Table } from "../parts/table";
@@ -108,14 +108,14 @@ export function Apps({ selected }: { selected: string }) {
         ) : (
           <div>
             <Deployments list={deployments.value} error={deployments.error} refresh={refreshDeploymentsAndQueue} />
-            <Waiting queue={queue.value} error={queue.error} />
+            <Waiting queue={queue.value} error={queue.error} refresh={refreshDeploymentsAndQueue} />
           </div>
         )}
       </div>
       {selected && (
         <div class="columns">
           <Deployments list={deployments.value} error={deployments.error} refresh={refreshDeploymentsAndQueue} />
-          <Waiting queue={queue.value} error={queue.error} first={selected} />
+          <Waiting queue={queue.value} error={queue.error} first={selected} refresh={refreshDeploymentsAndQueue} />
         </div>
       )}
       {pods.value && pods.value.length > 0 && <Pods pods={pods.value} refresh={pods.refresh} />}
@@ -430,8 +430,7 @@ function DeploymentItem({ deployment, refresh }: { deployment: Deployment; refre
   );
 }
 
-function Waiting(props: { queue: QueueItem[] | undefined; error?: PanelError; first?: string }) {
-  const { notify, user } = useContext(Session);
+function Waiting(props: { queue: QueueItem[] | undefined; error?: PanelError; first?: string; refresh: () => void }) {
   const name = (item: QueueItem) => item.app?.id ?? item.pod?.id ?? "";
   const list = [...(props.queue ?? [])].sort((a, b) => Number(name(b) === props.first) - Number(name(a) === props.first));
   return (
@@ -446,18 +445,17 @@ function Waiting(props: { queue: QueueItem[] | undefined; error?: PanelError; fi
               </a>
               <span>
                 {item.count} waiting for {elapsedSince(item.since)}
-                {!item.delay.overdue && !user?.read_only && (
-                  <button
-                    type="button"
-                    onClick={() =>
-                      void change("DELETE", api(`/v2/queue${appPath(name(item))}/delay`)).then(
-                        () => notify(`${displayText(name(item), 200)} is launched without its delay.`),
-                        (error: unknown) => notify(String(error), true),
-                      )
-                    }
-                  >
-                    Launch now
-                  </button>
+                {!item.delay.overdue && (
+                  <Action
+                    label="Launch now"
+                    question={`Launch ${displayText(name(item), 200)} now?`}
+                    detail="The delay after its failures ends."
+                    run={async () => {
+                      await change("DELETE", api(`/v2/queue${appPath(name(item))}/delay`));
+                      return `${displayText(name(item), 200)} is launched without its delay.`;
+                    }}
+                    done={props.refresh}
+                  />
                 )}
               </span>
             </div>
