@@ -21,16 +21,16 @@ export interface Condition {
 }
 
 const CONDITION_TEXTS: Record<string, string> = {
-  UnfulfilledRole: "role of the offer",
+  UnfulfilledRole: "role",
   UnfulfilledConstraint: "constraints",
-  NoCorrespondingReservationFound: "reservation of the volume",
-  AgentMaintenance: "no maintenance of the agent",
+  NoCorrespondingReservationFound: "reservation",
+  AgentMaintenance: "maintenance",
   InsufficientCpus: "CPUs",
   InsufficientMemory: "memory",
   InsufficientDisk: "disk",
   InsufficientGpus: "GPUs",
   InsufficientPorts: "ports",
-  DeclinedScarceResources: "scarce resources are reserved for other tasks",
+  DeclinedScarceResources: "GPUs kept for GPU tasks",
 };
 
 /** The conditions, each with the number of offers that failed it. */

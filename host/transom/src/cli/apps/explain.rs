@@ -32,7 +32,7 @@ const CONDITIONS: [Condition; 10] = [
     condition("InsufficientDisk", "disk", Some("disk")),
     condition("InsufficientGpus", "gpus", Some("gpus")),
     condition("InsufficientPorts", "ports", Some("ports")),
-    condition("DeclinedScarceResources", "GPUs left to others", None),
+    condition("DeclinedScarceResources", "GPUs kept for GPU tasks", None),
 ];
 
 /// Reasons for which the scheduler matches no offer at all.
@@ -315,7 +315,7 @@ fn advice(item: &Value, locks: &[&Value]) -> Vec<String> {
                                                       come back, or wipe the instance with `transom apps kill --wipe`."
                     .to_owned(),
                 "AgentMaintenance" => "Agents are in a maintenance window: wait for its end, or add agents.".to_owned(),
-                _ => "Offers with GPUs are left to tasks that use GPUs: see `gpu_scheduling_behavior`.".to_owned(),
+                _ => "Offers with GPUs are kept for tasks that use GPUs: see `gpu_scheduling_behavior`.".to_owned(),
             });
         }
     }
