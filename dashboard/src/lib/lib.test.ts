@@ -78,7 +78,7 @@ describe("why", () => {
         ],
       },
     });
-    expect(waitingSummary(waiting)).toBe("constraints: 1 of 3 offers; CPUs: 2 of 2 offers");
+    expect(waitingSummary(waiting)).toBe("constraints: 1 of 3 offers failed; CPUs: 2 of 2 offers failed");
     expect(conditions(waiting)).toHaveLength(3);
   });
 

@@ -49,7 +49,7 @@ export function waitingSummary(item: QueueItem): string {
   }
   const failed = conditions(item).filter(({ declined }) => declined > 0);
   if (failed.length > 0) {
-    return failed.map(({ text, declined, processed }) => `${text}: ${declined} of ${processed} offers`).join("; ");
+    return failed.map(({ text, declined, processed }) => `${text}: ${declined} of ${processed} offers failed`).join("; ");
   }
   if (item.processedOffersSummary.processedOffersCount === 0) return "no offer has arrived since it started waiting";
   return item.reasons?.message ?? "offers are being matched";

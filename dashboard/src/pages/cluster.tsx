@@ -61,7 +61,7 @@ export function Cluster() {
       aside={<input type="search" placeholder="Filter by host or attribute" aria-label="Filter agents" value={filter} onInput={(event) => setFilter(event.currentTarget.value)} />}
     >
       <p class="note">
-        Dark: used. Light: offered to a framework now ({offered} agents). What is neither waits for the next round of offers.
+        Dark: used. Light: offered to a framework now ({offered} agents). The rest is unused and not offered at the moment.
       </p>
       <Table label="Agents" rows={list} columns={columns} id={({ id }) => id} empty={filter ? "No agent matches." : "No agent is registered."} />
     </Panel>

@@ -215,7 +215,7 @@ function Records() {
           <button type="button" onClick={() => setRequested(true)}>
             List all records
           </button>{" "}
-          <small>Of a large cluster this is a large document.</small>
+          <small>On a large cluster this is a large download.</small>
         </p>
       </Panel>
     );

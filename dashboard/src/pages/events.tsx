@@ -102,7 +102,7 @@ export function Events() {
           </span>
         }
       >
-        <Table label="Events" rows={list} columns={columns} id={({ id }) => String(id)} selected={String(selected?.id)} height={18} empty={events.length ? "No event matches." : "No event has happened since the page was opened."} />
+        <Table label="Events" rows={list} columns={columns} id={({ id }) => String(id)} selected={String(selected?.id)} height={18} empty={events.length ? "No event matches." : "No event has been received since the page was opened."} />
       </Panel>
       {selected && (
         <Panel title={selected.type} aside={<button type="button" class="plain" aria-label="Close the event" onClick={() => setSelected(undefined)}>✕</button>}>

@@ -12,7 +12,7 @@ export function Home({ overview }: { overview: Overview | undefined }) {
       <Panel title="Problems" class={problems.length ? "attention" : ""}>
         {problems.length === 0 ? (
           <p class="fine">
-            <Badge tone="good">OK</Badge> Nothing is wrong.
+            <Badge tone="good">OK</Badge> No problems.
           </p>
         ) : (
           <ul class="problems">
