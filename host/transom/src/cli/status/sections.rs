@@ -80,8 +80,15 @@ fn summary(service: &Service) -> String {
         add(1, with_plural(number("names"), "name"));
         add(1, with_plural(records, "record"));
         let age = numbers["age_seconds"].as_f64().unwrap_or_default();
-        add(1, format!("{} old", rounded_duration(age as u64)));
-        add(1, format!("{} answered", number("queries")));
+        // Before the first records there is no domain.
+        let confirmed = u64::from(numbers["domain"].is_string());
+        add(
+            confirmed,
+            format!("confirmed {} ago", rounded_duration(age as u64)),
+        );
+        let queries = number("queries");
+        let noun = if queries == 1 { "query" } else { "queries" };
+        add(1, format!("{queries} {noun} answered"));
     } else if numbers["nodes"].is_object() {
         add(
             1,
@@ -153,7 +160,7 @@ pub(in crate::cli) fn parts(overview: &Overview) -> Section {
         ]);
     }
     if let Some(plugins) = &overview.plugins {
-        let mut numbers = vec![format!("{} of {} serve", plugins.serving, plugins.total)];
+        let mut numbers = vec![format!("{} of {} serving", plugins.serving, plugins.total)];
         for (count, noun) in [
             (plugins.refused, "refused"),
             (plugins.disabled, "disabled"),
@@ -182,7 +189,7 @@ pub(in crate::cli) fn parts(overview: &Overview) -> Section {
         rows.push(vec![
             "process".to_owned(),
             "ok".to_owned(),
-            process.id.to_string(),
+            format!("pid {}", process.id),
             format!(
                 "{} MB resident, {} of {} open files, {:.1} s CPU",
                 process.resident_bytes >> 20,
@@ -192,7 +199,7 @@ pub(in crate::cli) fn parts(overview: &Overview) -> Section {
             ),
         ]);
     }
-    (&["part", "state", "where", "details"], rows)
+    (&["item", "state", "address", "details"], rows)
 }
 
 /// Waiting apps and jobs, with their reasons.
