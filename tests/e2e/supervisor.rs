@@ -76,7 +76,8 @@ async fn a_socket_of_the_supervisor_is_served_and_readiness_is_reported() {
         .expect("an answer");
     assert!(answer.status().is_success());
     daemon.wait_for_line("the unused socket", |line| {
-        (line.contains("socket of the supervisor unused") && line.contains("unknown")).then_some(())
+        (line.contains("a socket that the supervisor passed is not used") && line.contains("unknown"))
+            .then_some(())
     });
     let (status, log) = daemon.terminate();
     assert!(status.success(), "{log}");

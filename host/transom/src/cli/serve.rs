@@ -47,7 +47,7 @@ async fn serve(settings: Settings, file: &Path, token: CancellationToken) -> any
         tracing::warn!(
             socket = name,
             %addr,
-            "socket of the supervisor unused: no HTTP port of an enabled service has this name"
+            "a socket that the supervisor passed is not used: no HTTP port of an enabled service has this name"
         );
     }
     notify(NotifyState::Ready);
