@@ -128,7 +128,7 @@ async fn receive(uploads: &Uploads, name: &str, body: &mut BodyDataStream) -> Re
         "status": format!("/v1/plugins/{name}"),
         "message": format!(
             "The files are written. While `admitting` of /v1/plugins/{name} is not null, they are being checked; then \
-             `digest` is that of the version that serves, and `refusal` says why other files do not."
+             `digest` is the digest of the serving version, and `refusal` is the reason if these files were rejected."
         ),
     });
     Ok((StatusCode::ACCEPTED, EscapedJson(document)).into_response())
