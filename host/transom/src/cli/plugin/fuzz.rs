@@ -54,7 +54,7 @@ impl Fuzz {
             .await
             .with_context(|| self.subject.display_path())?;
         match self.output {
-            Output::Json => println!("{}", serde_json::to_string_pretty(&report)?),
+            Output::Json => println!("{}", printable_json(&serde_json::to_string_pretty(&report)?)),
             Output::Table => print(&report),
         }
         if report.findings.is_empty() {
