@@ -87,11 +87,11 @@ pub(crate) const FLAGS: [(&str, Counterpart); 94] = [
     ("env_vars_prefix", SameKey(Text)),
     (
         "event_stream_max_outstanding_messages",
-        Unsupported("1024 events may wait for a subscriber"),
+        Unsupported("a subscriber is disconnected when more than 8,192 events or 16 MiB wait for it"),
     ),
     (
         "event_subscriber",
-        Unsupported("callbacks are not supported yet; use /v2/events"),
+        Attention("callbacks need no switch: set `apps.callbacks.allow` to the hosts of the URLs"),
     ),
     (
         "executor",
@@ -113,7 +113,9 @@ pub(crate) const FLAGS: [(&str, Counterpart); 94] = [
     ("http_credentials", Credentials),
     (
         "http_endpoints",
-        Unsupported("callbacks are not supported yet; use /v2/events"),
+        Attention(
+            "add each URL with POST /v2/eventSubscriptions, and set `apps.callbacks.allow` to the hosts of the URLs",
+        ),
     ),
     (
         "http_max_concurrent_requests",
@@ -161,7 +163,7 @@ pub(crate) const FLAGS: [(&str, Counterpart); 94] = [
     ("max_apps", SameKey(Integer)),
     (
         "max_concurrent_marathon_health_checks",
-        Unsupported("health checks by the daemon are not supported yet"),
+        Attention("set `apps.health.concurrency`"),
     ),
     ("max_instances_per_offer", Unsupported(TOKENS)),
     (
@@ -184,7 +186,7 @@ pub(crate) const FLAGS: [(&str, Counterpart); 94] = [
     ),
     (
         "mesos_bridge_name",
-        Unsupported("bridge networks are not supported yet"),
+        Unsupported("bridge networks of Mesos containers are always the agents' network `mesos-bridge`"),
     ),
     (
         "mesos_heartbeat_failure_threshold",
@@ -206,7 +208,7 @@ pub(crate) const FLAGS: [(&str, Counterpart); 94] = [
     ("min_revive_offers_interval", Unsupported(FIXED)),
     (
         "new_group_enforce_role",
-        Unsupported("group roles are not supported yet"),
+        Attention("set `enforceRole` in the definitions of top-level groups"),
     ),
     (
         "offer_matching_timeout",

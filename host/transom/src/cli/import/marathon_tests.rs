@@ -9,7 +9,8 @@ const COMMAND_LINE: &str = "# The flags of the old unit file.\n\
     --mesos_role dev --task_launch_timeout=90500 --hostname m1.example --disable_ha \\\n\
     --access_control_allow_origin \"https://ui.example,https://two.example\" --http_max_concurrent_requests 99 \\\n\
     --mesos_authentication_principal marathon --mesos_authentication_secret hunter2 --framework_name old \\\n\
-    --zk_max_versions 9 --decline_offer_duration 5000 --some_new_flag x --local_port_min 12000\n";
+    --zk_max_versions 9 --decline_offer_duration 5000 --some_new_flag x --local_port_min 12000 \\\n\
+    --event_subscriber http_callback --http_endpoints http://u:hook-secret@hooks.example/marathon\n";
 
 /// Converts flags; returns the TOML, and the settings that the daemon reads from it.
 fn imported(flags: Flags) -> (String, Settings) {
@@ -67,7 +68,9 @@ fn a_command_line_becomes_settings_that_the_daemon_reads() {
     let comments = comments(&text);
     for expected in [
         "# From Marathon's configuration: test.",
-        "# Needs attention:\n# * --zk: Marathon's state in ZooKeeper is not read",
+        "# Needs attention:\n# * --event_subscriber: callbacks need no switch",
+        "# * --http_endpoints: add each URL with POST /v2/eventSubscriptions",
+        "# * --zk: Marathon's state in ZooKeeper is not read",
         "# * --decline_offer_duration: the value is fixed",
         "# * --disable_ha: daemons that share a store",
         "# Unknown flags:\n# * some_new_flag",
@@ -75,7 +78,7 @@ fn a_command_line_becomes_settings_that_the_daemon_reads() {
     ] {
         assert!(comments.contains(expected), "{expected}\n{comments}");
     }
-    for secret in ["hunter2", "pass word", "zk-secret"] {
+    for secret in ["hunter2", "pass word", "zk-secret", "hook-secret"] {
         assert!(!comments.contains(secret), "{comments}");
     }
     assert!(!comments.contains("Required before"), "{comments}");
