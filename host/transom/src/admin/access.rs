@@ -37,13 +37,13 @@ fn requirement(_: &Method, path: &str) -> Requirement {
     }
 }
 
-/// The response names environment variables of `transom plugin`, because that command prints it.
+/// The response names the environment variables of the commands that use this port, because they print it.
 fn rejection(policy: &AccessPolicy, denial: Denial, _path: &str) -> Response {
     match denial {
         Denial::UntrustedNetwork | Denial::ReadOnly => policy.rejection(denial).into_response(),
         Denial::Unauthorized => {
             let text = "This port requires the user and the password of the configuration (`admin.username` \
-                        and `admin.password`). `transom plugin` takes them from TRANSOM_ADMIN_USERNAME and \
+                        and `admin.password`). The commands of transom read them from TRANSOM_ADMIN_USERNAME and \
                         TRANSOM_ADMIN_PASSWORD.";
             let rejected = ApiError::new(StatusCode::UNAUTHORIZED, text);
             rejected
