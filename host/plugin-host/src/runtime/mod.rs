@@ -3,14 +3,15 @@
 //! `engine` is the only module that uses wasmtime. `pool` manages the instances of one version.
 //! `active_version` is the only way to call a version; `candidate` runs another version alongside
 //! it; `shadow` repeats calls and compares the answers; `recording` sends calls to the call log;
-//! `version_context` is what all parts of a version share; `thread_priority` lowers the priority of
-//! threads whose work is not urgent.
+//! `version_context` is what all parts of a version share; `json` checks texts of components;
+//! `thread_priority` lowers the priority of threads whose work is not urgent.
 
 pub(crate) mod active_version;
 pub(crate) mod candidate;
 pub(crate) mod engine;
 pub(crate) mod executor;
 pub(crate) mod fault;
+pub(crate) mod json;
 pub(crate) mod pool;
 pub(crate) mod recording;
 pub(crate) mod shadow;

@@ -11,7 +11,6 @@ use wasmtime::{
 use super::{
     common,
     guest_resources::{self, GuestResources},
-    is_object,
 };
 use crate::{
     error::CallError,
@@ -25,6 +24,7 @@ use crate::{
             instance::Reply,
         },
         fault::Fault,
+        json::is_object,
     },
     worlds::events::{Decision, Event, SharedQuery},
 };

@@ -53,8 +53,3 @@ macro_rules! common {
     };
 }
 pub(crate) use common;
-
-/// Whether a text is a JSON object.
-fn is_object(json: &str) -> bool {
-    serde_json::from_str::<serde_json::Map<String, serde_json::Value>>(json).is_ok()
-}

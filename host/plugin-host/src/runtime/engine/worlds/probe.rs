@@ -10,7 +10,7 @@ use std::{
 use tokio::time::Instant;
 use wasmtime::component::ResourceAny;
 
-use super::{common, is_object};
+use super::common;
 use crate::{
     error::CallError,
     runtime::{
@@ -23,6 +23,7 @@ use crate::{
             instance::{AnswerKind, Reply},
         },
         fault::Fault,
+        json::is_object,
     },
     worlds::{
         probe::{Failure, MAX_OUTCOME, Outcome, Reason, Request},
