@@ -258,9 +258,6 @@ impl View for ScriptedView {
             };
             match self.query.expression.as_deref() {
                 Some("replace") => Decision::Replace(r#"{"replaced":true}"#.to_owned()),
-                Some("grow") if event.kind == "status_update_event" => {
-                    Decision::Replace(json!({"grown": "x".repeat(2 << 20)}).to_string())
-                }
                 _ if is_requested => Decision::Pass,
                 _ => Decision::Drop,
             }

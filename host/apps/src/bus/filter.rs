@@ -8,7 +8,7 @@ use transom_plugin_host::CallError;
 use transom_plugin_host::events::{Decision, Event, OpenError};
 
 use super::metrics::{LossReason, Metrics};
-use super::{MAX_EVENT_BYTES, Published, StreamKey};
+use super::{Published, StreamKey};
 use crate::policies::View;
 
 /// Delays between retries while the component is busy.
@@ -54,7 +54,7 @@ impl Filter {
         metrics: &Metrics,
     ) -> Result<Vec<Decision>, String> {
         let events: Vec<Event> = batch.iter().map(|event| event.event(self.key.light)).collect();
-        let decided = match self.call_view(&events).await {
+        match self.call_view(&events).await {
             Ok(decisions) => Ok(decisions),
             Err(DecisionError::Unavailable(reason)) => Err(reason),
             Err(DecisionError::Fault(_)) if events.is_empty() => self.check_view().await.map(|()| Vec::new()),
@@ -67,23 +67,7 @@ impl Filter {
                     ))
                 })
             }
-        };
-        let mut decisions = decided?;
-        for (event, decision) in events.iter().zip(&mut decisions) {
-            if let Decision::Replace(text) = decision
-                && text.len() > MAX_EVENT_BYTES
-            {
-                let bytes = text.len();
-                tracing::warn!(
-                    kind = event.kind,
-                    sequence = event.sequence,
-                    "event dropped: the replacement by the events component has {bytes} bytes, the limit is {MAX_EVENT_BYTES}"
-                );
-                metrics.record_loss(LossReason::TooLarge);
-                *decision = Decision::Drop;
-            }
         }
-        Ok(decisions)
     }
 
     /// Decides each event in a call of its own after a fault, so that one event does not affect the

@@ -10,8 +10,7 @@ use transom_common::Described;
 /// Why an event is not sent.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum LossReason {
-    /// The event, or the component's replacement, has more than [`MAX_EVENT_BYTES`](super::MAX_EVENT_BYTES)
-    /// bytes.
+    /// The event has more than [`MAX_EVENT_BYTES`](super::MAX_EVENT_BYTES) bytes.
     TooLarge,
     /// The component failed on it.
     Undecided,

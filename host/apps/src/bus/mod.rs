@@ -40,7 +40,7 @@ use tokio::sync::broadcast::error::RecvError;
 use tokio::sync::watch;
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
-use transom_plugin_host::events::{Event, OpenError, Query};
+use transom_plugin_host::events::{Event, MAX_EVENT_BYTES, OpenError, Query};
 use transom_web::Disconnect;
 
 use crate::config::Events;
@@ -60,8 +60,6 @@ pub(crate) use stream::Subscription;
 
 /// Distinct queries of open streams.
 pub(crate) const MAX_QUERIES: usize = 256;
-/// The most bytes that an event's document may have.
-pub(crate) const MAX_EVENT_BYTES: usize = 1 << 20;
 
 /// The options of a stream that affect its bytes.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]

@@ -287,23 +287,6 @@ async fn oversized_event_is_dropped_and_reported_by_event_too_large_event() {
     assert_eq!(bus.shared.metrics.closed.get(), 0);
 }
 
-#[tokio::test]
-async fn a_replacement_that_is_too_large_is_dropped() {
-    let components = Components::new();
-    let bus = bus(&components);
-    let mut stream = bus.attach(key(Some("grow")), listener(), None).await.unwrap();
-    frames(&mut stream, 1).await;
-    bus.publish(draft(1));
-    bus.publish(Draft {
-        kind: "api_post_event",
-        ..draft(2)
-    });
-    let text = frames(&mut stream, 1).await;
-    assert!(text.contains("event: api_post_event"), "{text}");
-    assert_eq!(lost(&bus, LossReason::TooLarge), 1);
-    assert_eq!(bus.shared.metrics.closed.get(), 0);
-}
-
 /// The position of the bad events in a batch does not matter: the others arrive in order, once
 /// each.
 #[tokio::test]

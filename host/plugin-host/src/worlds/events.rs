@@ -7,6 +7,9 @@ use wasmtime::component::{ComponentType, Lift, Lower};
 
 use crate::error::CallError;
 
+/// Maximum size in bytes of an event's document, and of the one that replaces it.
+pub const MAX_EVENT_BYTES: usize = 1 << 20;
+
 /// An event of the bus.
 #[derive(Clone, Debug, PartialEq, Eq, ComponentType, Lower)]
 #[component(record)]
@@ -52,7 +55,7 @@ pub enum Decision {
     /// Not sent.
     #[component(name = "drop")]
     Drop,
-    /// This JSON document is sent instead.
+    /// This JSON object is sent instead; it has at most [`MAX_EVENT_BYTES`] bytes.
     #[component(name = "replace")]
     Replace(String),
 }

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use transom_plugin_host::{
     CallError, Status,
-    events::{Event, OpenError, Query},
+    events::{Decision, Event, MAX_EVENT_BYTES, OpenError, Query},
     probe::{Failure, Kind, Outcome, Reason},
 };
 
@@ -344,5 +344,45 @@ async fn fault_of_an_event_filter_view_leaves_other_views_working() {
         assert!(error.to_string().contains(text), "{fault}: {error}");
     }
     assert_eq!(good.decide(&events).await.unwrap().len(), 2);
+    site.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn replacement_of_an_event_is_at_most_one_mebibyte() {
+    let frame = r#"{"grown":""}"#.len();
+    let manifest = |bytes: usize| {
+        let text = bytes - frame;
+        format!("world = \"event-filter\"\n[config]\ngrow = {text}\n")
+    };
+    let site = Site::with(&[(
+        "tests/faulty-events",
+        "faulty-events",
+        Some(&manifest(MAX_EVENT_BYTES)),
+    )])
+    .await;
+    let event = Event {
+        sequence: 1,
+        kind: "a".into(),
+        subject: None,
+        body: "{}".into(),
+    };
+    let view = site.plugins.open_view(Query::default()).await.unwrap();
+    let decisions = view.decide(std::slice::from_ref(&event)).await.unwrap();
+    let [Decision::Replace(body)] = &decisions[..] else {
+        panic!("{} decisions", decisions.len());
+    };
+    assert_eq!(body.len(), MAX_EVENT_BYTES);
+
+    site.replace(
+        "tests/faulty-events",
+        "faulty-events",
+        &manifest(MAX_EVENT_BYTES + 1),
+    )
+    .await;
+    let found = view.decide(&[event]).await;
+    let Err(OpenError::Call(CallError::Malformed { message, .. })) = found else {
+        panic!("a replacement of more than the limit was accepted");
+    };
+    assert!(message.contains("1048577 bytes"), "{message}");
     site.stop().await;
 }

@@ -26,7 +26,7 @@ use crate::{
         fault::Fault,
         json::is_object,
     },
-    worlds::events::{Decision, Event, SharedQuery},
+    worlds::events::{Decision, Event, MAX_EVENT_BYTES, SharedQuery},
 };
 
 pub(crate) struct Filter;
@@ -160,14 +160,50 @@ async fn decide(
             decisions.len()
         )));
     }
-    if let Some(index) = decisions.iter().position(replaces_with_nonsense) {
-        return Err(Fault::Malformed(format!(
-            "the replacement of event {index} is not a JSON object"
-        )));
+    for (index, decision) in decisions.iter().enumerate() {
+        check(decision)
+            .map_err(|what| Fault::Malformed(format!("the replacement of event {index} {what}")))?;
     }
     Ok(Ok(decisions))
 }
 
-fn replaces_with_nonsense(decision: &Decision) -> bool {
-    matches!(decision, Decision::Replace(body) if !is_object(body))
+/// Checks a replacement. The error says what is wrong with it.
+fn check(decision: &Decision) -> Result<(), String> {
+    match decision {
+        // The size is checked before the JSON is parsed, because it may be megabytes.
+        Decision::Replace(body) if body.len() > MAX_EVENT_BYTES => Err(format!(
+            "has {} bytes, at most {MAX_EVENT_BYTES} are allowed",
+            body.len()
+        )),
+        Decision::Replace(body) if !is_object(body) => Err("is not a JSON object".to_owned()),
+        _ => Ok(()),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn replacement_is_an_object_of_at_most_one_mebibyte() {
+        let object = |bytes: usize| format!(r#"{{"a":"{}"}}"#, "x".repeat(bytes - 8));
+        for (body, wrong) in [
+            (object(MAX_EVENT_BYTES), None),
+            (
+                object(MAX_EVENT_BYTES + 1),
+                Some("has 1048577 bytes, at most 1048576"),
+            ),
+            ("[]".to_owned(), Some("not a JSON object")),
+            // The size is checked first.
+            ("[".repeat(MAX_EVENT_BYTES + 1), Some("bytes")),
+            ("[".repeat(MAX_EVENT_BYTES), Some("not a JSON object")),
+        ] {
+            match (check(&Decision::Replace(body)), wrong) {
+                (Ok(()), None) => {}
+                (Err(message), Some(wrong)) => assert!(message.contains(wrong), "{message}"),
+                other => panic!("{other:?}"),
+            }
+        }
+        assert_eq!(check(&Decision::Pass), Ok(()));
+    }
 }
