@@ -1,10 +1,15 @@
 //! Bytes of the stream: frames, keep-alives and the final comment.
 
+use std::collections::BTreeMap;
 use std::fmt::Write as _;
 
-use serde_json::Value;
+use serde_json::value::RawValue;
 
 use super::resume::EventId;
+
+/// The members of an event's document. Their values stay texts, because the tree of a component's
+/// document may take a hundred times the memory of its text.
+type Members<'a> = BTreeMap<String, &'a RawValue>;
 
 /// An empty line, sent when the stream is idle.
 pub(super) const KEEP_ALIVE: &str = "\r\n";
@@ -42,20 +47,23 @@ pub(super) fn comment(text: &str) -> String {
 /// The component's replacement of an event: one line, with the original kind and time. `None` when
 /// it is not a JSON object.
 pub(super) fn replacement(original: &str, text: &str) -> Option<String> {
-    let mut body: Value = serde_json::from_str(text).ok()?;
-    let members = body.as_object_mut()?;
-    let original: Value = serde_json::from_str(original).ok()?;
+    let mut members: Members<'_> = serde_json::from_str(text).ok()?;
+    let original: Members<'_> = serde_json::from_str(original).ok()?;
     for key in ["eventType", "timestamp"] {
         if let Some(value) = original.get(key) {
-            members.insert(key.to_owned(), value.clone());
+            members.insert(key.to_owned(), value);
         }
     }
-    Some(body.to_string())
+    let body = serde_json::to_string(&members).ok()?;
+    // Line breaks are only white space here: within texts, JSON escapes them.
+    Some(body.replace(['\r', '\n'], " "))
 }
 
 #[cfg(test)]
 mod tests {
     #![allow(clippy::unwrap_used, reason = "a test may panic")]
+    use serde_json::Value;
+
     use super::*;
 
     #[test]
@@ -97,6 +105,11 @@ mod tests {
         assert_eq!(
             body,
             serde_json::json!({"eventType": "a", "timestamp": "t", "x": 2})
+        );
+        // Values stay as they are written, on one line.
+        assert_eq!(
+            replacement(original, "{\n\"z\": [1.00,\r\n {\"\\u0061\": \"\\n\"}] }").unwrap(),
+            r#"{"eventType":"a","timestamp":"t","z":[1.00,   {"\u0061": "\n"}]}"#
         );
         assert_eq!(replacement(original, "[]"), None);
         assert_eq!(replacement(original, "{"), None);
