@@ -30,6 +30,7 @@ mod attestations;
 mod bundles;
 mod error;
 mod fetch;
+mod json;
 pub mod network;
 mod oci;
 mod origin;

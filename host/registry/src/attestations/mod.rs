@@ -6,10 +6,14 @@
 //! (`cosign attach sbom`). Only a summary is kept. Attestations are only shown to operators; admission
 //! ignores them.
 
+mod document;
+
 use base64::{Engine, prelude::BASE64_STANDARD};
 use serde::{Deserialize, Serialize};
-use serde_json::Value;
 use transom_common::text::one_line;
+
+use self::document::{Predicate, Statement};
+use crate::json::part;
 
 /// Media type of an attestation's layer.
 pub(crate) const ENVELOPE: &str = "application/vnd.dsse.envelope.v1+json";
@@ -119,35 +123,28 @@ pub(crate) fn from_statement(
         let signature = BASE64_STANDARD.decode(&it.sig).ok()?;
         signer(&message, &signature)
     });
-    let is_statement = statement["_type"]
-        .as_str()
+    let is_statement = statement
+        .in_toto_type
+        .as_ref()
         .is_some_and(|it| it.starts_with(STATEMENT_TYPE));
-    let kind = statement["predicateType"].as_str();
-    let (true, Some(kind)) = (is_statement, kind) else {
+    let (true, Some(kind)) = (is_statement, &statement.predicate_type) else {
         return Err(AttestationError::Statement(
             "expected `_type` and `predicateType`".to_owned(),
         ));
     };
-    let subjects = statement["subject"]
-        .as_array()
-        .map(Vec::as_slice)
-        .unwrap_or_default();
-    let is_subject = |it: &Value| {
-        let digest = it["digest"]["sha256"].as_str();
-        digest.is_some() && digest == image.strip_prefix("sha256:")
-    };
-    if !subjects.iter().any(is_subject) {
+    let digest = image.strip_prefix("sha256:");
+    if !digest.is_some_and(|it| statement.is_about(it)) {
         return Err(AttestationError::OtherImage);
     }
     Ok(Attestation {
         signed_by,
-        ..summary(kind, &statement["predicate"])
+        ..summary(kind, &part(statement.predicate).unwrap_or_default())
     })
 }
 
-/// The statement of an envelope.
-pub(crate) fn statement(envelope: &Envelope) -> Result<Value, AttestationError> {
-    parse_statement(&payload(envelope)?)
+/// The type of the predicate of an envelope's statement.
+pub(crate) fn predicate_type(envelope: &Envelope) -> Result<Option<String>, AttestationError> {
+    Ok(parse_statement(&payload(envelope)?)?.predicate_type)
 }
 
 fn payload(envelope: &Envelope) -> Result<Vec<u8>, AttestationError> {
@@ -159,7 +156,7 @@ fn payload(envelope: &Envelope) -> Result<Vec<u8>, AttestationError> {
         .map_err(|error| AttestationError::Envelope(one_line(&error.to_string())))
 }
 
-fn parse_statement(payload: &[u8]) -> Result<Value, AttestationError> {
+fn parse_statement(payload: &[u8]) -> Result<Statement<'_>, AttestationError> {
     serde_json::from_slice(payload).map_err(|error| AttestationError::Statement(one_line(&error.to_string())))
 }
 
@@ -175,27 +172,13 @@ fn pre_authentication_encoding(payload_type: &str, payload: &[u8]) -> Vec<u8> {
     [head.as_bytes(), payload].concat()
 }
 
-/// Summarizes provenance (SLSA 0.2 and 1) and SBOMs (SPDX, `CycloneDX`), from the fields where each
-/// format has the same facts.
-fn summary(kind: &str, predicate: &Value) -> Attestation {
-    let first = |pointers: &[&str]| {
-        let found = pointers.iter().find_map(|it| predicate.pointer(it)?.as_str());
-        found.map(bounded_line)
-    };
-    let packages = ["packages", "components"]
-        .iter()
-        .find_map(|it| predicate.get(it)?.as_array())
-        .map(|it| it.len() as u64);
+fn summary(kind: &str, predicate: &Predicate<'_>) -> Attestation {
     Attestation {
         kind: bounded_line(kind),
         signed_by: None,
-        builder: first(&["/runDetails/builder/id", "/builder/id"]),
-        source: first(&[
-            "/buildDefinition/resolvedDependencies/0/uri",
-            "/invocation/configSource/uri",
-            "/materials/0/uri",
-        ]),
-        packages,
+        builder: predicate.builder().as_deref().map(bounded_line),
+        source: predicate.source().as_deref().map(bounded_line),
+        packages: predicate.packages(),
         not_verified: Vec::new(),
     }
 }

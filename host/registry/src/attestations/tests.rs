@@ -3,7 +3,7 @@ use ring::{
     signature::{ECDSA_P256_SHA256_ASN1_SIGNING, EcdsaKeyPair},
 };
 use rustls_pki_types::{PrivatePkcs8KeyDer, pem::PemObject};
-use serde_json::json;
+use serde_json::{Value, json};
 
 use super::*;
 use crate::signatures::{PublicKey, Signatures, Trust};
@@ -153,6 +153,57 @@ fn wrong_attestations_are_reported() {
     }
     let deep = "[".repeat(100_000);
     assert!(from_envelope(deep.as_bytes(), IMAGE, signer).is_err());
+}
+
+#[test]
+fn parts_of_another_form_are_skipped() {
+    let uri = "git+https://example.com/probe";
+    for (predicate, builder, source, packages) in [
+        (json!([]), None, None, None),
+        (
+            json!({"packages": 7, "components": [1, [2]]}),
+            None,
+            None,
+            Some(2),
+        ),
+        (
+            json!({"runDetails": [], "builder": {"id": "b"}}),
+            Some("b"),
+            None,
+            None,
+        ),
+        (
+            json!({
+                "buildDefinition": {"resolvedDependencies": []},
+                "invocation": {"configSource": {"uri": 7}},
+                "materials": [{"uri": uri}, 7],
+            }),
+            None,
+            Some(uri),
+            None,
+        ),
+    ] {
+        let found = read(&envelope(&statement("x", &predicate))).unwrap();
+        let summary = (found.builder.as_deref(), found.source.as_deref(), found.packages);
+        assert_eq!(summary, (builder, source, packages), "{predicate}");
+    }
+    let mut mixed = statement("x", &Value::Null);
+    let own = mixed["subject"][0].take();
+    mixed["subject"] = json!([7, {"digest": {"sha1": ""}}, own, {}]);
+    assert!(read(&envelope(&mixed)).is_ok());
+}
+
+/// The tree of this SBOM would take more than a gigabyte.
+#[test]
+fn large_and_deep_sboms_are_counted() {
+    let packages = "{\"\":0},".repeat(2 << 20);
+    let large = format!(r#"{{"packages":[{packages}0]}}"#);
+    let found = from_sbom("text/spdx+json", large.as_bytes());
+    assert_eq!(found.packages, Some((2 << 20) + 1));
+    let depth = 1 << 20;
+    let deep = format!(r#"{{"packages":[{}{}]}}"#, "[".repeat(depth), "]".repeat(depth));
+    let found = from_sbom("text/spdx+json", deep.as_bytes());
+    assert_eq!(found.packages, Some(1));
 }
 
 #[test]

@@ -7,11 +7,12 @@
 
 use base64::{Engine, prelude::BASE64_STANDARD};
 use serde::Deserialize;
-use serde_json::Value;
+use serde_json::value::RawValue;
 use transom_common::text::one_line;
 
 use crate::{
     attestations::{self, Attestation, AttestationError, Envelope},
+    json::{Length, part},
     oci::{Image, digest_of},
 };
 
@@ -54,12 +55,32 @@ pub(crate) enum BundleError {
 
 #[derive(Deserialize)]
 #[serde(rename_all = "camelCase")]
-struct Document {
+struct Document<'a> {
     media_type: String,
-    #[serde(default)]
-    verification_material: Value,
+    #[serde(borrow)]
+    verification_material: Option<&'a RawValue>,
     dsse_envelope: Option<Envelope>,
     message_signature: Option<MessageSignature>,
+}
+
+/// The verification material of a bundle.
+#[derive(Default, Deserialize)]
+#[serde(rename_all = "camelCase")]
+struct Material<'a> {
+    #[serde(borrow)]
+    certificate: Option<&'a RawValue>,
+    #[serde(borrow)]
+    x509_certificate_chain: Option<&'a RawValue>,
+    #[serde(borrow)]
+    tlog_entries: Option<&'a RawValue>,
+    #[serde(borrow)]
+    timestamp_verification_data: Option<&'a RawValue>,
+}
+
+#[derive(Deserialize)]
+struct Timestamps<'a> {
+    #[serde(borrow, rename = "rfc3161Timestamps")]
+    rfc3161_timestamps: Option<&'a RawValue>,
 }
 
 #[derive(Deserialize)]
@@ -78,7 +99,7 @@ struct MessageDigest {
 impl Bundle {
     pub(crate) fn read(bytes: &[u8]) -> Result<Bundle, BundleError> {
         let malformed = |error: &dyn std::fmt::Display| BundleError::Malformed(one_line(&error.to_string()));
-        let document: Document = serde_json::from_slice(bytes).map_err(|error| malformed(&error))?;
+        let document: Document<'_> = serde_json::from_slice(bytes).map_err(|error| malformed(&error))?;
         if document.media_type != BUNDLE {
             return Err(BundleError::Type(attestations::bounded_line(
                 &document.media_type,
@@ -108,7 +129,9 @@ impl Bundle {
         };
         Ok(Bundle {
             content,
-            not_verified: not_verified(&document.verification_material),
+            not_verified: part::<Material<'_>>(document.verification_material)
+                .unwrap_or_default()
+                .not_verified(),
         })
     }
 
@@ -116,7 +139,7 @@ impl Bundle {
     pub(crate) fn is_signature(&self) -> bool {
         match &self.content {
             Content::Statement(envelope) => {
-                attestations::statement(envelope).is_ok_and(|it| it["predicateType"] == SIGNED)
+                attestations::predicate_type(envelope).is_ok_and(|it| it.as_deref() == Some(SIGNED))
             }
             Content::Message { .. } => true,
         }
@@ -150,20 +173,23 @@ impl Bundle {
     }
 }
 
-/// The parts of the verification material that are not verified.
-fn not_verified(material: &Value) -> Vec<String> {
-    let has = |pointer: &str| match material.pointer(pointer) {
-        None | Some(Value::Null) => false,
-        Some(Value::Array(list)) => !list.is_empty(),
-        Some(_) => true,
-    };
-    let parts = [
-        (has("/certificate") || has("/x509CertificateChain"), "certificate"),
-        (has("/tlogEntries"), "transparency log"),
-        (has("/timestampVerificationData/rfc3161Timestamps"), "timestamp"),
-    ];
-    let found = parts.into_iter().filter(|(is_present, _)| *is_present);
-    found.map(|(_, name)| name.to_owned()).collect()
+impl Material<'_> {
+    /// The parts that are not verified.
+    fn not_verified(&self) -> Vec<String> {
+        let timestamps = part::<Timestamps<'_>>(self.timestamp_verification_data);
+        let timestamps = timestamps.and_then(|it| it.rfc3161_timestamps);
+        let has = |it: Option<&RawValue>| it.is_some() && part::<Length>(it) != Some(Length(0));
+        let parts = [
+            (
+                has(self.certificate) || has(self.x509_certificate_chain),
+                "certificate",
+            ),
+            (has(self.tlog_entries), "transparency log"),
+            (has(timestamps), "timestamp"),
+        ];
+        let found = parts.into_iter().filter(|(is_present, _)| *is_present);
+        found.map(|(_, name)| name.to_owned()).collect()
+    }
 }
 
 #[cfg(test)]

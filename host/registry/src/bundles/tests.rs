@@ -3,7 +3,7 @@ use ring::{
     signature::{ECDSA_P256_SHA256_ASN1_SIGNING, EcdsaKeyPair},
 };
 use rustls_pki_types::{PrivatePkcs8KeyDer, pem::PemObject};
-use serde_json::json;
+use serde_json::{Value, json};
 
 use super::*;
 use crate::{

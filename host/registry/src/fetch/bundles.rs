@@ -9,7 +9,6 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use serde::Deserialize;
-use serde_json::Value;
 use transom_common::text::one_line;
 
 use super::pull::Puller;
@@ -31,6 +30,12 @@ const INDEX: &str = "application/vnd.oci.image.index.v1+json";
 const LIST: &str = "the list of referrers";
 /// The annotation in which OCI clients write when a bundle was attached.
 const CREATED: &str = "org.opencontainers.image.created";
+
+/// A list, or a page of it.
+#[derive(Deserialize)]
+struct List {
+    manifests: Option<Vec<Referrer>>,
+}
 
 /// An entry of a list: the manifest of an artefact that refers to the image.
 #[derive(Deserialize)]
@@ -59,12 +64,8 @@ fn entries(source: &Source, list: &[u8]) -> Result<Vec<Referrer>, FetchError> {
         host: source.registry().to_owned(),
         message: one_line(message),
     };
-    let mut list: Value = serde_json::from_slice(list).map_err(|error| invalid(&error.to_string()))?;
-    let manifests = list
-        .get_mut("manifests")
-        .ok_or_else(|| invalid("it is not an index"))?;
-    let mut found: Vec<Referrer> =
-        serde_json::from_value(manifests.take()).map_err(|error| invalid(&error.to_string()))?;
+    let list: List = serde_json::from_slice(list).map_err(|error| invalid(&error.to_string()))?;
+    let mut found = list.manifests.ok_or_else(|| invalid("it is not an index"))?;
     found.retain(|it| it.artifact_type.as_deref() == Some(BUNDLE));
     Ok(found)
 }

@@ -11,7 +11,7 @@ use transom_common::text::hex;
 use super::image_cache::ImageCache;
 use crate::{
     attestations::{self, Attestation, Attestations},
-    bundles::Bundle,
+    bundles::{Bundle, BundleError},
     error::Error,
     network::Reserved,
     oci::{
@@ -21,6 +21,13 @@ use crate::{
     settings::Registries,
     signatures::Trust,
 };
+
+/// Runs work that takes long, such as reading documents of megabytes, on a thread for blocking work.
+async fn blocking<T: Send + 'static>(work: impl FnOnce() -> T + Send + 'static) -> Result<T, FetchError> {
+    tokio::task::spawn_blocking(work)
+        .await
+        .map_err(|_| FetchError::Panicked)
+}
 
 /// Whether a sigstore bundle is a signature; others are attestations.
 fn is_signature(bundle: &str) -> bool {
@@ -105,7 +112,7 @@ impl Puller {
         let bundles = bundles
             .await
             .unwrap_or(Err(FetchError::TimedOut(ATTESTATIONS_TIMEOUT)));
-        if self.trust.is_enabled() && self.trust.of_image(&fetched.image).is_err() {
+        if self.trust.is_enabled() && !self.is_signed(&fetched.image).await? {
             let mut image = Image::clone(&fetched.image);
             image.signatures = self.signatures(source, &digest).await?;
             image.bundles = Vec::new();
@@ -117,7 +124,8 @@ impl Puller {
                     Err(_) => &[],
                 };
                 let found = self.bundles(source, &digest, manifests).await?;
-                image.bundles = found.into_iter().filter(|it| is_signature(it)).collect();
+                image.bundles =
+                    blocking(move || found.into_iter().filter(|it| is_signature(it)).collect()).await?;
             }
             if *fetched.image != image {
                 fetched.image = Arc::new(image);
@@ -133,6 +141,12 @@ impl Puller {
             self.image_cache.save(&fetched).await;
         }
         Ok(fetched)
+    }
+
+    /// Whether a configured key signed the image.
+    async fn is_signed(&self, image: &Arc<Image>) -> Result<bool, FetchError> {
+        let (trust, image) = (Arc::clone(&self.trust), Arc::clone(image));
+        blocking(move || trust.of_image(&image).is_ok()).await
     }
 
     pub(super) fn client(&self) -> &RegistryClient {
@@ -208,12 +222,11 @@ impl Puller {
             max_bytes: layer.size,
         };
         let bytes = self.client.get(source, file).await?;
-        let (bytes, found) = tokio::task::spawn_blocking(move || {
+        let (bytes, found) = blocking(move || {
             let found = hex(&Sha256::digest(&bytes));
             (bytes, found)
         })
-        .await
-        .map_err(|_| FetchError::Panicked)?;
+        .await?;
         if found == layer.digest {
             Ok(bytes)
         } else {
@@ -283,7 +296,7 @@ impl Puller {
     async fn attestations(
         &self,
         source: &Source,
-        image: &Image,
+        image: &Arc<Image>,
         bundles: &Result<Vec<String>, FetchError>,
     ) -> Attestations {
         let (digest, known) = (&image.digest(), &image.attestations);
@@ -309,7 +322,7 @@ impl Puller {
                 list.extend(self.attestations_of(source, digest, manifest).await?);
             }
             for bundle in self.bundles(source, digest, bundles).await? {
-                list.extend(self.attestation_of(source, image, &bundle));
+                list.extend(self.attestation_of(source, image, bundle).await?);
             }
             list.drain(..list.len().saturating_sub(MAX_ATTESTATIONS));
             Ok::<_, FetchError>(Attestations { read_from, list })
@@ -324,11 +337,19 @@ impl Puller {
 
     /// Reads the attestation of a sigstore bundle. Returns `None` for a signature by a configured
     /// key, which is shown as the component's signature.
-    fn attestation_of(&self, source: &Source, image: &Image, bundle: &str) -> Option<Attestation> {
-        let signer = |message: &[u8], signature: &[u8]| self.trust.signer(message, signature);
-        let read = Bundle::read(bundle.as_bytes())
-            .and_then(|bundle| Ok((bundle.is_signature(), bundle.attestation(image, signer)?)));
-        match read {
+    async fn attestation_of(
+        &self,
+        source: &Source,
+        image: &Arc<Image>,
+        bundle: String,
+    ) -> Result<Option<Attestation>, FetchError> {
+        let (trust, image) = (Arc::clone(&self.trust), Arc::clone(image));
+        let read = move || {
+            let signer = |message: &[u8], signature: &[u8]| trust.signer(message, signature);
+            let bundle = Bundle::read(bundle.as_bytes())?;
+            Ok::<_, BundleError>((bundle.is_signature(), bundle.attestation(&image, signer)?))
+        };
+        Ok(match blocking(read).await? {
             Ok((
                 true,
                 Attestation {
@@ -340,7 +361,7 @@ impl Puller {
                 tracing::warn!(%source, "sigstore bundle ignored: {error}");
                 None
             }
-        }
+        })
     }
 
     /// Fetches the attestations that a manifest lists. `digest`: the image's digest.
@@ -368,12 +389,16 @@ impl Puller {
                 continue;
             }
             let content = self.blob(source, &layer, "an attestation", "*/*").await?;
-            if !is_envelope {
-                list.push(attestations::from_sbom(media_type, &content));
-                continue;
-            }
-            let signer = |message: &[u8], signature: &[u8]| self.trust.signer(message, signature);
-            match attestations::from_envelope(&content, digest, signer) {
+            let (trust, digest) = (Arc::clone(&self.trust), digest.to_owned());
+            let media_type = media_type.to_owned();
+            let read = move || {
+                if !is_envelope {
+                    return Ok(attestations::from_sbom(&media_type, &content));
+                }
+                let signer = |message: &[u8], signature: &[u8]| trust.signer(message, signature);
+                attestations::from_envelope(&content, &digest, signer)
+            };
+            match blocking(read).await? {
                 Ok(attestation) => list.push(attestation),
                 Err(error) => tracing::warn!(%source, "attestation ignored: {error}"),
             }
