@@ -28,6 +28,8 @@ const SBOMS: [&str; 4] = [
     "application/vnd.cyclonedx+json",
     "application/vnd.cyclonedx+xml",
 ];
+/// Maximum number of signatures of an envelope; usual ones have one.
+const MAX_SIGNATURES: usize = 16;
 /// Maximum number of characters that are kept of each text.
 const MAX_TEXT: usize = 256;
 
@@ -116,6 +118,12 @@ pub(crate) fn from_statement(
     image: &str,
     signer: impl Fn(&[u8], &[u8]) -> Option<String>,
 ) -> Result<Attestation, AttestationError> {
+    let signatures = envelope.signatures.len();
+    if signatures > MAX_SIGNATURES {
+        return Err(AttestationError::Envelope(format!(
+            "it has {signatures} signatures, at most {MAX_SIGNATURES} are allowed"
+        )));
+    }
     let payload = payload(envelope)?;
     let statement = parse_statement(&payload)?;
     let message = pre_authentication_encoding(&envelope.payload_type, &payload);

@@ -120,6 +120,21 @@ fn signature_by_another_key_or_of_another_payload_is_not_shown() {
 }
 
 #[test]
+fn envelope_has_at_most_sixteen_signatures() {
+    let mut envelope = envelope(&statement("x", &Value::Null));
+    let good = envelope["signatures"][0].take();
+    let other = json!({"sig": ""});
+    let mut signatures = vec![other; MAX_SIGNATURES - 1];
+    signatures.push(good);
+    envelope["signatures"] = json!(signatures);
+    assert!(read(&envelope).unwrap().signed_by.is_some());
+    signatures.push(json!({"sig": ""}));
+    envelope["signatures"] = json!(signatures);
+    let error = read(&envelope).unwrap_err();
+    assert!(error.contains("17 signatures, at most 16"), "{error}");
+}
+
+#[test]
 fn wrong_attestations_are_reported() {
     let good = envelope(&statement("x", &Value::Null));
     let changed = |pointer: &str, value: Value| {
