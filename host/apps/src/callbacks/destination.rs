@@ -52,7 +52,7 @@ impl Policy {
         Self {
             allow,
             reserved,
-            names: Arc::new(SystemResolver),
+            names: Arc::new(SystemResolver::default()),
         }
     }
 

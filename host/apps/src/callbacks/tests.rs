@@ -4,7 +4,7 @@
 use std::net::IpAddr;
 
 use async_trait::async_trait;
-use transom_registry::network::{Resolver, Unresolved};
+use transom_registry::network::{LookupError, Resolver};
 
 use super::*;
 
@@ -12,14 +12,14 @@ struct Names;
 
 #[async_trait]
 impl Resolver for Names {
-    async fn addresses(&self, host: &str) -> Result<Vec<IpAddr>, Unresolved> {
+    async fn addresses(&self, host: &str) -> Result<Vec<IpAddr>, LookupError> {
         let texts: &[&str] = match host {
             "hooks.test" => &["10.0.0.7"],
             "both.test" => &["10.0.0.8", "192.0.2.8"],
             "inside.test" => &["127.0.0.1"],
             "metadata.test" => &["169.254.169.254"],
             "localhost" => &["127.0.0.1", "::1"],
-            _ => return Err(Unresolved),
+            _ => return Err(LookupError::Unresolved),
         };
         Ok(texts.iter().map(|text| text.parse().unwrap()).collect())
     }

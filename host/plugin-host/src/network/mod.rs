@@ -17,7 +17,7 @@ use tokio::{
     net::TcpStream,
 };
 use transom_common::text::clip;
-use transom_registry::network::{Destination, Reserved, Resolver};
+use transom_registry::network::{Destination, LookupError, Reserved, Resolver};
 
 use crate::{
     manifest::grants::{Grants, Refusal},
@@ -156,7 +156,7 @@ impl Network<'_> {
             return Err(self.deny(to, Refusal::NotGranted.to_string()));
         }
         let found = self.lookup(to).await?;
-        let task = self.task_addresses(to).await;
+        let task = self.task_addresses(to).await?;
         let mut allowed = Vec::new();
         let mut why = None;
         for ip in found {
@@ -196,10 +196,10 @@ impl Network<'_> {
 
     /// Returns the task's endpoints on the same port. Their hosts are resolved, unless the name
     /// equals that of `to`.
-    async fn task_addresses(&self, to: &Endpoint) -> Vec<(Endpoint, Vec<IpAddr>)> {
+    async fn task_addresses(&self, to: &Endpoint) -> Result<Vec<(Endpoint, Vec<IpAddr>)>, IoError> {
         let mut found = Vec::new();
         if !self.grants.network.contains(&Destination::Task) {
-            return found;
+            return Ok(found);
         }
         for task_endpoint in self
             .task
@@ -210,11 +210,14 @@ impl Network<'_> {
             let ips = if same {
                 Vec::new()
             } else {
-                self.lookup(task_endpoint).await.unwrap_or_default()
+                match self.lookup(task_endpoint).await {
+                    Err(IoError::Unresolved) => Vec::new(),
+                    other => other?,
+                }
             };
             found.push((task_endpoint.clone(), ips));
         }
-        found
+        Ok(found)
     }
 
     async fn lookup(&self, to: &Endpoint) -> Result<Vec<IpAddr>, IoError> {
@@ -222,11 +225,11 @@ impl Network<'_> {
         if let Ok(ip) = host.parse::<IpAddr>() {
             return Ok(vec![ip]);
         }
-        let found = self
-            .names
-            .addresses(host)
-            .await
-            .map_err(|_| IoError::Unresolved)?;
+        let found = self.names.addresses(host).await;
+        let found = found.map_err(|error| match error {
+            LookupError::Unresolved => IoError::Unresolved,
+            LookupError::NotStarted => IoError::Unavailable(error.to_string()),
+        })?;
         if found.is_empty() {
             Err(IoError::Unresolved)
         } else {

@@ -2,7 +2,7 @@
 
 use std::{
     sync::{
-        Arc,
+        Arc, LazyLock,
         atomic::{AtomicUsize, Ordering::Relaxed},
     },
     time::Duration,
@@ -21,7 +21,7 @@ use tokio::{
 };
 use tokio_rustls::TlsAcceptor;
 
-use transom_registry::network::{SystemResolver, Unresolved};
+use transom_registry::network::SystemResolver;
 
 use super::*;
 
@@ -59,7 +59,8 @@ async fn server() -> (Endpoint, JoinHandle<()>) {
 }
 
 fn network(grants: &Grants) -> Network<'_> {
-    network_with(grants, &SystemResolver)
+    static NAMES: LazyLock<SystemResolver> = LazyLock::new(SystemResolver::default);
+    network_with(grants, &*NAMES)
 }
 
 fn network_with<'a>(grants: &'a Grants, names: &'a dyn Resolver) -> Network<'a> {
@@ -77,7 +78,7 @@ fn network_with<'a>(grants: &'a Grants, names: &'a dyn Resolver) -> Network<'a> 
 }
 
 fn nothing_reserved() -> &'static Reserved {
-    static NOTHING: std::sync::LazyLock<Reserved> = std::sync::LazyLock::new(Reserved::default);
+    static NOTHING: LazyLock<Reserved> = LazyLock::new(Reserved::default);
     &NOTHING
 }
 
@@ -151,7 +152,7 @@ impl Fickle {
 
 #[async_trait]
 impl Resolver for Fickle {
-    async fn addresses(&self, _host: &str) -> Result<Vec<IpAddr>, Unresolved> {
+    async fn addresses(&self, _host: &str) -> Result<Vec<IpAddr>, LookupError> {
         let lookups = self.lookups.fetch_add(1, Relaxed);
         Ok(self.answers[lookups.min(self.answers.len() - 1)].clone())
     }

@@ -13,4 +13,4 @@ mod resolver;
 pub use destination::Destination;
 pub use guard::{Guard, embedded, names_no_peer};
 pub use reserved::{Reserved, Server};
-pub use resolver::{Resolver, SystemResolver, Unresolved};
+pub use resolver::{LookupError, Resolver, SystemResolver};

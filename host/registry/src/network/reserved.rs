@@ -135,7 +135,7 @@ mod tests {
     use async_trait::async_trait;
 
     use super::*;
-    use crate::network::Unresolved;
+    use crate::network::LookupError;
 
     /// Resolves one name, unless `is_unavailable` is set.
     #[derive(Default)]
@@ -145,11 +145,11 @@ mod tests {
 
     #[async_trait]
     impl Resolver for OneName {
-        async fn addresses(&self, host: &str) -> Result<Vec<IpAddr>, Unresolved> {
+        async fn addresses(&self, host: &str) -> Result<Vec<IpAddr>, LookupError> {
             if host == "store.test" && !self.is_unavailable.load(Relaxed) {
                 Ok(vec!["10.0.0.5".parse().unwrap(), "fd00::5".parse().unwrap()])
             } else {
-                Err(Unresolved)
+                Err(LookupError::Unresolved)
             }
         }
     }

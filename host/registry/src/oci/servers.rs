@@ -15,7 +15,7 @@ use transom_common::HostPort;
 
 use super::{auth::authority, fetch_error::FetchError, source::Source};
 use crate::{
-    network::{Destination, Reserved, Resolver, SystemResolver, names_no_peer},
+    network::{Destination, LookupError, Reserved, Resolver, SystemResolver, names_no_peer},
     settings::Registries,
 };
 
@@ -28,7 +28,7 @@ impl Destinations<'_> {
     /// Returns the addresses of the server to which a connection is allowed. Empty if a proxy has
     /// to resolve the name.
     pub(super) async fn check(&self, source: &Source, url: &Url) -> Result<Vec<SocketAddr>, FetchError> {
-        self.check_with(source, url, &SystemResolver, behind_proxy())
+        self.check_with(source, url, &SystemResolver::default(), behind_proxy())
             .await
     }
 
@@ -49,7 +49,7 @@ impl Destinations<'_> {
             Some(Host::Ipv6(ip)) => (ip.to_string(), vec![IpAddr::V6(ip)]),
             Some(Host::Domain(name)) => match names.addresses(name).await {
                 Ok(found) => (name.to_owned(), found),
-                Err(_) if proxied => return Ok(Vec::new()),
+                Err(LookupError::Unresolved) if proxied => return Ok(Vec::new()),
                 Err(error) => return Err(unreachable(error.to_string())),
             },
             None => return Err(unreachable("the address has no server name".to_owned())),
@@ -122,16 +122,16 @@ mod tests {
     use async_trait::async_trait;
 
     use super::*;
-    use crate::{network::Unresolved, settings::Login};
+    use crate::settings::Login;
 
     /// Host names and their addresses.
     struct Table(&'static [(&'static str, &'static [&'static str])]);
 
     #[async_trait]
     impl Resolver for Table {
-        async fn addresses(&self, host: &str) -> Result<Vec<IpAddr>, Unresolved> {
+        async fn addresses(&self, host: &str) -> Result<Vec<IpAddr>, LookupError> {
             let found = self.0.iter().find(|(name, _)| *name == host);
-            let (_, addresses) = found.ok_or(Unresolved)?;
+            let (_, addresses) = found.ok_or(LookupError::Unresolved)?;
             Ok(addresses.iter().map(|ip| ip.parse().unwrap()).collect())
         }
     }

@@ -267,9 +267,10 @@ impl<'a> Attempt<'a> {
             Err(error) => return self.failed(&error, self.transcript(), false),
         };
         let limits = &self.version.context.limits;
+        let names = SystemResolver::for_probe(self.deadline);
         let mut network = Network {
             grants: &self.version.context.grants,
-            names: &SystemResolver,
+            names: &names,
             reserved: self.reserved,
             task: self.own_endpoints(),
             deadline: self.deadline,
