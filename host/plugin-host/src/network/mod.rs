@@ -53,6 +53,8 @@ pub(crate) struct Network<'a> {
     pub(crate) reserved: &'a Reserved,
     /// The task's own endpoints.
     pub(crate) task: Vec<Endpoint>,
+    /// Host name of the task's agent.
+    pub(crate) agent: &'a str,
     pub(crate) deadline: tokio::time::Instant,
     /// Number of bytes that may still be received.
     pub(crate) input: u64,
@@ -180,18 +182,24 @@ impl Network<'_> {
     }
 
     /// Whether any grant could allow the destination. Otherwise the host does not resolve the name,
-    /// so that a plugin cannot make it query name servers.
+    /// because the query of a name can carry data to the name server of a stranger. `"task"` covers
+    /// addresses and the names in the request. A network covers every name: whether an address of
+    /// the name belongs to it is known only after the query, so such a grant lets data leave.
     fn may_be_granted(&self, to: &Endpoint) -> bool {
         self.grants.network.iter().any(|it| match it {
-            Destination::Task => self
-                .task
-                .iter()
-                .any(|task_endpoint| task_endpoint.port == to.port),
+            Destination::Task => self.may_be_of_task(to),
             Destination::Name { host, port } => {
                 port.is_none_or(|port| port == to.port) && host.eq_ignore_ascii_case(&to.host)
             }
             Destination::Network { port, .. } => port.is_none_or(|port| port == to.port),
         })
+    }
+
+    /// Whether the destination has a port of the task, and an address or a name in the request.
+    fn may_be_of_task(&self, to: &Endpoint) -> bool {
+        let mut hosts = self.task.iter().map(|it| it.host.as_str()).chain([self.agent]);
+        self.task.iter().any(|it| it.port == to.port)
+            && (address(&to.host).is_some() || hosts.any(|it| it.eq_ignore_ascii_case(&to.host)))
     }
 
     /// Returns the task's endpoints on the same port. Their hosts are resolved, unless the name
@@ -221,11 +229,10 @@ impl Network<'_> {
     }
 
     async fn lookup(&self, to: &Endpoint) -> Result<Vec<IpAddr>, IoError> {
-        let host = to.host.trim_start_matches('[').trim_end_matches(']');
-        if let Ok(ip) = host.parse::<IpAddr>() {
+        if let Some(ip) = address(&to.host) {
             return Ok(vec![ip]);
         }
-        let found = self.names.addresses(host).await;
+        let found = self.names.addresses(bare(&to.host)).await;
         let found = found.map_err(|error| match error {
             LookupError::Unresolved => IoError::Unresolved,
             LookupError::NotStarted => IoError::Unavailable(error.to_string()),
@@ -236,6 +243,16 @@ impl Network<'_> {
             Ok(found)
         }
     }
+}
+
+/// A host without the brackets of IPv6 addresses.
+fn bare(host: &str) -> &str {
+    host.trim_start_matches('[').trim_end_matches(']')
+}
+
+/// The address that a host is, unless it is a name.
+fn address(host: &str) -> Option<IpAddr> {
+    bare(host).parse().ok()
 }
 
 fn charge(budget: u64, bytes: usize) -> Result<u64, IoError> {

@@ -69,6 +69,7 @@ fn network_with<'a>(grants: &'a Grants, names: &'a dyn Resolver) -> Network<'a> 
         names,
         reserved: nothing_reserved(),
         task: vec![],
+        agent: "",
         deadline: tokio::time::Instant::now() + Duration::from_secs(30),
         input: 1 << 20,
         output: 1 << 20,
@@ -228,6 +229,51 @@ async fn the_host_connects_to_the_address_that_was_checked() {
     })
     .await
     .unwrap();
+    task.abort();
+}
+
+/// The grant for the task does not let a plugin send data in the names that it connects to.
+#[tokio::test]
+async fn the_task_grant_resolves_only_names_of_the_request() {
+    let (port, _taken, task) = listener("127.0.0.2").await;
+    for (grants, host, expected, lookups) in [
+        (&["task"][..], "task.test", Ok(()), 1),
+        (&["task"], "TASK.test", Ok(()), 1),
+        // The addresses of the agent are compared with those of the task's endpoints.
+        (&["task"], "agent.test", Ok(()), 2),
+        // The endpoint's name is resolved, for the comparison.
+        (&["task"], "127.0.0.2", Ok(()), 1),
+        (&["task"], "data.test", Err(IoError::Denied), 0),
+        (&["task"], "data.task.test", Err(IoError::Denied), 0),
+        (&["task"], "task.test.", Err(IoError::Denied), 0),
+        (&["task"], "", Err(IoError::Denied), 0),
+        (&["task", "data.test:1"], "data.test", Err(IoError::Denied), 0),
+        // Another grant covers the name.
+        (&["task", "data.test:*", "127.0.0.2:*"], "data.test", Ok(()), 2),
+        (&["task", "127.0.0.0/8"], "data.test", Ok(()), 2),
+    ] {
+        let names = Fickle::new(&[&["127.0.0.2"]]);
+        let grants = reach(grants);
+        let mut network = network_with(&grants, &names);
+        network.task = vec![Endpoint {
+            host: "task.test".into(),
+            port,
+        }];
+        network.agent = "agent.test";
+        let to = Endpoint {
+            host: host.into(),
+            port,
+        };
+        let found = network.connect(&to, None).await.map(drop);
+        assert_eq!(found, expected, "{host} {grants:?}");
+        assert_eq!(names.lookups.load(Relaxed), lookups, "{host} {grants:?}");
+        let elsewhere = Endpoint { port: 1, ..to };
+        if grants.network == [Destination::Task] {
+            let found = network.connect(&elsewhere, None).await;
+            assert_eq!(found.map(drop), Err(IoError::Denied), "{host} {grants:?}");
+            assert_eq!(names.lookups.load(Relaxed), lookups, "{host} {grants:?}");
+        }
+    }
     task.abort();
 }
 

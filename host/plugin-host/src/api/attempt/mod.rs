@@ -273,6 +273,7 @@ impl<'a> Attempt<'a> {
             names: &names,
             reserved: self.reserved,
             task: self.own_endpoints(),
+            agent: &self.request.agent,
             deadline: self.deadline,
             input: limits.attempt_input,
             output: limits.attempt_output,
