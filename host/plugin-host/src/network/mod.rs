@@ -66,11 +66,12 @@ pub(crate) struct Network<'a> {
 }
 
 impl Network<'_> {
-    /// Runs `operation` with a deadline.
+    /// Runs `operation` with a deadline, after which it does not start.
     async fn with_deadline<T>(
         deadline: tokio::time::Instant,
         operation: impl Future<Output = Result<T, IoError>>,
     ) -> Result<T, IoError> {
+        check_time(deadline)?;
         tokio::time::timeout_at(deadline, operation)
             .await
             .unwrap_or(Err(IoError::TimedOut))
@@ -135,6 +136,8 @@ impl Network<'_> {
         }
         let mut last = IoError::Unreachable;
         for address in self.resolve(to).await? {
+            // A timeout alone would let one more connection start.
+            check_time(self.deadline)?;
             match TcpStream::connect(address).await {
                 Ok(stream) => {
                     // Probes send little and wait for the answer, so that Nagle's algorithm would
@@ -232,6 +235,7 @@ impl Network<'_> {
         if let Some(ip) = address(&to.host) {
             return Ok(vec![ip]);
         }
+        check_time(self.deadline)?;
         let found = self.names.addresses(bare(&to.host)).await;
         let found = found.map_err(|error| match error {
             LookupError::Unresolved => IoError::Unresolved,
@@ -242,6 +246,14 @@ impl Network<'_> {
         } else {
             Ok(found)
         }
+    }
+}
+
+fn check_time(deadline: tokio::time::Instant) -> Result<(), IoError> {
+    if tokio::time::Instant::now() < deadline {
+        Ok(())
+    } else {
+        Err(IoError::TimedOut)
     }
 }
 

@@ -277,6 +277,47 @@ async fn the_task_grant_resolves_only_names_of_the_request() {
     task.abort();
 }
 
+/// A resolver that answers when the deadline has passed.
+struct Slow(tokio::time::Instant);
+
+#[async_trait]
+impl Resolver for Slow {
+    async fn addresses(&self, _host: &str) -> Result<Vec<IpAddr>, LookupError> {
+        while tokio::time::Instant::now() < self.0 {
+            std::thread::sleep(Duration::from_millis(1));
+        }
+        Ok(vec!["127.0.0.2".parse().unwrap()])
+    }
+}
+
+#[tokio::test]
+async fn no_lookup_and_no_connection_starts_after_the_deadline() {
+    let listener = std::net::TcpListener::bind(("127.0.0.2", 0)).unwrap();
+    listener.set_nonblocking(true).unwrap();
+    let to = Endpoint {
+        host: "a.test".into(),
+        port: listener.local_addr().unwrap().port(),
+    };
+    let grants = reach(&["127.0.0.0/8"]);
+    let names = Fickle::new(&[&["127.0.0.2"]]);
+    let mut late = network_with(&grants, &names);
+    late.deadline = tokio::time::Instant::now();
+    assert_eq!(late.connect(&to, None).await, Err(IoError::TimedOut));
+    let mut request = get(&to, true);
+    request.tls = None;
+    let found = late.http(request).await;
+    assert_eq!(found.map(|it| it.status), Err(IoError::TimedOut));
+    assert_eq!(names.lookups.load(Relaxed), 0);
+
+    let deadline = tokio::time::Instant::now() + Duration::from_millis(100);
+    let slow = Slow(deadline);
+    let mut late = network_with(&grants, &slow);
+    late.deadline = deadline;
+    assert_eq!(late.connect(&to, None).await, Err(IoError::TimedOut));
+    let waiting = listener.accept().map(|(_, peer)| peer);
+    assert_eq!(waiting.unwrap_err().kind(), io::ErrorKind::WouldBlock);
+}
+
 /// A redirect to a name is resolved and checked like the first destination.
 #[tokio::test]
 async fn the_target_of_a_redirect_is_checked() {
