@@ -8,6 +8,7 @@
 
 use std::net::{IpAddr, SocketAddr};
 
+use hyper_util::client::proxy::matcher::Matcher;
 use reqwest::Url;
 use url::Host;
 
@@ -28,8 +29,13 @@ impl Destinations<'_> {
     /// Returns the addresses of the server to which a connection is allowed. Empty if a proxy has
     /// to resolve the name.
     pub(super) async fn check(&self, source: &Source, url: &Url) -> Result<Vec<SocketAddr>, FetchError> {
-        self.check_with(source, url, &SystemResolver::default(), behind_proxy())
-            .await
+        self.check_with(
+            source,
+            url,
+            &SystemResolver::default(),
+            is_proxied(&Matcher::from_system(), url),
+        )
+        .await
     }
 
     async fn check_with(
@@ -108,13 +114,11 @@ impl Destinations<'_> {
     }
 }
 
-/// Whether environment variables configure a proxy.
-fn behind_proxy() -> bool {
-    ["HTTP_PROXY", "HTTPS_PROXY", "ALL_PROXY"].iter().any(|name| {
-        [(*name).to_owned(), name.to_lowercase()]
-            .iter()
-            .any(|name| std::env::var_os(name).is_some_and(|value| !value.is_empty()))
-    })
+/// Whether a request to this URL goes to a proxy. The HTTP client decides with the same matcher.
+fn is_proxied(proxies: &Matcher, url: &Url) -> bool {
+    url.as_str()
+        .parse()
+        .is_ok_and(|uri| proxies.intercept(&uri).is_some())
 }
 
 #[cfg(test)]
@@ -245,6 +249,25 @@ mod tests {
             "insecure_registries",
         ] {
             assert!(text.contains(part), "{part} in {text}");
+        }
+    }
+
+    #[test]
+    fn a_proxy_applies_to_its_scheme_and_not_to_excluded_hosts() {
+        let proxy = "http://proxy.test:3128";
+        let http = Matcher::builder().http(proxy).build();
+        let all = Matcher::builder().all(proxy).no("internal.test").build();
+        let none = Matcher::builder().build();
+        for (proxies, url, expected) in [
+            (&http, "http://registry.test/v2/", true),
+            (&http, "https://registry.test/v2/", false),
+            (&all, "https://registry.test/v2/", true),
+            (&all, "https://internal.test/v2/", false),
+            (&all, "https://a.internal.test:5000/v2/", false),
+            (&none, "https://registry.test/v2/", false),
+        ] {
+            let url = Url::parse(url).unwrap();
+            assert_eq!(is_proxied(proxies, &url), expected, "{url} {proxies:?}");
         }
     }
 
