@@ -2,8 +2,13 @@
 
 use std::io::{BufRead, BufReader, Read, Write};
 use std::net::{SocketAddr, TcpListener, TcpStream};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
 
+use axum::Router;
+use axum::extract::Request;
+use axum::response::IntoResponse;
 use reqwest::StatusCode;
 use serde_json::{Value, json};
 use transom_testkit::eventually;
@@ -198,6 +203,72 @@ async fn job_run_reports_the_pending_reason_on_timeout() {
         !success && output.contains("the framework is not registered with the master"),
         "{output}"
     );
+}
+
+/// A proxy of the daemon at `target`. It loses the response of the first POST; returns its URL.
+async fn proxy_that_loses_a_response(http: reqwest::Client, target: String) -> String {
+    let listener = tokio::net::TcpListener::bind("127.0.0.1:0")
+        .await
+        .expect("a port");
+    let url = format!("http://{}", listener.local_addr().expect("an address"));
+    let state = Arc::new((http, AtomicBool::new(false), target));
+    let forward = move |request: Request| {
+        let state = Arc::clone(&state);
+        async move {
+            let (http, is_lost, target) = &*state;
+            let (parts, body) = request.into_parts();
+            let body = axum::body::to_bytes(body, 1 << 20).await.expect("a body");
+            let mut forwarded = http.request(parts.method.clone(), format!("{target}{}", parts.uri));
+            for name in ["authorization", "content-type"] {
+                forwarded = match parts.headers.get(name) {
+                    Some(value) => forwarded.header(name, value),
+                    None => forwarded,
+                };
+            }
+            let answer = forwarded.body(body).send().await.expect("an answer");
+            let status = answer.status();
+            let answered = answer.bytes().await.expect("a body");
+            if parts.method == "POST" && !is_lost.swap(true, Ordering::SeqCst) {
+                return (StatusCode::BAD_GATEWAY, "lost").into_response();
+            }
+            (status, answered).into_response()
+        }
+    };
+    // The task ends with the test.
+    tokio::spawn(async move { axum::serve(listener, Router::new().fallback(forward)).await });
+    url
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn job_runs_once_when_the_response_to_job_run_is_lost() {
+    let workflow = Workflow::start().await;
+    let url = proxy_that_loses_a_response(workflow.site.http.clone(), workflow.base()).await;
+    // The job ends before the request is sent again.
+    let arguments = [
+        "--id",
+        "nightly",
+        "--poll-interval",
+        "3",
+        "--no-log",
+        "--",
+        "true",
+    ];
+    let access = [
+        "job",
+        "run",
+        "--url",
+        &url,
+        "--username",
+        "user",
+        "--password",
+        "password",
+    ];
+    let mut run = Transom::start(workflow.scratch.path(), [&access[..], &arguments].concat());
+    let status = run.wait();
+    assert!(status.success(), "{}", run.output());
+    assert!(run.output().contains("unreachable (502"), "{}", run.output());
+    assert_eq!(workflow.launches("nightly"), 1);
+    workflow.site.cluster.stop_after(workflow.site.daemon);
 }
 
 /// A stand-in for the daemon. It accepts every job, and answers each GET of a task with the next of

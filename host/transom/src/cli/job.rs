@@ -172,6 +172,7 @@ impl Run {
         }
     }
 
+    /// The request that queues the job. Its retries must send the same body.
     fn request_body(&self, id: &str) -> anyhow::Result<Value> {
         let command = if self.shell {
             json!(["/bin/sh", "-c", self.command.join(" ")])
@@ -194,8 +195,9 @@ impl Run {
             "volumes": self.volumes,
             "force_pull": self.force_pull,
         });
-        // For a generated id the request demands that it is new, so that a retry after a lost response
-        // does not run the job twice. A user may reuse an id.
+        // A retry after a lost response has the same key, so it does not run the job twice.
+        body["request_key"] = json!(generated_id());
+        // A generated id must be new. A user may reuse an id.
         body["unique"] = json!(self.id.is_none());
         for (name, value) in [
             ("image", json!(self.image)),
@@ -390,7 +392,7 @@ impl JobFollower<'_> {
     }
 }
 
-/// A unique job id.
+/// A unique id of a job or a request.
 fn generated_id() -> String {
     let now = jiff::Timestamp::now().as_nanosecond();
     format!("job.{now}-{}", std::process::id())
