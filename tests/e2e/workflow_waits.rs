@@ -399,3 +399,21 @@ fn job_run_failures_have_an_exit_code_and_a_message() {
         assert!(output.contains(expected), "{answers_text}: {output}");
     }
 }
+
+#[test]
+fn job_run_rejects_invalid_times() {
+    let dir = tempfile::tempdir().expect("a directory");
+    for option in [
+        "--running-timeout=-1",
+        "--running-timeout=nan",
+        "--startup-timeout=-1",
+    ] {
+        let mut run = Transom::start(dir.path(), ["job", "run", "--url", "http://127.0.0.1:1", option]);
+        assert_eq!(run.wait().code(), Some(2), "{option}: {}", run.output());
+        let output = run.output();
+        assert!(
+            output.contains("expected a number of seconds"),
+            "{option}: {output}"
+        );
+    }
+}

@@ -121,6 +121,7 @@ struct JobFollower<'a> {
     printed_bytes: [u64; 2],
     /// The end of `--startup-timeout`, then of `--running-timeout`.
     deadline: Option<Instant>,
+    running_timeout: Option<Duration>,
     running: bool,
     reason_requested: Instant,
     reason: Option<String>,
@@ -142,6 +143,8 @@ impl Run {
             _ => return Err(anyhow::anyhow!("--username and --password go together").context(Misconfigured)),
         };
         let startup = seconds("--startup-timeout", self.startup_timeout)?;
+        let running_timeout = self.running_timeout;
+        let running_timeout = running_timeout.map(|limit| seconds("--running-timeout", limit));
         let id = self.id.clone().unwrap_or_else(generated_id);
         let mut follower = JobFollower {
             run: self,
@@ -150,6 +153,7 @@ impl Run {
             state: None,
             printed_bytes: [0; 2],
             deadline: Instant::now().checked_add(startup),
+            running_timeout: running_timeout.transpose()?,
             running: false,
             reason_requested: Instant::now(),
             reason: None,
@@ -301,10 +305,7 @@ impl JobFollower<'_> {
         let state = state.unwrap_or_default();
         if state == "TASK_RUNNING" && !self.running {
             self.running = true;
-            let limit = self
-                .run
-                .running_timeout
-                .and_then(|limit| Duration::try_from_secs_f64(limit).ok());
+            let limit = self.running_timeout;
             self.deadline = limit.and_then(|limit| Instant::now().checked_add(limit));
         }
         let is_active = matches!(
