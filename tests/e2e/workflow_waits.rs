@@ -271,6 +271,11 @@ async fn job_runs_once_when_the_response_to_job_run_is_lost() {
     workflow.site.cluster.stop_after(workflow.site.daemon);
 }
 
+/// The stand-in for the daemon closes its port instead of answering.
+const CLOSE: &str = "close";
+/// The stand-in for the daemon leaves requests unanswered.
+const HANG: &str = "hang";
+
 /// A stand-in for the daemon. It accepts every job, and answers each GET of a task with the next of
 /// `answers`, the last one repeatedly.
 fn stand_in(queue: &'static str, answers: Vec<String>) -> SocketAddr {
@@ -279,6 +284,7 @@ fn stand_in(queue: &'static str, answers: Vec<String>) -> SocketAddr {
     // The thread ends with the test's process.
     thread::spawn(move || {
         let mut answers = answers.into_iter().peekable();
+        let mut unanswered = Vec::new();
         for stream in listener.incoming().flatten() {
             let line = request(&stream);
             let answer = if line.starts_with("POST ") {
@@ -292,6 +298,13 @@ fn stand_in(queue: &'static str, answers: Vec<String>) -> SocketAddr {
             } else {
                 "404 Not Found\n{}".to_owned()
             };
+            if answer == CLOSE {
+                return;
+            }
+            if answer == HANG {
+                unanswered.push(stream);
+                continue;
+            }
             let (status, body) = answer.split_once('\n').expect("a status");
             let length = body.len();
             let mut stream = stream;
@@ -397,6 +410,35 @@ fn job_run_failures_have_an_exit_code_and_a_message() {
         let output = run.output();
         assert_eq!(status.code(), Some(1), "{answers_text}: {output}");
         assert!(output.contains(expected), "{answers_text}: {output}");
+    }
+}
+
+#[test]
+fn job_run_ends_when_an_outage_exceeds_the_startup_timeout_while_the_job_runs() {
+    let dir = tempfile::tempdir().expect("a directory");
+    for outage in [CLOSE, HANG] {
+        let running = "200 OK\n{\"status\": {\"state\": \"TASK_RUNNING\"}}".to_owned();
+        let address = stand_in("200 OK\nOk", vec![running.clone(), running, outage.to_owned()]);
+        let url = format!("http://user:password@{address}");
+        let fixed = [
+            "job",
+            "run",
+            "--url",
+            &url,
+            "--poll-interval",
+            "0.1",
+            "--startup-timeout",
+            "1",
+        ];
+        let job = ["--id", "a b", "--no-log", "--", "true"];
+        let mut run = Transom::start(dir.path(), [&fixed[..], &job].concat());
+        let status = run.wait();
+        let output = run.output();
+        assert_eq!(status.code(), Some(3), "{outage}: {output}");
+        let lookup = format!("`GET http://{address}/v0/task/a%20b`");
+        for part in ["did not answer for 1 s", "may still be running", &lookup] {
+            assert!(output.contains(part), "{outage}: {part}: {output}");
+        }
     }
 }
 

@@ -11,7 +11,7 @@ use anyhow::{Context, bail};
 use clap::{Args, Subcommand};
 use serde_json::{Map, Value, json};
 use tokio::signal::unix::{SignalKind, signal};
-use tokio::time::{Instant, sleep};
+use tokio::time::{Instant, sleep, timeout};
 use transom_plugin_host::printable;
 
 use super::http::Failure;
@@ -20,6 +20,8 @@ use client::Api;
 
 /// How long to wait for the end of a killed job.
 const KILL_TIMEOUT: Duration = Duration::from_secs(30);
+/// The least time for the response to a request, however short the remaining time is.
+const MIN_REQUEST_TIMEOUT: Duration = Duration::from_secs(5);
 /// How often the reason of a pending job is requested.
 const REASON_INTERVAL: Duration = Duration::from_secs(5);
 
@@ -31,7 +33,9 @@ pub(super) enum JobCommand {
 
 /// Queue one job, wait until it ends, and print its states and its output.
 ///
-/// Exit code 0 means `TASK_FINISHED`. Ctrl-C, SIGTERM and a timeout kill the job.
+/// Exit code 0 means `TASK_FINISHED`. Ctrl-C, SIGTERM and a timeout kill the job. If the daemon does
+/// not answer for longer than `--startup-timeout`, the exit code is 3, and the job may still be
+/// running.
 #[derive(Debug, Args)]
 pub(super) struct Run {
     /// URL of the daemon's workflow port.
@@ -119,9 +123,12 @@ struct JobFollower<'a> {
     state: Option<String>,
     /// The numbers of printed bytes of stdout and stderr.
     printed_bytes: [u64; 2],
-    /// The end of `--startup-timeout`, then of `--running-timeout`.
-    deadline: Option<Instant>,
+    startup_timeout: Duration,
     running_timeout: Option<Duration>,
+    /// The end of `startup_timeout`, then of `running_timeout`.
+    deadline: Option<Instant>,
+    /// The time of the last answer, or of the start.
+    answered_at: Instant,
     running: bool,
     reason_requested: Instant,
     reason: Option<String>,
@@ -142,7 +149,7 @@ impl Run {
             (None, None) => None,
             _ => return Err(anyhow::anyhow!("--username and --password go together").context(Misconfigured)),
         };
-        let startup = seconds("--startup-timeout", self.startup_timeout)?;
+        let startup_timeout = seconds("--startup-timeout", self.startup_timeout)?;
         let running_timeout = self.running_timeout;
         let running_timeout = running_timeout.map(|limit| seconds("--running-timeout", limit));
         let id = self.id.clone().unwrap_or_else(generated_id);
@@ -152,8 +159,10 @@ impl Run {
             id,
             state: None,
             printed_bytes: [0; 2],
-            deadline: Instant::now().checked_add(startup),
+            startup_timeout,
             running_timeout: running_timeout.transpose()?,
+            deadline: Instant::now().checked_add(startup_timeout),
+            answered_at: Instant::now(),
             running: false,
             reason_requested: Instant::now(),
             reason: None,
@@ -226,11 +235,15 @@ impl JobFollower<'_> {
         let interval = seconds("--poll-interval", self.run.poll_interval)?;
         let mut unreachable = false;
         loop {
-            match self.api.queue(&body).await {
+            match self.within_outage_limit(self.api.queue(&body)).await {
                 Ok(()) => break,
                 Err(Failure::Unreachable(cause)) => {
-                    if let Some(end) = self.unreachable(&mut unreachable, &cause) {
-                        return Err(anyhow::anyhow!("{end}: {cause}").context(Unavailable));
+                    if self.is_outage_too_long(&mut unreachable, &cause) {
+                        let text = format!(
+                            "the daemon did not answer within {} s, so it is unknown whether job {} is queued: {cause}",
+                            self.run.startup_timeout, self.id
+                        );
+                        return Err(anyhow::anyhow!(text).context(Unavailable));
                     }
                     sleep(interval).await;
                 }
@@ -238,13 +251,18 @@ impl JobFollower<'_> {
             }
         }
         self.print_message("queued");
+        self.answered_at = Instant::now();
+        unreachable = false;
         loop {
             match self.poll(interval).await {
                 Ok(Some(end)) => return Ok(end),
-                Ok(None) => unreachable = false,
+                Ok(None) => {
+                    self.answered_at = Instant::now();
+                    unreachable = false;
+                }
                 Err(Failure::Unreachable(cause)) => {
-                    if let Some(end) = self.unreachable(&mut unreachable, &cause) {
-                        return Ok(JobEnd::Cancelled(format!("{end}: {cause}")));
+                    if self.is_outage_too_long(&mut unreachable, &cause) {
+                        return Err(self.outage_error(&cause).context(Unavailable));
                     }
                 }
                 Err(Failure::Refused(cause)) => bail!("status of job {} not available: {cause}", self.id),
@@ -253,12 +271,36 @@ impl JobFollower<'_> {
         }
     }
 
-    /// Reports once that the daemon cannot be reached. Returns a message after the timeout.
-    fn unreachable(&self, reported: &mut bool, cause: &str) -> Option<String> {
-        if !std::mem::replace(reported, true) {
+    /// Ends a request when the outage becomes too long.
+    async fn within_outage_limit<T>(
+        &self,
+        request: impl Future<Output = Result<T, Failure>>,
+    ) -> Result<T, Failure> {
+        let remaining = self.startup_timeout.saturating_sub(self.answered_at.elapsed());
+        let limit = remaining.max(MIN_REQUEST_TIMEOUT);
+        let no_answer = |_| Failure::Unreachable(format!("no answer within {} s", limit.as_secs()));
+        timeout(limit, request).await.map_err(no_answer).flatten()
+    }
+
+    /// Whether the daemon has not answered for longer than `--startup-timeout`. Reports once that it
+    /// cannot be reached.
+    fn is_outage_too_long(&self, reported: &mut bool, cause: &str) -> bool {
+        let is_too_long = self.answered_at.elapsed() >= self.startup_timeout;
+        if !std::mem::replace(reported, true) && !is_too_long {
             self.print_message(&format!("daemon unreachable ({cause}); retrying"));
         }
-        self.is_overdue().then(|| self.timeout_message())
+        is_too_long
+    }
+
+    /// The error for a queued job whose state is unknown because of an outage.
+    fn outage_error(&self, cause: &str) -> anyhow::Error {
+        anyhow::anyhow!(
+            "the daemon did not answer for {} s, so the state of job {} is unknown: {cause}\nThe job may still be \
+             running. When the daemon answers again, `GET {url}` shows its state, and `DELETE {url}` kills it.",
+            self.run.startup_timeout,
+            self.id,
+            url = self.api.task_url(&self.id),
+        )
     }
 
     /// Prints a line about the job on standard error. The job's id and the daemon's messages may
@@ -286,7 +328,7 @@ impl JobFollower<'_> {
 
     /// Requests the state once, and prints what changed.
     async fn poll(&mut self, interval: Duration) -> Result<Option<JobEnd>, Failure> {
-        let status = self.api.status(&self.id).await?;
+        let status = self.within_outage_limit(self.api.status(&self.id)).await?;
         let state = status["status"]["state"].as_str().map(str::to_owned);
         let message = status["status"]["message"]
             .as_str()
@@ -371,7 +413,7 @@ impl JobFollower<'_> {
     /// Kills the job, waits for its end and describes the result.
     async fn kill(&mut self) -> String {
         let interval = Duration::from_millis(200);
-        let killed = tokio::time::timeout(KILL_TIMEOUT, async {
+        let killed = timeout(KILL_TIMEOUT, async {
             self.api.kill(&self.id).await?;
             loop {
                 if let Some(JobEnd::Finished | JobEnd::Failed(_)) = self.poll(interval).await? {

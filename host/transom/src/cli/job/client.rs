@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use reqwest::{Method, RequestBuilder, StatusCode};
+use reqwest::{Method, RequestBuilder, StatusCode, Url};
 use serde_json::Value;
 
 use crate::cli::http::{self, Client, Endpoint, Failure};
@@ -23,6 +23,17 @@ impl Api {
             certificates: None,
         };
         Client::new(endpoint, REQUEST_TIMEOUT).map(Self)
+    }
+
+    /// The URL of a job's status, without the credentials in the daemon's URL.
+    pub(super) fn task_url(&self, id: &str) -> Url {
+        let mut url = self.0.base_url().clone();
+        // A URL with a host can have credentials and a path.
+        let _ = url.set_username("").and(url.set_password(None));
+        if let Ok(mut segments) = url.path_segments_mut() {
+            segments.pop_if_empty().extend(["v0", "task", id]);
+        }
+        url
     }
 
     /// Queues a job. A conflict is a success: an earlier attempt, whose response was lost, queued the
