@@ -258,6 +258,20 @@ async fn explain_names_condition_and_counts_of_an_app_that_cannot_be_placed() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn wait_fails_when_the_creation_of_the_app_is_rolled_back() {
+    let shell = Shell::start().await;
+    let definition = json!({"id": "/big", "cmd": "sleep 1000", "cpus": 100});
+    let created = shell.run_with_stdin(&["create", "-f", "-", "--detach", "--deadline", "3"], &definition);
+    assert_eq!(created.code, Some(0), "{created:?}");
+    let waited = shell.run(&["wait", "big", "--timeout", "60", "--output", "json"]);
+    assert_eq!(waited.code, Some(1), "{waited:?}");
+    assert!(waited.err.contains("/big was deleted while"), "{waited:?}");
+    let document: Value = serde_json::from_str(&waited.out).expect("one document");
+    assert_eq!(document, json!({"id": "/big", "state": "deleted"}));
+    shell.stop();
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn killed_task_is_replaced_or_the_app_is_scaled_down() {
     let shell = Shell::start().await;
     shell.stdout_of(&["create", "-f", &example("apps/faults.json")]);

@@ -42,7 +42,8 @@ impl Explain {
             .collect();
         let Some(item) = explain::queue_item(&queue, &target.id) else {
             let missing = missing(&api, std::slice::from_ref(&target.id), true).await?;
-            return self.not_waiting(&target, &missing);
+            anyhow::ensure!(missing.absent.is_empty(), "{} was deleted meanwhile", target.id);
+            return self.not_waiting(&target, &missing.texts);
         };
         let failure = last_failure(&target);
         let mut document = explain::document(item, &locks);

@@ -13,7 +13,7 @@ use tokio::time::{Instant, sleep, sleep_until};
 
 use super::api::{Api, ApiResponse, Query};
 use super::explain;
-use super::missing::{affected_by, missing};
+use super::missing::{Missing, affected_by, deleted_by, missing};
 use super::progress::{self, Progress};
 use super::stream::Stream;
 use crate::exit::{Misconfigured, Unavailable};
@@ -207,7 +207,7 @@ impl<'a> DeploymentFollower<'a> {
         let (mut changed_at, mut reachable_at) = (Instant::now(), Instant::now());
         let mut last_reasons = String::new();
         let mut missing_since: Option<Instant> = None;
-        let mut affected = Vec::new();
+        let (mut affected, mut deleted) = (Vec::new(), Vec::new());
         loop {
             if let Some(reason) = self.results.remove(id) {
                 return Ok(reason.map_or(DeploymentEnd::Finished, DeploymentEnd::Failed));
@@ -216,6 +216,7 @@ impl<'a> DeploymentFollower<'a> {
                 Ok(Some((deployment, line))) => {
                     (missing_since, reachable_at) = (None, Instant::now());
                     affected = affected_by(&deployment);
+                    deleted = deleted_by(&deployment);
                     if deployment["canary"]["state"] == "held" && deployment["canary"]["seconds"].is_null() {
                         return Ok(DeploymentEnd::Held);
                     }
@@ -238,13 +239,7 @@ impl<'a> DeploymentFollower<'a> {
                     let since = *missing_since.get_or_insert_with(Instant::now);
                     if self.stream.is_none() || since.elapsed() >= LAST_EVENT_TIMEOUT {
                         let missing = missing(self.api, &affected, false).await?;
-                        return Ok(match missing.is_empty() {
-                            true if affected.is_empty() => {
-                                DeploymentEnd::Unknown("it ended before its first state was read".to_owned())
-                            }
-                            true => DeploymentEnd::Finished,
-                            false => DeploymentEnd::Unknown(missing.join("; ")),
-                        });
+                        return Ok(end_without_event(&affected, &deleted, missing));
                     }
                 }
                 Err(error) if error.is::<Unavailable>() && reachable_at.elapsed() < MAX_OUTAGE => {
@@ -329,6 +324,25 @@ impl<'a> DeploymentFollower<'a> {
     }
 }
 
+/// How a deployment ended whose last event was not received. `affected` are the ids of its apps and
+/// pods, and `deleted` those that it deletes.
+fn end_without_event(affected: &[String], deleted: &[String], missing: Missing) -> DeploymentEnd {
+    if affected.is_empty() {
+        return DeploymentEnd::Unknown("it ended before its first state was read".to_owned());
+    }
+    let Missing { absent, mut texts } = missing;
+    let existing = deleted.iter().filter(|id| !absent.contains(id));
+    texts.extend(existing.map(|id| format!("{id} still exists")));
+    // The creation of an app that does not exist was rolled back, or another deployment deleted it.
+    let absent = absent.iter().filter(|id| !deleted.contains(id));
+    texts.extend(absent.map(|id| format!("{id} does not exist")));
+    if texts.is_empty() {
+        DeploymentEnd::Finished
+    } else {
+        DeploymentEnd::Unknown(texts.join("; "))
+    }
+}
+
 /// The query for the last events of deployments.
 fn result_events() -> Query {
     let kinds = ["deployment_success", "deployment_failed"].map(|kind| ("event_type", kind.to_owned()));
@@ -347,4 +361,35 @@ pub(super) async fn running(api: &Api, id: &str) -> anyhow::Result<Option<Value>
 /// An error of the command line.
 pub(super) fn usage_error(text: impl Into<String>) -> anyhow::Error {
     anyhow::anyhow!(text.into()).context(Misconfigured)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn deployment_without_last_event_is_finished_only_if_its_apps_are_as_planned() {
+        let deployment = json!({
+            "affectedApps": ["/new", "/old"], "affectedPods": [],
+            "steps": [
+                {"actions": [{"action": "StopApplication", "app": "/old"}, {"action": "StartApplication", "app": "/new"}]},
+                {"actions": [{"action": "ScaleApplication", "app": "/new"}]},
+            ],
+        });
+        let end = |absent: &[&str], texts: &[&str]| {
+            let owned = |list: &[&str]| list.iter().map(|text| (*text).to_owned()).collect();
+            let missing = Missing {
+                absent: owned(absent),
+                texts: owned(texts),
+            };
+            end_without_event(&affected_by(&deployment), &deleted_by(&deployment), missing)
+        };
+        let unknown = |text: &str| DeploymentEnd::Unknown(text.to_owned());
+        assert_eq!(end(&["/old"], &[]), DeploymentEnd::Finished);
+        assert_eq!(end(&["/new", "/old"], &[]), unknown("/new does not exist"));
+        assert_eq!(end(&[], &[]), unknown("/old still exists"));
+        assert_eq!(end(&["/old"], &["/new: 0/1"]), unknown("/new: 0/1"));
+        let never_read = end_without_event(&[], &[], Missing::default());
+        assert!(matches!(never_read, DeploymentEnd::Unknown(_)), "{never_read:?}");
+    }
 }

@@ -5,13 +5,25 @@ use serde_json::Value;
 use super::api::Api;
 use super::{explain, progress};
 
-/// Returns a text for each app, pod and group that does not run as wanted yet; none for deleted ones.
-pub(super) async fn missing(api: &Api, ids: &[String], healthy: bool) -> anyhow::Result<Vec<String>> {
-    let mut missing = Vec::new();
+/// What apps, pods and groups wait for.
+#[derive(Debug, Default)]
+pub(super) struct Missing {
+    /// The ids that do not exist, for example because they were deleted.
+    pub(super) absent: Vec<String>,
+    /// A text for each app or pod that exists and does not run as wanted yet.
+    pub(super) texts: Vec<String>,
+}
+
+/// Finds out what apps, pods and groups still wait for.
+pub(super) async fn missing(api: &Api, ids: &[String], healthy: bool) -> anyhow::Result<Missing> {
+    let mut missing = Missing::default();
     for id in ids {
-        missing.extend(missing_for(api, id, healthy).await?);
+        match missing_for(api, id, healthy).await? {
+            Some(texts) => missing.texts.extend(texts),
+            None => missing.absent.push(id.clone()),
+        }
     }
-    if missing.is_empty() {
+    if missing.texts.is_empty() {
         return Ok(missing);
     }
     // The reasons need another request, which only the leader answers, while its scheduler runs.
@@ -24,7 +36,7 @@ pub(super) async fn missing(api: &Api, ids: &[String], healthy: bool) -> anyhow:
             };
             if ids.iter().any(is_within) {
                 let count = item["count"].as_u64().unwrap_or(0);
-                missing.push(format!(
+                missing.texts.push(format!(
                     "{count} of {id} not launched, {}",
                     explain::main_reason(item)
                 ));
@@ -34,25 +46,29 @@ pub(super) async fn missing(api: &Api, ids: &[String], healthy: bool) -> anyhow:
     Ok(missing)
 }
 
-async fn missing_for(api: &Api, id: &str, healthy: bool) -> anyhow::Result<Vec<String>> {
+/// The texts for one app, pod or group; `None` if it does not exist.
+async fn missing_for(api: &Api, id: &str, healthy: bool) -> anyhow::Result<Option<Vec<String>>> {
     let single = if id == "/" {
         None
     } else {
         api.find(&format!("v2/apps{id}")).await?
     };
     if let Some(app) = single.filter(|single| single["app"].is_object()) {
-        return Ok(missing_of_app(&app["app"], healthy).into_iter().collect());
+        return Ok(Some(missing_of_app(&app["app"], healthy).into_iter().collect()));
     }
     if id != "/"
         && let Some(pod) = api.find(&format!("v2/pods{id}::status")).await?
     {
         let deployments = api.get("v2/deployments").await?;
-        return Ok(missing_of_pod(&pod, &deployments).into_iter().collect());
+        return Ok(Some(missing_of_pod(&pod, &deployments).into_iter().collect()));
     }
     let group = api
         .find(&format!("v2/groups{}", id.trim_end_matches('/')))
         .await?;
-    let Some(group) = group else { return Ok(Vec::new()) };
+    // The response for a path such as `/x/versions` is another resource.
+    let Some(group) = group.filter(|group| group["id"] == id) else {
+        return Ok(None);
+    };
     let deployments = api.get("v2/deployments").await?;
     let mut missing = Vec::new();
     let mut groups = vec![&group];
@@ -62,7 +78,7 @@ async fn missing_for(api: &Api, id: &str, healthy: bool) -> anyhow::Result<Vec<S
         missing.extend(list("pods").filter_map(|pod| missing_of_pod(pod, &deployments)));
         groups.extend(list("groups"));
     }
-    Ok(missing)
+    Ok(Some(missing))
 }
 
 /// The missing instances, health or deployment of an app.
@@ -109,6 +125,17 @@ fn missing_of_pod(pod: &Value, deployments: &Value) -> Option<String> {
         text = format!("{text}, deployment {} runs", ids.join(", "));
     }
     Some(text)
+}
+
+/// The ids of the apps and pods that a deployment deletes.
+pub(super) fn deleted_by(deployment: &Value) -> Vec<String> {
+    let steps = deployment["steps"].as_array().into_iter().flatten();
+    let actions = steps.filter_map(|step| step["actions"].as_array()).flatten();
+    let deletions = actions.filter_map(|action| match progress::verb(action) {
+        Some(("stop", id)) => Some(id.to_owned()),
+        _ => None,
+    });
+    deletions.collect()
 }
 
 /// The ids of the apps and pods that a deployment changes.

@@ -10,7 +10,7 @@ use tokio::time::{Instant, sleep};
 use super::api::Daemon;
 use super::follow::{DeploymentFollower, running, usage_error};
 use super::id;
-use super::missing::missing;
+use super::missing::{Missing, missing};
 use super::progress::Progress;
 use crate::exit::Unavailable;
 use crate::output::{self, Output};
@@ -21,7 +21,8 @@ const POLL_INTERVAL: Duration = Duration::from_millis(500);
 /// Wait until an app, pod or group runs as wanted, or until a deployment ends.
 ///
 /// An app runs as wanted when no deployment changes it, all of its instances run, and no other task is
-/// being launched. After the timeout the exit code is 1, and the error lists what is missing.
+/// being launched. After the timeout the exit code is 1, and the error lists what is missing. The exit
+/// code is also 1 if the app is deleted meanwhile, for example because its creation is rolled back.
 #[derive(Debug, Args)]
 #[command(after_help = "Examples:\n  \
     transom apps wait web --healthy --timeout 120\n  \
@@ -65,10 +66,23 @@ impl Wait {
             let is_late = deadline.is_some_and(|deadline| Instant::now() >= deadline);
             let missing = match missing(&api, &ids, self.healthy).await {
                 Err(error) if error.is::<Unavailable>() && deadline.is_some() && !is_late => {
-                    vec!["no response from the daemon; retrying".to_owned()]
+                    let texts = vec!["no response from the daemon; retrying".to_owned()];
+                    Missing {
+                        texts,
+                        ..Missing::default()
+                    }
                 }
                 missing => missing?,
             };
+            if !missing.absent.is_empty() {
+                progress.end();
+                if self.daemon.output == Output::Json {
+                    let document = json!({"id": id, "state": "deleted"});
+                    output::print_text(self.daemon.output, &document, "")?;
+                }
+                bail!("{id} was deleted while this command waited for it");
+            }
+            let missing = missing.texts;
             if missing.is_empty() {
                 progress.end();
                 let document = json!({"id": id, "state": "ready"});
