@@ -8,6 +8,7 @@ mod api;
 mod change;
 mod create;
 mod daemon_config;
+mod deadline;
 mod delete;
 mod deployments;
 mod diff;

@@ -37,7 +37,7 @@ impl Change {
         let mut query = options.rollout.query();
         query.extend(self.query);
         let follower = DeploymentFollower::open(api, &options.waiting, output).await?;
-        let answer = api
+        let answer = follower
             .send(self.method, &self.path, &query, self.body.as_ref())
             .await?;
         follower.finish(answer, self.document).await

@@ -57,7 +57,9 @@ impl Delete {
             document: change_document(target.kind, &target.id),
         };
         let follower = DeploymentFollower::open(&api, &self.waiting, self.daemon.output).await?;
-        let answer = api.send(change.method, &change.path, &change.query, None).await?;
+        let answer = follower
+            .send(change.method, &change.path, &change.query, None)
+            .await?;
         follower.finish(answer, change.document).await
     }
 }

@@ -43,7 +43,7 @@ impl Deployments {
         let no_query = Query::new();
         if let Some(id) = &self.rollback {
             let follower = DeploymentFollower::open(&api, &self.waiting, output).await?;
-            let result = api
+            let result = follower
                 .send(Method::DELETE, &deployment_path(id), &no_query, None)
                 .await;
             let response = explain_if_not_running(&api, id, result).await?;
@@ -58,7 +58,7 @@ impl Deployments {
         }
         if let Some(id) = &self.go_on {
             let follower = DeploymentFollower::open(&api, &self.waiting, output).await?;
-            let result = api
+            let result = follower
                 .send(
                     Method::POST,
                     &format!("{}/continue", deployment_path(id)),

@@ -6,12 +6,14 @@
 use std::collections::HashMap;
 use std::time::Duration;
 
-use anyhow::bail;
+use anyhow::{Context, bail};
 use clap::Args;
+use reqwest::Method;
 use serde_json::{Value, json};
 use tokio::time::{Instant, sleep, sleep_until};
 
 use super::api::{Api, ApiResponse, Query};
+use super::deadline::{NO_RESPONSE, within};
 use super::explain;
 use super::missing::{Missing, affected_by, deleted_by, missing};
 use super::progress::{self, Progress};
@@ -111,12 +113,13 @@ impl<'a> DeploymentFollower<'a> {
     /// Opens the event stream. Must be called before the request that starts the deployment.
     pub(super) async fn open(api: &'a Api, waiting: &WaitOptions, output: Output) -> anyhow::Result<Self> {
         let timeout = waiting.timeout.map(|seconds| Duration::from_secs(seconds.into()));
-        Self::open_with_timeout(api, timeout, waiting.detach, output).await
+        let deadline = timeout.and_then(|timeout| Instant::now().checked_add(timeout));
+        Self::open_with_deadline(api, deadline, waiting.detach, output).await
     }
 
-    pub(super) async fn open_with_timeout(
+    pub(super) async fn open_with_deadline(
         api: &'a Api,
-        timeout: Option<Duration>,
+        deadline: Option<Instant>,
         detach: bool,
         output: Output,
     ) -> anyhow::Result<Self> {
@@ -124,16 +127,32 @@ impl<'a> DeploymentFollower<'a> {
         let stream = if detach {
             None
         } else {
-            Stream::open(api, &result_events(), None).await.ok()
+            let stream = within(deadline, Stream::open(api, &result_events(), None)).await;
+            stream.context(NO_RESPONSE)?.ok()
         };
         Ok(Self {
             api,
             output,
             stream,
-            deadline: timeout.and_then(|timeout| Instant::now().checked_add(timeout)),
+            deadline,
             detach,
             results: HashMap::new(),
         })
+    }
+
+    /// Sends the request that starts the deployment.
+    pub(super) async fn send(
+        &self,
+        method: Method,
+        path: &str,
+        query: &Query,
+        body: Option<&Value>,
+    ) -> anyhow::Result<ApiResponse> {
+        let response = within(self.deadline, self.api.send(method, path, query, body)).await;
+        response.context(
+            "no response from the daemon before the timeout, so it is unknown whether it accepted the change; \
+             `transom apps deployments` lists the running deployments",
+        )?
     }
 
     /// Waits for the end of the deployment that a request started, unless it is detached, and
@@ -203,7 +222,7 @@ impl<'a> DeploymentFollower<'a> {
     }
 
     async fn poll_until_end(&mut self, id: &str, progress: &mut Progress) -> anyhow::Result<DeploymentEnd> {
-        let mut text = String::new();
+        let mut text = NO_RESPONSE.to_owned();
         let (mut changed_at, mut reachable_at) = (Instant::now(), Instant::now());
         let mut last_reasons = String::new();
         let mut missing_since: Option<Instant> = None;
@@ -212,7 +231,10 @@ impl<'a> DeploymentFollower<'a> {
             if let Some(reason) = self.results.remove(id) {
                 return Ok(reason.map_or(DeploymentEnd::Finished, DeploymentEnd::Failed));
             }
-            match self.state_and_progress(id).await {
+            let Some(state) = within(self.deadline, self.state_and_progress(id)).await else {
+                return Ok(DeploymentEnd::TimedOut(text));
+            };
+            match state {
                 Ok(Some((deployment, line))) => {
                     (missing_since, reachable_at) = (None, Instant::now());
                     affected = affected_by(&deployment);
@@ -225,7 +247,8 @@ impl<'a> DeploymentFollower<'a> {
                     }
                     text = line;
                     if changed_at.elapsed() >= EXPLAIN_AFTER
-                        && let Some(reasons) = self.waiting_reasons(&deployment).await
+                        && let Some(Some(reasons)) =
+                            within(self.deadline, self.waiting_reasons(&deployment)).await
                     {
                         text = format!("{text}; {reasons}");
                         if last_reasons != reasons {
@@ -238,8 +261,11 @@ impl<'a> DeploymentFollower<'a> {
                     reachable_at = Instant::now();
                     let since = *missing_since.get_or_insert_with(Instant::now);
                     if self.stream.is_none() || since.elapsed() >= LAST_EVENT_TIMEOUT {
-                        let missing = missing(self.api, &affected, false).await?;
-                        return Ok(end_without_event(&affected, &deleted, missing));
+                        let missing = within(self.deadline, missing(self.api, &affected, false)).await;
+                        return Ok(match missing {
+                            Some(missing) => end_without_event(&affected, &deleted, missing?),
+                            None => DeploymentEnd::Unknown(NO_RESPONSE.to_owned()),
+                        });
                     }
                 }
                 Err(error) if error.is::<Unavailable>() && reachable_at.elapsed() < MAX_OUTAGE => {
@@ -260,7 +286,8 @@ impl<'a> DeploymentFollower<'a> {
         let wake_at = self.deadline.map_or(next, |deadline| next.min(deadline));
         let Some(stream) = &mut self.stream else {
             sleep_until(wake_at).await;
-            self.stream = Stream::open(self.api, &result_events(), None).await.ok();
+            let stream = within(self.deadline, Stream::open(self.api, &result_events(), None)).await;
+            self.stream = stream.and_then(Result::ok);
             return;
         };
         tokio::select! {

@@ -55,7 +55,7 @@ impl Kill {
         let body = json!({"ids": tasks});
         if self.scale {
             let follower = DeploymentFollower::open(&api, &self.waiting, self.daemon.output).await?;
-            let answer = api
+            let answer = follower
                 .send(Method::POST, "v2/tasks/delete", &query, Some(&body))
                 .await?;
             return follower.finish(answer, json!({"killed": tasks})).await;

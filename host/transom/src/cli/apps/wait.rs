@@ -2,15 +2,16 @@
 
 use std::time::Duration;
 
-use anyhow::bail;
+use anyhow::{Context, bail};
 use clap::Args;
 use serde_json::json;
 use tokio::time::{Instant, sleep};
 
-use super::api::Daemon;
+use super::api::{Api, Daemon};
+use super::deadline::{NO_RESPONSE, within};
 use super::follow::{DeploymentFollower, running, usage_error};
 use super::id;
-use super::missing::{Missing, missing};
+use super::missing::missing;
 use super::progress::Progress;
 use crate::exit::Unavailable;
 use crate::output::{self, Output};
@@ -43,14 +44,24 @@ pub(in crate::cli) struct Wait {
     daemon: Daemon,
 }
 
+/// How waiting for an app, pod or group ended.
+enum WaitEnd {
+    Ready,
+    Deleted,
+    /// Contains what was missing at the last response.
+    TimedOut(Vec<String>),
+}
+
 impl Wait {
     pub(super) async fn run(self) -> anyhow::Result<()> {
         let api = self.daemon.api()?;
         let timeout = self.timeout.map(|seconds| Duration::from_secs(seconds.into()));
+        let deadline = timeout.and_then(|timeout| Instant::now().checked_add(timeout));
         if is_deployment(&self.id) {
             let follower =
-                DeploymentFollower::open_with_timeout(&api, timeout, false, self.daemon.output).await?;
-            if running(&api, &self.id).await?.is_some() {
+                DeploymentFollower::open_with_deadline(&api, deadline, false, self.daemon.output).await?;
+            let found = within(deadline, running(&api, &self.id)).await;
+            if found.context(NO_RESPONSE)??.is_some() {
                 return follower.wait_for(&self.id).await;
             }
             eprintln!("deployment {} is not running; its result is not stored", self.id);
@@ -58,52 +69,65 @@ impl Wait {
             return output::print_text(self.daemon.output, &document, "");
         }
         let id = id::parse(&self.id).map_err(usage_error)?;
-        id::find(&api, &id).await?;
+        let found = within(deadline, id::find(&api, &id)).await;
+        found.context(NO_RESPONSE)??;
         let mut progress = Progress::new();
-        let deadline = timeout.and_then(|timeout| Instant::now().checked_add(timeout));
-        let ids = [id.clone()];
-        loop {
-            let is_late = deadline.is_some_and(|deadline| Instant::now() >= deadline);
-            let missing = match missing(&api, &ids, self.healthy).await {
-                Err(error) if error.is::<Unavailable>() && deadline.is_some() && !is_late => {
-                    let texts = vec!["no response from the daemon; retrying".to_owned()];
-                    Missing {
-                        texts,
-                        ..Missing::default()
-                    }
+        let end = self.poll_until_end(&api, &id, deadline, &mut progress).await;
+        progress.end();
+        self.report(&id, &end?)
+    }
+
+    async fn poll_until_end(
+        &self,
+        api: &Api,
+        id: &str,
+        deadline: Option<Instant>,
+        progress: &mut Progress,
+    ) -> anyhow::Result<WaitEnd> {
+        let ids = [id.to_owned()];
+        let mut texts = Vec::new();
+        while let Some(missing) = within(deadline, missing(api, &ids, self.healthy)).await {
+            match missing {
+                Ok(missing) if !missing.absent.is_empty() => return Ok(WaitEnd::Deleted),
+                Ok(missing) if missing.texts.is_empty() => return Ok(WaitEnd::Ready),
+                Ok(missing) => {
+                    texts = missing.texts;
+                    progress.show(&texts.join("; "));
                 }
-                missing => missing?,
-            };
-            if !missing.absent.is_empty() {
-                progress.end();
-                if self.daemon.output == Output::Json {
-                    let document = json!({"id": id, "state": "deleted"});
-                    output::print_text(self.daemon.output, &document, "")?;
+                Err(error) if error.is::<Unavailable>() && deadline.is_some() => {
+                    texts = vec![NO_RESPONSE.to_owned()];
+                    progress.show("no response from the daemon; retrying");
                 }
-                bail!("{id} was deleted while this command waited for it");
-            }
-            let missing = missing.texts;
-            if missing.is_empty() {
-                progress.end();
-                let document = json!({"id": id, "state": "ready"});
-                return output::print_text(self.daemon.output, &document, &format!("{id} is ready"));
-            }
-            let text = missing.join("; ");
-            progress.show(&text);
-            if is_late {
-                progress.end();
-                if self.daemon.output == Output::Json {
-                    let document = json!({"id": id, "state": "waiting", "missing": missing});
-                    output::print_text(self.daemon.output, &document, "")?;
-                }
-                let seconds = self.timeout.unwrap_or_default();
-                bail!(
-                    "{id} is not ready after {seconds} s: {text}\n`transom apps explain {id}` shows the \
-                     reasons."
-                );
+                Err(error) => return Err(error),
             }
             let remaining = deadline.map(|deadline| deadline.saturating_duration_since(Instant::now()));
             sleep(remaining.map_or(POLL_INTERVAL, |remaining| remaining.min(POLL_INTERVAL))).await;
+        }
+        if texts.is_empty() {
+            texts.push(NO_RESPONSE.to_owned());
+        }
+        Ok(WaitEnd::TimedOut(texts))
+    }
+
+    fn report(&self, id: &str, end: &WaitEnd) -> anyhow::Result<()> {
+        let document = match end {
+            WaitEnd::Ready => json!({"id": id, "state": "ready"}),
+            WaitEnd::Deleted => json!({"id": id, "state": "deleted"}),
+            WaitEnd::TimedOut(missing) => json!({"id": id, "state": "waiting", "missing": missing}),
+        };
+        if self.daemon.output == Output::Json || matches!(end, WaitEnd::Ready) {
+            output::print_text(self.daemon.output, &document, &format!("{id} is ready"))?;
+        }
+        match end {
+            WaitEnd::Ready => Ok(()),
+            WaitEnd::Deleted => bail!("{id} was deleted while this command waited for it"),
+            WaitEnd::TimedOut(missing) => {
+                let (seconds, missing) = (self.timeout.unwrap_or_default(), missing.join("; "));
+                bail!(
+                    "{id} is not ready after {seconds} s: {missing}\n`transom apps explain {id}` shows the \
+                     reasons."
+                )
+            }
         }
     }
 }
