@@ -7,9 +7,9 @@ use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
 use std::process::{Command, Output, Stdio};
 
-use axum::Router;
-use axum::http::{HeaderMap, StatusCode};
+use axum::http::{HeaderMap, StatusCode, Uri};
 use axum::response::IntoResponse;
+use axum::{Json, Router};
 use serde_json::{Value, json};
 use transom_testkit::eventually;
 use transom_testkit::redis::RedisServer;
@@ -520,6 +520,57 @@ async fn bundle_contains_diagnostics_and_no_secret() {
     )
     .await;
     assert_eq!(again.status.code(), Some(3), "{}", text(&again.stderr));
+}
+
+/// The admin port of another machine, whose services listen on addresses that are also addresses of
+/// this machine.
+#[tokio::test(flavor = "multi_thread")]
+async fn bundle_of_another_machine_connects_only_to_its_admin_port() {
+    let site = Site::start().await;
+    let mut overview = site.get(&site.admin("/v1/overview")).await.expect("an overview");
+    let service_here = TcpListener::bind("127.0.0.1:0").expect("a port");
+    service_here.set_nonblocking(true).expect("a socket");
+    let address = service_here.local_addr().expect("an address").to_string();
+    for service in overview["services"].as_array_mut().expect("services") {
+        for port in service["ports"].as_array_mut().expect("ports") {
+            port["address"] = json!(address);
+        }
+    }
+    let answer = move |uri: Uri| {
+        let overview = overview.clone();
+        async move {
+            match uri.path() {
+                "/v1/overview" => Json(overview),
+                path => Json(json!({"path": path})),
+            }
+        }
+    };
+    let listener = tokio::net::TcpListener::bind("127.0.0.1:0")
+        .await
+        .expect("a port");
+    let url = format!("http://{}", listener.local_addr().expect("an address"));
+    // The task ends with the test.
+    tokio::spawn(async move { axum::serve(listener, Router::new().fallback(answer)).await });
+    let dir = tempfile::tempdir().expect("a directory");
+    let output = run(dir.path(), &["bundle", "--url", &url, "--file", "other.tar.gz"]).await;
+    assert!(output.status.success(), "{}", text(&output.stderr));
+    let files = files_of_archive(&dir.path().join("other.tar.gz"));
+    for (name, path) in [
+        ("state/apps-v2-queue.json", "/v1/services/apps/v2/queue"),
+        (
+            "state/discovery-v1-version.json",
+            "/v1/services/discovery/v1/version",
+        ),
+    ] {
+        let found = files.iter().find(|(found, _)| found == name);
+        assert!(
+            found.is_some_and(|(_, text)| text.contains(path)),
+            "{name}: {files:?}"
+        );
+    }
+    let connected = service_here.accept().map(|(_, client)| client);
+    assert!(connected.is_err(), "{connected:?}");
+    site.cluster.stop_after(site.daemon);
 }
 
 #[tokio::test(flavor = "multi_thread")]

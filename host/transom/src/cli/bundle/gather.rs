@@ -5,13 +5,11 @@ use std::path::Path;
 use std::time::Duration;
 
 use anyhow::Context;
-use reqwest::Method;
 use serde_json::{Value, json};
 
 use super::archive::{Member, bounded};
 use super::masks::{self, Secrets};
-use crate::admin::overview::document::{Overview, Service};
-use crate::cli::http::{self, Client, Endpoint, Failure};
+use crate::admin::overview::document::Overview;
 use crate::cli::plugin::connection::Connection;
 use crate::cli::{doctor, status};
 use crate::config::{self, Overrides, Settings};
@@ -29,7 +27,7 @@ const ADMIN: [(&[&str], &str, &str); 3] = [
     (&["v1", "plugins"], "plugins.json", "plugins"),
 ];
 
-/// Lists of the services' own ports.
+/// Lists of the services: service, path in its API, and description.
 const LISTS: [(&str, &str, &str); 5] = [
     ("apps", "v2/deployments", "running deployments"),
     ("apps", "v2/queue", "instances that are not launched, and why"),
@@ -69,9 +67,7 @@ pub(super) async fn collect(connection: &Connection) -> anyhow::Result<Vec<Membe
         gathered.plugins(connection).await;
     }
     for service in overview.iter().flat_map(|overview| &overview.services) {
-        gathered
-            .lists(service, configured.as_ref().map(|it| &it.settings))
-            .await;
+        gathered.lists(connection, &service.name).await;
     }
     if let (Some(configured), Some(file)) = (&configured, connection.config()) {
         gathered.add(
@@ -214,55 +210,19 @@ impl Gathered {
         }
     }
 
-    /// Adds the lists of a service.
-    async fn lists(&mut self, service: &Service, settings: Option<&Settings>) {
-        for (_, path, about) in LISTS.iter().filter(|(name, ..)| *name == service.name) {
-            let name = format!("state/{}-{}.json", service.name, path.replace('/', "-"));
-            match list(service, path, settings).await {
+    /// Adds the lists of a service. They are requested from the admin port: the address of the
+    /// service's own port may be one of another machine, which must not receive the credentials.
+    async fn lists(&mut self, connection: &Connection, service: &str) {
+        for (_, path, about) in LISTS.iter().filter(|(name, ..)| *name == service) {
+            let name = format!("state/{service}-{}.json", path.replace('/', "-"));
+            let segments: Vec<&str> = ["v1", "services", service]
+                .into_iter()
+                .chain(path.split('/'))
+                .collect();
+            match connection.get_text(&segments, TIMEOUT).await {
                 Ok(body) => self.add_document(name, about, &body),
                 Err(error) => self.missing.push(format!("{name}: {error:#}")),
             }
         }
     }
-}
-
-/// Requests a document from a service's port.
-async fn list(service: &Service, path: &str, settings: Option<&Settings>) -> anyhow::Result<String> {
-    let port = service.ports.iter().find(|port| port.name == service.name);
-    let address = &port.context("the service has no such port")?.address;
-    let (scheme, credentials) = settings.map_or(("http", None), |settings| access(service, settings));
-    let endpoint = Endpoint {
-        url: http::url(
-            "the port",
-            &format!("{scheme}://{address}"),
-            "http://127.0.0.1:8080",
-        )?,
-        credentials,
-        certificates: None,
-    };
-    let client = Client::new(endpoint, TIMEOUT)?;
-    let request = client.request(Method::GET, path.split('/'));
-    let response = match client.send(request).await {
-        Ok(response) => http::success_text(response).await,
-        Err(failure) => Err(failure),
-    };
-    response.map_err(|failure| {
-        let (Failure::Unreachable(reason) | Failure::Refused(reason)) = failure;
-        anyhow::anyhow!(reason)
-    })
-}
-
-/// The scheme of a service's port and the credentials for it.
-fn access(service: &Service, settings: &Settings) -> (&'static str, Option<(String, String)>) {
-    let port = match service.name.as_str() {
-        "apps" => settings.apps.as_ref().map(config::Apps::http_port),
-        "workflow" => settings.workflow.as_ref().map(config::Workflow::http_port),
-        _ => None,
-    };
-    let Some(port) = port else {
-        return ("http", None);
-    };
-    let credentials = port.config().credentials;
-    let credentials = credentials.map(|both| (both.username, both.password.reveal().to_owned()));
-    (port.scheme(), credentials)
 }
