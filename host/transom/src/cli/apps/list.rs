@@ -34,13 +34,13 @@ const MAX_COMMAND: usize = 40;
 const HEADINGS: [&str; 9] = [
     "id",
     "kind",
-    "run",
+    "running",
     "health",
     "cpus",
     "mem",
     "deployment",
     "version",
-    "runs",
+    "command",
 ];
 
 impl List {
