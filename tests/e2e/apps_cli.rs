@@ -217,12 +217,12 @@ async fn explain_names_condition_and_counts_of_an_app_that_cannot_be_placed() {
     assert!(text.contains(&format!("--rollback {deployment}")), "{text}");
     let late = shell.stderr_of_failure(1, &["wait", "big", "--timeout", "1"]);
     assert!(
-        late.contains("/big: 0/1 run") && late.contains("less than 100"),
+        late.contains("/big: 0 of 1 running") && late.contains("less than 100"),
         "{late}"
     );
     let late = shell.stderr_of_failure(1, &["wait", &deployment, "--timeout", "1"]);
     assert!(
-        late.contains("is not done yet") && late.contains("scale /big (0/1 run)"),
+        late.contains("is not done yet") && late.contains("scale /big (0 of 1 running)"),
         "{late}"
     );
     assert!(column(&shell.stdout_of(&["queue"]), "/big", 1) == "1");
@@ -461,7 +461,7 @@ fn timeout_ends_a_command_whose_request_is_not_answered() {
         );
         // A request has a timeout of two minutes.
         assert!(
-            begun.elapsed() < Duration::from_secs(60),
+            begun.elapsed() < Duration::from_mins(1),
             "{arguments:?} {answers:?}"
         );
     }

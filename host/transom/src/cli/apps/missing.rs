@@ -101,7 +101,7 @@ fn missing_of_app(app: &Value, healthy: bool) -> Option<String> {
     );
     let ids: Vec<&str> = locks.iter().filter_map(|lock| lock["id"].as_str()).collect();
     if !ids.is_empty() {
-        text = format!("{text}, deployment {} runs", ids.join(", "));
+        text = format!("{text}, deployment {} is running", ids.join(", "));
     }
     Some(text)
 }
@@ -122,7 +122,7 @@ fn missing_of_pod(pod: &Value, deployments: &Value) -> Option<String> {
     let wanted = pod["spec"]["scaling"]["instances"].as_u64().unwrap_or(1);
     let mut text = format!("{id}: {stable}/{wanted} stable");
     if !ids.is_empty() {
-        text = format!("{text}, deployment {} runs", ids.join(", "));
+        text = format!("{text}, deployment {} is running", ids.join(", "));
     }
     Some(text)
 }
@@ -162,9 +162,15 @@ mod tests {
         assert_eq!(missing_of_app(&app(0, 2, 0, json!([])), false), None);
         assert_eq!(missing_of_app(&app(0, 2, 2, json!([])), true), None);
         let text = |app: Value, healthy| missing_of_app(&app, healthy).expect("something is missing");
-        assert_eq!(text(app(0, 2, 1, json!([])), true), "/a: 2/2 run, 1 healthy");
-        assert_eq!(text(app(0, 1, 1, json!([])), false), "/a: 1/2 run, 1 healthy");
-        assert!(text(app(0, 2, 2, json!([{"id": "d"}])), false).ends_with("deployment d runs"));
+        assert_eq!(
+            text(app(0, 2, 1, json!([])), true),
+            "/a: 2 of 2 running, 1 healthy"
+        );
+        assert_eq!(
+            text(app(0, 1, 1, json!([])), false),
+            "/a: 1 of 2 running, 1 healthy"
+        );
+        assert!(text(app(0, 2, 2, json!([{"id": "d"}])), false).ends_with("deployment d is running"));
         assert!(
             missing_of_app(&app(1, 2, 2, json!([])), false).is_some(),
             "one instance too many"

@@ -107,10 +107,10 @@ pub(super) fn verb(action: &Value) -> Option<(&'static str, &str)> {
     Some((verb, id))
 }
 
-/// The instances of an app in a few words: `2/3 run, 1 healthy`.
+/// The instances of an app in a few words: `2 of 3 running, 1 healthy`.
 pub(super) fn instances(app: &Value) -> String {
     let number = |key: &str| app[key].as_u64().unwrap_or(0);
-    let mut text = format!("{}/{} run", number("tasksRunning"), number("instances"));
+    let mut text = format!("{} of {} running", number("tasksRunning"), number("instances"));
     if app["healthChecks"]
         .as_array()
         .is_some_and(|checks| !checks.is_empty())
@@ -144,10 +144,10 @@ mod tests {
             action("ScaleApplication", "/a"), action("RestartApplication", "/b"), {"action": "StopPod", "pod": "/c"},
             action("StartApplication", "/d"),
         ]});
-        let counts = [("/a".to_owned(), "1/3 run".to_owned())];
+        let counts = [("/a".to_owned(), "1 of 3 running".to_owned())];
         assert_eq!(
             line(&deployment, &counts),
-            "step 2 of 3: scale /a (1/3 run), restart /b, stop /c, 1 more"
+            "step 2 of 3: scale /a (1 of 3 running), restart /b, stop /c, 1 more"
         );
     }
 
@@ -157,7 +157,7 @@ mod tests {
             "instances": 3, "tasksRunning": 2, "tasksHealthy": 1, "healthChecks": [{}],
             "tasks": [{"version": "1"}, {"version": "2"}], "versionInfo": {"lastConfigChangeAt": "2"},
         });
-        assert_eq!(instances(&app), "2/3 run, 1 healthy, 1 to replace");
-        assert_eq!(instances(&json!({"instances": 0})), "0/0 run");
+        assert_eq!(instances(&app), "2 of 3 running, 1 healthy, 1 to replace");
+        assert_eq!(instances(&json!({"instances": 0})), "0 of 0 running");
     }
 }
