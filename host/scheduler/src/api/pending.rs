@@ -107,7 +107,7 @@ pub enum Reason {
     NoCorrespondingReservationFound,
     /// Its `not_before` lies in the future.
     Backoff,
-    /// No offer has been matched yet.
+    /// No offer has arrived yet.
     NoOffers,
     /// Not subscribed to the master.
     Disconnected,

@@ -46,7 +46,7 @@ const OBSTACLES: [(&str, &str); 4] = [
         "the component that matches offers is missing or failed; see `transom plugin list`",
     ),
     ("StoreUnavailable", "the state store is unavailable"),
-    ("NoOffers", "no offer has been matched yet"),
+    ("NoOffers", "no offer has arrived yet"),
 ];
 
 /// The launch queue, with the reasons and the last unused offers of each entry.
