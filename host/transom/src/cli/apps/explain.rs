@@ -286,17 +286,17 @@ fn advice(item: &Value, locks: &[&Value]) -> Vec<String> {
             let needs = needed(definition, resource)
                 .map(format_number)
                 .unwrap_or_default();
-            let lowering = if is_app && resource != "ports" {
-                format!(": lower it with `transom apps update {id} --set {resource}=…`, or")
+            let request_less = if is_app && resource != "ports" {
+                format!(": request less with `transom apps update {id} --set {resource}=…`,")
             } else {
-                ": lower it, or".to_owned()
+                ": request less,".to_owned()
             };
             advice.push(match largest_offer(item, resource) {
                 Some((largest, host)) => format!(
-                    "It needs {needs} {resource}, and the largest offer has {} ({host}){lowering} free or add agents.",
+                    "It needs {needs} {resource}, and the largest offer has {} ({host}){request_less} free resources on agents, or add agents.",
                     format_number(largest)
                 ),
-                None => format!("It needs {needs} {resource}, and {declined} of {processed} offers have less{lowering} free or add agents."),
+                None => format!("It needs {needs} {resource}, and {declined} of {processed} offers have less{request_less} free resources on agents, or add agents."),
             });
         } else {
             advice.push(match condition.reason {
