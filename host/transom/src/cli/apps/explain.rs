@@ -303,10 +303,10 @@ fn advice(item: &Value, locks: &[&Value]) -> Vec<String> {
                 "UnfulfilledConstraint" => {
                     let rejecting = constraints(item).into_iter().filter(|(_, agents)| *agents > 0);
                     let list: Vec<String> = rejecting
-                        .map(|(text, agents)| format!("[{text}] rejects {agents} of the agents"))
+                        .map(|(text, agents)| format!("[{text}] rejects {agents} agents"))
                         .collect();
                     let rejections = if list.is_empty() { "its constraints reject them".to_owned() } else { list.join(", ") };
-                    format!("Relax a constraint, or add agents with the attributes: {rejections}.")
+                    format!("Relax a constraint, or add agents that satisfy it: {rejections}.")
                 }
                 "UnfulfilledRole" => "No offer has resources of its role: check `role`, `acceptedResourceRoles` and the \
                                       roles of the agents' reservations."

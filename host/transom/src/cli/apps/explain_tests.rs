@@ -63,7 +63,7 @@ fn conditions_are_shown_with_counts_needs_and_the_largest_offer() {
         "3 in the last round, from 2 agents; 12 since it started waiting, 12 of them unused",
         "Deployment d1: step 1 of 1",
         "the largest offer has 4 (127.0.0.1): request less with `transom apps update /big --set cpus=…`, free resources",
-        "[@hostname UNIQUE] rejects 1",
+        "add agents that satisfy it: [@hostname UNIQUE] rejects 1 agents.",
         "deployments --rollback d1",
     ] {
         assert!(after.contains(part), "{part}: {after}");
