@@ -311,9 +311,9 @@ fn advice(item: &Value, locks: &[&Value]) -> Vec<String> {
                 "UnfulfilledRole" => "No offer has resources of its role: check `role`, `acceptedResourceRoles` and the \
                                       roles of the agents' reservations."
                     .to_owned(),
-                "NoCorrespondingReservationFound" => "It waits for its own reserved resources and volume: their agent has to \
-                                                      come back, or wipe the instance with `transom apps kill --wipe`."
-                    .to_owned(),
+                "NoCorrespondingReservationFound" => "The instance needs its reserved resources and volume, and their agent \
+                                                      sends no offers: start that agent again, or give up the reservation \
+                                                      and the volume with `transom apps kill --wipe`.".to_owned(),
                 "AgentMaintenance" => "Agents are in a maintenance window: wait for its end, or add agents.".to_owned(),
                 _ => "Offers with GPUs are kept for tasks that use GPUs: see `gpu_scheduling_behavior`.".to_owned(),
             });
