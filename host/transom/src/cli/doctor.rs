@@ -41,7 +41,7 @@ const TIMEOUT: Duration = Duration::from_secs(8);
 /// Checks that take longer are named on standard error.
 const PROGRESS_INTERVAL: Duration = Duration::from_secs(1);
 
-/// Check the daemon's surroundings: configuration, masters, credentials, store, ports, limits, clock,
+/// Check what the daemon depends on: configuration, masters, credentials, store, ports, limits, clock,
 /// DNS, plugin directory and agents.
 ///
 /// Nothing is changed. Run it on the daemon's machine, as the daemon's user; the daemon may be running.
