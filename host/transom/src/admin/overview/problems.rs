@@ -251,7 +251,7 @@ fn check_store(store: &Store, problems: &mut Vec<Problem>) {
             Severity::Warning,
             "store",
             format!(
-                "the Redis {} has no append-only file: the last writes are lost when it crashes",
+                "the Redis server {} has no append-only file: the last writes are lost when it crashes",
                 store.server
             ),
             "Set `appendonly yes` and `appendfsync always` in its configuration.",

@@ -181,7 +181,7 @@ fn store_must_answer_and_keep_what_it_confirms() {
         (store(Some(true), "synced"), &[]),
         (
             store(Some(true), "volatile"),
-            &["warning store: the Redis r:6379 has no append-only file"],
+            &["warning store: the Redis server r:6379 has no append-only file"],
         ),
         (
             store(Some(false), "appended"),

@@ -27,7 +27,7 @@ pub(super) async fn check(settings: &Settings) -> Vec<Finding> {
         Err(error @ transom_store::Error::Unavailable { .. }) => vec![
             Finding::error(
                 CHECK,
-                format!("the Redis {server} cannot be used: {}", error_chain(&error)),
+                format!("the Redis server {server} cannot be used: {}", error_chain(&error)),
                 "Check that it runs, `store.server`, and `store.user` and `store.password` if it requires them. Without a \
                  Redis, `store.server = \"file:DIR\"` is an embedded store for one daemon.",
             )
@@ -47,7 +47,7 @@ fn check_redis(server: &str, settings: &RedisSettings) -> Vec<Finding> {
     if settings.role.as_deref() == Some("slave") {
         findings.push(Finding::error(
             CHECK,
-            format!("the Redis {server} is a replica, which cannot be written to"),
+            format!("the Redis server {server} is a replica, which cannot be written to"),
             "Name the primary in `store.server`.",
         ));
     }
@@ -55,7 +55,7 @@ fn check_redis(server: &str, settings: &RedisSettings) -> Vec<Finding> {
         findings.push(Finding::error(
             CHECK,
             format!(
-                "the Redis {server} evicts keys when its memory is full: definitions and tasks would be lost"
+                "the Redis server {server} evicts keys when its memory is full: definitions and tasks would be lost"
             ),
             "Set `maxmemory-policy noeviction`.",
         ));
@@ -75,19 +75,21 @@ fn check_redis(server: &str, settings: &RedisSettings) -> Vec<Finding> {
     if let Some(durability_problem) = durability_problem {
         findings.push(Finding::warning(
             CHECK,
-            format!("the Redis {server} {durability_problem}"),
+            format!("the Redis server {server} {durability_problem}"),
             "Set `appendonly yes` and `appendfsync always` (`redis-cli CONFIG SET`, and the configuration file).",
         ));
     }
     if findings.is_empty() {
         findings.push(Finding::ok(
             CHECK,
-            format!("the Redis {server} (version {version}) answers, and a confirmed write is on disk"),
+            format!(
+                "the Redis server {server} (version {version}) answers, and a confirmed write is on disk"
+            ),
         ));
     }
     if let Some(time) = settings.time {
         let seconds = i64::try_from(time.as_secs()).unwrap_or(i64::MAX);
-        findings.push(clock::compare_with_clock_of("the Redis", seconds));
+        findings.push(clock::compare_with_clock_of("the Redis server", seconds));
     }
     findings
 }

@@ -129,14 +129,14 @@ impl Import {
         let read = tokio::time::timeout(READ_TIMEOUT, read_all).await;
         read.with_context(|| {
             format!(
-                "the Redis at {} did not answer within {READ_TIMEOUT:?}",
+                "the Redis server at {} did not answer within {READ_TIMEOUT:?}",
                 self.from
             )
         })?
     }
 
     async fn connect(&self) -> anyhow::Result<MultiplexedConnection> {
-        let cannot_connect = || format!("cannot connect to the Redis at {}", self.from);
+        let cannot_connect = || format!("cannot connect to the Redis server at {}", self.from);
         let (host, port) = self
             .from
             .rsplit_once(':')
