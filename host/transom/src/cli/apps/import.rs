@@ -202,7 +202,8 @@ fn read_backup(file: &Path, daemon_config: &DaemonConfig) -> anyhow::Result<(Rep
         report.differs(
             "apps.framework_name",
             format!(
-                "The backup is of {:?}, here it is {:?}: names of tasks in DNS end with it.",
+                "The backup is from the framework {:?}, and this configuration names the framework {:?}: the DNS names of \
+                 tasks will contain the new name.",
                 backup.framework(),
                 daemon_config.apps.prefix
             ),
