@@ -40,7 +40,7 @@ impl fmt::Display for Admission {
             Admission::Rollout(kind, version) => {
                 write!(
                     f,
-                    "version {version} runs as a {kind}; `transom plugin promote` has it serve"
+                    "version {version} runs as a {kind}; `transom plugin promote` makes it the serving version"
                 )
             }
             Admission::Unchanged => f.write_str("the daemon has this component and manifest already"),
