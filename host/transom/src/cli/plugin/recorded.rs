@@ -100,7 +100,7 @@ impl Cases {
             (exported.repeated, "are equal to another one"),
             (exported.masked, "have masked secrets"),
             (exported.failed, "ended in a fault"),
-            (exported.incomplete, "have lost their agents"),
+            (exported.incomplete, "were recorded without their list of agents"),
             (surplus as u64, "are older than the newest 1000 cases"),
             (
                 unwritable as u64,
