@@ -104,7 +104,7 @@ fn print(report: &ReplayReport) -> anyhow::Result<()> {
     let failed_before = report.recovered + report.still_failing;
     if failed_before > 0 {
         rows.push(row(
-            "failed then",
+            "failed when recorded",
             failed_before.to_string(),
             report.still_failing.to_string(),
         ));
