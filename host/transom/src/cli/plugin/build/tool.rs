@@ -37,7 +37,7 @@ async fn run_tool(
     advice: &str,
     component: &Path,
 ) -> anyhow::Result<Vec<u8>> {
-    eprintln!("making a component with {name}; this takes ten seconds or more");
+    eprintln!("building the component with {name}; this takes ten seconds or more");
     command.stdout(Stdio::piped()).stderr(Stdio::piped());
     let child = spawn(&mut command, name, advice)?;
     let result = tokio::time::timeout(BUILD_TIMEOUT, child.wait_with_output()).await;
