@@ -85,7 +85,7 @@ impl Check {
             document["against"] = serde_json::to_value(comparison)?;
             rows.extend(comparison.rows());
         }
-        output::print(self.output, &document, &["stage", "", "what"], rows)?;
+        output::print(self.output, &document, &["stage", "result", "detail"], rows)?;
         match refusal {
             Some(refusal) => bail!("the daemon would reject {}: {refusal}", file.display()),
             None => Ok(()),

@@ -71,7 +71,10 @@ impl ComponentUnderTest {
                 row.insert(2, micros(stage.millis * 1000.0));
                 row
             });
-            eprintln!("{}\n", output::table(&["stage", "", "time", "what"], rows));
+            eprintln!(
+                "{}\n",
+                output::table(&["stage", "result", "time", "detail"], rows)
+            );
         }
         Ok(candidate)
     }
