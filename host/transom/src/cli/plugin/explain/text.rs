@@ -62,8 +62,8 @@ pub(super) fn matcher(kind: Kind, document: &Value) -> String {
     blocks.push(refusal_table(refusals));
     if let Some((canaries, answer)) = canary(document) {
         blocks.push(format!(
-            "This is the answer of the versions that serve. {id} is in the share of a canary, which is asked first: \
-             {canaries}. With it {} of {} agents may run {subject}.{}",
+            "The answer above is that of the serving versions. {id} is in the share of a canary, which receives the call \
+             first: {canaries}. With the canary {} of {} agents may run {subject}.{}",
             number(&answer["accepted"]),
             number(&answer["agents"]),
             canary_failure(answer)
@@ -209,8 +209,8 @@ pub(super) fn filter(document: &Value) -> String {
     if let Some((canaries, answer)) = canary(document) {
         let count = |key: &str| number(&answer[key]);
         blocks.push(format!(
-            "This is what the versions that serve decide. The query is in the share of a canary, which is asked first: \
-             {canaries}. With it {} pass, {} are replaced, {} are dropped, {} are dropped because a filter fails on \
+            "The answer above is that of the serving versions. The query is in the share of a canary, which receives the \
+             call first: {canaries}. With the canary {} pass, {} are replaced, {} are dropped, {} are dropped because a filter fails on \
              them.{}",
             count("passed"),
             count("replaced"),
@@ -281,8 +281,8 @@ pub(super) fn probe(document: &Value) -> String {
     blocks.push(lines.join("\n"));
     if let Some((canaries, answer)) = canary(transcript) {
         blocks.push(format!(
-            "This is an attempt of the version that serves. The task is in the share of a canary, which is asked first: \
-             {canaries}. Its attempt:"
+            "The attempt above is that of the serving version. The task is in the share of a canary, which receives the \
+             call first: {canaries}. The attempt of the canary:"
         ));
         blocks.push(steps(answer));
         let mut lines = remarks(answer);
@@ -317,7 +317,7 @@ fn steps(transcript: &Value) -> String {
     if rows.is_empty() {
         return "The component has requested no step.".to_owned();
     }
-    output::table(&["step", "at", "took", "asked", "answer"], rows)
+    output::table(&["step", "at", "took", "request", "answer"], rows)
 }
 
 /// Remarks about omitted steps and repeated runs.
@@ -448,7 +448,7 @@ mod tests {
             }),
         );
         assert!(
-            text.contains("asked first: attributes 2.0.0. With it 4 of 9 agents")
+            text.contains("receives the call first: attributes 2.0.0. With the canary 4 of 9 agents")
                 && text.contains("rack UNIQUE"),
             "{text}"
         );
@@ -458,13 +458,13 @@ mod tests {
             }}}}),
         );
         assert!(
-            text.contains("asked first: attributes 2.0.0. Its attempt")
+            text.contains("receives the call first: attributes 2.0.0. The attempt of the canary")
                 && text.contains("No result: it trapped"),
             "{text}"
         );
         let text = filter(&json!({"canary": {"versions": versions, "answer": {"dropped": 3}}}));
         assert!(
-            text.contains("attributes 2.0.0. With it 0 pass, 0 are replaced, 3 are dropped"),
+            text.contains("attributes 2.0.0. With the canary 0 pass, 0 are replaced, 3 are dropped"),
             "{text}"
         );
     }
