@@ -75,7 +75,7 @@ pub(super) fn matcher(kind: Kind, document: &Value) -> String {
         notes.push(format!("Nothing is launched: {failure}"));
     } else if agents == 0 {
         notes.push(
-            "The scheduler knows no agents: it learns of them by their offers. Check that agents are registered with \
+            "The scheduler has received no offers, so it has no list of agents. Check that agents are registered with \
              the master, and that other frameworks do not hold all of their resources."
                 .to_owned(),
         );
@@ -478,7 +478,7 @@ mod tests {
             "{text}"
         );
         let text = placement(0, &json!([]), &Value::Null);
-        assert!(text.contains("knows no agents"), "{text}");
+        assert!(text.contains("has received no offers"), "{text}");
     }
 
     #[test]
