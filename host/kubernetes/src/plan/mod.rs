@@ -437,7 +437,14 @@ impl<'a> Planner<'a> {
         let since = match kind {
             // Set only for members of a clustered kvstore, while they are not healthy.
             Kind::Datastore => member.unready_since,
-            Kind::Server => member.unready_since.or(self.observed.silent_since),
+            // No server answers while the datastore is away.
+            Kind::Server => {
+                let since = member.unready_since.or(self.observed.silent_since);
+                since.map(|since| {
+                    self.datastore_since()
+                        .map_or(since, |returned| since.max(returned))
+                })
+            }
             // While the API is silent, the state of the agents is unknown.
             Kind::Agent => member.unready_since.filter(|_| self.observed.nodes.is_some()),
         };
@@ -516,6 +523,10 @@ impl<'a> Planner<'a> {
         let mut found = None;
         let clustered = self.observed.kvstore.is_some().then_some(Kind::Datastore);
         for kind in clustered.into_iter().chain([Kind::Server, Kind::Agent]) {
+            if kind == Kind::Server && !self.has_datastore() {
+                // A replacement could not start.
+                continue;
+            }
             let (mut overdue, mut starting) = (None, false);
             for member in self.members(kind) {
                 if self.is_ready(kind, member) {

@@ -1,7 +1,7 @@
 //! Situations of a datastore without an etcd cluster, and the expected steps.
 
 use super::super::tests::{POLICY, at, goal, member, observed};
-use super::super::{Condition, RemovalReason, Step, next_steps};
+use super::super::{Condition, Observed, RemovalReason, Step, next_steps};
 use super::*;
 
 fn unreachable(old: bool) -> Member {
@@ -35,4 +35,25 @@ fn an_unreachable_datastore_ends_when_it_is_scaled_to_0() {
         reason: RemovalReason::Surplus,
     };
     assert_eq!(plan.steps, [end]);
+}
+
+#[test]
+fn servers_are_not_replaced_while_the_datastore_is_away() {
+    let mut seen = observed(vec![unreachable(false)], vec![member(0)], vec![]);
+    seen.nodes = None;
+    seen.silent_since = Some(at(20));
+    let steps = |seen: &Observed, now: i64| next_steps(&goal(1, 1, 0), seen, &POLICY, at(now)).steps;
+    assert_eq!(steps(&seen, 5_000), []);
+    // Its return gives them the whole time again.
+    seen.members.datastore = vec![Member {
+        since: at(5_000),
+        ..member(0)
+    }];
+    assert_eq!(steps(&seen, 5_599), []);
+    let end = Step::Remove {
+        kind: Kind::Server,
+        number: 0,
+        reason: RemovalReason::NotReady,
+    };
+    assert_eq!(steps(&seen, 5_600), [end]);
 }
