@@ -578,6 +578,7 @@ fn in_removal_order(members: &[Member]) -> Vec<&Member> {
         healthy: member.healthy != Some(false),
         // A member whose drain has begun, or that the autoscaler has chosen, comes before the others.
         selected: member.drain != Drain::NotStarted || member.chosen,
+        old: false,
     };
     order.sort_by(|a, b| {
         let by_use = a.serving.cmp(&b.serving);

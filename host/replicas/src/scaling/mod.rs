@@ -100,6 +100,11 @@ impl<I: Clone + PartialEq> Member<I> {
         self.wanted && self.condition != Condition::UnreachableInactive
     }
 
+    /// Whether it is inactive and of an old configuration.
+    fn is_lost_and_old(&self) -> bool {
+        self.wanted && self.old && self.condition == Condition::UnreachableInactive
+    }
+
     fn candidate(&self) -> Candidate<I> {
         Candidate {
             id: self.id.clone(),
@@ -107,6 +112,7 @@ impl<I: Clone + PartialEq> Member<I> {
             since: self.since,
             healthy: self.healthy,
             selected: self.selected,
+            old: self.old,
         }
     }
 }
@@ -161,7 +167,7 @@ pub fn advance<I: Clone + PartialEq>(
     match action {
         Action::Stop => stop(members),
         Action::Scale => scale(policy, members),
-        Action::Restart => replace(policy, members),
+        Action::Restart => replace_all(policy, members),
         Action::Canary(replicas) => canary(replicas, policy, members),
     }
 }
@@ -223,6 +229,17 @@ fn replace_leaving<I: Clone + PartialEq>(policy: &ScalingPolicy, members: &[Memb
             && members.iter().all(|member| member.wanted),
         ..replace_gradually(policy, members, &leaving, &staying)
     }
+}
+
+/// Replaces replicas of older configurations, and gives up those that are inactive: another replica
+/// has their place already, and the service kills their tasks if their agents return.
+fn replace_all<I: Clone + PartialEq>(policy: &ScalingPolicy, members: &[Member<I>]) -> Directive<I> {
+    let lost = members.iter().filter(|member| member.is_lost_and_old());
+    let lost: Vec<I> = lost.map(|member| member.id.clone()).collect();
+    let mut next = replace(policy, members);
+    next.done &= lost.is_empty();
+    next.decommission.extend(lost);
+    next
 }
 
 /// Replaces replicas of older configurations, as fast as the upgrade strategy allows.
@@ -353,7 +370,7 @@ fn canary<I: Clone + PartialEq>(
         .filter(|member| member.is_counted())
         .partition(|member| member.old);
     if old.is_empty() || old_to_keep == 0 {
-        return replace(policy, members);
+        return replace_all(policy, members);
     }
     let mut next = replace(policy, members);
     next.decommission.truncate(old.len().saturating_sub(old_to_keep));

@@ -26,6 +26,9 @@ pub struct Candidate<I> {
     pub healthy: bool,
     /// Whether it was selected to be removed first.
     pub selected: bool,
+    /// Whether its configuration is older than the current one. Of equally healthy replicas in the
+    /// same condition the old ones are removed first.
+    pub old: bool,
 }
 
 /// The actions that change the number of replicas.
@@ -78,8 +81,8 @@ pub fn kill_order<I>(a: &Candidate<I>, b: &Candidate<I>, selection: KillSelectio
     by_selection.then_with(|| by_preference(a, b, selection))
 }
 
-/// The order of removal: the smaller weight first, then the unhealthy, then the youngest or the
-/// oldest.
+/// The order of removal: the smaller weight first, then the unhealthy, then those of an old
+/// configuration, then the youngest or the oldest.
 fn by_preference<I>(a: &Candidate<I>, b: &Candidate<I>, selection: KillSelection) -> std::cmp::Ordering {
     let by_age = match selection {
         KillSelection::YoungestFirst => b.since.cmp(&a.since),
@@ -89,6 +92,7 @@ fn by_preference<I>(a: &Candidate<I>, b: &Candidate<I>, selection: KillSelection
         .kill_weight()
         .cmp(&b.condition.kill_weight())
         .then(a.healthy.cmp(&b.healthy))
+        .then(b.old.cmp(&a.old))
         .then(by_age)
 }
 
@@ -136,6 +140,7 @@ mod tests {
                     since: since(side.get("since")),
                     healthy: true,
                     selected: false,
+                    old: false,
                 };
                 let order = kill_order(&candidate(&input["a"]), &candidate(&input["b"]), selection(input));
                 assert_eq!(
@@ -157,6 +162,7 @@ mod tests {
                     since: since(None) + SignedDuration::from_millis(instance["started"].as_i64().unwrap()),
                     healthy: true,
                     selected: false,
+                    old: false,
                 })
                 .collect();
             let sentenced: Vec<u64> = serde_json::from_value(input["sentenced"].clone()).unwrap();
@@ -180,6 +186,7 @@ mod tests {
             since: since(None) + SignedDuration::from_secs(id),
             healthy,
             selected: false,
+            old: false,
         };
         let instances = [candidate(1, false), candidate(2, true), candidate(3, true)];
         let found = propose(&instances, &[], 1, KillSelection::YoungestFirst);
@@ -194,6 +201,7 @@ mod tests {
             since: since(None) + SignedDuration::from_secs(id),
             healthy: true,
             selected,
+            old: false,
         };
         let instances = [
             candidate(1, true),
@@ -210,6 +218,27 @@ mod tests {
     }
 
     #[test]
+    fn old_replicas_are_removed_before_younger_ones_and_after_unhealthy_ones() {
+        let candidate = |id: i64, healthy, old| Candidate {
+            id,
+            condition: Condition::Running,
+            since: since(None) + SignedDuration::from_secs(id),
+            healthy,
+            selected: false,
+            old,
+        };
+        let instances = [
+            candidate(1, true, true),
+            candidate(2, false, false),
+            candidate(3, true, false),
+        ];
+        for (wanted, killed) in [(2, vec![2]), (1, vec![2, 1])] {
+            let found = propose(&instances, &[], wanted, KillSelection::YoungestFirst);
+            assert_eq!(found.decommission, killed, "{wanted}");
+        }
+    }
+
+    #[test]
     fn unlaunched_replicas_are_removed_first() {
         let candidate = |id, condition| Candidate {
             id,
@@ -217,6 +246,7 @@ mod tests {
             since: since(None),
             healthy: true,
             selected: false,
+            old: false,
         };
         let instances = [
             candidate(1, Condition::Running),

@@ -209,8 +209,9 @@ fn scaling_is_done_when_every_replica_has_been_healthy_once() {
 #[test]
 fn inactive_replica_is_replaced_and_its_replacement_removed_when_it_returns() {
     let mut world = World::new(upgrading(2, 1.0, 1.0), 2, Condition::Running);
-    for old in &mut world.members {
-        old.since -= SignedDuration::from_secs(1);
+    for member in &mut world.members {
+        member.since -= SignedDuration::from_secs(1);
+        member.old = false;
     }
     world.members[0].condition = Condition::UnreachableInactive;
     assert!(world.run(Action::Scale));
@@ -222,6 +223,42 @@ fn inactive_replica_is_replaced_and_its_replacement_removed_when_it_returns() {
         [world.members[2].id],
         "the replacement is the youngest"
     );
+}
+
+#[test]
+fn restart_gives_up_old_inactive_replicas() {
+    let mut world = World::new(upgrading(2, 1.0, 1.0), 2, Condition::Running);
+    let lost = world.members[0].id;
+    world.members[0].condition = Condition::UnreachableInactive;
+    let canary = advance(Action::Canary(1), &world.policy, &world.members);
+    assert!(
+        !canary.decommission.contains(&lost),
+        "the canary may be rolled back"
+    );
+    let directive = advance(Action::Restart, &world.policy, &world.members);
+    assert!(directive.decommission.contains(&lost) && !directive.done);
+    assert!(world.run(Action::Restart));
+    assert!(world.members.iter().all(|member| !member.old));
+    assert_eq!(world.members.len(), 2);
+
+    // It became inactive when all others had been replaced.
+    world.add(Condition::UnreachableInactive, true);
+    let directive = advance(Action::Restart, &world.policy, &world.members);
+    assert_eq!((directive.decommission.len(), directive.done), (1, false));
+    assert!(world.run(Action::Restart));
+    assert_eq!(world.members.len(), 2);
+}
+
+#[test]
+fn old_replica_that_returns_after_a_restart_is_removed() {
+    let mut world = World::new(upgrading(2, 1.0, 1.0), 0, Condition::Running);
+    world.add(Condition::Running, false);
+    world.add(Condition::Running, false);
+    world.add(Condition::Running, true);
+    // It is the oldest, and the youngest are removed first.
+    world.members[2].since -= SignedDuration::from_secs(60);
+    let directive = advance(Action::Scale, &world.policy, &world.members);
+    assert_eq!(directive.decommission, [world.members[2].id]);
 }
 
 #[test]
