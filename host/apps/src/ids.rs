@@ -32,6 +32,27 @@ pub(crate) const SEGMENT: &str =
 /// Final segments that the API reserves for its own paths.
 const RESERVED: [&str; 3] = ["restart", "tasks", "versions"];
 
+/// The most segments of the path of a new app, pod or group.
+pub(crate) const MAX_SEGMENTS: usize = 64;
+/// The most characters of the path of a new app, pod or group. The ids of its tasks, with a UUID and
+/// the incarnation, then have at most the 255 characters that the cluster accepts.
+pub(crate) const MAX_LENGTH: usize = 190;
+
+/// The problem of a path that is too long for a new app, pod or group.
+pub(crate) fn length_problem(path: &str) -> Option<String> {
+    let (segments, length) = (path.split('/').skip(1).count(), path.len());
+    if segments > MAX_SEGMENTS {
+        return Some(format!(
+            "has {segments} segments; at most {MAX_SEGMENTS} are allowed"
+        ));
+    }
+    (length > MAX_LENGTH).then(|| {
+        format!(
+            "has {length} characters; at most {MAX_LENGTH} are allowed, because ids of tasks begin with it"
+        )
+    })
+}
+
 /// The absolute id of an app or pod: `/shop/web`.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize, JsonSchema)]
 #[serde(transparent)]
@@ -145,6 +166,11 @@ impl GroupId {
     /// This group and all groups that it lies in, up to the root group.
     pub(crate) fn with_ancestors(&self) -> impl Iterator<Item = Self> + use<> {
         std::iter::successors(Some(self.clone()), Self::parent)
+    }
+
+    /// The paths of [`GroupId::with_ancestors`].
+    pub(crate) fn paths(&self) -> impl Iterator<Item = &str> {
+        std::iter::successors(Some(self.as_str()), |path| (*path != "/").then(|| parent(path)))
     }
 
     /// The prefix of the paths of all apps and groups below this one.
@@ -381,6 +407,20 @@ mod tests {
             .map(|id| id.to_string())
             .collect();
         assert_eq!(chain, ["/a/b", "/a", "/"]);
+        let group = GroupId::parse("/a/b").unwrap();
+        assert_eq!(group.paths().collect::<Vec<_>>(), chain);
+    }
+
+    #[test]
+    fn task_ids_of_the_longest_app_id_are_accepted_by_the_cluster() {
+        let id = format!("/{}", "a".repeat(MAX_LENGTH - 1));
+        assert_eq!(length_problem(&id), None);
+        let task = InstanceId::new(&SpecId::parse(&id).unwrap()).task(u32::MAX);
+        assert!(task.as_str().len() <= 255, "{}", task.as_str().len());
+        assert!(length_problem(&format!("{id}a")).is_some());
+        assert_eq!(length_problem(&"/a".repeat(MAX_SEGMENTS)), None);
+        assert!(length_problem(&"/a".repeat(MAX_SEGMENTS + 1)).is_some());
+        assert_eq!(length_problem("/"), None);
     }
 
     #[test]

@@ -5,7 +5,7 @@ use transom_web::Problems;
 
 use super::reader::Reader;
 use super::{AppUpdate, Constraint, Invalid, read};
-use crate::ids::{GroupId, IdError, SpecId};
+use crate::ids::{GroupId, IdError, SpecId, length_problem};
 use crate::time::Moment;
 
 /// The maximum depth of nested groups.
@@ -90,6 +90,11 @@ fn read_below(
             return None;
         }
     };
+    // The ids of everything below would be too long as well.
+    if let Some(text) = length_problem(id.as_str()) {
+        reader.problem("id", text);
+        return None;
+    }
     let dependencies = read_dependencies(&mut reader, &id);
     let scale_by = reader.number("scaleBy", 0.0);
     let version = reader.string("version").and_then(|text| {

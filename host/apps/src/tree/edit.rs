@@ -10,7 +10,7 @@ use transom_web::Problems;
 
 use super::{Group, Tree, rules as tree_rules};
 use crate::config::Checks;
-use crate::ids::{GroupId, SpecId};
+use crate::ids::{GroupId, SpecId, length_problem};
 use crate::model::pod::{PodInput, rules as pod_rules};
 use crate::model::{AppUpdate, Effect, GroupUpdate, Invalid, Settings, Spec, VersionInfo, ports, rules};
 use crate::time::Moment;
@@ -132,7 +132,7 @@ impl<'a> Editor<'a> {
                 problems.extend(rules::check_update(present, &app, self.context.force));
             }
             Some(Spec::Pod(_)) => problems.add("/id", tree_rules::SAME_AS_POD),
-            None => {}
+            None => check_length(&app.id, &mut problems),
         }
         let restart = if restart { Restart::All } else { Restart::AsBefore };
         self.put_checked(app.into(), restart, problems, path);
@@ -149,7 +149,7 @@ impl<'a> Editor<'a> {
                 problems.extend(pod_rules::check_update(present, &pod, self.context.force));
             }
             Some(Spec::App(_)) => problems.add("/id", tree_rules::SAME_AS_POD),
-            None => {}
+            None => check_length(&pod.id, &mut problems),
         }
         self.put_checked(pod.into(), Restart::AsBefore, problems, "");
     }
@@ -412,6 +412,13 @@ impl<'a> Editor<'a> {
             Some(free_port)
         };
         ports::assign(app, before, range, free);
+    }
+}
+
+/// Adds the problem of a new id that is too long.
+fn check_length(id: &SpecId, problems: &mut Problems) {
+    if let Some(text) = length_problem(id.as_str()) {
+        problems.add("/id", text);
     }
 }
 

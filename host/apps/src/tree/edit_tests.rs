@@ -127,6 +127,45 @@ fn paths_of_shape(body: &Value) -> Value {
 }
 
 #[test]
+fn new_ids_beyond_the_limits_are_rejected() {
+    let deep = "/a".repeat(65);
+    let long = format!("/{}", "a".repeat(190));
+    for (id, limit) in [(&deep, "at most 64"), (&long, "at most 190")] {
+        for (found, path) in [
+            (put(&Tree::default(), &sleeper(id)), "/id"),
+            (put_pod(id), "/id"),
+            (put_group(&Tree::default(), &json!({"id": id})), "/id"),
+            (
+                put_group(&Tree::default(), &json!({"id": "/", "groups": [{"id": id}]})),
+                "/groups(0)/id",
+            ),
+            (
+                put_group(&Tree::default(), &json!({"id": "/", "apps": [sleeper(id)]})),
+                "/apps(0)/id",
+            ),
+        ] {
+            let found = paths(found);
+            assert_eq!(found[0]["path"], path, "{found}");
+            assert!(found[0]["errors"].to_string().contains(limit), "{found}");
+        }
+    }
+    // An app that was accepted before there were limits can still be changed.
+    let mut tree = Tree::default();
+    tree.insert(crate::testing::app(&sleeper(&long)).into());
+    let changed = put(&tree, &json!({"id": long, "cpus": 2}));
+    assert_eq!(changed.unwrap().specs.len(), 1);
+}
+
+fn put_pod(id: &str) -> Result<Edited, Invalid> {
+    let tree = Tree::default();
+    let mut editor = Editor::new(&tree, context());
+    let container = json!({"name": "c", "resources": {"cpus": 1, "mem": 32}});
+    let input = crate::model::pod::read_pod(&json!({"id": id, "containers": [container]}))?;
+    editor.put_pod(input.id.clone().unwrap(), input);
+    editor.finish()
+}
+
+#[test]
 fn app_and_group_cannot_have_the_same_id() {
     let text = "Groups and Applications may not have the same identifier.";
     let tree = put(&Tree::default(), &sleeper("/a/b")).unwrap().tree;

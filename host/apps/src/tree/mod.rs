@@ -61,6 +61,11 @@ impl Tree {
         self.specs.get(id)
     }
 
+    /// The app or pod whose id is this path.
+    pub(crate) fn spec_with_path(&self, path: &str) -> Option<&Spec> {
+        self.specs.get(path)
+    }
+
     /// The number of apps and pods.
     pub(crate) fn len(&self) -> usize {
         self.specs.len()
@@ -138,13 +143,9 @@ impl Tree {
 
     /// The role of apps and pods in the group of `id`, if the top-level group enforces it.
     pub(crate) fn enforced_role(&self, id: &SpecId) -> Option<&str> {
-        let top = id
-            .group()
-            .with_ancestors()
-            .filter(|group| !group.is_root())
-            .last()?;
-        let group = self.groups.get(&top).filter(|group| group.enforce_role)?;
-        group.id.as_str().strip_prefix('/')
+        let path = format!("/{}", id.top_level_group()?);
+        let group = self.groups.get(path.as_str())?;
+        group.enforce_role.then(|| group.id.as_str().strip_prefix('/'))?
     }
 
     /// Whether an app has this service port.

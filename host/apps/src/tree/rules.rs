@@ -82,6 +82,5 @@ fn exclusive_volumes(spec: &Spec) -> impl Iterator<Item = &str> {
 
 /// The app or pod whose path is that of this group or of a group that contains it.
 fn above<'a>(tree: &'a Tree, group: &GroupId) -> Option<&'a Spec> {
-    let mut paths = group.with_ancestors();
-    paths.find_map(|path| tree.spec(&SpecId::parse(path.as_str()).ok()?))
+    group.paths().find_map(|path| tree.spec_with_path(path))
 }
