@@ -48,6 +48,8 @@ pub struct Config {
     pub max_running_deployments: usize,
     /// The number of apps that may exist; `None`: any number.
     pub max_apps: Option<usize>,
+    /// The number of instances that an app or pod may have.
+    pub max_instances: u32,
     /// The number of definitions of an app that are kept, the current one among them. Those that
     /// instances run are kept in addition.
     pub max_versions: usize,
@@ -242,6 +244,7 @@ impl Default for Config {
             shared_store: false,
             max_running_deployments: 100,
             max_apps: None,
+            max_instances: 100_000,
             max_versions: 50,
             service_ports: 10_000..=20_000,
             checks: Checks::default(),

@@ -42,6 +42,8 @@ pub struct ScriptedScheduler {
 #[derive(Debug, Default)]
 struct ScriptedState {
     submitted: BTreeMap<TaskId, TaskRequest>,
+    /// The most tasks in one call of `submit`.
+    largest_submission: usize,
     tasks: Tasks,
     launched: Vec<TaskInfo>,
     purged: Vec<TaskId>,
@@ -122,6 +124,11 @@ impl ScriptedScheduler {
     /// The tasks that are pending.
     pub fn submitted(&self) -> Vec<TaskRequest> {
         self.lock().submitted.values().cloned().collect()
+    }
+
+    /// The most tasks that the service submitted together.
+    pub fn largest_submission(&self) -> usize {
+        self.lock().largest_submission
     }
 
     /// Waits until `count` tasks are pending. Returns their ids.
@@ -442,6 +449,7 @@ impl ScriptedState {
 impl SchedulerApi for ScriptedScheduler {
     fn submit(&self, tasks: Vec<TaskRequest>) {
         let mut scripted = self.lock();
+        scripted.largest_submission = scripted.largest_submission.max(tasks.len());
         for request in tasks {
             scripted.roles.extend(request.spec.role.clone());
             if scripted.members(&request.id).is_empty() {

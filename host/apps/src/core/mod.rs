@@ -90,6 +90,7 @@ pub(crate) struct CoreParts {
     /// See [`crate::Config`].
     pub(crate) max_running_deployments: usize,
     pub(crate) max_apps: Option<usize>,
+    pub(crate) max_instances: u32,
     pub(crate) max_versions: usize,
     pub(crate) service_ports: RangeInclusive<u16>,
     pub(crate) snapshot: Arc<ArcSwap<Snapshot>>,
@@ -167,6 +168,7 @@ pub(crate) struct Core {
     /// See [`Config`].
     max_running_deployments: usize,
     max_apps: Option<usize>,
+    max_instances: u32,
     max_versions: usize,
     service_ports: RangeInclusive<u16>,
     /// All apps and pods, with their instances.
@@ -179,6 +181,8 @@ pub(crate) struct Core {
     history: History,
     /// Apps and pods that have to be reconciled in this turn.
     pending: BTreeSet<SpecId>,
+    /// Apps and pods that start more instances in the next turn.
+    starting: BTreeSet<SpecId>,
     /// Deployments whose current step is done.
     finished: BTreeSet<String>,
     /// Deployments whose canaries failed, with the reason; see `canary`.
@@ -223,6 +227,7 @@ pub(crate) fn start(
         tree: Tree::default(),
         max_running_deployments: parts.max_running_deployments,
         max_apps: parts.max_apps,
+        max_instances: parts.max_instances,
         max_versions: parts.max_versions,
         service_ports: parts.service_ports,
         specs: BTreeMap::new(),
@@ -231,6 +236,7 @@ pub(crate) fn start(
         locks: BTreeMap::new(),
         history: History::default(),
         pending: BTreeSet::new(),
+        starting: BTreeSet::new(),
         finished: BTreeSet::new(),
         failed_canaries: BTreeMap::new(),
         dirty: BTreeSet::new(),
@@ -259,6 +265,7 @@ pub(crate) fn start(
                 },
                 Some(batch) = reports.recv() => TurnInput::Reports(batch),
                 _ = ticks.tick() => TurnInput::Tick,
+                () = std::future::ready(()), if !core.starting.is_empty() => TurnInput::Nothing,
             };
             let began = Instant::now();
             match first {
@@ -266,7 +273,9 @@ pub(crate) fn start(
                 TurnInput::Event(event) => core.handle_event(event),
                 TurnInput::Reports(batch) => core.handle_reports(batch),
                 TurnInput::Tick => core.tick().await,
+                TurnInput::Nothing => {}
             }
+            core.pending.append(&mut core.starting);
             for _ in 1..MAX_TURN_INPUTS {
                 if !core.take_more_inputs(&mut requests, &mut commands, &mut events, &mut reports) {
                     break;
@@ -287,6 +296,8 @@ enum TurnInput {
     Event(Event),
     Reports(Vec<Report>),
     Tick,
+    /// The turn only continues to start instances.
+    Nothing,
 }
 
 impl Core {

@@ -21,6 +21,9 @@ use crate::time::Moment;
 /// How many times one app or pod is reconciled before the core continues with other work; much more
 /// than any plan needs.
 const MAX_PASSES: usize = 100;
+/// The number of instances of one app or pod that are started in a turn, so that an app with very
+/// many instances does not delay other work.
+const MAX_STARTS: u32 = 1000;
 
 /// A running deployment.
 #[derive(Clone, Debug)]
@@ -157,8 +160,14 @@ impl Core {
                 }
                 _ => Directive::done(),
             };
-            let directive = self.with_selected_kills(id, directive);
+            let mut directive = self.with_selected_kills(id, directive);
+            let continues = directive.start > MAX_STARTS;
+            directive.start = directive.start.min(MAX_STARTS);
             self.execute_directive(id, &directive);
+            if continues {
+                self.starting.insert(id.clone());
+                break;
+            }
             if canary.is_some() {
                 self.set_canary_healthy(id, directive.canaries_healthy);
             }

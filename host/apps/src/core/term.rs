@@ -175,6 +175,7 @@ impl Dependencies {
             }),
             max_running_deployments: config.max_running_deployments,
             max_apps: config.max_apps,
+            max_instances: config.max_instances,
             max_versions: config.max_versions,
             service_ports: config.service_ports.clone(),
             snapshot: Arc::clone(snapshot),

@@ -25,6 +25,7 @@ impl Core {
         let context = EditContext {
             definitions: &self.definitions,
             force,
+            max_instances: self.max_instances,
             service_ports: &self.service_ports,
             checks: self.launch.checks,
             version,

@@ -237,6 +237,7 @@ impl Context<'_> {
         EditContext {
             definitions: &self.settings,
             force: true,
+            max_instances: self.config.max_instances,
             service_ports: &self.config.service_ports,
             checks: self.config.checks,
             version,

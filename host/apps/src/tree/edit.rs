@@ -22,6 +22,8 @@ pub(crate) struct EditContext<'a> {
     pub(crate) definitions: &'a Settings,
     /// Whether the role of an app or pod with persistent volumes may change.
     pub(crate) force: bool,
+    /// The number of instances that an app or pod may have.
+    pub(crate) max_instances: u32,
     /// The range of service ports.
     pub(crate) service_ports: &'a RangeInclusive<u16>,
     /// Where checks run.
@@ -134,6 +136,8 @@ impl<'a> Editor<'a> {
             Some(Spec::Pod(_)) => problems.add("/id", tree_rules::SAME_AS_POD),
             None => check_length(&app.id, &mut problems),
         }
+        let before = present.map_or(0, Spec::instances);
+        self.check_instances(before, app.instances, "/instances", &mut problems);
         let restart = if restart { Restart::All } else { Restart::AsBefore };
         self.put_checked(app.into(), restart, problems, path);
     }
@@ -151,6 +155,8 @@ impl<'a> Editor<'a> {
             Some(Spec::App(_)) => problems.add("/id", tree_rules::SAME_AS_POD),
             None => check_length(&pod.id, &mut problems),
         }
+        let before = self.before.spec(&pod.id).map_or(0, Spec::instances);
+        self.check_instances(before, pod.instances(), "/scaling/instances", &mut problems);
         self.put_checked(pod.into(), Restart::AsBefore, problems, "");
     }
 
@@ -168,6 +174,15 @@ impl<'a> Editor<'a> {
                 let others = group.into_iter().chain(present).collect();
                 Cow::Owned(settings.with_other_roles(others))
             }
+        }
+    }
+
+    /// Adds the problem of too many instances. A number that was accepted under another limit may
+    /// stay or become smaller.
+    fn check_instances(&self, before: u32, after: u32, path: &str, problems: &mut Problems) {
+        let max = self.context.max_instances;
+        if after > max && after > before {
+            problems.add(path, too_many_instances(after.into(), max));
         }
     }
 
@@ -308,8 +323,9 @@ impl<'a> Editor<'a> {
         let apps: Vec<Spec> = apps.cloned().collect();
         for app in apps {
             let instances = (f64::from(app.instances()) * factor).ceil();
-            if instances > f64::from(i32::MAX) {
-                let text = format!("{} would get {instances:?} instances", app.id());
+            let max = self.context.max_instances;
+            if instances > f64::from(max.max(app.instances())) {
+                let text = format!("{}: {}", app.id(), too_many_instances(instances, max));
                 return self.problems.add("/scaleBy", text);
             }
             let update = AppUpdate::scaling(app.id().clone(), instances as u32);
@@ -413,6 +429,10 @@ impl<'a> Editor<'a> {
         };
         ports::assign(app, before, range, free);
     }
+}
+
+fn too_many_instances(instances: f64, max: u32) -> String {
+    format!("{instances} instances are more than {max}, the maximum (`apps.max_instances`)")
 }
 
 /// Adds the problem of a new id that is too long.

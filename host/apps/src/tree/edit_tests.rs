@@ -13,6 +13,7 @@ fn context() -> EditContext<'static> {
     EditContext {
         definitions: Box::leak(Box::new(crate::testing::settings())),
         force: false,
+        max_instances: 100,
         service_ports: &(10_000..=20_000),
         checks: Checks::default(),
         version: Moment::now().plus_millis(EDITS.fetch_add(1, Ordering::SeqCst)),
@@ -133,7 +134,7 @@ fn new_ids_beyond_the_limits_are_rejected() {
     for (id, limit) in [(&deep, "at most 64"), (&long, "at most 190")] {
         for (found, path) in [
             (put(&Tree::default(), &sleeper(id)), "/id"),
-            (put_pod(id), "/id"),
+            (put_pod_with(&json!({"id": id})), "/id"),
             (put_group(&Tree::default(), &json!({"id": id})), "/id"),
             (
                 put_group(&Tree::default(), &json!({"id": "/", "groups": [{"id": id}]})),
@@ -156,11 +157,13 @@ fn new_ids_beyond_the_limits_are_rejected() {
     assert_eq!(changed.unwrap().specs.len(), 1);
 }
 
-fn put_pod(id: &str) -> Result<Edited, Invalid> {
+/// Creates a pod with one container and these members.
+fn put_pod_with(members: &Value) -> Result<Edited, Invalid> {
     let tree = Tree::default();
     let mut editor = Editor::new(&tree, context());
-    let container = json!({"name": "c", "resources": {"cpus": 1, "mem": 32}});
-    let input = crate::model::pod::read_pod(&json!({"id": id, "containers": [container]}))?;
+    let mut body = members.clone();
+    body["containers"] = json!([{"name": "c", "resources": {"cpus": 1, "mem": 32}}]);
+    let input = crate::model::pod::read_pod(&body)?;
     editor.put_pod(input.id.clone().unwrap(), input);
     editor.finish()
 }
@@ -218,6 +221,52 @@ fn scaling_a_group_multiplies_instances_and_rounds_up() {
     let mut editor = Editor::new(&tree, context());
     editor.scale_group(&GroupId::root(), 1e12);
     assert_eq!(paths(editor.finish())[0]["path"], "/scaleBy");
+}
+
+#[test]
+fn more_instances_than_the_maximum_are_rejected() {
+    let app = |instances: u32| json!({"id": "/g/a", "cmd": "sleep 1", "instances": instances});
+    let tree = put(&Tree::default(), &app(100)).unwrap().tree;
+    let text = |instances: u32, max: u32| {
+        format!("{instances} instances are more than {max}, the maximum (`apps.max_instances`)")
+    };
+    let rejected = json!([{"path": "/instances", "errors": [text(101, 100)]}]);
+    assert_eq!(paths(put(&Tree::default(), &app(101))), rejected);
+    assert_eq!(
+        paths(put(&tree, &json!({"id": "/g/a", "instances": 101}))),
+        rejected
+    );
+    let found = paths(put_group(&tree, &json!({"id": "/g", "apps": [app(101)]})));
+    assert_eq!(found[0]["path"], "/apps(0)/instances");
+    let found = paths(put_pod_with(
+        &json!({"id": "/p", "scaling": {"kind": "fixed", "instances": 101}}),
+    ));
+    assert_eq!(found[0]["path"], "/scaling/instances");
+    let mut editor = Editor::new(&tree, context());
+    editor.scale_group(&GroupId::root(), 1.01);
+    let found = paths(editor.finish());
+    let expected = format!("/g/a: {}", text(101, 100));
+    assert_eq!(found, json!([{"path": "/scaleBy", "errors": [expected]}]));
+
+    // A number that was accepted under a higher limit may stay or become smaller.
+    let lower = EditContext {
+        max_instances: 10,
+        ..context()
+    };
+    for body in [json!({"cpus": 2}), json!({"instances": 50})] {
+        let mut editor = Editor::new(&tree, lower);
+        editor.put(
+            SpecId::parse("/g/a").unwrap(),
+            read(&body).unwrap(),
+            true,
+            false,
+            "",
+        );
+        assert!(editor.finish().is_ok(), "{body}");
+    }
+    let mut editor = Editor::new(&tree, lower);
+    editor.scale_group(&GroupId::root(), 0.5);
+    assert!(editor.finish().is_ok());
 }
 
 #[test]

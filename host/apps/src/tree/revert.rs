@@ -90,6 +90,7 @@ mod tests {
         EditContext {
             definitions: Box::leak(Box::new(crate::testing::settings())),
             force: false,
+            max_instances: 100,
             service_ports: &(10_000..=20_000),
             checks: crate::config::Checks::default(),
             version: crate::time::Moment::now(),

@@ -2,6 +2,8 @@
 
 use super::settings::Apps;
 
+/// Upstream's counts are 32-bit integers with a sign.
+const MAX_INSTANCES: usize = i32::MAX as usize;
 /// All versions of an app are in one record of the store, so their number is limited.
 const MAX_VERSIONS: usize = 1000;
 /// The whole body of a request is in memory, so its size is limited.
@@ -14,6 +16,7 @@ const MAX_DRAINING_SECONDS: usize = 604_800;
 pub(super) fn problems(apps: &Apps) -> Vec<String> {
     let unlimited = usize::MAX;
     let launch_seconds = usize::try_from(apps.task_launch_timeout_seconds).unwrap_or(unlimited);
+    let max_instances = usize::try_from(apps.max_instances).unwrap_or(unlimited);
     let draining_seconds = usize::try_from(apps.draining_seconds).unwrap_or(unlimited);
     let mut problems = Vec::new();
     for (key, value, min, max) in [
@@ -31,6 +34,7 @@ pub(super) fn problems(apps: &Apps) -> Vec<String> {
             unlimited,
         ),
         ("max_apps", apps.max_apps.unwrap_or(unlimited), 1, unlimited),
+        ("max_instances", max_instances, 1, MAX_INSTANCES),
         ("max_versions", apps.max_versions, 1, MAX_VERSIONS),
         (
             "task_launch_timeout_seconds",
@@ -83,6 +87,10 @@ mod tests {
             (
                 "max_apps = 0",
                 Some("`apps.max_apps` is 0: it must be at least 1"),
+            ),
+            (
+                "max_instances = 0",
+                Some("`apps.max_instances` is 0: it must be between 1 and 2147483647"),
             ),
             (
                 "max_running_deployments = 0",

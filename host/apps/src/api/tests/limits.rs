@@ -86,3 +86,31 @@ async fn deployments_and_apps_beyond_their_limits_are_rejected() {
     assert_eq!(changed.status, 200, "{changed:?}");
     world.stop().await;
 }
+
+#[tokio::test]
+async fn many_instances_are_started_in_several_turns() {
+    let world = World::start().await;
+    world.scheduler.set_immediate_launches(false);
+    let mut definition = sleeper("/a");
+    definition["instances"] = json!(2500);
+    let created = world.send("POST", "/v2/apps", definition).await;
+    assert_eq!(created.status, 201, "{created:?}");
+    world.scheduler.wait_until_submitted(2500).await;
+    assert_eq!(world.scheduler.largest_submission(), 1000);
+    world.stop().await;
+}
+
+#[tokio::test]
+async fn instances_beyond_the_limit_are_rejected() {
+    let config = Config {
+        max_instances: 2,
+        ..Config::default()
+    };
+    let world = World::start_with(config).await;
+    let mut definition = sleeper("/a");
+    definition["instances"] = json!(3);
+    let refused = world.send("POST", "/v2/apps", definition).await;
+    assert_eq!(refused.status, 422, "{refused:?}");
+    assert_eq!(refused.body["details"][0]["path"], "/instances", "{refused:?}");
+    world.stop().await;
+}

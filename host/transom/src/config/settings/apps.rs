@@ -80,6 +80,8 @@ pub(crate) struct Apps {
     /// The number of apps that may exist. Default: no limit.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) max_apps: Option<usize>,
+    /// The number of instances that an app or pod may have.
+    pub(crate) max_instances: u32,
     /// The number of definitions of an app that are kept.
     pub(crate) max_versions: usize,
     /// The first of the service ports.
@@ -128,6 +130,7 @@ impl Default for Apps {
             max_body: 8 << 20,
             max_running_deployments: 100,
             max_apps: None,
+            max_instances: 100_000,
             max_versions: 50,
             local_port_min: 10_000,
             local_port_max: 20_000,

@@ -233,6 +233,7 @@ fn service_config(section: &config::Apps, store: &config::Store) -> transom_apps
         shared_store: !store.server.starts_with("file:"),
         max_running_deployments: section.max_running_deployments,
         max_apps: section.max_apps,
+        max_instances: section.max_instances,
         max_versions: section.max_versions,
         service_ports: section.local_port_min..=section.local_port_max,
         launch_timeout: Duration::from_secs(section.task_launch_timeout_seconds),
@@ -329,7 +330,7 @@ mod tests {
         let settings: Settings = toml::from_str(
             "[store]\nserver = \"file:x\"\n[apps]\nmax_concurrent_requests = 3\nmax_body = 4096\nuser = \"svc\"\n\
              max_running_deployments = 5\nmax_apps = 6\nmax_versions = 7\nlocal_port_min = 8\nlocal_port_max = 9\n\
-             task_launch_timeout_seconds = 10\nfailover_timeout = 11\n\
+             task_launch_timeout_seconds = 10\nfailover_timeout = 11\nmax_instances = 16\n\
              deployments = {deadline_seconds = 12, on_deadline = \"fail\"}\n\
              events = {buffer_events = 13, buffer_bytes = 14, max_streams = 15, parameters = [\"tenant\"]}\n",
         )
@@ -340,6 +341,7 @@ mod tests {
         assert_eq!(config.port.limits.max_body, 4096);
         assert_eq!(config.max_running_deployments, 5);
         assert_eq!((config.max_apps, config.max_versions), (Some(6), 7));
+        assert_eq!(config.max_instances, 16);
         assert_eq!(config.service_ports, 8..=9);
         assert_eq!(config.launch_timeout, Duration::from_secs(10));
         assert_eq!(config.failover_timeout, Duration::from_secs(11));
@@ -369,6 +371,7 @@ mod tests {
             (from_settings.max_apps, from_settings.max_versions),
             (defaults.max_apps, defaults.max_versions)
         );
+        assert_eq!(from_settings.max_instances, defaults.max_instances);
         assert_eq!(from_settings.events, defaults.events);
         assert_eq!(from_settings.service_ports, defaults.service_ports);
         assert_eq!(from_settings.launch_timeout, defaults.launch_timeout);
