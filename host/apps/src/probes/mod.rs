@@ -11,7 +11,8 @@
 //!   health and readiness checks. A probe whose attempt takes longer than its interval has no
 //!   second attempt at the same time.
 //! * The times of attempts are derived from the start and the id of the task: a new leader neither
-//!   repeats a delay nor makes all probes at the same time.
+//!   repeats a delay nor makes all probes at the same time. It makes health checks within five
+//!   seconds, because it does not know the health of the tasks.
 //! * A changed definition replaces only the probes that it changes.
 //! * When a failed component is replaced, its probes are repeated immediately.
 //!

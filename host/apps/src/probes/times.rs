@@ -8,7 +8,12 @@ pub(super) struct Times {
     /// When the first attempt of the task is due. Negative if that was before the clock's zero.
     first: i64,
     repeat: Repeat,
+    /// Whether a new leader makes an attempt within [`HEALTH_DELAY`], because results are not stored.
+    hastens: bool,
 }
+
+/// The time, in milliseconds, within which a new leader probes the health of all tasks.
+const HEALTH_DELAY: u64 = 5_000;
 
 /// When the next attempt is due.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -41,6 +46,7 @@ impl Times {
                 interval,
                 phase: 1 + stable_hash(task) % interval,
             },
+            hastens: false,
         }
     }
 
@@ -55,7 +61,10 @@ impl Times {
 
     pub(super) fn of_health(check: &HealthCheck, task: &str, start: i64) -> Self {
         let delay = crate::health::first_attempt(check).as_millis() as u64;
-        Self::grid(task, start, delay, check.interval_seconds)
+        Self {
+            hastens: true,
+            ..Self::grid(task, start, delay, check.interval_seconds)
+        }
     }
 
     pub(super) fn of_readiness(check: &ReadinessCheck, now: u64) -> Self {
@@ -64,6 +73,7 @@ impl Times {
             repeat: Repeat::AfterCompletion {
                 pause: u64::from(check.interval_seconds.max(1)) * 1000,
             },
+            hastens: false,
         }
     }
 
@@ -73,7 +83,12 @@ impl Times {
         let passed = self.first < i64::try_from(now).unwrap_or(i64::MAX);
         match occasion {
             Occasion::Changed => now,
-            Occasion::NewLeader if passed => self.next(now),
+            Occasion::NewLeader if passed => match self.repeat {
+                Repeat::Grid { interval, phase } if self.hastens => {
+                    now.saturating_add(phase % interval.min(HEALTH_DELAY))
+                }
+                _ => self.next(now),
+            },
             Occasion::TaskRuns | Occasion::NewLeader => first.max(now),
         }
     }
@@ -170,11 +185,40 @@ mod tests {
         assert!(due(Occasion::NewLeader, -3_600_000).len() >= 60);
     }
 
+    /// Until then the health of the tasks is unknown.
+    #[test]
+    fn new_leader_probes_the_health_of_all_tasks_within_seconds() {
+        let check = |interval: u32| {
+            let check = serde_json::json!({"intervalSeconds": interval, "gracePeriodSeconds": 0});
+            let body = serde_json::json!({"id": "/a", "cmd": "sleep 1", "healthChecks": [check]});
+            crate::testing::app(&body).health_checks.remove(0)
+        };
+        for (interval, latest) in [(60, 5_000), (2, 2_000)] {
+            let check = check(interval);
+            let due: BTreeSet<u64> = (0..1000)
+                .map(|task| {
+                    let times = Times::of_health(&check, &format!("app.instance-{task}._app.1"), -3_600_000);
+                    times.begin(Occasion::NewLeader, 1_000) - 1_000
+                })
+                .collect();
+            assert!(due.iter().all(|due| *due < latest), "{due:?}");
+            assert!(due.len() > 300, "they are spread: {due:?}");
+            let young = Times::of_health(&check, "a", 900);
+            let first = young.begin(Occasion::TaskRuns, 900);
+            assert_eq!(
+                young.begin(Occasion::NewLeader, 900),
+                first,
+                "its delay is not over"
+            );
+        }
+    }
+
     #[test]
     fn readiness_is_probed_immediately_and_again_after_a_pause() {
         let times = Times {
             first: 5_000,
             repeat: Repeat::AfterCompletion { pause: 30_000 },
+            hastens: false,
         };
         assert_eq!(times.begin(Occasion::TaskRuns, 5_000), 5_000);
         assert_eq!(times.begin(Occasion::NewLeader, 5_000), 5_000);
