@@ -18,7 +18,7 @@ use super::{Api, error};
 use crate::core::command::{AppEdit, Command, Edit, KillOptions, KillResult, Origin, Refusal, TaskSelection};
 use crate::core::snapshot::{Snapshot, SpecView};
 use crate::ids::SpecId;
-use crate::model::{App, AppUpdate, Constraint, Invalid, Selector, Spec, read};
+use crate::model::{App, AppUpdate, Constraint, Invalid, Selector, Spec, VERSION_WITH_OTHERS, read};
 use crate::task::condition;
 use crate::time::Moment;
 
@@ -183,10 +183,7 @@ async fn change(
     let named = usize::from(body.get("id").is_some_and(|id| !id.is_null()));
     let edit = match update.version {
         Some(version) if update.members == 1 + named => AppEdit::Rollback(version),
-        Some(_) => {
-            let text = "The 'version' field may only be combined with the 'id' field.";
-            return Err(error::invalid("/version", text));
-        }
+        Some(_) => return Err(error::invalid("/version", VERSION_WITH_OTHERS)),
         _ => AppEdit::Update {
             update: Box::new(update),
             partial,

@@ -6,7 +6,7 @@ use super::Core;
 use super::batch::EditOutcome;
 use super::command::{AppEdit, Edit, GroupEdit, PodEdit, Refusal};
 use crate::ids::{GroupId, SpecId};
-use crate::model::{Invalid, Spec};
+use crate::model::{Invalid, Spec, VERSION_WITH_OTHERS};
 use crate::time::Moment;
 use crate::tree::Tree;
 use crate::tree::edit::{EditContext, Editor, Restart};
@@ -66,7 +66,14 @@ impl Core {
                     if app(tree, &id).is_none() && !create {
                         return Err(Refusal::NoApp(id));
                     }
-                    editor.put(id, update, partial, false, &path);
+                    match update.version {
+                        // The only members are the id and the version.
+                        Some(to) if update.members == 2 => {
+                            self.roll_back_app(&mut editor, tree, id, to).await?;
+                        }
+                        Some(_) => editor.problem(format!("{path}/version"), VERSION_WITH_OTHERS),
+                        None => editor.put(id, update, partial, false, &path),
+                    }
                 }
                 (GroupId::root(), false)
             }
@@ -112,24 +119,34 @@ impl Core {
                 restart,
                 ..
             } => editor.put(id, *update, partial, restart, ""),
-            AppEdit::Rollback(to) => {
-                present.ok_or_else(missing)?;
-                let state = self.specs.get(&id);
-                let mut kept = state.into_iter().flat_map(|state| state.record.versions());
-                if !kept.any(|version| version == to) {
-                    return Err(Refusal::NoVersion(id, to));
-                }
-                let wanted = BTreeMap::from([(id.clone(), Some(to))]);
-                let found = self.definitions(tree, wanted).await?;
-                for definition in found.values().flatten() {
-                    editor.restore(definition, Restart::AsBefore);
-                }
-            }
+            AppEdit::Rollback(to) => self.roll_back_app(editor, tree, id, to).await?,
             AppEdit::Delete => {
                 present.ok_or_else(missing)?;
                 editor.remove(&id);
             }
             AppEdit::Restart => editor.restart(present.ok_or_else(missing)?),
+        }
+        Ok(())
+    }
+
+    /// Restores the definition of a kept version.
+    async fn roll_back_app(
+        &self,
+        editor: &mut Editor<'_>,
+        tree: &Tree,
+        id: SpecId,
+        to: Moment,
+    ) -> Result<(), Refusal> {
+        app(tree, &id).ok_or_else(|| Refusal::NoApp(id.clone()))?;
+        let state = self.specs.get(&id);
+        let mut kept = state.into_iter().flat_map(|state| state.record.versions());
+        if !kept.any(|version| version == to) {
+            return Err(Refusal::NoVersion(id, to));
+        }
+        let wanted = BTreeMap::from([(id, Some(to))]);
+        let found = self.definitions(tree, wanted).await?;
+        for definition in found.values().flatten() {
+            editor.restore(definition, Restart::AsBefore);
         }
         Ok(())
     }

@@ -17,6 +17,9 @@ use crate::ids::{IdError, SpecId};
 use crate::time::Moment;
 use transom_web::Problems;
 
+/// The problem of a document with a version and further members; upstream's text.
+pub(crate) const VERSION_WITH_OTHERS: &str = "The 'version' field may only be combined with the 'id' field.";
+
 /// Why a document is rejected.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Invalid {

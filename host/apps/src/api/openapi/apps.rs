@@ -43,7 +43,8 @@ pub(super) fn add(paths: &mut Paths, schemas: &mut Schemas) {
                 Operation::new("put", "putApps", "Changes or creates apps, by one deployment")
                     .with_parameters(&["partialUpdate"])
                     .with_body(&inputs)
-                    .change(),
+                    .change()
+                    .with_errors(&[404]),
             ),
             deployed(
                 Operation::new("patch", "patchApps", "Changes apps, by one deployment")

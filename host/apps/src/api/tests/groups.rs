@@ -386,6 +386,21 @@ async fn listed_apps_are_changed_by_one_deployment() {
     assert_eq!(changed.status, 200, "{changed:?}");
     world.settled("/a", 2).await;
     assert_eq!(world.get("/v2/apps/b").await["app"]["labels"]["k"], "v");
+    let versions = world.get("/v2/apps/a/versions").await["versions"].clone();
+    let first = &versions[1];
+    let back = json!([{"id": "/a", "version": first}, {"id": "/b", "labels": {"k": "w"}}]);
+    let restored = world.send("PUT", "/v2/apps", back).await;
+    assert_eq!(restored.status, 200, "{restored:?}");
+    world.settled("/a", 1).await;
+    assert_eq!(world.get("/v2/apps/b").await["app"]["labels"]["k"], "w");
+    let both = json!([{"id": "/b", "cpus": 2}, {"id": "/a", "version": first, "cpus": 2}]);
+    let refused = world.send("PATCH", "/v2/apps", both).await;
+    let expected = json!([{
+        "path": "/(1)/version", "errors": ["The 'version' field may only be combined with the 'id' field."],
+    }]);
+    assert_eq!((refused.status, &refused.body["details"]), (422, &expected));
+    let unknown = json!([{"id": "/a", "version": "2015-01-01T00:00:00.000Z"}]);
+    assert_eq!(world.send("PUT", "/v2/apps", unknown).await.status, 404);
     let wrong = json!([{"id": "/a", "cpus": -1}, {"cmd": "sleep 1"}]);
     let refused = world.send("PUT", "/v2/apps", wrong).await;
     assert_eq!(refused.status, 422, "{refused:?}");
