@@ -75,6 +75,7 @@ pub(super) fn options(query: &Query, force: bool) -> Result<Options, ApiError> {
         force: query.flag("force", force),
         deadline: seconds.map(|seconds| Deadline { seconds, on_deadline }),
         canary: canary(query)?,
+        dry_run: false,
     })
 }
 

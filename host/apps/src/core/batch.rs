@@ -116,6 +116,7 @@ impl Core {
                 Command::Plan { edit, reply } => {
                     let options = Options {
                         force: true,
+                        dry_run: true,
                         ..Options::default()
                     };
                     let planned = self.prepare(&batch, edit, options).await;

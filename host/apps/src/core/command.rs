@@ -254,6 +254,8 @@ pub(crate) struct Options {
     pub(crate) deadline: Option<Deadline>,
     /// How its restarts begin, if not with all instances.
     pub(crate) canary: Option<Canary>,
+    /// Whether only the plan is wanted, so that no deployment starts.
+    pub(crate) dry_run: bool,
 }
 
 /// How tasks are killed.

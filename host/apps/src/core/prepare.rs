@@ -84,7 +84,7 @@ impl Core {
             Refusal::Invalid(Invalid::Rules(problems))
         })?;
         // A change that neither starts nor replaces instances is not counted as a deployment.
-        let deploys = !steps.is_empty() && cancels.is_empty();
+        let deploys = !steps.is_empty() && cancels.is_empty() && !options.dry_run;
         self.check_limits(batch, &edited, deploys)?;
         let change = Change::new(version, group, &edited, affected);
         Ok(PreparedChange {

@@ -69,6 +69,9 @@ async fn deployments_and_apps_beyond_their_limits_are_rejected() {
         message.starts_with("Max number (1) of running deployments is achieved."),
         "{message}"
     );
+    let group = json!({"id": "/", "apps": [sleeper("/a"), sleeper("/b")]});
+    let planned = world.send("PUT", "/v2/groups?dryRun=true", group).await;
+    assert_eq!(planned.status, 200, "a plan starts no deployment: {planned:?}");
     // A forced change takes the place of the running deployment.
     let forced = world
         .send("PUT", "/v2/apps/a?force=true", json!({"cpus": 2}))
