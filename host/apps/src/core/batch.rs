@@ -408,12 +408,13 @@ impl Core {
         let Some(state) = self.specs.get_mut(&id) else {
             self.specs
                 .insert(id.clone(), SpecState::new(record, &self.launch));
-            return self.handle_definition_change(&id, None, Some(&spec));
+            return self.handle_definition_change(&id, None, Some(&spec), &BTreeSet::new());
         };
         if state.record.spec.config_version() != spec.config_version() {
             state.backoff = LaunchBackoff::default();
         }
         let (before, existed) = (state.record.spec.clone(), !state.record.deleted);
+        let kept_before = state.current_versions.clone();
         let exists = !record.deleted;
         state.set_record(record, &self.launch);
         // Instances that are not launched yet use the new definition, unless the deployment
@@ -435,7 +436,8 @@ impl Core {
         }
         self.scheduler.submit(requests);
         let (before, after) = (Some(&before), Some(&spec));
-        self.handle_definition_change(&id, before.filter(|_| existed), after.filter(|_| exists));
+        let (before, after) = (before.filter(|_| existed), after.filter(|_| exists));
+        self.handle_definition_change(&id, before, after, &kept_before);
     }
 
     /// Stops a deployment in its current step; instances are left unchanged.

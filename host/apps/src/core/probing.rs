@@ -1,7 +1,7 @@
 //! The probes of an instance, and the effects of their results: check results, health, kills of
 //! unhealthy tasks, and readiness.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use transom_cluster::TaskId;
@@ -169,12 +169,14 @@ impl Core {
 
     /// Publishes events about health checks that were added and removed, drops the results of
     /// changed probes, and repeats these probes. `before` and `after` are the definitions; `None`
-    /// for a new or deleted app or pod.
+    /// for a new or deleted app or pod. `kept_before` are the versions whose instances had the probes
+    /// of `before`; others had those of their own versions.
     pub(super) fn handle_definition_change(
         &mut self,
         id: &SpecId,
         before: Option<&Spec>,
         after: Option<&Spec>,
+        kept_before: &BTreeSet<Moment>,
     ) {
         let checks = |spec: Option<&Spec>| spec.map(|spec| spec.health_checks().to_vec()).unwrap_or_default();
         let (old, new) = (checks(before), checks(after));
@@ -190,20 +192,40 @@ impl Core {
         let (Some(before), Some(after)) = (before, after) else {
             return;
         };
+        let Some(state) = self.specs.get(id) else { return };
+        let mut current: BTreeMap<Moment, Vec<InstanceId>> = BTreeMap::new();
+        for instance in state.instances.values() {
+            if !state.is_outdated(instance) {
+                let of_version = current.entry(instance.version()).or_default();
+                of_version.push(instance.id.clone());
+            }
+        }
+        let own = |version: Moment| {
+            let own = state
+                .definition(version)
+                .filter(|_| !kept_before.contains(&version));
+            own.unwrap_or(before).clone()
+        };
+        let current: Vec<(Spec, Vec<InstanceId>)> = current
+            .into_iter()
+            .map(|(version, instances)| (own(version), instances))
+            .collect();
+        for (before, instances) in current {
+            self.repeat_changed_probes(id, &before, after, &instances);
+        }
+    }
+
+    /// Drops the results of changed probes of some instances, and repeats these probes. `before` is
+    /// the definition whose probes they had.
+    fn repeat_changed_probes(&mut self, id: &SpecId, before: &Spec, after: &Spec, instances: &[InstanceId]) {
+        let (old, new) = (before.health_checks(), after.health_checks());
         let check_changed = !before.has_same_checks(after);
         let readiness_changed = before.readiness_checks() != after.readiness_checks();
         let ports_changed = !before.has_same_ports(after);
         if !check_changed && !readiness_changed && !ports_changed && old == new {
             return;
         }
-        let Some(state) = self.specs.get(id) else { return };
-        let current: BTreeSet<InstanceId> = state
-            .instances
-            .values()
-            .filter(|instance| !state.is_outdated(instance))
-            .map(|instance| instance.id.clone())
-            .collect();
-        for instance_id in &current {
+        for instance_id in instances {
             if let Some(instance) = self.instance_mut(id, instance_id) {
                 if check_changed {
                     for instance_task in &mut instance.tasks {
@@ -213,7 +235,7 @@ impl Core {
                 if readiness_changed {
                     instance.readiness = None;
                 }
-                instance.health = carry_over_results(&instance.health, &old, &new);
+                instance.health = carry_over_results(&instance.health, old, new);
             }
             self.update_check(id, instance_id, Occasion::Changed);
         }

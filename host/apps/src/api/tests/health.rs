@@ -157,6 +157,35 @@ async fn failing_component_and_unchanged_checks_leave_the_health_as_it_is() {
     world.stop().await;
 }
 
+/// During the upgrade the earlier instance has the checks of its own version, in another order.
+#[tokio::test]
+async fn instance_of_a_restored_version_keeps_its_health() {
+    let world = World::start().await;
+    world.answers(Ok(Outcome::Http(200)));
+    let slow = check(&json!({"path": "/a", "intervalSeconds": 3600}));
+    let other = check(&json!({"path": "/b", "intervalSeconds": 3600}));
+    world.post(&json!({"healthChecks": [slow]})).await;
+    world.wait_for_health((1, 0)).await;
+    let before = world.task().await;
+    world.answers(Err(Failure {
+        reason: Reason::Plugin,
+        message: "the component is gone".to_owned(),
+    }));
+    world.scheduler.set_immediate_launches(false);
+    let upgrade = json!({"cmd": "sleep 2", "healthChecks": [other, slow]});
+    let upgraded = world.send("PUT", "/v2/apps/web", upgrade).await;
+    assert_eq!(upgraded.status, 200, "{upgraded:?}");
+    let first = json!({"version": before["version"]});
+    let restored = world.send("PUT", "/v2/apps/web?force=true", first).await;
+    assert_eq!(restored.status, 200, "{restored:?}");
+    let app = world.settled("/web", 1).await;
+    assert_eq!(
+        app["tasks"][0]["healthCheckResults"], before["healthCheckResults"],
+        "{app}"
+    );
+    world.stop().await;
+}
+
 #[tokio::test]
 async fn health_reported_by_agents_is_shown_and_never_kills_a_task() {
     let world = World::start().await;
