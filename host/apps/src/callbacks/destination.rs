@@ -67,40 +67,28 @@ impl Policy {
 
     /// Checks a URL, and the addresses to which its host currently resolves.
     pub(super) async fn check(&self, text: &str) -> Result<CheckedUrl, DestinationError> {
-        let malformed = |expected| {
-            let found = text.chars().take(200).collect();
-            Err(DestinationError::Malformed { expected, found })
-        };
-        if text.len() > MAX_URL_BYTES {
-            return malformed("a URL of at most 2048 bytes");
-        }
-        let Ok(url) = Url::parse(text) else {
-            return malformed("a URL such as http://host:port/path");
-        };
-        if !["http", "https"].contains(&url.scheme()) {
-            return malformed("a URL with the scheme http or https");
-        }
-        if !url.username().is_empty() || url.password().is_some() {
-            // Events and lists show the URL, so it must not contain a password.
-            return Err(DestinationError::Malformed {
-                expected: "a URL without user and password",
-                found: "a URL with credentials".to_owned(),
-            });
-        }
-        let (Some(host), Some(port)) = (url.host_str(), url.port_or_known_default()) else {
-            return malformed("a URL with a host");
-        };
-        let endpoint = HostPort {
-            host: host.trim_matches(['[', ']']).to_owned(),
-            port,
-        };
-        let checked = CheckedUrl { url, endpoint };
+        let checked = parse(text)?;
         match self.addresses(&checked.endpoint).await {
             Ok(_) => Ok(checked),
-            Err(why) => Err(DestinationError::NotAllowed {
-                url: text.to_owned(),
-                why,
-            }),
+            Err(why) => Err(not_allowed(text, why)),
+        }
+    }
+
+    /// Checks a URL without resolving names: rejects it if no address of its host can be allowed.
+    pub(super) fn check_unresolved(&self, text: &str) -> Result<CheckedUrl, DestinationError> {
+        let checked = parse(text)?;
+        let HostPort { host, port } = &checked.endpoint;
+        let may_cover = |destination: &Destination| match (destination, host.parse::<IpAddr>()) {
+            (_, Ok(address)) => destination.covers(address, *port),
+            (Destination::Network { port: allowed, .. }, Err(_)) => {
+                allowed.is_none_or(|allowed| allowed == *port)
+            }
+            (_, Err(_)) => is_named(destination, &checked.endpoint),
+        };
+        if self.allow.iter().any(may_cover) {
+            Ok(checked)
+        } else {
+            Err(not_allowed(text, format!("{host}, port {port}, is not allowed")))
         }
     }
 
@@ -149,20 +137,63 @@ impl Policy {
                 Err(format!("{address} is {guard}, which must be named exactly"))
             };
         }
-        let by_name = |destination: &Destination| match destination {
-            Destination::Name { host, port } => {
-                host.eq_ignore_ascii_case(&endpoint.host) && port.is_none_or(|port| port == endpoint.port)
-            }
-            _ => false,
-        };
         let covered = self
             .allow
             .iter()
-            .any(|destination| by_name(destination) || destination.covers(address, endpoint.port));
+            .any(|destination| is_named(destination, endpoint) || destination.covers(address, endpoint.port));
         if covered {
             Ok(())
         } else {
             Err(format!("{address}, port {}, is not allowed", endpoint.port))
         }
+    }
+}
+
+/// Parses a URL for callbacks.
+fn parse(text: &str) -> Result<CheckedUrl, DestinationError> {
+    let malformed = |expected| {
+        let found = text.chars().take(200).collect();
+        Err(DestinationError::Malformed { expected, found })
+    };
+    if text.len() > MAX_URL_BYTES {
+        return malformed("a URL of at most 2048 bytes");
+    }
+    let Ok(url) = Url::parse(text) else {
+        return malformed("a URL such as http://host:port/path");
+    };
+    if !["http", "https"].contains(&url.scheme()) {
+        return malformed("a URL with the scheme http or https");
+    }
+    if !url.username().is_empty() || url.password().is_some() {
+        // Events and lists show the URL, so it must not contain a password.
+        return Err(DestinationError::Malformed {
+            expected: "a URL without user and password",
+            found: "a URL with credentials".to_owned(),
+        });
+    }
+    let (Some(host), Some(port)) = (url.host_str(), url.port_or_known_default()) else {
+        return malformed("a URL with a host");
+    };
+    let endpoint = HostPort {
+        host: host.trim_matches(['[', ']']).to_owned(),
+        port,
+    };
+    Ok(CheckedUrl { url, endpoint })
+}
+
+fn not_allowed(url: &str, why: String) -> DestinationError {
+    DestinationError::NotAllowed {
+        url: url.to_owned(),
+        why,
+    }
+}
+
+/// Whether the destination is the name of an endpoint.
+fn is_named(destination: &Destination, endpoint: &HostPort) -> bool {
+    match destination {
+        Destination::Name { host, port } => {
+            host.eq_ignore_ascii_case(&endpoint.host) && port.is_none_or(|port| port == endpoint.port)
+        }
+        _ => false,
     }
 }

@@ -166,7 +166,9 @@ impl Callbacks {
         };
         for record in stored.into_iter().take(MAX_SUBSCRIBERS) {
             let url = record.value.callback_url;
-            match callbacks.shared.policy.check(&url).await {
+            // Names are resolved for each connection. A failure of the name service now would end the
+            // delivery for the whole term.
+            match callbacks.shared.policy.check_unresolved(&url) {
                 Ok(checked) => {
                     let subscriber = callbacks.start_delivery(checked);
                     callbacks.shared.subscribers.lock().await.insert(url, subscriber);
@@ -218,7 +220,10 @@ impl Callbacks {
             return Err(SubscriberError::Off);
         }
         let mut subscribers = self.shared.subscribers.lock().await;
-        if !subscribers.contains_key(url) {
+        // One that the settings no longer allow is only stored.
+        let is_known =
+            subscribers.contains_key(url) || self.shared.store.get::<Record>(&key(url)).await?.is_some();
+        if !is_known {
             return Err(SubscriberError::Unknown(url.to_owned()));
         }
         let mut changes = Changes::default();

@@ -119,6 +119,67 @@ async fn callbacks_reach_only_allowed_destinations() {
 }
 
 #[test]
+fn url_of_a_stored_subscriber_is_checked_without_resolving_names() {
+    // The allowed destinations, the URL, and whether an address of its host can be allowed.
+    let cases: [(&[&str], &str, bool); 9] = [
+        (&["nowhere.test"], "http://nowhere.test/", true),
+        (&["10.0.0.0/8"], "http://nowhere.test/", true),
+        (&["10.0.0.0/8:443"], "http://nowhere.test/", false),
+        (&["nowhere.test:81"], "http://nowhere.test/", false),
+        (&["hooks.test"], "http://nowhere.test/", false),
+        (&["10.0.0.0/8"], "http://10.9.9.9/", true),
+        (&["10.0.0.0/8"], "http://11.0.0.1/", false),
+        (&["hooks.test"], "http://10.9.9.9/", false),
+        (&["hooks.test"], "ftp://hooks.test/", false),
+    ];
+    for (allow, url, allowed) in cases {
+        let found = policy(allow).check_unresolved(url);
+        assert_eq!(found.is_ok(), allowed, "{allow:?} {url}: {found:?}");
+    }
+}
+
+/// One of the names does not resolve, and one subscriber is no longer allowed.
+#[tokio::test]
+async fn stored_subscribers_are_kept_until_they_are_removed() {
+    let config = crate::Config {
+        callbacks: Settings {
+            allow: destinations(&["hooks.invalid".to_owned()]).unwrap(),
+            ..Settings::default()
+        },
+        ..crate::Config::default()
+    };
+    let (kept, denied) = ("http://hooks.invalid/in", "http://10.0.0.1/in");
+    let dir = tempfile::tempdir().unwrap();
+    let store = transom_store::open(&format!("file:{}", dir.path().display()))
+        .await
+        .unwrap();
+    let store = TypedStore::new(store, &config.prefix);
+    let mut changes = Changes::default();
+    for url in [kept, denied] {
+        let record = Record {
+            callback_url: url.to_owned(),
+        };
+        changes.put(key(url), &record, Expect::Any).unwrap();
+    }
+    store.commit(changes).await.unwrap();
+    drop(store);
+    let scheduler = transom_testkit::ScriptedScheduler::new(crate::testing::agent());
+    let components = crate::testing::Components::new();
+    let world = crate::testing::World::with(config, scheduler, components, dir).await;
+    let listed = world.get("/v2/eventSubscriptions").await;
+    assert_eq!(listed, serde_json::json!({"callbackUrls": [kept]}));
+    for url in [kept, denied] {
+        let path = format!("/v2/eventSubscriptions?callbackUrl={url}");
+        let removed = world.delete(&path).await;
+        assert_eq!(removed["callbackUrl"], url, "{removed}");
+        let again = world.delete(&path).await;
+        let message = format!("No subscriber has the callbackUrl {url}");
+        assert_eq!(again["message"], message, "{again}");
+    }
+    world.stop().await;
+}
+
+#[test]
 fn invalid_destinations_are_returned_as_errors() {
     let read = |text: &str| destinations(&[text.to_owned()]);
     for text in [
