@@ -116,8 +116,9 @@ async fn framework(dir: &Path, token: &CancellationToken) -> (Framework, Arc<dyn
     (framework, store, plugins)
 }
 
-/// Runs a framework with these terms, and stops it when all of them have started.
-async fn run(terms: Vec<TermScript>) -> transom_framework::Result<()> {
+/// Runs a framework with these terms, and stops it when all of them have started. Returns how many
+/// have started.
+async fn run(terms: Vec<TermScript>) -> (usize, transom_framework::Result<()>) {
     let (dir, token) = (tempfile::tempdir().unwrap(), CancellationToken::new());
     let (framework, _store, plugins) = framework(dir.path(), &token).await;
     let (count, (started, mut starts)) = (terms.len(), mpsc::unbounded_channel());
@@ -128,12 +129,14 @@ async fn run(terms: Vec<TermScript>) -> transom_framework::Result<()> {
     let stop = CancellationToken::new();
     let running = Box::pin(framework.run(service, stop.clone()));
     let stopping = async {
-        for _ in 0..count {
-            starts.recv().await;
+        let mut begun = 0;
+        while begun < count && starts.recv().await.is_some() {
+            begun += 1;
         }
         stop.cancel();
+        begun
     };
-    let both = Box::pin(async { tokio::join!(running, stopping).0 });
+    let both = Box::pin(async { tokio::join!(stopping, running) });
     let outcome = tokio::time::timeout(TIMEOUT, both)
         .await
         .expect("the framework ends");
@@ -144,15 +147,17 @@ async fn run(terms: Vec<TermScript>) -> transom_framework::Result<()> {
 
 #[tokio::test]
 async fn a_service_leads_until_the_framework_is_stopped() {
-    run(vec![TermScript::UntilStopped]).await.unwrap();
+    let (starts, outcome) = run(vec![TermScript::UntilStopped]).await;
+    outcome.unwrap();
+    assert_eq!(starts, 1);
 }
 
 #[tokio::test]
 async fn a_term_that_could_not_start_is_followed_by_another() {
     let failure = || TermScript::Fails(Failure { permanent: false });
-    run(vec![failure(), failure(), TermScript::UntilStopped])
-        .await
-        .unwrap();
+    let (starts, outcome) = run(vec![failure(), failure(), TermScript::UntilStopped]).await;
+    outcome.unwrap();
+    assert_eq!(starts, 3);
 }
 
 #[tokio::test]
@@ -188,7 +193,8 @@ async fn an_abdicated_lease_is_left_to_another_candidate() {
 
 #[tokio::test]
 async fn a_permanent_error_ends_the_framework() {
-    let outcome = run(vec![TermScript::Fails(Failure { permanent: true })]).await;
+    let (starts, outcome) = run(vec![TermScript::Fails(Failure { permanent: true })]).await;
+    assert_eq!(starts, 1);
     assert!(
         matches!(&outcome, Err(Error::Service { framework, permanent: true, .. }) if framework == "f"),
         "{outcome:?}"
@@ -198,7 +204,7 @@ async fn a_permanent_error_ends_the_framework() {
 #[tokio::test]
 async fn a_service_that_ends_while_it_leads_ends_the_framework() {
     // The second term never starts, so the framework can end only because the service ends.
-    let outcome = run(vec![TermScript::Unexpectedly, TermScript::UntilStopped]);
-    let outcome = outcome.await;
+    let (starts, outcome) = run(vec![TermScript::Unexpectedly, TermScript::UntilStopped]).await;
+    assert_eq!(starts, 1);
     assert!(matches!(outcome, Err(Error::Stopped { .. })), "{outcome:?}");
 }
