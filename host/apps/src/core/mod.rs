@@ -61,7 +61,7 @@ use command::Command;
 use history::History;
 use metrics::Metrics;
 use persist::{Records, Repository, Touched};
-use progress::DeploymentState;
+use progress::{DeploymentState, Held};
 use snapshot::{Snapshot, TaskFailure};
 use spec_state::SpecState;
 
@@ -100,7 +100,7 @@ pub(crate) struct CoreParts {
 pub(crate) struct StoredState {
     repository: Repository,
     records: Records,
-    /// Past definitions that tasks were launched from.
+    /// Past definitions that tasks were launched from, or that running deployments replace.
     past: BTreeMap<(SpecId, Moment), crate::model::Spec>,
     /// The number of this term.
     pub(crate) term: u64,
@@ -123,11 +123,17 @@ impl StoredState {
             .map(|record| (record.spec.id(), record.spec.version()))
             .collect();
         let tasks = scheduler.tasks();
-        let launched_from: BTreeSet<(SpecId, Moment)> = tasks
+        let mut launched_from: BTreeSet<(SpecId, Moment)> = tasks
             .values()
             .filter_map(|task| Some((SpecId::parse(&task.run_spec).ok()?, task.version.parse().ok()?)))
             .filter(|(id, version)| !current.contains(&(id, *version)))
             .collect();
+        let replaced = records
+            .deployments
+            .iter()
+            .flat_map(|deployment| &deployment.change.specs);
+        let replaced = replaced.filter_map(|spec| Some((spec.id.clone(), spec.before?)));
+        launched_from.extend(replaced.filter(|(id, version)| !current.contains(&(id, *version))));
         let past = repository.definitions(launched_from).await;
         let past = past.map_err(|error| Error::of_store("reading past definitions", error))?;
         let term = repository.next_term().await?;
@@ -341,7 +347,7 @@ impl Core {
         }
         for ((id, _), definition) in past {
             if let Some(state) = self.specs.get_mut(&id) {
-                state.insert_past(definition);
+                state.insert_past(definition, &self.launch);
             }
         }
         for change in records.history {
@@ -419,13 +425,19 @@ impl Core {
 
     /// Applies an input to an instance, and executes the effects. Returns whether there were any.
     fn step(&mut self, id: &SpecId, instance_id: &InstanceId, input: Input<'_>) -> bool {
+        let held = self.held(id);
         let Some(state) = self.specs.get_mut(id) else {
             return false;
         };
-        let policy = state.policy(self.launch_timeout);
+        let mut policy = state.policy(self.launch_timeout);
         let Some(instance) = state.instances.get(instance_id).cloned() else {
             return false;
         };
+        // A canary of instances with volumes is the next task of an earlier instance.
+        let is_canary = policy.resident && (instance.replica.restarting || matches!(input, Input::Restart));
+        if held == Some(Held::Waits) || held == Some(Held::Canary) && !is_canary {
+            policy.version = state.own_version(&instance);
+        }
         self.dirty.insert(id.clone());
         self.pending.insert(id.clone());
         let now = Moment::now();

@@ -87,6 +87,14 @@ impl SpecRecord {
             .collect()
     }
 
+    /// The versions with the same configuration as this one, which is among them.
+    pub(crate) fn versions_like(&self, version: Moment) -> BTreeSet<Moment> {
+        let config = self.past.iter().find(|past| past.version == version);
+        let config = config.map(|past| &past.config);
+        let same = self.past.iter().filter(|past| Some(&past.config) == config);
+        same.map(|past| past.version).chain([version]).collect()
+    }
+
     /// All kept versions, the current one last.
     pub(crate) fn versions(&self) -> impl Iterator<Item = Moment> {
         let past = self.past.iter().map(|past| past.version);

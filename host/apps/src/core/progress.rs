@@ -16,6 +16,7 @@ use crate::bus::shapes;
 use crate::deploy::{self, ActionKind, Deployment};
 use crate::ids::{InstanceId, SpecId};
 use crate::instance::Instance;
+use crate::model::Spec;
 use crate::time::Moment;
 
 /// How many times one app or pod is reconciled before the core continues with other work; much more
@@ -37,6 +38,16 @@ pub(super) struct DeploymentState {
     pub(super) healthy_canaries: BTreeMap<SpecId, Moment>,
     /// Open while the current step runs.
     _span: Span,
+}
+
+/// Why a deployment must not replace the instances of an app or pod yet. The tasks that follow theirs
+/// are launched from the same definitions.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Held {
+    /// A later step replaces them.
+    Waits,
+    /// The step replaces only as many as the canary has.
+    Canary,
 }
 
 impl DeploymentState {
@@ -134,6 +145,32 @@ impl Core {
         }
     }
 
+    /// Whether the deployment of an app or pod holds its instances back.
+    pub(super) fn held(&self, id: &SpecId) -> Option<Held> {
+        let running = self.deployments.get(&**self.locks.get(id)?)?;
+        match running.unfinished.get(id) {
+            Some(ActionKind::Restart) => {
+                let canary = running.deployment.canary.filter(|canary| !canary.continued);
+                canary.map(|_| Held::Canary)
+            }
+            Some(_) => None,
+            None => running.waiting.contains(id).then_some(Held::Waits),
+        }
+    }
+
+    /// The definition that a deployment replaces; `None` if the app or pod is new or being deleted.
+    fn replaced_definition(&self, id: &SpecId) -> Option<Spec> {
+        let running = self.deployments.get(&**self.locks.get(id)?)?;
+        let changed = running
+            .deployment
+            .change
+            .specs
+            .iter()
+            .find(|spec| spec.id == *id)?;
+        let state = self.specs.get(id).filter(|state| !state.record.deleted)?;
+        state.definition(changed.before?).cloned()
+    }
+
     /// Continues the current action of an app or pod in its deployment. Without one, keeps its
     /// number of instances.
     fn reconcile(&mut self, id: &SpecId) {
@@ -141,9 +178,11 @@ impl Core {
         self.update_readiness(id);
         let running = self.locks.get(id).and_then(|lock| self.deployments.get(&**lock));
         let action = running.and_then(|running| running.unfinished.get(id).copied());
-        if action.is_none() && running.is_some_and(|running| running.waiting.contains(id)) {
-            // A later step handles it: the definition is already the new one, but the instances
-            // must not change yet.
+        // A later step handles it: the definition is already the new one, but until then the earlier
+        // one determines the instances.
+        let waits = self.held(id) == Some(Held::Waits);
+        let replaced = self.replaced_definition(id).filter(|_| waits);
+        if waits && replaced.is_none() {
             return;
         }
         let canary = running.and_then(|running| running.deployment.canary);
@@ -156,14 +195,18 @@ impl Core {
                     deploy::advance(action, canary, spec, &state.members(&self.leaving))
                 }
                 (Some(state), None) if !state.record.deleted => {
-                    deploy::keep_count(&state.record.spec, &state.members(&self.leaving))
+                    let (spec, members) = (&state.record.spec, state.members(&self.leaving));
+                    match &replaced {
+                        Some(replaced) => deploy::keep_count_before(replaced, spec, &members),
+                        None => deploy::keep_count(spec, &members),
+                    }
                 }
                 _ => Directive::done(),
             };
             let mut directive = self.with_selected_kills(id, directive);
             let continues = directive.start > MAX_STARTS;
             directive.start = directive.start.min(MAX_STARTS);
-            self.execute_directive(id, &directive);
+            self.execute_directive(id, &directive, replaced.as_ref());
             if continues {
                 self.starting.insert(id.clone());
                 break;
@@ -185,8 +228,9 @@ impl Core {
         self.pending.remove(id);
     }
 
-    /// Removes, restarts and starts instances.
-    fn execute_directive(&mut self, id: &SpecId, directive: &Directive<InstanceId>) {
+    /// Removes, restarts and starts instances. `replaced` is the definition of new ones, if it is not
+    /// the current one.
+    fn execute_directive(&mut self, id: &SpecId, directive: &Directive<InstanceId>, replaced: Option<&Spec>) {
         for instance in &directive.decommission {
             self.decommission(id, instance);
         }
@@ -196,9 +240,10 @@ impl Core {
         let Some(state) = self.specs.get_mut(id) else {
             return;
         };
+        let version = replaced.unwrap_or(&state.record.spec).version();
         let mut requests = Vec::new();
         for _ in 0..directive.start {
-            let instance = Instance::new(id, state.record.spec.version(), Moment::now());
+            let instance = Instance::new(id, version, Moment::now());
             requests.push(state.task_request(&instance));
             state.instances.insert(instance.id.clone(), Arc::new(instance));
         }

@@ -28,6 +28,10 @@ pub(super) struct SpecState {
     pub(super) record: SpecRecord,
     /// Past definitions that instances were launched from.
     past: BTreeMap<Moment, Spec>,
+    /// The run specs of past definitions, for tasks that follow others of their own version.
+    past_run_specs: BTreeMap<Moment, Arc<RunSpec>>,
+    /// The version before the current one, whose definition is kept for a deployment that waits.
+    previous: Option<Moment>,
     versions: Arc<[Moment]>,
     /// The run spec of new tasks.
     pub(super) run_spec: Arc<RunSpec>,
@@ -49,6 +53,8 @@ impl SpecState {
         Self {
             versions: record.versions().collect(),
             past: BTreeMap::new(),
+            past_run_specs: BTreeMap::new(),
+            previous: None,
             record,
             run_spec,
             current_versions,
@@ -72,9 +78,16 @@ impl SpecState {
         self.past.get(&version)
     }
 
-    /// Adds a past definition, which instances were launched from.
-    pub(super) fn insert_past(&mut self, spec: Spec) {
+    /// Adds a past definition, which instances were launched from or which a deployment replaces.
+    pub(super) fn insert_past(&mut self, spec: Spec, launch: &LaunchSettings) {
+        self.add_run_spec(&spec, launch);
         self.past.insert(spec.version(), spec);
+    }
+
+    fn add_run_spec(&mut self, spec: &Spec, launch: &LaunchSettings) {
+        let version = spec.version();
+        let run_spec = run_spec(spec, self.record.versions_like(version), launch);
+        self.past_run_specs.insert(version, run_spec);
     }
 
     /// Adds an instance that was restored from its task. If it has two tasks, the earlier one was
@@ -111,10 +124,13 @@ impl SpecState {
     pub(super) fn set_record(&mut self, record: SpecRecord, launch: &LaunchSettings) {
         let before = std::mem::replace(&mut self.record, record);
         if before.spec.version() != self.record.spec.version() {
-            self.past.insert(before.spec.version(), before.spec);
+            self.previous = Some(before.spec.version());
+            self.insert_past(before.spec, launch);
         }
-        let used = self.used_versions();
+        let mut used = self.used_versions();
+        used.extend(self.previous);
         self.past.retain(|version, _| used.contains(version));
+        self.past_run_specs.retain(|version, _| used.contains(version));
         self.versions = self.record.versions().collect();
         self.current_versions = self.record.current_versions();
         self.run_spec = run_spec(&self.record.spec, self.current_versions.clone(), launch);
@@ -131,11 +147,26 @@ impl SpecState {
         policy::instance(&self.record.spec, launch_timeout, !self.record.deleted)
     }
 
+    /// The version of the next task of an instance that a deployment must not replace yet.
+    pub(super) fn own_version(&self, instance: &Instance) -> Moment {
+        let version = instance.version();
+        let is_known = self.past_run_specs.contains_key(&version);
+        if is_known && self.is_outdated(instance) {
+            version
+        } else {
+            self.record.spec.version()
+        }
+    }
+
+    /// The request for the next task of an instance. If its version is outdated, the task is launched
+    /// from the definition of that version.
     pub(super) fn task_request(&self, instance: &Instance) -> TaskRequest {
         let not_before = self.backoff.until(Moment::now().timestamp());
+        let own = self.past_run_specs.get(&instance.version());
+        let own = own.filter(|_| self.is_outdated(instance));
         TaskRequest {
             id: instance.task(),
-            spec: Arc::clone(&self.run_spec),
+            spec: Arc::clone(own.unwrap_or(&self.run_spec)),
             not_before,
             priority: 0,
             reservation: self.record.spec.is_resident().then(|| instance.id.to_string()),

@@ -41,3 +41,56 @@ pub(crate) fn advance(
 pub(crate) fn keep_count(spec: &Spec, instances: &[Member<InstanceId>]) -> Directive<InstanceId> {
     transom_replicas::advance(Action::Scale, &policy::scaling(spec), instances)
 }
+
+/// The next actions while a deployment waits to replace the definition `before` by `after`. Instances
+/// that `after` omits stay, but are not started again: the request may have killed them.
+pub(crate) fn keep_count_before(
+    before: &Spec,
+    after: &Spec,
+    instances: &[Member<InstanceId>],
+) -> Directive<InstanceId> {
+    let (most, least) = (before.instances(), before.instances().min(after.instances()));
+    let present = instances.iter().filter(|member| member.is_counted()).count();
+    let wanted = u32::try_from(present).unwrap_or(most).clamp(least, most);
+    keep_count(&before.with_instances(wanted), instances)
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+    use transom_replicas::{Fitness, Replica};
+
+    use super::*;
+    use crate::testing::app;
+    use crate::time::Moment;
+
+    #[test]
+    fn waiting_app_keeps_its_number_of_instances_but_not_killed_ones() {
+        let spec = |instances: u32| {
+            Spec::from(app(
+                &json!({"id": "/a", "cmd": "sleep 1", "instances": instances}),
+            ))
+        };
+        // The number before and after the change, the present one, and how many are started and removed.
+        for (before, after, present, start, removed) in [
+            (3, 1, 3, 0, 0),
+            (3, 1, 2, 0, 0),
+            (3, 1, 0, 1, 0),
+            (3, 1, 4, 0, 1),
+            (3, 5, 2, 1, 0),
+            (3, 5, 3, 0, 0),
+        ] {
+            let (before, after) = (spec(before), spec(after));
+            let replica = Replica::new(before.version(), Moment::now().timestamp());
+            let members: Vec<_> = (0..present)
+                .map(|_| replica.member(InstanceId::new(before.id()), true, Fitness::Unchecked))
+                .collect();
+            let found = keep_count_before(&before, &after, &members);
+            assert_eq!(
+                (found.start, found.decommission.len()),
+                (start, removed),
+                "{present} of {before:?}, then {after:?}"
+            );
+        }
+    }
+}

@@ -96,7 +96,7 @@ impl<V> Replica<V> {
 impl<I: Clone + PartialEq> Member<I> {
     /// Whether it counts towards the number of replicas. An inactive one does not, because another
     /// replica replaces it.
-    fn is_counted(&self) -> bool {
+    pub fn is_counted(&self) -> bool {
         self.wanted && self.condition != Condition::UnreachableInactive
     }
 

@@ -74,6 +74,33 @@ async fn restart_is_held_with_its_first_instances_until_it_is_continued() {
 }
 
 #[tokio::test]
+async fn earlier_instance_that_ends_while_the_restart_is_held_keeps_its_definition() {
+    let world = World::start().await;
+    let old = world.four().await;
+    let version = world.get("/v2/apps/x").await["app"]["version"].clone();
+    let deployment = world.restart_with("canary=1").await;
+    world.held().await;
+    let shown = ids(&world.get("/v2/apps/x/tasks").await["tasks"]);
+    let task = old.iter().find(|task| shown.contains(task)).unwrap();
+    world.scheduler.update(task, TaskState::Failed, None);
+    let next = task.replace("._app.1", "._app.2");
+    wait_for("the next task", async || {
+        world.left(std::slice::from_ref(&next)).await == 1
+    })
+    .await;
+    let tasks = world.get("/v2/apps/x/tasks").await["tasks"].clone();
+    let relaunched = tasks.as_array().unwrap().iter().find(|one| one["id"] == next);
+    assert_eq!(relaunched.unwrap()["version"], version);
+    let path = format!("/v2/deployments/{deployment}/continue");
+    assert_eq!(world.call("POST", &path, None).await.status, 204);
+    let app = world.settled("/x", 4).await;
+    for task in app["tasks"].as_array().unwrap() {
+        assert_eq!(task["version"], app["version"], "{app}");
+    }
+    world.stop().await;
+}
+
+#[tokio::test]
 async fn restart_is_rolled_back_when_its_first_instance_fails() {
     let world = World::start().await;
     let old = world.four().await;

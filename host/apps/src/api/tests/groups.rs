@@ -414,6 +414,62 @@ async fn listed_apps_are_changed_by_one_deployment() {
     world.stop().await;
 }
 
+/// Until its step begins, an app has the definition and the number of instances that it had before.
+#[tokio::test]
+async fn app_keeps_its_definition_until_its_step() {
+    let world = World::start().await;
+    world.send("PUT", "/v2/groups", shop()).await;
+    world.quiet().await;
+    let app = world.settled("/shop/web/api", 1).await;
+    let (version, task) = (app["version"].as_str().unwrap(), app["tasks"][0]["id"].clone());
+    world.scheduler.set_immediate_launches(false);
+    let mut changed = shop();
+    for (group, app) in [(0, 0), (1, 0)] {
+        changed["groups"][group]["apps"][app]["cmd"] = json!("sleep 2000");
+    }
+    changed["groups"][1]["apps"][0]["instances"] = json!(3);
+    let started = world.send("PUT", "/v2/groups", changed).await;
+    assert_eq!(started.status, 200, "{started:?}");
+    let only_request = async |world: &World| {
+        let found = || {
+            let submitted = world.scheduler.submitted().into_iter();
+            let of_api = submitted.filter(|request| request.id.as_str().starts_with("shop_web_api"));
+            of_api.collect::<Vec<_>>()
+        };
+        wait_for("one pending task", async || found().len() == 1).await;
+        found().remove(0)
+    };
+
+    world
+        .scheduler
+        .update(task.as_str().unwrap(), TaskState::Failed, None);
+    let request = only_request(&world).await;
+    assert_eq!(request.spec.version, version, "its task has ended");
+    let launched = world.scheduler.launch(request.id.as_str()).await;
+    assert_eq!(launched.command.unwrap().value.as_deref(), Some("sleep 1000"));
+    world
+        .scheduler
+        .update(request.id.as_str(), TaskState::Running, None);
+    let path = format!("/v2/apps/shop/web/api/tasks/{}?wipe=true", request.id.as_str());
+    let killed = world.call("DELETE", &path, None).await;
+    assert_eq!(killed.status, 200, "{killed:?}");
+    let request = only_request(&world).await;
+    assert_eq!(request.spec.version, version, "its instance was removed");
+    // The next leader has to start it again.
+    let world = world.restart().await;
+    let request = only_request(&world).await;
+    assert_eq!(request.spec.version, version, "another daemon leads");
+
+    world.scheduler.set_immediate_launches(true);
+    world.scheduler.launch_all();
+    world.quiet().await;
+    let app = world.settled("/shop/web/api", 3).await;
+    for task in app["tasks"].as_array().unwrap() {
+        assert_eq!(task["version"], app["version"], "{app}");
+    }
+    world.stop().await;
+}
+
 /// The leader is replaced in each step of a deployment of three steps.
 #[tokio::test]
 async fn deployment_of_a_group_continues_after_a_restart_in_each_step() {
