@@ -3,7 +3,8 @@
 use std::path::Path;
 
 use hickory_proto::op::{Message, OpCode, ResponseCode};
-use hickory_proto::rr::RecordType;
+use hickory_proto::rr::rdata::A;
+use hickory_proto::rr::{Name, RData, Record, RecordType};
 use rustls_pki_types::CertificateDer;
 use serde_json::json;
 use tempfile::TempDir;
@@ -79,6 +80,9 @@ pub(crate) fn queries() -> Vec<Message> {
     status.metadata.op_code = OpCode::Status;
     let mut two = query("web.marathon.mesos.", RecordType::A);
     two.queries.push(two.queries[0].clone());
+    let mut many_records = query("web.marathon.mesos.", RecordType::A);
+    let record = Record::from_rdata(Name::root(), 0, RData::A(A([10, 0, 0, 1].into())));
+    many_records.additionals = vec![record; 9];
     vec![
         query("web.marathon.mesos.", RecordType::A),
         query("WEB.marathon.MESOS.", RecordType::A),
@@ -94,6 +98,7 @@ pub(crate) fn queries() -> Vec<Message> {
         with_edns(query("web.marathon.mesos.", RecordType::A), 512, 1),
         status,
         two,
+        many_records,
     ]
 }
 

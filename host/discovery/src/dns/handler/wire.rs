@@ -3,7 +3,7 @@
 use std::net::SocketAddr;
 
 use hickory_proto::ProtoError;
-use hickory_proto::op::{Header, Message, MessageType, Metadata, Query, emit_message_parts};
+use hickory_proto::op::{Header, HeaderCounts, Message, MessageType, Metadata, Query, emit_message_parts};
 use hickory_proto::rr::{RData, Record};
 use hickory_proto::serialize::binary::{BinDecodable, BinDecoder, BinEncodable, BinEncoder};
 use hickory_server::net::xfer::Protocol;
@@ -19,6 +19,10 @@ pub(super) const MAX_UDP_PAYLOAD: u16 = 1232;
 const HEADER: usize = 12;
 /// The length of an EDNS record without options, which is all that we send.
 const OPT: u16 = 11;
+
+/// The maximum number of records in a query. EDNS, a signature, and the SOA record of IXFR or NOTIFY
+/// are three; updates, which are refused, may have more.
+const MAX_QUERY_RECORDS: usize = 8;
 
 /// The kind of a packet.
 #[derive(Debug)]
@@ -43,7 +47,7 @@ pub(super) fn read(packet: &[u8], client: Client) -> Packet {
     if header.metadata.truncation {
         return Packet::Unreadable(header.metadata);
     }
-    if !could_hold(packet, &header) {
+    if !is_plausible(header.counts) {
         return Packet::Unreadable(header.metadata);
     }
     let protocol = match client.transport {
@@ -67,14 +71,11 @@ pub(super) fn response_limit(request: &Request) -> u16 {
     }
 }
 
-/// Whether a packet is long enough for its announced counts, which the parser allocates for.
-fn could_hold(packet: &[u8], header: &Header) -> bool {
-    /// The minimum of a question (root name, type, class) and of a record (with TTL and length).
-    const MIN_ENTRY_BYTES: (usize, usize) = (5, 11);
-    let counts = &header.counts;
+/// Whether a query can have these counts. The parser allocates for them, and follows the pointers in
+/// the names of each record, of which a packet has room for a chain of thousands.
+fn is_plausible(counts: HeaderCounts) -> bool {
     let records = [counts.answers, counts.authorities, counts.additionals];
-    let records: usize = records.into_iter().map(usize::from).sum();
-    HEADER + MIN_ENTRY_BYTES.0 * usize::from(counts.queries) + MIN_ENTRY_BYTES.1 * records <= packet.len()
+    counts.queries <= 1 && records.into_iter().map(usize::from).sum::<usize>() <= MAX_QUERY_RECORDS
 }
 
 /// Encodes a response within `limit` bytes, see [`fit`].
@@ -267,5 +268,51 @@ mod tests {
         let mut oversized_counts = [0xff; 12];
         oversized_counts[2..4].copy_from_slice(&[0, 0]);
         assert!(matches!(packet(&oversized_counts), Packet::Unreadable(metadata) if metadata.id == 0xffff));
+    }
+
+    #[test]
+    fn query_has_one_question_and_few_records() {
+        let max = MAX_QUERY_RECORDS as u32;
+        for (questions, answers, authorities, additionals, is_read) in [
+            (0, 0, 0, 0, true),
+            (1, max, 0, 0, true),
+            (1, 0, max, 0, true),
+            (1, 0, 0, max, true),
+            (1, 1, 1, max - 2, true),
+            (2, 0, 0, 0, false),
+            (1, max + 1, 0, 0, false),
+            (1, 0, max + 1, 0, false),
+            (1, 0, 0, max + 1, false),
+            (1, 1, 1, max - 1, false),
+        ] {
+            let mut request = response(answers, authorities, additionals, false);
+            request.metadata.message_type = MessageType::Query;
+            request.queries = vec![Query::query(name("web"), RecordType::A); questions];
+            let packet = packet(&request.to_vec().unwrap());
+            assert_eq!(matches!(packet, Packet::Request(_)), is_read, "{request}");
+            assert_eq!(matches!(packet, Packet::Unreadable(_)), !is_read, "{request}");
+        }
+    }
+
+    #[test]
+    fn records_that_point_to_a_chain_of_pointers_are_not_parsed() {
+        const POINTERS: u16 = 8000;
+        const RECORDS: u16 = 100;
+        let mut hostile = vec![0, 7, 1, 0, 0, 1, 0, 0, 0, 0];
+        hostile.extend((RECORDS + 1).to_be_bytes());
+        // The question, and a record of the root whose data (type NULL) is the chain.
+        hostile.extend([0, 0, 1, 0, 1, 0, 0, 10, 0, 1, 0, 0, 0, 0]);
+        hostile.extend((2 * POINTERS).to_be_bytes());
+        let chain = hostile.len() as u16;
+        hostile.extend((0xc000 | HEADER as u16).to_be_bytes());
+        for n in 1..POINTERS {
+            hostile.extend((0xc000 | (chain + 2 * (n - 1))).to_be_bytes());
+        }
+        for _ in 0..RECORDS {
+            hostile.extend((0xc000 | (chain + 2 * (POINTERS - 1))).to_be_bytes());
+            hostile.extend([0, 1, 0, 1, 0, 0, 0, 0, 0, 4, 10, 0, 0, 1]);
+        }
+        assert!(Message::from_vec(&hostile).is_ok(), "the records are valid");
+        assert!(matches!(packet(&hostile), Packet::Unreadable(metadata) if metadata.id == 7));
     }
 }
