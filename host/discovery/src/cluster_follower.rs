@@ -426,17 +426,13 @@ impl ClusterFollower {
         };
         match built {
             Ok(zone) => {
-                let serial = zone.serial();
                 tracing::debug!(
-                    serial,
+                    serial = zone.serial(),
                     records = zone.records(),
                     invalid_entries = zone.invalid_entries(),
                     "new zone published"
                 );
-                let before = self.shared.zone.swap(Some(zone));
-                self.shared
-                    .serial
-                    .send_if_modified(|last| std::mem::replace(last, serial) != serial);
+                let before = self.shared.publish(zone);
                 if large {
                     // Dropping a large zone is slow.
                     tokio::task::spawn_blocking(move || drop(before));

@@ -5,12 +5,14 @@
 //! response.
 
 mod answer;
+mod enumeration;
 mod events;
-mod full_zone;
+mod listing;
 mod lookup;
 mod route;
 mod settings;
 
+use std::convert::Infallible;
 use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Instant;
@@ -30,6 +32,8 @@ use crate::metrics::{Metrics, RequestLabels};
 use crate::shared::Shared;
 use crate::zone::Zone;
 use answer::{busy, is_current, json, json_text, not_ready, plain, refused, tagged, unchanged};
+use enumeration::Enumeration;
+pub(crate) use listing::Listing;
 use lookup::{Host, Service};
 use route::Route;
 use settings::ConfigDocument;
@@ -101,7 +105,7 @@ impl Api {
                 let serial = self.shared.zone.load().as_ref().map_or(0, |zone| zone.serial());
                 json(&self.settings.with_serial(serial))
             }
-            Route::OpenApi => json_text(OPEN_API.into()),
+            Route::OpenApi => json_text(OPEN_API),
             Route::HostPorts => plain(StatusCode::NOT_IMPLEMENTED, "To be implemented..."),
             Route::WatchHosts(host) => self.watch(move |zone| lookup::all_hosts(zone, &host)),
             Route::WatchServices(service) => self.watch(move |zone| lookup::all_services(zone, &service)),
@@ -113,7 +117,11 @@ impl Api {
                 if is_current(headers, serial) {
                     return unchanged(serial);
                 }
-                tagged(serial, self.of_zone(route, zone, query).await)
+                let response = self.of_zone(route, zone, query).await;
+                if response.status() == StatusCode::SERVICE_UNAVAILABLE {
+                    return response;
+                }
+                tagged(serial, response)
             }
         }
     }
@@ -127,19 +135,13 @@ impl Api {
                 listed(&found, &service, query, Service::default)
             }
             Route::Enumerate => {
-                let pieces = full_zone::Enumeration::of(zone).map(Ok::<_, std::convert::Infallible>);
-                let mut answer = json_text(Vec::new());
-                *answer.body_mut() = Body::from_stream(stream::iter(pieces));
-                answer
+                let pieces = Enumeration::of(zone).map(Ok::<_, Infallible>);
+                json_text(Body::from_stream(stream::iter(pieces)))
             }
-            _ => {
-                let config = Arc::clone(&self.config);
-                // Writing a large zone takes a second.
-                match tokio::task::spawn_blocking(move || full_zone::axfr(&zone, &config)).await {
-                    Ok(text) => json_text(text),
-                    Err(_) => busy("503: Writing the zone failed"),
-                }
-            }
+            _ => match self.shared.listing.of(zone, Arc::clone(&self.config)).await {
+                Some(text) => json_text(text),
+                None => busy("503: Too many clients read older listings of the zone"),
+            },
         }
     }
 

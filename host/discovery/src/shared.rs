@@ -1,11 +1,13 @@
 //! State that lookups read and the cluster follower writes.
 
+use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
 use arc_swap::ArcSwapOption;
 use tokio::sync::watch;
 
+use crate::http::Listing;
 use crate::source::AtomicSource;
 use crate::zone::Zone;
 
@@ -16,6 +18,8 @@ pub(crate) struct Shared {
     pub(crate) zone: ArcSwapOption<Zone>,
     /// Its serial, for waiters; 0 before the first zone.
     pub(crate) serial: watch::Sender<u32>,
+    /// The text of its listing.
+    pub(crate) listing: Listing,
     /// When the cluster last confirmed the zone.
     pub(crate) confirmed: AtomicInstant,
     /// The present source of the zone.
@@ -28,9 +32,20 @@ impl Shared {
         Self {
             zone: ArcSwapOption::empty(),
             serial: watch::Sender::new(0),
+            listing: Listing::default(),
             confirmed: AtomicInstant::now(),
             source: AtomicSource::default(),
         }
+    }
+
+    /// Serves a new zone, and returns the one before.
+    pub(crate) fn publish(&self, zone: Arc<Zone>) -> Option<Arc<Zone>> {
+        let serial = zone.serial();
+        let before = self.zone.swap(Some(zone));
+        self.listing.forget();
+        self.serial
+            .send_if_modified(|last| std::mem::replace(last, serial) != serial);
+        before
     }
 }
 

@@ -1,6 +1,7 @@
 //! Responses in mesos-dns's form: JSON with its indentation, and plain-text errors.
 
 use ::http::{HeaderMap, StatusCode, header};
+use axum::body::Body;
 use axum::response::{IntoResponse, Response};
 use serde::Serialize;
 use serde_json::ser::PrettyFormatter;
@@ -12,8 +13,8 @@ pub(super) fn json<T: Serialize + ?Sized>(value: &T) -> Response {
     json_text(text(value, 0))
 }
 
-pub(super) fn json_text(text: Vec<u8>) -> Response {
-    ([(header::CONTENT_TYPE, "application/json")], text).into_response()
+pub(super) fn json_text(text: impl Into<Body>) -> Response {
+    ([(header::CONTENT_TYPE, "application/json")], text.into()).into_response()
 }
 
 pub(super) fn plain(status: StatusCode, text: &str) -> Response {

@@ -218,6 +218,7 @@ async fn lookups_fail_before_the_first_zone() {
         "/v1/hosts/leader.mesos",
         "/v1/services/_x._tcp.y.mesos",
         "/v1/enumerate",
+        "/v1/axfr",
     ] {
         assert_eq!(discovery.get(path).await.0, 503, "{path}");
     }

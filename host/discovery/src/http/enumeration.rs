@@ -1,14 +1,11 @@
-//! The whole zone: the enumeration, which is streamed, and the zone listing `/v1/axfr`.
+//! The enumeration of all records `/v1/enumerate`, which is streamed.
 
-use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use bytes::Bytes;
-use serde::Serialize;
 use transom_cluster::{FrameworkId, TaskId};
 
 use super::answer::text;
-use crate::Config;
 use crate::enumerate::Enumerator;
 use crate::zone::Zone;
 
@@ -125,69 +122,4 @@ impl Iterator for Enumeration {
         }
         (!piece.is_empty()).then(|| piece.into())
     }
-}
-
-/// `/v1/axfr`: mesos-dns's listing of the zone.
-#[derive(Serialize)]
-#[serde(rename_all = "PascalCase")]
-struct Axfr<'z> {
-    #[serde(rename = "TTL")]
-    ttl: u32,
-    serial: u32,
-    refresh_seconds: u64,
-    mname: &'z str,
-    rname: &'z str,
-    domain: &'z str,
-    records: Records<'z>,
-}
-
-type ByName<'z> = BTreeMap<&'z str, Vec<String>>;
-
-#[derive(Serialize)]
-#[allow(clippy::struct_field_names)] // mesos-dns's names.
-struct Records<'z> {
-    #[serde(rename = "As")]
-    a: ByName<'z>,
-    #[serde(rename = "AAAAs")]
-    aaaa: ByName<'z>,
-    #[serde(rename = "SRVs")]
-    srv: ByName<'z>,
-}
-
-/// The zone listing as JSON.
-pub(super) fn axfr(zone: &Zone, config: &Config) -> Vec<u8> {
-    let mut records = Records {
-        a: ByName::new(),
-        aaaa: ByName::new(),
-        srv: ByName::new(),
-    };
-    for (name, node) in zone.iter_all() {
-        let a = node.a().iter().map(ToString::to_string).collect();
-        let aaaa = node.aaaa().iter().map(ToString::to_string).collect();
-        let srv = node
-            .srv()
-            .iter()
-            .map(|service| format!("{}:{}", service.target, service.port))
-            .collect();
-        for (kind, values) in [
-            (&mut records.a, a),
-            (&mut records.aaaa, aaaa),
-            (&mut records.srv, srv),
-        ] {
-            let values: Vec<String> = values;
-            if !values.is_empty() {
-                kind.insert(name, values);
-            }
-        }
-    }
-    let axfr = Axfr {
-        ttl: config.ttl,
-        serial: zone.serial(),
-        refresh_seconds: config.refresh_seconds,
-        mname: &config.soa_mname,
-        rname: &config.soa_rname,
-        domain: &config.domain,
-        records,
-    };
-    text(&axfr, 0)
 }
