@@ -26,13 +26,15 @@ use axum::routing::any;
 use futures::stream;
 use serde::Serialize;
 use tokio::sync::Semaphore;
+use tokio::time::timeout;
 
 use crate::Config;
 use crate::metrics::{Metrics, RequestLabels};
 use crate::shared::Shared;
 use crate::zone::Zone;
 use answer::{busy, is_current, json, json_text, not_ready, plain, refused, tagged, unchanged};
-use enumeration::Enumeration;
+use enumeration::{Enumeration, MAX_ENUMERATIONS};
+use listing::BUSY_TIMEOUT;
 pub(crate) use listing::Listing;
 use lookup::{Host, Service};
 use route::Route;
@@ -47,6 +49,7 @@ struct Api {
     config: Arc<Config>,
     settings: Arc<ConfigDocument>,
     watchers: Arc<Semaphore>,
+    enumerations: Arc<Semaphore>,
     metrics: Metrics,
 }
 
@@ -63,6 +66,7 @@ pub(crate) fn router(
         config: Arc::clone(config),
         settings: Arc::new(ConfigDocument::of(config, dns, http)),
         watchers: Arc::new(Semaphore::new(events::MAX_WATCHERS)),
+        enumerations: Arc::new(Semaphore::new(MAX_ENUMERATIONS)),
         metrics,
     };
     // Paths are parsed by `route`, because mesos-dns's rules apply before routing.
@@ -134,15 +138,21 @@ impl Api {
                 let found = lookup::services(&zone, &service);
                 listed(&found, &service, query, Service::default)
             }
-            Route::Enumerate => {
-                let pieces = Enumeration::of(zone).map(Ok::<_, Infallible>);
-                json_text(Body::from_stream(stream::iter(pieces)))
-            }
+            Route::Enumerate => self.enumeration(zone).await,
             _ => match self.shared.listing.of(zone, Arc::clone(&self.config)).await {
                 Some(text) => json_text(text),
                 None => busy("503: Too many clients read older listings of the zone"),
             },
         }
+    }
+
+    async fn enumeration(&self, zone: Arc<Zone>) -> Response {
+        let permit = timeout(BUSY_TIMEOUT, Arc::clone(&self.enumerations).acquire_owned());
+        let Ok(Ok(permit)) = permit.await else {
+            return busy("503: Too many clients enumerate the zone");
+        };
+        let pieces = Enumeration::of(zone, permit).map(Ok::<_, Infallible>);
+        json_text(Body::from_stream(stream::iter(pieces)))
     }
 
     fn watch<T: Serialize>(&self, answer: impl Fn(&Zone) -> Vec<T> + Send + 'static) -> Response {
@@ -183,4 +193,41 @@ fn version() -> Response {
         url: env!("CARGO_PKG_REPOSITORY"),
         version: env!("CARGO_PKG_VERSION"),
     })
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)] // Tests fail by panicking.
+
+    use ::http::header;
+    use prometheus_client::registry::Registry;
+    use tower::ServiceExt;
+
+    use super::*;
+    use crate::zone::testing::Builder;
+
+    #[tokio::test(start_paused = true)]
+    async fn enumerations_beyond_the_maximum_get_503() {
+        let shared = Arc::new(Shared::new());
+        shared.publish(Arc::new(Builder::new().build(7)));
+        let metrics = Metrics::register(&mut Registry::default(), &shared);
+        let router = router(&Arc::new(Config::default()), None, None, shared, metrics);
+        let ask = async || {
+            let request = Request::get("/v1/enumerate").body(Body::empty()).unwrap();
+            router.clone().oneshot(request).await.unwrap()
+        };
+        let mut readers = Vec::new();
+        for _ in 0..MAX_ENUMERATIONS {
+            let response = ask().await;
+            assert_eq!(response.status(), 200);
+            assert!(response.headers().contains_key(header::ETAG));
+            readers.push(response);
+        }
+        let rejected = ask().await;
+        assert_eq!(rejected.status(), 503);
+        assert!(rejected.headers().contains_key(header::RETRY_AFTER));
+        assert!(!rejected.headers().contains_key(header::ETAG));
+        readers.pop();
+        assert_eq!(ask().await.status(), 200);
+    }
 }

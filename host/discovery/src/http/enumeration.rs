@@ -3,12 +3,16 @@
 use std::sync::Arc;
 
 use bytes::Bytes;
+use tokio::sync::OwnedSemaphorePermit;
 use transom_cluster::{FrameworkId, TaskId};
 
 use super::answer::text;
 use crate::enumerate::Enumerator;
 use crate::zone::Zone;
 
+/// The maximum number of enumerations that are read at the same time. Each remembers what it has
+/// written, for a large zone in tens of megabytes.
+pub(super) const MAX_ENUMERATIONS: usize = 4;
 /// The minimum size of a piece, except for the last.
 const MIN_PIECE_BYTES: usize = 64 << 10;
 
@@ -20,6 +24,8 @@ pub(super) struct Enumeration {
     /// The framework being written, and its remaining tasks.
     current: Option<(FrameworkId, std::vec::IntoIter<TaskId>)>,
     written: Written,
+    /// One of [`MAX_ENUMERATIONS`].
+    _permit: OwnedSemaphorePermit,
 }
 
 /// The progress of an enumeration.
@@ -35,13 +41,14 @@ enum Written {
 }
 
 impl Enumeration {
-    pub(super) fn of(zone: Arc<Zone>) -> Self {
+    pub(super) fn of(zone: Arc<Zone>, permit: OwnedSemaphorePermit) -> Self {
         let enumerator = Enumerator::new(zone);
         Self {
             frameworks: enumerator.frameworks().into_iter(),
             enumerator,
             current: None,
             written: Written::Nothing,
+            _permit: permit,
         }
     }
 

@@ -23,7 +23,7 @@ use crate::zone::Zone;
 /// The maximum number of texts in memory.
 const MAX_TEXTS: usize = 3;
 /// The timeout of requests that wait because the maximum is reached.
-const BUSY_TIMEOUT: Duration = Duration::from_secs(5);
+pub(super) const BUSY_TIMEOUT: Duration = Duration::from_secs(5);
 
 /// The text that one request writes while others wait for it; `None` if that failed.
 type Text = Shared<BoxFuture<'static, Option<Bytes>>>;
