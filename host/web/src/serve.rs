@@ -50,7 +50,8 @@ pub struct Limits {
     /// The maximum number of connections without an event stream; further ones wait in the system's
     /// queue.
     pub max_connections: usize,
-    /// The maximum number of event streams; further ones are rejected with 503.
+    /// The maximum number of event streams; further ones are rejected with 503. A connection is
+    /// closed after its stream.
     pub max_streams: usize,
     /// The maximum number of requests that are handled at the same time, event streams not counted;
     /// further ones are rejected with 503. Enforced by [`PortConfig::protect`](crate::PortConfig).
@@ -297,13 +298,9 @@ async fn connection<S>(
         let (router, token, activity, slot) = (router.clone(), token.clone(), activity.clone(), slot.clone());
         activity.begin();
         async move {
-            let response = match slot.begin_request() {
-                Ok(()) => {
-                    let Ok(response) = router.oneshot(request).await;
-                    slot.pass(response, &token)
-                }
-                Err(rejection) => rejection.into_response(),
-            };
+            let method = request.method().clone();
+            let Ok(response) = router.oneshot(request).await;
+            let response = slot.pass(&method, response, &token);
             Ok::<_, Infallible>(activity.end_with(response))
         }
     });

@@ -444,8 +444,8 @@ async fn metrics_are_open_metrics() {
     server.stop().await;
 }
 
-/// A router with an event stream that never ends, one with more data than any buffer holds, and a
-/// short response.
+/// A router with an event stream that never ends, one with more data than any buffer holds, one that
+/// ends, and a short response.
 fn streams() -> Router {
     let endless = || async {
         let first = stream::once(async { Ok::<_, std::io::Error>(Bytes::from_static(b"data: 1\n\n")) });
@@ -457,7 +457,61 @@ fn streams() -> Router {
         let body = axum::body::Body::from_stream(chunks);
         ([("content-type", "text/event-stream")], body).into_response()
     };
-    plain().route("/events", get(endless)).route("/flood", get(flood))
+    let ended = || async {
+        let body = axum::body::Body::from_stream(stream::iter([Ok::<_, std::io::Error>("data: 1\n\n")]));
+        ([("content-type", "text/event-stream")], body).into_response()
+    };
+    plain()
+        .route("/events", get(endless))
+        .route("/flood", get(flood))
+        .route("/ended", get(ended))
+}
+
+#[tokio::test]
+async fn a_response_without_a_stream_leaves_its_connection_in_the_budget() {
+    let limits = Limits {
+        max_connections: 1,
+        ..Limits::default()
+    };
+    let server = Server::start(streams(), limits, WAIT_TIMEOUT);
+    for path in ["/events", "/ended"] {
+        let mut first = server
+            .send_text(&format!("HEAD {path} HTTP/1.1\r\nHost: x\r\n\r\n"))
+            .await;
+        let head = read_until(&mut first, "\r\n\r\n").await;
+        assert!(head.contains("text/event-stream"), "{head}");
+        let mut second = server
+            .send_text("GET /hello HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n")
+            .await;
+        let early = tokio::time::timeout(Duration::from_millis(100), second.readable()).await;
+        assert!(
+            early.is_err(),
+            "{path}: the first connection still holds the only slot"
+        );
+        drop(first);
+        assert!(read_to_end(&mut second).await.contains("127.0.0.1"));
+    }
+    server.stop().await;
+}
+
+#[tokio::test]
+async fn connection_is_closed_after_its_stream() {
+    let limits = Limits {
+        max_connections: 1,
+        max_streams: 1,
+        ..Limits::default()
+    };
+    let server = Server::start(streams(), limits, WAIT_TIMEOUT);
+    // The second request on the connection is not answered.
+    let request = "GET /ended HTTP/1.1\r\nHost: x\r\n\r\n";
+    for _ in 0..3 {
+        let mut stream = server.send_text(&request.repeat(2)).await;
+        let answer = read_to_end(&mut stream).await;
+        assert_eq!(answer.matches("HTTP/1.1 200 OK").count(), 1, "{answer}");
+        assert!(answer.contains("\r\nConnection: close\r\n"), "{answer}");
+        assert!(answer.ends_with("data: 1\n\n\r\n0\r\n\r\n"), "{answer}");
+    }
+    server.stop().await;
 }
 
 #[tokio::test]

@@ -2,8 +2,8 @@
 //!
 //! A connection counts against [`Limits::max_connections`](super::Limits::max_connections) until it
 //! responds with an event stream; from then on it counts against
-//! [`Limits::max_streams`](super::Limits::max_streams). So streams, which last for days, never use
-//! up the connections for requests.
+//! [`Limits::max_streams`](super::Limits::max_streams), until it is closed after the stream. So
+//! streams, which last for days, never use up the connections for requests.
 
 use std::pin::Pin;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -12,13 +12,15 @@ use std::task::{Context, Poll};
 use axum::body::Body;
 use axum::response::IntoResponse;
 use bytes::Bytes;
-use http::{HeaderValue, Response, header};
-use http_body::{Frame, SizeHint};
+use http::{HeaderValue, Method, Response, header};
+use http_body::{Body as _, Frame, SizeHint};
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use tokio_util::sync::{CancellationToken, WaitForCancellationFutureOwned};
 
 use super::Limits;
 use crate::ApiError;
+
+const CLOSE: HeaderValue = HeaderValue::from_static("close");
 
 /// The budgets of a port. Cheap to clone.
 #[derive(Clone, Debug)]
@@ -40,60 +42,47 @@ impl Budgets {
     pub(super) async fn connection(&self) -> Option<Slot> {
         let permit = Arc::clone(&self.connections).acquire_owned().await.ok()?;
         Some(Slot {
-            budgets: self.clone(),
-            permit: Arc::new(Mutex::new(Some(permit))),
+            streams: Arc::clone(&self.streams),
+            permit: Arc::new(Mutex::new(permit)),
         })
     }
 }
 
-/// A connection's share of a budget. Clones are the same share.
+/// A connection's share of a budget, until it is closed. Clones are the same share.
 #[derive(Clone, Debug)]
 pub(super) struct Slot {
-    budgets: Budgets,
-    /// Empty while the connection carries a stream: the stream's body holds the other budget's
-    /// permit.
-    permit: Arc<Mutex<Option<OwnedSemaphorePermit>>>,
+    streams: Arc<Semaphore>,
+    permit: Arc<Mutex<OwnedSemaphorePermit>>,
 }
 
 impl Slot {
-    /// Counts the connection against the budget of connections again, after a stream has ended.
-    ///
-    /// # Errors
-    /// 503 if that budget is used up; the connection is closed.
-    pub(super) fn begin_request(&self) -> Result<(), ApiError> {
-        let mut permit = self.permit();
-        if permit.is_none() {
-            *permit = Arc::clone(&self.budgets.connections).try_acquire_owned().ok();
-        }
-        match *permit {
-            Some(_) => Ok(()),
-            None => Err(too_many("connections")),
-        }
-    }
-
     /// Passes a response on. An event stream moves the connection to the budget of streams, or is
     /// replaced by 503 if that budget is used up; it ends with a proper end of its body when
-    /// `token` is cancelled. Other responses end without help and stay unchanged.
-    pub(super) fn pass(&self, response: Response<Body>, token: &CancellationToken) -> Response<Body> {
-        if !is_event_stream(&response) {
+    /// `token` is cancelled, and the connection after it. Other responses end without help and stay
+    /// unchanged, such as those to `HEAD`.
+    pub(super) fn pass(
+        &self,
+        method: &Method,
+        response: Response<Body>,
+        token: &CancellationToken,
+    ) -> Response<Body> {
+        let has_no_body = *method == Method::HEAD || response.body().is_end_stream();
+        if has_no_body || !is_event_stream(&response) {
             return response;
         }
-        let Ok(permit) = Arc::clone(&self.budgets.streams).try_acquire_owned() else {
+        let Ok(permit) = Arc::clone(&self.streams).try_acquire_owned() else {
             tracing::warn!("event stream rejected: the port has its maximum number of streams");
-            return too_many("event streams").into_response();
+            return too_many_streams().into_response();
         };
-        self.permit().take();
+        *self.permit() = permit;
         let stopped = Box::pin(token.clone().cancelled_owned());
-        response.map(|body| {
-            Body::new(EventStream {
-                body,
-                stopped,
-                _permit: permit,
-            })
-        })
+        let mut response = response.map(|body| Body::new(EventStream { body, stopped }));
+        // Without another request, the connection never needs a share of the other budget again.
+        response.headers_mut().insert(header::CONNECTION, CLOSE);
+        response
     }
 
-    fn permit(&self) -> MutexGuard<'_, Option<OwnedSemaphorePermit>> {
+    fn permit(&self) -> MutexGuard<'_, OwnedSemaphorePermit> {
         self.permit.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
@@ -104,16 +93,15 @@ fn is_event_stream(response: &Response<Body>) -> bool {
 }
 
 /// 503, after which the connection is closed.
-fn too_many(what: &str) -> ApiError {
-    let text = format!("This port has its maximum number of {what}. Try again later.");
-    ApiError::unavailable(text).header(header::CONNECTION, HeaderValue::from_static("close"))
+fn too_many_streams() -> ApiError {
+    let text = "This port has its maximum number of event streams. Try again later.";
+    ApiError::unavailable(text).header(header::CONNECTION, CLOSE)
 }
 
 /// The body of an event stream.
 struct EventStream {
     body: Body,
     stopped: Pin<Box<WaitForCancellationFutureOwned>>,
-    _permit: OwnedSemaphorePermit,
 }
 
 impl http_body::Body for EventStream {
