@@ -155,6 +155,37 @@ async fn origin_of_a_forwarded_request_is_checked_by_the_standby_only() {
     leader.stop().await;
 }
 
+/// Every `GET` of this test counts as one that changes something.
+#[tokio::test]
+async fn referer_of_a_forwarded_request_is_checked_by_the_standby_only() {
+    let guard = |router, host: &str| {
+        let hosts = vec![host.parse().unwrap()];
+        let access = Access::new("kubernetes", hosts, Vec::new());
+        guarded(router, access.with_changes(|_, _| true))
+    };
+    let leader = Server::start(|own| guard(leader(own), "leader.test"));
+    let address = leader.addr.to_string();
+    let standby = Server::start(|own| guard(forwarding_router(&own.to_string(), address), "standby.test"));
+    for (referer, expected) in [
+        (Some("http://standby.test/page"), 409),
+        (Some("http://leader.test/page"), 403),
+        (Some("http://evil.test/page"), 403),
+        (None, 403),
+    ] {
+        let mut request = client()
+            .get(format!("http://{}/v2/apps", standby.addr))
+            .header("host", "standby.test")
+            .header("user-agent", "Mozilla/5.0");
+        if let Some(referer) = referer {
+            request = request.header("referer", referer);
+        }
+        let answer = request.send().await.unwrap();
+        assert_eq!(answer.status().as_u16(), expected, "{referer:?}: {answer:?}");
+    }
+    standby.stop().await;
+    leader.stop().await;
+}
+
 #[tokio::test]
 async fn forwarding_loop_is_answered_with_502() {
     let listener = Listener::bind("apps", ([127, 0, 0, 1], 0).into()).unwrap();

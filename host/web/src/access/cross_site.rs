@@ -10,13 +10,17 @@
 //! | `Host` is not a name of this port | 421 |
 //! | `Origin` is neither this port nor in `allowed_origins` | 403 |
 //! | `Sec-Fetch-Site` is not `same-origin` or `none`, without an allowed `Origin` | 403 |
+//! | neither of these headers, for a `GET` that changes something ([`Access::with_changes`]): `Referer` is another site, or there is none and the client is a browser | 403 |
 //! | a body whose content type is not JSON, which a browser may send without a preflight | 415 |
 //!
 //! Names of the port are `localhost` and names below it, loopback addresses, the address that the
 //! client connected to, the configured host name, and `allowed_hosts`. The port in `Host` is
 //! ignored, because of tunnels. Requests without `Host` or `Origin` pass: browsers always send the
-//! former, and the latter wherever it matters. A link to a port (a `GET` that the browser marks as
-//! a navigation) is allowed from any site if it changes nothing ([`Access::with_changes`]).
+//! former, and the latter with every method but `GET` and `HEAD`. For these they send
+//! `Sec-Fetch-Site` instead, but only over TLS and to loopback, and a page may suppress `Referer`. So
+//! a `GET` that changes something needs one of the three from a browser, whose `User-Agent` begins
+//! with `Mozilla/`. A link to a port (a `GET` that the browser marks as a navigation) is allowed
+//! from any site if it changes nothing.
 //!
 //! Pages of `allowed_origins` may also read the answers: preflights are answered here, and answers
 //! carry CORS headers.
@@ -49,8 +53,17 @@ const SEC_FETCH_DEST: HeaderName = HeaderName::from_static("sec-fetch-dest");
 
 /// Headers by which a port checks a browser's request. They mean nothing to the daemon that
 /// receives a forwarded request.
-pub(crate) const CHECKED_HEADERS: [HeaderName; 4] =
-    [header::ORIGIN, SEC_FETCH_SITE, SEC_FETCH_MODE, SEC_FETCH_DEST];
+pub(crate) const CHECKED_HEADERS: [HeaderName; 6] = [
+    header::ORIGIN,
+    header::REFERER,
+    header::USER_AGENT,
+    SEC_FETCH_SITE,
+    SEC_FETCH_MODE,
+    SEC_FETCH_DEST,
+];
+
+/// The beginning of every browser's `User-Agent`.
+const BROWSER: &[u8] = b"Mozilla/";
 
 /// How long a browser may cache the answer to a preflight, in seconds.
 const PREFLIGHT_AGE: HeaderValue = HeaderValue::from_static("600");
@@ -149,7 +162,31 @@ impl Access {
                 return Err(self.foreign_origin_error(&format!("{SEC_FETCH_SITE}: {text}")));
             }
         }
+        let names_site = headers.contains_key(header::ORIGIN) || headers.contains_key(SEC_FETCH_SITE);
+        if changes && !names_site && matches!(*request.method(), Method::GET | Method::HEAD) {
+            self.check_referer(headers, authority)?;
+        }
         Ok(None)
+    }
+
+    /// Checks a request that names its site in no other header.
+    fn check_referer(&self, headers: &HeaderMap, authority: Option<&Authority>) -> Result<(), ApiError> {
+        let referers = headers.get_all(header::REFERER).iter();
+        let mut referers = referers.filter(|value| !value.is_empty()).peekable();
+        let mut agents = headers.get_all(header::USER_AGENT).iter();
+        if referers.peek().is_none() && agents.any(|agent| agent.as_bytes().starts_with(BROWSER)) {
+            return Err(unnamed_site_error());
+        }
+        for value in referers {
+            let text = String::from_utf8_lossy(value.as_bytes());
+            let is_allowed = |origin: &Origin| {
+                authority.is_some_and(|authority| origin.is_of(authority)) || self.origins.contains(origin)
+            };
+            if !Origin::of_page(&text).is_some_and(|origin| is_allowed(&origin)) {
+                return Err(self.foreign_origin_error(&format!("{}: {text}", header::REFERER)));
+            }
+        }
+        Ok(())
     }
 
     fn unknown_host_error(&self, host: &str) -> ApiError {
@@ -169,6 +206,14 @@ impl Access {
         );
         ApiError::new(StatusCode::FORBIDDEN, text)
     }
+}
+
+/// 403 for a browser's request that may come from any page.
+fn unnamed_site_error() -> ApiError {
+    let text = "A browser sent this request, which changes something, without the site of the page that caused it (no \
+                Origin, Sec-Fetch-Site or Referer), so a page of another site may have. Use the method that the API has \
+                for changes, such as PUT, or a client whose User-Agent does not begin with \"Mozilla/\", such as curl.";
+    ApiError::new(StatusCode::FORBIDDEN, text)
 }
 
 /// Whether a user follows a link to this port. The linking page never sees the answer.

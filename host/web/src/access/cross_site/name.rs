@@ -146,6 +146,13 @@ pub struct Origin {
 }
 
 impl Origin {
+    /// The origin of a page, from its URL as browsers send it in `Referer`.
+    pub(super) fn of_page(url: &str) -> Option<Self> {
+        let (scheme, rest) = url.split_once("://")?;
+        let authority = rest.split(['/', '?', '#']).next()?;
+        format!("{scheme}://{authority}").parse().ok()
+    }
+
     /// Whether a page of this origin was loaded from `authority`. The scheme is ignored: behind a
     /// proxy that terminates TLS the schemes of page and request differ.
     pub(super) fn is_of(&self, authority: &Authority) -> bool {

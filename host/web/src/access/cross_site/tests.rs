@@ -173,6 +173,80 @@ async fn a_link_to_a_get_that_changes_something_is_rejected() {
     }
 }
 
+/// Over plain HTTP and to an address, browsers send neither `Origin` nor `Sec-Fetch-Site` if a page
+/// loads an image.
+#[tokio::test]
+async fn a_page_cannot_cause_a_get_that_changes_something() {
+    const BROWSER: (&str, &str) = ("user-agent", "Mozilla/5.0 (X11; Linux x86_64) Firefox/150.0");
+    let origins = vec!["https://ui.example.org".parse().unwrap()];
+    let access = Access::new("kubernetes", Vec::new(), origins);
+    let access = access.with_changes(|_, path| path == "/scale/3");
+    let router = guarded(Router::new().fallback(any(async || "done")), access);
+    let referer = |url| ("referer", url);
+    for (headers, expected) in [
+        // Programs.
+        (&[][..], 200),
+        (&[("user-agent", "curl/8.5.0")], 200),
+        (&[("user-agent", "python-requests/2.32.3")], 200),
+        (&[("user-agent", "Python-urllib/3.12")], 200),
+        // Pages of this port and of an allowed site.
+        (&[BROWSER, referer("http://10.1.2.3:10000/ui/#/agents")], 200),
+        (&[BROWSER, referer("https://10.1.2.3:10000/")], 200),
+        (&[BROWSER, referer("https://ui.example.org/?page=1")], 200),
+        (&[BROWSER, ("origin", "http://10.1.2.3:10000")], 200),
+        (&[BROWSER, ("sec-fetch-site", "same-origin")], 200),
+        (&[BROWSER, ("sec-fetch-site", "none")], 200),
+        // Pages of other sites, and of unknown ones.
+        (&[BROWSER], 403),
+        (&[BROWSER, referer("")], 403),
+        (&[BROWSER, referer("http://evil.test/page")], 403),
+        (&[referer("http://evil.test/page")], 403),
+        (&[BROWSER, referer("http://10.1.2.3:8080/")], 403),
+        (&[BROWSER, referer("http://10.1.2.3:10000.evil.test/")], 403),
+        (&[BROWSER, referer("http://10.1.2.3:10000@evil.test/")], 403),
+        (
+            &[BROWSER, referer("http://evil.test/http://10.1.2.3:10000/")],
+            403,
+        ),
+        (&[BROWSER, referer("http://evil.test?://10.1.2.3:10000")], 403),
+        (&[BROWSER, referer("about:client")], 403),
+        (
+            &[
+                BROWSER,
+                referer("http://10.1.2.3:10000/"),
+                referer("http://evil.test/"),
+            ],
+            403,
+        ),
+    ] {
+        for method in ["GET", "HEAD"] {
+            for (path, expected) in [("/scale/3", expected), ("/scale", 200)] {
+                let mut request = Request::builder().method(method).uri(path);
+                for (name, value) in [&[("host", "10.1.2.3:10000")], headers].concat() {
+                    request = request.header(name, value);
+                }
+                let local: SocketAddr = "10.1.2.3:10000".parse().unwrap();
+                let request = request.extension(LocalAddr(local)).body(Body::empty()).unwrap();
+                let response = router.clone().oneshot(request).await.unwrap();
+                let found = response.status().as_u16();
+                assert_eq!(found, expected, "{method} {path} {headers:?}");
+            }
+        }
+    }
+    for (headers, part) in [
+        (&[BROWSER][..], "such as curl"),
+        (&[referer("http://evil.test/")], "`kubernetes.allowed_origins`"),
+    ] {
+        let mut request = Request::get("/scale/3").header("host", "localhost");
+        for (name, value) in headers {
+            request = request.header(*name, *value);
+        }
+        let request = request.body(Body::empty()).unwrap();
+        let text = message(router.clone().oneshot(request).await.unwrap()).await;
+        assert!(text.contains(part), "{text}");
+    }
+}
+
 #[tokio::test]
 async fn links_from_other_sites_may_be_followed() {
     let link = [
