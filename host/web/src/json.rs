@@ -18,6 +18,7 @@ use crate::{ApiError, Problems};
 /// | body | status | answer |
 /// |---|---|---|
 /// | larger than the port allows | 413 | `{"message": …}` |
+/// | later than the port's timeouts | 408 | `{"message": …}` |
 /// | empty, or white space only | 400 | `{"message": "Please specify data in JSON format", "details": text}` |
 /// | not JSON | 400 | `{"message": "Invalid JSON", "details": text}` |
 /// | of another shape than `T` | 422 | `{"message": "Invalid JSON", "details": [{"path": "/cpus", "errors": [text]}]}` |

@@ -1,5 +1,6 @@
 //! Serves a port until shutdown.
 
+mod body_deadline;
 mod refusals;
 mod streams;
 mod write_deadline;
@@ -10,7 +11,6 @@ use std::net::SocketAddr;
 use std::time::Duration;
 
 use axum::Router;
-use axum::body::Body;
 use axum::extract::{ConnectInfo, DefaultBodyLimit, Request};
 use axum::middleware::{self, Next};
 use axum::response::{IntoResponse, Response};
@@ -29,6 +29,7 @@ use tokio_util::sync::CancellationToken;
 use tower::ServiceExt;
 use transom_common::error_chain;
 
+use self::body_deadline::BodyLate;
 use self::refusals::{Refusals, RequestActivity};
 use self::streams::{Budgets, Slot};
 use self::write_deadline::WriteDeadline;
@@ -45,6 +46,10 @@ pub struct Limits {
     /// The timeout of the first byte of a new connection, of each request's head, and between two
     /// requests.
     pub header_timeout: Duration,
+    /// The timeout of each part of a request's body; 408.
+    pub body_idle_timeout: Duration,
+    /// The timeout of a request's whole body, also for a slow client with a large upload; 408.
+    pub body_timeout: Duration,
     /// The timeout of a write that makes no progress, because the client does not read.
     pub write_timeout: Duration,
     /// The maximum number of connections without an event stream; further ones wait in the system's
@@ -64,6 +69,8 @@ impl Default for Limits {
             max_body: 8 << 20,
             max_head: 64 << 10,
             header_timeout: Duration::from_secs(30),
+            body_idle_timeout: Duration::from_secs(30),
+            body_timeout: Duration::from_mins(10),
             write_timeout: Duration::from_secs(30),
             max_connections: 4096,
             max_streams: 4096,
@@ -290,8 +297,11 @@ async fn connection<S>(
     let stream = WriteDeadline::new(TokioIo::new(stream), limits.write_timeout);
     let stream = Refusals::new(stream, activity.clone(), max_head);
     let service = service_fn(move |request: hyper::Request<Incoming>| {
-        let mut request = request.map(Body::new);
+        let (head, body) = request.into_parts();
+        let (body, late) = body_deadline::bounded(body, limits);
+        let mut request = Request::from_parts(head, body);
         let extensions = request.extensions_mut();
+        extensions.insert(late);
         extensions.insert(ConnectInfo(client));
         extensions.insert(LocalAddr(local));
         extensions.insert(request_disconnect.clone());
@@ -338,7 +348,11 @@ pub fn body_limited(router: Router, max: usize) -> Router {
     router
         .layer(middleware::from_fn(move |mut request: Request, next: Next| {
             request.extensions_mut().insert(MaxBody(max));
-            refuse_large_body(max, request, next)
+            async move {
+                let late = request.extensions().get::<BodyLate>().cloned();
+                let response = refuse_large_body(max, request, next).await;
+                body_deadline::replaced(response, late.as_ref())
+            }
         }))
         .layer(DefaultBodyLimit::max(max))
 }

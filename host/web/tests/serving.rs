@@ -180,6 +180,28 @@ async fn chunked_body_is_limited_in_size() {
 }
 
 #[tokio::test]
+async fn body_that_does_not_arrive_in_time_gets_408() {
+    let limits = Limits {
+        body_idle_timeout: Duration::from_millis(50),
+        ..Limits::default()
+    };
+    let server = Server::start(plain(), limits, WAIT_TIMEOUT);
+    for body in [
+        "Content-Length: 3\r\n\r\n",
+        "Content-Length: 3\r\n\r\n[1",
+        "Transfer-Encoding: chunked\r\n\r\n2\r\n[1\r\n",
+    ] {
+        let request = format!("POST /numbers HTTP/1.1\r\nHost: x\r\n{body}");
+        let answer = read_to_end(&mut server.send_text(&request).await).await;
+        assert!(answer.starts_with("HTTP/1.1 408 "), "{answer}");
+        assert!(answer.contains("\r\nConnection: close\r\n"), "{answer}");
+        let message = r#"{"message":"The body of the request did not arrive in time"}"#;
+        assert!(answer.ends_with(message), "{answer}");
+    }
+    server.stop().await;
+}
+
+#[tokio::test]
 async fn oversized_request_head_is_refused() {
     let server = Server::start(
         plain(),

@@ -24,6 +24,8 @@ const LIMITS: Limits = Limits {
     max_body: 1 << 20,
     max_head: 64 << 10,
     header_timeout: Duration::from_secs(5),
+    body_idle_timeout: Duration::from_secs(5),
+    body_timeout: Duration::from_secs(20),
     max_connections: 64,
     write_timeout: Duration::from_secs(20),
     max_streams: 10,

@@ -1,6 +1,7 @@
 //! The maximum number of concurrent requests.
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use axum::Router;
 use axum::body::Body;
@@ -9,11 +10,14 @@ use axum::routing::{get, post};
 use bytes::Bytes;
 use futures::{StreamExt, stream};
 use http::Request;
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::net::TcpStream;
 use tokio::sync::{Semaphore, mpsc};
+use tokio::time::timeout;
 use tower::ServiceExt;
 use transom_web::{AccessRules, Origin, PortConfig};
 
-use super::Port;
+use super::{Port, WAIT_TIMEOUT};
 
 #[tokio::test]
 async fn requests_beyond_the_maximum_get_503_and_streams_do_not_count() {
@@ -119,5 +123,26 @@ async fn callers_of_a_limited_router_share_the_limits_of_the_port() {
     starts.recv().await.unwrap();
     assert_eq!(echo(1).await, 503);
     pending.abort();
+    port.stop().await;
+}
+
+#[tokio::test]
+async fn a_client_that_stops_sending_its_body_does_not_keep_its_request() {
+    let router = Router::new().route("/echo", post(async |body: Bytes| body));
+    let mut config = PortConfig::new("apps", 0);
+    config.limits.max_requests = Some(1);
+    config.limits.body_idle_timeout = Duration::from_millis(50);
+    let port = Port::start(config, router).await;
+    for _ in 0..3 {
+        let mut stalled = TcpStream::connect(port.addr).await.unwrap();
+        let head = "POST /echo HTTP/1.1\r\nHost: localhost\r\nContent-Length: 2\r\n\r\nx";
+        stalled.write_all(head.as_bytes()).await.unwrap();
+        let mut answer = String::new();
+        let read = timeout(WAIT_TIMEOUT, stalled.read_to_string(&mut answer)).await;
+        read.unwrap().unwrap();
+        assert!(answer.starts_with("HTTP/1.1 408 "), "{answer}");
+    }
+    let echo = port.ask("POST", "/echo").body("x").send().await.unwrap();
+    assert_eq!(echo.text().await.unwrap(), "x");
     port.stop().await;
 }
