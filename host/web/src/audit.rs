@@ -17,7 +17,7 @@ use crate::forward::Forwarded;
 /// The target of audit events.
 const TARGET: &str = "transom::audit";
 /// Characters of a path, of a query and of the audited header; the rest is cut.
-const MAX_CHARS: usize = 1024;
+pub(crate) const MAX_CHARS: usize = 1024;
 const MASK: &str = "********";
 /// Parts of the names of parameters whose values are secret.
 const SECRET_NAMES: [&str; 7] = [
@@ -98,7 +98,8 @@ impl Drop for Audit {
     }
 }
 
-fn truncated(text: &str) -> &str {
+/// The beginning of a client's text: one request must not fill the log.
+pub(crate) fn truncated(text: &str) -> &str {
     text.char_indices()
         .nth(MAX_CHARS)
         .map_or(text, |(at, _)| &text[..at])

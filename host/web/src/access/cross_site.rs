@@ -43,6 +43,7 @@ use http_body::Body as _;
 
 use super::policy::AccessRules;
 use crate::ApiError;
+use crate::audit::truncated;
 use crate::serve::LocalAddr;
 pub use name::{AllowedHost, Origin};
 use name::{Authority, Host};
@@ -190,7 +191,7 @@ impl Access {
     }
 
     fn unknown_host_error(&self, host: &str) -> ApiError {
-        let section = self.section;
+        let (section, host) = (self.section, truncated(host));
         let text = format!(
             "{host:?} is not a host name of this port, so a web page may have sent the request (DNS rebinding). If clients \
              reach this port by that name, add it to `{section}.allowed_hosts` in the configuration."
@@ -199,7 +200,7 @@ impl Access {
     }
 
     fn foreign_origin_error(&self, header: &str) -> ApiError {
-        let section = self.section;
+        let (section, header) = (self.section, truncated(header));
         let text = format!(
             "A web page of another site sent this request ({header:?}). If pages of that site may use this port, add its \
              origin to `{section}.allowed_origins` in the configuration."
@@ -236,6 +237,7 @@ fn check_content_type(request: &Request) -> Result<(), ApiError> {
     for value in request.headers().get_all(header::CONTENT_TYPE) {
         if !is_json(value) {
             let found = String::from_utf8_lossy(value.as_bytes());
+            let found = truncated(&found);
             let text = format!(
                 "The body's content type is {found:?}; expected `Content-Type: application/json`, or no Content-Type"
             );

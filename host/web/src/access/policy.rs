@@ -26,7 +26,7 @@ use ipnet::IpNet;
 use super::authentication::{Authentication, peer};
 use super::caller::Caller;
 use super::networks::is_within;
-use crate::audit::Audit;
+use crate::audit::{Audit, truncated};
 use crate::{ApiError, Credentials, Presented};
 
 const CHALLENGE: HeaderValue = HeaderValue::from_static("Basic realm=\"Transom\"");
@@ -192,7 +192,7 @@ impl AccessPolicy {
                     tracing::warn!(
                         port = policy.section,
                         peer = ?peer(&request),
-                        path = request.uri().path(),
+                        path = truncated(request.uri().path()),
                         reason = ?denial,
                         "request rejected"
                     );

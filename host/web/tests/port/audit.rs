@@ -43,15 +43,20 @@ impl Log {
         (log, tracing::subscriber::set_default(subscriber))
     }
 
-    /// The audit events since the last call.
-    fn audited(&self) -> Vec<Value> {
+    /// The events since the last call.
+    fn events(&self) -> Vec<Value> {
         let text = String::from_utf8(std::mem::take(&mut *self.0.lock().unwrap())).unwrap();
         let events = text
             .lines()
             .map(|line| serde_json::from_str::<Value>(line).unwrap());
+        events.collect()
+    }
+
+    /// The audit events since the last call.
+    fn audited(&self) -> Vec<Value> {
+        let mut events = self.events();
+        events.retain(|event| event["target"] == "transom::audit");
         events
-            .filter(|event| event["target"] == "transom::audit")
-            .collect()
     }
 }
 
@@ -128,6 +133,19 @@ async fn each_change_leaves_one_event_without_body_and_secrets() {
         );
         assert_eq!(log.audited(), Vec::<Value>::new(), "{method} {name}");
     }
+    port.stop().await;
+}
+
+#[tokio::test]
+async fn log_of_a_rejected_request_has_only_the_beginning_of_its_path() {
+    let (log, _guard) = Log::start();
+    let port = Port::serve(config().bind().await.unwrap(), callers(), rules());
+    let path = format!("/{}", "x".repeat(10_000));
+    let answer = port.ask("GET", &path).send().await.unwrap();
+    assert_eq!(answer.status().as_u16(), 401);
+    let events = log.events();
+    let rejected = events.iter().find(|event| event["message"] == "request rejected");
+    assert_eq!(rejected.unwrap()["path"], path[..1024], "{events:?}");
     port.stop().await;
 }
 

@@ -5,6 +5,7 @@ use axum::routing::any;
 use tower::ServiceExt;
 
 use super::*;
+use crate::audit::MAX_CHARS;
 
 const JSON: (&str, &str) = ("content-type", "application/json");
 
@@ -81,6 +82,26 @@ async fn requests_for_unknown_host_names_are_rejected() {
         text.contains("\"evil.test\"") && text.contains("`apps.allowed_hosts`"),
         "{text}"
     );
+}
+
+/// The messages are logged, too.
+#[tokio::test]
+async fn messages_repeat_only_the_beginning_of_a_header() {
+    let long = "x".repeat(10_000);
+    let (origin, kind) = (format!("http://{long}"), format!("text/{long}"));
+    for (header, body) in [
+        (("host", long.as_str()), ""),
+        (("origin", origin.as_str()), ""),
+        (("sec-fetch-site", long.as_str()), ""),
+        (("content-type", kind.as_str()), "x"),
+    ] {
+        let text = message(ask("POST", &[("host", "localhost"), header], body).await).await;
+        let repeated = text.matches('x').count();
+        assert!(
+            (MAX_CHARS - 50..MAX_CHARS + 50).contains(&repeated),
+            "{header:?}: {text}"
+        );
+    }
 }
 
 #[tokio::test]
