@@ -6,7 +6,7 @@ mod common;
 
 use std::time::{Duration, Instant};
 
-use common::{Followed, Master, MasterScript, WAIT_TIMEOUT, until};
+use common::{Followed, Master, MasterScript, WAIT_TIMEOUT, wait_until};
 use serde_json::{Value, json};
 use transom_discovery::Config;
 use transom_testkit::zookeeper::{Acls, Client, ZooKeeper, create, create_path, register};

@@ -16,7 +16,7 @@ use transom_discovery::dns::listeners::connection::ConnectionLimits;
 use transom_discovery::dns::listeners::https::LIMITS;
 use transom_discovery::dns::listeners::tls::ListenerLimits;
 
-use crate::common::{WAIT_TIMEOUT, query, until};
+use crate::common::{WAIT_TIMEOUT, query, wait_until};
 use crate::connect;
 use crate::https::Port;
 

@@ -19,7 +19,7 @@ use tokio_util::sync::CancellationToken;
 use transom_discovery::dns::listeners::connection::{ConnectionLimits, serve_connection};
 use transom_discovery::dns::listeners::tls::{Certificate, ListenerLimits, Protocol, serve};
 
-use crate::common::{WAIT_TIMEOUT, query, until};
+use crate::common::{WAIT_TIMEOUT, query, wait_until};
 use crate::{FixedResponder, certify, connect};
 
 async fn read(dir: &Path) -> transom_discovery::Result<Certificate> {

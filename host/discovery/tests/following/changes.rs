@@ -4,7 +4,7 @@ use hickory_proto::rr::RecordType;
 use serde_json::{Value, json};
 use transom_discovery::Config;
 
-use crate::common::{Master, MasterScript, query, until};
+use crate::common::{Master, MasterScript, query, wait_until};
 use crate::{agent, snapshot, started, task, updated};
 
 #[tokio::test]

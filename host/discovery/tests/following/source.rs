@@ -7,7 +7,7 @@ use serde_json::{Value, json};
 use transom_discovery::source::StreamTimeouts;
 use transom_discovery::{Config, Source};
 
-use crate::common::{Master, MasterScript, query, until};
+use crate::common::{Master, MasterScript, query, wait_until};
 use crate::{document, snapshot, started, task};
 
 #[tokio::test]

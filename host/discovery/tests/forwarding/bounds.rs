@@ -11,7 +11,7 @@ use hickory_proto::rr::RecordType;
 use transom_discovery::dns::forward::Settings;
 
 use super::Transport::Udp;
-use super::common::{WAIT_TIMEOUT, query, until};
+use super::common::{WAIT_TIMEOUT, query, wait_until};
 use super::resolver::Resolver;
 use super::{a, ask, code, data, forwarder, settings};
 

@@ -6,7 +6,7 @@ use hickory_proto::rr::rdata::opt::EdnsOption;
 use transom_discovery::dns::forward::{Settings, Started};
 
 use super::Transport::Udp;
-use super::common::{query, until, with_edns};
+use super::common::{query, wait_until, with_edns};
 use super::resolver::Resolver;
 use super::{CLIENT, a, ask, forwarder, settings};
 

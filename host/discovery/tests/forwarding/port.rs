@@ -12,7 +12,7 @@ use tokio::process::Command;
 use tokio::time::timeout;
 use transom_discovery::Config;
 
-use super::common::{Followed, Master, MasterScript, WAIT_TIMEOUT, query, until};
+use super::common::{Followed, Master, MasterScript, WAIT_TIMEOUT, query, wait_until};
 use super::resolver::Resolver;
 use super::{code, data};
 

@@ -9,7 +9,7 @@ use hickory_proto::rr::RecordType;
 use transom_discovery::dns::forward::{ForwardPolicy, Settings};
 
 use super::Transport::{Tcp, Udp};
-use super::common::{WAIT_TIMEOUT, query, until, with_edns};
+use super::common::{WAIT_TIMEOUT, query, wait_until, with_edns};
 use super::resolver::Resolver;
 use super::{TIMEOUT, a, ask, code, data, forwarder, settings, unused_addr};
 

@@ -13,7 +13,7 @@ mod common;
 use std::collections::BTreeSet;
 
 use additions::{AllowedAdditions, Row, members, rows, sorted};
-use common::{Followed, Master, MasterScript, query, until};
+use common::{Followed, Master, MasterScript, query, wait_until};
 use hickory_proto::op::ResponseCode;
 use hickory_proto::rr::{RData, Record, RecordType};
 use serde_json::{Value, json};
