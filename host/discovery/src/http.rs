@@ -7,7 +7,6 @@
 mod answer;
 mod enumeration;
 mod events;
-mod listing;
 mod lookup;
 mod route;
 mod settings;
@@ -29,13 +28,12 @@ use tokio::sync::Semaphore;
 use tokio::time::timeout;
 
 use crate::Config;
+use crate::listing::BUSY_TIMEOUT;
 use crate::metrics::{Metrics, RequestLabels};
 use crate::shared::Shared;
 use crate::zone::Zone;
 use answer::{busy, is_current, json, json_text, not_ready, plain, refused, tagged, unchanged};
 use enumeration::{Enumeration, MAX_ENUMERATIONS};
-use listing::BUSY_TIMEOUT;
-pub(crate) use listing::Listing;
 use lookup::{Host, Service};
 use route::Route;
 use settings::ConfigDocument;

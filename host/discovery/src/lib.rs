@@ -8,7 +8,7 @@
 //!    not report everything.
 //! 2. [`records`] computes the records of a model with pure functions; `labels` turns texts into
 //!    labels.
-//! 3. `dns` and `http` answer from the newest zone.
+//! 3. `dns` and `http` answer from the newest zone. `listing` is its text, which responses share.
 //!
 //! Promises: a task has records from its `TASK_RUNNING` until the update that ends it. During an
 //! outage of the cluster manager the last zone stays in service, and the metrics show its age;
@@ -32,6 +32,8 @@ mod handle;
 mod host_resolver;
 mod http;
 pub mod labels;
+mod listing;
+mod mesos_dns_json;
 mod metrics;
 pub mod records;
 mod shared;

@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 use arc_swap::ArcSwapOption;
 use tokio::sync::watch;
 
-use crate::http::Listing;
+use crate::listing::Listing;
 use crate::source::AtomicSource;
 use crate::zone::Zone;
 

@@ -6,8 +6,8 @@ use bytes::Bytes;
 use tokio::sync::OwnedSemaphorePermit;
 use transom_cluster::{FrameworkId, TaskId};
 
-use super::answer::text;
 use crate::enumerate::Enumerator;
+use crate::mesos_dns_json::text;
 use crate::zone::Zone;
 
 /// The maximum number of enumerations that are read at the same time. Each remembers what it has

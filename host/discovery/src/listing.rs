@@ -16,14 +16,14 @@ use serde::Serialize;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use tokio::time::timeout;
 
-use super::answer::text;
 use crate::Config;
+use crate::mesos_dns_json::text;
 use crate::zone::Zone;
 
 /// The maximum number of texts in memory.
 const MAX_TEXTS: usize = 3;
 /// The timeout of requests that wait because the maximum is reached.
-pub(super) const BUSY_TIMEOUT: Duration = Duration::from_secs(5);
+pub(crate) const BUSY_TIMEOUT: Duration = Duration::from_secs(5);
 
 /// The text that one request writes while others wait for it; `None` if that failed.
 type Text = Shared<BoxFuture<'static, Option<Bytes>>>;
@@ -47,7 +47,7 @@ impl Default for Listing {
 
 impl Listing {
     /// The text of a zone. `None` if too many texts of other versions are in memory.
-    pub(super) async fn of(&self, zone: Arc<Zone>, config: Arc<Config>) -> Option<Bytes> {
+    pub(crate) async fn of(&self, zone: Arc<Zone>, config: Arc<Config>) -> Option<Bytes> {
         self.begin(zone, config).await
     }
 
