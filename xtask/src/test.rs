@@ -5,9 +5,11 @@ use std::path::PathBuf;
 use std::process::{Command, Stdio};
 use std::time::Instant;
 
+use anyhow::ensure;
+
 use crate::components::Scope;
 use crate::steps::{SELECTION, build, cargo, step, target};
-use crate::{authors, components, dashboard, manual, needs};
+use crate::{authors, components, dashboard, failures, manual, needs};
 
 /// Features that `cargo xtask dev` does not build and that have tests.
 const FEATURES: &str = "transom-discovery/quic";
@@ -65,20 +67,27 @@ fn run_tests(
     let toolchain = components::toolchain()?;
     // Outside of CI, the tests of containers are skipped if containers cannot run.
     let containers = std::env::var_os("CI").map(|_| ("TRANSOM_CONTAINERS", "required"));
-    step(
-        "running tests",
-        cargo()
-            .arg("test")
-            .args(SELECTION)
-            .args(["--features", FEATURES, "--no-fail-fast"])
-            .args(arguments)
-            .env("TRANSOM_COMPONENTS", components)
-            .envs(variables)
-            .envs(containers)
-            // In one variable, because cargo would apply the original variables to the tests, too.
-            .env("TRANSOM_WASM_TOOLCHAIN", toolchain)
-            .env("TRANSOM_BIN", target().join("debug/transom")),
-    )
+    let mut command = cargo();
+    command
+        .arg("test")
+        .args(SELECTION)
+        .args(["--features", FEATURES, "--no-fail-fast"])
+        .args(arguments)
+        .env("TRANSOM_COMPONENTS", components)
+        .envs(variables)
+        .envs(containers)
+        // In one variable, because cargo would apply the original variables to the tests, too.
+        .env("TRANSOM_WASM_TOOLCHAIN", toolchain)
+        .env("TRANSOM_BIN", target().join("debug/transom"));
+    eprintln!("==> {TESTS}");
+    let (status, failed) = failures::run(&mut command)?;
+    let separator = if failed.is_empty() { "" } else { "\n\n" };
+    ensure!(
+        status.success(),
+        "{TESTS} failed ({status}){separator}{}",
+        failed.join("\n")
+    );
+    Ok(())
 }
 
 /// Runs a cargo subcommand that may not be installed.
