@@ -25,14 +25,19 @@ pub(crate) struct Member {
     pub(crate) address: String,
 }
 
-/// A site with five agents and a kvstore of three members, which nothing uses.
-pub(crate) async fn start(folder: &Path) -> Site {
+/// After this time an unreachable member is replaced: short enough for the wait for it, and longer than
+/// a member takes to start on a busy machine.
+const NODE_TIMEOUT: &str = "orch_node_timeout = \"25s\"\n";
+
+/// A site with five agents and a kvstore of three members, which nothing uses; `more`: further
+/// settings of the framework.
+pub(crate) async fn start(folder: &Path, more: &str) -> Site {
     let data = folder.display();
     let configuration = format!(
         "[kubernetes]\nport = 0\ncontainers = false\nframework_user = \"{}\"\nheartbeat_interval = \"1s\"\n\
          ds_etcd = true\nds_mysql = false\nds_count = 3\nds_cpu = 0.1\nds_mem = 64\nds_disk = 1\n\
          volume_ds = \"{data}/datastore\"\norch_server_count = 0\norch_agent_count = 0\n\
-         orch_node_timeout = \"15s\"\nportrange_from = 1024\nportrange_to = 65535\n\
+         portrange_from = 1024\nportrange_to = 65535\n{more}\
          [kubernetes.backup]\ndir = \"{data}/backups\"\nmem = 32\ndisk = 1\n",
         user(),
     );
@@ -184,7 +189,7 @@ impl Reader {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_member_moves_to_another_agent_and_the_key_stays_readable() {
     let folder = tempfile::tempdir().expect("a directory");
-    let site = start(folder.path()).await;
+    let site = start(folder.path(), NODE_TIMEOUT).await;
     let (before, ids) = wait_for_three_voters(&site, "three members", |_| true).await;
     let hosts: BTreeSet<&str> = before.values().map(|member| &*member.host).collect();
     assert_eq!(hosts.len(), 3, "{before:?}");
@@ -238,7 +243,7 @@ async fn a_member_moves_to_another_agent_and_the_key_stays_readable() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn without_a_quorum_no_member_moves_until_the_agents_are_back() {
     let folder = tempfile::tempdir().expect("a directory");
-    let site = start(folder.path()).await;
+    let site = start(folder.path(), NODE_TIMEOUT).await;
     let (before, ids) = wait_for_three_voters(&site, "three members", |_| true).await;
     let endpoints: Vec<&str> = before.values().map(|member| &*member.address).collect();
     etcdctl(&endpoints, &["put", KEY, VALUE]).await.expect("written");

@@ -41,7 +41,7 @@ async fn value(site: &Site, what: &str) -> String {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn three_members_have_the_backup_even_if_the_daemon_is_killed() {
     let folder = tempfile::tempdir().expect("a directory");
-    let mut site = start(folder.path()).await;
+    let mut site = start(folder.path(), "").await;
     let (members, ids) = wait_for_three_voters(&site, "three members", |_| true).await;
     put(members.values(), "before").await;
     let name = back_up(&site).await;
@@ -81,7 +81,7 @@ fn corrupt(file: &Path) {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_quorum_that_is_lost_for_good_is_replaced_from_a_backup() {
     let folder = tempfile::tempdir().expect("a directory");
-    let site = start(folder.path()).await;
+    let site = start(folder.path(), "").await;
     let (members, _) = wait_for_three_voters(&site, "three members", |_| true).await;
     put(members.values(), "before").await;
     let name = back_up(&site).await;
