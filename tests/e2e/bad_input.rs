@@ -2,6 +2,7 @@
 
 use std::fs;
 use std::net::TcpListener;
+use std::process::Command;
 
 use serde_json::{Value, json};
 use tokio::net::TcpSocket;
@@ -9,7 +10,7 @@ use transom_testkit::eventually;
 use transom_tests::events::Events;
 use transom_tests::http;
 use transom_tests::plugin::Plugin;
-use transom_tests::process::Transom;
+use transom_tests::process::{Transom, binary};
 use transom_tests::site::Site;
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -236,4 +237,55 @@ async fn daemon_without_a_master_serves_warns_and_is_not_ready() {
     .await;
     let (status, output) = daemon.interrupt();
     assert!(status.success(), "{output}");
+}
+
+/// Nobody reads the output of these commands, as when a pager has ended. They still do their work.
+#[test]
+fn commands_with_closed_outputs_do_their_work() {
+    let dir = tempfile::tempdir().expect("a directory");
+    fs::write(
+        dir.path().join("transom.toml"),
+        "[workflow]\nrole = \"a\"\nframework_role = \"b\"\n",
+    )
+    .expect("written");
+    let closed_pipe = || {
+        let (reader, writer) = std::io::pipe().expect("a pipe");
+        drop(reader);
+        writer
+    };
+    let output = Command::new(binary())
+        .current_dir(dir.path())
+        .args([
+            "plugin",
+            "new",
+            "mine",
+            "--world",
+            "event-filter",
+            "--language",
+            "rust",
+        ])
+        .stdout(closed_pipe())
+        .output()
+        .expect("transom");
+    assert_eq!(
+        (
+            output.status.code(),
+            String::from_utf8_lossy(&output.stderr).as_ref()
+        ),
+        (Some(0), "")
+    );
+    assert!(dir.path().join("mine/mine.toml").is_file());
+
+    let check = || {
+        let mut command = Command::new(binary());
+        command
+            .current_dir(dir.path())
+            .args(["config", "check", "--config", "transom.toml"]);
+        command
+    };
+    let warned = check().output().expect("transom");
+    let warning = String::from_utf8_lossy(&warned.stderr);
+    assert!(warning.contains("`workflow.role` is used"), "{warning}");
+    let unread = check().stderr(closed_pipe()).output().expect("transom");
+    assert_eq!((unread.status, unread.stdout), (warned.status, warned.stdout));
 }

@@ -7,6 +7,8 @@ use std::process::ExitCode;
 
 use transom_plugin_host::printable;
 
+use crate::output::print_note;
+
 /// Marks an error of the command line or the configuration: nothing was started.
 #[derive(Debug)]
 pub(crate) struct Misconfigured;
@@ -45,7 +47,7 @@ pub(crate) fn report(outcome: &anyhow::Result<()>) -> ExitCode {
                 .lines()
                 .map(|line| printable(line).into_owned())
                 .collect();
-            eprintln!("transom: {}", lines.join("\n"));
+            print_note(format_args!("transom: {}", lines.join("\n")));
             code(error)
         }
     }

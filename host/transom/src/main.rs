@@ -2,6 +2,8 @@
 //!
 //! The commands are in [`cli`], the parts of the daemon in [`daemon`].
 #![forbid(unsafe_code)]
+// They panic if the other end of a pipe is closed; see `output::print_line`.
+#![warn(clippy::print_stdout, clippy::print_stderr)]
 
 mod admin;
 mod cli;

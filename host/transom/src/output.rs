@@ -1,5 +1,6 @@
 //! The output of a command: a table for people or JSON for programs.
 
+use std::fmt::Display;
 use std::io::{self, Write};
 
 use clap::ValueEnum;
@@ -15,6 +16,17 @@ pub(crate) enum Output {
     Table,
     /// One JSON document.
     Json,
+}
+
+/// Prints a line to standard output. A closed pipe is an error, with which the command ends.
+pub(crate) fn print_line(line: impl Display) -> io::Result<()> {
+    writeln!(io::stdout().lock(), "{line}")
+}
+
+/// Prints a line to standard error: progress, or a warning. If nobody can read it, the command still
+/// does its work.
+pub(crate) fn print_note(line: impl Display) {
+    let _ = writeln!(io::stderr().lock(), "{line}");
 }
 
 /// Prints `rows` as a table under `headings`, or `document` as JSON.

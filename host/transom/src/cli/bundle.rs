@@ -13,7 +13,7 @@ use serde_json::json;
 
 use super::plugin::connection::Connection;
 use crate::exit::Unavailable;
-use crate::output::{self, Output};
+use crate::output::{self, Output, print_line};
 use archive::Member;
 
 /// Write an archive (.tar.gz) for a bug report or a question: state, metrics, configuration, plugins,
@@ -58,10 +58,10 @@ impl Bundle {
         let document = json!({"file": path, "bytes": size, "contents": contents});
         output::print(self.output, &document, &["file", "bytes", "content"], rows)?;
         if self.output == Output::Table {
-            println!(
+            print_line(format_args!(
                 "\n{} ({size} bytes)",
                 transom_plugin_host::printable(&path.display().to_string())
-            );
+            ))?;
         }
         Ok(())
     }

@@ -15,6 +15,7 @@ use transom_minicluster::{AgentConfig, Disk, DiskKind, Images, Minicluster};
 use super::signals::stop_on_signal;
 use crate::config::LogFormat;
 use crate::exit::{Misconfigured, Unavailable};
+use crate::output::print_line;
 use crate::telemetry;
 use attributes::Attributes;
 
@@ -221,12 +222,12 @@ impl ClusterCommand {
             ..self.shape.config(self.listen, self.work_dir)?
         };
         let cluster = config.start(token.clone()).await.context(Unavailable)?;
-        println!("cluster master on {}", cluster.master());
+        print_line(format_args!("cluster master on {}", cluster.master()))?;
         if let Some(standby) = cluster.standby() {
-            println!("cluster standby on {standby}");
+            print_line(format_args!("cluster standby on {standby}"))?;
         }
         for agent in cluster.agents() {
-            println!("cluster agent on {agent}");
+            print_line(format_args!("cluster agent on {agent}"))?;
         }
         token.cancelled().await;
         cluster.stopped().await;

@@ -15,6 +15,7 @@ use super::signals::stop_on_signal;
 use crate::daemon::services::SERVICES;
 use crate::daemon::{Addresses, Daemon};
 use crate::exit::Misconfigured;
+use crate::output::{print_line, print_note};
 use crate::{config, telemetry};
 
 /// Try everything on this machine: a cluster (by default of three agents), the store and every service,
@@ -186,13 +187,14 @@ async fn greet_when_ready(admin: Option<SocketAddr>, greeting: String, token: Ca
             Ok(answer) if answer.status().is_success() => break,
             Ok(answer) if attempts > 0 && attempts.is_multiple_of(50) => {
                 let body = answer.text().await.unwrap_or_default();
-                eprintln!("not ready yet: {body}");
+                print_note(format_args!("not ready yet: {body}"));
             }
             _ => {}
         }
         attempts += 1;
     }
-    println!("{greeting}");
+    // The cluster and the daemon serve, even if nobody can read the greeting.
+    let _ = print_line(greeting);
 }
 
 /// Copies components and manifests that are missing or older in `target`. Each file is renamed into

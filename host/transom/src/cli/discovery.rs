@@ -11,6 +11,7 @@ use tokio_util::sync::CancellationToken;
 use super::signals::stop_on_signal;
 use crate::config::{self, Import, LogFormat};
 use crate::exit::Misconfigured;
+use crate::output::print_line;
 use crate::{daemon, telemetry};
 use flags::Flags;
 
@@ -35,11 +36,11 @@ impl Discovery {
         let flags = match flags::read(&self.flags).context(Misconfigured)? {
             flags::Invocation::Serve(flags) => flags,
             flags::Invocation::Version => {
-                println!("{}", env!("CARGO_PKG_VERSION"));
+                print_line(env!("CARGO_PKG_VERSION"))?;
                 return Ok(());
             }
             flags::Invocation::Help => {
-                println!("{}", flags::USAGE);
+                print_line(flags::USAGE)?;
                 return Ok(());
             }
         };

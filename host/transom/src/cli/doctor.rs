@@ -33,7 +33,7 @@ use super::ports::Port;
 use super::status::style::Style;
 use crate::config::{self, Settings};
 use crate::exit::{Misconfigured, Unavailable};
-use crate::output::Output;
+use crate::output::{Output, print_note};
 pub(super) use finding::{Finding, State};
 
 /// Timeout of one check: the whole run takes little longer.
@@ -157,7 +157,7 @@ pub(super) async fn run_checks(settings: &Settings, file: &Path, progress: bool)
             () = sleep_until(next) => {
                 next += PROGRESS_INTERVAL;
                 if progress {
-                    eprintln!("still checking: {}", running.join(", "));
+                    print_note(format_args!("still checking: {}", running.join(", ")));
                 }
             }
         }

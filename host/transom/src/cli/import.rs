@@ -103,8 +103,7 @@ impl Import {
         if let Some(file) = &self.output {
             return write_new(file, &text).context(Unavailable);
         }
-        print!("{text}");
-        Ok(())
+        Ok(std::io::stdout().lock().write_all(text.as_bytes())?)
     }
 
     fn read(&self, variables: impl Iterator<Item = (String, String)>) -> anyhow::Result<String> {

@@ -16,6 +16,7 @@ use transom_plugin_host::printable;
 
 use super::http::Failure;
 use crate::exit::{Misconfigured, Unavailable};
+use crate::output::print_note;
 use client::Api;
 
 /// How long to wait for the end of a killed job.
@@ -306,7 +307,7 @@ impl JobFollower<'_> {
     /// Prints a line about the job on standard error. The job's id and the daemon's messages may
     /// contain control characters, which are escaped.
     fn print_message(&self, message: &str) {
-        eprintln!("{}: {}", printable(&self.id), printable(message));
+        print_note(format_args!("{}: {}", printable(&self.id), printable(message)));
     }
 
     fn is_overdue(&self) -> bool {

@@ -24,7 +24,7 @@ mod upload;
 use clap::{Args, Subcommand};
 use serde_json::{Value, json};
 
-use crate::output::{self, Output};
+use crate::output::{self, Output, print_note};
 use bench::Bench;
 use build::Build;
 use cells::{cell, flatten};
@@ -140,8 +140,8 @@ impl PluginCommand {
                 let document = one.daemon.get(&[&one.name, "history"]).await?;
                 one.daemon.table(&document["records"], &RECORD)?;
                 if document["durability"] != "store" {
-                    eprintln!(
-                        "some of these records are not in the store: they are lost when the daemon stops"
+                    print_note(
+                        "some of these records are not in the store: they are lost when the daemon stops",
                     );
                 }
                 Ok(())

@@ -4,6 +4,8 @@ use std::io::IsTerminal as _;
 
 use tokio_util::sync::CancellationToken;
 
+use crate::output::print_note;
+
 /// Cancels `token` on Ctrl-C, SIGTERM, or SIGHUP, which a closed terminal sends; a second signal ends
 /// the process immediately. With `nohup` SIGHUP remains ignored.
 pub(super) fn stop_on_signal(token: CancellationToken) -> anyhow::Result<()> {
@@ -25,7 +27,7 @@ pub(super) fn stop_on_signal(token: CancellationToken) -> anyhow::Result<()> {
         tokio::select! { _ = interrupt.recv() => {} _ = terminate.recv() => {} () = hung_up => {} }
         // Not printed if standard error is a log file.
         if std::io::stderr().is_terminal() {
-            eprintln!("stopping; press Ctrl-C again to stop immediately");
+            print_note("stopping; press Ctrl-C again to stop immediately");
         }
         token.cancel();
         tokio::select! { _ = interrupt.recv() => {} _ = terminate.recv() => {} }

@@ -8,6 +8,8 @@ use figment::{Metadata, Profile, Provider};
 
 use super::marathon;
 
+use crate::output::print_note;
+
 /// `[workflow]`: our key, and its possible names in the workflow engine's own file.
 pub(crate) const WORKFLOW_ALIASES: [(&str, &str); 16] = [
     ("role", "framework_role"),
@@ -75,7 +77,9 @@ impl SpecifiedVariables {
             let value = match (variable(name), variable(alias)) {
                 (Some(value), Some(_)) if name != alias => {
                     // Printed, because the log is not configured before the settings are read.
-                    eprintln!("transom: {name} and {alias} are both set; {name} is used");
+                    print_note(format_args!(
+                        "transom: {name} and {alias} are both set; {name} is used"
+                    ));
                     Some(value)
                 }
                 (primary, alternative) => primary.or(alternative),
@@ -135,10 +139,10 @@ fn rename_aliases(section: &mut Dict) {
         if let Some(value) = section.remove(alias) {
             if section.contains_key(name) {
                 // Printed, because the log is not configured before the settings are read.
-                eprintln!(
+                print_note(format_args!(
                     "transom: `workflow.{name}` and `workflow.{alias}` are both set; `workflow.{name}` is \
                      used"
-                );
+                ));
             } else {
                 section.insert(name.to_owned(), value);
             }

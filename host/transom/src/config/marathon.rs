@@ -34,6 +34,8 @@ pub(crate) enum FlagForm {
 use Counterpart::{Attention, Credentials, Key, SameKey, Unsupported};
 use FlagForm::{Integer, List, Milliseconds, Text};
 
+use crate::output::print_note;
+
 const ALWAYS: &str = "there is no such switch";
 const FIXED: &str = "the value is fixed";
 const KEYSTORE: &str = "a Java keystore cannot be read: convert it to PEM files and set `apps.tls_certificate` and \
@@ -362,7 +364,9 @@ fn insert_unless_set(settings: &mut Dict, flag: &str, key: &str, value: Value) {
     };
     if section.contains_key(key_name) {
         // Printed, because the log is not configured before the settings are read.
-        eprintln!("transom: `{key}` and `apps.{flag}` are both set; `{key}` is used");
+        print_note(format_args!(
+            "transom: `{key}` and `apps.{flag}` are both set; `{key}` is used"
+        ));
     } else {
         section.insert(key_name.to_owned(), value);
     }

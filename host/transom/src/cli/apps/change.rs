@@ -10,7 +10,7 @@ use super::document::{self, Document};
 use super::follow::{DeploymentFollower, RolloutOptions, WaitOptions, usage_error};
 use super::id::Kind;
 use super::progress;
-use crate::output::{self, Output};
+use crate::output::{self, Output, print_note};
 
 /// The options of a change that starts a deployment.
 #[derive(Debug, Args)]
@@ -80,7 +80,7 @@ pub(super) async fn dry_run(api: &Api, document: &Document, output: Output) -> a
         }
     }
     if rows.is_empty() && output == Output::Table {
-        eprintln!("nothing would change");
+        print_note("nothing would change");
         return Ok(());
     }
     output::print(output, &answer.document, &["step", "action", "id"], rows)

@@ -11,7 +11,7 @@ use transom_plugin_host::{printable, printable_json};
 use super::api::{Daemon, Query};
 use super::stream::{Frame, Stream};
 use crate::exit::Unavailable;
-use crate::output::Output;
+use crate::output::{Output, print_note};
 
 /// Follow the event stream: print each event as a line, until interrupted.
 ///
@@ -69,7 +69,10 @@ impl Events {
                 .as_deref()
                 .map(|id| format!(" after event {id}"))
                 .unwrap_or_default();
-            eprintln!("connection lost{position}: {}; reconnecting", printable(&reason));
+            print_note(format_args!(
+                "connection lost{position}: {}; reconnecting",
+                printable(&reason)
+            ));
             let mut pause = BACKOFF.0;
             stream = loop {
                 sleep(pause).await;
@@ -80,10 +83,10 @@ impl Events {
                 }
             };
             match &last {
-                Some(id) => eprintln!(
+                Some(id) => print_note(format_args!(
                     "reconnected; resuming after event {id} (an event_stream_gap reports missing events)"
-                ),
-                None => eprintln!("reconnected; events sent while disconnected are missing"),
+                )),
+                None => print_note("reconnected; events sent while disconnected are missing"),
             }
         }
     }

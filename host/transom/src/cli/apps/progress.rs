@@ -6,6 +6,8 @@ use std::io::{IsTerminal, Write};
 use serde_json::Value;
 use transom_plugin_host::printable;
 
+use crate::output::print_note;
+
 /// Prints progress.
 #[derive(Debug)]
 pub(super) struct Progress {
@@ -32,10 +34,10 @@ impl Progress {
             // The control characters return to the beginning of the line and clear it. A line that
             // wraps could not be cleared, so it is cut to the width of the terminal.
             let line: String = text.chars().take(columns().saturating_sub(1)).collect();
-            eprint!("\r\u{1b}[2K{line}");
-            let _ = std::io::stderr().flush();
+            let mut stderr = std::io::stderr().lock();
+            let _ = write!(stderr, "\r\u{1b}[2K{line}").and_then(|()| stderr.flush());
         } else {
-            eprintln!("{text}");
+            print_note(&text);
         }
         true
     }
@@ -43,13 +45,13 @@ impl Progress {
     /// Prints a line that is not overwritten.
     pub(super) fn note(&mut self, text: &str) {
         self.end();
-        eprintln!("{}", printable(text));
+        print_note(printable(text));
     }
 
     /// Ends the line that is overwritten.
     pub(super) fn end(&mut self) {
         if self.terminal && !self.last.is_empty() {
-            eprintln!();
+            print_note("");
         }
         self.last.clear();
     }

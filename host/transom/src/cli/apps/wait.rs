@@ -14,7 +14,7 @@ use super::id;
 use super::missing::missing;
 use super::progress::Progress;
 use crate::exit::Unavailable;
-use crate::output::{self, Output};
+use crate::output::{self, Output, print_note};
 
 /// Interval between requests.
 const POLL_INTERVAL: Duration = Duration::from_millis(500);
@@ -64,7 +64,10 @@ impl Wait {
             if found.context(NO_RESPONSE)??.is_some() {
                 return follower.wait_for(&self.id).await;
             }
-            eprintln!("deployment {} is not running; its result is not stored", self.id);
+            print_note(format_args!(
+                "deployment {} is not running; its result is not stored",
+                self.id
+            ));
             let document = json!({"deploymentId": self.id, "state": "over"});
             return output::print_text(self.daemon.output, &document, "");
         }

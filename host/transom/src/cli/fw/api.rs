@@ -11,6 +11,7 @@ use transom_plugin_host::printable;
 use super::config::Config;
 use super::framework;
 use crate::cli::http::{self, Client, Endpoint, Failure};
+use crate::output::print_note;
 
 /// Timeout of one request.
 const TIMEOUT: Duration = Duration::from_secs(30);
@@ -53,11 +54,11 @@ impl Framework {
             .with_context(|| format!("the framework {name:?} has registered {:?}", chosen.webui_url))?;
         let login = config.login(&chosen.name)?;
         if let Some(unused) = &login.unused {
-            eprintln!(
+            print_note(format_args!(
                 "transom: warning: {} has the sections [{}] and [{unused}]; [{unused}] is ignored",
                 config.file().display(),
                 login.section
-            );
+            ));
         }
         let is_https = url.scheme() == "https";
         if is_https && !login.verify {

@@ -12,7 +12,7 @@ use transom_plugin_host::printable;
 
 use super::api::{self, Api, Framework};
 use crate::exit::Misconfigured;
-use crate::output::{self, Output};
+use crate::output::{self, Output, print_note};
 
 /// Interval between requests.
 const POLL_INTERVAL: Duration = Duration::from_millis(500);
@@ -148,7 +148,7 @@ async fn report_progress(api: &Api, operation_name: &str, backup: &str) -> anyho
                 match progress(&api::document(&answer), operation_name, backup) {
                     Progress::Running(current) => {
                         if current != reported {
-                            eprintln!("{}", printable(&current));
+                            print_note(printable(&current));
                             reported = current;
                         }
                     }

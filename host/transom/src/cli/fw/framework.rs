@@ -6,6 +6,7 @@ use transom_plugin_host::printable;
 
 use super::config::Config;
 use crate::exit::Misconfigured;
+use crate::output::print_note;
 
 /// A framework whose name contains one of these, in lower case, is of this kind.
 const NAME_PARTS: [&str; 2] = ["fw", "m3s"];
@@ -31,10 +32,10 @@ pub(super) async fn list_frameworks(config: &Config) -> anyhow::Result<Vec<Liste
 
 /// Warns on standard error that certificates are not verified.
 pub(super) fn warn_of_unverified(server: &str, config: &Config, section: &str) {
-    eprintln!(
+    print_note(format_args!(
         "transom: warning: the TLS certificate of {server} is not verified; `ssl_verify = true` in [{section}] of {} verifies it",
         config.file().display()
-    );
+    ));
 }
 
 /// Whether `transom fw list` shows a framework.

@@ -8,7 +8,7 @@ use clap::Args;
 use transom_plugin_tools::workbench::BenchResult;
 
 use super::input::{ComponentUnderTest, bytes, micros, read_cases};
-use crate::output::{self, Output};
+use crate::output::{self, Output, print_note};
 
 /// Measure how long a warm instance takes for test cases, on this machine.
 ///
@@ -34,7 +34,7 @@ impl Bench {
         let (cases, ..) = read_cases(&self.cases)?;
         let candidate = self.subject.admit().await?;
         if self.seconds > 1 && self.output == Output::Table {
-            eprintln!("measuring for {} s", self.seconds);
+            print_note(format_args!("measuring for {} s", self.seconds));
         }
         let time = Duration::from_secs(self.seconds);
         let measured = candidate.bench(&cases, time).await;

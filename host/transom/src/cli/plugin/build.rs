@@ -16,6 +16,7 @@ use transom_plugin_host::PluginFiles;
 use super::input::bytes;
 use super::template::World;
 use crate::exit::Misconfigured;
+use crate::output::print_line;
 
 /// Build a plugin project: writes the component `NAME.wasm` and its manifest `NAME.toml`.
 ///
@@ -67,11 +68,11 @@ impl Build {
         };
         let out = self.out.unwrap_or(default_out);
         let built = project.build_into(&out).await?;
-        println!(
+        print_line(format_args!(
             "{} ({})",
             built.path.display(),
             bytes(built.component.len() as u64)
-        );
+        ))?;
         Ok(())
     }
 }

@@ -8,6 +8,7 @@ use clap::Args;
 use transom_plugin_tools::workbench::{CompileCache, Workbench};
 
 use crate::exit::Misconfigured;
+use crate::output::print_note;
 
 /// The size limit for a daemon's cache: none, because the daemon limits the number of its files
 /// instead.
@@ -56,7 +57,7 @@ impl CacheArgs {
                 .with_context(|| format!("--cache-dir {}", dir.display()))
                 .context(Misconfigured),
             Err(error) => {
-                eprintln!("compiled components are not cached: {error}");
+                print_note(format_args!("compiled components are not cached: {error}"));
                 Ok(bench)
             }
         }

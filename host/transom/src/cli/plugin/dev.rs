@@ -26,6 +26,7 @@ use super::served::Admission;
 use super::test::print_failure;
 use crate::cli::signals::stop_on_signal;
 use crate::exit::Misconfigured;
+use crate::output::print_note;
 use daemon::Daemon;
 use follow::Follower;
 use watch::{Watch, fingerprint};
@@ -122,7 +123,7 @@ async fn build_and_report(dir: &Path, daemon: &Daemon, workbench: &Workbench) {
         Err(error) => {
             let messages: Vec<String> = error.chain().map(ToString::to_string).collect();
             for line in messages.join(": ").lines() {
-                eprintln!("{}", printable(line));
+                print_note(printable(line));
             }
             print_status(format_args!(
                 "nothing was changed in the daemon: {}",

@@ -1,6 +1,7 @@
 //! `transom plugin fuzz`: drives a component with generated calls and configurations.
 
 use std::fs;
+use std::io;
 use std::path::PathBuf;
 use std::time::Duration;
 
@@ -10,7 +11,7 @@ use transom_plugin_host::{printable, printable_json};
 use transom_plugin_tools::workbench::{FuzzPlan, FuzzReport, Input};
 
 use super::input::ComponentUnderTest;
-use crate::output::Output;
+use crate::output::{Output, print_line, print_note};
 
 /// Search for calls and configurations that make a component trap, exceed a limit of its manifest, or
 /// give an answer that the interface forbids.
@@ -54,8 +55,8 @@ impl Fuzz {
             .await
             .with_context(|| self.subject.display_path())?;
         match self.output {
-            Output::Json => println!("{}", printable_json(&serde_json::to_string_pretty(&report)?)),
-            Output::Table => print(&report),
+            Output::Json => print_line(printable_json(&serde_json::to_string_pretty(&report)?))?,
+            Output::Table => print(&report)?,
         }
         if report.findings.is_empty() {
             return Ok(());
@@ -66,7 +67,9 @@ impl Fuzz {
             let text = format!("{}\n", serde_json::to_string_pretty(&cases)?);
             fs::write(&to, text).with_context(|| format!("cannot write {}", to.display()))?;
             let (component, to) = (self.subject.display_path(), to.display());
-            eprintln!("\nrun them against a later build: transom plugin test {component} {to}");
+            print_note(format_args!(
+                "\nrun them against a later build: transom plugin test {component} {to}"
+            ));
         }
         bail!(
             "{} faults found with the seed {}",
@@ -76,23 +79,24 @@ impl Fuzz {
     }
 }
 
-fn print(report: &FuzzReport) {
-    println!(
+fn print(report: &FuzzReport) -> io::Result<()> {
+    print_line(format_args!(
         "{} calls, {} configurations accepted and {} rejected, seed {}",
         report.calls, report.accepted, report.rejected, report.seed
-    );
+    ))?;
     for finding in &report.findings {
         let (input_kind, input) = match &finding.input {
             Input::Case(case) => ("case", case),
             Input::Config(config) => ("[config]", config),
         };
-        println!(
+        print_line(format_args!(
             "\n{}\n  {input_kind}  {}",
             printable(&finding.fault),
             printable_json(&input.to_string())
-        );
+        ))?;
     }
     if report.findings.is_empty() {
-        println!("no faults");
+        print_line("no faults")?;
     }
+    Ok(())
 }

@@ -11,6 +11,7 @@ use transom_plugin_tools::workbench::{Candidate, Cases, ComponentFiles, StageRes
 use super::cache::CacheArgs;
 use crate::exit::Misconfigured;
 use crate::output;
+use crate::output::print_note;
 
 /// A component and its manifest.
 #[derive(Debug, Args)]
@@ -71,10 +72,10 @@ impl ComponentUnderTest {
                 row.insert(2, micros(stage.millis * 1000.0));
                 row
             });
-            eprintln!(
+            print_note(format_args!(
                 "{}\n",
                 output::table(&["stage", "result", "time", "detail"], rows)
-            );
+            ));
         }
         Ok(candidate)
     }

@@ -8,6 +8,7 @@ use clap::Args;
 
 use super::template::{Language, World, project};
 use crate::exit::Misconfigured;
+use crate::output::print_line;
 
 /// Create a plugin project: a small working plugin, its manifest, test cases, and a README with the
 /// next commands.
@@ -38,17 +39,23 @@ impl New {
             let path = dir.join(name);
             write(&path, &text).with_context(|| format!("cannot write {}", path.display()))?;
         }
-        println!("Created {}. Next steps, as in its README.md:\n", dir.display());
-        println!("  cd {}", dir.display());
+        print_line(format_args!(
+            "Created {}. Next steps, as in its README.md:\n",
+            dir.display()
+        ))?;
+        print_line(format_args!("  cd {}", dir.display()))?;
         match self.language {
             Language::Rust => {}
             Language::Python => {
-                println!("  python3 -m venv .venv && .venv/bin/pip install -r requirements.txt");
+                print_line("  python3 -m venv .venv && .venv/bin/pip install -r requirements.txt")?;
             }
-            Language::Javascript => println!("  npm install"),
+            Language::Javascript => print_line("  npm install")?,
         }
-        println!("  transom plugin build");
-        println!("  transom plugin test out/{}.wasm cases.toml", self.name);
+        print_line("  transom plugin build")?;
+        print_line(format_args!(
+            "  transom plugin test out/{}.wasm cases.toml",
+            self.name
+        ))?;
         Ok(())
     }
 }

@@ -1,6 +1,7 @@
 //! Recorded calls of a running daemon, and `transom plugin cases`: writes them as test cases.
 
 use std::fs;
+use std::io::Write;
 use std::path::PathBuf;
 
 use anyhow::{Context, bail, ensure};
@@ -13,6 +14,7 @@ use super::Daemon;
 use super::input::CasesFormat;
 use super::test::to_toml;
 use crate::exit::Misconfigured;
+use crate::output::{print_line, print_note};
 
 /// The options that select recorded calls.
 #[derive(Debug, Args)]
@@ -40,13 +42,16 @@ impl CallSelection {
         let calls: RecordedCalls = serde_json::from_value(document)
             .context("the daemon's response is not a list of recorded calls")?;
         if calls.damaged > 0 {
-            eprintln!(
+            print_note(format_args!(
                 "{} records of the log are damaged and were skipped",
                 calls.damaged
-            );
+            ));
         }
         if calls.more {
-            eprintln!("there are more calls; these are the newest {}", calls.calls.len());
+            print_note(format_args!(
+                "there are more calls; these are the newest {}",
+                calls.calls.len()
+            ));
         }
         ensure!(
             !calls.calls.is_empty(),
@@ -108,7 +113,7 @@ impl Cases {
             ),
         ] {
             if calls > 0 {
-                eprintln!("skipped: {calls} calls that {reason}");
+                print_note(format_args!("skipped: {calls} calls that {reason}"));
             }
         }
         ensure!(
@@ -120,9 +125,9 @@ impl Cases {
         match &self.to {
             Some(path) => {
                 fs::write(path, text).with_context(|| format!("cannot write {}", path.display()))?;
-                println!("{written} cases written to {}", path.display());
+                print_line(format_args!("{written} cases written to {}", path.display()))?;
             }
-            None => print!("{}", printable_json(&text)),
+            None => write!(std::io::stdout().lock(), "{}", printable_json(&text))?,
         }
         Ok(())
     }

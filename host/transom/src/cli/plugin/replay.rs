@@ -10,7 +10,7 @@ use transom_plugin_tools::workbench::ReplayReport;
 use super::Daemon;
 use super::input::{ComponentUnderTest, bytes, micros};
 use super::recorded::CallSelection;
-use crate::output::{self, Output};
+use crate::output::{self, Output, print_line};
 
 /// Repeat the calls that a running daemon has recorded on a component, and show which answers would
 /// differ.
@@ -129,17 +129,24 @@ fn print(report: &ReplayReport) -> anyhow::Result<()> {
     ]);
     output::print(Output::Table, &(), &["", "recorded", "now"], rows)?;
     if report.skipped.total() > 0 {
-        println!("\nnot replayed: {}", printable(&report.skipped.to_string()));
+        print_line(format_args!(
+            "\nnot replayed: {}",
+            printable(&report.skipped.to_string())
+        ))?;
     }
     for group in &report.differences {
-        println!("\n{} calls: {}", group.calls, printable(&group.kind));
+        print_line(format_args!(
+            "\n{} calls: {}",
+            group.calls,
+            printable(&group.kind)
+        ))?;
         for example in &group.examples {
             let millis = i64::try_from(example.at).unwrap_or(i64::MAX);
             let time = jiff::Timestamp::from_millisecond(millis)
                 .map_or_else(|_| millis.to_string(), |it| it.to_string());
-            println!("  {time}  {}", printable(&example.question));
-            println!("    recorded {}", printable(&example.recorded));
-            println!("    now      {}", printable(&example.candidate));
+            print_line(format_args!("  {time}  {}", printable(&example.question)))?;
+            print_line(format_args!("    recorded {}", printable(&example.recorded)))?;
+            print_line(format_args!("    now      {}", printable(&example.candidate)))?;
         }
     }
     Ok(())

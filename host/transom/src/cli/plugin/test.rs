@@ -10,7 +10,7 @@ use transom_plugin_host::{printable, printable_json};
 use transom_plugin_tools::workbench::{Report, Verdict};
 
 use super::input::{CasesFormat, ComponentUnderTest, bytes, micros, read_cases};
-use crate::output::{self, Output};
+use crate::output::{self, Output, print_note};
 
 /// Run test cases against a component, under the limits of its manifest, and compare its
 /// answers with the expected ones.
@@ -73,13 +73,13 @@ fn row(report: &Report) -> Vec<String> {
 
 /// Prints why a case failed.
 pub(super) fn print_failure(report: &Report) {
-    eprintln!("\n{}:", printable(&report.name));
+    print_note(format_args!("\n{}:", printable(&report.name)));
     let line = |heading: &str, keys: &Option<Map<String, Value>>| {
         if let Some(keys) = keys {
-            eprintln!(
+            print_note(format_args!(
                 "  {heading}  {}",
                 printable_json(&Value::Object(keys.clone()).to_string())
-            );
+            ));
         }
     };
     match report.verdict {
@@ -88,13 +88,16 @@ pub(super) fn print_failure(report: &Report) {
             line("found   ", &report.found);
             line("expected", &report.expected);
             if report.expected.is_none() {
-                eprintln!("  the case has no expectation; --update writes the answer found");
+                print_note("  the case has no expectation; --update writes the answer found");
             }
         }
         Verdict::Failed => {
-            eprintln!("  {}", printable(report.reason.as_deref().unwrap_or("no answer")));
+            print_note(format_args!(
+                "  {}",
+                printable(report.reason.as_deref().unwrap_or("no answer"))
+            ));
             for frame in &report.backtrace {
-                eprintln!("    {}", printable(frame));
+                print_note(format_args!("    {}", printable(frame)));
             }
         }
     }

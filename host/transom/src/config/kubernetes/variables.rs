@@ -6,6 +6,8 @@ use figment::{Metadata, Profile, Provider};
 
 use super::Period;
 
+use crate::output::print_note;
+
 /// The names of a variable, the key that it sets, and the form of its value.
 struct Variable {
     /// The specification's name, or a neutral form of upstream's.
@@ -180,7 +182,9 @@ impl Variables {
                 (Some(text), other) => {
                     if other.is_some() {
                         // Printed, because the log is not configured before the settings are read.
-                        eprintln!("transom: {name} and {upstream} are both set; {name} is used");
+                        print_note(format_args!(
+                            "transom: {name} and {upstream} are both set; {name} is used"
+                        ));
                     }
                     (*name, text)
                 }

@@ -13,6 +13,7 @@ use tokio::process::{Child, Command};
 
 use crate::cli::plugin::new::write;
 use crate::cli::plugin::template::{World, interface};
+use crate::output::print_note;
 
 /// Timeout of a build: longer than any regular one, including the first one on a small machine.
 pub(super) const BUILD_TIMEOUT: Duration = Duration::from_mins(30);
@@ -37,7 +38,9 @@ async fn run_tool(
     advice: &str,
     component: &Path,
 ) -> anyhow::Result<Vec<u8>> {
-    eprintln!("building the component with {name}; this takes ten seconds or more");
+    print_note(format_args!(
+        "building the component with {name}; this takes ten seconds or more"
+    ));
     command.stdout(Stdio::piped()).stderr(Stdio::piped());
     let child = spawn(&mut command, name, advice)?;
     let result = tokio::time::timeout(BUILD_TIMEOUT, child.wait_with_output()).await;

@@ -13,6 +13,7 @@ use crate::cli::plugin::build::{Built, write_pair};
 use crate::cli::plugin::connection::Connection;
 use crate::cli::plugin::served::{Admission, PluginOnDaemon};
 use crate::exit::Misconfigured;
+use crate::output::print_note;
 
 /// How long the daemon may take to detect new files. It receives a request to scan its directory.
 const DETECTION_TIMEOUT: Duration = Duration::from_secs(30);
@@ -81,7 +82,7 @@ impl Daemon {
             .request(Method::POST, &["rescan"], None)
             .await
         {
-            eprintln!("{error:#}");
+            print_note(format_args!("{error:#}"));
         }
         let detection_error = format!(
             "the daemon did not detect {}.wasm in {} within {} s: is this its plugin directory?",

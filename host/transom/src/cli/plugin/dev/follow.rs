@@ -9,6 +9,7 @@ use transom_plugin_host::printable;
 
 use super::print_status;
 use crate::cli::plugin::served::PluginOnDaemon;
+use crate::output::print_note;
 
 /// Interval of the requests to the daemon.
 const POLL_INTERVAL: Duration = Duration::from_millis(500);
@@ -58,7 +59,7 @@ impl<'a> Follower<'a> {
                 Ok(()) => self.is_unreachable = false,
                 Err(error) if !self.is_unreachable => {
                     self.is_unreachable = true;
-                    eprintln!("{error:#}");
+                    print_note(format_args!("{error:#}"));
                 }
                 Err(_) => {}
             }
