@@ -1,6 +1,7 @@
 //! `transom discovery` as a replacement of mesos-dns: it accepts and rejects the same configuration
 //! files, and serves the last known records while the master fails.
 
+mod forwarding;
 mod secondary;
 mod tls;
 

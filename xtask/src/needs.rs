@@ -13,7 +13,7 @@ pub(crate) mod kubernetes;
 pub(crate) mod node;
 
 /// The name of a program, the files that show that it is installed, and its package.
-const NEEDS: [(&str, &[&str], &str); 21] = [
+const NEEDS: [(&str, &[&str], &str); 24] = [
     // Only the server; the package `redis-server` would also start one as a service.
     (
         "redis-server",
@@ -36,6 +36,10 @@ const NEEDS: [(&str, &[&str], &str); 21] = [
     ("busybox", &["/bin/busybox", "/usr/bin/busybox"], "busybox-static"),
     // A secondary name server.
     ("NSD", &["/usr/sbin/nsd"], "nsd"),
+    // Name servers that forward the zone.
+    ("BIND", &["/usr/sbin/named"], "bind9"),
+    ("Unbound", &["/usr/sbin/unbound"], "unbound"),
+    ("dnsmasq", &["/usr/sbin/dnsmasq"], "dnsmasq-base"),
     // The datastore of a real Kubernetes.
     ("etcd", &["/usr/bin/etcd"], "etcd-server"),
     // The client of etcd, which also makes backups.
