@@ -172,7 +172,7 @@ impl Core {
                     }),
                     ready: node.ready,
                     cordoned: node.cordoned,
-                    leaving: self.jobs.nodes.contains(&node.name),
+                    leaving: node.deleting || self.jobs.nodes.contains(&node.name),
                 })
                 .collect()
         });

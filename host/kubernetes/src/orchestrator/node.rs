@@ -37,6 +37,8 @@ pub(crate) struct Node {
     pub(crate) cordoned: bool,
     /// Whether this service has cordoned it for a drain.
     pub(crate) draining: bool,
+    /// Whether it is deleted and remains only until its finalizers have ended.
+    pub(crate) deleting: bool,
     /// Its resources for pods, if the API reports them.
     pub(crate) allocatable: Option<Resources>,
     /// `status.nodeInfo` as the API sent it.
@@ -67,8 +69,10 @@ pub(super) struct NodeObject {
 }
 
 #[derive(Deserialize)]
+#[serde(rename_all = "camelCase")]
 struct Metadata {
     name: String,
+    deletion_timestamp: Option<String>,
     labels: Option<BTreeMap<String, String>>,
     /// A value may be `null`, because some servers store the `null` of a patch literally.
     annotations: Option<BTreeMap<String, Option<String>>>,
@@ -118,6 +122,7 @@ impl From<NodeObject> for Node {
                 .and_then(|ready| ready.last_transition_time.as_deref())
                 .and_then(|time| time.parse().ok()),
             draining: annotation(DRAINING).is_some(),
+            deleting: object.metadata.deletion_timestamp.is_some(),
             allocatable,
             cordoned: object.spec.and_then(|spec| spec.unschedulable).unwrap_or(false),
             info: info.unwrap_or_else(|| Value::Object(serde_json::Map::new())),
@@ -183,6 +188,15 @@ mod tests {
             let metadata = json!({"name": "n", "labels": labels, "annotations": {ARGUMENTS: arguments}});
             let node = node(json!({"metadata": metadata}));
             assert_eq!(node.task.as_deref(), task, "{labels} {arguments}");
+        }
+    }
+
+    #[test]
+    fn a_deleted_node_with_finalizers_is_recognised() {
+        let deleting =
+            json!({"name": "n", "deletionTimestamp": "2026-01-01T00:00:00Z", "finalizers": ["a/b"]});
+        for (metadata, expected) in [(deleting, true), (json!({"name": "n"}), false)] {
+            assert_eq!(node(json!({"metadata": metadata})).deleting, expected);
         }
     }
 

@@ -349,6 +349,22 @@ async fn changes_of_nodes_that_fail_are_tried_again_after_a_delay() {
 }
 
 #[tokio::test]
+async fn a_node_that_waits_for_its_finalizers_is_deleted_once() {
+    let site = Site::start(|_| {}).await;
+    site.wait_until_settled().await;
+    site.world.has_finalizers.store(true, Ordering::SeqCst);
+    let agent = site.tasks(Kind::Agent).remove(0);
+    site.scheduler.update(&agent, TaskState::Failed, None);
+    let removal = format!("remove node-{agent}");
+    wait_for("the removal", async || site.world.done().contains(&removal)).await;
+    let listed = || site.world.observations.load(Ordering::SeqCst);
+    let before = listed();
+    wait_for("further observations", async || listed() > before + 3).await;
+    let removals = site.world.done().iter().filter(|done| **done == removal).count();
+    assert_eq!(removals, 1);
+}
+
+#[tokio::test]
 async fn a_restart_replaces_every_task_of_its_kinds() {
     let site = Site::start(|config| config.kinds.agent.count = 2).await;
     site.wait_until_settled().await;

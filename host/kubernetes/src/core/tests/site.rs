@@ -1,7 +1,7 @@
 //! A core with a scripted scheduler, cluster and orchestrator.
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
@@ -84,6 +84,10 @@ pub(super) struct World {
     pub(super) failing_drains: Mutex<u32>,
     /// Whether nodes cannot be cordoned, uncordoned or removed.
     pub(super) failing_changes: AtomicBool,
+    /// Whether deleted nodes remain, because they have finalizers.
+    pub(super) has_finalizers: AtomicBool,
+    /// How often the nodes have been listed.
+    pub(super) observations: AtomicUsize,
     /// Files in sandboxes, by task and name.
     pub(super) files: Mutex<BTreeMap<(String, String), Vec<u8>>>,
     /// Whether servers have not written their client configuration.
@@ -120,6 +124,7 @@ impl World {
                     control_plane: false,
                     cordoned: false,
                     draining: false,
+                    deleting: false,
                     allocatable: Some(ALLOCATABLE),
                     info: serde_json::json!({"kubeletVersion": "v1.31.5+k3s1"}),
                 });
@@ -199,6 +204,7 @@ impl Orchestrator for World {
             return Err(no_answer("GET /version"));
         }
         self.register();
+        self.observations.fetch_add(1, Ordering::SeqCst);
         Ok(Observation {
             version: "v1.31.5+k3s1".to_owned(),
             nodes: self.nodes.lock().unwrap().values().cloned().collect(),
@@ -249,6 +255,12 @@ impl Orchestrator for World {
         self.note(format!("remove {node}"));
         if self.failing_changes.load(Ordering::SeqCst) {
             return Err(no_answer("DELETE node"));
+        }
+        if self.has_finalizers.load(Ordering::SeqCst) {
+            if let Some(node) = self.nodes.lock().unwrap().get_mut(node) {
+                node.deleting = true;
+            }
+            return Ok(());
         }
         let removed = self.nodes.lock().unwrap().remove(node);
         let task = removed.and_then(|node| node.task);
