@@ -433,7 +433,7 @@ async fn errors_suggest_the_next_step() {
         (&["update", "faults", "--set", "cpus"], "KEY=VALUE"),
         (&["update", "faults", "--set", "cmd.x=1"], "no members"),
         (&["list", "--url", "ftp://x"], "--url is"),
-        (&["list", "--user", "me"], "go together"),
+        (&["list", "--username", "me"], "go together"),
     ] {
         let text = shell.stderr_of_failure(2, arguments);
         assert!(text.contains(part), "{arguments:?}: {text}");

@@ -36,7 +36,7 @@ fn imported_marathon_folder_is_checked_by_the_daemon_and_shows_no_secret() {
         fs::write(folder.join(name), content).unwrap();
     }
     let variables = [("MARATHON_HTTP_PORT", "1"), ("MARATHON_MESOS_ROLE", "dev")];
-    let import = ["config", "import", "conf", "--env", "--output", "transom.toml"];
+    let import = ["config", "import", "conf", "--env", "--to", "transom.toml"];
     let imported = run(dir.path(), &import, &variables);
     assert!(imported.status.success(), "{imported:?}");
     assert!(

@@ -70,15 +70,7 @@ async fn bundle_contains_diagnostics_and_no_secret() {
         async move {
             let output = run(
                 &dir,
-                &[
-                    "bundle",
-                    "--config",
-                    "transom.toml",
-                    "--url",
-                    &url,
-                    "--file",
-                    file,
-                ],
+                &["bundle", "--config", "transom.toml", "--url", &url, "--to", file],
             )
             .await;
             assert!(output.status.success(), "{}", text(&output.stderr));
@@ -137,7 +129,7 @@ async fn bundle_contains_diagnostics_and_no_secret() {
     // An existing archive is not replaced.
     let again = run(
         &dir,
-        &["bundle", "--config", "transom.toml", "--file", "stopped.tar.gz"],
+        &["bundle", "--config", "transom.toml", "--to", "stopped.tar.gz"],
     )
     .await;
     assert_eq!(again.status.code(), Some(3), "{}", text(&again.stderr));
@@ -173,7 +165,7 @@ async fn bundle_of_another_machine_connects_only_to_its_admin_port() {
     // The task ends with the test.
     tokio::spawn(async move { axum::serve(listener, Router::new().fallback(answer)).await });
     let dir = tempfile::tempdir().expect("a directory");
-    let output = run(dir.path(), &["bundle", "--url", &url, "--file", "other.tar.gz"]).await;
+    let output = run(dir.path(), &["bundle", "--url", &url, "--to", "other.tar.gz"]).await;
     assert!(output.status.success(), "{}", text(&output.stderr));
     let files = files_of_archive(&dir.path().join("other.tar.gz"));
     for (name, path) in [

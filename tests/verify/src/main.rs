@@ -26,11 +26,11 @@ struct Arguments {
     master: String,
     /// The user for masters and agents that require credentials; also the frameworks' principal.
     #[arg(long, requires = "password")]
-    user: Option<String>,
+    username: Option<String>,
     /// That user's password. A variable is not shown in the process table.
     #[arg(
         long,
-        requires = "user",
+        requires = "username",
         env = "TRANSOM_VERIFY_PASSWORD",
         hide_env_values = true
     )]
@@ -81,7 +81,7 @@ async fn carry_out(arguments: Arguments) -> anyhow::Result<ExitCode> {
     let json = arguments.json || arguments.output == Output::Json;
     let options = Options {
         master: authority(&arguments.master)?,
-        credentials: arguments.user.zip(arguments.password),
+        credentials: arguments.username.zip(arguments.password),
         role: arguments.role,
         task_user: arguments.task_user,
         stories: Name::in_order(&arguments.only),

@@ -68,7 +68,7 @@ fn is_supported(version: &str) -> bool {
 fn explain_status(error: Error, options: &Options) -> anyhow::Error {
     let hint = match (error.status(), &options.credentials) {
         (Some(StatusCode::UNAUTHORIZED), None) => {
-            "the master requires credentials: set --user and --password".to_owned()
+            "the master requires credentials: set --username and --password".to_owned()
         }
         (Some(StatusCode::UNAUTHORIZED), Some((user, _))) => {
             format!("the master does not accept the credentials of user {user}")

@@ -322,8 +322,8 @@ fn master_that_cannot_be_used_is_refused_with_the_reason() {
         "has version 1.5.2: 1.6.0 or later is needed",
     );
     let secured = start(vec![version("1.11.0"), slaves(401, json!("401 Unauthorized."))]);
-    refused(&secured, &[], "set --user and --password");
-    let wrong = ["--user", "ops", "--password", "wrong"];
+    refused(&secured, &[], "set --username and --password");
+    let wrong = ["--username", "ops", "--password", "wrong"];
     refused(&secured, &wrong, "does not accept the credentials of user ops");
     let forbidden = start(vec![version("1.11.0"), slaves(403, json!(""))]);
     refused(&forbidden, &wrong, "the principal has to be allowed to");
@@ -370,10 +370,17 @@ async fn cluster_with_credentials_is_verified_with_them() {
     let token = CancellationToken::new();
     let cluster = config.start(token.clone()).await.unwrap();
     let master = cluster.master().to_string();
-    refused(&master, &[], "set --user and --password");
+    refused(&master, &[], "set --username and --password");
     let logs = dir.path().join("logs");
     let logs_text = logs.to_string_lossy().into_owned();
-    let arguments = ["--user", "ops", "--only", "lifecycle,jobs", "--logs", &logs_text];
+    let arguments = [
+        "--username",
+        "ops",
+        "--only",
+        "lifecycle,jobs",
+        "--logs",
+        &logs_text,
+    ];
     let mut command = verify(&master, &arguments);
     command.env("TRANSOM_VERIFY_PASSWORD", secret);
     let output = tokio::task::spawn_blocking(move || command.output().unwrap())

@@ -24,13 +24,13 @@ use archive::Member;
 #[derive(Debug, Args)]
 #[command(after_help = "Examples:\n  \
     transom bundle --config /etc/transom/transom.toml\n  \
-    transom bundle --url http://10.0.0.7:9990 --file /tmp/report.tar.gz")]
+    transom bundle --url http://10.0.0.7:9990 --to /tmp/report.tar.gz")]
 pub(super) struct Bundle {
     #[command(flatten)]
     connection: Connection,
     /// The archive to write; it must not exist. Default: `transom-bundle-TIME.tar.gz` here.
     #[arg(long, value_name = "FILE")]
-    file: Option<PathBuf>,
+    to: Option<PathBuf>,
     /// Output format of the list of contents.
     #[arg(long, value_enum, default_value_t)]
     output: Output,
@@ -42,7 +42,7 @@ impl Bundle {
             "transom-bundle-{}",
             jiff::Timestamp::now().strftime("%Y%m%dT%H%M%SZ")
         );
-        let file = self.file.unwrap_or_else(|| format!("{name}.tar.gz").into());
+        let file = self.to.unwrap_or_else(|| format!("{name}.tar.gz").into());
         let members = gather::collect(&self.connection).await?;
         let size = archive::write(&file, &name, &members)
             .with_context(|| format!("cannot write {}", file.display()))

@@ -33,7 +33,7 @@ use crate::exit::{Misconfigured, Unavailable};
 /// may contain secrets.
 #[derive(Debug, Args)]
 #[command(after_help = "Examples:\n  \
-    transom config import /etc/marathon/conf --output transom.toml\n  \
+    transom config import /etc/marathon/conf --to transom.toml\n  \
     transom config import marathon.conf --env\n  \
     transom config import config.json > transom.toml")]
 pub(super) struct Import {
@@ -46,7 +46,7 @@ pub(super) struct Import {
     /// Write to this file, which must not exist and which only its owner may read, instead of
     /// standard output.
     #[arg(long, value_name = "FILE")]
-    output: Option<PathBuf>,
+    to: Option<PathBuf>,
 }
 
 /// The type of a key's value.
@@ -100,7 +100,7 @@ impl Import {
             Some((texts.0.ok()?, texts.1.ok()?))
         });
         let text = self.read(variables).context(Misconfigured)?;
-        if let Some(file) = &self.output {
+        if let Some(file) = &self.to {
             return write_new(file, &text).context(Unavailable);
         }
         Ok(std::io::stdout().lock().write_all(text.as_bytes())?)

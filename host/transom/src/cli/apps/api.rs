@@ -30,7 +30,7 @@ pub(super) struct Daemon {
     url: String,
     /// `api_username` of the daemon, if it requires credentials.
     #[arg(long, env = "TRANSOM_APPS_API_USERNAME", value_name = "NAME")]
-    user: Option<String>,
+    username: Option<String>,
     /// `api_password` of the daemon. Prefer the environment variable: other users can read command
     /// lines.
     #[arg(long, env = "TRANSOM_APPS_API_PASSWORD", hide_env_values = true)]
@@ -43,13 +43,13 @@ pub(super) struct Daemon {
 impl Daemon {
     /// The client for this daemon.
     pub(super) fn api(&self) -> anyhow::Result<Api> {
-        let credentials = match (&self.user, &self.password) {
+        let credentials = match (&self.username, &self.password) {
             (Some(user), Some(password)) => Some((user.clone(), password.clone())),
             (None, None) => None,
             // For a daemon, this variable is `apps.user`, the user of tasks.
             (Some(user), None) if std::env::var("TRANSOM_APPS_API_USERNAME").as_ref() == Ok(user) => None,
             _ => {
-                let text = "--user and --password go together (TRANSOM_APPS_API_USERNAME and TRANSOM_APPS_API_PASSWORD)";
+                let text = "--username and --password go together (TRANSOM_APPS_API_USERNAME and TRANSOM_APPS_API_PASSWORD)";
                 return Err(anyhow::anyhow!(text).context(Misconfigured));
             }
         };

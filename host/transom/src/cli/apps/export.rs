@@ -17,7 +17,7 @@ use crate::exit::Unavailable;
 /// It reads the store that the configuration names. The embedded store is locked while its daemon
 /// runs; on a shared store the daemons may run. The document may contain secrets.
 #[derive(Debug, Args)]
-#[command(after_help = "Example:\n  transom apps export --config transom.toml --file apps.json")]
+#[command(after_help = "Example:\n  transom apps export --config transom.toml --to apps.json")]
 pub(in crate::cli) struct Export {
     /// Configuration file.
     #[arg(long, env = "TRANSOM_CONFIG", default_value = "transom.toml")]
@@ -25,7 +25,7 @@ pub(in crate::cli) struct Export {
     /// Write to this file, which must not exist and which only its owner may read, instead of
     /// standard output.
     #[arg(long, value_name = "FILE")]
-    file: Option<PathBuf>,
+    to: Option<PathBuf>,
 }
 
 impl Export {
@@ -49,7 +49,7 @@ impl Export {
                 daemon_config.apps.prefix
             );
         }
-        match &self.file {
+        match &self.to {
             Some(file) => write_new(file, &text).context(Unavailable),
             None => Ok(std::io::stdout().lock().write_all(text.as_bytes())?),
         }

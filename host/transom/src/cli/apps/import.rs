@@ -44,7 +44,7 @@ pub(in crate::cli) struct Import {
     master: Option<String>,
     /// Marathon's user (`--http_credentials`), if it requires one.
     #[arg(long, env = "TRANSOM_MARATHON_USERNAME", value_name = "NAME")]
-    user: Option<String>,
+    username: Option<String>,
     /// Marathon's password. Prefer the environment variable: other users can read command lines.
     #[arg(long, env = "TRANSOM_MARATHON_PASSWORD", hide_env_values = true)]
     password: Option<Secret>,
@@ -122,12 +122,12 @@ impl Import {
         from: &str,
         daemon_config: &DaemonConfig,
     ) -> anyhow::Result<(Report, Records)> {
-        let credentials = match (&self.user, &self.password) {
+        let credentials = match (&self.username, &self.password) {
             (Some(user), password) => {
                 let password = password.as_ref().map_or("", |password| password.reveal());
                 Some((user.clone(), password.to_owned()))
             }
-            (None, Some(_)) => bail!("--password is given without --user"),
+            (None, Some(_)) => bail!("--password is given without --username"),
             (None, None) => None,
         };
         let api = Api::new(from, credentials).context(Misconfigured)?;

@@ -52,7 +52,7 @@ impl Api {
         );
         ensure!(
             base.username().is_empty() && base.password().is_none(),
-            "--from has credentials: use --user and TRANSOM_MARATHON_PASSWORD"
+            "--from has credentials: use --username and TRANSOM_MARATHON_PASSWORD"
         );
         let builder = reqwest::Client::builder()
             .timeout(REQUEST_TIMEOUT)
@@ -87,7 +87,7 @@ impl Api {
         }
         if status == StatusCode::UNAUTHORIZED || status == StatusCode::FORBIDDEN {
             bail!(
-                "{url} answers {status}: give Marathon's credentials with --user and TRANSOM_MARATHON_PASSWORD"
+                "{url} answers {status}: give Marathon's credentials with --username and TRANSOM_MARATHON_PASSWORD"
             );
         }
         if status.is_redirection() {

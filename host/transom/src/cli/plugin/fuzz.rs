@@ -35,7 +35,7 @@ pub(in crate::cli) struct Fuzz {
     #[arg(long, default_value_t = 60, value_parser = clap::value_parser!(u64).range(1..=86_400))]
     seconds: u64,
     /// File for the calls that cause faults. Default: `fuzz.json` next to the component.
-    #[arg(long)]
+    #[arg(long, value_name = "FILE")]
     to: Option<PathBuf>,
     /// Output format.
     #[arg(long, value_enum, default_value_t)]
