@@ -102,8 +102,8 @@ async fn operator_rollback_is_recorded_and_survives_a_restart() {
         (["rollback", "events", "77"].as_slice(), "has no record 77"),
         (&["rollback", "nobody"], "no plugin is named `nobody`"),
         (&["promote", "events"], "has no shadow and no canary to promote"),
-        (&["return", "events"], "has no shadow and no canary to return"),
-        (&["return", "nobody"], "no plugin is named `nobody`"),
+        (&["abort", "events"], "has no shadow and no canary to abort"),
+        (&["abort", "nobody"], "no plugin is named `nobody`"),
         (&["history", "nobody"], "no records of plugin `nobody`"),
     ] {
         let output = plugin(&site, arguments);
@@ -127,11 +127,11 @@ fn canary(stamp: u64) -> Plugin {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn operator_observes_a_canary_returns_it_and_promotes_the_next_one() {
+async fn operator_observes_a_canary_aborts_it_and_promotes_the_next_one() {
     let mut site = Site::start().await;
     let mut stream = Events::open(
         &site.http,
-        &site.apps("/v2/events?event_type=plugin_canary_event&event_type=plugin_returned_event&event_type=plugin_promoted_event"),
+        &site.apps("/v2/events?event_type=plugin_canary_event&event_type=plugin_rollout_aborted_event&event_type=plugin_promoted_event"),
     )
     .await;
     let first = digest(&site);
@@ -173,17 +173,17 @@ async fn operator_observes_a_canary_returns_it_and_promotes_the_next_one() {
     }
     assert!(!table.contains("_micros"), "{table}");
 
-    let change = run_json(&site, &["return", "events"]);
+    let change = run_json(&site, &["abort", "events"]);
     assert_eq!(
         (&change["change"], &change["reason"]),
-        (&json!("returned"), &json!("returned by grace"))
+        (&json!("aborted"), &json!("aborted by grace"))
     );
     let event = stream.next().await.expect("an event");
     assert_eq!(
         (event.event.as_str(), &event.data["plugin"]),
-        ("plugin_returned_event", &json!("events"))
+        ("plugin_rollout_aborted_event", &json!("events"))
     );
-    // The daemon ignores the files of the returned canary, even after SIGKILL and a restart.
+    // The daemon ignores the files of the aborted canary, even after SIGKILL and a restart.
     site.kill_daemon();
     site.start_daemon().await;
     assert_eq!(digest(&site), first);
@@ -209,7 +209,7 @@ async fn operator_observes_a_canary_returns_it_and_promotes_the_next_one() {
         .iter()
         .filter_map(|record| record["outcome"].as_str())
         .collect();
-    assert_eq!(outcomes, ["promoted", "canary", "returned", "canary", "admitted"]);
+    assert_eq!(outcomes, ["promoted", "canary", "aborted", "canary", "admitted"]);
     let table = text(&plugin(&site, &["history", "events"]).stdout);
     assert!(table.contains("promoted by grace"), "{table}");
     let Site { cluster, daemon, .. } = site;

@@ -142,12 +142,12 @@ async fn uploaded_component_serves_or_is_rejected_and_leaves_the_old_one_serving
     let (code, text) = upload(&site, dir, &arguments);
     assert_eq!(code, Some(0), "{text}");
     assert!(text.contains("runs as a canary"), "{text}");
-    let returned = site
+    let aborted = site
         .http
-        .post(site.admin("/v1/plugins/events/return"))
+        .post(site.admin("/v1/plugins/events/abort"))
         .send()
         .await;
-    assert_eq!(returned.expect("an answer").status().as_u16(), 200);
+    assert_eq!(aborted.expect("an answer").status().as_u16(), 200);
     let (code, text) = upload(&site, dir, &arguments);
     assert_eq!(code, Some(1), "{text}");
     assert!(text.contains("ignores these files"), "{text}");

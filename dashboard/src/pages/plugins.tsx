@@ -238,12 +238,12 @@ function Candidate({ name, path, rollout, done }: { name: string; path: string; 
           done={done}
         />
         <Action
-          label="Return"
+          label="Abort"
           danger
           question={`Stop the ${rollout.kind} of ${displayText(name, 100)}?`}
           detail="The serving version answers all calls."
           run={async () => {
-            await change("POST", `${path}/return`, {});
+            await change("POST", `${path}/abort`, {});
             return `The ${rollout.kind} of ${displayText(name, 100)} has stopped.`;
           }}
           done={done}

@@ -114,7 +114,7 @@ pub(crate) fn plugin(change: &Change) -> Draft {
         Change::Shadowing { .. } => "plugin_shadowing_event",
         Change::Canary { .. } => "plugin_canary_event",
         Change::Promoted { .. } => "plugin_promoted_event",
-        Change::Returned { .. } => "plugin_returned_event",
+        Change::Aborted { .. } => "plugin_rollout_aborted_event",
         Change::Removed { .. } => "plugin_removed_event",
         Change::RolledBack { .. } => "plugin_rolled_back_event",
         Change::Disabled { .. } => "plugin_disabled_event",

@@ -286,7 +286,7 @@ fn replaced(change: Change) -> Option<String> {
         | Change::RolledBack { name, .. }
         | Change::Canary { name, .. }
         | Change::Promoted { name, .. }
-        | Change::Returned { name, .. } => Some(name),
+        | Change::Aborted { name, .. } => Some(name),
         Change::Refused { .. }
         | Change::Shadowing { .. }
         | Change::Removed { .. }

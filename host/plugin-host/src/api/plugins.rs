@@ -241,8 +241,8 @@ impl Plugins {
 
     /// Stops the shadow or the canary. Files in the directory are ignored until they change, as
     /// after a rollback. `by`: the operator, for the record.
-    pub async fn return_candidate(&self, name: &str, by: &str) -> Result<Change, CommandError> {
-        self.order(|answer| Command::Return {
+    pub async fn abort_candidate(&self, name: &str, by: &str) -> Result<Change, CommandError> {
+        self.order(|answer| Command::Abort {
             name: name.to_owned(),
             by: one_line(by),
             answer,

@@ -36,10 +36,10 @@
 //! percent = 10                     # of the tasks, queries, apps or containers
 //! min-duration = "10m"
 //! min-calls = 100                  # answered by the canary
-//! max-faults = 0                   # with more, the canary is returned
+//! max-faults = 0                   # with more, the canary is aborted
 //! compare-percent = 100            # of its calls, repeated on the serving version
-//! max-differences-percent = 100    # of the compared ones; with more, it is returned
-//! max-latency-ratio = 2.0          # its p99 divided by the serving version's; above this, it is returned
+//! max-differences-percent = 100    # of the compared ones; with more, it is aborted
+//! max-latency-ratio = 2.0          # its p99 divided by the serving version's; above this, it is aborted
 //! latency-floor = "10ms"           # a p99 up to this never exceeds the ratio
 //! [replay]
 //! since = "24h"

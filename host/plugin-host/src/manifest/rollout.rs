@@ -65,7 +65,7 @@ pub(crate) struct ShadowPlan {
     pub(crate) max_differences: u64,
 }
 
-/// Which calls a canary answers, when it is promoted automatically and when it is returned.
+/// Which calls a canary answers, when it is promoted automatically and when it is aborted.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(crate) struct CanaryPlan {
     /// Share of the tasks, queries, apps or containers whose calls it answers: 1 to 99.

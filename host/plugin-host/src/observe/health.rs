@@ -6,7 +6,7 @@
 //! among successful calls do not disable a plugin: a filter that fails on one subscriber's query
 //! still serves the others.
 //!
-//! A canary with more than its own `max-faults` faults is returned.
+//! A canary with more than its own `max-faults` faults is aborted.
 //!
 //! Counting costs one atomic load per successful call. The directory's task handles the events.
 
@@ -313,7 +313,7 @@ mod tests {
     }
 
     #[test]
-    fn canary_is_returned_after_its_own_max_faults() {
+    fn canary_is_aborted_after_its_own_max_faults() {
         let lenient = Probation {
             window: Duration::from_mins(1),
             max_faults: 1000,

@@ -50,7 +50,7 @@ pub(crate) struct Metrics {
     swaps: Counters,
     rollbacks: Counters,
     promotions: Counters,
-    returns: Counters,
+    aborts: Counters,
     disabled: Gauges,
     shadow: Family<ResultLabel, Counter>,
     canary: Family<ResultLabel, Counter>,
@@ -103,7 +103,7 @@ impl Metrics {
             swaps: Family::default(),
             rollbacks: Family::default(),
             promotions: Family::default(),
-            returns: Family::default(),
+            aborts: Family::default(),
             disabled: Family::default(),
             shadow: Family::default(),
             canary: Family::default(),
@@ -136,9 +136,9 @@ impl Metrics {
             Described(metrics.promotions.clone()),
         );
         registry.register(
-            "returns",
+            "aborts",
             "Shadows and canaries that were stopped, by the host or by an operator",
-            Described(metrics.returns.clone()),
+            Described(metrics.aborts.clone()),
         );
         registry.register(
             "disabled",
@@ -250,8 +250,8 @@ impl Metrics {
         self.promotions.get_or_create_owned(&label(plugin)).inc();
     }
 
-    pub(crate) fn count_return(&self, plugin: &str) {
-        self.returns.get_or_create_owned(&label(plugin)).inc();
+    pub(crate) fn count_abort(&self, plugin: &str) {
+        self.aborts.get_or_create_owned(&label(plugin)).inc();
     }
 
     /// Removes the series of a removed plugin, except for those of versions that still answer a
@@ -264,7 +264,7 @@ impl Metrics {
             &self.swaps,
             &self.rollbacks,
             &self.promotions,
-            &self.returns,
+            &self.aborts,
         ] {
             counters.remove(&label);
         }

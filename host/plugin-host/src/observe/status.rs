@@ -231,7 +231,7 @@ pub enum Change {
     },
     /// A shadow or a canary was stopped, by the host or by an operator's command; the serving version
     /// stays active.
-    Returned {
+    Aborted {
         /// The plugin.
         name: String,
         /// The version that was stopped.
@@ -279,7 +279,7 @@ impl Change {
             | Change::Shadowing { name, .. }
             | Change::Canary { name, .. }
             | Change::Promoted { name, .. }
-            | Change::Returned { name, .. }
+            | Change::Aborted { name, .. }
             | Change::Removed { name }
             | Change::RolledBack { name, .. }
             | Change::Disabled { name, .. } => name,

@@ -34,7 +34,8 @@ pub enum AdmissionOutcome {
     /// It was a shadow or a canary, and was activated.
     Promoted,
     /// It was a shadow or a canary, and was stopped. Its files are not admitted again.
-    Returned,
+    #[serde(alias = "returned")]
+    Aborted,
     /// The files were removed.
     Removed,
 }
@@ -51,7 +52,7 @@ pub struct AdmissionRecord {
     pub by: String,
     /// The outcome of an admission.
     pub outcome: AdmissionOutcome,
-    /// Why it was refused, disabled, promoted, returned or rolled back.
+    /// Why it was refused, disabled, promoted, aborted or rolled back.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub reason: Option<String>,
     /// The plugin's own version.
@@ -164,7 +165,7 @@ impl AdmissionRecord {
     pub(crate) fn is_of_candidate(&self) -> bool {
         matches!(
             self.outcome,
-            AdmissionOutcome::Shadowing | AdmissionOutcome::Canary | AdmissionOutcome::Returned
+            AdmissionOutcome::Shadowing | AdmissionOutcome::Canary | AdmissionOutcome::Aborted
         )
     }
 

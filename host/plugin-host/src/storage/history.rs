@@ -404,7 +404,7 @@ mod tests {
             (AdmissionOutcome::Disabled, Some(2)),
             (AdmissionOutcome::Shadowing, Some(2)),
             (AdmissionOutcome::Canary, Some(2)),
-            (AdmissionOutcome::Returned, Some(2)),
+            (AdmissionOutcome::Aborted, Some(2)),
             (AdmissionOutcome::RolledBack, Some(7)),
             (AdmissionOutcome::Promoted, Some(8)),
             (AdmissionOutcome::Removed, None),

@@ -1,4 +1,4 @@
-//! A canary answers a share of the calls, and is promoted, returned or continued after a restart.
+//! A canary answers a share of the calls, and is promoted, aborted or continued after a restart.
 
 use std::sync::Arc;
 
@@ -215,7 +215,7 @@ async fn canary_that_met_its_plan_is_promoted() {
 
 /// After a restart with the same store, each task is probed by the same version as before.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn calls_keep_their_version_after_a_restart_and_returned_files_are_ignored() {
+async fn calls_keep_their_version_after_a_restart_and_aborted_files_are_ignored() {
     let state = TempDir::new().unwrap();
     let server = format!("file:{}", state.path().display());
     let store = transom_store::open(&server).await.unwrap();
@@ -228,9 +228,9 @@ async fn calls_keep_their_version_after_a_restart_and_returned_files_are_ignored
     assert_marks(&site, "v2").await;
     assert_eq!(outcomes(&site, "odd").len(), 2, "a restart adds no record");
 
-    let change = site.plugins.return_candidate("odd", "grace").await.unwrap();
+    let change = site.plugins.abort_candidate("odd", "grace").await.unwrap();
     assert!(
-        matches!(&change, Change::Returned { reason, .. } if reason == "returned by grace"),
+        matches!(&change, Change::Aborted { reason, .. } if reason == "aborted by grace"),
         "{change:?}"
     );
     assert_eq!(canary(&site, "odd"), None);
@@ -238,22 +238,22 @@ async fn calls_keep_their_version_after_a_restart_and_returned_files_are_ignored
     assert_eq!(
         site.plugins.rescan().await,
         [],
-        "unchanged files are ignored after a return"
+        "unchanged files are ignored after an abort"
     );
     assert_eq!(
         outcomes(&site, "odd")[..2],
         outcomes_by(&[
-            (AdmissionOutcome::Returned, "grace"),
+            (AdmissionOutcome::Aborted, "grace"),
             (AdmissionOutcome::Canary, "directory")
         ])
     );
     for (name, what, error) in [
         (
             "odd",
-            "return",
+            "abort",
             CommandError::NoCandidate {
                 name: "odd".into(),
-                what: "return",
+                what: "abort",
             },
         ),
         (
@@ -264,11 +264,11 @@ async fn calls_keep_their_version_after_a_restart_and_returned_files_are_ignored
                 what: "promote",
             },
         ),
-        ("none", "return", CommandError::Unknown { name: "none".into() }),
+        ("none", "abort", CommandError::Unknown { name: "none".into() }),
     ] {
         let found = match what {
             "promote" => site.plugins.promote(name, "x").await,
-            _ => site.plugins.return_candidate(name, "x").await,
+            _ => site.plugins.abort_candidate(name, "x").await,
         };
         assert_eq!(found, Err(error));
     }
@@ -276,18 +276,18 @@ async fn calls_keep_their_version_after_a_restart_and_returned_files_are_ignored
     assert_eq!(canary(&site, "odd"), None);
     assert_marks(&site, "v1").await;
 
-    // Changed files run as a canary again. A rollback to the record of the returned files serves
+    // Changed files run as a canary again. A rollback to the record of the aborted files serves
     // immediately.
     start_canary(&site, ODD, "odd", &probe(MANUAL, "mark = \"v3\"")).await;
     assert_marks(&site, "v3").await;
     let (records, _) = site.plugins.history("odd");
-    let returned = records
+    let aborted = records
         .iter()
-        .find(|it| it.outcome == AdmissionOutcome::Returned)
+        .find(|it| it.outcome == AdmissionOutcome::Aborted)
         .unwrap();
     let change = site
         .plugins
-        .rollback("odd", Some(returned.sequence), "grace")
+        .rollback("odd", Some(aborted.sequence), "grace")
         .await;
     assert!(matches!(change, Ok(Change::RolledBack { .. })), "{change:?}");
     assert_eq!(canary(&site, "odd"), None);
@@ -405,7 +405,7 @@ async fn filter_in_a_chain_may_have_a_canary() {
     assert!(matches!(next_change(&mut changes).await, Change::Canary { .. }));
     let change = next_change(&mut changes).await;
     assert!(
-        matches!(&change, Change::Returned { name, .. } if name == "second"),
+        matches!(&change, Change::Aborted { name, .. } if name == "second"),
         "{change:?}"
     );
     site.stop().await;

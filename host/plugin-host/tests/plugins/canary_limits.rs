@@ -1,4 +1,4 @@
-//! A canary that exceeds a limit is returned, and no caller notices.
+//! A canary that exceeds a limit is aborted, and no caller notices.
 
 use std::time::Duration;
 
@@ -19,16 +19,16 @@ async fn odd_site() -> Site {
     Site::with(&[(ODD, "odd", Some(&probe("", "mark = \"v1\"")))]).await
 }
 
-/// Expects that the next change is the canary's return, and returns its reason.
-async fn returned(changes: &mut tokio::sync::broadcast::Receiver<Change>) -> String {
+/// Expects that the next change is the canary's abort, and returns its reason.
+async fn aborted(changes: &mut tokio::sync::broadcast::Receiver<Change>) -> String {
     match next_change(changes).await {
-        Change::Returned { reason, .. } => reason,
+        Change::Aborted { reason, .. } => reason,
         other => panic!("{other:?}"),
     }
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn trapping_canary_is_returned_and_no_attempt_is_lost() {
+async fn trapping_canary_is_aborted_and_no_attempt_is_lost() {
     let site = odd_site().await;
     start_canary(&site, ODD, "odd", &probe(AUTO, "attempt = { do = \"trap\" }")).await;
     let mut changes = site.plugins.changes();
@@ -39,7 +39,7 @@ async fn trapping_canary_is_returned_and_no_attempt_is_lost() {
             "{task}: {found:?}"
         );
     }
-    let reason = returned(&mut changes).await;
+    let reason = aborted(&mut changes).await;
     assert!(
         reason.starts_with(
             "1 faults, at most 0 are allowed (canary.max-faults); last fault: plugin `odd` trapped"
@@ -55,15 +55,15 @@ async fn trapping_canary_is_returned_and_no_attempt_is_lost() {
     );
     assert_eq!(
         outcomes(&site, "odd")[0],
-        (AdmissionOutcome::Returned, "canary".to_owned())
+        (AdmissionOutcome::Aborted, "canary".to_owned())
     );
     let failed = site.metric("transom_plugins_canary_answers_total{plugin=\"odd\",result=\"failed\"}");
     assert!((1..=7).contains(&failed), "{failed}");
-    assert_eq!(site.metric("transom_plugins_returns_total{plugin=\"odd\"}"), 1);
+    assert_eq!(site.metric("transom_plugins_aborts_total{plugin=\"odd\"}"), 1);
     site.stop().await;
 }
 
-/// The allowed number of faults has no effect. One more returns the canary.
+/// The allowed number of faults has no effect. One more aborts the canary.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn canary_may_have_as_many_faults_as_the_manifest_says() {
     let site = odd_site().await;
@@ -77,7 +77,7 @@ async fn canary_may_have_as_many_faults_as_the_manifest_says() {
     assert_eq!((rollout.faults, rollout.calls), (2, 0));
     assert!(changes.try_recv().is_err());
     assert!(probe_task(&site, CANARY_TASKS[0]).await.is_ok());
-    let reason = returned(&mut changes).await;
+    let reason = aborted(&mut changes).await;
     assert!(reason.starts_with("3 faults, at most 2 are allowed"), "{reason}");
     site.stop().await;
 }
@@ -85,7 +85,7 @@ async fn canary_may_have_as_many_faults_as_the_manifest_says() {
 /// An attempt that has performed steps is not repeated on the serving version. It ends without a
 /// result, which does not change the state of the task, and not finishing counts as a fault.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn canary_that_never_finishes_is_returned() {
+async fn canary_that_never_finishes_is_aborted() {
     let site = odd_site().await;
     start_canary(&site, ODD, "odd", &probe(AUTO, "attempt = { do = \"steps\" }")).await;
     let mut changes = site.plugins.changes();
@@ -96,7 +96,7 @@ async fn canary_that_never_finishes_is_returned() {
         matches!(&found, Err(Failure { reason: Reason::Plugin, message }) if message.contains("limits.steps")),
         "{found:?}"
     );
-    let reason = returned(&mut changes).await;
+    let reason = aborted(&mut changes).await;
     assert!(reason.contains("did not finish within 64 steps"), "{reason}");
     assert!(probe_task(&site, CANARY_TASKS[0]).await.is_ok());
     site.stop().await;
@@ -129,7 +129,7 @@ async fn hanging_canary_is_not_a_failure_of_the_task() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn slower_canary_is_returned() {
+async fn slower_canary_is_aborted() {
     let site = odd_site().await;
     let plan = "rollout = \"canary\"\n\
                 canary = { percent = 50, min-calls = 30, compare-percent = 0, max-latency-ratio = 3, latency-floor = \"1us\" }";
@@ -144,7 +144,7 @@ async fn slower_canary_is_returned() {
         }
     };
     let reason = tokio::select! {
-        reason = returned(&mut changes) => reason,
+        reason = aborted(&mut changes) => reason,
         () = asking => unreachable!(),
     };
     assert!(site.status("odd").calls >= 30);
@@ -156,7 +156,7 @@ async fn slower_canary_is_returned() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn canary_that_answers_differently_is_returned_if_so_configured() {
+async fn canary_that_answers_differently_is_aborted_if_so_configured() {
     let site = odd_site().await;
     let plan = "rollout = \"canary\"\n\
                 canary = { percent = 50, min-calls = 10, max-differences-percent = 20 }";
@@ -172,7 +172,7 @@ async fn canary_that_answers_differently_is_returned_if_so_configured() {
     assert!(changes.try_recv().is_err(), "2 of 10 may differ");
     assert!(probe_task(&site, CANARY_TASKS[0]).await.is_ok());
     assert_eq!(
-        returned(&mut changes).await,
+        aborted(&mut changes).await,
         "3 of 3 compared answers differ, at most 20 % may (canary.max-differences-percent)"
     );
     site.stop().await;
@@ -223,7 +223,7 @@ async fn subscribers_do_not_notice_a_failing_canary() {
             [Decision::Pass],
             "{fault}"
         );
-        let reason = returned(&mut changes).await;
+        let reason = aborted(&mut changes).await;
         assert!(reason.contains("canary.max-faults"), "{fault}: {reason}");
     }
     assert_eq!(site.status("faulty-events").traps, 0);

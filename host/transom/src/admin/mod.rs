@@ -22,7 +22,7 @@
 //! | `POST /v1/plugins/{name}/rollback` | rolls back to an earlier version; the body names it:
 //! `{"record": 3}` |
 //! | `POST /v1/plugins/{name}/promote` | promotes the shadow or the canary |
-//! | `POST /v1/plugins/{name}/return` | stops the shadow or the canary |
+//! | `POST /v1/plugins/{name}/abort` | stops the shadow or the canary |
 //! | `GET /v1/plugins/explain/matcher?app=/x` | which agents may run an app or pod, and why others may not; with
 //! `job=ID` a pending workflow job, with `member=server/0` a pending member of a Kubernetes cluster |
 //! | `GET /v1/plugins/explain/filter?query=event_type%3Da&since=1h` | which past events pass a query, and which

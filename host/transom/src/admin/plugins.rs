@@ -47,7 +47,7 @@ pub(super) fn routes(plugins: Plugins, uploads: bool) -> Router {
         .route("/v1/plugins/{name}/calls", get(calls))
         .route("/v1/plugins/{name}/rollback", post(rollback))
         .route("/v1/plugins/{name}/promote", post(promote))
-        .route("/v1/plugins/{name}/return", post(return_candidate))
+        .route("/v1/plugins/{name}/abort", post(abort_candidate))
         .with_state(plugins)
 }
 
@@ -202,13 +202,13 @@ async fn promote(
     Ok(EscapedJson(change.map_err(|error| command_error(&error))?).into_response())
 }
 
-async fn return_candidate(
+async fn abort_candidate(
     State(plugins): State<Plugins>,
     Path(name): Path<String>,
     body: Bytes,
 ) -> Result<Response, ApiError> {
     let request = OperatorRequest::read(&body)?;
-    let change = plugins.return_candidate(&name, request.requester()).await;
+    let change = plugins.abort_candidate(&name, request.requester()).await;
     Ok(EscapedJson(change.map_err(|error| command_error(&error))?).into_response())
 }
 

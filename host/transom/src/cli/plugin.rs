@@ -50,7 +50,7 @@ pub(super) enum PluginCommand {
     /// of a shadow or canary, and the conditions for its promotion that are not met yet.
     Show(One),
     /// Show the admission history of a plugin, newest first: admitted, rejected, started as a shadow
-    /// or canary, promoted, returned, disabled, rolled back.
+    /// or canary, promoted, aborted, disabled, rolled back.
     History(One),
     /// Roll a plugin back to an earlier version without dropping a call.
     ///
@@ -67,7 +67,7 @@ pub(super) enum PluginCommand {
     ///
     /// The files in the plugin directory stay as they are; the daemon ignores them until they change.
     /// To make the stopped version serve nevertheless, roll back to its admission record.
-    Return(One),
+    Abort(One),
     Upload(Upload),
     New(New),
     Build(Build),
@@ -164,7 +164,7 @@ impl PluginCommand {
             PluginCommand::Compile => Ok(()),
             PluginCommand::Explain(explain) => explain.run().await,
             PluginCommand::Promote(One { name, daemon }) => daemon.send_command(&name, "promote", None).await,
-            PluginCommand::Return(One { name, daemon }) => daemon.send_command(&name, "return", None).await,
+            PluginCommand::Abort(One { name, daemon }) => daemon.send_command(&name, "abort", None).await,
         }
     }
 }

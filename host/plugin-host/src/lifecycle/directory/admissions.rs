@@ -257,10 +257,10 @@ impl Directory {
             .iter()
             .take_while(|it| it.sequence > record.sequence)
             .find(|it| it.is_of_candidate() && it.files == files);
-        let returned = candidate_record.is_some_and(|it| it.outcome == AdmissionOutcome::Returned);
+        let aborted = candidate_record.is_some_and(|it| it.outcome == AdmissionOutcome::Aborted);
         let newest = records.first()?;
-        let files_are_candidate = !returned && newest.is_of_candidate() && newest.files == files;
-        (rolled_back || returned || files_are_candidate).then_some(ActiveRecord {
+        let files_are_candidate = !aborted && newest.is_of_candidate() && newest.files == files;
+        (rolled_back || aborted || files_are_candidate).then_some(ActiveRecord {
             record,
             files_are_candidate,
         })

@@ -222,7 +222,7 @@ impl Directory {
             AdmissionOutcome::Refused => self.metrics.count_refusal(name),
             AdmissionOutcome::RolledBack => self.metrics.count_rollback(name),
             AdmissionOutcome::Promoted => self.metrics.count_promotion(name),
-            AdmissionOutcome::Returned => self.metrics.count_return(name),
+            AdmissionOutcome::Aborted => self.metrics.count_abort(name),
             _ => {}
         }
         // A restart with unchanged files adds no record.
@@ -279,7 +279,7 @@ impl Directory {
                 from: report.from.map(|it| it.info.digest).unwrap_or_default(),
                 reason,
             },
-            (AdmissionOutcome::Returned, Some(info)) => Change::Returned {
+            (AdmissionOutcome::Aborted, Some(info)) => Change::Aborted {
                 name,
                 version: info.version,
                 digest: info.digest,
@@ -358,7 +358,7 @@ impl Directory {
                     "plugin version promoted: {reason}"
                 );
             }
-            Change::Returned {
+            Change::Aborted {
                 name,
                 version,
                 digest,
@@ -368,7 +368,7 @@ impl Directory {
                     plugin = name,
                     version,
                     digest,
-                    "shadow or canary returned: {reason}"
+                    "shadow or canary aborted: {reason}"
                 );
             }
             Change::Removed { name } => tracing::warn!(plugin = name, "plugin removed"),

@@ -86,7 +86,7 @@ pub(crate) enum Command {
         answer: oneshot::Sender<Result<Change, CommandError>>,
     },
     /// Stops the shadow or the canary.
-    Return {
+    Abort {
         name: String,
         by: String,
         answer: oneshot::Sender<Result<Change, CommandError>>,
@@ -360,8 +360,8 @@ impl Directory {
                 let done = self.end_candidate(name, "promote", Event::Promoted { by }).await;
                 drop(answer.send(done));
             }
-            Command::Return { name, by, answer } => {
-                let done = self.end_candidate(name, "return", Event::Returned { by }).await;
+            Command::Abort { name, by, answer } => {
+                let done = self.end_candidate(name, "abort", Event::Aborted { by }).await;
                 drop(answer.send(done));
             }
             Command::Upload { name, files, answer } => drop(answer.send(self.upload(&name, files).await)),

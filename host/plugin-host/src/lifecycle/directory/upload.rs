@@ -196,7 +196,7 @@ impl Directory {
         newest.is_some_and(|record| {
             matches!(
                 record.outcome,
-                AdmissionOutcome::RolledBack | AdmissionOutcome::Returned
+                AdmissionOutcome::RolledBack | AdmissionOutcome::Aborted
             )
         })
     }

@@ -28,7 +28,7 @@ pub(in crate::lifecycle) enum Event<V> {
     /// An operator promoted the candidate.
     Promoted { by: String },
     /// An operator stopped the candidate.
-    Returned { by: String },
+    Aborted { by: String },
     /// The candidate of this generation met its plan.
     CandidateAgreed { generation: Generation, reason: String },
     /// The candidate of this generation exceeds a limit of its plan.

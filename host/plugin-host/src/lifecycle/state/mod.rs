@@ -8,7 +8,7 @@
 //!                             |  +-- faults: predecessor -----+    | probation passed
 //!                             +------------------------------------+
 //!   Serving, OnProbation -- admitted beside --> ServingWithCandidate -- agreed, promoted --> OnProbation
-//!   ServingWithCandidate -- canary failed, returned --> Serving, OnProbation
+//!   ServingWithCandidate -- canary failed, aborted --> Serving, OnProbation
 //!   any state that serves -- faults, no predecessor --> Disabled -- admitted --> Serving
 //!   any state -- rollback --> Serving        any state -- files removed --> Absent
 //! ```
@@ -147,9 +147,9 @@ pub(super) fn transition<V: Clone>(
             let by = name_of(candidacy.kind);
             promote(candidacy, start, by, reason)
         }
-        (Event::Returned { by }, PluginState::ServingWithCandidate(candidacy)) => {
-            let reason = format!("returned by {by}");
-            return_candidate(candidacy, &by, reason)
+        (Event::Aborted { by }, PluginState::ServingWithCandidate(candidacy)) => {
+            let reason = format!("aborted by {by}");
+            abort_candidate(candidacy, &by, reason)
         }
         (
             Event::CandidateFailed { generation, reason }
@@ -159,7 +159,7 @@ pub(super) fn transition<V: Clone>(
             PluginState::ServingWithCandidate(candidacy),
         ) if candidacy.candidate.generation == generation => {
             let by = name_of(candidacy.kind);
-            return_candidate(candidacy, by, reason)
+            abort_candidate(candidacy, by, reason)
         }
         (
             Event::Failed {
@@ -186,7 +186,7 @@ pub(super) fn transition<V: Clone>(
         // The event concerns a version that was replaced or a candidate that ended in the meantime.
         (
             Event::Promoted { .. }
-            | Event::Returned { .. }
+            | Event::Aborted { .. }
             | Event::CandidateAgreed { .. }
             | Event::CandidateFailed { .. }
             | Event::Failed { .. }
@@ -282,14 +282,14 @@ fn promote<V: Clone>(
     (state, effects)
 }
 
-/// The candidate is returned.
-fn return_candidate<V: Clone>(
+/// The candidate is stopped, and its files are not admitted again.
+fn abort_candidate<V: Clone>(
     candidacy: Candidacy<V>,
     by: &str,
     reason: String,
 ) -> (PluginState<V>, Vec<Effect<V>>) {
     let report = report(
-        AdmissionOutcome::Returned,
+        AdmissionOutcome::Aborted,
         &candidacy.candidate.version,
         by,
         Some(reason),

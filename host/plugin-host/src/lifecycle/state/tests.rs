@@ -84,8 +84,8 @@ fn promoted() -> Event<&'static str> {
     by_operator(|by| Event::Promoted { by })
 }
 
-fn returned() -> Event<&'static str> {
-    by_operator(|by| Event::Returned { by })
+fn aborted() -> Event<&'static str> {
+    by_operator(|by| Event::Aborted { by })
 }
 
 fn agreed(generation: u64) -> Event<&'static str> {
@@ -347,12 +347,12 @@ fn plugin_state_follows_events() {
 
 #[test]
 #[allow(clippy::too_many_lines, reason = "a table of cases")]
-fn canary_is_promoted_returned_or_dropped() {
+fn canary_is_promoted_aborted_or_dropped() {
     use HealthAction::{Disable, Revert};
     let started = "Canary new, record Canary new by directory, publish Canary";
     let promoted_by =
         |by: &str| format!("activate s on probation, record Promoted s by {by}, publish Promoted from b");
-    let returned_by = |by: &str| format!("end candidate, record Returned s by {by}, publish Returned");
+    let aborted_by = |by: &str| format!("end candidate, record Aborted s by {by}, publish Aborted");
     let cases: Vec<(State, Event<&'static str>, State, String)> = vec![
         // New files replace a shadow or another canary.
         (
@@ -406,27 +406,27 @@ fn canary_is_promoted_returned_or_dropped() {
             with_canary(None),
             failed(2, Revert),
             serving("b", 1),
-            returned_by("canary"),
+            aborted_by("canary"),
         ),
         (
             with_canary(Some("a")),
             exceeded(2),
             on_probation("b", 1, "a"),
-            returned_by("canary"),
+            aborted_by("canary"),
         ),
-        (with_canary(None), returned(), serving("b", 1), returned_by("me")),
+        (with_canary(None), aborted(), serving("b", 1), aborted_by("me")),
         (
             shadowed(Some("a")),
-            returned(),
+            aborted(),
             on_probation("b", 1, "a"),
-            returned_by("me"),
+            aborted_by("me"),
         ),
         (with_canary(None), exceeded(3), with_canary(None), String::new()),
         (serving("b", 1), exceeded(2), serving("b", 1), String::new()),
-        (serving("b", 1), returned(), serving("b", 1), String::new()),
+        (serving("b", 1), aborted(), serving("b", 1), String::new()),
         (
             PluginState::Disabled("b"),
-            returned(),
+            aborted(),
             PluginState::Disabled("b"),
             String::new(),
         ),

@@ -1,4 +1,4 @@
-//! Decides when a shadow or a canary may serve, and when a canary is returned. The rules read no
+//! Decides when a shadow or a canary may serve, and when a canary is aborted. The rules read no
 //! clock.
 
 use std::time::Duration;
@@ -29,8 +29,8 @@ pub(super) struct Latency {
 /// The result of a judgement.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(super) struct Judgement {
-    /// Why the canary is returned. `None`: it is not.
-    pub(super) returned: Option<String>,
+    /// Why the canary is aborted. `None`: it is not.
+    pub(super) aborted: Option<String>,
     /// The unmet conditions for serving, a line each.
     pub(super) missing: Vec<String>,
 }
@@ -38,11 +38,11 @@ pub(super) struct Judgement {
 pub(super) fn judge(plan: &Plan, evidence: &Evidence) -> Judgement {
     match plan {
         Plan::Shadow(plan) => Judgement {
-            returned: None,
+            aborted: None,
             missing: unmet_shadow_conditions(plan, evidence),
         },
         Plan::Canary(plan) => Judgement {
-            returned: exceeded_limit(plan, evidence),
+            aborted: exceeded_limit(plan, evidence),
             missing: unmet_canary_conditions(plan, evidence),
         },
     }
@@ -198,8 +198,8 @@ mod tests {
             let judgement = judge(&SHADOW, &evidence);
             assert_eq!(judgement.missing, expected, "{evidence:?}");
             assert_eq!(
-                judgement.returned, None,
-                "a shadow is never returned by its judgement"
+                judgement.aborted, None,
+                "a shadow is never aborted by its judgement"
             );
         }
     }
@@ -240,12 +240,12 @@ mod tests {
         ] {
             let judgement = judge(&plan, &evidence);
             assert_eq!(judgement.missing, [missing], "{evidence:?}");
-            assert_eq!(judgement.returned, None, "{evidence:?}");
+            assert_eq!(judgement.aborted, None, "{evidence:?}");
         }
     }
 
     #[test]
-    fn canary_is_returned_for_faults_differences_and_latency() {
+    fn canary_is_aborted_for_faults_differences_and_latency() {
         for (evidence, expected) in [
             (
                 Evidence {
@@ -309,11 +309,11 @@ mod tests {
                 None,
             ),
         ] {
-            let returned = judge(&Plan::Canary(CANARY), &evidence).returned;
+            let aborted = judge(&Plan::Canary(CANARY), &evidence).aborted;
             match expected {
-                None => assert_eq!(returned, None, "{evidence:?}"),
+                None => assert_eq!(aborted, None, "{evidence:?}"),
                 Some(expected) => {
-                    let reason = returned.unwrap_or_default();
+                    let reason = aborted.unwrap_or_default();
                     assert!(reason.contains(expected), "{evidence:?}: {reason}");
                 }
             }
@@ -350,6 +350,6 @@ mod tests {
             differences: 1,
             ..SUFFICIENT
         };
-        assert!(judge(&Plan::Canary(none), &first).returned.is_some());
+        assert!(judge(&Plan::Canary(none), &first).aborted.is_some());
     }
 }

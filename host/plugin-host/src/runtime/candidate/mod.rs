@@ -323,8 +323,8 @@ impl CandidateStats {
     /// Returns the verdict and its reason, once there is one.
     fn verdict(&self) -> Option<(CandidateVerdict, String)> {
         let evidence = self.evidence();
-        let Judgement { returned, missing } = judge(&self.terms.plan, &evidence);
-        if let Some(reason) = returned {
+        let Judgement { aborted, missing } = judge(&self.terms.plan, &evidence);
+        if let Some(reason) = aborted {
             return Some((CandidateVerdict::Failed, reason));
         }
         if !self.terms.automatic || !missing.is_empty() {

@@ -93,7 +93,7 @@ fn record_durations(metrics: &VersionMetrics, calls: u64, millis: u64) {
 }
 
 #[test]
-fn slow_canary_is_returned_once_both_have_enough_calls() {
+fn slow_canary_is_aborted_once_both_have_enough_calls() {
     let stats = stats(
         "rollout = \"canary\"\n[canary]\nmin-calls = 100\nmax-latency-ratio = 3\nlatency-floor = \"1ms\"\n[limits]\ninstances = 2",
     );

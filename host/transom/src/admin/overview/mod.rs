@@ -197,7 +197,7 @@ fn quarantine_reason(host: &Plugins, status: &Status) -> Option<String> {
     let newest = host.history(&status.name).0.into_iter().next()?;
     let is_quarantined = matches!(
         newest.outcome,
-        AdmissionOutcome::RolledBack | AdmissionOutcome::Returned
+        AdmissionOutcome::RolledBack | AdmissionOutcome::Aborted
     );
     is_quarantined.then(|| {
         newest
