@@ -144,7 +144,7 @@ export async function change(method: string, path: string, body?: unknown): Prom
 export interface Uploaded {
   /** Digest of the component; null if it comes from a registry. */
   digest: string | null;
-  /** Whether the daemon ignores the files, because a rollback or a return has replaced the same ones. */
+  /** Whether the daemon ignores the files, because a rollback or an abort has replaced the same ones. */
   ignored: boolean;
 }
 

@@ -125,6 +125,6 @@ function decisionText(plugin: string, { digest, ignored }: Uploaded, status: Plu
   if (status.refusal !== null) return [`${plugin} was rejected: ${displayText(status.refusal, 500)}. ${servingText}`, true];
   if (status.rollout && status.rollout.digest === digest) return [`${plugin} ${displayText(status.rollout.version, 60)} runs as a ${displayText(status.rollout.kind, 20)}.`, false];
   if (status.disabled_reason !== null) return [`${plugin} is disabled: ${displayText(status.disabled_reason, 500)}`, true];
-  if (ignored || (digest !== null && status.digest !== digest)) return [`${plugin}: the daemon ignores these files, because a rollback or a return has replaced them. ${servingText}`, true];
+  if (ignored || (digest !== null && status.digest !== digest)) return [`${plugin}: the daemon ignores these files, because a rollback or an abort has replaced them. ${servingText}`, true];
   return [`${plugin} ${version} serves.`, false];
 }

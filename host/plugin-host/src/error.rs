@@ -284,7 +284,7 @@ pub enum CommandError {
     NoCandidate {
         /// The plugin.
         name: String,
-        /// `promote` or `return`.
+        /// `promote` or `abort`.
         what: &'static str,
     },
     /// The daemon is stopping.

@@ -34,6 +34,7 @@ pub enum AdmissionOutcome {
     /// It was a shadow or a canary, and was activated.
     Promoted,
     /// It was a shadow or a canary, and was stopped. Its files are not admitted again.
+    // The former name, in records of earlier builds.
     #[serde(alias = "returned")]
     Aborted,
     /// The files were removed.
@@ -91,7 +92,7 @@ pub struct AdmissionRecord {
     /// `[limits]`, as JSON: bytes and milliseconds.
     #[serde(default, skip_serializing_if = "Value::is_null")]
     pub limits: Value,
-    /// The digest of the files in the directory at that time. After a rollback or a return the same
+    /// The digest of the files in the directory at that time. After a rollback or an abort the same
     /// files are not admitted again.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub files: Option<String>,
@@ -228,5 +229,14 @@ mod tests {
         // Unknown fields of later versions do not invalidate the record.
         let more = text.replacen('{', r#"{"more": 1, "#, 1);
         assert_eq!(serde_json::from_str::<AdmissionRecord>(&more).unwrap(), record);
+    }
+
+    #[test]
+    fn records_with_the_former_name_of_an_abort_are_read() {
+        let record = AdmissionRecord::new(AdmissionOutcome::Aborted, "grace");
+        let text = serde_json::to_string(&record).unwrap();
+        let former = text.replace(r#""outcome":"aborted""#, r#""outcome":"returned""#);
+        assert_ne!(former, text);
+        assert_eq!(serde_json::from_str::<AdmissionRecord>(&former).unwrap(), record);
     }
 }

@@ -19,7 +19,7 @@ async fn odd_site() -> Site {
     Site::with(&[(ODD, "odd", Some(&probe("", "mark = \"v1\"")))]).await
 }
 
-/// Expects that the next change is the canary's abort, and returns its reason.
+/// Expects that the next change is the abort of the canary; returns the reason.
 async fn aborted(changes: &mut tokio::sync::broadcast::Receiver<Change>) -> String {
     match next_change(changes).await {
         Change::Aborted { reason, .. } => reason,

@@ -238,7 +238,7 @@ impl Directory {
     }
 
     /// After a restart: the recorded version that serves, if it is not the one in the directory.
-    /// After a rollback or a return the files in the directory are ignored. If they ran alongside
+    /// After a rollback or an abort the files in the directory are ignored. If they ran alongside
     /// the serving version, they do so again.
     fn active_record(&self, name: &str, found: Fingerprint) -> Option<ActiveRecord> {
         if self

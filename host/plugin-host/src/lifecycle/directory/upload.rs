@@ -37,7 +37,7 @@ pub struct Uploaded {
     /// Whether the files are being admitted. False if the host has already decided about the same
     /// files, or has to fetch the component first.
     pub admitting: bool,
-    /// Whether the host ignores the files, because a rollback or a return replaced the same files.
+    /// Whether the host ignores the files, because a rollback or an abort replaced the same files.
     pub ignored: bool,
 }
 
@@ -188,7 +188,7 @@ impl Directory {
         })
     }
 
-    /// Whether a rollback or a return replaced these files.
+    /// Whether a rollback or an abort replaced these files.
     fn is_replaced(&self, name: &str, files: Fingerprint) -> bool {
         let files = Some(format!("sha256:{}", hex(&files)));
         let records = self.history.records(name);

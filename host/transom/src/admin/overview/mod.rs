@@ -192,7 +192,7 @@ fn plugins(host: &Plugins, services: &[Service]) -> document::Plugins {
 }
 
 /// Why the files of a plugin are ignored until they change: its newest record is a rollback, or the
-/// return of a shadow or canary.
+/// abort of a shadow or canary.
 fn quarantine_reason(host: &Plugins, status: &Status) -> Option<String> {
     let newest = host.history(&status.name).0.into_iter().next()?;
     let is_quarantined = matches!(

@@ -77,7 +77,7 @@ impl Upload {
         let digest = answer["digest"]
             .as_str()
             .context("the daemon does not report the component's digest")?;
-        let ignored = "the daemon ignores these files, because a rollback or a return has replaced them: change them, or \
+        let ignored = "the daemon ignores these files, because a rollback or an abort has replaced them: change them, or \
                       roll back to their record (`transom plugin history`, `transom plugin rollback`)";
         if answer["ignored"] == true {
             return Err(anyhow!("{ignored}; {}", plugin.serving_text().await));
