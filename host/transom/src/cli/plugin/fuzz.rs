@@ -54,6 +54,13 @@ impl Fuzz {
             .fuzz(plan)
             .await
             .with_context(|| self.subject.display_path())?;
+        let cases = report.cases();
+        let to = self.to.unwrap_or_else(|| self.subject.sibling_path("fuzz.json"));
+        // Written first, because printing ends the command if nobody reads its output.
+        if !cases.is_empty() {
+            let text = format!("{}\n", serde_json::to_string_pretty(&cases)?);
+            fs::write(&to, text).with_context(|| format!("cannot write {}", to.display()))?;
+        }
         match self.output {
             Output::Json => print_line(printable_json(&serde_json::to_string_pretty(&report)?))?,
             Output::Table => print(&report)?,
@@ -61,11 +68,7 @@ impl Fuzz {
         if report.findings.is_empty() {
             return Ok(());
         }
-        let cases = report.cases();
         if !cases.is_empty() {
-            let to = self.to.unwrap_or_else(|| self.subject.sibling_path("fuzz.json"));
-            let text = format!("{}\n", serde_json::to_string_pretty(&cases)?);
-            fs::write(&to, text).with_context(|| format!("cannot write {}", to.display()))?;
             let (component, to) = (self.subject.display_path(), to.display());
             print_note(format_args!(
                 "\nrun them against a later build: transom plugin test {component} {to}"
