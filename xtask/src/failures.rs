@@ -5,8 +5,9 @@ use std::process::{Command, ExitStatus, Stdio};
 
 use anyhow::Context;
 
-/// The maximum number of lines of all failed tests that are printed again.
-const MAX_LINES: usize = 400;
+/// The maximum number of lines of each failed test that are printed again: the reason and the
+/// backtrace, which come before the logs of the programs that the test started.
+const MAX_LINES: usize = 60;
 
 /// Runs `cargo test`; returns its status and the output of the failed tests. On a terminal the output
 /// is not collected, so that it keeps its colours.
@@ -26,7 +27,8 @@ pub(crate) fn run(command: &mut Command) -> anyhow::Result<(ExitStatus, Vec<Stri
 /// Copies the output of test programs; returns the lines about failed tests.
 fn copy(output: impl Read, to: &mut impl Write) -> anyhow::Result<Vec<String>> {
     let (mut reader, mut line, mut failed) = (BufReader::new(output), Vec::new(), Vec::new());
-    let mut is_about_failure = false;
+    // The number of lines of the present failed test that may still be collected.
+    let mut rest = 0;
     loop {
         line.clear();
         if reader.read_until(b'\n', &mut line)? == 0 {
@@ -36,12 +38,13 @@ fn copy(output: impl Read, to: &mut impl Write) -> anyhow::Result<Vec<String>> {
         let text = String::from_utf8_lossy(&line);
         let text = text.trim_end();
         if text.starts_with("---- ") && text.ends_with(" ----") {
-            is_about_failure = true;
+            rest = MAX_LINES;
         } else if text == "failures:" {
             // The list of names, after the output of the last failed test.
-            is_about_failure = false;
+            rest = 0;
         }
-        if is_about_failure && failed.len() < MAX_LINES {
+        if rest > 0 {
+            rest -= 1;
             failed.push(text.to_owned());
         }
     }
@@ -79,9 +82,11 @@ mod tests {
     }
 
     #[test]
-    fn collected_output_has_a_limit() {
-        let endless = format!("---- first stdout ----\n{}", "a line\n".repeat(2 * MAX_LINES));
-        let failed = copy(endless.as_bytes(), &mut std::io::sink()).expect("copied");
-        assert_eq!(failed.len(), MAX_LINES);
+    fn collected_output_of_each_test_has_a_limit() {
+        let long = "a line\n".repeat(2 * MAX_LINES);
+        let output = format!("---- first stdout ----\n{long}---- second stdout ----\na reason\n");
+        let failed = copy(output.as_bytes(), &mut std::io::sink()).expect("copied");
+        assert_eq!(failed.len(), MAX_LINES + 2);
+        assert_eq!(failed[MAX_LINES..], ["---- second stdout ----", "a reason"]);
     }
 }
