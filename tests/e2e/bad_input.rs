@@ -255,15 +255,7 @@ fn commands_with_closed_outputs_do_their_work() {
     };
     let output = Command::new(binary())
         .current_dir(dir.path())
-        .args([
-            "plugin",
-            "new",
-            "mine",
-            "--world",
-            "event-filter",
-            "--language",
-            "rust",
-        ])
+        .args("plugin new mine --world event-filter --language rust".split(' '))
         .stdout(closed_pipe())
         .output()
         .expect("transom");
