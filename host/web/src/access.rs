@@ -19,6 +19,6 @@ pub use caller::Caller;
 pub(crate) use caller::{CLIENT, USER};
 pub use credentials::{Credentials, Presented};
 pub(crate) use cross_site::CHECKED_HEADERS;
-pub use cross_site::{Access, AllowedHost, Origin, guarded};
+pub use cross_site::{Access, AllowedHost, ForeignSite, Origin, guarded};
 pub use policy::{AccessPolicy, AccessRules, Denial, Requirement};
 pub use port::{BoundPort, LoopbackTrust, PortConfig, Tls, TlsFiles};

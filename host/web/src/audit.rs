@@ -16,7 +16,7 @@ use crate::forward::Forwarded;
 
 /// The target of audit events.
 const TARGET: &str = "transom::audit";
-/// Characters of a path, of a query and of the audited header; the rest is cut.
+/// Characters of each text of a client in the log; the rest is cut.
 pub(crate) const MAX_CHARS: usize = 1024;
 const MASK: &str = "********";
 /// Parts of the names of parameters whose values are secret.
@@ -77,9 +77,9 @@ impl Audit {
         tracing::info!(
             target: TARGET,
             port = self.port,
-            user = self.caller.user.as_deref().unwrap_or("-"),
+            user = self.caller.user.as_deref().map_or("-", truncated),
             client = client.as_deref().unwrap_or("-"),
-            method = self.method.as_str(),
+            method = truncated(self.method.as_str()),
             path = truncated(self.uri.path()),
             query = query.as_deref().map(truncated),
             status,
@@ -98,8 +98,8 @@ impl Drop for Audit {
     }
 }
 
-/// The beginning of a client's text: one request must not fill the log.
-pub(crate) fn truncated(text: &str) -> &str {
+/// The beginning of a client's text, at most 1,024 characters: one request must not fill the log.
+pub fn truncated(text: &str) -> &str {
     text.char_indices()
         .nth(MAX_CHARS)
         .map_or(text, |(at, _)| &text[..at])

@@ -48,10 +48,11 @@ mod request_trace;
 mod serve;
 
 pub use access::{
-    Access, AccessPolicy, AccessRules, AllowedHost, BoundPort, Caller, Credentials, Denial, LoopbackTrust,
-    Origin, PortConfig, Presented, Requirement, Tls, TlsFiles, guarded,
+    Access, AccessPolicy, AccessRules, AllowedHost, BoundPort, Caller, Credentials, Denial, ForeignSite,
+    LoopbackTrust, Origin, PortConfig, Presented, Requirement, Tls, TlsFiles, guarded,
 };
 pub use api_error::ApiError;
+pub use audit::truncated;
 pub use certificate::{Certificate, TlsPem};
 pub use fallbacks::with_fallbacks;
 pub use folder::Folder;

@@ -10,6 +10,8 @@ use tracing::field::Empty;
 use tracing_opentelemetry::OpenTelemetrySpanExt;
 use transom_common::trace;
 
+use crate::audit::truncated;
+
 /// The headers that carry the client's trace context.
 const HEADERS: [HeaderName; 2] = [
     HeaderName::from_static("traceparent"),
@@ -21,6 +23,7 @@ pub(crate) fn span(method: &Method, route: &str, headers: &HeaderMap) -> Span {
     if !trace::is_on() {
         return Span::none();
     }
+    let method = truncated(method.as_str());
     let propagator = TraceContextPropagator::new();
     let parent = propagator.extract_with_context(&Context::new(), &HeaderExtractor(headers));
     trace::root(&parent, || {
@@ -29,7 +32,7 @@ pub(crate) fn span(method: &Method, route: &str, headers: &HeaderMap) -> Span {
             "request",
             otel.name = format!("{method} {route}"),
             otel.kind = "server",
-            http.request.method = %method,
+            http.request.method = method,
             http.route = route,
             http.response.status_code = Empty,
             trace_id = Empty,

@@ -124,7 +124,7 @@ impl Subscriber {
         if immediately && let Some(listener) = &self.shared.listener {
             tracing::info!(
                 client = listener.client,
-                url = listener.url,
+                url = transom_web::truncated(&listener.url),
                 reason,
                 "event stream closed"
             );

@@ -13,6 +13,9 @@
 //! | neither of these headers, for a `GET` that changes something ([`Access::with_changes`]): `Referer` is another site, or there is none and the client is a browser | 403 |
 //! | a body whose content type is not JSON, which a browser may send without a preflight | 415 |
 //!
+//! A port through which nothing can be changed may apply this to connections that arrive on loopback
+//! only ([`Access::on_loopback`]).
+//!
 //! Names of the port are `localhost` and names below it, loopback addresses, the address that the
 //! client connected to, the configured host name, and `allowed_hosts`. The port in `Host` is
 //! ignored, because of tunnels. Requests without `Host` or `Origin` pass: browsers always send the
@@ -38,7 +41,7 @@ use axum::Router;
 use axum::extract::{ConnectInfo, Request};
 use axum::middleware::{self, Next};
 use axum::response::{IntoResponse, Response};
-use http::{HeaderMap, HeaderName, HeaderValue, Method, StatusCode, header};
+use http::{HeaderMap, HeaderName, HeaderValue, Method, StatusCode, Uri, header};
 use http_body::Body as _;
 
 use super::policy::AccessRules;
@@ -77,6 +80,19 @@ pub struct Access {
     hosts: Vec<AllowedHost>,
     origins: Vec<Origin>,
     changes: fn(&Method, &str) -> bool,
+    only_on_loopback: bool,
+}
+
+/// Why a request may have been sent by a web page of another site, with the beginning of the text
+/// that shows it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum ForeignSite {
+    /// This host is not one of the port.
+    Host(String),
+    /// This header names another site.
+    Header(String),
+    /// A browser names no site for a `GET` that changes something.
+    Unnamed,
 }
 
 impl Access {
@@ -88,7 +104,16 @@ impl Access {
             hosts,
             origins,
             changes: AccessRules::DEFAULT.changes,
+            only_on_loopback: false,
         }
+    }
+
+    /// Checks only connections that arrive on a loopback address, where nobody but this machine is
+    /// meant to read. Connections to other addresses may use any host name.
+    #[must_use]
+    pub fn on_loopback(mut self) -> Self {
+        self.only_on_loopback = true;
+        self
     }
 
     /// Sets which requests may change something; see [`AccessRules::changes`].
@@ -112,27 +137,57 @@ impl Access {
             || self.hosts.iter().any(|allowed| allowed.matches(host))
     }
 
+    /// Whether connections to this address of this machine are checked.
+    fn applies_to(&self, local: Option<SocketAddr>) -> bool {
+        !self.only_on_loopback || local.is_none_or(|local| local.ip().to_canonical().is_loopback())
+    }
+
     /// Checks a request. `Ok(Some(_))`: it comes from an allowed page of another site.
     fn check(&self, request: &Request) -> Result<Option<Origin>, ApiError> {
-        let authority = self.check_host(request)?;
-        let origin = self.check_origin(request, authority.as_ref())?;
+        let local = request.extensions().get::<LocalAddr>().map(|local| local.0);
+        if !self.applies_to(local) {
+            return Ok(None);
+        }
+        let origin = self
+            .check_site(request.method(), request.uri(), request.headers(), local)
+            .map_err(|foreign| self.error(&foreign))?;
         check_content_type(request)?;
         Ok(origin)
     }
 
+    /// Checks host names and origin of a request to `local`, an address of this machine.
+    /// `Ok(Some(_))`: it comes from an allowed page of another site.
+    ///
+    /// # Errors
+    /// Why the request may come from a page that is not allowed.
+    pub fn check_site(
+        &self,
+        method: &Method,
+        uri: &Uri,
+        headers: &HeaderMap,
+        local: Option<SocketAddr>,
+    ) -> Result<Option<Origin>, ForeignSite> {
+        let authority = self.check_host(uri, headers, local)?;
+        self.check_origin(method, uri, headers, authority.as_ref())
+    }
+
     /// Checks every host name that the request contains, in `Host` and in its target, and returns
     /// the last one.
-    fn check_host(&self, request: &Request) -> Result<Option<Authority>, ApiError> {
-        let local = request.extensions().get::<LocalAddr>().map(|local| local.0);
-        let in_headers = request.headers().get_all(header::HOST).iter();
+    fn check_host(
+        &self,
+        uri: &Uri,
+        headers: &HeaderMap,
+        local: Option<SocketAddr>,
+    ) -> Result<Option<Authority>, ForeignSite> {
+        let in_headers = headers.get_all(header::HOST).iter();
         let texts = in_headers.map(|value| String::from_utf8_lossy(value.as_bytes()).into_owned());
         // An absolute-form request, as for a proxy, names the host a second time.
-        let in_target = request.uri().authority().map(ToString::to_string);
+        let in_target = uri.authority().map(ToString::to_string);
         let mut last = None;
         for text in texts.chain(in_target).filter(|text| !text.is_empty()) {
             match Authority::parse(&text) {
                 Some(authority) if self.knows(&authority.host, local) => last = Some(authority),
-                _ => return Err(self.unknown_host_error(&text)),
+                _ => return Err(ForeignSite::Host(truncated(&text).to_owned())),
             }
         }
         Ok(last)
@@ -140,43 +195,44 @@ impl Access {
 
     fn check_origin(
         &self,
-        request: &Request,
+        method: &Method,
+        uri: &Uri,
+        headers: &HeaderMap,
         authority: Option<&Authority>,
-    ) -> Result<Option<Origin>, ApiError> {
-        let headers = request.headers();
+    ) -> Result<Option<Origin>, ForeignSite> {
         let mut allowed = None;
         for value in headers.get_all(header::ORIGIN) {
             let text = String::from_utf8_lossy(value.as_bytes());
             match text.parse::<Origin>() {
                 Ok(origin) if authority.is_some_and(|authority| origin.is_of(authority)) => {}
                 Ok(origin) if self.origins.contains(&origin) => allowed = Some(origin),
-                _ => return Err(self.foreign_origin_error(&format!("Origin: {text}"))),
+                _ => return Err(foreign_header("Origin", &text)),
             }
         }
-        let changes = (self.changes)(request.method(), request.uri().path());
-        if allowed.is_some() || (!changes && is_followed_link(request)) {
+        let changes = (self.changes)(method, uri.path());
+        if allowed.is_some() || (!changes && is_followed_link(method, headers)) {
             return Ok(allowed);
         }
         for value in headers.get_all(SEC_FETCH_SITE) {
             if !matches!(value.as_bytes(), b"same-origin" | b"none") {
                 let text = String::from_utf8_lossy(value.as_bytes());
-                return Err(self.foreign_origin_error(&format!("{SEC_FETCH_SITE}: {text}")));
+                return Err(foreign_header(SEC_FETCH_SITE.as_str(), &text));
             }
         }
         let names_site = headers.contains_key(header::ORIGIN) || headers.contains_key(SEC_FETCH_SITE);
-        if changes && !names_site && matches!(*request.method(), Method::GET | Method::HEAD) {
+        if changes && !names_site && matches!(*method, Method::GET | Method::HEAD) {
             self.check_referer(headers, authority)?;
         }
         Ok(None)
     }
 
     /// Checks a request that names its site in no other header.
-    fn check_referer(&self, headers: &HeaderMap, authority: Option<&Authority>) -> Result<(), ApiError> {
+    fn check_referer(&self, headers: &HeaderMap, authority: Option<&Authority>) -> Result<(), ForeignSite> {
         let referers = headers.get_all(header::REFERER).iter();
         let mut referers = referers.filter(|value| !value.is_empty()).peekable();
         let mut agents = headers.get_all(header::USER_AGENT).iter();
         if referers.peek().is_none() && agents.any(|agent| agent.as_bytes().starts_with(BROWSER)) {
-            return Err(unnamed_site_error());
+            return Err(ForeignSite::Unnamed);
         }
         for value in referers {
             let text = String::from_utf8_lossy(value.as_bytes());
@@ -184,46 +240,51 @@ impl Access {
                 authority.is_some_and(|authority| origin.is_of(authority)) || self.origins.contains(origin)
             };
             if !Origin::of_page(&text).is_some_and(|origin| is_allowed(&origin)) {
-                return Err(self.foreign_origin_error(&format!("{}: {text}", header::REFERER)));
+                return Err(foreign_header(header::REFERER.as_str(), &text));
             }
         }
         Ok(())
     }
 
-    fn unknown_host_error(&self, host: &str) -> ApiError {
-        let (section, host) = (self.section, truncated(host));
-        let text = format!(
-            "{host:?} is not a host name of this port, so a web page may have sent the request (DNS rebinding). If clients \
-             reach this port by that name, add it to `{section}.allowed_hosts` in the configuration."
-        );
-        ApiError::new(StatusCode::MISDIRECTED_REQUEST, text)
-    }
-
-    fn foreign_origin_error(&self, header: &str) -> ApiError {
-        let (section, header) = (self.section, truncated(header));
-        let text = format!(
-            "A web page of another site sent this request ({header:?}). If pages of that site may use this port, add its \
-             origin to `{section}.allowed_origins` in the configuration."
-        );
-        ApiError::new(StatusCode::FORBIDDEN, text)
+    fn error(&self, foreign: &ForeignSite) -> ApiError {
+        let section = self.section;
+        match foreign {
+            ForeignSite::Host(host) => {
+                let text = format!(
+                    "{host:?} is not a host name of this port, so a web page may have sent the request (DNS rebinding). \
+                     If clients reach this port by that name, add it to `{section}.allowed_hosts` in the configuration."
+                );
+                ApiError::new(StatusCode::MISDIRECTED_REQUEST, text)
+            }
+            ForeignSite::Header(header) => {
+                let text = format!(
+                    "A web page of another site sent this request ({header:?}). If pages of that site may use this port, \
+                     add its origin to `{section}.allowed_origins` in the configuration."
+                );
+                ApiError::new(StatusCode::FORBIDDEN, text)
+            }
+            ForeignSite::Unnamed => {
+                let text = "A browser sent this request, which changes something, without the site of the page that caused \
+                            it (no Origin, Sec-Fetch-Site or Referer), so a page of another site may have. Use the method \
+                            that the API has for changes, such as PUT, or a client whose User-Agent does not begin with \
+                            \"Mozilla/\", such as curl.";
+                ApiError::new(StatusCode::FORBIDDEN, text)
+            }
+        }
     }
 }
 
-/// 403 for a browser's request that may come from any page.
-fn unnamed_site_error() -> ApiError {
-    let text = "A browser sent this request, which changes something, without the site of the page that caused it (no \
-                Origin, Sec-Fetch-Site or Referer), so a page of another site may have. Use the method that the API has \
-                for changes, such as PUT, or a client whose User-Agent does not begin with \"Mozilla/\", such as curl.";
-    ApiError::new(StatusCode::FORBIDDEN, text)
+fn foreign_header(name: &str, value: &str) -> ForeignSite {
+    ForeignSite::Header(truncated(&format!("{name}: {value}")).to_owned())
 }
 
 /// Whether a user follows a link to this port. The linking page never sees the answer.
-fn is_followed_link(request: &Request) -> bool {
+fn is_followed_link(method: &Method, headers: &HeaderMap) -> bool {
     let is = |name, value: &str| {
-        let found = request.headers().get(name);
+        let found = headers.get(name);
         found.is_some_and(|found: &HeaderValue| found.as_bytes() == value.as_bytes())
     };
-    matches!(*request.method(), Method::GET | Method::HEAD)
+    matches!(*method, Method::GET | Method::HEAD)
         && is(SEC_FETCH_MODE, "navigate")
         && is(SEC_FETCH_DEST, "document")
 }

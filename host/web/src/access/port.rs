@@ -77,8 +77,8 @@ pub struct PortConfig {
     pub allowed_hosts: Vec<AllowedHost>,
     /// Origins of other web sites whose pages may use the port.
     pub allowed_origins: Vec<Origin>,
-    /// Nothing can be changed through the port: everybody may use it, and its host name is checked
-    /// only on loopback, where only this machine is meant to read.
+    /// Nothing can be changed through the port: everybody may use it, and host names are checked
+    /// only for connections that arrive on loopback, whatever the address to listen on.
     pub read_only: bool,
     /// The limits of its connections.
     pub limits: Limits,
@@ -187,9 +187,6 @@ impl PortConfig {
         } else {
             self.policy().protect(router, rules)
         };
-        if self.read_only && !self.listener.is_loopback() {
-            return router;
-        }
         let mut access = Access::new(
             self.name,
             self.allowed_hosts.clone(),
@@ -198,6 +195,9 @@ impl PortConfig {
         .with_changes(rules.changes);
         if !self.hostname.is_empty() {
             access = access.named(&self.hostname);
+        }
+        if self.read_only {
+            access = access.on_loopback();
         }
         guarded(router, access)
     }
@@ -278,7 +278,44 @@ impl BoundPort {
 
 #[cfg(test)]
 mod tests {
+    use axum::body::Body;
+    use axum::extract::Request;
+    use axum::routing::get;
+    use tower::ServiceExt;
+
     use super::*;
+    use crate::serve::LocalAddr;
+
+    #[tokio::test]
+    async fn read_only_port_checks_host_names_of_connections_that_arrive_on_loopback() {
+        for (listener, local, expected) in [
+            ("127.0.0.1", "127.0.0.1:1", 421),
+            ("0.0.0.0", "127.0.0.1:1", 421),
+            ("0.0.0.0", "127.1.2.3:1", 421),
+            ("::", "[::1]:1", 421),
+            ("::", "[::ffff:127.0.0.1]:1", 421),
+            ("0.0.0.0", "10.1.2.3:1", 200),
+            ("::", "[fd00::1]:1", 200),
+            ("::", "[::ffff:10.1.2.3]:1", 200),
+        ] {
+            let port = PortConfig {
+                listener: listener.parse().unwrap(),
+                read_only: true,
+                ..PortConfig::new("admin", 0)
+            };
+            let router = port.protect(
+                Router::new().route("/metrics", get(async || "metrics")),
+                AccessRules::DEFAULT,
+            );
+            for (host, expected) in [("prometheus.test", expected), ("localhost", 200)] {
+                let local: SocketAddr = local.parse().unwrap();
+                let request = Request::builder().uri("/metrics").header("host", host);
+                let request = request.extension(LocalAddr(local)).body(Body::empty()).unwrap();
+                let answer = router.clone().oneshot(request).await.unwrap();
+                assert_eq!(answer.status().as_u16(), expected, "{listener} {local} {host}");
+            }
+        }
+    }
 
     #[test]
     fn exposed_port_needs_credentials_or_networks_unless_read_only() {

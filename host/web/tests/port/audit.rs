@@ -5,7 +5,7 @@ use std::sync::{Arc, Mutex};
 
 use axum::routing::any;
 use axum::{Extension, Router};
-use http::{StatusCode, header};
+use http::{StatusCode, Uri, header};
 use serde_json::{Value, json};
 use tracing_subscriber::fmt::MakeWriter;
 use transom_web::{AccessRules, Caller, LoopbackTrust, PortConfig};
@@ -260,4 +260,42 @@ async fn a_get_that_changes_something_is_audited_and_rejected_for_the_reader() {
         assert_eq!(answer.status().as_u16(), status, "{path} {name}");
         assert_eq!(log.audited().len(), audited, "{path} {name}");
     }
+}
+
+/// One request must not fill the log: each text of the client is cut, whichever it is.
+#[tokio::test]
+async fn every_field_of_an_event_is_cut() {
+    let (log, _guard) = Log::start();
+    let started = async |uri: Uri| (StatusCode::OK, [("x-deployment", uri.query().unwrap_or("-").to_owned())]);
+    let port = Port::serve(
+        config().bind().await.unwrap(),
+        Router::new().fallback(any(started)),
+        rules(),
+    );
+    let long = "x".repeat(60_000);
+    for (field, method, path, user_header) in [
+        ("method", long.as_str(), "/".to_owned(), None),
+        ("path", "PUT", format!("/{long}"), None),
+        ("query", "PUT", format!("/?{long}"), None),
+        ("deployment", "PUT", format!("/?{long}"), None),
+        ("user", "PUT", "/".to_owned(), Some(long.as_str())),
+    ] {
+        let mut request = port
+            .ask(method, &path)
+            .header(header::AUTHORIZATION, user("full").authorization());
+        if let Some(user) = user_header {
+            request = request
+                .header("x-transom-client", "203.0.113.7")
+                .header("x-transom-user", user);
+        }
+        assert_eq!(request.send().await.unwrap().status().as_u16(), 200, "{field}");
+        let events = log.audited();
+        let [event] = events.as_slice() else {
+            panic!("{field}: {} events", events.len());
+        };
+        let text = event[field].as_str().unwrap();
+        assert!((1000..=1024).contains(&text.len()), "{field}: {}", text.len());
+        assert!(event.to_string().len() < 4096, "{field}: {}", event.to_string().len());
+    }
+    port.stop().await;
 }
