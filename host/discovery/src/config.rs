@@ -11,6 +11,7 @@ use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::path::PathBuf;
 
 use ipnet::IpNet;
+use transom_web::AllowedHost;
 
 use crate::dns::forward::ForwardPolicy;
 use crate::labels::LabelRule;
@@ -56,6 +57,9 @@ pub struct Config {
     pub http_listener: IpAddr,
     /// The HTTP port; 0 for any free port.
     pub http_port: u16,
+    /// Host names of the HTTP port for connections that arrive on loopback, in addition to loopback.
+    /// Requests for other names are rejected there.
+    pub allowed_hosts: Vec<AllowedHost>,
     /// Whether DNS is served.
     pub dns_on: bool,
     /// Whether HTTP is served.
@@ -206,6 +210,7 @@ impl Default for Config {
             port: 53,
             http_listener: Ipv4Addr::UNSPECIFIED.into(),
             http_port: 8123,
+            allowed_hosts: Vec::new(),
             dns_on: true,
             http_on: true,
             domain: "mesos".into(),

@@ -9,7 +9,7 @@ use prometheus_client::registry::Registry;
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 use transom_common::error_chain;
-use transom_web::{Limits, Listener};
+use transom_web::{Access, Limits, Listener, guarded};
 
 use crate::cluster_follower::ClusterFollower;
 use crate::metrics::Metrics;
@@ -91,6 +91,9 @@ impl Config {
                 metrics.clone(),
             );
             discovery.routes = Some(router.clone());
+            // Everybody may read; a page in a browser on this machine could read for its own site.
+            let access = Access::new("discovery", config.allowed_hosts.clone(), Vec::new());
+            let router = guarded(router, access.on_loopback());
             let serving =
                 transom_web::serve(listener, router, Limits::default(), token.clone(), SHUTDOWN_GRACE);
             tasks.spawn(async move {

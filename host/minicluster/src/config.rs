@@ -12,6 +12,7 @@ use std::{
     str::FromStr,
     time::Duration,
 };
+use transom_web::AllowedHost;
 
 /// A cluster: a master and its agents, all in this process.
 ///
@@ -57,6 +58,13 @@ pub struct Config {
     pub credentials: Vec<(String, String)>,
     /// How tasks that name a container image are run.
     pub images: Images,
+    /// Host names by which clients reach the ports, in addition to loopback, the address connected
+    /// to, [`hostname`](Self::hostname) and those of the agents. Requests for other names are
+    /// rejected, because a web page may have sent them.
+    pub allowed_hosts: Vec<AllowedHost>,
+    /// Whether `?jsonp=NAME` wraps documents in a call of that function, as real masters and agents
+    /// do. Any web page can then read them.
+    pub jsonp: bool,
 }
 
 /// How tasks that name a container image are run.
@@ -196,6 +204,8 @@ impl Config {
             executor_shutdown_grace: Duration::from_secs(5),
             credentials: Vec::new(),
             images: Images::Auto,
+            allowed_hosts: Vec::new(),
+            jsonp: false,
         }
     }
 

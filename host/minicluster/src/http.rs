@@ -1,6 +1,7 @@
 //! The HTTP server of the master and the agents: connections, bodies, plain responses.
 
 use crate::{
+    guard,
     shared::Shared,
     state::Port,
     wire::{
@@ -58,7 +59,7 @@ const CUT_DELAY: Duration = Duration::from_millis(50);
 const MAX_DELAYED_EVENTS: usize = 1024;
 
 /// Accepts connections until the cluster stops, then waits until the open ones have ended. Active
-/// faults apply to each request before it is answered.
+/// faults and the guard against web pages apply to each request before it is answered.
 pub(crate) async fn serve<F>(listener: TcpListener, port: Port, shared: Arc<Shared>, handler: F)
 where
     F: Fn(Arc<Shared>, Request<Incoming>) -> BoxFuture<'static, Response<Body>>
@@ -105,12 +106,16 @@ where
         + 'static,
 {
     let token = shared.token.clone();
+    let local = io.inner().local_addr().ok();
     let service = hyper::service::service_fn(move |request: Request<Incoming>| {
         let (shared, port, handler) = (Arc::clone(&shared), port.clone(), handler.clone());
         async move {
             // Requests to the faults page are exempt from faults.
             if !request.uri().path().starts_with("/minicluster/") {
                 shared.wait_for_port(&port).await?;
+            }
+            if let Err(refusal) = guard::check(&shared.access, &request, local) {
+                return Ok(refusal.into_response());
             }
             Ok::<_, ConnectionCut>(handler(shared, request).await)
         }
@@ -306,9 +311,16 @@ pub(crate) fn queue_stream<T: Send + Sync>(
     })
 }
 
-/// The decoded query; the last parameter of a name wins.
-pub(crate) fn query(request: &http::Uri) -> BTreeMap<String, String> {
-    form(request.query().unwrap_or_default())
+/// The decoded query; the last parameter of a name wins. Without [`Config::jsonp`], `jsonp` is
+/// ignored like an unknown parameter.
+///
+/// [`Config::jsonp`]: crate::Config::jsonp
+pub(crate) fn query(shared: &Shared, uri: &http::Uri) -> BTreeMap<String, String> {
+    let mut query = form(uri.query().unwrap_or_default());
+    if !shared.config.jsonp {
+        query.remove("jsonp");
+    }
+    query
 }
 
 /// A form or query string.
@@ -359,6 +371,22 @@ pub(crate) fn check_content_type(headers: &HeaderMap) -> Result<(), Refusal> {
             "Expecting 'Content-Type' of application/json or application/x-protobuf",
         ),
     }
+}
+
+/// Rejects bodies of another type than `expected` on a route whose real counterpart reads no type.
+/// Its clients send the expected one or none.
+pub(crate) fn check_plain_type(headers: &HeaderMap, expected: &str) -> Result<(), Refusal> {
+    let is_expected = |value: &HeaderValue| {
+        let essence = value.to_str().unwrap_or_default().split(';').next();
+        essence.is_some_and(|essence| essence.trim().eq_ignore_ascii_case(expected))
+    };
+    if headers.get_all(header::CONTENT_TYPE).iter().all(is_expected) {
+        return Ok(());
+    }
+    Err(refusal(
+        StatusCode::UNSUPPORTED_MEDIA_TYPE,
+        format!("Expecting 'Content-Type' of {expected}, or none"),
+    ))
 }
 
 /// Whether the client accepts a type. No `Accept` accepts everything; weights are ignored.

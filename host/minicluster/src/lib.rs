@@ -29,6 +29,9 @@
 //! * Maintenance has schedules, inverse offers and their answers, and machines that go down and come
 //!   up. When the maintenance of a machine is stopped, its agents start automatically, with new ids
 //!   and with the reservations and volumes that they had.
+//! * Web pages cannot use the ports: a request for an unknown host name gets 421, one of another
+//!   site 403, a path with dot segments or encoded slashes 400, and a body of another type than
+//!   that of its route 415. JSONP is off ([`Config::jsonp`]).
 //! * `/minicluster/faults` on the masters' ports, which no real master has, injects the faults of
 //!   real clusters; GET lists all faults and the active ones.
 //!
@@ -73,6 +76,7 @@ mod agent;
 mod cluster;
 mod config;
 mod error;
+mod guard;
 mod http;
 mod master;
 mod shared;
@@ -82,3 +86,4 @@ mod wire;
 pub use cluster::Minicluster;
 pub use config::{AgentConfig, Config, Disk, DiskKind, Images, Registry};
 pub use error::{Error, Result};
+pub use transom_web::AllowedHost;

@@ -4,6 +4,7 @@
 use crate::{
     agent::{container::Launcher, journal::Journals, nested::NestedContainers},
     config::Config,
+    guard,
     state::{Effect, ExecutorEnd, Gate, KillOrder, Launch, Port, State, TaskKey},
     wire::recordio::ConnectionCut,
 };
@@ -19,10 +20,13 @@ use std::{
 };
 use tokio::sync::watch;
 use tokio_util::{sync::CancellationToken, task::TaskTracker};
+use transom_web::Access;
 
 /// The state and services that the master and all agents of one cluster share.
 pub(crate) struct Shared {
     pub(crate) config: Config,
+    /// The host names of the ports.
+    pub(crate) access: Access,
     state: Mutex<State>,
     running: Mutex<RunningProcesses>,
     /// Notified when a fault starts or ends.
@@ -86,6 +90,7 @@ impl Shared {
         Arc::new(Self {
             nested_containers: NestedContainers::new(tracker.clone(), token.clone()),
             launcher: Launcher::new(&config, tracker.clone()),
+            access: guard::access(&config),
             config,
             state: Mutex::new(state),
             running: Mutex::default(),

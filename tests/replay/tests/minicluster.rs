@@ -16,6 +16,8 @@ async fn replay_against(agents: usize) -> Vec<String> {
     let dir = tempfile::tempdir().unwrap();
     let mut config = Config::three_agents(dir.path());
     config.agents.truncate(agents);
+    // A real master has it on.
+    config.jsonp = true;
     let token = CancellationToken::new();
     let cluster = config.start(token.clone()).await.unwrap();
     let fixtures = Path::new(env!("CARGO_MANIFEST_DIR")).join("../fixtures/cluster");

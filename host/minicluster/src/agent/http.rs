@@ -30,7 +30,7 @@ pub(crate) async fn handle(
         .unwrap_or(first_id);
     let (parts, body) = request.into_parts();
     let path = route(parts.uri.path(), "/slave(1)");
-    let query = query(&parts.uri);
+    let query = query(&shared, &parts.uri);
     let response = if path == "/api/v1" {
         call(&shared, &agent, &parts.method, &parts.headers, body).await
     } else if path == "/api/v1/executor" {

@@ -2,16 +2,16 @@
 //! injects one.
 //!
 //! A call is a JSON object with `fault` and its listed parameters; other members are rejected with
-//! 400. The response is 200 with the faults that are active after the call. Faults never affect
+//! 400, and another content type, or none, with 415. The response is 200 with the faults that are active after the call. Faults never affect
 //! this page itself, on either master. If calls need credentials, so does this page.
 
 use crate::{
     config::Registry,
-    http::{Body, Refusal, authenticate, json, not_found, read_body, refusal},
+    http::{Body, Refusal, authenticate, check_plain_type, json, not_found, read_body, refusal},
     shared::Shared,
     state::{AgentFault, Restart, State},
 };
-use http::{HeaderMap, Method, Response, StatusCode};
+use http::{HeaderMap, Method, Response, StatusCode, header};
 use hyper::body::Incoming;
 use serde_json::{Map, Value, json as document};
 use std::{
@@ -161,6 +161,11 @@ pub(crate) async fn handle(
     if method == Method::GET {
         response.insert("faults".to_owned(), FAULTS.iter().map(fault_document).collect());
     } else if method == Method::POST {
+        check_plain_type(headers, "application/json")?;
+        if !headers.contains_key(header::CONTENT_TYPE) {
+            let why = "Expecting 'Content-Type' of application/json";
+            return Err(refusal(StatusCode::UNSUPPORTED_MEDIA_TYPE, why));
+        }
         let body = read_body(body).await?;
         let bad_request = |why: String| refusal(StatusCode::BAD_REQUEST, why);
         let request = FaultRequest::parse(&body).map_err(bad_request)?;

@@ -3,7 +3,7 @@
 use super::{faults, flags, maintenance, metrics, operator_views, state_views};
 use crate::{
     http::{
-        Body, HttpResult, Refusal, authenticate, check_accept, empty, form, json, json_or_jsonp, not_allowed,
+        Body, HttpResult, Refusal, authenticate, check_accept, check_plain_type, empty, form, json, json_or_jsonp, not_allowed,
         not_found, query, queue_stream, read_body, read_call, refusal, reply, route, stream_response, text,
     },
     shared::Shared,
@@ -40,15 +40,15 @@ pub(crate) async fn handle(
         "/api/v1" => operator(&shared, &parts.method, &parts.headers, body).await,
         "/teardown" => teardown(&shared, &parts.method, &parts.headers, body).await,
         "/maintenance/schedule" => {
-            maintenance::schedule(&shared, &parts.method, &parts.headers, &query(&parts.uri), body).await
+            maintenance::schedule(&shared, &parts.method, &parts.headers, &query(&shared, &parts.uri), body).await
         }
         "/maintenance/status" => {
-            maintenance::status(&shared, &parts.method, &parts.headers, &query(&parts.uri))
+            maintenance::status(&shared, &parts.method, &parts.headers, &query(&shared, &parts.uri))
         }
         "/machine/down" | "/machine/up" => {
             maintenance::machines(&shared, path, &parts.method, &parts.headers, body).await
         }
-        _ => get(&shared, own_addr, path, &parts.headers, &query(&parts.uri)),
+        _ => get(&shared, own_addr, path, &parts.headers, &query(&shared, &parts.uri)),
     };
     response.unwrap_or_else(Refusal::into_response)
 }
@@ -230,12 +230,14 @@ fn get_call(state: &State, kind: &str) -> Value {
     Value::Object(response)
 }
 
-/// `POST /teardown`, a form with `frameworkId`.
+/// `POST /teardown`, a form with `frameworkId`. Pages of other sites can post forms too; their origin
+/// gives them away.
 async fn teardown(shared: &Arc<Shared>, method: &Method, headers: &HeaderMap, body: Incoming) -> HttpResult {
     authenticate(shared, headers, "mesos-master-readwrite")?;
     if method != Method::POST {
         return Err(not_allowed(method, &["POST"]));
     }
+    check_plain_type(headers, "application/x-www-form-urlencoded")?;
     let body = read_body(body).await?;
     let form = form(&String::from_utf8_lossy(&body));
     let Some(id) = form.get("frameworkId") else {

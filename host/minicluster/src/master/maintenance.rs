@@ -1,8 +1,8 @@
 //! The older routes for maintenance. Unlike the calls of the operator API, they need no
-//! `Content-Type`, and their documents and errors have no envelope.
+//! `Content-Type` (a real master reads none; here another type than JSON is rejected), and their documents and errors have no envelope.
 
 use crate::{
-    http::{HttpResult, authenticate, json_or_jsonp, not_allowed, read_body, refusal, reply},
+    http::{HttpResult, authenticate, check_plain_type, json_or_jsonp, not_allowed, read_body, refusal, reply},
     shared::Shared,
     wire::{
         messages,
@@ -29,6 +29,7 @@ pub(super) async fn schedule(
     if method != Method::POST {
         return Err(not_allowed(method, &["GET", "POST"]));
     }
+    check_plain_type(headers, "application/json")?;
     let body = read_body(body).await?;
     let schedule = read_plain(&messages::SCHEDULE, &body).map_err(bad_request)?;
     let outcome = shared.with_state(|state| state.update_schedule(&schedule, Instant::now()));
@@ -62,6 +63,7 @@ pub(super) async fn machines(
     if method != Method::POST {
         return Err(not_allowed(method, &["POST"]));
     }
+    check_plain_type(headers, "application/json")?;
     let body = read_body(body).await?;
     let machines = read_plain_list(&messages::MACHINE, &body).map_err(bad_request)?;
     let outcome = shared.with_state(|state| match path {

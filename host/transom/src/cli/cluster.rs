@@ -10,7 +10,7 @@ use std::time::Duration;
 use anyhow::Context;
 use clap::Args;
 use tokio_util::sync::CancellationToken;
-use transom_minicluster::{AgentConfig, Disk, DiskKind, Images, Minicluster};
+use transom_minicluster::{AgentConfig, AllowedHost, Disk, DiskKind, Images, Minicluster};
 
 use super::signals::stop_on_signal;
 use crate::config::LogFormat;
@@ -76,6 +76,15 @@ pub(super) struct Shape {
     /// (the command without its image) or none.
     #[arg(long, default_value_t = Images::Auto, value_name = "RUNTIME")]
     images: Images,
+    /// A host name by which clients reach the cluster manager, such as `host.containers.internal` or
+    /// `*.example.com`; may be repeated. Loopback and its own addresses are always accepted; requests
+    /// for other names get 421, because a web page may have sent them.
+    #[arg(long, value_name = "NAME")]
+    allowed_host: Vec<AllowedHost>,
+    /// Let the cluster manager answer `?jsonp=NAME` as a real one does; any web page can then read its
+    /// documents.
+    #[arg(long)]
+    jsonp: bool,
 }
 
 /// An inclusive range of ports.
@@ -192,6 +201,8 @@ impl Shape {
             listen,
             agents: self.agents(&work_dir).context(Misconfigured)?,
             images: self.images,
+            allowed_hosts: self.allowed_host.clone(),
+            jsonp: self.jsonp,
             ..transom_minicluster::Config::new(work_dir)
         })
     }

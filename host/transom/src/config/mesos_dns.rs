@@ -186,6 +186,7 @@ fn discovery(raw: Raw, problems: &mut Problems, notes: &mut Vec<String>) -> Disc
         port: port("Port", raw.port, raw.dns_on, problems),
         http_listener,
         http_port: port("HttpPort", raw.http_port, raw.http_on, problems),
+        allowed_hosts: raw.allowed_hosts,
         dns_on: raw.dns_on,
         http_on: raw.http_on,
         domain,

@@ -10,6 +10,7 @@ use serde::Deserialize;
 use tokio_util::sync::CancellationToken;
 use transom_discovery::config::check;
 
+use super::process;
 use crate::{config, sources};
 
 /// The command with which the daemon starts itself to compile a component.
@@ -303,6 +304,11 @@ pub(super) fn discovery_config(
         port: section.port,
         http_listener: section.http_listener,
         http_port: section.http_port,
+        allowed_hosts: section
+            .allowed_hosts
+            .into_iter()
+            .chain(process::hostname().parse())
+            .collect(),
         dns_on: section.dns_on,
         http_on: section.http_on,
         domain: section.domain,

@@ -7,6 +7,7 @@ use ipnet::IpNet;
 use serde::de::{DeserializeOwned, MapAccess, Visitor};
 use serde::{Deserialize, Deserializer};
 use serde_json::Value;
+use transom_web::AllowedHost;
 
 use super::super::renamed;
 use super::Problems;
@@ -57,6 +58,7 @@ pub(super) struct Raw {
     pub(super) reverse_dns_on: bool,
     pub(super) resolv_subnet_first: bool,
 
+    pub(super) allowed_hosts: Vec<AllowedHost>,
     pub(super) allow_recursion: Vec<IpNet>,
     pub(super) forward_policy: String,
     pub(super) forward_cache_bytes: u32,
@@ -132,6 +134,7 @@ impl Default for Raw {
             iam_config_file: none(),
             reverse_dns_on: false,
             resolv_subnet_first: false,
+            allowed_hosts: Vec::new(),
             allow_recursion: transom_discovery::Config::private_networks(),
             forward_policy: "sequential".into(),
             forward_cache_bytes: 16 << 20,
@@ -245,6 +248,7 @@ impl Raw {
 
     fn set_own_key(&mut self, lowercase_key: &str, entry: &mut Entry<'_>) {
         match lowercase_key {
+            "allowedhosts" => entry.assign(&mut self.allowed_hosts),
             "allowrecursion" => entry.assign(&mut self.allow_recursion),
             "forwardpolicy" => entry.assign(&mut self.forward_policy),
             "forwardcachebytes" => entry.assign(&mut self.forward_cache_bytes),
@@ -363,6 +367,7 @@ expected! {
     String: "a text"
     Vec<String>: "a list of texts"
     Vec<IpNet>: "a list of networks, as in [\"10.0.0.0/8\"]"
+    Vec<AllowedHost>: "a list of host names without scheme and port, as in [\"dns.example.com\"]"
     BTreeMap<String, Vec<String>>: "an object with a list of texts for each name"
     BTreeMap<String, u32>: "an object with a whole number for each name"
 }

@@ -7,6 +7,7 @@ use std::path::PathBuf;
 use ipnet::IpNet;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
+use transom_web::AllowedHost;
 
 use crate::config::schema;
 
@@ -28,6 +29,10 @@ pub(crate) struct Discovery {
     pub(crate) http_listener: IpAddr,
     /// The port of the HTTP API.
     pub(crate) http_port: u16,
+    /// Host names of the HTTP API for connections that arrive on loopback, in addition to loopback and
+    /// the name of this machine.
+    #[schemars(with = "Vec<schema::Host>")]
+    pub(crate) allowed_hosts: Vec<AllowedHost>,
     /// Whether DNS is served.
     pub(crate) dns_on: bool,
     /// Whether the HTTP API is served.
@@ -128,6 +133,7 @@ impl Default for Discovery {
             port: defaults.port,
             http_listener: defaults.http_listener,
             http_port: defaults.http_port,
+            allowed_hosts: defaults.allowed_hosts,
             dns_on: defaults.dns_on,
             http_on: defaults.http_on,
             domain: defaults.domain,
